@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * base/: what every other folder stands on. It knows nobody.
+ *
+ * Status codes, logging, options, clock, files, checksums, memory, JSON, in this order.
+ * Everything here may be called from any thread unless a comment says otherwise.
+ */
+#ifndef VB_BASE_H
+#define VB_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define VB_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
+#define VB_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+/* 0 is fine, a positive value means "not now", a negative one "failed". */
+typedef int vb_status;
+
+enum {
+    VB_OK = 0,
+    VB_AGAIN = 1,      /* nothing was taken: make progress and try again */
+    VB_ERR_USAGE = -1, /* the caller or the command line asked for something impossible */
+    VB_ERR_INPUT = -2, /* a file or message is broken */
+    VB_ERR_NO_MEMORY = -3,
+    VB_ERR_NO_FILE = -4,
+    VB_ERR_ACCESS = -5, /* not allowed */
+    VB_ERR_IO = -6,     /* the operating system refused, for any other reason */
+    VB_ERR_TIMEOUT = -7,
+    VB_ERR_PEER = -8,        /* the other side is gone */
+    VB_ERR_UNSUPPORTED = -9, /* this machine or library cannot do it */
+};
+
+/* A few words for a status; never NULL, never to be freed. */
+const char *vb_status_str(vb_status st);
+
+/* The status that stands for an errno value. */
+vb_status vb_status_from_errno(int err);
+
+/* ---- logging --------------------------------------------------------------------------------- */
+
+enum vb_level { VB_LEVEL_ERROR, VB_LEVEL_WARN, VB_LEVEL_INFO, VB_LEVEL_DEBUG, VB_LEVEL_TRACE };
+
+/* The log level is the process's, the rank belongs to the calling thread, so that the ranks of a
+ * test may be threads. These two are the only state of the program that hangs off no handle. */
+void vb_log_set_level(enum vb_level level);
+enum vb_level vb_log_level(void);
+void vb_log_set_rank(int rank); /* -1: this thread belongs to no rank */
+
+/* Writes one line to standard error: level, folder and file, rank, message. Keeps errno. */
+void vb_log(enum vb_level level, const char *file, const char *fmt, ...) VB_PRINTF(3, 4);
+
+#define VB_LOG_ERROR(...) vb_log(VB_LEVEL_ERROR, __FILE__, __VA_ARGS__)
+#define VB_LOG_WARN(...) vb_log(VB_LEVEL_WARN, __FILE__, __VA_ARGS__)
+#define VB_LOG_INFO(...) vb_log(VB_LEVEL_INFO, __FILE__, __VA_ARGS__)
+#define VB_LOG_DEBUG(...) vb_log(VB_LEVEL_DEBUG, __FILE__, __VA_ARGS__)
+#ifdef VB_DEBUG
+#define VB_LOG_TRACE(...) vb_log(VB_LEVEL_TRACE, __FILE__, __VA_ARGS__)
+#else
+#define VB_LOG_TRACE(...) ((void)0)
+#endif
+
+/* Logs what failed and why, and returns the status for it: return vb_err_sys("open %s", path).
+ * The first takes the reason from errno, the second is told the status. */
+#define vb_err_sys(...) vb_log_errno(__FILE__, __VA_ARGS__)
+#define vb_err(status, ...) vb_log_status((status), __FILE__, __VA_ARGS__)
+vb_status vb_log_errno(const char *file, const char *fmt, ...) VB_PRINTF(2, 3);
+vb_status vb_log_status(vb_status st, const char *file, const char *fmt, ...) VB_PRINTF(3, 4);
+
+/* For our own bugs only, never for input or peers. The condition has no side effects. */
+#ifdef VB_DEBUG
+#define VB_ASSERT(cond) ((cond) ? (void)0 : vb_assert_failed(__FILE__, __LINE__, #cond))
+#else
+#define VB_ASSERT(cond) ((void)0)
+#endif
+_Noreturn void vb_assert_failed(const char *file, int line, const char *cond);
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+enum vb_opt_type {
+    VB_OPT_FLAG,   /* bool; given without a value */
+    VB_OPT_INT,    /* int64_t from min to max */
+    VB_OPT_TEXT,   /* const char *, borrowed from argv or the environment; NULL when not given */
+    VB_OPT_CHOICE, /* int: index into choices */
+};
+
+/* One row an option. --help, the environment variable and the start-up dump come from it. */
+struct vb_opt {
+    const char *name; /* "log-level": --log-level, VB_LOG_LEVEL */
+    enum vb_opt_type type;
+    size_t offset;              /* of the field, in the struct that the group fills */
+    const char *fallback;       /* the default, as text; NULL: off, 0 or none */
+    int64_t min, max;           /* VB_OPT_INT */
+    const char *const *choices; /* VB_OPT_CHOICE: ends with NULL */
+    const char *arg;            /* what --help calls the value */
+    const char *help;
+};
+
+/* Options that belong together, and the struct they go to. Commands share groups. */
+struct vb_opt_group {
+    const char *title;
+    const struct vb_opt *opts;
+    int n_opts;
+    void *into; /* caller's; filled by vb_opts_parse() */
+};
+
+#define VB_OPTS_MAX 128 /* options of one command */
+#define VB_OPTS_WHY 256 /* bytes for a message */
+
+struct vb_opts {
+    const struct vb_opt_group *groups;
+    int n_groups;
+    bool help;                   /* --help was given: nothing else was checked */
+    const char *const *operands; /* what follows the options, borrowed from argv */
+    int n_operands;
+    unsigned char source[VB_OPTS_MAX]; /* where each value came from, in table order */
+};
+
+/* Fills the groups from defaults, then the environment, then argv (without the command's name);
+ * the later one wins. argv is rewritten: operands move to its start. On VB_ERR_USAGE why has one
+ * line, without a newline, that names the option and, for an unknown one, the nearest known. */
+vb_status vb_opts_parse(struct vb_opts *opts, const struct vb_opt_group *groups, int n_groups,
+                        int argc, char **argv, char why[VB_OPTS_WHY]);
+
+/* Prints the table as the options part of a --help text. */
+void vb_opts_help(const struct vb_opt_group *groups, int n_groups, FILE *out);
+
+/* Logs every value in force and where it came from, at level info. */
+void vb_opts_dump(const struct vb_opts *opts, const char *command);
+
+/* The candidate that text is most likely a misspelling of, or NULL if none is near. */
+const char *vb_nearest(const char *text, const char *const *candidates, int n);
+
+/* A decimal whole number, nothing before or behind it. False if it is none or does not fit. */
+bool vb_parse_int(const char *text, int64_t *value_p);
+
+/* ---- clock ----------------------------------------------------------------------------------- */
+
+/* Nanoseconds of the monotonic clock. */
+uint64_t vb_clock_ns(void);
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* Reads the first line of a small file such as those of /proc and /sys, without its newline.
+ * False if there is none, which is no error and not logged; buf is then "". Bytes that are not
+ * printable become '?'. */
+bool vb_probe_line(char *buf, size_t size, const char *path_fmt, ...) VB_PRINTF(3, 4);
+
+/* The same, as a decimal number. */
+bool vb_probe_int(int64_t *value_p, const char *path_fmt, ...) VB_PRINTF(2, 3);
+
+/* Hands each line of a text file to fn, without its newline and cut to VB_LINE bytes; false from fn
+ * ends the reading. A file that cannot be read has no lines, and none has more than 65536. */
+#define VB_LINE 512
+typedef bool (*vb_line_fn)(char *line, void *arg);
+void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...) VB_PRINTF(3, 4);
+
+/* Writes a file in one piece: beside the old one, synced, then renamed over it. On failure the old
+ * file is as it was and nothing is left behind. */
+vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
+
+/* ---- checksums ------------------------------------------------------------------------------- */
+
+/* CRC32C (Castagnoli) of data, going on from crc; 0 to begin. Uses the CPU's instruction where it
+ * has one. */
+uint32_t vb_crc32c(uint32_t crc, const void *data, size_t len_bytes);
+
+/* The same by table: what vb_crc32c() is tested against. */
+uint32_t vb_crc32c_ref(uint32_t crc, const void *data, size_t len_bytes);
+
+/* "armv8-crc", "sse4.2" or "table". */
+const char *vb_crc32c_backend(void);
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+#define VB_CACHE_LINE 64
+
+/* Pages a mapping was given. */
+enum vb_pages {
+    VB_PAGES_SMALL,       /* the kernel's ordinary pages */
+    VB_PAGES_TRANSPARENT, /* ordinary pages that the kernel may join into huge ones */
+    VB_PAGES_RESERVED,    /* huge pages set aside by the administrator */
+};
+
+struct vb_mem {
+    void *ptr;        /* page-aligned; huge-page-aligned unless VB_PAGES_SMALL */
+    size_t len_bytes; /* rounded up to whole pages */
+    enum vb_pages pages;
+    int fd; /* shared memory: its descriptor; private memory: -1 */
+};
+
+/* Zeroed memory of this process alone, on transparent huge pages where the machine allows them. */
+vb_status vb_mem_map_private(size_t len_bytes, struct vb_mem *mem_p);
+
+/* Zeroed memory that other processes may map through fd: on reserved huge pages, else transparent
+ * ones, else ordinary ones. The name shows in /proc. */
+vb_status vb_mem_map_shared(const char *name, size_t len_bytes, struct vb_mem *mem_p);
+
+/* Makes all pages exist, on the NUMA node that the memory is bound to by now. Shared memory that
+ * was not populated kills the process that touches it when the machine has no more. */
+vb_status vb_mem_populate(const struct vb_mem *mem);
+
+void vb_mem_unmap(struct vb_mem *mem); /* closes fd; all-zero and already unmapped are fine */
+
+const char *vb_pages_str(enum vb_pages pages);
+
+/* Zeroed, aligned to the cache line; NULL when there is none. To be freed with free(). */
+void *vb_alloc_aligned(size_t len_bytes);
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+/* Builds one JSON value, from the outside in: keys are given inside objects and NULL inside
+ * arrays. A failed call (memory) is remembered and reported by vb_json_print(). One thread at a
+ * time. */
+struct vb_json;
+
+struct vb_json *vb_json_create(void); /* NULL is fine in all calls below */
+void vb_json_destroy(struct vb_json *json);
+
+void vb_json_object(struct vb_json *json, const char *key); /* opens; vb_json_end() closes */
+void vb_json_array(struct vb_json *json, const char *key);
+void vb_json_end(struct vb_json *json);
+void vb_json_int(struct vb_json *json, const char *key, int64_t value);
+void vb_json_real(struct vb_json *json, const char *key, double value); /* not finite: null */
+void vb_json_bool(struct vb_json *json, const char *key, bool value);
+void vb_json_text(struct vb_json *json, const char *key, const char *text); /* NULL: null */
+
+/* Prints the value on one line, keys in the order in which they were given. */
+vb_status vb_json_print(const struct vb_json *json, FILE *out);
+
+/* Name and version of the JSON library in use. */
+const char *vb_json_library(void);
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINES_MAX 65536
+
+/* Fills buf with at most size - 1 bytes from the start of a file. */
+static bool read_start(const char *path, char *buf, size_t size)
+{
+    size_t len = 0;
+    ssize_t n = 0;
+    int fd;
+
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    while (len < size - 1) {
+        n = read(fd, buf + len, size - 1 - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+    }
+    close(fd);
+    buf[len] = '\0';
+    return n >= 0;
+}
+
+static bool VB_PRINTF(3, 0) probe_line_v(char *buf, size_t size, const char *path_fmt, va_list args)
+{
+    char path[PATH_MAX];
+    char *c;
+    int n;
+
+    buf[0] = '\0';
+    n = vsnprintf(path, sizeof(path), path_fmt, args);
+    if (n < 0 || (size_t)n >= sizeof(path) || !read_start(path, buf, size)) {
+        buf[0] = '\0';
+        return false;
+    }
+    for (c = buf; *c != '\0' && *c != '\n'; c++)
+        if ((unsigned char)*c < ' ' || (unsigned char)*c > '~')
+            *c = '?';
+    *c = '\0';
+    return true;
+}
+
+bool vb_probe_line(char *buf, size_t size, const char *path_fmt, ...)
+{
+    va_list args;
+    bool found;
+
+    va_start(args, path_fmt);
+    found = probe_line_v(buf, size, path_fmt, args);
+    va_end(args);
+    return found;
+}
+
+bool vb_probe_int(int64_t *value_p, const char *path_fmt, ...)
+{
+    char line[32];
+    va_list args;
+    bool found;
+
+    va_start(args, path_fmt);
+    found = probe_line_v(line, sizeof(line), path_fmt, args);
+    va_end(args);
+    return found && vb_parse_int(line, value_p);
+}
+
+/* Pieces of a line that is too long are passed over. */
+static void each_line(FILE *in, vb_line_fn fn, void *arg)
+{
+    bool whole = true, more = true;
+    char line[VB_LINE];
+    int i;
+
+    for (i = 0; more && i < LINES_MAX && fgets(line, sizeof(line), in) != NULL; i++) {
+        bool starts = whole;
+
+        whole = strchr(line, '\n') != NULL;
+        line[strcspn(line, "\n")] = '\0';
+        if (starts)
+            more = fn(line, arg);
+    }
+}
+
+void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...)
+{
+    char path[PATH_MAX];
+    va_list args;
+    FILE *in;
+    int fd, n;
+
+    va_start(args, path_fmt);
+    n = vsnprintf(path, sizeof(path), path_fmt, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= sizeof(path))
+        return;
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not stop us */
+    if (fd < 0)
+        return;
+    in = fdopen(fd, "r");
+    if (in == NULL) {
+        close(fd);
+        return;
+    }
+    each_line(in, fn, arg);
+    fclose(in);
+}
+
+static vb_status write_all(int fd, const char *path, const char *data, size_t len)
+{
+    ssize_t n;
+
+    while (len > 0) {
+        n = write(fd, data, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return vb_err_sys("write %s", path);
+        data += n;
+        len -= (size_t)n;
+    }
+    return VB_OK;
+}
+
+/* A rename lasts through a power cut only once its folder is synced too. */
+static vb_status sync_folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX] = ".";
+    vb_status st = VB_OK;
+    int fd;
+
+    if (slash != NULL)
+        snprintf(folder, sizeof(folder), "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return vb_err_sys("open folder %s", folder);
+    if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: a file system that has no such thing */
+        st = vb_err_sys("sync folder %s", folder);
+    close(fd);
+    return st;
+}
+
+vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
+{
+    char temp[PATH_MAX];
+    vb_status st;
+    int fd;
+
+    if ((size_t)snprintf(temp, sizeof(temp), "%s.%ld.tmp", path, (long)gettid()) >= sizeof(temp))
+        return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", path);
+    fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0)
+        return vb_err_sys("create %s", path);
+
+    st = write_all(fd, path, data, len_bytes);
+    if (st != VB_OK)
+        goto err_temp;
+    if (fsync(fd) != 0) {
+        st = vb_err_sys("sync %s", path);
+        goto err_temp;
+    }
+    if (rename(temp, path) != 0) {
+        st = vb_err_sys("rename %s to %s", temp, path);
+        goto err_temp;
+    }
+    close(fd);
+    return sync_folder_of(path);
+
+err_temp:
+    close(fd);
+    unlink(temp);
+    return st;
+}

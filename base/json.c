@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The only file that knows the JSON library (Jansson): building a tree and printing it, escapes,
+ * numbers and all, is its work; ours is to remember where in the tree we are.
+ */
+#include "base/base.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEPTH_MAX 16
+
+struct vb_json {
+    json_t *root;
+    json_t *open[DEPTH_MAX]; /* borrowed from root: the containers that are not closed yet */
+    int depth;
+    bool failed;
+};
+
+struct vb_json *vb_json_create(void)
+{
+    return calloc(1, sizeof(struct vb_json));
+}
+
+void vb_json_destroy(struct vb_json *json)
+{
+    if (json == NULL)
+        return;
+    json_decref(json->root);
+    free(json);
+}
+
+/* Puts a new value where we are; takes the reference, also on failure. */
+static void place(struct vb_json *json, const char *key, json_t *value)
+{
+    json_t *parent = json->depth > 0 ? json->open[json->depth - 1] : NULL;
+    int rc = -1;
+
+    if (value == NULL) {
+        json->failed = true;
+        return;
+    }
+    if (json_is_object(parent) && key != NULL)
+        rc = json_object_set_new(parent, key, value);
+    else if (json_is_array(parent) && key == NULL)
+        rc = json_array_append_new(parent, value);
+    else if (parent == NULL && json->root == NULL) {
+        json->root = value;
+        rc = 0;
+    } else
+        json_decref(value);
+    if (rc != 0)
+        json->failed = true;
+}
+
+/* Places a container and goes into it. */
+static void enter(struct vb_json *json, const char *key, json_t *value)
+{
+    if (json->depth == DEPTH_MAX) {
+        json_decref(value);
+        json->failed = true;
+        return;
+    }
+    place(json, key, value);
+    if (!json->failed)
+        json->open[json->depth++] = value;
+}
+
+void vb_json_object(struct vb_json *json, const char *key)
+{
+    if (json != NULL && !json->failed)
+        enter(json, key, json_object());
+}
+
+void vb_json_array(struct vb_json *json, const char *key)
+{
+    if (json != NULL && !json->failed)
+        enter(json, key, json_array());
+}
+
+void vb_json_end(struct vb_json *json)
+{
+    if (json == NULL || json->failed)
+        return;
+    if (json->depth == 0)
+        json->failed = true;
+    else
+        json->depth--;
+}
+
+void vb_json_int(struct vb_json *json, const char *key, int64_t value)
+{
+    if (json != NULL && !json->failed)
+        place(json, key, json_integer(value));
+}
+
+void vb_json_real(struct vb_json *json, const char *key, double value)
+{
+    if (json != NULL && !json->failed)
+        place(json, key, isfinite(value) ? json_real(value) : json_null());
+}
+
+void vb_json_bool(struct vb_json *json, const char *key, bool value)
+{
+    if (json != NULL && !json->failed)
+        place(json, key, json_boolean(value));
+}
+
+/* Names that come from the system need not be UTF-8, which JSON must be. */
+static json_t *plain_text(const char *text)
+{
+    json_t *value;
+    char *copy, *c;
+
+    copy = strdup(text);
+    if (copy == NULL)
+        return NULL;
+    for (c = copy; *c != '\0'; c++)
+        if ((unsigned char)*c >= 0x80)
+            *c = '?';
+    value = json_string(copy);
+    free(copy);
+    return value;
+}
+
+void vb_json_text(struct vb_json *json, const char *key, const char *text)
+{
+    json_t *value;
+
+    if (json == NULL || json->failed)
+        return;
+    value = text != NULL ? json_string(text) : json_null();
+    if (value == NULL)
+        value = plain_text(text);
+    place(json, key, value);
+}
+
+vb_status vb_json_print(const struct vb_json *json, FILE *out)
+{
+    size_t flags = JSON_COMPACT | JSON_ENSURE_ASCII | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15);
+
+    if (json == NULL || json->root == NULL || json->failed || json->depth != 0)
+        return vb_err(VB_ERR_NO_MEMORY, "the JSON output could not be put together");
+    if (json_dumpf(json->root, out, flags) != 0 || fputc('\n', out) == EOF || fflush(out) != 0)
+        return vb_err_sys("write JSON output");
+    return VB_OK;
+}
+
+const char *vb_json_library(void)
+{
+    return "Jansson " JANSSON_VERSION;
+}

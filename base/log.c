@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A line is put together in one buffer and written with one call, so that the lines of several
+ * ranks on one terminal do not run into each other.
+ */
+#include "base/base.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 2048
+
+/* Relaxed: a thread that sees a new level a moment late logs a line more or less. */
+static _Atomic int log_level = VB_LEVEL_WARN;
+static _Thread_local int log_rank = -1;
+
+static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
+
+void vb_log_set_level(enum vb_level level)
+{
+    atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
+}
+
+enum vb_level vb_log_level(void)
+{
+    return (enum vb_level)atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
+void vb_log_set_rank(int rank)
+{
+    log_rank = rank;
+}
+
+/* Appends to a line of LINE_MAX_BYTES; what does not fit is cut off. Returns the new length. */
+static size_t VB_PRINTF(3, 0) append_v(char *line, size_t len, const char *fmt, va_list args)
+{
+    int n = vsnprintf(line + len, LINE_MAX_BYTES - len, fmt, args);
+
+    if (n < 0)
+        return len;
+    return len + (size_t)n < LINE_MAX_BYTES ? len + (size_t)n : LINE_MAX_BYTES - 1;
+}
+
+static size_t VB_PRINTF(3, 4) append(char *line, size_t len, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    len = append_v(line, len, fmt, args);
+    va_end(args);
+    return len;
+}
+
+/* "error net/tcp rank 2: " from "net/tcp.c" */
+static size_t append_prefix(char *line, enum vb_level level, const char *file)
+{
+    const char *dot = strrchr(file, '.');
+    int stem = dot != NULL ? (int)(dot - file) : (int)strlen(file);
+    size_t len = append(line, 0, "%s %.*s", level_names[level], stem, file);
+
+    if (log_rank >= 0)
+        len = append(line, len, " rank %d", log_rank);
+    return append(line, len, ": ");
+}
+
+static void write_line(char *line, size_t len)
+{
+    const char *from = line;
+    ssize_t n;
+
+    if (len > LINE_MAX_BYTES - 1)
+        len = LINE_MAX_BYTES - 1;
+    line[len++] = '\n';
+    while (len > 0) {
+        n = write(STDERR_FILENO, from, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return; /* nowhere left to complain to */
+        from += n;
+        len -= (size_t)n;
+    }
+}
+
+/* The one place that prints: prefix, message, and ": reason" where there is one. */
+static void VB_PRINTF(3, 0)
+    log_v(enum vb_level level, const char *file, const char *fmt, va_list args, const char *reason)
+{
+    char line[LINE_MAX_BYTES];
+    size_t len;
+    int saved = errno;
+
+    if (level > vb_log_level())
+        return;
+    len = append_prefix(line, level, file);
+    len = append_v(line, len, fmt, args);
+    if (reason != NULL)
+        len = append(line, len, ": %s", reason);
+    write_line(line, len);
+    errno = saved;
+}
+
+void vb_log(enum vb_level level, const char *file, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    log_v(level, file, fmt, args, NULL);
+    va_end(args);
+}
+
+vb_status vb_log_errno(const char *file, const char *fmt, ...)
+{
+    char reason[128];
+    va_list args;
+    int err = errno;
+
+    va_start(args, fmt);
+    log_v(VB_LEVEL_ERROR, file, fmt, args, strerror_r(err, reason, sizeof(reason)));
+    va_end(args);
+    errno = err;
+    /* A call that failed without setting errno has failed all the same. */
+    return err != 0 ? vb_status_from_errno(err) : VB_ERR_IO;
+}
+
+vb_status vb_log_status(vb_status st, const char *file, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    log_v(VB_LEVEL_ERROR, file, fmt, args, NULL);
+    va_end(args);
+    return st;
+}
+
+_Noreturn void vb_assert_failed(const char *file, int line, const char *cond)
+{
+    vb_log(VB_LEVEL_ERROR, file, "line %d: a bug in verbena: %s does not hold", line, cond);
+    abort();
+}

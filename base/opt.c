@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Options from one table: defaults, environment, command line, help and dump.
+ *
+ * The order of a table is the order of --help. An option's place in that order, counted over all
+ * groups, is its index in vb_opts.source.
+ */
+#include "base/base.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENV_NAME_MAX 64
+#define HELP_COLUMN 26
+#define HELP_WIDTH 98
+
+enum source { SOURCE_DEFAULT, SOURCE_ENVIRONMENT, SOURCE_COMMAND_LINE };
+
+static const char *const source_names[] = {"default", "environment", "command line"};
+
+/* One option, with the group and index it was found at. */
+struct found {
+    const struct vb_opt *opt;
+    void *into;
+    int index;
+};
+
+/* ---- numbers and names ----------------------------------------------------------------------- */
+
+bool vb_parse_int(const char *text, int64_t *value_p)
+{
+    const char *digits = text[0] == '-' ? text + 1 : text;
+    long long value;
+    char *end;
+
+    if (!isdigit((unsigned char)digits[0]))
+        return false;
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (errno != 0 || *end != '\0')
+        return false;
+    *value_p = value;
+    return true;
+}
+
+/* How many letters must be changed, added or dropped to make one of the other. Names longer than
+ * the row are no misspelling of anything. */
+static int edit_distance(const char *a, const char *b)
+{
+    int row[64];
+    int n = (int)strlen(b), i, j, diagonal, above;
+
+    if (n >= (int)VB_COUNT(row))
+        return n;
+    for (j = 0; j <= n; j++)
+        row[j] = j;
+    for (i = 0; a[i] != '\0'; i++) {
+        diagonal = row[0];
+        row[0] = i + 1;
+        for (j = 0; j < n; j++) {
+            above = row[j + 1];
+            row[j + 1] = diagonal + (a[i] != b[j]);
+            if (above + 1 < row[j + 1])
+                row[j + 1] = above + 1;
+            if (row[j] + 1 < row[j + 1])
+                row[j + 1] = row[j] + 1;
+            diagonal = above;
+        }
+    }
+    return row[n];
+}
+
+const char *vb_nearest(const char *text, const char *const *candidates, int n)
+{
+    const char *best = NULL;
+    int len = (int)strlen(text), limit, distance, i;
+
+    limit = len < 6 ? 2 : len / 3;
+    if (limit >= len)
+        limit = len - 1;
+    for (i = 0; i < n; i++) {
+        distance = edit_distance(text, candidates[i]);
+        if (distance <= limit) {
+            best = candidates[i];
+            limit = distance - 1;
+        }
+    }
+    return best;
+}
+
+static void env_name(const char *name, char out[ENV_NAME_MAX])
+{
+    size_t i;
+
+    snprintf(out, ENV_NAME_MAX, "VB_%s", name);
+    for (i = 0; out[i] != '\0'; i++)
+        out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
+}
+
+/* ---- setting a value ------------------------------------------------------------------------- */
+
+static void *field(const struct found *f)
+{
+    return (char *)f->into + f->opt->offset;
+}
+
+static bool parse_flag(const char *text, bool *value_p)
+{
+    static const char *const yes[] = {"1", "on", "true", "yes"};
+    static const char *const no[] = {"0", "off", "false", "no"};
+    size_t i;
+
+    for (i = 0; i < VB_COUNT(yes); i++) {
+        if (strcmp(text, yes[i]) == 0 || strcmp(text, no[i]) == 0) {
+            *value_p = strcmp(text, yes[i]) == 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "auto, verbs, tcp or shm" */
+static void list_choices(const char *const *choices, char *out, size_t size)
+{
+    size_t len = 0;
+    int i;
+
+    out[0] = '\0';
+    for (i = 0; choices[i] != NULL && len < size; i++)
+        len += (size_t)snprintf(out + len, size - len, "%s%s",
+                                i == 0 ? "" : (choices[i + 1] != NULL ? ", " : " or "), choices[i]);
+}
+
+static bool set_int(const struct found *f, const char *text, const char *where, char *why)
+{
+    int64_t value;
+
+    if (!vb_parse_int(text, &value)) {
+        snprintf(why, VB_OPTS_WHY, "%s %.64s: not a whole number", where, text);
+        return false;
+    }
+    if (value < f->opt->min || value > f->opt->max) {
+        snprintf(why, VB_OPTS_WHY, "%s %.64s: must be from %lld to %lld", where, text,
+                 (long long)f->opt->min, (long long)f->opt->max);
+        return false;
+    }
+    memcpy(field(f), &value, sizeof(value));
+    return true;
+}
+
+static bool set_choice(const struct found *f, const char *text, const char *where, char *why)
+{
+    char known[128];
+    int i;
+
+    for (i = 0; f->opt->choices[i] != NULL; i++) {
+        if (strcmp(text, f->opt->choices[i]) == 0) {
+            memcpy(field(f), &i, sizeof(i));
+            return true;
+        }
+    }
+    list_choices(f->opt->choices, known, sizeof(known));
+    snprintf(why, VB_OPTS_WHY, "%s %.64s: must be %s", where, text, known);
+    return false;
+}
+
+/* Stores text as the option's value. where is how the user gave it: "--ranks" or "VB_RANKS". */
+static bool set_value(const struct found *f, const char *text, const char *where, char *why)
+{
+    switch (f->opt->type) {
+    case VB_OPT_FLAG:
+        if (parse_flag(text, field(f)))
+            return true;
+        snprintf(why, VB_OPTS_WHY, "%s %.64s: must be on or off", where, text);
+        return false;
+    case VB_OPT_INT:
+        return set_int(f, text, where, why);
+    case VB_OPT_CHOICE:
+        return set_choice(f, text, where, why);
+    case VB_OPT_TEXT:
+        break;
+    }
+    if (text[0] == '\0') {
+        snprintf(why, VB_OPTS_WHY, "%s: the value is empty", where);
+        return false;
+    }
+    memcpy(field(f), &text, sizeof(text));
+    return true;
+}
+
+static void clear_value(const struct found *f)
+{
+    static const size_t sizes[] = {[VB_OPT_FLAG] = sizeof(bool),
+                                   [VB_OPT_INT] = sizeof(int64_t),
+                                   [VB_OPT_TEXT] = sizeof(const char *),
+                                   [VB_OPT_CHOICE] = sizeof(int)};
+
+    memset(field(f), 0, sizes[f->opt->type]);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/* The option at an index; false behind the last one. */
+static bool option_at(const struct vb_opt_group *groups, int n_groups, int index, struct found *f)
+{
+    int g, first = 0;
+
+    for (g = 0; g < n_groups; first += groups[g].n_opts, g++) {
+        if (index < first + groups[g].n_opts) {
+            f->opt = &groups[g].opts[index - first];
+            f->into = groups[g].into;
+            f->index = index;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool option_named(const struct vb_opts *o, const char *name, size_t len, struct found *f)
+{
+    int i;
+
+    for (i = 0; option_at(o->groups, o->n_groups, i, f); i++)
+        if (strlen(f->opt->name) == len && strncmp(f->opt->name, name, len) == 0)
+            return true;
+    return false;
+}
+
+static void say_unknown(const struct vb_opts *o, const char *given, char *why)
+{
+    const char *names[VB_OPTS_MAX + 1], *best;
+    char name[64];
+    struct found f;
+    int n = 0;
+
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(given + 2, "="), given + 2);
+    for (n = 0; n < VB_OPTS_MAX && option_at(o->groups, o->n_groups, n, &f); n++)
+        names[n] = f.opt->name;
+    names[n++] = "help";
+    best = vb_nearest(name, names, n);
+    if (best != NULL)
+        snprintf(why, VB_OPTS_WHY, "unknown option --%s; did you mean --%s?", name, best);
+    else
+        snprintf(why, VB_OPTS_WHY, "unknown option --%s; --help lists those there are", name);
+}
+
+static vb_status take_defaults(struct vb_opts *o, char *why)
+{
+    char where[80];
+    struct found f;
+    int i;
+
+    for (i = 0; option_at(o->groups, o->n_groups, i, &f); i++) {
+        if (i == VB_OPTS_MAX)
+            return vb_err(VB_ERR_USAGE, "a command has more than %d options", VB_OPTS_MAX);
+        clear_value(&f);
+        snprintf(where, sizeof(where), "default of --%s", f.opt->name);
+        if (f.opt->fallback != NULL && !set_value(&f, f.opt->fallback, where, why))
+            return VB_ERR_USAGE;
+        o->source[i] = SOURCE_DEFAULT;
+    }
+    return VB_OK;
+}
+
+static vb_status take_environment(struct vb_opts *o, char *why)
+{
+    char name[ENV_NAME_MAX];
+    const char *text;
+    struct found f;
+    int i;
+
+    for (i = 0; option_at(o->groups, o->n_groups, i, &f); i++) {
+        env_name(f.opt->name, name);
+        text = getenv(name);
+        if (text == NULL || text[0] == '\0')
+            continue;
+        if (!set_value(&f, text, name, why))
+            return VB_ERR_USAGE;
+        o->source[i] = SOURCE_ENVIRONMENT;
+    }
+    return VB_OK;
+}
+
+/* Takes the option at argv[*i_p], and its value, which may be the next argument. */
+static vb_status take_argument(struct vb_opts *o, int argc, char **argv, int *i_p, char *why)
+{
+    const char *given = argv[*i_p], *value;
+    size_t len = strcspn(given + 2, "=");
+    char where[80];
+    struct found f;
+
+    if (given[1] != '-' || !option_named(o, given + 2, len, &f)) {
+        if (given[1] != '-')
+            snprintf(why, VB_OPTS_WHY, "unknown option %.64s; options begin with --", given);
+        else
+            say_unknown(o, given, why);
+        return VB_ERR_USAGE;
+    }
+    snprintf(where, sizeof(where), "--%s", f.opt->name);
+    if (given[2 + len] == '=')
+        value = given + 2 + len + 1;
+    else if (f.opt->type == VB_OPT_FLAG)
+        value = "on";
+    else if (*i_p + 1 < argc)
+        value = argv[++*i_p];
+    else {
+        snprintf(why, VB_OPTS_WHY, "%s needs a value: %s", where, f.opt->arg);
+        return VB_ERR_USAGE;
+    }
+    if (!set_value(&f, value, where, why))
+        return VB_ERR_USAGE;
+    o->source[f.index] = SOURCE_COMMAND_LINE;
+    return VB_OK;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    int i;
+
+    for (i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+static vb_status take_arguments(struct vb_opts *o, int argc, char **argv, char *why)
+{
+    vb_status st;
+    int i;
+
+    for (i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            for (i++; i < argc; i++)
+                argv[o->n_operands++] = argv[i];
+        } else if (argv[i][0] != '-' || argv[i][1] == '\0') {
+            argv[o->n_operands++] = argv[i];
+        } else {
+            st = take_argument(o, argc, argv, &i, why);
+            if (st != VB_OK)
+                return st;
+        }
+    }
+    return VB_OK;
+}
+
+vb_status vb_opts_parse(struct vb_opts *opts, const struct vb_opt_group *groups, int n_groups,
+                        int argc, char **argv, char why[VB_OPTS_WHY])
+{
+    vb_status st;
+
+    memset(opts, 0, sizeof(*opts));
+    opts->groups = groups;
+    opts->n_groups = n_groups;
+    opts->operands = (const char *const *)argv;
+    why[0] = '\0';
+    st = take_defaults(opts, why);
+    opts->help = wants_help(argc, argv);
+    if (st != VB_OK || opts->help)
+        return st;
+    st = take_environment(opts, why);
+    if (st != VB_OK)
+        return st;
+    return take_arguments(opts, argc, argv, why);
+}
+
+/* ---- help and dump --------------------------------------------------------------------------- */
+
+/* Prints text in a column, broken between words. */
+static void print_wrapped(FILE *out, const char *text, int column, int width)
+{
+    int room = width - column, n;
+
+    while (*text != '\0') {
+        n = (int)strlen(text);
+        if (n > room)
+            for (n = room; n > 0 && text[n] != ' '; n--)
+                ;
+        if (n == 0) /* a word longer than the column */
+            n = (int)strcspn(text, " ");
+        fprintf(out, "%.*s\n", n, text);
+        text += n;
+        text += strspn(text, " ");
+        if (*text != '\0')
+            fprintf(out, "%*s", column, "");
+    }
+}
+
+static void print_option(const struct vb_opt *opt, FILE *out)
+{
+    const char *fallback = opt->fallback != NULL ? opt->fallback : "";
+    char left[64], env[ENV_NAME_MAX], known[128] = "", text[1024];
+
+    snprintf(left, sizeof(left), "--%s%s%s", opt->name, opt->arg != NULL ? " " : "",
+             opt->arg != NULL ? opt->arg : "");
+    if (opt->type == VB_OPT_CHOICE)
+        list_choices(opt->choices, known, sizeof(known));
+    env_name(opt->name, env);
+    snprintf(text, sizeof(text), "%s%s%s (%s%s%s%s)", opt->help, known[0] != '\0' ? ": " : "",
+             known, fallback[0] != '\0' ? "default " : "", fallback,
+             fallback[0] != '\0' ? "; " : "", env);
+    fprintf(out, "  %-*s", HELP_COLUMN - 2, left);
+    if (strlen(left) >= HELP_COLUMN - 2)
+        fprintf(out, "\n%*s", HELP_COLUMN, "");
+    print_wrapped(out, text, HELP_COLUMN, HELP_WIDTH);
+}
+
+void vb_opts_help(const struct vb_opt_group *groups, int n_groups, FILE *out)
+{
+    int g, i;
+
+    for (g = 0; g < n_groups; g++) {
+        fprintf(out, "%s%s:\n", g > 0 ? "\n" : "", groups[g].title);
+        for (i = 0; i < groups[g].n_opts; i++)
+            print_option(&groups[g].opts[i], out);
+    }
+}
+
+static void value_text(const struct found *f, char *out, size_t size)
+{
+    const char *text;
+    int64_t number;
+    int choice;
+    bool flag;
+
+    switch (f->opt->type) {
+    case VB_OPT_FLAG:
+        memcpy(&flag, field(f), sizeof(flag));
+        snprintf(out, size, "%s", flag ? "on" : "off");
+        return;
+    case VB_OPT_INT:
+        memcpy(&number, field(f), sizeof(number));
+        snprintf(out, size, "%lld", (long long)number);
+        return;
+    case VB_OPT_CHOICE:
+        memcpy(&choice, field(f), sizeof(choice));
+        snprintf(out, size, "%s", f->opt->choices[choice]);
+        return;
+    case VB_OPT_TEXT:
+        break;
+    }
+    memcpy(&text, field(f), sizeof(text));
+    snprintf(out, size, "%s", text != NULL ? text : "none");
+}
+
+void vb_opts_dump(const struct vb_opts *opts, const char *command)
+{
+    char value[256];
+    struct found f;
+    int i;
+
+    for (i = 0; option_at(opts->groups, opts->n_groups, i, &f); i++) {
+        value_text(&f, value, sizeof(value));
+        VB_LOG_INFO("%s: --%s = %s (%s)", command, f.opt->name, value,
+                    source_names[opts->source[i]]);
+    }
+}

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+#
+# Finds every library the engine needs. None is optional: a missing one stops the configuration
+# with the name of its package, so that no feature is ever lost in silence.
+
+set(VB_MISSING "")
+
+find_package(PkgConfig QUIET)
+if(NOT PKG_CONFIG_FOUND)
+  message(FATAL_ERROR "pkg-config is missing: run ./scripts/setup.sh, "
+                      "or install the package pkg-config (Debian, Ubuntu)")
+endif()
+
+# Makes the target PkgConfig::PREFIX from the module's .pc file, or notes PACKAGE as missing.
+function(vb_need_module prefix module package what)
+  pkg_check_modules(${prefix} QUIET IMPORTED_TARGET GLOBAL "${module}")
+  if(NOT ${prefix}_FOUND)
+    set(VB_MISSING "${VB_MISSING}\n  ${package}: ${what}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+vb_need_module(VERBS libibverbs libibverbs-dev "RDMA verbs")
+vb_need_module(RDMACM librdmacm librdmacm-dev "RDMA connections")
+vb_need_module(HWLOC "hwloc>=2.1" libhwloc-dev "topology and pinning (hwloc 2.1 or later)")
+vb_need_module(OPENBLAS openblas libopenblas-dev "matrix products where oneDNN has no kernel")
+vb_need_module(JANSSON jansson libjansson-dev "JSON")
+
+# oneDNN has no .pc file in Debian 12, so it is looked for by its header and library.
+find_path(DNNL_INCLUDE_DIR dnnl.h)
+find_library(DNNL_LIBRARY dnnl)
+if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
+  add_library(dnnl UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(dnnl PROPERTIES IMPORTED_LOCATION "${DNNL_LIBRARY}"
+                        INTERFACE_INCLUDE_DIRECTORIES "${DNNL_INCLUDE_DIR}")
+else()
+  string(APPEND VB_MISSING "\n  libdnnl-dev: oneDNN, the dense kernels")
+endif()
+
+find_package(Threads REQUIRED)
+find_package(OpenMP QUIET COMPONENTS C)
+if(NOT OpenMP_C_FOUND)
+  string(APPEND VB_MISSING "\n  libomp-dev: OpenMP for clang (gcc brings its own)")
+endif()
+
+if(VB_TESTS)
+  vb_need_module(CMOCKA cmocka libcmocka-dev "the tests (-DVB_TESTS=OFF builds without)")
+endif()
+
+if(VB_MISSING)
+  message(FATAL_ERROR "Libraries are missing. Run ./scripts/setup.sh, or install these packages "
+                      "(names of Debian and Ubuntu):${VB_MISSING}\n")
+endif()

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/base.h"
+#include "tests/test.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+static char dir[] = "/tmp/verbena-test-XXXXXX";
+
+static int make_dir(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) != NULL ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    char command[64];
+
+    (void)state;
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    return system(command);
+}
+
+static void write_raw(const char *name, const void *data, size_t len)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, len, file), len);
+    fclose(file);
+}
+
+static int entries(void)
+{
+    DIR *d = opendir(dir);
+    int n = -2; /* . and .. */
+
+    while (readdir(d) != NULL)
+        n++;
+    closedir(d);
+    return n;
+}
+
+static void first_line_is_read(void **state)
+{
+    char line[16];
+
+    (void)state;
+    write_raw("a", "one\ntwo\n", 8);
+    assert_true(vb_probe_line(line, sizeof(line), "%s/%s", dir, "a"));
+    assert_string_equal(line, "one");
+    write_raw("a", "", 0);
+    assert_true(vb_probe_line(line, sizeof(line), "%s/a", dir));
+    assert_string_equal(line, "");
+    assert_false(vb_probe_line(line, sizeof(line), "%s/none", dir));
+    assert_false(vb_probe_line(line, sizeof(line), "%s", dir)); /* a folder */
+}
+
+static void garbage_is_tamed(void **state)
+{
+    char line[8];
+
+    (void)state;
+    write_raw("a", "a\001\377b", 4);
+    assert_true(vb_probe_line(line, sizeof(line), "%s/a", dir));
+    assert_string_equal(line, "a??b");
+    write_raw("a", "a very long line", 16);
+    assert_true(vb_probe_line(line, sizeof(line), "%s/a", dir));
+    assert_string_equal(line, "a very ");
+    write_raw("a", "x\0y", 3);
+    assert_true(vb_probe_line(line, sizeof(line), "%s/a", dir));
+    assert_string_equal(line, "x");
+}
+
+static void numbers_are_read_whole_or_not_at_all(void **state)
+{
+    int64_t value = 7;
+
+    (void)state;
+    write_raw("a", "-12\n", 4);
+    assert_true(vb_probe_int(&value, "%s/a", dir));
+    assert_int_equal(value, -12);
+    write_raw("a", "12 Mb/s\n", 8);
+    assert_false(vb_probe_int(&value, "%s/a", dir));
+    write_raw("a", "99999999999999999999999\n", 24);
+    assert_false(vb_probe_int(&value, "%s/a", dir));
+    assert_false(vb_probe_int(&value, "%s/none", dir));
+    assert_int_equal(value, -12);
+}
+
+static bool collect(char *line, void *arg)
+{
+    char *all = arg;
+
+    strcat(all, line);
+    strcat(all, "|");
+    return strcmp(line, "stop") != 0;
+}
+
+static void lines_are_handed_over(void **state)
+{
+    char all[2048] = "", longer[1000], path[128];
+
+    (void)state;
+    write_raw("a", "one\n\ntwo\nstop\nnot this\n", 23);
+    vb_probe_lines(collect, all, "%s/a", dir);
+    assert_string_equal(all, "one||two|stop|");
+    memset(longer, 'x', sizeof(longer));
+    memcpy(longer + 990, "\nnext", 5);
+    all[0] = '\0';
+    write_raw("a", longer, 995);
+    vb_probe_lines(collect, all, "%s/a", dir);
+    assert_int_equal(strlen(all), VB_LINE - 1 + strlen("|next|"));
+    snprintf(path, sizeof(path), "%s/pipe", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    vb_probe_lines(collect, all, "%s", path); /* nobody writes: must not wait */
+    vb_probe_lines(collect, all, "%s/none", dir);
+    unlink(path);
+}
+
+static void replace_leaves_only_the_new_file(void **state)
+{
+    char path[128], line[32];
+    struct stat sb;
+    int before = entries();
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/new", dir);
+    assert_int_equal(vb_file_replace(path, "first\n", 6), VB_OK);
+    assert_int_equal(vb_file_replace(path, "second\n", 7), VB_OK);
+    assert_true(vb_probe_line(line, sizeof(line), "%s", path));
+    assert_string_equal(line, "second");
+    assert_int_equal(stat(path, &sb), 0);
+    assert_int_equal(sb.st_size, 7);
+    assert_int_equal(entries(), before + 1);
+}
+
+static void failed_replace_leaves_nothing(void **state)
+{
+    char path[128], text[2048];
+    struct t_stderr t;
+    int before;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/folder", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    before = entries();
+    t_stderr_catch(&t);
+    assert_true(vb_file_replace(path, "x", 1) < 0); /* a folder is in the way */
+    snprintf(path, sizeof(path), "%s/nowhere/file", dir);
+    assert_int_equal(vb_file_replace(path, "x", 1), VB_ERR_NO_FILE);
+    assert_true(vb_file_replace("/proc/verbena-test", "x", 1) < 0);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_int_equal(entries(), before);
+    assert_non_null(strstr(text, "nowhere/file: No such file or directory\n"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_line_is_read),
+        cmocka_unit_test(garbage_is_tamed),
+        cmocka_unit_test(numbers_are_read_whole_or_not_at_all),
+        cmocka_unit_test(lines_are_handed_over),
+        cmocka_unit_test(replace_leaves_only_the_new_file),
+        cmocka_unit_test(failed_replace_leaves_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, make_dir, remove_dir) == 0 ? 0 : 1;
+}

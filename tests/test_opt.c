@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/base.h"
+#include "tests/test.h"
+
+struct values {
+    int64_t ranks;
+    int transport;
+    bool json;
+    const char *data;
+    int64_t port;
+};
+
+static const char *const transports[] = {"auto", "verbs", "tcp", "shm", NULL};
+
+static const struct vb_opt job_opts[] = {
+    {"ranks", VB_OPT_INT, offsetof(struct values, ranks), "1", 1, 4096, NULL, "N", "ranks"},
+    {"transport", VB_OPT_CHOICE, offsetof(struct values, transport), "auto", 0, 0, transports,
+     "HOW", "how bytes move"},
+    {"json", VB_OPT_FLAG, offsetof(struct values, json), NULL, 0, 0, NULL, NULL, "print JSON"},
+};
+
+static const struct vb_opt more_opts[] = {
+    {"data", VB_OPT_TEXT, offsetof(struct values, data), NULL, 0, 0, NULL, "SPEC",
+     "what to train on, in words so many that they do not fit into one line of help and must be "
+     "broken between two of them"},
+    {"root-port", VB_OPT_INT, offsetof(struct values, port), "-1", INT64_MIN, INT64_MAX, NULL, "P",
+     "port"},
+};
+
+static struct values values;
+
+static const struct vb_opt_group groups[] = {
+    {"Job", job_opts, VB_COUNT(job_opts), &values},
+    {"More", more_opts, VB_COUNT(more_opts), &values},
+};
+
+static struct vb_opts opts;
+static char why[VB_OPTS_WHY];
+
+/* Parses words that are separated by one space. */
+static vb_status parse(const char *line)
+{
+    static char copy[1024];
+    static char *argv[32];
+    char *rest = copy;
+    int argc = 0;
+
+    snprintf(copy, sizeof(copy), "%s", line);
+    while (*line != '\0' && argc < 32 && (argv[argc] = strsep(&rest, " ")) != NULL)
+        argc++;
+    return vb_opts_parse(&opts, groups, VB_COUNT(groups), argc, argv, why);
+}
+
+static int clear_environment(void **state)
+{
+    (void)state;
+    unsetenv("VB_RANKS");
+    unsetenv("VB_JSON");
+    unsetenv("VB_DATA");
+    unsetenv("VB_TRANSPORT");
+    unsetenv("VB_ROOT_PORT");
+    return 0;
+}
+
+static void defaults_fill_everything(void **state)
+{
+    (void)state;
+    memset(&values, 0xff, sizeof(values));
+    assert_int_equal(parse(""), VB_OK);
+    assert_int_equal(values.ranks, 1);
+    assert_int_equal(values.transport, 0);
+    assert_false(values.json);
+    assert_null(values.data);
+    assert_int_equal(values.port, -1);
+    assert_int_equal(opts.n_operands, 0);
+}
+
+static void both_spellings_and_operands(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("one --ranks 4 --transport=shm two --json --data=a=b -- --ranks"),
+                     VB_OK);
+    assert_int_equal(values.ranks, 4);
+    assert_int_equal(values.transport, 3);
+    assert_true(values.json);
+    assert_string_equal(values.data, "a=b");
+    assert_int_equal(opts.n_operands, 3);
+    assert_string_equal(opts.operands[0], "one");
+    assert_string_equal(opts.operands[1], "two");
+    assert_string_equal(opts.operands[2], "--ranks");
+    assert_int_equal(parse("--json=off -"), VB_OK);
+    assert_false(values.json);
+    assert_string_equal(opts.operands[0], "-");
+}
+
+static void command_line_beats_environment_beats_default(void **state)
+{
+    (void)state;
+    setenv("VB_RANKS", "3", 1);
+    setenv("VB_JSON", "1", 1);
+    setenv("VB_ROOT_PORT", "", 1); /* empty is as good as not set */
+    assert_int_equal(parse(""), VB_OK);
+    assert_int_equal(values.ranks, 3);
+    assert_true(values.json);
+    assert_int_equal(values.port, -1);
+    assert_int_equal(parse("--ranks 5"), VB_OK);
+    assert_int_equal(values.ranks, 5);
+}
+
+static void refused(const char *line, const char *text)
+{
+    assert_int_equal(parse(line), VB_ERR_USAGE);
+    assert_string_equal(why, text);
+}
+
+static void mistakes_get_one_clear_line(void **state)
+{
+    (void)state;
+    refused("--rank 4", "unknown option --rank; did you mean --ranks?");
+    refused("--trnasport=tcp", "unknown option --trnasport; did you mean --transport?");
+    refused("--hepl", "unknown option --hepl; did you mean --help?");
+    refused("--zzzzzz", "unknown option --zzzzzz; --help lists those there are");
+    refused("-r 4", "unknown option -r; options begin with --");
+    refused("--ranks", "--ranks needs a value: N");
+    refused("--ranks four", "--ranks four: not a whole number");
+    refused("--ranks 4x", "--ranks 4x: not a whole number");
+    refused("--ranks=", "--ranks : not a whole number");
+    refused("--ranks 0x10", "--ranks 0x10: not a whole number");
+    refused("--ranks 0", "--ranks 0: must be from 1 to 4096");
+    refused("--ranks -1", "--ranks -1: must be from 1 to 4096");
+    refused("--ranks 4097", "--ranks 4097: must be from 1 to 4096");
+    refused("--ranks 99999999999999999999", "--ranks 99999999999999999999: not a whole number");
+    refused("--transport udp", "--transport udp: must be auto, verbs, tcp or shm");
+    refused("--json=maybe", "--json maybe: must be on or off");
+    refused("--data=", "--data: the value is empty");
+    setenv("VB_RANKS", "many", 1);
+    refused("", "VB_RANKS many: not a whole number");
+}
+
+static void extreme_numbers_fit(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("--root-port 9223372036854775807"), VB_OK);
+    assert_true(values.port == INT64_MAX);
+    assert_int_equal(parse("--root-port -9223372036854775808"), VB_OK);
+    assert_true(values.port == INT64_MIN);
+}
+
+static void overlong_input_is_bounded(void **state)
+{
+    static char line[900] = "--";
+
+    (void)state;
+    memset(line + 2, 'x', sizeof(line) - 3);
+    assert_int_equal(parse(line), VB_ERR_USAGE);
+    assert_true(strlen(why) < VB_OPTS_WHY);
+    memcpy(line, "--ranks=", 8);
+    assert_int_equal(parse(line), VB_ERR_USAGE);
+    assert_true(strlen(why) < VB_OPTS_WHY);
+}
+
+static void help_wins_over_mistakes(void **state)
+{
+    (void)state;
+    setenv("VB_RANKS", "many", 1);
+    assert_int_equal(parse("--ranks x --help"), VB_OK);
+    assert_true(opts.help);
+    unsetenv("VB_RANKS");
+    assert_int_equal(parse("-- --help"), VB_OK);
+    assert_false(opts.help);
+}
+
+static void help_shows_every_option(void **state)
+{
+    static char text[8192];
+    FILE *out = fmemopen(text, sizeof(text), "w");
+    const char *line;
+
+    (void)state;
+    vb_opts_help(groups, VB_COUNT(groups), out);
+    fclose(out);
+    assert_non_null(strstr(text, "Job:\n  --ranks N "));
+    assert_non_null(strstr(text, "ranks (default 1; VB_RANKS)\n"));
+    assert_non_null(strstr(text, "how bytes move: auto, verbs, tcp or shm (default auto; "));
+    assert_non_null(strstr(text, "print JSON (VB_JSON)\n"));
+    assert_non_null(strstr(text, "\nMore:\n  --data SPEC "));
+    assert_non_null(strstr(text, "VB_ROOT_PORT)\n"));
+    for (line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
+        assert_true(strcspn(line, "\n") <= 98);
+}
+
+static void dump_tells_where_values_come_from(void **state)
+{
+    struct t_stderr t;
+    char text[4096];
+
+    (void)state;
+    setenv("VB_TRANSPORT", "tcp", 1);
+    assert_int_equal(parse("--ranks 2"), VB_OK);
+    vb_log_set_level(VB_LEVEL_INFO);
+    t_stderr_catch(&t);
+    vb_opts_dump(&opts, "train");
+    t_stderr_release(&t, text, sizeof(text));
+    vb_log_set_level(VB_LEVEL_WARN);
+    assert_non_null(strstr(text, "train: --ranks = 2 (command line)\n"));
+    assert_non_null(strstr(text, "train: --transport = tcp (environment)\n"));
+    assert_non_null(strstr(text, "train: --json = off (default)\n"));
+    assert_non_null(strstr(text, "train: --data = none (default)\n"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(defaults_fill_everything, clear_environment),
+        cmocka_unit_test_setup(both_spellings_and_operands, clear_environment),
+        cmocka_unit_test_setup(command_line_beats_environment_beats_default, clear_environment),
+        cmocka_unit_test_setup(mistakes_get_one_clear_line, clear_environment),
+        cmocka_unit_test_setup(extreme_numbers_fit, clear_environment),
+        cmocka_unit_test_setup(overlong_input_is_bounded, clear_environment),
+        cmocka_unit_test_setup(help_wins_over_mistakes, clear_environment),
+        cmocka_unit_test_setup(help_shows_every_option, clear_environment),
+        cmocka_unit_test_setup(dump_tells_where_values_come_from, clear_environment),
+    };
+
+    return T_RUN(tests);
+}
