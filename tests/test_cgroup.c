@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/test.h"
+#include "topo/topo.h"
+
+#include <sys/stat.h>
+
+static char root[64];
+
+static int make_root(void **state)
+{
+    (void)state;
+    snprintf(root, sizeof(root), "/tmp/verbena-cgroup-XXXXXX");
+    return mkdtemp(root) != NULL ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    char command[128];
+
+    (void)state;
+    snprintf(command, sizeof(command), "rm -rf %s", root);
+    return system(command);
+}
+
+/* Writes a file below the root, with the folders it needs. */
+static void put(const char *path, const char *text)
+{
+    char full[256], *slash;
+    FILE *file;
+
+    snprintf(full, sizeof(full), "%s/%s", root, path);
+    for (slash = full + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        mkdir(full, 0700);
+        *slash = '/';
+    }
+    file = fopen(full, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void assert_quota(double want)
+{
+    double got = vb_topo_cpu_quota(root);
+
+    assert_true(got > want - 1e-9 && got < want + 1e-9);
+}
+
+static void no_cgroup_no_limit(void **state)
+{
+    (void)state;
+    assert_quota(0);
+    put("proc/self/cgroup", "0::/\n");
+    assert_quota(0);
+}
+
+static void version_2_takes_the_least_of_all_levels(void **state)
+{
+    (void)state;
+    put("proc/self/cgroup", "0::/user/job\n");
+    put("sys/fs/cgroup/user/job/cpu.max", "max 100000\n");
+    assert_quota(0);
+    put("sys/fs/cgroup/user/cpu.max", "150000 100000\n");
+    assert_quota(1.5);
+    put("sys/fs/cgroup/user/job/cpu.max", "400000 100000\n");
+    assert_quota(1.5);
+    put("sys/fs/cgroup/cpu.max", "50000 100000\n");
+    assert_quota(0.5);
+}
+
+static void version_1_has_its_own_folder(void **state)
+{
+    (void)state;
+    put("proc/self/cgroup", "12:memory:/m\n4:cpuacct,cpu:/job\n3:cpuset:/s\n");
+    put("sys/fs/cgroup/cpuacct,cpu/job/cpu.cfs_quota_us", "-1\n");
+    put("sys/fs/cgroup/cpuacct,cpu/job/cpu.cfs_period_us", "100000\n");
+    assert_quota(0);
+    put("sys/fs/cgroup/cpuacct,cpu/job/cpu.cfs_quota_us", "250000\n");
+    assert_quota(2.5);
+    put("sys/fs/cgroup/cpuset/s/cpu.cfs_quota_us", "1\n"); /* not the cpu controller's */
+    assert_quota(2.5);
+}
+
+static void garbage_is_no_limit(void **state)
+{
+    (void)state;
+    put("proc/self/cgroup", "\n:\n::\n0:\n0::\n\377\377:::\n0::/../../..\n4:cpu\n");
+    put("sys/fs/cgroup/cpu.max", "many\n");
+    assert_quota(0);
+    put("sys/fs/cgroup/cpu.max", "100000\n");
+    assert_quota(0);
+    put("sys/fs/cgroup/cpu.max", "100000 0\n");
+    assert_quota(0);
+    put("sys/fs/cgroup/cpu.max", "-5 100000\n");
+    assert_quota(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(no_cgroup_no_limit, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(version_2_takes_the_least_of_all_levels, make_root,
+                                        remove_root),
+        cmocka_unit_test_setup_teardown(version_1_has_its_own_folder, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(garbage_is_no_limit, make_root, remove_root),
+    };
+
+    return T_RUN(tests);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Puts threads and memory where the plan says.
+ */
+#include "topo/topo_priv.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static vb_status check(const struct vb_topo *topo, const struct vb_plan *plan, int rank)
+{
+    if (!topo->this_machine)
+        return vb_err(VB_ERR_USAGE, "threads cannot be pinned on %s", topo->origin);
+    if (rank < 0 || rank >= plan->n_ranks)
+        return vb_err(VB_ERR_USAGE, "rank %d is not in a plan for %d", rank, plan->n_ranks);
+    return VB_OK;
+}
+
+static hwloc_bitmap_t bitmap_of(const int *v, int n)
+{
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    int i;
+
+    for (i = 0; set != NULL && i < n; i++)
+        if (hwloc_bitmap_set(set, (unsigned)v[i]) != 0) {
+            hwloc_bitmap_free(set);
+            return NULL;
+        }
+    return set;
+}
+
+/* Binds the calling thread to any of n cpus. Only lack of memory is a failure. */
+static vb_status pin_to(const struct vb_topo *topo, const int *cpus, int n)
+{
+    hwloc_bitmap_t set = bitmap_of(cpus, n);
+
+    if (set == NULL)
+        return vb_err_sys("hwloc_bitmap_alloc");
+    if (hwloc_set_cpubind(topo->hwloc, set, HWLOC_CPUBIND_THREAD) != 0)
+        VB_LOG_WARN("a thread could not be pinned to cpu %d (of %d): %s", cpus[0], n,
+                    strerror(errno));
+    hwloc_bitmap_free(set);
+    return VB_OK;
+}
+
+vb_status vb_plan_pin(const struct vb_topo *topo, const struct vb_plan *plan, int rank,
+                      enum vb_role role)
+{
+    const struct vb_plan_rank *r;
+    vb_status st;
+
+    st = check(topo, plan, rank);
+    if (st != VB_OK)
+        return st;
+    r = &plan->ranks[rank];
+    if (role != VB_ROLE_PROGRESS)
+        return pin_to(topo, r->others.v, r->others.n);
+    if (r->progress_cpu >= 0)
+        return pin_to(topo, &r->progress_cpu, 1);
+    return pin_to(topo, r->cpus.v, r->cpus.n);
+}
+
+vb_status vb_plan_pin_team(const struct vb_topo *topo, const struct vb_plan *plan, int rank)
+{
+    const struct vb_plan_rank *r;
+    atomic_int failed = VB_OK; /* relaxed: the end of the parallel region orders it */
+    vb_status st;
+
+    st = check(topo, plan, rank);
+    if (st != VB_OK)
+        return st;
+    r = &plan->ranks[rank];
+    omp_set_dynamic(0);
+    omp_set_num_threads(plan->threads);
+#pragma omp parallel num_threads(plan->threads)
+    {
+        int i = omp_get_thread_num();
+        vb_status mine = r->compute.n > 0 ? pin_to(topo, &r->compute.v[i], 1)
+                                          : pin_to(topo, r->cpus.v, r->cpus.n);
+
+        if (mine != VB_OK)
+            atomic_store_explicit(&failed, mine, memory_order_relaxed);
+    }
+    return atomic_load_explicit(&failed, memory_order_relaxed);
+}
+
+vb_status vb_plan_bind_memory(const struct vb_topo *topo, const struct vb_plan *plan, int rank)
+{
+    hwloc_bitmap_t set;
+    vb_status st;
+
+    st = check(topo, plan, rank);
+    if (st != VB_OK || plan->ranks[rank].nodes.n == 0)
+        return st;
+    set = bitmap_of(plan->ranks[rank].nodes.v, plan->ranks[rank].nodes.n);
+    if (set == NULL)
+        return vb_err_sys("hwloc_bitmap_alloc");
+    if (hwloc_set_membind(topo->hwloc, set, HWLOC_MEMBIND_BIND,
+                          HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)
+        VB_LOG_WARN("memory could not be bound to a NUMA node: %s", strerror(errno));
+    hwloc_bitmap_free(set);
+    return VB_OK;
+}
+
+vb_status vb_plan_bind_range(const struct vb_topo *topo, const struct vb_plan *plan, int rank,
+                             const void *ptr, size_t len_bytes)
+{
+    hwloc_bitmap_t set;
+    vb_status st;
+
+    st = check(topo, plan, rank);
+    if (st != VB_OK || plan->ranks[rank].nodes.n == 0)
+        return st;
+    set = bitmap_of(plan->ranks[rank].nodes.v, plan->ranks[rank].nodes.n);
+    if (set == NULL)
+        return vb_err_sys("hwloc_bitmap_alloc");
+    if (hwloc_set_area_membind(topo->hwloc, ptr, len_bytes, set, HWLOC_MEMBIND_BIND,
+                               HWLOC_MEMBIND_BYNODESET) != 0)
+        VB_LOG_WARN("%zu bytes could not be bound to a NUMA node: %s", len_bytes, strerror(errno));
+    hwloc_bitmap_free(set);
+    return VB_OK;
+}

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opens a machine: this one, a synthetic one or a recorded one.
+ *
+ * The topology keeps what cgroup and affinity forbid, and the allowed cpus are a set beside it: so
+ * a core has the same number whatever is allowed, and the same as in lstopo.
+ */
+#include "topo/topo_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define XML_MAX_BYTES (64 << 20)
+#define CPU_MAX 65535
+#define SYNTHETIC_MAX 4096 /* hardware threads; hwloc takes seconds for these, minutes for more */
+
+const char *vb_topo_library(void)
+{
+    return "hwloc " HWLOC_VERSION;
+}
+
+/* ---- where the machine comes from ------------------------------------------------------------ */
+
+static vb_status read_whole(FILE *file, const char *path, char **text_p, int *len_p)
+{
+    char *text = NULL;
+    size_t len = 0;
+
+    text = malloc(XML_MAX_BYTES);
+    if (text == NULL)
+        return vb_err_sys("read %s", path);
+    len = fread(text, 1, XML_MAX_BYTES, file);
+    if (ferror(file)) {
+        free(text);
+        return vb_err_sys("read %s", path);
+    }
+    if (len == XML_MAX_BYTES) {
+        free(text);
+        return vb_err(VB_ERR_INPUT, "%s is larger than %d MiB: no machine", path,
+                      XML_MAX_BYTES >> 20);
+    }
+    text[len] = '\0'; /* hwloc counts the final zero */
+    *text_p = text;
+    *len_p = (int)len + 1;
+    return VB_OK;
+}
+
+static vb_status not_a_machine(const char *path)
+{
+    return vb_err(VB_ERR_INPUT, "%s is not a machine in hwloc's XML", path);
+}
+
+static vb_status take_xml(hwloc_topology_t hwloc, const char *path, const char *text, int len)
+{
+    bool good = false;
+    vb_status st;
+
+    st = xml_try(text, len, &good);
+    if (st != VB_OK)
+        return st;
+    if (!good || hwloc_topology_set_xmlbuffer(hwloc, text, len) != 0)
+        return not_a_machine(path);
+    return VB_OK;
+}
+
+static vb_status use_xml(hwloc_topology_t hwloc, const char *path)
+{
+    vb_status st;
+    char *text = NULL;
+    FILE *file;
+    int len = 0;
+
+    file = fopen(path, "re");
+    if (file == NULL)
+        return vb_err_sys("open %s", path);
+    st = read_whole(file, path, &text, &len);
+    fclose(file);
+    if (st != VB_OK)
+        return st;
+    st = take_xml(hwloc, path, text, len);
+    free(text);
+    return st;
+}
+
+/* The product of a synthetic machine's counts, those in brackets and parentheses (memory, sizes)
+ * left out. hwloc would try to build a machine of any size. */
+static int64_t synthetic_cpus(const char *text)
+{
+    int64_t product = 1, number;
+    int depth = 0;
+    char *end;
+
+    while (*text != '\0' && product <= SYNTHETIC_MAX) {
+        if (*text >= '0' && *text <= '9' && depth == 0) {
+            number = strtoll(text, &end, 10);
+            product *= number > SYNTHETIC_MAX ? SYNTHETIC_MAX + 1 : (number > 0 ? number : 1);
+            text = end;
+            continue;
+        }
+        depth += (*text == '(' || *text == '[') - (*text == ')' || *text == ']');
+        text++;
+    }
+    return product;
+}
+
+static vb_status use_synthetic(hwloc_topology_t hwloc, const char *text)
+{
+    if (synthetic_cpus(text) > SYNTHETIC_MAX)
+        return vb_err(VB_ERR_USAGE, "\"%.64s\" has more than %d hardware threads", text,
+                      SYNTHETIC_MAX);
+    if (text[0] == '\0' || hwloc_topology_set_synthetic(hwloc, text) != 0)
+        return vb_err(VB_ERR_USAGE,
+                      "\"%.64s\" is not a machine in hwloc's notation "
+                      "(such as \"pack:2 numa:1 core:8 pu:2\")",
+                      text);
+    return VB_OK;
+}
+
+static vb_status use_source(struct vb_topo *topo, const struct vb_topo_source *source)
+{
+    if (source->synthetic != NULL)
+        return use_synthetic(topo->hwloc, source->synthetic);
+    if (source->xml != NULL)
+        return use_xml(topo->hwloc, source->xml);
+    topo->this_machine = true;
+    return VB_OK;
+}
+
+int topology_configure(hwloc_topology_t hwloc)
+{
+    if (hwloc_topology_set_flags(hwloc, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0)
+        return -1;
+    return hwloc_topology_set_io_types_filter(hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+}
+
+static vb_status load(struct vb_topo *topo, const struct vb_topo_source *source)
+{
+    if (topology_configure(topo->hwloc) != 0)
+        return vb_err_sys("hwloc_topology_set_flags");
+    if (hwloc_topology_load(topo->hwloc) == 0)
+        return VB_OK;
+    if (source->xml != NULL)
+        return not_a_machine(source->xml);
+    return vb_err_sys("hwloc cannot read %s", topo->origin);
+}
+
+/* ---- what is allowed ------------------------------------------------------------------------- */
+
+/* A number of up to CPU_MAX at *text_p, which moves behind it; -1 if there is none. */
+static int take_number(const char **text_p)
+{
+    int value = 0, n;
+
+    for (n = 0; (*text_p)[n] >= '0' && (*text_p)[n] <= '9' && value <= CPU_MAX; n++)
+        value = value * 10 + (*text_p)[n] - '0';
+    *text_p += n;
+    return n > 0 && value <= CPU_MAX ? value : -1;
+}
+
+/* "0-3,8"; hwloc's own reader would take numbers that need gigabytes. */
+static bool parse_list(const char *list, hwloc_bitmap_t set)
+{
+    int low, high;
+
+    for (;;) {
+        low = high = take_number(&list);
+        if (*list == '-') {
+            list++;
+            high = take_number(&list);
+        }
+        if (low < 0 || high < low || hwloc_bitmap_set_range(set, (unsigned)low, high) != 0)
+            return false;
+        if (*list == '\0')
+            return true;
+        if (*list++ != ',')
+            return false;
+    }
+}
+
+static vb_status take_list(struct vb_topo *topo, const char *list)
+{
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    vb_status st = VB_OK;
+
+    if (set == NULL)
+        return vb_err_sys("hwloc_bitmap_alloc");
+    if (parse_list(list, set))
+        hwloc_bitmap_and(topo->allowed, topo->allowed, set);
+    else
+        st = vb_err(VB_ERR_USAGE, "\"%.64s\" is not a list of cpus (such as 0-3,8)", list);
+    hwloc_bitmap_free(set);
+    return st;
+}
+
+static vb_status find_allowed(struct vb_topo *topo, const char *list)
+{
+    hwloc_bitmap_t bound;
+
+    topo->allowed = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topo->hwloc));
+    bound = hwloc_bitmap_alloc();
+    if (topo->allowed == NULL || bound == NULL) {
+        hwloc_bitmap_free(bound);
+        return vb_err_sys("hwloc_bitmap_alloc");
+    }
+    if (topo->this_machine && hwloc_get_cpubind(topo->hwloc, bound, HWLOC_CPUBIND_THREAD) == 0)
+        hwloc_bitmap_and(topo->allowed, topo->allowed, bound);
+    hwloc_bitmap_free(bound);
+    if (list != NULL)
+        return take_list(topo, list);
+    return VB_OK;
+}
+
+/* ---- cores ----------------------------------------------------------------------------------- */
+
+/* The smallest NUMA node around a core. Nodes with the same cores (fast and large memory side by
+ * side) are one part: the first of them stands for it. */
+static int node_of(hwloc_topology_t hwloc, hwloc_obj_t core)
+{
+    hwloc_obj_t node = NULL, best = NULL;
+
+    while ((node = hwloc_get_next_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, node)) != NULL) {
+        if (!hwloc_bitmap_isincluded(core->cpuset, node->cpuset))
+            continue;
+        if (best == NULL || hwloc_bitmap_weight(node->cpuset) < hwloc_bitmap_weight(best->cpuset))
+            best = node;
+    }
+    return best != NULL ? (int)best->os_index : -1;
+}
+
+static int ancestor_of(hwloc_topology_t hwloc, hwloc_obj_type_t type, hwloc_obj_t core)
+{
+    hwloc_obj_t obj = hwloc_get_ancestor_obj_by_type(hwloc, type, core);
+
+    return obj != NULL ? (int)obj->logical_index : -1;
+}
+
+static void take_core(struct vb_topo *topo, hwloc_obj_t obj, int *n_cpus_p)
+{
+    struct core *core = &topo->cores[topo->n_cores];
+    unsigned cpu;
+
+    core->first_cpu = *n_cpus_p;
+    hwloc_bitmap_foreach_begin(cpu, obj->cpuset) if (hwloc_bitmap_isset(topo->allowed, cpu))
+        topo->cpus[(*n_cpus_p)++] = (int)cpu;
+    hwloc_bitmap_foreach_end();
+    core->n_cpus = *n_cpus_p - core->first_cpu;
+    if (core->n_cpus == 0)
+        return;
+    core->number = (int)obj->logical_index;
+    core->part[LEVEL_L3] = ancestor_of(topo->hwloc, HWLOC_OBJ_L3CACHE, obj);
+    core->part[LEVEL_NODE] = node_of(topo->hwloc, obj);
+    core->part[LEVEL_PACKAGE] = ancestor_of(topo->hwloc, HWLOC_OBJ_PACKAGE, obj);
+    if (core->part[LEVEL_PACKAGE] < 0)
+        core->part[LEVEL_PACKAGE] = 0; /* a machine that does not tell is one package */
+    core->part[LEVEL_MACHINE] = 0;
+    topo->n_cores++;
+}
+
+/* Machines that do not tell their cores have one a cpu. */
+static hwloc_obj_type_t core_type(hwloc_topology_t hwloc)
+{
+    return hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+}
+
+static vb_status find_cores(struct vb_topo *topo)
+{
+    hwloc_obj_type_t type = core_type(topo->hwloc);
+    int n_pus = hwloc_get_nbobjs_by_type(topo->hwloc, HWLOC_OBJ_PU);
+    hwloc_obj_t obj = NULL;
+    int n_cpus = 0;
+
+    if (n_pus <= 0)
+        return vb_err(VB_ERR_INPUT, "%s has no hardware threads", topo->origin);
+    topo->cores = calloc((size_t)n_pus, sizeof(*topo->cores));
+    topo->cpus = calloc((size_t)n_pus, sizeof(*topo->cpus));
+    if (topo->cores == NULL || topo->cpus == NULL)
+        return vb_err_sys("calloc");
+    while ((obj = hwloc_get_next_obj_by_type(topo->hwloc, type, obj)) != NULL)
+        take_core(topo, obj, &n_cpus);
+    if (topo->n_cores == 0)
+        return vb_err(VB_ERR_USAGE, "no hardware thread of %s is allowed", topo->origin);
+    topo->facts.n_allowed_cores = topo->n_cores;
+    topo->facts.n_allowed_cpus = n_cpus;
+    return VB_OK;
+}
+
+/* ---- facts ----------------------------------------------------------------------------------- */
+
+static void count_caches(struct vb_topo *topo)
+{
+    static const hwloc_obj_type_t types[] = {HWLOC_OBJ_L1CACHE, HWLOC_OBJ_L2CACHE,
+                                             HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE};
+    struct vb_topo_facts *facts = &topo->facts;
+    int64_t bytes;
+    size_t i;
+    int n;
+
+    for (i = 0; i < VB_COUNT(types); i++) {
+        n = hwloc_get_nbobjs_by_type(topo->hwloc, types[i]);
+        if (n <= 0)
+            continue;
+        bytes = (int64_t)hwloc_get_obj_by_type(topo->hwloc, types[i], 0)->attr->cache.size;
+        if (bytes > 0) /* emulated machines have caches of no size */
+            facts->caches[facts->n_caches++] =
+                (struct vb_topo_cache){.level = (int)i + 1, .n = n, .bytes = bytes};
+    }
+}
+
+/* The processor's name is an attribute of the package on most machines, of the root on others. */
+static const char *cpu_model(hwloc_topology_t hwloc)
+{
+    hwloc_obj_t package = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_PACKAGE, 0);
+    const char *model = NULL;
+
+    if (package != NULL)
+        model = hwloc_obj_get_info_by_name(package, "CPUModel");
+    if (model == NULL)
+        model = hwloc_obj_get_info_by_name(hwloc_get_root_obj(hwloc), "CPUModel");
+    return model;
+}
+
+static int count(hwloc_topology_t hwloc, hwloc_obj_type_t type)
+{
+    int n = hwloc_get_nbobjs_by_type(hwloc, type);
+
+    return n > 0 ? n : 0;
+}
+
+static void fill_facts(struct vb_topo *topo)
+{
+    struct vb_topo_facts *facts = &topo->facts;
+    hwloc_topology_t hwloc = topo->hwloc;
+
+    facts->origin = topo->origin;
+    facts->cpu_model = cpu_model(hwloc);
+    facts->n_packages = count(hwloc, HWLOC_OBJ_PACKAGE);
+    if (facts->n_packages == 0)
+        facts->n_packages = 1;
+    facts->n_nodes = count(hwloc, HWLOC_OBJ_NUMANODE);
+    facts->n_cores = count(hwloc, core_type(hwloc));
+    facts->n_cpus = count(hwloc, HWLOC_OBJ_PU);
+    facts->memory_bytes = (int64_t)hwloc_get_root_obj(hwloc)->total_memory;
+    facts->cpu_quota = topo->this_machine ? vb_topo_cpu_quota("") : 0;
+    count_caches(topo);
+}
+
+/* ---- open, close, save ----------------------------------------------------------------------- */
+
+static vb_status read_machine(struct vb_topo *topo, const struct vb_topo_source *source)
+{
+    vb_status st;
+
+    st = use_source(topo, source);
+    if (st == VB_OK)
+        st = load(topo, source);
+    if (st == VB_OK)
+        st = find_allowed(topo, source->cpus);
+    if (st == VB_OK)
+        st = find_cores(topo);
+    if (st == VB_OK)
+        st = nics_find(topo, source->avoid_if);
+    if (st == VB_OK)
+        fill_facts(topo);
+    return st;
+}
+
+vb_status vb_topo_open(const struct vb_topo_source *source, struct vb_topo **topo_p)
+{
+    const char *origin = source->xml != NULL ? source->xml : "this machine";
+    struct vb_topo *topo;
+    vb_status st;
+
+    if (source->synthetic != NULL && source->xml != NULL)
+        return vb_err(VB_ERR_USAGE, "a machine is either synthetic or from a file, not both");
+    topo = calloc(1, sizeof(*topo));
+    if (topo == NULL)
+        return vb_err_sys("calloc");
+    topo->origin = strdup(source->synthetic != NULL ? "synthetic" : origin);
+    if (topo->origin == NULL || hwloc_topology_init(&topo->hwloc) != 0) {
+        st = vb_err_sys("hwloc_topology_init");
+        goto err;
+    }
+    st = read_machine(topo, source);
+    if (st != VB_OK)
+        goto err;
+    *topo_p = topo;
+    return VB_OK;
+
+err:
+    vb_topo_close(topo);
+    return st;
+}
+
+void vb_topo_close(struct vb_topo *topo)
+{
+    if (topo == NULL)
+        return;
+    nics_free(topo);
+    free(topo->cores);
+    free(topo->cpus);
+    hwloc_bitmap_free(topo->allowed);
+    if (topo->hwloc != NULL)
+        hwloc_topology_destroy(topo->hwloc);
+    free(topo->origin);
+    free(topo);
+}
+
+const struct vb_topo_facts *vb_topo_facts(const struct vb_topo *topo)
+{
+    return &topo->facts;
+}
+
+vb_status vb_topo_save(const struct vb_topo *topo, const char *path)
+{
+    vb_status st;
+    char *text;
+    int len;
+
+    if (hwloc_topology_export_xmlbuffer(topo->hwloc, &text, &len, 0) != 0)
+        return vb_err_sys("hwloc_topology_export_xmlbuffer");
+    st = vb_file_replace(path, text, len > 0 ? (size_t)len - 1 : 0);
+    hwloc_free_xmlbuffer(topo->hwloc, text);
+    return st;
+}

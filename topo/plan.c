@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where the threads of each rank go.
+ *
+ * Every rank gets a *block*: the same number of neighbouring cores, none of them twice. Blocks are
+ * laid within *parts* of the machine (cores that share an L3 cache, a NUMA node, a package, or
+ * the whole machine), the smallest parts in which they all find room. When there are fewer cores
+ * than ranks, blocks are whole packages, ranks share them, and nothing is pinned to one core.
+ *
+ * A compute thread has a core to itself where there are enough, on the core's first cpu; the other
+ * cpus of a core (hyperthreads) serve the progress thread and helpers first, and compute threads
+ * only when more of them are asked for than there are cores.
+ */
+#include "topo/topo_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A rank of this many cores can spare one of them for its progress thread. */
+#define CORES_TO_SPARE_ONE 8
+
+/* A smaller part is taken if its blocks have at least 3/4 of the cores they could have. */
+#define ENOUGH(block, even) ((block)*4 >= (even)*3)
+
+struct shape {
+    enum level level;
+    int block;   /* cores a rank */
+    int threads; /* compute threads a rank */
+};
+
+/* A part of the machine: neighbouring cores. */
+struct part {
+    int first;
+    int n_cores;
+    int64_t room;  /* blocks that fit into it */
+    int64_t taken; /* blocks that it gets */
+};
+
+/* ---- parts and blocks ------------------------------------------------------------------------ */
+
+/* Parts of a level end where those of a larger one do, also where the machine has no such parts. */
+static bool same_part(const struct core *a, const struct core *b, enum level level)
+{
+    int l;
+
+    for (l = (int)level; l < N_LEVELS; l++)
+        if (a->part[l] != b->part[l])
+            return false;
+    return true;
+}
+
+/* Cuts the cores into the parts of a level; returns how many there are. parts has room for one a
+ * core. */
+static int cut_parts(const struct vb_topo *topo, enum level level, int block, struct part *parts)
+{
+    int i, n = 0;
+
+    for (i = 0; i < topo->n_cores; i++) {
+        if (i == 0 || !same_part(&topo->cores[i], &topo->cores[i - 1], level))
+            parts[n++] = (struct part){.first = i};
+        parts[n - 1].n_cores++;
+    }
+    for (i = 0; i < n; i++)
+        parts[i].room = parts[i].n_cores / block;
+    return n;
+}
+
+/* How many blocks of a size find room in the parts of a level. */
+static int room_for(const struct vb_topo *topo, enum level level, int block, struct part *parts)
+{
+    int n = cut_parts(topo, level, block, parts), room = 0, i;
+
+    for (i = 0; i < n; i++)
+        room += (int)parts[i].room;
+    return room;
+}
+
+/* Hands the ranks to the parts, each time to the one that is emptiest for its size. */
+static void deal_ranks(struct part *parts, int n_parts, int ranks)
+{
+    int best, i;
+
+    for (; ranks > 0; ranks--) {
+        best = -1;
+        for (i = 0; i < n_parts; i++) {
+            if (parts[i].taken >= parts[i].room)
+                continue;
+            if (best < 0 ||
+                (parts[i].taken + 1) * parts[best].room < (parts[best].taken + 1) * parts[i].room)
+                best = i;
+        }
+        parts[best].taken++;
+    }
+}
+
+/* The largest block, at most even, of which all ranks find one in the parts of a level. */
+static int largest_block(const struct vb_topo *topo, enum level level, int ranks, int even,
+                         struct part *parts)
+{
+    int block;
+
+    for (block = even; block > 0; block--)
+        if (room_for(topo, level, block, parts) >= ranks)
+            return block;
+    return 0;
+}
+
+static void shape_by_machine(const struct vb_topo *topo, int ranks, struct part *parts,
+                             struct shape *shape)
+{
+    int even = topo->n_cores / ranks, level;
+
+    for (level = LEVEL_L3; level < LEVEL_MACHINE; level++) {
+        shape->block = largest_block(topo, (enum level)level, ranks, even, parts);
+        if (shape->block > 0 && ENOUGH(shape->block, even))
+            break;
+    }
+    if (level == LEVEL_MACHINE)
+        shape->block = even;
+    shape->level = (enum level)level;
+}
+
+/* A cgroup may grant less time than its cpus have: more threads would only be stopped more. */
+static int limit_by_quota(const struct vb_topo *topo, int ranks, int threads)
+{
+    int granted;
+
+    if (topo->facts.cpu_quota <= 0)
+        return threads;
+    granted = (int)(topo->facts.cpu_quota / ranks);
+    if (granted < 1)
+        granted = 1;
+    return granted < threads ? granted : threads;
+}
+
+static void shape_by_threads(const struct vb_topo *topo, const struct vb_plan_want *want,
+                             struct part *parts, struct shape *shape)
+{
+    int level, block;
+
+    for (level = LEVEL_L3; level <= LEVEL_MACHINE; level++) {
+        for (block = want->threads + (want->progress ? 1 : 0); block >= want->threads; block--) {
+            if (room_for(topo, (enum level)level, block, parts) >= want->ranks) {
+                shape->level = (enum level)level;
+                shape->block = block;
+                return;
+            }
+        }
+    }
+}
+
+/* Not called when there are fewer cores than ranks. */
+static void choose_shape(const struct vb_topo *topo, const struct vb_plan_want *want,
+                         struct part *parts, struct shape *shape)
+{
+    shape->threads = want->threads;
+    if (want->threads > 0 && (int64_t)want->ranks * want->threads <= topo->n_cores) {
+        shape_by_threads(topo, want, parts, shape);
+        return;
+    }
+    shape_by_machine(topo, want->ranks, parts, shape);
+    if (want->threads > 0)
+        return;
+    shape->threads = shape->block;
+    if (want->progress && shape->block >= CORES_TO_SPARE_ONE)
+        shape->threads--;
+    shape->threads = limit_by_quota(topo, want->ranks, shape->threads);
+}
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+static bool ints_alloc(struct vb_ints *ints, int room)
+{
+    ints->n = 0;
+    ints->v = calloc((size_t)(room > 0 ? room : 1), sizeof(*ints->v));
+    return ints->v != NULL;
+}
+
+static bool ints_has(const struct vb_ints *ints, int value)
+{
+    int i;
+
+    for (i = 0; i < ints->n; i++)
+        if (ints->v[i] == value)
+            return true;
+    return false;
+}
+
+static void ints_add(struct vb_ints *ints, int value)
+{
+    if (!ints_has(ints, value))
+        ints->v[ints->n++] = value;
+}
+
+static void ints_copy(struct vb_ints *to, const struct vb_ints *from)
+{
+    memcpy(to->v, from->v, (size_t)from->n * sizeof(*to->v));
+    to->n = from->n;
+}
+
+/* Cores, cpus, nodes and package of a rank whose block begins at a core. */
+static void take_block(const struct vb_topo *topo, struct vb_plan_rank *rank, int first, int block)
+{
+    int i, k;
+
+    rank->package = topo->cores[first].part[LEVEL_PACKAGE];
+    for (i = first; i < first + block; i++) {
+        const struct core *core = &topo->cores[i];
+
+        rank->cores.v[rank->cores.n++] = core->number;
+        for (k = 0; k < core->n_cpus; k++)
+            rank->cpus.v[rank->cpus.n++] = topo->cpus[core->first_cpu + k];
+        if (core->part[LEVEL_NODE] >= 0)
+            ints_add(&rank->nodes, core->part[LEVEL_NODE]);
+        if (core->part[LEVEL_PACKAGE] != rank->package)
+            rank->package = -1;
+    }
+}
+
+/* Compute threads: the first cpu of each core but the one set aside, then the second ones, ... */
+static void place_compute(const struct vb_topo *topo, struct vb_plan_rank *rank, int first,
+                          int n_cores, int threads)
+{
+    int i, turn;
+    bool any = true;
+
+    for (turn = 0; any && rank->compute.n < threads; turn++) {
+        any = false;
+        for (i = first; i < first + n_cores && rank->compute.n < threads; i++) {
+            if (turn >= topo->cores[i].n_cpus)
+                continue;
+            rank->compute.v[rank->compute.n++] = topo->cpus[topo->cores[i].first_cpu + turn];
+            any = true;
+        }
+    }
+    if (rank->compute.n < threads)
+        rank->compute.n = 0; /* more threads than cpus: the kernel shares them out */
+}
+
+/* The progress thread: the first cpu of the last core if compute left it, else another of its
+ * cpus, else any cpu of the rank. */
+static void place_progress(const struct vb_topo *topo, struct vb_plan_rank *rank, int last)
+{
+    const struct core *core = &topo->cores[last];
+    int k;
+
+    rank->progress_core = core->number;
+    if (rank->compute.n == 0)
+        return;
+    for (k = 0; k < core->n_cpus; k++) {
+        if (!ints_has(&rank->compute, topo->cpus[core->first_cpu + k])) {
+            rank->progress_cpu = topo->cpus[core->first_cpu + k];
+            return;
+        }
+    }
+}
+
+/* Loader and sampler: what compute and progress left, or anywhere among the rank's cpus. */
+static void place_others(struct vb_plan_rank *rank)
+{
+    int i, cpu;
+
+    for (i = 0; i < rank->cpus.n && rank->compute.n > 0; i++) {
+        cpu = rank->cpus.v[i];
+        if (cpu != rank->progress_cpu && !ints_has(&rank->compute, cpu))
+            rank->others.v[rank->others.n++] = cpu;
+    }
+    if (rank->others.n == 0)
+        ints_copy(&rank->others, &rank->cpus);
+}
+
+static bool rank_alloc(struct vb_plan_rank *rank, int block, int n_cpus, int threads)
+{
+    rank->progress_core = rank->progress_cpu = -1;
+    return ints_alloc(&rank->cores, block) && ints_alloc(&rank->cpus, n_cpus) &&
+           ints_alloc(&rank->others, n_cpus) && ints_alloc(&rank->nodes, block) &&
+           ints_alloc(&rank->compute, threads);
+}
+
+static int count_cpus(const struct vb_topo *topo, int first, int block)
+{
+    int n = 0, i;
+
+    for (i = first; i < first + block; i++)
+        n += topo->cores[i].n_cpus;
+    return n;
+}
+
+/* Everything about one rank but its NIC. pin: its threads may have cpus of their own. */
+static vb_status place_rank(const struct vb_topo *topo, struct vb_plan_rank *rank, int first,
+                            const struct shape *shape, const struct vb_plan_want *want, bool pin)
+{
+    int n_cpus = count_cpus(topo, first, shape->block);
+    int compute_cores = shape->block;
+
+    if (!rank_alloc(rank, shape->block, n_cpus, shape->threads))
+        return vb_err_sys("calloc");
+    take_block(topo, rank, first, shape->block);
+    if (want->progress && shape->threads < shape->block)
+        compute_cores--;
+    if (pin)
+        place_compute(topo, rank, first, compute_cores, shape->threads);
+    if (want->progress)
+        place_progress(topo, rank, first + shape->block - 1);
+    place_others(rank);
+    return VB_OK;
+}
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+static vb_status place_apart(const struct vb_topo *topo, const struct vb_plan_want *want,
+                             struct part *parts, struct vb_plan *plan)
+{
+    struct shape shape = {.level = LEVEL_MACHINE};
+    vb_status st;
+    int n_parts, p, k, rank = 0;
+
+    choose_shape(topo, want, parts, &shape);
+    n_parts = cut_parts(topo, shape.level, shape.block, parts);
+    deal_ranks(parts, n_parts, want->ranks);
+    plan->threads = shape.threads;
+    plan->own_progress_core = want->progress && shape.threads < shape.block;
+    for (p = 0; p < n_parts; p++) {
+        for (k = 0; k < parts[p].taken; k++, rank++) {
+            plan->ranks[rank].rank = rank;
+            st = place_rank(topo, &plan->ranks[rank], parts[p].first + k * shape.block, &shape,
+                            want, true);
+            if (st != VB_OK)
+                return st;
+        }
+    }
+    plan->pinned = plan->ranks[0].compute.n > 0;
+    return VB_OK;
+}
+
+/* More ranks than cores: each gets a whole package, and shares it. */
+static vb_status place_together(const struct vb_topo *topo, const struct vb_plan_want *want,
+                                struct part *parts, struct vb_plan *plan)
+{
+    int n_parts = cut_parts(topo, LEVEL_PACKAGE, 1, parts), p, k, rank = 0;
+    struct shape shape = {.level = LEVEL_PACKAGE};
+    vb_status st;
+
+    for (p = 0; p < n_parts; p++)
+        parts[p].room = (int64_t)parts[p].n_cores * want->ranks; /* no limit, but in proportion */
+    deal_ranks(parts, n_parts, want->ranks);
+    plan->overlap = true;
+    plan->threads = shape.threads = want->threads > 0 ? want->threads : 1;
+    for (p = 0; p < n_parts; p++) {
+        shape.block = parts[p].n_cores;
+        for (k = 0; k < parts[p].taken; k++, rank++) {
+            plan->ranks[rank].rank = rank;
+            st = place_rank(topo, &plan->ranks[rank], parts[p].first, &shape, want, false);
+            if (st != VB_OK)
+                return st;
+        }
+    }
+    return VB_OK;
+}
+
+static void write_note(const struct vb_topo *topo, const struct vb_plan_want *want,
+                       struct vb_plan *plan)
+{
+    int block = plan->ranks[0].cores.n;
+
+    if (plan->overlap)
+        snprintf(plan->note, VB_PLAN_TEXT,
+                 "%d ranks share %d cores: ranks overlap, no thread is pinned to one core, and "
+                 "each rank slows the others",
+                 plan->n_ranks, topo->n_cores);
+    else if (!plan->pinned)
+        snprintf(plan->note, VB_PLAN_TEXT,
+                 "%d compute threads a rank are more than its %d hardware threads: none is pinned "
+                 "to one core",
+                 plan->threads, plan->ranks[0].cpus.n);
+    else if (plan->threads > block)
+        snprintf(plan->note, VB_PLAN_TEXT,
+                 "%d compute threads a rank on %d cores: some share a core as hyperthreads",
+                 plan->threads, block);
+    else if (want->threads == 0 && limit_by_quota(topo, plan->n_ranks, block) < block)
+        snprintf(plan->note, VB_PLAN_TEXT,
+                 "the cgroup grants the time of %.1f cpus only: fewer compute threads than cores",
+                 topo->facts.cpu_quota);
+}
+
+static vb_status check_want(const struct vb_plan_want *want)
+{
+    if (want->ranks < 1 || want->ranks > VB_PLAN_RANKS_MAX)
+        return vb_err(VB_ERR_USAGE, "%d ranks on one host: must be from 1 to %d", want->ranks,
+                      VB_PLAN_RANKS_MAX);
+    if (want->threads < 0 || want->threads > VB_PLAN_THREADS_MAX)
+        return vb_err(VB_ERR_USAGE, "%d threads a rank: must be from 0 to %d", want->threads,
+                      VB_PLAN_THREADS_MAX);
+    return VB_OK;
+}
+
+static vb_status choose_nics(const struct vb_topo *topo, struct vb_plan *plan)
+{
+    int *load, i;
+
+    load = calloc((size_t)topo->facts.n_nics + 1, sizeof(*load));
+    if (load == NULL)
+        return vb_err_sys("calloc");
+    for (i = 0; i < plan->n_ranks; i++)
+        nic_choose(topo, &plan->ranks[i], load);
+    free(load);
+    return VB_OK;
+}
+
+/* A rank whose nodes are all of the machine's needs no binding. */
+static void drop_needless_nodes(const struct vb_topo *topo, struct vb_plan *plan)
+{
+    int i;
+
+    for (i = 0; i < plan->n_ranks; i++)
+        if (plan->ranks[i].nodes.n == topo->facts.n_nodes && topo->facts.n_nodes > 1)
+            plan->ranks[i].nodes.n = 0;
+}
+
+vb_status vb_plan_create(const struct vb_topo *topo, const struct vb_plan_want *want,
+                         struct vb_plan **plan_p)
+{
+    struct part *parts = NULL;
+    struct vb_plan *plan;
+    vb_status st;
+
+    st = check_want(want);
+    if (st != VB_OK)
+        return st;
+    plan = calloc(1, sizeof(*plan));
+    if (plan == NULL)
+        return vb_err_sys("calloc");
+    plan->n_ranks = want->ranks;
+    plan->ranks = calloc((size_t)want->ranks, sizeof(*plan->ranks));
+    parts = calloc((size_t)topo->n_cores, sizeof(*parts));
+    if (plan->ranks == NULL || parts == NULL) {
+        st = vb_err_sys("calloc");
+        goto err_plan;
+    }
+    if (want->ranks > topo->n_cores)
+        st = place_together(topo, want, parts, plan);
+    else
+        st = place_apart(topo, want, parts, plan);
+    if (st == VB_OK)
+        st = choose_nics(topo, plan);
+    if (st != VB_OK)
+        goto err_plan;
+    drop_needless_nodes(topo, plan);
+    write_note(topo, want, plan);
+    free(parts);
+    *plan_p = plan;
+    return VB_OK;
+
+err_plan:
+    free(parts);
+    vb_plan_destroy(plan);
+    return st;
+}
+
+void vb_plan_destroy(struct vb_plan *plan)
+{
+    int i;
+
+    if (plan == NULL)
+        return;
+    for (i = 0; plan->ranks != NULL && i < plan->n_ranks; i++) {
+        free(plan->ranks[i].cores.v);
+        free(plan->ranks[i].cpus.v);
+        free(plan->ranks[i].compute.v);
+        free(plan->ranks[i].others.v);
+        free(plan->ranks[i].nodes.v);
+    }
+    free(plan->ranks);
+    free(plan);
+}
