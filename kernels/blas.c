@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * OpenBLAS: the only file that knows it.
+ */
+#include "kernels/kernels.h"
+
+#include <cblas.h>
+
+#include <string.h>
+
+static void copy_text(char *buf, size_t size, const char *text)
+{
+    snprintf(buf, size, "%.*s", (int)size - 1, text != NULL ? text : "");
+}
+
+/* The configuration begins with "OpenBLAS 0.3.21 ". */
+static void copy_version(char *buf, size_t size, const char *config)
+{
+    static const char prefix[] = "OpenBLAS ";
+    size_t n;
+
+    if (strncmp(config, prefix, sizeof(prefix) - 1) != 0) {
+        copy_text(buf, size, "of unknown version");
+        return;
+    }
+    config += sizeof(prefix) - 1;
+    n = strcspn(config, " ");
+    snprintf(buf, size, "%.*s", (int)(n < size ? n : size - 1), config);
+}
+
+void vb_k_blas_probe(struct vb_k_blas *probe_p)
+{
+    struct vb_k_blas probe = {.threading = VB_K_SEQUENTIAL};
+
+    copy_text(probe.config, sizeof(probe.config), openblas_get_config());
+    copy_version(probe.version, sizeof(probe.version), probe.config);
+    copy_text(probe.core, sizeof(probe.core), openblas_get_corename());
+    if (openblas_get_parallel() == OPENBLAS_THREAD)
+        probe.threading = VB_K_PTHREADS;
+    else if (openblas_get_parallel() == OPENBLAS_OPENMP)
+        probe.threading = VB_K_OPENMP;
+    *probe_p = probe;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which library the dense kernels take. A reference implementation of oneDNN is several times
+ * slower than a matrix product of OpenBLAS, so it never is the first choice. This is what to
+ * expect of a machine; a plan decides by timing.
+ */
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+bool vb_k_impl_is_reference(const char *impl)
+{
+    size_t n;
+
+    /* Names are made of parts: "x64:gemm:jit", "gemm:ref", "ref_int8:any". */
+    for (; *impl != '\0'; impl += n + (impl[n] == ':')) {
+        n = strcspn(impl, ":");
+        if (n >= 3 && strncmp(impl, "ref", 3) == 0 && (n == 3 || impl[3] == '_'))
+            return true;
+    }
+    return false;
+}
+
+const char *vb_k_threading_str(enum vb_k_threading threading)
+{
+    switch (threading) {
+    case VB_K_PTHREADS:
+        return "pthreads";
+    case VB_K_OPENMP:
+        return "OpenMP";
+    case VB_K_SEQUENTIAL:
+        break;
+    }
+    return "sequential";
+}
+
+static bool own_kernel(const char *impl, bool reference)
+{
+    return impl[0] != '\0' && !reference;
+}
+
+void vb_k_dense_choice(const struct vb_k_onednn *onednn, const struct vb_k_blas *blas, char *buf,
+                       size_t size)
+{
+    bool conv = own_kernel(onednn->conv, onednn->conv_reference);
+    bool inner = own_kernel(onednn->inner, onednn->inner_reference);
+
+    if (conv && inner)
+        snprintf(buf, size, "dense kernels use oneDNN %s (%s: %s, %s)", onednn->version,
+                 onednn->isa, onednn->conv, onednn->inner);
+    else if (conv || inner)
+        snprintf(buf, size, "%s use oneDNN %s (%s: %s), %s OpenBLAS %s (%s)",
+                 conv ? "convolutions" : "inner products", onednn->version, onednn->isa,
+                 conv ? onednn->conv : onednn->inner, conv ? "inner products" : "convolutions",
+                 blas->version, blas->core);
+    else
+        snprintf(buf, size,
+                 "dense kernels use OpenBLAS %s (%s), as oneDNN %s has none of its own for this "
+                 "CPU (%s: %s)",
+                 blas->version, blas->core, onednn->version, onednn->isa,
+                 onednn->conv[0] != '\0' ? onednn->conv : "no implementation");
+}

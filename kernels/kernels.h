@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kernels/: how numbers are computed. So far: which libraries will compute them on this CPU.
+ *
+ * The functions may be called from any thread.
+ */
+#ifndef VB_KERNELS_H
+#define VB_KERNELS_H
+
+#include "base/base.h"
+
+/* What oneDNN would use on this CPU. */
+struct vb_k_onednn {
+    char version[32];    /* of the library that is loaded: "2.6.3" */
+    char isa[32];        /* instruction set it computes with: "avx512_core", "asimd" */
+    char conv[64];       /* implementation it takes for a convolution, "" if it has none */
+    char inner[64];      /* ... and for an inner product */
+    bool conv_reference; /* it is the plain one, for CPUs without a kernel of their own */
+    bool inner_reference;
+};
+
+/* Asks oneDNN by having it prepare, not run, the third convolution and the first inner product of
+ * AlexNet. An error means that oneDNN does not work at all; version and isa are filled then too. */
+vb_status vb_k_onednn_probe(struct vb_k_onednn *probe_p);
+
+/* True for the name of an implementation that is a reference one: "gemm:ref", "ref:any". */
+bool vb_k_impl_is_reference(const char *impl);
+
+enum vb_k_threading { VB_K_SEQUENTIAL, VB_K_PTHREADS, VB_K_OPENMP };
+
+/* The BLAS library. The strings are cut to fit. */
+struct vb_k_blas {
+    char version[32]; /* "0.3.21" */
+    char config[160]; /* how it was built, in its own words */
+    char core[32];    /* the CPU it has kernels for: "neoversen1" */
+    enum vb_k_threading threading;
+};
+
+void vb_k_blas_probe(struct vb_k_blas *probe_p);
+
+const char *vb_k_threading_str(enum vb_k_threading threading);
+
+/* One sentence: what dense kernels will use, oneDNN where it has kernels of its own and BLAS
+ * where it would fall back to a reference. */
+void vb_k_dense_choice(const struct vb_k_onednn *onednn, const struct vb_k_blas *blas, char *buf,
+                       size_t size);
+
+#endif
