@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The verbena command: finds the subcommand and hands over.
+ */
+#include "cli/cli.h"
+#include "kernels/kernels.h"
+#include "net/net.h"
+#include "topo/topo.h"
+
+#include <string.h>
+
+static const struct cli_command *const commands[] = {&cli_doctor, &cli_topo};
+
+static const struct cli_command *command_named(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < VB_COUNT(commands); i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+static int print_help(void)
+{
+    size_t i;
+
+    printf("Usage: verbena COMMAND [OPTIONS]\n\n"
+           "Verbena trains models on one machine or a small cluster, and says where the time "
+           "went.\n\nCommands:\n");
+    for (i = 0; i < VB_COUNT(commands); i++)
+        printf("  %-10s%s\n", commands[i]->name, commands[i]->summary);
+    printf("\n  verbena COMMAND --help   all about one command\n"
+           "  verbena --version        this version and those of the libraries in use\n");
+    return cli_finish(CLI_OK);
+}
+
+static int print_version(void)
+{
+    char verbs[96], rdmacm[96];
+    struct vb_k_onednn onednn;
+    struct vb_k_blas blas;
+
+    vb_net_verbs_version(verbs, sizeof(verbs));
+    vb_net_rdmacm_version(rdmacm, sizeof(rdmacm));
+    vb_k_blas_probe(&blas);
+    printf("verbena %s\n  %s\n  %s\n  %s\n", VB_VERSION, verbs, rdmacm, vb_topo_library());
+    if (vb_k_onednn_probe(&onednn) == VB_OK)
+        printf("  oneDNN %s (%s)\n", onednn.version, onednn.isa);
+    printf("  OpenBLAS %s (%s, %s)\n  %s\n", blas.version, blas.core,
+           vb_k_threading_str(blas.threading), vb_json_library());
+    return cli_finish(CLI_OK);
+}
+
+static int unknown(const char *name)
+{
+    const char *names[VB_COUNT(commands)], *best;
+    size_t i;
+
+    for (i = 0; i < VB_COUNT(commands); i++)
+        names[i] = commands[i]->name;
+    best = vb_nearest(name, names, VB_COUNT(commands));
+    fprintf(stderr, "verbena: unknown %s %.64s; ", name[0] == '-' ? "option" : "command", name);
+    if (best != NULL)
+        fprintf(stderr, "did you mean %s?\n", best);
+    else
+        fprintf(stderr, "verbena --help lists those there are\n");
+    return CLI_USAGE;
+}
+
+/* "verbena help topo" is "verbena topo --help". */
+static int help_on(int argc, char **argv)
+{
+    static char flag[] = "--help";
+    char *help[] = {flag};
+    const struct cli_command *command;
+
+    if (argc < 3)
+        return print_help();
+    command = command_named(argv[2]);
+    return command != NULL ? command->run(command, 1, help) : unknown(argv[2]);
+}
+
+int main(int argc, char **argv)
+{
+    const struct cli_command *command;
+
+    if (argc < 2) {
+        fprintf(stderr, "verbena: which command? verbena --help lists them\n");
+        return CLI_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return print_help();
+    if (strcmp(argv[1], "--version") == 0)
+        return print_version();
+    if (strcmp(argv[1], "help") == 0)
+        return help_on(argc, argv);
+    command = command_named(argv[1]);
+    if (command == NULL)
+        return unknown(argv[1]);
+    return command->run(command, argc - 2, argv + 2);
+}

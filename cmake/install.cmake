@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+#
+# What `cmake --install build` puts where: the command, its man page, the libraries, their public
+# headers and a pkg-config file, so that a program of the user's can stand on the same layers.
+
+set(VB_LIBRARIES vb_engine vb_net vb_kernels vb_topo vb_base) # a library before those it stands on
+
+install(TARGETS verbena RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS ${VB_LIBRARIES} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES docs/verbena.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+foreach(library IN LISTS VB_LIBRARIES)
+  string(REPLACE "vb_" "" folder ${library})
+  install(FILES ${folder}/${folder}.h
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/verbena/${folder})
+endforeach()
+
+list(TRANSFORM VB_LIBRARIES PREPEND -l OUTPUT_VARIABLE VB_LINK)
+list(JOIN VB_LINK " " VB_LINK)
+configure_file(cmake/verbena.pc.in verbena.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/verbena.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Installs the packages that are missing; says nothing when none is.
+#
+#   scripts/setup.sh [build | test | full | nightly]
+#
+# Each word is what the scripts of that name need, and all that the words before it need. The
+# default is test.
+set -euo pipefail
+
+build=(gcc libc6-dev cmake ninja-build pkg-config
+       libibverbs-dev librdmacm-dev libhwloc-dev libdnnl-dev libopenblas-dev libjansson-dev)
+test=(libcmocka-dev jq)
+# a|b: whichever of them the distribution has
+full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
+      clang-format clang-tidy cppcheck shellcheck mandoc)
+nightly=(debootstrap)
+
+case "${1:-test}" in
+build) wanted=("${build[@]}") ;;
+test) wanted=("${build[@]}" "${test[@]}") ;;
+full) wanted=("${build[@]}" "${test[@]}" "${full[@]}") ;;
+nightly) wanted=("${build[@]}" "${test[@]}" "${full[@]}" "${nightly[@]}") ;;
+*)
+    echo "setup.sh: $1: must be build, test, full or nightly" >&2
+    exit 2
+    ;;
+esac
+
+if ! command -v apt-get >/dev/null; then
+    # The build itself checks every library, so that here only the names are told, and only once.
+    if ! pkg-config --exists libibverbs librdmacm 'hwloc >= 2.1' openblas jansson 2>/dev/null; then
+        echo "setup.sh: this system has no apt-get. Verbena needs what Debian calls:" >&2
+        echo "  ${wanted[*]}" >&2
+        exit 1
+    fi
+    exit 0
+fi
+
+installed=$(dpkg-query -W -f '${db:Status-Abbrev}${binary:Package}\n' 2>/dev/null |
+    sed -n 's/^ii *\([^:]*\).*/\1/p')
+
+have() { # is any of the names in a|b installed?
+    grep -qxE -- "$1" <<<"$installed"
+}
+
+missing=()
+for names in "${wanted[@]}"; do
+    have "$names" || missing+=("$names")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+sudo=()
+if [ "$(id -u)" != 0 ]; then
+    if ! command -v sudo >/dev/null; then
+        echo "setup.sh: these packages are missing, and there is no sudo to install them:" >&2
+        echo "  ${missing[*]}" >&2
+        exit 1
+    fi
+    sudo=(sudo)
+fi
+
+echo "setup.sh: installing ${missing[*]}" >&2
+"${sudo[@]}" apt-get -qq update >&2
+
+to_install=()
+for names in "${missing[@]}"; do
+    found=
+    for name in ${names//|/ }; do
+        if [ -n "$(apt-cache --quiet=2 madison "$name" 2>/dev/null)" ]; then
+            found=$name
+            break
+        fi
+    done
+    if [ -z "$found" ]; then
+        echo "setup.sh: this distribution has no package ${names//|/ or }" >&2
+        exit 1
+    fi
+    to_install+=("$found")
+done
+
+# A Debian kernel package is never among these: the lab unpacks one and installs none.
+"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y \
+    --no-install-recommends "${to_install[@]}" >&2

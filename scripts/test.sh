@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Sets up, builds and runs the tests.
+#
+#   scripts/test.sh             under 5 minutes: what a change should pass before it is shown
+#   scripts/test.sh --full      under 25 minutes: also sanitizers, fuzzers and static checks
+#   scripts/test.sh --nightly   hours: also other distributions and compilers, and long fuzzing
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case "${1:-}" in
+"") tier="test" ;;
+--full) tier=full ;;
+--nightly) tier=nightly ;;
+*)
+    echo "test.sh: $1: must be --full, --nightly or nothing" >&2
+    exit 2
+    ;;
+esac
+
+scripts/setup.sh "$tier"
+
+# configured FOLDER SETTING...: has the folder been configured with these?
+configured() {
+    local folder=$1 setting
+    shift
+    [ -f "$folder/build.ninja" ] || return 1
+    for setting in "$@"; do
+        setting=${setting#-D}
+        grep -qE "^${setting%%=*}:[A-Z]+=${setting#*=}\$" "$folder/CMakeCache.txt" || return 1
+    done
+}
+
+# build_with PRESET FOLDER SETTING...: configures only where that has not been done
+build_with() {
+    local preset=$1 folder=$2
+    shift 2
+    configured "$folder" "$@" || cmake --preset "$preset" "$@"
+    cmake --build --preset "$preset"
+}
+
+# in_preset PRESET FOLDER [SETTINGS...]: builds and runs all tests of a preset
+in_preset() {
+    echo
+    echo "== $1"
+    build_with "$@"
+    ctest --preset "$1" -j "$(nproc)"
+}
+
+if [ "$tier" = test ]; then
+    build_with release build -DVB_TESTS=ON
+    ctest --preset release -j "$(nproc)" -LE slow
+    exit
+fi
+
+in_preset release build -DVB_TESTS=ON -DVB_WERROR=ON
+in_preset asan build-asan
+in_preset tsan build-tsan
+if [ "$tier" = full ]; then
+    in_preset fuzz build-fuzz -DVB_FUZZ_SECONDS=5
+    exit
+fi
+
+in_preset debug build-debug
+scripts/distributions.sh
+in_preset fuzz build-fuzz -DVB_FUZZ_SECONDS=600

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Static checks: check.sh format | tidy BUILD | cppcheck BUILD | shell
+#
+# What a checker finds depends on its version. These are Debian 12's; with others the check is
+# skipped, so that a newer distribution does not fail for what nobody could have seen.
+set -euo pipefail
+
+need() { # need VERSION_PATTERN COMMAND
+    if ! command -v "$2" >/dev/null; then
+        echo "skipped: $2 is not installed (scripts/setup.sh full)"
+        exit 77
+    fi
+    if ! "$2" --version | grep -q "$1"; then
+        echo "skipped: $2 is another version than $1: $("$2" --version | grep -m1 version)"
+        exit 77
+    fi
+}
+
+sources() {
+    find base topo net kernels engine cli tests examples -name '*.[ch]' | sort
+}
+
+case $1 in
+format)
+    need 'version 14\.' clang-format
+    sources | xargs clang-format --dry-run -Werror
+    ;;
+tidy)
+    need 'version 14\.' clang-tidy
+    find base topo net kernels engine cli tests -name '*.c' -not -path 'tests/fuzz/*' | sort |
+        xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p "$2" 2>&1 |
+        grep -vE '^[0-9]+ warnings? (generated|treated)' || [ "${PIPESTATUS[1]}" = 0 ]
+    ;;
+cppcheck)
+    need 'Cppcheck 2\.10' cppcheck
+    cppcheck --project="$2/compile_commands.json" -j "$(nproc)" --quiet --error-exitcode=1 \
+        --enable=warning,performance,portability --inline-suppr --std=c11 \
+        --suppress=missingIncludeSystem
+    ;;
+shell)
+    need 'version: 0' shellcheck
+    # shellcheck disable=SC2046
+    shellcheck .ci/run $(find scripts tests -name '*.sh')
+    if ! command -v mandoc >/dev/null; then
+        echo "skipped: mandoc is not installed (scripts/setup.sh full)"
+        exit 77
+    fi
+    mandoc -T lint -W warning docs/verbena.1
+    ;;
+esac

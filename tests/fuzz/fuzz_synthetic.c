@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Descriptions of machines, a list of cpus behind the first newline. Whatever opens must be
+ * planned for.
+ */
+#include "tests/fuzz/fuzz.h"
+#include "topo/topo.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = fuzz_text(data, size), *list = text;
+    struct vb_topo_source source = {0};
+    struct vb_plan_want want = {.progress = true};
+    struct vb_topo *topo;
+    struct vb_plan *plan;
+
+    source.synthetic = strsep(&list, "\n");
+    source.cpus = list;
+    want.ranks = size > 0 ? 1 + data[0] % 40 : 1;
+    want.threads = size > 1 ? data[1] % 20 : 0;
+    if (vb_topo_open(&source, &topo) == VB_OK) {
+        if (vb_plan_create(topo, &want, &plan) != VB_OK)
+            abort();
+        vb_plan_destroy(plan);
+        vb_topo_close(topo);
+    }
+    free(text);
+    return 0;
+}

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# What is installed works by itself: the command, its man page, and a program that uses the library
+# through pkg-config. install.sh BUILD
+set -euo pipefail
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+cmake --install "$1" --prefix "$dir" >/dev/null
+"$dir/bin/verbena" --version >/dev/null
+[ -s "$dir/share/man/man1/verbena.1" ]
+pc=$(find "$dir" -name verbena.pc)
+sed -i "s|^prefix=.*|prefix=$dir|" "$pc"
+export PKG_CONFIG_PATH=${pc%/*}
+[ "$(pkg-config --modversion verbena)" = "$("$dir/bin/verbena" --version | sed -n '1s/verbena //p')" ]
+# shellcheck disable=SC2046
+cc -Wall -Werror examples/where.c $(pkg-config --cflags --libs verbena) -o "$dir/where"
+"$dir/where" | grep -q '^rank 3: '
+if find "$dir" -name '*_priv.h' | grep .; then
+    echo "private headers were installed"
+    exit 1
+fi
+echo "installed: $(find "$dir" -type f -printf '%P ')"
