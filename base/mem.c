@@ -54,24 +54,25 @@ static bool want_huge(size_t len)
     return len >= huge_page();
 }
 
-/* Maps len bytes at an address that is a multiple of align: maps more, gives the ends back. */
+/* Maps len bytes at an address that is a multiple of align: reserves more, maps into it, gives the
+ * ends back. A failed MAP_FIXED may have taken away what was there, and another thread may have
+ * been given that place since: so the middle is never unmapped then. */
 static void *map_aligned(size_t len, size_t align, int flags, int fd)
 {
     char *room, *start;
     void *ptr;
+    int err;
 
     room = mmap(NULL, len + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED)
         return MAP_FAILED;
     start = (char *)round_up((size_t)room, align);
     ptr = mmap(start, len, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
-    if (ptr == MAP_FAILED) {
-        munmap(room, len + align);
-        return MAP_FAILED;
-    }
+    err = errno;
     if (start > room)
         munmap(room, (size_t)(start - room));
     munmap(start + len, (size_t)(room + align - start));
+    errno = err;
     return ptr;
 }
 
@@ -119,7 +120,8 @@ static bool map_reserved(const char *name, size_t len, struct vb_mem *mem)
     mem->len_bytes = round_up(len, unit);
     if (ftruncate(mem->fd, (off_t)mem->len_bytes) != 0)
         goto err_fd;
-    mem->ptr = map_aligned(mem->len_bytes, unit, MAP_SHARED, mem->fd);
+    /* the kernel aligns these by itself */
+    mem->ptr = mmap(NULL, mem->len_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, 0);
     if (mem->ptr == MAP_FAILED)
         goto err_fd;
     mem->pages = VB_PAGES_RESERVED;

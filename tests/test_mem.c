@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "tests/test.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 
 #define HUGE_LEN ((size_t)6 << 20)
@@ -65,6 +66,39 @@ static void shared_memory_is_shared(void **state)
     }
 }
 
+static void *map_and_unmap(void *arg)
+{
+    struct vb_mem mem;
+    int i;
+
+    for (i = 0; i < 50; i++) {
+        if (vb_mem_map_shared("verbena-test", HUGE_LEN, &mem) != VB_OK)
+            return NULL;
+        if (vb_mem_populate(&mem) != VB_OK)
+            return NULL;
+        memset(mem.ptr, i, mem.len_bytes);
+        vb_mem_unmap(&mem);
+    }
+    return arg;
+}
+
+/* A mapping that fails half-way (reserved huge pages that there are not) must not take away what
+ * another thread has just been given. */
+static void threads_map_at_once(void **state)
+{
+    pthread_t ids[4];
+    void *ok;
+    int i;
+
+    (void)state;
+    for (i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&ids[i], NULL, map_and_unmap, ids), 0);
+    for (i = 0; i < 4; i++) {
+        pthread_join(ids[i], &ok);
+        assert_ptr_equal(ok, ids);
+    }
+}
+
 static void impossible_sizes_are_refused(void **state)
 {
     struct vb_mem mem = {.fd = 7};
@@ -103,6 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(private_memory_is_zeroed_and_aligned),
         cmocka_unit_test(shared_memory_is_shared),
+        cmocka_unit_test(threads_map_at_once),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(small_blocks_are_aligned_and_zeroed),
     };
