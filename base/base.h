@@ -85,6 +85,7 @@ _Noreturn void vb_assert_failed(const char *file, int line, const char *cond);
 enum vb_opt_type {
     VB_OPT_FLAG,   /* bool; given without a value */
     VB_OPT_INT,    /* int64_t from min to max */
+    VB_OPT_REAL,   /* double from min to max, which are whole numbers */
     VB_OPT_TEXT,   /* const char *, borrowed from argv or the environment; NULL when not given */
     VB_OPT_CHOICE, /* int: index into choices */
 };
@@ -95,7 +96,7 @@ struct vb_opt {
     enum vb_opt_type type;
     size_t offset;              /* of the field, in the struct that the group fills */
     const char *fallback;       /* the default, as text; NULL: off, 0 or none */
-    int64_t min, max;           /* VB_OPT_INT */
+    int64_t min, max;           /* VB_OPT_INT, VB_OPT_REAL */
     const char *const *choices; /* VB_OPT_CHOICE: ends with NULL */
     const char *arg;            /* what --help calls the value */
     const char *help;
@@ -138,6 +139,10 @@ const char *vb_nearest(const char *text, const char *const *candidates, int n);
 
 /* A decimal whole number, nothing before or behind it. False if it is none or does not fit. */
 bool vb_parse_int(const char *text, int64_t *value_p);
+
+/* A decimal number with or without a fraction and an exponent, nothing before or behind it. False
+ * if it is none, infinite, or too small to be told from 0 though it is not. */
+bool vb_parse_real(const char *text, double *value_p);
 
 /* ---- clock ----------------------------------------------------------------------------------- */
 

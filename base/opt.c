@@ -45,6 +45,25 @@ bool vb_parse_int(const char *text, int64_t *value_p)
     return true;
 }
 
+bool vb_parse_real(const char *text, double *value_p)
+{
+    const char *digits = text[0] == '-' ? text + 1 : text;
+    double value;
+    char *end;
+
+    /* strtod() takes blanks, hexadecimals, "inf" and "nan" too. */
+    if (!isdigit((unsigned char)digits[0]) && digits[0] != '.')
+        return false;
+    if (digits[strspn(digits, "0123456789.eE+-")] != '\0')
+        return false;
+    errno = 0;
+    value = strtod(text, &end);
+    if (errno != 0 || *end != '\0' || end == text)
+        return false;
+    *value_p = value;
+    return true;
+}
+
 /* How many letters must be changed, added or dropped to make one of the other. Names longer than
  * the row are no misspelling of anything. */
 static int edit_distance(const char *a, const char *b)
@@ -150,6 +169,23 @@ static bool set_int(const struct found *f, const char *text, const char *where, 
     return true;
 }
 
+static bool set_real(const struct found *f, const char *text, const char *where, char *why)
+{
+    double value;
+
+    if (!vb_parse_real(text, &value)) {
+        snprintf(why, VB_OPTS_WHY, "%s %.64s: not a number", where, text);
+        return false;
+    }
+    if (value < (double)f->opt->min || value > (double)f->opt->max) {
+        snprintf(why, VB_OPTS_WHY, "%s %.64s: must be from %lld to %lld", where, text,
+                 (long long)f->opt->min, (long long)f->opt->max);
+        return false;
+    }
+    memcpy(field(f), &value, sizeof(value));
+    return true;
+}
+
 static bool set_choice(const struct found *f, const char *text, const char *where, char *why)
 {
     char known[128];
@@ -177,6 +213,8 @@ static bool set_value(const struct found *f, const char *text, const char *where
         return false;
     case VB_OPT_INT:
         return set_int(f, text, where, why);
+    case VB_OPT_REAL:
+        return set_real(f, text, where, why);
     case VB_OPT_CHOICE:
         return set_choice(f, text, where, why);
     case VB_OPT_TEXT:
@@ -194,6 +232,7 @@ static void clear_value(const struct found *f)
 {
     static const size_t sizes[] = {[VB_OPT_FLAG] = sizeof(bool),
                                    [VB_OPT_INT] = sizeof(int64_t),
+                                   [VB_OPT_REAL] = sizeof(double),
                                    [VB_OPT_TEXT] = sizeof(const char *),
                                    [VB_OPT_CHOICE] = sizeof(int)};
 
@@ -421,6 +460,7 @@ static void value_text(const struct found *f, char *out, size_t size)
 {
     const char *text;
     int64_t number;
+    double real;
     int choice;
     bool flag;
 
@@ -432,6 +472,10 @@ static void value_text(const struct found *f, char *out, size_t size)
     case VB_OPT_INT:
         memcpy(&number, field(f), sizeof(number));
         snprintf(out, size, "%lld", (long long)number);
+        return;
+    case VB_OPT_REAL:
+        memcpy(&real, field(f), sizeof(real));
+        snprintf(out, size, "%.10g", real);
         return;
     case VB_OPT_CHOICE:
         memcpy(&choice, field(f), sizeof(choice));

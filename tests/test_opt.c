@@ -8,6 +8,7 @@ struct values {
     bool json;
     const char *data;
     int64_t port;
+    double rate;
 };
 
 static const char *const transports[] = {"auto", "verbs", "tcp", "shm", NULL};
@@ -25,6 +26,7 @@ static const struct vb_opt more_opts[] = {
      "broken between two of them"},
     {"root-port", VB_OPT_INT, offsetof(struct values, port), "-1", INT64_MIN, INT64_MAX, NULL, "P",
      "port"},
+    {"rate", VB_OPT_REAL, offsetof(struct values, rate), "0.5", 0, 10, NULL, "R", "rate"},
 };
 
 static struct values values;
@@ -59,6 +61,7 @@ static int clear_environment(void **state)
     unsetenv("VB_DATA");
     unsetenv("VB_TRANSPORT");
     unsetenv("VB_ROOT_PORT");
+    unsetenv("VB_RATE");
     return 0;
 }
 
@@ -72,6 +75,7 @@ static void defaults_fill_everything(void **state)
     assert_false(values.json);
     assert_null(values.data);
     assert_int_equal(values.port, -1);
+    assert_true(values.rate == 0.5);
     assert_int_equal(opts.n_operands, 0);
 }
 
@@ -146,16 +150,38 @@ static void extreme_numbers_fit(void **state)
     assert_true(values.port == INT64_MIN);
 }
 
+static void real_numbers_are_decimal(void **state)
+{
+    static const char *const none[] = {"",     " 1", "1 ",    "x",   "1x",  "0x10", "inf", "nan",
+                                       "-inf", "1e", "1e999", "--1", "1-2", ".",    "-",   "1.2.3"};
+    double value = 7;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(none); i++)
+        assert_false(vb_parse_real(none[i], &value));
+    assert_true(value == 7);
+    assert_true(vb_parse_real("-1.25e2", &value) && value == -125);
+    assert_true(vb_parse_real(".5", &value) && value == 0.5);
+    assert_int_equal(parse("--rate 1e-3"), VB_OK);
+    assert_true(values.rate == 1e-3);
+    assert_int_equal(parse("--rate=10"), VB_OK);
+    assert_true(values.rate == 10);
+    refused("--rate fast", "--rate fast: not a number");
+    refused("--rate 10.01", "--rate 10.01: must be from 0 to 10");
+    refused("--rate -0.1", "--rate -0.1: must be from 0 to 10");
+}
+
 static void overlong_input_is_bounded(void **state)
 {
-    static char line[900] = "--";
+    static char line[900] = "--", value[900];
 
     (void)state;
     memset(line + 2, 'x', sizeof(line) - 3);
     assert_int_equal(parse(line), VB_ERR_USAGE);
     assert_true(strlen(why) < VB_OPTS_WHY);
-    memcpy(line, "--ranks=", 8);
-    assert_int_equal(parse(line), VB_ERR_USAGE);
+    snprintf(value, sizeof(value), "--ranks=%s", line + 8);
+    assert_int_equal(parse(value), VB_ERR_USAGE);
     assert_true(strlen(why) < VB_OPTS_WHY);
 }
 
@@ -206,6 +232,7 @@ static void dump_tells_where_values_come_from(void **state)
     assert_non_null(strstr(text, "train: --transport = tcp (environment)\n"));
     assert_non_null(strstr(text, "train: --json = off (default)\n"));
     assert_non_null(strstr(text, "train: --data = none (default)\n"));
+    assert_non_null(strstr(text, "train: --rate = 0.5 (default)\n"));
 }
 
 int main(void)
@@ -216,6 +243,7 @@ int main(void)
         cmocka_unit_test_setup(command_line_beats_environment_beats_default, clear_environment),
         cmocka_unit_test_setup(mistakes_get_one_clear_line, clear_environment),
         cmocka_unit_test_setup(extreme_numbers_fit, clear_environment),
+        cmocka_unit_test_setup(real_numbers_are_decimal, clear_environment),
         cmocka_unit_test_setup(overlong_input_is_bounded, clear_environment),
         cmocka_unit_test_setup(help_wins_over_mistakes, clear_environment),
         cmocka_unit_test_setup(help_shows_every_option, clear_environment),
