@@ -21,6 +21,7 @@ endfunction()
 
 vb_need_module(VERBS libibverbs libibverbs-dev "RDMA verbs")
 vb_need_module(RDMACM librdmacm librdmacm-dev "RDMA connections")
+vb_need_module(SODIUM libsodium libsodium-dev "authentication between ranks")
 vb_need_module(HWLOC "hwloc>=2.1" libhwloc-dev "topology and pinning (hwloc 2.1 or later)")
 vb_need_module(OPENBLAS openblas libopenblas-dev "matrix products where oneDNN has no kernel")
 vb_need_module(JANSSON jansson libjansson-dev "JSON")

@@ -1,15 +1,180 @@
 /* SPDX-License-Identifier: MIT
  *
- * net/: how bytes move between ranks. So far: what there is to move them over.
+ * net/: how bytes move between ranks, and what there is to move them over.
  *
- * Everything here reads the machine and changes nothing. A sysroot is put before every path that
- * is read: "" stands for the running machine, a folder for the recording of another one. All
- * functions may be called from any thread; none blocks on the network.
+ * First the ranks of a job (a group), memory they share (windows), put and get, and the basic
+ * collectives; then the machine's interfaces and RDMA devices.
  */
 #ifndef VB_NET_H
 #define VB_NET_H
 
 #include "base/base.h"
+
+struct vb_topo;
+struct vb_plan;
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/* The ranks of a job, as one of them sees it. All calls on a group are made by one thread at a
+ * time; a group has threads of its own (control, progress) that the caller never sees. */
+struct vb_group;
+
+#define VB_SECRET_BYTES 32
+#define VB_WORLD_MAX 1024
+
+enum vb_transport_choice { VB_TRANSPORT_AUTO, VB_TRANSPORT_SHM, VB_TRANSPORT_TCP };
+
+struct vb_group_opts {
+    int rank;
+    int world;
+    const char *root;                      /* "HOST:PORT" or "[V6]:PORT" where rank 0 listens */
+    int root_fd;                           /* rank 0: a listening socket to take over, -1: none */
+    unsigned char secret[VB_SECRET_BYTES]; /* the job's; all ranks have the same */
+    enum vb_transport_choice transport;
+    bool any_interface;         /* also loopback, bridges and the control network between hosts */
+    bool progress;              /* serve peers' gets over TCP while the caller computes */
+    bool crowded;               /* more threads than cpus on this host: do not spin */
+    const struct vb_topo *topo; /* windows go where the plan says; NULL: anywhere */
+    const struct vb_plan *plan;
+    int plan_rank;
+    int timeout_ms; /* how long to wait for peers, at the start and in every collective */
+};
+
+/* Finds the other ranks through rank 0, proves the secret to each and connects. Blocks for at most
+ * timeout_ms; after 10 s rank 0 says who is missing, and at what stage. */
+vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **group_p);
+
+/* Says goodbye, so that peers do not take it for a death. Windows must be gone. */
+void vb_group_close(struct vb_group *group);
+
+int vb_group_rank(const struct vb_group *group);
+int vb_group_world(const struct vb_group *group);
+const char *vb_group_host(const struct vb_group *group, int rank);      /* its host's name */
+const char *vb_group_transport(const struct vb_group *group, int rank); /* "shm", "tcp", "self" */
+const char *vb_group_transports(const struct vb_group *group); /* "shm", "tcp" or "shm+tcp" */
+
+/* Tells all peers to give up, with the reason; their next wait fails with it. */
+void vb_group_abort(struct vb_group *group, const char *why);
+
+/* Counts steps for the heartbeat, so that others can tell a rank that is stuck from one at work. */
+void vb_group_step(struct vb_group *group);
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+/* Memory of every rank that its peers may put into and get from. Created and destroyed by all ranks
+ * together, in the same order. The sizes of the ranks may differ. */
+struct vb_window;
+
+vb_status vb_window_create(struct vb_group *group, size_t len_bytes, struct vb_window **win_p);
+void vb_window_destroy(struct vb_window *win);
+void *vb_window_ptr(const struct vb_window *win); /* this rank's own part */
+size_t vb_window_len(const struct vb_window *win, int rank);
+
+/* A peer's part, readable and writable as plain memory; NULL where the transport cannot. */
+void *vb_window_peer(const struct vb_window *win, int rank);
+
+/* ---- put, get, notes ------------------------------------------------------------------------- */
+
+/* One put or get that was started. The caller's memory, borrowed until done; after a failure of the
+ * group, until the group is closed, for then it may never be done. */
+struct vb_op {
+    _Atomic bool done;  /* set by whichever thread finds out */
+    vb_status status;   /* valid once done */
+    struct vb_op *next; /* net/'s while not done */
+    uint64_t tag;       /* likewise */
+};
+
+/* A note: 8 bits of channel, 24 of sequence or whatever the channel likes. */
+#define VB_NOTE(channel, value) ((uint32_t)(channel) << 24 | ((uint32_t)(value)&0xffffffu))
+#define VB_NOTE_CHANNEL(note) ((note) >> 24)
+#define VB_NOTE_VALUE(note) ((note)&0xffffffu)
+
+#define VB_CHANNEL_GROUP 0 /* the group's own */
+#define VB_CHANNELS 256
+
+/* Called for each note on a channel, in the order of posting per peer, after all bytes of its put
+ * can be seen. May run on the group's progress thread, but never twice at once; it must not wait,
+ * and calls nothing of the group but vb_put() and vb_get(). */
+typedef void (*vb_note_fn)(void *arg, int rank, uint32_t value);
+
+/* Before any peer can send on the channel. A note on a channel that nobody opened is a broken
+ * peer's, and the peer is given up. */
+vb_status vb_channel_open(struct vb_group *group, int channel, vb_note_fn fn, void *arg);
+void vb_channel_close(struct vb_group *group, int channel);
+
+/* Copies len bytes of this rank's window to the peer's, then gives the peer the note. VB_OK: taken;
+ * op->done says when the source may be reused, which is all it says. VB_AGAIN: too many are under
+ * way, nothing was taken: make progress, try again. len 0 is a bare note. rank may be one's own. */
+vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
+                 size_t len_bytes, uint32_t note, struct vb_op *op);
+
+/* Copies len bytes of the peer's window to this rank's. Not ordered against puts. */
+vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
+                 size_t len_bytes, struct vb_op *op);
+
+/* Takes in what has arrived, without waiting. Negative: a peer is lost, or gave up. */
+vb_status vb_progress(struct vb_group *group);
+
+/* Waits until ready(arg) or the group's timeout: what and from name the operation and the rank
+ * (-1: any) in the message then. ready runs under the group's lock and must not wait. Spins
+ * briefly, then sleeps. */
+typedef bool (*vb_ready_fn)(void *arg);
+vb_status vb_group_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what,
+                        int from);
+
+/* Waits for one op. */
+vb_status vb_op_wait(struct vb_group *group, struct vb_op *op, const char *what, int from);
+
+/* ---- collective basics ----------------------------------------------------------------------- */
+
+#define VB_RECORD_MAX 4096 /* bytes of a small record */
+
+vb_status vb_group_barrier(struct vb_group *group);
+vb_status vb_group_broadcast(struct vb_group *group, int from, void *record, size_t len_bytes);
+
+/* all: world records of len_bytes, in rank order, on every rank. */
+vb_status vb_group_gather(struct vb_group *group, const void *record, size_t len_bytes, void *all);
+
+/* ---- secrets --------------------------------------------------------------------------------- */
+
+/* 64 hexadecimal digits in a file that nobody else may read, or in text. */
+vb_status vb_secret_read(const char *path, unsigned char secret[VB_SECRET_BYTES]);
+vb_status vb_secret_parse(const char *text, unsigned char secret[VB_SECRET_BYTES]);
+vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES]);
+
+/* SHA-256 of data as 64 hexadecimal digits and a zero. */
+void vb_sha256(const void *data, size_t len_bytes, char hex[65]);
+
+const char *vb_net_crypto_library(void); /* its name and version */
+
+/* ---- launch ---------------------------------------------------------------------------------- */
+
+#define VB_ROOT_TEXT 64 /* bytes of "127.0.0.1:40000", with room for longer ones and the end */
+
+/* How this process became a rank, as far as its environment tells. */
+struct vb_launch {
+    bool supervised; /* by a supervisor on this host; all but has_secret is unknown otherwise */
+    bool has_secret;
+    int rank, world;
+    int local_rank, local_ranks; /* among the ranks on this host */
+    int root_fd;                 /* rank 0: the socket to listen at, its owner now; else -1 */
+    char root[VB_ROOT_TEXT];
+    unsigned char secret[VB_SECRET_BYTES]; /* a supervisor's, else that of VB_SECRET */
+};
+
+/* Reads the environment, takes over the descriptors named there, and forgets both: processes that
+ * are started from now on see none of it. Once a process, before it has threads. */
+vb_status vb_launch_read(struct vb_launch *launch_p);
+
+/* The other side: the environment for a rank, as execve() takes it. It is this process's own with
+ * what launch says put in place; secret_fd is where the rank will read the secret, which is not
+ * copied. NULL when there is no memory. Freed with vb_launch_env_destroy(). */
+char **vb_launch_env_create(const struct vb_launch *launch, int secret_fd);
+void vb_launch_env_destroy(char **env);
+
+/* The functions below read the machine and change nothing. A sysroot is put before every path that
+ * is read: "" stands for the running machine, a folder for the recording of another one. They may
+ * be called from any thread; none blocks on the network. */
 
 #define VB_IFACE_NAME 16 /* bytes of an interface's name, with its end: the kernel's own limit */
 #define VB_IFACE_ADDRS 8 /* addresses kept of one interface */

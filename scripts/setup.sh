@@ -10,7 +10,8 @@
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config
-       libibverbs-dev librdmacm-dev libhwloc-dev libdnnl-dev libopenblas-dev libjansson-dev)
+       libibverbs-dev librdmacm-dev libhwloc-dev libdnnl-dev libopenblas-dev libjansson-dev
+       libsodium-dev)
 test=(libcmocka-dev jq)
 # a|b: whichever of them the distribution has
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'

@@ -19,7 +19,7 @@ need() { # need VERSION_PATTERN COMMAND
 }
 
 sources() {
-    find base topo net kernels engine cli tests examples -name '*.[ch]' | sort
+    find base topo net kernels data models engine bench cli tests examples -name '*.[ch]' | sort
 }
 
 case $1 in
@@ -29,9 +29,9 @@ format)
     ;;
 tidy)
     need 'version 14\.' clang-tidy
-    find base topo net kernels engine cli tests -name '*.c' -not -path 'tests/fuzz/*' | sort |
+    find base topo net kernels data models engine bench cli tests -name '*.c' -not -path 'tests/fuzz/*' | sort |
         xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p "$2" 2>&1 |
-        grep -vE '^[0-9]+ warnings? (generated|treated)' || [ "${PIPESTATUS[1]}" = 0 ]
+        grep -vE '^[0-9]+ warnings? (generated|treated)' || [ "${PIPESTATUS[2]}" = 0 ]
     ;;
 cppcheck)
     need 'Cppcheck 2\.10' cppcheck

@@ -25,7 +25,7 @@ home() { # home HEADER_PATTERN FILE_PATTERN: the header is included nowhere else
 
 # One public header a folder: others include no other header of it.
 public() {
-    for folder in base topo net kernels data models engine; do
+    for folder in base topo net kernels data models engine bench; do
         [ -d "$folder" ] || continue
         if grep -rnE "#include \"$folder/" --include='*.[ch]' \
             base topo net kernels data models engine cli bench 2>/dev/null |
@@ -43,7 +43,8 @@ only kernels base topo
 only data base
 only models base kernels
 only engine base topo net kernels data models
-only cli base topo net kernels data models engine
+only bench base topo net kernels data models engine
+only cli base topo net kernels data models engine bench
 
 home 'hwloc.*' 'topo/[a-z_]*\.[ch]'
 home '(infiniband|rdma)/.*' 'net/verbs[a-z_]*\.c'

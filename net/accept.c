@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Callers that have proved nothing yet. A stranger costs the job a place among PENDING_MAX for a
+ * few seconds and one line in the log.
+ */
+#include "net/control_priv.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PENDING_NS (5ull * 1000 * 1000 * 1000)
+
+void pending_drop(struct pending *p)
+{
+    if (p->fd >= 0)
+        close(p->fd);
+    auth_wipe(&p->hs, sizeof(p->hs));
+    p->fd = -1;
+}
+
+/* Has this address been complained of? Ports differ from call to call, so they do not count. */
+static bool known_stranger(struct control *c, const char *peer)
+{
+    size_t len = strcspn(peer, "]");
+    int i;
+
+    if (peer[len] == '\0')
+        len = strcspn(peer, ":");
+    for (i = 0; i < c->n_refused && i < REFUSED_MAX; i++)
+        if (strncmp(c->refused[i], peer, len + 1) == 0)
+            return true;
+    snprintf(c->refused[c->n_refused % REFUSED_MAX], SOCK_TEXT, "%s", peer);
+    c->n_refused++;
+    return false;
+}
+
+static void refuse(struct control *c, struct pending *p, const char *why)
+{
+    char peer[SOCK_TEXT];
+
+    sock_peer_text(p->fd, peer);
+    if (!known_stranger(c, peer))
+        VB_LOG_WARN("refused a connection from %s: %s", peer, why);
+    pending_drop(p);
+}
+
+/* A free place, or that of the caller who has been silent for longest. */
+static struct pending *place(struct control *c)
+{
+    struct pending *oldest = &c->pending[0];
+    int i;
+
+    for (i = 0; i < PENDING_MAX; i++) {
+        if (c->pending[i].fd < 0)
+            return &c->pending[i];
+        if (c->pending[i].deadline < oldest->deadline)
+            oldest = &c->pending[i];
+    }
+    refuse(c, oldest, "too many callers at once, and it said nothing");
+    return oldest;
+}
+
+void accept_new(struct control *c, int listen_fd)
+{
+    struct pending *p;
+    int fd, on = 1;
+
+    for (;;) {
+        fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+            continue;
+        if (fd < 0)
+            return;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* fails for unix: fine */
+        p = place(c);
+        p->fd = fd;
+        p->deadline = vb_clock_ns() + PENDING_NS;
+        handshake_init(&p->hs, (uint32_t)c->opts.rank, c->opts.epoch);
+    }
+}
+
+/* Is this caller wanted, and which key must it have? */
+static enum wire_verdict judge(void *arg, const struct wire_call *call,
+                               unsigned char key[AUTH_KEY_BYTES])
+{
+    struct control *c = arg;
+    struct conn *conn;
+
+    if (call->world != (uint32_t)c->opts.world)
+        return WIRE_BAD_WORLD;
+    if (call->rank >= call->world || call->rank == (uint32_t)c->opts.rank)
+        return WIRE_BAD_RANK;
+    conn = &c->conns[call->rank];
+    if (call->kind == WIRE_CONTROL) {
+        if (conn->fd >= 0 || conn->lost || conn->left)
+            return WIRE_BAD_RANK;
+        memcpy(key, c->secret, AUTH_KEY_BYTES);
+        return WIRE_WELCOME;
+    }
+    if (!conn->key_given || conn->stream_fd >= 0)
+        return WIRE_BAD_RANK;
+    memcpy(key, conn->one_time, AUTH_KEY_BYTES);
+    return WIRE_WELCOME;
+}
+
+/* The caller has proved itself: it becomes a connection or a stream. Somebody else may have taken
+ * its place between the call and the proof. */
+static void admit(struct control *c, struct pending *p)
+{
+    struct conn *conn = &c->conns[p->hs.call.rank];
+
+    if (p->hs.call.kind == WIRE_CONTROL && conn->fd < 0) {
+        conn_up(c, (int)p->hs.call.rank, p->fd, p->hs.session);
+        p->fd = -1;
+    } else if (p->hs.call.kind == WIRE_DATA && conn->key_given) {
+        conn->stream_fd = p->fd;
+        conn->key_given = false; /* a key serves once */
+        auth_wipe(conn->one_time, sizeof(conn->one_time));
+        p->fd = -1;
+        pthread_cond_broadcast(&c->changed);
+    }
+    pending_drop(p);
+}
+
+void pending_read(struct control *c, struct pending *p)
+{
+    unsigned char in[WIRE_CALL_BYTES], out[WIRE_ANSWER_BYTES];
+    size_t reply;
+    ssize_t n;
+
+    n = recv(p->fd, in, handshake_wants(&p->hs), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        refuse(c, p, "it hung up before it proved anything");
+        return;
+    }
+    reply = handshake_feed(&p->hs, in, (size_t)n, judge, c, out);
+    /* The first bytes on a new socket always find room; if not, the caller is no peer. */
+    if (reply > 0 && send(p->fd, out, reply, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)reply)
+        refuse(c, p, "it does not listen to the answer");
+    else if (p->hs.state == HANDSHAKE_REFUSED)
+        refuse(c, p, p->hs.garbage ? "it is no verbena" : wire_verdict_str(p->hs.verdict));
+    else if (p->hs.state == HANDSHAKE_DONE)
+        admit(c, p);
+}
+
+void pending_expire(struct control *c, uint64_t now)
+{
+    int i;
+
+    for (i = 0; i < PENDING_MAX; i++)
+        if (c->pending[i].fd >= 0 && now >= c->pending[i].deadline)
+            refuse(c, &c->pending[i], "it did not prove itself in time");
+}

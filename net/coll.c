@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The basic collectives, for small records. All of them are one *meeting*: every rank puts to every
+ * other, its record or nothing, and waits until something has come from each.
+ *
+ * A record goes into a slot of the receiver's window that belongs to the sender. There are two sets
+ * of slots, taken in turn: nobody can begin the meeting after next before all have come to the next
+ * one, and who has come to the next one has read the slots of this one.
+ */
+#include "net/group_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The window: two records of one's own to send from, then two sets of a slot a rank. */
+static size_t own_at(uint32_t seq)
+{
+    return (seq % 2) * VB_RECORD_MAX;
+}
+
+static size_t slot_at(const struct vb_group *g, uint32_t seq, int rank)
+{
+    return (2 + (seq % 2) * (size_t)g->world + (size_t)rank) * VB_RECORD_MAX;
+}
+
+static void note_came(void *arg, int rank, uint32_t value)
+{
+    struct vb_group *g = arg;
+
+    if (value == ((g->coll.arrived[rank] + 1) & 0xffffffu))
+        g->coll.arrived[rank]++;
+    else
+        control_lose(g->control, rank, "it is at another collective than it can be");
+}
+
+vb_status coll_open(struct vb_group *g)
+{
+    struct coll *coll = &g->coll;
+    vb_status st;
+
+    coll->arrived = calloc((size_t)g->world, sizeof(*coll->arrived));
+    coll->ops = calloc((size_t)g->world, sizeof(*coll->ops));
+    if (coll->arrived == NULL || coll->ops == NULL)
+        return vb_err_sys("calloc");
+    st = vb_channel_open(g, VB_CHANNEL_GROUP, note_came, g);
+    if (st != VB_OK)
+        return st;
+    return vb_window_create(g, (2 + 2 * (size_t)g->world) * VB_RECORD_MAX, &coll->win);
+}
+
+void coll_close(struct vb_group *g)
+{
+    vb_window_destroy(g->coll.win);
+    g->coll.win = NULL;
+    free(g->coll.arrived);
+    free(g->coll.ops);
+    g->coll.arrived = NULL;
+    g->coll.ops = NULL;
+}
+
+struct meeting {
+    struct vb_group *group;
+    uint32_t seq;
+    int missing; /* the first rank that has not come */
+};
+
+static bool all_here(void *arg)
+{
+    struct meeting *m = arg;
+    struct coll *coll = &m->group->coll;
+
+    for (; m->missing < m->group->world; m->missing++)
+        if (m->missing != m->group->rank && (int32_t)(coll->arrived[m->missing] - m->seq) < 0)
+            return false;
+    return true;
+}
+
+static bool all_sent(void *arg)
+{
+    struct meeting *m = arg;
+
+    for (; m->missing < m->group->world; m->missing++)
+        if (m->missing != m->group->rank && !m->group->coll.ops[m->missing].done)
+            return false;
+    return true;
+}
+
+/* Puts, and makes progress while the queue is full. */
+static vb_status put_to(struct vb_group *g, int rank, size_t len, uint32_t seq, const char *what)
+{
+    uint64_t deadline = group_deadline(g);
+    vb_status st;
+
+    for (;;) {
+        st = vb_put(g->coll.win, rank, own_at(seq), slot_at(g, seq, g->rank), len,
+                    VB_NOTE(VB_CHANNEL_GROUP, seq), &g->coll.ops[rank]);
+        if (st != VB_AGAIN)
+            return st;
+        st = vb_progress(g);
+        if (st != VB_OK)
+            return st;
+        if (vb_clock_ns() >= deadline)
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) takes in nothing: %s", rank,
+                          vb_group_host(g, rank), what);
+    }
+}
+
+/* record NULL: this rank brings nothing. */
+static vb_status meet(struct vb_group *g, const void *record, size_t len, const char *name)
+{
+    struct meeting m = {.group = g, .seq = ++g->coll.seq};
+    vb_status st = VB_OK;
+    char what[48];
+    int i;
+
+    snprintf(what, sizeof(what), "%s %u", name, m.seq);
+    if (len > VB_RECORD_MAX)
+        return vb_err(VB_ERR_USAGE, "%s of %zu bytes: at most %d", what, len, VB_RECORD_MAX);
+    if (record != NULL && len > 0)
+        memcpy((char *)vb_window_ptr(g->coll.win) + own_at(m.seq), record, len);
+    for (i = 0; i < g->world && st == VB_OK; i++)
+        if (i != g->rank)
+            st = put_to(g, i, record != NULL ? len : 0, m.seq, what);
+    if (st == VB_OK)
+        st = group_wait(g, all_here, &m, what, &m.missing);
+    m.missing = 0;
+    return st == VB_OK ? group_wait(g, all_sent, &m, what, &m.missing) : st;
+}
+
+vb_status vb_group_barrier(struct vb_group *g)
+{
+    return meet(g, NULL, 0, "barrier");
+}
+
+static const char *record_of(struct vb_group *g, int rank)
+{
+    return (const char *)vb_window_ptr(g->coll.win) + slot_at(g, g->coll.seq, rank);
+}
+
+vb_status vb_group_broadcast(struct vb_group *g, int from, void *record, size_t len_bytes)
+{
+    vb_status st = meet(g, from == g->rank ? record : NULL, len_bytes, "broadcast");
+
+    if (st == VB_OK && from != g->rank)
+        memcpy(record, record_of(g, from), len_bytes);
+    return st;
+}
+
+vb_status vb_group_gather(struct vb_group *g, const void *record, size_t len_bytes, void *all)
+{
+    vb_status st = meet(g, record, len_bytes, "gather");
+    char *out = all;
+    int i;
+
+    for (i = 0; i < g->world && st == VB_OK; i++)
+        memcpy(out + (size_t)i * len_bytes, i == g->rank ? record : record_of(g, i), len_bytes);
+    return st;
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The thread of the control plane, and what the group asks of it.
+ *
+ * The thread owns every wait on a control socket; the group's calls change the state under the
+ * lock, send what fits, and wait for `changed`.
+ */
+#include "net/control_priv.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MS_NS 1000000ull
+#define GOODBYE_NS (500 * MS_NS)
+
+/* ---- failure --------------------------------------------------------------------------------- */
+
+const char *control_host(struct control *c, int rank)
+{
+    return c->conns[rank].info.host[0] != '\0' ? c->conns[rank].info.host : "host not known yet";
+}
+
+void control_fail(struct control *c, vb_status st, const char *fmt, ...)
+{
+    va_list args;
+
+    if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK)
+        return;
+    va_start(args, fmt);
+    vsnprintf(c->failure, sizeof(c->failure), fmt, args);
+    va_end(args);
+    atomic_store_explicit(&c->failed, st, memory_order_release); /* pairs with control_status() */
+    pthread_cond_broadcast(&c->changed);
+    if (c->opts.alarm != NULL)
+        c->opts.alarm(c->opts.arg);
+}
+
+vb_status control_status(struct control *c, char *text, size_t size)
+{
+    /* pairs with the release in control_fail(): failure is written before */
+    vb_status st = atomic_load_explicit(&c->failed, memory_order_acquire);
+
+    if (st != VB_OK && text != NULL)
+        snprintf(text, size, "%s", c->failure);
+    return st;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+void control_wake(struct control *c)
+{
+    uint64_t one = 1;
+
+    if (write(c->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+        VB_LOG_WARN("wake the control thread: %s", strerror(errno));
+}
+
+static void send_beats(struct control *c, uint64_t now)
+{
+    unsigned char step[8];
+    int i;
+
+    if (now < c->beat_ns)
+        return;
+    c->beat_ns = now + (uint64_t)c->opts.beat_ms * MS_NS;
+    wire_u64_encode(atomic_load_explicit(&c->step, memory_order_relaxed), step);
+    for (i = 0; i < c->opts.world; i++)
+        if (c->conns[i].fd >= 0)
+            conn_send(c, i, WIRE_BEAT, step, sizeof(step));
+}
+
+static void find_silent(struct control *c, uint64_t now)
+{
+    char why[64];
+    int i;
+
+    for (i = 0; i < c->opts.world; i++) {
+        struct conn *conn = &c->conns[i];
+        double silent_s = now > conn->heard_ns ? (double)(now - conn->heard_ns) / 1e9 : 0;
+
+        if (conn->fd < 0 || conn->left || silent_s * 1000 < c->opts.silent_ms)
+            continue;
+        snprintf(why, sizeof(why), "silent for %.1f s", silent_s);
+        conn_lose(c, i, why);
+    }
+}
+
+/* The descriptors to wait for, and whose they are: rank, or world + place of a pending caller, or
+ * one of these. */
+enum { OWNER_WAKE = -1, OWNER_LISTEN = -2, OWNER_UNIX = -3 };
+
+struct waits {
+    struct pollfd *fds;
+    int *owners;
+    nfds_t n;
+};
+
+static void add_wait(struct waits *w, int fd, short events, int owner)
+{
+    if (fd < 0)
+        return;
+    w->fds[w->n] = (struct pollfd){.fd = fd, .events = events};
+    w->owners[w->n++] = owner;
+}
+
+static void fill_waits(struct control *c, struct waits *w)
+{
+    int i;
+
+    w->n = 0;
+    add_wait(w, c->wake_fd, POLLIN, OWNER_WAKE);
+    if (!c->stopping) {
+        add_wait(w, c->opts.listen_fd, POLLIN, OWNER_LISTEN);
+        add_wait(w, c->opts.unix_fd, POLLIN, OWNER_UNIX);
+    }
+    for (i = 0; i < c->opts.world; i++)
+        add_wait(w, c->conns[i].fd, c->conns[i].out_len > 0 ? POLLIN | POLLOUT : POLLIN, i);
+    for (i = 0; i < PENDING_MAX; i++)
+        add_wait(w, c->pending[i].fd, POLLIN, c->opts.world + i);
+}
+
+static void serve(struct control *c, int owner)
+{
+    uint64_t count;
+
+    if (owner == OWNER_WAKE) {
+        if (read(c->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+            VB_LOG_WARN("read an eventfd: %s", strerror(errno));
+    } else if (owner == OWNER_LISTEN || owner == OWNER_UNIX) {
+        if (!c->stopping) /* who calls now may mean the next group at this address */
+            accept_new(c, owner == OWNER_LISTEN ? c->opts.listen_fd : c->opts.unix_fd);
+    } else if (owner >= c->opts.world) {
+        if (c->pending[owner - c->opts.world].fd >= 0)
+            pending_read(c, &c->pending[owner - c->opts.world]);
+    } else {
+        conn_flush(c, owner);
+        conn_read(c, owner);
+    }
+}
+
+/* All has been said, and everybody who is still there has said goodbye too. */
+static bool may_end(struct control *c)
+{
+    int i;
+
+    for (i = 0; i < c->opts.world; i++)
+        if (c->conns[i].fd >= 0 && (c->conns[i].out_len > 0 || !c->conns[i].left))
+            return false;
+    return true;
+}
+
+static void *control_main(void *arg)
+{
+    struct control *c = arg;
+    size_t room = (size_t)c->opts.world + PENDING_MAX + 3;
+    struct waits w = {.fds = calloc(room, sizeof(*w.fds)), .owners = calloc(room, sizeof(int))};
+    uint64_t now, end = UINT64_MAX;
+    nfds_t i;
+
+    vb_log_set_rank(c->opts.rank);
+    pthread_mutex_lock(&c->lock);
+    if (w.fds == NULL || w.owners == NULL)
+        control_fail(c, VB_ERR_NO_MEMORY, "no memory for the control thread");
+    while (w.fds != NULL && w.owners != NULL) {
+        now = vb_clock_ns();
+        if (c->stopping && end == UINT64_MAX)
+            end = now + GOODBYE_NS;
+        if (c->stopping && (may_end(c) || now >= end))
+            break;
+        send_beats(c, now);
+        find_silent(c, now);
+        pending_expire(c, now);
+        fill_waits(c, &w);
+        pthread_mutex_unlock(&c->lock);
+        poll(w.fds, w.n, sock_ms_left(c->beat_ns < end ? c->beat_ns : end, c->opts.beat_ms));
+        pthread_mutex_lock(&c->lock);
+        for (i = 0; i < w.n; i++)
+            if (w.fds[i].revents != 0)
+                serve(c, w.owners[i]);
+    }
+    pthread_mutex_unlock(&c->lock);
+    free(w.fds);
+    free(w.owners);
+    return NULL;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static void control_free(struct control *c)
+{
+    int i;
+
+    for (i = 0; c->conns != NULL && i < c->opts.world; i++)
+        conn_fini(&c->conns[i]);
+    for (i = 0; i < PENDING_MAX; i++)
+        pending_drop(&c->pending[i]);
+    if (c->wake_fd >= 0)
+        close(c->wake_fd);
+    if (c->opts.listen_fd >= 0)
+        close(c->opts.listen_fd);
+    if (c->opts.unix_fd >= 0)
+        close(c->opts.unix_fd);
+    free(c->conns);
+    free(c->table);
+    auth_wipe(c->secret, sizeof(c->secret));
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+static struct control *control_alloc(const struct control_opts *opts)
+{
+    struct control *c = calloc(1, sizeof(*c));
+    pthread_condattr_t attr;
+    int i;
+
+    if (c == NULL)
+        return NULL;
+    c->opts = *opts;
+    memcpy(c->secret, opts->secret, AUTH_KEY_BYTES);
+    c->opts.secret = NULL;
+    for (i = 0; i < PENDING_MAX; i++)
+        c->pending[i].fd = -1;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    c->conns = calloc((size_t)opts->world, sizeof(*c->conns));
+    for (i = 0; c->conns != NULL && i < opts->world; i++)
+        conn_init(&c->conns[i]);
+    return c;
+}
+
+vb_status control_open(const struct control_opts *opts, struct control **control_p)
+{
+    struct control *c;
+    vb_status st;
+    int err;
+
+    c = control_alloc(opts);
+    if (c == NULL) {
+        st = vb_err_sys("calloc");
+        close(opts->listen_fd);
+        if (opts->unix_fd >= 0)
+            close(opts->unix_fd);
+        return st;
+    }
+    if (c->conns == NULL || c->wake_fd < 0) {
+        st = vb_err_sys("open the control plane");
+        control_free(c);
+        return st;
+    }
+    err = pthread_create(&c->thread, NULL, control_main, c);
+    if (err != 0) {
+        errno = err;
+        st = vb_err_sys("start the control thread");
+        control_free(c);
+        return st;
+    }
+    *control_p = c;
+    return VB_OK;
+}
+
+void control_close(struct control *c)
+{
+    int i;
+
+    if (c == NULL)
+        return;
+    pthread_mutex_lock(&c->lock);
+    for (i = 0; i < c->opts.world; i++)
+        if (c->conns[i].fd >= 0)
+            conn_send(c, i, WIRE_BYE, NULL, 0);
+    c->stopping = true;
+    pthread_mutex_unlock(&c->lock);
+    control_wake(c);
+    pthread_join(c->thread, NULL);
+    control_free(c);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+bool control_wait_change(struct control *c, uint64_t deadline)
+{
+    struct timespec ts = {.tv_sec = (time_t)(deadline / 1000000000u),
+                          .tv_nsec = (long)(deadline % 1000000000u)};
+
+    return pthread_cond_timedwait(&c->changed, &c->lock, &ts) != ETIMEDOUT;
+}
+
+vb_status control_say_failure(struct control *c)
+{
+    return vb_err(atomic_load_explicit(&c->failed, memory_order_acquire), "%s", c->failure);
+}
+
+vb_status control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
+                           const char *what, uint64_t deadline)
+{
+    while (!arrived(c, rank)) {
+        if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK)
+            return control_say_failure(c);
+        if (c->conns[rank].left)
+            return vb_err(VB_ERR_PEER, "rank %d (%s) left before %s", rank, control_host(c, rank),
+                          what);
+        if (!control_wait_change(c, deadline))
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not answer in time: %s", rank,
+                          control_host(c, rank), what);
+    }
+    return VB_OK;
+}
+
+static bool is_up(struct control *c, int rank)
+{
+    return c->conns[rank].fd >= 0;
+}
+
+vb_status control_wait_up(struct control *c, int from, int to, uint64_t deadline)
+{
+    vb_status st = VB_OK;
+    int i;
+
+    pthread_mutex_lock(&c->lock);
+    for (i = from; i < to && st == VB_OK; i++)
+        if (i != c->opts.rank)
+            st = control_wait_for(c, i, is_up, "connecting", deadline);
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+struct wire_call control_call_to(struct control *c, int rank, enum wire_kind kind)
+{
+    struct wire_call call = {.version = WIRE_VERSION,
+                             .kind = (uint16_t)kind,
+                             .rank = (uint32_t)c->opts.rank,
+                             .to = (uint32_t)rank,
+                             .world = (uint32_t)c->opts.world,
+                             .epoch = c->opts.epoch};
+
+    auth_random(call.nonce, sizeof(call.nonce));
+    return call;
+}
+
+vb_status control_dial(struct control *c, int rank, const struct sock_addr *to, uint64_t deadline)
+{
+    struct wire_call call = control_call_to(c, rank, WIRE_CONTROL);
+    unsigned char session[AUTH_KEY_BYTES];
+    vb_status st;
+    int fd;
+
+    st = sock_connect(to, deadline, &fd);
+    if (st != VB_OK)
+        return st;
+    st = handshake_call(fd, &call, c->secret, deadline, session);
+    if (st != VB_OK) {
+        close(fd);
+        return st;
+    }
+    pthread_mutex_lock(&c->lock);
+    conn_up(c, rank, fd, session);
+    pthread_mutex_unlock(&c->lock);
+    auth_wipe(session, sizeof(session));
+    control_wake(c);
+    return VB_OK;
+}
+
+vb_status control_local_addr(struct control *c, int rank, struct sock_addr *addr_p)
+{
+    vb_status st = VB_ERR_PEER;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->conns[rank].fd >= 0)
+        st = sock_local(c->conns[rank].fd, addr_p);
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+void control_abort(struct control *c, const char *why)
+{
+    size_t len = strnlen(why, 500);
+    int i;
+
+    pthread_mutex_lock(&c->lock);
+    for (i = 0; i < c->opts.world; i++)
+        if (c->conns[i].fd >= 0)
+            conn_send(c, i, WIRE_ABORT, why, len);
+    control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* it meets nobody any more */
+    pthread_mutex_unlock(&c->lock);
+    control_wake(c);
+}
+
+void control_lose(struct control *c, int rank, const char *why)
+{
+    pthread_mutex_lock(&c->lock);
+    conn_lose(c, rank, why);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void control_step(struct control *c)
+{
+    atomic_fetch_add_explicit(&c->step, 1, memory_order_relaxed);
+}
+
+bool control_has_left(struct control *c, int rank)
+{
+    bool left;
+
+    pthread_mutex_lock(&c->lock);
+    left = c->conns[rank].left;
+    pthread_mutex_unlock(&c->lock);
+    return left;
+}
+
+double control_silence_s(struct control *c, int rank, uint64_t *step_p)
+{
+    uint64_t now = vb_clock_ns(), heard;
+
+    pthread_mutex_lock(&c->lock);
+    heard = c->conns[rank].heard_ns;
+    *step_p = c->conns[rank].step;
+    pthread_mutex_unlock(&c->lock);
+    return now > heard ? (double)(now - heard) / 1e9 : 0;
+}

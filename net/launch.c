@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a rank learns from whoever started it, and how a supervisor tells it: through environment
+ * variables, written and read in this file alone. The secret is not among them, for an environment
+ * shows in /proc and is handed on to every process that is started; it comes through a pipe whose
+ * number is. Only VB_SECRET, for ranks that are started by hand, has it in the open.
+ */
+#include "net/net.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { RANK, WORLD, LOCAL_RANK, LOCAL_RANKS, SECRET_FD, ROOT_FD, ROOT, SECRET, N_NAMES };
+
+/* The first N_NUMBERS have whole numbers. */
+#define N_NUMBERS ROOT
+
+static const char *const names[N_NAMES] = {
+    [RANK] = "VB_RANK",
+    [WORLD] = "VB_WORLD",
+    [LOCAL_RANK] = "VB_LOCAL_RANK",
+    [LOCAL_RANKS] = "VB_LOCAL_RANKS",
+    [SECRET_FD] = "VB_SECRET_FD",
+    [ROOT_FD] = "VB_ROOT_FD",
+    [ROOT] = "VB_ROOT",
+    [SECRET] = "VB_SECRET",
+};
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static const char *value_of(int name)
+{
+    const char *text = getenv(names[name]);
+
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+/* A number that a supervisor always sets, from min to max. */
+static vb_status read_number(int name, int min, int max, int *value_p)
+{
+    const char *text = value_of(name);
+    int64_t value;
+
+    if (text == NULL)
+        return vb_err(VB_ERR_USAGE, "%s is set, but %s is not", names[SECRET_FD], names[name]);
+    if (!vb_parse_int(text, &value) || value < min || value > max)
+        return vb_err(VB_ERR_USAGE, "%s %.64s: must be a number from %d to %d", names[name], text,
+                      min, max);
+    *value_p = (int)value;
+    return VB_OK;
+}
+
+/* Processes that this one starts must not get it too. */
+static vb_status keep_fd(int name, int fd)
+{
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+        return vb_err_sys("%s %d", names[name], fd);
+    return VB_OK;
+}
+
+static vb_status read_secret_fd(unsigned char secret[VB_SECRET_BYTES])
+{
+    size_t len = 0;
+    vb_status st;
+    ssize_t n;
+    int fd = -1;
+
+    st = read_number(SECRET_FD, 0, INT32_MAX, &fd);
+    if (st == VB_OK)
+        st = keep_fd(SECRET_FD, fd);
+    if (st != VB_OK)
+        return st;
+    while (len < VB_SECRET_BYTES) {
+        n = read(fd, secret + len, VB_SECRET_BYTES - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+    }
+    close(fd);
+    if (len < VB_SECRET_BYTES)
+        return vb_err(VB_ERR_INPUT, "%s %d: ends after %zu bytes of the secret", names[SECRET_FD],
+                      fd, len);
+    return VB_OK;
+}
+
+static vb_status read_place(struct vb_launch *launch)
+{
+    const char *root = value_of(ROOT);
+    vb_status st;
+
+    st = read_number(WORLD, 1, VB_WORLD_MAX, &launch->world);
+    if (st == VB_OK)
+        st = read_number(RANK, 0, launch->world - 1, &launch->rank);
+    if (st == VB_OK)
+        st = read_number(LOCAL_RANKS, 1, launch->world, &launch->local_ranks);
+    if (st == VB_OK)
+        st = read_number(LOCAL_RANK, 0, launch->local_ranks - 1, &launch->local_rank);
+    if (st != VB_OK)
+        return st;
+    if (root == NULL || strlen(root) >= sizeof(launch->root))
+        return vb_err(VB_ERR_USAGE, "%s is not set, or too long", names[ROOT]);
+    snprintf(launch->root, sizeof(launch->root), "%s", root);
+    if (value_of(ROOT_FD) == NULL)
+        return VB_OK;
+    st = read_number(ROOT_FD, 0, INT32_MAX, &launch->root_fd);
+    return st == VB_OK ? keep_fd(ROOT_FD, launch->root_fd) : st;
+}
+
+static void forget_all(void)
+{
+    int i;
+
+    for (i = 0; i < N_NAMES; i++)
+        unsetenv(names[i]);
+}
+
+vb_status vb_launch_read(struct vb_launch *launch_p)
+{
+    struct vb_launch launch = {.root_fd = -1, .rank = -1, .local_rank = -1};
+    vb_status st = VB_OK;
+
+    if (value_of(SECRET_FD) != NULL) {
+        launch.supervised = launch.has_secret = true;
+        st = read_secret_fd(launch.secret);
+        if (st == VB_OK)
+            st = read_place(&launch);
+        prctl(PR_SET_NAME, "verbena"); /* else it bears the name of /proc/self/exe: "exe" */
+    } else if (value_of(SECRET) != NULL) {
+        launch.has_secret = true;
+        st = vb_secret_parse(value_of(SECRET), launch.secret);
+    }
+    forget_all();
+    if (st == VB_OK)
+        *launch_p = launch;
+    return st;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static bool is_ours(const char *entry)
+{
+    size_t len;
+    int i;
+
+    for (i = 0; i < N_NAMES; i++) {
+        len = strlen(names[i]);
+        if (strncmp(entry, names[i], len) == 0 && entry[len] == '=')
+            return true;
+    }
+    return false;
+}
+
+static bool add_number(char **env, int *n, int name, int value)
+{
+    if (asprintf(&env[*n], "%s=%d", names[name], value) < 0) {
+        env[*n] = NULL;
+        return false;
+    }
+    ++*n;
+    return true;
+}
+
+static bool add_all(char **env, int n, const struct vb_launch *launch, int secret_fd)
+{
+    int values[N_NUMBERS] = {
+        [RANK] = launch->rank,
+        [WORLD] = launch->world,
+        [LOCAL_RANK] = launch->local_rank,
+        [LOCAL_RANKS] = launch->local_ranks,
+        [SECRET_FD] = secret_fd,
+        [ROOT_FD] = launch->root_fd,
+    };
+    int i;
+
+    for (i = 0; i < N_NUMBERS; i++)
+        if (values[i] >= 0 && !add_number(env, &n, i, values[i]))
+            return false;
+    if (asprintf(&env[n], "%s=%s", names[ROOT], launch->root) >= 0)
+        return true;
+    env[n] = NULL;
+    return false;
+}
+
+char **vb_launch_env_create(const struct vb_launch *launch, int secret_fd)
+{
+    size_t n = 0, i;
+    char **env;
+
+    while (environ[n] != NULL)
+        n++;
+    env = calloc(n + N_NAMES + 1, sizeof(*env));
+    if (env == NULL)
+        return NULL;
+    for (n = 0, i = 0; environ[i] != NULL; i++) {
+        if (is_ours(environ[i]))
+            continue;
+        env[n] = strdup(environ[i]);
+        if (env[n++] == NULL)
+            goto err_env;
+    }
+    if (add_all(env, (int)n, launch, secret_fd))
+        return env;
+
+err_env:
+    vb_launch_env_destroy(env);
+    return NULL;
+}
+
+void vb_launch_env_destroy(char **env)
+{
+    size_t i;
+
+    if (env == NULL)
+        return;
+    for (i = 0; env[i] != NULL; i++)
+        free(env[i]);
+    free(env);
+}

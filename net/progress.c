@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Moves things along: polls the devices, hands notes to their channels, waits.
+ *
+ * A wait spins briefly, yields where there are more threads than cpus, then sleeps in the kernel
+ * until a device or the control plane wakes it. The progress thread serves peers while the caller
+ * computes; it stays away while the caller polls or sleeps by itself.
+ */
+#include "net/group_priv.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EVENTS 64
+#define SPINS_CROWDED 20
+#define YIELDS_NS 50000u
+#define SPIN_NS 100000u
+#define SLEEP_MS 100
+#define NAP_NS 1000000L
+
+/* ---- one round ------------------------------------------------------------------------------- */
+
+static void hand_note(struct vb_group *g, int rank, uint32_t note)
+{
+    const struct channel *channel = &g->channels[VB_NOTE_CHANNEL(note)];
+
+    if (channel->fn != NULL)
+        channel->fn(channel->arg, rank, VB_NOTE_VALUE(note));
+    else
+        control_lose(g->control, rank, "it sent a note on a channel that nobody opened");
+}
+
+static void finish(struct vb_op *op, vb_status st)
+{
+    op->status = st;
+    op->done = true;
+}
+
+static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
+{
+    switch (ev->type) {
+    case VB_RAW_OP_DONE:
+        finish(ev->op, ev->status);
+        break;
+    case VB_RAW_NOTE:
+        hand_note(g, ev->rank, ev->note);
+        break;
+    case VB_RAW_LOST:
+        control_lose(g->control, ev->rank, "its data connection failed");
+        break;
+    }
+}
+
+/* What this rank sent itself. A handler may send more: that waits for the next round. */
+static int hand_self(struct vb_group *g)
+{
+    struct vb_op *op = g->self.done, *next;
+    unsigned n = g->self.n, i;
+    int count = (int)n;
+
+    g->self.done = NULL;
+    for (; op != NULL; op = next, count++) {
+        next = op->next;
+        finish(op, VB_OK);
+    }
+    for (i = 0; i < n; i++) {
+        uint32_t note = g->self.notes[g->self.first % SELF_NOTES];
+
+        g->self.first++;
+        g->self.n--;
+        hand_note(g, g->rank, note);
+    }
+    return count;
+}
+
+/* Polls every device once; how much came of it. */
+static int round_of(struct vb_group *g)
+{
+    struct vb_raw_event ev[EVENTS];
+    int count = 0, d, i, n;
+
+    if (g->self.n > 0 || g->self.done != NULL)
+        count += hand_self(g);
+    for (d = 0; d < g->n_devices; d++) {
+        n = 0;
+        if (ops_of(g->devices[d])->poll(g->devices[d], ev, EVENTS, &n) != VB_OK)
+            continue; /* it has logged; the ranks concerned are reported as lost */
+        for (i = 0; i < n; i++)
+            hand_event(g, &ev[i]);
+        count += n;
+    }
+    return count;
+}
+
+static vb_status say_failure(struct vb_group *g, vb_status st)
+{
+    char text[256];
+
+    control_status(g->control, text, sizeof(text));
+    return vb_err(st, "%s", text);
+}
+
+vb_status vb_progress(struct vb_group *g)
+{
+    vb_status st;
+
+    atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
+    group_lock(g);
+    round_of(g);
+    group_unlock(g);
+    st = control_status(g->control, NULL, 0);
+    return st == VB_OK ? VB_OK : say_failure(g, st);
+}
+
+/* ---- sleeping -------------------------------------------------------------------------------- */
+
+void group_wake(void *arg)
+{
+    struct vb_group *g = arg;
+    uint64_t one = 1;
+
+    if (write(g->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+        VB_LOG_WARN("write an eventfd: %s", strerror(errno));
+}
+
+static void arm_all(struct vb_group *g)
+{
+    int d;
+
+    for (d = 0; d < g->n_devices; d++)
+        ops_of(g->devices[d])->arm(g->devices[d]);
+}
+
+static void disarm_all(struct vb_group *g)
+{
+    int d;
+
+    for (d = 0; d < g->n_devices; d++)
+        ops_of(g->devices[d])->disarm(g->devices[d]);
+}
+
+/* Sleeps until something may have happened. Called and returns under the lock; the devices are
+ * armed, and polled since. */
+static void sleep_armed(struct vb_group *g, int ms)
+{
+    struct epoll_event ev[DEVICES_MAX + 1];
+    uint64_t count;
+    int i, n;
+
+    group_unlock(g);
+    n = epoll_wait(g->epoll_fd, ev, DEVICES_MAX + 1, ms);
+    for (i = 0; i < n; i++)
+        if (ev[i].data.fd == g->wake_fd && read(g->wake_fd, &count, sizeof(count)) < 0 &&
+            errno != EAGAIN)
+            VB_LOG_WARN("read an eventfd: %s", strerror(errno));
+    group_lock(g);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static void relax(void)
+{
+#if defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory"); /* yield does nothing on most Arm cores */
+#elif defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* How a wait goes on when a round brought nothing. */
+struct patience {
+    uint64_t idle_ns; /* since when nothing has come, 0: something just has */
+    int rounds;
+};
+
+static bool spin_on(struct vb_group *g, struct patience *p)
+{
+    uint64_t idle;
+
+    p->rounds++;
+    if (g->opts.crowded && p->rounds <= SPINS_CROWDED) {
+        relax();
+        return true;
+    }
+    if (!g->opts.crowded && p->rounds % 16 != 0) {
+        relax();
+        return true;
+    }
+    if (p->idle_ns == 0) {
+        p->idle_ns = vb_clock_ns();
+        return true;
+    }
+    idle = vb_clock_ns() - p->idle_ns;
+    if (g->opts.crowded && idle < YIELDS_NS) {
+        group_unlock(g);
+        sched_yield();
+        group_lock(g);
+        return true;
+    }
+    return !g->opts.crowded && idle < SPIN_NS;
+}
+
+static vb_status timed_out(struct vb_group *g, const char *what, int from)
+{
+    uint64_t step;
+    double silence;
+
+    if (from < 0)
+        return vb_err(VB_ERR_TIMEOUT, "waited %.1f s in vain: %s", g->opts.timeout_ms / 1000.0,
+                      what);
+    silence = control_silence_s(g->control, from, &step);
+    return vb_err(VB_ERR_TIMEOUT,
+                  "waited %.1f s for rank %d (%s): %s; it was heard %.1f s ago, at step %llu",
+                  g->opts.timeout_ms / 1000.0, from, vb_group_host(g, from), what, silence,
+                  (unsigned long long)step);
+}
+
+/* Why a wait cannot go on, or VB_OK. */
+static vb_status hopeless(struct vb_group *g, const char *what, int from, uint64_t deadline)
+{
+    vb_status st = control_status(g->control, NULL, 0);
+
+    if (st != VB_OK)
+        return say_failure(g, st);
+    if (from >= 0 && from != g->rank && control_has_left(g->control, from))
+        return vb_err(VB_ERR_PEER, "rank %d (%s) has left: %s", from, vb_group_host(g, from), what);
+    return vb_clock_ns() >= deadline ? timed_out(g, what, from) : VB_OK;
+}
+
+vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
+                     const int *from_p)
+{
+    struct patience patience = {0};
+    vb_status st = VB_OK;
+    uint64_t deadline = 0;
+
+    group_lock(g);
+    while (!ready(arg)) {
+        if (round_of(g) > 0) {
+            memset(&patience, 0, sizeof(patience));
+            continue;
+        }
+        if (spin_on(g, &patience))
+            continue;
+        if (deadline == 0)
+            deadline = group_deadline(g);
+        st = hopeless(g, what, *from_p, deadline);
+        if (st != VB_OK)
+            break;
+        atomic_store_explicit(&g->app_sleeping, true, memory_order_relaxed);
+        arm_all(g);
+        if (round_of(g) == 0 && !ready(arg))
+            sleep_armed(g, sock_ms_left(deadline, SLEEP_MS));
+        disarm_all(g);
+        atomic_store_explicit(&g->app_sleeping, false, memory_order_relaxed);
+        memset(&patience, 0, sizeof(patience));
+    }
+    atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
+    group_unlock(g);
+    return st;
+}
+
+vb_status vb_group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
+                        int from)
+{
+    return group_wait(g, ready, arg, what, &from);
+}
+
+static bool op_done(void *arg)
+{
+    return ((const struct vb_op *)arg)->done;
+}
+
+vb_status vb_op_wait(struct vb_group *g, struct vb_op *op, const char *what, int from)
+{
+    vb_status st = vb_group_wait(g, op_done, op, what, from);
+
+    if (st != VB_OK || op->status == VB_OK)
+        return st;
+    if (from < 0)
+        return vb_err(op->status, "%s failed: %s", what, vb_status_str(op->status));
+    return vb_err(op->status, "%s failed, with rank %d (%s): %s", what, from,
+                  vb_group_host(g, from), vb_status_str(op->status));
+}
+
+/* ---- the progress thread --------------------------------------------------------------------- */
+
+static void nap(void)
+{
+    struct timespec ts = {.tv_nsec = NAP_NS};
+
+    nanosleep(&ts, NULL);
+}
+
+/* Serves until the caller polls by itself again. */
+static void take_over(struct vb_group *g, unsigned seen)
+{
+    group_lock(g);
+    while (!atomic_load_explicit(&g->stopping, memory_order_relaxed) &&
+           atomic_load_explicit(&g->app_polls, memory_order_relaxed) == seen) {
+        if (round_of(g) > 0) {
+            if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
+                group_wake(g); /* what it waits for may have gone through our hands */
+            continue;
+        }
+        if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
+            break;
+        arm_all(g);
+        if (round_of(g) == 0)
+            sleep_armed(g, SLEEP_MS);
+        disarm_all(g);
+    }
+    group_unlock(g);
+}
+
+static void *progress_main(void *arg)
+{
+    struct vb_group *g = arg;
+    unsigned seen = atomic_load_explicit(&g->app_polls, memory_order_relaxed), now;
+
+    vb_log_set_rank(g->rank);
+    while (!atomic_load_explicit(&g->stopping, memory_order_relaxed)) {
+        nap();
+        now = atomic_load_explicit(&g->app_polls, memory_order_relaxed);
+        if (now == seen && !atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
+            take_over(g, seen);
+        seen = now;
+    }
+    return NULL;
+}
+
+vb_status progress_start(struct vb_group *g)
+{
+    int err;
+
+    g->threaded = true;
+    err = pthread_create(&g->progress_thread, NULL, progress_main, g);
+    if (err == 0)
+        return VB_OK;
+    g->threaded = false;
+    errno = err;
+    return vb_err_sys("start the progress thread");
+}
+
+void progress_stop(struct vb_group *g)
+{
+    if (!g->threaded)
+        return;
+    atomic_store_explicit(&g->stopping, true, memory_order_relaxed);
+    group_wake(g);
+    pthread_join(g->progress_thread, NULL);
+    g->threaded = false;
+}

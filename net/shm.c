@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Shared memory: the peer's window is mapped, a put is a copy and a note, a get is a copy.
+ *
+ * Notes go through an inbox: a ring in memory of the receiver, one a sender, so that there is one
+ * writer and one reader. The sender writes a slot, note and lap in one store; the receiver polls
+ * the slot that is due next and knows by the lap whether it was written. Nothing here spins or
+ * waits after set-up: that is for the caller, who knows how many cores there are.
+ *
+ * A receiver that goes to sleep says so in the inbox; the next note then also writes its eventfd.
+ *
+ * What lies in shared memory may have been garbled by the peer. A lap or a count that cannot be
+ * gives the peer up; neither is ever used as an index.
+ */
+#include "net/shm_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define POLLS_A_LOOK 1024u /* polls between two looks at the sockets: a system call each */
+
+/* ---- device ---------------------------------------------------------------------------------- */
+
+vb_status shm_watch(struct shm_device *dev, int fd, uint32_t events, struct shm_ep *ep)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = ep};
+
+    if (epoll_ctl(dev->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0)
+        return vb_err_sys("epoll_ctl");
+    return VB_OK;
+}
+
+static vb_status shm_open_device(const struct vb_device_opts *o, struct vb_device **dev_p)
+{
+    struct shm_device *dev;
+    vb_status st;
+
+    dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct shm_ep *));
+    if (dev == NULL)
+        return vb_err_sys("calloc");
+    dev->head.ops = &vb_transport_shm;
+    dev->opts = *o;
+    dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (dev->wake_fd < 0) {
+        st = vb_err_sys("eventfd");
+        goto err_free;
+    }
+    dev->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (dev->epoll_fd < 0) {
+        st = vb_err_sys("epoll_create1");
+        goto err_wake;
+    }
+    st = shm_watch(dev, dev->wake_fd, EPOLLIN, NULL);
+    if (st != VB_OK)
+        goto err_epoll;
+    *dev_p = (struct vb_device *)dev;
+    return VB_OK;
+
+err_epoll:
+    close(dev->epoll_fd);
+err_wake:
+    close(dev->wake_fd);
+err_free:
+    free(dev);
+    return st;
+}
+
+static void shm_close_device(struct vb_device *vdev)
+{
+    struct shm_device *dev = shm_device_of(vdev);
+
+    if (dev == NULL)
+        return;
+    close(dev->epoll_fd);
+    close(dev->wake_fd);
+    free(dev);
+}
+
+/* ---- put and get ----------------------------------------------------------------------------- */
+
+static vb_status give_up(struct shm_ep *ep, const char *what)
+{
+    ep->status = vb_err(VB_ERR_INPUT, "rank %d garbled shared memory: %s", ep->rank, what);
+    return ep->status;
+}
+
+/* VB_AGAIN: the peer has yet to take notes out of a full ring. */
+static vb_status ring_room(struct shm_ep *ep)
+{
+    uint64_t taken;
+
+    if (ep->n_out != ep->out_end)
+        return VB_OK;
+    /* Pairs with the release in note_taken(): what we write now, the peer has read before. */
+    taken = atomic_load_explicit(&ep->out->taken, memory_order_acquire);
+    if (taken > ep->n_out || taken + SHM_SLOTS < ep->out_end)
+        return give_up(ep, "its count of notes taken cannot be");
+    ep->out_end = taken + SHM_SLOTS;
+    return ep->n_out != ep->out_end ? VB_OK : VB_AGAIN;
+}
+
+/* The flag is cleared first: a burst of notes is one write. Should the receiver go to sleep again
+ * in between, the write wakes it, and it sets the flag anew. */
+static void wake_peer(struct shm_ep *ep)
+{
+    uint64_t one = 1;
+
+    atomic_store_explicit(&ep->out->sleeping, 0, memory_order_relaxed);
+    while (write(ep->peer_wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        ;
+    /* EAGAIN: the counter is full, so the peer wakes anyway. */
+}
+
+static void ring_push(struct shm_ep *ep, uint32_t note)
+{
+    uint64_t slot = (uint64_t)shm_lap(ep->n_out) << 32 | note;
+
+    /* As a release it pairs with the acquire in note_next(): the bytes come before the note. As
+     * sequentially consistent it pairs, together with the load below, with the fence in shm_arm():
+     * either we see the flag or the receiver, who polls after it, sees the slot. */
+    atomic_store_explicit(&ep->out->slots[ep->n_out % SHM_SLOTS], slot, memory_order_seq_cst);
+    ep->n_out++;
+    if (atomic_load_explicit(&ep->out->sleeping, memory_order_seq_cst) != 0)
+        wake_peer(ep);
+}
+
+static void op_done(struct shm_ep *ep, struct vb_op *op)
+{
+    op->next = NULL;
+    *ep->done_end = op;
+    ep->done_end = &op->next;
+}
+
+static vb_status shm_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst,
+                         uint32_t note, struct vb_op *op)
+{
+    struct shm_ep *ep = shm_ep_of(vep);
+    vb_status st;
+
+    if (ep->status != VB_OK)
+        return ep->status;
+    st = ring_room(ep);
+    if (st != VB_OK)
+        return st;
+    if (src->len_bytes > 0)
+        memcpy(shm_remote_of(dst.remote)->ptr + dst.offset, src->ptr, src->len_bytes);
+    ring_push(ep, note);
+    op_done(ep, op);
+    return VB_OK;
+}
+
+static vb_status shm_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
+                         struct vb_op *op)
+{
+    struct shm_ep *ep = shm_ep_of(vep);
+
+    if (ep->status != VB_OK)
+        return ep->status;
+    if (dst->len_bytes > 0)
+        memcpy(dst->ptr, shm_remote_of(src.remote)->ptr + src.offset, dst->len_bytes);
+    op_done(ep, op);
+    return VB_OK;
+}
+
+/* ---- poll ------------------------------------------------------------------------------------ */
+
+/* Each quarter ring, so that the sender's copy of this line stays valid in between. */
+static void note_taken(struct shm_ep *ep)
+{
+    ep->n_in++;
+    if (ep->n_in % (SHM_SLOTS / 4) == 0) /* pairs with the acquire in ring_room() */
+        atomic_store_explicit(&ep->in->taken, ep->n_in, memory_order_release);
+}
+
+static bool note_next(struct shm_ep *ep, uint32_t *note_p)
+{
+    uint32_t lap = shm_lap(ep->n_in);
+    uint64_t slot;
+
+    /* Pairs with the store in ring_push(). */
+    slot = atomic_load_explicit(&ep->in->slots[ep->n_in % SHM_SLOTS], memory_order_acquire);
+    if (slot >> 32 == lap) {
+        *note_p = (uint32_t)slot;
+        note_taken(ep);
+        return true;
+    }
+    if (slot >> 32 != lap - 1)
+        give_up(ep, "a note of a lap that cannot be");
+    return false;
+}
+
+static int ep_report_done(struct shm_ep *ep, struct vb_raw_event *ev, int max)
+{
+    int n = 0;
+
+    while (n < max && ep->done != NULL) {
+        ev[n++] = (struct vb_raw_event){
+            .type = VB_RAW_OP_DONE, .rank = ep->rank, .op = ep->done, .status = VB_OK};
+        ep->done = ep->done->next;
+    }
+    if (ep->done == NULL)
+        ep->done_end = &ep->done;
+    return n;
+}
+
+/* A peer that left has its last notes delivered; one that garbles is not listened to any more. */
+static int ep_poll(struct shm_ep *ep, struct vb_raw_event *ev, int max)
+{
+    uint32_t note;
+    int n = 0;
+
+    if (ep->done != NULL)
+        n = ep_report_done(ep, ev, max);
+    while (n < max && ep->status != VB_ERR_INPUT && note_next(ep, &note))
+        ev[n++] = (struct vb_raw_event){.type = VB_RAW_NOTE, .rank = ep->rank, .note = note};
+    if (n < max && ep->status != VB_OK && !ep->told) {
+        ep->told = true;
+        ev[n++] =
+            (struct vb_raw_event){.type = VB_RAW_LOST, .rank = ep->rank, .status = ep->status};
+    }
+    return n;
+}
+
+/* Who is gone; true: a note has woken us. */
+static bool look_at_sockets(struct shm_device *dev)
+{
+    struct epoll_event evs[16];
+    bool woken = false;
+    struct shm_ep *ep;
+    int i, n;
+
+    n = epoll_wait(dev->epoll_fd, evs, VB_COUNT(evs), 0);
+    for (i = 0; i < n; i++) {
+        ep = evs[i].data.ptr;
+        if (ep == NULL) {
+            woken = true;
+            continue;
+        }
+        if (ep->status == VB_OK)
+            ep->status = VB_ERR_PEER;
+        (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
+    }
+    return woken;
+}
+
+static vb_status shm_poll(struct vb_device *vdev, struct vb_raw_event *ev, int max, int *n_p)
+{
+    struct shm_device *dev = shm_device_of(vdev);
+    int i, n = 0, at = dev->first;
+
+    if (++dev->polls % POLLS_A_LOOK == 0)
+        (void)look_at_sockets(dev);
+    for (i = 0; i < dev->n_eps && n < max; i++) {
+        n += ep_poll(dev->eps[at], ev + n, max - n);
+        at = at + 1 < dev->n_eps ? at + 1 : 0;
+    }
+    if (n == max) /* those that got no turn come first next time */
+        dev->first = at;
+    *n_p = n;
+    return VB_OK;
+}
+
+/* ---- sleep ----------------------------------------------------------------------------------- */
+
+static void set_sleeping(struct shm_device *dev, uint32_t value)
+{
+    int i;
+
+    for (i = 0; i < dev->n_eps; i++)
+        atomic_store_explicit(&dev->eps[i]->in->sleeping, value, memory_order_relaxed);
+}
+
+static vb_status shm_arm(struct vb_device *vdev)
+{
+    struct shm_device *dev = shm_device_of(vdev);
+
+    (void)look_at_sockets(dev);
+    set_sleeping(dev, 1);
+    /* Pairs with the store and the load in ring_push(). */
+    atomic_thread_fence(memory_order_seq_cst);
+    return VB_OK;
+}
+
+static void shm_disarm(struct vb_device *vdev)
+{
+    struct shm_device *dev = shm_device_of(vdev);
+    uint64_t count;
+
+    set_sleeping(dev, 0);
+    if (look_at_sockets(dev))
+        (void)!read(dev->wake_fd, &count, sizeof(count)); /* sets it back; does not block */
+}
+
+static int shm_wait_fd(struct vb_device *dev)
+{
+    return shm_device_of(dev)->epoll_fd;
+}
+
+const struct vb_transport vb_transport_shm = {
+    .name = "shm",
+    .caps = VB_CAP_MAPPED,
+    .open = shm_open_device,
+    .close = shm_close_device,
+    .connect = shm_connect,
+    .disconnect = shm_disconnect,
+    .export_window = shm_export_window,
+    .unexport_window = shm_unexport_window,
+    .import_window = shm_import_window,
+    .release_window = shm_release_window,
+    .remote_ptr = shm_remote_ptr,
+    .put = shm_put,
+    .get = shm_get,
+    .poll = shm_poll,
+    .arm = shm_arm,
+    .disarm = shm_disarm,
+    .wait_fd = shm_wait_fd,
+};

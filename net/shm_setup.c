@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How two ranks come to share memory: inboxes when they connect, windows when they are created. Two
+ * processes send each other descriptors; ranks that are threads of one process use each other's
+ * memory itself, so that a tool that watches memory sees one address for one byte.
+ */
+#include "net/shm_priv.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define CONNECT_MS 10000 /* how long the other side may take to connect, too */
+
+/* What every rank tells of its window. Another process has no use for the pointer. */
+struct shm_key {
+    void *ptr;
+    uint64_t len_bytes;
+};
+
+_Static_assert(sizeof(struct shm_key) <= VB_BLOB_MAX, "the key does not fit");
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+/* Ranks of one process share an inbox itself: the last one takes it down. */
+static void inbox_drop(struct shm_ep *ep, struct shm_inbox *inbox, size_t len_bytes)
+{
+    struct vb_mem mem = {.ptr = inbox, .len_bytes = len_bytes, .fd = -1};
+
+    /* Pairs with itself on the other rank: its last access comes before our unmap. */
+    if (ep->same_process && atomic_fetch_sub_explicit(&inbox->holders, 1, memory_order_acq_rel) > 1)
+        return;
+    vb_mem_unmap(&mem);
+}
+
+static vb_status inbox_create(struct shm_ep *ep)
+{
+    vb_status st;
+
+    st = vb_mem_map_shared("verbena-inbox", sizeof(struct shm_inbox), &ep->in_mem);
+    if (st != VB_OK)
+        return st;
+    st = vb_mem_populate(&ep->in_mem);
+    if (st != VB_OK) {
+        vb_mem_unmap(&ep->in_mem);
+        return st;
+    }
+    ep->in = ep->in_mem.ptr;
+    return VB_OK;
+}
+
+/* Sends where our inbox is and how to wake us. Once told, a rank of this process holds it, too. */
+static vb_status hello_send(struct shm_ep *ep)
+{
+    struct shm_msg msg = {.kind = SHM_HELLO, .id = (uint32_t)ep->dev->opts.rank};
+    int fds[SHM_FDS] = {ep->dev->wake_fd, ep->in_mem.fd};
+    vb_status st;
+
+    msg.n_fds = ep->same_process ? 1 : 2;
+    msg.inbox = ep->same_process ? ep->in : NULL;
+    atomic_store_explicit(&ep->in->holders, 2, memory_order_relaxed); /* the socket orders it */
+    st = shm_send(ep->fd, &msg, fds);
+    if (st != VB_OK)
+        atomic_store_explicit(&ep->in->holders, 1, memory_order_relaxed);
+    return st;
+}
+
+static vb_status hello_receive(struct shm_ep *ep)
+{
+    struct shm_msg msg = {.kind = SHM_HELLO, .id = (uint32_t)ep->rank};
+    int fds[SHM_FDS];
+    vb_status st;
+
+    msg.n_fds = ep->same_process ? 1 : 2;
+    st = shm_receive(ep->fd, &msg, fds, vb_clock_ns() + CONNECT_MS * UINT64_C(1000000));
+    if (st != VB_OK)
+        return st;
+    if (ep->same_process) {
+        ep->out = msg.inbox;
+        ep->out_mem.len_bytes = ep->in_mem.len_bytes;
+    } else {
+        st = shm_map(fds[1], sizeof(struct shm_inbox), &ep->out_mem);
+        if (st != VB_OK) {
+            close(fds[0]);
+            return st;
+        }
+        ep->out = ep->out_mem.ptr;
+    }
+    ep->peer_wake_fd = fds[0];
+    ep->out_end = SHM_SLOTS;
+    return VB_OK;
+}
+
+/* Inboxes both ways, and how to wake the peer. */
+static vb_status ep_init(struct shm_ep *ep)
+{
+    vb_status st;
+
+    st = inbox_create(ep);
+    if (st != VB_OK)
+        return st;
+    st = hello_send(ep);
+    if (st != VB_OK)
+        goto err_in;
+    st = hello_receive(ep);
+    if (st != VB_OK)
+        goto err_in;
+    close(ep->in_mem.fd); /* the memory lives on in the mappings */
+    return VB_OK;
+
+err_in:
+    close(ep->in_mem.fd);
+    inbox_drop(ep, ep->in, ep->in_mem.len_bytes);
+    return st;
+}
+
+static void ep_fini(struct shm_ep *ep)
+{
+    close(ep->peer_wake_fd);
+    inbox_drop(ep, ep->out, ep->out_mem.len_bytes);
+    inbox_drop(ep, ep->in, ep->in_mem.len_bytes);
+}
+
+vb_status shm_connect(struct vb_device *vdev, int rank, int fd, bool same_process,
+                      struct vb_ep **ep_p)
+{
+    struct shm_device *dev = shm_device_of(vdev);
+    struct shm_ep *ep;
+    vb_status st;
+
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0) {
+        st = vb_err_sys("fcntl");
+        goto err_fd;
+    }
+    ep = calloc(1, sizeof(*ep));
+    if (ep == NULL) {
+        st = vb_err_sys("calloc");
+        goto err_fd;
+    }
+    ep->dev = dev;
+    ep->rank = rank;
+    ep->fd = fd;
+    ep->same_process = same_process;
+    ep->done_end = &ep->done;
+    st = ep_init(ep);
+    if (st != VB_OK)
+        goto err_ep;
+    st = shm_watch(dev, fd, EPOLLRDHUP, ep);
+    if (st != VB_OK)
+        goto err_init;
+    dev->eps[dev->n_eps++] = ep;
+    *ep_p = (struct vb_ep *)ep;
+    return VB_OK;
+
+err_init:
+    ep_fini(ep);
+err_ep:
+    free(ep);
+err_fd:
+    close(fd);
+    return st;
+}
+
+void shm_disconnect(struct vb_ep *vep)
+{
+    struct shm_ep *ep = shm_ep_of(vep);
+    struct shm_device *dev;
+    int i;
+
+    if (ep == NULL)
+        return;
+    dev = ep->dev;
+    for (i = 0; i < dev->n_eps; i++)
+        if (dev->eps[i] == ep)
+            dev->eps[i--] = dev->eps[--dev->n_eps];
+    dev->first = 0;
+    /* The peer may hold a copy of the descriptor, so closing alone might not take it out. */
+    (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
+    close(ep->fd);
+    ep_fini(ep);
+    free(ep);
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
+                            struct vb_blob *key_p)
+{
+    struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
+    struct shm_device *dev = shm_device_of(vdev);
+    struct shm_key key = {.len_bytes = mem->len_bytes};
+    vb_status st;
+    int i;
+
+    for (i = 0; i < dev->n_eps; i++) {
+        if (dev->eps[i]->same_process) {
+            key.ptr = mem->ptr;
+            continue;
+        }
+        st = shm_send(dev->eps[i]->fd, &msg, &mem->fd);
+        if (st != VB_OK)
+            return st;
+    }
+    key_p->len_bytes = sizeof(key);
+    memcpy(key_p->bytes, &key, sizeof(key));
+    return VB_OK;
+}
+
+/* Peers reach the memory by mappings of their own: there is nothing to take back. */
+void shm_unexport_window(struct vb_device *dev, uint32_t id)
+{
+    (void)dev;
+    (void)id;
+}
+
+static vb_status remote_map(struct shm_remote *rem, uint32_t id, size_t len_bytes, int timeout_ms)
+{
+    uint64_t deadline = vb_clock_ns() + (uint64_t)timeout_ms * 1000000;
+    struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
+    int fds[SHM_FDS];
+    vb_status st;
+
+    st = shm_receive(rem->ep->fd, &msg, fds, deadline);
+    if (st != VB_OK)
+        return st;
+    st = shm_map(fds[0], len_bytes, &rem->mem);
+    if (st == VB_OK)
+        rem->ptr = rem->mem.ptr;
+    return st;
+}
+
+vb_status shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
+                            size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
+{
+    struct shm_ep *ep = shm_ep_of(vep);
+    struct shm_remote *rem;
+    struct shm_key key;
+    vb_status st;
+
+    if (blob->len_bytes != sizeof(key))
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d: a key of %u bytes", id, ep->rank,
+                      blob->len_bytes);
+    memcpy(&key, blob->bytes, sizeof(key));
+    if (key.len_bytes < len_bytes || (ep->same_process && key.ptr == NULL))
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d: a key for other memory", id, ep->rank);
+    rem = calloc(1, sizeof(*rem));
+    if (rem == NULL)
+        return vb_err_sys("calloc");
+    rem->ep = ep;
+    rem->mem.fd = -1;
+    if (ep->same_process) {
+        rem->ptr = key.ptr;
+    } else {
+        st = remote_map(rem, id, len_bytes, timeout_ms);
+        if (st != VB_OK) {
+            free(rem);
+            return st;
+        }
+    }
+    *rem_p = (struct vb_remote *)rem;
+    return VB_OK;
+}
+
+void shm_release_window(struct vb_remote *vrem)
+{
+    struct shm_remote *rem = shm_remote_of(vrem);
+
+    if (rem == NULL)
+        return;
+    vb_mem_unmap(&rem->mem);
+    free(rem);
+}
+
+void *shm_remote_ptr(struct vb_remote *rem)
+{
+    return shm_remote_of(rem)->ptr;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A transport is one table. Private to net/: group.c opens devices and connects endpoints,
+ * window.c exports and imports memory, progress.c polls.
+ *
+ * Words: a *device* is one rank's end of a transport, an *endpoint* its connection to one peer, a
+ * *remote* a peer's window as this rank reaches it through an endpoint.
+ *
+ * Threads: all calls on a device, its endpoints and remotes are made under the group's lock, except
+ * for the sleep between arm and the next poll.
+ */
+#ifndef VB_TRANSPORT_H
+#define VB_TRANSPORT_H
+
+#include "net/net.h"
+
+#define VB_BLOB_MAX 128
+
+/* A few bytes that one rank hands another over the control connection. */
+struct vb_blob {
+    uint32_t len_bytes;
+    unsigned char bytes[VB_BLOB_MAX];
+};
+
+/* This rank's side of a window, as a transport sees it. */
+struct vb_span {
+    void *ptr;
+    size_t len_bytes;
+};
+
+struct vb_device_opts {
+    int rank;
+    int world;
+    int queue_depth; /* puts and gets that may be under way to one peer */
+    bool crowded;    /* more threads than cpus on this host: never spin for long */
+};
+
+struct vb_device; /* each transport has its own struct that begins with these */
+struct vb_ep;
+struct vb_remote;
+
+struct vb_device_head {
+    const struct vb_transport *ops;
+};
+
+/* Where in a peer's window. */
+struct vb_target {
+    struct vb_remote *remote;
+    uint64_t offset;
+};
+
+enum vb_raw_type { VB_RAW_OP_DONE, VB_RAW_NOTE, VB_RAW_LOST };
+
+/* What poll reports. */
+struct vb_raw_event {
+    enum vb_raw_type type;
+    int rank;
+    uint32_t note;    /* VB_RAW_NOTE */
+    struct vb_op *op; /* VB_RAW_OP_DONE */
+    vb_status status; /* VB_RAW_OP_DONE, VB_RAW_LOST: VB_OK or why not */
+};
+
+enum vb_transport_caps {
+    VB_CAP_MAPPED = 1, /* vb_remote_ptr gives the peer's memory itself */
+};
+
+struct vb_transport {
+    const char *name; /* "shm", "tcp" */
+    unsigned caps;
+    vb_status (*open)(const struct vb_device_opts *o, struct vb_device **dev_p);
+    void (*close)(struct vb_device *dev); /* its endpoints are gone by then */
+
+    /* fd: an authenticated stream socket to the peer (TCP, or unix for shm); the endpoint owns it
+     * from now on, also when connect fails. */
+    vb_status (*connect)(struct vb_device *dev, int rank, int fd, bool same_process,
+                         struct vb_ep **ep_p);
+    void (*disconnect)(struct vb_ep *ep);
+
+    /* Collective over all endpoints of the device: every rank exports, the keys are exchanged, then
+     * every rank imports those of its peers. id is the window's number, the same on all ranks.
+     * export may send through the endpoints, import may wait for that for at most timeout_ms. */
+    vb_status (*export_window)(struct vb_device *dev, uint32_t id, const struct vb_mem *mem,
+                               struct vb_blob *key_p);
+    void (*unexport_window)(struct vb_device *dev, uint32_t id);
+    vb_status (*import_window)(struct vb_ep *ep, uint32_t id, const struct vb_blob *key,
+                               size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
+    void (*release_window)(struct vb_remote *rem);
+    void *(*remote_ptr)(struct vb_remote *rem); /* NULL unless VB_CAP_MAPPED */
+
+    /* VB_OK: taken; completion comes through poll, always. VB_AGAIN: queue full, nothing taken.
+     * Negative: the endpoint is dead. The caller has checked all bounds against the sizes that
+     * were exchanged; what comes from the wire is checked by the transport. len 0 is a bare note.
+     */
+    vb_status (*put)(struct vb_ep *ep, const struct vb_span *src, struct vb_target dst,
+                     uint32_t note, struct vb_op *op);
+    vb_status (*get)(struct vb_ep *ep, const struct vb_span *dst, struct vb_target src,
+                     struct vb_op *op);
+
+    /* Makes progress without blocking and reports up to max events. */
+    vb_status (*poll)(struct vb_device *dev, struct vb_raw_event *ev, int max, int *n_p);
+
+    /* Before a sleep: from now on an event makes wait_fd readable (level-triggered, for epoll). The
+     * caller polls once more before it sleeps. disarm ends it; poll after that reports the event.
+     */
+    vb_status (*arm)(struct vb_device *dev);
+    void (*disarm)(struct vb_device *dev);
+    int (*wait_fd)(struct vb_device *dev); /* the same descriptor all the device's life */
+};
+
+extern const struct vb_transport vb_transport_shm;
+extern const struct vb_transport vb_transport_tcp;
+
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Windows: memory that peers reach, and put and get on it. Every rank exports its part to all its
+ * devices, the keys go round over the control plane, and every rank imports the parts of its peers.
+ */
+#include "net/group_priv.h"
+#include "topo/topo.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rank tells of its part: its length, and a key for each transport. */
+struct offer {
+    uint64_t len_bytes;
+    struct vb_blob shm;
+    struct vb_blob tcp;
+};
+
+struct vb_window {
+    struct vb_group *group;
+    uint32_t id;
+    struct vb_mem mem;
+    int n_exported;
+    size_t *lens;               /* of each rank */
+    struct vb_remote **remotes; /* NULL for oneself */
+};
+
+/* ---- create and destroy ---------------------------------------------------------------------- */
+
+static struct vb_blob *key_in(struct offer *offer, const struct vb_transport *transport)
+{
+    return transport == &vb_transport_shm ? &offer->shm : &offer->tcp;
+}
+
+/* Memory on the rank's own node, and all of it there before a peer can touch it. */
+static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
+{
+    vb_status st;
+
+    st = vb_mem_map_shared("verbena-window", len, mem);
+    if (st == VB_OK && g->opts.topo != NULL)
+        st = vb_plan_bind_range(g->opts.topo, g->opts.plan, g->opts.plan_rank, mem->ptr,
+                                mem->len_bytes);
+    return st == VB_OK ? vb_mem_populate(mem) : st;
+}
+
+static vb_status export_all(struct vb_window *win, struct offer *offer)
+{
+    struct vb_group *g = win->group;
+    vb_status st = VB_OK;
+    int d;
+
+    for (d = 0; d < g->n_devices && st == VB_OK; d++) {
+        const struct vb_transport *ops = ops_of(g->devices[d]);
+
+        st = ops->export_window(g->devices[d], win->id, &win->mem, key_in(offer, ops));
+        if (st == VB_OK)
+            win->n_exported++;
+    }
+    return st;
+}
+
+static vb_status import_all(struct vb_window *win, struct offer *offers)
+{
+    struct vb_group *g = win->group;
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 0; i < g->world && st == VB_OK; i++) {
+        struct peer *peer = &g->peers[i];
+
+        win->lens[i] = (size_t)offers[i].len_bytes;
+        if (i != g->rank)
+            st = peer->transport->import_window(peer->ep, win->id,
+                                                key_in(&offers[i], peer->transport), win->lens[i],
+                                                g->opts.timeout_ms, &win->remotes[i]);
+    }
+    return st;
+}
+
+static vb_status share(struct vb_window *win)
+{
+    struct vb_group *g = win->group;
+    struct offer *offers = calloc((size_t)g->world, sizeof(*offers)), mine;
+    vb_status st;
+
+    if (offers == NULL)
+        return vb_err_sys("calloc");
+    memset(&mine, 0, sizeof(mine));
+    mine.len_bytes = win->mem.len_bytes;
+    group_lock(g);
+    st = export_all(win, &mine);
+    group_unlock(g);
+    if (st == VB_OK)
+        st = control_exchange(g->control, &mine, sizeof(mine), offers, "a window",
+                              group_deadline(g));
+    group_lock(g);
+    if (st == VB_OK)
+        st = import_all(win, offers);
+    group_unlock(g);
+    free(offers);
+    return st;
+}
+
+/* Gives back what there is; the peers are not asked. */
+static void release(struct vb_window *win)
+{
+    struct vb_group *g = win->group;
+    int i;
+
+    group_lock(g);
+    for (i = 0; win->remotes != NULL && i < g->world; i++)
+        if (win->remotes[i] != NULL)
+            g->peers[i].transport->release_window(win->remotes[i]);
+    for (i = 0; i < win->n_exported; i++)
+        ops_of(g->devices[i])->unexport_window(g->devices[i], win->id);
+    group_unlock(g);
+    vb_mem_unmap(&win->mem);
+    free(win->lens);
+    free(win->remotes);
+    free(win);
+}
+
+vb_status vb_window_create(struct vb_group *g, size_t len_bytes, struct vb_window **win_p)
+{
+    struct vb_window *win;
+    vb_status st;
+
+    win = calloc(1, sizeof(*win));
+    if (win == NULL)
+        return vb_err_sys("calloc");
+    win->group = g;
+    win->mem.fd = -1;
+    win->id = g->next_window++;
+    win->lens = calloc((size_t)g->world, sizeof(*win->lens));
+    win->remotes = calloc((size_t)g->world, sizeof(*win->remotes));
+    if (win->lens == NULL || win->remotes == NULL)
+        st = vb_err_sys("calloc");
+    else
+        st = make_memory(g, len_bytes, &win->mem);
+    if (st == VB_OK)
+        st = share(win);
+    if (st != VB_OK) {
+        release(win);
+        return st;
+    }
+    *win_p = win;
+    return VB_OK;
+}
+
+void vb_window_destroy(struct vb_window *win)
+{
+    if (win == NULL)
+        return;
+    /* A peer may still be writing: all must be here before the memory goes. One that is lost writes
+     * no more. */
+    if (control_status(win->group->control, NULL, 0) == VB_OK)
+        (void)vb_group_barrier(win->group);
+    release(win);
+}
+
+void *vb_window_ptr(const struct vb_window *win)
+{
+    return win->mem.ptr;
+}
+
+size_t vb_window_len(const struct vb_window *win, int rank)
+{
+    return win->lens[rank];
+}
+
+void *vb_window_peer(const struct vb_window *win, int rank)
+{
+    if (rank == win->group->rank)
+        return win->mem.ptr;
+    return win->group->peers[rank].transport->remote_ptr(win->remotes[rank]);
+}
+
+/* ---- put and get ----------------------------------------------------------------------------- */
+
+static bool inside(size_t offset, size_t len, size_t size)
+{
+    return offset <= size && len <= size - offset;
+}
+
+static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, size_t theirs,
+                               size_t len)
+{
+    return vb_err(VB_ERR_USAGE,
+                  "%zu bytes from offset %zu here (of %zu) to offset %zu at rank %d (of %zu)", len,
+                  mine, win->lens[win->group->rank], theirs, rank, win->lens[rank]);
+}
+
+/* A dead endpoint has been reported, or will be with the next poll; the caller hears why now. */
+static vb_status dead(struct vb_group *g, int rank, vb_status st)
+{
+    char why[256];
+
+    control_lose(g->control, rank, "its data connection failed");
+    if (control_status(g->control, why, sizeof(why)) != VB_OK)
+        return vb_err(st, "%s", why);
+    return vb_err(st, "rank %d (%s) has left", rank, vb_group_host(g, rank));
+}
+
+static vb_status self_put(struct vb_window *win, size_t src, size_t dst, size_t len, uint32_t note,
+                          struct vb_op *op)
+{
+    struct self_queue *self = &win->group->self;
+
+    if (self->n == SELF_NOTES)
+        return VB_AGAIN;
+    memmove((char *)win->mem.ptr + dst, (char *)win->mem.ptr + src, len);
+    self->notes[(self->first + self->n++) % SELF_NOTES] = note;
+    op->next = self->done;
+    self->done = op;
+    return VB_OK;
+}
+
+vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
+                 size_t len_bytes, uint32_t note, struct vb_op *op)
+{
+    struct vb_group *g = win->group;
+    struct peer *peer = &g->peers[rank];
+    struct vb_span src = {(char *)win->mem.ptr + src_offset, len_bytes};
+    struct vb_target dst = {win->remotes[rank], dst_offset};
+    vb_status st;
+
+    if (!inside(src_offset, len_bytes, win->lens[g->rank]) ||
+        !inside(dst_offset, len_bytes, win->lens[rank]))
+        return out_of_bounds(win, rank, src_offset, dst_offset, len_bytes);
+    op->done = false;
+    group_lock(g);
+    if (rank == g->rank)
+        st = self_put(win, src_offset, dst_offset, len_bytes, note, op);
+    else
+        st = peer->transport->put(peer->ep, &src, dst, note, op);
+    group_unlock(g);
+    return st < 0 ? dead(g, rank, st) : st;
+}
+
+vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
+                 size_t len_bytes, struct vb_op *op)
+{
+    struct vb_group *g = win->group;
+    struct peer *peer = &g->peers[rank];
+    struct vb_span dst = {(char *)win->mem.ptr + dst_offset, len_bytes};
+    struct vb_target src = {win->remotes[rank], src_offset};
+    vb_status st = VB_OK;
+
+    if (!inside(dst_offset, len_bytes, win->lens[g->rank]) ||
+        !inside(src_offset, len_bytes, win->lens[rank]))
+        return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);
+    op->done = false;
+    group_lock(g);
+    if (rank == g->rank) {
+        memmove(dst.ptr, (char *)win->mem.ptr + src_offset, len_bytes);
+        op->next = g->self.done;
+        g->self.done = op;
+    } else {
+        st = peer->transport->get(peer->ep, &dst, src, op);
+    }
+    group_unlock(g);
+    return st < 0 ? dead(g, rank, st) : st;
+}
+
+vb_status vb_channel_open(struct vb_group *g, int channel, vb_note_fn fn, void *arg)
+{
+    vb_status st = VB_OK;
+
+    if (channel < 0 || channel >= VB_CHANNELS)
+        return vb_err(VB_ERR_USAGE, "channel %d: must be from 0 to %d", channel, VB_CHANNELS - 1);
+    group_lock(g);
+    if (g->channels[channel].fn != NULL)
+        st = vb_err(VB_ERR_USAGE, "channel %d is open already", channel);
+    else
+        g->channels[channel] = (struct channel){.fn = fn, .arg = arg};
+    group_unlock(g);
+    return st;
+}
+
+void vb_channel_close(struct vb_group *g, int channel)
+{
+    group_lock(g);
+    memset(&g->channels[channel], 0, sizeof(g->channels[channel]));
+    group_unlock(g);
+}

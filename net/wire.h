@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is on a control connection, byte by byte (docs/protocol.md). Everything is little-endian and
+ * of fixed size but for a frame's payload, whose length comes first and is bounded. Nothing here
+ * does I/O: the fuzzer calls these functions with whatever it likes.
+ */
+#ifndef VB_WIRE_H
+#define VB_WIRE_H
+
+#include "net/net.h"
+
+#define WIRE_MAGIC 0x4e425256u /* "VRBN" */
+#define WIRE_VERSION 1
+
+#define WIRE_NONCE 32
+#define WIRE_PROOF 32
+
+enum wire_kind { WIRE_CONTROL = 1, WIRE_DATA = 2 };
+
+/* ---- the handshake: call, answer, proof, verdict --------------------------------------------- */
+
+#define WIRE_CALL_BYTES 64
+#define WIRE_ANSWER_BYTES 88
+#define WIRE_VERDICT_BYTES 4
+
+/* From the side that connects. */
+struct wire_call {
+    uint16_t version;
+    uint16_t kind;
+    uint32_t rank; /* the caller's */
+    uint32_t to;   /* the rank it means to reach */
+    uint32_t world;
+    uint32_t epoch; /* of the membership */
+    uint32_t caps;
+    unsigned char nonce[WIRE_NONCE];
+};
+
+enum wire_verdict {
+    WIRE_WELCOME = 0,
+    WIRE_BAD_VERSION = 1,
+    WIRE_BAD_SECRET = 2,
+    WIRE_BAD_RANK = 3, /* out of range, here already, or not who was called */
+    WIRE_BAD_WORLD = 4,
+    WIRE_BAD_EPOCH = 5,
+};
+
+/* From the side that listens. Only with WIRE_WELCOME is there a proof. */
+struct wire_answer {
+    uint16_t version;
+    uint16_t verdict;
+    uint32_t rank;
+    uint32_t epoch;
+    uint32_t caps;
+    unsigned char nonce[WIRE_NONCE];
+    unsigned char proof[WIRE_PROOF];
+};
+
+void wire_call_encode(const struct wire_call *call, unsigned char out[WIRE_CALL_BYTES]);
+bool wire_call_decode(const unsigned char in[WIRE_CALL_BYTES], struct wire_call *call_p);
+void wire_answer_encode(const struct wire_answer *answer, unsigned char out[WIRE_ANSWER_BYTES]);
+bool wire_answer_decode(const unsigned char in[WIRE_ANSWER_BYTES], struct wire_answer *answer_p);
+const char *wire_verdict_str(uint32_t verdict);
+
+/* ---- frames ---------------------------------------------------------------------------------- */
+
+#define WIRE_FRAME_HEAD 8
+#define WIRE_PAYLOAD_MAX (1 << 20)
+
+enum wire_type {
+    WIRE_INFO = 1,  /* rank -> rank 0: who and where it is */
+    WIRE_TABLE = 2, /* rank 0 -> all: everybody's info */
+    WIRE_BEAT = 3,  /* its progress counter */
+    WIRE_KEY = 4,   /* a one-time key for a data connection, sealed */
+    WIRE_BLOB = 5,  /* a tag, then bytes that a collective exchanges */
+    WIRE_ABORT = 6, /* the reason, as text */
+    WIRE_BYE = 7,   /* the rank leaves, all being well */
+};
+
+void wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD]);
+
+/* False: no type that there is, or a length that its type cannot have in a world of this size. */
+bool wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
+                       uint16_t *type_p);
+
+/* ---- who and where a rank is ----------------------------------------------------------------- */
+
+#define WIRE_INFO_BYTES 256
+#define WIRE_HOST 64
+#define WIRE_BOOT_ID 40
+#define WIRE_UNIX_NAME 48
+
+struct wire_info {
+    uint32_t rank;
+    uint32_t pid;
+    uint64_t netns; /* number of its network namespace, 0: not known */
+    uint32_t port;
+    char addr[VB_ADDR_TEXT + 2];    /* where it listens, as text */
+    char host[WIRE_HOST];           /* name, for messages */
+    char boot_id[WIRE_BOOT_ID];     /* of its kernel; "": not known */
+    char unix_name[WIRE_UNIX_NAME]; /* abstract unix socket it listens on; "": none */
+};
+
+void wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES]);
+
+/* False if a text does not end, is not printable, or the port is none. */
+bool wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_info *info_p);
+
+void wire_u32_encode(uint32_t value, unsigned char out[4]);
+uint32_t wire_u32_decode(const unsigned char in[4]);
+void wire_u64_encode(uint64_t value, unsigned char out[8]);
+uint64_t wire_u64_decode(const unsigned char in[8]);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is on a TCP data connection, byte by byte: frames, each a header of fixed size and, for puts
+ * and get replies, its payload. Little-endian. Nothing here does I/O: the fuzzer calls these
+ * functions with whatever it likes.
+ *
+ *   offset  bytes
+ *        0      1  type
+ *        1      3  zero
+ *        4      4  window: its number, the same on all ranks; 0 in a reply
+ *        8      4  note: of a put; else 0
+ *       12      4  get: the requester's count of gets, sent back in the reply; 0 in a put
+ *       16      8  offset in the window of the side that receives the frame; 0 in a reply
+ *       24      8  length: bytes that follow, or that a request asks for
+ */
+#ifndef VB_WIRE_DATA_H
+#define VB_WIRE_DATA_H
+
+#include "base/base.h"
+
+#define DATA_HEAD_BYTES 32
+
+enum data_type { DATA_PUT = 1, DATA_GET = 2, DATA_REPLY = 3 };
+
+struct data_head {
+    enum data_type type;
+    uint32_t window;
+    uint32_t note;
+    uint32_t get;
+    uint64_t offset;
+    uint64_t len_bytes;
+};
+
+void data_head_encode(const struct data_head *head, unsigned char out[DATA_HEAD_BYTES]);
+
+/* NULL, or what is wrong with it: no type that there is, or a field that must be 0 and is not.
+ * head_p is written only on success. */
+const char *data_head_decode(const unsigned char in[DATA_HEAD_BYTES], struct data_head *head_p);
+
+/* Whether [offset, offset + len) lies within a window of this size. */
+bool data_in_bounds(uint64_t offset, uint64_t len_bytes, uint64_t window_bytes);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a peer that has proved itself may send on a control connection.
+ */
+#include "net/control_priv.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <sys/socket.h>
+
+#define WORLD 3
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const unsigned char session[AUTH_KEY_BYTES];
+    struct conn conns[WORLD];
+    struct control c = {.opts = {.world = WORLD, .listen_fd = -1, .unix_fd = -1}, .conns = conns};
+    int fds[2], i;
+
+    if (size > 200000 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0)
+        return 0;
+    pthread_mutex_init(&c.lock, NULL);
+    pthread_cond_init(&c.changed, NULL);
+    c.opts.rank = size > 0 && data[0] % 2 == 0 ? 0 : 1;
+    for (i = 0; i < WORLD; i++)
+        conn_init(&conns[i]);
+    i = c.opts.rank == 0 ? 1 : 0;
+    conn_up(&c, i, fds[0], session);
+    while (size > 0 && conns[i].fd >= 0) { /* in pieces that the socket takes */
+        ssize_t n = write(fds[1], data, size < 4096 ? size : 4096);
+
+        if (n <= 0)
+            break;
+        data += n;
+        size -= (size_t)n;
+        conn_read(&c, i);
+    }
+    if (conns[i].n_blobs > 8 || (c.table != NULL && i != 0))
+        abort();
+    close(fds[1]);
+    for (i = 0; i < WORLD; i++)
+        conn_fini(&conns[i]);
+    free(c.table);
+    pthread_cond_destroy(&c.changed);
+    pthread_mutex_destroy(&c.lock);
+    return 0;
+}

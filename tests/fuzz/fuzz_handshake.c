@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a stranger may say at the door: the listener's half of the handshake, fed in pieces. Nobody
+ * gets in by luck.
+ */
+#include "net/handshake.h"
+#include "tests/fuzz/fuzz.h"
+
+static enum wire_verdict judge(void *arg, const struct wire_call *call,
+                               unsigned char key[AUTH_KEY_BYTES])
+{
+    (void)arg;
+    memset(key, 42, AUTH_KEY_BYTES);
+    return call->rank < call->world ? WIRE_WELCOME : WIRE_BAD_RANK;
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    if (auth_init() != VB_OK)
+        abort();
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    unsigned char out[WIRE_ANSWER_BYTES];
+    struct wire_answer answer;
+    struct wire_info info;
+    struct handshake hs;
+    size_t piece, n;
+
+    if (size >= WIRE_ANSWER_BYTES)
+        (void)wire_answer_decode(data, &answer);
+    if (size >= WIRE_INFO_BYTES && wire_info_decode(data, &info) &&
+        strnlen(info.host, sizeof(info.host)) == sizeof(info.host))
+        abort();
+    piece = size > 0 ? 1 + data[0] % 70 : 1;
+    handshake_init(&hs, 0, 1);
+    while (size > 0 && handshake_wants(&hs) > 0) {
+        n = size < piece ? size : piece;
+        if (handshake_feed(&hs, data, n, judge, NULL, out) > WIRE_ANSWER_BYTES)
+            abort();
+        data += n;
+        size -= n;
+    }
+    if (hs.state == HANDSHAKE_DONE)
+        abort();
+    return 0;
+}

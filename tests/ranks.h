@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks as threads of a test, or as processes: t_ranks() runs a function once a rank, in a group
+ * over a transport.
+ */
+#ifndef VB_TEST_RANKS_H
+#define VB_TEST_RANKS_H
+
+#include "net/net.h"
+#include "tests/test.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#define T_RANKS_MAX 8
+
+/* Returns the number of things that went wrong. cmocka's assertions work in the main thread only.
+ */
+typedef int (*t_rank_fn)(struct vb_group *group, void *arg);
+
+struct t_job {
+    enum vb_transport_choice transport;
+    int world;
+    bool progress;
+    int timeout_ms;
+    t_rank_fn fn;
+    void *arg;
+};
+
+struct t_rank {
+    const struct t_job *job;
+    int rank;
+    char root[32];
+    int root_fd;
+    int wrong;
+};
+
+#define T_WRONG(cond)                                                                              \
+    ((cond) ? 0 : (fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #cond), 1))
+
+/* A listening socket on loopback for rank 0. */
+static inline int t_listen(char root[32])
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, len), 0);
+    assert_int_equal(listen(fd, 64), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    snprintf(root, 32, "127.0.0.1:%d", ntohs(at.sin_port));
+    return fd;
+}
+
+static inline void t_group_opts(const struct t_job *job, int rank, const char *root, int root_fd,
+                                struct vb_group_opts *o)
+{
+    memset(o, 0, sizeof(*o));
+    o->rank = rank;
+    o->world = job->world;
+    o->root = root;
+    o->root_fd = rank == 0 ? root_fd : -1;
+    memset(o->secret, 7, sizeof(o->secret));
+    o->transport = job->transport;
+    o->progress = job->progress;
+    o->crowded = true;
+    o->timeout_ms = job->timeout_ms > 0 ? job->timeout_ms : 20000;
+}
+
+static inline void *t_rank_main(void *arg)
+{
+    struct t_rank *r = arg;
+    struct vb_group_opts opts;
+    struct vb_group *group;
+
+    vb_log_set_rank(r->rank);
+    t_group_opts(r->job, r->rank, r->root, r->root_fd, &opts);
+    if (vb_group_open(&opts, &group) != VB_OK) {
+        r->wrong = 1000;
+        return NULL;
+    }
+    r->wrong = r->job->fn(group, r->job->arg);
+    vb_group_close(group);
+    return NULL;
+}
+
+static inline void t_prepare(struct t_rank *ranks, const struct t_job *job)
+{
+    char root[32];
+    int i, fd = t_listen(root);
+
+    assert_true(job->world <= T_RANKS_MAX);
+    for (i = 0; i < job->world; i++) {
+        ranks[i] = (struct t_rank){.job = job, .rank = i, .root_fd = fd, .wrong = -1};
+        memcpy(ranks[i].root, root, sizeof(root));
+    }
+}
+
+static inline void t_as_threads(const struct t_job *job)
+{
+    struct t_rank ranks[T_RANKS_MAX];
+    pthread_t ids[T_RANKS_MAX];
+    int i;
+
+    t_prepare(ranks, job);
+    for (i = 0; i < job->world; i++)
+        assert_int_equal(pthread_create(&ids[i], NULL, t_rank_main, &ranks[i]), 0);
+    for (i = 0; i < job->world; i++)
+        pthread_join(ids[i], NULL);
+    for (i = 0; i < job->world; i++)
+        assert_int_equal(ranks[i].wrong, 0);
+}
+
+static inline void t_as_processes(const struct t_job *job)
+{
+    struct t_rank ranks[T_RANKS_MAX];
+    pid_t pids[T_RANKS_MAX];
+    int i, status;
+
+    t_prepare(ranks, job);
+    for (i = 0; i < job->world; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            t_rank_main(&ranks[i]);
+            _exit(ranks[i].wrong == 0 ? 0 : 1);
+        }
+    }
+    close(ranks[0].root_fd);
+    for (i = 0; i < job->world; i++) {
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+#endif

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Groups of ranks as threads and as processes, over every transport: the promises of put and get,
+ * windows, and the basic collectives.
+ */
+#include "tests/alloc.h"
+#include "tests/ranks.h"
+
+#include <time.h>
+
+#define KIB 1024
+#define CHANNEL 5
+
+static const enum vb_transport_choice transports[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
+
+/* Runs a function in groups of 1 to 5 ranks, over every transport. */
+static void everywhere(t_rank_fn fn, void *arg)
+{
+    struct t_job job = {.fn = fn, .arg = arg};
+    size_t t;
+
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        for (job.world = 1; job.world <= 5; job.world++) {
+            job.transport = transports[t];
+            t_as_threads(&job);
+        }
+    }
+    job.world = 3;
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        job.transport = transports[t];
+        t_as_processes(&job);
+        job.progress = true;
+        t_as_threads(&job);
+        job.progress = false;
+    }
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+static int collectives(struct vb_group *g, void *arg)
+{
+    int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, i, round;
+    int64_t mine, all[T_RANKS_MAX];
+    char text[VB_RECORD_MAX];
+
+    (void)arg;
+    for (round = 0; round < 50; round++) {
+        wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+        mine = rank * 1000 + round;
+        wrong += T_WRONG(vb_group_gather(g, &mine, sizeof(mine), all) == VB_OK);
+        for (i = 0; i < world; i++)
+            wrong += T_WRONG(all[i] == i * 1000 + round);
+        memset(text, rank == round % world ? 'x' : 'o', sizeof(text));
+        wrong += T_WRONG(vb_group_broadcast(g, round % world, text, sizeof(text)) == VB_OK);
+        wrong += T_WRONG(text[0] == 'x' && text[sizeof(text) - 1] == 'x');
+    }
+    return wrong;
+}
+
+static void collectives_meet(void **state)
+{
+    (void)state;
+    everywhere(collectives, NULL);
+}
+
+/* ---- puts ------------------------------------------------------------------------------------ */
+
+static const size_t sizes[] = {0, 1, 7, 1000, 64 * KIB + 3, 3 * 1024 * KIB + 1};
+#define N_SIZES VB_COUNT(sizes)
+#define SLOT (4u * 1024 * KIB) /* room for one put from one peer */
+
+struct inbox {
+    struct vb_window *win;
+    int next[T_RANKS_MAX]; /* the note that is due from each */
+    int wrong;
+    int total;
+};
+
+static unsigned char pattern(int from, int to, size_t k, size_t i)
+{
+    return (unsigned char)(from * 31 + to * 17 + (int)k * 7 + (int)(i % 251));
+}
+
+/* Promises 1, 2, 5 and 6: the bytes are there, in order of posting, and so is the bare note. */
+static void arrived(void *arg, int rank, uint32_t value)
+{
+    struct inbox *in = arg;
+    const unsigned char *slot;
+    size_t k = value, i;
+
+    in->wrong += T_WRONG((int)value == in->next[rank]);
+    in->next[rank]++;
+    in->total++;
+    if (k >= N_SIZES)
+        return;
+    slot = (const unsigned char *)vb_window_ptr(in->win) + (size_t)rank * SLOT;
+    for (i = 0; i < sizes[k]; i += 1 + sizes[k] / 64)
+        if (slot[i] != pattern(rank, in->next[T_RANKS_MAX - 1], k, i))
+            in->wrong++;
+    if (sizes[k] > 0 &&
+        slot[sizes[k] - 1] != pattern(rank, in->next[T_RANKS_MAX - 1], k, sizes[k] - 1))
+        in->wrong++;
+}
+
+static bool all_came(void *arg)
+{
+    struct inbox *in = arg;
+
+    return in->total == (int)N_SIZES * in->next[T_RANKS_MAX - 2];
+}
+
+/* Sends each size to every peer; the slot is free again when the next size is agreed on. */
+static int puts_of_all_sizes(struct vb_group *g, void *arg)
+{
+    int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, to;
+    struct inbox in = {0};
+    struct vb_op op = {0};
+    unsigned char *own;
+    size_t k, i;
+
+    (void)arg;
+    in.next[T_RANKS_MAX - 1] = rank; /* whom they are for */
+    in.next[T_RANKS_MAX - 2] = world;
+    wrong += T_WRONG(vb_window_create(g, (size_t)(world + 1) * SLOT, &in.win) == VB_OK);
+    wrong += T_WRONG(vb_channel_open(g, CHANNEL, arrived, &in) == VB_OK);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    own = (unsigned char *)vb_window_ptr(in.win) + (size_t)world * SLOT;
+    for (k = 0; k < N_SIZES; k++) {
+        for (to = 0; to < world; to++) {
+            for (i = 0; i < sizes[k]; i++)
+                own[i] = pattern(rank, to, k, i);
+            wrong += T_WRONG(vb_put(in.win, to, (size_t)world * SLOT, (size_t)rank * SLOT, sizes[k],
+                                    VB_NOTE(CHANNEL, k), &op) == VB_OK);
+            wrong += T_WRONG(vb_op_wait(g, &op, "a put", to) == VB_OK);
+            memset(own, 0xee, sizes[k]); /* promise 3: done means that the source may be reused */
+        }
+        while (in.total < (int)(k + 1) * world && wrong == 0)
+            wrong += T_WRONG(vb_progress(g) == VB_OK);
+        wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    }
+    wrong += T_WRONG(vb_group_wait(g, all_came, &in, "all puts", -1) == VB_OK);
+    vb_window_destroy(in.win);
+    vb_channel_close(g, CHANNEL);
+    return wrong + in.wrong;
+}
+
+static void puts_arrive(void **state)
+{
+    (void)state;
+    everywhere(puts_of_all_sizes, NULL);
+}
+
+/* ---- gets ------------------------------------------------------------------------------------ */
+
+static int gets_of_all_sizes(struct vb_group *g, void *arg)
+{
+    int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, from;
+    struct vb_window *win;
+    struct vb_op op = {0};
+    unsigned char *mine;
+    size_t k, i;
+
+    (void)arg;
+    wrong += T_WRONG(vb_window_create(g, 2 * SLOT, &win) == VB_OK);
+    mine = vb_window_ptr(win);
+    for (i = 0; i < SLOT; i++)
+        mine[i] = pattern(rank, 0, 0, i);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    for (k = 0; k < N_SIZES; k++) {
+        for (from = 0; from < world; from++) {
+            memset(mine + SLOT, 0, sizes[k] + 1);
+            wrong += T_WRONG(vb_get(win, from, SLOT, 3, sizes[k], &op) == VB_OK);
+            wrong += T_WRONG(vb_op_wait(g, &op, "a get", from) == VB_OK);
+            for (i = 0; i < sizes[k]; i += 1 + sizes[k] / 64)
+                if (mine[SLOT + i] != pattern(from, 0, 0, i + 3))
+                    wrong++;
+            wrong += T_WRONG(mine[SLOT + sizes[k]] == 0);
+        }
+    }
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    vb_window_destroy(win);
+    return wrong;
+}
+
+static void gets_fetch(void **state)
+{
+    (void)state;
+    everywhere(gets_of_all_sizes, NULL);
+}
+
+static void count_note(void *arg, int rank, uint32_t value)
+{
+    int *counts = arg;
+
+    if (counts[rank] == (int)value)
+        counts[rank]++;
+}
+
+/* ---- a large one ----------------------------------------------------------------------------- */
+
+#define LARGE (64u * 1024 * KIB)
+
+static int large_put_and_get(struct vb_group *g, void *arg)
+{
+    int rank = vb_group_rank(g), peer = 1 - rank, wrong = 0;
+    struct vb_window *win;
+    struct vb_op op = {0};
+    unsigned char *own;
+    int counts[T_RANKS_MAX] = {0};
+    size_t i;
+
+    (void)arg;
+    wrong += T_WRONG(vb_window_create(g, 2 * LARGE, &win) == VB_OK);
+    wrong += T_WRONG(vb_channel_open(g, CHANNEL, count_note, counts) == VB_OK);
+    own = vb_window_ptr(win);
+    for (i = 0; i < LARGE; i++)
+        own[i] = pattern(rank, 0, 0, i);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    wrong += T_WRONG(vb_put(win, peer, 0, LARGE, LARGE, VB_NOTE(CHANNEL, 0), &op) == VB_OK);
+    wrong += T_WRONG(vb_op_wait(g, &op, "a large put", peer) == VB_OK);
+    while (counts[peer] == 0 && wrong == 0)
+        wrong += T_WRONG(vb_progress(g) == VB_OK);
+    for (i = 0; i < LARGE; i++)
+        wrong += own[LARGE + i] != pattern(peer, 0, 0, i);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    memset(own + LARGE, 0, LARGE);
+    wrong += T_WRONG(vb_get(win, peer, LARGE, 0, LARGE, &op) == VB_OK);
+    wrong += T_WRONG(vb_op_wait(g, &op, "a large get", peer) == VB_OK);
+    for (i = 0; i < LARGE; i++)
+        wrong += own[LARGE + i] != pattern(peer, 0, 0, i);
+    vb_window_destroy(win);
+    vb_channel_close(g, CHANNEL);
+    return wrong;
+}
+
+static void large_ones_arrive(void **state)
+{
+    struct t_job job = {.fn = large_put_and_get, .world = 2};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        job.transport = transports[t];
+        t_as_processes(&job);
+    }
+}
+
+/* ---- allocations ----------------------------------------------------------------------------- */
+
+/* After set-up nothing is allocated, by any thread of any rank. */
+static int frugal(struct vb_group *g, void *arg)
+{
+    int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, i;
+    struct timespec pause = {.tv_nsec = 600 * 1000 * 1000};
+    struct vb_window *win;
+    struct vb_op op = {0};
+    int counts[T_RANKS_MAX] = {0};
+    long before;
+
+    (void)arg;
+    wrong += T_WRONG(vb_window_create(g, 64 * KIB, &win) == VB_OK);
+    wrong += T_WRONG(vb_channel_open(g, CHANNEL, count_note, counts) == VB_OK);
+    nanosleep(&pause, NULL); /* heartbeats have begun */
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    before = t_allocations;
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    for (i = 0; i < 3000 && wrong == 0; i++) {
+        while (vb_put(win, (rank + 1) % world, 0, 0, 1000, VB_NOTE(CHANNEL, i), &op) == VB_AGAIN)
+            wrong += T_WRONG(vb_progress(g) == VB_OK);
+        wrong += T_WRONG(vb_op_wait(g, &op, "a put", (rank + 1) % world) == VB_OK);
+        if (i % 100 == 0)
+            wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    }
+    nanosleep(&pause, NULL);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    wrong += T_WRONG(t_allocations == before);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    vb_window_destroy(win);
+    vb_channel_close(g, CHANNEL);
+    return wrong;
+}
+
+static void nothing_is_allocated_after_set_up(void **state)
+{
+    struct t_job job = {.fn = frugal, .world = 3};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        job.transport = transports[t];
+        t_as_threads(&job);
+    }
+    assert_true(t_allocations > 0); /* they are being counted */
+}
+
+/* ---- idleness -------------------------------------------------------------------------------- */
+
+static double cpu_s(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* Rank 0 is late; what the others use of a core meanwhile is a small part of the time. */
+static int late(struct vb_group *g, void *arg)
+{
+    struct timespec pause = {.tv_nsec = 700 * 1000 * 1000};
+    uint64_t start;
+    double used;
+    int wrong;
+
+    (void)arg;
+    wrong = T_WRONG(vb_group_barrier(g) == VB_OK);
+    start = vb_clock_ns();
+    used = cpu_s();
+    if (vb_group_rank(g) == 0)
+        nanosleep(&pause, NULL);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    used = (cpu_s() - used) / ((double)(vb_clock_ns() - start) / 1e9);
+    return wrong + T_WRONG(used < 0.05);
+}
+
+static void waiting_costs_little(void **state)
+{
+    struct t_job job = {.fn = late, .world = 3};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        job.transport = transports[t];
+        t_as_processes(&job);
+    }
+}
+
+/* ---- back-pressure --------------------------------------------------------------------------- */
+
+#define FLOOD 5000
+
+static struct vb_op flood_ops[T_RANKS_MAX][FLOOD];
+
+/* Promise 7: a sender that is told to try again still takes in what others send. All flood all. */
+static int flood(struct vb_group *g, void *arg)
+{
+    int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, i, to, again = 0;
+    int counts[T_RANKS_MAX] = {0};
+    struct vb_window *win;
+    vb_status st;
+
+    (void)arg;
+    wrong += T_WRONG(vb_window_create(g, (size_t)world * KIB, &win) == VB_OK);
+    wrong += T_WRONG(vb_channel_open(g, CHANNEL, count_note, counts) == VB_OK);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    for (i = 0; i < FLOOD; i++) {
+        for (to = 0; to < world && wrong == 0;) {
+            st = vb_put(win, to, (size_t)rank * KIB, (size_t)rank * KIB, (size_t)(i % KIB),
+                        VB_NOTE(CHANNEL, i), &flood_ops[rank][i]);
+            if (st == VB_AGAIN) {
+                again++;
+                wrong += T_WRONG(vb_progress(g) == VB_OK);
+                continue;
+            }
+            wrong += T_WRONG(st == VB_OK);
+            if (++to < world)
+                wrong += T_WRONG(vb_op_wait(g, &flood_ops[rank][i], "flood", to) == VB_OK);
+        }
+    }
+    for (to = 0; to < world; to++)
+        while (counts[to] < FLOOD && wrong == 0)
+            wrong += T_WRONG(vb_progress(g) == VB_OK);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    for (i = 0; i < FLOOD && wrong == 0; i++)
+        wrong += T_WRONG(vb_op_wait(g, &flood_ops[rank][i], "flood", -1) == VB_OK);
+    vb_window_destroy(win);
+    vb_channel_close(g, CHANNEL);
+    return wrong;
+}
+
+static void floods_drain(void **state)
+{
+    struct t_job job = {.fn = flood, .world = 3};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        job.transport = transports[t];
+        t_as_threads(&job);
+        t_as_processes(&job);
+    }
+}
+
+/* ---- bounds ---------------------------------------------------------------------------------- */
+
+static int out_of_bounds(struct vb_group *g, void *arg)
+{
+    int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, to = (rank + 1) % world;
+    struct vb_window *win;
+    struct vb_op op = {0};
+    size_t mine, theirs;
+
+    (void)arg;
+    wrong += T_WRONG(vb_window_create(g, (size_t)(rank + 1) * 64 * KIB, &win) == VB_OK);
+    mine = vb_window_len(win, rank);
+    theirs = vb_window_len(win, to);
+    wrong += T_WRONG(theirs >= (size_t)(to + 1) * 64 * KIB);
+    wrong += T_WRONG(vb_put(win, to, 0, theirs, 1, 0, &op) == VB_ERR_USAGE);
+    wrong += T_WRONG(vb_put(win, to, mine, 0, 1, 0, &op) == VB_ERR_USAGE);
+    wrong += T_WRONG(vb_put(win, to, 0, SIZE_MAX, 2, 0, &op) == VB_ERR_USAGE);
+    wrong += T_WRONG(vb_put(win, to, 0, 0, SIZE_MAX, 0, &op) == VB_ERR_USAGE);
+    wrong += T_WRONG(vb_get(win, to, 0, theirs - 1, 2, &op) == VB_ERR_USAGE);
+    wrong += T_WRONG(vb_get(win, to, mine - 1, 0, 2, &op) == VB_ERR_USAGE);
+    vb_window_destroy(win);
+    return wrong;
+}
+
+static void bounds_are_checked(void **state)
+{
+    struct t_job job = {.fn = out_of_bounds, .world = 2};
+    struct t_stderr t;
+    char text[8192];
+
+    (void)state;
+    t_stderr_catch(&t);
+    for (int i = 0; i < 2; i++) {
+        job.transport = transports[i];
+        t_as_threads(&job);
+    }
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "bytes from offset"));
+}
+
+/* ---- death ----------------------------------------------------------------------------------- */
+
+static bool never(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+/* Rank 1 goes without a goodbye; the others' wait ends, long before its timeout. */
+static int dies(struct vb_group *g, void *arg)
+{
+    uint64_t start = vb_clock_ns();
+    int from = 1;
+
+    (void)arg;
+    if (vb_group_rank(g) == from)
+        _exit(0); /* counted as fine by the parent */
+    return T_WRONG(vb_group_wait(g, never, NULL, "a rank that is dead", from) == VB_ERR_PEER) +
+           T_WRONG(vb_clock_ns() - start < 10000000000u);
+}
+
+static void a_dead_rank_is_noticed(void **state)
+{
+    struct t_job job = {.fn = dies, .world = 3};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        job.transport = transports[t];
+        t_as_processes(&job);
+    }
+}
+
+static int gives_up(struct vb_group *g, void *arg)
+{
+    (void)arg;
+    (void)vb_group_barrier(g); /* all have joined; some may hear of the abort in here already */
+    if (vb_group_rank(g) == 0) {
+        vb_group_abort(g, "the disk is full");
+        return 0;
+    }
+    return T_WRONG(vb_group_barrier(g) == VB_ERR_PEER);
+}
+
+static void an_abort_reaches_all(void **state)
+{
+    struct t_job job = {.fn = gives_up, .world = 3};
+    struct t_stderr t;
+    char text[8192];
+
+    (void)state;
+    t_stderr_catch(&t);
+    t_as_processes(&job);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "gave up: the disk is full"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives_meet),
+        cmocka_unit_test(puts_arrive),
+        cmocka_unit_test(gets_fetch),
+        cmocka_unit_test(floods_drain),
+        cmocka_unit_test(large_ones_arrive),
+        cmocka_unit_test(nothing_is_allocated_after_set_up),
+        cmocka_unit_test(waiting_costs_little),
+        cmocka_unit_test(bounds_are_checked),
+        cmocka_unit_test(a_dead_rank_is_noticed),
+        cmocka_unit_test(an_abort_reaches_all),
+    };
+
+    return T_RUN(tests);
+}

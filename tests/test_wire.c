@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+#include "net/wire.h"
+#include "tests/test.h"
+
+static void numbers_are_little_endian(void **state)
+{
+    unsigned char bytes[8];
+
+    (void)state;
+    wire_u32_encode(0x01020304u, bytes);
+    assert_memory_equal(bytes, "\x04\x03\x02\x01", 4);
+    assert_int_equal(wire_u32_decode(bytes), 0x01020304u);
+    wire_u64_encode(0x0102030405060708u, bytes);
+    assert_memory_equal(bytes, "\x08\x07\x06\x05\x04\x03\x02\x01", 8);
+    assert_true(wire_u64_decode(bytes) == 0x0102030405060708u);
+}
+
+static void a_call_survives_the_wire(void **state)
+{
+    struct wire_call call = {.version = 1,
+                             .kind = WIRE_DATA,
+                             .rank = 2,
+                             .to = 1,
+                             .world = 5,
+                             .epoch = 7,
+                             .caps = 0xf0f0},
+                     back;
+    unsigned char bytes[WIRE_CALL_BYTES];
+
+    (void)state;
+    memset(call.nonce, 9, sizeof(call.nonce));
+    wire_call_encode(&call, bytes);
+    assert_memory_equal(bytes, "VRBN\x01\x00\x02\x00", 8);
+    memset(&back, 0, sizeof(back));
+    assert_true(wire_call_decode(bytes, &back));
+    assert_memory_equal(&call, &back, sizeof(call));
+    bytes[6] = 3; /* no such kind */
+    assert_false(wire_call_decode(bytes, &back));
+    bytes[6] = 2;
+    bytes[0] = 'X';
+    assert_false(wire_call_decode(bytes, &back));
+}
+
+static void an_answer_survives_the_wire(void **state)
+{
+    struct wire_answer answer = {.version = 1, .verdict = 2, .rank = 3, .epoch = 4, .caps = 5},
+                       back;
+    unsigned char bytes[WIRE_ANSWER_BYTES];
+
+    (void)state;
+    memset(answer.nonce, 1, sizeof(answer.nonce));
+    memset(answer.proof, 2, sizeof(answer.proof));
+    wire_answer_encode(&answer, bytes);
+    memset(&back, 0, sizeof(back));
+    assert_true(wire_answer_decode(bytes, &back));
+    assert_memory_equal(&answer, &back, sizeof(answer));
+}
+
+static bool frame(uint32_t len, uint16_t type, int world)
+{
+    unsigned char head[WIRE_FRAME_HEAD];
+    uint32_t len_back;
+    uint16_t type_back;
+
+    wire_frame_encode(len, type, head);
+    if (!wire_frame_decode(head, world, &len_back, &type_back))
+        return false;
+    assert_int_equal(len_back, len);
+    assert_int_equal(type_back, type);
+    return true;
+}
+
+static void frames_are_bounded(void **state)
+{
+    unsigned char head[WIRE_FRAME_HEAD];
+    uint32_t len;
+    uint16_t type;
+
+    (void)state;
+    assert_true(frame(WIRE_INFO_BYTES, WIRE_INFO, 3));
+    assert_false(frame(WIRE_INFO_BYTES - 1, WIRE_INFO, 3));
+    assert_true(frame(3 * WIRE_INFO_BYTES, WIRE_TABLE, 3));
+    assert_false(frame(4 * WIRE_INFO_BYTES, WIRE_TABLE, 3));
+    assert_true(frame(8, WIRE_BEAT, 3));
+    assert_true(frame(4, WIRE_BLOB, 3));
+    assert_true(frame(65536, WIRE_BLOB, 3));
+    assert_false(frame(65537, WIRE_BLOB, 3));
+    assert_false(frame(3, WIRE_BLOB, 3));
+    assert_true(frame(0, WIRE_ABORT, 3));
+    assert_false(frame(513, WIRE_ABORT, 3));
+    assert_true(frame(0, WIRE_BYE, 3));
+    assert_false(frame(1, WIRE_BYE, 3));
+    assert_false(frame(0, 0, 3));
+    assert_false(frame(0, WIRE_BYE + 1, 3));
+    assert_false(frame(0xffffffffu, WIRE_BLOB, 3));
+    wire_frame_encode(0, WIRE_BYE, head);
+    head[7] = 1; /* must be zero */
+    assert_false(wire_frame_decode(head, 3, &len, &type));
+}
+
+static void an_info_survives_the_wire(void **state)
+{
+    struct wire_info info = {.rank = 1,
+                             .pid = 77,
+                             .netns = 4026531840u,
+                             .port = 7000,
+                             .addr = "10.0.0.4",
+                             .host = "node1",
+                             .boot_id = "2b9e-44",
+                             .unix_name = "verbena-00"},
+                     back;
+    unsigned char bytes[WIRE_INFO_BYTES];
+    size_t i;
+
+    (void)state;
+    wire_info_encode(&info, bytes);
+    assert_true(wire_info_decode(bytes, &back));
+    assert_memory_equal(&info, &back, sizeof(info));
+    for (i = 16; i < 20; i++) { /* a port that is none */
+        wire_info_encode(&info, bytes);
+        memset(bytes + 16, i == 16 ? 0 : 0xff, 4);
+        assert_false(wire_info_decode(bytes, &back));
+    }
+    wire_info_encode(&info, bytes);
+    memset(bytes + 24, 'x', WIRE_INFO_BYTES - 24); /* texts without end */
+    assert_false(wire_info_decode(bytes, &back));
+    wire_info_encode(&info, bytes);
+    bytes[24] = '\n'; /* a line break in a name would make two lines of a message */
+    assert_false(wire_info_decode(bytes, &back));
+}
+
+static void every_verdict_has_words(void **state)
+{
+    uint32_t v;
+
+    (void)state;
+    for (v = WIRE_WELCOME; v <= WIRE_BAD_EPOCH; v++)
+        assert_string_not_equal(wire_verdict_str(v), wire_verdict_str(99));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_little_endian),   cmocka_unit_test(a_call_survives_the_wire),
+        cmocka_unit_test(an_answer_survives_the_wire), cmocka_unit_test(frames_are_bounded),
+        cmocka_unit_test(an_info_survives_the_wire),   cmocka_unit_test(every_verdict_has_words),
+    };
+
+    return T_RUN(tests);
+}
