@@ -20,6 +20,7 @@ struct cli_command {
 
 extern const struct cli_command cli_topo;
 extern const struct cli_command cli_doctor;
+extern const struct cli_command cli_train;
 
 /* Parses the arguments that follow the command's name; the groups common to all commands come
  * along. Returns -1 to go on, or the exit code: help was printed, or one line about what is

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static const struct cli_command *const commands[] = {&cli_doctor, &cli_topo};
+static const struct cli_command *const commands[] = {&cli_doctor, &cli_topo, &cli_train};
 
 static const struct cli_command *command_named(const char *name)
 {
@@ -49,6 +49,7 @@ static int print_version(void)
         printf("  oneDNN %s (%s)\n", onednn.version, onednn.isa);
     printf("  OpenBLAS %s (%s, %s)\n  %s\n", blas.version, blas.core,
            vb_k_threading_str(blas.threading), vb_json_library());
+    printf("  %s\n", vb_net_crypto_library());
     return cli_finish(CLI_OK);
 }
 

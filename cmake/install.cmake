@@ -3,7 +3,8 @@
 # What `cmake --install build` puts where: the command, its man page, the libraries, their public
 # headers and a pkg-config file, so that a program of the user's can stand on the same layers.
 
-set(VB_LIBRARIES vb_engine vb_net vb_kernels vb_topo vb_base) # a library before those it stands on
+# A library before those it stands on.
+set(VB_LIBRARIES vb_engine vb_models vb_data vb_net vb_kernels vb_topo vb_base)
 
 install(TARGETS verbena RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${VB_LIBRARIES} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

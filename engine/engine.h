@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine/: puts machine, network, kernels and models together. So far: what on a machine would
- * slow or stop a job.
+ * engine/: puts machine, network, kernels and models together. First what on a machine would slow
+ * or stop a job, then the supervisor of the ranks on one host, and training.
  *
  * Facts are gathered by one function, which reads the machine, and judged by another, which reads
  * nothing but the facts; so any machine can be made up in a test.
@@ -10,7 +10,9 @@
 #define VB_ENGINE_H
 
 #include "base/base.h"
+#include "data/data.h"
 #include "kernels/kernels.h"
+#include "models/models.h"
 #include "net/net.h"
 #include "topo/topo.h"
 
@@ -82,5 +84,98 @@ struct vb_check {
 int vb_doctor_judge(const struct vb_facts *facts, struct vb_check checks[VB_CHECKS_MAX]);
 
 const char *vb_check_level_str(enum vb_check_level level); /* "OK", "WARN", "FAIL" */
+
+/* ---- the supervisor -------------------------------------------------------------------------- */
+
+struct vb_supervise_opts {
+    int ranks;
+    const char *program; /* NULL: the one that is running */
+    char *const *argv;   /* for every rank, its name first; ends with NULL */
+    int grace_ms;        /* between the stages of ending a job; 0: 2 s */
+};
+
+/* Runs a program once a rank on this host and waits for all of them. Each finds out which rank it
+ * is with vb_launch_read(). Standard output of rank 0 is passed on as it is, everything else goes
+ * to standard error, line by line, with the rank before it. The first rank that fails is named
+ * there, and the others are ended. No rank is alive on return, and none outlives this process.
+ *
+ * exit_code: 0 if all ranks had that, else 1, or 2 if it was 2; 128 and the signal's number if one
+ * ended the job. A failure is returned only if the ranks could not be run at all. Blocks; takes
+ * over SIGCHLD, SIGINT, SIGTERM, SIGHUP and SIGPIPE meanwhile, so one at a time in a process, and
+ * from a thread that stays: ranks die with the thread that started them. */
+vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p);
+
+/* ---- training -------------------------------------------------------------------------------- */
+
+enum vb_mode { VB_MODE_SYNC, VB_MODE_SINGLE };
+
+/* Where the time of a rank goes. Every moment of training belongs to one of these. */
+enum vb_phase {
+    VB_PHASE_DATA,
+    VB_PHASE_FORWARD,
+    VB_PHASE_BACKWARD,
+    VB_PHASE_COMM, /* transfer and summing that no computing hides */
+    VB_PHASE_WAIT, /* for a rank that is not as far yet */
+    VB_PHASE_UPDATE,
+    VB_PHASE_EVAL,
+    VB_PHASE_CHECKPOINT,
+    VB_PHASES,
+};
+
+const char *vb_phase_str(enum vb_phase phase); /* "data", "forward" ... as in the final object */
+
+/* After a step of rank 0, at most ten times a second. The loss is the rank's own, a sample. */
+typedef void (*vb_train_watch_fn)(void *arg, int64_t step, int64_t steps, double loss);
+
+struct vb_train_opts {
+    enum vb_mode mode;
+    struct vb_data_spec data;
+    int global_batch; /* samples of all ranks in a step, at least one a rank */
+    int64_t steps;
+    double lr;
+    uint64_t seed;
+    int threads; /* compute threads, 0: as the machine suggests */
+    bool pin;
+    struct vb_group_opts group;  /* with a world of 1 only rank and world count */
+    int local_rank, local_ranks; /* on this host; 0 ranks: to be found out from the group */
+    vb_train_watch_fn watch;     /* NULL: none */
+    void *watch_arg;
+};
+
+struct vb_rank_result {
+    int rank;
+    char host[64];
+    double train_s;
+    double phase_s[VB_PHASES]; /* sum to train_s */
+    double cpu_pct;            /* of one cpu, while training */
+    double rss_peak_mb;        /* 10^6 bytes, of the whole process */
+};
+
+/* The same on all ranks but for wall_s. */
+struct vb_train_result {
+    int ranks;
+    char transport[16]; /* "" where nothing was moved */
+    int64_t steps;
+    double epochs;
+    double train_s;            /* mean over ranks; set-up does not count, evaluation does */
+    double wall_s;             /* of this rank, set-up included */
+    double phase_s[VB_PHASES]; /* means over ranks, sum to train_s */
+    double loss;               /* on test data, a sample */
+    double accuracy;           /* on test data, 0 to 1 */
+    int test_samples;
+    int64_t params;
+    char params_sha256[65]; /* of little-endian floats in table order */
+    struct vb_rank_result *per_rank;
+};
+
+/* How many steps there are in an epoch: what does not fill a global batch is left out, another
+ * part of the data each time. */
+int vb_train_steps_per_epoch(const struct vb_train_opts *o);
+
+/* Trains softmax regression, as the rank that o->group says. All ranks call it with the same
+ * options but for their place. The result is given back with vb_train_result_fini(), unless it
+ * failed. */
+vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p);
+void vb_train_result_fini(struct vb_train_result *result);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernels/: how numbers are computed. So far: which libraries will compute them on this CPU.
+ * kernels/: how numbers are computed. So far: plain reference kernels, and which libraries will
+ * compute in their place on this CPU.
  *
  * The functions may be called from any thread.
  */
@@ -44,5 +45,30 @@ const char *vb_k_threading_str(enum vb_k_threading threading);
  * where it would fall back to a reference. */
 void vb_k_dense_choice(const struct vb_k_onednn *onednn, const struct vb_k_blas *blas, char *buf,
                        size_t size);
+
+/* ---- reference kernels ----------------------------------------------------------------------- */
+
+/* What the fast kernels must compute, and are tested against. All memory is the caller's, row-major
+ * and does not overlap. */
+
+/* logits (n, classes) = x (n, features) * w (features, classes) + b (classes) */
+void vb_k_linear_forward_ref(const float *x, const float *w, const float *b, int n, int features,
+                             int classes, float *logits);
+
+/* dw (features, classes) and db (classes): the gradients, summed over the n samples. */
+void vb_k_linear_backward_ref(const float *x, const float *dlogits, int n, int features,
+                              int classes, float *dw, float *db);
+
+/* Turns logits (n, classes) into the gradient of the loss with respect to them, and returns the
+ * loss summed over the samples. Logits of any size do no harm. y: (n), each below classes. */
+double vb_k_softmax_xent_ref(float *logits, const uint8_t *y, int n, int classes);
+
+/* The class with the largest logit, the first of several. */
+int vb_k_argmax_ref(const float *logits, int classes);
+
+void vb_k_add_ref(float *sum, const float *v, size_t n); /* sum += v */
+
+/* params -= rate * grads */
+void vb_k_sgd_ref(float *params, const float *grads, size_t n, float rate);
 
 #endif

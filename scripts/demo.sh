@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Sets up, builds and shows what the engine makes of this machine.
+# Sets up, builds, shows what the engine makes of this machine, and trains on it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,3 +19,5 @@ show build/verbena --version
 show build/verbena topo
 show build/verbena topo --synthetic "pack:2 numa:1 core:8 pu:2" --ranks 4
 show build/verbena doctor || echo "doctor: see above for what would stop a job on this machine"
+show build/verbena train softmax --data synth --ranks 2 --transport shm
+show build/verbena train softmax --data synth --ranks 2 --transport tcp --json

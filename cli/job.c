@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/job.h"
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIELD(name) offsetof(struct cli_job, name)
+
+static const char *const transport_choices[] = {"auto", "shm", "tcp", NULL}; /* as in its enum */
+
+const struct vb_opt cli_job_opts[CLI_JOB_OPTS] = {
+    {"ranks", VB_OPT_INT, FIELD(ranks), "1", 1, VB_WORLD_MAX, NULL, "N",
+     "start this many ranks on this host"},
+    {"transport", VB_OPT_CHOICE, FIELD(transport), "auto", 0, 0, transport_choices, "HOW",
+     "how bytes move between ranks"},
+    {"timeout", VB_OPT_INT, FIELD(timeout_s), "60", 1, 86400, NULL, "SECONDS",
+     "how long to wait for other ranks before giving up"},
+    {"rank", VB_OPT_INT, FIELD(rank), NULL, 0, VB_WORLD_MAX - 1, NULL, "I",
+     "be this one rank of a job whose ranks are started by hand"},
+    {"world", VB_OPT_INT, FIELD(world), NULL, 1, VB_WORLD_MAX, NULL, "N",
+     "how many ranks that job has"},
+    {"root", VB_OPT_TEXT, FIELD(root), NULL, 0, 0, NULL, "HOST:PORT",
+     "where rank 0 of that job listens"},
+    {"secret-file", VB_OPT_TEXT, FIELD(secret_file), NULL, 0, 0, NULL, "FILE",
+     "what all ranks of that job share: 32 bytes or 64 hexadecimal digits, readable by nobody "
+     "else; or set VB_SECRET to the digits"},
+    {"any-interface", VB_OPT_FLAG, FIELD(any_interface), NULL, 0, 0, NULL, NULL,
+     "let hosts talk over loopback, bridges and the control network too"},
+};
+
+static int refuse(const struct cli_command *command, const char *why)
+{
+    fprintf(stderr, "verbena %s: %s\n", command->name, why);
+    return CLI_USAGE;
+}
+
+/* Options that contradict each other, or need one another. */
+static const char *contradiction(const struct cli_job *job, const struct vb_launch *launch)
+{
+    bool by_hand = job->rank > 0 || job->root != NULL || job->secret_file != NULL;
+
+    if (launch->supervised)
+        return NULL;
+    if (job->ranks > 1 && (job->world > 0 || by_hand))
+        return "--ranks starts all ranks here; --rank, --world, --root and --secret-file are for "
+               "ranks started by hand";
+    if (job->world == 0 && by_hand)
+        return "--rank, --root and --secret-file need --world";
+    if (job->world > 0 && job->rank >= job->world)
+        return "--rank must be less than --world";
+    if (job->world > 1 && job->root == NULL)
+        return "--world needs --root HOST:PORT, where rank 0 listens";
+    if (job->world > 1 && job->secret_file == NULL && !launch->has_secret)
+        return "--world needs the job's secret: --secret-file FILE or VB_SECRET";
+    return NULL;
+}
+
+static void fill_group(const struct cli_job *job, const struct vb_launch *launch,
+                       struct vb_group_opts *g)
+{
+    memset(g, 0, sizeof(*g));
+    g->root_fd = -1;
+    g->transport = (enum vb_transport_choice)job->transport;
+    g->timeout_ms = (int)job->timeout_s * 1000;
+    g->any_interface = job->any_interface;
+    if (launch->supervised) {
+        g->rank = launch->rank;
+        g->world = launch->world;
+        g->root = launch->root;
+        g->root_fd = launch->root_fd;
+    } else {
+        g->rank = (int)job->rank;
+        g->world = (int)(job->world > 0 ? job->world : job->ranks);
+        g->root = job->root;
+    }
+    if (launch->has_secret)
+        memcpy(g->secret, launch->secret, sizeof(g->secret));
+}
+
+int cli_job_place(const struct cli_command *command, const struct cli_job *job,
+                  struct vb_launch *launch, struct vb_group_opts *group)
+{
+    const char *why;
+    vb_status st;
+
+    st = vb_launch_read(launch);
+    if (st != VB_OK)
+        return cli_exit_code(st);
+    why = contradiction(job, launch);
+    if (why != NULL)
+        return refuse(command, why);
+    fill_group(job, launch, group);
+    if (job->secret_file != NULL && vb_secret_read(job->secret_file, group->secret) != VB_OK)
+        return CLI_FAILED;
+    return -1;
+}
+
+char **cli_job_arguments(int argc, char **argv)
+{
+    char **copy = calloc((size_t)argc + 1, sizeof(*copy));
+
+    if (copy != NULL && argc > 0)
+        memcpy(copy, argv, (size_t)argc * sizeof(*copy));
+    return copy;
+}
+
+bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
+                       const struct vb_launch *launch, int argc, char **argv, int *code_p)
+{
+    static char name[] = "verbena";
+    struct vb_supervise_opts o = {.ranks = (int)job->ranks};
+    char **full;
+    vb_status st;
+
+    if (job->ranks < 2 || launch->supervised)
+        return false;
+    full = calloc((size_t)argc + 3, sizeof(*full));
+    if (full == NULL) {
+        *code_p = cli_exit_code(vb_err_sys("calloc"));
+        return true;
+    }
+    full[0] = name;
+    full[1] = (char *)command->name;
+    memcpy(full + 2, argv, (size_t)argc * sizeof(*full));
+    o.argv = full;
+    st = vb_supervise(&o, code_p);
+    if (st != VB_OK)
+        *code_p = cli_exit_code(st);
+    free(full);
+    return true;
+}

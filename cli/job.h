@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What commands that run as several ranks share: the options that say where the ranks are, and
+ * becoming their supervisor.
+ */
+#ifndef VB_CLI_JOB_H
+#define VB_CLI_JOB_H
+
+#include "cli/cli.h"
+#include "net/net.h"
+
+struct cli_job {
+    int64_t ranks, rank, world, timeout_s;
+    const char *root, *secret_file;
+    int transport;
+    bool any_interface;
+};
+
+#define CLI_JOB_OPTS 8
+extern const struct vb_opt cli_job_opts[CLI_JOB_OPTS];
+
+/* The group that this process belongs to, from options and environment. Returns -1 to go on, or the
+ * exit code after one line that says what is wrong. */
+int cli_job_place(const struct cli_command *command, const struct cli_job *job,
+                  struct vb_launch *launch, struct vb_group_opts *group);
+
+/* True: this process was the supervisor of the ranks, which have ended; code_p is the job's. argv
+ * are the command's own arguments, from before they were parsed. */
+bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
+                       const struct vb_launch *launch, int argc, char **argv, int *code_p);
+
+/* A copy of the arguments, before parsing moves them about. To be freed; NULL: no memory. */
+char **cli_job_arguments(int argc, char **argv);
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The output of the ranks, on its way to the supervisor's own.
+ *
+ * A *stream* is the pipe from one rank's standard output or error, a *sink* is one of the
+ * supervisor's two. Rank 0's standard output goes through as it is; everything else is made of
+ * lines, and goes to standard error with the rank before each. A stream is read only while there
+ * is room in its buffer, and its buffer emptied only into room in the sink, so a slow reader of
+ * ours makes the ranks wait and not this process.
+ *
+ * Descriptors that we were given are shared with others and stay blocking. A write of up to
+ * PIPE_BUF bytes to a pipe that poll() calls writable does not block.
+ */
+#include "engine/supervise_priv.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PREFIX_MAX 24 /* bytes of "[rank 1023] " and the end of a line, with room to spare */
+#define SINK_BYTES (1 << 16)
+#define SAY_BYTES 512                        /* of a line of the supervisor's own ... */
+#define SAY_LINES 8                          /* ... and how many there is always room for */
+#define STREAM_BYTES (PIPE_BUF - PREFIX_MAX) /* a longer line is cut into pieces of this size */
+
+struct sink {
+    int fd; /* -1: it is gone, what goes there is dropped */
+    bool lines;
+    size_t len;
+    char buf[SINK_BYTES + SAY_BYTES * SAY_LINES];
+};
+
+struct stream {
+    int fd; /* -1: at its end */
+    int rank;
+    bool stuck; /* its buffer waits for room in the sink */
+    struct sink *to;
+    size_t len;
+    char buf[STREAM_BYTES];
+};
+
+struct vb_relay {
+    struct sink out, err;
+    int n_streams;
+    struct stream streams[];
+};
+
+vb_status vb_relay_create(int ranks, struct vb_relay **relay_p)
+{
+    int n = 2 * ranks, i;
+    struct vb_relay *relay;
+
+    relay = calloc(1, sizeof(*relay) + (size_t)n * sizeof(relay->streams[0]));
+    if (relay == NULL)
+        return vb_err_sys("calloc");
+    relay->out.fd = STDOUT_FILENO;
+    relay->err.fd = STDERR_FILENO;
+    relay->err.lines = true;
+    relay->n_streams = n;
+    for (i = 0; i < n; i++)
+        relay->streams[i].fd = -1;
+    *relay_p = relay;
+    return VB_OK;
+}
+
+void vb_relay_destroy(struct vb_relay *relay)
+{
+    int i;
+
+    for (i = 0; relay != NULL && i < relay->n_streams; i++)
+        if (relay->streams[i].fd >= 0)
+            close(relay->streams[i].fd);
+    free(relay);
+}
+
+void vb_relay_add(struct vb_relay *relay, int rank, int out_fd, int err_fd)
+{
+    struct stream *out = &relay->streams[2 * (size_t)rank], *err = out + 1;
+
+    out->fd = out_fd;
+    err->fd = err_fd;
+    out->rank = err->rank = rank;
+    out->to = rank == 0 ? &relay->out : &relay->err;
+    err->to = &relay->err;
+}
+
+/* ---- into a sink ----------------------------------------------------------------------------- */
+
+static size_t room(const struct sink *sink)
+{
+    if (sink->fd < 0)
+        return SIZE_MAX;
+    return sink->len < SINK_BYTES ? SINK_BYTES - sink->len : 0;
+}
+
+static void append(struct sink *sink, const char *bytes, size_t len)
+{
+    if (sink->fd < 0)
+        return;
+    memcpy(sink->buf + sink->len, bytes, len);
+    sink->len += len;
+}
+
+void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
+{
+    char line[SAY_BYTES] = "error engine/supervise: ";
+    size_t len = strlen(line);
+    va_list args;
+    int n;
+
+    va_start(args, fmt);
+    n = vsnprintf(line + len, sizeof(line) - len - 1, fmt, args);
+    va_end(args);
+    len = n < 0 ? len : strlen(line);
+    line[len++] = '\n';
+    if (relay->err.len + len <= sizeof(relay->err.buf))
+        append(&relay->err, line, len);
+}
+
+/* Hands over the first line of what is left in a stream's buffer. Returns the bytes taken. */
+static size_t hand_line(struct stream *s, const char *from, size_t len)
+{
+    const char *end = memchr(from, '\n', len);
+    size_t n = end != NULL ? (size_t)(end - from) : len;
+    bool whole = end != NULL || len == STREAM_BYTES || s->fd < 0;
+    char prefix[PREFIX_MAX];
+    int prefix_len;
+
+    if (!whole || len == 0)
+        return 0;
+    prefix_len = snprintf(prefix, sizeof(prefix), "[rank %d] ", s->rank);
+    s->stuck = room(s->to) < (size_t)prefix_len + n + 1;
+    if (s->stuck)
+        return 0;
+    append(s->to, prefix, (size_t)prefix_len);
+    append(s->to, from, n);
+    append(s->to, "\n", 1);
+    return end != NULL ? n + 1 : n;
+}
+
+static size_t hand_raw(struct stream *s, const char *from, size_t len)
+{
+    size_t n = room(s->to) < len ? room(s->to) : len;
+
+    append(s->to, from, n);
+    s->stuck = n < len;
+    return n;
+}
+
+/* Moves as much of a stream's buffer to its sink as there is room for. */
+static void hand_over(struct stream *s)
+{
+    size_t done = 0, n;
+
+    s->stuck = false;
+    do {
+        n = s->to->lines ? hand_line(s, s->buf + done, s->len - done)
+                         : hand_raw(s, s->buf + done, s->len - done);
+        done += n;
+    } while (n > 0);
+    s->len -= done;
+    memmove(s->buf, s->buf + done, s->len);
+}
+
+static void end_stream(struct stream *s)
+{
+    close(s->fd);
+    s->fd = -1;
+    hand_over(s); /* a last line need not be complete any more */
+}
+
+/* Returns false when nothing came. */
+static bool read_stream(struct stream *s)
+{
+    ssize_t n = read(s->fd, s->buf + s->len, STREAM_BYTES - s->len);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) {
+        end_stream(s);
+        return false;
+    }
+    s->len += (size_t)n;
+    hand_over(s);
+    return true;
+}
+
+/* ---- out of a sink --------------------------------------------------------------------------- */
+
+/* Lines are not cut in two by a write unless the reader makes us. */
+static size_t piece(const struct sink *sink)
+{
+    size_t n = sink->len < PIPE_BUF ? sink->len : PIPE_BUF;
+    const char *end;
+
+    if (!sink->lines || n == sink->len)
+        return n;
+    end = memrchr(sink->buf, '\n', n);
+    return end != NULL ? (size_t)(end - sink->buf) + 1 : n;
+}
+
+/* Nobody reads standard error any more: no reason to stop. Standard output is what the job is for.
+ */
+static vb_status sink_failed(struct vb_relay *relay, struct sink *sink)
+{
+    int err = errno;
+
+    sink->fd = -1;
+    sink->len = 0;
+    if (sink == &relay->err)
+        return VB_OK;
+    vb_relay_say(relay, "write to standard output: %s", strerror(err));
+    return vb_status_from_errno(err);
+}
+
+static vb_status write_sink(struct vb_relay *relay, struct sink *sink)
+{
+    ssize_t n = write(sink->fd, sink->buf, piece(sink));
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return VB_OK;
+    if (n < 0)
+        return sink_failed(relay, sink);
+    sink->len -= (size_t)n;
+    memmove(sink->buf, sink->buf + n, sink->len);
+    return VB_OK;
+}
+
+/* ---- the loop's side ------------------------------------------------------------------------- */
+
+int vb_relay_fds_max(const struct vb_relay *relay)
+{
+    return relay->n_streams + 2;
+}
+
+/* A descriptor that is not to be waited for is given as -1, which poll() passes over. */
+int vb_relay_prepare(struct vb_relay *relay, struct pollfd *fds)
+{
+    struct stream *s;
+    int i;
+
+    fds[0] = (struct pollfd){.fd = relay->out.len > 0 ? relay->out.fd : -1, .events = POLLOUT};
+    fds[1] = (struct pollfd){.fd = relay->err.len > 0 ? relay->err.fd : -1, .events = POLLOUT};
+    for (i = 0; i < relay->n_streams; i++) {
+        s = &relay->streams[i];
+        fds[2 + i] = (struct pollfd){.fd = s->stuck ? -1 : s->fd, .events = POLLIN};
+    }
+    return 2 + relay->n_streams;
+}
+
+static void unstick(struct vb_relay *relay)
+{
+    int i;
+
+    for (i = 0; i < relay->n_streams; i++)
+        if (relay->streams[i].stuck)
+            hand_over(&relay->streams[i]);
+}
+
+vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
+{
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 2; i < n; i++)
+        if (fds[i].revents != 0 && relay->streams[i - 2].fd >= 0)
+            read_stream(&relay->streams[i - 2]);
+    if (fds[0].revents != 0 && relay->out.fd >= 0)
+        st = write_sink(relay, &relay->out);
+    if (fds[1].revents != 0 && relay->err.fd >= 0)
+        write_sink(relay, &relay->err);
+    unstick(relay);
+    return st;
+}
+
+/* A process that a rank left behind outside its group may hold a pipe open for ever. */
+void vb_relay_last_call(struct vb_relay *relay)
+{
+    struct stream *s;
+    int i;
+
+    for (i = 0; i < relay->n_streams; i++) {
+        s = &relay->streams[i];
+        while (s->fd >= 0 && !s->stuck && read_stream(s))
+            ;
+        if (s->fd >= 0 && !s->stuck)
+            end_stream(s);
+    }
+}
+
+bool vb_relay_empty(const struct vb_relay *relay)
+{
+    int i;
+
+    for (i = 0; i < relay->n_streams; i++)
+        if (relay->streams[i].fd >= 0 || relay->streams[i].len > 0)
+            return false;
+    return relay->out.len == 0 && relay->err.len == 0;
+}

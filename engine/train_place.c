@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A rank's place: among the others, and on the machine.
+ *
+ * The plan comes first where it can, for the group wants to know whether ranks share cores; but
+ * only a rank with a supervisor knows how many there are on its host before it has met them.
+ * Pinning comes last, for threads inherit it, and those of the group are to have all cpus of the
+ * rank.
+ */
+#include "engine/train_priv.h"
+
+#include <string.h>
+
+static vb_status make_plan(const struct vb_train_opts *o, int local_ranks, struct vb_place *place)
+{
+    struct vb_plan_want want = {.ranks = local_ranks, .threads = o->threads, .progress = true};
+    struct vb_topo_source this_machine = {0};
+    char control[VB_IFACE_NAME];
+    vb_status st;
+
+    if (vb_net_control_if("", control, sizeof(control)))
+        this_machine.avoid_if = control;
+    st = vb_topo_open(&this_machine, &place->topo);
+    if (st == VB_OK)
+        st = vb_plan_create(place->topo, &want, &place->plan);
+    if (st == VB_OK && place->plan->note[0] != '\0')
+        VB_LOG_INFO("%s", place->plan->note);
+    return st;
+}
+
+static vb_status open_group(const struct vb_train_opts *o, int local_rank, struct vb_place *place)
+{
+    struct vb_group_opts opts = o->group;
+
+    if (opts.world == 1)
+        return VB_OK;
+    if (place->plan != NULL) {
+        opts.crowded = place->plan->overlap;
+        opts.topo = place->topo;
+        opts.plan = place->plan;
+        opts.plan_rank = local_rank;
+    }
+    return vb_group_open(&opts, &place->group);
+}
+
+/* This rank's number among those on its host, and how many these are. */
+static void find_neighbours(const struct vb_group *group, int *local_rank_p, int *local_ranks_p)
+{
+    const char *host = vb_group_host(group, vb_group_rank(group));
+    int r, rank = 0, n = 0;
+
+    for (r = 0; r < vb_group_world(group); r++) {
+        if (strcmp(vb_group_host(group, r), host) != 0)
+            continue;
+        if (r < vb_group_rank(group))
+            rank++;
+        n++;
+    }
+    *local_rank_p = rank;
+    *local_ranks_p = n;
+}
+
+static vb_status pin(const struct vb_place *place, int local_rank)
+{
+    vb_status st = vb_plan_bind_memory(place->topo, place->plan, local_rank);
+
+    return st == VB_OK ? vb_plan_pin_team(place->topo, place->plan, local_rank) : st;
+}
+
+vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
+{
+    int local_rank = o->local_rank, local_ranks = o->group.world == 1 ? 1 : o->local_ranks;
+    struct vb_place place = {0};
+    vb_status st = VB_OK;
+
+    if (local_ranks > 0 && (o->pin || o->group.world > 1))
+        st = make_plan(o, local_ranks, &place);
+    if (st == VB_OK)
+        st = open_group(o, local_rank, &place);
+    if (st == VB_OK && local_ranks == 0 && o->pin) {
+        find_neighbours(place.group, &local_rank, &local_ranks);
+        st = make_plan(o, local_ranks, &place);
+    }
+    if (st == VB_OK && o->pin)
+        st = pin(&place, local_rank);
+    if (st != VB_OK)
+        vb_place_close(&place);
+    else
+        *place_p = place;
+    return st;
+}
+
+void vb_place_close(struct vb_place *place)
+{
+    if (place->group != NULL)
+        vb_group_close(place->group);
+    vb_plan_destroy(place->plan);
+    if (place->topo != NULL)
+        vb_topo_close(place->topo);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A linear layer, softmax with cross-entropy and plain SGD, written for reading: these define what
+ * the fast kernels must compute, and are what those are tested against.
+ *
+ * Sums run in the order of the samples and, for the logits, of the features. No blocking, no
+ * threads, no special instructions.
+ */
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+void vb_k_linear_forward_ref(const float *x, const float *w, const float *b, int n, int features,
+                             int classes, float *logits)
+{
+    int i, f, c;
+
+    for (i = 0; i < n; i++, x += features, logits += classes) {
+        memcpy(logits, b, (size_t)classes * sizeof(*b));
+        for (f = 0; f < features; f++)
+            for (c = 0; c < classes; c++)
+                logits[c] += x[f] * w[f * classes + c];
+    }
+}
+
+void vb_k_linear_backward_ref(const float *x, const float *dlogits, int n, int features,
+                              int classes, float *dw, float *db)
+{
+    int i, f, c;
+
+    memset(dw, 0, (size_t)features * (size_t)classes * sizeof(*dw));
+    memset(db, 0, (size_t)classes * sizeof(*db));
+    for (i = 0; i < n; i++, x += features, dlogits += classes) {
+        for (c = 0; c < classes; c++)
+            db[c] += dlogits[c];
+        for (f = 0; f < features; f++)
+            for (c = 0; c < classes; c++)
+                dw[f * classes + c] += x[f] * dlogits[c];
+    }
+}
+
+static float largest(const float *v, int n)
+{
+    float max = v[0];
+    int i;
+
+    for (i = 1; i < n; i++)
+        if (v[i] > max)
+            max = v[i];
+    return max;
+}
+
+/* The largest logit is taken off all of them first: exp() then cannot overflow, and the sum is at
+ * least 1, so its logarithm is finite. */
+static float xent_row(float *logits, int label, int classes)
+{
+    float max = largest(logits, classes), own = logits[label] - max, sum;
+    int c;
+
+    sum = logits[0] = expf(logits[0] - max);
+    for (c = 1; c < classes; c++) {
+        logits[c] = expf(logits[c] - max);
+        sum += logits[c];
+    }
+    for (c = 0; c < classes; c++)
+        logits[c] /= sum;
+    logits[label] -= 1;
+    return logf(sum) - own;
+}
+
+double vb_k_softmax_xent_ref(float *logits, const uint8_t *y, int n, int classes)
+{
+    double loss = 0;
+    int i;
+
+    for (i = 0; i < n; i++)
+        loss += (double)xent_row(logits + (size_t)i * (size_t)classes, y[i], classes);
+    return loss;
+}
+
+int vb_k_argmax_ref(const float *logits, int classes)
+{
+    int best = 0, c;
+
+    for (c = 1; c < classes; c++)
+        if (logits[c] > logits[best])
+            best = c;
+    return best;
+}
+
+void vb_k_add_ref(float *sum, const float *v, size_t n)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        sum[i] += v[i];
+}
+
+void vb_k_sgd_ref(float *params, const float *grads, size_t n, float rate)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        params[i] -= rate * grads[i];
+}

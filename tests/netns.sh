@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Two network namespaces joined by a pair of virtual interfaces are two hosts, as far as ranks can
+# tell: netns.sh VERBENA
+set -uo pipefail
+verbena=$(realpath "$1")
+
+if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null; then
+    echo "skipped: needs root and the command ip"
+    exit 77
+fi
+a=vb-a-$$ b=vb-b-$$
+dir=$(mktemp -d)
+trap 'ip netns del "$a" 2>/dev/null; ip netns del "$b" 2>/dev/null; rm -rf "$dir"' EXIT
+if ! ip netns add "$a" 2>"$dir/err" || ! ip netns add "$b" 2>>"$dir/err"; then
+    echo "skipped: no network namespaces here: $(cat "$dir/err")"
+    exit 77
+fi
+bad=0
+fail() {
+    echo "FAIL: $*"
+    bad=1
+}
+
+ip link add veth-a netns "$a" type veth peer name veth-b netns "$b"
+ip -n "$a" addr add 10.99.0.1/24 dev veth-a
+ip -n "$b" addr add 10.99.0.2/24 dev veth-b
+ip -n "$a" addr add fd99::1/64 dev veth-a nodad
+ip -n "$b" addr add fd99::2/64 dev veth-b nodad
+for ns in "$a" "$b"; do
+    ip -n "$ns" link set lo up
+done
+ip -n "$a" link set veth-a up
+ip -n "$b" link set veth-b up
+
+(umask 077 && head -c 32 /dev/urandom >"$dir/key")
+
+# job ROOT OPTIONS...: rank 0 in one namespace, rank 1 in the other; output and codes in $dir
+job() {
+    local root=$1
+    shift
+    local args=(train softmax --data synth:2000 --steps 20 --world 2 --root "$root"
+        --secret-file "$dir/key" --timeout 20 "$@" --json)
+    ip netns exec "$b" "$verbena" "${args[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
+    ip netns exec "$a" "$verbena" "${args[@]}" --rank 0 >"$dir/out0" 2>"$dir/err0"
+    code0=$?
+    wait $!
+    code1=$?
+}
+
+for root in 10.99.0.1:7001 '[fd99::1]:7002'; do
+    job "$root"
+    [ "$code0$code1" = 00 ] || fail "$root: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
+    [ "$(jq -r .transport "$dir/out0")" = tcp ] || fail "$root: not over TCP: $(cat "$dir/out0")"
+    sums+=("$(jq -r .params_sha256 "$dir/out0")")
+done
+[ "${sums[0]}" = "${sums[1]}" ] || fail "IPv4 and IPv6 differ: ${sums[*]}"
+
+# Shared memory does not reach the other host, and says so.
+job 10.99.0.1:7003 --transport shm
+[ "$code1" = 1 ] || fail "shared memory between hosts: exit $code1"
+grep -q 'cannot be reached through shared memory' "$dir/err1" || fail "no reason: $(cat "$dir/err1")"
+
+# A bridge is refused, unless it is forced.
+ip -n "$a" addr flush dev veth-a
+ip -n "$a" link add br0 type bridge
+ip -n "$a" link set veth-a master br0
+ip -n "$a" link set br0 up
+ip -n "$a" addr add 10.99.0.1/24 dev br0
+job 10.99.0.1:7004
+[ "$code0" = 1 ] || fail "a bridge was used: exit $code0"
+grep -q 'br0, a bridge: ' "$dir/err0" || fail "no reason: $(cat "$dir/err0")"
+job 10.99.0.1:7005 --any-interface
+[ "$code0$code1" = 00 ] || fail "forced: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
+
+[ $bad = 0 ] && echo "two hosts, IPv4 and IPv6"
+exit $bad

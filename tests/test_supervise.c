@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The supervisor runs in a child of the test; the ranks are this program again, told what to do by
+ * a word: "test_supervise --as WORD".
+ */
+#include "engine/engine.h"
+#include "tests/test.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define GRACE_MS 150
+#define RAW_BYTES 300001
+#define MANY_LINES 5000
+#define LONG_LINE 10000
+
+/* ---- what ranks do --------------------------------------------------------------------------- */
+
+static struct vb_launch me;
+
+static unsigned char raw_byte(size_t i)
+{
+    return (unsigned char)(vb_crc32c(0, &i, sizeof(i)) >> 3);
+}
+
+static int do_raw(void)
+{
+    size_t i;
+
+    for (i = 0; i < RAW_BYTES; i++)
+        putchar(me.rank == 0 ? raw_byte(i) : 'x');
+    return 0;
+}
+
+static int do_lines(void)
+{
+    int i;
+
+    if (me.rank == 0)
+        return 0;
+    printf("one\n\ntwo\n");
+    fflush(stdout);
+    fprintf(stderr, "three\n");
+    for (i = 0; i < LONG_LINE; i++)
+        putchar('y');
+    printf("\nno end");
+    return 0;
+}
+
+static int do_many(void)
+{
+    int i;
+
+    for (i = 0; i < MANY_LINES; i++)
+        fprintf(stderr, "line %d of rank %d\n", i, me.rank);
+    return 0;
+}
+
+static int do_launch(void)
+{
+    int listening = 0;
+    socklen_t len = sizeof(listening);
+
+    if (me.root_fd >= 0)
+        getsockopt(me.root_fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len);
+    fprintf(stderr, "%d of %d, %d of %d here, %s, %s, secret %08x\n", me.rank, me.world,
+            me.local_rank, me.local_ranks, strncmp(me.root, "127.0.0.1:", 10) == 0 ? "root" : "?",
+            listening ? "listens" : "does not listen",
+            (unsigned)vb_crc32c(0, me.secret, sizeof(me.secret)));
+    return getenv("VB_SECRET_FD") != NULL || getenv("VB_RANK") != NULL || getenv("HOME") == NULL;
+}
+
+/* Says that it is up, with its process id, and does nothing for a minute. */
+static int do_wait(void)
+{
+    fprintf(stderr, "up %ld\n", (long)getpid());
+    sleep(60);
+    return 0;
+}
+
+static int do_stubborn(void)
+{
+    signal(SIGTERM, SIG_IGN);
+    return do_wait();
+}
+
+static int do_die(void)
+{
+    if (me.rank == 1)
+        raise(SIGKILL);
+    return do_wait();
+}
+
+static int do_slow(void)
+{
+    if (me.rank == 0)
+        return do_raw();
+    fprintf(stderr, "rank 1 is through\n");
+    return 0;
+}
+
+/* Leaves a process behind that would keep the pipes open. */
+static int do_leave(void)
+{
+    if (me.rank == 1 && fork() == 0)
+        sleep(60);
+    return 0;
+}
+
+static int do_usage(void)
+{
+    return me.rank == 1 ? 2 : 0;
+}
+
+static int do_fail(void)
+{
+    return me.rank == 1 ? 3 : 0;
+}
+
+static const struct {
+    const char *word;
+    int (*run)(void);
+} parts[] = {{"raw", do_raw},           {"lines", do_lines}, {"many", do_many},
+             {"launch", do_launch},     {"wait", do_wait},   {"die", do_die},
+             {"stubborn", do_stubborn}, {"slow", do_slow},   {"leave", do_leave},
+             {"usage", do_usage},       {"fail", do_fail}};
+
+static int play(const char *word)
+{
+    size_t i;
+
+    if (vb_launch_read(&me) != VB_OK || !me.supervised)
+        return 99;
+    for (i = 0; i < VB_COUNT(parts); i++)
+        if (strcmp(parts[i].word, word) == 0)
+            return parts[i].run();
+    return 98;
+}
+
+/* ---- watching a supervisor ------------------------------------------------------------------- */
+
+struct watched {
+    pid_t pid;
+    int out, err;
+    char *out_text, *err_text;
+    size_t out_len, err_len;
+    int exit_code; /* of the supervisor; -1: it was killed */
+    double seconds;
+    uint64_t begin_ns;
+};
+
+static const char *program; /* NULL: this one */
+
+static _Noreturn void supervise(int ranks, const char *word, const int out[2], const int err[2])
+{
+    static char name[] = "test_supervise", flag[] = "--as";
+    char copy[32];
+    char *argv[] = {name, flag, copy, NULL};
+    struct vb_supervise_opts o = {
+        .ranks = ranks, .program = program, .argv = argv, .grace_ms = GRACE_MS};
+    int code = 97;
+
+    snprintf(copy, sizeof(copy), "%s", word);
+    signal(SIGINT, SIG_DFL);
+    dup2(out[1], STDOUT_FILENO);
+    dup2(err[1], STDERR_FILENO);
+    close(out[0]);
+    close(err[0]);
+    close(out[1]);
+    close(err[1]);
+    if (vb_supervise(&o, &code) != VB_OK)
+        code = 96;
+    _exit(code);
+}
+
+static void start(struct watched *w, int ranks, const char *word)
+{
+    int out[2], err[2];
+
+    memset(w, 0, sizeof(*w));
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+    w->begin_ns = vb_clock_ns();
+    w->pid = fork();
+    assert_true(w->pid >= 0);
+    if (w->pid == 0)
+        supervise(ranks, word, out, err);
+    close(out[1]);
+    close(err[1]);
+    w->out = out[0];
+    w->err = err[0];
+    w->out_text = calloc(1, 1);
+    w->err_text = calloc(1, 1);
+    assert_true(w->out_text != NULL && w->err_text != NULL);
+}
+
+/* Reads once; false at the end. The text always ends with a zero. */
+static bool take(int fd, char **text, size_t *len)
+{
+    ssize_t n;
+
+    *text = realloc(*text, *len + 65537);
+    assert_non_null(*text);
+    n = read(fd, *text + *len, 65536);
+    assert_true(n >= 0);
+    *len += (size_t)n;
+    (*text)[*len] = '\0';
+    return n > 0;
+}
+
+/* Until standard error has a word that many times. */
+static void await(struct watched *w, const char *word, int times)
+{
+    const char *at;
+    int n = 0;
+
+    while (n < times) {
+        assert_true(take(w->err, &w->err_text, &w->err_len));
+        for (n = 0, at = w->err_text; (at = strstr(at, word)) != NULL; at++)
+            n++;
+    }
+}
+
+static void finish(struct watched *w)
+{
+    struct pollfd fds[2] = {{.fd = w->out, .events = POLLIN}, {.fd = w->err, .events = POLLIN}};
+    int status;
+
+    while (fds[0].fd >= 0 || fds[1].fd >= 0) {
+        assert_true(poll(fds, 2, 60000) > 0);
+        if (fds[0].revents != 0 && !take(w->out, &w->out_text, &w->out_len))
+            fds[0].fd = -1;
+        if (fds[1].revents != 0 && !take(w->err, &w->err_text, &w->err_len))
+            fds[1].fd = -1;
+    }
+    assert_int_equal(waitpid(w->pid, &status, 0), w->pid);
+    w->seconds = (double)(vb_clock_ns() - w->begin_ns) / 1e9;
+    w->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    close(w->out);
+    close(w->err);
+}
+
+static void forget(struct watched *w)
+{
+    free(w->out_text);
+    free(w->err_text);
+}
+
+static void run(struct watched *w, int ranks, const char *word)
+{
+    start(w, ranks, word);
+    finish(w);
+}
+
+/* The process ids that ranks gave, all of which must be gone. Those of a supervisor that was
+ * killed come to us, for we are the reaper of our descendants; others have been reaped. */
+static void ranks_are_gone(const struct watched *w, int n)
+{
+    const char *at = w->err_text;
+    int i, status;
+    long pid;
+
+    for (i = 0; i < n; i++) {
+        at = strstr(at, "up ");
+        assert_non_null(at);
+        pid = strtol(at + 3, NULL, 10);
+        at += 3;
+        if (waitpid((pid_t)pid, &status, 0) == pid)
+            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        else
+            assert_true(kill((pid_t)pid, 0) != 0 && errno == ESRCH);
+    }
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void output_of_rank_0_is_unchanged(void **state)
+{
+    struct watched w;
+    size_t i;
+
+    (void)state;
+    run(&w, 3, "raw");
+    assert_int_equal(w.exit_code, 0);
+    assert_int_equal(w.out_len, RAW_BYTES);
+    for (i = 0; i < RAW_BYTES; i++)
+        if ((unsigned char)w.out_text[i] != raw_byte(i))
+            fail_msg("byte %zu is another", i);
+    forget(&w);
+}
+
+static void other_lines_bear_their_rank(void **state)
+{
+    const char *line;
+    struct watched w;
+    size_t n_long = 0;
+
+    (void)state;
+    run(&w, 2, "lines");
+    assert_int_equal(w.exit_code, 0);
+    assert_int_equal(w.out_len, 0);
+    assert_non_null(strstr(w.err_text, "[rank 1] one\n[rank 1] \n[rank 1] two\n"));
+    assert_non_null(strstr(w.err_text, "[rank 1] three\n"));
+    assert_non_null(strstr(w.err_text, "\n[rank 1] no end\n"));
+    for (line = w.err_text; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        assert_memory_equal(line, "[rank 1] ", 9);
+        assert_true(strcspn(line, "\n") < 4096);
+        n_long += line[9] == 'y' ? strcspn(line, "\n") - 9 : 0;
+    }
+    assert_int_equal(n_long, LONG_LINE);
+    forget(&w);
+}
+
+static void many_lines_at_once_stay_whole(void **state)
+{
+    int next[4] = {0}, rank, number, of;
+    const char *line;
+    struct watched w;
+
+    (void)state;
+    run(&w, 4, "many");
+    assert_int_equal(w.exit_code, 0);
+    for (line = w.err_text; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        assert_int_equal(sscanf(line, "[rank %d] line %d of rank %d\n", &rank, &number, &of), 3);
+        assert_true(rank >= 0 && rank < 4 && of == rank && number == next[rank]);
+        next[rank]++;
+    }
+    for (rank = 0; rank < 4; rank++)
+        assert_int_equal(next[rank], MANY_LINES);
+    forget(&w);
+}
+
+static void ranks_learn_who_they_are(void **state)
+{
+    char first[64], second[64];
+    struct watched w;
+
+    (void)state;
+    setenv("VB_RANK", "7", 1); /* left over from something else */
+    run(&w, 2, "launch");
+    unsetenv("VB_RANK");
+    assert_int_equal(w.exit_code, 0);
+    assert_non_null(strstr(w.err_text, "[rank 0] 0 of 2, 0 of 2 here, root, listens, secret "));
+    assert_non_null(strstr(w.err_text, "1 of 2, 1 of 2 here, root, does not listen, secret "));
+    assert_int_equal(sscanf(strstr(w.err_text, "secret"), "secret %63s", first), 1);
+    assert_int_equal(sscanf(strrchr(w.err_text, ' '), " %63s", second), 1);
+    assert_string_equal(first, second);
+    forget(&w);
+}
+
+static void a_death_is_named_and_ends_the_others(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    run(&w, 3, "die");
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(strstr(w.err_text, "rank 1 died: signal 9 (Killed)\n"));
+    assert_null(strstr(w.err_text, "rank 0 died"));
+    assert_null(strstr(w.err_text, "rank 2 died"));
+    assert_true(w.seconds >= GRACE_MS / 1e3 && w.seconds < 30);
+    forget(&w);
+}
+
+static void exit_codes_are_the_jobs(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    run(&w, 2, "usage");
+    assert_int_equal(w.exit_code, 2);
+    assert_non_null(strstr(w.err_text, "rank 1 failed: exit 2\n"));
+    forget(&w);
+    run(&w, 2, "fail");
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(strstr(w.err_text, "rank 1 failed: exit 3\n"));
+    forget(&w);
+    program = "/nonexistent/verbena";
+    run(&w, 2, "raw");
+    program = NULL;
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(strstr(w.err_text, "could not execute /nonexistent/verbena\n"));
+    forget(&w);
+}
+
+static void who_ignores_sigterm_is_killed(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    start(&w, 3, "stubborn");
+    await(&w, "up ", 3);
+    kill((pid_t)strtol(strstr(w.err_text, "[rank 0] up ") + 12, NULL, 10), SIGUSR1);
+    finish(&w);
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(strstr(w.err_text, "rank 0 died: signal 10 (User defined signal 1)\n"));
+    assert_true(w.seconds >= 2 * GRACE_MS / 1e3 && w.seconds < 30);
+    ranks_are_gone(&w, 3);
+    forget(&w);
+}
+
+static void ended_by(int number, int code)
+{
+    struct watched w;
+
+    start(&w, 3, "wait");
+    await(&w, "up ", 3);
+    assert_int_equal(kill(w.pid, number), 0);
+    finish(&w);
+    assert_int_equal(w.exit_code, code);
+    assert_true(w.seconds < 30);
+    assert_null(strstr(w.err_text, "died"));
+    ranks_are_gone(&w, 3);
+    forget(&w);
+}
+
+static void a_signal_ends_all(void **state)
+{
+    (void)state;
+    ended_by(SIGINT, 130);
+    ended_by(SIGTERM, 143);
+}
+
+static void a_killed_supervisor_leaves_nobody(void **state)
+{
+    (void)state;
+    ended_by(SIGKILL, -1);
+}
+
+static void a_slow_reader_stops_nobody_else(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    start(&w, 2, "slow"); /* rank 0 writes more than pipes hold, and nobody reads it ... */
+    await(&w, "[rank 1] rank 1 is through\n", 1);
+    finish(&w);
+    assert_int_equal(w.exit_code, 0);
+    assert_int_equal(w.out_len, RAW_BYTES);
+    forget(&w);
+}
+
+static void a_closed_output_ends_the_job(void **state)
+{
+    struct watched w;
+    int null;
+
+    (void)state;
+    start(&w, 2, "raw");
+    null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(null >= 0 && dup2(null, w.out) == w.out); /* closes the only reading end */
+    close(null);
+    finish(&w);
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(strstr(w.err_text, "write to standard output: Broken pipe\n"));
+    forget(&w);
+}
+
+static void processes_of_a_rank_go_with_it(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    run(&w, 2, "leave");
+    assert_int_equal(w.exit_code, 0);
+    assert_true(w.seconds < 30);
+    forget(&w);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(output_of_rank_0_is_unchanged),
+        cmocka_unit_test(other_lines_bear_their_rank),
+        cmocka_unit_test(many_lines_at_once_stay_whole),
+        cmocka_unit_test(ranks_learn_who_they_are),
+        cmocka_unit_test(a_death_is_named_and_ends_the_others),
+        cmocka_unit_test(exit_codes_are_the_jobs),
+        cmocka_unit_test(who_ignores_sigterm_is_killed),
+        cmocka_unit_test(a_signal_ends_all),
+        cmocka_unit_test(a_killed_supervisor_leaves_nobody),
+        cmocka_unit_test(a_slow_reader_stops_nobody_else),
+        cmocka_unit_test(a_closed_output_ends_the_job),
+        cmocka_unit_test(processes_of_a_rank_go_with_it),
+    };
+
+    if (argc == 3 && strcmp(argv[1], "--as") == 0)
+        return play(argv[2]);
+    setenv("HOME", "/", 0); /* a variable that ranks are to inherit */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    return T_RUN(tests);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The made-up images, and the order in which samples are used.
+ */
+#include "data/data.h"
+#include "models/models.h"
+#include "tests/test.h"
+
+#define N_TRAIN 6000
+#define N_TEST 2000
+
+static struct vb_dataset made(uint64_t seed, enum vb_synth_part part, int n)
+{
+    struct vb_dataset set;
+
+    assert_int_equal(vb_synth_create(seed, part, n, &set), VB_OK);
+    assert_int_equal(set.n, n);
+    assert_int_equal(set.features, 784);
+    assert_int_equal(set.classes, 10);
+    return set;
+}
+
+static uint32_t digest(const struct vb_dataset *set, int first, int n)
+{
+    size_t row = (size_t)set->features;
+    uint32_t crc = vb_crc32c(0, set->x + (size_t)first * row, (size_t)n * row * sizeof(float));
+
+    return vb_crc32c(crc, set->y + first, (size_t)n);
+}
+
+static void same_seed_same_images(void **state)
+{
+    struct vb_dataset a = made(3, VB_SYNTH_TRAIN, 200), b = made(3, VB_SYNTH_TRAIN, 500);
+    struct vb_dataset c = made(4, VB_SYNTH_TRAIN, 200), d = made(3, VB_SYNTH_TEST, 200);
+
+    (void)state;
+    assert_int_equal(digest(&a, 0, 200), digest(&b, 0, 200)); /* however many there are */
+    assert_int_not_equal(digest(&a, 0, 200), digest(&c, 0, 200));
+    assert_int_not_equal(digest(&a, 0, 200), digest(&d, 0, 200));
+    vb_dataset_destroy(&a);
+    vb_dataset_destroy(&b);
+    vb_dataset_destroy(&c);
+    vb_dataset_destroy(&d);
+    vb_dataset_destroy(&d); /* does nothing */
+}
+
+/* On any machine and with any compiler: recorded results depend on it. */
+static void images_never_change(void **state)
+{
+    struct vb_dataset set = made(1, VB_SYNTH_TRAIN, 64);
+
+    (void)state;
+    assert_int_equal(digest(&set, 0, 64), 0x3869ae08u);
+    vb_dataset_destroy(&set);
+}
+
+static void classes_are_balanced_and_pixels_in_range(void **state)
+{
+    struct vb_dataset set = made(1, VB_SYNTH_TRAIN, 5000);
+    int count[10] = {0}, i, c;
+    double sum = 0;
+
+    (void)state;
+    for (i = 0; i < set.n; i++) {
+        assert_true(set.y[i] < 10);
+        count[set.y[i]]++;
+    }
+    for (c = 0; c < 10; c++)
+        assert_in_range(count[c], 400, 600); /* 500 expected, give or take 21 */
+    for (i = 0; i < set.n * set.features; i++) {
+        assert_true(set.x[i] >= 0 && set.x[i] <= 1);
+        sum += (double)set.x[i];
+    }
+    assert_true(sum / (set.n * set.features) > 0.05 && sum / (set.n * set.features) < 0.5);
+    vb_dataset_destroy(&set);
+}
+
+/* Plain SGD in batches of 100; returns how many of the test images it gets right, 0 to 1. */
+static double train(const struct vb_dataset *set, const struct vb_dataset *test, int epochs)
+{
+    static float x[100 * VB_SYNTH_FEATURES], grads[7850];
+    static uint32_t order[N_TRAIN];
+    struct vb_softmax *m;
+    uint8_t y[100];
+    int e, i, correct;
+
+    assert_int_equal(vb_softmax_create(784, 10, N_TEST, &m), VB_OK);
+    for (e = 0; e < epochs; e++) {
+        vb_order_fill(1, e, set->n, order);
+        for (i = 0; i + 100 <= set->n; i += 100) {
+            vb_dataset_pick(set, order + i, 100, x, y);
+            vb_softmax_forward(m, x, 100);
+            vb_softmax_loss(m, y, 100);
+            vb_softmax_backward(m, x, 100, grads);
+            vb_softmax_update(m, grads, 0.2f / 100);
+        }
+    }
+    vb_softmax_forward(m, test->x, test->n);
+    correct = vb_softmax_correct(m, test->y, test->n);
+    vb_softmax_destroy(m);
+    return (double)correct / test->n;
+}
+
+static void a_linear_model_learns_it_but_not_by_heart(void **state)
+{
+    struct vb_dataset set, test;
+    double score;
+    uint64_t seed;
+
+    (void)state;
+    for (seed = 1; seed <= 2; seed++) {
+        set = made(seed, VB_SYNTH_TRAIN, N_TRAIN);
+        test = made(seed, VB_SYNTH_TEST, N_TEST);
+        score = train(&set, &test, 4);
+        print_message("seed %d: %.4f\n", (int)seed, score);
+        assert_true(score > 0.85 && score < 0.97);
+        vb_dataset_destroy(&set);
+        vb_dataset_destroy(&test);
+    }
+}
+
+static void an_epoch_has_every_sample_once(void **state)
+{
+    static uint32_t order[1000], other[1000];
+    static bool seen[1000];
+    int i, same = 0;
+
+    (void)state;
+    vb_order_fill(7, 0, 1000, order);
+    for (i = 0; i < 1000; i++) {
+        assert_true(order[i] < 1000 && !seen[order[i]]);
+        seen[order[i]] = true;
+    }
+    vb_order_fill(7, 1, 1000, other);
+    for (i = 0; i < 1000; i++)
+        same += order[i] == other[i];
+    assert_in_range(same, 0, 10);
+    vb_order_fill(7, 0, 1000, other);
+    assert_memory_equal(order, other, sizeof(order));
+    vb_order_fill(7, 0, 1, order);
+    assert_int_equal(order[0], 0);
+}
+
+/* Whatever the number of ranks, their shares are the whole, in order. */
+static void shares_cover_the_batch(void **state)
+{
+    int world, rank, first, n, next, total;
+
+    (void)state;
+    for (total = 0; total <= 130; total += 13) {
+        for (world = 1; world <= 7; world++) {
+            for (next = 0, rank = 0; rank < world; rank++, next += n) {
+                vb_share(total, rank, world, &first, &n);
+                assert_int_equal(first, next);
+                assert_true(n == total / world || n == total / world + 1);
+            }
+            assert_int_equal(next, total);
+        }
+    }
+}
+
+static void specs_are_checked(void **state)
+{
+    static const char *const bad[] = {
+        "",        "synt",          "synth2", "synth:",   "synth:0", "synth:-1",
+        "synth:x", "synth:1000001", "mnist",  "synth:5x", ":5"};
+    struct vb_data_spec spec = {7, 7};
+    char why[VB_OPTS_WHY];
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(bad); i++) {
+        why[0] = '\0';
+        assert_int_equal(vb_data_spec_parse(bad[i], &spec, why), VB_ERR_USAGE);
+        assert_true(strlen(why) > 10 && strchr(why, '\n') == NULL);
+    }
+    assert_int_equal(spec.n_train, 7);
+    assert_int_equal(vb_data_spec_parse("synth", &spec, why), VB_OK);
+    assert_true(spec.n_train == 20000 && spec.n_test == 4000);
+    assert_int_equal(vb_data_spec_parse("synth:1", &spec, why), VB_OK);
+    assert_true(spec.n_train == 1 && spec.n_test == 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_seed_same_images),
+        cmocka_unit_test(images_never_change),
+        cmocka_unit_test(classes_are_balanced_and_pixels_in_range),
+        cmocka_unit_test(a_linear_model_learns_it_but_not_by_heart),
+        cmocka_unit_test(an_epoch_has_every_sample_once),
+        cmocka_unit_test(shares_cover_the_batch),
+        cmocka_unit_test(specs_are_checked),
+    };
+
+    return T_RUN(tests);
+}

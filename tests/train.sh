@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# verbena train as a user meets it, alone and with ranks: train.sh VERBENA
+set -uo pipefail
+verbena=$(realpath "$1")
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+bad=0
+unset "${!VB_@}"
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # looking for leaks takes it seconds a rank
+
+fail() {
+    echo "FAIL: $*"
+    bad=1
+}
+
+# train ARGUMENTS...: leaves output in $dir/out, errors in $err, exit code in $code
+train() {
+    timeout 100 "$verbena" train "$@" >"$dir/out" 2>"$dir/err"
+    code=$?
+    err=$(cat "$dir/err")
+}
+
+# refused CODE TEXT ARGUMENTS...: one line on standard error that has TEXT, nothing on the other
+refused() {
+    local want=$1 text=$2
+    shift 2
+    train "$@"
+    [ "$code" = "$want" ] || fail "train $*: exit $code, not $want"
+    [ "$(wc -l <"$dir/err")" = 1 ] || fail "train $*: not one line: $err"
+    [[ $err == *"$text"* ]] || fail "train $*: '$err' lacks '$text'"
+    [ ! -s "$dir/out" ] || fail "train $*: printed something"
+}
+
+# holds FILTER ARGUMENTS...: the final object makes the jq filter true
+holds() {
+    local filter=$1
+    shift
+    train "$@" --json
+    [ "$code" = 0 ] || fail "train $*: exit $code: $err"
+    [ -z "$err" ] || fail "train $*: said '$err'"
+    tail -n 1 "$dir/out" | jq -e "$filter" >/dev/null || fail "train $*: does not hold: $filter"
+}
+
+digest() {
+    tail -n 1 "$dir/out" | jq -r .params_sha256
+}
+
+# ---- bad usage: one line, exit 2, also where there would be several ranks
+refused 2 "which model"
+refused 2 "unknown model sofmax; did you mean softmax?" sofmax
+refused 2 "unknown model lenet; there is softmax" lenet
+refused 2 "unexpected argument again" softmax again
+refused 2 "mnist: there is no such data" softmax --data mnist --ranks 2
+refused 2 "synth:0: N must be a whole number" softmax --data synth:0
+refused 2 "--lr fast: not a number" softmax --lr fast
+refused 2 "--lr -1: must be from 0 to 1000" softmax --lr -1
+refused 2 "--mode async: must be sync or single" softmax --mode async
+refused 2 "--transport udp: must be auto, shm or tcp" softmax --transport udp
+refused 2 "--mode single has one rank" softmax --mode single --ranks 2
+refused 2 "--batch or --global-batch: not both" softmax --batch 5 --global-batch 10
+refused 2 "--epochs or --steps: not both" softmax --epochs 1 --steps 1
+refused 2 "3 samples in a step: must be from 4" softmax --global-batch 3 --ranks 4
+refused 2 "200 samples in a step: must be from 2, one a rank, to 100" \
+    softmax --data synth:100 --batch 100 --ranks 2
+refused 2 "--ranks starts all ranks here" softmax --ranks 2 --rank 1 --world 2
+refused 2 "need --world" softmax --rank 1
+refused 2 "--rank must be less than --world" softmax --rank 2 --world 2
+refused 2 "--world needs --root" softmax --rank 0 --world 2
+refused 2 "--world needs the job's secret" softmax --rank 0 --world 2 --root 127.0.0.1:1
+refused 1 "No such file or directory" softmax --rank 0 --world 2 --root 127.0.0.1:1 \
+    --secret-file "$dir/none"
+echo 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff >"$dir/open"
+chmod 644 "$dir/open"
+refused 1 "$dir/open" softmax --rank 0 --world 2 --root 127.0.0.1:1 --secret-file "$dir/open"
+VB_SECRET_FD=77 refused 1 "VB_SECRET_FD 77: Bad file descriptor" softmax
+VB_SECRET_FD=9 refused 1 "ends after 3 bytes of the secret" softmax 9< <(printf abc)
+VB_SECRET_FD=9 refused 2 "but VB_WORLD is not" softmax 9< <(head -c 32 /dev/zero)
+VB_SECRET_FD=9 VB_WORLD=2 VB_RANK=2 refused 2 "VB_RANK 2: must be a number from 0 to 1" softmax \
+    9< <(head -c 32 /dev/zero)
+VB_SECRET=12 refused 2 "not 64 hexadecimal digits" softmax
+
+# ---- alone
+keys='["model","mode","ranks","transport","order","algo","batch","steps","epochs","train_s",
+"wall_s","steps_per_s","samples_per_s","loss","accuracy","test_samples","params","params_sha256",
+"plan_sha256","staleness","faults","per_rank","breakdown","bottleneck"]'
+rank_keys='["rank","role","host","cpu_pct","cpu_pct_peak","rss_peak_mb","send_mb_s",
+"send_mb_s_peak","recv_mb_s","recv_mb_s_peak","disk_read_mb_s","disk_write_mb_s","train_s",
+"accuracy","breakdown"]'
+phases='["data","forward","backward","comm_exposed","wait","update","eval","checkpoint"]'
+holds '.accuracy >= 0.88 and .accuracy < 0.98 and .loss > 0 and .loss < 0.6' softmax --epochs 3
+first=$(digest)
+holds "$keys - keys == [] and $rank_keys - (.per_rank[0] | keys) == [] and
+    (.breakdown | keys) - $phases == [] and $phases - (.breakdown | keys) == []" \
+    softmax --data synth:2000 --steps 30
+holds '.model == "softmax" and .mode == "single" and .ranks == 1 and .transport == null and
+    .batch == 50 and .steps == 30 and .epochs == 0.75 and .test_samples == 400 and
+    .params == 7850 and (.per_rank | length) == 1 and .faults == []' \
+    softmax --data synth:2000 --batch 50 --steps 30 --mode single
+holds '(([.breakdown[]] | add) - .train_s | fabs) < 1e-6 and .wall_s >= .train_s' \
+    softmax --data synth:2000 --steps 30 --pin off
+holds ".params_sha256 == \"$first\"" softmax --epochs 3 --pin off
+holds ".params_sha256 != \"$first\"" softmax --epochs 3 --seed 2
+train softmax --data synth:2000 --steps 30
+[[ $(cat "$dir/out") == *"accuracy "*"parameters  sha256 "* ]] || fail "no summary"
+[ -z "$err" ] || fail "standard error is no terminal, but: $err"
+train softmax --data synth:2000 --steps 300 --lr 1000 --json
+[ "$code" = 0 ] || fail "a high learning rate: exit $code"
+if [ -e /dev/full ]; then
+    "$verbena" train softmax --data synth:500 --steps 2 --json >/dev/full 2>/dev/null &&
+        fail "a full disk went unnoticed"
+fi
+
+# ---- with others: equal bits over every transport, all of the same figures
+job=(softmax --data synth:3000 --global-batch 120 --epochs 2)
+holds '.accuracy > 0.7' "${job[@]}"
+alone=$(tail -n 1 "$dir/out" | jq .loss)
+for ranks in 2 3 4; do
+    seen=
+    for transport in shm tcp auto; do
+        holds ".ranks == $ranks and (.per_rank | map(.rank)) == [range($ranks)] and
+            .order == \"rank\" and .algo == \"gather\" and .global_batch == 120 and
+            .steps == 50 and (.loss - $alone | fabs) < 1e-4 and
+            all(.per_rank[]; ([.breakdown[]] | add) - .train_s | fabs < 1e-6)" \
+            "${job[@]}" --ranks "$ranks" --transport "$transport"
+        [ "$transport" = auto ] || [ "$(tail -n 1 "$dir/out" | jq -r .transport)" = "$transport" ] ||
+            fail "not over $transport"
+        [ "${seen:=$(digest)}" = "$(digest)" ] || fail "$ranks ranks over $transport: other bits"
+    done
+done
+holds '.batch == 41 and .global_batch == 121' \
+    softmax --data synth:3000 --ranks 3 --global-batch 121 --steps 20 # shares of two sizes
+VB_RANKS=2 holds '.ranks == 2' softmax --data synth:1000 --steps 5
+
+# ---- ranks started by hand
+chmod 600 "$dir/open"
+port=$((20000 + RANDOM % 20000))
+hand=(softmax --data synth:3000 --global-batch 120 --epochs 2 --json --world 2
+    --root "127.0.0.1:$port" --timeout 60)
+timeout 100 "$verbena" train "${hand[@]}" --rank 1 --secret-file "$dir/open" \
+    >"$dir/out1" 2>"$dir/err1" &
+VB_SECRET=$(cat "$dir/open") train "${hand[@]}" --rank 0
+[ "$code" = 0 ] || fail "rank 0 by hand: exit $code: $err"
+wait $! || fail "rank 1 by hand: $(cat "$dir/err1")"
+[ ! -s "$dir/out1" ] || fail "rank 1 printed something"
+by_hand=$(digest)
+holds ".params_sha256 == \"$by_hand\"" "${job[@]}" --ranks 2
+
+# ... with options that differ: every rank says so, and nobody waits
+timeout 100 "$verbena" train "${hand[@]}" --rank 1 --lr 0.3 --secret-file "$dir/open" \
+    >"$dir/out1" 2>"$dir/err1" &
+train "${hand[@]}" --rank 0 --secret-file "$dir/open"
+wait $! && fail "rank 1 went on with another learning rate"
+[[ $code$err == 2*"rank 1 was started with another learning rate than rank 0"* ]] ||
+    fail "another learning rate: $code $err"
+[[ $(cat "$dir/err1") == *"another learning rate"* ]] || fail "rank 1: $(cat "$dir/err1")"
+
+# ---- a rank that is killed ends the job, and is named
+rank_of() { # the process of a rank whose supervisor is $1
+    local pid
+    for pid in $(ps -o pid= --ppid "$1"); do
+        grep -qz "^VB_RANK=$2\$" "/proc/$pid/environ" 2>/dev/null && echo "$pid"
+    done
+}
+
+for transport in shm tcp; do
+    "$verbena" train softmax --ranks 3 --transport $transport --data synth:2000 \
+        --steps 1000000000 >"$dir/out" 2>"$dir/err" &
+    supervisor=$!
+    for _ in $(seq 100); do
+        victim=$(rank_of $supervisor 1)
+        [ -n "$victim" ] && [ "$(ps -o pid= --ppid $supervisor | wc -l)" = 3 ] && break
+        sleep 0.1
+    done
+    sleep 2 # into the training
+    begin=$SECONDS
+    kill -9 "$victim"
+    wait $supervisor
+    code=$?
+    [ $code = 1 ] || fail "a killed rank: exit $code"
+    [ $((SECONDS - begin)) -le 8 ] || fail "a killed rank: noticed after $((SECONDS - begin)) s"
+    grep -q 'rank 1 died: signal 9 (Killed)' "$dir/err" || fail "not named: $(cat "$dir/err")"
+    [ ! -s "$dir/out" ] || fail "a killed rank: printed something"
+done
+
+[ $bad = 0 ] && echo "all as it should be"
+exit $bad
