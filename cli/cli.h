@@ -18,6 +18,7 @@ struct cli_command {
     int (*run)(const struct cli_command *command, int argc, char **argv);
 };
 
+extern const struct cli_command cli_bench;
 extern const struct cli_command cli_topo;
 extern const struct cli_command cli_doctor;
 extern const struct cli_command cli_train;

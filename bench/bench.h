@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bench/: microbenchmarks over the engine's own layers. Each verifies first and times after; rank 0
+ * prints a table or, with json, one flat object a line.
+ */
+#ifndef VB_BENCH_H
+#define VB_BENCH_H
+
+#include "net/net.h"
+
+#define VB_BENCH_SIZES_MAX 32
+
+struct vb_bench_opts {
+    size_t sizes[VB_BENCH_SIZES_MAX];
+    int n_sizes;
+    double seconds; /* of each measurement */
+    bool json;
+};
+
+/* "8,64K,1M" */
+bool vb_bench_parse_sizes(const char *text, struct vb_bench_opts *opts);
+
+/* A line of the table. Negative numbers were not measured. */
+struct vb_bench_line {
+    const char *transport;
+    int ranks;
+    const char *op, *dir;
+    size_t bytes;
+    double p50_us, p99_us, gb_s;
+    double pct;        /* of the rung below */
+    const char *below; /* its name; "": there is none */
+};
+
+void vb_bench_print_head(bool json);
+void vb_bench_print(const struct vb_bench_line *line, bool json);
+
+/* The lowest rung of the ladder: memcpy between two mappings, for the larger sizes. Remembered in
+ * rungs for what comes above. */
+struct vb_bench_rungs {
+    double gb_s[VB_BENCH_SIZES_MAX]; /* of the rung below, 0: none */
+    char below[16];                  /* its name, "": none */
+};
+
+vb_status vb_bench_memcpy(const struct vb_bench_opts *opts, struct vb_bench_rungs *rungs);
+
+/* Put and get between ranks 0 and 1: latency one way, bandwidth in one and in both directions; with
+ * three ranks or more also a round in which every rank puts to the next. Collective. wrong_p counts
+ * bytes that did not arrive as sent. */
+vb_status vb_bench_transfer(struct vb_group *group, const struct vb_bench_opts *opts,
+                            struct vb_bench_rungs *rungs, int64_t *wrong_p);
+
+#endif

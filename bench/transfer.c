@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bench transfer: what put and get reach between two ranks.
+ *
+ * The window of a rank is two halves: what it sends from, and what peers put into. Rank 0 drives
+ * and prints; the number of repetitions is its choice, so that all ranks do the same. Latency is
+ * half the time of a put that is answered by a put; bandwidth is that of a stream of puts, up to
+ * DEPTH under way, until the other side has said that all have come.
+ */
+#include "bench/bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHANNEL 9
+#define DEPTH 16
+#define SAMPLES_MAX 20000
+#define SAMPLES_MIN 20
+
+struct bench {
+    struct vb_group *group;
+    const struct vb_bench_opts *opts;
+    struct vb_bench_rungs *rungs;
+    struct vb_window *win;
+    size_t half;
+    int rank, world;
+    const char *transport;
+    int64_t came; /* notes, since the bench began */
+    int64_t due;
+    struct vb_op ops[DEPTH];
+    double *samples_us;
+    double gb_s[VB_BENCH_SIZES_MAX]; /* of puts one way: the rung for what comes above */
+    int64_t wrong;
+};
+
+/* ---- one put --------------------------------------------------------------------------------- */
+
+static void note_came(void *arg, int rank, uint32_t value)
+{
+    (void)rank;
+    (void)value;
+    ((struct bench *)arg)->came++;
+}
+
+static bool all_came(void *arg)
+{
+    const struct bench *b = arg;
+
+    return b->came >= b->due;
+}
+
+static vb_status wait_notes(struct bench *b, int64_t n, int from)
+{
+    b->due += n;
+    return vb_group_wait(b->group, all_came, b, "bench transfer", from);
+}
+
+static vb_status put(struct bench *b, int to, size_t len, struct vb_op *op)
+{
+    vb_status st;
+
+    while ((st = vb_put(b->win, to, 0, b->half, len, VB_NOTE(CHANNEL, 0), op)) == VB_AGAIN) {
+        st = vb_progress(b->group);
+        if (st != VB_OK)
+            return st;
+    }
+    return st;
+}
+
+static vb_status put_and_wait(struct bench *b, int to, size_t len)
+{
+    vb_status st = put(b, to, len, &b->ops[0]);
+
+    return st == VB_OK ? vb_op_wait(b->group, &b->ops[0], "bench transfer", to) : st;
+}
+
+/* ---- verify ---------------------------------------------------------------------------------- */
+
+static unsigned char pattern(size_t i, size_t len, int rank)
+{
+    return (unsigned char)(i * 7 + len + (size_t)rank * 13 + (i >> 11));
+}
+
+static int64_t count_wrong(const unsigned char *got, size_t len, int rank)
+{
+    int64_t wrong = 0;
+    size_t i;
+
+    for (i = 0; i < len; i++)
+        wrong += got[i] != pattern(i, len, rank);
+    return wrong;
+}
+
+/* Ranks 0 and 1 put to each other, then get what the other sent from. */
+static vb_status verify(struct bench *b, size_t len)
+{
+    unsigned char *own = vb_window_ptr(b->win);
+    int peer = 1 - b->rank;
+    vb_status st = VB_OK;
+    size_t i;
+
+    if (b->rank < 2) {
+        for (i = 0; i < len; i++)
+            own[i] = pattern(i, len, b->rank);
+        memset(own + b->half, 0, len);
+    }
+    st = vb_group_barrier(b->group);
+    if (st == VB_OK && b->rank < 2)
+        st = put_and_wait(b, peer, len);
+    if (st == VB_OK && b->rank < 2)
+        st = wait_notes(b, 1, peer);
+    if (st == VB_OK && b->rank < 2) {
+        b->wrong += count_wrong(own + b->half, len, peer);
+        memset(own + b->half, 0, len);
+        st = vb_get(b->win, peer, b->half, 0, len, &b->ops[0]);
+    }
+    if (st == VB_OK && b->rank < 2)
+        st = vb_op_wait(b->group, &b->ops[0], "bench transfer", peer);
+    if (st == VB_OK && b->rank < 2)
+        b->wrong += count_wrong(own + b->half, len, peer);
+    return st == VB_OK ? vb_group_barrier(b->group) : st;
+}
+
+/* ---- measurements ---------------------------------------------------------------------------- */
+
+/* Each of these does n repetitions of a size; rank 0 leaves the seconds each took in samples (in
+ * all for a stream). Ranks that have no part return at once. */
+typedef vb_status (*measure_fn)(struct bench *b, size_t len, int64_t n);
+
+static double since_us(uint64_t start)
+{
+    return (double)(vb_clock_ns() - start) / 1000;
+}
+
+static vb_status ping_pong(struct bench *b, size_t len, int64_t n)
+{
+    vb_status st = VB_OK;
+    uint64_t start;
+    int64_t i;
+
+    for (i = 0; i < n && st == VB_OK && b->rank < 2; i++) {
+        start = vb_clock_ns();
+        if (b->rank == 0)
+            st = put(b, 1, len, &b->ops[0]);
+        if (st == VB_OK)
+            st = wait_notes(b, 1, 1 - b->rank);
+        if (st == VB_OK && b->rank == 1)
+            st = put(b, 0, len, &b->ops[0]);
+        if (st == VB_OK)
+            st = vb_op_wait(b->group, &b->ops[0], "bench transfer", 1 - b->rank);
+        if (i < SAMPLES_MAX)
+            b->samples_us[i] = since_us(start) / 2;
+    }
+    return st;
+}
+
+static vb_status get_latency(struct bench *b, size_t len, int64_t n)
+{
+    vb_status st = VB_OK;
+    uint64_t start;
+    int64_t i;
+
+    for (i = 0; i < n && st == VB_OK && b->rank == 0; i++) {
+        start = vb_clock_ns();
+        while ((st = vb_get(b->win, 1, b->half, 0, len, &b->ops[0])) == VB_AGAIN && st >= 0)
+            st = vb_progress(b->group);
+        if (st == VB_OK)
+            st = vb_op_wait(b->group, &b->ops[0], "bench transfer", 1);
+        if (i < SAMPLES_MAX)
+            b->samples_us[i] = since_us(start);
+    }
+    if (st == VB_OK && b->rank == 0)
+        st = put_and_wait(b, 1, 0);
+    return st == VB_OK && b->rank == 1 ? wait_notes(b, 1, 0) : st;
+}
+
+/* Posts n puts, DEPTH of them under way. */
+static vb_status post_stream(struct bench *b, size_t len, int64_t n)
+{
+    vb_status st = VB_OK;
+    int64_t i;
+
+    for (i = 0; i < n && st == VB_OK; i++) {
+        if (i >= DEPTH)
+            st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1 - b->rank);
+        if (st == VB_OK)
+            st = put(b, 1 - b->rank, len, &b->ops[i % DEPTH]);
+    }
+    for (i = i < DEPTH ? 0 : i - DEPTH; i < n && st == VB_OK; i++)
+        st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1 - b->rank);
+    return st;
+}
+
+static vb_status stream_one_way(struct bench *b, size_t len, int64_t n)
+{
+    uint64_t start = vb_clock_ns();
+    vb_status st = VB_OK;
+
+    if (b->rank == 0) {
+        st = post_stream(b, len, n);
+        if (st == VB_OK)
+            st = wait_notes(b, 1, 1);
+    } else if (b->rank == 1) {
+        st = wait_notes(b, n, 0);
+        if (st == VB_OK)
+            st = put_and_wait(b, 0, 0);
+    }
+    b->samples_us[0] = since_us(start);
+    return st;
+}
+
+static vb_status stream_both_ways(struct bench *b, size_t len, int64_t n)
+{
+    uint64_t start = vb_clock_ns();
+    vb_status st = VB_OK;
+
+    if (b->rank < 2) {
+        st = post_stream(b, len, n);
+        if (st == VB_OK)
+            st = wait_notes(b, n, 1 - b->rank);
+        if (st == VB_OK)
+            st = put_and_wait(b, 1 - b->rank, 0); /* all of yours are here */
+        if (st == VB_OK)
+            st = wait_notes(b, 1, 1 - b->rank);
+    }
+    b->samples_us[0] = since_us(start);
+    return st;
+}
+
+static vb_status get_stream(struct bench *b, size_t len, int64_t n)
+{
+    uint64_t start = vb_clock_ns();
+    vb_status st = VB_OK;
+    int64_t i;
+
+    for (i = 0; i < n && st == VB_OK && b->rank == 0; i++) {
+        if (i >= DEPTH)
+            st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1);
+        while (st == VB_OK &&
+               (st = vb_get(b->win, 1, b->half, 0, len, &b->ops[i % DEPTH])) == VB_AGAIN)
+            st = vb_progress(b->group);
+    }
+    for (i = i < DEPTH ? 0 : i - DEPTH; i < n && st == VB_OK && b->rank == 0; i++)
+        st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1);
+    b->samples_us[0] = since_us(start);
+    if (st == VB_OK && b->rank == 0)
+        st = put_and_wait(b, 1, 0);
+    return st == VB_OK && b->rank == 1 ? wait_notes(b, 1, 0) : st;
+}
+
+/* Every rank puts to the next and waits for the one before. */
+static vb_status round_robin(struct bench *b, size_t len, int64_t n)
+{
+    int next = (b->rank + 1) % b->world, before = (b->rank + b->world - 1) % b->world;
+    vb_status st = VB_OK;
+    uint64_t start;
+    int64_t i;
+
+    for (i = 0; i < n && st == VB_OK; i++) {
+        start = vb_clock_ns();
+        st = put(b, next, len, &b->ops[0]);
+        if (st == VB_OK)
+            st = wait_notes(b, 1, before);
+        if (st == VB_OK)
+            st = vb_op_wait(b->group, &b->ops[0], "bench transfer", next);
+        if (i < SAMPLES_MAX)
+            b->samples_us[i] = since_us(start);
+    }
+    return st;
+}
+
+/* ---- how often ------------------------------------------------------------------------------- */
+
+/* Runs a few, lets rank 0 say how many fill the time, runs those. Returns that number. */
+static vb_status repeat(struct bench *b, size_t len, measure_fn measure, int64_t *n_p)
+{
+    uint64_t start;
+    int64_t n = 4;
+    double took_s;
+    vb_status st;
+
+    do { /* until a run is long enough to go by */
+        st = vb_group_barrier(b->group);
+        start = vb_clock_ns();
+        if (st == VB_OK)
+            st = measure(b, len, n);
+        took_s = (double)(vb_clock_ns() - start) / 1e9 + 1e-9;
+        n = (int64_t)((double)n * b->opts->seconds / took_s);
+        if (n < SAMPLES_MIN)
+            n = SAMPLES_MIN;
+        if (took_s < b->opts->seconds / 20 && n > 4096)
+            n /= 8; /* too short a run to trust: once more */
+        else
+            took_s = b->opts->seconds;
+        if (st == VB_OK)
+            st = vb_group_broadcast(b->group, 0, &n, sizeof(n));
+        if (st == VB_OK)
+            st = vb_group_broadcast(b->group, 0, &took_s, sizeof(took_s));
+    } while (st == VB_OK && took_s < b->opts->seconds / 20);
+    if (st == VB_OK)
+        st = vb_group_barrier(b->group);
+    *n_p = n;
+    return st == VB_OK ? measure(b, len, n) : st;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void take_percentiles(struct bench *b, int64_t n, struct vb_bench_line *line)
+{
+    if (n > SAMPLES_MAX)
+        n = SAMPLES_MAX;
+    qsort(b->samples_us, (size_t)n, sizeof(double), by_size);
+    line->p50_us = b->samples_us[n / 2];
+    line->p99_us = b->samples_us[n * 99 / 100];
+}
+
+/* ---- a line of the table --------------------------------------------------------------------- */
+
+struct kind {
+    const char *op, *dir;
+    measure_fn latency; /* NULL: none */
+    measure_fn stream;
+    int streams; /* that run at once */
+};
+
+static vb_status one_line(struct bench *b, const struct kind *kind, int size)
+{
+    size_t len = b->opts->sizes[size];
+    struct vb_bench_line line = {.transport = b->transport,
+                                 .ranks = b->world,
+                                 .op = kind->op,
+                                 .dir = kind->dir,
+                                 .bytes = len,
+                                 .p50_us = -1,
+                                 .p99_us = -1,
+                                 .gb_s = -1,
+                                 .pct = -1,
+                                 .below = ""};
+    vb_status st = VB_OK;
+    int64_t n;
+
+    if (kind->latency != NULL) {
+        st = repeat(b, len, kind->latency, &n);
+        if (st == VB_OK)
+            take_percentiles(b, n, &line);
+    }
+    if (st == VB_OK && kind->stream != NULL) {
+        st = repeat(b, len, kind->stream, &n);
+        if (st == VB_OK)
+            line.gb_s = (double)len * (double)n * kind->streams / b->samples_us[0] / 1000;
+    }
+    if (st != VB_OK || b->rank != 0)
+        return st;
+    if (kind->streams == 1 && b->rungs->gb_s[size] > 0 && line.gb_s >= 0) {
+        line.pct = 100 * line.gb_s / b->rungs->gb_s[size];
+        line.below = b->rungs->below;
+    }
+    vb_bench_print(&line, b->opts->json);
+    if (strcmp(kind->op, "put") == 0 && kind->streams == 1)
+        b->gb_s[size] = line.gb_s;
+    return VB_OK;
+}
+
+static vb_status all_lines(struct bench *b)
+{
+    static const struct kind kinds[] = {
+        {"put", "uni", ping_pong, stream_one_way, 1},
+        {"put", "bi", NULL, stream_both_ways, 2},
+        {"get", "uni", get_latency, get_stream, 1},
+        {"round", "uni", round_robin, NULL, 1},
+    };
+    size_t n_kinds = VB_COUNT(kinds), k;
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 0; i < b->opts->n_sizes && st == VB_OK; i++) {
+        st = verify(b, b->opts->sizes[i]);
+        for (k = 0; k < n_kinds && st == VB_OK; k++)
+            st = one_line(b, &kinds[k], i);
+    }
+    return st;
+}
+
+static size_t largest(const struct vb_bench_opts *opts)
+{
+    size_t max = 1;
+    int i;
+
+    for (i = 0; i < opts->n_sizes; i++)
+        if (opts->sizes[i] > max)
+            max = opts->sizes[i];
+    return (max + 4095) / 4096 * 4096;
+}
+
+static vb_status run(struct bench *b)
+{
+    vb_status st;
+
+    b->half = largest(b->opts);
+    st = vb_window_create(b->group, 2 * b->half, &b->win);
+    if (st != VB_OK)
+        return st;
+    st = vb_channel_open(b->group, CHANNEL, note_came, b);
+    if (st == VB_OK)
+        st = vb_group_barrier(b->group);
+    if (st == VB_OK)
+        st = all_lines(b);
+    vb_window_destroy(b->win);
+    vb_channel_close(b->group, CHANNEL);
+    return st;
+}
+
+vb_status vb_bench_transfer(struct vb_group *group, const struct vb_bench_opts *opts,
+                            struct vb_bench_rungs *rungs, int64_t *wrong_p)
+{
+    struct bench b = {.group = group,
+                      .opts = opts,
+                      .rungs = rungs,
+                      .rank = vb_group_rank(group),
+                      .world = vb_group_world(group)};
+    vb_status st;
+
+    if (b.world < 2)
+        return vb_err(VB_ERR_USAGE, "bench transfer needs two ranks");
+    b.transport = vb_group_transport(group, b.rank == 0 ? 1 : 0);
+    b.samples_us = calloc(SAMPLES_MAX, sizeof(*b.samples_us));
+    if (b.samples_us == NULL)
+        return vb_err_sys("calloc");
+    st = run(&b);
+    free(b.samples_us);
+    memcpy(rungs->gb_s, b.gb_s, sizeof(rungs->gb_s));
+    snprintf(rungs->below, sizeof(rungs->below), "%s", b.transport);
+    *wrong_p = b.wrong;
+    return st;
+}
