@@ -74,11 +74,25 @@ static void send_beats(struct control *c, uint64_t now)
             conn_send(c, i, WIRE_BEAT, step, sizeof(step));
 }
 
+/* Where this thread itself did not run for a while (a machine that was paused, say), that time does
+ * not count as the peers' silence. */
+static void forgive_own_absence(struct control *c, uint64_t now)
+{
+    uint64_t beat = (uint64_t)c->opts.beat_ms * MS_NS, away = now - c->looked_ns;
+    int i;
+
+    if (c->looked_ns != 0 && away > 2 * beat)
+        for (i = 0; i < c->opts.world; i++)
+            c->conns[i].heard_ns += away - beat;
+    c->looked_ns = now;
+}
+
 static void find_silent(struct control *c, uint64_t now)
 {
     char why[64];
     int i;
 
+    forgive_own_absence(c, now);
     for (i = 0; i < c->opts.world; i++) {
         struct conn *conn = &c->conns[i];
         double silent_s = now > conn->heard_ns ? (double)(now - conn->heard_ns) / 1e9 : 0;

@@ -76,7 +76,8 @@ struct control {
     unsigned char *table; /* from rank 0; NULL: not yet */
     uint32_t next_tag;
     _Atomic uint64_t step;
-    uint64_t beat_ns; /* when the next heartbeat is due */
+    uint64_t beat_ns;   /* when the next heartbeat is due */
+    uint64_t looked_ns; /* when silence was last looked for */
 
     _Atomic vb_status failed; /* set once, after failure was written */
     char failure[256];

@@ -61,6 +61,7 @@ struct vb_group {
 
     int epoll_fd; /* all devices, and wake_fd */
     int wake_fd;
+    int armed; /* threads that sleep, or are about to */
     struct channel channels[VB_CHANNELS];
     struct self_queue self;
     uint32_t next_window;

@@ -128,10 +128,12 @@ void group_wake(void *arg)
         VB_LOG_WARN("write an eventfd: %s", strerror(errno));
 }
 
+/* The caller and the progress thread may both be asleep: the last one to wake disarms. */
 static void arm_all(struct vb_group *g)
 {
     int d;
 
+    g->armed++;
     for (d = 0; d < g->n_devices; d++)
         ops_of(g->devices[d])->arm(g->devices[d]);
 }
@@ -140,6 +142,8 @@ static void disarm_all(struct vb_group *g)
 {
     int d;
 
+    if (--g->armed > 0)
+        return;
     for (d = 0; d < g->n_devices; d++)
         ops_of(g->devices[d])->disarm(g->devices[d]);
 }

@@ -2,10 +2,10 @@
  *
  * TCP: one socket a peer, on which both sides send frames (wire_data.h).
  *
- * Why one, and with the kernel's own buffer sizes (loopback, 2 cores, GB/s, medians): iperf3 with
- * 1 / 2 streams 4.7 / 4.6 at 128 KB and 3.8 / 3.9 at 1 MB, so a second socket pays nothing for the
- * order of notes it would cost; puts of 1 MB 4.4 with autotuned buffers, 3.9 with 256 KiB, 3.8 with
- * 512 KiB and 1 MiB, 3.3 to 4.5 with 2 and 4 MiB.
+ * Why one, and with the kernel's own buffer sizes (loopback, 2 cores, GB/s): iperf3 with 1 / 2
+ * streams 4.7 / 4.6 at 128 KB and 3.8 / 3.9 at 1 MB (medians of 3), so a second socket does not pay
+ * for the trouble with the order of notes. Puts of 1 MB (two runs): 4.4 and 4.5 with autotuned
+ * buffers, 3.9 with 256 KiB, 3.8 with 512 KiB and 1 MiB, 3.3 to 4.5 with 2 and 4 MiB.
  *
  * With one or two peers poll asks the sockets themselves; with more, the epoll which of them have
  * something.

@@ -55,8 +55,8 @@ enum vb_raw_type { VB_RAW_OP_DONE, VB_RAW_NOTE, VB_RAW_LOST };
 struct vb_raw_event {
     enum vb_raw_type type;
     int rank;
-    uint32_t note;    /* VB_RAW_NOTE */
     struct vb_op *op; /* VB_RAW_OP_DONE */
+    uint32_t note;    /* VB_RAW_NOTE */
     vb_status status; /* VB_RAW_OP_DONE, VB_RAW_LOST: VB_OK or why not */
 };
 

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Two ranks joined by a transport, for the tests of transports. Ranks are two devices of this
+ * process, driven by one thread or by two.
+ */
+#ifndef VB_TEST_PAIR_H
+#define VB_TEST_PAIR_H
+
+#include "net/transport.h"
+#include "tests/test.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+enum t_kind { T_SHM_THREADS, T_SHM_FDS, T_TCP_UNIX, T_TCP_LOOPBACK, T_KINDS };
+
+static const char *const t_kind_names[] = {"shm, one mapping", "shm, descriptors passed",
+                                           "tcp over a unix socket", "tcp over loopback"};
+
+#define T_WINDOW 7u   /* its number */
+#define T_NOTES 20000 /* remembered */
+#define T_PATIENCE_NS UINT64_C(20000000000)
+#define T_BUF_NONE 0
+
+struct t_side {
+    const struct vb_transport *ops;
+    struct vb_device *dev;
+    struct vb_ep *ep;
+    struct vb_mem mem;
+    struct vb_blob key;
+    struct vb_remote *rem;
+    uint32_t notes[T_NOTES];
+    int n_notes;
+    int n_done;
+    int n_failed; /* of those done */
+    int n_lost;
+    vb_status lost;
+};
+
+struct t_pair {
+    enum t_kind kind;
+    struct t_side side[2];
+};
+
+/* ---- sockets --------------------------------------------------------------------------------- */
+
+/* buf_bytes: of the sockets, both ways; T_BUF_NONE: the system's. */
+static inline void t_loopback(int fds[2], int buf_bytes)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t len = sizeof(addr);
+
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(listener >= 0 && fds[0] >= 0);
+    if (buf_bytes != T_BUF_NONE) { /* inherited by what is accepted */
+        assert_int_equal(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &buf_bytes, sizeof(int)), 0);
+        assert_int_equal(setsockopt(listener, SOL_SOCKET, SO_SNDBUF, &buf_bytes, sizeof(int)), 0);
+        assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_RCVBUF, &buf_bytes, sizeof(int)), 0);
+        assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &buf_bytes, sizeof(int)), 0);
+    }
+    assert_int_equal(bind(listener, (struct sockaddr *)&addr, sizeof(addr)), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&addr, &len), 0);
+    assert_int_equal(connect(fds[0], (struct sockaddr *)&addr, sizeof(addr)), 0);
+    fds[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(fds[1] >= 0);
+    close(listener);
+}
+
+static inline void t_sockets(enum t_kind kind, int buf_bytes, int fds[2])
+{
+    int i;
+
+    if (kind == T_TCP_LOOPBACK) {
+        t_loopback(fds, buf_bytes);
+        return;
+    }
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    for (i = 0; i < 2 && buf_bytes != T_BUF_NONE; i++)
+        assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &buf_bytes, sizeof(int)), 0);
+}
+
+static inline const struct vb_transport *t_ops(enum t_kind kind)
+{
+    return kind <= T_SHM_FDS ? &vb_transport_shm : &vb_transport_tcp;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+struct t_connect {
+    struct t_side *side;
+    int rank; /* the peer's */
+    int fd;
+    bool same_process;
+    vb_status st;
+};
+
+static inline void *t_connect_run(void *arg)
+{
+    struct t_connect *c = arg;
+
+    c->st = c->side->ops->connect(c->side->dev, c->rank, c->fd, c->same_process, &c->side->ep);
+    return NULL;
+}
+
+static inline void t_side_open(struct t_side *side, enum t_kind kind, int rank, int world,
+                               int queue_depth)
+{
+    struct vb_device_opts opts = {.rank = rank, .world = world, .queue_depth = queue_depth};
+
+    memset(side, 0, sizeof(*side));
+    side->ops = t_ops(kind);
+    assert_int_equal(side->ops->open(&opts, &side->dev), VB_OK);
+}
+
+static inline void t_window_open(struct t_side *side, size_t len)
+{
+    assert_int_equal(vb_mem_map_shared("verbena-test", len, &side->mem), VB_OK);
+    assert_int_equal(vb_mem_populate(&side->mem), VB_OK);
+    assert_int_equal(side->ops->export_window(side->dev, T_WINDOW, &side->mem, &side->key), VB_OK);
+}
+
+/* A shm endpoint waits for its peer to connect, too: so each has a thread. */
+static inline void t_pair_connect(struct t_pair *pair, int buf_bytes)
+{
+    bool same = pair->kind == T_SHM_THREADS;
+    struct t_connect c[2];
+    pthread_t thread;
+    int i, fds[2];
+
+    t_sockets(pair->kind, buf_bytes, fds);
+    for (i = 0; i < 2; i++)
+        c[i] = (struct t_connect){&pair->side[i], 1 - i, fds[i], same, VB_ERR_IO};
+    assert_int_equal(pthread_create(&thread, NULL, t_connect_run, &c[1]), 0);
+    t_connect_run(&c[0]);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(c[0].st, VB_OK);
+    assert_int_equal(c[1].st, VB_OK);
+}
+
+static inline void t_pair_open(struct t_pair *pair, enum t_kind kind, int queue_depth, size_t len,
+                               int buf_bytes)
+{
+    struct t_side *s = pair->side;
+    int i;
+
+    pair->kind = kind;
+    for (i = 0; i < 2; i++)
+        t_side_open(&s[i], kind, i, 2, queue_depth);
+    t_pair_connect(pair, buf_bytes);
+    for (i = 0; i < 2; i++)
+        t_window_open(&s[i], len);
+    for (i = 0; i < 2; i++)
+        assert_int_equal(
+            s[i].ops->import_window(s[i].ep, T_WINDOW, &s[1 - i].key, len, 1000, &s[i].rem), VB_OK);
+}
+
+static inline void t_side_close(struct t_side *side)
+{
+    if (side->rem != NULL)
+        side->ops->release_window(side->rem);
+    if (side->mem.ptr != NULL)
+        side->ops->unexport_window(side->dev, T_WINDOW);
+    side->ops->disconnect(side->ep);
+    side->ops->close(side->dev);
+    vb_mem_unmap(&side->mem);
+    memset(side, 0, sizeof(*side));
+}
+
+static inline void t_pair_close(struct t_pair *pair)
+{
+    t_side_close(&pair->side[0]);
+    t_side_close(&pair->side[1]);
+}
+
+/* ---- traffic --------------------------------------------------------------------------------- */
+
+static inline void t_take(struct t_side *side, const struct vb_raw_event *ev)
+{
+    switch (ev->type) {
+    case VB_RAW_NOTE:
+        if (side->n_notes < T_NOTES)
+            side->notes[side->n_notes] = ev->note;
+        side->n_notes++;
+        break;
+    case VB_RAW_OP_DONE:
+        ev->op->done = true;
+        ev->op->status = ev->status;
+        side->n_done++;
+        side->n_failed += ev->status != VB_OK;
+        break;
+    case VB_RAW_LOST:
+        side->n_lost++;
+        side->lost = ev->status;
+        break;
+    }
+}
+
+/* Returns how many events there were. */
+static inline int t_poll(struct t_side *side, int max)
+{
+    struct vb_raw_event ev[64];
+    int i, n = -1;
+
+    if (side->ops->poll(side->dev, ev, max, &n) != VB_OK || n < 0 || n > max)
+        abort();
+    for (i = 0; i < n; i++)
+        t_take(side, &ev[i]);
+    return n;
+}
+
+/* Polls both sides until it holds; a test that hangs fails instead. */
+#define T_UNTIL(pair, cond)                                                                        \
+    do {                                                                                           \
+        uint64_t t_deadline = vb_clock_ns() + T_PATIENCE_NS;                                       \
+        while (!(cond)) {                                                                          \
+            t_poll(&(pair)->side[0], 64);                                                          \
+            t_poll(&(pair)->side[1], 64);                                                          \
+            assert_true(vb_clock_ns() < t_deadline);                                               \
+        }                                                                                          \
+    } while (0)
+
+static inline vb_status t_put(struct t_side *side, size_t from, size_t to, size_t len,
+                              uint32_t note, struct vb_op *op)
+{
+    struct vb_span src = {(char *)side->mem.ptr + from, len};
+    struct vb_target dst = {side->rem, to};
+
+    memset(op, 0, sizeof(*op));
+    return side->ops->put(side->ep, &src, dst, note, op);
+}
+
+static inline vb_status t_get(struct t_side *side, size_t to, size_t from, size_t len,
+                              struct vb_op *op)
+{
+    struct vb_span dst = {(char *)side->mem.ptr + to, len};
+    struct vb_target src = {side->rem, from};
+
+    memset(op, 0, sizeof(*op));
+    return side->ops->get(side->ep, &dst, src, op);
+}
+
+static inline bool t_readable(int fd, int timeout_ms)
+{
+    struct pollfd pfd = {.fd = fd, .events = POLLIN};
+
+    return poll(&pfd, 1, timeout_ms) == 1;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* The same numbers on every machine. */
+static inline uint32_t t_random(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+/* A pattern that differs from put to put and from place to place. */
+static inline unsigned char t_byte(uint32_t which, size_t i)
+{
+    return (unsigned char)(which * 31u + (uint32_t)i * 7u + (uint32_t)(i >> 8));
+}
+
+static inline void t_fill(void *ptr, size_t len, uint32_t which)
+{
+    unsigned char *p = ptr;
+    size_t i;
+
+    for (i = 0; i < len; i++)
+        p[i] = t_byte(which, i);
+}
+
+static inline bool t_filled(const void *ptr, size_t len, uint32_t which)
+{
+    const unsigned char *p = ptr;
+    size_t i;
+
+    for (i = 0; i < len; i++)
+        if (p[i] != t_byte(which, i))
+            return false;
+    return true;
+}
+
+#endif

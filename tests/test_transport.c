@@ -1,0 +1,650 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What put and get promise (design.md), on every transport.
+ *
+ * Linked with --wrap=malloc and its like: the hot path must not allocate.
+ */
+#include "tests/alloc.h"
+#include "tests/pair.h"
+
+#include <sched.h>
+
+#define MIB ((size_t)1 << 20)
+
+static const size_t sizes[] = {0, 1, 7, 64, 4095, 65536 + 3, 8 * MIB};
+#define N_SIZES VB_COUNT(sizes)
+
+static struct t_pair pair; /* large */
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void every_slot_is_filled(void **state)
+{
+    static const struct vb_transport *const all[] = {&vb_transport_shm, &vb_transport_tcp};
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(all); i++) {
+        assert_non_null(all[i]->name);
+        assert_non_null(all[i]->open);
+        assert_non_null(all[i]->close);
+        assert_non_null(all[i]->connect);
+        assert_non_null(all[i]->disconnect);
+        assert_non_null(all[i]->export_window);
+        assert_non_null(all[i]->unexport_window);
+        assert_non_null(all[i]->import_window);
+        assert_non_null(all[i]->release_window);
+        assert_non_null(all[i]->remote_ptr);
+        assert_non_null(all[i]->put);
+        assert_non_null(all[i]->get);
+        assert_non_null(all[i]->poll);
+        assert_non_null(all[i]->arm);
+        assert_non_null(all[i]->disarm);
+        assert_non_null(all[i]->wait_fd);
+    }
+}
+
+/* Runs a case on every kind of pair. */
+static void on_all_kinds(int queue_depth, size_t len, void (*run)(void))
+{
+    int kind;
+
+    for (kind = 0; kind < T_KINDS; kind++) {
+        print_message("  %s\n", t_kind_names[kind]);
+        t_pair_open(&pair, (enum t_kind)kind, queue_depth, len, T_BUF_NONE);
+        run();
+        assert_int_equal(pair.side[0].n_lost, 0);
+        assert_int_equal(pair.side[1].n_lost, 0);
+        t_pair_close(&pair);
+    }
+}
+
+/* ---- promises 1 and 2: a note after its bytes, notes in order ---------------------------------
+ */
+
+#define STREAM_PUTS 28
+#define STREAM_SLOT (8 * MIB)
+
+/* One rank of a stream. Asserts belong to the main thread, so what is wrong is counted. */
+struct stream {
+    struct t_side *side;
+    int wrong;
+};
+
+static size_t stream_size(int i)
+{
+    return sizes[(size_t)i * 3 % N_SIZES];
+}
+
+/* Two places, taken in turn: a rank sends put i + 2 when it has note i + 1, which the peer sent
+ * after it had looked at put i. The source lies before them. */
+static size_t stream_place(int i)
+{
+    return STREAM_SLOT * (1 + (size_t)i % 2);
+}
+
+static void stream_check(struct stream *st, int *seen)
+{
+    const char *base = st->side->mem.ptr;
+
+    for (; *seen < st->side->n_notes; (*seen)++) {
+        st->wrong += st->side->notes[*seen] != (uint32_t)*seen;
+        st->wrong += !t_filled(base + stream_place(*seen), stream_size(*seen), (uint32_t)*seen);
+    }
+}
+
+static void *stream_run(void *arg)
+{
+    struct stream *st = arg;
+    uint64_t deadline = vb_clock_ns() + T_PATIENCE_NS;
+    int i, seen = 0;
+    struct vb_op op;
+
+    for (i = 0; i < STREAM_PUTS && vb_clock_ns() < deadline; i++) {
+        t_fill(st->side->mem.ptr, stream_size(i), (uint32_t)i);
+        while (t_put(st->side, 0, stream_place(i), stream_size(i), (uint32_t)i, &op) == VB_AGAIN)
+            t_poll(st->side, 64);
+        while ((!op.done || st->side->n_notes <= i) && vb_clock_ns() < deadline)
+            if (t_poll(st->side, 64) == 0)
+                sched_yield();
+        stream_check(st, &seen);
+    }
+    st->wrong += i != STREAM_PUTS;
+    return NULL;
+}
+
+static void stream_both_ways(void)
+{
+    struct stream st[2] = {{&pair.side[0], 0}, {&pair.side[1], 0}};
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, stream_run, &st[1]), 0);
+    stream_run(&st[0]);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(st[0].wrong, 0);
+    assert_int_equal(st[1].wrong, 0);
+    assert_int_equal(pair.side[0].n_notes, STREAM_PUTS);
+    assert_int_equal(pair.side[1].n_notes, STREAM_PUTS);
+}
+
+static void notes_come_after_their_bytes_and_in_order(void **state)
+{
+    (void)state;
+    on_all_kinds(8, 3 * STREAM_SLOT, stream_both_ways);
+}
+
+/* Many puts of mixed sizes under way at once, none waited for: the order is that of posting. */
+#define BURST 300
+
+static void burst_of_mixed_sizes(void)
+{
+    static const size_t lens[] = {0, 1, 1000, 3, 20000, 0, 64};
+    static struct vb_op ops[BURST];
+    struct t_side *s = pair.side;
+    vb_status st;
+    int i;
+
+    for (i = 0; i < BURST; i++)
+        do {
+            st = t_put(&s[0], 0, 32768, lens[(size_t)i % VB_COUNT(lens)], VB_NOTE(3, i), &ops[i]);
+            assert_true(st >= 0);
+            if (st == VB_AGAIN)
+                t_poll(&s[0], 3);
+            t_poll(&s[1], 1 + i % 3);
+        } while (st == VB_AGAIN);
+    T_UNTIL(&pair, s[0].n_done == BURST && s[1].n_notes == BURST);
+    for (i = 0; i < BURST; i++)
+        assert_int_equal(s[1].notes[i], VB_NOTE(3, i));
+    assert_int_equal(s[0].n_failed, 0);
+}
+
+static void notes_of_mixed_sizes_keep_their_order(void **state)
+{
+    (void)state;
+    on_all_kinds(16, MIB, burst_of_mixed_sizes);
+}
+
+/* ---- promise 3: done means that the source may be reused ---------------------------------------
+ */
+
+static void scribble_when_done(void)
+{
+    struct t_side *s = pair.side;
+    size_t len = 4 * MIB;
+    struct vb_op op;
+
+    t_fill(s[0].mem.ptr, len, 1);
+    assert_int_equal(t_put(&s[0], 0, len, len, 5, &op), VB_OK);
+    assert_false(op.done); /* only poll says so, even if the bytes have gone */
+    T_UNTIL(&pair, op.done);
+    assert_int_equal(op.status, VB_OK);
+    memset(s[0].mem.ptr, 0xee, len);
+    T_UNTIL(&pair, s[1].n_notes == 1);
+    assert_true(t_filled((char *)s[1].mem.ptr + len, len, 1));
+}
+
+static void done_means_that_the_source_may_be_reused(void **state)
+{
+    (void)state;
+    on_all_kinds(4, 8 * MIB, scribble_when_done);
+}
+
+/* ---- promise 4: get ---------------------------------------------------------------------------
+ */
+
+static void get_all_sizes_both_ways(void)
+{
+    struct t_side *s = pair.side;
+    struct vb_op op[2];
+    size_t i;
+
+    for (i = 0; i < N_SIZES; i++) {
+        t_fill(s[0].mem.ptr, sizes[i], 10);
+        t_fill(s[1].mem.ptr, sizes[i], 20);
+        assert_int_equal(t_get(&s[0], 8 * MIB, 0, sizes[i], &op[0]), VB_OK);
+        assert_int_equal(t_get(&s[1], 8 * MIB, 0, sizes[i], &op[1]), VB_OK);
+        assert_false(op[0].done || op[1].done);
+        T_UNTIL(&pair, op[0].done && op[1].done);
+        assert_int_equal(op[0].status, VB_OK);
+        assert_int_equal(op[1].status, VB_OK);
+        assert_true(t_filled((char *)s[0].mem.ptr + 8 * MIB, sizes[i], 20));
+        assert_true(t_filled((char *)s[1].mem.ptr + 8 * MIB, sizes[i], 10));
+    }
+    assert_int_equal(s[0].n_notes + s[1].n_notes, 0); /* a get says nothing to its peer */
+}
+
+static void get_copies_the_peers_bytes(void **state)
+{
+    (void)state;
+    on_all_kinds(4, 16 * MIB, get_all_sizes_both_ways);
+}
+
+/* ---- promises 5 and 6: bare notes, all 32 bits --------------------------------------------------
+ */
+
+static void bare_notes(void)
+{
+    static const uint32_t notes[] = {0, 1, 0xffffffff, 0x80000000, VB_NOTE(255, 0xabcdef)};
+    struct t_side *s = pair.side;
+    struct vb_op op[VB_COUNT(notes)];
+    size_t i;
+
+    memset(s[1].mem.ptr, 0x55, 4096);
+    for (i = 0; i < VB_COUNT(notes); i++)
+        assert_int_equal(t_put(&s[0], 0, 0, 0, notes[i], &op[i]), VB_OK);
+    T_UNTIL(&pair, s[1].n_notes == (int)VB_COUNT(notes) && s[0].n_done == (int)VB_COUNT(notes));
+    assert_memory_equal(s[1].notes, notes, sizeof(notes));
+    for (i = 0; i < 4096; i++)
+        assert_int_equal(((unsigned char *)s[1].mem.ptr)[i], 0x55);
+}
+
+static void a_put_of_nothing_is_a_bare_note(void **state)
+{
+    (void)state;
+    on_all_kinds(8, 4096, bare_notes);
+}
+
+/* ---- promise 7: VB_AGAIN does not stop what comes in --------------------------------------------
+ */
+
+#define FILL_MAX 4000
+#define FILL_LEN ((size_t)50000)
+
+static int fill_queue(struct t_side *side, struct vb_op *ops)
+{
+    vb_status st = VB_OK;
+    int n = 0;
+
+    while (st == VB_OK && n < FILL_MAX) {
+        st = t_put(side, 0, FILL_LEN, FILL_LEN, (uint32_t)n, &ops[n]);
+        if (st == VB_OK)
+            n++;
+    }
+    assert_int_equal(st, VB_AGAIN);
+    return n;
+}
+
+static void fill_both_ways(void)
+{
+    static struct vb_op ops[2][FILL_MAX];
+    struct vb_op get[2];
+    struct t_side *s = pair.side;
+    int i, k, n[2];
+
+    for (i = 0; i < 2; i++)
+        n[i] = fill_queue(&s[i], ops[i]);
+    /* Rank 0 cannot send, for nobody reads at rank 1; still it takes in what there is. */
+    for (i = 0; i < 100 && s[0].n_notes == 0; i++)
+        t_poll(&s[0], 64);
+    assert_true(s[0].n_notes > 0);
+    T_UNTIL(&pair, s[0].n_notes == n[1] && s[1].n_notes == n[0]);
+    T_UNTIL(&pair, s[0].n_done == n[0] && s[1].n_done == n[1]);
+    for (k = 0; k < 2; k++)
+        for (i = 0; i < n[1 - k]; i++)
+            assert_int_equal(s[k].notes[i], i);
+    for (k = 0; k < 2; k++) /* and it works on */
+        assert_int_equal(t_get(&s[k], 0, 0, FILL_LEN, &get[k]), VB_OK);
+    T_UNTIL(&pair, get[0].done && get[1].done);
+}
+
+static void a_full_queue_does_not_stop_incoming_notes(void **state)
+{
+    (void)state;
+    on_all_kinds(12, 2 * FILL_LEN, fill_both_ways);
+}
+
+/* Gets both ways with full queues: each needs the other to serve it. */
+static void get_until_full_both_ways(void)
+{
+    static struct vb_op ops[2][64];
+    struct t_side *s = pair.side;
+    int i, k, n[2] = {0, 0};
+    vb_status st;
+
+    for (k = 0; k < 2; k++)
+        t_fill((char *)s[k].mem.ptr + MIB, MIB, (uint32_t)k);
+    for (k = 0; k < 2; k++)
+        for (i = 0; i < 64; i++) {
+            st = t_get(&s[k], 0, MIB, MIB, &ops[k][i]);
+            assert_true(st >= 0);
+            n[k] += st == VB_OK;
+        }
+    assert_true(n[0] >= 12 && n[1] >= 12);
+    T_UNTIL(&pair, s[0].n_done == n[0] && s[1].n_done == n[1]);
+    for (k = 0; k < 2; k++)
+        assert_true(t_filled(s[k].mem.ptr, MIB, (uint32_t)(1 - k)));
+    assert_int_equal(s[0].n_failed + s[1].n_failed, 0);
+}
+
+static void gets_both_ways_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    on_all_kinds(12, 2 * MIB, get_until_full_both_ways);
+}
+
+/* ---- sleep ------------------------------------------------------------------------------------
+ */
+
+static void sleep_and_be_woken(void)
+{
+    struct t_side *s = pair.side;
+    int round, fd = s[1].ops->wait_fd(s[1].dev);
+    struct vb_op op;
+
+    for (round = 1; round <= 3; round++) {
+        T_UNTIL(&pair, t_poll(&s[1], 64) == 0);
+        assert_int_equal(s[1].ops->arm(s[1].dev), VB_OK);
+        assert_int_equal(t_poll(&s[1], 64), 0);
+        assert_false(t_readable(fd, 0));
+        assert_int_equal(t_put(&s[0], 0, 0, 100, 1, &op), VB_OK);
+        assert_true(t_readable(fd, 5000));
+        s[1].ops->disarm(s[1].dev);
+        T_UNTIL(&pair, s[1].n_notes == round && op.done);
+        assert_int_equal(s[1].ops->wait_fd(s[1].dev), fd);
+    }
+}
+
+static void a_note_wakes_a_sleeper(void **state)
+{
+    (void)state;
+    on_all_kinds(4, 4096, sleep_and_be_woken);
+}
+
+/* A rank that sleeps with puts under way is woken to send on; nobody polls for it. */
+static void sleep_until_sent(void)
+{
+    struct t_side *s = pair.side;
+    int fd = s[0].ops->wait_fd(s[0].dev);
+    uint64_t deadline = vb_clock_ns() + T_PATIENCE_NS;
+    struct vb_op op;
+
+    if (pair.kind <= T_SHM_FDS)
+        return; /* there a put is done when it returns */
+    t_fill(s[0].mem.ptr, 16 * MIB, 3);
+    assert_int_equal(t_put(&s[0], 0, 0, 16 * MIB, 1, &op), VB_OK);
+    while (!op.done) {
+        assert_int_equal(s[0].ops->arm(s[0].dev), VB_OK);
+        if (t_poll(&s[0], 64) == 0) {
+            do {
+                t_poll(&s[1], 64);
+                assert_true(vb_clock_ns() < deadline);
+            } while (!t_readable(fd, 1));
+        }
+        s[0].ops->disarm(s[0].dev);
+    }
+    T_UNTIL(&pair, s[1].n_notes == 1);
+    assert_true(t_filled(s[1].mem.ptr, 16 * MIB, 3));
+    assert_int_equal(s[0].ops->arm(s[0].dev), VB_OK); /* room to write is of no interest now */
+    assert_false(t_readable(fd, 0));
+    s[0].ops->disarm(s[0].dev);
+}
+
+static void room_to_write_wakes_a_sleeper(void **state)
+{
+    (void)state;
+    on_all_kinds(4, 16 * MIB, sleep_until_sent);
+}
+
+/* ---- a peer that goes away ---------------------------------------------------------------------
+ */
+
+/* What it said before is still heard; then it is lost, once; then nothing is taken any more. */
+static void a_peer_that_closes_is_lost_once(void **state)
+{
+    struct t_side *s = pair.side;
+    struct vb_op op[3];
+    int kind;
+
+    (void)state;
+    for (kind = 0; kind < T_KINDS; kind++) {
+        t_pair_open(&pair, (enum t_kind)kind, 4, 8192, T_BUF_NONE);
+        t_fill(s[1].mem.ptr, 100, 9);
+        assert_int_equal(t_put(&s[1], 0, 4096, 100, 77, &op[0]), VB_OK);
+        assert_int_equal(s[0].ops->arm(s[0].dev), VB_OK);
+        s[1].ops->disconnect(s[1].ep);
+        s[1].ep = NULL;
+        assert_true(t_readable(s[0].ops->wait_fd(s[0].dev), 5000));
+        s[0].ops->disarm(s[0].dev);
+        T_UNTIL(&pair, s[0].n_lost == 1);
+        assert_int_equal(s[0].lost, VB_ERR_PEER);
+        assert_int_equal(s[0].n_notes, 1);
+        assert_int_equal(s[0].notes[0], 77);
+        assert_true(t_filled((char *)s[0].mem.ptr + 4096, 100, 9));
+        assert_true(t_put(&s[0], 0, 0, 100, 1, &op[1]) < 0);
+        assert_true(t_get(&s[0], 0, 0, 100, &op[2]) < 0);
+        assert_int_equal(t_poll(&s[0], 64), 0);
+        assert_int_equal(s[0].n_lost, 1);
+        t_pair_close(&pair);
+    }
+}
+
+/* A put that waits for room and a get without a reply end with it. */
+static void what_was_under_way_ends_with_the_peer(void **state)
+{
+    struct t_side *s = pair.side;
+    struct vb_op op[3];
+    int kind;
+
+    (void)state;
+    for (kind = T_TCP_UNIX; kind < T_KINDS; kind++) {
+        t_pair_open(&pair, (enum t_kind)kind, 4, 16 * MIB, T_BUF_NONE);
+        assert_int_equal(t_get(&s[0], 0, 0, 100, &op[0]), VB_OK);
+        assert_int_equal(t_put(&s[0], 0, 0, 16 * MIB, 1, &op[1]), VB_OK);
+        assert_int_equal(t_put(&s[0], 0, 0, 10, 2, &op[2]), VB_OK);
+        s[1].ops->disconnect(s[1].ep);
+        s[1].ep = NULL;
+        T_UNTIL(&pair, s[0].n_lost == 1);
+        assert_true(op[0].done && op[1].done && op[2].done);
+        assert_int_equal(s[0].n_failed, 3);
+        t_pair_close(&pair);
+    }
+}
+
+/* ---- allocations -------------------------------------------------------------------------------
+ */
+
+#define QUIET_PUTS 10000
+
+static void put_without_allocating(void)
+{
+    static struct vb_op ops[8];
+    struct t_side *s = pair.side;
+    struct vb_op get;
+    int i, before;
+
+    before = t_allocations;
+    for (i = 0; i < QUIET_PUTS; i++) {
+        if (i >= 8)
+            T_UNTIL(&pair, ops[i % 8].done);
+        assert_int_equal(t_put(&s[0], 0, 65536, (size_t)i % 3000, (uint32_t)i, &ops[i % 8]), VB_OK);
+    }
+    assert_int_equal(t_get(&s[0], 0, 0, 65536, &get), VB_OK);
+    assert_int_equal(s[0].ops->arm(s[0].dev), VB_OK);
+    s[0].ops->disarm(s[0].dev);
+    T_UNTIL(&pair, s[1].n_notes == QUIET_PUTS && get.done);
+    assert_int_equal(t_allocations, before);
+}
+
+static void nothing_is_allocated_after_set_up(void **state)
+{
+    void *ptr = malloc(1);
+
+    (void)state;
+    assert_non_null(ptr);
+    assert_true(t_allocations > 0); /* the counting works */
+    free(ptr);
+    on_all_kinds(8, 131072, put_without_allocating);
+}
+
+/* ---- more than two ranks -----------------------------------------------------------------------
+ */
+
+#define RANKS 5
+#define ROUNDS 200
+
+/* Rank r of an all-to-all: one device, an endpoint and a remote a peer. */
+struct member {
+    struct t_side side; /* its ep and rem are those of the peer in turn */
+    struct vb_ep *eps[RANKS];
+    struct vb_remote *rems[RANKS];
+    int fds[RANKS];
+    int from[RANKS]; /* notes */
+    int wrong;
+    bool same_process;
+};
+
+static struct member members[RANKS];
+
+static void *member_connect(void *arg)
+{
+    struct member *m = arg;
+    int peer;
+
+    for (peer = 0; peer < RANKS; peer++)
+        if (m->fds[peer] >= 0 && m->side.ops->connect(m->side.dev, peer, m->fds[peer],
+                                                      m->same_process, &m->eps[peer]) != VB_OK)
+            m->wrong++;
+    return NULL;
+}
+
+/* Each event alone, so that every peer has to get its turn. */
+static void member_poll(struct member *m)
+{
+    struct vb_raw_event ev;
+    int n = 0;
+
+    if (m->side.ops->poll(m->side.dev, &ev, 1, &n) != VB_OK)
+        m->wrong++;
+    if (n == 0) {
+        sched_yield();
+        return;
+    }
+    t_take(&m->side, &ev);
+    if (ev.type == VB_RAW_NOTE)
+        m->wrong += ev.note != (uint32_t)m->from[ev.rank]++;
+    m->wrong += ev.type == VB_RAW_LOST;
+}
+
+static bool member_has(const struct member *m, int round, int n_done)
+{
+    int peer;
+
+    for (peer = 0; peer < RANKS; peer++)
+        if (m->fds[peer] >= 0 && m->from[peer] < round)
+            return false;
+    return m->side.n_done >= n_done;
+}
+
+static void *member_run(void *arg)
+{
+    uint64_t deadline = vb_clock_ns() + T_PATIENCE_NS;
+    struct member *m = arg;
+    struct vb_op ops[RANKS];
+    int round, peer;
+
+    for (round = 0; round < ROUNDS; round++) {
+        for (peer = 0; peer < RANKS; peer++) {
+            if (m->fds[peer] < 0)
+                continue;
+            m->side.ep = m->eps[peer];
+            m->side.rem = m->rems[peer];
+            while (t_put(&m->side, 0, 0, 0, (uint32_t)round, &ops[peer]) == VB_AGAIN)
+                member_poll(m);
+        }
+        while (!member_has(m, round + 1, (round + 1) * (RANKS - 1)) && vb_clock_ns() < deadline)
+            member_poll(m);
+    }
+    m->wrong += !member_has(m, ROUNDS, ROUNDS * (RANKS - 1));
+    return NULL;
+}
+
+static void members_do(void *(*fn)(void *))
+{
+    pthread_t threads[RANKS];
+    int r;
+
+    for (r = 0; r < RANKS; r++)
+        assert_int_equal(pthread_create(&threads[r], NULL, fn, &members[r]), 0);
+    for (r = 0; r < RANKS; r++)
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+    for (r = 0; r < RANKS; r++)
+        assert_int_equal(members[r].wrong, 0);
+}
+
+static void members_open(enum t_kind kind)
+{
+    int r, peer, fds[2];
+
+    memset(members, 0, sizeof(members));
+    for (r = 0; r < RANKS; r++) {
+        t_side_open(&members[r].side, kind, r, RANKS, 4);
+        members[r].same_process = kind == T_SHM_THREADS;
+        members[r].fds[r] = -1;
+        for (peer = 0; peer < r; peer++) {
+            t_sockets(kind, T_BUF_NONE, fds);
+            members[r].fds[peer] = fds[0];
+            members[peer].fds[r] = fds[1];
+        }
+    }
+    members_do(member_connect);
+    for (r = 0; r < RANKS; r++)
+        t_window_open(&members[r].side, 4096);
+    for (r = 0; r < RANKS; r++)
+        for (peer = 0; peer < RANKS; peer++)
+            if (peer != r)
+                assert_int_equal(members[r].side.ops->import_window(members[r].eps[peer], T_WINDOW,
+                                                                    &members[peer].side.key, 4096,
+                                                                    1000, &members[r].rems[peer]),
+                                 VB_OK);
+}
+
+static void members_close(void)
+{
+    struct t_side *side;
+    int r, peer;
+
+    for (r = 0; r < RANKS; r++) {
+        side = &members[r].side;
+        for (peer = 0; peer < RANKS; peer++) {
+            side->ops->release_window(members[r].rems[peer]); /* NULL for oneself */
+            side->ops->disconnect(members[r].eps[peer]);
+        }
+        side->ops->unexport_window(side->dev, T_WINDOW);
+        side->ops->close(side->dev);
+        vb_mem_unmap(&side->mem);
+    }
+}
+
+static void five_ranks_all_get_their_turn(void **state)
+{
+    int kind;
+
+    (void)state;
+    for (kind = 0; kind < T_KINDS; kind++) {
+        members_open((enum t_kind)kind);
+        members_do(member_run);
+        members_close();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_slot_is_filled),
+        cmocka_unit_test(notes_come_after_their_bytes_and_in_order),
+        cmocka_unit_test(notes_of_mixed_sizes_keep_their_order),
+        cmocka_unit_test(done_means_that_the_source_may_be_reused),
+        cmocka_unit_test(get_copies_the_peers_bytes),
+        cmocka_unit_test(a_put_of_nothing_is_a_bare_note),
+        cmocka_unit_test(a_full_queue_does_not_stop_incoming_notes),
+        cmocka_unit_test(gets_both_ways_do_not_wait_for_each_other),
+        cmocka_unit_test(a_note_wakes_a_sleeper),
+        cmocka_unit_test(room_to_write_wakes_a_sleeper),
+        cmocka_unit_test(a_peer_that_closes_is_lost_once),
+        cmocka_unit_test(what_was_under_way_ends_with_the_peer),
+        cmocka_unit_test(nothing_is_allocated_after_set_up),
+        cmocka_unit_test(five_ranks_all_get_their_turn),
+    };
+
+    return T_RUN(tests);
+}
