@@ -4,7 +4,7 @@
 # Sets up, builds and runs the tests.
 #
 #   scripts/test.sh             under 5 minutes: what a change should pass before it is shown
-#   scripts/test.sh --full      under 25 minutes: also sanitizers, fuzzers and static checks
+#   scripts/test.sh --full      under 25 minutes: also sanitizers, the lab, fuzzers, static checks
 #   scripts/test.sh --nightly   hours: also other distributions and compilers, and long fuzzing
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -64,4 +64,5 @@ fi
 
 in_preset debug build-debug
 scripts/distributions.sh
+tests/lab_nightly.sh || [ $? = 77 ]
 in_preset fuzz build-fuzz -DVB_FUZZ_SECONDS=600

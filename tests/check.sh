@@ -19,7 +19,7 @@ need() { # need VERSION_PATTERN COMMAND
 }
 
 sources() {
-    find base topo net kernels data models engine bench cli tests examples -name '*.[ch]' | sort
+    find base topo net kernels data models engine bench cli lab tests examples -name '*.[ch]' | sort
 }
 
 case $1 in
@@ -29,7 +29,7 @@ format)
     ;;
 tidy)
     need 'version 14\.' clang-tidy
-    find base topo net kernels data models engine bench cli tests -name '*.c' -not -path 'tests/fuzz/*' | sort |
+    find base topo net kernels data models engine bench cli lab tests -name '*.c' -not -path 'tests/fuzz/*' | sort |
         xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p "$2" 2>&1 |
         grep -vE '^[0-9]+ warnings? (generated|treated)' || [ "${PIPESTATUS[2]}" = 0 ]
     ;;
@@ -42,7 +42,8 @@ cppcheck)
 shell)
     need 'version: 0' shellcheck
     # shellcheck disable=SC2046
-    shellcheck .ci/run $(find scripts tests -name '*.sh')
+    shellcheck -x .ci/run bench/compare lab/run lab/shell lab/init \
+        $(find scripts tests lab -name '*.sh')
     if ! command -v mandoc >/dev/null; then
         echo "skipped: mandoc is not installed (scripts/setup.sh full)"
         exit 77

@@ -45,6 +45,7 @@ only models base kernels
 only engine base topo net kernels data models
 only bench base topo net kernels data models engine
 only cli base topo net kernels data models engine bench
+only lab base
 
 home 'hwloc.*' 'topo/[a-z_]*\.[ch]'
 home '(infiniband|rdma)/.*' 'net/verbs[a-z_]*\.c'

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The words after "cluster". lab/run has checked what its user said; here is only what must hold.
+ */
+#include "lab/lab.h"
+
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void event_add(struct lab_opts *o, enum lab_event_type type, int node, double at_s)
+{
+    if (o->n_events == LAB_MAX_EVENTS)
+        lab_die("more than %d events", LAB_MAX_EVENTS);
+    o->events[o->n_events++] =
+        (struct lab_event){.type = type, .node = node, .at_ms = (int64_t)(at_s * 1000)};
+}
+
+/* NODE@SECONDS[:FOR] */
+static void event_parse(struct lab_opts *o, enum lab_event_type type, const char *word)
+{
+    double at_s, for_s;
+    int node, n;
+
+    n = sscanf(word, "%d@%lf:%lf", &node, &at_s, &for_s);
+    if (n < 2 || node < 0 || node >= LAB_MAX_NODES || at_s < 0)
+        lab_die("%s: must be NODE@SECONDS", word);
+    event_add(o, type, node, at_s);
+    if (type == LAB_CUT && n == 3)
+        event_add(o, LAB_JOIN, node, at_s + for_s);
+}
+
+static int number(const char *word, int min, int max)
+{
+    char *end;
+    long n = strtol(word, &end, 10);
+
+    if (end == word || *end != '\0' || n < min || n > max)
+        lab_die("%s: must be a number from %d to %d", word, min, max);
+    return (int)n;
+}
+
+static const struct option options[] = {{"nodes", required_argument, NULL, 'n'},
+                                        {"per-node", required_argument, NULL, 'p'},
+                                        {"each", no_argument, NULL, 'e'},
+                                        {"shell", required_argument, NULL, 's'},
+                                        {"timeout", required_argument, NULL, 't'},
+                                        {"kill", required_argument, NULL, 'k'},
+                                        {"cut", required_argument, NULL, 'c'},
+                                        {"share", required_argument, NULL, 'd'},
+                                        {"env", required_argument, NULL, 'E'},
+                                        {"append", required_argument, NULL, 'a'},
+                                        {"qemu", required_argument, NULL, 'q'},
+                                        {"verbose", no_argument, NULL, 'v'},
+                                        {NULL, 0, NULL, 0}};
+
+void lab_opts_parse(struct lab_opts *o, int argc, char **argv)
+{
+    int n_envs = 0;
+    int n_shares = 0;
+    int opt;
+
+    *o = (struct lab_opts){.n_nodes = 1, .per_node = 1, .shell = -1, .append = ""};
+    o->envs = lab_alloc((size_t)argc, sizeof(*o->envs));
+    o->shares = lab_alloc((size_t)argc, sizeof(*o->shares));
+    while ((opt = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+        switch (opt) {
+        case 'n':
+            o->n_nodes = number(optarg, 1, LAB_MAX_NODES);
+            break;
+        case 'p':
+            o->per_node = number(optarg, 1, LAB_MAX_RANKS / LAB_MAX_NODES);
+            break;
+        case 'e':
+            o->each = true;
+            break;
+        case 's':
+            o->shell = number(optarg, 0, LAB_MAX_NODES - 1);
+            break;
+        case 't':
+            o->timeout_s = number(optarg, 0, INT_MAX / 1000);
+            break;
+        case 'k':
+        case 'c':
+            event_parse(o, opt == 'k' ? LAB_KILL : LAB_CUT, optarg);
+            break;
+        case 'd':
+            o->shares[n_shares++] = optarg;
+            break;
+        case 'E':
+            o->envs[n_envs++] = optarg;
+            break;
+        case 'a':
+            o->append = optarg;
+            break;
+        case 'q':
+            o->n_qemu = number(optarg, 1, INT_MAX);
+            break;
+        case 'v':
+            o->verbose = true;
+            break;
+        default:
+            exit(LAB_USAGE);
+        }
+    }
+    o->qemu = argv + optind;
+    o->args = o->qemu + o->n_qemu;
+    o->n_args = argc - optind - o->n_qemu;
+    if (o->n_qemu < 1 || o->n_args < 1)
+        lab_die("no program");
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# What of the lab takes longer than a change should wait for: boots in a row, other kernels, more
+# nodes, every kind of perftest, also on a network that loses packets. About 25 minutes without KVM.
+# shellcheck disable=SC2016
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# shellcheck source=tests/lab_test.sh
+. tests/lab_test.sh
+
+step() { echo "$(date +%T) $*"; }
+
+step "20 boots in a row"
+for i in $(seq 20); do
+    expect 0 '' lab/run --each --verbose -- true
+    echo "  $i: $(grep -oE 'up after [0-9.]+ s' "$work/err" | tr '\n' ' ')"
+done
+
+for nodes in 1 3 5; do
+    step "$nodes nodes"
+    expect 0 '' lab/run --nodes "$nodes" -- sh -ec '
+        for i in $(seq "$VB_WORLD"); do ping -c 1 -W 10 "node$((i - 1))"; done'
+done
+
+for suite in bookworm trixie; do
+    step "the kernel of $suite"
+    status=0
+    lab/run --kernel "$suite" --prepare 2>"$work/err" || status=$?
+    if [ "$status" = 69 ]; then
+        echo "  skipped: $(tail -n 1 "$work/err")"
+        continue
+    fi
+    expect 0 'node1\].*PORT_ACTIVE' lab/run --kernel "$suite" --each -- ibv_devinfo
+done
+
+# pair TEST OPTIONS...: node 1 measures against node 0
+pair() {
+    local test=$1 size=65536
+    shift
+    [[ $test != *_lat ]] || size=64
+    step "$test $*"
+    expect 0 "node1\] +$size +200 " lab/run "$@" --each --with "$test" -- sh -ec '
+        if [ "$VB_NODE" = 0 ]; then "$0" -R -F -s "$1" -n 200 >/dev/null; exit; fi
+        for i in 1 2 3 4 5; do "$0" -R -F -s "$1" -n 200 node0 && exit; sleep 1; done
+        exit 1' "$test" "$size"
+}
+
+for test in ib_write_bw ib_read_bw ib_write_lat ib_send_lat; do
+    pair "$test"
+    pair "$test" --loss 1
+done
+pair ib_write_bw --mtu 4200
+pair ib_write_lat --delay 5 --rate 100
+
+step "a cable pulled for three seconds"
+expect 0 'node1: its link is back' lab/run --cut 1@1:3 --each -- sh -ec '
+    [ "$VB_NODE" = 1 ] || exit 0
+    carrier=/sys/class/net/eth0/carrier
+    while [ "$(cat $carrier)" = 1 ]; do sleep 0.1; done
+    grep DOWN /sys/class/infiniband/rxe0/ports/1/state
+    while [ "$(cat $carrier)" = 0 ]; do sleep 0.1; done
+    until ping -c 1 -W 1 node0; do sleep 0.1; done'
+
+step "a kernel that crashes"
+expect 125 'node0 console\].*sysrq' lab/run --nodes 1 -- \
+    sh -c 'echo c >/proc/sysrq-trigger; sleep 9'
+
+step "a prompt"
+printf 'hostname\nexit 7\n' >"$work/in"
+status=0
+lab/shell --nodes 2 --node 1 <"$work/in" >"$work/out" 2>"$work/err" || status=$?
+[ "$status" = 7 ] || fail "lab/shell: status $status"
+grep -qx node1 "$work/out" || fail "lab/shell: not on node1"
+
+step "a reader who goes away"
+status=0
+lab/run --nodes 1 -- yes 2>"$work/err" | head -n 1 >"$work/out" || status=$?
+nothing_left "a reader who goes away"
+
+step "all of it"

@@ -1,0 +1,85 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+#
+# What the tests of the lab have in common. Sourced at the top of the tree.
+
+work=$(mktemp -d)
+export TMPDIR=$work/tmp LAB_TEST=$$-$RANDOM
+mkdir "$TMPDIR"
+pid=
+trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+fail() {
+    echo "FAILED: $*"
+    echo "--- standard error of the last run:"
+    tail -n 40 "$work/err"
+    exit 1
+}
+
+# ours: the machines, and their owner, that were started from here: they have $LAB_TEST
+ours() {
+    local file
+    for file in $({ grep -lsxzF "LAB_TEST=$LAB_TEST" /proc/[0-9]*/environ || true; }); do
+        { tr '\0' ' ' <"${file%environ}cmdline"; } 2>/dev/null |
+            grep -aoE '^[^ ]*(qemu|cluster)[^ ]*' || true
+    done
+}
+
+# nothing_left WHAT: after it no machine runs and no file is left
+nothing_left() {
+    local left i
+    # A killed process may take a moment to give back its memory.
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        left=$(ours)
+        [ -n "$left" ] || break
+        sleep 0.2
+    done
+    [ -z "$left" ] || fail "$1 ($i): still running: $left"
+    [ -z "$(ls -A "$TMPDIR")" ] || fail "$1: left in the temporary folder: $(ls -A "$TMPDIR")"
+    [ -z "$(find "$cache" -maxdepth 1 -name 'new.*')" ] || fail "$1: left in $cache"
+}
+
+# expect STATUS TEXT COMMAND...: TEXT, a pattern, is on standard error; "" is anything
+expect() {
+    local status=0 wanted=$1 text=$2
+    shift 2
+    "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+    [ "$status" = "$wanted" ] || fail "$*: status $status, not $wanted"
+    [ -z "$text" ] || grep -qE -e "$text" "$work/err" || fail "$*: it does not say: $text"
+    nothing_left "$*"
+}
+
+# start COMMAND...: in the background, with a process group of its own; sets pid
+start() {
+    set -m
+    "$@" >"$work/out" 2>"$work/err" </dev/null &
+    pid=$!
+    set +m
+}
+
+# wait_for_text TEXT: on standard error of what start() started
+wait_for_text() {
+    local i
+    for ((i = 0; i < 600; i++)); do
+        ! grep -q -e "$1" "$work/err" || return 0
+        kill -0 "$pid" || fail "it ended without saying: $1"
+        sleep 0.1
+    done
+    fail "after a minute it does not say: $1"
+}
+
+cache=${VB_LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/verbena-lab}
+head -c 60000000 /dev/zero >"$work/big"
+status=0
+lab/run --prepare 2>"$work/err" || status=$?
+if [ "$status" = 69 ]; then
+    echo "skipped: $(tail -n 1 "$work/err")"
+    exit 77
+fi
+[ "$status" = 0 ] || fail "lab/run --prepare: status $status"
+for program in ibv_devinfo rping ib_write_bw; do
+    if ! command -v $program >/dev/null; then
+        echo "skipped: $program is not installed (scripts/setup.sh full)"
+        exit 77
+    fi
+done
