@@ -9,6 +9,8 @@
 
 static const char *const transport_choices[] = {"auto", "shm", "tcp", NULL}; /* as in its enum */
 
+static const char *const spin_choices[] = {"auto", "off", NULL};
+
 const struct vb_opt cli_job_opts[CLI_JOB_OPTS] = {
     {"ranks", VB_OPT_INT, FIELD(ranks), "1", 1, VB_WORLD_MAX, NULL, "N",
      "start this many ranks on this host"},
@@ -25,6 +27,8 @@ const struct vb_opt cli_job_opts[CLI_JOB_OPTS] = {
     {"secret-file", VB_OPT_TEXT, FIELD(secret_file), NULL, 0, 0, NULL, "FILE",
      "what all ranks of that job share: 32 bytes or 64 hexadecimal digits, readable by nobody "
      "else; or set VB_SECRET to the digits"},
+    {"spin", VB_OPT_CHOICE, FIELD(spin), "auto", 0, 0, spin_choices, "auto|off",
+     "poll for a moment before sleeping, or sleep at once and leave the cpu to others"},
     {"any-interface", VB_OPT_FLAG, FIELD(any_interface), NULL, 0, 0, NULL, NULL,
      "let hosts talk over loopback, bridges and the control network too"},
 };
@@ -63,6 +67,7 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
     g->root_fd = -1;
     g->transport = (enum vb_transport_choice)job->transport;
     g->timeout_ms = (int)job->timeout_s * 1000;
+    g->never_spin = job->spin == 1;
     g->any_interface = job->any_interface;
     if (launch->supervised) {
         g->rank = launch->rank;

@@ -13,10 +13,11 @@ struct cli_job {
     int64_t ranks, rank, world, timeout_s;
     const char *root, *secret_file;
     int transport;
+    int spin;
     bool any_interface;
 };
 
-#define CLI_JOB_OPTS 8
+#define CLI_JOB_OPTS 9
 extern const struct vb_opt cli_job_opts[CLI_JOB_OPTS];
 
 /* The group that this process belongs to, from options and environment. Returns -1 to go on, or the

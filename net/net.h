@@ -33,7 +33,8 @@ struct vb_group_opts {
     enum vb_transport_choice transport;
     bool any_interface;         /* also loopback, bridges and the control network between hosts */
     bool progress;              /* serve peers' gets over TCP while the caller computes */
-    bool crowded;               /* more threads than cpus on this host: do not spin */
+    bool crowded;               /* more threads than cpus on this host: do not spin for long */
+    bool never_spin;            /* sleep as soon as there is nothing to do */
     const struct vb_topo *topo; /* windows go where the plan says; NULL: anywhere */
     const struct vb_plan *plan;
     int plan_rank;

@@ -186,6 +186,8 @@ static bool spin_on(struct vb_group *g, struct patience *p)
 {
     uint64_t idle;
 
+    if (g->opts.never_spin)
+        return false;
     p->rounds++;
     if (g->opts.crowded && p->rounds <= SPINS_CROWDED) {
         relax();
