@@ -196,6 +196,43 @@ static void count_note(void *arg, int rank, uint32_t value)
         counts[rank]++;
 }
 
+/* Promise 8: a rank with a progress thread serves gets while it does something else. The sleeper
+ * says in its window when it has woken: a get that was served before cannot have seen that. */
+static int serve_while_busy(struct vb_group *g, void *arg)
+{
+    struct timespec pause = {.tv_nsec = 800 * 1000 * 1000};
+    struct vb_window *win;
+    struct vb_op op = {0};
+    unsigned char *own;
+    int wrong = 0;
+
+    (void)arg;
+    wrong += T_WRONG(vb_window_create(g, 2 * KIB, &win) == VB_OK);
+    own = vb_window_ptr(win);
+    own[0] = 'z'; /* asleep */
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    if (vb_group_rank(g) == 1) {
+        nanosleep(&pause, NULL);
+        own[0] = 'w';
+    } else {
+        wrong += T_WRONG(vb_get(win, 1, KIB, 0, 1, &op) == VB_OK);
+        wrong += T_WRONG(vb_op_wait(g, &op, "a get", 1) == VB_OK);
+        wrong += T_WRONG(own[KIB] == 'z');
+    }
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    vb_window_destroy(win);
+    return wrong;
+}
+
+static void gets_are_served_while_a_rank_computes(void **state)
+{
+    struct t_job job = {
+        .fn = serve_while_busy, .world = 2, .transport = VB_TRANSPORT_TCP, .progress = true};
+
+    (void)state;
+    t_as_processes(&job);
+}
+
 /* ---- a large one ----------------------------------------------------------------------------- */
 
 #define LARGE (64u * 1024 * KIB)
@@ -494,6 +531,7 @@ int main(void)
         cmocka_unit_test(puts_arrive),
         cmocka_unit_test(gets_fetch),
         cmocka_unit_test(floods_drain),
+        cmocka_unit_test(gets_are_served_while_a_rank_computes),
         cmocka_unit_test(large_ones_arrive),
         cmocka_unit_test(nothing_is_allocated_after_set_up),
         cmocka_unit_test(waiting_costs_little),
