@@ -132,7 +132,7 @@ void vb_json_text(struct vb_json *json, const char *key, const char *text)
     if (json == NULL || json->failed)
         return;
     value = text != NULL ? json_string(text) : json_null();
-    if (value == NULL)
+    if (value == NULL && text != NULL)
         value = plain_text(text);
     place(json, key, value);
 }

@@ -66,7 +66,7 @@ static void *map_aligned(size_t len, size_t align, int flags, int fd)
     room = mmap(NULL, len + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED)
         return MAP_FAILED;
-    start = (char *)round_up((size_t)room, align);
+    start = room + (round_up((size_t)room, align) - (size_t)room);
     ptr = mmap(start, len, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
     err = errno;
     if (start > room)

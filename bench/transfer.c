@@ -67,6 +67,19 @@ static vb_status put(struct bench *b, int to, size_t len, struct vb_op *op)
     return st;
 }
 
+/* From rank 1. */
+static vb_status get(struct bench *b, size_t len, struct vb_op *op)
+{
+    vb_status st;
+
+    while ((st = vb_get(b->win, 1, b->half, 0, len, op)) == VB_AGAIN) {
+        st = vb_progress(b->group);
+        if (st != VB_OK)
+            return st;
+    }
+    return st;
+}
+
 static vb_status put_and_wait(struct bench *b, int to, size_t len)
 {
     vb_status st = put(b, to, len, &b->ops[0]);
@@ -162,8 +175,7 @@ static vb_status get_latency(struct bench *b, size_t len, int64_t n)
 
     for (i = 0; i < n && st == VB_OK && b->rank == 0; i++) {
         start = vb_clock_ns();
-        while ((st = vb_get(b->win, 1, b->half, 0, len, &b->ops[0])) == VB_AGAIN && st >= 0)
-            st = vb_progress(b->group);
+        st = get(b, len, &b->ops[0]);
         if (st == VB_OK)
             st = vb_op_wait(b->group, &b->ops[0], "bench transfer", 1);
         if (i < SAMPLES_MAX)
@@ -236,9 +248,8 @@ static vb_status get_stream(struct bench *b, size_t len, int64_t n)
     for (i = 0; i < n && st == VB_OK && b->rank == 0; i++) {
         if (i >= DEPTH)
             st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1);
-        while (st == VB_OK &&
-               (st = vb_get(b->win, 1, b->half, 0, len, &b->ops[i % DEPTH])) == VB_AGAIN)
-            st = vb_progress(b->group);
+        if (st == VB_OK)
+            st = get(b, len, &b->ops[i % DEPTH]);
     }
     for (i = i < DEPTH ? 0 : i - DEPTH; i < n && st == VB_OK && b->rank == 0; i++)
         st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1);

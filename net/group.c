@@ -290,7 +290,7 @@ static vb_status dial_data(struct vb_group *g, int rank, uint64_t deadline)
 {
     unsigned char key[AUTH_KEY_BYTES];
     vb_status st;
-    int fd;
+    int fd = -1;
 
     st = control_take_key(g->control, rank, deadline, key);
     if (st != VB_OK)
@@ -349,8 +349,10 @@ static vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group *
     struct vb_group *g;
 
     g = calloc(1, sizeof(*g));
-    if (g == NULL)
-        return vb_err_sys("calloc");
+    if (g == NULL) {
+        (void)vb_err_sys("calloc");
+        return VB_ERR_NO_MEMORY;
+    }
     g->opts = *opts;
     g->rank = opts->rank;
     g->world = opts->world;

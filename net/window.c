@@ -133,7 +133,7 @@ vb_status vb_window_create(struct vb_group *g, size_t len_bytes, struct vb_windo
     win->mem.fd = -1;
     win->id = g->next_window++;
     win->lens = calloc((size_t)g->world, sizeof(*win->lens));
-    win->remotes = calloc((size_t)g->world, sizeof(*win->remotes));
+    win->remotes = calloc((size_t)g->world, sizeof(void *));
     if (win->lens == NULL || win->remotes == NULL)
         st = vb_err_sys("calloc");
     else

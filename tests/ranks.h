@@ -93,7 +93,7 @@ static inline void t_prepare(struct t_rank *ranks, const struct t_job *job)
     char root[32];
     int i, fd = t_listen(root);
 
-    assert_true(job->world <= T_RANKS_MAX);
+    assert_true(job->world >= 1 && job->world <= T_RANKS_MAX);
     for (i = 0; i < job->world; i++) {
         ranks[i] = (struct t_rank){.job = job, .rank = i, .root_fd = fd, .wrong = -1};
         memcpy(ranks[i].root, root, sizeof(root));
@@ -102,8 +102,8 @@ static inline void t_prepare(struct t_rank *ranks, const struct t_job *job)
 
 static inline void t_as_threads(const struct t_job *job)
 {
-    struct t_rank ranks[T_RANKS_MAX];
-    pthread_t ids[T_RANKS_MAX];
+    struct t_rank ranks[T_RANKS_MAX] = {{0}};
+    pthread_t ids[T_RANKS_MAX] = {0};
     int i;
 
     t_prepare(ranks, job);
@@ -117,8 +117,8 @@ static inline void t_as_threads(const struct t_job *job)
 
 static inline void t_as_processes(const struct t_job *job)
 {
-    struct t_rank ranks[T_RANKS_MAX];
-    pid_t pids[T_RANKS_MAX];
+    struct t_rank ranks[T_RANKS_MAX] = {{0}};
+    pid_t pids[T_RANKS_MAX] = {0};
     int i, status;
 
     t_prepare(ranks, job);

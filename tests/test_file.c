@@ -96,8 +96,7 @@ static bool collect(char *line, void *arg)
 {
     char *all = arg;
 
-    strcat(all, line);
-    strcat(all, "|");
+    snprintf(all + strlen(all), 2048 - strlen(all), "%s|", line); /* 2048: of the caller */
     return strcmp(line, "stop") != 0;
 }
 
@@ -110,7 +109,7 @@ static void lines_are_handed_over(void **state)
     vb_probe_lines(collect, all, "%s/a", dir);
     assert_string_equal(all, "one||two|stop|");
     memset(longer, 'x', sizeof(longer));
-    memcpy(longer + 990, "\nnext", 5);
+    snprintf(longer + 990, 10, "\nnext");
     all[0] = '\0';
     write_raw("a", longer, 995);
     vb_probe_lines(collect, all, "%s/a", dir);

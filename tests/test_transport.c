@@ -450,7 +450,8 @@ static void put_without_allocating(void)
     static struct vb_op ops[8];
     struct t_side *s = pair.side;
     struct vb_op get;
-    int i, before;
+    long before;
+    int i;
 
     before = t_allocations;
     for (i = 0; i < QUIET_PUTS; i++) {
