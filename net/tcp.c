@@ -7,6 +7,9 @@
  * for the trouble with the order of notes. Puts of 1 MB (two runs): 4.4 and 4.5 with autotuned
  * buffers, 3.9 with 256 KiB, 3.8 with 512 KiB and 1 MiB, 3.3 to 4.5 with 2 and 4 MiB.
  *
+ * Why not io_uring: a bare blocking ping-pong of 64 B took 9.7 us with it and 8.3 us without, a
+ * bare stream of 1 MB sends reached 4.25 and 4.36 GB/s (Linux 6.18, liburing 2.3, medians of 5).
+ *
  * With one or two peers poll asks the sockets themselves; with more, the epoll which of them have
  * something.
  */

@@ -42,7 +42,7 @@ cppcheck)
 shell)
     need 'version: 0' shellcheck
     # shellcheck disable=SC2046
-    shellcheck -x .ci/run bench/compare lab/run lab/shell lab/init \
+    shellcheck -x .ci/run bench/compare lab/run lab/shell lab/mpirun lab/init \
         $(find scripts tests lab -name '*.sh')
     if ! command -v mandoc >/dev/null; then
         echo "skipped: mandoc is not installed (scripts/setup.sh full)"

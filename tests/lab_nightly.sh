@@ -54,6 +54,30 @@ done
 pair ib_write_bw --mtu 4200
 pair ib_write_lat --delay 5 --rate 100
 
+if command -v mpicc >/dev/null; then
+    step "Open MPI"
+    cat >"$work/sum.c" <<'END'
+#include <mpi.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+    int rank, mine, sum;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    mine = rank + 1;
+    MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    printf("rank %d: sum %d\n", rank, sum);
+    MPI_Finalize();
+    return 0;
+}
+END
+    mpicc "$work/sum.c" -o "$work/sum"
+    expect 0 '' lab/mpirun --nodes 3 -- "$work/sum"
+    grep -qx 'rank 2: sum 6' "$work/out" || fail "Open MPI: $(cat "$work/out")"
+fi
+
 step "a cable pulled for three seconds"
 expect 0 'node1: its link is back' lab/run --cut 1@1:3 --each -- sh -ec '
     [ "$VB_NODE" = 1 ] || exit 0
