@@ -126,8 +126,23 @@ static vb_status use_source(struct vb_topo *topo, const struct vb_topo_source *s
     return VB_OK;
 }
 
+/* Where hwloc's plugins are installed it would start OpenCL, CUDA and their like to look for
+ * accelerators, and libpciaccess to read the names of all vendors, which takes long, leaks, and
+ * tells us nothing: hwloc finds PCI devices by itself. Plugins that are not there are refused: as
+ * well. */
+static void leave_out_plugins(hwloc_topology_t hwloc)
+{
+    static const char *const names[] = {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl", "pci"};
+    size_t i;
+
+    for (i = 0; i < VB_COUNT(names); i++)
+        (void)hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                            names[i]);
+}
+
 int topology_configure(hwloc_topology_t hwloc)
 {
+    leave_out_plugins(hwloc);
     if (hwloc_topology_set_flags(hwloc, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0)
         return -1;
     return hwloc_topology_set_io_types_filter(hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
