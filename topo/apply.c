@@ -86,17 +86,26 @@ vb_status vb_plan_pin_team(const struct vb_topo *topo, const struct vb_plan *pla
     return atomic_load_explicit(&failed, memory_order_relaxed);
 }
 
+/* Where a rank's memory belongs: *set_p is NULL where that is anywhere. To be freed. */
+static vb_status nodes_of(const struct vb_topo *topo, const struct vb_plan *plan, int rank,
+                          hwloc_bitmap_t *set_p)
+{
+    vb_status st = check(topo, plan, rank);
+
+    *set_p = NULL;
+    if (st != VB_OK || plan->ranks[rank].nodes.n == 0)
+        return st;
+    *set_p = bitmap_of(plan->ranks[rank].nodes.v, plan->ranks[rank].nodes.n);
+    return *set_p != NULL ? VB_OK : vb_err_sys("hwloc_bitmap_alloc");
+}
+
 vb_status vb_plan_bind_memory(const struct vb_topo *topo, const struct vb_plan *plan, int rank)
 {
     hwloc_bitmap_t set;
-    vb_status st;
+    vb_status st = nodes_of(topo, plan, rank, &set);
 
-    st = check(topo, plan, rank);
-    if (st != VB_OK || plan->ranks[rank].nodes.n == 0)
+    if (st != VB_OK || set == NULL)
         return st;
-    set = bitmap_of(plan->ranks[rank].nodes.v, plan->ranks[rank].nodes.n);
-    if (set == NULL)
-        return vb_err_sys("hwloc_bitmap_alloc");
     if (hwloc_set_membind(topo->hwloc, set, HWLOC_MEMBIND_BIND,
                           HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)
         VB_LOG_WARN("memory could not be bound to a NUMA node: %s", strerror(errno));
@@ -108,14 +117,10 @@ vb_status vb_plan_bind_range(const struct vb_topo *topo, const struct vb_plan *p
                              const void *ptr, size_t len_bytes)
 {
     hwloc_bitmap_t set;
-    vb_status st;
+    vb_status st = nodes_of(topo, plan, rank, &set);
 
-    st = check(topo, plan, rank);
-    if (st != VB_OK || plan->ranks[rank].nodes.n == 0)
+    if (st != VB_OK || set == NULL)
         return st;
-    set = bitmap_of(plan->ranks[rank].nodes.v, plan->ranks[rank].nodes.n);
-    if (set == NULL)
-        return vb_err_sys("hwloc_bitmap_alloc");
     if (hwloc_set_area_membind(topo->hwloc, ptr, len_bytes, set, HWLOC_MEMBIND_BIND,
                                HWLOC_MEMBIND_BYNODESET) != 0)
         VB_LOG_WARN("%zu bytes could not be bound to a NUMA node: %s", len_bytes, strerror(errno));
