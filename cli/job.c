@@ -7,8 +7,10 @@
 
 #define FIELD(name) offsetof(struct cli_job, name)
 
-static const char *const transport_choices[] = {"auto", "shm", "tcp", NULL}; /* as in its enum */
+static const char *const transport_choices[] = {"auto", "shm", "tcp", "verbs",
+                                                NULL}; /* as in its enum */
 
+static const char *const imm_choices[] = {"on", "off", NULL};
 static const char *const spin_choices[] = {"auto", "off", NULL};
 
 const struct vb_opt cli_job_opts[CLI_JOB_OPTS] = {
@@ -29,6 +31,12 @@ const struct vb_opt cli_job_opts[CLI_JOB_OPTS] = {
      "else; or set VB_SECRET to the digits"},
     {"spin", VB_OPT_CHOICE, FIELD(spin), "auto", 0, 0, spin_choices, "auto|off",
      "poll for a moment before sleeping, or sleep at once and leave the cpu to others"},
+    {"device", VB_OPT_TEXT, FIELD(device), NULL, 0, 0, NULL, "NAME",
+     "the RDMA device to use; without it the way to each peer decides"},
+    {"bind", VB_OPT_TEXT, FIELD(bind), NULL, 0, 0, NULL, "ADDR",
+     "the address of this host to use for RDMA"},
+    {"verbs-imm", VB_OPT_CHOICE, FIELD(verbs_imm), "on", 0, 0, imm_choices, "on|off",
+     "off: notes follow RDMA writes as messages, as with devices that have no immediate data"},
     {"any-interface", VB_OPT_FLAG, FIELD(any_interface), NULL, 0, 0, NULL, NULL,
      "let hosts talk over loopback, bridges and the control network too"},
 };
@@ -68,6 +76,9 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
     g->transport = (enum vb_transport_choice)job->transport;
     g->timeout_ms = (int)job->timeout_s * 1000;
     g->never_spin = job->spin == 1;
+    g->device = job->device;
+    g->bind = job->bind;
+    g->no_immediate = job->verbs_imm == 1;
     g->any_interface = job->any_interface;
     if (launch->supervised) {
         g->rank = launch->rank;

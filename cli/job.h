@@ -13,11 +13,13 @@ struct cli_job {
     int64_t ranks, rank, world, timeout_s;
     const char *root, *secret_file;
     int transport;
+    const char *device, *bind;
     int spin;
+    int verbs_imm;
     bool any_interface;
 };
 
-#define CLI_JOB_OPTS 9
+#define CLI_JOB_OPTS 12
 extern const struct vb_opt cli_job_opts[CLI_JOB_OPTS];
 
 /* The group that this process belongs to, from options and environment. Returns -1 to go on, or the

@@ -38,17 +38,28 @@ void auth_wipe(void *secret, size_t len_bytes)
     sodium_memzero(secret, len_bytes);
 }
 
+void auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16], const void *message,
+               size_t len_bytes, unsigned char code[WIRE_PROOF])
+{
+    unsigned char labelled[16 + AUTH_MESSAGE_MAX];
+
+    VB_ASSERT(len_bytes <= AUTH_MESSAGE_MAX);
+    memcpy(labelled, label, 16);
+    if (len_bytes > 0)
+        memcpy(labelled + 16, message, len_bytes);
+    crypto_auth(code, labelled, 16 + len_bytes, key);
+}
+
 /* The code of a label and the handshake; the answer's own proof is left out where it is made. */
 static void authenticate(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
                          const unsigned char call[WIRE_CALL_BYTES], const unsigned char *answer,
                          size_t answer_len, unsigned char out[WIRE_PROOF])
 {
-    unsigned char message[16 + WIRE_CALL_BYTES + WIRE_ANSWER_BYTES];
+    unsigned char message[WIRE_CALL_BYTES + WIRE_ANSWER_BYTES];
 
-    memcpy(message, label, 16);
-    memcpy(message + 16, call, WIRE_CALL_BYTES);
-    memcpy(message + 16 + WIRE_CALL_BYTES, answer, answer_len);
-    crypto_auth(out, message, 16 + WIRE_CALL_BYTES + answer_len, key);
+    memcpy(message, call, WIRE_CALL_BYTES);
+    memcpy(message + WIRE_CALL_BYTES, answer, answer_len);
+    auth_code(key, label, message, WIRE_CALL_BYTES + answer_len, out);
 }
 
 void auth_prove_server(const unsigned char key[AUTH_KEY_BYTES],

@@ -45,7 +45,8 @@ vb_status coll_open(struct vb_group *g)
     st = vb_channel_open(g, VB_CHANNEL_GROUP, note_came, g);
     if (st != VB_OK)
         return st;
-    return vb_window_create(g, (2 + 2 * (size_t)g->world) * VB_RECORD_MAX, &coll->win);
+    return vb_window_create_for(g, (2 + 2 * (size_t)g->world) * VB_RECORD_MAX, VB_WINDOW_PUT,
+                                &coll->win);
 }
 
 void coll_close(struct vb_group *g)

@@ -397,6 +397,13 @@ vb_status control_local_addr(struct control *c, int rank, struct sock_addr *addr
     return st;
 }
 
+void control_pair_key(struct control *c, int rank, unsigned char key[AUTH_KEY_BYTES])
+{
+    pthread_mutex_lock(&c->lock);
+    auth_code(c->conns[rank].session, "verbena pair   1", NULL, 0, key);
+    pthread_mutex_unlock(&c->lock);
+}
+
 /* ---- the rest -------------------------------------------------------------------------------- */
 
 void control_abort(struct control *c, const char *why)

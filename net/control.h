@@ -56,6 +56,9 @@ vb_status control_stream_dial(struct control *control, int rank, int fd,
                               const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline);
 vb_status control_stream_wait(struct control *control, int rank, uint64_t deadline, int *fd_p);
 
+/* A key that only this rank and the peer have, made of what they agreed on when they connected. */
+void control_pair_key(struct control *control, int rank, unsigned char key[AUTH_KEY_BYTES]);
+
 #define CONTROL_BLOB_MAX 4096
 
 /* All ranks give a blob of one size and get those of all, in rank order. Called by all ranks in the

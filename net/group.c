@@ -5,9 +5,7 @@
  *   1. Rank 0 listens at the root address, the others dial it and prove the secret.
  *   2. The roll call: everybody learns where everybody is.
  *   3. Each rank dials every lower one: one control connection a pair.
- *   4. For each pair the lower rank gives a one-time key; the higher dials a data connection with
- *      it, over a unix socket where both are on one host, over TCP otherwise. Which of the two it
- *      was says which transport the pair has.
+ *   4. The transport of every pair is settled, and the pairs connect (pairs.c).
  */
 #include "net/group_priv.h"
 #include "net/route.h"
@@ -22,8 +20,6 @@
 
 #define BEAT_MS 250
 #define SILENT_MS 3000
-#define QUEUE_DEPTH 128
-#define EPOCH 1
 
 /* ---- who and where this rank is -------------------------------------------------------------- */
 
@@ -46,12 +42,6 @@ static void describe(struct vb_group *g, const struct sock_addr *at, const char 
     snprintf(info->unix_name, sizeof(info->unix_name), "%s", unix_name);
 }
 
-static bool same_host(const struct wire_info *a, const struct wire_info *b)
-{
-    return a->boot_id[0] != '\0' && strcmp(a->boot_id, b->boot_id) == 0 && a->netns != 0 &&
-           a->netns == b->netns;
-}
-
 /* ---- control connections --------------------------------------------------------------------- */
 
 static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
@@ -70,7 +60,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
 {
     struct control_opts opts = {.rank = g->rank,
                                 .world = g->world,
-                                .epoch = EPOCH,
+                                .epoch = GROUP_EPOCH,
                                 .secret = g->opts.secret,
                                 .listen_fd = listen_fd,
                                 .unix_fd = unix_fd,
@@ -168,18 +158,6 @@ static vb_status learn_peers(struct vb_group *g, uint64_t deadline)
     return st;
 }
 
-/* Where a peer listens. Rank 0 may listen on all addresses; what reached it once will again. */
-static vb_status address_of(struct vb_group *g, int rank, struct sock_addr *addr_p)
-{
-    const struct wire_info *info = &g->peers[rank].info;
-
-    if (rank == 0)
-        return sock_resolve(g->opts.root, addr_p);
-    if (!sock_from_text(info->addr, (int)info->port, addr_p))
-        return vb_err(VB_ERR_INPUT, "rank %d says it listens at %s", rank, info->addr);
-    return VB_OK;
-}
-
 static vb_status dial_lower(struct vb_group *g, uint64_t deadline)
 {
     struct sock_addr addr;
@@ -187,7 +165,7 @@ static vb_status dial_lower(struct vb_group *g, uint64_t deadline)
     int i;
 
     for (i = 1; i < g->rank && st == VB_OK; i++) {
-        st = address_of(g, i, &addr);
+        st = pairs_address_of(g, i, &addr);
         if (st == VB_OK)
             st = control_dial(g->control, i, &addr, deadline);
     }
@@ -201,7 +179,7 @@ static vb_status check_routes(struct vb_group *g)
     int i;
 
     for (i = 0; i < g->world; i++) {
-        if (i == g->rank || same_host(&g->peers[i].info, &g->peers[g->rank].info))
+        if (i == g->rank || pairs_same_host(g, i))
             continue;
         st = control_local_addr(g->control, i, &local);
         if (st == VB_OK)
@@ -210,119 +188,6 @@ static vb_status check_routes(struct vb_group *g)
             return st;
     }
     return VB_OK;
-}
-
-/* ---- data connections ------------------------------------------------------------------------ */
-
-static vb_status device_for(struct vb_group *g, const struct vb_transport *transport,
-                            struct vb_device **dev_p)
-{
-    struct vb_device_opts opts = {
-        .rank = g->rank, .world = g->world, .queue_depth = QUEUE_DEPTH, .crowded = g->opts.crowded};
-    struct epoll_event ev = {.events = EPOLLIN};
-    struct vb_device *dev;
-    vb_status st;
-    int d;
-
-    for (d = 0; d < g->n_devices; d++)
-        if (ops_of(g->devices[d]) == transport) {
-            *dev_p = g->devices[d];
-            return VB_OK;
-        }
-    st = transport->open(&opts, &dev);
-    if (st != VB_OK)
-        return st;
-    ev.data.fd = transport->wait_fd(dev);
-    if (epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, ev.data.fd, &ev) != 0) {
-        st = vb_err_sys("epoll_ctl");
-        transport->close(dev);
-        return st;
-    }
-    g->devices[g->n_devices++] = dev;
-    *dev_p = dev;
-    return VB_OK;
-}
-
-static int family_of(int fd)
-{
-    struct sock_addr addr;
-
-    return sock_local(fd, &addr) == VB_OK ? addr.sa.ss_family : AF_UNSPEC;
-}
-
-/* Gives a pair's stream to the transport that its kind stands for. */
-static vb_status attach(struct vb_group *g, int rank, int fd)
-{
-    struct peer *peer = &g->peers[rank];
-    bool same_process = peer->info.pid == g->peers[g->rank].info.pid;
-    vb_status st;
-
-    peer->transport = family_of(fd) == AF_UNIX ? &vb_transport_shm : &vb_transport_tcp;
-    st = device_for(g, peer->transport, &peer->dev);
-    if (st != VB_OK) {
-        close(fd);
-        return st;
-    }
-    return peer->transport->connect(
-        peer->dev, rank, fd, same_process && peer->transport == &vb_transport_shm, &peer->ep);
-}
-
-/* Same boot, same network, and the unix socket answers: then it is shared memory. */
-static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, int *fd_p)
-{
-    const struct wire_info *info = &g->peers[rank].info;
-    bool near = same_host(info, &g->peers[g->rank].info);
-    struct sock_addr addr;
-    vb_status st;
-
-    if (near && g->opts.transport != VB_TRANSPORT_TCP &&
-        sock_connect_unix(info->unix_name, deadline, fd_p) == VB_OK)
-        return VB_OK;
-    if (g->opts.transport == VB_TRANSPORT_SHM)
-        return vb_err(VB_ERR_UNSUPPORTED,
-                      "rank %d (%s) cannot be reached through shared memory from here (%s)", rank,
-                      info->host, g->peers[g->rank].info.host);
-    st = address_of(g, rank, &addr);
-    return st == VB_OK ? sock_connect(&addr, deadline, fd_p) : st;
-}
-
-static vb_status dial_data(struct vb_group *g, int rank, uint64_t deadline)
-{
-    unsigned char key[AUTH_KEY_BYTES];
-    vb_status st;
-    int fd = -1;
-
-    st = control_take_key(g->control, rank, deadline, key);
-    if (st != VB_OK)
-        return st;
-    st = dial_stream(g, rank, deadline, &fd);
-    if (st != VB_OK)
-        return st;
-    st = control_stream_dial(g->control, rank, fd, key, deadline);
-    auth_wipe(key, sizeof(key));
-    if (st != VB_OK) {
-        close(fd);
-        return st;
-    }
-    return attach(g, rank, fd);
-}
-
-/* Every key is given before anything is waited for, so no two ranks wait for each other. */
-static vb_status connect_data(struct vb_group *g, uint64_t deadline)
-{
-    vb_status st = VB_OK;
-    int i, fd;
-
-    for (i = g->rank + 1; i < g->world && st == VB_OK; i++)
-        st = control_give_key(g->control, i);
-    for (i = 0; i < g->rank && st == VB_OK; i++)
-        st = dial_data(g, i, deadline);
-    for (i = g->rank + 1; i < g->world && st == VB_OK; i++) {
-        st = control_stream_wait(g->control, i, deadline, &fd);
-        if (st == VB_OK)
-            st = attach(g, i, fd);
-    }
-    return st;
 }
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -371,7 +236,7 @@ static vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group *
     return VB_OK;
 }
 
-/* What the pairs of this rank have: "shm", "tcp", "shm+tcp", or "self" when it is alone. */
+/* What the pairs of this rank have: "shm", "tcp", "shm+verbs", or "self" when it is alone. */
 static void name_transports(struct vb_group *g)
 {
     int d;
@@ -401,11 +266,11 @@ static vb_status group_join(struct vb_group *g)
     if (st == VB_OK)
         st = check_routes(g);
     if (st == VB_OK)
-        st = connect_data(g, deadline);
+        st = pairs_connect(g, deadline);
     if (st != VB_OK)
         return st;
     name_transports(g);
-    if (g->opts.progress && strstr(g->transports, "tcp") != NULL) {
+    if (g->opts.progress && strcmp(g->transports, "shm") != 0 && g->n_devices > 0) {
         st = progress_start(g);
         if (st != VB_OK)
             return st;
@@ -482,6 +347,32 @@ const char *vb_group_transport(const struct vb_group *g, int rank)
 const char *vb_group_transports(const struct vb_group *g)
 {
     return g->transports;
+}
+
+const char *vb_group_device(const struct vb_group *g, int rank)
+{
+    return g->peers[rank].device;
+}
+
+const char *vb_group_why(const struct vb_group *g)
+{
+    return g->why;
+}
+
+void vb_group_registered(struct vb_group *g, uint64_t *bytes_p, double *seconds_p)
+{
+    uint64_t bytes, ns;
+    int d;
+
+    *bytes_p = 0;
+    *seconds_p = 0;
+    group_lock(g);
+    for (d = 0; d < g->n_devices; d++) {
+        ops_of(g->devices[d])->registered(g->devices[d], &bytes, &ns);
+        *bytes_p += bytes;
+        *seconds_p += (double)ns / 1e9;
+    }
+    group_unlock(g);
 }
 
 void vb_group_abort(struct vb_group *g, const char *why)

@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define DEVICES_MAX 2
+#define DEVICES_MAX 3
 #define SELF_NOTES 1024
 
 /* A way to one peer. */
@@ -21,6 +21,7 @@ struct peer {
     const struct vb_transport *transport; /* NULL: it is this rank itself */
     struct vb_device *dev;
     struct vb_ep *ep;
+    char device[80]; /* "rxe0/1"; "": no RDMA */
 };
 
 struct channel {
@@ -51,6 +52,7 @@ struct vb_group {
     struct vb_device *devices[DEVICES_MAX];
     int n_devices;
     char transports[16];
+    char why[256]; /* what was chosen, for people */
 
     bool threaded; /* a progress thread shares the devices: everything is done under the lock */
     pthread_mutex_t lock; /* recursive: a note's handler may put */
@@ -89,6 +91,22 @@ static inline uint64_t group_deadline(const struct vb_group *g)
 {
     return vb_clock_ns() + (uint64_t)g->opts.timeout_ms * 1000000u;
 }
+
+/* pairs.c: settles the transport of every pair and connects. */
+#define GROUP_EPOCH 1
+vb_status pairs_connect(struct vb_group *g, uint64_t deadline);
+bool pairs_same_host(const struct vb_group *g, int rank);
+vb_status pairs_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p);
+
+/* trial.c: how long the same transfers take over the first and the second endpoint of pairs that
+ * have two; all ranks come to the same figures. */
+struct trial_pair {
+    int rank;
+    struct vb_device *devs[2];
+    struct vb_ep *eps[2];
+};
+vb_status trial_run(struct vb_group *g, const struct trial_pair *pairs, int n_pairs,
+                    uint64_t deadline, double seconds[2]);
 
 /* progress.c */
 vb_status progress_start(struct vb_group *g);

@@ -22,7 +22,12 @@ struct vb_group;
 #define VB_SECRET_BYTES 32
 #define VB_WORLD_MAX 1024
 
-enum vb_transport_choice { VB_TRANSPORT_AUTO, VB_TRANSPORT_SHM, VB_TRANSPORT_TCP };
+enum vb_transport_choice {
+    VB_TRANSPORT_AUTO,
+    VB_TRANSPORT_SHM,
+    VB_TRANSPORT_TCP,
+    VB_TRANSPORT_VERBS,
+};
 
 struct vb_group_opts {
     int rank;
@@ -31,8 +36,11 @@ struct vb_group_opts {
     int root_fd;                           /* rank 0: a listening socket to take over, -1: none */
     unsigned char secret[VB_SECRET_BYTES]; /* the job's; all ranks have the same */
     enum vb_transport_choice transport;
+    const char *device;         /* RDMA: the only device to use; NULL: what leads to the peer */
+    const char *bind;           /* RDMA: the only address of this host to use; NULL: any */
+    bool no_immediate;          /* RDMA: notes as messages, as some devices need it */
     bool any_interface;         /* also loopback, bridges and the control network between hosts */
-    bool progress;              /* serve peers' gets over TCP while the caller computes */
+    bool progress;              /* serve peers over TCP and RDMA while the caller computes */
     bool crowded;               /* more threads than cpus on this host: do not spin for long */
     bool never_spin;            /* sleep as soon as there is nothing to do */
     const struct vb_topo *topo; /* windows go where the plan says; NULL: anywhere */
@@ -51,8 +59,15 @@ void vb_group_close(struct vb_group *group);
 int vb_group_rank(const struct vb_group *group);
 int vb_group_world(const struct vb_group *group);
 const char *vb_group_host(const struct vb_group *group, int rank);      /* its host's name */
-const char *vb_group_transport(const struct vb_group *group, int rank); /* "shm", "tcp", "self" */
-const char *vb_group_transports(const struct vb_group *group); /* "shm", "tcp" or "shm+tcp" */
+const char *vb_group_transport(const struct vb_group *group, int rank); /* "shm" ..., "self" */
+const char *vb_group_transports(const struct vb_group *group); /* "shm", "tcp", "shm+verbs" ... */
+const char *vb_group_device(const struct vb_group *group, int rank); /* "rxe0/1"; "": no RDMA */
+
+/* What was chosen for the pairs of this rank, and why: a line for people. */
+const char *vb_group_why(const struct vb_group *group);
+
+/* Memory that is registered with RDMA devices now, and how long registering has taken. */
+void vb_group_registered(struct vb_group *group, uint64_t *bytes_p, double *seconds_p);
 
 /* Tells all peers to give up, with the reason; their next wait fails with it. */
 void vb_group_abort(struct vb_group *group, const char *why);
@@ -66,7 +81,12 @@ void vb_group_step(struct vb_group *group);
  * together, in the same order. The sizes of the ranks may differ. */
 struct vb_window;
 
+/* What peers may do with it. Peers that map it can do anything. */
+enum vb_window_rights { VB_WINDOW_PUT = 1, VB_WINDOW_GET = 2 };
+
 vb_status vb_window_create(struct vb_group *group, size_t len_bytes, struct vb_window **win_p);
+vb_status vb_window_create_for(struct vb_group *group, size_t len_bytes, unsigned rights,
+                               struct vb_window **win_p);
 void vb_window_destroy(struct vb_window *win);
 void *vb_window_ptr(const struct vb_window *win); /* this rank's own part */
 size_t vb_window_len(const struct vb_window *win, int rank);
@@ -265,6 +285,9 @@ struct vb_rdma_dev {
  * vb_net_rdma_free(). */
 vb_status vb_net_rdma_list(const char *sysroot, struct vb_rdma_dev **list_p, int *n_p);
 void vb_net_rdma_free(struct vb_rdma_dev *list, int n);
+
+/* Whether verbs opens it and a port of it is active. */
+bool vb_net_rdma_usable(const struct vb_rdma_dev *dev);
 
 const char *vb_rdma_transport_str(enum vb_rdma_transport transport);
 const char *vb_gid_type_str(enum vb_gid_type type);

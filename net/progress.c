@@ -51,7 +51,8 @@ static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
         hand_note(g, ev->rank, ev->note);
         break;
     case VB_RAW_LOST:
-        control_lose(g->control, ev->rank, "its data connection failed");
+        control_lose(g->control, ev->rank,
+                     ev->why != NULL ? ev->why : "its data connection failed");
         break;
     }
 }

@@ -123,11 +123,11 @@ static void ep_fini(struct shm_ep *ep)
     inbox_drop(ep, ep->in, ep->in_mem.len_bytes);
 }
 
-vb_status shm_connect(struct vb_device *vdev, int rank, int fd, bool same_process,
-                      struct vb_ep **ep_p)
+vb_status shm_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
 {
     struct shm_device *dev = shm_device_of(vdev);
     struct shm_ep *ep;
+    int fd = link->fd;
     vb_status st;
 
     if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0) {
@@ -140,9 +140,9 @@ vb_status shm_connect(struct vb_device *vdev, int rank, int fd, bool same_proces
         goto err_fd;
     }
     ep->dev = dev;
-    ep->rank = rank;
+    ep->rank = link->rank;
     ep->fd = fd;
-    ep->same_process = same_process;
+    ep->same_process = link->same_process;
     ep->done_end = &ep->done;
     st = ep_init(ep);
     if (st != VB_OK)
@@ -185,8 +185,10 @@ void shm_disconnect(struct vb_ep *vep)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
+/* Whoever maps a window can read and write it, whatever the rights: peers on one host are the same
+ * user's processes. */
 vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
-                            struct vb_blob *key_p)
+                            unsigned rights, struct vb_blob *key_p)
 {
     struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
     struct shm_device *dev = shm_device_of(vdev);
@@ -194,6 +196,7 @@ vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb
     vb_status st;
     int i;
 
+    (void)rights;
     for (i = 0; i < dev->n_eps; i++) {
         if (dev->eps[i]->same_process) {
             key.ptr = mem->ptr;

@@ -79,15 +79,15 @@ static vb_status socket_set_up(int fd)
     return VB_OK;
 }
 
-static vb_status tcp_connect(struct vb_device *vdev, int rank, int fd, bool same_process,
+static vb_status tcp_connect(struct vb_device *vdev, const struct vb_link *link,
                              struct vb_ep **ep_p)
 {
     struct tcp_device *dev = tcp_device_of(vdev);
     struct epoll_event ev = {.events = EPOLLIN};
     struct tcp_ep *ep;
+    int fd = link->fd;
     vb_status st;
 
-    (void)same_process;
     st = socket_set_up(fd);
     if (st != VB_OK)
         goto err_fd;
@@ -97,7 +97,7 @@ static vb_status tcp_connect(struct vb_device *vdev, int rank, int fd, bool same
         goto err_fd;
     }
     ep->dev = dev;
-    ep->rank = rank;
+    ep->rank = link->rank;
     ep->fd = fd;
     ep->done_end = &ep->done;
     st = tcp_tx_init(ep);
@@ -183,7 +183,7 @@ const struct tcp_window *tcp_find_window(const struct tcp_device *dev, uint32_t 
 }
 
 static vb_status tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
-                                   struct vb_blob *key_p)
+                                   unsigned rights, struct vb_blob *key_p)
 {
     struct tcp_device *dev = tcp_device_of(vdev);
     struct tcp_window *windows;
@@ -194,7 +194,7 @@ static vb_status tcp_export_window(struct vb_device *vdev, uint32_t id, const st
     if (windows == NULL)
         return vb_err_sys("realloc");
     dev->windows = windows;
-    windows[dev->n_windows++] = (struct tcp_window){id, mem->ptr, mem->len_bytes};
+    windows[dev->n_windows++] = (struct tcp_window){id, mem->ptr, mem->len_bytes, rights};
     key_p->len_bytes = 0; /* its number is all that a peer needs */
     return VB_OK;
 }
@@ -372,8 +372,11 @@ const struct vb_transport vb_transport_tcp = {
     .caps = 0,
     .open = tcp_open_device,
     .close = tcp_close_device,
+    .address = vb_transport_no_address,
     .connect = tcp_connect,
     .disconnect = tcp_disconnect,
+    .link_text = vb_transport_no_link_text,
+    .registered = vb_transport_none_registered,
     .export_window = tcp_export_window,
     .unexport_window = tcp_unexport_window,
     .import_window = tcp_import_window,

@@ -72,6 +72,7 @@ struct tcp_window {
     uint32_t id;
     char *ptr;
     size_t len_bytes;
+    unsigned rights; /* of peers */
 };
 
 struct tcp_device {

@@ -35,6 +35,10 @@ static char *find_place(struct tcp_ep *ep, const struct data_head *head)
         refuse(ep, head, "a frame for a window that there is not");
         return NULL;
     }
+    if ((win->rights & (head->type == DATA_PUT ? VB_WINDOW_PUT : VB_WINDOW_GET)) == 0) {
+        refuse(ep, head, "a frame for a window that is not open for it");
+        return NULL;
+    }
     if (!data_in_bounds(head->offset, head->len_bytes, win->len_bytes)) {
         refuse(ep, head, "a frame that leaves the window");
         return NULL;

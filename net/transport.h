@@ -15,6 +15,7 @@
 #include "net/net.h"
 
 #define VB_BLOB_MAX 128
+#define VB_LINK_TEXT 128
 
 /* A few bytes that one rank hands another over the control connection. */
 struct vb_blob {
@@ -33,6 +34,13 @@ struct vb_device_opts {
     int world;
     int queue_depth; /* puts and gets that may be under way to one peer */
     bool crowded;    /* more threads than cpus on this host: never spin for long */
+    bool any_interface;
+
+    /* RDMA; texts outlive the device. */
+    const char *device; /* the only one to use; NULL: whichever leads to the peer */
+    const char *bind;   /* the only address to use; NULL: any */
+    const char *near;   /* the address that this rank is known by; NULL: none */
+    bool no_immediate;  /* send notes as messages, as devices need that have no immediate data */
 };
 
 struct vb_device; /* each transport has its own struct that begins with these */
@@ -41,6 +49,22 @@ struct vb_remote;
 
 struct vb_device_head {
     const struct vb_transport *ops;
+};
+
+/* What connect is told of a pair. */
+struct vb_link {
+    int rank;         /* the peer's */
+    const char *host; /* its name, for messages */
+
+    /* An authenticated stream socket to the peer (TCP, or unix for shm). The endpoint owns it from
+     * now on, also when connect fails. -1 with VB_CAP_CALLS: such a transport makes its own
+     * connection: the higher rank of the pair calls the lower, and both prove key. */
+    int fd;
+    bool same_process;
+    const struct vb_blob *address;
+    const unsigned char *key; /* that only this pair has, for this connection alone */
+    uint32_t epoch;
+    uint64_t deadline;
 };
 
 /* Where in a peer's window. */
@@ -58,29 +82,35 @@ struct vb_raw_event {
     struct vb_op *op; /* VB_RAW_OP_DONE */
     uint32_t note;    /* VB_RAW_NOTE */
     vb_status status; /* VB_RAW_OP_DONE, VB_RAW_LOST: VB_OK or why not */
+    const char *why;  /* VB_RAW_LOST: the same in words, borrowed until disconnect; NULL: none */
 };
 
 enum vb_transport_caps {
     VB_CAP_MAPPED = 1, /* vb_remote_ptr gives the peer's memory itself */
+    VB_CAP_CALLS = 2,  /* connects by itself, by address */
 };
 
 struct vb_transport {
-    const char *name; /* "shm", "tcp" */
+    const char *name; /* "shm", "tcp", "verbs" */
     unsigned caps;
     vb_status (*open)(const struct vb_device_opts *o, struct vb_device **dev_p);
     void (*close)(struct vb_device *dev); /* its endpoints are gone by then */
 
-    /* fd: an authenticated stream socket to the peer (TCP, or unix for shm); the endpoint owns it
-     * from now on, also when connect fails. */
-    vb_status (*connect)(struct vb_device *dev, int rank, int fd, bool same_process,
-                         struct vb_ep **ep_p);
+    /* Where the device can be called; empty without VB_CAP_CALLS. */
+    vb_status (*address)(struct vb_device *dev, struct vb_blob *address_p);
+    vb_status (*connect)(struct vb_device *dev, const struct vb_link *link, struct vb_ep **ep_p);
     void (*disconnect)(struct vb_ep *ep);
+    const char *(*link_text)(struct vb_ep *ep); /* what it goes over, for people; "": unknown */
+
+    /* Memory registered with hardware now, and the time that all registering has taken. */
+    void (*registered)(struct vb_device *dev, uint64_t *bytes_p, uint64_t *ns_p);
 
     /* Collective over all endpoints of the device: every rank exports, the keys are exchanged, then
-     * every rank imports those of its peers. id is the window's number, the same on all ranks.
-     * export may send through the endpoints, import may wait for that for at most timeout_ms. */
+     * every rank imports those of its peers. id is the window's number, the same on all ranks;
+     * rights are those of enum vb_window_rights. export may send through the endpoints, import may
+     * wait for that for at most timeout_ms. */
     vb_status (*export_window)(struct vb_device *dev, uint32_t id, const struct vb_mem *mem,
-                               struct vb_blob *key_p);
+                               unsigned rights, struct vb_blob *key_p);
     void (*unexport_window)(struct vb_device *dev, uint32_t id);
     vb_status (*import_window)(struct vb_ep *ep, uint32_t id, const struct vb_blob *key,
                                size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
@@ -107,7 +137,16 @@ struct vb_transport {
     int (*wait_fd)(struct vb_device *dev); /* the same descriptor all the device's life */
 };
 
+/* For transports that have none of it. */
+vb_status vb_transport_no_address(struct vb_device *dev, struct vb_blob *address_p);
+const char *vb_transport_no_link_text(struct vb_ep *ep);
+void vb_transport_none_registered(struct vb_device *dev, uint64_t *bytes_p, uint64_t *ns_p);
+
 extern const struct vb_transport vb_transport_shm;
 extern const struct vb_transport vb_transport_tcp;
+extern const struct vb_transport vb_transport_verbs;
+
+/* Whether the device that such a rank is called at is software. */
+bool vb_verbs_is_soft(struct vb_device *dev);
 
 #endif

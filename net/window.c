@@ -12,14 +12,17 @@
 /* What a rank tells of its part: its length, and a key for each transport. */
 struct offer {
     uint64_t len_bytes;
+    uint64_t rights;
     struct vb_blob shm;
     struct vb_blob tcp;
+    struct vb_blob verbs;
 };
 
 struct vb_window {
     struct vb_group *group;
     uint32_t id;
     struct vb_mem mem;
+    unsigned rights; /* of peers */
     int n_exported;
     size_t *lens;               /* of each rank */
     struct vb_remote **remotes; /* NULL for oneself */
@@ -29,7 +32,9 @@ struct vb_window {
 
 static struct vb_blob *key_in(struct offer *offer, const struct vb_transport *transport)
 {
-    return transport == &vb_transport_shm ? &offer->shm : &offer->tcp;
+    if (transport == &vb_transport_shm)
+        return &offer->shm;
+    return transport == &vb_transport_tcp ? &offer->tcp : &offer->verbs;
 }
 
 /* Memory on the rank's own node, and all of it there before a peer can touch it. */
@@ -53,7 +58,7 @@ static vb_status export_all(struct vb_window *win, struct offer *offer)
     for (d = 0; d < g->n_devices && st == VB_OK; d++) {
         const struct vb_transport *ops = ops_of(g->devices[d]);
 
-        st = ops->export_window(g->devices[d], win->id, &win->mem, key_in(offer, ops));
+        st = ops->export_window(g->devices[d], win->id, &win->mem, win->rights, key_in(offer, ops));
         if (st == VB_OK)
             win->n_exported++;
     }
@@ -70,6 +75,9 @@ static vb_status import_all(struct vb_window *win, struct offer *offers)
         struct peer *peer = &g->peers[i];
 
         win->lens[i] = (size_t)offers[i].len_bytes;
+        if (offers[i].rights != win->rights)
+            return vb_err(VB_ERR_USAGE, "rank %d (%s) opens window %u for something else", i,
+                          vb_group_host(g, i), win->id);
         if (i != g->rank)
             st = peer->transport->import_window(peer->ep, win->id,
                                                 key_in(&offers[i], peer->transport), win->lens[i],
@@ -88,6 +96,7 @@ static vb_status share(struct vb_window *win)
         return vb_err_sys("calloc");
     memset(&mine, 0, sizeof(mine));
     mine.len_bytes = win->mem.len_bytes;
+    mine.rights = win->rights;
     group_lock(g);
     st = export_all(win, &mine);
     group_unlock(g);
@@ -123,6 +132,12 @@ static void release(struct vb_window *win)
 
 vb_status vb_window_create(struct vb_group *g, size_t len_bytes, struct vb_window **win_p)
 {
+    return vb_window_create_for(g, len_bytes, VB_WINDOW_PUT | VB_WINDOW_GET, win_p);
+}
+
+vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned rights,
+                               struct vb_window **win_p)
+{
     struct vb_window *win;
     vb_status st;
 
@@ -131,6 +146,7 @@ vb_status vb_window_create(struct vb_group *g, size_t len_bytes, struct vb_windo
         return vb_err_sys("calloc");
     win->group = g;
     win->mem.fd = -1;
+    win->rights = rights;
     win->id = g->next_window++;
     win->lens = calloc((size_t)g->world, sizeof(*win->lens));
     win->remotes = calloc((size_t)g->world, sizeof(void *));
@@ -183,6 +199,11 @@ static bool inside(size_t offset, size_t len, size_t size)
     return offset <= size && len <= size - offset;
 }
 
+static vb_status not_open(const struct vb_window *win, const char *what)
+{
+    return vb_err(VB_ERR_USAGE, "window %u is not open for %s", win->id, what);
+}
+
 static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, size_t theirs,
                                size_t len)
 {
@@ -228,6 +249,8 @@ vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_
     if (!inside(src_offset, len_bytes, win->lens[g->rank]) ||
         !inside(dst_offset, len_bytes, win->lens[rank]))
         return out_of_bounds(win, rank, src_offset, dst_offset, len_bytes);
+    if (len_bytes > 0 && (win->rights & VB_WINDOW_PUT) == 0)
+        return not_open(win, "put");
     op->done = false;
     group_lock(g);
     if (rank == g->rank)
@@ -250,6 +273,8 @@ vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_
     if (!inside(dst_offset, len_bytes, win->lens[g->rank]) ||
         !inside(src_offset, len_bytes, win->lens[rank]))
         return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);
+    if ((win->rights & VB_WINDOW_GET) == 0)
+        return not_open(win, "get");
     op->done = false;
     group_lock(g);
     if (rank == g->rank) {

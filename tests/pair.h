@@ -7,6 +7,7 @@
 #define VB_TEST_PAIR_H
 
 #include "net/transport.h"
+#include "tests/rdma.h"
 #include "tests/test.h"
 
 #include <netinet/in.h>
@@ -14,14 +15,26 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-enum t_kind { T_SHM_THREADS, T_SHM_FDS, T_TCP_UNIX, T_TCP_LOOPBACK, T_KINDS };
+enum t_kind {
+    T_SHM_THREADS,
+    T_SHM_FDS,
+    T_TCP_UNIX,
+    T_TCP_LOOPBACK,
+    T_VERBS,
+    T_VERBS_MESSAGES,
+    T_KINDS
+};
 
-static const char *const t_kind_names[] = {"shm, one mapping", "shm, descriptors passed",
-                                           "tcp over a unix socket", "tcp over loopback"};
+static const char *const t_kind_names[] = {"shm, one mapping",
+                                           "shm, descriptors passed",
+                                           "tcp over a unix socket",
+                                           "tcp over loopback",
+                                           "verbs",
+                                           "verbs without immediate data"};
 
-#define T_WINDOW 7u   /* its number */
-#define T_NOTES 20000 /* remembered */
-#define T_PATIENCE_NS UINT64_C(20000000000)
+#define T_WINDOW 7u                          /* its number */
+#define T_NOTES 20000                        /* remembered */
+#define T_PATIENCE_NS UINT64_C(120000000000) /* soft-RoCE in an emulated machine is slow */
 #define T_BUF_NONE 0
 
 struct t_side {
@@ -29,6 +42,7 @@ struct t_side {
     struct vb_device *dev;
     struct vb_ep *ep;
     struct vb_mem mem;
+    struct vb_blob address;
     struct vb_blob key;
     struct vb_remote *rem;
     uint32_t notes[T_NOTES];
@@ -74,6 +88,9 @@ static inline void t_sockets(enum t_kind kind, int buf_bytes, int fds[2])
 {
     int i;
 
+    fds[0] = fds[1] = -1;
+    if (kind >= T_VERBS) /* makes its own connections */
+        return;
     if (kind == T_TCP_LOOPBACK) {
         t_loopback(fds, buf_bytes);
         return;
@@ -85,7 +102,21 @@ static inline void t_sockets(enum t_kind kind, int buf_bytes, int fds[2])
 
 static inline const struct vb_transport *t_ops(enum t_kind kind)
 {
+    if (kind >= T_VERBS)
+        return &vb_transport_verbs;
     return kind <= T_SHM_FDS ? &vb_transport_shm : &vb_transport_tcp;
+}
+
+/* The kinds to test: verbs where there is a device; nothing else there if VB_TEST_VERBS is set, for
+ * the rest was tested elsewhere. */
+static inline int t_kinds_begin(void)
+{
+    return getenv("VB_TEST_VERBS") != NULL ? T_VERBS : 0;
+}
+
+static inline int t_kinds_end(void)
+{
+    return t_has_rdma() ? T_KINDS : T_VERBS;
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -95,32 +126,55 @@ struct t_connect {
     int rank; /* the peer's */
     int fd;
     bool same_process;
+    const struct vb_blob *address;
     vb_status st;
 };
+
+static inline vb_status t_connect(struct t_side *side, int rank, int fd, bool same_process,
+                                  const struct vb_blob *address, struct vb_ep **ep_p)
+{
+    static const unsigned char key[32] = "the key of every pair in a test";
+    struct vb_link link = {.rank = rank,
+                           .host = "here",
+                           .fd = fd,
+                           .same_process = same_process,
+                           .address = address,
+                           .key = key,
+                           .epoch = 1,
+                           .deadline = vb_clock_ns() + T_PATIENCE_NS};
+
+    return side->ops->connect(side->dev, &link, ep_p);
+}
 
 static inline void *t_connect_run(void *arg)
 {
     struct t_connect *c = arg;
 
-    c->st = c->side->ops->connect(c->side->dev, c->rank, c->fd, c->same_process, &c->side->ep);
+    c->st = t_connect(c->side, c->rank, c->fd, c->same_process, c->address, &c->side->ep);
     return NULL;
 }
 
 static inline void t_side_open(struct t_side *side, enum t_kind kind, int rank, int world,
                                int queue_depth)
 {
-    struct vb_device_opts opts = {.rank = rank, .world = world, .queue_depth = queue_depth};
+    struct vb_device_opts opts = {.rank = rank,
+                                  .world = world,
+                                  .queue_depth = queue_depth,
+                                  .no_immediate = kind == T_VERBS_MESSAGES};
 
     memset(side, 0, sizeof(*side));
     side->ops = t_ops(kind);
     assert_int_equal(side->ops->open(&opts, &side->dev), VB_OK);
+    assert_int_equal(side->ops->address(side->dev, &side->address), VB_OK);
 }
 
 static inline void t_window_open(struct t_side *side, size_t len)
 {
     assert_int_equal(vb_mem_map_shared("verbena-test", len, &side->mem), VB_OK);
     assert_int_equal(vb_mem_populate(&side->mem), VB_OK);
-    assert_int_equal(side->ops->export_window(side->dev, T_WINDOW, &side->mem, &side->key), VB_OK);
+    assert_int_equal(side->ops->export_window(side->dev, T_WINDOW, &side->mem,
+                                              VB_WINDOW_PUT | VB_WINDOW_GET, &side->key),
+                     VB_OK);
 }
 
 /* A shm endpoint waits for its peer to connect, too: so each has a thread. */
@@ -133,7 +187,8 @@ static inline void t_pair_connect(struct t_pair *pair, int buf_bytes)
 
     t_sockets(pair->kind, buf_bytes, fds);
     for (i = 0; i < 2; i++)
-        c[i] = (struct t_connect){&pair->side[i], 1 - i, fds[i], same, VB_ERR_IO};
+        c[i] = (struct t_connect){&pair->side[i], 1 - i, fds[i], same, &pair->side[1 - i].address,
+                                  VB_ERR_IO};
     assert_int_equal(pthread_create(&thread, NULL, t_connect_run, &c[1]), 0);
     t_connect_run(&c[0]);
     assert_int_equal(pthread_join(thread, NULL), 0);

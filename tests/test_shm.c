@@ -214,7 +214,7 @@ static void a_peer_that_is_not_who_it_should_be_is_refused(void **state)
     t_sockets(T_SHM_FDS, T_BUF_NONE, fds);
     assert_int_equal(shm_send(fds[1], &hello, NULL), VB_OK);
     t_stderr_catch(&t);
-    assert_int_equal(side.ops->connect(side.dev, 1, fds[0], false, &side.ep), VB_ERR_INPUT);
+    assert_int_equal(t_connect(&side, 1, fds[0], false, NULL, &side.ep), VB_ERR_INPUT);
     t_stderr_release(&t, text, sizeof(text));
     assert_non_null(strstr(text, "number 1 was due"));
     close(fds[1]);
@@ -234,7 +234,7 @@ static void a_peer_that_dies_before_hello_is_noticed(void **state)
         t_sockets(T_SHM_FDS, T_BUF_NONE, fds);
         close(fds[1]);
         t_stderr_catch(&t);
-        assert_int_equal(side.ops->connect(side.dev, 1, fds[0], kind == T_SHM_THREADS, &side.ep),
+        assert_int_equal(t_connect(&side, 1, fds[0], kind == T_SHM_THREADS, NULL, &side.ep),
                          VB_ERR_PEER);
         t_stderr_release(&t, text, sizeof(text));
         side.ops->close(side.dev);

@@ -20,7 +20,8 @@ static struct t_pair pair; /* large */
 
 static void every_slot_is_filled(void **state)
 {
-    static const struct vb_transport *const all[] = {&vb_transport_shm, &vb_transport_tcp};
+    static const struct vb_transport *const all[] = {&vb_transport_shm, &vb_transport_tcp,
+                                                     &vb_transport_verbs};
     size_t i;
 
     (void)state;
@@ -28,8 +29,11 @@ static void every_slot_is_filled(void **state)
         assert_non_null(all[i]->name);
         assert_non_null(all[i]->open);
         assert_non_null(all[i]->close);
+        assert_non_null(all[i]->address);
         assert_non_null(all[i]->connect);
         assert_non_null(all[i]->disconnect);
+        assert_non_null(all[i]->link_text);
+        assert_non_null(all[i]->registered);
         assert_non_null(all[i]->export_window);
         assert_non_null(all[i]->unexport_window);
         assert_non_null(all[i]->import_window);
@@ -49,7 +53,7 @@ static void on_all_kinds(int queue_depth, size_t len, void (*run)(void))
 {
     int kind;
 
-    for (kind = 0; kind < T_KINDS; kind++) {
+    for (kind = t_kinds_begin(); kind < t_kinds_end(); kind++) {
         print_message("  %s\n", t_kind_names[kind]);
         t_pair_open(&pair, (enum t_kind)kind, queue_depth, len, T_BUF_NONE);
         run();
@@ -396,7 +400,7 @@ static void a_peer_that_closes_is_lost_once(void **state)
     int kind;
 
     (void)state;
-    for (kind = 0; kind < T_KINDS; kind++) {
+    for (kind = t_kinds_begin(); kind < t_kinds_end(); kind++) {
         t_pair_open(&pair, (enum t_kind)kind, 4, 8192, T_BUF_NONE);
         t_fill(s[1].mem.ptr, 100, 9);
         assert_int_equal(t_put(&s[1], 0, 4096, 100, 77, &op[0]), VB_OK);
@@ -426,7 +430,9 @@ static void what_was_under_way_ends_with_the_peer(void **state)
     int kind;
 
     (void)state;
-    for (kind = T_TCP_UNIX; kind < T_KINDS; kind++) {
+    for (kind = t_kinds_begin(); kind < t_kinds_end(); kind++) {
+        if (kind <= T_SHM_FDS)
+            continue; /* there a put is done when it returns */
         t_pair_open(&pair, (enum t_kind)kind, 4, 16 * MIB, T_BUF_NONE);
         assert_int_equal(t_get(&s[0], 0, 0, 100, &op[0]), VB_OK);
         assert_int_equal(t_put(&s[0], 0, 0, 16 * MIB, 1, &op[1]), VB_OK);
@@ -435,7 +441,10 @@ static void what_was_under_way_ends_with_the_peer(void **state)
         s[1].ep = NULL;
         T_UNTIL(&pair, s[0].n_lost == 1);
         assert_true(op[0].done && op[1].done && op[2].done);
-        assert_int_equal(s[0].n_failed, 3);
+        if (kind < T_VERBS) /* a device serves gets and small puts without the peer's help */
+            assert_int_equal(s[0].n_failed, 3);
+        else
+            assert_true(s[0].n_failed >= 1);
         t_pair_close(&pair);
     }
 }
@@ -443,7 +452,7 @@ static void what_was_under_way_ends_with_the_peer(void **state)
 /* ---- allocations -------------------------------------------------------------------------------
  */
 
-#define QUIET_PUTS 10000
+#define QUIET_PUTS 3000
 
 static void put_without_allocating(void)
 {
@@ -485,6 +494,7 @@ static void nothing_is_allocated_after_set_up(void **state)
 
 /* Rank r of an all-to-all: one device, an endpoint and a remote a peer. */
 struct member {
+    int rank;
     struct t_side side; /* its ep and rem are those of the peer in turn */
     struct vb_ep *eps[RANKS];
     struct vb_remote *rems[RANKS];
@@ -502,8 +512,8 @@ static void *member_connect(void *arg)
     int peer;
 
     for (peer = 0; peer < RANKS; peer++)
-        if (m->fds[peer] >= 0 && m->side.ops->connect(m->side.dev, peer, m->fds[peer],
-                                                      m->same_process, &m->eps[peer]) != VB_OK)
+        if (peer != m->rank && t_connect(&m->side, peer, m->fds[peer], m->same_process,
+                                         &members[peer].side.address, &m->eps[peer]) != VB_OK)
             m->wrong++;
     return NULL;
 }
@@ -531,7 +541,7 @@ static bool member_has(const struct member *m, int round, int n_done)
     int peer;
 
     for (peer = 0; peer < RANKS; peer++)
-        if (m->fds[peer] >= 0 && m->from[peer] < round)
+        if (peer != m->rank && m->from[peer] < round)
             return false;
     return m->side.n_done >= n_done;
 }
@@ -545,7 +555,7 @@ static void *member_run(void *arg)
 
     for (round = 0; round < ROUNDS; round++) {
         for (peer = 0; peer < RANKS; peer++) {
-            if (m->fds[peer] < 0)
+            if (peer == m->rank)
                 continue;
             m->side.ep = m->eps[peer];
             m->side.rem = m->rems[peer];
@@ -580,7 +590,7 @@ static void members_open(enum t_kind kind)
     for (r = 0; r < RANKS; r++) {
         t_side_open(&members[r].side, kind, r, RANKS, 4);
         members[r].same_process = kind == T_SHM_THREADS;
-        members[r].fds[r] = -1;
+        members[r].rank = r;
         for (peer = 0; peer < r; peer++) {
             t_sockets(kind, T_BUF_NONE, fds);
             members[r].fds[peer] = fds[0];
@@ -621,7 +631,7 @@ static void five_ranks_all_get_their_turn(void **state)
     int kind;
 
     (void)state;
-    for (kind = 0; kind < T_KINDS; kind++) {
+    for (kind = t_kinds_begin(); kind < t_kinds_end(); kind++) {
         members_open((enum t_kind)kind);
         members_do(member_run);
         members_close();

@@ -35,12 +35,15 @@ static void peer_open(struct peer *p)
 {
     struct vb_device_opts opts = {.rank = 0, .world = 2, .queue_depth = GETS_MAX};
     struct vb_mem mem = {.ptr = room + GUARD, .len_bytes = WINDOW_LEN, .fd = -1};
+    struct vb_link link = {.rank = 1, .host = "here"};
     struct vb_blob key = {0};
     int fds[2];
 
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0 || tcp->open(&opts, &p->dev) != VB_OK ||
-        tcp->connect(p->dev, 1, fds[0], false, &p->ep) != VB_OK ||
-        tcp->export_window(p->dev, WINDOW, &mem, &key) != VB_OK ||
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0 || tcp->open(&opts, &p->dev) != VB_OK)
+        abort();
+    link.fd = fds[0];
+    if (tcp->connect(p->dev, &link, &p->ep) != VB_OK ||
+        tcp->export_window(p->dev, WINDOW, &mem, VB_WINDOW_PUT | VB_WINDOW_GET, &key) != VB_OK ||
         tcp->import_window(p->ep, WINDOW, &key, WINDOW_LEN, 0, &p->rem) != VB_OK)
         abort();
     p->fd = fds[1];

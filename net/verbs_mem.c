@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Registered memory. A window is registered once, with every port in use, when it is made; what the
+ * limit on locked memory allows is looked at first, for the kernel only says "no memory".
+ */
+#include "net/verbs_priv.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define CAP_IPC_LOCK_BIT 14
+
+/* ---- the limit ------------------------------------------------------------------------------- */
+
+static bool capability_line(char *line, void *arg)
+{
+    unsigned long long caps;
+
+    if (sscanf(line, "CapEff: %llx", &caps) != 1)
+        return true;
+    *(bool *)arg = (caps >> CAP_IPC_LOCK_BIT & 1) != 0;
+    return false;
+}
+
+static const char *user_name(void)
+{
+    const struct passwd *user = getpwuid(geteuid());
+
+    return user != NULL ? user->pw_name : "*";
+}
+
+/* Raises the soft limit as far as the hard one lets it. */
+static vb_status check_memlock(const struct rd_device *dev, size_t more)
+{
+    uint64_t need = dev->registered + more;
+    bool privileged = false;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return VB_OK;
+    if (need <= limit.rlim_cur)
+        return VB_OK;
+    vb_probe_lines(capability_line, &privileged, "/proc/self/status");
+    if (privileged)
+        return VB_OK;
+    limit.rlim_cur = limit.rlim_max;
+    if ((limit.rlim_max == RLIM_INFINITY || need <= limit.rlim_max) &&
+        setrlimit(RLIMIT_MEMLOCK, &limit) == 0)
+        return VB_OK;
+    return vb_err(VB_ERR_ACCESS,
+                  "RDMA needs %llu KiB of locked memory, the limit is %llu KiB: put the line '%s - "
+                  "memlock unlimited' into /etc/security/limits.conf and log in again",
+                  (unsigned long long)(need + 1023) / 1024,
+                  (unsigned long long)limit.rlim_max / 1024, user_name());
+}
+
+/* ---- registration ---------------------------------------------------------------------------- */
+
+vb_status rd_register(struct rd_device *dev, struct rd_memory *memory, int port_index, int access)
+{
+    struct rd_port *port = &dev->ports[port_index];
+    uint64_t start = vb_clock_ns();
+    vb_status st;
+
+    st = check_memlock(dev, memory->len_bytes);
+    if (st != VB_OK)
+        return st;
+    /* Where a read lands must be open to remote writes on iWARP. */
+    if (port->ctx->device->transport_type == IBV_TRANSPORT_IWARP)
+        access |= IBV_ACCESS_REMOTE_WRITE;
+    memory->mrs[port_index] = ibv_reg_mr(port->pd, memory->ptr, memory->len_bytes, access);
+    if (memory->mrs[port_index] == NULL)
+        return vb_err_sys("register %zu bytes with %s", memory->len_bytes,
+                          ibv_get_device_name(port->ctx->device));
+    dev->registered += memory->len_bytes;
+    dev->registered_ns += vb_clock_ns() - start;
+    return VB_OK;
+}
+
+void rd_deregister(struct rd_device *dev, struct rd_memory *memory)
+{
+    int i;
+
+    for (i = 0; i < RD_PORTS_MAX; i++) {
+        if (memory->mrs[i] == NULL)
+            continue;
+        if (ibv_dereg_mr(memory->mrs[i]) != 0)
+            VB_LOG_WARN("ibv_dereg_mr: %s", strerror(errno));
+        memory->mrs[i] = NULL;
+        dev->registered -= memory->len_bytes;
+    }
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+static int access_for(unsigned rights)
+{
+    return IBV_ACCESS_LOCAL_WRITE | (rights & VB_WINDOW_PUT ? IBV_ACCESS_REMOTE_WRITE : 0) |
+           (rights & VB_WINDOW_GET ? IBV_ACCESS_REMOTE_READ : 0);
+}
+
+static void window_free(struct rd_device *dev, struct rd_window *win)
+{
+    rd_deregister(dev, &win->memory);
+    free(win);
+}
+
+static struct rd_window **find_window(struct rd_device *dev, uint32_t id)
+{
+    struct rd_window **at = &dev->windows;
+
+    while (*at != NULL && (*at)->id != id)
+        at = &(*at)->next;
+    return at;
+}
+
+vb_status rd_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
+                           unsigned rights, struct vb_blob *key_p)
+{
+    struct rd_device *dev = rd_device_of(vdev);
+    struct rd_window *win, **at = find_window(dev, id);
+    struct rd_key key = {.n_ports = dev->n_ports};
+    vb_status st = VB_OK;
+    int i;
+
+    if (*at != NULL)
+        return vb_err(VB_ERR_USAGE, "there is a window %u already", id);
+    win = calloc(1, sizeof(*win));
+    if (win == NULL)
+        return vb_err_sys("calloc");
+    win->id = id;
+    win->memory.ptr = mem->ptr;
+    win->memory.len_bytes = mem->len_bytes;
+    key.addr = (uint64_t)(uintptr_t)mem->ptr;
+    for (i = 0; i < dev->n_ports && st == VB_OK; i++) {
+        st = rd_register(dev, &win->memory, i, access_for(rights));
+        if (st == VB_OK)
+            key.rkeys[i] = win->memory.mrs[i]->rkey;
+    }
+    if (st != VB_OK) {
+        window_free(dev, win);
+        return st;
+    }
+    *at = win;
+    rd_key_pack(&key, key_p);
+    return VB_OK;
+}
+
+void rd_unexport_window(struct vb_device *vdev, uint32_t id)
+{
+    struct rd_device *dev = rd_device_of(vdev);
+    struct rd_window *win, **at = find_window(dev, id);
+
+    win = *at;
+    if (win == NULL)
+        return;
+    *at = win->next;
+    window_free(dev, win);
+}
+
+vb_status rd_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
+                           size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
+{
+    struct rd_ep *ep = rd_ep_of(vep);
+    struct rd_remote *rem;
+    struct rd_key key;
+
+    (void)len_bytes;
+    (void)timeout_ms;
+    if (!rd_key_unpack(blob, &key) || ep->peer_port >= key.n_ports)
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d (%s): its key is broken", id, ep->rank,
+                      ep->host);
+    rem = calloc(1, sizeof(*rem));
+    if (rem == NULL)
+        return vb_err_sys("calloc");
+    rem->ep = ep;
+    rem->local = *find_window(ep->dev, id);
+    rem->addr = key.addr;
+    rem->rkey = key.rkeys[ep->peer_port];
+    *rem_p = (struct vb_remote *)rem;
+    return VB_OK;
+}
+
+void rd_release_window(struct vb_remote *rem)
+{
+    free(rem);
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * An RDMA device in use: protection domain, completion queue and its channel. Opened when the first
+ * connection goes through it, so that the route to a peer chooses the device.
+ */
+#include "net/verbs_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#define ACK_BATCH 64 /* acknowledging takes a lock */
+
+static vb_status watch(struct rd_device *dev, int fd)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
+
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
+        return vb_err_sys("fcntl");
+    /* Ranks that are threads of one process share the device, each with an epoll of its own. */
+    if (epoll_ctl(dev->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0 && errno != EEXIST)
+        return vb_err_sys("epoll_ctl");
+    return VB_OK;
+}
+
+/* Room for every work request of every peer: an overrun would kill the queue. */
+static int cq_size(const struct rd_device *dev, const struct rd_port *port)
+{
+    long a_peer = RD_SQ + dev->opts.queue_depth + RD_SPARE_RECVS;
+    long size = a_peer * (dev->opts.world > 1 ? dev->opts.world - 1 : 1);
+
+    return size <= port->attr.max_cqe ? (int)size : -1;
+}
+
+static vb_status port_open(struct rd_device *dev, struct rd_port *port, struct ibv_context *ctx)
+{
+    const char *name = ibv_get_device_name(ctx->device);
+    vb_status st;
+    int size;
+
+    memset(port, 0, sizeof(*port));
+    port->ctx = ctx;
+    if (ibv_query_device(ctx, &port->attr) != 0)
+        return vb_err_sys("ibv_query_device %s", name);
+    size = cq_size(dev, port);
+    if (size < 0)
+        return vb_err(VB_ERR_UNSUPPORTED, "%s: completion queues of %d are too short for %d ranks",
+                      name, port->attr.max_cqe, dev->opts.world);
+    port->pd = ibv_alloc_pd(ctx);
+    if (port->pd == NULL)
+        return vb_err_sys("ibv_alloc_pd on %s", name);
+    port->channel = ibv_create_comp_channel(ctx);
+    if (port->channel == NULL)
+        return vb_err_sys("ibv_create_comp_channel on %s", name);
+    port->cq = ibv_create_cq(ctx, size, port, port->channel, 0);
+    if (port->cq == NULL)
+        return vb_err_sys("ibv_create_cq of %d on %s", size, name);
+    st = watch(dev, port->channel->fd);
+    return st == VB_OK ? watch(dev, ctx->async_fd) : st;
+}
+
+void rd_port_close(struct rd_port *port)
+{
+    if (port->cq != NULL) {
+        rd_port_take_event(port);
+        if (port->unacked > 0)
+            ibv_ack_cq_events(port->cq, port->unacked); /* destroying waits for it */
+        if (ibv_destroy_cq(port->cq) != 0)
+            VB_LOG_WARN("ibv_destroy_cq: %s", strerror(errno));
+    }
+    if (port->channel != NULL)
+        ibv_destroy_comp_channel(port->channel);
+    if (port->pd != NULL && ibv_dealloc_pd(port->pd) != 0)
+        VB_LOG_WARN("ibv_dealloc_pd: %s", strerror(errno));
+    memset(port, 0, sizeof(*port));
+}
+
+vb_status rd_port_for(struct rd_device *dev, struct ibv_context *ctx, int *index_p)
+{
+    vb_status st;
+    int i;
+
+    for (i = 0; i < dev->n_ports; i++)
+        if (dev->ports[i].ctx == ctx) {
+            *index_p = i;
+            return VB_OK;
+        }
+    if (dev->n_ports == RD_PORTS_MAX)
+        return vb_err(VB_ERR_UNSUPPORTED, "more than %d RDMA devices in one job", RD_PORTS_MAX);
+    if (dev->windows != NULL)
+        return vb_err(VB_ERR_USAGE, "a connection through another device after windows were made");
+    st = port_open(dev, &dev->ports[dev->n_ports], ctx);
+    if (st != VB_OK) {
+        rd_port_close(&dev->ports[dev->n_ports]);
+        return st;
+    }
+    *index_p = dev->n_ports++;
+    return VB_OK;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+void rd_port_arm(struct rd_port *port)
+{
+    if (port->armed)
+        return;
+    if (ibv_req_notify_cq(port->cq, 0) == 0)
+        port->armed = true;
+    else
+        VB_LOG_WARN("ibv_req_notify_cq: %s", strerror(errno));
+}
+
+/* An arming makes one event at most. */
+void rd_port_take_event(struct rd_port *port)
+{
+    struct ibv_cq *cq;
+    void *arg;
+
+    if (ibv_get_cq_event(port->channel, &cq, &arg) != 0)
+        return;
+    port->armed = false;
+    if (++port->unacked == ACK_BATCH) {
+        ibv_ack_cq_events(port->cq, ACK_BATCH);
+        port->unacked = 0;
+    }
+}
+
+static struct rd_ep *ep_of_qp(struct rd_device *dev, const struct ibv_qp *qp)
+{
+    int i;
+
+    for (i = 0; i < dev->opts.world; i++)
+        if (dev->eps[i] != NULL && dev->eps[i]->id != NULL && dev->eps[i]->id->qp == qp)
+            return dev->eps[i];
+    return NULL;
+}
+
+/* A queue pair that broke, or something about the whole device, which is only worth a line: what
+ * follows from it comes as completions. */
+static void take_async(struct rd_device *dev, const struct rd_port *port,
+                       const struct ibv_async_event *event)
+{
+    const char *text = ibv_event_type_str(event->event_type);
+    struct rd_ep *ep;
+
+    switch (event->event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        ep = ep_of_qp(dev, event->element.qp);
+        if (ep != NULL)
+            rd_fail(ep, VB_ERR_PEER, "its queue pair broke: %s", text);
+        break;
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+        break;
+    default:
+        VB_LOG_WARN("RDMA device %s: %s", ibv_get_device_name(port->ctx->device), text);
+    }
+}
+
+void rd_port_async(struct rd_device *dev, struct rd_port *port)
+{
+    struct ibv_async_event event;
+
+    while (ibv_get_async_event(port->ctx, &event) == 0) {
+        take_async(dev, port, &event);
+        ibv_ack_async_event(&event);
+    }
+}

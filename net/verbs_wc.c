@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What completions mean. Data counts as arrived by a receive completion, by nothing else.
+ */
+#include "net/verbs_priv.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+#define TAG_RECV (UINT64_C(1) << 63)
+#define TAG_RANK_SHIFT 44
+#define TAG_LOW ((UINT64_C(1) << TAG_RANK_SHIFT) - 1)
+
+uint64_t rd_send_tag(const struct rd_ep *ep, uint64_t seq)
+{
+    return (uint64_t)ep->rank << TAG_RANK_SHIFT | (seq & TAG_LOW);
+}
+
+uint64_t rd_recv_tag(const struct rd_ep *ep, uint32_t slot)
+{
+    return TAG_RECV | (uint64_t)ep->rank << TAG_RANK_SHIFT | slot;
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+static const char *likely_cause(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+        return "nothing came back: its host, its process or the link is gone, or UDP port 4791 is "
+               "blocked";
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        return "it had no receive posted, which credits should prevent";
+    case IBV_WC_REM_ACCESS_ERR:
+        return "it does not allow this: the window is gone, too short, or not open for it";
+    case IBV_WC_REM_INV_REQ_ERR:
+        return "its device did not understand the request";
+    case IBV_WC_REM_OP_ERR:
+        return "its device could not do it";
+    case IBV_WC_REM_ABORT_ERR:
+        return "it gave up";
+    case IBV_WC_LOC_PROT_ERR:
+        return "memory here is not registered for it";
+    case IBV_WC_LOC_LEN_ERR:
+        return "a message has a length that cannot be";
+    case IBV_WC_LOC_QP_OP_ERR:
+    case IBV_WC_FATAL_ERR:
+    case IBV_WC_GENERAL_ERR:
+        return "the RDMA device here failed";
+    default:
+        return "the connection broke";
+    }
+}
+
+static const char *operation(const struct rd_ep *ep, uint64_t tag)
+{
+    const struct rd_flights *f = &ep->flights;
+    uint64_t i;
+
+    if (tag & TAG_RECV)
+        return "a receive";
+    for (i = f->begin; i != f->end; i++)
+        if (f->entries[i % f->size].seq == (tag & TAG_LOW))
+            return f->entries[i % f->size].read ? "an RDMA read" : "an RDMA write";
+    return "a small RDMA write";
+}
+
+static void failed(struct rd_ep *ep, const struct ibv_wc *wc)
+{
+    if (wc->status == IBV_WC_WR_FLUSH_ERR)
+        rd_fail(ep, VB_ERR_PEER, "it closed the connection");
+    else
+        rd_fail(ep, VB_ERR_PEER, "%s failed: %s (vendor code 0x%x): %s", operation(ep, wc->wr_id),
+                ibv_wc_status_str(wc->status), wc->vendor_err, likely_cause(wc->status));
+}
+
+/* ---- what was sent --------------------------------------------------------------------------- */
+
+/* Completions come in order: all before this one is complete as well. */
+static void sent(struct rd_ep *ep, uint64_t seq)
+{
+    struct rd_flights *f = &ep->flights;
+    struct rd_flight *first;
+
+    ep->completed = seq;
+    for (; f->begin != f->end; f->begin++) {
+        first = &f->entries[f->begin % f->size];
+        if (first->seq > seq)
+            break;
+        ep->reads -= first->read;
+        if (first->op != NULL)
+            rd_op_done(ep->dev, first->op, VB_OK);
+    }
+}
+
+/* ---- what has come --------------------------------------------------------------------------- */
+
+static bool note(struct rd_ep *ep, uint32_t value, struct vb_raw_event *ev)
+{
+    if (ep->state == RD_CONNECTING) {
+        rd_fail(ep, VB_ERR_INPUT, "it sent a note before the connection was made");
+        return false;
+    }
+    ep->owed++;
+    *ev = (struct vb_raw_event){.type = VB_RAW_NOTE, .rank = ep->rank, .note = value};
+    return true;
+}
+
+static void take_hello(struct rd_ep *ep, const struct rd_hello *hello)
+{
+    if (ep->state != RD_CONNECTING || ep->has_hello) {
+        rd_fail(ep, VB_ERR_INPUT, "it said hello twice");
+        return;
+    }
+    ep->hello = *hello;
+    ep->has_hello = true;
+    ep->credits = hello->credits;
+}
+
+static void take_credits(struct rd_ep *ep, uint32_t n)
+{
+    if (n > ep->hello.credits - ep->credits)
+        rd_fail(ep, VB_ERR_INPUT, "it gave %u credits back of %u", n,
+                ep->hello.credits - ep->credits);
+    else
+        ep->credits += n;
+}
+
+static bool message(struct rd_ep *ep, const unsigned char *bytes, size_t len,
+                    struct vb_raw_event *ev)
+{
+    struct rd_hello hello;
+    uint32_t value = 0;
+
+    switch (rd_message_read(bytes, len, &hello, &value)) {
+    case RD_HELLO:
+        take_hello(ep, &hello);
+        return false;
+    case RD_CREDIT:
+        take_credits(ep, value);
+        return false;
+    case RD_PROBED:
+        ep->has_probe = true;
+        return false;
+    case RD_NOTE:
+        return note(ep, value, ev);
+    default:
+        rd_fail(ep, VB_ERR_INPUT, "it sent a message of %zu bytes that means nothing", len);
+        return false;
+    }
+}
+
+static bool received(struct rd_ep *ep, uint32_t slot, const struct ibv_wc *wc,
+                     struct vb_raw_event *ev)
+{
+    const char *at = ep->recv_memory.ptr + (size_t)slot * RD_MESSAGE_BYTES;
+    bool event;
+
+    if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM)
+        event = note(ep, ntohl(wc->imm_data), ev);
+    else
+        event = message(ep, (const unsigned char *)at, wc->byte_len, ev);
+    ep->recvs_out++;
+    ep->recv_wrs[slot].next = ep->to_post;
+    ep->to_post = &ep->recv_wrs[slot];
+    return event;
+}
+
+bool rd_completed(struct rd_device *dev, const struct ibv_wc *wc, struct vb_raw_event *ev)
+{
+    int rank = (int)((wc->wr_id & ~TAG_RECV) >> TAG_RANK_SHIFT);
+    struct rd_ep *ep = rank < dev->opts.world ? dev->eps[rank] : NULL;
+
+    if (ep == NULL)
+        return false; /* of a connection that is gone */
+    if (wc->wr_id & TAG_RECV)
+        ep->recvs_out--;
+    if (ep->state == RD_DEAD)
+        return false;
+    if (wc->status != IBV_WC_SUCCESS) {
+        failed(ep, wc);
+        return false;
+    }
+    if (wc->wr_id & TAG_RECV)
+        return received(ep, (uint32_t)(wc->wr_id & TAG_LOW), wc, ev);
+    sent(ep, wc->wr_id & TAG_LOW);
+    return false;
+}
