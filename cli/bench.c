@@ -97,7 +97,8 @@ static vb_status climb(const struct vb_group_opts *group, const struct vb_bench_
     }
     if (st == VB_OK && group->transport != VB_TRANSPORT_TCP)
         st = rung(group, group->transport, o, &rungs, wrong_p);
-    if (st == VB_OK && group->transport != VB_TRANSPORT_SHM)
+    if (st == VB_OK &&
+        (group->transport == VB_TRANSPORT_TCP || group->transport == VB_TRANSPORT_AUTO))
         st = rung(group, VB_TRANSPORT_TCP, o, &rungs, wrong_p);
     return st;
 }

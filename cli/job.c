@@ -68,6 +68,11 @@ static const char *contradiction(const struct cli_job *job, const struct vb_laun
     return NULL;
 }
 
+static void announce(const char *why)
+{
+    fprintf(stderr, "transport: %s\n", why);
+}
+
 static void fill_group(const struct cli_job *job, const struct vb_launch *launch,
                        struct vb_group_opts *g)
 {
@@ -80,6 +85,7 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
     g->bind = job->bind;
     g->no_immediate = job->verbs_imm == 1;
     g->any_interface = job->any_interface;
+    g->announce = announce;
     if (launch->supervised) {
         g->rank = launch->rank;
         g->world = launch->world;

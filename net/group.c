@@ -294,6 +294,8 @@ vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **grou
         vb_group_close(g);
         return st;
     }
+    if (g->rank == 0 && opts->announce != NULL && !pairs_all_local(g))
+        opts->announce(g->why);
     *group_p = g;
     return VB_OK;
 }

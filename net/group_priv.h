@@ -95,6 +95,7 @@ static inline uint64_t group_deadline(const struct vb_group *g)
 /* pairs.c: settles the transport of every pair and connects. */
 #define GROUP_EPOCH 1
 vb_status pairs_connect(struct vb_group *g, uint64_t deadline);
+bool pairs_all_local(const struct vb_group *g); /* one host, no RDMA */
 bool pairs_same_host(const struct vb_group *g, int rank);
 vb_status pairs_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p);
 

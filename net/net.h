@@ -47,6 +47,10 @@ struct vb_group_opts {
     const struct vb_plan *plan;
     int plan_rank;
     int timeout_ms; /* how long to wait for peers, at the start and in every collective */
+
+    /* Called on rank 0 with vb_group_why() where there was something to choose: other hosts or RDMA
+     * take part. NULL: not. */
+    void (*announce)(const char *why);
 };
 
 /* Finds the other ranks through rank 0, proves the secret to each and connects. Blocks for at most

@@ -154,6 +154,11 @@ static bool all_on_this_host(const struct vb_group *g)
     return true;
 }
 
+bool pairs_all_local(const struct vb_group *g)
+{
+    return all_on_this_host(g) && strstr(g->transports, "verbs") == NULL;
+}
+
 /* By itself, RDMA is for other hosts, and not having it is no error. */
 static vb_status open_verbs(struct settling *s)
 {
