@@ -57,7 +57,7 @@ refused 2 "synth:0: N must be a whole number" softmax --data synth:0
 refused 2 "--lr fast: not a number" softmax --lr fast
 refused 2 "--lr -1: must be from 0 to 1000" softmax --lr -1
 refused 2 "--mode async: must be sync or single" softmax --mode async
-refused 2 "--transport udp: must be auto, shm or tcp" softmax --transport udp
+refused 2 "--transport udp: must be auto, shm, tcp or verbs" softmax --transport udp
 refused 2 "--mode single has one rank" softmax --mode single --ranks 2
 refused 2 "--batch or --global-batch: not both" softmax --batch 5 --global-batch 10
 refused 2 "--epochs or --steps: not both" softmax --epochs 1 --steps 1

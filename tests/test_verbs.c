@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Strangers at a rank that listens over RDMA, and peers that break the rules. Needs an RDMA device;
+ * the lab has them.
+ */
+#include "net/verbs_priv.h"
+#include "tests/pair.h"
+
+#include <arpa/inet.h>
+
+static struct t_pair pair; /* large */
+
+/* ---- strangers ------------------------------------------------------------------------------- */
+
+/* Somebody who calls with whatever bytes, by librdmacm alone. */
+struct stranger {
+    struct rdma_event_channel *events;
+    struct rdma_cm_id *id;
+};
+
+static enum rdma_cm_event_type next_event(struct stranger *s)
+{
+    struct rdma_cm_event *event;
+    enum rdma_cm_event_type type;
+
+    assert_int_equal(rdma_get_cm_event(s->events, &event), 0);
+    type = event->event;
+    assert_int_equal(rdma_ack_cm_event(event), 0);
+    return type;
+}
+
+static void stranger_calls(struct stranger *s, const struct vb_blob *address, const void *bytes,
+                           uint8_t len)
+{
+    struct rdma_conn_param param = {.private_data = bytes, .private_data_len = len};
+    struct ibv_qp_init_attr init = {
+        .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+        .qp_type = IBV_QPT_RC};
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    struct rd_address at;
+
+    assert_true(rd_address_unpack(address, &at));
+    to.sin_port = htons((uint16_t)at.port);
+    assert_int_equal(inet_pton(AF_INET, at.addrs[0], &to.sin_addr), 1);
+    s->events = rdma_create_event_channel();
+    assert_non_null(s->events);
+    assert_int_equal(rdma_create_id(s->events, &s->id, NULL, RDMA_PS_TCP), 0);
+    assert_int_equal(rdma_resolve_addr(s->id, NULL, (struct sockaddr *)&to, 2000), 0);
+    assert_int_equal(next_event(s), RDMA_CM_EVENT_ADDR_RESOLVED);
+    assert_int_equal(rdma_resolve_route(s->id, 2000), 0);
+    assert_int_equal(next_event(s), RDMA_CM_EVENT_ROUTE_RESOLVED);
+    assert_int_equal(rdma_create_qp(s->id, NULL, &init), 0);
+    assert_int_equal(rdma_connect(s->id, &param), 0);
+}
+
+static void stranger_goes(struct stranger *s)
+{
+    rdma_destroy_qp(s->id);
+    rdma_destroy_id(s->id);
+    rdma_destroy_event_channel(s->events);
+}
+
+/* The listener takes in what has come, as it does whenever it polls. */
+static void *refused(void *arg)
+{
+    struct stranger *s = arg;
+
+    return next_event(s) == RDMA_CM_EVENT_REJECTED ? s : NULL;
+}
+
+static void expect_refusal(struct stranger *s, struct t_side *listener)
+{
+    pthread_t thread;
+    void *result = NULL;
+    int i;
+
+    assert_int_equal(pthread_create(&thread, NULL, refused, s), 0);
+    for (i = 0; i < 2000 && pthread_tryjoin_np(thread, &result) != 0; i++) {
+        rd_cm_events((struct rd_device *)listener->dev);
+        (void)poll(NULL, 0, 10);
+    }
+    assert_ptr_equal(result, s);
+}
+
+/* Rank 1 is connected to rank 0 and works on, whoever calls. */
+static void strangers_are_refused(void **state)
+{
+    static const unsigned char key[32] = "the key of every pair in a test";
+    static const unsigned char wrong_key[32] = "not the key of any pair in this";
+    struct rd_call as_one = {.rank = 1, .epoch = 1}, as_many = {.rank = 9, .epoch = 1};
+    unsigned char calls[5][RD_CALL_BYTES];
+    struct stranger s;
+    struct t_stderr t;
+    struct vb_op op;
+    char text[4096];
+    size_t i;
+
+    (void)state;
+    t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
+    memset(calls[0], 0x5a, RD_CALL_BYTES);      /* garbage */
+    rd_call_request(&as_one, 0, key, calls[1]); /* that rank is here already: a replay */
+    rd_call_request(&as_one, 0, key, calls[2]);
+    calls[2][4]++;                                    /* another version */
+    rd_call_request(&as_many, 0, key, calls[3]);      /* a rank that there is not */
+    rd_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
+    t_stderr_catch(&t);
+    for (i = 0; i < VB_COUNT(calls); i++) {
+        stranger_calls(&s, &pair.side[0].address, calls[i], RD_CALL_BYTES);
+        expect_refusal(&s, &pair.side[0]);
+        stranger_goes(&s);
+    }
+    stranger_calls(&s, &pair.side[0].address, calls[0], 10); /* too short */
+    expect_refusal(&s, &pair.side[0]);
+    stranger_goes(&s);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "it is no verbena"));
+    assert_non_null(strstr(text, "that rank is connected already"));
+    assert_non_null(strstr(text, "it speaks another version"));
+    assert_non_null(strstr(text, "a rank that does not call here"));
+    t_fill(pair.side[1].mem.ptr, 100, 4);
+    assert_int_equal(t_put(&pair.side[1], 0, 4096, 100, 3, &op), VB_OK);
+    T_UNTIL(&pair, pair.side[0].n_notes == 1 && op.done);
+    assert_true(t_filled((char *)pair.side[0].mem.ptr + 4096, 100, 4));
+    assert_int_equal(pair.side[0].n_lost + pair.side[1].n_lost, 0);
+    t_pair_close(&pair);
+}
+
+/* While rank 0 waits for rank 1, one without the secret claims to be it; then the real one comes.
+ */
+static void a_wrong_secret_does_not_keep_the_right_one_out(void **state)
+{
+    static const unsigned char wrong_key[32] = "not the key of any pair in this";
+    struct rd_call as_one = {.rank = 1, .epoch = 1};
+    unsigned char bytes[RD_CALL_BYTES];
+    struct stranger s;
+    struct t_stderr t;
+    char text[4096];
+    int i;
+
+    (void)state;
+    pair.kind = T_VERBS;
+    for (i = 0; i < 2; i++)
+        t_side_open(&pair.side[i], T_VERBS, i, 2, 4);
+    rd_call_request(&as_one, 0, wrong_key, bytes);
+    t_stderr_catch(&t);
+    stranger_calls(&s, &pair.side[0].address, bytes, RD_CALL_BYTES);
+    t_pair_connect(&pair, T_BUF_NONE);
+    assert_int_equal(next_event(&s), RDMA_CM_EVENT_REJECTED);
+    stranger_goes(&s);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "it does not have the job's secret"));
+    t_pair_close(&pair);
+}
+
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+static void expect_lost(const char *why)
+{
+    struct rd_ep *ep = (struct rd_ep *)pair.side[0].ep;
+
+    T_UNTIL(&pair, pair.side[0].n_lost == 1);
+    if (strstr(ep->why, why) == NULL)
+        fail_msg("'%s' lacks '%s'", ep->why, why);
+}
+
+/* A write to where it may not write: the device refuses, and the memory stays as it was. */
+static void a_window_that_is_gone_is_not_written(void **state)
+{
+    struct t_side *s = pair.side;
+    struct vb_op op;
+
+    (void)state;
+    t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
+    memset(s[1].mem.ptr, 0x33, 8192);
+    s[1].ops->unexport_window(s[1].dev, T_WINDOW);
+    assert_int_equal(t_put(&s[0], 0, 0, 1000, 1, &op), VB_OK);
+    expect_lost("the window is gone, too short, or not open for it");
+    assert_true(op.done && op.status != VB_OK);
+    assert_int_equal(((unsigned char *)s[1].mem.ptr)[999], 0x33);
+    t_pair_close(&pair);
+}
+
+static void rights_are_no_wider_than_asked_for(void **state)
+{
+    struct t_side *s = pair.side;
+    struct vb_remote *rem;
+    struct vb_blob key;
+    struct vb_op op;
+
+    (void)state;
+    t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
+    assert_int_equal(s[0].ops->export_window(s[0].dev, 8, &s[0].mem, VB_WINDOW_GET, &key), VB_OK);
+    assert_int_equal(s[1].ops->export_window(s[1].dev, 8, &s[1].mem, VB_WINDOW_GET, &key), VB_OK);
+    assert_int_equal(s[0].ops->import_window(s[0].ep, 8, &key, 8192, 0, &rem), VB_OK);
+    s[0].ops->release_window(s[0].rem);
+    s[0].rem = rem;
+    assert_int_equal(t_get(&s[0], 0, 0, 1000, &op), VB_OK);
+    T_UNTIL(&pair, op.done);
+    assert_int_equal(op.status, VB_OK);
+    assert_int_equal(t_put(&s[0], 0, 0, 1000, 1, &op), VB_OK);
+    expect_lost("not open for it");
+    s[0].ops->unexport_window(s[0].dev, 8);
+    s[1].ops->unexport_window(s[1].dev, 8);
+    t_pair_close(&pair);
+}
+
+/* More credits than were taken, or a message that means nothing, end the connection. */
+static void broken_messages_are_refused(void **state)
+{
+    unsigned char bytes[RD_MESSAGE_BYTES];
+    size_t len;
+    int i;
+
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
+        len = rd_word_pack(i == 0 ? RD_CREDIT : (enum rd_message_type)17, 1000, bytes);
+        assert_int_equal(rd_send_message((struct rd_ep *)pair.side[1].ep, bytes, len), VB_OK);
+        expect_lost(i == 0 ? "credits" : "means nothing");
+        t_pair_close(&pair);
+    }
+}
+
+static void what_is_registered_is_counted(void **state)
+{
+    uint64_t bytes, ns;
+
+    (void)state;
+    t_pair_open(&pair, T_VERBS, 4, 1 << 20, T_BUF_NONE);
+    pair.side[0].ops->registered(pair.side[0].dev, &bytes, &ns);
+    assert_true(bytes >= 1 << 20 && bytes < 2 << 20);
+    assert_true(ns > 0);
+    pair.side[0].ops->unexport_window(pair.side[0].dev, T_WINDOW);
+    pair.side[0].ops->registered(pair.side[0].dev, &bytes, &ns);
+    assert_true(bytes < 1 << 20);
+    assert_true(strstr(pair.side[0].ops->link_text(pair.side[0].ep), "MTU") != NULL);
+    t_pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(a_wrong_secret_does_not_keep_the_right_one_out),
+        cmocka_unit_test(a_window_that_is_gone_is_not_written),
+        cmocka_unit_test(rights_are_no_wider_than_asked_for),
+        cmocka_unit_test(broken_messages_are_refused),
+        cmocka_unit_test(what_is_registered_is_counted),
+    };
+
+    if (!t_has_rdma()) {
+        printf("skipped: this machine has no RDMA device\n");
+        return 77;
+    }
+    if (auth_init() != VB_OK)
+        return 1;
+    return T_RUN(tests);
+}
