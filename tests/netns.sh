@@ -11,7 +11,7 @@ if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null; then
     exit 77
 fi
 a=vb-a-$$ b=vb-b-$$
-dir=$(mktemp -d)
+dir=$(mktemp -d /tmp/verbena-netns.XXXXXX)
 trap 'ip netns del "$a" 2>/dev/null; ip netns del "$b" 2>/dev/null; rm -rf "$dir"' EXIT
 if ! ip netns add "$a" 2>"$dir/err" || ! ip netns add "$b" 2>>"$dir/err"; then
     echo "skipped: no network namespaces here: $(cat "$dir/err")"
@@ -37,13 +37,15 @@ ip -n "$b" link set veth-b up
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")
 
 # job ROOT OPTIONS...: rank 0 in one namespace, rank 1 in the other; output and codes in $dir
+on0=(ip netns exec "$a")
+on1=(ip netns exec "$b")
 job() {
     local root=$1
     shift
     local args=(train softmax --data synth:2000 --steps 20 --world 2 --root "$root"
         --secret-file "$dir/key" --timeout 20 "$@" --json)
-    ip netns exec "$b" "$verbena" "${args[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
-    ip netns exec "$a" "$verbena" "${args[@]}" --rank 0 >"$dir/out0" 2>"$dir/err0"
+    "${on1[@]}" "$verbena" "${args[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
+    "${on0[@]}" "$verbena" "${args[@]}" --rank 0 >"$dir/out0" 2>"$dir/err0"
     code0=$?
     wait $!
     code1=$?
@@ -62,17 +64,38 @@ job 10.99.0.1:7003 --transport shm
 [ "$code1" = 1 ] || fail "shared memory between hosts: exit $code1"
 grep -q 'cannot be reached through shared memory' "$dir/err1" || fail "no reason: $(cat "$dir/err1")"
 
-# A bridge is refused, unless it is forced.
+# refused ROOT WHAT: a rank says that it will not use this way, unless it is forced
+refused() {
+    job "$1"
+    [ "$code0$code1" = 11 ] || fail "$2: exit $code0 and $code1"
+    grep -q "on another host is $2: give --root another" "$dir/err0" "$dir/err1" ||
+        fail "$2: no reason: $(cat "$dir/err0" "$dir/err1")"
+    job "$1" --any-interface
+    [ "$code0$code1" = 00 ] ||
+        fail "$2, forced: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
+}
+
+# The control network of CloudLab, which a file names that only rank 1 sees.
+cp "$verbena" "$dir/verbena" # the build may be below /var
+on1=(ip netns exec "$b" unshare -m sh -c 'mount -t tmpfs vb-test /var &&
+    mkdir -p /var/emulab/boot && echo veth-b >/var/emulab/boot/controlif && exec "$@"' sh)
+verbena=$dir/verbena refused 10.99.0.1:7004 'veth-b, the control network, which jobs must not use'
+
+# Loopback: one namespace, but rank 1 has another boot id, as with a port forwarded from afar.
+cat /proc/sys/kernel/random/uuid >"$dir/boot_id"
+on1=(ip netns exec "$a" unshare -m sh -c "mount --bind $dir/boot_id /proc/sys/kernel/random/boot_id &&
+    exec \"\$@\"" sh)
+refused 127.0.0.1:7005 'lo, the loopback interface'
+refused '[::1]:7006' 'lo, the loopback interface'
+on1=(ip netns exec "$b")
+
+# A bridge.
 ip -n "$a" addr flush dev veth-a
 ip -n "$a" link add br0 type bridge
 ip -n "$a" link set veth-a master br0
 ip -n "$a" link set br0 up
 ip -n "$a" addr add 10.99.0.1/24 dev br0
-job 10.99.0.1:7004
-[ "$code0" = 1 ] || fail "a bridge was used: exit $code0"
-grep -q 'br0, a bridge: ' "$dir/err0" || fail "no reason: $(cat "$dir/err0")"
-job 10.99.0.1:7005 --any-interface
-[ "$code0$code1" = 00 ] || fail "forced: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
+refused 10.99.0.1:7007 'br0, a bridge'
 
-[ $bad = 0 ] && echo "two hosts, IPv4 and IPv6"
+[ $bad = 0 ] && echo "two hosts, IPv4 and IPv6; three ways refused"
 exit $bad
