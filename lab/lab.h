@@ -182,6 +182,11 @@ struct lab_opts {
 /* Ends the process where the words are wrong. The options point into argv. */
 void lab_opts_parse(struct lab_opts *o, int argc, char **argv);
 
+/* --- setup.c: the first steps of a node. Both return 0, or end the process -------------------- */
+
+int lab_setup_mount(void);
+int lab_setup_load(char *const *groups); /* ended by NULL; one that is not there is empty */
+
 /* --- job.c: what runs on the nodes ------------------------------------------------------------ */
 
 struct lab_rank {

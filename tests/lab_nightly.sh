@@ -47,7 +47,15 @@ pair() {
         exit 1' "$test" "$size"
 }
 
-for test in ib_write_bw ib_read_bw ib_write_lat ib_send_lat; do
+for loss in 0 1; do
+    step "rping --loss $loss"
+    expect 0 'node1\].*EVENT_DISCONNECTED' lab/run --loss "$loss" --each --with rping -- sh -ec '
+        [ "$VB_NODE" != 0 ] || exec rping -s -a 10.77.0.1 -C 50 -V
+        for i in 1 2 3 4 5; do rping -c -d -a 10.77.0.1 -C 50 -V && exit; sleep 1; done
+        exit 1'
+done
+
+for test in ib_write_bw ib_read_bw ib_send_bw ib_write_lat ib_read_lat ib_send_lat; do
     pair "$test"
     pair "$test" --loss 1
 done
