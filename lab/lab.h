@@ -145,6 +145,7 @@ struct lab_node {
 void lab_node_start(struct lab_node *node, int index, int n_nodes, char *const *argv, int n_args,
                     const char *append, struct lab_port *port);
 void lab_node_kill(struct lab_node *node, struct lab_port *port);
+int64_t lab_node_cpu_ms(const struct lab_node *node); /* CPU time that it has used */
 void lab_node_set_link(struct lab_node *node, bool up);
 void lab_node_read_console(struct lab_node *node);
 /* Prints the last lines of the console, each with a prefix. */

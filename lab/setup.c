@@ -48,7 +48,7 @@ int lab_setup_mount(void)
 
 static void module_load(const char *name)
 {
-    char path[256];
+    char path[512];
     int fd;
 
     snprintf(path, sizeof(path), MODULES "/%s", name);
