@@ -99,6 +99,27 @@ step "a kernel that crashes"
 expect 125 'node0 console\].*sysrq' lab/run --nodes 1 -- \
     sh -c 'echo c >/proc/sysrq-trigger; sleep 9'
 
+step "a /dev/kvm that is good for nothing"
+if unshare --user --map-root-user --mount true 2>/dev/null; then
+    cat >"$work/kvm.sh" <<'END'
+set -e
+mkdir "$1"
+mount -t tmpfs tmpfs "$1"
+for device in null zero urandom; do
+    touch "$1/$device"
+    mount --bind "/dev/$device" "$1/$device"
+done
+ln -s /proc/self/fd "$1/fd"
+touch "$1/kvm"
+mount --rbind "$1" /dev
+exec lab/run --nodes 1 --each -- true
+END
+    expect 0 '/dev/kvm cannot be used' unshare --user --map-root-user --mount \
+        sh "$work/kvm.sh" "$work/dev"
+else
+    echo "  skipped: this host has no user namespaces"
+fi
+
 step "a prompt"
 printf 'hostname\nexit 7\n' >"$work/in"
 status=0
