@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- *   agent              the first process of a node once lab/init has set it up
- *   agent load FILE... loads kernel modules, for lab/init
+ *   agent               the first process of a node once lab/init has set it up
+ *   agent mount         /proc, /sys and what is below /dev, for lab/init
+ *   agent load GROUP... loads the kernel modules of the groups (lab/kernel.sh), for lab/init
  *
  * Over the serial line it is told what to start, and tells what the ranks write and how they end.
  * All of it goes over that one line, in order, so that what a rank wrote is there before its end
@@ -24,7 +25,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -396,29 +396,15 @@ static void serve(struct agent *a)
         reap(a);
 }
 
-/* As insmod does, but all in one process: starting one is slow on a CPU made of software. */
-static int load_modules(char *const *files)
-{
-    int fd;
-
-    for (; *files != NULL; files++) {
-        fd = open(*files, O_RDONLY | O_CLOEXEC);
-        if (fd < 0 || syscall(SYS_finit_module, fd, "", 0) != 0) {
-            fprintf(stderr, "%s: %s\n", *files, strerror(errno));
-            return 1;
-        }
-        close(fd);
-    }
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     static struct agent a;
     sigset_t set;
 
+    if (argc > 1 && strcmp(argv[1], "mount") == 0)
+        return lab_setup_mount();
     if (argc > 1 && strcmp(argv[1], "load") == 0)
-        return load_modules(argv + 2);
+        return lab_setup_load(argv + 2);
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);

@@ -145,6 +145,7 @@ struct lab_node {
 void lab_node_start(struct lab_node *node, int index, int n_nodes, char *const *argv, int n_args,
                     const char *append, struct lab_port *port);
 void lab_node_kill(struct lab_node *node, struct lab_port *port);
+int64_t lab_node_cpu_ms(const struct lab_node *node); /* CPU time that it has used */
 void lab_node_set_link(struct lab_node *node, bool up);
 void lab_node_read_console(struct lab_node *node);
 /* Prints the last lines of the console, each with a prefix. */
@@ -181,6 +182,11 @@ struct lab_opts {
 
 /* Ends the process where the words are wrong. The options point into argv. */
 void lab_opts_parse(struct lab_opts *o, int argc, char **argv);
+
+/* --- setup.c: the first steps of a node. Both return 0, or end the process -------------------- */
+
+int lab_setup_mount(void);
+int lab_setup_load(char *const *groups); /* ended by NULL; one that is not there is empty */
 
 /* --- job.c: what runs on the nodes ------------------------------------------------------------ */
 

@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CONSOLE_BYTES 65536
@@ -145,6 +146,16 @@ void lab_node_kill(struct lab_node *node, struct lab_port *port)
     close_fd(&node->agent_fd);
     close_fd(&node->monitor_fd);
     close_fd(&node->console_fd);
+}
+
+int64_t lab_node_cpu_ms(const struct lab_node *node)
+{
+    struct timespec t;
+    clockid_t clock;
+
+    if (clock_getcpuclockid(node->pid, &clock) != 0 || clock_gettime(clock, &t) != 0)
+        return 0;
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 void lab_node_set_link(struct lab_node *node, bool up)

@@ -47,7 +47,15 @@ pair() {
         exit 1' "$test" "$size"
 }
 
-for test in ib_write_bw ib_read_bw ib_write_lat ib_send_lat; do
+for loss in 0 1; do
+    step "rping --loss $loss"
+    expect 0 'node1\].*EVENT_DISCONNECTED' lab/run --loss "$loss" --each --with rping -- sh -ec '
+        [ "$VB_NODE" != 0 ] || exec rping -s -a 10.77.0.1 -C 50 -V
+        for i in 1 2 3 4 5; do rping -c -d -a 10.77.0.1 -C 50 -V && exit; sleep 1; done
+        exit 1'
+done
+
+for test in ib_write_bw ib_read_bw ib_send_bw ib_write_lat ib_read_lat ib_send_lat; do
     pair "$test"
     pair "$test" --loss 1
 done
@@ -90,6 +98,27 @@ expect 0 'node1: its link is back' lab/run --cut 1@1:3 --each -- sh -ec '
 step "a kernel that crashes"
 expect 125 'node0 console\].*sysrq' lab/run --nodes 1 -- \
     sh -c 'echo c >/proc/sysrq-trigger; sleep 9'
+
+step "a /dev/kvm that is good for nothing"
+if unshare --user --map-root-user --mount true 2>/dev/null; then
+    cat >"$work/kvm.sh" <<'END'
+set -e
+mkdir "$1"
+mount -t tmpfs tmpfs "$1"
+for device in null zero urandom; do
+    touch "$1/$device"
+    mount --bind "/dev/$device" "$1/$device"
+done
+ln -s /proc/self/fd "$1/fd"
+touch "$1/kvm"
+mount --rbind "$1" /dev
+exec lab/run --nodes 1 --each -- true
+END
+    expect 0 '/dev/kvm cannot be used' unshare --user --map-root-user --mount \
+        sh "$work/kvm.sh" "$work/dev"
+else
+    echo "  skipped: this host has no user namespaces"
+fi
 
 step "a prompt"
 printf 'hostname\nexit 7\n' >"$work/in"

@@ -98,6 +98,19 @@ static void frames_are_bounded(void **state)
     assert_false(wire_frame_decode(head, 3, &len, &type));
 }
 
+/* Field by field: what lies between the fields is anything. */
+static void info_equal(const struct wire_info *a, const struct wire_info *b)
+{
+    assert_int_equal(a->rank, b->rank);
+    assert_int_equal(a->pid, b->pid);
+    assert_int_equal(a->netns, b->netns);
+    assert_int_equal(a->port, b->port);
+    assert_string_equal(a->addr, b->addr);
+    assert_string_equal(a->host, b->host);
+    assert_string_equal(a->boot_id, b->boot_id);
+    assert_string_equal(a->unix_name, b->unix_name);
+}
+
 static void an_info_survives_the_wire(void **state)
 {
     struct wire_info info = {.rank = 1,
@@ -115,7 +128,7 @@ static void an_info_survives_the_wire(void **state)
     (void)state;
     wire_info_encode(&info, bytes);
     assert_true(wire_info_decode(bytes, &back));
-    assert_memory_equal(&info, &back, sizeof(info));
+    info_equal(&info, &back);
     for (i = 16; i < 20; i++) { /* a port that is none */
         wire_info_encode(&info, bytes);
         memset(bytes + 16, i == 16 ? 0 : 0xff, 4);
