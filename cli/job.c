@@ -20,6 +20,8 @@ const struct vb_opt cli_job_opts[CLI_JOB_OPTS] = {
      "how bytes move between ranks"},
     {"timeout", VB_OPT_INT, FIELD(timeout_s), "60", 1, 86400, NULL, "SECONDS",
      "how long to wait for other ranks before giving up"},
+    {"patience", VB_OPT_REAL, FIELD(patience), "1", 0, 1000, NULL, "FACTOR",
+     "all deadlines are so many times longer, also the 3 s after which a silent rank is lost"},
     {"rank", VB_OPT_INT, FIELD(rank), NULL, 0, VB_WORLD_MAX - 1, NULL, "I",
      "be this one rank of a job whose ranks are started by hand"},
     {"world", VB_OPT_INT, FIELD(world), NULL, 1, VB_WORLD_MAX, NULL, "N",
@@ -80,6 +82,7 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
     g->root_fd = -1;
     g->transport = (enum vb_transport_choice)job->transport;
     g->timeout_ms = (int)job->timeout_s * 1000;
+    g->patience = job->patience;
     g->never_spin = job->spin == 1;
     g->device = job->device;
     g->bind = job->bind;

@@ -11,6 +11,7 @@
 
 struct cli_job {
     int64_t ranks, rank, world, timeout_s;
+    double patience;
     const char *root, *secret_file;
     int transport;
     const char *device, *bind;
@@ -19,7 +20,7 @@ struct cli_job {
     bool any_interface;
 };
 
-#define CLI_JOB_OPTS 12
+#define CLI_JOB_OPTS 13
 extern const struct vb_opt cli_job_opts[CLI_JOB_OPTS];
 
 /* The group that this process belongs to, from options and environment. Returns -1 to go on, or the

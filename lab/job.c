@@ -130,6 +130,7 @@ static uint32_t push_envs(struct lab_queue *q, const struct lab_job *job, int ra
     }
     for (i = 0; o->envs[i] != NULL; i++, n++)
         lab_queue_push(q, o->envs[i], strlen(o->envs[i]) + 1);
+    push_env(q, &n, "VB_PATIENCE=4"); /* the first of a name counts: one that was given wins */
     return n;
 }
 

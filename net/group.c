@@ -11,6 +11,7 @@
 #include "net/route.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -65,7 +66,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
                                 .listen_fd = listen_fd,
                                 .unix_fd = unix_fd,
                                 .beat_ms = BEAT_MS,
-                                .silent_ms = SILENT_MS,
+                                .silent_ms = (int)(SILENT_MS * g->opts.patience),
                                 .alarm = group_wake,
                                 .arg = g};
 
@@ -202,8 +203,8 @@ static vb_status check_opts(const struct vb_group_opts *o)
                       o->world - 1);
     if (o->root == NULL && (o->rank > 0 || o->root_fd < 0))
         return vb_err(VB_ERR_USAGE, "no root address: where does rank 0 listen?");
-    if (o->timeout_ms <= 0)
-        return vb_err(VB_ERR_USAGE, "a timeout of %d ms", o->timeout_ms);
+    if (o->timeout_ms <= 0 || o->patience < 0 || o->timeout_ms * o->patience > INT_MAX)
+        return vb_err(VB_ERR_USAGE, "a timeout of %d ms, %g times", o->timeout_ms, o->patience);
     return VB_OK;
 }
 
@@ -219,6 +220,9 @@ static vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group *
         return VB_ERR_NO_MEMORY;
     }
     g->opts = *opts;
+    if (g->opts.patience == 0)
+        g->opts.patience = 1;
+    g->opts.timeout_ms = (int)(g->opts.timeout_ms * g->opts.patience);
     g->rank = opts->rank;
     g->world = opts->world;
     pthread_mutexattr_init(&attr);

@@ -46,7 +46,8 @@ struct vb_group_opts {
     const struct vb_topo *topo; /* windows go where the plan says; NULL: anywhere */
     const struct vb_plan *plan;
     int plan_rank;
-    int timeout_ms; /* how long to wait for peers, at the start and in every collective */
+    int timeout_ms;  /* how long to wait for peers, at the start and in every collective */
+    double patience; /* all deadlines, this one and the control plane's, are so many times longer */
 
     /* Called on rank 0 with vb_group_why() where there was something to choose: other hosts or RDMA
      * take part. NULL: not. */

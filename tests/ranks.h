@@ -69,6 +69,8 @@ static inline void t_group_opts(const struct t_job *job, int rank, const char *r
     o->transport = job->transport;
     o->progress = job->progress;
     o->crowded = true;
+    if (getenv("VB_PATIENCE") != NULL)
+        o->patience = atof(getenv("VB_PATIENCE"));
     o->timeout_ms = job->timeout_ms > 0 ? job->timeout_ms : T_TIMEOUT_MS;
 }
 

@@ -33,7 +33,7 @@ static void find_transports(void)
     } else {
         most_ranks = 3;
         n_flood = 500;
-        large = 20u << 20; /* more than the largest message of soft-RoCE */
+        large = 9u << 20; /* more than the largest message of soft-RoCE */
     }
     if (t_has_rdma())
         transports[n_transports++] = VB_TRANSPORT_VERBS;
@@ -547,7 +547,8 @@ static void an_abort_reaches_all(void **state)
     t_stderr_catch(&t);
     t_as_processes(&job);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "gave up: the disk is full"));
+    if (getenv("VB_RANK") == NULL) /* else what the others said is on other machines */
+        assert_non_null(strstr(text, "gave up: the disk is full"));
 }
 
 int main(void)
