@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Everything that goes over RDMA, on soft-RoCE: the tests of transports and groups on one node and
+# across two and three, whole jobs with the same parameters as over TCP, lost packets, and what
+# happens when a process, a link or a machine goes away in mid-transfer.
+# Usage: lab_verbs.sh BUILD_FOLDER
+# shellcheck disable=SC2016
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$(realpath "$1")
+
+# shellcheck source=tests/lab_test.sh
+. tests/lab_test.sh
+
+verbena=$build/verbena
+job="train softmax --data synth:2000 --steps 10 --global-batch 96 --json --timeout 60"
+sha() { sed -nE 's/.*"params_sha256":"([0-9a-f]{64})".*/\1/p' "$1"; }
+began=$SECONDS
+step() { echo "$((SECONDS - began)) s: $*"; }
+
+# --- one node: two ranks and more, as threads and as processes -----------------------------------
+
+step "one node"
+for test in verbs transport group; do
+    expect 0 '' lab/run --nodes 1 --mem 1200 --each --env VB_TEST_VERBS=1 -- \
+        "$build/tests/test_$test"
+    grep -q '  PASSED  ' "$work/err" || fail "test_$test did not pass"
+    step "test_$test"
+done
+
+# --- two and three nodes: the same promises, then whole jobs -------------------------------------
+
+for nodes in 2 3; do
+    expect 0 'PASSED' lab/run --nodes $nodes --env VB_TEST_VERBS=1 -- "$build/tests/test_group"
+    step "test_group across $nodes nodes"
+    for how in verbs 'verbs --verbs-imm off' tcp; do
+        # shellcheck disable=SC2086
+        expect 0 '' lab/run --nodes $nodes -- "$verbena" $job --transport $how
+        sha "$work/out" >>"$work/sha$nodes"
+        [ "$how" = tcp ] || grep -q 'transport: verbs over rxe0/1, GID .* RoCE v2, MTU 1024: asked for' \
+            "$work/err" || fail "it does not say what it goes over"
+    done
+    [ "$(wc -l <"$work/sha$nodes")" = 3 ] || fail "a job has no digest"
+    [ "$(sort -u "$work/sha$nodes" | wc -l)" = 1 ] || fail "verbs and tcp end with other parameters"
+    step "jobs on $nodes nodes"
+done
+
+# --- a clean link has no retry; a bad one loses nothing ------------------------------------------
+
+bench="bench transfer --transport verbs --sizes 64,64K --seconds 0.5 --json"
+# shellcheck disable=SC2086
+expect 0 '' lab/run -- "$verbena" $bench
+jq -e -s 'map(select(.transport == "verbs")) | length == 8 and (map(.rnr + .retries) | add) == 0' \
+    "$work/out" >/dev/null || fail "retries on a clean link: $(cat "$work/out")"
+for loss in 1 10; do
+    # shellcheck disable=SC2086
+    expect 0 '' lab/run --loss $loss -- "$verbena" $bench
+    step "$loss % lost"
+done
+
+# --- auto takes what measures faster, and says so ------------------------------------------------
+
+# shellcheck disable=SC2086
+expect 0 'transport: (tcp|verbs) between hosts: soft-RoCE took .* ms for what took TCP .* ms' \
+    lab/run -- "$verbena" $job --transport auto
+step "auto"
+
+# --- a process, a link, a machine goes away in mid-transfer --------------------------------------
+
+# gone TEXT SECONDS LAB_OPTION... -- PROGRAM...: TEXT comes at most SECONDS after "gone now" or the
+# lab's own word
+gone() {
+    local text=$1 limit=$2 status=0
+    shift 2
+    lab/run "$@" 2>&1 >"$work/out" </dev/null |
+        while IFS= read -r line; do echo "$EPOCHSECONDS $line"; done >"$work/err" || status=$?
+    local from to
+    from=$(grep -m 1 -E 'gone now|powered off|link is cut' "$work/err" | cut -d ' ' -f 1) || fail "nothing went"
+    to=$(grep -m 1 -E "$text" "$work/err" | cut -d ' ' -f 1) || fail "it does not say: $text"
+    [ $((to - from)) -le "$limit" ] || fail "noticed after $((to - from)) s"
+    nothing_left "$*"
+    step "$text: after $((to - from)) s"
+}
+
+run="$verbena bench transfer --transport verbs --sizes 1M --seconds 60"
+gone 'rank 1 \(node1\) is lost' 12 -- sh -c "
+    if [ \$VB_RANK = 1 ]; then (sleep 6; echo gone now >&2; pkill -9 verbena) & fi
+    $run"
+gone 'rank 1 \(node1\) is lost' 13 --cut 1@6 --timeout 60 -- sh -c "$run"
+gone 'rank 1 \(node1\) is lost' 13 --kill 1@6 -- sh -c "$run"
+echo "ok: RDMA in the lab"
