@@ -27,12 +27,29 @@ struct vb_bench_line {
     const char *op, *dir;
     size_t bytes;
     double p50_us, p99_us, gb_s;
-    double pct;        /* of the rung below */
-    const char *below; /* its name; "": there is none */
+    double pct;                       /* of the rung below */
+    const char *below;                /* its name; "": there is none */
+    int64_t retries, out_of_seq, rnr; /* that the RDMA ports of all hosts counted meanwhile */
 };
 
 void vb_bench_print_head(bool json);
 void vb_bench_print(const struct vb_bench_line *line, bool json);
+
+/* The counters of the RDMA ports of all hosts, where bytes go over verbs; elsewhere nothing is
+ * read. All calls are collective. */
+struct vb_bench_ports {
+    struct vb_group *group;
+    bool on, speaks; /* counters matter; this rank reads those of its host */
+    struct vb_port_list start, last;
+};
+
+vb_status vb_bench_ports_start(struct vb_group *group, struct vb_bench_ports *ports);
+
+/* What all ports counted since the last call or the start, negative: nothing is read. */
+vb_status vb_bench_ports_next(struct vb_bench_ports *ports, int64_t moved[VB_PORT_TROUBLES]);
+
+/* Rank 0 prints a line a port: what it had counted at the start, and at the last call. */
+vb_status vb_bench_ports_print(const struct vb_bench_ports *ports);
 
 /* The lowest rung of the ladder: memcpy between two mappings, for the larger sizes. Remembered in
  * rungs for what comes above. */

@@ -313,4 +313,50 @@ void vb_net_rxe_probe(const char *sysroot, struct vb_rxe *rxe_p);
 void vb_net_verbs_version(char *buf, size_t size);
 void vb_net_rdmacm_version(char *buf, size_t size);
 
+/* ---- counters of RDMA ports ------------------------------------------------------------------ */
+
+/* Trouble that a port counts, under one name over all drivers. Both ends count the same event, so
+ * what two hosts counted is not to be added up as events. */
+enum vb_port_trouble {
+    VB_PORT_RETRIES,    /* sent again after a time-out or a complaint */
+    VB_PORT_OUT_OF_SEQ, /* packets that came out of order, mostly for one before was lost */
+    VB_PORT_RNR,        /* the receiver was not ready: no receive was posted */
+    VB_PORT_DUPLICATES, /* requests that had come before: an answer was lost, or late */
+    VB_PORT_LOST,       /* packets dropped or broken at this port */
+    VB_PORT_GIVEN_UP,   /* all retries were in vain: a connection broke */
+    VB_PORT_LINK,       /* the link failed or had to recover */
+    VB_PORT_TROUBLES,
+};
+
+struct vb_port_counts {
+    char dev[VB_RDMA_NAME];
+    int port;
+    unsigned known; /* a bit for each trouble that the driver counts */
+    int64_t n[VB_PORT_TROUBLES];
+};
+
+#define VB_PORTS_MAX 32
+
+struct vb_port_list {
+    int n;
+    struct vb_port_counts ports[VB_PORTS_MAX];
+};
+
+/* The counters of one port ("rxe0/1"), of a device's ports ("rxe0") or of all active ones (NULL).
+ * Ports beyond VB_PORTS_MAX are left out; what cannot be read counts nothing. Some milliseconds. */
+vb_status vb_net_ports_read(const char *sysroot, const char *which, struct vb_port_list *list_p);
+
+/* The port of that name, NULL if it is not in the list. */
+const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, const char *dev,
+                                               int port);
+
+/* What each port of after has counted since before. moved_p may be after. */
+void vb_net_ports_moved(const struct vb_port_list *before, const struct vb_port_list *after,
+                        struct vb_port_list *moved_p);
+
+/* "rxe0/1: 3 retries, 1 out of sequence"; false and "" if nothing moved. */
+bool vb_net_port_text(const struct vb_port_counts *moved, char *buf, size_t size);
+
+const char *vb_port_trouble_str(enum vb_port_trouble kind); /* "retries", "out of sequence" ... */
+
 #endif
