@@ -6,6 +6,7 @@
 #ifndef VB_BENCH_H
 #define VB_BENCH_H
 
+#include "engine/engine.h"
 #include "net/net.h"
 
 #define VB_BENCH_SIZES_MAX 32
@@ -65,5 +66,14 @@ vb_status vb_bench_memcpy(const struct vb_bench_opts *opts, struct vb_bench_rung
  * bytes that did not arrive as sent. */
 vb_status vb_bench_transfer(struct vb_group *group, const struct vb_bench_opts *opts,
                             struct vb_bench_rungs *rungs, int64_t *wrong_p);
+
+#define VB_BENCH_PAIR_OPS 8
+
+/* Put and get between every two of n ranks, which are given in rising order, one pair after the
+ * other: verified both ways, then timed. pairs has room for n * (n - 1) / 2, and is filled on every
+ * rank. ops are borrowed until the group is closed; the group has no progress thread. Collective.
+ */
+vb_status vb_bench_pairs(struct vb_group *group, const int *ranks, int n, double seconds,
+                         struct vb_op ops[VB_BENCH_PAIR_OPS], struct vb_pair *pairs);
 
 #endif

@@ -174,11 +174,11 @@ const char *vb_net_crypto_library(void); /* its name and version */
 
 /* ---- launch ---------------------------------------------------------------------------------- */
 
-#define VB_ROOT_TEXT 64 /* bytes of "127.0.0.1:40000", with room for longer ones and the end */
+#define VB_ROOT_TEXT 272 /* bytes of "HOST:PORT", with its end */
 
 /* How this process became a rank, as far as its environment tells. */
 struct vb_launch {
-    bool supervised; /* by a supervisor on this host; all but has_secret is unknown otherwise */
+    bool supervised; /* it was started by us; all but has_secret is unknown otherwise */
     bool has_secret;
     int rank, world;
     int local_rank, local_ranks; /* among the ranks on this host */
@@ -196,6 +196,26 @@ vb_status vb_launch_read(struct vb_launch *launch_p);
  * copied. NULL when there is no memory. Freed with vb_launch_env_destroy(). */
 char **vb_launch_env_create(const struct vb_launch *launch, int secret_fd);
 void vb_launch_env_destroy(char **env);
+
+/* The same for a rank on another host, as words for the command env: only what launch says, and the
+ * options that this process has in its environment. The rank then says hello on its standard
+ * output, and gets the answer (root and secret) through its standard input, whose end ends it.
+ * launch->root is "NAME:PORT", as this rank's host is known; port 0: rank 0 chooses. */
+char **vb_launch_words_create(const struct vb_launch *launch);
+
+/* A rank's first line: which program it is, and where rank 0 listens ("-": is not rank 0). */
+struct vb_hello {
+    char machine[32]; /* of the kernel: uname -m */
+    char sha256[65];  /* of the program's file */
+    char root[VB_ROOT_TEXT];
+};
+
+vb_status vb_hello_own(struct vb_hello *hello_p); /* of this process, without a root */
+bool vb_hello_parse(const char *line, struct vb_hello *hello_p);
+
+/* What a rank is told then, a line. Returns its length; 512 bytes are enough. */
+int vb_launch_answer(char *buf, size_t size, const char *root,
+                     const unsigned char secret[VB_SECRET_BYTES]);
 
 /* The functions below read the machine and change nothing. A sysroot is put before every path that
  * is read: "" stands for the running machine, a folder for the recording of another one. They may
