@@ -28,11 +28,22 @@ static bool speaks(const struct vb_group *group)
     return true;
 }
 
-/* The port that this rank's bytes go through; NULL: any that is active. */
+/* The port that this rank's bytes go through; NULL where there are several, or it has none of its
+ * own: then all that are active count. */
 static const char *own_port(const struct vb_group *group)
 {
-    (void)group;
-    return NULL;
+    int world = vb_group_world(group), i;
+    const char *port, *found = NULL;
+
+    for (i = 0; i < world; i++) {
+        port = vb_group_device(group, i);
+        if (port[0] == '\0')
+            continue;
+        if (found != NULL && strcmp(port, found) != 0)
+            return NULL;
+        found = port;
+    }
+    return found;
 }
 
 vb_status vb_bench_ports_start(struct vb_group *group, struct vb_bench_ports *ports)

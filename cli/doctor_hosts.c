@@ -41,18 +41,18 @@ struct exam {
     struct vb_op ops[VB_BENCH_PAIR_OPS];
     struct vb_check checks[VB_CHECKS_MAX]; /* of the pairs */
     int n_checks;
+    vb_status rdma; /* what became of the attempt */
 };
 
 /* ---- this host ------------------------------------------------------------------------------- */
 
 static bool has_rdma(const struct vb_facts *facts)
 {
-    int i, p;
+    int i;
 
     for (i = 0; i < facts->n_rdma; i++)
-        for (p = 0; p < facts->rdma[i].n_ports; p++)
-            if (facts->rdma[i].verbs_err == 0 && facts->rdma[i].ports[p].active)
-                return true;
+        if (vb_net_rdma_usable(&facts->rdma[i]))
+            return true;
     return false;
 }
 
@@ -180,6 +180,18 @@ static vb_status try_transport(struct exam *e, const struct vb_group_opts *opts,
     return st;
 }
 
+static const struct host *without_rdma(const struct exam *e)
+{
+    int i;
+
+    for (i = 0; i < e->n_hosts; i++)
+        if (!e->hosts[i].rdma)
+            return &e->hosts[i];
+    return NULL;
+}
+
+/* TCP always works, so it goes first; RDMA where every host has it. What RDMA then fails at is a
+ * finding, not the end: the ranks have said why. */
 static vb_status examine(struct exam *e, const struct vb_group_opts *opts)
 {
     vb_status st;
@@ -189,7 +201,32 @@ static vb_status examine(struct exam *e, const struct vb_group_opts *opts)
         return st;
     if (opts->transport != VB_TRANSPORT_AUTO)
         return try_transport(e, opts, opts->transport);
-    return try_transport(e, opts, VB_TRANSPORT_TCP);
+    st = try_transport(e, opts, VB_TRANSPORT_TCP);
+    if (st == VB_OK && without_rdma(e) == NULL)
+        e->rdma = try_transport(e, opts, VB_TRANSPORT_VERBS);
+    return st;
+}
+
+static void judge_rdma(struct exam *e, struct vb_check *check)
+{
+    const struct host *without = without_rdma(e);
+
+    memset(check, 0, sizeof(*check));
+    check->name = "rdma";
+    check->level = e->rdma == VB_OK ? VB_CHECK_OK : VB_CHECK_FAIL;
+    if (e->rdma != VB_OK)
+        snprintf(
+            check->what, sizeof(check->what),
+            "all hosts have RDMA devices, but RDMA between them fails (%s): the ranks said why "
+            "on standard error",
+            vb_status_str(e->rdma));
+    else if (without != NULL)
+        snprintf(check->what, sizeof(check->what),
+                 "RDMA was not tried between hosts: %s has no device that works; above stands how "
+                 "to set one up",
+                 without->name);
+    else
+        snprintf(check->what, sizeof(check->what), "RDMA works between all hosts");
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
@@ -350,6 +387,8 @@ int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
     st = examine(e, group);
     if (st == VB_OK) {
         e->n_checks = vb_doctor_judge_pairs(e->pairs, e->n_pairs, e->checks);
+        if (group->transport == VB_TRANSPORT_AUTO)
+            judge_rdma(e, &e->checks[e->n_checks++]);
         code = count_all(e, VB_CHECK_FAIL) > 0 ? CLI_FAILED : CLI_OK;
     }
     if (st == VB_OK && e->rank == 0 && json)
