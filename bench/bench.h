@@ -6,6 +6,7 @@
 #ifndef VB_BENCH_H
 #define VB_BENCH_H
 
+#include "engine/engine.h"
 #include "net/net.h"
 
 #define VB_BENCH_SIZES_MAX 32
@@ -27,12 +28,29 @@ struct vb_bench_line {
     const char *op, *dir;
     size_t bytes;
     double p50_us, p99_us, gb_s;
-    double pct;        /* of the rung below */
-    const char *below; /* its name; "": there is none */
+    double pct;                       /* of the rung below */
+    const char *below;                /* its name; "": there is none */
+    int64_t retries, out_of_seq, rnr; /* that the RDMA ports of all hosts counted meanwhile */
 };
 
 void vb_bench_print_head(bool json);
 void vb_bench_print(const struct vb_bench_line *line, bool json);
+
+/* The counters of the RDMA ports of all hosts, where bytes go over verbs; elsewhere nothing is
+ * read. All calls are collective. */
+struct vb_bench_ports {
+    struct vb_group *group;
+    bool on, speaks; /* counters matter; this rank reads those of its host */
+    struct vb_port_list start, last;
+};
+
+vb_status vb_bench_ports_start(struct vb_group *group, struct vb_bench_ports *ports);
+
+/* What all ports counted since the last call or the start, negative: nothing is read. */
+vb_status vb_bench_ports_next(struct vb_bench_ports *ports, int64_t moved[VB_PORT_TROUBLES]);
+
+/* Rank 0 prints a line a port: what it had counted at the start, and at the last call. */
+vb_status vb_bench_ports_print(const struct vb_bench_ports *ports);
 
 /* The lowest rung of the ladder: memcpy between two mappings, for the larger sizes. Remembered in
  * rungs for what comes above. */
@@ -48,5 +66,14 @@ vb_status vb_bench_memcpy(const struct vb_bench_opts *opts, struct vb_bench_rung
  * bytes that did not arrive as sent. */
 vb_status vb_bench_transfer(struct vb_group *group, const struct vb_bench_opts *opts,
                             struct vb_bench_rungs *rungs, int64_t *wrong_p);
+
+#define VB_BENCH_PAIR_OPS 8
+
+/* Put and get between every two of n ranks, which are given in rising order, one pair after the
+ * other: verified both ways, then timed. pairs has room for n * (n - 1) / 2, and is filled on every
+ * rank. ops are borrowed until the group is closed; the group has no progress thread. Collective.
+ */
+vb_status vb_bench_pairs(struct vb_group *group, const int *ranks, int n, double seconds,
+                         struct vb_op ops[VB_BENCH_PAIR_OPS], struct vb_pair *pairs);
 
 #endif

@@ -79,6 +79,14 @@ static double or_null(double value)
     return value >= 0 ? value : (double)NAN;
 }
 
+static void print_count(struct vb_json *j, const char *key, int64_t count)
+{
+    if (count >= 0)
+        vb_json_int(j, key, count);
+    else
+        vb_json_real(j, key, (double)NAN); /* null */
+}
+
 void vb_bench_print(const struct vb_bench_line *line, bool json)
 {
     struct vb_json *j;
@@ -100,6 +108,9 @@ void vb_bench_print(const struct vb_bench_line *line, bool json)
     vb_json_real(j, "gb_s", or_null(line->gb_s));
     vb_json_real(j, "pct_of_below", or_null(line->pct));
     vb_json_text(j, "below", line->below[0] != '\0' ? line->below : NULL);
+    print_count(j, "rnr", line->rnr);
+    print_count(j, "retries", line->retries);
+    print_count(j, "out_of_seq", line->out_of_seq);
     vb_json_end(j);
     (void)vb_json_print(j, stdout);
     vb_json_destroy(j);
@@ -147,7 +158,10 @@ vb_status vb_bench_memcpy(const struct vb_bench_opts *opts, struct vb_bench_rung
                                          .p50_us = -1,
                                          .p99_us = -1,
                                          .pct = -1,
-                                         .below = ""};
+                                         .below = "",
+                                         .retries = -1,
+                                         .out_of_seq = -1,
+                                         .rnr = -1};
 
             line.gb_s = copy_gb_s(to.ptr, from.ptr, opts->sizes[i], opts->seconds);
             rungs->gb_s[i] = line.gb_s;

@@ -31,6 +31,7 @@ struct bench {
     double *samples_us;
     double gb_s[VB_BENCH_SIZES_MAX]; /* of puts one way: the rung for what comes above */
     int64_t wrong;
+    struct vb_bench_ports ports;
 };
 
 /* ---- one put --------------------------------------------------------------------------------- */
@@ -352,8 +353,8 @@ static vb_status one_line(struct bench *b, const struct kind *kind, int size)
                                  .gb_s = -1,
                                  .pct = -1,
                                  .below = ""};
+    int64_t n, moved[VB_PORT_TROUBLES];
     vb_status st = VB_OK;
-    int64_t n;
 
     if (kind->latency != NULL) {
         st = repeat(b, len, kind->latency, &n);
@@ -365,8 +366,13 @@ static vb_status one_line(struct bench *b, const struct kind *kind, int size)
         if (st == VB_OK)
             line.gb_s = (double)len * (double)n * kind->streams / b->samples_us[0] / 1000;
     }
+    if (st == VB_OK)
+        st = vb_bench_ports_next(&b->ports, moved);
     if (st != VB_OK || b->rank != 0)
         return st;
+    line.retries = moved[VB_PORT_RETRIES];
+    line.out_of_seq = moved[VB_PORT_OUT_OF_SEQ];
+    line.rnr = moved[VB_PORT_RNR];
     if (kind->streams == 1 && b->rungs->gb_s[size] > 0 && line.gb_s >= 0) {
         line.pct = 100 * line.gb_s / b->rungs->gb_s[size];
         line.below = b->rungs->below;
@@ -420,7 +426,11 @@ static vb_status run(struct bench *b)
     if (st == VB_OK)
         st = vb_group_barrier(b->group);
     if (st == VB_OK)
+        st = vb_bench_ports_start(b->group, &b->ports);
+    if (st == VB_OK)
         st = all_lines(b);
+    if (st == VB_OK && !b->opts->json)
+        st = vb_bench_ports_print(&b->ports);
     vb_window_destroy(b->win);
     vb_channel_close(b->group, CHANNEL);
     return st;

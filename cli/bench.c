@@ -198,7 +198,11 @@ const struct cli_command cli_bench = {
         "and in both; what is moved is checked first. \"round\" is the time in which every rank\n"
         "puts to the next. It is a ladder: memcpy, shared memory, TCP, each as a percentage of "
         "the\n"
-        "rung below. GB are 10^9 bytes.\n"
+        "rung below. GB are 10^9 bytes. Where bytes go over RDMA, what the ports of all hosts "
+        "counted\n"
+        "(retries, packets out of sequence, receivers not ready) stands below the table, and in "
+        "every\n"
+        "JSON line as retries, out_of_seq and rnr.\n"
         "\n"
         "  verbena bench transfer --ranks 2\n"
         "  verbena bench transfer --ranks 3 --transport tcp --sizes 64,1M --json",

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * verbena doctor: what on this machine would slow or stop a job.
+ * verbena doctor: what on this machine, or between several, would slow or stop a job.
  */
-#include "cli/cli.h"
-#include "engine/engine.h"
+#include "cli/doctor.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -26,7 +26,7 @@ static const struct vb_opt doctor_table[] = {
      .help = "judge the machine whose /sys, /proc and /var were recorded below DIR"},
 };
 
-static int count_level(const struct vb_check *checks, int n, enum vb_check_level level)
+int cli_doctor_count(const struct vb_check *checks, int n, enum vb_check_level level)
 {
     int i, count = 0;
 
@@ -35,30 +35,17 @@ static int count_level(const struct vb_check *checks, int n, enum vb_check_level
     return count;
 }
 
-static void print_text(const struct vb_check *checks, int n)
+void cli_doctor_print_check(const struct vb_check *check)
 {
-    int fail = count_level(checks, n, VB_CHECK_FAIL), i;
-
-    for (i = 0; i < n; i++) {
-        printf("%-6s%-12s%s\n", vb_check_level_str(checks[i].level), checks[i].name,
-               checks[i].what);
-        if (checks[i].fix[0] != '\0')
-            printf("%18s%s %s\n", "",
-                   checks[i].level == VB_CHECK_OK ? "do:" : "mend:", checks[i].fix);
-    }
-    printf("%d checks: %d OK, %d WARN, %d FAIL; %s\n", n, count_level(checks, n, VB_CHECK_OK),
-           count_level(checks, n, VB_CHECK_WARN), fail,
-           fail > 0 ? "a job would be stopped" : "a job will run");
+    printf("%-6s%-12s%s\n", vb_check_level_str(check->level), check->name, check->what);
+    if (check->fix[0] != '\0')
+        printf("%18s%s %s\n", "", check->level == VB_CHECK_OK ? "do:" : "mend:", check->fix);
 }
 
-static vb_status print_json(const struct vb_check *checks, int n)
+void cli_doctor_json_checks(struct vb_json *json, const struct vb_check *checks, int n)
 {
-    struct vb_json *json = vb_json_create();
-    vb_status st;
     int i;
 
-    vb_json_object(json, NULL);
-    vb_json_bool(json, "ok", count_level(checks, n, VB_CHECK_FAIL) == 0);
     vb_json_array(json, "checks");
     for (i = 0; i < n; i++) {
         vb_json_object(json, NULL);
@@ -69,6 +56,27 @@ static vb_status print_json(const struct vb_check *checks, int n)
         vb_json_end(json);
     }
     vb_json_end(json);
+}
+
+static void print_text(const struct vb_check *checks, int n)
+{
+    int fail = cli_doctor_count(checks, n, VB_CHECK_FAIL), i;
+
+    for (i = 0; i < n; i++)
+        cli_doctor_print_check(&checks[i]);
+    printf("%d checks: %d OK, %d WARN, %d FAIL; %s\n", n, cli_doctor_count(checks, n, VB_CHECK_OK),
+           cli_doctor_count(checks, n, VB_CHECK_WARN), fail,
+           fail > 0 ? "a job would be stopped" : "a job will run");
+}
+
+static vb_status print_json(const struct vb_check *checks, int n)
+{
+    struct vb_json *json = vb_json_create();
+    vb_status st;
+
+    vb_json_object(json, NULL);
+    vb_json_bool(json, "ok", cli_doctor_count(checks, n, VB_CHECK_FAIL) == 0);
+    cli_doctor_json_checks(json, checks, n);
     vb_json_end(json);
     st = vb_json_print(json, stdout);
     vb_json_destroy(json);
@@ -95,42 +103,89 @@ static vb_status check_sysroot(const char **sysroot_p)
     return VB_OK;
 }
 
-static int run(const struct cli_command *command, int argc, char **argv)
+static int this_machine(struct doctor_opts *own)
 {
-    struct doctor_opts own = {.json = false};
-    struct vb_opt_group group = {
-        .title = "Options", .opts = doctor_table, .n_opts = VB_COUNT(doctor_table), .into = &own};
     struct vb_check checks[VB_CHECKS_MAX];
     struct vb_facts facts;
-    struct vb_opts opts;
     vb_status st;
-    int n, code;
+    int n;
 
-    code = cli_parse(command, &group, 1, 0, argc, argv, &opts);
-    if (code >= 0)
-        return code;
-    st = check_sysroot(&own.sysroot);
+    st = check_sysroot(&own->sysroot);
     if (st == VB_OK)
-        st = vb_facts_gather(own.sysroot, &facts);
+        st = vb_facts_gather(own->sysroot, &facts);
     if (st != VB_OK)
         return cli_exit_code(st);
     n = vb_doctor_judge(&facts, checks);
     vb_facts_fini(&facts);
-    if (!own.json)
+    if (!own->json)
         print_text(checks, n);
     else if (print_json(checks, n) != VB_OK)
         return CLI_FAILED; /* it has said why */
-    return cli_finish(count_level(checks, n, VB_CHECK_FAIL) > 0 ? CLI_FAILED : CLI_OK);
+    return cli_finish(cli_doctor_count(checks, n, VB_CHECK_FAIL) > 0 ? CLI_FAILED : CLI_OK);
+}
+
+static int run_parsed(const struct cli_command *command, struct doctor_opts *own,
+                      struct cli_hosts *hosts, const struct cli_job *job, int argc, char **argv)
+{
+    struct vb_group_opts group;
+    struct vb_launch launch;
+    int code;
+
+    code = cli_hosts_place(command, hosts, job, &launch, &group);
+    if (code >= 0)
+        return code;
+    if (own->sysroot != NULL && group.world > 1) {
+        fprintf(stderr, "verbena doctor: --sysroot is for one machine, not for several ranks\n");
+        return CLI_USAGE;
+    }
+    if (cli_hosts_launch(command, hosts, job, argc, argv, &code) ||
+        cli_job_supervise(command, job, &launch, argc, argv, &code))
+        return code;
+    return group.world > 1 ? cli_doctor_hosts(&group, own->json) : this_machine(own);
+}
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    struct doctor_opts own = {.json = false};
+    struct cli_hosts hosts;
+    struct cli_job job;
+    struct vb_opt_group groups[] = {
+        {"Options", doctor_table, VB_COUNT(doctor_table), &own},
+        {"Hosts", cli_hosts_opts, CLI_HOSTS_OPTS, &hosts},
+        {"Ranks", cli_job_opts, CLI_JOB_OPTS, &job},
+    };
+    char **copy = cli_job_arguments(argc, argv);
+    struct vb_opts opts;
+    int code;
+
+    if (copy == NULL)
+        return cli_exit_code(vb_err_sys("calloc"));
+    code = cli_parse(command, groups, VB_COUNT(groups), 0, argc, argv, &opts);
+    if (code < 0)
+        code = run_parsed(command, &own, &hosts, &job, argc, copy);
+    free(copy);
+    return code;
 }
 
 const struct cli_command cli_doctor = {
     .name = "doctor",
-    .summary = "what on this machine would slow or stop a job, and the command that mends it",
-    .usage = "[--json] [--sysroot DIR]",
-    .about = "Checks this machine: RDMA devices, ports and GIDs, soft-RoCE, network interfaces,\n"
-             "limits, huge pages, cpus, kernels, clock and shared memory. Each line says OK, WARN\n"
-             "(a job would be slower than it could be) or FAIL (it would be stopped), and below a\n"
-             "WARN or FAIL stands the command that mends it, where there is one. Nothing is\n"
-             "changed. Exits 1 if anything FAILs.",
+    .summary = "what would slow or stop a job, here or between hosts, and what mends it",
+    .usage = "[--json] [--sysroot DIR] | --hosts LIST [--transport HOW]",
+    .about =
+        "Checks this machine: RDMA devices, ports and GIDs, soft-RoCE, network interfaces,\n"
+        "limits, huge pages, cpus, kernels, clock and shared memory. Each line says OK, WARN\n"
+        "(a job would be slower than it could be) or FAIL (it would be stopped), and below a\n"
+        "WARN or FAIL stands the command that mends it, where there is one. Nothing is\n"
+        "changed. Exits 1 if anything FAILs.\n"
+        "\n"
+        "With --hosts the same is done on each host, over ssh, and then every pair of hosts is\n"
+        "tried over each transport that works: bytes are put and got both ways and compared,\n"
+        "latency and bandwidth taken, and what RDMA ports counted meanwhile (retries, packets\n"
+        "out of sequence, receivers not ready) is shown. verbena must be the same file on all\n"
+        "hosts. Ranks may be started by hand, too.\n"
+        "\n"
+        "  verbena doctor --hosts node0,node1,node2\n"
+        "  verbena doctor --hosts hosts.txt --transport tcp --json\n"
+        "  verbena doctor --rank 1 --world 2 --root node0:7000 --secret-file job.key",
     .run = run,
 };

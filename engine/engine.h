@@ -85,6 +85,44 @@ int vb_doctor_judge(const struct vb_facts *facts, struct vb_check checks[VB_CHEC
 
 const char *vb_check_level_str(enum vb_check_level level); /* "OK", "WARN", "FAIL" */
 
+/* What was measured between two hosts, over one transport. */
+struct vb_pair {
+    int a, b; /* the ranks, a < b */
+    char host_a[64], host_b[64];
+    char transport[16];
+    double put_us, get_us;           /* of 8 bytes, one way and there and back */
+    double put_gb_s, get_gb_s;       /* of streams that a drives */
+    int64_t wrong;                   /* bytes that did not arrive as sent */
+    int64_t moved[VB_PORT_TROUBLES]; /* what RDMA ports counted; negative: nothing was read */
+};
+
+/* Likewise for all pairs of a job, over one transport or several. Does no I/O. */
+int vb_doctor_judge_pairs(const struct vb_pair *pairs, int n,
+                          struct vb_check checks[VB_CHECKS_MAX]);
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+#define VB_HOST_NAME 256 /* bytes of a host's name, with its end */
+
+struct vb_host {
+    char name[VB_HOST_NAME]; /* as ssh takes it: perhaps with a user, IPv6 without brackets */
+    int slots;               /* ranks on it */
+    int first_rank;
+};
+
+struct vb_hosts {
+    struct vb_host *list;
+    int n;
+    int ranks; /* on all of them */
+};
+
+/* "a,b:2,user@c" or, where the text has a / or names a file, one a line of it. Blanks, options of
+ * ssh and a host that is there twice are refused. Given back with vb_hosts_fini(). */
+vb_status vb_hosts_parse(const char *text, struct vb_hosts *hosts_p);
+void vb_hosts_fini(struct vb_hosts *hosts);
+
+const struct vb_host *vb_hosts_of_rank(const struct vb_hosts *hosts, int rank);
+
 /* ---- the supervisor -------------------------------------------------------------------------- */
 
 struct vb_supervise_opts {
@@ -92,12 +130,20 @@ struct vb_supervise_opts {
     const char *program; /* NULL: the one that is running */
     char *const *argv;   /* for every rank, its name first; ends with NULL */
     int grace_ms;        /* between the stages of ending a job; 0: 2 s */
+
+    const struct vb_hosts *hosts; /* NULL: this one. Else the ranks are theirs, and program is a
+                                     path over there */
+    const char *ssh;              /* words that start a remote shell; NULL: ssh, never asking */
+    const char *root;             /* HOST:PORT for rank 0 to listen at; NULL: it is found out */
 };
 
-/* Runs a program once a rank on this host and waits for all of them. Each finds out which rank it
- * is with vb_launch_read(). Standard output of rank 0 is passed on as it is, everything else goes
- * to standard error, line by line, with the rank before it. The first rank that fails is named
- * there, and the others are ended. No rank is alive on return, and none outlives this process.
+/* Runs a program once a rank and waits for all of them. Each finds out which rank it is with
+ * vb_launch_read(). On other hosts it must be the same file, byte for byte: a rank gets the secret,
+ * through its standard input, only when all have shown that. A host that cannot be reached, or
+ * cannot run the program, is named. Standard output of rank 0 is passed on as it is, everything
+ * else goes to standard error, line by line, with the rank before it. The first rank that fails is
+ * named there, and the others are ended. No rank is alive on return, and none outlives this
+ * process.
  *
  * exit_code: 0 if all ranks had that, else 1, or 2 if it was 2; 128 and the signal's number if one
  * ended the job. A failure is returned only if the ranks could not be run at all. Blocks; takes

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The supervisor of the ranks on one host, itself no rank: one loop that waits for their output,
- * their deaths and the user's Ctrl-C.
+ * The supervisor of the ranks of a job, itself no rank: one loop that waits for their output, their
+ * deaths and the user's Ctrl-C. Of ranks on other hosts it has the ssh processes, which are to them
+ * what ranks are to it otherwise; closing their standard input ends the rank over there.
  *
  * A job *ends* in stages. When a rank has failed, the others get a *grace* to notice by themselves
  * and say what they saw; then they are asked to end (SIGTERM) and, if that does not help, made to
@@ -19,13 +20,17 @@
 #include <unistd.h>
 
 #define GRACE_MS 2000
+#define HELLO_MS 30000 /* from the start of the last ssh to its rank's first word */
+#define SSH_AT_ONCE 8  /* an sshd turns away more than 10 that have not logged in yet */
 
 enum stage { RUNNING, GRACE, ASKED, KILLED };
 
 struct job {
     int ranks;
     pid_t *pids; /* 0: not started, or reaped */
+    int *in_fds; /* to their standard input; -1: none, or closed */
     int alive;
+    int started;
     enum stage stage;
     uint64_t deadline_ns; /* of the stage, 0: none */
     uint64_t grace_ns;
@@ -33,18 +38,46 @@ struct job {
     struct vb_spawner spawner;
     struct vb_signals signals;
     struct vb_relay *relay;
+    struct vb_remote *remote; /* NULL: the ranks are on this host */
+    bool answered;            /* they have root and secret */
+    uint64_t hello_deadline_ns;
     struct pollfd *fds; /* the signals, then the relay's */
 };
 
 /* ---- ending ---------------------------------------------------------------------------------- */
+
+static void close_input(struct job *job, int rank)
+{
+    if (job->in_fds[rank] >= 0)
+        close(job->in_fds[rank]);
+    job->in_fds[rank] = -1;
+}
+
+static void signal_one(const struct job *job, int rank, int number)
+{
+    if (job->pids[rank] > 0 && kill(-job->pids[rank], number) != 0)
+        kill(job->pids[rank], number); /* it has no group of its own yet */
+}
 
 static void signal_all(const struct job *job, int number)
 {
     int i;
 
     for (i = 0; i < job->ranks; i++)
-        if (job->pids[i] > 0 && kill(-job->pids[i], number) != 0)
-            kill(job->pids[i], number); /* it has no group of its own yet */
+        signal_one(job, i, number);
+}
+
+/* A rank on another host ends with its input, and ssh when the rank has: ending ssh first would
+ * leave ranks behind for a moment after we are gone. */
+static void ask_all(struct job *job)
+{
+    int i;
+
+    for (i = 0; i < job->ranks; i++) {
+        if (job->remote == NULL || !vb_remote_heard(job->remote, i))
+            signal_one(job, i, SIGTERM);
+        close_input(job, i);
+    }
 }
 
 /* Goes to a later stage; never back. */
@@ -55,7 +88,7 @@ static void enter(struct job *job, enum stage stage)
     job->stage = stage;
     job->deadline_ns = stage == KILLED ? 0 : vb_clock_ns() + job->grace_ns;
     if (stage == ASKED)
-        signal_all(job, SIGTERM);
+        ask_all(job);
     if (stage == KILLED)
         signal_all(job, SIGKILL);
 }
@@ -66,14 +99,16 @@ static void check_deadline(struct job *job)
         enter(job, (enum stage)(job->stage + 1));
 }
 
-/* For poll(): milliseconds to the deadline, -1 if there is none. */
+/* For poll(): milliseconds to the next deadline, -1 if there is none. */
 static int time_left_ms(const struct job *job)
 {
-    uint64_t now = vb_clock_ns();
+    uint64_t now = vb_clock_ns(), next = job->deadline_ns;
 
-    if (job->deadline_ns == 0)
+    if (next == 0 && job->remote != NULL && !job->answered && job->stage < ASKED)
+        next = job->hello_deadline_ns;
+    if (next == 0)
         return -1;
-    return now >= job->deadline_ns ? 0 : (int)((job->deadline_ns - now) / 1000000) + 1;
+    return now >= next ? 0 : (int)((next - now) / 1000000) + 1;
 }
 
 /* ---- deaths ---------------------------------------------------------------------------------- */
@@ -90,6 +125,7 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
     kill(-pid, SIGKILL); /* what it may have started itself */
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
+    close_input(job, rank);
     job->pids[rank] = 0;
     job->alive--;
     return true;
@@ -97,7 +133,13 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
 
 static void say_death(struct job *job, int rank, const siginfo_t *info)
 {
-    if (info->si_code == CLD_EXITED)
+    char why[512];
+
+    if (job->remote != NULL) {
+        vb_remote_explain(job->remote, rank, info, vb_relay_last_words(job->relay, rank), why,
+                          sizeof(why));
+        vb_relay_say(job->relay, "%s", why);
+    } else if (info->si_code == CLD_EXITED)
         vb_relay_say(job->relay, "rank %d failed: exit %d", rank, info->si_status);
     else
         vb_relay_say(job->relay, "rank %d died: signal %d (%s)%s", rank, info->si_status,
@@ -113,6 +155,18 @@ static void note_failure(struct job *job, int rank, const siginfo_t *info)
     enter(job, GRACE);
 }
 
+/* A host that could not be used. Each is named, for several may be wrong; their ends are not each
+ * other's doing. */
+static void note_host(struct job *job, int rank, const siginfo_t *info)
+{
+    if (job->stage >= ASKED)
+        return;
+    if (job->stage == RUNNING)
+        note_failure(job, rank, info);
+    else
+        say_death(job, rank, info);
+}
+
 /* Several may have died by the time we look. One that was killed is then the cause, and one that
  * ended by itself has noticed; it may even have ended before, for connections close first when a
  * process dies, so one that was killed is named in the grace too. Once the job is being ended on
@@ -123,7 +177,13 @@ static void reap_all(struct job *job)
     int i, first_rank = -1;
 
     for (i = 0; i < job->ranks; i++) {
-        if (!reap(job, i, &info) || (info.si_code == CLD_EXITED && info.si_status == 0))
+        if (!reap(job, i, &info))
+            continue;
+        if (job->remote != NULL && !vb_remote_heard(job->remote, i)) {
+            note_host(job, i, &info);
+            continue;
+        }
+        if (info.si_code == CLD_EXITED && info.si_status == 0)
             continue;
         if (first_rank < 0 || (first.si_code == CLD_EXITED && info.si_code != CLD_EXITED)) {
             first = info;
@@ -150,6 +210,62 @@ static void take_signals(struct job *job)
     reap_all(job);
 }
 
+/* ---- ranks on other hosts -------------------------------------------------------------------- */
+
+static void give_up(struct job *job)
+{
+    if (job->exit_code == 0)
+        job->exit_code = 1;
+    enter(job, ASKED);
+}
+
+/* The answer fits into a pipe's buffer. A rank that is gone is noticed elsewhere. */
+static void answer_all(struct job *job)
+{
+    char line[512];
+    int n = vb_remote_answer(job->remote, line, sizeof(line)), i;
+
+    for (i = 0; i < job->ranks; i++)
+        if (job->in_fds[i] >= 0 && write(job->in_fds[i], line, (size_t)n) != n)
+            close_input(job, i);
+    explicit_bzero(line, sizeof(line));
+    job->answered = true;
+}
+
+static bool hear(void *arg, int rank, const char *line)
+{
+    struct job *job = arg;
+    char why[512];
+
+    switch (vb_remote_hear(job->remote, rank, line, why, sizeof(why))) {
+    case VB_HEARD_NOTHING:
+        return false;
+    case VB_HEARD_WRONG:
+        vb_relay_say(job->relay, "%s", why);
+        give_up(job);
+        return true;
+    case VB_HEARD_HELLO:
+        break;
+    }
+    if (vb_remote_all_heard(job->remote) && job->stage == RUNNING)
+        answer_all(job);
+    return true;
+}
+
+static void check_hello(struct job *job)
+{
+    int i;
+
+    if (job->remote == NULL || job->answered || job->stage >= ASKED ||
+        vb_clock_ns() < job->hello_deadline_ns)
+        return;
+    for (i = 0; i < job->started; i++)
+        if (job->pids[i] > 0 && !vb_remote_heard(job->remote, i))
+            vb_relay_say(job->relay, "host %s has not answered for %d s",
+                         vb_remote_host(job->remote, i), HELLO_MS / 1000);
+    give_up(job);
+}
+
 /* ---- the loop -------------------------------------------------------------------------------- */
 
 /* Also with nobody left alive there may be output to pass on; a signal then ends it. */
@@ -158,6 +274,36 @@ static bool goes_on(const struct job *job)
     if (job->alive > 0)
         return true;
     return job->stage != KILLED && !vb_relay_empty(job->relay);
+}
+
+static bool may_start(const struct job *job)
+{
+    if (job->started == job->ranks || job->stage != RUNNING)
+        return false;
+    return job->remote == NULL || vb_remote_waiting(job->remote, job->started) < SSH_AT_ONCE;
+}
+
+/* All at once on this host, a few at a time on others. */
+static vb_status start_ranks(struct job *job)
+{
+    struct vb_child child;
+    vb_status st;
+    int i;
+
+    while (may_start(job)) {
+        i = job->started;
+        st = vb_spawner_start(&job->spawner, i, &child);
+        if (st != VB_OK)
+            return st;
+        vb_relay_add(job->relay, i, job->remote != NULL ? vb_remote_host(job->remote, i) : NULL,
+                     child.out_fd, child.err_fd);
+        job->pids[i] = child.pid;
+        job->in_fds[i] = child.in_fd;
+        job->alive++;
+        job->started++;
+        job->hello_deadline_ns = vb_clock_ns() + (uint64_t)HELLO_MS * 1000000;
+    }
+    return VB_OK;
 }
 
 static vb_status turn(struct job *job)
@@ -172,14 +318,13 @@ static vb_status turn(struct job *job)
     }
     if (job->fds[0].revents != 0)
         take_signals(job);
-    if (vb_relay_move(job->relay, job->fds + 1, n - 1) != VB_OK) {
-        if (job->exit_code == 0)
-            job->exit_code = 1;
-        enter(job, ASKED);
-    }
-    if (job->alive > 0)
+    if (vb_relay_move(job->relay, job->fds + 1, n - 1) != VB_OK)
+        give_up(job);
+    if (job->alive > 0) {
         check_deadline(job);
-    return VB_OK;
+        check_hello(job);
+    }
+    return start_ranks(job);
 }
 
 static vb_status run(struct job *job)
@@ -195,21 +340,6 @@ static vb_status run(struct job *job)
     return st;
 }
 
-static vb_status start_ranks(struct job *job)
-{
-    int i, out_fd, err_fd;
-    vb_status st;
-
-    for (i = 0; i < job->ranks; i++) {
-        st = vb_spawner_start(&job->spawner, i, &job->pids[i], &out_fd, &err_fd);
-        if (st != VB_OK)
-            return st;
-        vb_relay_add(job->relay, i, out_fd, err_fd);
-        job->alive++;
-    }
-    return VB_OK;
-}
-
 /* The fence: whatever happened, no rank is left when the supervisor is. */
 static void kill_the_rest(struct job *job)
 {
@@ -217,6 +347,7 @@ static void kill_the_rest(struct job *job)
 
     signal_all(job, SIGKILL);
     for (i = 0; i < job->ranks; i++) {
+        close_input(job, i);
         if (job->pids[i] <= 0)
             continue;
         while (waitpid(job->pids[i], NULL, 0) < 0 && errno == EINTR)
@@ -242,23 +373,31 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
     vb_status st;
 
     memset(job, 0, sizeof(*job));
-    job->ranks = o->ranks;
+    job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
     st = fill_standard_fds();
     if (st == VB_OK)
-        st = vb_relay_create(o->ranks, &job->relay);
+        st = vb_relay_create(job->ranks, &job->relay);
+    if (st == VB_OK && o->hosts != NULL)
+        st = vb_remote_create(o, &job->remote);
     if (st != VB_OK)
         return st;
-    job->pids = calloc((size_t)o->ranks, sizeof(*job->pids));
+    if (job->remote != NULL)
+        vb_relay_hear(job->relay, hear, job);
+    job->pids = calloc((size_t)job->ranks, sizeof(*job->pids));
+    job->in_fds = malloc((size_t)job->ranks * sizeof(*job->in_fds));
     job->fds = calloc((size_t)vb_relay_fds_max(job->relay) + 1, sizeof(*job->fds));
-    if (job->pids != NULL && job->fds != NULL)
-        return VB_OK;
-    return vb_err(VB_ERR_NO_MEMORY, "no memory for %d ranks", o->ranks);
+    if (job->pids == NULL || job->in_fds == NULL || job->fds == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for %d ranks", job->ranks);
+    memset(job->in_fds, -1, (size_t)job->ranks * sizeof(*job->in_fds));
+    return VB_OK;
 }
 
 static void job_fini(struct job *job)
 {
     vb_relay_destroy(job->relay);
+    vb_remote_destroy(job->remote);
+    free(job->in_fds);
     free(job->pids);
     free(job->fds);
 }
@@ -271,7 +410,7 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
     st = job_init(&job, o);
     if (st != VB_OK)
         goto err_job;
-    st = vb_spawner_init(&job.spawner, o, &job.signals);
+    st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals);
     if (st != VB_OK)
         goto err_job;
     st = vb_signals_catch(&job.signals);

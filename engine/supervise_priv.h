@@ -29,6 +29,34 @@ void vb_signals_restore(const struct vb_signals *s);
 /* The next one, 0 if there is none. */
 int vb_signals_next(struct vb_signals *s);
 
+/* ---- ranks on other hosts (remote.c) --------------------------------------------------------- */
+
+struct vb_remote;
+
+vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote **remote_p);
+void vb_remote_destroy(struct vb_remote *r);
+
+const char *vb_remote_host(const struct vb_remote *r, int rank);
+
+/* What to execute here for a rank over there: ssh, its options, the host and the command line. */
+char **vb_remote_command_create(const struct vb_remote *r, int rank); /* NULL: no memory */
+void vb_remote_command_destroy(const struct vb_remote *r, char **argv);
+
+/* Judges a line that a rank said. On VB_HEARD_WRONG why has the sentence. */
+enum vb_heard { VB_HEARD_NOTHING, VB_HEARD_HELLO, VB_HEARD_WRONG };
+enum vb_heard vb_remote_hear(struct vb_remote *r, int rank, const char *line, char *why,
+                             size_t size);
+bool vb_remote_heard(const struct vb_remote *r, int rank);
+bool vb_remote_all_heard(const struct vb_remote *r);
+int vb_remote_waiting(const struct vb_remote *r, int n_started); /* of those, not heard yet */
+
+/* The line that lets every rank go on; 512 bytes are enough. Only when all were heard. */
+int vb_remote_answer(const struct vb_remote *r, char *buf, size_t size);
+
+/* Why a rank's ssh ended as it did, in a sentence; last_words is the last line it said. */
+void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
+                       const char *last_words, char *why, size_t size);
+
 /* ---- spawning (supervise_spawn.c) ------------------------------------------------------------ */
 
 /* What all ranks of a job have in common when they are started. */
@@ -41,16 +69,23 @@ struct vb_spawner {
     char root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES];
     const struct vb_signals *signals; /* that the supervisor catches and a rank must not */
+    const struct vb_remote *remote;   /* NULL: the ranks are on this host */
 };
 
-/* Makes the secret and the socket. */
+/* A process that was started: the caller's. */
+struct vb_child {
+    pid_t pid;
+    int in_fd; /* to its standard input; -1: that is empty */
+    int out_fd, err_fd;
+};
+
+/* Makes the secret and the socket, where the ranks are on this host. */
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
-                          const struct vb_signals *signals);
+                          const struct vb_remote *remote, const struct vb_signals *signals);
 void vb_spawner_fini(struct vb_spawner *s);
 
-/* Starts one rank, as the leader of a process group. The caller owns the pid and the two ends. */
-vb_status vb_spawner_start(const struct vb_spawner *s, int rank, pid_t *pid_p, int *out_fd_p,
-                           int *err_fd_p);
+/* Starts one rank, or the ssh to it, as the leader of a process group. */
+vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child *child_p);
 
 /* ---- output (supervise_relay.c) -------------------------------------------------------------- */
 
@@ -59,8 +94,17 @@ struct vb_relay;
 vb_status vb_relay_create(int ranks, struct vb_relay **relay_p);
 void vb_relay_destroy(struct vb_relay *relay);
 
-/* Takes over the reading ends of a rank's standard output and standard error. */
-void vb_relay_add(struct vb_relay *relay, int rank, int out_fd, int err_fd);
+/* Takes over the reading ends of a rank's standard output and standard error. host: what to name
+ * before its lines, beside the rank; NULL: nothing. Borrowed. */
+void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd);
+
+/* Every rank's standard output begins with a line that is not for the user: each line is handed to
+ * fn until it returns true, and those before go to standard error. Before any rank is added. */
+typedef bool (*vb_hear_fn)(void *arg, int rank, const char *line);
+void vb_relay_hear(struct vb_relay *relay, vb_hear_fn fn, void *arg);
+
+/* The last line that a rank, which is dead, wrote to standard error; "": none. */
+const char *vb_relay_last_words(struct vb_relay *relay, int rank);
 
 /* Queues a line of the supervisor's own, in the log's format, so that it cuts no other in two. */
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...) VB_PRINTF(2, 3);

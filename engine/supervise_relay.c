@@ -6,7 +6,8 @@
  * supervisor's two. Rank 0's standard output goes through as it is; everything else is made of
  * lines, and goes to standard error with the rank before each. A stream is read only while there
  * is room in its buffer, and its buffer emptied only into room in the sink, so a slow reader of
- * ours makes the ranks wait and not this process.
+ * ours makes the ranks wait and not this process. Where ranks have a word for the supervisor first,
+ * their standard output is made of lines until that was heard.
  *
  * Descriptors that we were given are shared with others and stay blocking. A write of up to
  * PIPE_BUF bytes to a pipe that poll() calls writable does not block.
@@ -19,7 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PREFIX_MAX 24 /* bytes of "[rank 1023] " and the end of a line, with room to spare */
+#define PREFIX_MAX 80 /* bytes of "[HOST rank 1023] " and the end of a line; HOST is cut to fit */
+#define WORDS_MAX 240 /* of a last line that is kept */
 #define SINK_BYTES (1 << 16)
 #define SAY_BYTES 512                        /* of a line of the supervisor's own ... */
 #define SAY_LINES 8                          /* ... and how many there is always room for */
@@ -36,13 +38,18 @@ struct stream {
     int fd; /* -1: at its end */
     int rank;
     bool stuck; /* its buffer waits for room in the sink */
-    struct sink *to;
+    bool heard; /* what is not for the user has been said */
+    const char *host;
+    struct sink *to, *then; /* until it was heard, and from then on */
+    char last[WORDS_MAX];   /* the last line that was handed over */
     size_t len;
     char buf[STREAM_BYTES];
 };
 
 struct vb_relay {
     struct sink out, err;
+    vb_hear_fn hear; /* NULL: there is nothing to hear */
+    void *hear_arg;
     int n_streams;
     struct stream streams[];
 };
@@ -59,8 +66,10 @@ vb_status vb_relay_create(int ranks, struct vb_relay **relay_p)
     relay->err.fd = STDERR_FILENO;
     relay->err.lines = true;
     relay->n_streams = n;
-    for (i = 0; i < n; i++)
+    for (i = 0; i < n; i++) {
         relay->streams[i].fd = -1;
+        relay->streams[i].to = relay->streams[i].then = &relay->err;
+    }
     *relay_p = relay;
     return VB_OK;
 }
@@ -75,15 +84,24 @@ void vb_relay_destroy(struct vb_relay *relay)
     free(relay);
 }
 
-void vb_relay_add(struct vb_relay *relay, int rank, int out_fd, int err_fd)
+void vb_relay_hear(struct vb_relay *relay, vb_hear_fn fn, void *arg)
+{
+    relay->hear = fn;
+    relay->hear_arg = arg;
+}
+
+void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd)
 {
     struct stream *out = &relay->streams[2 * (size_t)rank], *err = out + 1;
 
     out->fd = out_fd;
     err->fd = err_fd;
     out->rank = err->rank = rank;
-    out->to = rank == 0 ? &relay->out : &relay->err;
-    err->to = &relay->err;
+    out->host = err->host = host;
+    out->then = rank == 0 ? &relay->out : &relay->err;
+    out->heard = relay->hear == NULL;
+    out->to = out->heard ? out->then : &relay->err;
+    err->heard = true;
 }
 
 /* ---- into a sink ----------------------------------------------------------------------------- */
@@ -119,8 +137,31 @@ void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
         append(&relay->err, line, len);
 }
 
+static int prefix_of(const struct stream *s, char prefix[PREFIX_MAX])
+{
+    if (s->host == NULL)
+        return snprintf(prefix, PREFIX_MAX, "[rank %d] ", s->rank);
+    return snprintf(prefix, PREFIX_MAX, "[%.60s rank %d] ", s->host, s->rank);
+}
+
+/* Keeps a line for later. True: it was not for the user. */
+static bool hear_line(const struct vb_relay *relay, struct stream *s, const char *from, size_t n)
+{
+    char line[SAY_BYTES];
+
+    snprintf(s->last, sizeof(s->last), "%.*s", (int)(n < WORDS_MAX ? n : WORDS_MAX), from);
+    if (s->heard)
+        return false;
+    snprintf(line, sizeof(line), "%.*s", (int)(n < SAY_BYTES ? n : SAY_BYTES), from);
+    s->heard = relay->hear(relay->hear_arg, s->rank, line);
+    if (s->heard)
+        s->to = s->then;
+    return s->heard;
+}
+
 /* Hands over the first line of what is left in a stream's buffer. Returns the bytes taken. */
-static size_t hand_line(struct stream *s, const char *from, size_t len)
+static size_t hand_line(const struct vb_relay *relay, struct stream *s, const char *from,
+                        size_t len)
 {
     const char *end = memchr(from, '\n', len);
     size_t n = end != NULL ? (size_t)(end - from) : len;
@@ -130,10 +171,12 @@ static size_t hand_line(struct stream *s, const char *from, size_t len)
 
     if (!whole || len == 0)
         return 0;
-    prefix_len = snprintf(prefix, sizeof(prefix), "[rank %d] ", s->rank);
+    prefix_len = prefix_of(s, prefix);
     s->stuck = room(s->to) < (size_t)prefix_len + n + 1;
     if (s->stuck)
         return 0;
+    if (hear_line(relay, s, from, n))
+        return end != NULL ? n + 1 : n;
     append(s->to, prefix, (size_t)prefix_len);
     append(s->to, from, n);
     append(s->to, "\n", 1);
@@ -150,13 +193,13 @@ static size_t hand_raw(struct stream *s, const char *from, size_t len)
 }
 
 /* Moves as much of a stream's buffer to its sink as there is room for. */
-static void hand_over(struct stream *s)
+static void hand_over(const struct vb_relay *relay, struct stream *s)
 {
     size_t done = 0, n;
 
     s->stuck = false;
     do {
-        n = s->to->lines ? hand_line(s, s->buf + done, s->len - done)
+        n = s->to->lines ? hand_line(relay, s, s->buf + done, s->len - done)
                          : hand_raw(s, s->buf + done, s->len - done);
         done += n;
     } while (n > 0);
@@ -164,27 +207,36 @@ static void hand_over(struct stream *s)
     memmove(s->buf, s->buf + done, s->len);
 }
 
-static void end_stream(struct stream *s)
+static void end_stream(const struct vb_relay *relay, struct stream *s)
 {
     close(s->fd);
     s->fd = -1;
-    hand_over(s); /* a last line need not be complete any more */
+    hand_over(relay, s); /* a last line need not be complete any more */
 }
 
 /* Returns false when nothing came. */
-static bool read_stream(struct stream *s)
+static bool read_stream(const struct vb_relay *relay, struct stream *s)
 {
     ssize_t n = read(s->fd, s->buf + s->len, STREAM_BYTES - s->len);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n <= 0) {
-        end_stream(s);
+        end_stream(relay, s);
         return false;
     }
     s->len += (size_t)n;
-    hand_over(s);
+    hand_over(relay, s);
     return true;
+}
+
+const char *vb_relay_last_words(struct vb_relay *relay, int rank)
+{
+    struct stream *err = &relay->streams[2 * (size_t)rank + 1];
+
+    while (err->fd >= 0 && !err->stuck && read_stream(relay, err))
+        ;
+    return err->last;
 }
 
 /* ---- out of a sink --------------------------------------------------------------------------- */
@@ -256,7 +308,7 @@ static void unstick(struct vb_relay *relay)
 
     for (i = 0; i < relay->n_streams; i++)
         if (relay->streams[i].stuck)
-            hand_over(&relay->streams[i]);
+            hand_over(relay, &relay->streams[i]);
 }
 
 vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
@@ -266,7 +318,7 @@ vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
 
     for (i = 2; i < n; i++)
         if (fds[i].revents != 0 && relay->streams[i - 2].fd >= 0)
-            read_stream(&relay->streams[i - 2]);
+            read_stream(relay, &relay->streams[i - 2]);
     if (fds[0].revents != 0 && relay->out.fd >= 0)
         st = write_sink(relay, &relay->out);
     if (fds[1].revents != 0 && relay->err.fd >= 0)
@@ -283,10 +335,10 @@ void vb_relay_last_call(struct vb_relay *relay)
 
     for (i = 0; i < relay->n_streams; i++) {
         s = &relay->streams[i];
-        while (s->fd >= 0 && !s->stuck && read_stream(s))
+        while (s->fd >= 0 && !s->stuck && read_stream(relay, s))
             ;
         if (s->fd >= 0 && !s->stuck)
-            end_stream(s);
+            end_stream(relay, s);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Starts the ranks of a job on this host: the program itself, once a rank, with the same arguments
- * and an environment that says which rank it is.
+ * Starts the ranks of a job. On this host: the program itself, once a rank, with the same arguments
+ * and an environment that says which rank it is. On others: ssh, whose command says so (remote.c).
  *
  * The supervisor may have threads that some library started, so between fork() and execve() a
  * child calls only what is safe in a signal handler; everything it needs is made before.
@@ -18,10 +18,17 @@
 #include <unistd.h>
 
 #define EXEC_FAILED 127 /* as a shell has it */
+#define SSH_FAILED 255  /* as ssh has it: the host was not reached */
 
 /* Both ends of what a child is to have, -1 where there is none. */
 struct pipes {
-    int out[2], err[2], secret[2];
+    int in[2], out[2], err[2], secret[2];
+};
+
+/* What a child becomes. */
+struct image {
+    char **argv;
+    char **env;
 };
 
 /* ---- what the ranks share -------------------------------------------------------------------- */
@@ -49,14 +56,18 @@ static vb_status listen_for_root(struct vb_spawner *s)
 }
 
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
-                          const struct vb_signals *signals)
+                          const struct vb_remote *remote, const struct vb_signals *signals)
 {
     vb_status st;
 
+    s->null_fd = s->root_fd = -1;
+    s->signals = signals;
+    s->remote = remote;
+    if (remote != NULL)
+        return VB_OK;
     s->program = o->program != NULL ? o->program : "/proc/self/exe";
     s->argv = o->argv;
     s->ranks = o->ranks;
-    s->signals = signals;
     st = vb_secret_make(s->secret);
     if (st != VB_OK)
         return st;
@@ -72,8 +83,11 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
 void vb_spawner_fini(struct vb_spawner *s)
 {
     explicit_bzero(s->secret, sizeof(s->secret));
-    close(s->root_fd);
-    close(s->null_fd);
+    if (s->root_fd >= 0)
+        close(s->root_fd);
+    if (s->null_fd >= 0)
+        close(s->null_fd);
+    s->root_fd = s->null_fd = -1;
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -89,22 +103,25 @@ static void close_pair(int pair[2])
 
 static void close_pipes(struct pipes *p)
 {
+    close_pair(p->in);
     close_pair(p->out);
     close_pair(p->err);
     close_pair(p->secret);
 }
 
-/* The secret fits into a pipe's buffer, so it can be written before there is a reader. */
+/* Whatever goes to a child fits into a pipe's buffer, so nobody waits for a reader. */
 static vb_status open_pipes(const struct vb_spawner *s, struct pipes *p)
 {
+    int *extra = s->remote != NULL ? p->in : p->secret;
     vb_status st = VB_OK;
 
-    *p = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}};
+    *p = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
     if (pipe2(p->out, O_CLOEXEC) != 0 || pipe2(p->err, O_CLOEXEC) != 0 ||
-        pipe2(p->secret, O_CLOEXEC) != 0 || fcntl(p->out[0], F_SETFL, O_NONBLOCK) != 0 ||
+        pipe2(extra, O_CLOEXEC) != 0 || fcntl(p->out[0], F_SETFL, O_NONBLOCK) != 0 ||
         fcntl(p->err[0], F_SETFL, O_NONBLOCK) != 0)
         st = vb_err_sys("pipe2");
-    else if (write(p->secret[1], s->secret, sizeof(s->secret)) != sizeof(s->secret))
+    else if (s->remote == NULL &&
+             write(p->secret[1], s->secret, sizeof(s->secret)) != sizeof(s->secret))
         st = vb_err_sys("write to a pipe");
     if (st != VB_OK)
         close_pipes(p);
@@ -123,26 +140,32 @@ static void say_exec_failed(const char *program)
 /* In the child. Its group is its own, so that a Ctrl-C at the terminal reaches the supervisor
  * alone; it dies with the supervisor, however that dies. */
 static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes *p, int rank,
-                                  pid_t supervisor, const sigset_t *mask, char *const *env)
+                                  pid_t supervisor, const sigset_t *mask, const struct image *image)
 {
+    bool remote = s->remote != NULL;
+
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != supervisor) /* it died before that was in force */
         _exit(EXEC_FAILED);
     vb_signals_restore(s->signals);
     sigprocmask(SIG_SETMASK, mask, NULL);
-    if (dup2(s->null_fd, STDIN_FILENO) < 0 || dup2(p->out[1], STDOUT_FILENO) < 0 ||
-        dup2(p->err[1], STDERR_FILENO) < 0 || fcntl(p->secret[0], F_SETFD, 0) != 0 ||
-        (rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
+    if (dup2(remote ? p->in[0] : s->null_fd, STDIN_FILENO) < 0 ||
+        dup2(p->out[1], STDOUT_FILENO) < 0 || dup2(p->err[1], STDERR_FILENO) < 0 ||
+        (!remote && fcntl(p->secret[0], F_SETFD, 0) != 0) ||
+        (!remote && rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
         _exit(EXEC_FAILED);
-    execve(s->program, s->argv, env);
-    say_exec_failed(s->program);
-    _exit(EXEC_FAILED);
+    if (remote)
+        execvpe(image->argv[0], image->argv, image->env); /* glibc's needs no lock and no heap */
+    else
+        execve(s->program, s->argv, image->env);
+    say_exec_failed(remote ? image->argv[0] : s->program);
+    _exit(remote ? SSH_FAILED : EXEC_FAILED);
 }
 
 /* Until the child has put the handlers back, a signal to it would be taken for one to us. */
 static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int rank,
-                       char *const *env)
+                       const struct image *image)
 {
     pid_t supervisor = getpid(), pid;
     sigset_t all, mask;
@@ -151,52 +174,74 @@ static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int ra
     pthread_sigmask(SIG_SETMASK, &all, &mask);
     pid = fork();
     if (pid == 0)
-        become_rank(s, p, rank, supervisor, &mask, env);
+        become_rank(s, p, rank, supervisor, &mask, image);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
     return pid;
 }
 
+/* ssh itself needs nothing of ours, and must not hand on a secret that somebody set here. */
 static char **env_of(const struct vb_spawner *s, int rank, int secret_fd)
 {
-    struct vb_launch launch = {
-        .rank = rank,
-        .world = s->ranks,
-        .local_rank = rank,
-        .local_ranks = s->ranks,
-        .root_fd = rank == 0 ? s->root_fd : -1,
-    };
+    struct vb_launch launch = {.rank = -1, .world = -1, .local_rank = -1, .local_ranks = -1};
 
-    snprintf(launch.root, sizeof(launch.root), "%s", s->root);
+    launch.root_fd = -1;
+    if (s->remote == NULL) {
+        launch.rank = launch.local_rank = rank;
+        launch.world = launch.local_ranks = s->ranks;
+        launch.root_fd = rank == 0 ? s->root_fd : -1;
+        snprintf(launch.root, sizeof(launch.root), "%s", s->root);
+    }
     return vb_launch_env_create(&launch, secret_fd);
 }
 
-vb_status vb_spawner_start(const struct vb_spawner *s, int rank, pid_t *pid_p, int *out_fd_p,
-                           int *err_fd_p)
+static void image_fini(const struct vb_spawner *s, struct image *image)
 {
+    vb_launch_env_destroy(image->env);
+    if (image->argv != NULL)
+        vb_remote_command_destroy(s->remote, image->argv);
+}
+
+static vb_status image_init(const struct vb_spawner *s, int rank, int secret_fd,
+                            struct image *image)
+{
+    image->argv = NULL;
+    image->env = env_of(s, rank, secret_fd);
+    if (s->remote != NULL)
+        image->argv = vb_remote_command_create(s->remote, rank);
+    if (image->env != NULL && (s->remote == NULL || image->argv != NULL))
+        return VB_OK;
+    image_fini(s, image);
+    return vb_err(VB_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
+}
+
+/* The caller's ends are taken out, so that closing the pipes closes the others. */
+static void hand_ends(struct pipes *p, pid_t pid, struct vb_child *child)
+{
+    setpgid(pid, pid); /* whichever of the two is first; the other fails, which is fine */
+    *child =
+        (struct vb_child){.pid = pid, .in_fd = p->in[1], .out_fd = p->out[0], .err_fd = p->err[0]};
+    p->in[1] = p->out[0] = p->err[0] = -1;
+}
+
+vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child *child_p)
+{
+    struct image image;
     struct pipes p;
     vb_status st;
-    char **env;
     pid_t pid;
 
     st = open_pipes(s, &p);
     if (st != VB_OK)
         return st;
-    env = env_of(s, rank, p.secret[0]);
-    if (env == NULL) {
-        close_pipes(&p);
-        return vb_err(VB_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
+    st = image_init(s, rank, p.secret[0], &image);
+    if (st == VB_OK) {
+        pid = fork_rank(s, &p, rank, &image);
+        if (pid < 0)
+            st = vb_err_sys("fork rank %d", rank);
+        else
+            hand_ends(&p, pid, child_p);
+        image_fini(s, &image);
     }
-    pid = fork_rank(s, &p, rank, env);
-    if (pid < 0) {
-        st = vb_err_sys("fork rank %d", rank);
-    } else {
-        setpgid(pid, pid); /* whichever of the two is first; the other fails, which is fine */
-        *pid_p = pid;
-        *out_fd_p = p.out[0];
-        *err_fd_p = p.err[0];
-        p.out[0] = p.err[0] = -1;
-    }
-    vb_launch_env_destroy(env);
     close_pipes(&p);
     return st;
 }

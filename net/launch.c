@@ -5,7 +5,7 @@
  * shows in /proc and is handed on to every process that is started; it comes through a pipe whose
  * number is. Only VB_SECRET, for ranks that are started by hand, has it in the open.
  */
-#include "net/net.h"
+#include "net/launch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { RANK, WORLD, LOCAL_RANK, LOCAL_RANKS, SECRET_FD, ROOT_FD, ROOT, SECRET, N_NAMES };
+enum { RANK, WORLD, LOCAL_RANK, LOCAL_RANKS, SECRET_FD, ROOT_FD, ROOT, SECRET, LAUNCH, N_NAMES };
 
 /* The first N_NUMBERS have whole numbers. */
 #define N_NUMBERS ROOT
@@ -28,7 +28,12 @@ static const char *const names[N_NAMES] = {
     [ROOT_FD] = "VB_ROOT_FD",
     [ROOT] = "VB_ROOT",
     [SECRET] = "VB_SECRET",
+    [LAUNCH] = "VB_LAUNCH",
 };
+
+/* Of the options in the environment, these are the launcher's own. */
+static const char *const launcher_options[] = {"VB_HOSTS", "VB_SSH", "VB_PROGRAM", "VB_RANKS",
+                                               "VB_SECRET_FILE"};
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -46,7 +51,8 @@ static vb_status read_number(int name, int min, int max, int *value_p)
     int64_t value;
 
     if (text == NULL)
-        return vb_err(VB_ERR_USAGE, "%s is set, but %s is not", names[SECRET_FD], names[name]);
+        return vb_err(VB_ERR_USAGE, "%s is set, but %s is not",
+                      names[value_of(LAUNCH) != NULL ? LAUNCH : SECRET_FD], names[name]);
     if (!vb_parse_int(text, &value) || value < min || value > max)
         return vb_err(VB_ERR_USAGE, "%s %.64s: must be a number from %d to %d", names[name], text,
                       min, max);
@@ -120,12 +126,25 @@ static void forget_all(void)
         unsetenv(names[i]);
 }
 
+static vb_status read_remote(struct vb_launch *launch)
+{
+    vb_status st;
+
+    launch->supervised = launch->has_secret = true;
+    if (strcmp(value_of(LAUNCH), "stdin") != 0)
+        return vb_err(VB_ERR_USAGE, "%s %.64s: must be stdin", names[LAUNCH], value_of(LAUNCH));
+    st = read_place(launch);
+    return st == VB_OK ? launch_read_stdin(launch, getenv("SSH_CONNECTION")) : st;
+}
+
 vb_status vb_launch_read(struct vb_launch *launch_p)
 {
     struct vb_launch launch = {.root_fd = -1, .rank = -1, .local_rank = -1};
     vb_status st = VB_OK;
 
-    if (value_of(SECRET_FD) != NULL) {
+    if (value_of(LAUNCH) != NULL) {
+        st = read_remote(&launch);
+    } else if (value_of(SECRET_FD) != NULL) {
         launch.supervised = launch.has_secret = true;
         st = read_secret_fd(launch.secret);
         if (st == VB_OK)
@@ -143,17 +162,21 @@ vb_status vb_launch_read(struct vb_launch *launch_p)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static bool is_ours(const char *entry)
+static bool is_among(const char *entry, const char *const *list, size_t n)
 {
-    size_t len;
-    int i;
+    size_t len, i;
 
-    for (i = 0; i < N_NAMES; i++) {
-        len = strlen(names[i]);
-        if (strncmp(entry, names[i], len) == 0 && entry[len] == '=')
+    for (i = 0; i < n; i++) {
+        len = strlen(list[i]);
+        if (strncmp(entry, list[i], len) == 0 && entry[len] == '=')
             return true;
     }
     return false;
+}
+
+static bool is_ours(const char *entry)
+{
+    return is_among(entry, names, N_NAMES);
 }
 
 static bool add_number(char **env, int *n, int name, int value)
@@ -209,6 +232,44 @@ char **vb_launch_env_create(const struct vb_launch *launch, int secret_fd)
 
 err_env:
     vb_launch_env_destroy(env);
+    return NULL;
+}
+
+/* What an ssh session would not hand on by itself. */
+static bool is_option(const char *entry)
+{
+    return strncmp(entry, "VB_", 3) == 0 && !is_ours(entry) &&
+           !is_among(entry, launcher_options, VB_COUNT(launcher_options));
+}
+
+char **vb_launch_words_create(const struct vb_launch *launch)
+{
+    struct vb_launch place = *launch;
+    size_t n = 0, i;
+    char **words;
+
+    while (environ[n] != NULL)
+        n++;
+    words = calloc(n + N_NAMES + 2, sizeof(*words));
+    if (words == NULL)
+        return NULL;
+    place.root_fd = -1;
+    for (n = 0, i = 0; environ[i] != NULL; i++) {
+        if (!is_option(environ[i]))
+            continue;
+        words[n] = strdup(environ[i]);
+        if (words[n++] == NULL)
+            goto err_words;
+    }
+    if (asprintf(&words[n], "%s=stdin", names[LAUNCH]) < 0) {
+        words[n] = NULL;
+        goto err_words;
+    }
+    if (add_all(words, (int)n + 1, &place, -1))
+        return words;
+
+err_words:
+    vb_launch_env_destroy(words);
     return NULL;
 }
 

@@ -175,11 +175,11 @@ const char *vb_net_crypto_library(void); /* its name and version */
 
 /* ---- launch ---------------------------------------------------------------------------------- */
 
-#define VB_ROOT_TEXT 64 /* bytes of "127.0.0.1:40000", with room for longer ones and the end */
+#define VB_ROOT_TEXT 272 /* bytes of "HOST:PORT", with its end */
 
 /* How this process became a rank, as far as its environment tells. */
 struct vb_launch {
-    bool supervised; /* by a supervisor on this host; all but has_secret is unknown otherwise */
+    bool supervised; /* it was started by us; all but has_secret is unknown otherwise */
     bool has_secret;
     int rank, world;
     int local_rank, local_ranks; /* among the ranks on this host */
@@ -197,6 +197,26 @@ vb_status vb_launch_read(struct vb_launch *launch_p);
  * copied. NULL when there is no memory. Freed with vb_launch_env_destroy(). */
 char **vb_launch_env_create(const struct vb_launch *launch, int secret_fd);
 void vb_launch_env_destroy(char **env);
+
+/* The same for a rank on another host, as words for the command env: only what launch says, and the
+ * options that this process has in its environment. The rank then says hello on its standard
+ * output, and gets the answer (root and secret) through its standard input, whose end ends it.
+ * launch->root is "NAME:PORT", as this rank's host is known; port 0: rank 0 chooses. */
+char **vb_launch_words_create(const struct vb_launch *launch);
+
+/* A rank's first line: which program it is, and where rank 0 listens ("-": is not rank 0). */
+struct vb_hello {
+    char machine[32]; /* of the kernel: uname -m */
+    char sha256[65];  /* of the program's file */
+    char root[VB_ROOT_TEXT];
+};
+
+vb_status vb_hello_own(struct vb_hello *hello_p); /* of this process, without a root */
+bool vb_hello_parse(const char *line, struct vb_hello *hello_p);
+
+/* What a rank is told then, a line. Returns its length; 512 bytes are enough. */
+int vb_launch_answer(char *buf, size_t size, const char *root,
+                     const unsigned char secret[VB_SECRET_BYTES]);
 
 /* The functions below read the machine and change nothing. A sysroot is put before every path that
  * is read: "" stands for the running machine, a folder for the recording of another one. They may
@@ -313,5 +333,51 @@ void vb_net_rxe_probe(const char *sysroot, struct vb_rxe *rxe_p);
  * told, the version that was there at compile time, which is then said. */
 void vb_net_verbs_version(char *buf, size_t size);
 void vb_net_rdmacm_version(char *buf, size_t size);
+
+/* ---- counters of RDMA ports ------------------------------------------------------------------ */
+
+/* Trouble that a port counts, under one name over all drivers. Both ends count the same event, so
+ * what two hosts counted is not to be added up as events. */
+enum vb_port_trouble {
+    VB_PORT_RETRIES,    /* sent again after a time-out or a complaint */
+    VB_PORT_OUT_OF_SEQ, /* packets that came out of order, mostly for one before was lost */
+    VB_PORT_RNR,        /* the receiver was not ready: no receive was posted */
+    VB_PORT_DUPLICATES, /* requests that had come before: an answer was lost, or late */
+    VB_PORT_LOST,       /* packets dropped or broken at this port */
+    VB_PORT_GIVEN_UP,   /* all retries were in vain: a connection broke */
+    VB_PORT_LINK,       /* the link failed or had to recover */
+    VB_PORT_TROUBLES,
+};
+
+struct vb_port_counts {
+    char dev[VB_RDMA_NAME];
+    int port;
+    unsigned known; /* a bit for each trouble that the driver counts */
+    int64_t n[VB_PORT_TROUBLES];
+};
+
+#define VB_PORTS_MAX 32
+
+struct vb_port_list {
+    int n;
+    struct vb_port_counts ports[VB_PORTS_MAX];
+};
+
+/* The counters of one port ("rxe0/1"), of a device's ports ("rxe0") or of all active ones (NULL).
+ * Ports beyond VB_PORTS_MAX are left out; what cannot be read counts nothing. Some milliseconds. */
+vb_status vb_net_ports_read(const char *sysroot, const char *which, struct vb_port_list *list_p);
+
+/* The port of that name, NULL if it is not in the list. */
+const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, const char *dev,
+                                               int port);
+
+/* What each port of after has counted since before. moved_p may be after. */
+void vb_net_ports_moved(const struct vb_port_list *before, const struct vb_port_list *after,
+                        struct vb_port_list *moved_p);
+
+/* "rxe0/1: 3 retries, 1 out of sequence"; false and "" if nothing moved. */
+bool vb_net_port_text(const struct vb_port_counts *moved, char *buf, size_t size);
+
+const char *vb_port_trouble_str(enum vb_port_trouble kind); /* "retries", "out of sequence" ... */
 
 #endif

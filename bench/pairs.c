@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every pair of hosts, one after the other: bytes are put and got both ways and compared, then the
+ * time of a put and of a get and the bandwidth of streams of them are taken. All others wait
+ * meanwhile, so that a pair has the network to itself.
+ *
+ * The lower rank of a pair *drives*, the other *answers*: it does what the notes say until the last
+ * one. So only the driver looks at the clock, and nothing has to be agreed on before.
+ */
+#include "bench/bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHANNEL 10
+#define DEPTH VB_BENCH_PAIR_OPS
+#define BLOCK ((size_t)64 << 10) /* of a stream */
+#define SMALL ((size_t)8)        /* of a put whose time is taken */
+#define VERIFY (BLOCK + 13)      /* an odd length */
+#define SAMPLES_MIN 8
+#define SAMPLES_MAX 2000
+
+/* What a note tells the other side: all is done, put something back, look at what came, nothing. */
+enum { DONE, ECHO, TAKE, STREAM };
+
+/* The window of a rank: what it sends from, then what it gets into. */
+#define HALF ((VERIFY + 4095) / 4096 * 4096)
+
+struct pairs {
+    struct vb_group *group;
+    struct vb_window *win;
+    double seconds;
+    int rank, peer;
+    int64_t echoes, takes, dones; /* notes that came and were not dealt with yet */
+    struct vb_op *ops;            /* DEPTH of them */
+    double samples_us[SAMPLES_MAX];
+    struct vb_pair found;
+};
+
+/* ---- notes ----------------------------------------------------------------------------------- */
+
+static void note_came(void *arg, int rank, uint32_t value)
+{
+    struct pairs *p = arg;
+
+    (void)rank;
+    p->dones += value == DONE;
+    p->echoes += value == ECHO;
+    p->takes += value == TAKE;
+}
+
+static bool any_came(void *arg)
+{
+    const struct pairs *p = arg;
+
+    return p->echoes > 0 || p->takes > 0 || p->dones > 0;
+}
+
+static bool echo_came(void *arg)
+{
+    return ((struct pairs *)arg)->echoes > 0;
+}
+
+static vb_status put(struct pairs *p, size_t len, int what, struct vb_op *op)
+{
+    vb_status st;
+
+    while ((st = vb_put(p->win, p->peer, 0, HALF, len, VB_NOTE(CHANNEL, what), op)) == VB_AGAIN) {
+        st = vb_progress(p->group);
+        if (st != VB_OK)
+            return st;
+    }
+    return st;
+}
+
+static vb_status get(struct pairs *p, size_t len, struct vb_op *op)
+{
+    vb_status st;
+
+    while ((st = vb_get(p->win, p->peer, HALF, 0, len, op)) == VB_AGAIN) {
+        st = vb_progress(p->group);
+        if (st != VB_OK)
+            return st;
+    }
+    return st;
+}
+
+static vb_status put_and_wait(struct pairs *p, size_t len, int what)
+{
+    vb_status st = put(p, len, what, &p->ops[0]);
+
+    return st == VB_OK ? vb_op_wait(p->group, &p->ops[0], "doctor", p->peer) : st;
+}
+
+static vb_status wait_echo(struct pairs *p)
+{
+    vb_status st = vb_group_wait(p->group, echo_came, p, "doctor", p->peer);
+
+    p->echoes -= st == VB_OK;
+    return st;
+}
+
+/* ---- are the bytes right --------------------------------------------------------------------- */
+
+static unsigned char pattern(size_t i, int rank)
+{
+    return (unsigned char)(i * 7 + (size_t)rank * 13 + (i >> 11) + 1);
+}
+
+static void fill(struct pairs *p)
+{
+    unsigned char *own = vb_window_ptr(p->win);
+    size_t i;
+
+    for (i = 0; i < VERIFY; i++)
+        own[i] = pattern(i, p->rank);
+    memset(own + HALF, 0, VERIFY);
+}
+
+static void check(struct pairs *p)
+{
+    unsigned char *got = (unsigned char *)vb_window_ptr(p->win) + HALF;
+    size_t i;
+
+    for (i = 0; i < VERIFY; i++)
+        p->found.wrong += got[i] != pattern(i, p->peer);
+    memset(got, 0, VERIFY);
+}
+
+/* Both sides do the same: put, look at what came, get, look again. The note TAKE says that the
+ * other side's bytes are there, DONE that it has got what it wanted. */
+static bool take_came(void *arg)
+{
+    return ((struct pairs *)arg)->takes > 0;
+}
+
+static bool done_came(void *arg)
+{
+    return ((struct pairs *)arg)->dones > 0;
+}
+
+static vb_status verify(struct pairs *p)
+{
+    vb_status st = put_and_wait(p, VERIFY, TAKE);
+
+    if (st == VB_OK)
+        st = vb_group_wait(p->group, take_came, p, "doctor", p->peer);
+    if (st != VB_OK)
+        return st;
+    p->takes--;
+    check(p);
+    st = get(p, VERIFY, &p->ops[0]);
+    if (st == VB_OK)
+        st = vb_op_wait(p->group, &p->ops[0], "doctor", p->peer);
+    if (st != VB_OK)
+        return st;
+    check(p);
+    st = put_and_wait(p, 0, DONE);
+    if (st == VB_OK)
+        st = vb_group_wait(p->group, done_came, p, "doctor", p->peer);
+    p->dones -= st == VB_OK;
+    return st;
+}
+
+/* ---- the driver's side ----------------------------------------------------------------------- */
+
+static double since_us(uint64_t start)
+{
+    return (double)(vb_clock_ns() - start) / 1000;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(double *samples, int n)
+{
+    qsort(samples, (size_t)n, sizeof(*samples), by_size);
+    return samples[n / 2];
+}
+
+static bool goes_on(const struct pairs *p, uint64_t start, int n)
+{
+    return n < SAMPLES_MAX && (n < SAMPLES_MIN || since_us(start) < p->seconds * 1e6);
+}
+
+/* Half the time of a put that is answered by one. */
+static vb_status time_put(struct pairs *p)
+{
+    uint64_t start = vb_clock_ns(), one;
+    vb_status st = VB_OK;
+    int n;
+
+    for (n = 0; st == VB_OK && goes_on(p, start, n); n++) {
+        one = vb_clock_ns();
+        st = put_and_wait(p, SMALL, ECHO);
+        if (st == VB_OK)
+            st = wait_echo(p);
+        p->samples_us[n] = since_us(one) / 2;
+    }
+    p->found.put_us = median(p->samples_us, n);
+    return st;
+}
+
+static vb_status time_get(struct pairs *p)
+{
+    uint64_t start = vb_clock_ns(), one;
+    vb_status st = VB_OK;
+    int n;
+
+    for (n = 0; st == VB_OK && goes_on(p, start, n); n++) {
+        one = vb_clock_ns();
+        st = get(p, SMALL, &p->ops[0]);
+        if (st == VB_OK)
+            st = vb_op_wait(p->group, &p->ops[0], "doctor", p->peer);
+        p->samples_us[n] = since_us(one);
+    }
+    p->found.get_us = median(p->samples_us, n);
+    return st;
+}
+
+/* Blocks until the time is over, DEPTH of them under way; the last of a stream of puts asks for an
+ * echo, which says that all have come. */
+static vb_status stream(struct pairs *p, bool puts, double *gb_s_p)
+{
+    uint64_t start = vb_clock_ns();
+    vb_status st = VB_OK;
+    int n, i;
+
+    for (n = 0; st == VB_OK && (n < SAMPLES_MIN || since_us(start) < p->seconds * 1e6); n++) {
+        if (n >= DEPTH)
+            st = vb_op_wait(p->group, &p->ops[n % DEPTH], "doctor", p->peer);
+        if (st == VB_OK)
+            st = puts ? put(p, BLOCK, STREAM, &p->ops[n % DEPTH])
+                      : get(p, BLOCK, &p->ops[n % DEPTH]);
+    }
+    for (i = 0; st == VB_OK && i < DEPTH; i++)
+        st = vb_op_wait(p->group, &p->ops[i], "doctor", p->peer);
+    if (st == VB_OK && puts)
+        st = put_and_wait(p, 0, ECHO);
+    if (st == VB_OK && puts)
+        st = wait_echo(p);
+    *gb_s_p = (double)n * (double)BLOCK / since_us(start) / 1000;
+    return st;
+}
+
+static vb_status drive(struct pairs *p)
+{
+    vb_status st = verify(p);
+
+    if (st == VB_OK)
+        st = time_put(p);
+    if (st == VB_OK)
+        st = time_get(p);
+    if (st == VB_OK)
+        st = stream(p, true, &p->found.put_gb_s);
+    if (st == VB_OK)
+        st = stream(p, false, &p->found.get_gb_s);
+    return st == VB_OK ? put_and_wait(p, 0, DONE) : st;
+}
+
+/* ---- the other side -------------------------------------------------------------------------- */
+
+static vb_status answer(struct pairs *p)
+{
+    vb_status st = verify(p);
+
+    while (st == VB_OK) {
+        st = vb_group_wait(p->group, any_came, p, "doctor", p->peer);
+        if (st != VB_OK || p->dones > 0)
+            break;
+        p->echoes--;
+        st = put_and_wait(p, SMALL, ECHO);
+    }
+    p->dones = 0;
+    return st;
+}
+
+/* ---- all pairs ------------------------------------------------------------------------------- */
+
+static vb_status one_pair(struct pairs *p, int a, int b)
+{
+    vb_status st = VB_OK;
+
+    memset(&p->found, 0, sizeof(p->found));
+    if (p->rank == a || p->rank == b) {
+        p->peer = p->rank == a ? b : a;
+        fill(p);
+    }
+    st = vb_group_barrier(p->group); /* nobody puts before the other side is ready */
+    if (st == VB_OK && p->rank == a)
+        st = drive(p);
+    if (st == VB_OK && p->rank == b)
+        st = answer(p);
+    return st;
+}
+
+/* The driver knows the times, both know what was wrong, and speakers what their ports counted. */
+static vb_status join(struct pairs *p, struct vb_bench_ports *ports, int a, int b,
+                      struct vb_pair *pair)
+{
+    int world = vb_group_world(p->group);
+    struct vb_pair *all = calloc((size_t)world, sizeof(*all));
+    int64_t moved[VB_PORT_TROUBLES];
+    vb_status st;
+
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    st = vb_bench_ports_next(ports, moved);
+    if (st == VB_OK)
+        st = vb_group_gather(p->group, &p->found, sizeof(p->found), all);
+    if (st == VB_OK) {
+        *pair = all[a];
+        pair->wrong += all[b].wrong;
+        pair->a = a;
+        pair->b = b;
+        memcpy(pair->moved, moved, sizeof(moved));
+        snprintf(pair->host_a, sizeof(pair->host_a), "%.63s", vb_group_host(p->group, a));
+        snprintf(pair->host_b, sizeof(pair->host_b), "%.63s", vb_group_host(p->group, b));
+    }
+    free(all);
+    return st;
+}
+
+/* The kind of a pair's connection is known at its ends alone. */
+static vb_status name_transport(struct vb_group *group, int a, int b, struct vb_pair *pair)
+{
+    if (vb_group_rank(group) == a)
+        snprintf(pair->transport, sizeof(pair->transport), "%.15s", vb_group_transport(group, b));
+    return vb_group_broadcast(group, a, pair->transport, sizeof(pair->transport));
+}
+
+static vb_status all_pairs(struct pairs *p, const int *ranks, int n, struct vb_pair *pairs)
+{
+    struct vb_bench_ports ports;
+    vb_status st;
+    int i, j, k = 0;
+
+    st = vb_bench_ports_start(p->group, &ports);
+    for (i = 0; i < n; i++)
+        for (j = i + 1; j < n && st == VB_OK; j++, k++) {
+            st = one_pair(p, ranks[i], ranks[j]);
+            if (st == VB_OK)
+                st = join(p, &ports, ranks[i], ranks[j], &pairs[k]);
+            if (st == VB_OK)
+                st = name_transport(p->group, ranks[i], ranks[j], &pairs[k]);
+        }
+    return st;
+}
+
+vb_status vb_bench_pairs(struct vb_group *group, const int *ranks, int n, double seconds,
+                         struct vb_op ops[VB_BENCH_PAIR_OPS], struct vb_pair *pairs)
+{
+    struct pairs *p = calloc(1, sizeof(*p));
+    vb_status st;
+
+    if (p == NULL)
+        return vb_err_sys("calloc");
+    p->group = group;
+    p->ops = ops;
+    p->rank = vb_group_rank(group);
+    p->seconds = seconds;
+    st = vb_window_create(group, 2 * HALF, &p->win);
+    if (st == VB_OK) {
+        st = vb_channel_open(group, CHANNEL, note_came, p);
+        if (st == VB_OK)
+            st = vb_group_barrier(group);
+        if (st == VB_OK)
+            st = all_pairs(p, ranks, n, pairs);
+        vb_window_destroy(p->win);
+        vb_channel_close(group, CHANNEL);
+    }
+    free(p);
+    return st;
+}

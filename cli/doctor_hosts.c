@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * doctor between hosts: a rank a host tells what is wrong there, then every pair is tried over each
+ * transport. Of several ranks on a host the lowest stands for it; where all are on one host, every
+ * pair of ranks is tried.
+ */
+#include "bench/bench.h"
+#include "cli/doctor.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SECONDS 0.2 /* of each measurement of a pair */
+
+/* A check on its way to rank 0. */
+struct told {
+    int level;
+    char name[24];
+    char what[sizeof(((struct vb_check *)NULL)->what)];
+    char fix[sizeof(((struct vb_check *)NULL)->fix)];
+};
+
+struct host {
+    int rank;
+    char name[64];
+    bool rdma; /* has a port that verbs can use */
+    int n;
+    struct told checks[VB_CHECKS_MAX];
+};
+
+struct exam {
+    int rank;
+    struct host own;
+    struct host *hosts;
+    int n_hosts;
+    int *ranks;           /* that are measured */
+    int n_ranks, n_pairs; /* pairs measured, over all transports */
+    struct vb_pair *pairs;
+    struct vb_op ops[VB_BENCH_PAIR_OPS];
+    struct vb_check checks[VB_CHECKS_MAX]; /* of the pairs */
+    int n_checks;
+    vb_status rdma; /* what became of the attempt */
+};
+
+/* ---- this host ------------------------------------------------------------------------------- */
+
+static bool has_rdma(const struct vb_facts *facts)
+{
+    int i;
+
+    for (i = 0; i < facts->n_rdma; i++)
+        if (vb_net_rdma_usable(&facts->rdma[i]))
+            return true;
+    return false;
+}
+
+static vb_status examine_own(struct host *own)
+{
+    struct vb_check checks[VB_CHECKS_MAX];
+    struct vb_facts facts;
+    vb_status st;
+    int i;
+
+    st = vb_facts_gather("", &facts);
+    if (st != VB_OK)
+        return st;
+    own->rdma = has_rdma(&facts);
+    own->n = vb_doctor_judge(&facts, checks);
+    for (i = 0; i < own->n; i++) {
+        own->checks[i].level = (int)checks[i].level;
+        snprintf(own->checks[i].name, sizeof(own->checks[i].name), "%s", checks[i].name);
+        memcpy(own->checks[i].what, checks[i].what, sizeof(checks[i].what));
+        memcpy(own->checks[i].fix, checks[i].fix, sizeof(checks[i].fix));
+    }
+    vb_facts_fini(&facts);
+    return VB_OK;
+}
+
+/* ---- all hosts ------------------------------------------------------------------------------- */
+
+static bool is_first(const struct vb_group *group, int rank)
+{
+    int i;
+
+    for (i = 0; i < rank; i++)
+        if (strcmp(vb_group_host(group, i), vb_group_host(group, rank)) == 0)
+            return false;
+    return true;
+}
+
+/* As many of something as there are ranks. */
+static void *calloc_ranks(const struct vb_group *group, size_t size)
+{
+    return calloc((size_t)(unsigned)vb_group_world(group), size);
+}
+
+static vb_status choose_ranks(struct exam *e, const struct vb_group *group)
+{
+    int world = vb_group_world(group), i;
+
+    e->hosts = calloc_ranks(group, sizeof(*e->hosts));
+    e->ranks = calloc_ranks(group, sizeof(*e->ranks));
+    if (e->hosts == NULL || e->ranks == NULL)
+        return vb_err_sys("calloc");
+    for (i = 0; i < world; i++)
+        if (is_first(group, i))
+            e->hosts[e->n_hosts++].rank = i;
+    for (i = 0; i < world; i++)
+        if (e->n_hosts == 1 || is_first(group, i))
+            e->ranks[e->n_ranks++] = i;
+    e->pairs = calloc((size_t)(unsigned)(e->n_ranks * e->n_ranks), sizeof(*e->pairs));
+    return e->pairs != NULL ? VB_OK : vb_err_sys("calloc");
+}
+
+/* Checks one by one: a record has room for one. */
+static vb_status gather_checks(struct exam *e, struct vb_group *group)
+{
+    struct told *all = calloc_ranks(group, sizeof(*all));
+    vb_status st = VB_OK;
+    int i, k;
+
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    for (k = 0; k < VB_CHECKS_MAX && st == VB_OK; k++) {
+        st = vb_group_gather(group, &e->own.checks[k], sizeof(e->own.checks[k]), all);
+        for (i = 0; i < e->n_hosts && st == VB_OK; i++)
+            e->hosts[i].checks[k] = all[e->hosts[i].rank];
+    }
+    free(all);
+    return st;
+}
+
+static vb_status gather_hosts(struct exam *e, struct vb_group *group)
+{
+    int own[2] = {e->own.n, e->own.rdma}, i;
+    int(*all)[2] = calloc_ranks(group, sizeof(*all));
+    vb_status st;
+
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    st = vb_group_gather(group, own, sizeof(own), all);
+    for (i = 0; i < e->n_hosts && st == VB_OK; i++) {
+        int rank = e->hosts[i].rank;
+
+        snprintf(e->hosts[i].name, sizeof(e->hosts[i].name), "%.63s", vb_group_host(group, rank));
+        e->hosts[i].n = all[rank][0] >= 0 && all[rank][0] <= VB_CHECKS_MAX ? all[rank][0] : 0;
+        e->hosts[i].rdma = all[rank][1] != 0;
+    }
+    free(all);
+    return st == VB_OK ? gather_checks(e, group) : st;
+}
+
+/* ---- pairs ----------------------------------------------------------------------------------- */
+
+/* A group over one transport, and all pairs in it. The first one also hears what is wrong where. */
+static vb_status try_transport(struct exam *e, const struct vb_group_opts *opts, int transport)
+{
+    struct vb_group_opts o = *opts;
+    struct vb_group *group;
+    vb_status st;
+
+    o.transport = (enum vb_transport_choice)transport;
+    if (opts->root_fd >= 0) /* the next one needs it again */
+        o.root_fd = dup(opts->root_fd);
+    st = vb_group_open(&o, &group);
+    if (st != VB_OK)
+        return st;
+    if (e->n_hosts == 0) {
+        st = choose_ranks(e, group);
+        if (st == VB_OK)
+            st = gather_hosts(e, group);
+    }
+    if (st == VB_OK)
+        st = vb_bench_pairs(group, e->ranks, e->n_ranks, SECONDS, e->ops, e->pairs + e->n_pairs);
+    vb_group_close(group);
+    if (st == VB_OK)
+        e->n_pairs += e->n_ranks * (e->n_ranks - 1) / 2;
+    return st;
+}
+
+static const struct host *without_rdma(const struct exam *e)
+{
+    int i;
+
+    for (i = 0; i < e->n_hosts; i++)
+        if (!e->hosts[i].rdma)
+            return &e->hosts[i];
+    return NULL;
+}
+
+/* TCP always works, so it goes first; RDMA where every host has it. What RDMA then fails at is a
+ * finding, not the end: the ranks have said why. */
+static vb_status examine(struct exam *e, const struct vb_group_opts *opts)
+{
+    vb_status st;
+
+    st = examine_own(&e->own);
+    if (st != VB_OK)
+        return st;
+    if (opts->transport != VB_TRANSPORT_AUTO)
+        return try_transport(e, opts, opts->transport);
+    st = try_transport(e, opts, VB_TRANSPORT_TCP);
+    if (st == VB_OK && without_rdma(e) == NULL)
+        e->rdma = try_transport(e, opts, VB_TRANSPORT_VERBS);
+    return st;
+}
+
+static void judge_rdma(struct exam *e, struct vb_check *check)
+{
+    const struct host *without = without_rdma(e);
+
+    memset(check, 0, sizeof(*check));
+    check->name = "rdma";
+    check->level = e->rdma == VB_OK ? VB_CHECK_OK : VB_CHECK_FAIL;
+    if (e->rdma != VB_OK)
+        snprintf(
+            check->what, sizeof(check->what),
+            "all hosts have RDMA devices, but RDMA between them fails (%s): the ranks said why "
+            "on standard error",
+            vb_status_str(e->rdma));
+    else if (without != NULL)
+        snprintf(check->what, sizeof(check->what),
+                 "RDMA was not tried between hosts: %s has no device that works; above stands how "
+                 "to set one up",
+                 without->name);
+    else
+        snprintf(check->what, sizeof(check->what), "RDMA works between all hosts");
+}
+
+/* ---- printing -------------------------------------------------------------------------------- */
+
+static void untell(const struct told *told, struct vb_check *check)
+{
+    check->name = told->name;
+    check->level = (enum vb_check_level)told->level;
+    memcpy(check->what, told->what, sizeof(check->what));
+    memcpy(check->fix, told->fix, sizeof(check->fix));
+}
+
+/* Of a host only what is to be done: what is wrong, and how to set soft-RoCE up. */
+static void print_host(const struct host *host)
+{
+    struct vb_check check;
+    int i, ok = 0;
+
+    for (i = 0; i < host->n; i++)
+        ok += host->checks[i].level == VB_CHECK_OK;
+    printf("host %s (rank %d): %d of %d checks OK\n", host->name, host->rank, ok, host->n);
+    for (i = 0; i < host->n; i++) {
+        untell(&host->checks[i], &check);
+        if (check.level != VB_CHECK_OK || check.fix[0] != '\0')
+            cli_doctor_print_check(&check);
+    }
+}
+
+static void print_count(int64_t count, int width)
+{
+    if (count < 0)
+        printf(" %*s", width, "-");
+    else
+        printf(" %*lld", width, (long long)count);
+}
+
+static void print_pairs(const struct exam *e)
+{
+    const struct vb_pair *p;
+    char hosts[132];
+    int i;
+
+    printf("\n%-24s %-9s %9s %9s %9s %9s %6s %7s %10s %4s\n", "pair", "transport", "put us",
+           "get us", "put GB/s", "get GB/s", "wrong", "retries", "out of seq", "RNR");
+    for (i = 0; i < e->n_pairs; i++) {
+        p = &e->pairs[i];
+        snprintf(hosts, sizeof(hosts), "%s - %s", p->host_a, p->host_b);
+        printf("%-24s %-9s %9.1f %9.1f %9.4f %9.4f %6lld", hosts, p->transport, p->put_us,
+               p->get_us, p->put_gb_s, p->get_gb_s, (long long)p->wrong);
+        print_count(p->moved[VB_PORT_RETRIES], 7);
+        print_count(p->moved[VB_PORT_OUT_OF_SEQ], 10);
+        print_count(p->moved[VB_PORT_RNR], 4);
+        printf("\n");
+    }
+    printf("\n");
+    for (i = 0; i < e->n_checks; i++)
+        cli_doctor_print_check(&e->checks[i]);
+}
+
+static int count_all(const struct exam *e, enum vb_check_level level)
+{
+    int count = cli_doctor_count(e->checks, e->n_checks, level), i, k;
+
+    for (i = 0; i < e->n_hosts; i++)
+        for (k = 0; k < e->hosts[i].n; k++)
+            count += e->hosts[i].checks[k].level == (int)level;
+    return count;
+}
+
+static void print_text(const struct exam *e)
+{
+    int i, fail = count_all(e, VB_CHECK_FAIL);
+
+    for (i = 0; i < e->n_hosts; i++)
+        print_host(&e->hosts[i]);
+    print_pairs(e);
+    printf("%d host%s, %d measurement%s between them: %d WARN, %d FAIL; %s\n", e->n_hosts,
+           e->n_hosts == 1 ? "" : "s", e->n_pairs, e->n_pairs == 1 ? "" : "s",
+           count_all(e, VB_CHECK_WARN), fail,
+           fail > 0 ? "a job would be stopped" : "a job will run");
+}
+
+static void json_host(struct vb_json *json, const struct host *host)
+{
+    struct vb_check checks[VB_CHECKS_MAX];
+    int i;
+
+    for (i = 0; i < host->n; i++)
+        untell(&host->checks[i], &checks[i]);
+    vb_json_object(json, NULL);
+    vb_json_text(json, "host", host->name);
+    vb_json_int(json, "rank", host->rank);
+    vb_json_bool(json, "rdma", host->rdma);
+    cli_doctor_json_checks(json, checks, host->n);
+    vb_json_end(json);
+}
+
+static void json_count(struct vb_json *json, const char *key, int64_t count)
+{
+    if (count >= 0)
+        vb_json_int(json, key, count);
+    else
+        vb_json_real(json, key, (double)NAN); /* null */
+}
+
+static void json_pair(struct vb_json *json, const struct vb_pair *p)
+{
+    vb_json_object(json, NULL);
+    vb_json_text(json, "a", p->host_a);
+    vb_json_text(json, "b", p->host_b);
+    vb_json_text(json, "transport", p->transport);
+    vb_json_real(json, "put_us", p->put_us);
+    vb_json_real(json, "get_us", p->get_us);
+    vb_json_real(json, "put_gb_s", p->put_gb_s);
+    vb_json_real(json, "get_gb_s", p->get_gb_s);
+    vb_json_int(json, "wrong", p->wrong);
+    json_count(json, "retries", p->moved[VB_PORT_RETRIES]);
+    json_count(json, "out_of_seq", p->moved[VB_PORT_OUT_OF_SEQ]);
+    json_count(json, "rnr", p->moved[VB_PORT_RNR]);
+    vb_json_end(json);
+}
+
+static vb_status print_json(const struct exam *e)
+{
+    struct vb_json *json = vb_json_create();
+    vb_status st;
+    int i;
+
+    vb_json_object(json, NULL);
+    vb_json_bool(json, "ok", count_all(e, VB_CHECK_FAIL) == 0);
+    vb_json_array(json, "hosts");
+    for (i = 0; i < e->n_hosts; i++)
+        json_host(json, &e->hosts[i]);
+    vb_json_end(json);
+    vb_json_array(json, "pairs");
+    for (i = 0; i < e->n_pairs; i++)
+        json_pair(json, &e->pairs[i]);
+    vb_json_end(json);
+    cli_doctor_json_checks(json, e->checks, e->n_checks);
+    vb_json_end(json);
+    st = vb_json_print(json, stdout);
+    vb_json_destroy(json);
+    return st;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
+{
+    struct exam *e = calloc(1, sizeof(*e));
+    int code = CLI_OK;
+    vb_status st;
+
+    if (e == NULL)
+        return cli_exit_code(vb_err_sys("calloc"));
+    e->rank = group->rank;
+    vb_log_set_rank(group->rank);
+    st = examine(e, group);
+    if (st == VB_OK) {
+        e->n_checks = vb_doctor_judge_pairs(e->pairs, e->n_pairs, e->checks);
+        if (group->transport == VB_TRANSPORT_AUTO)
+            judge_rdma(e, &e->checks[e->n_checks++]);
+        code = count_all(e, VB_CHECK_FAIL) > 0 ? CLI_FAILED : CLI_OK;
+    }
+    if (st == VB_OK && e->rank == 0 && json)
+        st = print_json(e);
+    else if (st == VB_OK && e->rank == 0)
+        print_text(e);
+    if (group->root_fd >= 0)
+        close(group->root_fd);
+    free(e->hosts);
+    free(e->ranks);
+    free(e->pairs);
+    free(e);
+    return cli_finish(st != VB_OK ? cli_exit_code(st) : code);
+}

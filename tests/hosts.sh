@@ -1,0 +1,256 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Three network namespaces, each with its own name and its own sshd, are three hosts; a fourth is
+# where commands are given. hosts.sh VERBENA
+#
+# Nothing of the machine's own ssh is used or changed: keys, configuration and known hosts are in a
+# folder of this test, and what an sshd wants below /run is in a mount namespace of its own.
+# shellcheck disable=SC2016,SC2317
+set -uo pipefail
+verbena=$(realpath "$1")
+
+for need in ip ssh ssh-keygen /usr/sbin/sshd unshare jq; do
+    if [ "$(id -u)" != 0 ] || ! command -v $need >/dev/null; then
+        echo "skipped: needs root, ip, jq, ssh and sshd (openssh-server): no $need"
+        exit 77
+    fi
+done
+dir=$(mktemp -d)
+hub=vb-hub-$$
+bad=0
+names=()
+pids=()
+unset "${!VB_@}"
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # looking for leaks takes it seconds a rank
+
+cleanup() {
+    local pid
+    for pid in "${pids[@]}"; do
+        kill "$pid" 2>/dev/null
+    done
+    for ns in "${names[@]}" "$hub"; do
+        ip netns del "$ns" 2>/dev/null
+    done
+    rm -rf "$dir"
+}
+trap cleanup EXIT
+
+fail() {
+    echo "FAIL: $*"
+    bad=1
+}
+
+# ---- the hosts ----------------------------------------------------------------------------------
+
+if ! ip netns add "$hub" 2>"$dir/err"; then
+    echo "skipped: no network namespaces here: $(cat "$dir/err")"
+    exit 77
+fi
+ip -n "$hub" link set lo up
+ip -n "$hub" link add br0 type bridge
+ip -n "$hub" addr add 10.98.0.254/24 dev br0
+ip -n "$hub" link set br0 up
+
+ssh-keygen -q -t ed25519 -N '' -f "$dir/key"
+ssh-keygen -q -t ed25519 -N '' -f "$dir/hostkey"
+
+# host K [SSHD_OPTION...]: namespace, address 10.98.0.K, name host-K, sshd
+host() {
+    local k=$1 ns=vb-$1-$$
+    shift
+    names+=("$ns")
+    ip netns add "$ns"
+    ip -n "$ns" link set lo up
+    ip link add "p$k" netns "$hub" type veth peer name eth0 netns "$ns"
+    ip -n "$hub" link set "p$k" master br0
+    ip -n "$hub" link set "p$k" up
+    ip -n "$ns" addr add "10.98.0.$k/24" dev eth0
+    ip -n "$ns" link set eth0 up
+    ip netns exec "$ns" unshare --uts --mount sh -c '
+        hostname "$1" && mount -t tmpfs tmpfs /run && mkdir /run/sshd || exit 1
+        shift
+        exec /usr/sbin/sshd -D -e "$@"' sh "host-$k" -f /dev/null \
+        -o "HostKey=$dir/hostkey" -o "AuthorizedKeysFile=$dir/key.pub" -o StrictModes=no \
+        -o PermitRootLogin=yes -o PasswordAuthentication=no -o UsePAM=no -o PidFile=none \
+        -o MaxStartups=10 "$@" 2>"$dir/sshd$k" &
+    pids+=($!)
+}
+
+mkdir "$dir/fake"
+printf '#!/bin/sh\necho riscv128\n' >"$dir/fake/uname"
+chmod +x "$dir/fake/uname"
+host 1
+host 2 -o 'ForceCommand=echo "welcome to host 2"; sh -c "$SSH_ORIGINAL_COMMAND"'
+host 3
+host 4 -o "SetEnv=PATH=$dir/fake:$PATH"
+
+export VB_SSH="ssh -F none -i $dir/key -o BatchMode=yes -o StrictHostKeyChecking=no
+ -o UserKnownHostsFile=$dir/known -o LogLevel=ERROR -o ConnectTimeout=3"
+VB_SSH=${VB_SSH//$'\n'/}
+
+reach() { # reach K: its sshd answers
+    local i
+    for ((i = 0; i < 150; i++)); do
+        # shellcheck disable=SC2086
+        ip netns exec "$hub" $VB_SSH "10.98.0.$1" true 2>"$dir/err" && return
+        sleep 0.1
+    done
+    echo "skipped: no sshd in a namespace: $(cat "$dir/err" "$dir/sshd$1")"
+    exit 77
+}
+for k in 1 2 3 4; do
+    reach $k
+done
+
+# ours: what runs on the hosts beside the sshds
+ours() {
+    local ns pid
+    for ns in "${names[@]}"; do
+        for pid in $(ip netns pids "$ns"); do
+            { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null |
+                grep -v '^/usr/sbin/sshd\|^sshd:'
+        done
+    done
+}
+
+# nothing_left WHAT: soon after it nothing of ours runs
+nothing_left() {
+    local i
+    for ((i = 0; i < 200; i++)); do
+        [ -n "$(ours)" ] || return
+        sleep 0.1
+    done
+    fail "$1: still running: $(ours)"
+}
+
+# doctor ARGUMENTS...: output in $dir/out, standard error in $err, exit code in $code
+doctor() {
+    timeout 100 ip netns exec "$hub" "$verbena" doctor "$@" >"$dir/out" 2>"$dir/err"
+    code=$?
+    err=$(cat "$dir/err")
+    nothing_left "doctor $*"
+}
+
+# refused CODE TEXT ARGUMENTS...
+refused() {
+    local want=$1 text=$2
+    shift 2
+    doctor "$@"
+    [ "$code" = "$want" ] || fail "doctor $*: exit $code, not $want: $err"
+    [[ $err == *"$text"* ]] || fail "doctor $*: '$err' lacks '$text'"
+    [ ! -s "$dir/out" ] || fail "doctor $*: printed something"
+}
+
+three=10.98.0.1,10.98.0.2:2,10.98.0.3
+
+# ---- it works: a list, a file, text and JSON ----------------------------------------------------
+
+doctor --hosts $three --json
+[ "$code" = 0 ] || fail "three hosts: exit $code: $err"
+jq -e '(.hosts | map(.host)) == ["host-1", "host-2", "host-3"] and (.hosts | map(.rank)) == [0, 1, 3]
+    and (.pairs | length) == 3 and all(.pairs[]; .transport == "tcp" and .wrong == 0 and
+    .put_gb_s > 0 and .get_gb_s > 0 and .put_us > 0 and .get_us > 0 and .retries == null)
+    and all(.hosts[]; .checks | length > 5) and any(.checks[]; .name == "data" and .level == "OK")' \
+    "$dir/out" >/dev/null || fail "three hosts: $(cat "$dir/out")"
+[[ $err == *"[10.98.0.2 rank 1] welcome to host 2"* ]] || fail "what a login shell said is lost: $err"
+
+printf '# all\n10.98.0.1\n\n10.98.0.3 slots=2 # two\n' >"$dir/hosts"
+doctor --hosts "$dir/hosts"
+[ "$code" = 0 ] || fail "a file of hosts: exit $code: $err"
+grep -q '^host-1 - host-3  *tcp' "$dir/out" || fail "a file of hosts: $(cat "$dir/out")"
+[ -z "$err" ] || fail "a file of hosts: it said '$err'"
+
+# The root as the user wants it, and an option from the environment.
+VB_TRANSPORT=shm refused 1 'cannot be reached through shared memory' --hosts 10.98.0.1,10.98.0.3
+doctor --hosts 10.98.0.1,10.98.0.3 --root 10.98.0.1:7123 --json
+[ "$code" = 0 ] || fail "with --root: exit $code: $err"
+
+# ---- by hand, without ssh -----------------------------------------------------------------------
+
+(umask 077 && head -c 32 /dev/urandom >"$dir/job.key")
+by_hand=(doctor --world 2 --root 10.98.0.1:7001 --secret-file "$dir/job.key" --timeout 20)
+ip netns exec "${names[2]}" "$verbena" "${by_hand[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
+ip netns exec "${names[0]}" "$verbena" "${by_hand[@]}" --rank 0 >"$dir/out" 2>"$dir/err"
+code=$?
+wait $! || fail "by hand, rank 1: $(cat "$dir/err1")"
+[ "$code" = 0 ] || fail "by hand: exit $code: $(cat "$dir/err")"
+grep -q 'all bytes arrived as sent' "$dir/out" || fail "by hand: $(cat "$dir/out")"
+
+# ---- what is wrong is said, by name -------------------------------------------------------------
+
+refused 1 'host 10.98.0.9 cannot be reached: ssh: connect to host 10.98.0.9' --hosts $three,10.98.0.9
+refused 1 'host 10.98.0.3 cannot run /none/verbena: there is no program /none/verbena' \
+    --hosts 10.98.0.3,10.98.0.1 --program /none/verbena
+refused 1 'ended before it said what it is (exit 0)' --hosts 10.98.0.3,10.98.0.1 --program /bin/true
+refused 1 'host 10.98.0.4 cannot run' --hosts 10.98.0.1,10.98.0.4
+[[ $err == *'a machine of another kind: riscv128, not '* ]] || fail "another machine: $err"
+cp "$verbena" "$dir/other"
+echo >>"$dir/other"
+refused 1 "$dir/other on host 10.98.0.1 is not the program that runs here" \
+    --hosts 10.98.0.1,10.98.0.3 --program "$dir/other"
+refused 1 'host 10.98.0.1 cannot be reached: could not execute /none/ssh' --hosts 10.98.0.1:2 \
+    --ssh /none/ssh
+refused 2 'is no host' --hosts 10.98.0.1,-oProxyCommand=true
+refused 2 'is there twice' --hosts 10.98.0.1,10.98.0.1
+refused 2 'No such file' --hosts ./none
+refused 2 'leave --ranks out' --hosts $three --ranks 2
+refused 2 '--sysroot is for one machine' --hosts $three --sysroot /
+
+# ---- while it runs: the secret, Ctrl-C, sudden ends ---------------------------------------------
+
+# start: doctor in the background; sets pid; returns when all ranks run
+start() {
+    local i
+    set -m # else Ctrl-C is ignored in the background
+    ip netns exec "$hub" "$verbena" doctor --hosts $three >"$dir/out" 2>"$dir/err" &
+    pid=$!
+    set +m
+    for ((i = 0; i < 1500; i++)); do
+        [ "$(ours | grep -c "^$verbena doctor")" -lt 4 ] || return
+        sleep 0.02
+    done
+    fail "the ranks do not run: $(cat "$dir/err")"
+}
+
+finish() {
+    code=0
+    { wait "$pid" || code=$?; } 2>/dev/null
+    err=$(cat "$dir/err")
+}
+
+start
+for ns in "${names[@]}" "$hub"; do
+    for p in $(ip netns pids "$ns"); do
+        if cat "/proc/$p/cmdline" "/proc/$p/environ" 2>/dev/null | grep -aqE '[0-9a-f]{64}'; then
+            fail "what may be the secret is in the command or environment of $p"
+        fi
+    done
+done
+kill -INT "$pid"
+finish
+[ "$code" = 130 ] || fail "Ctrl-C: exit $code: $err"
+nothing_left Ctrl-C
+
+start
+kill -KILL "$pid"
+finish
+nothing_left "the launcher killed"
+
+start
+kill -KILL "$(ip netns pids "${names[2]}" | while read -r p; do
+    [ "$(readlink "/proc/$p/exe")" != "$verbena" ] || echo "$p"
+done | head -n 1)"
+finish
+[ "$code" = 1 ] || fail "a rank killed: exit $code: $err"
+[[ $err == *'rank 3 was killed, or the connection to host 10.98.0.3 broke'* ]] ||
+    fail "a rank killed: $err"
+nothing_left "a rank killed"
+
+# ---- more ranks on a host than its sshd lets log in at once -------------------------------------
+
+doctor --hosts 10.98.0.1:12,10.98.0.3 --json
+[ "$code" = 0 ] || fail "twelve ranks on a host: exit $code: $err"
+
+[ $bad = 0 ] && echo "three hosts over ssh"
+exit $bad
