@@ -54,7 +54,8 @@ static void everywhere(t_rank_fn fn, void *arg)
     job.world = some_ranks;
     for (t = 0; t < n_transports; t++) {
         job.transport = transports[t];
-        t_as_processes(&job);
+        if (job.transport != VB_TRANSPORT_VERBS) /* there they were processes already */
+            t_as_processes(&job);
         job.progress = true;
         t_as_threads(&job);
         job.progress = false;
