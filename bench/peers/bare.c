@@ -101,24 +101,24 @@ static int be_rank(struct bare *b, int rank, const struct peer_args *args,
 static int run(struct bare *b, const struct peer_args *args, bool tcp)
 {
     int fds[BARE_RANKS_MAX][BARE_RANKS_MAX], i, code, status;
-    pid_t pids[BARE_RANKS_MAX];
+    pid_t pid;
 
     if (map(b, args->largest) != VB_OK)
         return 1;
     if (tcp && bare_tcp_connect(b->peer.ranks, fds) != VB_OK)
         return 1;
     for (i = 1; i < b->peer.ranks; i++) {
-        pids[i] = fork();
-        if (pids[i] < 0)
+        pid = fork();
+        if (pid < 0)
             return vb_err_sys("fork") != VB_OK;
-        if (pids[i] == 0) {
+        if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             _exit(be_rank(b, i, args, fds, tcp));
         }
     }
     code = be_rank(b, 0, args, fds, tcp);
     for (i = 1; i < b->peer.ranks; i++)
-        if (waitpid(pids[i], &status, 0) != pids[i] || status != 0)
+        if (wait(&status) < 0 || status != 0)
             code = 1;
     return code;
 }
