@@ -18,9 +18,9 @@
 #define SAMPLES_MIN 64u
 #define SAMPLES_MAX 1024u
 #define SAMPLES_A_RANK 8u
-#define PROBE_BYTES ((size_t)256 * 1024)
 
-/* ---- open and close --------------------------------------------------------------------------- */
+/* ---- open and close ---------------------------------------------------------------------------
+ */
 
 /* What a rank brings when it opens. */
 struct offer {
@@ -117,7 +117,7 @@ static void lay_out(struct vb_sparse *s)
         s->room += s->peers[r].max_nnz;
     }
     area = lines(words * sizeof(uint64_t));
-    area = area < PROBE_BYTES ? PROBE_BYTES : area;
+    area = area < SPARSE_PROBE_BYTES ? SPARSE_PROBE_BYTES : area;
     at->head_bytes = lines(sparse_head_bytes(samples));
     at->parts = at->heads + (2 + 2 * (size_t)s->world) * at->head_bytes;
     at->sums = at->parts + area;
@@ -249,7 +249,8 @@ void vb_sparse_close(struct vb_sparse *s)
     free(s);
 }
 
-/* ---- merging a rank's own list ---------------------------------------------------------------- */
+/* ---- merging a rank's own list ----------------------------------------------------------------
+ */
 
 vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, size_t *n_p)
 {
@@ -270,7 +271,8 @@ vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, si
     return VB_OK;
 }
 
-/* ---- heads ------------------------------------------------------------------------------------ */
+/* ---- heads ------------------------------------------------------------------------------------
+ */
 
 static const char *const refusals[] = {
     [SPARSE_FINE] = "nothing",
@@ -309,7 +311,7 @@ static vb_status bring(struct vb_sparse *s, const uint32_t *index, const float *
     sparse_pack(index, value, n, sparse_list(s));
     sparse_sample(sparse_list(s), s->limits.max_samples, head);
     len = sparse_head_bytes(head->n_samples);
-    memcpy((void *)s->heads[s->rank], head, len);
+    memcpy(s->heads[s->rank], head, len);
     return sparse_send_heads(s, len);
 }
 
@@ -317,11 +319,11 @@ static vb_status bring(struct vb_sparse *s, const uint32_t *index, const float *
 static vb_status take_head(struct vb_sparse *s, int rank)
 {
     struct sparse_limits limits = s->limits;
-    const struct sparse_head *head = s->heads[rank];
+    struct sparse_head *head = s->heads[rank];
     const char *why;
 
     limits.max_nnz = s->peers[rank].max_nnz;
-    memcpy((void *)head, s->base + sparse_head_at(s, rank), s->at.head_bytes);
+    memcpy(head, s->base + sparse_head_at(s, rank), s->at.head_bytes);
     if (head->seq != s->seq)
         return sparse_broken(s, rank, "it is at another sequence number");
     why = sparse_head_wrong(head, &limits);
@@ -369,7 +371,8 @@ static vb_status exchange_heads(struct vb_sparse *s, size_t n)
     return st == VB_OK ? agree(s, n) : st;
 }
 
-/* ---- parts ------------------------------------------------------------------------------------ */
+/* ---- parts ------------------------------------------------------------------------------------
+ */
 
 /* The part of a list that lies in memory we can read: our own, or a mapped peer's. */
 static struct sparse_run part_in_list(struct vb_sparse *s, int rank)
@@ -425,7 +428,8 @@ static vb_status sum_parts(struct vb_sparse *s, float divisor, size_t *n_p)
     return VB_OK;
 }
 
-/* ---- sums ------------------------------------------------------------------------------------- */
+/* ---- sums -------------------------------------------------------------------------------------
+ */
 
 /* Appends an owner's sum of n words to the result. */
 static vb_status append(struct vb_sparse *s, int owner, size_t n, size_t *at_p)
@@ -461,7 +465,8 @@ static vb_status take_sums(struct vb_sparse *s, size_t own, size_t *n_p)
     return st;
 }
 
-/* ---- the call --------------------------------------------------------------------------------- */
+/* ---- the call ---------------------------------------------------------------------------------
+ */
 
 static vb_status sparse_sum(struct vb_sparse *s, float divisor, size_t *n_p)
 {
@@ -529,5 +534,5 @@ double vb_sparse_predict_us(const struct vb_sparse *s, enum vb_sparse_path path)
 
 uint64_t vb_sparse_wire_bytes(const struct vb_sparse *s)
 {
-    return s->wire_bytes;
+    return s->wire_bytes + (s->dense != NULL ? vb_coll_wire_bytes(s->dense) : 0);
 }

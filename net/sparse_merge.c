@@ -17,7 +17,8 @@
 #define INFINITE 0x7f800000u
 #define NAN_BITS 0x7fc00000u
 
-/* ---- lists and words -------------------------------------------------------------------------- */
+/* ---- lists and words --------------------------------------------------------------------------
+ */
 
 void sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *words)
 {
@@ -90,7 +91,8 @@ size_t sparse_below(const uint64_t *words, size_t n, uint64_t limit)
     return low;
 }
 
-/* ---- sorting ---------------------------------------------------------------------------------- */
+/* ---- sorting ----------------------------------------------------------------------------------
+ */
 
 #define PASSES_MAX 3
 #define DIGIT_BITS_MAX 11 /* three of them are 32 bits; two tables of 2048 fit the first cache */
@@ -151,7 +153,8 @@ uint64_t *sparse_sort(uint64_t *words, uint64_t *spare, size_t n, uint32_t large
     return from;
 }
 
-/* ---- merging ---------------------------------------------------------------------------------- */
+/* ---- merging ----------------------------------------------------------------------------------
+ */
 
 /* What is left of two runs, and of the room between their ends. */
 struct merging {
@@ -187,9 +190,8 @@ static void merge_both_ends(struct merging *g, size_t m)
 
 static void merge_two(const struct sparse_run *left, const struct sparse_run *right, uint64_t *out)
 {
-    struct merging g = {left->words, left->words + left->n,
-                        right->words, right->words + right->n,
-                        out, out + left->n + right->n};
+    struct merging g = {left->words, left->words + left->n,   right->words, right->words + right->n,
+                        out,         out + left->n + right->n};
     size_t m;
 
     while ((m = least((size_t)(g.a_end - g.a), (size_t)(g.b_end - g.b)) / 2) > 0)
@@ -236,7 +238,8 @@ struct sparse_run sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_
     return runs[0];
 }
 
-/* ---- adding up -------------------------------------------------------------------------------- */
+/* ---- adding up --------------------------------------------------------------------------------
+ */
 
 size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out)
 {

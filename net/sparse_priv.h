@@ -84,7 +84,8 @@ size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out);
 void sparse_finish(uint64_t *words, size_t n, float divisor);
 float sparse_finish_one(float sum, float divisor);
 
-/* ---- who sums what (sparse_split.c) ----------------------------------------------------------- */
+/* ---- who sums what (sparse_split.c) -----------------------------------------------------------
+ */
 
 enum sparse_refusal { SPARSE_FINE, SPARSE_TOO_LONG, SPARSE_NOT_ASCENDING, SPARSE_OUT_OF_RANGE };
 
@@ -134,7 +135,7 @@ vb_status sparse_plan_init(struct sparse_plan *plan, int world, uint32_t max_sam
 void sparse_plan_fini(struct sparse_plan *plan);
 
 /* heads: of all ranks, found right by sparse_head_wrong(). */
-void sparse_plan_make(struct sparse_plan *plan, const struct sparse_head *const *heads);
+void sparse_plan_make(struct sparse_plan *plan, struct sparse_head *const *heads);
 
 /* At most so many words of rank's list fall to the owner. */
 size_t sparse_part_room(const struct sparse_plan *plan, int rank, int owner);
@@ -142,7 +143,8 @@ size_t sparse_part_room(const struct sparse_plan *plan, int rank, int owner);
 /* At most so many words has the owner's sum. */
 size_t sparse_sum_room(const struct sparse_plan *plan, int owner);
 
-/* ---- the context ------------------------------------------------------------------------------ */
+/* ---- the context ------------------------------------------------------------------------------
+ */
 
 /* What the model knows; rank 0's numbers, on all ranks. */
 struct sparse_model {
@@ -166,10 +168,10 @@ struct sparse_layout {
 struct sparse_peer {
     const char *mapped; /* its window; NULL: what it sends is put into ours */
     uint64_t max_nnz;
-    uint32_t heads;              /* how many */
-    uint32_t part_seq, sum_seq;  /* which head the last whole one belongs to */
+    uint32_t heads;               /* how many */
+    uint32_t part_seq, sum_seq;   /* which head the last whole one belongs to */
     size_t part_words, sum_words; /* of the last one, or come so far */
-    bool in_part, in_sum;        /* some has come, more is to come */
+    bool in_part, in_sum;         /* some has come, more is to come */
     uint32_t probes;
     struct vb_op head_op, part_op, sum_op;
 };
@@ -189,10 +191,10 @@ struct vb_sparse {
     struct sparse_model model;
 
     struct vb_mem heads_mem, scratch_mem, result_mem;
-    const struct sparse_head **heads; /* copies of what came, checked; a rank */
-    uint64_t *a, *b;                  /* scratch for merging */
-    struct sparse_run *runs;          /* a rank */
-    uint32_t *index;                  /* the result */
+    struct sparse_head **heads; /* copies of what came, checked; a rank */
+    uint64_t *a, *b;            /* scratch for merging */
+    struct sparse_run *runs;    /* a rank */
+    uint32_t *index;            /* the result */
     float *value;
     size_t room; /* of the result */
 
@@ -247,7 +249,10 @@ vb_status sparse_fail(struct vb_sparse *s, vb_status st);
 /* A peer broke the rules: named, and all ranks are told to give up. */
 vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why);
 
-/* ---- which way (sparse_path.c) ---------------------------------------------------------------- */
+/* ---- which way (sparse_path.c) ----------------------------------------------------------------
+ */
+
+#define SPARSE_PROBE_BYTES ((size_t)256 * 1024) /* parts and sums are no smaller */
 
 vb_status sparse_measure(struct vb_sparse *s); /* collective */
 double sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path);

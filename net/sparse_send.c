@@ -13,11 +13,11 @@
  * A note has a kind (2 bits), whether more is to come (1 bit), and how many words came (21 bits); a
  * head's has its sequence number there. Lists longer than a *segment* are put in several.
  *
- * Why nothing is overwritten too early. A rank sends head k + 1 when it has done with call k: it has
- * all sums and its own sources were sent. Until then nobody sends it part or sum k + 1, for these
- * wait for the heads of all; so only heads can come early, by one call, and they have two places.
- * An owner's sum comes after it has read the parts, so when a rank has all sums, nobody reads its
- * list any more; and when an owner has all heads k + 1, nobody reads its sum k any more.
+ * Why nothing is overwritten too early. A rank sends head k + 1 when it has done with call k: it
+ * has all sums and its own sources were sent. Until then nobody sends it part or sum k + 1, for
+ * these wait for the heads of all; so only heads can come early, by one call, and they have two
+ * places. An owner's sum comes after it has read the parts, so when a rank has all sums, nobody
+ * reads its list any more; and when an owner has all heads k + 1, nobody reads its sum k any more.
  */
 #include "net/sparse_priv.h"
 
@@ -32,7 +32,8 @@ static uint32_t note_value(enum sparse_kind kind, bool more, size_t count)
     return (uint32_t)kind << KIND_SHIFT | (more ? MORE : 0) | ((uint32_t)count & COUNT_MASK);
 }
 
-/* ---- notes ------------------------------------------------------------------------------------ */
+/* ---- notes ------------------------------------------------------------------------------------
+ */
 
 /* Adds a segment; false: it cannot be. */
 static bool take_segment(size_t *words, bool *open, uint32_t value)
@@ -103,7 +104,8 @@ void sparse_note_came(void *arg, int rank, uint32_t value)
         control_lose(s->group->control, rank, "it is at another sparse allreduce than it can be");
 }
 
-/* ---- failing ---------------------------------------------------------------------------------- */
+/* ---- failing ----------------------------------------------------------------------------------
+ */
 
 vb_status sparse_fail(struct vb_sparse *s, vb_status st)
 {
@@ -121,7 +123,8 @@ vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why)
     return sparse_fail(s, vb_err(VB_ERR_INPUT, "%s", text));
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------------------
+ */
 
 struct waiting {
     struct vb_sparse *s;
@@ -221,7 +224,8 @@ vb_status sparse_wait_probe(struct vb_sparse *s, int rank, uint32_t n)
     return wait_for(s, probes_came, &w);
 }
 
-/* ---- places in the window --------------------------------------------------------------------- */
+/* ---- places in the window ---------------------------------------------------------------------
+ */
 
 size_t sparse_own_head_at(const struct vb_sparse *s)
 {
@@ -230,8 +234,7 @@ size_t sparse_own_head_at(const struct vb_sparse *s)
 
 size_t sparse_head_at(const struct vb_sparse *s, int rank)
 {
-    return s->at.heads +
-           (2 + (s->seq % 2) * (size_t)s->world + (size_t)rank) * s->at.head_bytes;
+    return s->at.heads + (2 + (s->seq % 2) * (size_t)s->world + (size_t)rank) * s->at.head_bytes;
 }
 
 size_t sparse_sum_at(const struct vb_sparse *s, int owner)
@@ -254,7 +257,8 @@ size_t sparse_part_at(const struct vb_sparse *s, int rank, int owner)
     return s->at.parts + words * sizeof(uint64_t);
 }
 
-/* ---- sending ---------------------------------------------------------------------------------- */
+/* ---- sending ----------------------------------------------------------------------------------
+ */
 
 vb_status sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
                      uint32_t value, struct vb_op *op)
@@ -364,7 +368,7 @@ vb_status sparse_put_probe(struct vb_sparse *s, int rank, size_t len_bytes)
     struct vb_op *op = &s->peers[rank].head_op;
     vb_status st;
 
-    st = sparse_put(s, rank, s->at.parts, s->at.sums, len_bytes,
-                    note_value(SPARSE_PROBE, false, 0), op);
+    st = sparse_put(s, rank, s->at.parts, s->at.sums, len_bytes, note_value(SPARSE_PROBE, false, 0),
+                    op);
     return st == VB_OK ? vb_op_wait(s->group, op, s->what, rank) : st;
 }

@@ -19,7 +19,8 @@
 
 #define STEP_MIN 8 /* short lists need no finer picture */
 
-/* ---- heads ------------------------------------------------------------------------------------ */
+/* ---- heads ------------------------------------------------------------------------------------
+ */
 
 size_t sparse_step(size_t n, uint32_t max_samples)
 {
@@ -65,7 +66,8 @@ const char *sparse_head_wrong(const struct sparse_head *head, const struct spars
     return NULL;
 }
 
-/* ---- the plan --------------------------------------------------------------------------------- */
+/* ---- the plan ---------------------------------------------------------------------------------
+ */
 
 size_t sparse_room(size_t max_nnz, uint32_t max_samples, int world)
 {
@@ -105,7 +107,7 @@ void sparse_plan_fini(struct sparse_plan *plan)
 }
 
 /* All samples in order, with their weights as values. */
-static struct sparse_run picture(struct sparse_plan *plan, const struct sparse_head *const *heads)
+static struct sparse_run picture(struct sparse_plan *plan, struct sparse_head *const *heads)
 {
     uint64_t *words = plan->a + (size_t)plan->world * plan->max_samples;
     uint32_t i;
@@ -156,7 +158,7 @@ static uint32_t samples_below(const struct sparse_head *head, uint64_t limit)
     return low;
 }
 
-static void bound(struct sparse_plan *plan, const struct sparse_head *const *heads, int o)
+static void bound(struct sparse_plan *plan, struct sparse_head *const *heads, int o)
 {
     size_t *low = plan->low + (size_t)o * (size_t)plan->world;
     size_t *high = plan->high + (size_t)o * (size_t)plan->world;
@@ -175,7 +177,7 @@ static void bound(struct sparse_plan *plan, const struct sparse_head *const *hea
     }
 }
 
-void sparse_plan_make(struct sparse_plan *plan, const struct sparse_head *const *heads)
+void sparse_plan_make(struct sparse_plan *plan, struct sparse_head *const *heads)
 {
     struct sparse_run all = picture(plan, heads);
     int o;
