@@ -232,6 +232,51 @@ double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t 
  * bytes read from and written to peers' memory. */
 uint64_t vb_coll_wire_bytes(const struct vb_coll *coll);
 
+/* ---- sparse allreduce ------------------------------------------------------------------------ */
+
+/* Sums lists of (index, value) over all ranks: each index of the result is one that some rank has,
+ * its value ((g0 + g1) + g2) + ... over those ranks that have it, in rank order. The time follows
+ * the lengths of the lists, never the number of features, unless the dense path is cheaper.
+ *
+ * Bits are the same on all ranks, transports and paths. So that they can be: -0.0 counts as +0.0,
+ * and every NaN comes out as the same one. */
+
+enum vb_sparse_path { VB_SPARSE_AUTO, VB_SPARSE_SPARSE, VB_SPARSE_DENSE };
+
+struct vb_sparse_opts {
+    uint64_t features; /* indices are below; 1 to 2^32, the same on all ranks */
+    size_t max_nnz;    /* longest list of this rank, also of those with duplicates */
+    enum vb_sparse_path path; /* VB_SPARSE_AUTO: by the measured model, call by call */
+};
+
+/* A context, opened and closed by all ranks together. It has a window of about 16 bytes for each of
+ * the ranks' max_nnz together, and as much memory of its own. The dense path needs another window
+ * of 4 bytes a feature, made when it is first taken. */
+struct vb_sparse;
+vb_status vb_sparse_open(struct vb_group *group, const struct vb_sparse_opts *opts,
+                         struct vb_sparse **sparse_p);
+void vb_sparse_close(struct vb_sparse *sparse);
+
+/* Sorts a list of *n_p by index and adds up duplicates, in the order in which they appeared; *n_p
+ * are left. This rank's affair alone. */
+vb_status vb_sparse_merge(struct vb_sparse *sparse, uint32_t *index, float *value, size_t *n_p);
+
+/* Called by all ranks. In: a list in ascending order, each index once. Out: the sum, likewise, the
+ * same on all ranks; borrowed until the next call. The mean is the sum divided by the number of
+ * ranks, once. A list that is not in order, leaves the features or is too long fails on all ranks,
+ * which may go on with the next call; after any other failure the context can only be closed. */
+vb_status vb_sparse_allreduce(struct vb_sparse *sparse, const uint32_t *index, const float *value,
+                              size_t n, enum vb_reduce how, const uint32_t **index_p,
+                              const float **value_p, size_t *n_p);
+
+/* Which way the last call took, and what the model says of both ways for its lists. */
+enum vb_sparse_path vb_sparse_took(const struct vb_sparse *sparse);
+double vb_sparse_predict_us(const struct vb_sparse *sparse, enum vb_sparse_path path);
+
+/* Sent by this rank since open: payload put to peers; where windows are mapped, bytes read from
+ * the peers' memory. */
+uint64_t vb_sparse_wire_bytes(const struct vb_sparse *sparse);
+
 /* ---- secrets --------------------------------------------------------------------------------- */
 
 /* 64 hexadecimal digits in a file that nobody else may read, or in text. */
