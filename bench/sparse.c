@@ -48,35 +48,43 @@ static uint64_t mix(uint64_t *state)
     return z ^ z >> 31;
 }
 
-static uint32_t draw_index(uint64_t *state, int64_t features, size_t at)
+struct entry {
+    uint32_t index;
+    float value;
+};
+
+static struct entry draw(uint64_t *state, int64_t features, size_t at)
 {
     int64_t fields = features < FIELDS ? features : FIELDS, width = features / fields;
     double u = (double)(mix(state) >> 11) * 0x1p-53;
     int64_t in_field = (int64_t)pow((double)width, u * u * u * u) - 1;
 
-    return (uint32_t)((int64_t)(at % (size_t)fields) * width + in_field % width);
+    return (struct entry){
+        .index = (uint32_t)((int64_t)(at % (size_t)fields) * width + in_field % width),
+        .value = (float)(mix(state) % 15) - 7,
+    };
 }
 
-/* The list of a rank, unsorted, with duplicates. */
-static void draw(const struct bench *b, int rank, uint32_t *index, float *value)
+/* Where the list of a rank begins. */
+static uint64_t seed(const struct bench *b, int rank)
 {
-    uint64_t state = (uint64_t)rank << 32 | b->drawn;
-    size_t i;
-
-    for (i = 0; i < b->drawn; i++) {
-        index[i] = draw_index(&state, b->opts->features, i);
-        value[i] = (float)(mix(&state) % 15) - 7;
-    }
+    return (uint64_t)rank << 32 | b->drawn;
 }
 
 /* Draws this rank's list and merges it. The slowest rank's time of that. */
 static vb_status make_list(struct bench *b, double *merge_us_p)
 {
     int64_t took, most, total;
-    uint64_t start;
+    uint64_t start, state = seed(b, b->rank);
+    struct entry e;
     vb_status st;
+    size_t i;
 
-    draw(b, b->rank, b->mine.index, b->mine.value);
+    for (i = 0; i < b->drawn; i++) {
+        e = draw(&state, b->opts->features, i);
+        b->mine.index[i] = e.index;
+        b->mine.value[i] = e.value;
+    }
     b->mine.n = b->drawn;
     start = vb_clock_ns();
     st = vb_sparse_merge(b->sparse, b->mine.index, b->mine.value, &b->mine.n);
@@ -90,11 +98,6 @@ static vb_status make_list(struct bench *b, double *merge_us_p)
 
 /* ---- verify ---------------------------------------------------------------------------------- */
 
-struct entry {
-    uint32_t index;
-    float value;
-};
-
 static int by_index(const void *a, const void *b)
 {
     uint32_t x = ((const struct entry *)a)->index, y = ((const struct entry *)b)->index;
@@ -102,32 +105,22 @@ static int by_index(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The lists of all ranks as one, sorted. */
-static vb_status draw_all(const struct bench *b, struct entry **all_p)
+/* The lists of all ranks as one, sorted. To be freed; NULL: no memory. */
+static struct entry *draw_all(const struct bench *b)
 {
     size_t i, n = b->drawn * (size_t)b->world;
-    struct entry *all = calloc(n + 1, sizeof(*all));
-    uint32_t *index = calloc(b->drawn + 1, sizeof(*index));
-    float *value = calloc(b->drawn + 1, sizeof(*value));
-    vb_status st = VB_OK;
-    int r;
+    struct entry *all = calloc(n, sizeof(*all));
+    uint64_t state = 0;
 
-    if (all == NULL || index == NULL || value == NULL)
-        st = vb_err_sys("calloc");
-    for (r = 0; r < b->world && st == VB_OK; r++) {
-        draw(b, r, index, value);
-        for (i = 0; i < b->drawn; i++)
-            all[(size_t)r * b->drawn + i] = (struct entry){index[i], value[i]};
-    }
-    free(index);
-    free(value);
-    if (st != VB_OK) {
-        free(all);
-        return st;
+    if (all == NULL)
+        return NULL;
+    for (i = 0; i < n; i++) {
+        if (i % b->drawn == 0)
+            state = seed(b, (int)(i / b->drawn));
+        all[i] = draw(&state, b->opts->features, i % b->drawn);
     }
     qsort(all, n, sizeof(*all), by_index);
-    *all_p = all;
-    return VB_OK;
+    return all;
 }
 
 /* Entries that are not there, too many, or another value. */
@@ -227,9 +220,9 @@ static vb_status one_line(struct bench *b, enum vb_sparse_path path, int size)
     describe(b, &line);
     line.bytes = b->opts->sizes[size];
     b->drawn = b->opts->sizes[size] / ENTRY_BYTES;
-    st = draw_all(b, &all);
-    if (st != VB_OK)
-        return st;
+    all = draw_all(b);
+    if (all == NULL)
+        return vb_err_sys("calloc");
     st = measure(b, all, path, &line);
     if (st == VB_OK && b->rank == 0)
         bench_coll_print(b->opts, &line);
