@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The allreduce of Gloo, through PyTorch: gloo.py gloo|gloo-free RANKS SIZES SECONDS. One process a
-rank, a cpu each unless free; checked and timed as peer.c does it."""
+"""The allreduce of Gloo, through PyTorch: gloo.py NAME RANKS SIZES SECONDS. One process a rank, a cpu
+each if the name is gloo; checked and timed as peer.c does it."""
 
 import os
 import statistics
@@ -81,7 +81,7 @@ def be_rank(name, rank, ranks, sizes, seconds, meet):
 
 def main():
     if len(sys.argv) != 5:
-        sys.exit("usage: gloo.py gloo|gloo-free RANKS SIZES SECONDS")
+        sys.exit("usage: gloo.py NAME RANKS SIZES SECONDS")
     name, ranks, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[4])
     sizes = [parse_size(text) for text in sys.argv[3].split(",")]
     with tempfile.TemporaryDirectory() as folder:
