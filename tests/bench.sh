@@ -125,5 +125,20 @@ grep -q 'predicted us' "$dir/out" || fail "allreduce: no predictions"
 bench sparse-allreduce --sizes 800 --seconds 0.01 --features 1000
 grep -q '1000 features' "$dir/out" || fail "sparse-allreduce: no head"
 
+# ---- the bare loop that ours is held against adds up too
+bare=$(dirname "$verbena")/bench/peers/bare_allreduce
+for ranks in 1 2 3 4; do
+    for transport in shm tcp; do
+        timeout 60 "$bare" $transport $ranks 4,1020,64K,1048580 0.01 >"$dir/out" ||
+            fail "bare_allreduce $transport $ranks: exit $?"
+        jq -se "length == 4 and all(.[]; .wrong == 0 and .ranks == $ranks)" >/dev/null <"$dir/out" ||
+            fail "bare_allreduce $transport $ranks: $(cat "$dir/out")"
+    done
+done
+"$bare" shm 0 4 0.01 2>/dev/null
+[ $? = 2 ] || fail "bare_allreduce with no ranks"
+"$bare" shm 2 6 0.01 2>/dev/null
+[ $? = 2 ] || fail "bare_allreduce of one float and a half"
+
 [ $bad = 0 ] && echo "all as it should be"
 exit $bad
