@@ -33,7 +33,8 @@ struct bench {
     size_t drawn; /* entries of a list before merging */
     const uint32_t *index;
     const float *value;
-    size_t n; /* of the sum */
+    size_t n;                                   /* of the sum */
+    double predicted_us[3][VB_BENCH_SIZES_MAX]; /* by path; the first context says it for all */
     int64_t wrong;
 };
 
@@ -186,8 +187,22 @@ static const char *path_name(enum vb_sparse_path path)
     return path == VB_SPARSE_DENSE ? "dense" : "sparse";
 }
 
+static void explain(struct bench *b, enum vb_sparse_path path, int size,
+                    struct bench_coll_line *line)
+{
+    double *sparse_us = &b->predicted_us[VB_SPARSE_SPARSE][size];
+    double *dense_us = &b->predicted_us[VB_SPARSE_DENSE][size];
+
+    if (*sparse_us == 0) {
+        *sparse_us = vb_sparse_predict_us(b->sparse, VB_SPARSE_SPARSE);
+        *dense_us = vb_sparse_predict_us(b->sparse, VB_SPARSE_DENSE);
+    }
+    line->predicted_us = b->predicted_us[path][size];
+    line->chosen = (path == VB_SPARSE_DENSE) == (*dense_us < *sparse_us);
+}
+
 static vb_status measure(struct bench *b, const struct entry *all, enum vb_sparse_path path,
-                         struct bench_coll_line *line)
+                         int size, struct bench_coll_line *line)
 {
     vb_status st;
 
@@ -202,12 +217,8 @@ static vb_status measure(struct bench *b, const struct entry *all, enum vb_spars
         st = bench_slowest(b->group, b->opts->seconds, reduce, b, &line->p50_us, &line->p99_us);
     if (st == VB_OK)
         st = verify(b, all, line);
-    if (b->opts->explain) {
-        line->predicted_us = vb_sparse_predict_us(b->sparse, path);
-        line->chosen = line->predicted_us <= vb_sparse_predict_us(b->sparse, path == VB_SPARSE_DENSE
-                                                                                 ? VB_SPARSE_SPARSE
-                                                                                 : VB_SPARSE_DENSE);
-    }
+    if (b->opts->explain)
+        explain(b, path, size, line);
     return st;
 }
 
@@ -223,7 +234,7 @@ static vb_status one_line(struct bench *b, enum vb_sparse_path path, int size)
     all = draw_all(b);
     if (all == NULL)
         return vb_err_sys("calloc");
-    st = measure(b, all, path, &line);
+    st = measure(b, all, path, size, &line);
     if (st == VB_OK && b->rank == 0)
         bench_coll_print(b->opts, &line);
     b->wrong += line.wrong;
