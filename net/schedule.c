@@ -13,6 +13,14 @@
 #include <stdarg.h>
 #include <string.h>
 
+#if defined(__SANITIZE_THREAD__) /* gcc */
+#define THREAD_SANITIZER
+#elif defined(__has_feature) /* clang */
+#if __has_feature(thread_sanitizer)
+#define THREAD_SANITIZER
+#endif
+#endif
+
 #define DONE_BYTES ((size_t)64 * 1024) /* of shares that are told of together */
 
 /* ---- failing --------------------------------------------------------------------------------- */
@@ -52,7 +60,7 @@ void op_describe(const struct op *op, char *text, size_t size)
  * ThreadSanitizer knows no fences. */
 static uint32_t flag_read(const _Atomic uint32_t *flag)
 {
-#if defined(__SANITIZE_THREAD__) || (defined(__has_feature) && __has_feature(thread_sanitizer))
+#ifdef THREAD_SANITIZER
     return atomic_load_explicit(flag, memory_order_acquire);
 #else
     uint32_t value = atomic_load_explicit(flag, memory_order_relaxed);
