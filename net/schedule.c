@@ -13,6 +13,16 @@
 #include <stdarg.h>
 #include <string.h>
 
+#if defined(__SANITIZE_THREAD__) /* gcc */
+#define THREAD_SANITIZER
+#elif defined(__has_feature) /* clang */
+#if __has_feature(thread_sanitizer)
+#define THREAD_SANITIZER
+#endif
+#endif
+
+#define DONE_BYTES ((size_t)64 * 1024) /* of shares that are told of together */
+
 /* ---- failing --------------------------------------------------------------------------------- */
 
 void coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...)
@@ -45,6 +55,21 @@ void op_describe(const struct op *op, char *text, size_t size)
 
 /* ---- who is here ----------------------------------------------------------------------------- */
 
+/* An acquire that pairs with the release in mapped_publish(). Arm's acquiring load would also wait
+ * until the flag that this rank has set last can be seen, and all sums before it; a fence does not.
+ * ThreadSanitizer knows no fences. */
+static uint32_t flag_read(const _Atomic uint32_t *flag)
+{
+#ifdef THREAD_SANITIZER
+    return atomic_load_explicit(flag, memory_order_acquire);
+#else
+    uint32_t value = atomic_load_explicit(flag, memory_order_relaxed);
+
+    atomic_thread_fence(memory_order_acquire);
+    return value;
+#endif
+}
+
 /* The head that a peer sent, once it has come. */
 static const struct slot_head *head_of(struct vb_coll *coll, const struct op *op, int rank)
 {
@@ -55,8 +80,7 @@ static const struct slot_head *head_of(struct vb_coll *coll, const struct op *op
                    ? head_at(coll->base, slot_at(coll, op->seq, rank))
                    : NULL;
     head = head_at(coll->ways[rank].base, own_slot_at(coll, op->seq));
-    /* Pairs with the release in mapped_publish(). */
-    return atomic_load_explicit(&head->seq, memory_order_acquire) == op->seq ? head : NULL;
+    return flag_read(&head->seq) == op->seq ? head : NULL;
 }
 
 static void refuse(struct vb_coll *coll, const struct op *op, int rank,
@@ -102,31 +126,30 @@ static bool are_here(struct vb_coll *coll, struct op *op, int lo, int hi)
     return true;
 }
 
+static bool is_done_at(const struct vb_coll *coll, const struct op *op, int rank)
+{
+    return (int32_t)(flag_read(&own_of(coll, coll->ways[rank].base)->done) - op->seq) >= 0;
+}
+
 static bool are_done(const struct vb_coll *coll, const struct op *op)
 {
-    struct slot_head *head;
     int r;
 
-    for (r = 0; r < coll->world; r++) {
-        head = head_at(coll->ways[r].base, own_slot_at(coll, op->seq));
-        /* Pairs with the release in mapped_publish(). */
-        if (atomic_load_explicit(&head->done, memory_order_acquire) != op->seq)
+    for (r = 0; r < coll->world; r++)
+        if (!is_done_at(coll, op, r))
             return false;
-    }
     return true;
 }
 
 int op_waits_for(const struct vb_coll *coll, const struct op *op)
 {
-    struct slot_head *head;
     int r;
 
     for (r = 0; r < coll->world; r++)
         if (r != coll->rank && !op->peers[r].here)
             return r;
     for (r = 0; r < coll->world; r++) {
-        head = op->mapped ? head_at(coll->ways[r].base, own_slot_at(coll, op->seq)) : NULL;
-        if (head != NULL && atomic_load_explicit(&head->done, memory_order_relaxed) != op->seq)
+        if (op->mapped && r != coll->rank && !is_done_at(coll, op, r))
             return r;
         if (op->peers[r].to_take[0] > 0 || op->peers[r].to_take[1] > 0 ||
             coll->ways[r].left < op->peers[r].last_put)
@@ -137,8 +160,7 @@ int op_waits_for(const struct vb_coll *coll, const struct op *op)
 
 /* ---- puts ------------------------------------------------------------------------------------ */
 
-/* How many puts to a peer have let go of their source. */
-static void reap(struct vb_coll *coll, struct way *way)
+void coll_reap(struct vb_coll *coll, struct way *way)
 {
     while (way->left < way->posted &&
            atomic_load_explicit(&way->puts[way->left & (coll->n_puts - 1)].done,
@@ -154,7 +176,7 @@ static bool put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len
     vb_status st;
 
     if (way->posted - way->left == coll->n_puts)
-        reap(coll, way);
+        coll_reap(coll, way);
     if (way->posted - way->left == coll->n_puts) {
         coll->blocked = true;
         return false;
@@ -196,19 +218,23 @@ static void give_back(struct vb_coll *coll, int rank, int ring)
         way->owed[ring] = 0;
 }
 
-/* Makes what was written before visible, then wakes who sleeps. Either a peer that is about to
- * sleep sees the flag, or we see that it waits: it sets waiting, then a fence, then looks at the
- * flags (coll_start.c); we set the flag, then a fence, then look at waiting. */
-void mapped_publish(struct vb_coll *coll, _Atomic uint32_t *flag, uint32_t seq)
+void mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
+{
+    /* Pairs with the acquire in flag_read(). */
+    atomic_store_explicit(flag, seq, memory_order_release);
+}
+
+/* Either a peer that is about to sleep sees the flags, or we see that it waits: it says so, then a
+ * fence, then looks at the flags (coll_start.c); we have set flags, then a fence, then look. */
+void mapped_wake(struct vb_coll *coll)
 {
     struct own_state *theirs;
     int r;
 
-    /* Pairs with the acquires in head_of() and are_done(). */
-    atomic_store_explicit(flag, seq, memory_order_release);
-    atomic_thread_fence(memory_order_seq_cst);
+    coll->told = false;
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in set_waiting() */
     for (r = 0; r < coll->world; r++) {
-        theirs = (struct own_state *)(void *)(coll->ways[r].base + coll->own_at);
+        theirs = own_of(coll, coll->ways[r].base);
         if (r != coll->rank && atomic_load_explicit(&theirs->waiting, memory_order_relaxed) != 0)
             (void)put(coll, r, 0, 0, 0, note_value(STREAM_WAKE, 0));
     }
@@ -411,6 +437,22 @@ static bool place(struct vb_coll *coll, struct op *op, const struct step *s)
     return true;
 }
 
+static void publish_done(struct vb_coll *coll)
+{
+    mapped_publish(&own_of(coll, coll->base)->done, coll->done);
+    coll->done_bytes = 0;
+    coll->told = true;
+}
+
+/* A release waits for all stores before it, so small shares are told of together. */
+static void mapped_done(struct vb_coll *coll, const struct op *op)
+{
+    coll->done = op->seq;
+    coll->done_bytes += 1 + op->n_bytes / (size_t)coll->world;
+    if (coll->done_bytes > DONE_BYTES)
+        publish_done(coll);
+}
+
 /* Does the step if it can be done now. */
 static bool step_do(struct vb_coll *coll, struct op *op, const struct step *s)
 {
@@ -432,7 +474,7 @@ static bool step_do(struct vb_coll *coll, struct op *op, const struct step *s)
         coll->wire_bytes += s->len_bytes;
         return true;
     case STEP_DONE:
-        mapped_publish(coll, &head_at(coll->base, own_slot_at(coll, op->seq))->done, op->seq);
+        mapped_done(coll, op);
         return true;
     }
     return false;
@@ -446,13 +488,13 @@ static bool is_empty(const struct step *s)
             s->kind == STEP_EXPAND || s->kind == STEP_READ || s->result_of != NO_RANK);
 }
 
-static bool lane_run(struct vb_coll *coll, struct op *op, int lane)
+static bool lane_run(struct vb_coll *coll, struct op *op, int lane, uint32_t end)
 {
     struct lane *l = &op->lanes[lane];
     bool got_on = false;
     struct step s;
 
-    for (; l->at < l->n; l->at++) {
+    for (; l->at < end; l->at++) {
         memset(&s, 0, sizeof(s));
         s.result_of = NO_RANK;
         op->schedule->step(coll, op, lane, l->at, &s);
@@ -474,7 +516,7 @@ static bool all_left(struct vb_coll *coll, const struct op *op)
     for (r = 0; r < coll->world; r++) {
         if (coll->ways[r].left >= op->peers[r].last_put)
             continue;
-        reap(coll, &coll->ways[r]);
+        coll_reap(coll, &coll->ways[r]);
         if (coll->ways[r].left < op->peers[r].last_put)
             return false;
     }
@@ -515,7 +557,7 @@ static void op_run(struct vb_coll *coll, struct op *op)
     do {
         got_on = false;
         for (i = 0; i < op->n_lanes && coll->failed == VB_OK; i++)
-            if (op->lanes[i].at < op->lanes[i].n && lane_run(coll, op, i))
+            if (op->lanes[i].at < op->lanes[i].n && lane_run(coll, op, i, op->lanes[i].n))
                 got_on = true;
     } while (got_on && op->n_lanes > 1);
     if (coll->failed == VB_OK && op_finished(coll, op))
@@ -531,18 +573,80 @@ static void give_back_all(struct vb_coll *coll)
             give_back(coll, r, ring);
 }
 
+/* The head of a mapped operation's successor is a cache line of another core's: asked for before it
+ * is needed. */
+static void fetch_heads(const struct vb_coll *coll, uint32_t seq)
+{
+    size_t at = own_slot_at(coll, seq);
+    int r;
+
+    for (r = 0; r < coll->world; r++)
+        if (r != coll->rank)
+            __builtin_prefetch(coll->ways[r].base + at);
+}
+
+/* The last step of a mapped operation waits for the others; an eager one's does all. */
+static uint32_t own_steps(const struct op *op)
+{
+    return op->eager ? 1 : op->n_lanes == 0 ? 0 : op->lanes[0].n - 1;
+}
+
+/* Does this rank's shares of mapped operations, in the order of the operations, for done tells of
+ * all before it: who has to wait holds up all after it. */
+static void mapped_shares(struct vb_coll *coll)
+{
+    uint32_t seq, end = coll->seq + 1;
+    struct op *op;
+
+    for (seq = coll->oldest; seq != end && coll->failed == VB_OK; seq++) {
+        op = op_at(coll, seq);
+        if (!op->active || op->seq != seq || !op->mapped || op->lanes[0].at >= own_steps(op))
+            continue;
+        fetch_heads(coll, op->seq + 2);
+        lane_run(coll, op, 0, own_steps(op));
+        if (op->lanes[0].at < own_steps(op))
+            break;
+    }
+    if (coll->done_bytes > 0)
+        publish_done(coll);
+    if (coll->told)
+        mapped_wake(coll);
+}
+
+/* First all shares, then a look at whether the others have done theirs: looking at a flag that is
+ * about to change is what costs. */
+static void mapped_run(struct vb_coll *coll)
+{
+    uint32_t seq, end = coll->seq + 1;
+    struct op *op;
+
+    mapped_shares(coll);
+    for (seq = coll->oldest; seq != end; seq++) {
+        op = op_at(coll, seq);
+        if (!op->active || op->seq != seq || !op->mapped)
+            continue;
+        if (op->lanes[0].at < own_steps(op))
+            break;
+        op_run(coll, op);
+        if (op->active)
+            break;
+    }
+}
+
 void coll_run(struct vb_coll *coll)
 {
     uint32_t seq, end = coll->seq + 1;
     struct op *op;
 
+    if (coll->n_mapped > 0)
+        mapped_run(coll);
     if (coll->blocked) {
         coll->blocked = false;
         give_back_all(coll);
     }
     for (seq = coll->oldest; seq != end; seq++) {
         op = op_at(coll, seq);
-        if (op->active && op->seq == seq)
+        if (op->active && op->seq == seq && !op->mapped)
             op_run(coll, op);
     }
 }
