@@ -244,7 +244,7 @@ static bool take_stride(struct vb_sparse *s, float *data, size_t first, size_t e
         if (*at_p == s->room)
             return false;
         s->index[*at_p] = (uint32_t)i;
-        s->value[(*at_p)++] = sparse_finish_one(data[i], divisor);
+        s->value[(*at_p)++] = sparse_finish(data[i], divisor);
         data[i] = float_of(ABSENT);
     }
     return true;

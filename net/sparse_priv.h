@@ -56,7 +56,12 @@ struct sparse_run {
 
 /* A list as words. -0.0 becomes +0.0: see sparse_path.c. */
 void sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *words);
-void sparse_unpack(const uint64_t *words, size_t n, uint32_t *index, float *value);
+
+/* Words as a list, each value as sparse_finish() gives it. */
+void sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *index, float *value);
+
+/* A sum as the caller gets it: divided, once, and every NaN the same one. */
+float sparse_finish(float sum, float divisor);
 
 /* Whether every index is larger than the one before it. */
 bool sparse_ascending(const uint32_t *index, size_t n);
@@ -79,10 +84,6 @@ struct sparse_run sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_
 
 /* Adds up the words of each index, from left to right. out may be in. Returns how many are left. */
 size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out);
-
-/* Divides by divisor, once, and makes every NaN the same one. */
-void sparse_finish(uint64_t *words, size_t n, float divisor);
-float sparse_finish_one(float sum, float divisor);
 
 /* ---- who sums what (sparse_split.c) -----------------------------------------------------------
  */
