@@ -23,9 +23,11 @@
 #define PUTS 4
 #define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
 #define MERGE_WORDS ((size_t)8192)
-#define SCATTER_NS 5.0 /* a store or load at a random place; it matters little */
+/* Rough figures that matter little: a cache line fetched out of order, and a word put or taken. */
+#define LINE_NS 5.0
+#define WORD_NS 1.0
 #define ABSENT 0x80000000u
-#define STRIDE 16
+#define STRIDE 16 /* floats of a cache line */
 
 /* ---- measuring --------------------------------------------------------------------------------
  */
@@ -169,6 +171,12 @@ static double predict_sparse(const struct vb_sparse *s, double total, double lon
            8 * (longest + union_n) * m->copy_ns_byte;
 }
 
+/* n words put into a vector, or taken out of it. */
+static double predict_scatter(const struct vb_sparse *s, double n)
+{
+    return n * WORD_NS + fmin(n, (double)s->opts.features / STRIDE) * LINE_NS;
+}
+
 /* The list into the vector; all features there and back, through memory at best; the sum read once
  * and the result taken out. */
 static double predict_dense(const struct vb_sparse *s, double total, double longest)
@@ -179,7 +187,7 @@ static double predict_dense(const struct vb_sparse *s, double total, double long
     double byte = fmax(m->put_ns_byte, m->copy_ns_byte);
 
     return 2 * m->note_ns + 2 * others * bytes * byte + bytes * m->copy_ns_byte +
-           (longest + union_n) * SCATTER_NS;
+           predict_scatter(s, longest) + predict_scatter(s, union_n);
 }
 
 double sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path)
