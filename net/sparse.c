@@ -374,28 +374,15 @@ static vb_status exchange_heads(struct vb_sparse *s, size_t n)
 /* ---- parts ------------------------------------------------------------------------------------
  */
 
-/* The part of a list that lies in memory we can read: our own, or a mapped peer's. */
-static struct sparse_run part_in_list(struct vb_sparse *s, int rank)
-{
-    const uint64_t *list = (const void *)(s->peers[rank].mapped + s->at.list);
-    size_t n = s->heads[rank]->n, first, end;
-
-    first = sparse_below(list, n, s->plan.splits[s->rank]);
-    end = sparse_below(list, n, s->plan.splits[s->rank + 1]);
-    end = end < first ? first : end; /* a broken list may be in any order */
-    if (rank != s->rank)
-        s->wire_bytes += (end - first) * sizeof(*list);
-    return (struct sparse_run){list + first, end - first};
-}
-
 static vb_status take_part(struct vb_sparse *s, int rank)
 {
     uint64_t first = s->plan.splits[s->rank], end = s->plan.splits[s->rank + 1];
+    const char *mapped = s->peers[rank].mapped;
     struct sparse_run *part = &s->runs[rank];
     vb_status st;
 
-    if (s->peers[rank].mapped != NULL) {
-        *part = part_in_list(s, rank);
+    if (mapped != NULL) {
+        *part = sparse_part_of(s, (const void *)(mapped + s->at.list), s->heads[rank]->n, s->rank);
     } else {
         st = sparse_wait_part(s, rank);
         if (st != VB_OK)
@@ -405,6 +392,7 @@ static vb_status take_part(struct vb_sparse *s, int rank)
     }
     if (rank == s->rank)
         return VB_OK;
+    s->wire_bytes += mapped != NULL ? part->n * sizeof(uint64_t) : 0;
     if (part->n > sparse_part_room(&s->plan, rank, s->rank))
         return sparse_broken(s, rank, "its part is larger than its samples allow");
     if (!sparse_words_fit(part->words, part->n, first, end))

@@ -23,9 +23,10 @@
 #define PUTS 4
 #define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
 #define MERGE_WORDS ((size_t)8192)
-/* Rough figures that matter little: a cache line fetched out of order, and a word put or taken. */
-#define LINE_NS 5.0
-#define WORD_NS 1.0
+/* Rough figures that matter little, as parts of the time to merge a word: a word put into a vector
+ * or taken out of it, and a cache line of the vector fetched for it. */
+#define WORD_MERGES 0.25
+#define LINE_MERGES 1.5
 #define ABSENT 0x80000000u
 #define STRIDE 16 /* floats of a cache line */
 
@@ -174,7 +175,9 @@ static double predict_sparse(const struct vb_sparse *s, double total, double lon
 /* n words put into a vector, or taken out of it. */
 static double predict_scatter(const struct vb_sparse *s, double n)
 {
-    return n * WORD_NS + fmin(n, (double)s->opts.features / STRIDE) * LINE_NS;
+    double lines = fmin(n, (double)s->opts.features / STRIDE);
+
+    return (n * WORD_MERGES + lines * LINE_MERGES) * s->model.merge_ns_word;
 }
 
 /* The list into the vector; all features there and back, through memory at best; the sum read once

@@ -187,7 +187,6 @@ struct vb_sparse {
     struct sparse_layout at;
     struct sparse_limits limits;
     struct sparse_peer *peers;
-    bool any_mapped;
     struct sparse_plan plan;
     struct sparse_model model;
 
@@ -244,7 +243,11 @@ size_t sparse_head_at(const struct vb_sparse *s, int rank);
 size_t sparse_sum_at(const struct vb_sparse *s, int owner);
 size_t sparse_part_at(const struct vb_sparse *s, int rank, int owner);
 
-/* The call cannot go on, and this context no more either. why NULL: said already. */
+/* What of a list falls to an owner. */
+struct sparse_run sparse_part_of(const struct vb_sparse *s, const uint64_t *list, size_t n,
+                                 int owner);
+
+/* The call cannot go on, and there can be no other: the context can only be closed. */
 vb_status sparse_fail(struct vb_sparse *s, vb_status st);
 
 /* A peer broke the rules: named, and all ranks are told to give up. */
