@@ -12,7 +12,6 @@
 
 #define CRITEO 33762578u
 #define MAX_NNZ 3000
-#define ROUNDS 2
 
 static const enum vb_transport_choice transports[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
 
@@ -132,10 +131,9 @@ static size_t length_of(enum kind kind, int rank, int world)
 }
 
 /* The list of any rank: all ranks can make all of them. */
-static void make_list(struct list *l, enum kind kind, int rank, int world, uint64_t features,
-                      uint32_t round)
+static void make_list(struct list *l, enum kind kind, int rank, int world, uint64_t features)
 {
-    uint32_t seed = (uint32_t)kind * 977 + round * 31 + 7, i;
+    uint32_t seed = (uint32_t)kind * 977 + 7, i;
     uint64_t share = features / (uint64_t)world, first = (uint64_t)(world - 1 - rank) * share;
 
     if (kind != EQUAL)
@@ -267,24 +265,28 @@ static int compare(struct bench *b, struct vb_sparse *s, enum vb_reduce how)
     return 0;
 }
 
-/* All kinds of lists, summed by each context. */
+/* Whether the mean is taken, too: where the division can do something strange, and once more. */
+static bool with_mean(enum kind kind)
+{
+    return kind == STRANGE || kind == SKEWED;
+}
+
+/* All kinds of lists, one after the other, summed by each context. */
 static int all_kinds(struct bench *b, struct vb_sparse **all, int n_all, uint64_t features)
 {
     int wrong = 0, kind, how, c, r;
-    uint32_t round;
 
-    for (round = 0; round < ROUNDS; round++)
-        for (kind = 0; kind < KINDS && wrong == 0; kind++) {
-            for (r = 0; r < b->world; r++)
-                make_list(&b->lists[r], (enum kind)kind, r, b->world, features, round);
-            for (how = VB_REDUCE_SUM; how <= VB_REDUCE_MEAN; how++) {
-                naive_sum(b->lists, b->world, (enum vb_reduce)how, &b->want);
-                for (c = 0; c < n_all && wrong == 0; c++)
-                    wrong += compare(b, all[c], (enum vb_reduce)how);
-            }
-            if (wrong > 0)
-                fprintf(stderr, "kind %d, %llu features\n", kind, (unsigned long long)features);
+    for (kind = 0; kind < KINDS && wrong == 0; kind++) {
+        for (r = 0; r < b->world; r++)
+            make_list(&b->lists[r], (enum kind)kind, r, b->world, features);
+        for (how = VB_REDUCE_SUM; how <= (int)with_mean((enum kind)kind); how++) {
+            naive_sum(b->lists, b->world, (enum vb_reduce)how, &b->want);
+            for (c = 0; c < n_all && wrong == 0; c++)
+                wrong += compare(b, all[c], (enum vb_reduce)how);
         }
+        if (wrong > 0)
+            fprintf(stderr, "kind %d, %llu features\n", kind, (unsigned long long)features);
+    }
     return wrong;
 }
 
@@ -361,9 +363,10 @@ static void lists_of_most_features_too(void **state)
 static void large_index_spaces_cost_nothing(void **state)
 {
     (void)state;
-    everywhere(sparse_only, CRITEO, 1, 8);
+    everywhere(sparse_only, CRITEO, 1, 2);
+    everywhere(sparse_only, CRITEO, 8, 8);
     everywhere(sparse_only, UINT32_MAX, 3, 3);
-    everywhere(sparse_only, (uint64_t)UINT32_MAX + 1, 2, 3);
+    everywhere(sparse_only, (uint64_t)UINT32_MAX + 1, 2, 2);
 }
 
 /* As processes, and with a progress thread. */
@@ -493,7 +496,7 @@ static size_t make_batch(struct vb_sparse *s, int rank, uint32_t *index, float *
 
 /* Theory, all ranks together: of each nonzero that is not its owner's 8 bytes to the owner, which
  * is (N - 1) / N of them, and of each summed one 8 bytes to all others. The lists' lengths and
- * samples go on top; measured 1.002 to 1.005. */
+ * samples go on top; measured 1.003 to 1.005. */
 static int frugal(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {
@@ -551,7 +554,7 @@ static void no_more_bytes_than_needed_and_no_allocation(void **state)
 
     (void)state;
     for (t = 0; t < VB_COUNT(transports); t++)
-        for (job.world = 2; job.world <= 5; job.world++) {
+        for (job.world = 2; job.world <= 5; job.world += 3) {
             job.transport = transports[t];
             t_as_threads(&job);
         }
