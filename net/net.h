@@ -161,7 +161,7 @@ enum vb_algo {
 /* BF16: what a rank contributes is rounded to bfloat16 before it is sent, sums are made in float32,
  * and the result is rounded once: the same bits on all ranks, half the bytes on the wire. */
 enum vb_wire { VB_WIRE_F32, VB_WIRE_BF16 };
-enum vb_reduce { VB_REDUCE_SUM, VB_REDUCE_MEAN };
+enum vb_reduce { VB_REDUCE_SUM, VB_REDUCE_MEAN }; /* mean: the sum, times 1.0f / world */
 
 struct vb_coll_opts { /* the same on all ranks */
     enum vb_order order;
@@ -229,7 +229,7 @@ bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo);     /* here, in
 double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t bytes);
 
 /* Bytes that this rank has put to peers since the coll was opened: payload, not headers. Mapped:
- * bytes read from and written to peers' memory. */
+ * bytes read from peers' memory. */
 uint64_t vb_coll_wire_bytes(const struct vb_coll *coll);
 
 /* ---- sparse allreduce ------------------------------------------------------------------------ */
