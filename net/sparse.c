@@ -267,7 +267,7 @@ vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, si
     sparse_pack(index, value, n, s->a);
     sorted = sparse_sort(s->a, s->b, n, largest);
     *n_p = sparse_add_up(sorted, n, sorted);
-    sparse_unpack(sorted, *n_p, index, value);
+    sparse_unpack(sorted, *n_p, 1.0f, index, value);
     return VB_OK;
 }
 
@@ -374,28 +374,15 @@ static vb_status exchange_heads(struct vb_sparse *s, size_t n)
 /* ---- parts ------------------------------------------------------------------------------------
  */
 
-/* The part of a list that lies in memory we can read: our own, or a mapped peer's. */
-static struct sparse_run part_in_list(struct vb_sparse *s, int rank)
-{
-    const uint64_t *list = (const void *)(s->peers[rank].mapped + s->at.list);
-    size_t n = s->heads[rank]->n, first, end;
-
-    first = sparse_below(list, n, s->plan.splits[s->rank]);
-    end = sparse_below(list, n, s->plan.splits[s->rank + 1]);
-    end = end < first ? first : end; /* a broken list may be in any order */
-    if (rank != s->rank)
-        s->wire_bytes += (end - first) * sizeof(*list);
-    return (struct sparse_run){list + first, end - first};
-}
-
 static vb_status take_part(struct vb_sparse *s, int rank)
 {
     uint64_t first = s->plan.splits[s->rank], end = s->plan.splits[s->rank + 1];
+    const char *mapped = s->peers[rank].mapped;
     struct sparse_run *part = &s->runs[rank];
     vb_status st;
 
-    if (s->peers[rank].mapped != NULL) {
-        *part = part_in_list(s, rank);
+    if (mapped != NULL) {
+        *part = sparse_part_of(s, (const void *)(mapped + s->at.list), s->heads[rank]->n, s->rank);
     } else {
         st = sparse_wait_part(s, rank);
         if (st != VB_OK)
@@ -403,6 +390,9 @@ static vb_status take_part(struct vb_sparse *s, int rank)
         part->words = (const void *)(s->base + sparse_part_at(s, rank, s->rank));
         part->n = s->peers[rank].part_words;
     }
+    if (rank == s->rank)
+        return VB_OK;
+    s->wire_bytes += mapped != NULL ? part->n * sizeof(uint64_t) : 0;
     if (part->n > sparse_part_room(&s->plan, rank, s->rank))
         return sparse_broken(s, rank, "its part is larger than its samples allow");
     if (!sparse_words_fit(part->words, part->n, first, end))
@@ -411,7 +401,7 @@ static vb_status take_part(struct vb_sparse *s, int rank)
 }
 
 /* Sums what falls to this rank, at its place in the window. */
-static vb_status sum_parts(struct vb_sparse *s, float divisor, size_t *n_p)
+static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
 {
     uint64_t *sum = (void *)(s->base + sparse_sum_at(s, s->rank));
     struct sparse_run all;
@@ -424,7 +414,6 @@ static vb_status sum_parts(struct vb_sparse *s, float divisor, size_t *n_p)
         return st;
     all = sparse_merge_runs(s->runs, s->world, s->a, s->b);
     *n_p = sparse_add_up(all.words, all.n, sum);
-    sparse_finish(sum, *n_p, divisor);
     return VB_OK;
 }
 
@@ -432,7 +421,7 @@ static vb_status sum_parts(struct vb_sparse *s, float divisor, size_t *n_p)
  */
 
 /* Appends an owner's sum of n words to the result. */
-static vb_status append(struct vb_sparse *s, int owner, size_t n, size_t *at_p)
+static vb_status append(struct vb_sparse *s, int owner, size_t n, float divisor, size_t *at_p)
 {
     const struct sparse_peer *peer = &s->peers[owner];
     const char *base = peer->mapped != NULL ? peer->mapped : s->base;
@@ -440,17 +429,20 @@ static vb_status append(struct vb_sparse *s, int owner, size_t n, size_t *at_p)
 
     if (n > sparse_sum_room(&s->plan, owner) || n > s->room - *at_p)
         return sparse_broken(s, owner, "its sum is larger than the samples allow");
-    sparse_unpack((const void *)(base + sparse_sum_at(s, owner)), n, index, s->value + *at_p);
+    sparse_unpack((const void *)(base + sparse_sum_at(s, owner)), n, divisor, index,
+                  s->value + *at_p);
+    *at_p += n;
+    if (owner == s->rank)
+        return VB_OK;
     if (n > 0 && (!sparse_ascending(index, n) || index[0] < s->plan.splits[owner] ||
                   index[n - 1] >= s->plan.splits[owner + 1]))
         return sparse_broken(s, owner, "its sum is out of order or out of range");
-    if (owner != s->rank && peer->mapped != NULL)
+    if (peer->mapped != NULL)
         s->wire_bytes += n * sizeof(uint64_t);
-    *at_p += n;
     return VB_OK;
 }
 
-static vb_status take_sums(struct vb_sparse *s, size_t own, size_t *n_p)
+static vb_status take_sums(struct vb_sparse *s, size_t own, float divisor, size_t *n_p)
 {
     vb_status st = VB_OK;
     int o;
@@ -460,7 +452,7 @@ static vb_status take_sums(struct vb_sparse *s, size_t own, size_t *n_p)
         if (o != s->rank)
             st = sparse_wait_sum(s, o);
         if (st == VB_OK)
-            st = append(s, o, o == s->rank ? own : s->peers[o].sum_words, n_p);
+            st = append(s, o, o == s->rank ? own : s->peers[o].sum_words, divisor, n_p);
     }
     return st;
 }
@@ -476,11 +468,11 @@ static vb_status sparse_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     sparse_plan_make(&s->plan, s->heads);
     st = sparse_send_parts(s);
     if (st == VB_OK)
-        st = sum_parts(s, divisor, &own);
+        st = sum_parts(s, &own);
     if (st == VB_OK)
         st = sparse_send_sums(s, own);
     if (st == VB_OK)
-        st = take_sums(s, own, n_p);
+        st = take_sums(s, own, divisor, n_p);
     return st == VB_OK ? sparse_wait_sent(s) : st;
 }
 

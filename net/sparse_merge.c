@@ -31,7 +31,19 @@ void sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *
     }
 }
 
-void sparse_unpack(const uint64_t *words, size_t n, uint32_t *index, float *value)
+/* Which NaN an addition gives depends on the processor and on the order in which the compiler put
+ * its operands. */
+static uint32_t one_nan(uint32_t bits)
+{
+    return (bits & ~MINUS_ZERO) > INFINITE ? NAN_BITS : bits;
+}
+
+float sparse_finish(float sum, float divisor)
+{
+    return float_of(one_nan(bits_of(sum / divisor)));
+}
+
+void sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *index, float *value)
 {
     size_t i;
 
@@ -39,8 +51,12 @@ void sparse_unpack(const uint64_t *words, size_t n, uint32_t *index, float *valu
         uint64_t word = words[i];
 
         index[i] = word_index(word);
-        value[i] = float_of((uint32_t)word);
+        value[i] = float_of(one_nan((uint32_t)word));
     }
+    if (divisor == 1.0f)
+        return;
+    for (i = 0; i < n; i++)
+        value[i] = sparse_finish(value[i], divisor);
 }
 
 bool sparse_ascending(const uint32_t *index, size_t n)
@@ -266,32 +282,4 @@ size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out)
     }
     out[at] = word_of(index, bits_of(sum));
     return at + 1;
-}
-
-/* Which NaN an addition gives depends on the processor and on the order in which the compiler put
- * its operands. */
-static uint32_t one_nan(uint32_t bits)
-{
-    return (bits & ~MINUS_ZERO) > INFINITE ? NAN_BITS : bits;
-}
-
-float sparse_finish_one(float sum, float divisor)
-{
-    return float_of(one_nan(bits_of(sum / divisor)));
-}
-
-void sparse_finish(uint64_t *words, size_t n, float divisor)
-{
-    size_t i;
-
-    if (divisor == 1.0f) {
-        for (i = 0; i < n; i++)
-            words[i] = (words[i] & ~(uint64_t)UINT32_MAX) | one_nan((uint32_t)words[i]);
-        return;
-    }
-    for (i = 0; i < n; i++) {
-        float mean = float_of((uint32_t)words[i]) / divisor;
-
-        words[i] = (words[i] & ~(uint64_t)UINT32_MAX) | one_nan(bits_of(mean));
-    }
 }

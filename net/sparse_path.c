@@ -23,9 +23,12 @@
 #define PUTS 4
 #define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
 #define MERGE_WORDS ((size_t)8192)
-#define SCATTER_NS 5.0 /* a store or load at a random place; it matters little */
+/* Rough figures that matter little, as parts of the time to merge a word: a word put into a vector
+ * or taken out of it, and a cache line of the vector fetched for it. */
+#define WORD_MERGES 0.25
+#define LINE_MERGES 1.5
 #define ABSENT 0x80000000u
-#define STRIDE 16
+#define STRIDE 16 /* floats of a cache line */
 
 /* ---- measuring --------------------------------------------------------------------------------
  */
@@ -169,6 +172,14 @@ static double predict_sparse(const struct vb_sparse *s, double total, double lon
            8 * (longest + union_n) * m->copy_ns_byte;
 }
 
+/* n words put into a vector, or taken out of it. */
+static double predict_scatter(const struct vb_sparse *s, double n)
+{
+    double lines = fmin(n, (double)s->opts.features / STRIDE);
+
+    return (n * WORD_MERGES + lines * LINE_MERGES) * s->model.merge_ns_word;
+}
+
 /* The list into the vector; all features there and back, through memory at best; the sum read once
  * and the result taken out. */
 static double predict_dense(const struct vb_sparse *s, double total, double longest)
@@ -179,7 +190,7 @@ static double predict_dense(const struct vb_sparse *s, double total, double long
     double byte = fmax(m->put_ns_byte, m->copy_ns_byte);
 
     return 2 * m->note_ns + 2 * others * bytes * byte + bytes * m->copy_ns_byte +
-           (longest + union_n) * SCATTER_NS;
+           predict_scatter(s, longest) + predict_scatter(s, union_n);
 }
 
 double sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path)
@@ -244,7 +255,7 @@ static bool take_stride(struct vb_sparse *s, float *data, size_t first, size_t e
         if (*at_p == s->room)
             return false;
         s->index[*at_p] = (uint32_t)i;
-        s->value[(*at_p)++] = sparse_finish_one(data[i], divisor);
+        s->value[(*at_p)++] = sparse_finish(data[i], divisor);
         data[i] = float_of(ABSENT);
     }
     return true;

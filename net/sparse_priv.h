@@ -56,7 +56,12 @@ struct sparse_run {
 
 /* A list as words. -0.0 becomes +0.0: see sparse_path.c. */
 void sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *words);
-void sparse_unpack(const uint64_t *words, size_t n, uint32_t *index, float *value);
+
+/* Words as a list, each value as sparse_finish() gives it. */
+void sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *index, float *value);
+
+/* A sum as the caller gets it: divided, once, and every NaN the same one. */
+float sparse_finish(float sum, float divisor);
 
 /* Whether every index is larger than the one before it. */
 bool sparse_ascending(const uint32_t *index, size_t n);
@@ -79,10 +84,6 @@ struct sparse_run sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_
 
 /* Adds up the words of each index, from left to right. out may be in. Returns how many are left. */
 size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out);
-
-/* Divides by divisor, once, and makes every NaN the same one. */
-void sparse_finish(uint64_t *words, size_t n, float divisor);
-float sparse_finish_one(float sum, float divisor);
 
 /* ---- who sums what (sparse_split.c) -----------------------------------------------------------
  */
@@ -186,7 +187,6 @@ struct vb_sparse {
     struct sparse_layout at;
     struct sparse_limits limits;
     struct sparse_peer *peers;
-    bool any_mapped;
     struct sparse_plan plan;
     struct sparse_model model;
 
@@ -243,7 +243,11 @@ size_t sparse_head_at(const struct vb_sparse *s, int rank);
 size_t sparse_sum_at(const struct vb_sparse *s, int owner);
 size_t sparse_part_at(const struct vb_sparse *s, int rank, int owner);
 
-/* The call cannot go on, and this context no more either. why NULL: said already. */
+/* What of a list falls to an owner. */
+struct sparse_run sparse_part_of(const struct vb_sparse *s, const uint64_t *list, size_t n,
+                                 int owner);
+
+/* The call cannot go on, and there can be no other: the context can only be closed. */
 vb_status sparse_fail(struct vb_sparse *s, vb_status st);
 
 /* A peer broke the rules: named, and all ranks are told to give up. */

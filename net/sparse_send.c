@@ -257,6 +257,20 @@ size_t sparse_part_at(const struct vb_sparse *s, int rank, int owner)
     return s->at.parts + words * sizeof(uint64_t);
 }
 
+/* The ends of a list are not searched: the last owner gets, and refuses, what is beyond all. */
+struct sparse_run sparse_part_of(const struct vb_sparse *s, const uint64_t *list, size_t n,
+                                 int owner)
+{
+    size_t first = 0, end = n;
+
+    if (owner > 0)
+        first = sparse_below(list, n, s->plan.splits[owner]);
+    if (owner + 1 < s->world)
+        end = sparse_below(list, n, s->plan.splits[owner + 1]);
+    end = end < first ? first : end; /* a broken list may be in any order */
+    return (struct sparse_run){list + first, end - first};
+}
+
 /* ---- sending ----------------------------------------------------------------------------------
  */
 
@@ -335,8 +349,8 @@ vb_status sparse_send_heads(struct vb_sparse *s, size_t len_bytes)
 
 vb_status sparse_send_parts(struct vb_sparse *s)
 {
-    const uint64_t *list = sparse_list(s);
-    size_t n = s->heads[s->rank]->n, first, end;
+    size_t n = s->heads[s->rank]->n;
+    struct sparse_run part;
     vb_status st = VB_OK;
     int i, to;
 
@@ -344,10 +358,10 @@ vb_status sparse_send_parts(struct vb_sparse *s)
         to = after(s, i);
         if (s->peers[to].mapped != NULL)
             continue;
-        first = sparse_below(list, n, s->plan.splits[to]);
-        end = sparse_below(list, n, s->plan.splits[to + 1]);
-        st = put_words(s, to, SPARSE_PART, s->at.list + first * sizeof(uint64_t),
-                       sparse_part_at(s, s->rank, to), end - first);
+        part = sparse_part_of(s, sparse_list(s), n, to);
+        st = put_words(s, to, SPARSE_PART,
+                       s->at.list + (size_t)(part.words - sparse_list(s)) * sizeof(uint64_t),
+                       sparse_part_at(s, s->rank, to), part.n);
     }
     return st;
 }
