@@ -109,7 +109,7 @@ static vb_status wait_place(struct vb_coll *coll, struct op *op)
     char what[96];
     vb_status st;
 
-    op_describe(op, what, sizeof(what));
+    op_describe(coll, op, what, sizeof(what));
     st = vb_group_wait(coll->group, place_free, op, what, op_waits_for(coll, op));
     return st == VB_OK ? coll->failed : st;
 }
@@ -160,7 +160,7 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
     }
     op->seq = coll->seq = seq;
     op->req = req;
-    *req = (struct vb_req){.seq = seq, .coll = coll};
+    *req = (struct vb_req){.seq = seq - coll->first_seq, .coll = coll};
     memset(op->peers, 0, (size_t)coll->world * sizeof(*op->peers));
     memset(op->lanes, 0, (2 * (size_t)coll->world + 2) * sizeof(*op->lanes));
     op->algo = choose(coll, op);
@@ -248,6 +248,11 @@ vb_status vb_barrier_start(struct vb_coll *coll, struct vb_req *req)
     return start(coll, &op, 0, req);
 }
 
+static struct op *op_of(struct vb_coll *coll, const struct vb_req *req)
+{
+    return op_at(coll, req->seq + coll->first_seq);
+}
+
 /* ---- wait ------------------------------------------------------------------------------------ */
 
 static void relax(void)
@@ -299,7 +304,7 @@ struct waiting {
 static bool is_done(void *arg)
 {
     struct waiting *w = arg;
-    struct op *op = op_at(w->coll, w->req->seq);
+    struct op *op = op_of(w->coll, w->req);
 
     if (w->req->done)
         return true;
@@ -322,7 +327,7 @@ static vb_status wait_long(struct vb_coll *coll, struct vb_req *req)
     char what[96];
     vb_status st;
 
-    op_describe(op_at(coll, req->seq), what, sizeof(what));
+    op_describe(coll, op_of(coll, req), what, sizeof(what));
     if (coll->all_mapped)
         set_waiting(coll, 1);
     st = group_wait(coll->group, is_done, &w, what, &w.from);
