@@ -201,8 +201,17 @@ static uint32_t note_value(enum stream stream, uint32_t low)
 static bool put_for(struct vb_coll *coll, struct op *op, int to, size_t src, size_t dst, size_t len,
                     enum stream stream)
 {
-    if (!put(coll, to, src, dst, len, note_value(stream, op->seq)))
+    bool was_fine = coll->failed == VB_OK;
+    char what[96];
+
+    if (!put(coll, to, src, dst, len, note_value(stream, op->seq))) {
+        if (was_fine && coll->failed != VB_OK) {
+            op_describe(coll, op, what, sizeof(what));
+            vb_err(coll->failed, "%s: rank %d (%s) cannot be reached", what, to,
+                   vb_group_host(coll->group, to));
+        }
         return false;
+    }
     op->peers[to].last_put = coll->ways[to].posted;
     return true;
 }

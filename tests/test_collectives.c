@@ -266,7 +266,7 @@ static void large_vectors(void **state)
 {
     struct vb_coll_opts opts = {.in_flight = 2};
     struct how how = {.opts = opts};
-    struct t_job job = {.fn = large, .arg = &how, .world = 3};
+    struct t_job job = {.fn = large, .arg = &how, .world = 3, .timeout_ms = 60000};
 
     (void)state;
     how.place = &t_places[0];
