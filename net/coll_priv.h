@@ -34,7 +34,15 @@
 #define NO_RANK (-1)
 #define SEQ_MASK 0x1fffffu
 
-enum stream { STREAM_HERE, STREAM_PART, STREAM_RESULT, STREAM_FREE, STREAM_WAKE, STREAMS };
+enum stream {
+    STREAM_HERE,
+    STREAM_PART,
+    STREAM_RESULT,
+    STREAM_FREE,
+    STREAM_WAKE,
+    STREAM_PROBE,
+    STREAMS
+};
 
 enum op_kind { OP_ALLREDUCE, OP_REDUCE_SCATTER, OP_ALLGATHER, OP_BROADCAST, OP_BARRIER };
 
@@ -213,6 +221,7 @@ struct vb_coll {
     uint32_t n_ops, n_areas; /* powers of two */
     struct op *ops;
     uint32_t seq;              /* operations started */
+    uint32_t first_seq;        /* so many of them to measure: callers count from there */
     uint32_t oldest;           /* the oldest that may be active */
     struct arrivals *arrivals; /* an area and rank */
     uint32_t *area_seq;        /* whose turn it is */
@@ -228,6 +237,7 @@ struct vb_coll {
     size_t done_bytes; /* ... and how much of that is to be told, 0: nothing */
     uint64_t wire_bytes;
     struct model *model;
+    uint32_t probes, probes_wanted; /* notes that came, to measure */
 };
 
 /* ---- layout ---------------------------------------------------------------------------------- */
@@ -325,12 +335,15 @@ void coll_run(struct vb_coll *coll);
 void coll_poll(struct vb_coll *coll, struct op *op);
 void coll_note(void *arg, int rank, uint32_t value); /* a vb_note_fn */
 
+/* Sends a note to measure with, and len bytes into slot k of the ring. False: not now. */
+bool coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes);
+
 /* Counts the puts to a peer that have let go of their source. */
 void coll_reap(struct vb_coll *coll, struct way *way);
 
 /* Where an operation that is not done stands: the rank that it waits for. */
 int op_waits_for(const struct vb_coll *coll, const struct op *op);
-void op_describe(const struct op *op, char *text, size_t size);
+void op_describe(const struct vb_coll *coll, const struct op *op, char *text, size_t size);
 
 /* Tells mapped peers that this rank is here, or done: what was written before can be seen. Who
  * sleeps must be woken then, once for any number of flags. */

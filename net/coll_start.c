@@ -95,23 +95,66 @@ static void fill_slot(struct vb_coll *coll, const struct op *op, uint64_t place)
     __builtin_prefetch(head_at(coll->base, own_slot_at(coll, op->seq + 1)), 1);
 }
 
-static bool place_free(void *arg)
-{
-    struct op *op = arg;
+struct waiting {
+    struct vb_coll *coll;
+    struct op *op;
+    int from;
+};
 
-    coll_run(op->req->coll);
-    return !op->active || op->req->coll->failed != VB_OK;
+static bool is_over(void *arg)
+{
+    struct waiting *w = arg;
+
+    if (w->op->active)
+        coll_poll(w->coll, w->op);
+    if (!w->op->active)
+        return true;
+    w->from = op_waits_for(w->coll, w->op);
+    return w->coll->failed != VB_OK;
 }
 
-/* Waits until the operation in_flight before this one is done. */
-static vb_status wait_place(struct vb_coll *coll, struct op *op)
+static void set_waiting(struct vb_coll *coll, uint32_t value)
 {
+    atomic_store_explicit(&own_of(coll, coll->base)->waiting, value, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in mapped_wake() */
+}
+
+/* Nobody else need wait until his own time is up. */
+static void give_up(struct vb_coll *coll, const char *what, int from)
+{
+    char why[192];
+
+    if (control_status(coll->group->control, NULL, 0) != VB_OK)
+        return; /* the group knows */
+    if (from == NO_RANK)
+        snprintf(why, sizeof(why), "%s took too long", what);
+    else
+        snprintf(why, sizeof(why), "rank %d (%s) did not do its part: %s", from,
+                 vb_group_host(coll->group, from), what);
+    vb_group_abort(coll->group, why);
+}
+
+/* In the group's wait, which sleeps if it takes long, and knows who is lost. */
+static vb_status wait_long(struct vb_coll *coll, struct op *op)
+{
+    struct waiting w = {coll, op, NO_RANK};
     char what[96];
     vb_status st;
 
-    op_describe(op, what, sizeof(what));
-    st = vb_group_wait(coll->group, place_free, op, what, op_waits_for(coll, op));
-    return st == VB_OK ? coll->failed : st;
+    op_describe(coll, op, what, sizeof(what));
+    if (coll->all_mapped)
+        set_waiting(coll, 1);
+    st = group_wait(coll->group, is_over, &w, what, &w.from);
+    if (coll->all_mapped)
+        set_waiting(coll, 0);
+    if (st != VB_OK)
+        give_up(coll, what, w.from);
+    group_lock(coll->group);
+    if (coll->failed == VB_OK)
+        coll->failed = st;
+    st = op->active ? coll->failed : VB_OK;
+    group_unlock(coll->group);
+    return st;
 }
 
 /* Notes to mapped peers are reported as done by polling alone. */
@@ -144,7 +187,7 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
     if (st == VB_OK)
         st = reap_notes(coll);
     if (st == VB_OK && taken)
-        st = wait_place(coll, op);
+        st = wait_long(coll, op); /* that of in_flight operations ago */
     if (st != VB_OK)
         return st;
     group_lock(coll->group);
@@ -160,7 +203,7 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
     }
     op->seq = coll->seq = seq;
     op->req = req;
-    *req = (struct vb_req){.seq = seq, .coll = coll};
+    *req = (struct vb_req){.seq = seq - coll->first_seq, .coll = coll};
     memset(op->peers, 0, (size_t)coll->world * sizeof(*op->peers));
     memset(op->lanes, 0, (2 * (size_t)coll->world + 2) * sizeof(*op->lanes));
     op->algo = choose(coll, op);
@@ -248,6 +291,11 @@ vb_status vb_barrier_start(struct vb_coll *coll, struct vb_req *req)
     return start(coll, &op, 0, req);
 }
 
+static struct op *op_of(struct vb_coll *coll, const struct vb_req *req)
+{
+    return op_at(coll, req->seq + coll->first_seq);
+}
+
 /* ---- wait ------------------------------------------------------------------------------------ */
 
 static void relax(void)
@@ -290,52 +338,6 @@ static bool spin(struct vb_coll *coll, struct vb_req *req)
     }
 }
 
-struct waiting {
-    struct vb_coll *coll;
-    struct vb_req *req;
-    int from;
-};
-
-static bool is_done(void *arg)
-{
-    struct waiting *w = arg;
-    struct op *op = op_at(w->coll, w->req->seq);
-
-    if (w->req->done)
-        return true;
-    coll_poll(w->coll, op);
-    if (!w->req->done)
-        w->from = op_waits_for(w->coll, op);
-    return w->req->done || w->coll->failed != VB_OK;
-}
-
-static void set_waiting(struct vb_coll *coll, uint32_t value)
-{
-    atomic_store_explicit(&own_of(coll, coll->base)->waiting, value, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in mapped_wake() */
-}
-
-/* In the group's wait, which sleeps if it takes long, and knows who is lost. */
-static vb_status wait_long(struct vb_coll *coll, struct vb_req *req)
-{
-    struct waiting w = {coll, req, NO_RANK};
-    char what[96];
-    vb_status st;
-
-    op_describe(op_at(coll, req->seq), what, sizeof(what));
-    if (coll->all_mapped)
-        set_waiting(coll, 1);
-    st = group_wait(coll->group, is_done, &w, what, &w.from);
-    if (coll->all_mapped)
-        set_waiting(coll, 0);
-    group_lock(coll->group);
-    if (st != VB_OK && coll->failed == VB_OK)
-        coll->failed = st;
-    st = req->done ? req->status : coll->failed;
-    group_unlock(coll->group);
-    return st;
-}
-
 vb_status vb_wait(struct vb_coll *coll, struct vb_req *req)
 {
     vb_status st;
@@ -350,7 +352,7 @@ vb_status vb_wait(struct vb_coll *coll, struct vb_req *req)
         return st;
     if (mapped && spin(coll, req))
         return VB_OK;
-    return wait_long(coll, req);
+    return wait_long(coll, op_of(coll, req));
 }
 
 vb_status vb_test(struct vb_coll *coll, struct vb_req *req, bool *done_p)

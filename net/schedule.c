@@ -47,10 +47,10 @@ static const char *kind_str(uint32_t kind)
     return kind < VB_COUNT(names) ? names[kind] : "something";
 }
 
-void op_describe(const struct op *op, char *text, size_t size)
+void op_describe(const struct vb_coll *coll, const struct op *op, char *text, size_t size)
 {
-    snprintf(text, size, "%s %u (%zu bytes, %s)", kind_str(op->kind), op->seq, op->n_bytes,
-             vb_algo_str(op->algo));
+    snprintf(text, size, "%s %u (%zu bytes, %s)", kind_str(op->kind), op->seq - coll->first_seq,
+             op->n_bytes, vb_algo_str(op->algo));
 }
 
 /* ---- who is here ----------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ static void refuse(struct vb_coll *coll, const struct op *op, int rank,
 {
     coll_fail(coll, VB_ERR_PEER,
               "%s %u: rank %d (%s) brings %s of %llu bytes at %llx, rank %d %zu bytes at %zx",
-              kind_str(op->kind), op->seq, rank, vb_group_host(coll->group, rank),
+              kind_str(op->kind), op->seq - coll->first_seq, rank, vb_group_host(coll->group, rank),
               kind_str(head->what & 0xff), (unsigned long long)head->n_bytes,
               (unsigned long long)head->place, coll->rank, op->n_bytes, op->offset);
 }
@@ -201,10 +201,25 @@ static uint32_t note_value(enum stream stream, uint32_t low)
 static bool put_for(struct vb_coll *coll, struct op *op, int to, size_t src, size_t dst, size_t len,
                     enum stream stream)
 {
-    if (!put(coll, to, src, dst, len, note_value(stream, op->seq)))
+    bool was_fine = coll->failed == VB_OK;
+    char what[96];
+
+    if (!put(coll, to, src, dst, len, note_value(stream, op->seq))) {
+        if (was_fine && coll->failed != VB_OK) {
+            op_describe(coll, op, what, sizeof(what));
+            vb_err(coll->failed, "%s: rank %d (%s) cannot be reached", what, to,
+                   vb_group_host(coll->group, to));
+        }
         return false;
+    }
     op->peers[to].last_put = coll->ways[to].posted;
     return true;
+}
+
+bool coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes)
+{
+    return put(coll, to, ring_at(coll, 0, coll->rank, k), ring_at(coll, 0, coll->rank, k),
+               len_bytes, note_value(STREAM_PROBE, 0));
 }
 
 /* Half a ring at a time: a note for each would cost as much as a small segment. */
@@ -696,7 +711,9 @@ void coll_note(void *arg, int rank, uint32_t value)
 
     if (coll->failed != VB_OK)
         return;
-    if (stream == STREAM_FREE)
+    if (stream == STREAM_PROBE)
+        coll->probes++;
+    else if (stream == STREAM_FREE)
         fine = credit(coll, rank, low);
     else if (fine && stream != STREAM_WAKE)
         fine = arrival(coll, rank, (enum stream)stream, low);
