@@ -16,10 +16,27 @@ struct vb_bench_opts {
     int n_sizes;
     double seconds; /* of each measurement */
     bool json;
+
+    /* The collectives. */
+    enum vb_algo algos[VB_ALGOS]; /* to measure, one after the other */
+    int n_algos;                  /* 0: all that are possible */
+    enum vb_order order;
+    enum vb_wire wire;
+    int in_flight; /* operations that share the bytes of an allreduce */
+    bool explain;  /* what the model said, beside what was measured */
+
+    /* The sparse one. */
+    enum vb_sparse_path paths[3];
+    int n_paths;
+    int64_t features;
 };
 
 /* "8,64K,1M" */
 bool vb_bench_parse_sizes(const char *text, struct vb_bench_opts *opts);
+
+/* "auto", "all", or names such as "mapped,exchange"; the same for the paths of the sparse one. */
+bool vb_bench_parse_algos(const char *text, struct vb_bench_opts *opts);
+bool vb_bench_parse_paths(const char *text, struct vb_bench_opts *opts);
 
 /* A line of the table. Negative numbers were not measured. */
 struct vb_bench_line {
@@ -75,5 +92,14 @@ vb_status vb_bench_transfer(struct vb_group *group, const struct vb_bench_opts *
  */
 vb_status vb_bench_pairs(struct vb_group *group, const int *ranks, int n, double seconds,
                          struct vb_op ops[VB_BENCH_PAIR_OPS], struct vb_pair *pairs);
+
+/* Allreduces of each size by each algorithm. Collective. wrong_p, on rank 0, counts what was not
+ * the sum, on any rank. */
+vb_status vb_bench_allreduce(struct vb_group *group, const struct vb_bench_opts *opts,
+                             int64_t *wrong_p);
+
+/* Sparse allreduces: a size is that of one rank's list, with duplicates, 8 bytes an entry. */
+vb_status vb_bench_sparse(struct vb_group *group, const struct vb_bench_opts *opts,
+                          int64_t *wrong_p);
 
 #endif

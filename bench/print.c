@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What all benches share: sizes on the command line, lines on standard output, and the lowest rung
+ * What all benches share: lists on the command line, lines on standard output, and the lowest rung
  * of the ladder.
  */
-#include "bench/bench.h"
+#include "bench/bench_priv.h"
 
 #include <math.h>
 #include <string.h>
@@ -43,6 +43,56 @@ bool vb_bench_parse_sizes(const char *text, struct vb_bench_opts *opts)
             return false;
     }
     return false;
+}
+
+/* ---- algorithms ------------------------------------------------------------------------------ */
+
+/* The next name of a list, cut at its comma; false at the end or where it is too long. */
+static bool next_name(const char **text_p, char *name, size_t size)
+{
+    size_t len = strcspn(*text_p, ",");
+
+    if (len == 0 || len >= size)
+        return false;
+    memcpy(name, *text_p, len);
+    name[len] = '\0';
+    *text_p += len + ((*text_p)[len] == ',' && (*text_p)[len + 1] != '\0');
+    return true;
+}
+
+bool vb_bench_parse_algos(const char *text, struct vb_bench_opts *opts)
+{
+    char name[16];
+
+    opts->n_algos = 0;
+    if (strcmp(text, "all") == 0)
+        return true;
+    while (*text != '\0') {
+        if (opts->n_algos == VB_ALGOS || !next_name(&text, name, sizeof(name)) ||
+            !vb_algo_parse(name, &opts->algos[opts->n_algos++]))
+            return false;
+    }
+    return opts->n_algos > 0;
+}
+
+bool vb_bench_parse_paths(const char *text, struct vb_bench_opts *opts)
+{
+    static const char *const names[] = {"auto", "sparse", "dense"}; /* as in its enum */
+    char name[16];
+    size_t i;
+
+    if (strcmp(text, "all") == 0)
+        text = "sparse,dense";
+    for (opts->n_paths = 0; *text != '\0'; opts->n_paths++) {
+        if (opts->n_paths == (int)VB_COUNT(names) || !next_name(&text, name, sizeof(name)))
+            return false;
+        for (i = 0; i < VB_COUNT(names) && strcmp(name, names[i]) != 0; i++)
+            ;
+        if (i == VB_COUNT(names))
+            return false;
+        opts->paths[opts->n_paths] = (enum vb_sparse_path)i;
+    }
+    return opts->n_paths > 0;
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -113,6 +163,118 @@ void vb_bench_print(const struct vb_bench_line *line, bool json)
     print_count(j, "out_of_seq", line->out_of_seq);
     vb_json_end(j);
     (void)vb_json_print(j, stdout);
+    vb_json_destroy(j);
+}
+
+/* ---- lines of collectives -------------------------------------------------------------------- */
+
+static bool sparse(const struct bench_coll_line *line)
+{
+    return line->nnz >= 0;
+}
+
+void bench_coll_head(const struct vb_bench_opts *opts, const struct bench_coll_line *line)
+{
+    if (opts->json)
+        return;
+    printf("%s over %s, %d rank%s, order %s, wire %s", line->bench, line->transport, line->ranks,
+           line->ranks == 1 ? "" : "s", line->order, line->wire);
+    if (sparse(line))
+        printf(", %lld features", (long long)line->features);
+    if (line->in_flight > 1)
+        printf(", %d operations in flight", line->in_flight);
+    printf("\n%11s", "bytes");
+    if (sparse(line))
+        printf(" %9s", "nonzeros");
+    printf(" %-9s %12s %12s %10s %10s %11s %6s", "algo", "time us", "p99 us",
+           sparse(line) ? "merge us" : "algbw GB/s", sparse(line) ? "" : "busbw GB/s", "wire bytes",
+           "wrong");
+    if (opts->explain)
+        printf(" %12s %9s", "predicted us", "of that");
+    printf("\n");
+}
+
+static double algbw(const struct bench_coll_line *line)
+{
+    return (double)line->bytes / line->p50_us / 1e3;
+}
+
+/* What the links carry, whatever the number of ranks: as nccl-tests has it. */
+static double busbw(const struct bench_coll_line *line)
+{
+    return algbw(line) * 2 * (line->ranks - 1) / line->ranks;
+}
+
+static void print_coll_text(const struct vb_bench_opts *opts, const struct bench_coll_line *line)
+{
+    printf("%11zu", line->bytes);
+    if (sparse(line))
+        printf(" %9lld", (long long)line->nnz);
+    printf(" %-9s", line->algo);
+    print_cell(line->p50_us, 12, 2);
+    print_cell(line->p99_us, 12, 2);
+    if (sparse(line))
+        printf(" %10.2f %10s", line->merge_us, "");
+    else
+        printf(" %10.3f %10.3f", algbw(line), busbw(line));
+    printf(" %11lld %6lld", (long long)line->wire_bytes, (long long)line->wrong);
+    if (opts->explain) {
+        print_cell(line->predicted_us, 12, 2);
+        print_cell(line->predicted_us > 0 ? line->p50_us / line->predicted_us : -1, 9, 2);
+        printf("%s", line->chosen ? "  chosen" : "");
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static void fill_coll_json(struct vb_json *j, const struct vb_bench_opts *opts,
+                           const struct bench_coll_line *line)
+{
+    vb_json_text(j, "bench", line->bench);
+    vb_json_text(j, "transport", line->transport);
+    vb_json_int(j, "ranks", line->ranks);
+    vb_json_int(j, "bytes", (int64_t)line->bytes);
+    if (sparse(line)) {
+        vb_json_int(j, "nnz", line->nnz);
+        vb_json_int(j, "features", line->features);
+    }
+    vb_json_text(j, "algo", line->algo);
+    if (!sparse(line))
+        vb_json_text(j, "order", line->order);
+    vb_json_real(j, "time_us", line->p50_us);
+    if (!sparse(line)) {
+        vb_json_real(j, "algbw_gb_s", algbw(line));
+        vb_json_real(j, "busbw_gb_s", busbw(line));
+    }
+    vb_json_int(j, "wire_bytes", line->wire_bytes);
+    vb_json_int(j, "wrong", line->wrong);
+    vb_json_real(j, "time_us_p99", line->p99_us);
+    if (sparse(line)) {
+        vb_json_real(j, "merge_us", line->merge_us);
+    } else {
+        vb_json_text(j, "wire", line->wire);
+        vb_json_int(j, "in_flight", line->in_flight);
+    }
+    if (opts->explain) {
+        vb_json_real(j, "predicted_us", or_null(line->predicted_us));
+        vb_json_bool(j, "chosen", line->chosen);
+    }
+}
+
+void bench_coll_print(const struct vb_bench_opts *opts, const struct bench_coll_line *line)
+{
+    struct vb_json *j;
+
+    if (!opts->json) {
+        print_coll_text(opts, line);
+        return;
+    }
+    j = vb_json_create();
+    vb_json_object(j, NULL);
+    fill_coll_json(j, opts, line);
+    vb_json_end(j);
+    (void)vb_json_print(j, stdout);
+    fflush(stdout);
     vb_json_destroy(j);
 }
 

@@ -7,7 +7,7 @@
  * half the time of a put that is answered by a put; bandwidth is that of a stream of puts, up to
  * DEPTH under way, until the other side has said that all have come.
  */
-#include "bench/bench.h"
+#include "bench/bench_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -403,22 +403,11 @@ static vb_status all_lines(struct bench *b)
     return st;
 }
 
-static size_t largest(const struct vb_bench_opts *opts)
-{
-    size_t max = 1;
-    int i;
-
-    for (i = 0; i < opts->n_sizes; i++)
-        if (opts->sizes[i] > max)
-            max = opts->sizes[i];
-    return (max + 4095) / 4096 * 4096;
-}
-
 static vb_status run(struct bench *b)
 {
     vb_status st;
 
-    b->half = largest(b->opts);
+    b->half = bench_largest(b->opts);
     st = vb_window_create(b->group, 2 * b->half, &b->win);
     if (st != VB_OK)
         return st;

@@ -11,22 +11,48 @@
 #include <unistd.h>
 
 struct bench_args {
-    const char *sizes;
+    const char *sizes, *algo;
     double seconds;
-    bool json;
+    int64_t in_flight, features;
+    int order, wire;
+    bool explain, json;
 };
 
 #define FIELD(name) offsetof(struct bench_args, name)
 
-static const char *const benches[] = {"transfer"};
+static const char *const order_choices[] = {"rank", "any", NULL}; /* as in its enum */
+
+static const char *const wire_choices[] = {"f32", "bf16", NULL}; /* likewise */
 
 static const struct vb_opt bench_opts[] = {
-    {"sizes", VB_OPT_TEXT, FIELD(sizes), "8,64,1K,16K,256K,1M,16M,64M", 0, 0, NULL, "LIST",
-     "bytes to move, with K, M or G for 2^10, 2^20 or 2^30"},
+    {"sizes", VB_OPT_TEXT, FIELD(sizes), NULL, 0, 0, NULL, "LIST",
+     "bytes, with K, M or G for 2^10, 2^20 or 2^30; each bench has its own by default"},
     {"seconds", VB_OPT_REAL, FIELD(seconds), "0.2", 0, 3600, NULL, "S",
      "how long each measurement takes"},
+    {"algo", VB_OPT_TEXT, FIELD(algo), "auto", 0, 0, NULL, "LIST",
+     "allreduce: mapped, gather, exchange, chain and, in any order, ring, halving, two-level; "
+     "sparse-allreduce: sparse, dense; auto is the model's choice, all is each that is possible"},
+    {"order", VB_OPT_CHOICE, FIELD(order), "rank", 0, 0, order_choices, "rank|any",
+     "allreduce: add up in the order of ranks, or in any that is fast"},
+    {"wire", VB_OPT_CHOICE, FIELD(wire), "f32", 0, 0, wire_choices, "f32|bf16",
+     "allreduce: what travels between ranks"},
+    {"in-flight", VB_OPT_INT, FIELD(in_flight), "1", 1, 256, NULL, "N",
+     "allreduce: operations under way at once, which share the bytes"},
+    {"features", VB_OPT_INT, FIELD(features), "33762578", 1, INT64_C(1) << 32, NULL, "N",
+     "sparse-allreduce: what indices are below"},
+    {"explain", VB_OPT_FLAG, FIELD(explain), NULL, 0, 0, NULL, NULL,
+     "the collectives: what the model predicted, beside what was measured"},
     {"json", VB_OPT_FLAG, FIELD(json), NULL, 0, 0, NULL, NULL,
      "one JSON object a line instead of a table"},
+};
+
+enum what { TRANSFER, ALLREDUCE, SPARSE, BENCHES };
+
+static const char *const names[BENCHES] = {"transfer", "allreduce", "sparse-allreduce"};
+
+static const char *const default_sizes[BENCHES] = {
+    "8,64,1K,16K,256K,1M,16M,64M", "4,64,1K,4K,16K,64K,256K,1M,4M,16M,64M,256M",
+    "312,3120,31200,312000,3120000", /* 1 to 10,000 rows of 39 */
 };
 
 static int refuse(const char *why)
@@ -35,31 +61,106 @@ static int refuse(const char *why)
     return CLI_USAGE;
 }
 
-static int check(const struct vb_opts *parsed, const struct bench_args *args,
-                 const struct vb_group_opts *group, struct vb_bench_opts *o)
+static int find(const struct vb_opts *parsed, enum what *what_p)
 {
     char why[VB_OPTS_WHY];
+    const char *best;
+    int i;
 
     if (parsed->n_operands == 0)
-        return refuse("which bench? transfer");
-    if (strcmp(parsed->operands[0], benches[0]) != 0) {
-        snprintf(why, sizeof(why), "unknown bench %.64s; there is transfer", parsed->operands[0]);
-        return refuse(why);
-    }
-    if (group->world < 2)
-        return refuse("transfer needs two ranks: --ranks 2");
-    if (!vb_bench_parse_sizes(args->sizes, o)) {
+        return refuse("which bench? transfer, allreduce or sparse-allreduce");
+    for (i = 0; i < BENCHES; i++)
+        if (strcmp(parsed->operands[0], names[i]) == 0) {
+            *what_p = (enum what)i;
+            return -1;
+        }
+    best = vb_nearest(parsed->operands[0], names, BENCHES);
+    if (best != NULL)
+        snprintf(why, sizeof(why), "unknown bench %.64s; did you mean %s?", parsed->operands[0],
+                 best);
+    else
+        snprintf(why, sizeof(why),
+                 "unknown bench %.64s; there are transfer, allreduce and sparse-allreduce",
+                 parsed->operands[0]);
+    return refuse(why);
+}
+
+/* What is wrong with options that not all benches have, or NULL. */
+static const char *misplaced(enum what what, const struct bench_args *args)
+{
+    if (what == TRANSFER && (strcmp(args->algo, "auto") != 0 || args->explain))
+        return "transfer has no algorithms: --algo and --explain are for the collectives";
+    if (what != ALLREDUCE && (args->order != 0 || args->wire != 0 || args->in_flight != 1))
+        return "--order, --wire and --in-flight are for allreduce";
+    if (args->explain && args->in_flight > 1)
+        return "--explain is about one operation at a time, without --in-flight";
+    return NULL;
+}
+
+static int check_sizes(enum what what, const char *sizes, struct vb_bench_opts *o)
+{
+    size_t unit = what == ALLREDUCE ? sizeof(float) : 2 * sizeof(float);
+    char why[VB_OPTS_WHY];
+    int i;
+
+    if (!vb_bench_parse_sizes(sizes, o)) {
         snprintf(why, sizeof(why),
                  "--sizes %.64s: must be up to %d sizes of at most 4G, such as "
                  "8,64K,1M",
-                 args->sizes, VB_BENCH_SIZES_MAX);
+                 sizes, VB_BENCH_SIZES_MAX);
         return refuse(why);
     }
+    for (i = 0; i < o->n_sizes && what != TRANSFER; i++)
+        if (o->sizes[i] == 0 || o->sizes[i] % unit != 0) {
+            snprintf(why, sizeof(why), "--sizes %.64s: %s must be multiples of %zu bytes", sizes,
+                     names[what], unit);
+            return refuse(why);
+        }
+    return -1;
+}
+
+static int check_algos(enum what what, const struct bench_args *args, struct vb_bench_opts *o)
+{
+    const char *text = args->algo;
+    char why[VB_OPTS_WHY];
+    bool fine;
+
+    if (args->explain && strcmp(text, "auto") == 0)
+        text = "all"; /* what was not chosen matters as much */
+    fine = what == SPARSE ? vb_bench_parse_paths(text, o) : vb_bench_parse_algos(text, o);
+    if (fine)
+        return -1;
+    snprintf(why, sizeof(why), "--algo %.64s: %s has auto, all, %s", args->algo, names[what],
+             what == SPARSE ? "sparse, dense"
+                            : "mapped, gather, exchange, chain, ring, halving, two-level");
+    return refuse(why);
+}
+
+static int check(const struct vb_opts *parsed, const struct bench_args *args,
+                 const struct vb_group_opts *group, enum what *what_p, struct vb_bench_opts *o)
+{
+    const char *why;
+    int code = find(parsed, what_p);
+
+    if (code >= 0)
+        return code;
+    why = misplaced(*what_p, args);
+    if (why != NULL)
+        return refuse(why);
+    if (*what_p == TRANSFER && group->world < 2)
+        return refuse("transfer needs two ranks: --ranks 2");
     if (args->seconds <= 0)
         return refuse("--seconds 0: must be more");
+    memset(o, 0, sizeof(*o));
     o->seconds = args->seconds;
     o->json = args->json;
-    return -1;
+    o->order = (enum vb_order)args->order;
+    o->wire = (enum vb_wire)args->wire;
+    o->in_flight = (int)args->in_flight;
+    o->features = args->features;
+    o->explain = args->explain;
+    code = check_sizes(*what_p, args->sizes != NULL ? args->sizes : default_sizes[*what_p], o);
+    return code < 0 ? check_algos(*what_p, args, o) : code;
 }
 
 /* One rung: a group over a transport, and all measurements in it. */
@@ -103,6 +204,24 @@ static vb_status climb(const struct vb_group_opts *group, const struct vb_bench_
     return st;
 }
 
+/* A collective: one group, as it was asked for. */
+static vb_status collective(const struct vb_group_opts *group, enum what what,
+                            const struct vb_bench_opts *o, int64_t *wrong_p)
+{
+    struct vb_group_opts opts = *group;
+    struct vb_group *g;
+    vb_status st;
+
+    if (opts.world == 1 && opts.root == NULL)
+        opts.root = "127.0.0.1:0"; /* nobody will call */
+    st = vb_group_open(&opts, &g);
+    if (st != VB_OK)
+        return st;
+    st = what == ALLREDUCE ? vb_bench_allreduce(g, o, wrong_p) : vb_bench_sparse(g, o, wrong_p);
+    vb_group_close(g);
+    return st;
+}
+
 /* A core for each rank where there are enough. Only a supervisor's ranks know how many there are.
  */
 static vb_status place(const struct vb_launch *launch, struct vb_group_opts *group,
@@ -130,8 +249,8 @@ static vb_status place(const struct vb_launch *launch, struct vb_group_opts *gro
     return st;
 }
 
-static int transfer(const struct vb_launch *launch, struct vb_group_opts *group,
-                    const struct vb_bench_opts *o)
+static int measure(const struct vb_launch *launch, struct vb_group_opts *group, enum what what,
+                   const struct vb_bench_opts *o)
 {
     struct vb_topo *topo;
     struct vb_plan *plan;
@@ -141,11 +260,13 @@ static int transfer(const struct vb_launch *launch, struct vb_group_opts *group,
     vb_log_set_rank(group->rank);
     st = place(launch, group, &topo, &plan);
     if (st == VB_OK)
-        st = climb(group, o, &wrong);
+        st = what == TRANSFER ? climb(group, o, &wrong) : collective(group, what, o, &wrong);
     vb_plan_destroy(plan);
     vb_topo_close(topo);
     if (st == VB_OK && wrong > 0)
-        st = vb_err(VB_ERR_INPUT, "%lld bytes did not arrive as they were sent", (long long)wrong);
+        st = vb_err(VB_ERR_INPUT, "%lld %s", (long long)wrong,
+                    what == TRANSFER ? "bytes did not arrive as they were sent"
+                                     : "numbers are not what the sum should be");
     return cli_finish(cli_exit_code(st));
 }
 
@@ -156,14 +277,15 @@ static int run_parsed(const struct cli_command *command, const struct bench_args
     struct vb_group_opts group;
     struct vb_bench_opts opts;
     struct vb_launch launch;
+    enum what what;
     int code;
 
     code = cli_job_place(command, job, &launch, &group);
     if (code < 0)
-        code = check(parsed, args, &group, &opts);
+        code = check(parsed, args, &group, &what, &opts);
     if (code >= 0 || cli_job_supervise(command, job, &launch, argc, argv, &code))
         return code;
-    return transfer(&launch, &group, &opts);
+    return measure(&launch, &group, what, &opts);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
@@ -189,8 +311,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_bench = {
     .name = "bench",
-    .summary = "what the transports reach between ranks of this machine or of several",
-    .usage = "transfer --ranks N [--transport HOW] [--sizes LIST] [--seconds S] [--json]",
+    .summary = "what transports and collectives reach between ranks, here or on several hosts",
+    .usage = "WHAT [--ranks N] [--transport HOW] [--sizes LIST] [--algo LIST] [--json] ...",
     .about =
         "transfer: put and get between ranks 0 and 1, of each size: the time of one put, from\n"
         "posting to the note (p50 and p99), and the bandwidth of a stream of them, in one "
@@ -198,13 +320,27 @@ const struct cli_command cli_bench = {
         "and in both; what is moved is checked first. \"round\" is the time in which every rank\n"
         "puts to the next. It is a ladder: memcpy, shared memory, TCP, each as a percentage of "
         "the\n"
-        "rung below. GB are 10^9 bytes. Where bytes go over RDMA, what the ports of all hosts "
-        "counted\n"
-        "(retries, packets out of sequence, receivers not ready) stands below the table, and in "
-        "every\n"
-        "JSON line as retries, out_of_seq and rnr.\n"
+        "rung below. Where bytes go over RDMA, what the ports of all hosts counted (retries, "
+        "packets\n"
+        "out of sequence, receivers not ready) stands below the table, and in every JSON line as\n"
+        "retries, out_of_seq and rnr.\n"
+        "\n"
+        "allreduce: sums of float32, in place, of each size: the time of the slowest rank (median "
+        "and\n"
+        "p99), bytes over time (algbw), what the links carry (busbw: times 2(n-1)/n), and the "
+        "bytes\n"
+        "that the busiest rank sent. Sums are checked before and after; wrong ones exit 1.\n"
+        "\n"
+        "sparse-allreduce: the same of lists of (index, value), made like those of click data; "
+        "a size is\n"
+        "that of one rank's list, 8 bytes an entry, before duplicates are merged.\n"
+        "\n"
+        "GB are 10^9 bytes.\n"
         "\n"
         "  verbena bench transfer --ranks 2\n"
-        "  verbena bench transfer --ranks 3 --transport tcp --sizes 64,1M --json",
+        "  verbena bench allreduce --ranks 2 --transport tcp --sizes 64,1M --json\n"
+        "  verbena bench allreduce --ranks 3 --explain\n"
+        "  verbena bench allreduce --ranks 2 --sizes 256K --in-flight 16\n"
+        "  verbena bench sparse-allreduce --ranks 2 --algo all",
     .run = run,
 };

@@ -161,6 +161,147 @@ vb_status vb_group_broadcast(struct vb_group *group, int from, void *record, siz
 /* all: world records of len_bytes, in rank order, on every rank. */
 vb_status vb_group_gather(struct vb_group *group, const void *record, size_t len_bytes, void *all);
 
+/* ---- collectives on a window ----------------------------------------------------------------- */
+
+/* Reductions of float32 and their kin, on memory that all ranks have of the same size. An operation
+ * is started, then waited for; many may be under way. docs/collectives.md tells how they work. */
+
+/* RANK: each element of a sum is ((g0 + g1) + g2) + ..., by rank: the same bits whatever algorithm,
+ * transport, size of buckets or order of arrival. ANY: algorithms that sum in another order may be
+ * taken too; all ranks still end with the same bits. */
+enum vb_order { VB_ORDER_RANK, VB_ORDER_ANY };
+
+enum vb_algo {
+    VB_ALGO_AUTO,      /* by the measured model */
+    VB_ALGO_MAPPED,    /* one host: straight out of the others' windows */
+    VB_ALGO_GATHER,    /* all send all to all, each sums */
+    VB_ALGO_EXCHANGE,  /* rank c collects share c from all, sums it, hands it out */
+    VB_ALGO_CHAIN,     /* a leader a host; the partial sum goes from host to host */
+    VB_ALGO_RING,      /* this one and those below: VB_ORDER_ANY only */
+    VB_ALGO_HALVING,   /* recursive halving, then doubling */
+    VB_ALGO_TWO_LEVEL, /* a leader a host; leaders exchange */
+    VB_ALGOS
+};
+
+/* BF16: what a rank contributes is rounded to bfloat16 before it is sent, sums are made in float32,
+ * and the result is rounded once: the same bits on all ranks, half the bytes on the wire. */
+enum vb_wire { VB_WIRE_F32, VB_WIRE_BF16 };
+enum vb_reduce { VB_REDUCE_SUM, VB_REDUCE_MEAN }; /* mean: the sum, times 1.0f / world */
+
+struct vb_coll_opts { /* the same on all ranks */
+    enum vb_order order;
+    enum vb_algo algo; /* of every allreduce; one that is impossible here is an error */
+    enum vb_wire wire;
+    int in_flight; /* operations started and not yet waited for, at most; 0: 32 */
+};
+
+/* Collective: a window of len_bytes of data on every rank (the same on all), with the message slots
+ * that the algorithms need behind it. Measures the links, which takes milliseconds; rank 0 chooses
+ * for all. opts may be NULL: rank order, by the model, float32. */
+struct vb_coll;
+vb_status vb_coll_open(struct vb_group *group, size_t len_bytes, const struct vb_coll_opts *opts,
+                       struct vb_coll **coll_p);
+
+/* Collective, when all operations have been waited for, or after a failure. */
+void vb_coll_close(struct vb_coll *coll);
+
+/* This rank's data: page-aligned, zeroed at the start. */
+void *vb_coll_data(struct vb_coll *coll);
+
+/* One operation under way; the caller's memory, borrowed until waited for. Any values before. */
+struct vb_req {
+    uint32_t seq;     /* counts the operations of a coll, from 1 */
+    bool done;        /* net/'s, likewise below: ask vb_test() */
+    vb_status status; /* valid once done */
+    struct vb_coll *coll;
+};
+
+/* Started by all ranks in the same order. Offsets are multiples of 4. The range is net/'s until the
+ * operation was waited for; ranges of operations under way must not overlap. What fails later is
+ * told by vb_wait(); what fails here has started nothing. */
+vb_status vb_allreduce_start(struct vb_coll *coll, size_t offset_bytes, size_t n_elems,
+                             enum vb_reduce how, struct vb_req *req);
+
+/* Rank c ends with share c of the sum, at its place (vb_coll_share()); the rest of the range holds
+ * nothing of use then. */
+vb_status vb_reduce_scatter_start(struct vb_coll *coll, size_t offset_bytes, size_t n_elems,
+                                  enum vb_reduce how, struct vb_req *req);
+
+/* The bytes of rank r, at offsets_bytes[r] and lens_bytes[r] long, end up there on all ranks. Both
+ * are arrays of world, the same on all ranks, read before the call returns. */
+vb_status vb_allgather_start(struct vb_coll *coll, const size_t *offsets_bytes,
+                             const size_t *lens_bytes, struct vb_req *req);
+vb_status vb_broadcast_start(struct vb_coll *coll, int root, size_t offset_bytes, size_t len_bytes,
+                             struct vb_req *req);
+vb_status vb_barrier_start(struct vb_coll *coll, struct vb_req *req);
+
+/* Waits for at most the group's timeout; what fails is logged with rank, operation and sequence
+ * number. After a failure the coll is of no more use. */
+vb_status vb_wait(struct vb_coll *coll, struct vb_req *req);
+
+/* Makes progress on all operations, without waiting. */
+vb_status vb_test(struct vb_coll *coll, struct vb_req *req, bool *done_p);
+
+/* Where the share of a rank lies in a vector: its first element, and how many. */
+void vb_coll_share(size_t n_elems, int world, int rank, size_t *first_p, size_t *n_p);
+
+const char *vb_algo_str(enum vb_algo algo); /* "mapped" ... */
+bool vb_algo_parse(const char *text, enum vb_algo *algo_p);
+
+/* What the model says and took. */
+enum vb_algo vb_coll_algo(const struct vb_coll *coll, size_t bytes); /* of an allreduce */
+bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo);     /* here, in this order */
+double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t bytes);
+
+/* Bytes that this rank has put to peers since the coll was opened: payload, not headers. Mapped:
+ * bytes read from peers' memory. */
+uint64_t vb_coll_wire_bytes(const struct vb_coll *coll);
+
+/* ---- sparse allreduce ------------------------------------------------------------------------ */
+
+/* Sums lists of (index, value) over all ranks: each index of the result is one that some rank has,
+ * its value ((g0 + g1) + g2) + ... over those ranks that have it, in rank order. The time follows
+ * the lengths of the lists, never the number of features, unless the dense path is cheaper.
+ *
+ * Bits are the same on all ranks, transports and paths. So that they can be: -0.0 counts as +0.0,
+ * and every NaN comes out as the same one. */
+
+enum vb_sparse_path { VB_SPARSE_AUTO, VB_SPARSE_SPARSE, VB_SPARSE_DENSE };
+
+struct vb_sparse_opts {
+    uint64_t features;        /* indices are below; 1 to 2^32, the same on all ranks */
+    size_t max_nnz;           /* longest list of this rank, also of those with duplicates */
+    enum vb_sparse_path path; /* VB_SPARSE_AUTO: by the measured model, call by call */
+};
+
+/* A context, opened and closed by all ranks together. It has a window of about 16 bytes for each of
+ * the ranks' max_nnz together, and as much memory of its own. The dense path needs another window
+ * of 4 bytes a feature, made when it is first taken. */
+struct vb_sparse;
+vb_status vb_sparse_open(struct vb_group *group, const struct vb_sparse_opts *opts,
+                         struct vb_sparse **sparse_p);
+void vb_sparse_close(struct vb_sparse *sparse);
+
+/* Sorts a list of *n_p by index and adds up duplicates, in the order in which they appeared; *n_p
+ * are left. This rank's affair alone. */
+vb_status vb_sparse_merge(struct vb_sparse *sparse, uint32_t *index, float *value, size_t *n_p);
+
+/* Called by all ranks. In: a list in ascending order, each index once. Out: the sum, likewise, the
+ * same on all ranks; borrowed until the next call. The mean is the sum divided by the number of
+ * ranks, once. A list that is not in order, leaves the features or is too long fails on all ranks,
+ * which may go on with the next call; after any other failure the context can only be closed. */
+vb_status vb_sparse_allreduce(struct vb_sparse *sparse, const uint32_t *index, const float *value,
+                              size_t n, enum vb_reduce how, const uint32_t **index_p,
+                              const float **value_p, size_t *n_p);
+
+/* Which way the last call took, and what the model says of both ways for its lists. */
+enum vb_sparse_path vb_sparse_took(const struct vb_sparse *sparse);
+double vb_sparse_predict_us(const struct vb_sparse *sparse, enum vb_sparse_path path);
+
+/* Sent by this rank since open: payload put to peers; where windows are mapped, bytes read from
+ * the peers' memory. */
+uint64_t vb_sparse_wire_bytes(const struct vb_sparse *sparse);
+
 /* ---- secrets --------------------------------------------------------------------------------- */
 
 /* 64 hexadecimal digits in a file that nobody else may read, or in text. */

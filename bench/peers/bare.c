@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * An allreduce with nothing around it: bare_allreduce shm|tcp RANKS SIZES SECONDS. No requests, no
+ * deadlines, no checks, a number of ranks that is known: what this machine can do, and what ours is
+ * held against.
+ */
+#include "bench/peers/bare.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- what peer.c asks for -------------------------------------------------------------------- */
+
+void bare_meet(struct bare *b)
+{
+    uint32_t at = ++b->meetings;
+    int i;
+
+    /* Pairs with the acquire below. */
+    atomic_store_explicit(&b->shared[b->peer.rank]->at, at, memory_order_release);
+    for (i = 0; i < b->peer.ranks; i++)
+        while ((int32_t)(atomic_load_explicit(&b->shared[i]->at, memory_order_acquire) - at) < 0)
+            bare_relax(b);
+}
+
+static void barrier(struct peer *p)
+{
+    bare_meet((struct bare *)p);
+}
+
+static void max(struct peer *p, double *values, int n)
+{
+    struct bare *b = (struct bare *)p;
+    int i, r;
+
+    memcpy(b->shared[p->rank]->samples, values, (size_t)n * sizeof(*values));
+    bare_meet(b);
+    for (r = 0; r < p->ranks && p->rank == 0; r++)
+        for (i = 0; i < n; i++)
+            if (b->shared[r]->samples[i] > values[i])
+                values[i] = b->shared[r]->samples[i];
+    bare_meet(b);
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+/* A cpu each, where there are enough. */
+static void pin(struct bare *b)
+{
+    cpu_set_t allowed, one;
+    int cpu, seen = 0;
+
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 ||
+        CPU_COUNT(&allowed) < b->peer.ranks) {
+        b->crowded = true;
+        return;
+    }
+    for (cpu = 0; cpu < CPU_SETSIZE - 1; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && seen++ == b->peer.rank)
+            break;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    (void)sched_setaffinity(0, sizeof(one), &one);
+}
+
+/* One mapping: what the ranks show each other, then the data of each. */
+static vb_status map(struct bare *b, size_t largest)
+{
+    size_t page = 4096, huge = (size_t)2 << 20;
+    size_t head = (sizeof(struct bare_rank) + page - 1) / page * page;
+    size_t each = (largest + huge - 1) / huge * huge + 3 * page; /* not all in the same sets */
+    struct vb_mem mem;
+    vb_status st;
+    int i;
+
+    st = vb_mem_map_shared("verbena-bare", (head + each) * (size_t)b->peer.ranks, &mem);
+    if (st == VB_OK)
+        st = vb_mem_populate(&mem);
+    for (i = 0; i < b->peer.ranks && st == VB_OK; i++) {
+        b->shared[i] = (struct bare_rank *)((char *)mem.ptr + head * (size_t)i);
+        b->data[i] = (float *)((char *)mem.ptr + head * (size_t)b->peer.ranks + each * (size_t)i);
+    }
+    return st;
+}
+
+static int be_rank(struct bare *b, int rank, const struct peer_args *args,
+                   int fds[BARE_RANKS_MAX][BARE_RANKS_MAX], bool tcp)
+{
+    b->peer.rank = rank;
+    b->peer.data = b->data[rank];
+    pin(b);
+    if (tcp && bare_tcp_open(b, fds) != VB_OK)
+        return 1;
+    return peer_measure(&b->peer, args);
+}
+
+static int run(struct bare *b, const struct peer_args *args, bool tcp)
+{
+    int fds[BARE_RANKS_MAX][BARE_RANKS_MAX], i, code, status;
+    pid_t pid;
+
+    if (map(b, args->largest) != VB_OK)
+        return 1;
+    if (tcp && bare_tcp_connect(b->peer.ranks, fds) != VB_OK)
+        return 1;
+    for (i = 1; i < b->peer.ranks; i++) {
+        pid = fork();
+        if (pid < 0)
+            return vb_err_sys("fork") != VB_OK;
+        if (pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            _exit(be_rank(b, i, args, fds, tcp));
+        }
+    }
+    code = be_rank(b, 0, args, fds, tcp);
+    for (i = 1; i < b->peer.ranks; i++)
+        if (wait(&status) < 0 || status != 0)
+            code = 1;
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bare b = {.peer = {.name = "bare", .barrier = barrier, .max = max}};
+    bool tcp = argc == 5 && strcmp(argv[1], "tcp") == 0;
+    struct peer_args args;
+    int64_t ranks;
+    int code;
+
+    if (argc != 5 || (!tcp && strcmp(argv[1], "shm") != 0) || !vb_parse_int(argv[2], &ranks) ||
+        ranks < 1 || ranks > BARE_RANKS_MAX) {
+        fprintf(stderr, "usage: bare_allreduce shm|tcp RANKS SIZES SECONDS\n");
+        return 2;
+    }
+    code = peer_parse(argv[3], argv[4], &args);
+    if (code != 0)
+        return code;
+    b.peer.transport = argv[1];
+    b.peer.ranks = (int)ranks;
+    b.peer.allreduce = tcp ? bare_tcp_allreduce : bare_shm_allreduce;
+    return run(&b, &args, tcp);
+}

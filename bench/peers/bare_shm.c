@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The bare allreduce over a shared mapping. Large vectors: all meet, each rank sums its share out
+ * of the others' memory and writes it to all of them, all meet again. Small ones: each rank shows a
+ * copy in a slot, its number last, and sums what the others show; one meeting less.
+ */
+#include "bench/peers/bare.h"
+
+#include <string.h>
+
+static void sum_2(float *restrict a, float *restrict b, size_t n)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        a[i] = b[i] = a[i] + b[i];
+}
+
+static void sum_3(float *restrict a, float *restrict b, float *restrict c, size_t n)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        a[i] = b[i] = c[i] = (a[i] + b[i]) + c[i];
+}
+
+static void sum_many(struct bare *b, size_t first, size_t n)
+{
+    float sum;
+    size_t i;
+    int r;
+
+    for (i = first; i < first + n; i++) {
+        for (sum = b->data[0][i], r = 1; r < b->peer.ranks; r++)
+            sum += b->data[r][i];
+        for (r = 0; r < b->peer.ranks; r++)
+            b->data[r][i] = sum;
+    }
+}
+
+static void large(struct bare *b, size_t n)
+{
+    size_t first, mine = bare_share(b, n, b->peer.rank, &first);
+
+    bare_meet(b);
+    if (b->peer.ranks == 2)
+        sum_2(b->data[0] + first, b->data[1] + first, mine);
+    else if (b->peer.ranks == 3)
+        sum_3(b->data[0] + first, b->data[1] + first, b->data[2] + first, mine);
+    else
+        sum_many(b, first, mine);
+    bare_meet(b);
+}
+
+static void add(float *restrict out, const float *restrict in, size_t n)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        out[i] += in[i];
+}
+
+/* A slot is taken again two rounds later: whoever has seen all numbers of the round between knows
+ * that all have read this one. */
+static void small(struct bare *b, size_t n)
+{
+    uint32_t seq = ++b->seq;
+    struct bare_slot *slot = &b->shared[b->peer.rank]->slots[seq % 2];
+    int r;
+
+    memcpy(slot->payload, b->peer.data, n * sizeof(float));
+    atomic_store_explicit(&slot->seq, seq, memory_order_release); /* pairs with the acquire below */
+    for (r = 0; r < b->peer.ranks; r++) {
+        slot = &b->shared[r]->slots[seq % 2];
+        while (atomic_load_explicit(&slot->seq, memory_order_acquire) != seq)
+            bare_relax(b);
+        if (r == 0)
+            memcpy(b->peer.data, slot->payload, n * sizeof(float));
+        else
+            add(b->peer.data, slot->payload, n);
+    }
+}
+
+void bare_shm_allreduce(struct peer *p, size_t n_elems)
+{
+    struct bare *b = (struct bare *)p;
+
+    /* A meeting costs a fifth of a microsecond, or one and more where it means giving way. */
+    if (n_elems * sizeof(float) <= (b->crowded ? BARE_SLOT_BYTES : BARE_SLOT_BYTES / 4))
+        small(b, n_elems);
+    else
+        large(b, n_elems);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The bare allreduce over TCP on loopback, a socket a pair. Large vectors: every rank sends each
+ * other rank its part of that rank's share, adds to its own share what comes, and sends the sums
+ * back as they are ready, all at once. Small ones: every rank sends all to all and adds.
+ */
+#include "bench/peers/bare.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SMALL_BYTES 16384
+#define CHUNK ((size_t)512 << 10) /* bytes to send or take in one go */
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+static vb_status connect_pair(int *a_p, int *b_p)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
+    socklen_t len = sizeof(addr);
+    vb_status st = VB_OK;
+
+    *a_p = socket(AF_INET, SOCK_STREAM, 0);
+    *b_p = -1;
+    if (bind(listener, (struct sockaddr *)&addr, sizeof(addr)) != 0 || listen(listener, 1) != 0 ||
+        getsockname(listener, (struct sockaddr *)&addr, &len) != 0 ||
+        connect(*a_p, (struct sockaddr *)&addr, sizeof(addr)) != 0)
+        st = vb_err_sys("loopback");
+    if (st == VB_OK)
+        *b_p = accept(listener, NULL, NULL);
+    if (st == VB_OK && (setsockopt(*a_p, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0 ||
+                        setsockopt(*b_p, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0))
+        st = vb_err_sys("TCP_NODELAY");
+    close(listener);
+    return st;
+}
+
+vb_status bare_tcp_connect(int ranks, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX])
+{
+    vb_status st = VB_OK;
+    int i, j;
+
+    for (i = 0; i < ranks; i++)
+        for (j = 0; j < i && st == VB_OK; j++)
+            st = connect_pair(&fds[i][j], &fds[j][i]);
+    return st;
+}
+
+vb_status bare_tcp_open(struct bare *b, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX])
+{
+    int i, j;
+
+    for (i = 0; i < b->peer.ranks; i++)
+        for (j = 0; j < b->peer.ranks; j++)
+            if (i != j && i != b->peer.rank)
+                close(fds[i][j]); /* so that a rank's death is seen by the others */
+    for (j = 0; j < b->peer.ranks; j++) {
+        b->fds[j] = j != b->peer.rank ? fds[b->peer.rank][j] : -1;
+        b->scratch[j] = malloc(CHUNK);
+        if (b->scratch[j] == NULL)
+            return vb_err_sys("malloc");
+    }
+    return VB_OK;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* Up to len bytes; 0: not now. Who has lost a peer ends. */
+static size_t push(int fd, const void *from, size_t len)
+{
+    ssize_t n = send(fd, from, len < CHUNK ? len : CHUNK, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+    if (n < 0 && errno != EAGAIN && errno != EINTR)
+        _exit(1);
+    return n > 0 ? (size_t)n : 0;
+}
+
+static size_t pull(int fd, void *to, size_t len)
+{
+    ssize_t n = recv(fd, to, len < CHUNK ? len : CHUNK, MSG_DONTWAIT);
+
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        _exit(1);
+    return n > 0 ? (size_t)n : 0;
+}
+
+static void add(float *restrict sum, const float *restrict in, size_t n)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        sum[i] += in[i];
+}
+
+/* ---- small ----------------------------------------------------------------------------------- */
+
+static void small(struct bare *b, size_t n)
+{
+    size_t len = n * sizeof(float), at;
+    int r;
+
+    for (r = 0; r < b->peer.ranks; r++)
+        for (at = 0; r != b->peer.rank && at < len;)
+            at += push(b->fds[r], (char *)b->peer.data + at, len - at);
+    for (r = 0; r < b->peer.ranks; r++) {
+        size_t got;
+
+        for (at = 0; r != b->peer.rank && at < len; at += got) {
+            got = pull(b->fds[r], b->scratch[r] + at, len - at);
+            if (got == 0)
+                bare_relax(b);
+        }
+        if (r != b->peer.rank)
+            add(b->peer.data, (float *)b->scratch[r], n);
+    }
+}
+
+/* ---- large ----------------------------------------------------------------------------------- */
+
+/* What goes on with one other rank. In bytes; first our part of its share and its part of ours,
+ * then the sums of ours and the sums of its. */
+struct line {
+    char *theirs; /* its share, in our data */
+    size_t their_len;
+    size_t sent, came;
+    size_t kept; /* bytes in the scratch: part of a float */
+};
+
+struct run {
+    struct bare *b;
+    char *mine; /* our share */
+    size_t my_len, summed;
+    struct line lines[BARE_RANKS_MAX];
+};
+
+static size_t send_some(struct run *run, int r)
+{
+    struct line *l = &run->lines[r];
+    size_t n;
+
+    if (l->sent < l->their_len)
+        n = push(run->b->fds[r], l->theirs + l->sent, l->their_len - l->sent);
+    else if (l->sent - l->their_len < run->summed)
+        n = push(run->b->fds[r], run->mine + (l->sent - l->their_len),
+                 run->summed - (l->sent - l->their_len));
+    else
+        return 0;
+    l->sent += n;
+    return n;
+}
+
+static size_t take_some(struct run *run, int r)
+{
+    struct line *l = &run->lines[r];
+    char *scratch = run->b->scratch[r];
+    size_t n, whole, done = l->came - l->kept;
+
+    if (l->came >= run->my_len) {
+        n = l->came - run->my_len; /* of its sums */
+        if (n == l->their_len)
+            return 0;
+        n = pull(run->b->fds[r], l->theirs + n, l->their_len - n);
+        l->came += n;
+        return n;
+    }
+    n = run->my_len - l->came;
+    if (n > CHUNK - l->kept)
+        n = CHUNK - l->kept;
+    n = pull(run->b->fds[r], scratch + l->kept, n);
+    whole = (l->kept + n) / sizeof(float);
+    add((float *)(run->mine + done), (float *)scratch, whole);
+    l->kept = (l->kept + n) % sizeof(float);
+    memcpy(scratch, scratch + whole * sizeof(float), l->kept);
+    l->came += n;
+    return n;
+}
+
+/* What all have given their part of. */
+static void look_what_is_summed(struct run *run)
+{
+    size_t least = run->my_len, done;
+    int r;
+
+    for (r = 0; r < run->b->peer.ranks; r++) {
+        if (r == run->b->peer.rank)
+            continue;
+        done = run->lines[r].came >= run->my_len ? run->my_len
+                                                 : run->lines[r].came - run->lines[r].kept;
+        if (done < least)
+            least = done;
+    }
+    run->summed = least;
+}
+
+static bool finished(const struct run *run)
+{
+    size_t all;
+    int r;
+
+    for (r = 0; r < run->b->peer.ranks; r++) {
+        all = run->lines[r].their_len + run->my_len;
+        if (r != run->b->peer.rank && (run->lines[r].sent < all || run->lines[r].came < all))
+            return false;
+    }
+    return true;
+}
+
+static void large(struct bare *b, size_t n)
+{
+    struct run run = {.b = b};
+    size_t first, moved;
+    int r;
+
+    run.my_len = sizeof(float) * bare_share(b, n, b->peer.rank, &first);
+    run.mine = (char *)(b->peer.data + first);
+    for (r = 0; r < b->peer.ranks; r++) {
+        run.lines[r].their_len = sizeof(float) * bare_share(b, n, r, &first);
+        run.lines[r].theirs = (char *)(b->peer.data + first);
+    }
+    while (!finished(&run)) {
+        for (moved = 0, r = 0; r < b->peer.ranks; r++)
+            if (r != b->peer.rank) {
+                moved += send_some(&run, r);
+                moved += take_some(&run, r);
+            }
+        look_what_is_summed(&run);
+        if (moved == 0)
+            bare_relax(b);
+    }
+}
+
+void bare_tcp_allreduce(struct peer *p, size_t n_elems)
+{
+    if (n_elems * sizeof(float) <= SMALL_BYTES)
+        small((struct bare *)p, n_elems);
+    else
+        large((struct bare *)p, n_elems);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The allreduce of an MPI library: mpi NAME TRANSPORT SIZES SECONDS, under its mpirun. Built once
+ * with Open MPI and once with MPICH, where they are installed.
+ */
+#include "bench/peers/peer.h"
+
+#include <mpi.h>
+
+#include <stdio.h>
+
+static void allreduce(struct peer *p, size_t n)
+{
+    MPI_Allreduce(MPI_IN_PLACE, p->data, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void barrier(struct peer *p)
+{
+    (void)p;
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void max(struct peer *p, double *values, int n)
+{
+    if (p->rank == 0)
+        MPI_Reduce(MPI_IN_PLACE, values, n, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    else
+        MPI_Reduce(values, NULL, n, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+}
+
+static int run(struct peer *p, const struct peer_args *args)
+{
+    int code;
+
+    MPI_Comm_rank(MPI_COMM_WORLD, &p->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &p->ranks);
+    p->data = peer_alloc(args->largest);
+    if (p->data == NULL) {
+        perror("aligned_alloc");
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    code = peer_measure(p, args);
+    MPI_Bcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD); /* rank 0 knows */
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct peer p = {.allreduce = allreduce, .barrier = barrier, .max = max};
+    struct peer_args args;
+    int code;
+
+    if (argc != 5) {
+        fprintf(stderr, "usage: mpi NAME TRANSPORT SIZES SECONDS\n");
+        return 2;
+    }
+    p.name = argv[1];
+    p.transport = argv[2];
+    code = peer_parse(argv[3], argv[4], &args);
+    if (code != 0)
+        return code;
+    MPI_Init(&argc, &argv);
+    code = run(&p, &args);
+    MPI_Finalize();
+    return code;
+}

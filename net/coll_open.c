@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opens the collectives: lays out the window, finds out who shares a host with whom, and sizes all
+ * pools, so that nothing is allocated afterwards.
+ *
+ * The window: the data; a line of flags; this rank's own slots, which mapped peers read and which
+ * are put to the others; slots for the messages of each peer; rings for segments; in bfloat16 also
+ * stages, where segments are rounded before they are sent.
+ */
+#include "net/coll_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_CHANNEL 128 /* of the channels that are given out here */
+#define OPS_DEFAULT 32
+#define OPS_MAX 4096
+#define PAGE 4096u
+#define SEG_MAX ((size_t)128 * 1024)
+#define SEG_MIN ((size_t)4 * 1024)
+#define EAGER_MAX ((size_t)512)
+#define EAGER_MAX_CROWDED ((size_t)2048) /* a flag's way takes a change of processes there */
+#define SLOT_MAX ((size_t)128 * 1024)
+#define SLOT_MIN ((size_t)4 * 1024)
+#define SLOTS_TOTAL                                                                                \
+    ((size_t)16 << 20) /* bytes of a rank's window for slots, if they can be so few */
+#define RINGS_TOTAL ((size_t)64 << 20)
+
+static size_t round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static uint32_t power_of_two(uint32_t n)
+{
+    uint32_t p = 1;
+
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+/* ---- the window ------------------------------------------------------------------------------ */
+
+static size_t clamp(size_t n, size_t min, size_t max)
+{
+    return n < min ? min : n > max ? max : n;
+}
+
+/* How long slots and segments are: no longer than the data has use for, nor than memory allows. */
+static void choose_sizes(struct vb_coll *coll)
+{
+    size_t world = (size_t)coll->world, data = round_up(coll->len_bytes, VB_CACHE_LINE);
+    size_t slots = (world + 1) * coll->n_areas, segs = RINGS * world * RING_SLOTS;
+
+    coll->slot_bytes = clamp(SLOTS_TOTAL / slots, SLOT_MIN, SLOT_MAX);
+    coll->slot_bytes = round_up(coll->slot_bytes, VB_CACHE_LINE) + VB_CACHE_LINE;
+    if (coll->slot_bytes > data + VB_CACHE_LINE)
+        coll->slot_bytes = data + VB_CACHE_LINE;
+    coll->seg_bytes = clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX);
+    coll->seg_bytes = clamp(round_up(data / world, SEG_MIN), SEG_MIN, coll->seg_bytes);
+    coll->eager_bytes = clamp(coll->slot_bytes - sizeof(struct slot_head), 0,
+                              coll->group->opts.crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
+}
+
+/* Returns the length of the window. */
+static size_t lay_out(struct vb_coll *coll)
+{
+    size_t world = (size_t)coll->world, rings = is_narrow(coll) ? RINGS : 1, end;
+
+    choose_sizes(coll);
+    coll->own_at = round_up(coll->len_bytes, PAGE);
+    coll->own_slots_at = coll->own_at + sizeof(struct own_state);
+    coll->slots_at = coll->own_slots_at + coll->n_areas * coll->slot_bytes;
+    end = coll->slots_at + coll->n_areas * world * coll->slot_bytes;
+    coll->rings_at = round_up(end, PAGE);
+    end = coll->rings_at + rings * world * RING_SLOTS * coll->seg_bytes;
+    coll->stages_at = end;
+    if (is_narrow(coll))
+        end += rings * world * RING_SLOTS * coll->seg_bytes / 2;
+    return end;
+}
+
+static void find_ways(struct vb_coll *coll, int ranks_per_host)
+{
+    bool far;
+    int r;
+
+    coll->base = vb_window_ptr(coll->win);
+    coll->all_mapped = true;
+    for (r = 0; r < coll->world; r++) {
+        far = ranks_per_host > 0 && r / ranks_per_host != coll->rank / ranks_per_host;
+        coll->ways[r].base = far ? NULL : vb_window_peer(coll->win, r);
+        if (coll->ways[r].base == NULL)
+            coll->all_mapped = false;
+    }
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+/* What a rank sees around it. */
+struct sight {
+    int32_t lo, hi;    /* ranks whose windows it has mapped, without a gap */
+    int32_t scattered; /* it has others mapped too */
+};
+
+static struct sight look_around(const struct vb_coll *coll)
+{
+    struct sight s = {.lo = coll->rank, .hi = coll->rank + 1};
+    int r;
+
+    while (s.lo > 0 && coll->ways[s.lo - 1].base != NULL)
+        s.lo--;
+    while (s.hi < coll->world && coll->ways[s.hi].base != NULL)
+        s.hi++;
+    for (r = 0; r < coll->world; r++)
+        if ((r < s.lo || r >= s.hi) && coll->ways[r].base != NULL)
+            s.scattered = 1;
+    return s;
+}
+
+/* All ranks agree on who is a leader, and on whether hosts are ranges of ranks at all. */
+static vb_status find_hosts(struct vb_coll *coll)
+{
+    struct sight mine = look_around(coll), *all = calloc((size_t)coll->world, sizeof(*all));
+    vb_status st;
+    int r;
+
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    coll->host_lo = mine.lo;
+    coll->host_hi = mine.hi;
+    coll->contiguous = true;
+    st = vb_group_gather(coll->group, &mine, sizeof(mine), all);
+    for (r = 0; r < coll->world && st == VB_OK; r++) {
+        if (all[r].scattered || all[r].lo != all[all[r].lo].lo || all[r].hi != all[all[r].lo].hi)
+            coll->contiguous = false;
+        if (all[r].lo == r)
+            coll->leaders[coll->n_leaders++] = r;
+        if (r == coll->rank)
+            coll->my_host = coll->n_leaders - 1;
+        coll->everyone[r] = r;
+    }
+    free(all);
+    return st;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static vb_status pools(struct vb_coll *coll)
+{
+    size_t world = (size_t)coll->world, lanes = 2 * world + 2;
+    struct op *op;
+    uint32_t i;
+
+    for (i = 0; i < coll->n_ops; i++) {
+        op = &coll->ops[i];
+        op->peers = calloc(world, sizeof(*op->peers));
+        op->lanes = calloc(lanes, sizeof(*op->lanes));
+        op->offsets = calloc(2 * world, sizeof(*op->offsets));
+        if (op->peers == NULL || op->lanes == NULL || op->offsets == NULL)
+            return vb_err_sys("calloc");
+        op->lens = op->offsets + world;
+    }
+    for (i = 0; i < (uint32_t)coll->world; i++) {
+        coll->ways[i].puts = calloc(coll->n_puts, sizeof(struct vb_op));
+        if (coll->ways[i].puts == NULL)
+            return vb_err_sys("calloc");
+    }
+    for (i = 0; i < coll->n_areas; i++)
+        coll->area_seq[i] = i > 0 ? i : coll->n_areas; /* operations count from 1 */
+    coll->oldest = 1;
+    return VB_OK;
+}
+
+static vb_status allocate(struct vb_coll *coll)
+{
+    size_t world = (size_t)coll->world;
+
+    coll->n_areas = 2 * coll->n_ops;
+    coll->n_puts = 4 * coll->n_ops + 64;
+    coll->n_puts = power_of_two((uint32_t)coll->n_puts);
+    coll->ops = calloc(coll->n_ops, sizeof(*coll->ops));
+    coll->arrivals = calloc(coll->n_areas * world, sizeof(*coll->arrivals));
+    coll->area_seq = calloc(coll->n_areas, sizeof(*coll->area_seq));
+    coll->ways = calloc(world, sizeof(*coll->ways));
+    coll->sources = calloc(world + 1, sizeof(*coll->sources));
+    coll->also = calloc(world, sizeof(*coll->also));
+    coll->leaders = calloc(world, sizeof(*coll->leaders));
+    coll->everyone = calloc(world, sizeof(*coll->everyone));
+    if (coll->ops == NULL || coll->arrivals == NULL || coll->area_seq == NULL ||
+        coll->ways == NULL || coll->sources == NULL || coll->also == NULL ||
+        coll->leaders == NULL || coll->everyone == NULL)
+        return vb_err_sys("calloc");
+    return pools(coll);
+}
+
+static vb_status check_opts(const struct vb_coll_opts *o, size_t len_bytes)
+{
+    if (len_bytes > SIZE_MAX / 8)
+        return vb_err(VB_ERR_USAGE, "collectives on %zu bytes", len_bytes);
+    if (o->in_flight < 0 || o->in_flight > OPS_MAX)
+        return vb_err(VB_ERR_USAGE, "%d operations in flight: at most %d", o->in_flight, OPS_MAX);
+    if ((int)o->algo < 0 || o->algo >= VB_ALGOS)
+        return vb_err(VB_ERR_USAGE, "algorithm %d: there is none", (int)o->algo);
+    return VB_OK;
+}
+
+/* The same on all ranks, for they open in the same order. */
+static vb_status open_channel(struct vb_coll *coll)
+{
+    int channel = FIRST_CHANNEL;
+
+    while (channel < VB_CHANNELS - 1 && coll->group->channels[channel].fn != NULL)
+        channel++;
+    coll->channel = channel;
+    return vb_channel_open(coll->group, channel, coll_note, coll);
+}
+
+static vb_status open_all(struct vb_coll *coll, int ranks_per_host)
+{
+    vb_status st;
+
+    st = allocate(coll);
+    if (st == VB_OK)
+        st = open_channel(coll); /* before a peer can have the window */
+    if (st != VB_OK)
+        return st;
+    st = vb_window_create(coll->group, lay_out(coll), &coll->win);
+    if (st != VB_OK) {
+        vb_channel_close(coll->group, coll->channel);
+        return st;
+    }
+    find_ways(coll, ranks_per_host);
+    st = find_hosts(coll);
+    if (st == VB_OK)
+        st = cost_open(coll);
+    if (st == VB_OK && !vb_coll_can(coll, coll->opts.algo))
+        st = vb_err(VB_ERR_USAGE, "algorithm %s is not possible here: %s",
+                    vb_algo_str(coll->opts.algo), coll_cannot(coll, coll->opts.algo));
+    return st;
+}
+
+vb_status coll_open_split(struct vb_group *g, size_t len_bytes, const struct vb_coll_opts *opts,
+                          int ranks_per_host, struct vb_coll **coll_p)
+{
+    static const struct vb_coll_opts plain;
+    struct vb_coll *coll;
+    vb_status st;
+
+    opts = opts != NULL ? opts : &plain;
+    st = check_opts(opts, len_bytes);
+    if (st != VB_OK)
+        return st;
+    coll = calloc(1, sizeof(*coll));
+    if (coll == NULL)
+        return vb_err_sys("calloc");
+    coll->group = g;
+    coll->opts = *opts;
+    coll->rank = g->rank;
+    coll->world = g->world;
+    coll->len_bytes = len_bytes;
+    coll->n_ops = power_of_two(opts->in_flight > 0 ? (uint32_t)opts->in_flight : OPS_DEFAULT);
+    st = open_all(coll, ranks_per_host);
+    if (st != VB_OK) {
+        vb_coll_close(coll);
+        return st;
+    }
+    *coll_p = coll;
+    return VB_OK;
+}
+
+vb_status vb_coll_open(struct vb_group *g, size_t len_bytes, const struct vb_coll_opts *opts,
+                       struct vb_coll **coll_p)
+{
+    return coll_open_split(g, len_bytes, opts, 0, coll_p);
+}
+
+void vb_coll_close(struct vb_coll *coll)
+{
+    uint32_t i;
+
+    if (coll == NULL)
+        return;
+    if (coll->win != NULL) {
+        vb_window_destroy(coll->win); /* peers' notes may come until then */
+        vb_channel_close(coll->group, coll->channel);
+    }
+    for (i = 0; coll->ops != NULL && i < coll->n_ops; i++) {
+        free(coll->ops[i].peers);
+        free(coll->ops[i].lanes);
+        free(coll->ops[i].offsets);
+    }
+    for (i = 0; coll->ways != NULL && i < (uint32_t)coll->world; i++)
+        free(coll->ways[i].puts);
+    cost_close(coll);
+    free(coll->ops);
+    free(coll->arrivals);
+    free(coll->area_seq);
+    free(coll->ways);
+    free(coll->sources);
+    free(coll->also);
+    free(coll->leaders);
+    free(coll->everyone);
+    free(coll);
+}
+
+void *vb_coll_data(struct vb_coll *coll)
+{
+    return coll->base;
+}
+
+uint64_t vb_coll_wire_bytes(const struct vb_coll *coll)
+{
+    return coll->wire_bytes;
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Over any transport, by puts, in rank order: gather, exchange, chain; and what needs no sum:
+ * allgather, broadcast, barrier. In all of them lane 0 puts HERE to every peer, beginning with the
+ * next rank, so that not all send to the same one at once.
+ *
+ * A put straight into a peer's data must not come before the peer has started: till then the memory
+ * is its caller's. Where a result depends on the peer's contribution that is so by itself, else the
+ * step waits until the peer is here.
+ */
+#include "net/coll_priv.h"
+
+#define DIRECT_BYTES ((size_t)64 * 1024) /* a broadcast up to this goes straight to all */
+
+static int peer_after(const struct vb_coll *coll, int i)
+{
+    return (coll->rank + i) % coll->world;
+}
+
+static void here_step(const struct vb_coll *coll, uint32_t i, struct step *s)
+{
+    s->kind = STEP_HERE;
+    s->peer = peer_after(coll, 1 + (int)i);
+}
+
+static void here_plan(struct vb_coll *coll, struct op *op)
+{
+    op->n_lanes = 1;
+    op->lanes[0].n = (uint32_t)coll->world - 1;
+}
+
+/* ---- gather ---------------------------------------------------------------------------------- */
+
+/* All send all: the vector goes with HERE, and each rank sums what lies in its slots. One message's
+ * latency, but world - 1 times the bytes: for small vectors. */
+static void gather_plan(struct vb_coll *coll, struct op *op)
+{
+    here_plan(coll, op);
+    op->eager = true;
+    op->n_lanes = 2;
+    op->lanes[1].n = 1;
+}
+
+static void gather_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+                        struct step *s)
+{
+    if (lane == 0) {
+        here_step(coll, i, s);
+        return;
+    }
+    s->kind = STEP_REDUCE;
+    s->here_hi = coll->world;
+    s->at = op->offset;
+    s->len_bytes = op->n_bytes;
+    s->parts = coll->everyone;
+    s->n_parts = coll->world;
+    s->place = FROM_SLOT;
+    s->last = true;
+}
+
+const struct schedule schedule_gather = {gather_plan, gather_step};
+
+/* ---- exchange -------------------------------------------------------------------------------- */
+
+/* Rank c collects share c from all, a segment at a time, sums each when it has come from all, and
+ * hands it out, straight to its place in the others' data. Every rank sends and receives
+ * 2 (world - 1) / world of the vector, which is the least there is.
+ *
+ *   lanes 1 .. world - 1           my part of the share of a peer, to that peer's ring
+ *   lane world                     my share: a sum, then a put to each peer; and again
+ *   lanes world + 1 .. 2 world - 1 results of a peer; in bfloat16 they come through a ring
+ *
+ * A reduce-scatter is the same without handing out. */
+static uint32_t share_segments(const struct vb_coll *coll, const struct op *op, int c)
+{
+    size_t at, len;
+
+    op_share(op, coll->world, c, &at, &len);
+    return segments(coll, len);
+}
+
+static uint32_t own_round(const struct vb_coll *coll, const struct op *op)
+{
+    return op->kind == OP_ALLREDUCE ? (uint32_t)coll->world : 1;
+}
+
+static void exchange_plan(struct vb_coll *coll, struct op *op)
+{
+    uint32_t mine = share_segments(coll, op, coll->rank), theirs;
+    bool results = op->kind == OP_ALLREDUCE, by_ring = results && is_narrow(coll);
+    int i, p;
+
+    here_plan(coll, op);
+    op->n_lanes = 2 * coll->world;
+    op->lanes[coll->world].n = mine * own_round(coll, op);
+    for (i = 1; i < coll->world; i++) {
+        p = peer_after(coll, i);
+        theirs = share_segments(coll, op, p);
+        op->lanes[i].n = theirs;
+        op->lanes[coll->world + i].n = results ? theirs : 0;
+        op->peers[p].to_send[0] = theirs;
+        op->peers[p].to_take[0] = mine;
+        op->peers[p].to_send[1] = by_ring ? mine : 0;
+        op->peers[p].to_take[1] = by_ring ? theirs : 0;
+    }
+}
+
+/* The i-th step of a rank's own share. */
+static void own_share_step(const struct vb_coll *coll, const struct op *op, uint32_t i,
+                           struct step *s)
+{
+    uint32_t each = own_round(coll, op);
+
+    set_segment(coll, s, s->at, s->len_bytes, i / each);
+    if (i % each == 0) {
+        s->kind = STEP_REDUCE;
+        s->parts = coll->everyone;
+        s->n_parts = coll->world;
+        s->place = FROM_RING;
+        s->here_hi = coll->world;
+        s->last = true;
+        return;
+    }
+    s->kind = is_narrow(coll) ? STEP_SEND : STEP_PLACE;
+    s->ring = 1;
+    s->peer = peer_after(coll, (int)(i % each));
+}
+
+static void exchange_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+                          struct step *s)
+{
+    int owner = peer_after(coll, lane);
+
+    if (lane == 0) {
+        here_step(coll, i, s);
+        return;
+    }
+    op_share(op, coll->world, owner, &s->at, &s->len_bytes);
+    if (lane == coll->world) {
+        own_share_step(coll, op, i, s);
+        return;
+    }
+    set_segment(coll, s, s->at, s->len_bytes, i);
+    s->peer = owner;
+    if (lane < coll->world) {
+        s->kind = STEP_SEND;
+    } else if (is_narrow(coll)) {
+        s->kind = STEP_EXPAND;
+    } else {
+        s->kind = STEP_WAIT;
+        s->result_of = owner;
+    }
+}
+
+const struct schedule schedule_exchange = {exchange_plan, exchange_step};
+
+/* ---- chain ----------------------------------------------------------------------------------- */
+
+/* A leader a host, its lowest rank; a host's ranks follow each other, so the order of hosts is the
+ * order of ranks. A segment goes up from leader to leader, each adds its host's ranks straight out
+ * of their windows; from the last host the sum goes down again, and from each leader to its host.
+ * So every byte crosses each link between hosts once in either direction.
+ *
+ *   lane 1  leader: up (on the last host the turn too); else: the results of the leader
+ *   lane 2  leader but for the last host's: down */
+static bool is_leader(const struct vb_coll *coll)
+{
+    return coll->rank == coll->host_lo;
+}
+
+static bool is_last_host(const struct vb_coll *coll)
+{
+    return coll->my_host == coll->n_leaders - 1;
+}
+
+/* Whom a leader hands a result to: the leader before, then its own host. */
+static uint32_t n_below(const struct vb_coll *coll)
+{
+    return (uint32_t)(coll->host_hi - coll->host_lo - 1) + (coll->my_host > 0);
+}
+
+static int below(const struct vb_coll *coll, int k)
+{
+    if (coll->my_host > 0)
+        return k == 0 ? coll->leaders[coll->my_host - 1] : coll->rank + k;
+    return coll->rank + 1 + k;
+}
+
+static void chain_plan(struct vb_coll *coll, struct op *op)
+{
+    uint32_t n = segments(coll, op->n_bytes);
+
+    here_plan(coll, op);
+    op->n_lanes = 2;
+    op->lanes[1].n = n;
+    if (!is_leader(coll))
+        return;
+    op->lanes[1].n = n * (is_last_host(coll) ? 1 + n_below(coll) : 2);
+    if (coll->my_host > 0)
+        op->peers[coll->leaders[coll->my_host - 1]].to_take[0] = n;
+    if (is_last_host(coll))
+        return;
+    op->peers[coll->leaders[coll->my_host + 1]].to_send[0] = n;
+    op->n_lanes = 3;
+    op->lanes[2].n = n * (1 + n_below(coll));
+}
+
+static void up_step(const struct vb_coll *coll, struct step *s)
+{
+    s->kind = STEP_REDUCE;
+    s->place = FROM_RING;
+    s->parts = coll->my_host > 0 ? &coll->leaders[coll->my_host - 1] : NULL;
+    s->n_parts = coll->my_host > 0;
+    s->local_lo = s->here_lo = coll->host_lo;
+    s->local_hi = s->here_hi = coll->host_hi;
+    s->last = is_last_host(coll);
+}
+
+static void chain_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+                       struct step *s)
+{
+    uint32_t round = lane == 2 || is_last_host(coll) ? 1 + n_below(coll) : 2;
+
+    if (lane == 0) {
+        here_step(coll, i, s);
+        return;
+    }
+    if (!is_leader(coll))
+        round = 1;
+    set_segment(coll, s, op->offset, op->n_bytes, i / round);
+    if (i % round == 0) {
+        if (!is_leader(coll))
+            s->result_of = coll->host_lo;
+        else if (lane == 2)
+            s->result_of = coll->leaders[coll->my_host + 1];
+        else
+            up_step(coll, s);
+    } else if (lane == 1 && !is_last_host(coll)) {
+        s->kind = STEP_SEND;
+        s->peer = coll->leaders[coll->my_host + 1];
+    } else {
+        s->kind = STEP_PLACE;
+        s->peer = below(coll, (int)(i % round) - 1);
+    }
+}
+
+const struct schedule schedule_chain = {chain_plan, chain_step};
+
+/* ---- allgather ------------------------------------------------------------------------------- */
+
+/* Each rank puts its bytes to all others, segment by segment.
+ *
+ *   lanes 1 .. world - 1            to a peer
+ *   lanes world .. 2 world - 2      what comes from a peer */
+static void allgather_plan(struct vb_coll *coll, struct op *op)
+{
+    int i;
+
+    here_plan(coll, op);
+    op->n_lanes = 2 * coll->world - 1;
+    for (i = 1; i < coll->world; i++) {
+        op->lanes[i].n = segments(coll, op->lens[coll->rank]);
+        op->lanes[coll->world - 1 + i].n = segments(coll, op->lens[peer_after(coll, i)]);
+    }
+}
+
+static void allgather_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+                           struct step *s)
+{
+    int owner;
+
+    if (lane == 0) {
+        here_step(coll, i, s);
+        return;
+    }
+    owner = lane < coll->world ? coll->rank : peer_after(coll, lane - coll->world + 1);
+    set_segment(coll, s, op->offsets[owner], op->lens[owner], i);
+    if (lane < coll->world) {
+        s->kind = STEP_PLACE;
+        s->peer = s->here_lo = peer_after(coll, lane);
+        s->here_hi = s->here_lo + 1;
+    } else {
+        s->result_of = owner;
+    }
+}
+
+const struct schedule schedule_allgather = {allgather_plan, allgather_step};
+
+/* ---- broadcast ------------------------------------------------------------------------------- */
+
+/* Small: the root puts to all. Else it puts a different piece to each rank, and they pass their
+ * pieces on to each other: the root sends the vector once, not world - 1 times. Pieces are counted
+ * by *turn*: the distance behind the root, from 1.
+ *
+ *   lanes 1 .. world - 1        root: to a peer; else: my piece, passed on to a peer, as it comes
+ *   lanes world .. 2 world - 2  pieces of the others, as they come (lane of the own one: empty) */
+static bool goes_direct(const struct vb_coll *coll, const struct op *op)
+{
+    return coll->world == 2 || op->n_bytes <= DIRECT_BYTES;
+}
+
+static void piece(const struct vb_coll *coll, const struct op *op, int rank, size_t *at_p,
+                  size_t *len_p)
+{
+    int turn = (rank - op->root + coll->world) % coll->world;
+    size_t end = op->offset + op->n_bytes;
+
+    *at_p = op->offset;
+    *len_p = op->n_bytes;
+    if (goes_direct(coll, op))
+        return;
+    op_share(op, coll->world - 1, turn - 1, at_p, len_p);
+    if (*at_p + *len_p > end || turn == coll->world - 1) /* bytes behind the last whole element */
+        *len_p = end - *at_p;
+}
+
+static void broadcast_plan(struct vb_coll *coll, struct op *op)
+{
+    bool direct = goes_direct(coll, op), root = op->root == coll->rank;
+    size_t at, len;
+    int i, p;
+
+    here_plan(coll, op);
+    op->n_lanes = 2 * coll->world - 1;
+    for (i = 1; i < coll->world; i++) {
+        p = peer_after(coll, i);
+        piece(coll, op, root ? p : coll->rank, &at, &len);
+        op->lanes[i].n = root ? segments(coll, len) : 0;
+        if (!root && !direct && p != op->root)
+            op->lanes[i].n = segments(coll, len);
+        piece(coll, op, p == op->root ? coll->rank : p, &at, &len);
+        op->lanes[coll->world - 1 + i].n =
+            root || (direct && p != op->root) ? 0 : segments(coll, len);
+    }
+}
+
+static void broadcast_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+                           struct step *s)
+{
+    bool root = op->root == coll->rank;
+    size_t at, len;
+    int p;
+
+    if (lane == 0) {
+        here_step(coll, i, s);
+        return;
+    }
+    if (lane >= coll->world) {
+        p = peer_after(coll, lane - coll->world + 1);
+        piece(coll, op, p == op->root ? coll->rank : p, &at, &len);
+        set_segment(coll, s, at, len, i);
+        s->result_of = p;
+        return;
+    }
+    p = peer_after(coll, lane);
+    piece(coll, op, root ? p : coll->rank, &at, &len);
+    set_segment(coll, s, at, len, i);
+    s->kind = STEP_PLACE;
+    s->peer = s->here_lo = p;
+    s->here_hi = p + 1;
+    if (!root) { /* the lane that sees the root's segments come */
+        s->after_lane = coll->world - 1 + (op->root - coll->rank + coll->world) % coll->world;
+        s->after = i + 1;
+    }
+}
+
+const struct schedule schedule_broadcast = {broadcast_plan, broadcast_step};
+
+/* ---- barrier --------------------------------------------------------------------------------- */
+
+static void barrier_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+                         struct step *s)
+{
+    (void)op;
+    (void)lane;
+    here_step(coll, i, s);
+}
+
+const struct schedule schedule_barrier = {here_plan, barrier_step};

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What callers call: start, wait, test.
+ *
+ * A wait for a mapped operation looks at flags in memory: for a while in a loop of its own, which
+ * is what makes small vectors fast, then in the group's wait, which can sleep. Before that it says
+ * in its window that it waits; from then on peers send a note behind their flags.
+ */
+#include "net/coll_priv.h"
+
+#include <sched.h>
+#include <string.h>
+
+#define LOOKS 64u        /* at the flags between two looks at the clock */
+#define LOOKS_CROWDED 1u /* before the cpu is given away */
+#define SPIN_NS 100000u  /* as in the group's waits */
+#define YIELDS_NS 50000u
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+void vb_coll_share(size_t n_elems, int world, int rank, size_t *first_p, size_t *n_p)
+{
+    size_t line = VB_CACHE_LINE / sizeof(float), n = (size_t)world;
+    size_t each = (n_elems + n * line - 1) / (n * line) * line; /* whole cache lines */
+    size_t first = (size_t)rank * each < n_elems ? (size_t)rank * each : n_elems;
+
+    *first_p = first;
+    *n_p = n_elems - first < each ? n_elems - first : each;
+}
+
+void op_share(const struct op *op, int n, int c, size_t *at_p, size_t *len_p)
+{
+    size_t first, n_elems;
+
+    vb_coll_share(op->n_bytes / sizeof(float), n, c, &first, &n_elems);
+    *at_p = op->offset + first * sizeof(float);
+    *len_p = n_elems * sizeof(float);
+}
+
+static const struct schedule *schedule_of(const struct vb_coll *coll, const struct op *op)
+{
+    static const struct schedule *const sums[VB_ALGOS] = {
+        [VB_ALGO_MAPPED] = &schedule_mapped,      [VB_ALGO_GATHER] = &schedule_gather,
+        [VB_ALGO_EXCHANGE] = &schedule_exchange,  [VB_ALGO_CHAIN] = &schedule_chain,
+        [VB_ALGO_RING] = &schedule_ring,          [VB_ALGO_HALVING] = &schedule_halving,
+        [VB_ALGO_TWO_LEVEL] = &schedule_two_level};
+
+    if (op->algo == VB_ALGO_MAPPED)
+        return &schedule_mapped;
+    switch (op->kind) {
+    case OP_ALLREDUCE:
+        return sums[op->algo];
+    case OP_REDUCE_SCATTER:
+        return &schedule_exchange;
+    case OP_ALLGATHER:
+        return &schedule_allgather;
+    case OP_BROADCAST:
+        return &schedule_broadcast;
+    case OP_BARRIER:
+        break;
+    }
+    (void)coll;
+    return &schedule_barrier;
+}
+
+/* What is not an allreduce has one way with mapped windows and one without. */
+static enum vb_algo choose(const struct vb_coll *coll, const struct op *op)
+{
+    bool mapped = coll->opts.algo == VB_ALGO_AUTO || coll->opts.algo == VB_ALGO_MAPPED;
+
+    if (op->kind == OP_ALLREDUCE)
+        return vb_coll_algo(coll, op->n_bytes);
+    return coll->all_mapped && mapped ? VB_ALGO_MAPPED : VB_ALGO_EXCHANGE;
+}
+
+/* The head of this rank's own slot, and behind it the vector, if it goes along. */
+static void fill_slot(struct vb_coll *coll, const struct op *op, uint64_t place)
+{
+    struct slot_head *head = head_at(coll->base, own_slot_at(coll, op->seq));
+    const char *data = coll->base + op->offset;
+    void *payload = head + 1;
+
+    head->what = (uint32_t)op->kind | (uint32_t)op->how << 8 | (uint32_t)op->algo << 16;
+    head->root = (uint32_t)op->root;
+    head->n_bytes = op->n_bytes;
+    head->place = place;
+    if (op->eager && is_narrow(coll) && !op->mapped)
+        coll_narrow(payload, (const float *)(const void *)data, op->n_bytes / sizeof(float));
+    else if (op->eager)
+        memcpy(payload, data, op->n_bytes);
+    if (!op->mapped)
+        return;
+    mapped_publish(&head->seq, op->seq);
+    mapped_wake(coll);
+    __builtin_prefetch(head_at(coll->base, own_slot_at(coll, op->seq + 1)), 1);
+}
+
+struct waiting {
+    struct vb_coll *coll;
+    struct op *op;
+    int from;
+};
+
+static bool is_over(void *arg)
+{
+    struct waiting *w = arg;
+
+    if (w->op->active)
+        coll_poll(w->coll, w->op);
+    if (!w->op->active)
+        return true;
+    w->from = op_waits_for(w->coll, w->op);
+    return w->coll->failed != VB_OK;
+}
+
+static void set_waiting(struct vb_coll *coll, uint32_t value)
+{
+    atomic_store_explicit(&own_of(coll, coll->base)->waiting, value, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in mapped_wake() */
+}
+
+/* Nobody else need wait until his own time is up. */
+static void give_up(struct vb_coll *coll, const char *what, int from)
+{
+    char why[192];
+
+    if (control_status(coll->group->control, NULL, 0) != VB_OK)
+        return; /* the group knows */
+    if (from == NO_RANK)
+        snprintf(why, sizeof(why), "%s took too long", what);
+    else
+        snprintf(why, sizeof(why), "rank %d (%s) did not do its part: %s", from,
+                 vb_group_host(coll->group, from), what);
+    vb_group_abort(coll->group, why);
+}
+
+/* In the group's wait, which sleeps if it takes long, and knows who is lost. */
+static vb_status wait_long(struct vb_coll *coll, struct op *op)
+{
+    struct waiting w = {coll, op, NO_RANK};
+    char what[96];
+    vb_status st;
+
+    op_describe(coll, op, what, sizeof(what));
+    if (coll->all_mapped)
+        set_waiting(coll, 1);
+    st = group_wait(coll->group, is_over, &w, what, &w.from);
+    if (coll->all_mapped)
+        set_waiting(coll, 0);
+    if (st != VB_OK)
+        give_up(coll, what, w.from);
+    group_lock(coll->group);
+    if (coll->failed == VB_OK)
+        coll->failed = st;
+    st = op->active ? coll->failed : VB_OK;
+    group_unlock(coll->group);
+    return st;
+}
+
+/* Notes to mapped peers are reported as done by polling alone. */
+static vb_status reap_notes(struct vb_coll *coll)
+{
+    bool many = false;
+    int r;
+
+    for (r = 0; r < coll->world && coll->all_mapped; r++)
+        if (coll->ways[r].posted - coll->ways[r].left > coll->n_puts / 2) {
+            coll_reap(coll, &coll->ways[r]);
+            many = true;
+        }
+    return many ? vb_progress(coll->group) : VB_OK;
+}
+
+/* op: what to do, on the caller's stack; offsets and lens may point to the caller's. */
+static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t place,
+                       struct vb_req *req)
+{
+    uint32_t seq = coll->seq + 1;
+    struct op *op = op_at(coll, seq), was;
+    vb_status st;
+    bool taken;
+
+    group_lock(coll->group);
+    st = coll->failed;
+    taken = op->active;
+    group_unlock(coll->group);
+    if (st == VB_OK)
+        st = reap_notes(coll);
+    if (st == VB_OK && taken)
+        st = wait_long(coll, op); /* that of in_flight operations ago */
+    if (st != VB_OK)
+        return st;
+    group_lock(coll->group);
+    was = *op;
+    *op = *want;
+    op->peers = was.peers;
+    op->lanes = was.lanes;
+    op->offsets = was.offsets;
+    op->lens = was.lens;
+    if (want->offsets != NULL) {
+        memcpy(op->offsets, want->offsets, (size_t)coll->world * sizeof(*op->offsets));
+        memcpy(op->lens, want->lens, (size_t)coll->world * sizeof(*op->lens));
+    }
+    op->seq = coll->seq = seq;
+    op->req = req;
+    *req = (struct vb_req){.seq = seq - coll->first_seq, .coll = coll};
+    memset(op->peers, 0, (size_t)coll->world * sizeof(*op->peers));
+    memset(op->lanes, 0, (2 * (size_t)coll->world + 2) * sizeof(*op->lanes));
+    op->algo = choose(coll, op);
+    op->schedule = schedule_of(coll, op);
+    op->schedule->plan(coll, op);
+    op->active = true;
+    fill_slot(coll, op, place);
+    coll->n_mapped += op->mapped;
+    if (!op->mapped)
+        coll_run(coll);
+    group_unlock(coll->group);
+    return VB_OK;
+}
+
+static vb_status check_range(const struct vb_coll *coll, const char *what, size_t offset,
+                             size_t len)
+{
+    if (offset > coll->len_bytes || len > coll->len_bytes - offset || offset % sizeof(float) != 0)
+        return vb_err(VB_ERR_USAGE, "%s of %zu bytes at offset %zu: the data has %zu bytes", what,
+                      len, offset, coll->len_bytes);
+    return VB_OK;
+}
+
+static vb_status start_sum(struct vb_coll *coll, enum op_kind kind, size_t offset, size_t n_elems,
+                           enum vb_reduce how, struct vb_req *req)
+{
+    struct op op = {.kind = kind, .how = how, .offset = offset};
+    vb_status st;
+
+    op.n_bytes = n_elems < SIZE_MAX / sizeof(float) ? n_elems * sizeof(float) : SIZE_MAX;
+    st = check_range(coll, kind == OP_ALLREDUCE ? "allreduce" : "reduce-scatter", offset,
+                     op.n_bytes);
+    return st == VB_OK ? start(coll, &op, offset, req) : st;
+}
+
+vb_status vb_allreduce_start(struct vb_coll *coll, size_t offset_bytes, size_t n_elems,
+                             enum vb_reduce how, struct vb_req *req)
+{
+    return start_sum(coll, OP_ALLREDUCE, offset_bytes, n_elems, how, req);
+}
+
+vb_status vb_reduce_scatter_start(struct vb_coll *coll, size_t offset_bytes, size_t n_elems,
+                                  enum vb_reduce how, struct vb_req *req)
+{
+    return start_sum(coll, OP_REDUCE_SCATTER, offset_bytes, n_elems, how, req);
+}
+
+vb_status vb_allgather_start(struct vb_coll *coll, const size_t *offsets_bytes,
+                             const size_t *lens_bytes, struct vb_req *req)
+{
+    size_t each = (size_t)coll->world * sizeof(size_t);
+    struct op op = {.kind = OP_ALLGATHER,
+                    .offsets = (size_t *)offsets_bytes, /* copied, not written to */
+                    .lens = (size_t *)lens_bytes};
+    uint64_t digest;
+    vb_status st = VB_OK;
+    int r;
+
+    for (r = 0; r < coll->world && st == VB_OK; r++) {
+        st = check_range(coll, "allgather", offsets_bytes[r], lens_bytes[r]);
+        op.n_bytes += lens_bytes[r];
+    }
+    if (st != VB_OK)
+        return st;
+    digest = (uint64_t)vb_crc32c(0, offsets_bytes, each) << 32 | vb_crc32c(0, lens_bytes, each);
+    return start(coll, &op, digest, req);
+}
+
+vb_status vb_broadcast_start(struct vb_coll *coll, int root, size_t offset_bytes, size_t len_bytes,
+                             struct vb_req *req)
+{
+    struct op op = {
+        .kind = OP_BROADCAST, .root = root, .offset = offset_bytes, .n_bytes = len_bytes};
+    vb_status st = check_range(coll, "broadcast", offset_bytes, len_bytes);
+
+    if (st == VB_OK && (root < 0 || root >= coll->world))
+        st = vb_err(VB_ERR_USAGE, "broadcast from rank %d of %d", root, coll->world);
+    return st == VB_OK ? start(coll, &op, offset_bytes, req) : st;
+}
+
+vb_status vb_barrier_start(struct vb_coll *coll, struct vb_req *req)
+{
+    struct op op = {.kind = OP_BARRIER};
+
+    return start(coll, &op, 0, req);
+}
+
+static struct op *op_of(struct vb_coll *coll, const struct vb_req *req)
+{
+    return op_at(coll, req->seq + coll->first_seq);
+}
+
+/* ---- wait ------------------------------------------------------------------------------------ */
+
+static void relax(void)
+{
+#if defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory"); /* yield does nothing on most Arm cores */
+#elif defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Looks at the flags for a while; true: the operation is done. */
+static bool spin(struct vb_coll *coll, struct vb_req *req)
+{
+    bool crowded = coll->group->opts.crowded;
+    uint64_t begin = 0, now, for_ns = crowded ? YIELDS_NS : SPIN_NS;
+    unsigned looks = 0;
+    bool done, over;
+
+    if (coll->group->opts.never_spin)
+        for_ns = 0;
+    for (;;) {
+        group_lock(coll->group);
+        coll_run(coll);
+        done = req->done;
+        over = coll->failed != VB_OK;
+        group_unlock(coll->group);
+        if (done || over)
+            return done;
+        if (++looks % (crowded ? LOOKS_CROWDED : LOOKS) != 0) {
+            relax();
+            continue;
+        }
+        now = vb_clock_ns();
+        begin = begin == 0 ? now : begin;
+        if (now - begin >= for_ns)
+            return false;
+        if (crowded)
+            sched_yield();
+    }
+}
+
+vb_status vb_wait(struct vb_coll *coll, struct vb_req *req)
+{
+    vb_status st;
+    bool done, mapped;
+
+    group_lock(coll->group);
+    done = req->done;
+    mapped = coll->n_mapped > 0;
+    st = done ? req->status : coll->failed;
+    group_unlock(coll->group);
+    if (done || st != VB_OK)
+        return st;
+    if (mapped && spin(coll, req))
+        return VB_OK;
+    return wait_long(coll, op_of(coll, req));
+}
+
+vb_status vb_test(struct vb_coll *coll, struct vb_req *req, bool *done_p)
+{
+    vb_status st;
+
+    st = vb_progress(coll->group);
+    group_lock(coll->group);
+    coll_run(coll);
+    if (st == VB_OK)
+        st = coll->failed;
+    else if (coll->failed == VB_OK)
+        coll->failed = st;
+    *done_p = req->done;
+    group_unlock(coll->group);
+    return st;
+}

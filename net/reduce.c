@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sums of vectors, element by element in the order of the sources, so that the bits do not depend
+ * on how a vector was cut. Compiled without contraction: there is no product in a sum, but a mean
+ * must not melt into one.
+ *
+ * Large sums go block by block, so that partial sums stay in the first-level cache; up to four
+ * sources are added in one pass. Plain vector types: the compiler has them on every machine, and no
+ * run-time check of overlaps as with loops that it finds by itself (dst may be a source).
+ */
+#include "net/coll_priv.h"
+
+#include <string.h>
+
+#define BLOCK 2048u /* elements */
+#define LANES 4u
+
+typedef float vec __attribute__((vector_size(16), aligned(4), may_alias));
+
+static inline vec load(const float *p)
+{
+    return *(const vec *)(const void *)p;
+}
+
+static inline void store(float *p, vec v)
+{
+    *(vec *)(void *)p = v;
+}
+
+/* ---- bfloat16 -------------------------------------------------------------------------------- */
+
+/* To the nearest, ties to even; a NaN stays one. */
+static inline uint32_t round_bits(uint32_t bits)
+{
+    uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+    bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+
+    return (nan ? bits | 0x400000u : rounded) & 0xffff0000u;
+}
+
+static void round_block(float *dst, const float *src, size_t n)
+{
+    uint32_t bits;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        memcpy(&bits, &src[i], sizeof(bits));
+        bits = round_bits(bits);
+        memcpy(&dst[i], &bits, sizeof(bits));
+    }
+}
+
+void coll_narrow(uint16_t *dst, const float *src, size_t n_elems)
+{
+    uint32_t bits;
+    size_t i;
+
+    for (i = 0; i < n_elems; i++) {
+        memcpy(&bits, &src[i], sizeof(bits));
+        dst[i] = (uint16_t)(round_bits(bits) >> 16);
+    }
+}
+
+void coll_widen(float *dst, const uint16_t *src, size_t n_elems)
+{
+    uint32_t bits;
+    size_t i;
+
+    for (i = 0; i < n_elems; i++) {
+        bits = (uint32_t)src[i] << 16;
+        memcpy(&dst[i], &bits, sizeof(bits));
+    }
+}
+
+/* ---- passes over a block --------------------------------------------------------------------- */
+
+static void add2(float *dst, const float *a, const float *b, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        vec s0 = load(a + i) + load(b + i);
+        vec s1 = load(a + i + 4) + load(b + i + 4);
+        vec s2 = load(a + i + 8) + load(b + i + 8);
+        vec s3 = load(a + i + 12) + load(b + i + 12);
+
+        store(dst + i, s0);
+        store(dst + i + 4, s1);
+        store(dst + i + 8, s2);
+        store(dst + i + 12, s3);
+    }
+    for (; i < n; i++)
+        dst[i] = a[i] + b[i];
+}
+
+static void add3(float *dst, const float *a, const float *b, const float *c, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        vec s0 = load(a + i) + load(b + i) + load(c + i);
+        vec s1 = load(a + i + 4) + load(b + i + 4) + load(c + i + 4);
+
+        store(dst + i, s0);
+        store(dst + i + 4, s1);
+    }
+    for (; i < n; i++)
+        dst[i] = a[i] + b[i] + c[i];
+}
+
+static void add4(float *dst, const float *a, const float *b, const float *c, const float *d,
+                 size_t n)
+{
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        store(dst + i, load(a + i) + load(b + i) + load(c + i) + load(d + i));
+    for (; i < n; i++)
+        dst[i] = a[i] + b[i] + c[i] + d[i];
+}
+
+static void scale_block(float *dst, float scale, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        store(dst + i, load(dst + i) * scale);
+    for (; i < n; i++)
+        dst[i] *= scale;
+}
+
+/* The two-rank case of summing in place: every byte is read and written once. */
+static void add2_both(float *a, float *b, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        vec s0 = load(a + i) + load(b + i);
+        vec s1 = load(a + i + 4) + load(b + i + 4);
+        vec s2 = load(a + i + 8) + load(b + i + 8);
+        vec s3 = load(a + i + 12) + load(b + i + 12);
+
+        store(a + i, s0);
+        store(a + i + 4, s1);
+        store(a + i + 8, s2);
+        store(a + i + 12, s3);
+        store(b + i, s0);
+        store(b + i + 4, s1);
+        store(b + i + 8, s2);
+        store(b + i + 12, s3);
+    }
+    for (; i < n; i++)
+        a[i] = b[i] = a[i] + b[i];
+}
+
+/* ---- a sum ----------------------------------------------------------------------------------- */
+
+/* Elements from first on, as float32: in place where they are, else in room. */
+static const float *source_block(const struct source *s, size_t first, size_t n, float *room)
+{
+    switch (s->type) {
+    case SOURCE_F32:
+        break;
+    case SOURCE_F32_ROUNDED:
+        round_block(room, (const float *)s->ptr + first, n);
+        return room;
+    case SOURCE_BF16:
+        coll_widen(room, (const uint16_t *)s->ptr + first, n);
+        return room;
+    }
+    return (const float *)s->ptr + first;
+}
+
+/* One source at a time goes through room, for all that is not plain float32. */
+static void sum_block_any(float *dst, const struct source *s, int n_s, size_t first, size_t n)
+{
+    float room[BLOCK], sum[BLOCK]; /* dst may be a source that is still to come */
+    int k;
+
+    memcpy(sum, source_block(&s[0], first, n, room), n * sizeof(float));
+    for (k = 1; k < n_s; k++)
+        add2(sum, sum, source_block(&s[k], first, n, room), n);
+    memcpy(dst, sum, n * sizeof(float));
+}
+
+/* Up to four. */
+static void sum_few(float *dst, const float *const *p, int n_p, size_t n)
+{
+    if (n_p == 1 && p[0] != dst)
+        memcpy(dst, p[0], n * sizeof(float));
+    else if (n_p == 2)
+        add2(dst, p[0], p[1], n);
+    else if (n_p == 3)
+        add3(dst, p[0], p[1], p[2], n);
+    else if (n_p == 4)
+        add4(dst, p[0], p[1], p[2], p[3], n);
+}
+
+static void sum_block_f32(float *dst, const struct source *s, int n_s, size_t first, size_t n)
+{
+    float sum[BLOCK]; /* as above */
+    const float *p[4];
+    int k, n_p;
+
+    for (n_p = 0; n_p < 4 && n_p < n_s; n_p++)
+        p[n_p] = (const float *)s[n_p].ptr + first;
+    if (n_s <= 4) {
+        sum_few(dst, p, n_p, n);
+        return;
+    }
+    sum_few(sum, p, 4, n);
+    p[0] = sum;
+    for (k = 4; k < n_s; k += n_p - 1) {
+        for (n_p = 1; n_p < 4 && k + n_p - 1 < n_s; n_p++)
+            p[n_p] = (const float *)s[k + n_p - 1].ptr + first;
+        sum_few(sum, p, n_p, n);
+    }
+    memcpy(dst, sum, n * sizeof(float));
+}
+
+static bool all_f32(const struct source *s, int n_s)
+{
+    int k;
+
+    for (k = 0; k < n_s; k++)
+        if (s[k].type != SOURCE_F32)
+            return false;
+    return true;
+}
+
+/* Both sources are places of the result, and there is nothing to do but to add. */
+static bool is_both(float *dst, float *const *also, int n_also, const struct source *s, int n_s,
+                    const struct finish *f)
+{
+    return n_s == 2 && n_also == 1 && f->scale == 1.0f && !f->round && all_f32(s, 2) &&
+           ((s[0].ptr == dst && s[1].ptr == also[0]) || (s[1].ptr == dst && s[0].ptr == also[0]));
+}
+
+void coll_sum(float *dst, float *const *also, int n_also, const struct source *s, int n_s,
+              size_t n_elems, const struct finish *finish)
+{
+    bool plain = all_f32(s, n_s);
+    size_t first, n;
+    int k;
+
+    if (is_both(dst, also, n_also, s, n_s, finish)) {
+        if (s[0].ptr == dst) /* the order matters to the bits of a NaN */
+            add2_both(dst, also[0], n_elems);
+        else
+            add2_both(also[0], dst, n_elems);
+        return;
+    }
+    for (first = 0; first < n_elems; first += n) {
+        n = n_elems - first < BLOCK ? n_elems - first : BLOCK;
+        if (!plain)
+            sum_block_any(dst + first, s, n_s, first, n);
+        else
+            sum_block_f32(dst + first, s, n_s, first, n);
+        if (finish->scale != 1.0f)
+            scale_block(dst + first, finish->scale, n);
+        if (finish->round)
+            round_block(dst + first, dst + first, n);
+        for (k = 0; k < n_also; k++)
+            memcpy(also[k] + first, dst + first, n * sizeof(float));
+    }
+}

@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sparse allreduce: the context and the call.
+ *
+ * A call has three rounds (sparse_send.c): heads, which say how long the lists are and where to
+ * cut; parts, which go to the owners of the index ranges; sums, which go to all. The owner merges
+ * the parts in rank order and adds up from left to right, so that each index is
+ * ((g0 + g1) + g2) + ... whatever the ranges are. Nothing here is as long as the features.
+ *
+ * What comes from a peer is checked before it is used: a head against what the rank said when the
+ * context was opened, a part and a sum against the room and the range that the heads left them.
+ */
+#include "net/sparse_priv.h"
+
+#include <stdlib.h>
+
+#define CHANNEL_FIRST 224 /* contexts take the first free one from here on */
+#define SAMPLES_MIN 64u
+#define SAMPLES_MAX 1024u
+#define SAMPLES_A_RANK 8u
+
+/* ---- open and close ---------------------------------------------------------------------------
+ */
+
+/* What a rank brings when it opens. */
+struct offer {
+    uint64_t features;
+    uint64_t max_nnz;
+    uint32_t path;
+    int32_t channel;
+};
+
+static int free_channel(struct vb_group *g)
+{
+    int channel;
+
+    group_lock(g);
+    for (channel = CHANNEL_FIRST; channel < VB_CHANNELS; channel++)
+        if (g->channels[channel].fn == NULL)
+            break;
+    group_unlock(g);
+    return channel;
+}
+
+static vb_status check_opts(const struct vb_sparse_opts *o, int channel)
+{
+    if (o->features < 1 || o->features > (uint64_t)UINT32_MAX + 1)
+        return vb_err(VB_ERR_USAGE, "sparse allreduce of %llu features: must be 1 to 2^32",
+                      (unsigned long long)o->features);
+    if (o->max_nnz > UINT32_MAX)
+        return vb_err(VB_ERR_USAGE, "sparse allreduce of lists of %zu: at most %u", o->max_nnz,
+                      UINT32_MAX);
+    if (channel == VB_CHANNELS)
+        return vb_err(VB_ERR_USAGE, "too many sparse allreduces are open");
+    return VB_OK;
+}
+
+static vb_status compare_offers(struct vb_sparse *s, const struct offer *offers)
+{
+    const struct offer *mine = &offers[s->rank];
+    int r;
+
+    for (r = 0; r < s->world; r++) {
+        const char *host = vb_group_host(s->group, r);
+
+        if (offers[r].features != mine->features)
+            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, this rank %llu",
+                          s->what, r, host, (unsigned long long)offers[r].features,
+                          (unsigned long long)mine->features);
+        if (offers[r].path != mine->path || offers[r].channel != mine->channel)
+            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) opens another one than this rank",
+                          s->what, r, host);
+        if (offers[r].max_nnz > UINT32_MAX)
+            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has lists of %llu", s->what, r, host,
+                          (unsigned long long)offers[r].max_nnz);
+        s->peers[r].max_nnz = offers[r].max_nnz;
+    }
+    return VB_OK;
+}
+
+static vb_status meet(struct vb_sparse *s, int channel)
+{
+    struct offer mine = {.features = s->opts.features,
+                         .max_nnz = s->opts.max_nnz,
+                         .path = (uint32_t)s->opts.path,
+                         .channel = channel};
+    struct offer *offers = calloc((size_t)s->world, sizeof(*offers));
+    vb_status st;
+
+    if (offers == NULL)
+        return vb_err_sys("calloc");
+    st = vb_group_gather(s->group, &mine, sizeof(mine), offers);
+    if (st == VB_OK)
+        st = compare_offers(s, offers);
+    free(offers);
+    return st;
+}
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
+}
+
+/* Samples: enough that a part is cut to within an eighth, also where there are many ranks. */
+static void lay_out(struct vb_sparse *s)
+{
+    uint32_t samples = (uint32_t)s->world * SAMPLES_A_RANK;
+    struct sparse_layout *at = &s->at;
+    size_t words = 0, area;
+    int r;
+
+    samples = samples < SAMPLES_MIN ? SAMPLES_MIN : samples;
+    samples = samples > SAMPLES_MAX ? SAMPLES_MAX : samples;
+    s->limits = (struct sparse_limits){.features = s->opts.features, .max_samples = samples};
+    for (r = 0; r < s->world; r++) {
+        words += sparse_room(s->peers[r].max_nnz, samples, s->world);
+        s->room += s->peers[r].max_nnz;
+    }
+    area = lines(words * sizeof(uint64_t));
+    area = area < SPARSE_PROBE_BYTES ? SPARSE_PROBE_BYTES : area;
+    at->head_bytes = lines(sparse_head_bytes(samples));
+    at->parts = at->heads + (2 + 2 * (size_t)s->world) * at->head_bytes;
+    at->sums = at->parts + area;
+    at->list = at->sums + area;
+    at->len_bytes = at->list + lines(s->opts.max_nnz * sizeof(uint64_t)) + VB_CACHE_LINE;
+    s->room = s->room < s->opts.features ? s->room : (size_t)s->opts.features;
+}
+
+static vb_status map_private(size_t len, struct vb_mem *mem)
+{
+    vb_status st = vb_mem_map_private(len, mem);
+
+    return st == VB_OK ? vb_mem_populate(mem) : st;
+}
+
+/* All that a call needs, so that it allocates nothing. */
+static vb_status allocate(struct vb_sparse *s)
+{
+    size_t area = s->at.list - s->at.sums;
+    vb_status st;
+    int r;
+
+    st = sparse_plan_init(&s->plan, s->world, s->limits.max_samples);
+    if (st == VB_OK)
+        st = map_private((size_t)s->world * s->at.head_bytes, &s->heads_mem);
+    if (st == VB_OK)
+        st = map_private(2 * area, &s->scratch_mem);
+    if (st == VB_OK)
+        st = map_private(2 * lines(s->room * sizeof(float)) + VB_CACHE_LINE, &s->result_mem);
+    if (st != VB_OK)
+        return st;
+    s->a = s->scratch_mem.ptr;
+    s->b = s->a + area / sizeof(uint64_t);
+    s->index = s->result_mem.ptr;
+    s->value = (float *)((char *)s->result_mem.ptr + lines(s->room * sizeof(float)));
+    for (r = 0; r < s->world; r++)
+        s->heads[r] = (void *)((char *)s->heads_mem.ptr + (size_t)r * s->at.head_bytes);
+    return VB_OK;
+}
+
+static vb_status open_window(struct vb_sparse *s, int channel)
+{
+    vb_status st;
+    int r;
+
+    st = vb_channel_open(s->group, channel, sparse_note_came, s);
+    if (st != VB_OK)
+        return st;
+    s->channel = channel;
+    st = vb_window_create(s->group, s->at.len_bytes, &s->win);
+    if (st != VB_OK)
+        return st;
+    s->base = vb_window_ptr(s->win);
+    group_lock(s->group);
+    for (r = 0; r < s->world; r++) {
+        struct sparse_peer *peer = &s->peers[r];
+
+        peer->mapped = vb_window_peer(s->win, r);
+        peer->head_op.done = peer->part_op.done = peer->sum_op.done = true;
+    }
+    group_unlock(s->group);
+    return VB_OK;
+}
+
+static struct vb_sparse *create(struct vb_group *g, const struct vb_sparse_opts *opts)
+{
+    struct vb_sparse *s = calloc(1, sizeof(*s));
+
+    if (s == NULL)
+        return NULL;
+    s->group = g;
+    s->rank = vb_group_rank(g);
+    s->world = vb_group_world(g);
+    s->opts = *opts;
+    s->heads_mem.fd = s->scratch_mem.fd = s->result_mem.fd = -1;
+    s->peers = calloc((size_t)s->world, sizeof(*s->peers));
+    s->heads = calloc((size_t)s->world, sizeof(*s->heads));
+    s->runs = calloc((size_t)s->world, sizeof(*s->runs));
+    snprintf(s->what, sizeof(s->what), "opening a sparse allreduce");
+    return s;
+}
+
+vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
+                         struct vb_sparse **sparse_p)
+{
+    int channel = free_channel(g);
+    struct vb_sparse *s;
+    vb_status st;
+
+    st = check_opts(opts, channel);
+    if (st != VB_OK)
+        return st;
+    s = create(g, opts);
+    if (s == NULL || s->peers == NULL || s->heads == NULL || s->runs == NULL)
+        st = vb_err_sys("calloc");
+    if (st == VB_OK)
+        st = meet(s, channel);
+    if (st == VB_OK) {
+        lay_out(s);
+        st = allocate(s);
+    }
+    if (st == VB_OK)
+        st = open_window(s, channel);
+    if (st == VB_OK)
+        st = sparse_measure(s);
+    if (st != VB_OK) {
+        vb_sparse_close(s);
+        return st;
+    }
+    *sparse_p = s;
+    return VB_OK;
+}
+
+void vb_sparse_close(struct vb_sparse *s)
+{
+    if (s == NULL)
+        return;
+    sparse_dense_close(s);
+    vb_window_destroy(s->win);
+    if (s->channel != 0)
+        vb_channel_close(s->group, s->channel);
+    sparse_plan_fini(&s->plan);
+    vb_mem_unmap(&s->heads_mem);
+    vb_mem_unmap(&s->scratch_mem);
+    vb_mem_unmap(&s->result_mem);
+    free(s->peers);
+    free(s->heads);
+    free(s->runs);
+    free(s);
+}
+
+/* ---- merging a rank's own list ----------------------------------------------------------------
+ */
+
+vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, size_t *n_p)
+{
+    size_t n = *n_p;
+    uint32_t largest;
+    uint64_t *sorted;
+
+    if (n > s->opts.max_nnz)
+        return vb_err(VB_ERR_USAGE, "a list of %zu to merge: at most %zu", n, s->opts.max_nnz);
+    largest = sparse_largest(index, n);
+    if (largest >= s->opts.features)
+        return vb_err(VB_ERR_USAGE, "a list with index %u to merge: there are %llu features",
+                      largest, (unsigned long long)s->opts.features);
+    sparse_pack(index, value, n, s->a);
+    sorted = sparse_sort(s->a, s->b, n, largest);
+    *n_p = sparse_add_up(sorted, n, sorted);
+    sparse_unpack(sorted, *n_p, 1.0f, index, value);
+    return VB_OK;
+}
+
+/* ---- heads ------------------------------------------------------------------------------------
+ */
+
+static const char *const refusals[] = {
+    [SPARSE_FINE] = "nothing",
+    [SPARSE_TOO_LONG] = "a list that is too long",
+    [SPARSE_NOT_ASCENDING] = "a list that is not in ascending order",
+    [SPARSE_OUT_OF_RANGE] = "a list with an index beyond the features",
+};
+
+static enum sparse_refusal look_at(const struct vb_sparse *s, const uint32_t *index, size_t n)
+{
+    if (n > s->opts.max_nnz)
+        return SPARSE_TOO_LONG;
+    if (!sparse_ascending(index, n))
+        return SPARSE_NOT_ASCENDING;
+    if (n > 0 && index[n - 1] >= s->opts.features)
+        return SPARSE_OUT_OF_RANGE;
+    return SPARSE_FINE;
+}
+
+/* Copies the list into the window and tells all others of it. A list that is none is told, too: so
+ * all ranks stay in step. */
+static vb_status bring(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
+                       enum vb_reduce how)
+{
+    struct sparse_head *head = (void *)(s->base + sparse_own_head_at(s));
+    enum sparse_refusal refused = look_at(s, index, n);
+    size_t len;
+
+    if (refused != SPARSE_FINE)
+        n = 0;
+    *head = (struct sparse_head){.seq = s->seq,
+                                 .how = (uint32_t)how,
+                                 .features = s->opts.features,
+                                 .n = n,
+                                 .refused = (uint32_t)refused};
+    sparse_pack(index, value, n, sparse_list(s));
+    sparse_sample(sparse_list(s), s->limits.max_samples, head);
+    len = sparse_head_bytes(head->n_samples);
+    memcpy(s->heads[s->rank], head, len);
+    return sparse_send_heads(s, len);
+}
+
+/* Copies what came, so that it cannot change any more, and checks it. */
+static vb_status take_head(struct vb_sparse *s, int rank)
+{
+    struct sparse_limits limits = s->limits;
+    struct sparse_head *head = s->heads[rank];
+    const char *why;
+
+    limits.max_nnz = s->peers[rank].max_nnz;
+    memcpy(head, s->base + sparse_head_at(s, rank), s->at.head_bytes);
+    if (head->seq != s->seq)
+        return sparse_broken(s, rank, "it is at another sequence number");
+    why = sparse_head_wrong(head, &limits);
+    return why == NULL ? VB_OK : sparse_broken(s, rank, why);
+}
+
+/* What all ranks see alike, and fail for alike: the next call finds them in step. */
+static vb_status agree(struct vb_sparse *s, size_t n)
+{
+    const struct sparse_head *mine = s->heads[s->rank];
+    vb_status st = VB_OK;
+    int r;
+
+    if (mine->refused != SPARSE_FINE)
+        return vb_err(VB_ERR_USAGE, "%s: %s (%zu words, at most %zu; %llu features)", s->what,
+                      refusals[mine->refused], n, s->opts.max_nnz,
+                      (unsigned long long)s->opts.features);
+    for (r = 0; r < s->world && st == VB_OK; r++) {
+        const struct sparse_head *head = s->heads[r];
+        const char *host = vb_group_host(s->group, r);
+
+        if (head->refused != SPARSE_FINE)
+            st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) brought %s", s->what, r, host,
+                        refusals[head->refused]);
+        else if (head->features != mine->features)
+            st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, this rank %llu", s->what,
+                        r, host, (unsigned long long)head->features,
+                        (unsigned long long)mine->features);
+        else if (head->how != mine->how)
+            st = vb_err(VB_ERR_INPUT, "%s: rank %d (%s) wants another reduction", s->what, r, host);
+    }
+    return st;
+}
+
+static vb_status exchange_heads(struct vb_sparse *s, size_t n)
+{
+    vb_status st = sparse_wait_heads(s);
+    int r;
+
+    for (r = 0; r < s->world && st == VB_OK; r++)
+        if (r != s->rank)
+            st = take_head(s, r);
+    if (st == VB_OK)
+        st = sparse_wait_sent(s);
+    return st == VB_OK ? agree(s, n) : st;
+}
+
+/* ---- parts ------------------------------------------------------------------------------------
+ */
+
+static vb_status take_part(struct vb_sparse *s, int rank)
+{
+    uint64_t first = s->plan.splits[s->rank], end = s->plan.splits[s->rank + 1];
+    const char *mapped = s->peers[rank].mapped;
+    struct sparse_run *part = &s->runs[rank];
+    vb_status st;
+
+    if (mapped != NULL) {
+        *part = sparse_part_of(s, (const void *)(mapped + s->at.list), s->heads[rank]->n, s->rank);
+    } else {
+        st = sparse_wait_part(s, rank);
+        if (st != VB_OK)
+            return st;
+        part->words = (const void *)(s->base + sparse_part_at(s, rank, s->rank));
+        part->n = s->peers[rank].part_words;
+    }
+    if (rank == s->rank)
+        return VB_OK;
+    s->wire_bytes += mapped != NULL ? part->n * sizeof(uint64_t) : 0;
+    if (part->n > sparse_part_room(&s->plan, rank, s->rank))
+        return sparse_broken(s, rank, "its part is larger than its samples allow");
+    if (!sparse_words_fit(part->words, part->n, first, end))
+        return sparse_broken(s, rank, "its part is out of order or out of range");
+    return VB_OK;
+}
+
+/* Sums what falls to this rank, at its place in the window. */
+static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
+{
+    uint64_t *sum = (void *)(s->base + sparse_sum_at(s, s->rank));
+    struct sparse_run all;
+    vb_status st = VB_OK;
+    int r;
+
+    for (r = 0; r < s->world && st == VB_OK; r++)
+        st = take_part(s, r);
+    if (st != VB_OK)
+        return st;
+    all = sparse_merge_runs(s->runs, s->world, s->a, s->b);
+    *n_p = sparse_add_up(all.words, all.n, sum);
+    return VB_OK;
+}
+
+/* ---- sums -------------------------------------------------------------------------------------
+ */
+
+/* Appends an owner's sum of n words to the result. */
+static vb_status append(struct vb_sparse *s, int owner, size_t n, float divisor, size_t *at_p)
+{
+    const struct sparse_peer *peer = &s->peers[owner];
+    const char *base = peer->mapped != NULL ? peer->mapped : s->base;
+    uint32_t *index = s->index + *at_p;
+
+    if (n > sparse_sum_room(&s->plan, owner) || n > s->room - *at_p)
+        return sparse_broken(s, owner, "its sum is larger than the samples allow");
+    sparse_unpack((const void *)(base + sparse_sum_at(s, owner)), n, divisor, index,
+                  s->value + *at_p);
+    *at_p += n;
+    if (owner == s->rank)
+        return VB_OK;
+    if (n > 0 && (!sparse_ascending(index, n) || index[0] < s->plan.splits[owner] ||
+                  index[n - 1] >= s->plan.splits[owner + 1]))
+        return sparse_broken(s, owner, "its sum is out of order or out of range");
+    if (peer->mapped != NULL)
+        s->wire_bytes += n * sizeof(uint64_t);
+    return VB_OK;
+}
+
+static vb_status take_sums(struct vb_sparse *s, size_t own, float divisor, size_t *n_p)
+{
+    vb_status st = VB_OK;
+    int o;
+
+    *n_p = 0;
+    for (o = 0; o < s->world && st == VB_OK; o++) {
+        if (o != s->rank)
+            st = sparse_wait_sum(s, o);
+        if (st == VB_OK)
+            st = append(s, o, o == s->rank ? own : s->peers[o].sum_words, divisor, n_p);
+    }
+    return st;
+}
+
+/* ---- the call ---------------------------------------------------------------------------------
+ */
+
+static vb_status sparse_sum(struct vb_sparse *s, float divisor, size_t *n_p)
+{
+    vb_status st;
+    size_t own = 0;
+
+    sparse_plan_make(&s->plan, s->heads);
+    st = sparse_send_parts(s);
+    if (st == VB_OK)
+        st = sum_parts(s, &own);
+    if (st == VB_OK)
+        st = sparse_send_sums(s, own);
+    if (st == VB_OK)
+        st = take_sums(s, own, divisor, n_p);
+    return st == VB_OK ? sparse_wait_sent(s) : st;
+}
+
+/* Under the lock: the handler of notes looks at it. */
+static void begin(struct vb_sparse *s)
+{
+    group_lock(s->group);
+    s->seq++;
+    group_unlock(s->group);
+    snprintf(s->what, sizeof(s->what), "sparse allreduce %u", s->seq);
+}
+
+vb_status vb_sparse_allreduce(struct vb_sparse *s, const uint32_t *index, const float *value,
+                              size_t n, enum vb_reduce how, const uint32_t **index_p,
+                              const float **value_p, size_t *n_p)
+{
+    float divisor = how == VB_REDUCE_MEAN ? (float)s->world : 1.0f;
+    size_t n_sum = 0;
+    vb_status st;
+
+    if (s->failed != VB_OK)
+        return vb_err(s->failed, "%s has failed: there can be no other", s->what);
+    begin(s);
+    st = bring(s, index, value, n, how);
+    if (st == VB_OK)
+        st = exchange_heads(s, n);
+    if (st != VB_OK)
+        return st;
+    s->took = sparse_choose(s);
+    if (s->took == VB_SPARSE_DENSE)
+        st = sparse_dense_sum(s, divisor, &n_sum);
+    else
+        st = sparse_sum(s, divisor, &n_sum);
+    if (st != VB_OK)
+        return st;
+    *index_p = s->index;
+    *value_p = s->value;
+    *n_p = n_sum;
+    return VB_OK;
+}
+
+enum vb_sparse_path vb_sparse_took(const struct vb_sparse *s)
+{
+    return s->took;
+}
+
+double vb_sparse_predict_us(const struct vb_sparse *s, enum vb_sparse_path path)
+{
+    return sparse_predict_ns(s, path) / 1000;
+}
+
+uint64_t vb_sparse_wire_bytes(const struct vb_sparse *s)
+{
+    return s->wire_bytes + (s->dense != NULL ? vb_coll_wire_bytes(s->dense) : 0);
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which way: as lists, or as vectors of all features through the dense allreduce.
+ *
+ * The model has four numbers that rank 0 measures when the context is opened and sends to all, and
+ * the lengths of the lists, which the heads have told to all: so all ranks choose the same way,
+ * call by call, and nothing is sent for it. The dense window is made when it is first needed.
+ *
+ * Same bits both ways. A vector says nothing of which ranks have an index, only values do. So what
+ * a rank does not have is -0.0 there: x + -0.0 is x in every bit for every x, also for +0.0 and for
+ * -0.0 itself (rounding to nearest), which x + 0.0 is not: -0.0 + 0.0 is +0.0. Hence
+ * ((-0.0 + g1) + -0.0) + g3 is g1 + g3, which is what an owner adds up. And a sum is -0.0 only if
+ * all of it was: lists have +0.0 in place of -0.0 (sparse_pack()), x + -x is +0.0, and a sum that
+ * is too small to be normal is exact. So -0.0 in the sum means that no rank has the index, and an
+ * index whose values cancel is in the result both ways. The mean is taken after that.
+ */
+#include "net/sparse_priv.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define NOTES 8
+#define PUTS 4
+#define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
+#define MERGE_WORDS ((size_t)8192)
+/* Rough figures that matter little, as parts of the time to merge a word: a word put into a vector
+ * or taken out of it, and a cache line of the vector fetched for it. */
+#define WORD_MERGES 0.25
+#define LINE_MERGES 1.5
+#define ABSENT 0x80000000u
+#define STRIDE 16 /* floats of a cache line */
+
+/* ---- measuring --------------------------------------------------------------------------------
+ */
+
+/* The far end of the probes. */
+static vb_status answer_probes(struct vb_sparse *s, int rank)
+{
+    vb_status st = VB_OK;
+    uint32_t i;
+
+    for (i = 0; i < NOTES + PUTS && st == VB_OK; i++) {
+        st = sparse_wait_probe(s, rank, i + 1);
+        if (st == VB_OK)
+            st = sparse_put_probe(s, rank, 0);
+    }
+    return st;
+}
+
+/* The shortest of n rounds there and back. */
+static vb_status time_probes(struct vb_sparse *s, int rank, size_t len, uint32_t n, double *ns_p)
+{
+    uint32_t i, came = s->peers[rank].probes;
+    vb_status st = VB_OK;
+    double ns, best = 0;
+    uint64_t start;
+
+    for (i = 1; i <= n && st == VB_OK; i++) {
+        start = vb_clock_ns();
+        st = sparse_put_probe(s, rank, len);
+        if (st == VB_OK)
+            st = sparse_wait_probe(s, rank, came + i);
+        ns = (double)(vb_clock_ns() - start);
+        if (i == 1 || ns < best)
+            best = ns;
+    }
+    *ns_p = best;
+    return st;
+}
+
+static vb_status measure_puts(struct vb_sparse *s, int rank)
+{
+    double note, put = 0;
+    vb_status st;
+
+    st = time_probes(s, rank, 0, NOTES, &note);
+    if (st == VB_OK)
+        st = time_probes(s, rank, SPARSE_PROBE_BYTES, PUTS, &put);
+    s->model.note_ns = note / 2;
+    s->model.put_ns_byte = fmax(put - note, 1) / (double)SPARSE_PROBE_BYTES;
+    return st;
+}
+
+static vb_status measure_copy(struct sparse_model *model)
+{
+    char *buf = vb_alloc_aligned(2 * COPY_BYTES);
+    uint64_t start;
+    double best = 0, ns;
+    int i;
+
+    if (buf == NULL)
+        return vb_err_sys("aligned_alloc");
+    for (i = 0; i < 3; i++) { /* the first one makes the pages */
+        start = vb_clock_ns();
+        memcpy(buf + COPY_BYTES, buf, COPY_BYTES);
+        __asm__ volatile("" ::"r"(buf) : "memory");
+        ns = (double)(vb_clock_ns() - start);
+        if (i == 0 || ns < best)
+            best = ns;
+        buf[i] = (char)i;
+    }
+    model->copy_ns_byte = best / (double)COPY_BYTES;
+    free(buf);
+    return VB_OK;
+}
+
+/* Two lists that interleave at random and share some indices. */
+static vb_status measure_merge(struct sparse_model *model)
+{
+    uint64_t *mem = vb_alloc_aligned(4 * MERGE_WORDS * sizeof(*mem)), *a = mem, start;
+    uint64_t *b = a + MERGE_WORDS, *out = b + MERGE_WORDS;
+    uint32_t x = 1, y = 1, seed = 1, round;
+    double best = 0, ns;
+    size_t i;
+
+    if (mem == NULL)
+        return vb_err_sys("aligned_alloc");
+    for (i = 0; i < MERGE_WORDS; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        a[i] = word_of(x += 1 + (seed >> 28), bits_of(1.0f));
+        b[i] = word_of(y += 1 + (seed >> 24 & 15), bits_of(2.0f));
+    }
+    for (round = 0; round < 3; round++) {
+        struct sparse_run runs[2] = {{a, MERGE_WORDS}, {b, MERGE_WORDS}};
+
+        start = vb_clock_ns();
+        sparse_merge_runs(runs, 2, out, out);
+        sparse_add_up(out, 2 * MERGE_WORDS, out);
+        ns = (double)(vb_clock_ns() - start);
+        if (round == 0 || ns < best)
+            best = ns;
+    }
+    model->merge_ns_word = best / (2.0 * (double)MERGE_WORDS);
+    free(mem);
+    return VB_OK;
+}
+
+/* Rank 0 measures the link to the last rank, which is on another host if any is. */
+vb_status sparse_measure(struct vb_sparse *s)
+{
+    int far = s->world - 1;
+    vb_status st = VB_OK;
+
+    if (s->rank == 0) {
+        st = measure_copy(&s->model);
+        if (st == VB_OK)
+            st = measure_merge(&s->model);
+        if (st == VB_OK && far > 0)
+            st = measure_puts(s, far);
+    } else if (s->rank == far) {
+        st = answer_probes(s, 0);
+    }
+    if (st == VB_OK)
+        st = vb_group_broadcast(s->group, 0, &s->model, sizeof(s->model));
+    s->wire_bytes = 0;
+    return st;
+}
+
+/* ---- choosing ---------------------------------------------------------------------------------
+ */
+
+/* Three rounds; the longest list into the window; then an owner gets and merges its share of all
+ * lists, and all get the sums, which together are at most as long. */
+static double predict_sparse(const struct vb_sparse *s, double total, double longest)
+{
+    const struct sparse_model *m = &s->model;
+    double n = s->world, others = (n - 1) / n, union_n = fmin(total, (double)s->opts.features);
+    double moved = 8 * others * (longest + union_n);
+    double merged = total / n * fmax(ceil(log2(n)), 1);
+
+    return 3 * m->note_ns + moved * m->put_ns_byte + merged * m->merge_ns_word +
+           8 * (longest + union_n) * m->copy_ns_byte;
+}
+
+/* n words put into a vector, or taken out of it. */
+static double predict_scatter(const struct vb_sparse *s, double n)
+{
+    double lines = fmin(n, (double)s->opts.features / STRIDE);
+
+    return (n * WORD_MERGES + lines * LINE_MERGES) * s->model.merge_ns_word;
+}
+
+/* The list into the vector; all features there and back, through memory at best; the sum read once
+ * and the result taken out. */
+static double predict_dense(const struct vb_sparse *s, double total, double longest)
+{
+    const struct sparse_model *m = &s->model;
+    double n = s->world, others = (n - 1) / n, bytes = 4 * (double)s->opts.features;
+    double union_n = fmin(total, (double)s->opts.features);
+    double byte = fmax(m->put_ns_byte, m->copy_ns_byte);
+
+    return 2 * m->note_ns + 2 * others * bytes * byte + bytes * m->copy_ns_byte +
+           predict_scatter(s, longest) + predict_scatter(s, union_n);
+}
+
+double sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path)
+{
+    double total = 0, longest = 0;
+    int r;
+
+    for (r = 0; r < s->world; r++) {
+        total += (double)s->heads[r]->n;
+        longest = fmax(longest, (double)s->heads[r]->n);
+    }
+    return path == VB_SPARSE_DENSE ? predict_dense(s, total, longest)
+                                   : predict_sparse(s, total, longest);
+}
+
+enum vb_sparse_path sparse_choose(const struct vb_sparse *s)
+{
+    if (s->opts.path != VB_SPARSE_AUTO)
+        return s->opts.path;
+    return sparse_predict_ns(s, VB_SPARSE_DENSE) < sparse_predict_ns(s, VB_SPARSE_SPARSE)
+               ? VB_SPARSE_DENSE
+               : VB_SPARSE_SPARSE;
+}
+
+/* ---- the dense path ---------------------------------------------------------------------------
+ */
+
+static vb_status dense_open(struct vb_sparse *s)
+{
+    struct vb_coll_opts opts = {.order = VB_ORDER_RANK, .wire = VB_WIRE_F32, .in_flight = 1};
+    size_t n = (size_t)s->opts.features, i;
+    vb_status st;
+    float *data;
+
+    st = vb_coll_open(s->group, n * sizeof(*data), &opts, &s->dense);
+    if (st != VB_OK)
+        return st;
+    data = vb_coll_data(s->dense);
+    for (i = 0; i < n; i++)
+        data[i] = float_of(ABSENT);
+    return VB_OK;
+}
+
+static void scatter(const struct vb_sparse *s, float *data)
+{
+    const uint64_t *list = sparse_list(s);
+    size_t n = s->heads[s->rank]->n, i;
+
+    for (i = 0; i < n; i++)
+        data[word_index(list[i])] = float_of((uint32_t)list[i]);
+}
+
+/* Takes what is there in one stride, and puts the vector back as it was. */
+static bool take_stride(struct vb_sparse *s, float *data, size_t first, size_t end, float divisor,
+                        size_t *at_p)
+{
+    size_t i;
+
+    for (i = first; i < end; i++) {
+        if (bits_of(data[i]) == ABSENT)
+            continue;
+        if (*at_p == s->room)
+            return false;
+        s->index[*at_p] = (uint32_t)i;
+        s->value[(*at_p)++] = sparse_finish(data[i], divisor);
+        data[i] = float_of(ABSENT);
+    }
+    return true;
+}
+
+static bool all_absent(const float *data)
+{
+    uint32_t other = 0;
+    int i;
+
+    for (i = 0; i < STRIDE; i++)
+        other |= bits_of(data[i]) ^ ABSENT;
+    return other == 0;
+}
+
+/* Most strides are empty: they are only looked at. */
+static vb_status collect(struct vb_sparse *s, float *data, float divisor, size_t *n_p)
+{
+    size_t n = (size_t)s->opts.features, i, end;
+
+    *n_p = 0;
+    for (i = 0; i < n; i = end) {
+        end = n - i < STRIDE ? n : i + STRIDE;
+        if (end - i == STRIDE && all_absent(data + i))
+            continue;
+        if (!take_stride(s, data, i, end, divisor, n_p))
+            return sparse_fail(s, vb_err(VB_ERR_INPUT,
+                                         "%s: the sum has more than the %zu that all ranks may "
+                                         "bring",
+                                         s->what, s->room));
+    }
+    return VB_OK;
+}
+
+vb_status sparse_dense_sum(struct vb_sparse *s, float divisor, size_t *n_p)
+{
+    vb_status st = VB_OK;
+    struct vb_req req;
+    float *data;
+
+    if (s->dense == NULL)
+        st = dense_open(s);
+    if (st != VB_OK)
+        return sparse_fail(s, st);
+    data = vb_coll_data(s->dense);
+    scatter(s, data);
+    st = vb_allreduce_start(s->dense, 0, (size_t)s->opts.features, VB_REDUCE_SUM, &req);
+    if (st == VB_OK)
+        st = vb_wait(s->dense, &req);
+    if (st != VB_OK) {
+        VB_LOG_ERROR("%s failed on the dense path", s->what);
+        return sparse_fail(s, st);
+    }
+    return collect(s, data, divisor, n_p);
+}
+
+void sparse_dense_close(struct vb_sparse *s)
+{
+    vb_coll_close(s->dense);
+    s->dense = NULL;
+}

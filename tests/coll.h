@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the tests of the collectives share: the kinds of jobs, vectors that every rank can compute
+ * for all ranks, and the sums that must come of them.
+ */
+#ifndef VB_TEST_COLL_H
+#define VB_TEST_COLL_H
+
+#include "net/coll_priv.h"
+#include "tests/ranks.h"
+
+/* Where the ranks of a test are. split: so many count as a host, though all are on this one. */
+struct t_place {
+    const char *name;
+    enum vb_transport_choice transport;
+    bool progress;
+    int split;
+};
+
+static const struct t_place t_places[] = {
+    {"shm", VB_TRANSPORT_SHM, false, 0},
+    {"shm, hosts of two ranks", VB_TRANSPORT_SHM, false, 2},
+    {"tcp", VB_TRANSPORT_TCP, false, 0},
+    {"tcp with a progress thread", VB_TRANSPORT_TCP, true, 0},
+};
+
+/* A whole number as a float, different for every rank, place and round: sums are exact. */
+static inline float t_whole(int rank, size_t i, unsigned round)
+{
+    return (float)((int)((i * 7 + (size_t)rank * 13 + round * 5) % 2001) - 1000);
+}
+
+/* Any float of moderate size, from the same three: sums depend on their order. */
+static inline float t_any(int rank, size_t i, unsigned round)
+{
+    uint64_t x = (uint64_t)i * 0x9e3779b97f4a7c15u + (uint64_t)rank * 0xbf58476d1ce4e5b9u + round;
+
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    x ^= x >> 31;
+    return (float)((double)(int64_t)x / 9.2e18) * (float)(1u << (x & 15));
+}
+
+typedef float (*t_value_fn)(int rank, size_t i, unsigned round);
+
+/* To bfloat16 and back, by the definition: the nearer neighbour, the even one when in between. */
+static inline float t_bf16(float value)
+{
+    uint32_t bits, low;
+    float down, up;
+
+    memcpy(&bits, &value, sizeof(bits));
+    low = bits & 0xffff0000u;
+    memcpy(&down, &low, sizeof(down));
+    low += 0x10000u;
+    memcpy(&up, &low, sizeof(up));
+    if ((double)value - down == (double)up - value)
+        return (low >> 16 & 1) == 0 ? up : down;
+    return (value < 0 ? -1 : 1) * ((double)value - down) <
+                   (value < 0 ? -1 : 1) * ((double)up - value)
+               ? down
+               : up;
+}
+
+/* ((g0 + g1) + g2) + ..., as an element must come out. */
+static inline float t_sum(t_value_fn fn, int world, size_t i, unsigned round, enum vb_reduce how,
+                          enum vb_wire wire)
+{
+    bool narrow = wire == VB_WIRE_BF16;
+    float sum = narrow ? t_bf16(fn(0, i, round)) : fn(0, i, round), next;
+    int r;
+
+    for (r = 1; r < world; r++) {
+        next = narrow ? t_bf16(fn(r, i, round)) : fn(r, i, round);
+        sum += next;
+    }
+    if (how == VB_REDUCE_MEAN)
+        sum *= 1.0f / (float)world;
+    return narrow ? t_bf16(sum) : sum;
+}
+
+static inline void t_fill(float *data, size_t n, t_value_fn fn, int rank, unsigned round)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        data[i] = fn(rank, i, round);
+}
+
+/* How many elements are not the sum, to the bit; the first one is shown. */
+static inline int t_differences(const float *data, size_t n, t_value_fn fn, int world,
+                                unsigned round, enum vb_reduce how, enum vb_wire wire)
+{
+    int wrong = 0;
+    float want;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        want = t_sum(fn, world, i, round, how, wire);
+        if (memcmp(&want, &data[i], sizeof(want)) != 0 && wrong++ == 0)
+            fprintf(stderr, "element %zu of %zu is %.9g, not %.9g\n", i, n, (double)data[i],
+                    (double)want);
+    }
+    return wrong;
+}
+
+/* Whether all ranks have the same bits. */
+static inline int t_unequal(struct vb_group *g, const float *data, size_t n)
+{
+    uint32_t all[T_RANKS_MAX], mine = vb_crc32c(0, data, n * sizeof(float));
+    int r, wrong = 0;
+
+    if (vb_group_gather(g, &mine, sizeof(mine), all) != VB_OK)
+        return 1;
+    for (r = 0; r < vb_group_world(g); r++)
+        wrong += T_WRONG(all[r] == mine);
+    return wrong;
+}
+
+#endif

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sparse allreduce among ranks that err, break the rules, stall or die: the others are told who it
+ * was, in which call, and nobody hangs.
+ */
+#include "net/sparse_priv.h"
+#include "tests/ranks.h"
+
+#include <time.h>
+
+#define FEATURES 5000u
+#define MAX_NNZ 1200
+#define BAD 1 /* the rank that errs */
+#define WORLD 3
+
+static const enum vb_transport_choice transports[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
+
+static char said[65536]; /* to standard error, by all ranks */
+
+/* Runs ranks over a transport and keeps what they say. */
+static void run(struct t_job *job, bool processes)
+{
+    struct t_stderr err;
+
+    job->world = WORLD;
+    job->timeout_ms = job->timeout_ms == 0 ? 8000 : job->timeout_ms;
+    t_stderr_catch(&err);
+    if (processes)
+        t_as_processes(job);
+    else
+        t_as_threads(job);
+    t_stderr_release(&err, said, sizeof(said));
+}
+
+static void assert_said(const char *what)
+{
+    if (strstr(said, what) == NULL)
+        print_message("not said: %s\nsaid: %s\n", what, said);
+    assert_non_null(strstr(said, what));
+}
+
+static const struct vb_sparse_opts plain = {
+    .features = FEATURES, .max_nnz = MAX_NNZ, .path = VB_SPARSE_SPARSE};
+
+/* Every third index, from the rank on. */
+static size_t make_list(int rank, uint32_t *index, float *value)
+{
+    size_t n = 0;
+    uint32_t i;
+
+    for (i = (uint32_t)rank; i < 3 * MAX_NNZ; i += 3) {
+        index[n] = i;
+        value[n++] = (float)i;
+    }
+    return n;
+}
+
+static vb_status sum_once(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
+                          size_t *n_p)
+{
+    const uint32_t *sum_index;
+    const float *sum;
+
+    return vb_sparse_allreduce(s, index, value, n, VB_REDUCE_SUM, &sum_index, &sum, n_p);
+}
+
+/* ---- mistakes ---------------------------------------------------------------------------------
+ */
+
+static int mistakes(struct vb_group *g, void *arg)
+{
+    uint32_t index[MAX_NNZ + 1], k;
+    float value[MAX_NNZ + 1] = {0};
+    struct vb_sparse *s = NULL;
+    int rank = vb_group_rank(g), wrong = 0;
+    vb_status st, due;
+    size_t n, got = 0;
+
+    (void)arg;
+    if (vb_sparse_open(g, &plain, &s) != VB_OK)
+        return 1;
+    for (k = 1; k <= 5; k++) {
+        n = make_list(rank, index, value);
+        if (rank == BAD && k == 1)
+            index[7] = index[6];
+        if (rank == BAD && k == 2)
+            index[n - 1] = FEATURES;
+        if (rank == BAD && k == 3) {
+            index[n] = FEATURES - 1;
+            n = MAX_NNZ + 1;
+        }
+        due = rank == BAD ? VB_ERR_USAGE : VB_ERR_INPUT;
+        if (k == 4) {
+            const uint32_t *sum_index;
+            const float *sum;
+
+            st = vb_sparse_allreduce(s, index, value, n,
+                                     rank == BAD ? VB_REDUCE_MEAN : VB_REDUCE_SUM, &sum_index, &sum,
+                                     &got);
+            due = VB_ERR_INPUT;
+        } else {
+            st = sum_once(s, index, value, n, &got);
+        }
+        wrong += T_WRONG(st == (k == 5 ? VB_OK : due));
+    }
+    wrong += T_WRONG(got == 3 * MAX_NNZ); /* after all that the ranks are still in step */
+    vb_sparse_close(s);
+    return wrong;
+}
+
+static void a_wrong_list_fails_everywhere_and_the_next_call_works(void **state)
+{
+    struct t_job job = {.fn = mistakes};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        job.transport = transports[t];
+        run(&job, false);
+        assert_said("sparse allreduce 1: a list that is not in ascending order");
+        assert_said("sparse allreduce 1: rank 1");
+        assert_said("sparse allreduce 2: a list with an index beyond the features");
+        assert_said("sparse allreduce 3: a list that is too long (1201 words, at most 1200");
+        assert_said("brought a list that is too long");
+        assert_said("wants another reduction");
+    }
+}
+
+static int unequal(struct vb_group *g, void *arg)
+{
+    struct vb_sparse_opts opts = plain;
+    struct vb_sparse *s = NULL;
+
+    (void)arg;
+    if (vb_group_rank(g) == BAD)
+        opts.features = 77;
+    return T_WRONG(vb_sparse_open(g, &opts, &s) == VB_ERR_INPUT);
+}
+
+static int impossible(struct vb_group *g, void *arg)
+{
+    struct vb_sparse_opts none = {.features = 0, .max_nnz = 1};
+    struct vb_sparse_opts many = {.features = (uint64_t)UINT32_MAX + 2, .max_nnz = 1};
+    struct vb_sparse_opts lengthy = {.features = 10, .max_nnz = (size_t)UINT32_MAX + 1};
+    struct vb_sparse *s = NULL;
+
+    (void)arg;
+    return T_WRONG(vb_sparse_open(g, &none, &s) == VB_ERR_USAGE) +
+           T_WRONG(vb_sparse_open(g, &many, &s) == VB_ERR_USAGE) +
+           T_WRONG(vb_sparse_open(g, &lengthy, &s) == VB_ERR_USAGE);
+}
+
+static void other_features_are_found_at_the_opening(void **state)
+{
+    struct t_job job = {.fn = unequal, .transport = VB_TRANSPORT_SHM};
+
+    (void)state;
+    run(&job, false);
+    assert_said("rank 1");
+    assert_said("has 77 features, this rank 5000");
+    job.fn = impossible;
+    run(&job, false);
+    assert_said("0 features");
+}
+
+/* ---- villains ---------------------------------------------------------------------------------
+ */
+
+enum evil {
+    HEAD_TOO_LONG,
+    HEAD_SAMPLES_UNSORTED,
+    HEAD_SAMPLE_BEYOND,
+    HEAD_SAMPLES_MISSING,
+    HEAD_NONSENSE,
+    HEAD_OLD,
+    HEAD_OTHER_FEATURES,
+    PART_UNSORTED,
+    PART_OUT_OF_RANGE,
+    PART_TOO_LARGE,
+    SUM_UNSORTED,
+    SUM_OUT_OF_RANGE,
+    SUM_TOO_LARGE,
+    SUM_BEFORE_PART, /* over TCP, where there are parts */
+    NOTE_OF_ANOTHER_CALL,
+    NOTE_TOO_LARGE,
+    EVILS
+};
+
+static const char *const words_for[EVILS] = {
+    [HEAD_TOO_LONG] = "its list is longer than it said",
+    [HEAD_SAMPLES_UNSORTED] = "its samples are out of order",
+    [HEAD_SAMPLE_BEYOND] = "it has an index beyond the features",
+    [HEAD_SAMPLES_MISSING] = "the number of its samples is wrong",
+    [HEAD_NONSENSE] = "its head makes no sense",
+    [HEAD_OLD] = "it is at another sequence number",
+    [HEAD_OTHER_FEATURES] = "features, this rank",
+    [PART_UNSORTED] = "its part is out of order or out of range",
+    [PART_OUT_OF_RANGE] = "its part is out of order or out of range",
+    [PART_TOO_LARGE] = "its part is larger than its samples allow",
+    [SUM_UNSORTED] = "its sum is out of order or out of range",
+    [SUM_OUT_OF_RANGE] = "its sum is out of order or out of range",
+    [SUM_TOO_LARGE] = "its sum is larger than the samples allow",
+    [SUM_BEFORE_PART] = "it is at another sparse allreduce than it can be",
+    [NOTE_OF_ANOTHER_CALL] = "it is at another sparse allreduce than it can be",
+    [NOTE_TOO_LARGE] = "it is at another sparse allreduce than it can be",
+};
+
+static uint32_t note(enum sparse_kind kind, uint32_t count)
+{
+    return (uint32_t)kind << 22 | count;
+}
+
+static void spoil_head(struct sparse_head *head, enum evil evil)
+{
+    switch (evil) {
+    case HEAD_TOO_LONG:
+        head->n = MAX_NNZ + 1;
+        break;
+    case HEAD_SAMPLES_UNSORTED:
+        head->samples[1] = head->samples[0];
+        break;
+    case HEAD_SAMPLE_BEYOND:
+        head->samples[head->n_samples - 1] = FEATURES;
+        break;
+    case HEAD_SAMPLES_MISSING:
+        head->n_samples--;
+        break;
+    case HEAD_NONSENSE:
+        head->refused = 17;
+        break;
+    case HEAD_OLD:
+        head->seq--;
+        break;
+    case HEAD_OTHER_FEATURES:
+        head->features = 4;
+        break;
+    default:
+        break;
+    }
+}
+
+/* A head that is as it should be, but for what evil says. */
+static void send_head(struct vb_sparse *s, enum evil evil)
+{
+    struct sparse_head *head;
+    uint32_t index[MAX_NNZ];
+    float value[MAX_NNZ];
+    size_t n = make_list(s->rank, index, value);
+
+    s->seq++;
+    head = (void *)(s->base + sparse_own_head_at(s));
+    *head = (struct sparse_head){.seq = s->seq, .features = FEATURES, .n = n};
+    sparse_pack(index, value, n, sparse_list(s));
+    sparse_sample(sparse_list(s), s->limits.max_samples, head);
+    memcpy(s->heads[s->rank], head, sparse_head_bytes(head->n_samples));
+    spoil_head(head, evil);
+    if (evil == PART_UNSORTED) /* everywhere, and so that a search finds its way */
+        for (n = 1; n + 1 < MAX_NNZ; n += 2)
+            sparse_list(s)[n] = sparse_list(s)[n - 1];
+    if (evil == PART_OUT_OF_RANGE) /* what is no owner's at the end of all parts */
+        sparse_list(s)[MAX_NNZ - 1] = word_of(FEATURES - 1 + 40, 0);
+    (void)sparse_send_heads(s, s->at.head_bytes);
+}
+
+static void take_heads(struct vb_sparse *s)
+{
+    int r;
+
+    if (sparse_wait_heads(s) != VB_OK)
+        return;
+    for (r = 0; r < s->world; r++)
+        if (r != s->rank)
+            memcpy(s->heads[r], s->base + sparse_head_at(s, r), s->at.head_bytes);
+    sparse_plan_make(&s->plan, s->heads);
+}
+
+/* Bare words about a part or a sum, to all. */
+static void send_notes(struct vb_sparse *s, uint32_t value)
+{
+    int r;
+
+    for (r = 0; r < s->world; r++)
+        if (r != s->rank)
+            (void)sparse_put(s, r, 0, 0, 0, value, &s->peers[r].sum_op);
+}
+
+static void send_bad_sum(struct vb_sparse *s, enum evil evil)
+{
+    uint64_t *sum = (void *)(s->base + sparse_sum_at(s, s->rank));
+    uint32_t first = (uint32_t)s->plan.splits[s->rank];
+
+    sum[0] = word_of(evil == SUM_OUT_OF_RANGE ? first - 1 : first + 5, 0);
+    sum[1] = word_of(first + (evil == SUM_UNSORTED ? 5 : 7), 0);
+    if (evil == SUM_TOO_LARGE)
+        send_notes(s, note(SPARSE_SUM, 1 << 20));
+    else
+        (void)sparse_send_sums(s, 2);
+}
+
+/* Breaks one rule, then waits until the others have given up. */
+static int villain(struct vb_sparse *s, enum evil evil)
+{
+    bool tcp = s->peers[0].mapped == NULL;
+
+    if (evil == NOTE_OF_ANOTHER_CALL) {
+        send_notes(s, note(SPARSE_HEAD, 5));
+    } else {
+        send_head(s, evil);
+        take_heads(s);
+        if (evil == PART_TOO_LARGE)
+            send_notes(s, note(SPARSE_PART, MAX_NNZ));
+        else if (evil == SUM_BEFORE_PART)
+            send_notes(s, note(SPARSE_SUM, 0));
+        else if (evil == NOTE_TOO_LARGE)
+            send_notes(s, note(tcp ? SPARSE_PART : SPARSE_SUM, (1 << 20) + 1));
+        else if (evil > HEAD_OTHER_FEATURES)
+            (void)sparse_send_parts(s);
+        if (evil >= SUM_UNSORTED && evil <= SUM_TOO_LARGE)
+            send_bad_sum(s, evil);
+    }
+    (void)vb_group_barrier(s->group); /* ends when the group fails */
+    return 0;
+}
+
+static int among_villains(struct vb_group *g, void *arg)
+{
+    enum evil evil = *(const enum evil *)arg;
+    struct vb_sparse *s = NULL;
+    uint32_t index[MAX_NNZ];
+    float value[MAX_NNZ];
+    int wrong = 0;
+    size_t n;
+
+    if (vb_sparse_open(g, &plain, &s) != VB_OK)
+        return 1;
+    n = make_list(vb_group_rank(g), index, value);
+    wrong += T_WRONG(sum_once(s, index, value, n, &n) == VB_OK);
+    n = make_list(vb_group_rank(g), index, value);
+    if (vb_group_rank(g) == BAD) {
+        wrong += villain(s, evil);
+    } else {
+        wrong += T_WRONG(sum_once(s, index, value, n, &n) < 0);
+        if (evil != HEAD_OTHER_FEATURES) /* which leaves all in step */
+            wrong += T_WRONG(sum_once(s, index, value, n, &n) < 0);
+        else
+            vb_group_abort(g, "enough");
+    }
+    vb_sparse_close(s);
+    return wrong;
+}
+
+static bool can_be(enum evil evil, enum vb_transport_choice transport)
+{
+    bool part = evil == PART_TOO_LARGE || evil == SUM_BEFORE_PART;
+
+    return !part || transport == VB_TRANSPORT_TCP; /* nothing is sent of a part that is read */
+}
+
+static void who_breaks_the_rules_is_named(void **state)
+{
+    struct t_job job = {.fn = among_villains};
+    int evil;
+    size_t t;
+
+    (void)state;
+    job.arg = &evil;
+    for (t = 0; t < VB_COUNT(transports); t++)
+        for (evil = 0; evil < EVILS; evil++) {
+            if (!can_be((enum evil)evil, transports[t]))
+                continue;
+            job.transport = transports[t];
+            run(&job, true); /* a thread that gives up takes away what others map */
+            assert_said(words_for[evil]);
+            assert_said("rank 1 (");
+            assert_said("sparse allreduce 2");
+        }
+}
+
+/* ---- those that are not there -----------------------------------------------------------------
+ */
+
+struct absence {
+    bool dies;
+};
+
+/* Rank 1 takes part twice, then no more. */
+static int absent(struct vb_group *g, void *arg)
+{
+    const struct absence *a = arg;
+    struct timespec pause = {.tv_sec = 3};
+    struct vb_sparse *s = NULL;
+    uint32_t index[MAX_NNZ];
+    float value[MAX_NNZ];
+    size_t n = make_list(vb_group_rank(g), index, value), got;
+    uint64_t start;
+    int wrong = 0;
+
+    if (vb_sparse_open(g, &plain, &s) != VB_OK)
+        return 1;
+    wrong += T_WRONG(sum_once(s, index, value, n, &got) == VB_OK);
+    wrong += T_WRONG(sum_once(s, index, value, n, &got) == VB_OK);
+    if (vb_group_rank(g) == BAD) {
+        if (a->dies)
+            _exit(wrong);
+        nanosleep(&pause, NULL);
+    } else {
+        start = vb_clock_ns();
+        wrong += T_WRONG(sum_once(s, index, value, n, &got) < 0);
+        wrong += T_WRONG((vb_clock_ns() - start) / 1000000 < 30000); /* never hangs */
+    }
+    _exit(wrong);
+}
+
+static void who_dies_or_stalls_is_named(void **state)
+{
+    struct absence a = {.dies = true};
+    struct t_job job = {.fn = absent, .arg = &a};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        job.transport = transports[t];
+        a.dies = true;
+        job.timeout_ms = 8000;
+        run(&job, true);
+        assert_said("sparse allreduce 3");
+        assert_said("rank 1 (");
+        a.dies = false;
+        job.timeout_ms = 1000;
+        run(&job, true);
+        assert_said("waited 1.0 s for rank 1 (");
+        assert_said("sparse allreduce 3");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wrong_list_fails_everywhere_and_the_next_call_works),
+        cmocka_unit_test(other_features_are_found_at_the_opening),
+        cmocka_unit_test(who_breaks_the_rules_is_named),
+        cmocka_unit_test(who_dies_or_stalls_is_named),
+    };
+
+    return T_RUN(tests);
+}
