@@ -155,6 +155,12 @@ static void note_failure(struct job *job, int rank, const siginfo_t *info)
     enter(job, GRACE);
 }
 
+/* Rather than having ended by itself. Over there a kill looks like a broken connection: 255. */
+static bool was_killed(const struct job *job, const siginfo_t *info)
+{
+    return info->si_code != CLD_EXITED || (job->remote != NULL && info->si_status == 255);
+}
+
 /* A host that could not be used. Each is named, for several may be wrong; their ends are not each
  * other's doing. */
 static void note_host(struct job *job, int rank, const siginfo_t *info)
@@ -185,14 +191,14 @@ static void reap_all(struct job *job)
         }
         if (info.si_code == CLD_EXITED && info.si_status == 0)
             continue;
-        if (first_rank < 0 || (first.si_code == CLD_EXITED && info.si_code != CLD_EXITED)) {
+        if (first_rank < 0 || (!was_killed(job, &first) && was_killed(job, &info))) {
             first = info;
             first_rank = i;
         }
     }
     if (first_rank >= 0 && job->stage == RUNNING)
         note_failure(job, first_rank, &first);
-    else if (first_rank >= 0 && job->stage == GRACE && first.si_code != CLD_EXITED)
+    else if (first_rank >= 0 && job->stage == GRACE && was_killed(job, &first))
         say_death(job, first_rank, &first);
 }
 

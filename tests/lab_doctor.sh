@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# doctor between two nodes with soft-RoCE: TCP and RDMA work, and what the ports counted is shown;
+# over a link that loses packets it says so. bench shows the counters, too. lab_doctor.sh VERBENA
+set -euo pipefail
+cd "$(dirname "$0")/.."
+verbena=$(realpath "$1")
+
+# shellcheck source=tests/lab_test.sh
+. tests/lab_test.sh
+
+# holds FILTER: the output makes the jq filter true
+holds() {
+    jq -e "$1" "$work/out" >/dev/null || fail "$1: $(cat "$work/out")"
+}
+
+expect 0 '' lab/run -- "$verbena" doctor --json --timeout 60
+holds '.ok and all(.hosts[]; .rdma) and (.pairs | map(.transport)) == ["tcp", "verbs"]
+    and all(.pairs[]; .wrong == 0) and .pairs[0].rnr == null and .pairs[1].rnr == 0
+    and .pairs[1].retries >= 0 and any(.checks[]; .name == "rdma" and .level == "OK")'
+
+expect 0 '' lab/run --loss 3 -- "$verbena" doctor --transport verbs --json --timeout 60
+holds '(.pairs | map(.transport)) == ["verbs"] and .pairs[0].wrong == 0
+    and .pairs[0].retries + .pairs[0].out_of_seq > 0
+    and any(.checks[]; .name == "loss" and .level == "WARN")'
+
+expect 0 '' lab/run -- "$verbena" bench transfer --transport verbs --sizes 4K --seconds 0.1
+for node in node0 node1; do
+    grep -qE "^$node rxe0/1: retries 0 -> [0-9]+, out of sequence 0 -> [0-9]+, RNR 0 -> 0" \
+        "$work/out" || fail "no counters of $node: $(tail -n 3 "$work/out")"
+done
+echo "ok: doctor and bench over soft-RoCE, with what the ports counted"
