@@ -48,7 +48,7 @@ only cli base topo net kernels data models engine bench
 only lab base
 
 home 'hwloc.*' 'topo/[a-z_]*\.[ch]'
-home '(infiniband|rdma)/.*' 'net/verbs[a-z_]*\.c'
+home '(infiniband|rdma)/.*' '(net/verbs[a-z_]*\.[ch]|tests/test_verbs\.c)'
 home 'sodium.*' 'net/auth\.c'
 home 'dnnl.*' 'kernels/onednn[a-z_0-9]*\.c'
 home 'cblas.*' 'kernels/blas\.c'
