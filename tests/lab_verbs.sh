@@ -22,27 +22,24 @@ step() { echo "$((SECONDS - began)) s: $*"; }
 # --- one node: two ranks and more, as threads and as processes -----------------------------------
 
 step "one node"
-for test in verbs transport group; do
-    expect 0 '' lab/run --nodes 1 --mem 1200 --each --env VB_TEST_VERBS=1 -- \
-        "$build/tests/test_$test"
-    grep -q '  PASSED  ' "$work/err" || fail "test_$test did not pass"
-    step "test_$test"
-done
+tests=$build/tests
+expect 0 '' lab/run --nodes 1 --mem 1200 --each --env VB_TEST_VERBS=1 --with "$tests/test_verbs" \
+    --with "$tests/test_transport" --with "$tests/test_group" -- sh -ec "
+        for test in verbs transport group; do $tests/test_\$test; done"
+[ "$(grep -c '  PASSED  ' "$work/err")" = 3 ] || fail "a test did not pass"
+step "test_verbs, test_transport, test_group"
 
 # --- two and three nodes: the same promises, then whole jobs -------------------------------------
 
 for nodes in 2 3; do
     expect 0 'PASSED' lab/run --nodes $nodes --env VB_TEST_VERBS=1 -- "$build/tests/test_group"
     step "test_group across $nodes nodes"
-    for how in verbs 'verbs --verbs-imm off' tcp; do
-        # shellcheck disable=SC2086
-        expect 0 '' lab/run --nodes $nodes -- "$verbena" $job --transport $how
-        sha "$work/out" >>"$work/sha$nodes"
-        [ "$how" = tcp ] || grep -q 'transport: verbs over rxe0/1, GID .* RoCE v2, MTU 1024: asked for' \
-            "$work/err" || fail "it does not say what it goes over"
-    done
-    [ "$(wc -l <"$work/sha$nodes")" = 3 ] || fail "a job has no digest"
-    [ "$(sort -u "$work/sha$nodes" | wc -l)" = 1 ] || fail "verbs and tcp end with other parameters"
+    expect 0 'transport: verbs over rxe0/1, GID .* RoCE v2, MTU 1024: asked for' \
+        lab/run --nodes $nodes --with "$verbena" -- sh -ec "
+            for how in verbs 'verbs --verbs-imm off' tcp; do $verbena $job --transport \$how; done"
+    sha "$work/out" >"$work/sha"
+    [ "$(wc -l <"$work/sha")" = 3 ] || fail "a job has no digest"
+    [ "$(sort -u "$work/sha" | wc -l)" = 1 ] || fail "verbs and tcp end with other parameters"
     step "jobs on $nodes nodes"
 done
 
