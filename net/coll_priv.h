@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The collectives from inside: coll_open.c makes the window, coll_start.c has what callers call,
- * schedule.c the one loop that runs every algorithm, coll_mapped.c, coll_rank.c and coll_any.c the
- * algorithms, reduce.c the sums, cost.c the choice between algorithms.
+ * schedule.c the one loop that runs every algorithm, coll_steps.c what its steps do, coll_here.c how
+ * ranks find each other, coll_mapped.c, coll_rank.c, coll_any.c and coll_hosts.c the algorithms,
+ * reduce.c the sums, cost.c the choice between algorithms.
  *
  * Words:
  *   share     the part of a vector that one rank sums for all: rank c has share c.
@@ -335,11 +336,29 @@ void coll_run(struct vb_coll *coll);
 void coll_poll(struct vb_coll *coll, struct op *op);
 void coll_note(void *arg, int rank, uint32_t value); /* a vb_note_fn */
 
+/* ---- coll_steps.c ---------------------------------------------------------------------------- */
+
+/* Does a step whose conditions hold. False: not now. */
+bool step_do(struct vb_coll *coll, struct op *op, const struct step *s);
+
+/* Puts, with a note on the coll's channel. False: no room, or the group has failed. */
+bool coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, uint32_t value);
+uint32_t coll_note_value(enum stream stream, uint32_t low);
+
 /* Sends a note to measure with, and len bytes into slot k of the ring. False: not now. */
 bool coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes);
 
 /* Counts the puts to a peer that have let go of their source. */
 void coll_reap(struct vb_coll *coll, struct way *way);
+
+/* Tells peers of slots that were freed. */
+void coll_give_back(struct vb_coll *coll);
+
+/* ---- coll_here.c ----------------------------------------------------------------------------- */
+
+/* Whether ranks lo to hi - 1 have begun the operation, and it is the same one. */
+bool op_are_here(struct vb_coll *coll, struct op *op, int lo, int hi);
+bool op_are_done(const struct vb_coll *coll, const struct op *op); /* mapped: with their shares */
 
 /* Where an operation that is not done stands: the rank that it waits for. */
 int op_waits_for(const struct vb_coll *coll, const struct op *op);
@@ -348,6 +367,8 @@ void op_describe(const struct vb_coll *coll, const struct op *op, char *text, si
 /* Tells mapped peers that this rank is here, or done: what was written before can be seen. Who
  * sleeps must be woken then, once for any number of flags. */
 void mapped_publish(_Atomic uint32_t *flag, uint32_t seq);
+void mapped_done(struct vb_coll *coll, const struct op *op);
+void mapped_publish_done(struct vb_coll *coll); /* what mapped_done() has put off */
 void mapped_wake(struct vb_coll *coll);
 
 /* Remembers the failure, tells all peers; the first one counts. */
