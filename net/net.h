@@ -244,8 +244,8 @@ uint64_t vb_coll_wire_bytes(const struct vb_coll *coll);
 enum vb_sparse_path { VB_SPARSE_AUTO, VB_SPARSE_SPARSE, VB_SPARSE_DENSE };
 
 struct vb_sparse_opts {
-    uint64_t features; /* indices are below; 1 to 2^32, the same on all ranks */
-    size_t max_nnz;    /* longest list of this rank, also of those with duplicates */
+    uint64_t features;        /* indices are below; 1 to 2^32, the same on all ranks */
+    size_t max_nnz;           /* longest list of this rank, also of those with duplicates */
     enum vb_sparse_path path; /* VB_SPARSE_AUTO: by the measured model, call by call */
 };
 
