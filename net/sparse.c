@@ -152,7 +152,7 @@ static vb_status allocate(struct vb_sparse *s)
     s->a = s->scratch_mem.ptr;
     s->b = s->a + area / sizeof(uint64_t);
     s->index = s->result_mem.ptr;
-    s->value = (float *)((char *)s->result_mem.ptr + lines(s->room * sizeof(float)));
+    s->value = (void *)((char *)s->result_mem.ptr + lines(s->room * sizeof(float)));
     for (r = 0; r < s->world; r++)
         s->heads[r] = (void *)((char *)s->heads_mem.ptr + (size_t)r * s->at.head_bytes);
     return VB_OK;

@@ -107,14 +107,15 @@ static vb_status measure_copy(struct sparse_model *model)
 /* Two lists that interleave at random and share some indices. */
 static vb_status measure_merge(struct sparse_model *model)
 {
-    uint64_t *mem = vb_alloc_aligned(4 * MERGE_WORDS * sizeof(*mem)), *a = mem, start;
-    uint64_t *b = a + MERGE_WORDS, *out = b + MERGE_WORDS;
+    uint64_t *a = vb_alloc_aligned(4 * MERGE_WORDS * sizeof(*a)), *b, *out, start;
     uint32_t x = 1, y = 1, seed = 1, round;
     double best = 0, ns;
     size_t i;
 
-    if (mem == NULL)
+    if (a == NULL)
         return vb_err_sys("aligned_alloc");
+    b = a + MERGE_WORDS;
+    out = b + MERGE_WORDS;
     for (i = 0; i < MERGE_WORDS; i++) {
         seed = seed * 1664525u + 1013904223u;
         a[i] = word_of(x += 1 + (seed >> 28), bits_of(1.0f));
@@ -131,7 +132,7 @@ static vb_status measure_merge(struct sparse_model *model)
             best = ns;
     }
     model->merge_ns_word = best / (2.0 * (double)MERGE_WORDS);
-    free(mem);
+    free(a);
     return VB_OK;
 }
 
