@@ -22,7 +22,7 @@ case $(uname -m) in
 aarch64) full+=(qemu-system-arm) ;;
 x86_64) full+=(qemu-system-x86) ;;
 esac
-nightly=(debootstrap)
+nightly=(debootstrap openmpi-bin libopenmpi-dev)
 
 case "${1:-test}" in
 build) wanted=("${build[@]}") ;;

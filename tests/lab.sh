@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The lab as its users meet it: two nodes, what runs on them, how it ends, and that nothing is left.
-# What takes longer is in lab_nightly.sh.
+# The lab as its users meet it: two nodes, what runs on them, how it ends, and that nothing is left:
+# lab.sh VERBENA. What takes longer is in lab_nightly.sh.
 # shellcheck disable=SC2016
 set -euo pipefail
+verbena=$(realpath "$1")
 cd "$(dirname "$0")/.."
 
 # shellcheck source=tests/lab_test.sh
@@ -77,6 +78,12 @@ expect 0 'node1\].*state:.*PORT_ACTIVE' lab/run --each --with ibv_devinfo --with
         fi'
 grep -q PORT_ACTIVE "$work/out" || fail "node0 has no active port"
 grep -qE '^\[node1\]  16384 +50 ' "$work/err" || fail "ib_write_bw has no result"
+
+# --- our own job: a rank a node, over TCP --------------------------------------------------------
+
+expect 0 '' lab/run -- "$verbena" train softmax --transport tcp --data synth:2000 --epochs 1 --json
+tail -n 1 "$work/out" | jq -e '.ranks == 2 and .transport == "tcp" and .accuracy > 0.5 and
+    [.per_rank[].host] == ["node0", "node1"]' >/dev/null || fail "train: $(cat "$work/out")"
 
 # --- a cable pulled, then the node powered off, and the status of the job ------------------------
 

@@ -86,6 +86,20 @@ END
     grep -qx 'rank 2: sum 6' "$work/out" || fail "Open MPI: $(cat "$work/out")"
 fi
 
+step "a program with AddressSanitizer"
+cat >"$work/beyond.c" <<'END'
+#include <stdlib.h>
+
+int main(void)
+{
+    volatile char *p = malloc(17);
+
+    return p[17];
+}
+END
+"${CC:-cc}" -g -fsanitize=address "$work/beyond.c" -o "$work/beyond"
+expect 1 'heap-buffer-overflow.*beyond\.c:7 in main' lab/run --nodes 1 -- "$work/beyond"
+
 step "a cable pulled for three seconds"
 expect 0 'node1: its link is back' lab/run --cut 1@1:3 --each -- sh -ec '
     [ "$VB_NODE" = 1 ] || exit 0
