@@ -18,7 +18,8 @@
 #define PAGE 4096u
 #define SEG_MAX ((size_t)128 * 1024)
 #define SEG_MIN ((size_t)4 * 1024)
-#define EAGER_MAX ((size_t)8 * 1024)
+#define EAGER_MAX ((size_t)512)
+#define EAGER_MAX_CROWDED ((size_t)2048) /* a flag's way takes a change of processes there */
 #define SLOT_MAX ((size_t)128 * 1024)
 #define SLOT_MIN ((size_t)4 * 1024)
 #define SLOTS_TOTAL                                                                                \
@@ -58,9 +59,8 @@ static void choose_sizes(struct vb_coll *coll)
         coll->slot_bytes = data + VB_CACHE_LINE;
     coll->seg_bytes = clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX);
     coll->seg_bytes = clamp(round_up(data / world, SEG_MIN), SEG_MIN, coll->seg_bytes);
-    coll->eager_bytes = coll->slot_bytes - sizeof(struct slot_head);
-    if (coll->eager_bytes > EAGER_MAX)
-        coll->eager_bytes = EAGER_MAX;
+    coll->eager_bytes = clamp(coll->slot_bytes - sizeof(struct slot_head), 0,
+                              coll->group->opts.crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
 }
 
 /* Returns the length of the window. */
@@ -70,7 +70,7 @@ static size_t lay_out(struct vb_coll *coll)
 
     choose_sizes(coll);
     coll->own_at = round_up(coll->len_bytes, PAGE);
-    coll->own_slots_at = coll->own_at + VB_CACHE_LINE;
+    coll->own_slots_at = coll->own_at + sizeof(struct own_state);
     coll->slots_at = coll->own_slots_at + coll->n_areas * coll->slot_bytes;
     end = coll->slots_at + coll->n_areas * world * coll->slot_bytes;
     coll->rings_at = round_up(end, PAGE);

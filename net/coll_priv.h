@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The collectives from inside: coll_open.c makes the window, coll_start.c has what callers call,
- * schedule.c the one loop that runs every algorithm, coll_mapped.c, coll_rank.c and coll_any.c the
- * algorithms, reduce.c the sums, cost.c the choice between algorithms.
+ * schedule.c the one loop that runs every algorithm, coll_steps.c what its steps do, coll_here.c how
+ * ranks find each other, coll_mapped.c, coll_rank.c, coll_any.c and coll_hosts.c the algorithms,
+ * reduce.c the sums, cost.c the choice between algorithms.
  *
  * Words:
  *   share     the part of a vector that one rank sums for all: rank c has share c.
@@ -34,24 +35,35 @@
 #define NO_RANK (-1)
 #define SEQ_MASK 0x1fffffu
 
-enum stream { STREAM_HERE, STREAM_PART, STREAM_RESULT, STREAM_FREE, STREAM_WAKE, STREAMS };
+enum stream {
+    STREAM_HERE,
+    STREAM_PART,
+    STREAM_RESULT,
+    STREAM_FREE,
+    STREAM_WAKE,
+    STREAM_PROBE,
+    STREAMS
+};
 
 enum op_kind { OP_ALLREDUCE, OP_REDUCE_SCATTER, OP_ALLGATHER, OP_BROADCAST, OP_BARRIER };
 
 /* What a slot begins with; small payloads follow in the same cache line. In one's own window it is
  * what mapped peers look at, and what is put to the others. */
 struct slot_head {
-    _Atomic uint32_t seq;  /* mapped: the sender has begun this operation */
-    _Atomic uint32_t done; /* mapped: ... and has done its share */
-    uint32_t what;         /* operation, reduction and algorithm */
+    _Atomic uint32_t seq; /* mapped: the sender has begun this operation */
+    uint32_t what;        /* operation, reduction and algorithm */
     uint32_t root;
+    uint32_t zero;
     uint64_t n_bytes;
     uint64_t place; /* the offset; allgather: a digest of all offsets and lengths */
 };
 
-/* In one's own window, a line by itself. */
+/* In one's own window, for mapped peers to look at. */
 struct own_state {
-    _Atomic uint32_t waiting; /* mapped: a note must follow what is written to memory */
+    /* The last operation whose share this rank has done. It does them in order, so one number tells
+     * of all, and a peer that waits for many looks at one line. */
+    _Alignas(VB_CACHE_LINE) _Atomic uint32_t done;
+    _Alignas(VB_CACHE_LINE) _Atomic uint32_t waiting; /* a note must follow what is written */
 };
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */
@@ -210,6 +222,7 @@ struct vb_coll {
     uint32_t n_ops, n_areas; /* powers of two */
     struct op *ops;
     uint32_t seq;              /* operations started */
+    uint32_t first_seq;        /* so many of them to measure: callers count from there */
     uint32_t oldest;           /* the oldest that may be active */
     struct arrivals *arrivals; /* an area and rank */
     uint32_t *area_seq;        /* whose turn it is */
@@ -218,10 +231,14 @@ struct vb_coll {
     struct source *sources; /* of the sum at hand: room for world + 1 */
     float **also;           /* its other places */
     vb_status failed;
-    bool blocked; /* something found no room, or has to wait for its turn: try again */
-    int n_mapped; /* mapped operations under way */
+    bool blocked;      /* something found no room, or has to wait for its turn: try again */
+    int n_mapped;      /* mapped operations under way */
+    bool told;         /* flags were set: mapped_wake() is due */
+    uint32_t done;     /* mapped: the last share that is done */
+    size_t done_bytes; /* ... and how much of that is to be told, 0: nothing */
     uint64_t wire_bytes;
     struct model *model;
+    uint32_t probes, probes_wanted; /* notes that came, to measure */
 };
 
 /* ---- layout ---------------------------------------------------------------------------------- */
@@ -263,6 +280,12 @@ static inline struct arrivals *arrivals_of(const struct vb_coll *coll, uint32_t 
     size_t area = seq & (coll->n_areas - 1);
 
     return &coll->arrivals[area * (size_t)coll->world + (size_t)rank];
+}
+
+/* What a rank tells in its window. */
+static inline struct own_state *own_of(const struct vb_coll *coll, char *base)
+{
+    return (struct own_state *)(void *)(base + coll->own_at);
 }
 
 static inline struct slot_head *head_at(char *base, size_t at)
@@ -313,12 +336,40 @@ void coll_run(struct vb_coll *coll);
 void coll_poll(struct vb_coll *coll, struct op *op);
 void coll_note(void *arg, int rank, uint32_t value); /* a vb_note_fn */
 
+/* ---- coll_steps.c ---------------------------------------------------------------------------- */
+
+/* Does a step whose conditions hold. False: not now. */
+bool step_do(struct vb_coll *coll, struct op *op, const struct step *s);
+
+/* Puts, with a note on the coll's channel. False: no room, or the group has failed. */
+bool coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, uint32_t value);
+uint32_t coll_note_value(enum stream stream, uint32_t low);
+
+/* Sends a note to measure with, and len bytes into slot k of the ring. False: not now. */
+bool coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes);
+
+/* Counts the puts to a peer that have let go of their source. */
+void coll_reap(struct vb_coll *coll, struct way *way);
+
+/* Tells peers of slots that were freed. */
+void coll_give_back(struct vb_coll *coll);
+
+/* ---- coll_here.c ----------------------------------------------------------------------------- */
+
+/* Whether ranks lo to hi - 1 have begun the operation, and it is the same one. */
+bool op_are_here(struct vb_coll *coll, struct op *op, int lo, int hi);
+bool op_are_done(const struct vb_coll *coll, const struct op *op); /* mapped: with their shares */
+
 /* Where an operation that is not done stands: the rank that it waits for. */
 int op_waits_for(const struct vb_coll *coll, const struct op *op);
-void op_describe(const struct op *op, char *text, size_t size);
+void op_describe(const struct vb_coll *coll, const struct op *op, char *text, size_t size);
 
-/* Tells mapped peers that this rank is here, or done: what was written before can be seen. */
-void mapped_publish(struct vb_coll *coll, _Atomic uint32_t *flag, uint32_t seq);
+/* Tells mapped peers that this rank is here, or done: what was written before can be seen. Who
+ * sleeps must be woken then, once for any number of flags. */
+void mapped_publish(_Atomic uint32_t *flag, uint32_t seq);
+void mapped_done(struct vb_coll *coll, const struct op *op);
+void mapped_publish_done(struct vb_coll *coll); /* what mapped_done() has put off */
+void mapped_wake(struct vb_coll *coll);
 
 /* Remembers the failure, tells all peers; the first one counts. */
 void coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...) VB_PRINTF(3, 4);

@@ -11,9 +11,9 @@
 #include <sched.h>
 #include <string.h>
 
-#define LOOKS 64u         /* at the flags between two looks at the clock */
-#define LOOKS_CROWDED 20u /* before the cpu is given away */
-#define SPIN_NS 100000u   /* as in the group's waits */
+#define LOOKS 64u        /* at the flags between two looks at the clock */
+#define LOOKS_CROWDED 1u /* before the cpu is given away */
+#define SPIN_NS 100000u  /* as in the group's waits */
 #define YIELDS_NS 50000u
 
 /* ---- start ----------------------------------------------------------------------------------- */
@@ -88,38 +88,87 @@ static void fill_slot(struct vb_coll *coll, const struct op *op, uint64_t place)
         coll_narrow(payload, (const float *)(const void *)data, op->n_bytes / sizeof(float));
     else if (op->eager)
         memcpy(payload, data, op->n_bytes);
-    if (op->mapped)
-        mapped_publish(coll, &head->seq, op->seq);
+    if (!op->mapped)
+        return;
+    mapped_publish(&head->seq, op->seq);
+    mapped_wake(coll);
+    __builtin_prefetch(head_at(coll->base, own_slot_at(coll, op->seq + 1)), 1);
 }
 
-static bool place_free(void *arg)
-{
-    struct op *op = arg;
+struct waiting {
+    struct vb_coll *coll;
+    struct op *op;
+    int from;
+};
 
-    coll_run(op->req->coll);
-    return !op->active || op->req->coll->failed != VB_OK;
+static bool is_over(void *arg)
+{
+    struct waiting *w = arg;
+
+    if (w->op->active)
+        coll_poll(w->coll, w->op);
+    if (!w->op->active)
+        return true;
+    w->from = op_waits_for(w->coll, w->op);
+    return w->coll->failed != VB_OK;
 }
 
-/* Waits until the operation in_flight before this one is done. */
-static vb_status wait_place(struct vb_coll *coll, struct op *op)
+static void set_waiting(struct vb_coll *coll, uint32_t value)
 {
+    atomic_store_explicit(&own_of(coll, coll->base)->waiting, value, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in mapped_wake() */
+}
+
+/* Nobody else need wait until his own time is up. */
+static void give_up(struct vb_coll *coll, const char *what, int from)
+{
+    char why[192];
+
+    if (control_status(coll->group->control, NULL, 0) != VB_OK)
+        return; /* the group knows */
+    if (from == NO_RANK)
+        snprintf(why, sizeof(why), "%s took too long", what);
+    else
+        snprintf(why, sizeof(why), "rank %d (%s) did not do its part: %s", from,
+                 vb_group_host(coll->group, from), what);
+    vb_group_abort(coll->group, why);
+}
+
+/* In the group's wait, which sleeps if it takes long, and knows who is lost. */
+static vb_status wait_long(struct vb_coll *coll, struct op *op)
+{
+    struct waiting w = {coll, op, NO_RANK};
     char what[96];
     vb_status st;
 
-    op_describe(op, what, sizeof(what));
-    st = vb_group_wait(coll->group, place_free, op, what, op_waits_for(coll, op));
-    return st == VB_OK ? coll->failed : st;
+    op_describe(coll, op, what, sizeof(what));
+    if (coll->all_mapped)
+        set_waiting(coll, 1);
+    st = group_wait(coll->group, is_over, &w, what, &w.from);
+    if (coll->all_mapped)
+        set_waiting(coll, 0);
+    if (st != VB_OK)
+        give_up(coll, what, w.from);
+    group_lock(coll->group);
+    if (coll->failed == VB_OK)
+        coll->failed = st;
+    st = op->active ? coll->failed : VB_OK;
+    group_unlock(coll->group);
+    return st;
 }
 
-/* Puts to mapped peers are reported by polling alone. */
+/* Notes to mapped peers are reported as done by polling alone. */
 static vb_status reap_notes(struct vb_coll *coll)
 {
+    bool many = false;
     int r;
 
-    for (r = 0; r < coll->world; r++)
-        if (coll->ways[r].posted - coll->ways[r].left > coll->n_puts / 2)
-            return vb_progress(coll->group);
-    return VB_OK;
+    for (r = 0; r < coll->world && coll->all_mapped; r++)
+        if (coll->ways[r].posted - coll->ways[r].left > coll->n_puts / 2) {
+            coll_reap(coll, &coll->ways[r]);
+            many = true;
+        }
+    return many ? vb_progress(coll->group) : VB_OK;
 }
 
 /* op: what to do, on the caller's stack; offsets and lens may point to the caller's. */
@@ -129,10 +178,16 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
     uint32_t seq = coll->seq + 1;
     struct op *op = op_at(coll, seq), was;
     vb_status st;
+    bool taken;
 
-    st = coll->failed != VB_OK ? coll->failed : reap_notes(coll);
-    if (st == VB_OK && op->active)
-        st = wait_place(coll, op);
+    group_lock(coll->group);
+    st = coll->failed;
+    taken = op->active;
+    group_unlock(coll->group);
+    if (st == VB_OK)
+        st = reap_notes(coll);
+    if (st == VB_OK && taken)
+        st = wait_long(coll, op); /* that of in_flight operations ago */
     if (st != VB_OK)
         return st;
     group_lock(coll->group);
@@ -148,7 +203,7 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
     }
     op->seq = coll->seq = seq;
     op->req = req;
-    *req = (struct vb_req){.seq = seq, .coll = coll};
+    *req = (struct vb_req){.seq = seq - coll->first_seq, .coll = coll};
     memset(op->peers, 0, (size_t)coll->world * sizeof(*op->peers));
     memset(op->lanes, 0, (2 * (size_t)coll->world + 2) * sizeof(*op->lanes));
     op->algo = choose(coll, op);
@@ -236,6 +291,11 @@ vb_status vb_barrier_start(struct vb_coll *coll, struct vb_req *req)
     return start(coll, &op, 0, req);
 }
 
+static struct op *op_of(struct vb_coll *coll, const struct vb_req *req)
+{
+    return op_at(coll, req->seq + coll->first_seq);
+}
+
 /* ---- wait ------------------------------------------------------------------------------------ */
 
 static void relax(void)
@@ -247,21 +307,24 @@ static void relax(void)
 #endif
 }
 
-/* Looks at the flags for a while. */
-static void spin(struct vb_coll *coll, struct vb_req *req)
+/* Looks at the flags for a while; true: the operation is done. */
+static bool spin(struct vb_coll *coll, struct vb_req *req)
 {
     bool crowded = coll->group->opts.crowded;
     uint64_t begin = 0, now, for_ns = crowded ? YIELDS_NS : SPIN_NS;
     unsigned looks = 0;
+    bool done, over;
 
     if (coll->group->opts.never_spin)
         for_ns = 0;
     for (;;) {
         group_lock(coll->group);
         coll_run(coll);
+        done = req->done;
+        over = coll->failed != VB_OK;
         group_unlock(coll->group);
-        if (req->done || coll->failed != VB_OK)
-            return;
+        if (done || over)
+            return done;
         if (++looks % (crowded ? LOOKS_CROWDED : LOOKS) != 0) {
             relax();
             continue;
@@ -269,66 +332,27 @@ static void spin(struct vb_coll *coll, struct vb_req *req)
         now = vb_clock_ns();
         begin = begin == 0 ? now : begin;
         if (now - begin >= for_ns)
-            return;
+            return false;
         if (crowded)
             sched_yield();
     }
 }
 
-struct waiting {
-    struct vb_coll *coll;
-    struct vb_req *req;
-    int from;
-};
-
-static bool is_done(void *arg)
-{
-    struct waiting *w = arg;
-    struct op *op = op_at(w->coll, w->req->seq);
-
-    if (w->req->done)
-        return true;
-    coll_poll(w->coll, op);
-    if (!w->req->done)
-        w->from = op_waits_for(w->coll, op);
-    return w->req->done || w->coll->failed != VB_OK;
-}
-
-static void set_waiting(struct vb_coll *coll, uint32_t value)
-{
-    struct own_state *own = (struct own_state *)(void *)(coll->base + coll->own_at);
-
-    atomic_store_explicit(&own->waiting, value, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in mapped_publish() */
-}
-
-/* In the group's wait, which sleeps if it takes long, and knows who is lost. */
-static vb_status wait_long(struct vb_coll *coll, struct vb_req *req)
-{
-    struct waiting w = {coll, req, NO_RANK};
-    char what[96];
-    vb_status st;
-
-    op_describe(op_at(coll, req->seq), what, sizeof(what));
-    if (coll->n_mapped > 0)
-        set_waiting(coll, 1);
-    st = group_wait(coll->group, is_done, &w, what, &w.from);
-    if (coll->all_mapped)
-        set_waiting(coll, 0);
-    if (st != VB_OK && coll->failed == VB_OK)
-        coll->failed = st;
-    return req->done ? req->status : coll->failed;
-}
-
 vb_status vb_wait(struct vb_coll *coll, struct vb_req *req)
 {
-    if (coll->failed != VB_OK)
-        return coll->failed;
-    if (coll->n_mapped > 0 && !req->done)
-        spin(coll, req);
-    if (req->done)
-        return req->status;
-    return wait_long(coll, req);
+    vb_status st;
+    bool done, mapped;
+
+    group_lock(coll->group);
+    done = req->done;
+    mapped = coll->n_mapped > 0;
+    st = done ? req->status : coll->failed;
+    group_unlock(coll->group);
+    if (done || st != VB_OK)
+        return st;
+    if (mapped && spin(coll, req))
+        return VB_OK;
+    return wait_long(coll, op_of(coll, req));
 }
 
 vb_status vb_test(struct vb_coll *coll, struct vb_req *req, bool *done_p)

@@ -97,12 +97,13 @@ static int round_of(struct vb_group *g)
     return count;
 }
 
-static vb_status say_failure(struct vb_group *g, vb_status st)
+/* what: was going on, NULL: nothing in particular. */
+static vb_status say_failure(struct vb_group *g, vb_status st, const char *what)
 {
     char text[256];
 
     control_status(g->control, text, sizeof(text));
-    return vb_err(st, "%s", text);
+    return what != NULL ? vb_err(st, "%s: %s", what, text) : vb_err(st, "%s", text);
 }
 
 vb_status vb_progress(struct vb_group *g)
@@ -114,7 +115,7 @@ vb_status vb_progress(struct vb_group *g)
     round_of(g);
     group_unlock(g);
     st = control_status(g->control, NULL, 0);
-    return st == VB_OK ? VB_OK : say_failure(g, st);
+    return st == VB_OK ? VB_OK : say_failure(g, st, NULL);
 }
 
 /* ---- sleeping -------------------------------------------------------------------------------- */
@@ -232,7 +233,7 @@ static vb_status hopeless(struct vb_group *g, const char *what, int from, uint64
     vb_status st = control_status(g->control, NULL, 0);
 
     if (st != VB_OK)
-        return say_failure(g, st);
+        return say_failure(g, st, what);
     if (from >= 0 && from != g->rank && control_has_left(g->control, from))
         return vb_err(VB_ERR_PEER, "rank %d (%s) has left: %s", from, vb_group_host(g, from), what);
     return vb_clock_ns() >= deadline ? timed_out(g, what, from) : VB_OK;

@@ -129,16 +129,17 @@ static void scale_block(float *dst, float scale, size_t n)
         dst[i] *= scale;
 }
 
-/* The two-rank case of summing in place: every byte is read and written once. */
-static void add2_both(float *a, float *b, size_t n)
+/* Summing in place, for few ranks: the sources are the places of the result, and every byte is read
+ * and written once. The product with a scale of 1 changes no bit. */
+static void all2(float *a, float *b, size_t n, float scale)
 {
     size_t i = 0;
 
     for (; i + 4 * LANES <= n; i += 4 * LANES) {
-        vec s0 = load(a + i) + load(b + i);
-        vec s1 = load(a + i + 4) + load(b + i + 4);
-        vec s2 = load(a + i + 8) + load(b + i + 8);
-        vec s3 = load(a + i + 12) + load(b + i + 12);
+        vec s0 = (load(a + i) + load(b + i)) * scale;
+        vec s1 = (load(a + i + 4) + load(b + i + 4)) * scale;
+        vec s2 = (load(a + i + 8) + load(b + i + 8)) * scale;
+        vec s3 = (load(a + i + 12) + load(b + i + 12)) * scale;
 
         store(a + i, s0);
         store(a + i + 4, s1);
@@ -150,7 +151,42 @@ static void add2_both(float *a, float *b, size_t n)
         store(b + i + 12, s3);
     }
     for (; i < n; i++)
-        a[i] = b[i] = a[i] + b[i];
+        a[i] = b[i] = (a[i] + b[i]) * scale;
+}
+
+static void all3(float *a, float *b, float *c, size_t n, float scale)
+{
+    size_t i = 0;
+
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        vec s0 = (load(a + i) + load(b + i) + load(c + i)) * scale;
+        vec s1 = (load(a + i + 4) + load(b + i + 4) + load(c + i + 4)) * scale;
+
+        store(a + i, s0);
+        store(a + i + 4, s1);
+        store(b + i, s0);
+        store(b + i + 4, s1);
+        store(c + i, s0);
+        store(c + i + 4, s1);
+    }
+    for (; i < n; i++)
+        a[i] = b[i] = c[i] = (a[i] + b[i] + c[i]) * scale;
+}
+
+static void all4(float *a, float *b, float *c, float *d, size_t n, float scale)
+{
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES) {
+        vec s = (load(a + i) + load(b + i) + load(c + i) + load(d + i)) * scale;
+
+        store(a + i, s);
+        store(b + i, s);
+        store(c + i, s);
+        store(d + i, s);
+    }
+    for (; i < n; i++)
+        a[i] = b[i] = c[i] = d[i] = (a[i] + b[i] + c[i] + d[i]) * scale;
 }
 
 /* ---- a sum ----------------------------------------------------------------------------------- */
@@ -228,12 +264,38 @@ static bool all_f32(const struct source *s, int n_s)
     return true;
 }
 
-/* Both sources are places of the result, and there is nothing to do but to add. */
-static bool is_both(float *dst, float *const *also, int n_also, const struct source *s, int n_s,
-                    const struct finish *f)
+/* The place of the result that a source is, or NULL. */
+static float *place_of(const struct source *s, float *dst, float *const *also, int n_also)
 {
-    return n_s == 2 && n_also == 1 && f->scale == 1.0f && !f->round && all_f32(s, 2) &&
-           ((s[0].ptr == dst && s[1].ptr == also[0]) || (s[1].ptr == dst && s[0].ptr == also[0]));
+    int k;
+
+    for (k = 0; k < n_also; k++)
+        if (s->ptr == also[k])
+            return also[k];
+    return s->ptr == dst ? dst : NULL;
+}
+
+/* False: the sources are not the places of the result, or too many. */
+static bool sum_in_place(float *dst, float *const *also, int n_also, const struct source *s,
+                         int n_s, size_t n, float scale)
+{
+    float *p[4];
+    int k;
+
+    if (n_s < 2 || n_s > 4 || n_also != n_s - 1)
+        return false;
+    for (k = 0; k < n_s; k++) {
+        p[k] = place_of(&s[k], dst, also, n_also);
+        if (p[k] == NULL)
+            return false;
+    }
+    if (n_s == 2)
+        all2(p[0], p[1], n, scale);
+    else if (n_s == 3)
+        all3(p[0], p[1], p[2], n, scale);
+    else
+        all4(p[0], p[1], p[2], p[3], n, scale);
+    return true;
 }
 
 void coll_sum(float *dst, float *const *also, int n_also, const struct source *s, int n_s,
@@ -243,19 +305,14 @@ void coll_sum(float *dst, float *const *also, int n_also, const struct source *s
     size_t first, n;
     int k;
 
-    if (is_both(dst, also, n_also, s, n_s, finish)) {
-        if (s[0].ptr == dst) /* the order matters to the bits of a NaN */
-            add2_both(dst, also[0], n_elems);
-        else
-            add2_both(also[0], dst, n_elems);
+    if (plain && !finish->round && sum_in_place(dst, also, n_also, s, n_s, n_elems, finish->scale))
         return;
-    }
     for (first = 0; first < n_elems; first += n) {
         n = n_elems - first < BLOCK ? n_elems - first : BLOCK;
-        if (!plain)
-            sum_block_any(dst + first, s, n_s, first, n);
-        else
+        if (plain)
             sum_block_f32(dst + first, s, n_s, first, n);
+        else
+            sum_block_any(dst + first, s, n_s, first, n);
         if (finish->scale != 1.0f)
             scale_block(dst + first, finish->scale, n);
         if (finish->round)

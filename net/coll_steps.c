@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the steps of a schedule do: puts, rings, sums. None of them waits: a step that cannot be
+ * done now says so, and is tried again.
+ *
+ * Rings are used in the order of the operations: none sends or takes a segment of a peer before all
+ * older ones have done theirs. So the oldest operation always finds room in the end, and slots are
+ * freed in the order in which they were filled.
+ */
+#include "net/coll_priv.h"
+
+#include <string.h>
+
+/* ---- puts ------------------------------------------------------------------------------------ */
+
+void coll_reap(struct vb_coll *coll, struct way *way)
+{
+    while (way->left < way->posted &&
+           atomic_load_explicit(&way->puts[way->left & (coll->n_puts - 1)].done,
+                                memory_order_acquire)) /* pairs with finish() in progress.c */
+        way->left++;
+}
+
+/* False: no room, or the group has failed. */
+bool coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, uint32_t value)
+{
+    struct way *way = &coll->ways[to];
+    struct vb_op *op;
+    vb_status st;
+
+    if (way->posted - way->left == coll->n_puts)
+        coll_reap(coll, way);
+    if (way->posted - way->left == coll->n_puts) {
+        coll->blocked = true;
+        return false;
+    }
+    op = &way->puts[way->posted & (coll->n_puts - 1)];
+    st = vb_put(coll->win, to, src, dst, len, VB_NOTE(coll->channel, value), op);
+    if (st < 0 && coll->failed == VB_OK)
+        coll->failed = st; /* it was logged */
+    if (st == VB_AGAIN)
+        coll->blocked = true;
+    if (st != VB_OK)
+        return false;
+    way->posted++;
+    return true;
+}
+
+uint32_t coll_note_value(enum stream stream, uint32_t low)
+{
+    return (uint32_t)stream << 21 | (low & SEQ_MASK);
+}
+
+static bool put_for(struct vb_coll *coll, struct op *op, int to, size_t src, size_t dst, size_t len,
+                    enum stream stream)
+{
+    bool was_fine = coll->failed == VB_OK;
+    char what[96];
+
+    if (!coll_put(coll, to, src, dst, len, coll_note_value(stream, op->seq))) {
+        if (was_fine && coll->failed != VB_OK) {
+            op_describe(coll, op, what, sizeof(what));
+            vb_err(coll->failed, "%s: rank %d (%s) cannot be reached", what, to,
+                   vb_group_host(coll->group, to));
+        }
+        return false;
+    }
+    op->peers[to].last_put = coll->ways[to].posted;
+    return true;
+}
+
+bool coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes)
+{
+    return coll_put(coll, to, ring_at(coll, 0, coll->rank, k), ring_at(coll, 0, coll->rank, k),
+                    len_bytes, coll_note_value(STREAM_PROBE, 0));
+}
+
+/* Half a ring at a time: a note for each would cost as much as a small segment. */
+static void give_back(struct vb_coll *coll, int rank, int ring)
+{
+    struct way *way = &coll->ways[rank];
+
+    if (way->owed[ring] < RING_SLOTS / 2)
+        return;
+    if (coll_put(coll, rank, 0, 0, 0,
+                 coll_note_value(STREAM_FREE, (uint32_t)ring << 16 | way->owed[ring])))
+        way->owed[ring] = 0;
+}
+
+void coll_give_back(struct vb_coll *coll)
+{
+    int r, ring;
+
+    for (r = 0; r < coll->world; r++)
+        for (ring = 0; ring < RINGS; ring++)
+            give_back(coll, r, ring);
+}
+
+/* ---- rings ----------------------------------------------------------------------------------- */
+
+/* Whether all older operations have sent, or taken, their segments. */
+static bool my_turn(const struct vb_coll *coll, const struct op *op, int rank, int ring, bool send)
+{
+    const struct op *older;
+    uint32_t seq;
+
+    for (seq = coll->oldest; seq != op->seq; seq++) {
+        older = op_at(coll, seq);
+        if (older->active && older->seq == seq &&
+            (send ? older->peers[rank].to_send[ring] : older->peers[rank].to_take[ring]) > 0)
+            return false;
+    }
+    return true;
+}
+
+static bool ring_has(struct vb_coll *coll, const struct op *op, int rank, int ring)
+{
+    const struct arrivals *came = arrivals_of(coll, op->seq, rank);
+    uint32_t n = came->n[ring == 0 ? STREAM_PART : STREAM_RESULT];
+
+    if (n <= op->peers[rank].took[ring])
+        return false;
+    if (my_turn(coll, op, rank, ring, false))
+        return true;
+    coll->blocked = true;
+    return false;
+}
+
+static const char *ring_first(const struct vb_coll *coll, int rank, int ring)
+{
+    return coll->base + ring_at(coll, ring, rank, coll->ways[rank].taken[ring]);
+}
+
+static void ring_take(struct vb_coll *coll, struct op *op, int rank, int ring)
+{
+    op->peers[rank].to_take[ring]--;
+    op->peers[rank].took[ring]++;
+    coll->ways[rank].taken[ring]++;
+    coll->ways[rank].owed[ring]++;
+    give_back(coll, rank, ring);
+}
+
+static bool ring_send(struct vb_coll *coll, struct op *op, const struct step *s)
+{
+    struct way *way = &coll->ways[s->peer];
+    uint32_t k = way->sent[s->ring];
+    size_t src = s->at, len = s->len_bytes;
+
+    if (k - way->freed[s->ring] == RING_SLOTS)
+        return false;
+    if (!my_turn(coll, op, s->peer, s->ring, true)) {
+        coll->blocked = true;
+        return false;
+    }
+    if (is_narrow(coll)) { /* the stage's last put is one that the peer has taken: it has left */
+        src = stage_at(coll, s->ring, s->peer, k);
+        len = s->len_bytes / 2;
+        coll_narrow((uint16_t *)(void *)(coll->base + src),
+                    (const float *)(const void *)(coll->base + s->at), s->len_bytes / 4);
+    }
+    if (!put_for(coll, op, s->peer, src, ring_at(coll, s->ring, coll->rank, k), len,
+                 s->ring == 0 ? STREAM_PART : STREAM_RESULT))
+        return false;
+    way->sent[s->ring]++;
+    op->peers[s->peer].to_send[s->ring]--;
+    coll->wire_bytes += len;
+    return true;
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+/* Where the contribution of a rank lies, if it has come. */
+static bool find_part(struct vb_coll *coll, const struct op *op, const struct step *s, int rank,
+                      struct source *source)
+{
+    size_t head = sizeof(struct slot_head);
+    bool narrow = is_narrow(coll);
+
+    source->type = narrow ? SOURCE_BF16 : SOURCE_F32;
+    switch (s->place) {
+    case FROM_RING:
+        if (!ring_has(coll, op, rank, 0))
+            return false;
+        source->ptr = ring_first(coll, rank, 0);
+        return true;
+    case FROM_SLOT:
+        source->ptr = coll->base + slot_at(coll, op->seq, rank) + head;
+        return true;
+    case FROM_THEIR_SLOT:
+        source->ptr = coll->ways[rank].base + own_slot_at(coll, op->seq) + head;
+        source->type = narrow ? SOURCE_F32_ROUNDED : SOURCE_F32;
+        return true;
+    }
+    return false;
+}
+
+/* -1: something has not come. */
+static int find_sources(struct vb_coll *coll, const struct op *op, const struct step *s)
+{
+    enum source_type plain = is_narrow(coll) ? SOURCE_F32_ROUNDED : SOURCE_F32;
+    int i, r, n = 0;
+
+    for (i = 0; i < s->n_parts; i++) {
+        r = s->parts[i];
+        if (r == coll->rank && s->local_lo == s->local_hi)
+            coll->sources[n] = (struct source){coll->base + s->at, plain};
+        else if (r == coll->rank)
+            continue;
+        else if (!find_part(coll, op, s, r, &coll->sources[n]))
+            return -1;
+        n++;
+    }
+    for (r = s->local_lo; r < s->local_hi; r++)
+        coll->sources[n++] = (struct source){coll->ways[r].base + s->at, plain};
+    return n;
+}
+
+static int find_also(struct vb_coll *coll, const struct step *s)
+{
+    int r, n = 0;
+
+    for (r = 0; r < coll->world && s->spread; r++)
+        if (r != coll->rank)
+            coll->also[n++] = (float *)(void *)(coll->ways[r].base + s->at);
+    return n;
+}
+
+static bool reduce(struct vb_coll *coll, struct op *op, const struct step *s)
+{
+    struct finish finish = {.scale = 1.0f};
+    int i, n = find_sources(coll, op, s);
+
+    if (n < 0)
+        return false;
+    if (s->last) {
+        finish.scale = op->how == VB_REDUCE_MEAN ? 1.0f / (float)coll->world : 1.0f;
+        finish.round = is_narrow(coll);
+    }
+    coll_sum((float *)(void *)(coll->base + s->at), coll->also, find_also(coll, s), coll->sources,
+             n, s->len_bytes / sizeof(float), &finish);
+    if (op->mapped)
+        coll->wire_bytes += s->len_bytes * (size_t)(n - 1);
+    for (i = 0; i < s->n_parts && s->place == FROM_RING; i++)
+        if (s->parts[i] != coll->rank)
+            ring_take(coll, op, s->parts[i], 0);
+    return true;
+}
+
+static bool expand(struct vb_coll *coll, struct op *op, const struct step *s)
+{
+    if (!ring_has(coll, op, s->peer, 1))
+        return false;
+    coll_widen((float *)(void *)(coll->base + s->at),
+               (const uint16_t *)(const void *)ring_first(coll, s->peer, 1), s->len_bytes / 4);
+    ring_take(coll, op, s->peer, 1);
+    return true;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static bool here(struct vb_coll *coll, struct op *op, int to)
+{
+    size_t len = sizeof(struct slot_head);
+
+    if (op->eager)
+        len += is_narrow(coll) ? op->n_bytes / 2 : op->n_bytes;
+    if (!put_for(coll, op, to, own_slot_at(coll, op->seq), slot_at(coll, op->seq, coll->rank), len,
+                 STREAM_HERE))
+        return false;
+    coll->wire_bytes += len - sizeof(struct slot_head);
+    op->peers[to].told = true;
+    return true;
+}
+
+static bool place(struct vb_coll *coll, struct op *op, const struct step *s)
+{
+    if (!op->peers[s->peer].told ||
+        !put_for(coll, op, s->peer, s->at, s->at, s->len_bytes, STREAM_RESULT))
+        return false;
+    coll->wire_bytes += s->len_bytes;
+    return true;
+}
+
+/* Does the step if it can be done now. */
+bool step_do(struct vb_coll *coll, struct op *op, const struct step *s)
+{
+    switch (s->kind) {
+    case STEP_WAIT:
+        return true;
+    case STEP_HERE:
+        return here(coll, op, s->peer);
+    case STEP_SEND:
+        return op->peers[s->peer].told && ring_send(coll, op, s);
+    case STEP_PLACE:
+        return place(coll, op, s);
+    case STEP_REDUCE:
+        return reduce(coll, op, s);
+    case STEP_EXPAND:
+        return expand(coll, op, s);
+    case STEP_READ:
+        memcpy(coll->base + s->at, coll->ways[s->peer].base + s->at, s->len_bytes);
+        coll->wire_bytes += s->len_bytes;
+        return true;
+    case STEP_DONE:
+        mapped_done(coll, op);
+        return true;
+    }
+    return false;
+}

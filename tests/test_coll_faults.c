@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives in which a rank dies, stalls, or brings another size: all others say so, with the
+ * rank, the operation and its number, within the deadline. And callers that ask for the impossible.
+ */
+#include "tests/coll.h"
+
+#include <signal.h>
+#include <time.h>
+
+#define N_ELEMS ((size_t)50000)
+#define CULPRIT 1
+#define TIMEOUT_MS 2000
+#define SLACK_S 20 /* for a machine that is busy with something else */
+
+enum fault { DIES, STALLS, OTHER_SIZE, OTHER_OPERATION };
+
+struct how {
+    enum fault fault;
+    enum vb_algo algo;
+    size_t n;
+};
+
+static void nap_ms(long ms)
+{
+    struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+    nanosleep(&ts, NULL);
+}
+
+/* What the culprit does instead of its fourth allreduce. */
+static vb_status misbehave(struct vb_coll *coll, const struct how *how, struct vb_req *req)
+{
+    switch (how->fault) {
+    case DIES:
+        _exit(0); /* without a goodbye */
+    case STALLS:
+        nap_ms(TIMEOUT_MS + 3000);
+        return vb_allreduce_start(coll, 0, how->n, VB_REDUCE_SUM, req);
+    case OTHER_SIZE:
+        return vb_allreduce_start(coll, 0, how->n + 1, VB_REDUCE_SUM, req);
+    case OTHER_OPERATION:
+        return vb_reduce_scatter_start(coll, 0, how->n, VB_REDUCE_SUM, req);
+    }
+    return VB_OK;
+}
+
+/* The failure must be in the log of this rank, complete, on one line. */
+static int is_reported(const char *text, const struct how *how)
+{
+    const char *line = text, *end;
+    char copy[512];
+
+    for (; *line != '\0'; line = *end != '\0' ? end + 1 : end) {
+        end = strchrnul(line, '\n');
+        snprintf(copy, sizeof(copy), "%.*s", (int)(end - line), line);
+        if (strstr(copy, "rank 1 (") != NULL && strstr(copy, "allreduce 4") != NULL)
+            return 0;
+    }
+    fprintf(stderr, "fault %d, %s: not reported, but:\n%s", (int)how->fault, vb_algo_str(how->algo),
+            text);
+    return 1;
+}
+
+static int witness(struct vb_coll *coll, const struct how *how)
+{
+    uint64_t begin = vb_clock_ns();
+    struct t_stderr caught;
+    struct vb_req req;
+    char text[8192];
+    vb_status st;
+
+    t_stderr_catch(&caught);
+    st = vb_allreduce_start(coll, 0, how->n, VB_REDUCE_SUM, &req);
+    if (st == VB_OK)
+        st = vb_wait(coll, &req);
+    t_stderr_release(&caught, text, sizeof(text));
+    return T_WRONG(st < 0) + T_WRONG(vb_clock_ns() - begin < SLACK_S * UINT64_C(1000000000)) +
+           T_WRONG(vb_wait(coll, &req) == st) + is_reported(text, how);
+}
+
+static int faulty(struct vb_group *g, void *arg)
+{
+    const struct how *how = arg;
+    struct vb_coll_opts opts = {.algo = how->algo, .order = VB_ORDER_ANY, .in_flight = 4};
+    int wrong = 0, k;
+    struct vb_coll *coll;
+    struct vb_req req;
+
+    if (vb_coll_open(g, N_ELEMS * sizeof(float), &opts, &coll) != VB_OK)
+        return 1;
+    for (k = 0; k < 3; k++) {
+        wrong += T_WRONG(vb_allreduce_start(coll, 0, how->n, VB_REDUCE_SUM, &req) == VB_OK);
+        wrong += T_WRONG(vb_wait(coll, &req) == VB_OK);
+    }
+    if (vb_group_rank(g) != CULPRIT) {
+        wrong += witness(coll, how);
+    } else {
+        vb_log_set_level(VB_LEVEL_ERROR);
+        if (misbehave(coll, how, &req) == VB_OK)
+            wrong += T_WRONG(vb_wait(coll, &req) < 0);
+    }
+    vb_coll_close(coll);
+    return wrong;
+}
+
+static void try_fault(enum fault fault, enum vb_transport_choice transport, enum vb_algo algo,
+                      size_t n)
+{
+    struct how how = {fault, algo, n};
+    struct t_job job = {.transport = transport,
+                        .world = 3,
+                        .timeout_ms = fault == STALLS ? TIMEOUT_MS : 15000,
+                        .fn = faulty,
+                        .arg = &how};
+
+    t_as_processes(&job);
+}
+
+static void try_everywhere(enum fault fault)
+{
+    try_fault(fault, VB_TRANSPORT_SHM, VB_ALGO_MAPPED, 10);
+    try_fault(fault, VB_TRANSPORT_SHM, VB_ALGO_MAPPED, N_ELEMS - 1);
+    try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_GATHER, 10);
+    try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_EXCHANGE, N_ELEMS - 1);
+    try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_RING, N_ELEMS - 1);
+}
+
+static void a_rank_dies(void **state)
+{
+    (void)state;
+    try_everywhere(DIES);
+}
+
+static void a_rank_stalls(void **state)
+{
+    (void)state;
+    try_fault(STALLS, VB_TRANSPORT_SHM, VB_ALGO_MAPPED, N_ELEMS - 1);
+    try_fault(STALLS, VB_TRANSPORT_TCP, VB_ALGO_EXCHANGE, N_ELEMS - 1);
+}
+
+static void a_rank_brings_another_size(void **state)
+{
+    (void)state;
+    try_everywhere(OTHER_SIZE);
+    try_fault(OTHER_OPERATION, VB_TRANSPORT_SHM, VB_ALGO_MAPPED, 100);
+    try_fault(OTHER_OPERATION, VB_TRANSPORT_TCP, VB_ALGO_EXCHANGE, 100);
+}
+
+/* ---- callers --------------------------------------------------------------------------------- */
+
+static int impossible(struct vb_group *g, void *arg)
+{
+    struct vb_coll_opts bad = {.algo = VB_ALGO_RING};
+    size_t at[2] = {0, 0}, lens[2] = {8, 100};
+    struct t_stderr caught;
+    struct vb_coll *coll;
+    struct vb_req req;
+    char text[4096];
+    int wrong = 0;
+
+    (void)arg;
+    t_stderr_catch(&caught);
+    wrong += T_WRONG(vb_coll_open(g, 64, &bad, &coll) == VB_ERR_USAGE); /* not in rank order */
+    bad = (struct vb_coll_opts){.order = VB_ORDER_ANY, .algo = VB_ALGO_RING, .wire = VB_WIRE_BF16};
+    wrong += T_WRONG(vb_coll_open(g, 64, &bad, &coll) == VB_ERR_USAGE);
+    bad = (struct vb_coll_opts){.in_flight = -1};
+    wrong += T_WRONG(vb_coll_open(g, 64, &bad, &coll) == VB_ERR_USAGE);
+    wrong += T_WRONG(vb_coll_open(g, 64, NULL, &coll) == VB_OK);
+    wrong += T_WRONG(vb_allreduce_start(coll, 0, 17, VB_REDUCE_SUM, &req) == VB_ERR_USAGE);
+    wrong += T_WRONG(vb_allreduce_start(coll, 2, 1, VB_REDUCE_SUM, &req) == VB_ERR_USAGE);
+    wrong +=
+        T_WRONG(vb_allreduce_start(coll, 0, SIZE_MAX / 2, VB_REDUCE_SUM, &req) == VB_ERR_USAGE);
+    wrong += T_WRONG(vb_broadcast_start(coll, 2, 0, 4, &req) == VB_ERR_USAGE);
+    wrong += T_WRONG(vb_allgather_start(coll, at, lens, &req) == VB_ERR_USAGE);
+    t_stderr_release(&caught, text, sizeof(text));
+    wrong += T_WRONG(vb_allreduce_start(coll, 0, 16, VB_REDUCE_SUM, &req) == VB_OK);
+    wrong += T_WRONG(vb_wait(coll, &req) == VB_OK); /* nothing was started before */
+    vb_coll_close(coll);
+    return wrong + T_WRONG(strstr(text, "it does not sum in rank order") != NULL);
+}
+
+static void callers_ask_too_much(void **state)
+{
+    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 2, .fn = impossible};
+
+    (void)state;
+    t_as_processes(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_dies),
+        cmocka_unit_test(a_rank_stalls),
+        cmocka_unit_test(a_rank_brings_another_size),
+        cmocka_unit_test(callers_ask_too_much),
+    };
+
+    return T_RUN(tests);
+}
