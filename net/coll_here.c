@@ -125,13 +125,23 @@ static bool is_done_at(const struct vb_coll *coll, const struct op *op, int rank
     return (int32_t)(flag_read(&own_of(coll, coll->ways[rank].base)->done) - op->seq) >= 0;
 }
 
-bool op_are_done(const struct vb_coll *coll, const struct op *op)
+/* What was seen once need not be looked at again. */
+bool op_are_done(struct vb_coll *coll, const struct op *op)
 {
+    uint32_t all, theirs;
     int r;
 
-    for (r = 0; r < coll->world; r++)
-        if (!is_done_at(coll, op, r))
+    if ((int32_t)(coll->all_done - op->seq) >= 0)
+        return true;
+    all = coll->done;
+    for (r = 0; r < coll->world; r++) {
+        theirs = r == coll->rank ? all : flag_read(&own_of(coll, coll->ways[r].base)->done);
+        if ((int32_t)(theirs - op->seq) < 0)
             return false;
+        if ((int32_t)(theirs - all) < 0)
+            all = theirs;
+    }
+    coll->all_done = all;
     return true;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The collectives from inside: coll_open.c makes the window, coll_start.c has what callers call,
- * schedule.c the one loop that runs every algorithm, coll_steps.c what its steps do, coll_here.c how
- * ranks find each other, coll_mapped.c, coll_rank.c, coll_any.c and coll_hosts.c the algorithms,
- * reduce.c the sums, cost.c the choice between algorithms.
+ * schedule.c the one loop that runs every algorithm, coll_steps.c what its steps do, coll_here.c
+ * how ranks find each other, coll_mapped.c, coll_rank.c, coll_any.c and coll_hosts.c the
+ * algorithms, reduce.c the sums, cost.c the choice between algorithms.
  *
  * Words:
  *   share     the part of a vector that one rank sums for all: rank c has share c.
@@ -231,11 +231,13 @@ struct vb_coll {
     struct source *sources; /* of the sum at hand: room for world + 1 */
     float **also;           /* its other places */
     vb_status failed;
-    bool blocked;      /* something found no room, or has to wait for its turn: try again */
-    int n_mapped;      /* mapped operations under way */
-    bool told;         /* flags were set: mapped_wake() is due */
-    uint32_t done;     /* mapped: the last share that is done */
-    size_t done_bytes; /* ... and how much of that is to be told, 0: nothing */
+    bool blocked;        /* something found no room, or has to wait for its turn: try again */
+    int n_mapped;        /* mapped operations under way */
+    bool told;           /* flags were set: mapped_wake() is due */
+    uint32_t done;       /* mapped: the last share that is done */
+    uint32_t all_done;   /* ... by all ranks, as far as was seen */
+    uint32_t next_share; /* mapped: operations before it have their shares done */
+    size_t done_bytes;   /* ... and how much of that is to be told, 0: nothing */
     uint64_t wire_bytes;
     struct model *model;
     uint32_t probes, probes_wanted; /* notes that came, to measure */
@@ -358,7 +360,7 @@ void coll_give_back(struct vb_coll *coll);
 
 /* Whether ranks lo to hi - 1 have begun the operation, and it is the same one. */
 bool op_are_here(struct vb_coll *coll, struct op *op, int lo, int hi);
-bool op_are_done(const struct vb_coll *coll, const struct op *op); /* mapped: with their shares */
+bool op_are_done(struct vb_coll *coll, const struct op *op); /* mapped: with their shares */
 
 /* Where an operation that is not done stands: the rank that it waits for. */
 int op_waits_for(const struct vb_coll *coll, const struct op *op);

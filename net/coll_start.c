@@ -37,7 +37,7 @@ void op_share(const struct op *op, int n, int c, size_t *at_p, size_t *len_p)
     *len_p = n_elems * sizeof(float);
 }
 
-static const struct schedule *schedule_of(const struct vb_coll *coll, const struct op *op)
+static const struct schedule *schedule_of(const struct op *op)
 {
     static const struct schedule *const sums[VB_ALGOS] = {
         [VB_ALGO_MAPPED] = &schedule_mapped,      [VB_ALGO_GATHER] = &schedule_gather,
@@ -59,7 +59,6 @@ static const struct schedule *schedule_of(const struct vb_coll *coll, const stru
     case OP_BARRIER:
         break;
     }
-    (void)coll;
     return &schedule_barrier;
 }
 
@@ -171,12 +170,34 @@ static vb_status reap_notes(struct vb_coll *coll)
     return many ? vb_progress(coll->group) : VB_OK;
 }
 
-/* op: what to do, on the caller's stack; offsets and lens may point to the caller's. */
+/* Makes the operation out of what is wanted; its arrays stay where they are. */
+static void prepare(struct vb_coll *coll, struct op *op, const struct op *want)
+{
+    size_t world = (size_t)coll->world;
+    struct op was = *op;
+
+    *op = *want;
+    op->peers = was.peers;
+    op->lanes = was.lanes;
+    op->offsets = was.offsets;
+    op->lens = was.lens;
+    if (want->offsets != NULL) {
+        memcpy(op->offsets, want->offsets, world * sizeof(*op->offsets));
+        memcpy(op->lens, want->lens, world * sizeof(*op->lens));
+    }
+    memset(op->peers, 0, world * sizeof(*op->peers));
+    op->algo = choose(coll, op);
+    op->schedule = schedule_of(op);
+    memset(op->lanes, 0, (op->algo == VB_ALGO_MAPPED ? 1 : 2 * world + 2) * sizeof(*op->lanes));
+    op->schedule->plan(coll, op);
+}
+
+/* want: what to do, on the caller's stack; its offsets and lens may be the caller's. */
 static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t place,
                        struct vb_req *req)
 {
     uint32_t seq = coll->seq + 1;
-    struct op *op = op_at(coll, seq), was;
+    struct op *op = op_at(coll, seq);
     vb_status st;
     bool taken;
 
@@ -191,24 +212,10 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
     if (st != VB_OK)
         return st;
     group_lock(coll->group);
-    was = *op;
-    *op = *want;
-    op->peers = was.peers;
-    op->lanes = was.lanes;
-    op->offsets = was.offsets;
-    op->lens = was.lens;
-    if (want->offsets != NULL) {
-        memcpy(op->offsets, want->offsets, (size_t)coll->world * sizeof(*op->offsets));
-        memcpy(op->lens, want->lens, (size_t)coll->world * sizeof(*op->lens));
-    }
+    *req = (struct vb_req){.seq = seq - coll->first_seq, .coll = coll};
+    prepare(coll, op, want);
     op->seq = coll->seq = seq;
     op->req = req;
-    *req = (struct vb_req){.seq = seq - coll->first_seq, .coll = coll};
-    memset(op->peers, 0, (size_t)coll->world * sizeof(*op->peers));
-    memset(op->lanes, 0, (2 * (size_t)coll->world + 2) * sizeof(*op->lanes));
-    op->algo = choose(coll, op);
-    op->schedule = schedule_of(coll, op);
-    op->schedule->plan(coll, op);
     op->active = true;
     fill_slot(coll, op, place);
     coll->n_mapped += op->mapped;

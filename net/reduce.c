@@ -14,6 +14,10 @@
 
 #define BLOCK 2048u /* elements */
 #define LANES 4u
+#define LINE 16u   /* elements of a cache line */
+#define AHEAD 128u /* how far ahead lines are asked for */
+#define ASK_MAX                                                                                    \
+    ((size_t)4 << 20) /* elements: with more, memory is the limit and asking in the way */
 
 typedef float vec __attribute__((vector_size(16), aligned(4), may_alias));
 
@@ -130,45 +134,75 @@ static void scale_block(float *dst, float scale, size_t n)
 }
 
 /* Summing in place, for few ranks: the sources are the places of the result, and every byte is read
- * and written once. The product with a scale of 1 changes no bit. */
+ * and written once. The product with a scale of 1 changes no bit.
+ *
+ * Lines that will be written are asked for ahead, which the hardware does only for reading and not
+ * beyond a page; but never lines behind the end, which are another rank's at the moment. 2 ranks,
+ * us, without and with: 1 MiB 43 and 38, 4 MiB 197 and 151, 16 MiB 886 and 768, 128 MiB 7940 and
+ * 8380. */
+static inline void ask(float *p)
+{
+    __builtin_prefetch(p + AHEAD, 1);
+}
+
+/* How many elements are summed with asking. */
+static size_t asking(size_t n)
+{
+    return n > AHEAD && n <= ASK_MAX ? n - AHEAD : 0;
+}
+
+static inline void all2_line(float *a, float *b, float scale)
+{
+    vec s0 = (load(a) + load(b)) * scale, s1 = (load(a + 4) + load(b + 4)) * scale;
+    vec s2 = (load(a + 8) + load(b + 8)) * scale, s3 = (load(a + 12) + load(b + 12)) * scale;
+
+    store(a, s0);
+    store(a + 4, s1);
+    store(a + 8, s2);
+    store(a + 12, s3);
+    store(b, s0);
+    store(b + 4, s1);
+    store(b + 8, s2);
+    store(b + 12, s3);
+}
+
 static void all2(float *a, float *b, size_t n, float scale)
 {
-    size_t i = 0;
+    size_t i = 0, end = asking(n);
 
-    for (; i + 4 * LANES <= n; i += 4 * LANES) {
-        vec s0 = (load(a + i) + load(b + i)) * scale;
-        vec s1 = (load(a + i + 4) + load(b + i + 4)) * scale;
-        vec s2 = (load(a + i + 8) + load(b + i + 8)) * scale;
-        vec s3 = (load(a + i + 12) + load(b + i + 12)) * scale;
-
-        store(a + i, s0);
-        store(a + i + 4, s1);
-        store(a + i + 8, s2);
-        store(a + i + 12, s3);
-        store(b + i, s0);
-        store(b + i + 4, s1);
-        store(b + i + 8, s2);
-        store(b + i + 12, s3);
+    for (; i + LINE <= end; i += LINE) {
+        ask(a + i);
+        ask(b + i);
+        all2_line(a + i, b + i, scale);
     }
+    for (; i + LINE <= n; i += LINE)
+        all2_line(a + i, b + i, scale);
     for (; i < n; i++)
         a[i] = b[i] = (a[i] + b[i]) * scale;
 }
 
+static inline void all3_vec(float *a, float *b, float *c, float scale)
+{
+    vec s = (load(a) + load(b) + load(c)) * scale;
+
+    store(a, s);
+    store(b, s);
+    store(c, s);
+}
+
 static void all3(float *a, float *b, float *c, size_t n, float scale)
 {
-    size_t i = 0;
+    size_t i = 0, k, end = asking(n);
 
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        vec s0 = (load(a + i) + load(b + i) + load(c + i)) * scale;
-        vec s1 = (load(a + i + 4) + load(b + i + 4) + load(c + i + 4)) * scale;
-
-        store(a + i, s0);
-        store(a + i + 4, s1);
-        store(b + i, s0);
-        store(b + i + 4, s1);
-        store(c + i, s0);
-        store(c + i + 4, s1);
+    for (; i + LINE <= end; i += LINE) {
+        ask(a + i);
+        ask(b + i);
+        ask(c + i);
+        for (k = i; k < i + LINE; k += LANES)
+            all3_vec(a + k, b + k, c + k, scale);
     }
+    for (; i + LANES <= n; i += LANES)
+        all3_vec(a + i, b + i, c + i, scale);
     for (; i < n; i++)
         a[i] = b[i] = c[i] = (a[i] + b[i] + c[i]) * scale;
 }

@@ -130,18 +130,19 @@ static uint32_t own_steps(const struct op *op)
  * all before it: who has to wait holds up all after it. */
 static void mapped_shares(struct vb_coll *coll)
 {
-    uint32_t seq, end = coll->seq + 1;
+    uint32_t seq = coll->next_share, end = coll->seq + 1;
     struct op *op;
 
-    for (seq = coll->oldest; seq != end && coll->failed == VB_OK; seq++) {
+    for (; seq != end && coll->failed == VB_OK; seq++) {
         op = op_at(coll, seq);
-        if (!op->active || op->seq != seq || !op->mapped || op->lanes[0].at >= own_steps(op))
+        if (!op->active || op->seq != seq || !op->mapped)
             continue;
-        fetch_heads(coll, op->seq + 2);
+        fetch_heads(coll, seq + 2);
         lane_run(coll, op, 0, own_steps(op));
         if (op->lanes[0].at < own_steps(op))
             break;
     }
+    coll->next_share = seq;
     if (coll->done_bytes > 0)
         mapped_publish_done(coll);
     if (coll->told)

@@ -6,7 +6,7 @@
 #include "tests/alloc.h"
 #include "tests/coll.h"
 
-#define ROOM ((size_t)150 * 1024) /* elements of the data */
+#define ROOM ((size_t)70 * 1024) /* elements of the data */
 
 struct how {
     const struct t_place *place;
@@ -44,8 +44,7 @@ static int reduce_once(struct vb_group *g, struct vb_coll *coll, size_t offset, 
 static int all_sizes(struct vb_group *g, const struct how *how)
 {
     size_t n = (size_t)vb_group_world(g), k;
-    size_t sizes[] = {0,    1,    n - 1, n,     n + 1, 16 * n + 1,     251,
-                      2048, 2049, 8191,  30011, 32769, 65536 + 16 * n, ROOM - 20 - n};
+    size_t sizes[] = {0, 1, n - 1, n, n + 1, 16 * n + 1, 251, 2049, 8191, 32769, ROOM - 20 - n};
     struct vb_coll *coll;
     unsigned round = 0;
     int wrong = 0;
@@ -98,6 +97,8 @@ static void everywhere(t_rank_fn fn, struct how *how, const int *worlds, size_t 
     for (p = 0; p < VB_COUNT(t_places); p++)
         for (w = 0; w < n_worlds; w++) {
             how->place = &t_places[p];
+            if (how->place->progress && worlds[w] > 3) /* for its threads, not its numbers */
+                continue;
             job.transport = how->place->transport;
             job.progress = how->place->progress;
             job.world = worlds[w];

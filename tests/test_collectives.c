@@ -30,6 +30,8 @@ static void everywhere(t_rank_fn fn, struct vb_coll_opts opts, const int *worlds
     for (p = 0; p < VB_COUNT(t_places); p++)
         for (w = 0; w < n_worlds; w++) {
             how.place = &t_places[p];
+            if (how.place->progress && worlds[w] > 3) /* for its threads, not its numbers */
+                continue;
             job.transport = how.place->transport;
             job.progress = how.place->progress;
             job.world = worlds[w];
