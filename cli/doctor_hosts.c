@@ -110,7 +110,7 @@ static vb_status choose_ranks(struct exam *e, const struct vb_group *group)
     for (i = 0; i < world; i++)
         if (e->n_hosts == 1 || is_first(group, i))
             e->ranks[e->n_ranks++] = i;
-    e->pairs = calloc((size_t)(unsigned)(e->n_ranks * e->n_ranks), sizeof(*e->pairs));
+    e->pairs = calloc((size_t)world * (size_t)world, sizeof(*e->pairs));
     return e->pairs != NULL ? VB_OK : vb_err_sys("calloc");
 }
 

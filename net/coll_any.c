@@ -228,7 +228,7 @@ static void come_step(const struct vb_coll *coll, const struct op *op, const str
 {
     uint32_t all = segments(coll, op->n_bytes), first = 0;
     int k, fold = folded_with(coll, h);
-    struct level l;
+    struct level l = {0};
 
     if (fold != NO_RANK && i < all) {
         set_segment(coll, s, op->offset, op->n_bytes, i);
@@ -252,7 +252,7 @@ static void go_step(const struct vb_coll *coll, const struct op *op, const struc
 {
     int k, fold = folded_with(coll, h);
     uint32_t first = fold != NO_RANK ? segments(coll, op->n_bytes) : 0;
-    struct level l;
+    struct level l = {0};
 
     k = find_level(coll, op, h, &i, &first, &l);
     s->after_lane = 1;

@@ -380,7 +380,7 @@ static void measure_sum(struct vb_coll *coll, struct model *m)
 /* The data is zero as yet, and so are its sums. */
 static vb_status time_mapped(struct vb_coll *coll, size_t n_elems, int n, double *us_p)
 {
-    double us[ROUNDS];
+    double us[ROUNDS] = {0};
     struct vb_req req;
     vb_status st = VB_OK;
     uint64_t begin;

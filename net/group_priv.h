@@ -99,11 +99,11 @@ bool pairs_all_local(const struct vb_group *g); /* one host, no RDMA */
 bool pairs_same_host(const struct vb_group *g, int rank);
 vb_status pairs_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p);
 
-/* trial.c: how long the same transfers take over the first and the second endpoint of pairs that
- * have two; all ranks come to the same figures. */
+/* trial.c: how long the same transfers take over TCP and over verbs, between pairs that have both;
+ * all ranks come to the same figures. */
 struct trial_pair {
     int rank;
-    struct vb_device *devs[2];
+    struct vb_device *devs[2]; /* TCP's, verbs' */
     struct vb_ep *eps[2];
 };
 vb_status trial_run(struct vb_group *g, const struct trial_pair *pairs, int n_pairs,

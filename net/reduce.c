@@ -313,7 +313,7 @@ static float *place_of(const struct source *s, float *dst, float *const *also, i
 static bool sum_in_place(float *dst, float *const *also, int n_also, const struct source *s,
                          int n_s, size_t n, float scale)
 {
-    float *p[4];
+    float *p[4] = {dst, dst, dst, dst};
     int k;
 
     if (n_s < 2 || n_s > 4 || n_also != n_s - 1)

@@ -194,7 +194,7 @@ static struct vb_sparse *create(struct vb_group *g, const struct vb_sparse_opts 
     s->opts = *opts;
     s->heads_mem.fd = s->scratch_mem.fd = s->result_mem.fd = -1;
     s->peers = calloc((size_t)s->world, sizeof(*s->peers));
-    s->heads = calloc((size_t)s->world, sizeof(*s->heads));
+    s->heads = calloc((size_t)s->world, sizeof(void *));
     s->runs = calloc((size_t)s->world, sizeof(*s->runs));
     snprintf(s->what, sizeof(s->what), "opening a sparse allreduce");
     return s;
@@ -211,10 +211,12 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
     if (st != VB_OK)
         return st;
     s = create(g, opts);
-    if (s == NULL || s->peers == NULL || s->heads == NULL || s->runs == NULL)
-        st = vb_err_sys("calloc");
-    if (st == VB_OK)
-        st = meet(s, channel);
+    if (s == NULL || s->peers == NULL || s->heads == NULL || s->runs == NULL) {
+        vb_sparse_close(s);
+        (void)vb_err(VB_ERR_NO_MEMORY, "calloc");
+        return VB_ERR_NO_MEMORY;
+    }
+    st = meet(s, channel);
     if (st == VB_OK) {
         lay_out(s);
         st = allocate(s);

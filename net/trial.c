@@ -162,13 +162,13 @@ vb_status trial_run(struct vb_group *g, const struct trial_pair *pairs, int n_pa
     st = vb_mem_map_shared("verbena-trial", 2 * LARGE_BYTES, &t.mem);
     t.ops_done = calloc(n, sizeof(*t.ops_done));
     for (t.which = 0; t.which < 2 && st == VB_OK; t.which++) {
-        t.remotes = calloc(n, sizeof(*t.remotes));
-        if (t.remotes == NULL || t.ops_done == NULL)
-            st = vb_err_sys("calloc");
+        t.remotes = calloc(n, sizeof(void *));
+        t.ops = t.which == 0 ? &vb_transport_tcp : &vb_transport_verbs;
         t.dev = n_pairs > 0 ? pairs[0].devs[t.which] : NULL;
-        t.ops = t.dev != NULL ? ops_of(t.dev) : NULL;
         t.notes = t.done = 0;
-        if (st == VB_OK)
+        if (t.remotes == NULL || t.ops_done == NULL)
+            st = vb_err(VB_ERR_NO_MEMORY, "calloc");
+        else
             st = try_one(&t, &seconds[t.which]);
         free(t.remotes);
     }

@@ -87,6 +87,14 @@ static inline void t_fill(float *data, size_t n, t_value_fn fn, int rank, unsign
         data[i] = fn(rank, i, round);
 }
 
+static inline uint32_t t_bits(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
 /* How many elements are not the sum, to the bit; the first one is shown. */
 static inline int t_differences(const float *data, size_t n, t_value_fn fn, int world,
                                 unsigned round, enum vb_reduce how, enum vb_wire wire)
@@ -97,7 +105,7 @@ static inline int t_differences(const float *data, size_t n, t_value_fn fn, int 
 
     for (i = 0; i < n; i++) {
         want = t_sum(fn, world, i, round, how, wire);
-        if (memcmp(&want, &data[i], sizeof(want)) != 0 && wrong++ == 0)
+        if (t_bits(want) != t_bits(data[i]) && wrong++ == 0)
             fprintf(stderr, "element %zu of %zu is %.9g, not %.9g\n", i, n, (double)data[i],
                     (double)want);
     }

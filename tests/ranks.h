@@ -57,6 +57,14 @@ static inline int t_listen(char root[32])
     return fd;
 }
 
+/* Of the environment; -1: not given. */
+static inline int t_number(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? atoi(text) : -1;
+}
+
 static inline void t_group_opts(const struct t_job *job, int rank, const char *root, int root_fd,
                                 struct vb_group_opts *o)
 {
@@ -69,8 +77,8 @@ static inline void t_group_opts(const struct t_job *job, int rank, const char *r
     o->transport = job->transport;
     o->progress = job->progress;
     o->crowded = true;
-    if (getenv("VB_PATIENCE") != NULL)
-        o->patience = atof(getenv("VB_PATIENCE"));
+    if (t_number("VB_PATIENCE") > 0)
+        o->patience = t_number("VB_PATIENCE");
     o->timeout_ms = job->timeout_ms > 0 ? job->timeout_ms : T_TIMEOUT_MS;
 }
 
@@ -109,10 +117,11 @@ static inline void t_prepare(struct t_rank *ranks, const struct t_job *job)
 static inline void t_across(const struct t_job *job)
 {
     static int groups;
-    struct t_rank r = {.job = job, .rank = atoi(getenv("VB_RANK")), .root_fd = -1};
-    const char *root = getenv("VB_ROOT"), *port = strrchr(root, ':');
+    struct t_rank r = {.job = job, .rank = t_number("VB_RANK"), .root_fd = -1};
+    const char *root = getenv("VB_ROOT"), *port = root != NULL ? strrchr(root, ':') : NULL;
 
-    if (job->world != atoi(getenv("VB_WORLD")))
+    assert_non_null(port);
+    if (port == NULL || job->world != t_number("VB_WORLD"))
         return;
     snprintf(r.root, sizeof(r.root), "%.*s:%d", (int)(port - root), root,
              atoi(port + 1) + ++groups);

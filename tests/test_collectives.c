@@ -171,7 +171,7 @@ static int one_scatter(struct vb_group *g, struct vb_coll *coll, size_t n, unsig
 static int one_gather(struct vb_group *g, struct vb_coll *coll, size_t len)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, r;
-    size_t at[T_RANKS_MAX], lens[T_RANKS_MAX], next = 4, i;
+    size_t at[T_RANKS_MAX] = {0}, lens[T_RANKS_MAX] = {0}, next = 4, i;
     unsigned char *data = vb_coll_data(coll);
     struct vb_req req;
 

@@ -27,7 +27,7 @@ static double idle_share = 0.05; /* of a core, while waiting */
 static void find_transports(void)
 {
     if (getenv("VB_RANK") != NULL)
-        some_ranks = atoi(getenv("VB_WORLD"));
+        some_ranks = t_number("VB_WORLD");
     if (getenv("VB_TEST_VERBS") == NULL) {
         transports[n_transports++] = VB_TRANSPORT_SHM;
         transports[n_transports++] = VB_TRANSPORT_TCP;

@@ -281,7 +281,8 @@ static int all_kinds(struct bench *b, struct vb_sparse **all, int n_all, uint64_
             make_list(&b->lists[r], (enum kind)kind, r, b->world, features);
         for (how = VB_REDUCE_SUM; how <= (int)with_mean((enum kind)kind); how++) {
             naive_sum(b->lists, b->world, (enum vb_reduce)how, &b->want);
-            for (c = 0; c < n_all && wrong == 0; c++)
+            for (c = 0; c < n_all && wrong == 0;
+                 c++) /* NOLINT(clang-analyzer-unix.Malloc): bench_fini() frees */
                 wrong += compare(b, all[c], (enum vb_reduce)how);
         }
         if (wrong > 0)
@@ -322,7 +323,7 @@ static int sparse_only(struct vb_group *g, void *arg)
     const uint64_t *features = arg;
     struct vb_sparse_opts opts = {.features = *features, .max_nnz = MAX_NNZ};
     struct vb_sparse *s = NULL;
-    struct bench b;
+    struct bench b = {0};
     int wrong;
 
     wrong = bench_init(&b, g);
@@ -402,8 +403,11 @@ static int choose(struct vb_group *g, void *arg)
     int wrong = 0;
 
     (void)arg;
-    if (index == NULL || value == NULL || vb_sparse_open(g, &opts, &s) != VB_OK)
+    if (index == NULL || value == NULL || vb_sparse_open(g, &opts, &s) != VB_OK) {
+        free(index);
+        free(value);
         return 1;
+    }
     for (i = 0; i < 200000; i++)
         index[i] = i;
     wrong += T_WRONG(
@@ -514,8 +518,11 @@ static int frugal(struct vb_group *g, void *arg)
     long before;
 
     (void)arg;
-    if (index == NULL || value == NULL || vb_sparse_open(g, &opts, &s) != VB_OK)
+    if (index == NULL || value == NULL || vb_sparse_open(g, &opts, &s) != VB_OK) {
+        free(index);
+        free(value);
         return 1;
+    }
     n = make_batch(s, vb_group_rank(g), index, value);
     nanosleep(&pause, NULL); /* heartbeats have begun */
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
@@ -579,8 +586,11 @@ static int long_lists(struct vb_group *g, void *arg)
     int wrong = 0;
 
     (void)arg;
-    if (index == NULL || value == NULL || vb_sparse_open(g, &opts, &s) != VB_OK)
+    if (index == NULL || value == NULL || vb_sparse_open(g, &opts, &s) != VB_OK) {
+        free(index);
+        free(value);
         return 1;
+    }
     for (i = 0; i < LONG; i++) {
         index[i] = (uint32_t)i + (rank == 0 ? (uint32_t)LONG : 0);
         value[i] = (float)(i % 1000 + rank);

@@ -82,7 +82,8 @@ static vb_status map(struct bare *b, size_t largest)
         st = vb_mem_populate(&mem);
     for (i = 0; i < b->peer.ranks && st == VB_OK; i++) {
         b->shared[i] = (struct bare_rank *)((char *)mem.ptr + head * (size_t)i);
-        b->data[i] = (float *)((char *)mem.ptr + head * (size_t)b->peer.ranks + each * (size_t)i);
+        b->data[i] =
+            (float *)(void *)((char *)mem.ptr + head * (size_t)b->peer.ranks + each * (size_t)i);
     }
     return st;
 }

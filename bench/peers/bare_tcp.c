@@ -119,7 +119,7 @@ static void small(struct bare *b, size_t n)
                 bare_relax(b);
         }
         if (r != b->peer.rank)
-            add(b->peer.data, (float *)b->scratch[r], n);
+            add(b->peer.data, (float *)(void *)b->scratch[r], n);
     }
 }
 
@@ -176,7 +176,7 @@ static size_t take_some(struct run *run, int r)
         n = CHUNK - l->kept;
     n = pull(run->b->fds[r], scratch + l->kept, n);
     whole = (l->kept + n) / sizeof(float);
-    add((float *)(run->mine + done), (float *)scratch, whole);
+    add((float *)(void *)(run->mine + done), (float *)(void *)scratch, whole);
     l->kept = (l->kept + n) % sizeof(float);
     memcpy(scratch, scratch + whole * sizeof(float), l->kept);
     l->came += n;
