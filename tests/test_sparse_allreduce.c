@@ -281,8 +281,8 @@ static int all_kinds(struct bench *b, struct vb_sparse **all, int n_all, uint64_
             make_list(&b->lists[r], (enum kind)kind, r, b->world, features);
         for (how = VB_REDUCE_SUM; how <= (int)with_mean((enum kind)kind); how++) {
             naive_sum(b->lists, b->world, (enum vb_reduce)how, &b->want);
-            for (c = 0; c < n_all && wrong == 0;
-                 c++) /* NOLINT(clang-analyzer-unix.Malloc): bench_fini() frees */
+            /* bench_fini() frees. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+            for (c = 0; c < n_all && wrong == 0; c++)
                 wrong += compare(b, all[c], (enum vb_reduce)how);
         }
         if (wrong > 0)
