@@ -338,6 +338,22 @@ static void gets_both_ways_do_not_wait_for_each_other(void **state)
 /* ---- sleep ------------------------------------------------------------------------------------
  */
 
+/* A device may be awake once more for something that was taken in meanwhile. */
+static void fall_asleep(struct t_side *side, int fd)
+{
+    int tries;
+
+    for (tries = 0; tries < 5; tries++) {
+        T_UNTIL(&pair, t_poll(side, 64) == 0);
+        assert_int_equal(side->ops->arm(side->dev), VB_OK);
+        if (t_poll(side, 64) == 0 && !t_readable(fd, 0))
+            return;
+        assert_true(pair.kind >= T_VERBS);
+        side->ops->disarm(side->dev);
+    }
+    fail_msg("it does not fall asleep");
+}
+
 static void sleep_and_be_woken(void)
 {
     struct t_side *s = pair.side;
@@ -345,10 +361,7 @@ static void sleep_and_be_woken(void)
     struct vb_op op;
 
     for (round = 1; round <= 3; round++) {
-        T_UNTIL(&pair, t_poll(&s[1], 64) == 0);
-        assert_int_equal(s[1].ops->arm(s[1].dev), VB_OK);
-        assert_int_equal(t_poll(&s[1], 64), 0);
-        assert_false(t_readable(fd, 0));
+        fall_asleep(&s[1], fd);
         assert_int_equal(t_put(&s[0], 0, 0, 100, 1, &op), VB_OK);
         assert_true(t_readable(fd, 5000));
         s[1].ops->disarm(s[1].dev);
@@ -387,8 +400,7 @@ static void sleep_until_sent(void)
     }
     T_UNTIL(&pair, s[1].n_notes == 1);
     assert_true(t_filled(s[1].mem.ptr, 16 * mib, 3));
-    assert_int_equal(s[0].ops->arm(s[0].dev), VB_OK); /* room to write is of no interest now */
-    assert_false(t_readable(fd, 0));
+    fall_asleep(&s[0], fd); /* room to write is of no interest now */
     s[0].ops->disarm(s[0].dev);
 }
 
