@@ -86,7 +86,7 @@ host 3
 host 4 -o "SetEnv=PATH=$dir/fake:$PATH"
 
 export VB_SSH="ssh -F none -i $dir/key -o BatchMode=yes -o StrictHostKeyChecking=no
- -o UserKnownHostsFile=$dir/known -o LogLevel=ERROR -o ConnectTimeout=3"
+ -o UserKnownHostsFile=$dir/known -o LogLevel=ERROR -o ConnectTimeout=12"
 VB_SSH=${VB_SSH//$'\n'/}
 
 reach() { # reach K: its sshd answers
