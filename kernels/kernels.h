@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernels/: how numbers are computed. So far: plain reference kernels, and which libraries will
- * compute in their place on this CPU.
+ * kernels/: how numbers are computed: layers, each pass of which is computed by the fastest of
+ * several backends, and the plain reference kernels that say what is to be computed.
  *
- * The functions may be called from any thread.
+ * Probes and references may be called from any thread; a layer is used by one thread at a time,
+ * which may open a parallel region (see vb_plan_pin_team() of topo/).
  */
 #ifndef VB_KERNELS_H
 #define VB_KERNELS_H
@@ -45,6 +46,43 @@ const char *vb_k_threading_str(enum vb_k_threading threading);
  * where it would fall back to a reference. */
 void vb_k_dense_choice(const struct vb_k_onednn *onednn, const struct vb_k_blas *blas, char *buf,
                        size_t size);
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+enum vb_k_kind {
+    VB_K_CONV,
+    VB_K_LINEAR,
+    VB_K_MAX_POOL,
+    VB_K_AVG_POOL,
+    VB_K_RELU,
+    VB_K_LRN,
+    VB_K_DROPOUT,
+};
+
+enum vb_k_pass { VB_K_FORWARD, VB_K_BACKWARD_DATA, VB_K_BACKWARD_WEIGHTS };
+#define VB_K_PASSES 3
+
+/* What a layer computes. Between layers every tensor is plain row-major: activations (n, c, h, w),
+ * weights of a convolution (oc, c, kh, kw) and of a linear layer (oc, c), biases (oc). A linear
+ * layer has c * h * w inputs and oh = ow = 1. */
+struct vb_k_shape {
+    enum vb_k_kind kind;
+    int n;           /* samples of a batch; a shorter batch is filled up with zeros */
+    int c, h, w;     /* of the input */
+    int oc, oh, ow;  /* of the output; vb_k_shape_finish() fills in what follows from the rest */
+    int kh, kw;      /* convolution, pooling; lrn: kh channels take part */
+    int stride, pad; /* the same in both directions; the padding of average pooling counts */
+    bool relu;       /* convolution, linear: ReLU follows and belongs to the layer */
+    float rate;      /* dropout: the share that is dropped */
+    float alpha, beta, bias; /* lrn: y = x * (bias + alpha / kh * sum of squares) ^ -beta */
+};
+
+/* Checks the shape and fills in the output. On VB_ERR_USAGE why has one line. */
+vb_status vb_k_shape_finish(struct vb_k_shape *shape, char why[VB_OPTS_WHY]);
+
+/* Multiplications and additions of a pass as a direct convolution does them, for GFLOP/s; 0 for
+ * kinds that are bound by memory. */
+double vb_k_shape_flops(const struct vb_k_shape *shape, enum vb_k_pass pass);
 
 /* ---- reference kernels ----------------------------------------------------------------------- */
 

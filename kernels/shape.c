@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Shapes of layers: what follows from them, and which make no sense.
+ */
+#include "kernels/kernels.h"
+
+#include <stdio.h>
+
+/* Larger ones are mistakes; products of three of them stay below 2^63. */
+#define SIDE_MAX (1 << 20)
+
+static bool in_range(int v)
+{
+    return v > 0 && v <= SIDE_MAX;
+}
+
+static bool has_kernel(enum vb_k_kind kind)
+{
+    return kind == VB_K_CONV || kind == VB_K_MAX_POOL || kind == VB_K_AVG_POOL;
+}
+
+static vb_status refuse(char why[VB_OPTS_WHY], const char *what, int v)
+{
+    snprintf(why, VB_OPTS_WHY, "%s of %d", what, v);
+    return VB_ERR_USAGE;
+}
+
+static vb_status finish_kernel(struct vb_k_shape *s, char why[VB_OPTS_WHY])
+{
+    if (!in_range(s->kh) || !in_range(s->kw))
+        return refuse(why, "a kernel with a side", s->kh < s->kw ? s->kh : s->kw);
+    if (!in_range(s->stride))
+        return refuse(why, "a stride", s->stride);
+    if (s->pad < 0 || s->pad >= s->kh || s->pad >= s->kw)
+        return refuse(why, "a kernel that is not larger than its padding", s->pad);
+    if (s->h + 2 * s->pad < s->kh || s->w + 2 * s->pad < s->kw)
+        return refuse(why, "a kernel that is larger than its input, with a side", s->kh);
+    s->oh = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
+    s->ow = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
+    if (s->kind != VB_K_CONV)
+        s->oc = s->c;
+    return VB_OK;
+}
+
+vb_status vb_k_shape_finish(struct vb_k_shape *s, char why[VB_OPTS_WHY])
+{
+    if (!in_range(s->n))
+        return refuse(why, "a batch", s->n);
+    if (!in_range(s->c) || !in_range(s->h) || !in_range(s->w))
+        return refuse(why, "an input with a side", s->c < s->h ? s->c : s->h);
+    if ((s->kind == VB_K_CONV || s->kind == VB_K_LINEAR) && !in_range(s->oc))
+        return refuse(why, "a number of outputs", s->oc);
+    if (has_kernel(s->kind))
+        return finish_kernel(s, why);
+    if (s->kind == VB_K_LRN && (!in_range(s->kh) || s->kh % 2 == 0))
+        return refuse(why, "an even number of channels", s->kh);
+    if (s->kind == VB_K_DROPOUT && !(s->rate >= 0 && s->rate < 1))
+        return refuse(why, "a dropout rate in percent", (int)(s->rate * 100));
+    s->oc = s->kind == VB_K_LINEAR ? s->oc : s->c;
+    s->oh = s->kind == VB_K_LINEAR ? 1 : s->h;
+    s->ow = s->kind == VB_K_LINEAR ? 1 : s->w;
+    return VB_OK;
+}
+
+double vb_k_shape_flops(const struct vb_k_shape *s, enum vb_k_pass pass)
+{
+    double macs = (double)s->n * s->oc * s->oh * s->ow;
+
+    (void)pass; /* all three passes do the same number */
+    if (s->kind == VB_K_CONV)
+        return 2 * macs * s->c * s->kh * s->kw;
+    if (s->kind == VB_K_LINEAR)
+        return 2 * macs * s->c * s->h * s->w;
+    return 0;
+}
