@@ -130,7 +130,6 @@ static void close_unused(struct vb_group *g)
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-/* Soft-RoCE is left to --transport verbs: choosing it by trial was seen to hang. */
 static bool any_usable(void)
 {
     struct vb_rdma_dev *list;
@@ -140,7 +139,7 @@ static bool any_usable(void)
     if (vb_net_rdma_list("", &list, &n) != VB_OK)
         return false;
     for (i = 0; i < n; i++)
-        usable = usable || (vb_net_rdma_usable(&list[i]) && !list[i].soft);
+        usable = usable || vb_net_rdma_usable(&list[i]);
     vb_net_rdma_free(list, n);
     return usable;
 }

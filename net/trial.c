@@ -29,6 +29,7 @@ struct trial {
     struct vb_remote **remotes;
     struct vb_op *ops_done; /* one a pair */
     int notes, done, lost;
+    int n_rounds; /* begun */
     uint64_t deadline;
 };
 
@@ -45,37 +46,44 @@ static void take_in(struct trial *t)
     }
 }
 
-static vb_status wait_all(struct trial *t, int notes, int done)
+static bool round_over(const struct trial *t)
+{
+    return t->notes >= t->n_rounds * t->n_pairs && t->done >= t->n_rounds * t->n_pairs;
+}
+
+static vb_status wait_all(struct trial *t)
 {
     struct pollfd fd = {.fd = t->ops->wait_fd(t->dev), .events = POLLIN};
 
-    for (take_in(t); t->notes < notes || t->done < done; take_in(t)) {
+    for (take_in(t); !round_over(t); take_in(t)) {
         if (t->lost > 0)
             return vb_err(VB_ERR_PEER, "a peer was lost while %s was tried", t->ops->name);
         if (vb_clock_ns() >= t->deadline)
             return vb_err(VB_ERR_TIMEOUT, "trying %s took too long", t->ops->name);
         (void)t->ops->arm(t->dev);
         take_in(t);
-        if (t->notes < notes || t->done < done)
+        if (!round_over(t))
             (void)poll(&fd, 1, NAP_MS);
         t->ops->disarm(t->dev);
     }
     return VB_OK;
 }
 
-/* To every peer at once, and what comes from every peer. */
+/* To every peer at once, and what comes from every peer. Counts are of all rounds so far: a peer
+ * that is ahead may have sent its next note already. */
 static vb_status round_of(struct trial *t, size_t len)
 {
-    int notes = t->notes + t->n_pairs, done = t->done + t->n_pairs, i;
     struct vb_span src = {t->mem.ptr, len};
     vb_status st = VB_OK;
+    int i;
 
+    t->n_rounds++;
     for (i = 0; i < t->n_pairs && st == VB_OK; i++) {
         struct vb_target dst = {t->remotes[i], LARGE_BYTES};
 
         st = t->ops->put(t->pairs[i].eps[t->which], &src, dst, 0, &t->ops_done[i]);
     }
-    return st == VB_OK ? wait_all(t, notes, done) : st;
+    return st == VB_OK ? wait_all(t) : st;
 }
 
 static vb_status rounds(struct trial *t, double *seconds_p)
@@ -165,7 +173,7 @@ vb_status trial_run(struct vb_group *g, const struct trial_pair *pairs, int n_pa
         t.remotes = calloc(n, sizeof(void *));
         t.ops = t.which == 0 ? &vb_transport_tcp : &vb_transport_verbs;
         t.dev = n_pairs > 0 ? pairs[0].devs[t.which] : NULL;
-        t.notes = t.done = 0;
+        t.notes = t.done = t.n_rounds = 0;
         if (t.remotes == NULL || t.ops_done == NULL)
             st = vb_err(VB_ERR_NO_MEMORY, "calloc");
         else
