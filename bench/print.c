@@ -280,6 +280,8 @@ void bench_coll_print(const struct vb_bench_opts *opts, const struct bench_coll_
 
 /* ---- the lowest rung ------------------------------------------------------------------------- */
 
+#define COPY_SECONDS_MAX 1.0 /* longer tells no more, and other ranks wait */
+
 static double copy_gb_s(char *to, const char *from, size_t len, double seconds)
 {
     uint64_t start = vb_clock_ns(), now = start;
@@ -325,7 +327,8 @@ vb_status vb_bench_memcpy(const struct vb_bench_opts *opts, struct vb_bench_rung
                                          .out_of_seq = -1,
                                          .rnr = -1};
 
-            line.gb_s = copy_gb_s(to.ptr, from.ptr, opts->sizes[i], opts->seconds);
+            line.gb_s =
+                copy_gb_s(to.ptr, from.ptr, opts->sizes[i], fmin(opts->seconds, COPY_SECONDS_MAX));
             rungs->gb_s[i] = line.gb_s;
             vb_bench_print(&line, opts->json);
         }

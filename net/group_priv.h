@@ -22,6 +22,7 @@ struct peer {
     struct vb_device *dev;
     struct vb_ep *ep;
     char device[80]; /* "rxe0/1"; "": no RDMA */
+    bool strayed;    /* it has sent a note that was refused */
 };
 
 struct channel {

@@ -70,6 +70,7 @@ vb_status handshake_call(int fd, const struct wire_call *call,
     char peer[SOCK_TEXT];
     vb_status st;
 
+    sock_peer_text(fd, peer); /* a broken connection no longer knows */
     st = say_call(fd, call, deadline, call_bytes, answer_bytes);
     if (st != VB_OK)
         goto err_peer;
@@ -86,7 +87,6 @@ vb_status handshake_call(int fd, const struct wire_call *call,
     return VB_OK;
 
 err_peer:
-    sock_peer_text(fd, peer);
     return vb_err(st, "handshake with rank %u at %s: %s", call->to, peer, vb_status_str(st));
 }
 

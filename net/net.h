@@ -123,8 +123,8 @@ struct vb_op {
  * and calls nothing of the group but vb_put() and vb_get(). */
 typedef void (*vb_note_fn)(void *arg, int rank, uint32_t value);
 
-/* Before any peer can send on the channel. A note on a channel that nobody opened is a broken
- * peer's, and the peer is given up. */
+/* Before any peer can send on the channel. A note on a channel that nobody opened is
+ * refused, logged once a peer, and changes nothing. */
 vb_status vb_channel_open(struct vb_group *group, int channel, vb_note_fn fn, void *arg);
 void vb_channel_close(struct vb_group *group, int channel);
 

@@ -25,6 +25,15 @@
 
 /* ---- one round ------------------------------------------------------------------------------- */
 
+/* Refused, and said once a peer: it means nothing here, so it can do no harm. */
+static void refuse_note(struct vb_group *g, int rank, uint32_t note)
+{
+    if (!g->peers[rank].strayed)
+        VB_LOG_WARN("rank %d (%s) sent a note on channel %u, which nobody opened: refused", rank,
+                    g->peers[rank].info.host, VB_NOTE_CHANNEL(note));
+    g->peers[rank].strayed = true;
+}
+
 static void hand_note(struct vb_group *g, int rank, uint32_t note)
 {
     const struct channel *channel = &g->channels[VB_NOTE_CHANNEL(note)];
@@ -32,7 +41,7 @@ static void hand_note(struct vb_group *g, int rank, uint32_t note)
     if (channel->fn != NULL)
         channel->fn(channel->arg, rank, VB_NOTE_VALUE(note));
     else
-        control_lose(g->control, rank, "it sent a note on a channel that nobody opened");
+        refuse_note(g, rank, note);
 }
 
 static void finish(struct vb_op *op, vb_status st)

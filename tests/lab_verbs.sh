@@ -95,8 +95,8 @@ gone() {
 
 run="$verbena bench transfer --transport verbs --sizes 1M --seconds 60"
 gone 'rank 1 \(node1\) is lost' 12 -- sh -c "
-    if [ \$VB_RANK = 1 ]; then (sleep 6; echo gone now >&2; pkill -9 verbena) & fi
+    if [ \$VB_RANK = 1 ]; then (sleep 12; echo gone now >&2; pkill -9 verbena) & fi
     $run"
-gone 'rank 1 \(node1\) is lost' 13 --cut 1@6 --timeout 60 -- sh -c "$run"
-gone 'rank 1 \(node1\) is lost' 13 --kill 1@6 -- sh -c "$run"
+gone 'rank 1 \(node1\) is lost' 14 --cut 1@14 --timeout 60 -- sh -c "$run"
+gone 'rank 1 \(node1\) is lost' 14 --kill 1@14 -- sh -c "$run"
 echo "ok: RDMA in the lab"

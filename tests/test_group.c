@@ -496,6 +496,38 @@ static void bounds_are_checked(void **state)
     assert_non_null(strstr(text, "bytes from offset"));
 }
 
+/* A note on a channel that nobody opened is refused; what comes after it arrives. */
+static int stray(struct vb_group *g, void *arg)
+{
+    int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, to = (rank + 1) % world;
+    struct vb_window *win;
+    struct vb_op op = {0};
+
+    (void)arg;
+    wrong += T_WRONG(vb_window_create(g, 64, &win) == VB_OK);
+    wrong += T_WRONG(vb_put(win, to, 0, 0, 8, VB_NOTE(CHANNEL, 1), &op) == VB_OK);
+    wrong += T_WRONG(vb_op_wait(g, &op, "a stray note", -1) == VB_OK);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    vb_window_destroy(win);
+    return wrong;
+}
+
+static void stray_notes_are_refused(void **state)
+{
+    struct t_job job = {.fn = stray, .world = some_ranks};
+    struct t_stderr t;
+    char text[8192];
+
+    (void)state;
+    t_stderr_catch(&t);
+    for (size_t i = 0; i < n_transports; i++) {
+        job.transport = transports[i];
+        t_as_threads(&job);
+    }
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "which nobody opened: refused"));
+}
+
 /* ---- death ----------------------------------------------------------------------------------- */
 
 static bool never(void *arg)
@@ -566,6 +598,7 @@ int main(void)
         cmocka_unit_test(nothing_is_allocated_after_set_up),
         cmocka_unit_test(waiting_costs_little),
         cmocka_unit_test(bounds_are_checked),
+        cmocka_unit_test(stray_notes_are_refused),
         cmocka_unit_test(an_abort_reaches_all),
         cmocka_unit_test(
             a_dead_rank_is_noticed), /* the last: one that dies takes no further part */
