@@ -7,7 +7,7 @@
  * The lower rank of a pair *drives*, the other *answers*: it does what the notes say until the last
  * one. So only the driver looks at the clock, and nothing has to be agreed on before.
  */
-#include "bench/bench.h"
+#include "bench/bench_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,26 +63,12 @@ static bool echo_came(void *arg)
 
 static vb_status put(struct pairs *p, size_t len, int what, struct vb_op *op)
 {
-    vb_status st;
-
-    while ((st = vb_put(p->win, p->peer, 0, HALF, len, VB_NOTE(CHANNEL, what), op)) == VB_AGAIN) {
-        st = vb_progress(p->group);
-        if (st != VB_OK)
-            return st;
-    }
-    return st;
+    return bench_put(p->group, p->win, p->peer, HALF, len, VB_NOTE(CHANNEL, what), op);
 }
 
 static vb_status get(struct pairs *p, size_t len, struct vb_op *op)
 {
-    vb_status st;
-
-    while ((st = vb_get(p->win, p->peer, HALF, 0, len, op)) == VB_AGAIN) {
-        st = vb_progress(p->group);
-        if (st != VB_OK)
-            return st;
-    }
-    return st;
+    return bench_get(p->group, p->win, p->peer, HALF, len, op);
 }
 
 static vb_status put_and_wait(struct pairs *p, size_t len, int what)

@@ -58,27 +58,13 @@ static vb_status wait_notes(struct bench *b, int64_t n, int from)
 
 static vb_status put(struct bench *b, int to, size_t len, struct vb_op *op)
 {
-    vb_status st;
-
-    while ((st = vb_put(b->win, to, 0, b->half, len, VB_NOTE(CHANNEL, 0), op)) == VB_AGAIN) {
-        st = vb_progress(b->group);
-        if (st != VB_OK)
-            return st;
-    }
-    return st;
+    return bench_put(b->group, b->win, to, b->half, len, VB_NOTE(CHANNEL, 0), op);
 }
 
 /* From rank 1. */
 static vb_status get(struct bench *b, size_t len, struct vb_op *op)
 {
-    vb_status st;
-
-    while ((st = vb_get(b->win, 1, b->half, 0, len, op)) == VB_AGAIN) {
-        st = vb_progress(b->group);
-        if (st != VB_OK)
-            return st;
-    }
-    return st;
+    return bench_get(b->group, b->win, 1, b->half, len, op);
 }
 
 static vb_status put_and_wait(struct bench *b, int to, size_t len)

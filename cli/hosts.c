@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/hosts.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define FIELD(name) offsetof(struct cli_hosts, name)
@@ -65,27 +64,12 @@ int cli_hosts_place(const struct cli_command *command, struct cli_hosts *hosts,
 bool cli_hosts_launch(const struct cli_command *command, struct cli_hosts *hosts,
                       const struct cli_job *job, int argc, char **argv, int *code_p)
 {
-    static char name[] = "verbena";
     struct vb_supervise_opts o = {
         .hosts = &hosts->parsed, .ssh = hosts->ssh, .program = hosts->program, .root = job->root};
-    char **full;
-    vb_status st;
 
     if (hosts->parsed.n == 0)
         return false;
-    full = calloc((size_t)argc + 3, sizeof(*full));
-    if (full == NULL) {
-        st = vb_err_sys("calloc");
-    } else {
-        full[0] = name;
-        full[1] = (char *)command->name;
-        memcpy(full + 2, argv, (size_t)argc * sizeof(*full));
-        o.argv = full;
-        st = vb_supervise(&o, code_p);
-    }
-    if (st != VB_OK)
-        *code_p = cli_exit_code(st);
-    free(full);
+    *code_p = cli_supervise(command, &o, argc, argv);
     vb_hosts_fini(&hosts->parsed);
     return true;
 }

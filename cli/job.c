@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/job.h"
-#include "engine/engine.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -130,28 +129,32 @@ char **cli_job_arguments(int argc, char **argv)
     return copy;
 }
 
-bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
-                       const struct vb_launch *launch, int argc, char **argv, int *code_p)
+int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *o, int argc,
+                  char **argv)
 {
     static char name[] = "verbena";
-    struct vb_supervise_opts o = {.ranks = (int)job->ranks};
-    char **full;
+    char **full = calloc((size_t)argc + 3, sizeof(*full));
+    int code = CLI_FAILED;
     vb_status st;
 
-    if (job->ranks < 2 || launch->supervised)
-        return false;
-    full = calloc((size_t)argc + 3, sizeof(*full));
-    if (full == NULL) {
-        *code_p = cli_exit_code(vb_err_sys("calloc"));
-        return true;
-    }
+    if (full == NULL)
+        return cli_exit_code(vb_err_sys("calloc"));
     full[0] = name;
     full[1] = (char *)command->name;
     memcpy(full + 2, argv, (size_t)argc * sizeof(*full));
-    o.argv = full;
-    st = vb_supervise(&o, code_p);
-    if (st != VB_OK)
-        *code_p = cli_exit_code(st);
+    o->argv = full;
+    st = vb_supervise(o, &code);
     free(full);
+    return st == VB_OK ? code : cli_exit_code(st);
+}
+
+bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
+                       const struct vb_launch *launch, int argc, char **argv, int *code_p)
+{
+    struct vb_supervise_opts o = {.ranks = (int)job->ranks};
+
+    if (job->ranks < 2 || launch->supervised)
+        return false;
+    *code_p = cli_supervise(command, &o, argc, argv);
     return true;
 }

@@ -7,6 +7,7 @@
 #define VB_CLI_JOB_H
 
 #include "cli/cli.h"
+#include "engine/engine.h"
 #include "net/net.h"
 
 struct cli_job {
@@ -32,6 +33,10 @@ int cli_job_place(const struct cli_command *command, const struct cli_job *job,
  * are the command's own arguments, from before they were parsed. */
 bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
                        const struct vb_launch *launch, int argc, char **argv, int *code_p);
+
+/* Becomes the supervisor of ranks that run the same command; returns the exit code. */
+int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *opts, int argc,
+                  char **argv);
 
 /* A copy of the arguments, before parsing moves them about. To be freed; NULL: no memory. */
 char **cli_job_arguments(int argc, char **argv);

@@ -50,6 +50,8 @@ static void json_rank(struct vb_json *json, const struct vb_rank_result *r, doub
     vb_json_real(json, "train_s", r->train_s);
     vb_json_real(json, "accuracy", accuracy);
     json_breakdown(json, r->phase_s);
+    vb_json_real(json, "registered_mb", r->registered_mb);
+    vb_json_real(json, "register_s", r->register_s);
     vb_json_end(json);
 }
 
@@ -114,6 +116,9 @@ static void print_text(const char *model, const char *mode, const struct vb_trai
     printf("ranks       %d, %s", r->ranks, mode);
     if (r->transport[0] != '\0')
         printf(" over %s", r->transport);
+    if (r->per_rank[0].registered_mb > 0)
+        printf(", %.1f MB registered in %.2f ms", r->per_rank[0].registered_mb,
+               1e3 * r->per_rank[0].register_s);
     printf("\nsteps       %lld of %d samples, %g epochs\n", (long long)r->steps, o->global_batch,
            r->epochs);
     printf("time        %.3f s of training, %.3f s in all: %.1f steps/s, %.0f samples/s\n",

@@ -195,6 +195,8 @@ struct vb_rank_result {
     double phase_s[VB_PHASES]; /* sum to train_s */
     double cpu_pct;            /* of one cpu, while training */
     double rss_peak_mb;        /* 10^6 bytes, of the whole process */
+    double registered_mb;      /* with RDMA devices */
+    double register_s;         /* that it took, before training */
 };
 
 /* The same on all ranks but for wall_s. */

@@ -74,12 +74,22 @@ static void fill_rank(const struct vb_laps *laps, int rank, struct vb_rank_resul
     r->rss_peak_mb = (double)ru.ru_maxrss * 1024 / 1e6;
 }
 
+static void fill_registered(struct vb_group *group, struct vb_rank_result *r)
+{
+    uint64_t bytes = 0;
+
+    if (group != NULL)
+        vb_group_registered(group, &bytes, &r->register_s);
+    r->registered_mb = (double)bytes / 1e6;
+}
+
 static void fill_record(const struct vb_train_end *end, struct record *record)
 {
     struct vb_rank_result *r = &record->result;
 
     memset(record, 0, sizeof(*record));
     fill_rank(end->laps, end->opts->group.rank, r);
+    fill_registered(end->group, r);
     record->correct = end->correct;
     record->loss = end->loss;
     gethostname(r->host, sizeof(r->host) - 1);

@@ -236,6 +236,16 @@ static void describe(struct rd_ep *ep, const struct ibv_qp_attr *attr)
              attr->ah_attr.grh.sgid_index, gid, link_kind(ep, attr), 128 << attr->path_mtu);
 }
 
+/* Soft-RoCE answers a read with all its packets at once, however slow the link is: whatever else
+ * goes to this host waits behind them, heartbeats too. So little is asked for at a time. */
+static void size_reads(struct rd_ep *ep)
+{
+    bool soft = ep->dev->address.soft;
+
+    ep->read_piece = soft && ep->piece > RD_SOFT_READ ? RD_SOFT_READ : ep->piece;
+    ep->read_bytes_max = soft ? RD_SOFT_READ_WAY : SIZE_MAX;
+}
+
 /* What librdmacm has settled with the peer, and the one thing that it sets badly. */
 static vb_status settle(struct rd_ep *ep)
 {
@@ -255,6 +265,7 @@ static vb_status settle(struct rd_ep *ep)
     if (ibv_query_port(ep->id->verbs, ep->id->port_num, &port) != 0)
         return vb_err_sys("ibv_query_port");
     ep->piece = port.max_msg_sz < RD_PIECE ? port.max_msg_sz : RD_PIECE;
+    size_reads(ep);
     ep->reads_max = attr.max_rd_atomic < RD_READS ? attr.max_rd_atomic : RD_READS;
     if (ep->reads_max < 1)
         return vb_err(VB_ERR_UNSUPPORTED, "rank %d (%s): no RDMA reads could be agreed on",

@@ -42,12 +42,12 @@ static uint64_t room(const struct rd_ep *ep)
     return ep->sq - (ep->posted - ep->completed);
 }
 
-static void fly(struct rd_ep *ep, struct vb_op *op, bool read)
+static void fly(struct rd_ep *ep, struct vb_op *op, bool read, size_t len)
 {
     struct rd_flights *f = &ep->flights;
 
     VB_ASSERT(f->end - f->begin < f->size);
-    f->entries[f->end++ % f->size] = (struct rd_flight){op, ep->posted, read};
+    f->entries[f->end++ % f->size] = (struct rd_flight){op, ep->posted, read, (uint32_t)len};
 }
 
 /* ---- work requests --------------------------------------------------------------------------- */
@@ -105,7 +105,7 @@ static void add_write(struct rd_ep *ep, struct chain *c, struct rd_send *s, size
     wr->send_flags = small ? IBV_SEND_INLINE : 0;
     ask(ep, wr, last && !small);
     if (last && !small)
-        fly(ep, s->op, false);
+        fly(ep, s->op, false, 0);
 }
 
 static void put_piece(struct rd_ep *ep, struct chain *c)
@@ -133,15 +133,16 @@ static void put_piece(struct rd_ep *ep, struct chain *c)
 static void get_piece(struct rd_ep *ep, struct chain *c)
 {
     struct rd_send *s = queue_first(&ep->gets);
-    size_t len = s->left < ep->piece ? s->left : ep->piece;
+    size_t len = s->left < ep->read_piece ? s->left : ep->read_piece;
     struct ibv_send_wr *wr;
 
     wr = chain_add(ep, c, IBV_WR_RDMA_READ, s->local, len, s->lkey);
     wr->wr.rdma.remote_addr = s->remote;
     wr->wr.rdma.rkey = s->rkey;
     ask(ep, wr, true);
-    fly(ep, len == s->left ? s->op : NULL, true);
+    fly(ep, len == s->left ? s->op : NULL, true, len);
     ep->reads++;
+    ep->read_bytes += len;
     s->local += len;
     s->remote += len;
     s->left -= len;
@@ -172,8 +173,8 @@ static bool can_put(const struct rd_ep *ep, const struct chain *c)
 
 static bool can_get(const struct rd_ep *ep, const struct chain *c)
 {
-    return !queue_empty(&ep->gets) && ep->reads < ep->reads_max && c->n < RD_CHAIN &&
-           room(ep) >= RD_SQ_RESERVE + 1;
+    return !queue_empty(&ep->gets) && ep->reads < ep->reads_max &&
+           ep->read_bytes < ep->read_bytes_max && c->n < RD_CHAIN && room(ep) >= RD_SQ_RESERVE + 1;
 }
 
 void rd_push(struct rd_ep *ep)

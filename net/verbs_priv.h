@@ -18,13 +18,15 @@
 #include <rdma/rdma_cma.h>
 
 #define RD_PORTS_MAX 4
-#define RD_SQ 256           /* work requests a peer, if the device has that many */
-#define RD_SQ_RESERVE 4     /* of them kept for credits */
-#define RD_SPARE_RECVS 8    /* receives beyond the credits: for messages that need none */
-#define RD_PIECE (1u << 20) /* bytes; the device's largest message may be smaller */
-#define RD_READS 16         /* reads under way, if both devices allow */
-#define RD_CHAIN 16         /* work requests posted at once */
-#define RD_INLINE 220       /* bytes asked for; what is granted is read back */
+#define RD_SQ 256                     /* work requests a peer, if the device has that many */
+#define RD_SQ_RESERVE 4               /* of them kept for credits */
+#define RD_SPARE_RECVS 8              /* receives beyond the credits: for messages that need none */
+#define RD_PIECE (1u << 20)           /* bytes; the device's largest message may be smaller */
+#define RD_READS 16                   /* reads under way, if both devices allow */
+#define RD_SOFT_READ (64u << 10)      /* a piece of a get on soft-RoCE */
+#define RD_SOFT_READ_WAY (256u << 10) /* ... and how much is asked for at a time */
+#define RD_CHAIN 16                   /* work requests posted at once */
+#define RD_INLINE 220                 /* bytes asked for; what is granted is read back */
 #define RD_WHY 160
 
 /* An RDMA device in use. */
@@ -73,6 +75,7 @@ struct rd_flight {
     struct vb_op *op; /* done with this request; NULL: not yet, or there is none */
     uint64_t seq;     /* of the request */
     bool read;
+    uint32_t len; /* of the read */
 };
 
 struct rd_flights {
@@ -118,8 +121,9 @@ struct rd_ep {
     uint64_t signalled;         /* the last that asks for a completion */
     uint32_t sq;
     int reads, reads_max;
-    uint32_t credits; /* receives of the peer that we may use */
-    uint32_t owed;    /* receives that we used up and posted again, to be told to the peer */
+    size_t read_piece, read_bytes, read_bytes_max; /* bytes: that were asked for, not yet come */
+    uint32_t credits;                              /* receives of the peer that we may use */
+    uint32_t owed; /* receives that we used up and posted again, to be told to the peer */
     uint32_t owed_max;
 
     uint32_t n_recvs;

@@ -88,6 +88,7 @@ static void sent(struct rd_ep *ep, uint64_t seq)
         if (first->seq > seq)
             break;
         ep->reads -= first->read;
+        ep->read_bytes -= first->len;
         if (first->op != NULL)
             rd_op_done(ep->dev, first->op, VB_OK);
     }

@@ -3,44 +3,15 @@
 #
 # verbena bench as a user meets it, alone and with ranks: bench.sh VERBENA. Looks at what is printed,
 # never at how long it took.
-set -uo pipefail
-verbena=$(realpath "$1")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-bad=0
-unset "${!VB_@}"
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # looking for leaks takes it seconds a rank
-
-fail() {
-    echo "FAIL: $*"
-    bad=1
-}
-
-# bench ARGUMENTS...: leaves output in $dir/out, errors in $err, exit code in $code
-bench() {
-    timeout 100 "$verbena" bench "$@" >"$dir/out" 2>"$dir/err"
-    code=$?
-    err=$(cat "$dir/err")
-}
-
-# refused CODE TEXT ARGUMENTS...: one line on standard error that has TEXT, nothing on the other
-refused() {
-    local want=$1 text=$2
-    shift 2
-    bench "$@"
-    [ "$code" = "$want" ] || fail "bench $*: exit $code, not $want"
-    [ "$(wc -l <"$dir/err")" = 1 ] || fail "bench $*: not one line: $err"
-    [[ $err == *"$text"* ]] || fail "bench $*: '$err' lacks '$text'"
-    [ ! -s "$dir/out" ] || fail "bench $*: printed something"
-}
+# shellcheck source=tests/command_test.sh
+. "$(dirname "$0")/command_test.sh"
+what=bench
 
 # holds FILTER ARGUMENTS...: the lines, as one array, make the jq filter true
 holds() {
     local filter=$1
     shift
-    bench "$@" --seconds 0.01 --json
-    [ "$code" = 0 ] || fail "bench $*: exit $code: $err"
-    [ -z "$err" ] || fail "bench $*: said '$err'"
+    quiet "$@" --seconds 0.01 --json
     jq -se "$filter" >/dev/null <"$dir/out" || fail "bench $*: does not hold: $filter: $(cat "$dir/out")"
 }
 
@@ -105,7 +76,7 @@ done
 holds '[.[].algo] == ["exchange", "gather"]' allreduce --ranks 2 --algo exchange,gather --sizes 64K
 for impossible in "shm ring" "tcp mapped"; do # in rank order
     read -r transport algo <<<"$impossible"
-    bench allreduce --ranks 2 --transport "$transport" --algo "$algo" --sizes 64 --json
+    run allreduce --ranks 2 --transport "$transport" --algo "$algo" --sizes 64 --json
     [ "$code" != 0 ] || fail "$algo over $transport in rank order was measured"
     [[ $err == *"$algo"* ]] || fail "$algo over $transport: '$err' does not name it"
     [ ! -s "$dir/out" ] || fail "$algo over $transport: printed something"
@@ -119,10 +90,10 @@ holds "$right and all(.[]; .predicted_us > 0) and ([.[] | select(.chosen)] | len
     sparse-allreduce --ranks 2 --explain --sizes 31200 --features 100000
 
 # ---- for people
-bench allreduce --ranks 2 --sizes 64 --seconds 0.01 --explain
+run allreduce --ranks 2 --sizes 64 --seconds 0.01 --explain
 grep -q '^allreduce over shm, 2 ranks, order rank' "$dir/out" || fail "allreduce: no head"
 grep -q 'predicted us' "$dir/out" || fail "allreduce: no predictions"
-bench sparse-allreduce --sizes 800 --seconds 0.01 --features 1000
+run sparse-allreduce --sizes 800 --seconds 0.01 --features 1000
 grep -q '1000 features' "$dir/out" || fail "sparse-allreduce: no head"
 
 # ---- the bare loop that ours is held against adds up too

@@ -8,6 +8,7 @@
 
 #include "net/coll_priv.h"
 #include "tests/ranks.h"
+#include "tests/rdma.h"
 
 /* Where the ranks of a test are. split: so many count as a host, though all are on this one. */
 struct t_place {
@@ -22,7 +23,30 @@ static const struct t_place t_places[] = {
     {"shm, hosts of two ranks", VB_TRANSPORT_SHM, false, 2},
     {"tcp", VB_TRANSPORT_TCP, false, 0},
     {"tcp with a progress thread", VB_TRANSPORT_TCP, true, 0},
+    {"verbs", VB_TRANSPORT_VERBS, false, 0},
+    {"verbs with a progress thread", VB_TRANSPORT_VERBS, true, 0},
 };
+
+#define T_RDMA_RANKS 3 /* at most, in the lab */
+
+/* Runs a job with so many ranks in every place, which it finds in *place_p. */
+static inline void t_in_every_place(struct t_job *job, const struct t_place **place_p,
+                                    const int *worlds, size_t n_worlds)
+{
+    size_t p, w;
+
+    for (p = 0; p < VB_COUNT(t_places); p++)
+        for (w = 0; w < n_worlds && t_runs_over(t_places[p].transport); w++) {
+            *place_p = &t_places[p];
+            job->transport = t_places[p].transport;
+            job->progress = t_places[p].progress;
+            job->world = worlds[w];
+            if (job->progress && job->world > 3) /* for its threads, not its numbers */
+                continue;
+            if (job->transport != VB_TRANSPORT_VERBS || job->world <= T_RDMA_RANKS)
+                t_as_threads(job);
+        }
+}
 
 /* A whole number as a float, different for every rank, place and round: sums are exact. */
 static inline float t_whole(int rank, size_t i, unsigned round)

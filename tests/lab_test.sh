@@ -12,7 +12,7 @@ trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null || true; rm -rf "$work"' EXIT
 fail() {
     echo "FAILED: $*"
     echo "--- standard error of the last run:"
-    tail -n 40 "$work/err"
+    grep -vE '\] \[ +(OK|RUN) ' "$work/err" | tail -n 60
     exit 1
 }
 

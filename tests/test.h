@@ -52,6 +52,9 @@ static inline void t_stderr_release(struct t_stderr *t, char *text, size_t size)
     close(t->file);
 }
 
-#define T_RUN(tests) (cmocka_run_group_tests((tests), NULL, NULL) == 0 ? 0 : 1)
+/* All of them, or those whose names match VB_TEST_ONLY: "gets_*". */
+#define T_RUN(tests)                                                                               \
+    (cmocka_set_test_filter(getenv("VB_TEST_ONLY")),                                               \
+     cmocka_run_group_tests((tests), NULL, NULL) == 0 ? 0 : 1)
 
 #endif

@@ -92,18 +92,8 @@ static int all_algorithms(struct vb_group *g, void *arg)
 static void everywhere(t_rank_fn fn, struct how *how, const int *worlds, size_t n_worlds)
 {
     struct t_job job = {.fn = fn, .arg = how};
-    size_t p, w;
 
-    for (p = 0; p < VB_COUNT(t_places); p++)
-        for (w = 0; w < n_worlds; w++) {
-            how->place = &t_places[p];
-            if (how->place->progress && worlds[w] > 3) /* for its threads, not its numbers */
-                continue;
-            job.transport = how->place->transport;
-            job.progress = how->place->progress;
-            job.world = worlds[w];
-            t_as_threads(&job);
-        }
+    t_in_every_place(&job, &how->place, worlds, n_worlds);
 }
 
 static void sums_in_rank_order(void **state)

@@ -22,23 +22,17 @@ static int n_flood = 5000;
 static size_t large = 64u << 20;
 static double idle_share = 0.05; /* of a core, while waiting */
 
-/* Verbs where there is a device; nothing else there if VB_TEST_VERBS is set, for the rest was
- * tested elsewhere. */
 static void find_transports(void)
 {
+    n_transports = t_find_transports(transports);
     if (getenv("VB_RANK") != NULL)
         some_ranks = t_number("VB_WORLD");
-    if (getenv("VB_TEST_VERBS") == NULL) {
-        transports[n_transports++] = VB_TRANSPORT_SHM;
-        transports[n_transports++] = VB_TRANSPORT_TCP;
-    } else {
+    if (t_rdma_only()) {
         most_ranks = 3;
         n_flood = 500;
         idle_share = 0.4; /* heartbeats alone are work there; spinning is 1 */
         large = 9u << 20; /* more than the largest message of soft-RoCE */
     }
-    if (t_has_rdma())
-        transports[n_transports++] = VB_TRANSPORT_VERBS;
 }
 
 /* Runs a function in groups of 1 to 5 ranks, over every transport. */

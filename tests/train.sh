@@ -2,44 +2,15 @@
 # SPDX-License-Identifier: MIT
 #
 # verbena train as a user meets it, alone and with ranks: train.sh VERBENA
-set -uo pipefail
-verbena=$(realpath "$1")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-bad=0
-unset "${!VB_@}"
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # looking for leaks takes it seconds a rank
-
-fail() {
-    echo "FAIL: $*"
-    bad=1
-}
-
-# train ARGUMENTS...: leaves output in $dir/out, errors in $err, exit code in $code
-train() {
-    timeout 100 "$verbena" train "$@" >"$dir/out" 2>"$dir/err"
-    code=$?
-    err=$(cat "$dir/err")
-}
-
-# refused CODE TEXT ARGUMENTS...: one line on standard error that has TEXT, nothing on the other
-refused() {
-    local want=$1 text=$2
-    shift 2
-    train "$@"
-    [ "$code" = "$want" ] || fail "train $*: exit $code, not $want"
-    [ "$(wc -l <"$dir/err")" = 1 ] || fail "train $*: not one line: $err"
-    [[ $err == *"$text"* ]] || fail "train $*: '$err' lacks '$text'"
-    [ ! -s "$dir/out" ] || fail "train $*: printed something"
-}
+# shellcheck source=tests/command_test.sh
+. "$(dirname "$0")/command_test.sh"
+what=train
 
 # holds FILTER ARGUMENTS...: the final object makes the jq filter true
 holds() {
     local filter=$1
     shift
-    train "$@" --json
-    [ "$code" = 0 ] || fail "train $*: exit $code: $err"
-    [ -z "$err" ] || fail "train $*: said '$err'"
+    quiet "$@" --json
     tail -n 1 "$dir/out" | jq -e "$filter" >/dev/null || fail "train $*: does not hold: $filter"
 }
 
@@ -102,10 +73,10 @@ holds '(([.breakdown[]] | add) - .train_s | fabs) < 1e-6 and .wall_s >= .train_s
     softmax --data synth:2000 --steps 30 --pin off
 holds ".params_sha256 == \"$first\"" softmax --epochs 3 --pin off
 holds ".params_sha256 != \"$first\"" softmax --epochs 3 --seed 2
-train softmax --data synth:2000 --steps 30
+run softmax --data synth:2000 --steps 30
 [[ $(cat "$dir/out") == *"accuracy "*"parameters  sha256 "* ]] || fail "no summary"
 [ -z "$err" ] || fail "standard error is no terminal, but: $err"
-train softmax --data synth:2000 --steps 300 --lr 1000 --json
+run softmax --data synth:2000 --steps 300 --lr 1000 --json
 [ "$code" = 0 ] || fail "a high learning rate: exit $code"
 if [ -e /dev/full ]; then
     "$verbena" train softmax --data synth:500 --steps 2 --json >/dev/full 2>/dev/null &&
@@ -140,7 +111,7 @@ hand=(softmax --data synth:3000 --global-batch 120 --epochs 2 --json --world 2
     --root "127.0.0.1:$port" --timeout 60)
 timeout 100 "$verbena" train "${hand[@]}" --rank 1 --secret-file "$dir/open" \
     >"$dir/out1" 2>"$dir/err1" &
-VB_SECRET=$(cat "$dir/open") train "${hand[@]}" --rank 0
+VB_SECRET=$(cat "$dir/open") run "${hand[@]}" --rank 0
 [ "$code" = 0 ] || fail "rank 0 by hand: exit $code: $err"
 wait $! || fail "rank 1 by hand: $(cat "$dir/err1")"
 [ ! -s "$dir/out1" ] || fail "rank 1 printed something"
@@ -150,7 +121,7 @@ holds ".params_sha256 == \"$by_hand\"" "${job[@]}" --ranks 2
 # ... with options that differ: every rank says so, and nobody waits
 timeout 100 "$verbena" train "${hand[@]}" --rank 1 --lr 0.3 --secret-file "$dir/open" \
     >"$dir/out1" 2>"$dir/err1" &
-train "${hand[@]}" --rank 0 --secret-file "$dir/open"
+run "${hand[@]}" --rank 0 --secret-file "$dir/open"
 wait $! && fail "rank 1 went on with another learning rate"
 [[ $code$err == 2*"rank 1 was started with another learning rate than rank 0"* ]] ||
     fail "another learning rate: $code $err"

@@ -1,0 +1,43 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # bad is for, and what is from, who sources it
+# SPDX-License-Identifier: MIT
+#
+# What the tests of subcommands share; they source it with the program as $1 and then set what:
+# the subcommand that run() runs.
+set -uo pipefail
+verbena=$(realpath "$1")
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+bad=0
+unset "${!VB_@}"
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # looking for leaks takes it seconds a rank
+
+fail() {
+    echo "FAIL: $*"
+    bad=1
+}
+
+# run ARGUMENTS...: leaves output in $dir/out, errors in $err, exit code in $code
+run() {
+    timeout 100 "$verbena" "$what" "$@" >"$dir/out" 2>"$dir/err"
+    code=$?
+    err=$(cat "$dir/err")
+}
+
+# refused CODE TEXT ARGUMENTS...: one line on standard error that has TEXT, nothing on the other
+refused() {
+    local want=$1 text=$2
+    shift 2
+    run "$@"
+    [ "$code" = "$want" ] || fail "$what $*: exit $code, not $want"
+    [ "$(wc -l <"$dir/err")" = 1 ] || fail "$what $*: not one line: $err"
+    [[ $err == *"$text"* ]] || fail "$what $*: '$err' lacks '$text'"
+    [ ! -s "$dir/out" ] || fail "$what $*: printed something"
+}
+
+# quiet ARGUMENTS...: it succeeds and says nothing on standard error
+quiet() {
+    run "$@"
+    [ "$code" = 0 ] || fail "$what $*: exit $code: $err"
+    [ -z "$err" ] || fail "$what $*: said '$err'"
+}
