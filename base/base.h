@@ -2,7 +2,7 @@
  *
  * base/: what every other folder stands on. It knows nobody.
  *
- * Status codes, logging, options, clock, files, checksums, memory, JSON, in this order.
+ * Status codes, logging, options, clock, files, checksums, chance, memory, JSON, in this order.
  * Everything here may be called from any thread unless a comment says otherwise.
  */
 #ifndef VB_BASE_H
@@ -180,6 +180,11 @@ uint32_t vb_crc32c_ref(uint32_t crc, const void *data, size_t len_bytes);
 
 /* "armv8-crc", "sse4.2" or "table". */
 const char *vb_crc32c_backend(void);
+
+/* ---- chance ---------------------------------------------------------------------------------- */
+
+/* A well-mixed number for a seed and a position: what all randomness is made of. */
+uint64_t vb_random(uint64_t seed, uint64_t position);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
