@@ -84,6 +84,36 @@ vb_status vb_k_shape_finish(struct vb_k_shape *shape, char why[VB_OPTS_WHY]);
  * kinds that are bound by memory. */
 double vb_k_shape_flops(const struct vb_k_shape *shape, enum vb_k_pass pass);
 
+/* Whether layers of a kind have this pass: all but convolutions and linear layers have no weights.
+ */
+bool vb_k_has_pass(enum vb_k_kind kind, enum vb_k_pass pass);
+
+const char *vb_k_kind_str(enum vb_k_kind kind); /* "conv", "linear", "max-pool" ... */
+const char *vb_k_pass_str(enum vb_k_pass pass); /* "forward", "backward-data", "backward-weights" */
+
+/* Floats in the input, the output, and the weights of a layer; 0 weights where it has none. */
+size_t vb_k_shape_inputs(const struct vb_k_shape *shape);
+size_t vb_k_shape_outputs(const struct vb_k_shape *shape);
+size_t vb_k_shape_weights(const struct vb_k_shape *shape);
+
+/* The tensors of a pass; those that it does not use are NULL. Inputs and outputs do not overlap.
+ *   forward           x w b -> y   (with ReLU, where the shape has it)
+ *   backward data     w dy -> dx   (pooling and the like: x y too)
+ *   backward weights  x dy -> dw db (summed over the batch, overwritten)
+ * dy is the gradient before the ReLU: who calls has masked it already, with vb_k_relu_mask().
+ *
+ * A NaN stays one: in sums, in ReLU, and in max pooling, where the first NaN of a window wins.
+ * Winograd kernels spread a NaN or an infinity over the tile that it is in. */
+struct vb_k_args {
+    const float *x, *w, *b, *dy;
+    float *y, *dx, *dw, *db;
+    uint64_t seed, step; /* dropout: which elements are dropped follows from these two */
+    void *scratch;       /* as much as was asked for, aligned to 64 bytes, kept by nobody */
+};
+
+/* dy = y > 0 ? dy : 0, the gradient through a ReLU whose result is y. */
+void vb_k_relu_mask(const float *y, float *dy, size_t n);
+
 /* ---- reference kernels ----------------------------------------------------------------------- */
 
 /* What the fast kernels must compute, and are tested against. All memory is the caller's, row-major
