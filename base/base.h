@@ -169,6 +169,10 @@ void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...) VB_PRIN
  * file is as it was and nothing is left behind. */
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
 
+/* The folder for what may be computed again, made if need be: $XDG_CACHE_HOME/verbena, or
+ * ~/.cache/verbena. False if there is none or it cannot be made: no error, and not logged. */
+bool vb_cache_dir(char *buf, size_t size);
+
 /* ---- checksums ------------------------------------------------------------------------------- */
 
 /* CRC32C (Castagnoli) of data, going on from crc; 0 to begin. Uses the CPU's instruction where it

@@ -49,6 +49,9 @@ void vb_k_sgemm(int m, int n, int k, struct vb_k_matrix a, struct vb_k_matrix b,
 /* BLAS keeps to the thread that calls it from now on: its own threads would change the bits. */
 void vb_k_blas_one_thread(void);
 
+/* kernels/onednn.c: "2.6.3" */
+void vb_k_onednn_version(char *buf, size_t size);
+
 /* kernels/plain.c: db (oc) of dy (n, oc, pixels), the same for any number of threads. */
 void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db);
 
@@ -58,6 +61,22 @@ uint32_t vb_k_dropout_below(float rate);
 /* All backends, in the order in which they are tried. */
 extern const struct vb_k_backend *const vb_k_backends[];
 extern const int vb_k_n_backends;
+
+/* NULL: there is none of that name. */
+const struct vb_k_backend *vb_k_backend_find(const char *name);
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+/* kernels/choice_time.c: the fastest backend for a pass. Candidates that are clearly slower drop
+ * out on smaller versions of the shape, so this takes milliseconds. NULL: none can do it. */
+vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
+                      const struct vb_k_backend **backend_p);
+
+/* kernels/choice_cache.c: NULL: not known. */
+const struct vb_k_backend *vb_k_cache_find(const struct vb_k_cache *cache,
+                                           const struct vb_k_shape *shape, enum vb_k_pass pass);
+void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, enum vb_k_pass pass,
+                    const struct vb_k_backend *backend);
 
 /* ---- the references of layers ---------------------------------------------------------------- */
 
