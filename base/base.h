@@ -2,7 +2,7 @@
  *
  * base/: what every other folder stands on. It knows nobody.
  *
- * Status codes, logging, options, clock, files, checksums, memory, JSON, in this order.
+ * Status codes, logging, options, clock, files, checksums, chance, memory, JSON, in this order.
  * Everything here may be called from any thread unless a comment says otherwise.
  */
 #ifndef VB_BASE_H
@@ -169,6 +169,10 @@ void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...) VB_PRIN
  * file is as it was and nothing is left behind. */
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
 
+/* The folder for what may be computed again, made if need be: $XDG_CACHE_HOME/verbena, or
+ * ~/.cache/verbena. False if there is none or it cannot be made: no error, and not logged. */
+bool vb_cache_dir(char *buf, size_t size);
+
 /* ---- checksums ------------------------------------------------------------------------------- */
 
 /* CRC32C (Castagnoli) of data, going on from crc; 0 to begin. Uses the CPU's instruction where it
@@ -180,6 +184,11 @@ uint32_t vb_crc32c_ref(uint32_t crc, const void *data, size_t len_bytes);
 
 /* "armv8-crc", "sse4.2" or "table". */
 const char *vb_crc32c_backend(void);
+
+/* ---- chance ---------------------------------------------------------------------------------- */
+
+/* A well-mixed number for a seed and a position: what all randomness is made of. */
+uint64_t vb_random(uint64_t seed, uint64_t position);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 

@@ -56,9 +56,6 @@ vb_status vb_synth_create(uint64_t seed, enum vb_synth_part part, int n, struct 
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* A well-mixed number for a seed and a position: what all randomness is made of. */
-uint64_t vb_random(uint64_t seed, uint64_t position);
-
 /* The order of n samples in an epoch: a permutation of 0 ... n-1. */
 void vb_order_fill(uint64_t seed, int64_t epoch, int n, uint32_t *order);
 

@@ -2,7 +2,7 @@
  *
  * OpenBLAS: the only file that knows it.
  */
-#include "kernels/kernels.h"
+#include "kernels/layer_priv.h"
 
 #include <cblas.h>
 
@@ -40,4 +40,17 @@ void vb_k_blas_probe(struct vb_k_blas *probe_p)
     else if (openblas_get_parallel() == OPENBLAS_OPENMP)
         probe.threading = VB_K_OPENMP;
     *probe_p = probe;
+}
+
+void vb_k_blas_one_thread(void)
+{
+    openblas_set_num_threads(1);
+}
+
+void vb_k_sgemm(int m, int n, int k, struct vb_k_matrix a, struct vb_k_matrix b, float beta,
+                float *c, size_t c_row)
+{
+    cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans,
+                b.transposed ? CblasTrans : CblasNoTrans, m, n, k, 1, a.v, (blasint)a.row, b.v,
+                (blasint)b.row, beta, c, (blasint)c_row);
 }

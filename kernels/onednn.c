@@ -4,7 +4,7 @@
  * descriptors are gone and memory descriptors became handles. Both are served; the difference is
  * kept to describe() and the two functions that make a primitive descriptor.
  */
-#include "kernels/kernels.h"
+#include "kernels/layer_priv.h"
 
 #include <dnnl.h>
 
@@ -200,15 +200,20 @@ static void name_impl(dnnl_engine_t engine, const struct shapes *shapes,
     forget(&mem);
 }
 
-vb_status vb_k_onednn_probe(struct vb_k_onednn *probe_p)
+void vb_k_onednn_version(char *buf, size_t size)
 {
     const dnnl_version_t *version = dnnl_version();
+
+    snprintf(buf, size, "%d.%d.%d", version->major, version->minor, version->patch);
+}
+
+vb_status vb_k_onednn_probe(struct vb_k_onednn *probe_p)
+{
     struct vb_k_onednn probe = {.conv = ""};
     dnnl_engine_t engine;
     dnnl_status_t st;
 
-    snprintf(probe.version, sizeof(probe.version), "%d.%d.%d", version->major, version->minor,
-             version->patch);
+    vb_k_onednn_version(probe.version, sizeof(probe.version));
     copy_isa(probe.isa, sizeof(probe.isa), (unsigned)dnnl_get_effective_cpu_isa());
     *probe_p = probe;
 

@@ -73,3 +73,42 @@ double vb_k_shape_flops(const struct vb_k_shape *s, enum vb_k_pass pass)
         return 2 * macs * s->c * s->h * s->w;
     return 0;
 }
+
+bool vb_k_has_pass(enum vb_k_kind kind, enum vb_k_pass pass)
+{
+    return pass != VB_K_BACKWARD_WEIGHTS || kind == VB_K_CONV || kind == VB_K_LINEAR;
+}
+
+const char *vb_k_kind_str(enum vb_k_kind kind)
+{
+    static const char *const names[] = {"conv", "linear", "max-pool", "avg-pool",
+                                        "relu", "lrn",    "dropout"};
+
+    return names[kind];
+}
+
+const char *vb_k_pass_str(enum vb_k_pass pass)
+{
+    static const char *const names[VB_K_PASSES] = {"forward", "backward-data", "backward-weights"};
+
+    return names[pass];
+}
+
+size_t vb_k_shape_inputs(const struct vb_k_shape *s)
+{
+    return (size_t)s->n * (size_t)s->c * (size_t)s->h * (size_t)s->w;
+}
+
+size_t vb_k_shape_outputs(const struct vb_k_shape *s)
+{
+    return (size_t)s->n * (size_t)s->oc * (size_t)s->oh * (size_t)s->ow;
+}
+
+size_t vb_k_shape_weights(const struct vb_k_shape *s)
+{
+    if (s->kind == VB_K_CONV)
+        return (size_t)s->oc * (size_t)s->c * (size_t)s->kh * (size_t)s->kw;
+    if (s->kind == VB_K_LINEAR)
+        return (size_t)s->oc * (size_t)s->c * (size_t)s->h * (size_t)s->w;
+    return 0;
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which backend is fastest, by timing. A whole AlexNet of batch 32 computes for a second when all
+ * choices are right, so candidates cannot all run on it: they run on smaller versions of the shape
+ * first, where those that are clearly slower drop out, and on larger ones the fewer they get.
+ *
+ * A smaller convolution has fewer samples, then fewer channels; a smaller linear layer has fewer
+ * inputs and outputs, for its speed depends on the samples above all.
+ */
+#include "kernels/layer_priv.h"
+
+#include <omp.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHANNELS_MIN 64
+#define PEAK_SIDE 1024
+#define ENOUGH_NS 3000000 /* a pass is run again until it took so long in all ... */
+#define RUNS_MAX 10       /* ... or so often */
+
+struct stage {
+    double flops; /* of the shape, about */
+    int runs;     /* at least, after one that does not count */
+    double drop;  /* who takes longer than the fastest by this drops out */
+};
+
+static const struct stage stages[] = {{3e7, 1, 3}, {3e8, 1, 1.6}, {1.5e9, 2, 1}};
+
+/* ---- smaller shapes -------------------------------------------------------------------------- */
+
+static int samples_min(void)
+{
+    int threads = omp_get_max_threads();
+
+    return threads > 2 ? threads : 2;
+}
+
+/* One step towards smaller. False: it is as small as is still like the whole. */
+static bool shrink_conv(struct vb_k_shape *s)
+{
+    if (s->n / 2 >= samples_min())
+        s->n /= 2;
+    else if (s->oc >= s->c && s->oc / 2 >= CHANNELS_MIN)
+        s->oc /= 2;
+    else if (s->c / 2 >= CHANNELS_MIN)
+        s->c /= 2;
+    else
+        return false;
+    return true;
+}
+
+static bool shrink_linear(struct vb_k_shape *s)
+{
+    s->c *= s->h * s->w;
+    s->h = s->w = 1;
+    if (s->oc >= s->c && s->oc / 2 >= 4 * CHANNELS_MIN)
+        s->oc /= 2;
+    else if (s->c / 2 >= 4 * CHANNELS_MIN)
+        s->c /= 2;
+    else
+        return false;
+    return true;
+}
+
+static struct vb_k_shape smaller(const struct vb_k_shape *shape, double flops)
+{
+    struct vb_k_shape s = *shape;
+    bool more = s.kind == VB_K_CONV || s.kind == VB_K_LINEAR;
+
+    while (more && vb_k_shape_flops(&s, VB_K_FORWARD) > flops)
+        more = s.kind == VB_K_CONV ? shrink_conv(&s) : shrink_linear(&s);
+    return s;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+enum { X, W, B, Y, DY, DX, DW, DB, N_TENSORS };
+
+struct trial {
+    struct vb_k_shape s;
+    enum vb_k_pass pass;
+    float *t[N_TENSORS]; /* those that the pass uses */
+};
+
+static size_t tensor_len(const struct vb_k_shape *s, int which)
+{
+    if (which == X || which == DX)
+        return vb_k_shape_inputs(s);
+    if (which == Y || which == DY)
+        return vb_k_shape_outputs(s);
+    return which == B || which == DB ? (size_t)s->oc : vb_k_shape_weights(s);
+}
+
+static bool tensor_used(const struct trial *t, int which)
+{
+    static const unsigned char used[VB_K_PASSES][N_TENSORS] = {
+        [VB_K_FORWARD] = {[X] = 1, [W] = 1, [B] = 1, [Y] = 1},
+        [VB_K_BACKWARD_DATA] = {[W] = 1, [DY] = 1, [DX] = 1},
+        [VB_K_BACKWARD_WEIGHTS] = {[X] = 1, [DY] = 1, [DW] = 1, [DB] = 1},
+    };
+    bool weights = vb_k_shape_weights(&t->s) > 0;
+
+    if (!weights && (which == X || which == Y))
+        return true; /* pooling and the like look at both */
+    return used[t->pass][which] && (weights || which == DY || which == DX);
+}
+
+/* Numbers from -1 to 1, as trained ones are; 0 would do for some kernels but not for all. */
+static void fill(float *v, size_t n, uint64_t seed)
+{
+    enum { PATTERN = 4099 };
+    size_t i;
+
+    for (i = 0; i < n && i < PATTERN; i++)
+        v[i] = (float)(vb_random(seed, i) >> 40) / (1 << 23) - 1;
+    for (; i < n; i++)
+        v[i] = v[i - PATTERN];
+}
+
+static void trial_fini(struct trial *t)
+{
+    int i;
+
+    for (i = 0; i < N_TENSORS; i++)
+        free(t->t[i]);
+}
+
+static vb_status trial_init(struct trial *t, const struct vb_k_shape *s, enum vb_k_pass pass)
+{
+    int i;
+
+    memset(t, 0, sizeof(*t));
+    t->s = *s;
+    t->pass = pass;
+    for (i = 0; i < N_TENSORS; i++) {
+        if (!tensor_used(t, i))
+            continue;
+        t->t[i] = vb_alloc_aligned(tensor_len(s, i) * sizeof(float));
+        if (t->t[i] == NULL) {
+            trial_fini(t);
+            return vb_err(VB_ERR_NO_MEMORY, "no memory to time a layer with %zu floats",
+                          tensor_len(s, i));
+        }
+        fill(t->t[i], tensor_len(s, i), (uint64_t)i);
+    }
+    return VB_OK;
+}
+
+/* ---- timing ---------------------------------------------------------------------------------- */
+
+static double run_ms(const struct vb_k_backend *backend, void *state, const struct vb_k_args *args)
+{
+    uint64_t start = vb_clock_ns();
+
+    backend->run(state, args);
+    return (double)(vb_clock_ns() - start) / 1e6;
+}
+
+/* The best of several; the first run does not count, as it touches memory for the first time. */
+static double best_ms(const struct vb_k_backend *backend, void *state, const struct vb_k_args *args,
+                      int runs, double enough_ms, int runs_max)
+{
+    double best = -1, sum = 0, ms;
+    int i;
+
+    backend->run(state, args);
+    for (i = 0; i < runs || (sum < enough_ms && i < runs_max); i++) {
+        ms = run_ms(backend, state, args);
+        sum += ms;
+        if (best < 0 || ms < best)
+            best = ms;
+    }
+    return best;
+}
+
+/* ms_p: negative if the backend finds that it cannot do it after all. */
+static vb_status time_one(const struct trial *t, const struct vb_k_backend *backend, int runs,
+                          double enough_ms, int runs_max, double *ms_p)
+{
+    struct vb_k_args args = {.x = t->t[X],
+                             .w = t->t[W],
+                             .b = t->t[B],
+                             .dy = t->t[DY],
+                             .y = t->t[Y],
+                             .dx = t->t[DX],
+                             .dw = t->t[DW],
+                             .db = t->t[DB]};
+    size_t scratch_bytes = 0;
+    void *state;
+    vb_status st;
+
+    *ms_p = -1;
+    st = backend->prepare(&t->s, t->pass, &state, &scratch_bytes);
+    if (st != VB_OK)
+        return st == VB_ERR_UNSUPPORTED ? VB_OK : st;
+    args.scratch = vb_alloc_aligned(scratch_bytes + VB_CACHE_LINE);
+    if (args.scratch == NULL)
+        st = vb_err(VB_ERR_NO_MEMORY, "no memory for %zu bytes of scratch", scratch_bytes);
+    else
+        *ms_p = best_ms(backend, state, &args, runs, enough_ms, runs_max);
+    free(args.scratch);
+    backend->destroy(state);
+    return st;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+#define NOT_TRIED (-2) /* for a time */
+
+struct race {
+    const struct vb_k_backend *backend[VB_K_CANDIDATES_MAX];
+    double ms[VB_K_CANDIDATES_MAX];
+    int n;
+};
+
+static void enter(struct race *race, const struct vb_k_shape *s, enum vb_k_pass pass)
+{
+    int i;
+
+    race->n = 0;
+    for (i = 0; i < vb_k_n_backends && race->n < VB_K_CANDIDATES_MAX; i++)
+        if (vb_k_backends[i]->can(s, pass))
+            race->backend[race->n++] = vb_k_backends[i];
+}
+
+static double fastest(const struct race *race)
+{
+    double best = -1;
+    int i;
+
+    for (i = 0; i < race->n; i++)
+        if (race->ms[i] >= 0 && (best < 0 || race->ms[i] < best))
+            best = race->ms[i];
+    return best;
+}
+
+/* Keeps those that were fast enough, or were not tried, the fastest first. */
+static void drop(struct race *race, double factor)
+{
+    double best = fastest(race);
+    struct race old = *race;
+    int i;
+
+    race->n = 0;
+    for (i = 0; i < old.n; i++)
+        if (old.ms[i] >= 0 && old.ms[i] == best)
+            race->backend[race->n++] = old.backend[i];
+    for (i = 0; i < old.n; i++)
+        if (old.ms[i] == NOT_TRIED || (old.ms[i] > best && old.ms[i] < factor * best))
+            race->backend[race->n++] = old.backend[i];
+}
+
+static vb_status run_stage(struct race *race, const struct vb_k_shape *s, enum vb_k_pass pass,
+                           const struct stage *stage)
+{
+    struct trial trial;
+    vb_status st;
+    int i;
+
+    st = trial_init(&trial, s, pass);
+    if (st != VB_OK)
+        return st;
+    for (i = 0; i < race->n && st == VB_OK; i++) {
+        race->ms[i] = NOT_TRIED;
+        /* a smaller shape may be none that the backend can do: it stays in the race then */
+        if (race->backend[i]->can(&trial.s, pass))
+            st = time_one(&trial, race->backend[i], stage->runs, ENOUGH_NS / 1e6, RUNS_MAX,
+                          &race->ms[i]);
+    }
+    trial_fini(&trial);
+    if (st == VB_OK)
+        drop(race, stage->drop);
+    return st;
+}
+
+static bool same_size(const struct vb_k_shape *a, const struct vb_k_shape *b)
+{
+    return a->n == b->n && a->c == b->c && a->oc == b->oc;
+}
+
+vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
+                      const struct vb_k_backend **backend_p)
+{
+    struct vb_k_shape now, next;
+    vb_status st = VB_OK;
+    struct race race;
+    size_t i;
+
+    enter(&race, shape, pass);
+    for (i = 0; i < VB_COUNT(stages) && race.n > 1 && st == VB_OK; i++) {
+        now = smaller(shape, stages[i].flops);
+        next = now;
+        if (i + 1 < VB_COUNT(stages))
+            next = smaller(shape, stages[i + 1].flops);
+        if (i + 1 == VB_COUNT(stages) || !same_size(&now, &next))
+            st = run_stage(&race, &now, pass, &stages[i]);
+    }
+    if (st == VB_OK && race.n == 0)
+        st = vb_err(VB_ERR_UNSUPPORTED, "no backend can do %s of this %s layer",
+                    vb_k_pass_str(pass), vb_k_kind_str(shape->kind));
+    if (st == VB_OK)
+        *backend_p = race.backend[0];
+    return st;
+}
+
+vb_status vb_k_time_all(const struct vb_k_shape *shape, enum vb_k_pass pass, double seconds,
+                        struct vb_k_candidate candidates[VB_K_CANDIDATES_MAX], int *n_p)
+{
+    struct trial trial;
+    struct race race;
+    vb_status st;
+    int i;
+
+    enter(&race, shape, pass);
+    st = trial_init(&trial, shape, pass);
+    if (st != VB_OK)
+        return st;
+    for (i = 0; i < race.n && st == VB_OK; i++) {
+        candidates[i].backend = race.backend[i]->name;
+        st = time_one(&trial, race.backend[i], 2, seconds * 1e3, 1000, &candidates[i].ms);
+    }
+    trial_fini(&trial);
+    *n_p = race.n;
+    return st;
+}
+
+/* ---- the peak -------------------------------------------------------------------------------- */
+
+/* Each thread has some rows, which is how BLAS itself would share them. */
+static void product(const float *a, const float *b, float *c)
+{
+    int team = omp_get_max_threads(), i;
+
+#pragma omp parallel for schedule(static) num_threads(team)
+    for (i = 0; i < team; i++) {
+        int first = PEAK_SIDE * i / team, end = PEAK_SIDE * (i + 1) / team;
+        size_t at = (size_t)first * PEAK_SIDE;
+
+        vb_k_sgemm(end - first, PEAK_SIDE, PEAK_SIDE,
+                   (struct vb_k_matrix){a + at, false, PEAK_SIDE},
+                   (struct vb_k_matrix){b, false, PEAK_SIDE}, 0, c + at, PEAK_SIDE);
+    }
+}
+
+double vb_k_gemm_peak(double seconds)
+{
+    size_t n = (size_t)PEAK_SIDE * PEAK_SIDE;
+    float *abc = vb_alloc_aligned(3 * n * sizeof(float));
+    double best = -1, sum = 0, ms;
+    uint64_t start;
+
+    if (abc == NULL)
+        return -1;
+    vb_k_blas_one_thread();
+    fill(abc, 2 * n, 0);
+    product(abc, abc + n, abc + 2 * n);
+    while (best < 0 || sum < seconds * 1e3) {
+        start = vb_clock_ns();
+        product(abc, abc + n, abc + 2 * n);
+        ms = (double)(vb_clock_ns() - start) / 1e6;
+        sum += ms;
+        if (best < 0 || ms < best)
+            best = ms;
+    }
+    free(abc);
+    return 2.0 * PEAK_SIDE * (double)n / best / 1e6;
+}
