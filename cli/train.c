@@ -101,6 +101,8 @@ static int fill_sizes(const struct train_args *a, struct vb_train_opts *o)
 
     if (vb_data_spec_parse(a->data, &o->data, why) != VB_OK)
         return refuse(why);
+    if (o->data.format != VB_DATA_SYNTH || o->data.synth != VB_SYNTH_DIGITS)
+        return refuse("so far train knows synth alone, of kind digits");
     if (global < o->group.world || global > o->data.n_train) {
         snprintf(why, sizeof(why),
                  "%lld samples in a step: must be from %d, one a rank, to %d, all there are",

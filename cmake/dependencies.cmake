@@ -25,6 +25,7 @@ vb_need_module(SODIUM libsodium libsodium-dev "authentication between ranks")
 vb_need_module(HWLOC "hwloc>=2.1" libhwloc-dev "topology and pinning (hwloc 2.1 or later)")
 vb_need_module(OPENBLAS openblas libopenblas-dev "matrix products where oneDNN has no kernel")
 vb_need_module(JANSSON jansson libjansson-dev "JSON")
+vb_need_module(ZLIB zlib zlib1g-dev "compressed input")
 
 # oneDNN has no .pc file in Debian 12, so it is looked for by its header and library.
 find_path(DNNL_INCLUDE_DIR dnnl.h)

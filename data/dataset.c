@@ -1,93 +1,185 @@
 /* SPDX-License-Identifier: MIT
  *
- * Data sets in memory, and the order in which their samples are used.
+ * Data sets: copies of their samples for a batch, and parts of them.
  */
-#include "data/data.h"
+#include "data/data_priv.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-vb_status vb_dataset_create(int n, int features, int classes, struct vb_dataset *set_p)
-{
-    size_t x_bytes = (size_t)n * (size_t)features * sizeof(float);
-    struct vb_dataset set = {.n = n, .features = features, .classes = classes};
-    vb_status st;
+static const float default_scale = 1.0f / 255;
 
-    st = vb_mem_map_private(x_bytes + (size_t)n, &set.mem);
-    if (st != VB_OK)
-        return st;
-    set.x = set.mem.ptr;
-    set.y = (uint8_t *)set.mem.ptr + x_bytes;
-    *set_p = set;
+static void images_close(struct vb_store *store)
+{
+    free(store->pixels);
+    free(store->y);
+    free(store);
+}
+
+static const struct store_ops images_ops = {.close = images_close};
+
+vb_status images_create(int n, int c, int h, int w, int classes, struct vb_dataset *set_p)
+{
+    size_t features = (size_t)c * (size_t)h * (size_t)w;
+    struct vb_store *store = calloc(1, sizeof(*store));
+
+    if (store == NULL)
+        return vb_err_sys("calloc");
+    store->ops = &images_ops;
+    atomic_init(&store->refs, 1);
+    store->pixels = calloc((size_t)n, features);
+    store->y = calloc((size_t)n, sizeof(*store->y));
+    if (store->pixels == NULL || store->y == NULL) {
+        images_close(store);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for %d images of %zu bytes", n, features);
+    }
+    *set_p = (struct vb_dataset){.kind = VB_DATA_IMAGES,
+                                 .n = n,
+                                 .features = (int)features,
+                                 .classes = classes,
+                                 .c = c,
+                                 .h = h,
+                                 .w = w,
+                                 .scale = default_scale,
+                                 .store = store};
     return VB_OK;
 }
 
 void vb_dataset_destroy(struct vb_dataset *set)
 {
-    vb_mem_unmap(&set->mem);
+    if (set->store != NULL && atomic_fetch_sub(&set->store->refs, 1) == 1)
+        set->store->ops->close(set->store);
+    free(set->which);
     memset(set, 0, sizeof(*set));
 }
 
-void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n, float *x,
-                     uint8_t *y)
+/* ---- images ---------------------------------------------------------------------------------- */
+
+/* A difference, then a product: no compiler may join the two, so all get the same bits. */
+static void to_floats(const uint8_t *pixels, int n, float mean, float scale, float *x)
 {
-    size_t row = (size_t)set->features;
     int i;
 
+    for (i = 0; i < n; i++)
+        x[i] = ((float)pixels[i] - mean) * scale;
+}
+
+void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n, float *x,
+                     uint16_t *y)
+{
+    const struct vb_store *store = set->store;
+    uint8_t made[IMAGE_BYTES_MAX];
+    size_t row = (size_t)set->features;
+    const uint8_t *pixels;
+    int i, s;
+
     for (i = 0; i < n; i++) {
-        memcpy(x + (size_t)i * row, set->x + which[i] * row, row * sizeof(*x));
-        y[i] = set->y[which[i]];
+        s = stored(set, which[i]);
+        if (store->ops->image != NULL) {
+            y[i] = (uint16_t)store->ops->image(store, s, made);
+            pixels = made;
+        } else {
+            y[i] = store->y[s];
+            pixels = store->pixels + (size_t)s * row;
+        }
+        to_floats(pixels, set->features, set->mean, set->scale, x + (size_t)i * row);
     }
 }
 
-/* Unlike a fixed number this leaves enough of a small set, and suffices for a large one. */
-static int test_samples(int n_train)
+int vb_dataset_image(const struct vb_dataset *set, int i, uint8_t *pixels)
 {
-    return n_train >= 5 ? n_train / 5 : 1;
+    const struct vb_store *store = set->store;
+    size_t row = (size_t)set->features;
+    int s = stored(set, (uint32_t)i);
+
+    if (store->ops->image != NULL)
+        return store->ops->image(store, s, pixels);
+    memcpy(pixels, store->pixels + (size_t)s * row, row);
+    return store->y[s];
 }
 
-vb_status vb_data_spec_parse(const char *text, struct vb_data_spec *spec_p, char why[VB_OPTS_WHY])
-{
-    static const char name[] = "synth";
-    size_t len = strcspn(text, ":");
-    int64_t n = VB_DATA_SYNTH_DEFAULT;
+/* ---- rows ------------------------------------------------------------------------------------ */
 
-    if (len != sizeof(name) - 1 || strncmp(text, name, len) != 0) {
-        snprintf(why, VB_OPTS_WHY, "%.64s: there is no such data; known is synth[:N]", text);
-        return VB_ERR_USAGE;
+vb_status dataset_row(const struct vb_dataset *set, int i, struct row *row, struct row_room *room)
+{
+    return set->store->ops->row(set->store, stored(set, (uint32_t)i), row, room);
+}
+
+vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, int n,
+                          struct vb_rows *rows)
+{
+    struct row_room room;
+    struct row row;
+    int64_t end = 0;
+    vb_status st;
+    int i;
+
+    rows->n = 0;
+    rows->at[0] = 0;
+    for (i = 0; i < n; i++) {
+        st = dataset_row(set, (int)which[i], &row, &room);
+        if (st != VB_OK)
+            return st;
+        if (row.n > rows->room - end)
+            return vb_err(VB_ERR_NO_MEMORY, "%d rows do not fit into %lld entries", n,
+                          (long long)rows->room);
+        if (row.n > 0) {
+            memcpy(rows->index + end, row.index, (size_t)row.n * sizeof(*row.index));
+            memcpy(rows->value + end, row.value, (size_t)row.n * sizeof(*row.value));
+        }
+        end += row.n;
+        rows->at[i + 1] = end;
+        rows->y[i] = row.y;
     }
-    if (text[len] == ':' && (!vb_parse_int(text + len + 1, &n) || n < 1 || n > VB_DATA_SYNTH_MAX)) {
-        snprintf(why, VB_OPTS_WHY, "%.64s: N must be a whole number from 1 to %d", text,
-                 VB_DATA_SYNTH_MAX);
-        return VB_ERR_USAGE;
-    }
-    spec_p->n_train = (int)n;
-    spec_p->n_test = test_samples((int)n);
+    rows->n = n;
     return VB_OK;
 }
 
-/* ---- order ----------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
-void vb_order_fill(uint64_t seed, int64_t epoch, int n, uint32_t *order)
+void dataset_part(const struct vb_dataset *set, uint32_t *which, int n, struct vb_dataset *part_p)
 {
-    uint64_t key = vb_random(seed, (uint64_t)epoch);
-    uint32_t other;
-    int i, j;
+    struct vb_dataset part = *set;
 
-    for (i = 0; i < n; i++)
-        order[i] = (uint32_t)i;
-    /* The remainder favours small numbers by 1 in 2^32 at worst, which nobody can see. */
-    for (i = n - 1; i > 0; i--) {
-        j = (int)(vb_random(key, (uint64_t)i) % (uint64_t)(i + 1));
-        other = order[i];
-        order[i] = order[j];
-        order[j] = other;
-    }
+    atomic_fetch_add(&set->store->refs, 1);
+    part.which = which;
+    part.n = n;
+    *part_p = part;
 }
 
-void vb_share(int n, int rank, int world, int *first_p, int *n_p)
+/* Whether a sample is for testing: each is, with the same chance. */
+static bool for_testing(uint64_t key, int i, double share)
 {
-    int first = (int)((int64_t)n * rank / world);
+    return (double)(vb_random(key, (uint64_t)i) >> 11) * 0x1p-53 < share;
+}
 
-    *n_p = (int)((int64_t)n * (rank + 1) / world) - first;
-    *first_p = first;
+vb_status vb_dataset_split(const struct vb_dataset *set, double test_share, uint64_t seed,
+                           struct vb_dataset *train_p, struct vb_dataset *test_p)
+{
+    uint64_t key = vb_random(seed, 0x73706c6974u); /* "split" */
+    uint32_t *train, *test;
+    int i, n_train = 0, n_test = 0;
+
+    for (i = 0; i < set->n; i++)
+        n_test += for_testing(key, i, test_share);
+    if (n_test == 0 || n_test == set->n)
+        return vb_err(VB_ERR_USAGE, "a share of %g of %d samples leaves none for %s", test_share,
+                      set->n, n_test == 0 ? "testing" : "training");
+    train = malloc((size_t)(set->n - n_test) * sizeof(*train));
+    test = malloc((size_t)n_test * sizeof(*test));
+    if (train == NULL || test == NULL) {
+        free(train);
+        free(test);
+        return vb_err_sys("malloc");
+    }
+    n_test = 0;
+    for (i = 0; i < set->n; i++) {
+        if (for_testing(key, i, test_share))
+            test[n_test++] = (uint32_t)stored(set, (uint32_t)i);
+        else
+            train[n_train++] = (uint32_t)stored(set, (uint32_t)i);
+    }
+    dataset_part(set, train, n_train, train_p);
+    dataset_part(set, test, n_test, test_p);
+    return VB_OK;
 }

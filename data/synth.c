@@ -1,41 +1,88 @@
 /* SPDX-License-Identifier: MIT
  *
- * Made-up images that a linear model learns about as well as MNIST.
+ * Made-up digits: about as hard as MNIST for a linear model, and for a convolutional one.
  *
- * A class is a drawing of a few *strokes*. An image is the drawing of its class, moved by up to two
- * pixels each way and more or less dark, with a paler drawing of another class over it and noise
- * on every pixel. Moving is what a linear model cannot follow, and the paler drawing is now and
- * then not much paler, so neither more data nor more steps lead to a perfect score.
+ * A digit is a line through a few points, drawn by a hand that is not steady: every point is moved
+ * a little, then all of them are turned, slanted, stretched and moved; the pen is thin or thick
+ * and more or less dark. Noise and a stray stroke are added. Turning and moving are what a linear
+ * model cannot follow, and a convolutional one can.
  *
  * All arithmetic is on whole numbers, 255 being black, and each number depends on the seed and its
  * place alone: every compiler and machine makes the same images.
  */
-#include "data/data.h"
+#include "data/data_priv.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-#define STROKES 3
-#define POINTS 16 /* of a stroke */
-#define SHIFT 2   /* pixels that a drawing is moved by, at most */
+#define SIDE VB_SYNTH_SIDE
 #define BLACK 255
-#define FALL 36 /* darkness lost with the square of the distance, in pixels, from a stroke */
+#define POINTS_MAX 14
+#define UNIT 16   /* places are in 1/16 pixels */
+#define JITTER 14 /* of a point, in UNIT, each way */
+#define SHIFT 36  /* of the drawing, in UNIT, each way */
+#define REACH 3   /* pixels that a pen reaches, each way */
 
 /* Seeds of what is drawn independently. */
-enum { STREAM_DRAWINGS = 1, STREAM_PARTS };
+enum { STREAM_PARTS = 2 };
 
-/* Numbers drawn for one image, before those of its noise. */
-enum { DRAW_CLASS, DRAW_PLACE, DRAW_OTHER, DRAW_OTHER_PLACE, N_DRAWS };
+/* Numbers drawn for one image: these, then its points, then its noise. */
+enum { DRAW_CLASS, DRAW_SHAPE, DRAW_PLACE, DRAW_PEN, DRAW_STRAY, DRAW_POINTS, DRAW_NOISE = 32 };
 
-typedef uint8_t drawing[VB_SYNTH_SIDE][VB_SYNTH_SIDE];
-
-/* A drawing where an image has it. */
-struct placed {
-    const uint8_t (*pixels)[VB_SYNTH_SIDE];
-    int dx, dy;
-    int strength; /* of 256 */
+/* Points of each digit on a square of 20, the origin above on the left. */
+struct glyph {
+    int n;
+    uint8_t at[POINTS_MAX][2];
 };
 
-/* ---- drawings -------------------------------------------------------------------------------- */
+static const struct glyph glyphs[VB_SYNTH_CLASSES] = {
+    {11,
+     {{10, 1},
+      {5, 3},
+      {3, 8},
+      {3, 13},
+      {6, 18},
+      {10, 19},
+      {14, 18},
+      {17, 13},
+      {17, 8},
+      {15, 3},
+      {10, 1}}},
+    {3, {{6, 5}, {10, 1}, {10, 19}}},
+    {8, {{4, 5}, {7, 1}, {12, 1}, {16, 5}, {14, 10}, {8, 14}, {3, 19}, {17, 19}}},
+    {10,
+     {{4, 2}, {11, 1}, {15, 4}, {13, 8}, {9, 10}, {14, 11}, {16, 15}, {12, 19}, {7, 19}, {3, 17}}},
+    {4, {{12, 19}, {12, 1}, {3, 13}, {17, 13}}},
+    {8, {{16, 1}, {6, 1}, {5, 8}, {11, 8}, {16, 12}, {14, 18}, {8, 19}, {3, 17}}},
+    {9, {{14, 1}, {8, 4}, {4, 11}, {5, 17}, {10, 19}, {15, 17}, {15, 12}, {10, 10}, {5, 13}}},
+    {4, {{3, 1}, {17, 1}, {12, 9}, {8, 19}}},
+    {13,
+     {{10, 10},
+      {5, 7},
+      {6, 2},
+      {10, 1},
+      {14, 2},
+      {15, 7},
+      {10, 10},
+      {5, 13},
+      {5, 17},
+      {10, 19},
+      {15, 17},
+      {15, 13},
+      {10, 10}}},
+    {9, {{15, 8}, {10, 11}, {5, 8}, {6, 3}, {10, 1}, {14, 3}, {15, 8}, {14, 14}, {10, 19}}},
+};
+
+/* How all points of an image are moved: a matrix in 1/256, and a shift. */
+struct form {
+    int xx, xy, yx, yy;
+    int dx, dy;
+};
+
+struct pen {
+    int fall;  /* darkness lost with the square of the distance, in pixels */
+    int black; /* at its darkest */
+};
 
 /* A number from 0 to n-1, out of the 16 bits of random that begin at shift. */
 static int below(uint64_t random, int shift, int n)
@@ -43,113 +90,125 @@ static int below(uint64_t random, int shift, int n)
     return (int)(((random >> shift) & 0xffffu) * (uint64_t)n >> 16);
 }
 
-/* Darkens what is near a point, given in 1/16 pixels. */
-static void dab(drawing d, int px, int py)
+/* A number from -most to most. */
+static int around(uint64_t random, int shift, int most)
 {
-    int x, y, dx, dy, dark;
+    return below(random, shift, 2 * most + 1) - most;
+}
 
-    for (y = 0; y < VB_SYNTH_SIDE; y++) {
-        for (x = 0; x < VB_SYNTH_SIDE; x++) {
-            dx = x * 16 - px;
-            dy = y * 16 - py;
-            dark = BLACK - (dx * dx + dy * dy) * FALL / 256;
-            if (dark > d[y][x])
-                d[y][x] = (uint8_t)dark;
+/* Darkens what is near a place. */
+static void dab(uint8_t *pixels, int px, int py, const struct pen *pen)
+{
+    int x0 = px / UNIT, y0 = py / UNIT, x, y, dx, dy, dark;
+
+    for (y = y0 - REACH; y <= y0 + REACH; y++) {
+        for (x = x0 - REACH; x <= x0 + REACH; x++) {
+            if (x < 0 || x >= SIDE || y < 0 || y >= SIDE)
+                continue;
+            dx = x * UNIT - px;
+            dy = y * UNIT - py;
+            dark = pen->black - (dx * dx + dy * dy) * pen->fall / (UNIT * UNIT);
+            if (dark > pixels[y * SIDE + x])
+                pixels[y * SIDE + x] = (uint8_t)dark;
         }
     }
 }
 
-static void stroke(drawing d, uint64_t random)
+/* Dabs that are at most a pixel apart. */
+static void stroke(uint8_t *pixels, const int a[2], const int b[2], const struct pen *pen)
 {
-    int x0 = 5 * 16 + below(random, 0, 18 * 16), y0 = 5 * 16 + below(random, 16, 18 * 16);
-    int x1 = 5 * 16 + below(random, 32, 18 * 16), y1 = 5 * 16 + below(random, 48, 18 * 16);
-    int i;
+    int dx = b[0] - a[0], dy = b[1] - a[1];
+    int far = abs(dx) > abs(dy) ? abs(dx) : abs(dy), n = far / UNIT + 1, i;
 
-    for (i = 0; i < POINTS; i++)
-        dab(d, x0 + (x1 - x0) * i / (POINTS - 1), y0 + (y1 - y0) * i / (POINTS - 1));
+    for (i = 0; i <= n; i++)
+        dab(pixels, a[0] + dx * i / n, a[1] + dy * i / n, pen);
 }
 
-static void make_drawings(uint64_t seed, drawing drawings[VB_SYNTH_CLASSES])
+static void place_point(const uint8_t from[2], const struct form *f, uint64_t random, int to[2])
 {
-    uint64_t key = vb_random(seed, STREAM_DRAWINGS);
-    uint64_t n = 0;
-    int c, s;
+    int x = (from[0] - 10) * UNIT + around(random, 0, JITTER);
+    int y = (from[1] - 10) * UNIT + around(random, 16, JITTER);
 
-    memset(drawings, 0, VB_SYNTH_CLASSES * sizeof(drawing));
-    for (c = 0; c < VB_SYNTH_CLASSES; c++)
-        for (s = 0; s < STROKES; s++)
-            stroke(drawings[c], vb_random(key, n++));
+    to[0] = (x * f->xx + y * f->xy) / 256 + f->dx;
+    to[1] = (x * f->yx + y * f->yy) / 256 + f->dy;
 }
 
-/* ---- images ---------------------------------------------------------------------------------- */
-
-static struct placed place(const drawing d, uint64_t random, int weakest, int strongest)
+static void draw(uint8_t *pixels, const struct glyph *g, uint64_t key, const struct form *form,
+                 const struct pen *pen)
 {
-    return (struct placed){.pixels = d,
-                           .dx = below(random, 0, 2 * SHIFT + 1) - SHIFT,
-                           .dy = below(random, 16, 2 * SHIFT + 1) - SHIFT,
-                           .strength = weakest + below(random, 32, strongest - weakest)};
+    int points[POINTS_MAX][2], i;
+
+    for (i = 0; i < g->n; i++)
+        place_point(g->at[i], form, vb_random(key, DRAW_POINTS + (uint64_t)i), points[i]);
+    for (i = 1; i < g->n; i++)
+        stroke(pixels, points[i - 1], points[i], pen);
 }
 
-static int darkness(const struct placed *p, int x, int y)
+/* A short line somewhere, as pale as it likes. */
+static void draw_stray(uint8_t *pixels, uint64_t random)
 {
-    x -= p->dx;
-    y -= p->dy;
-    if (x < 0 || x >= VB_SYNTH_SIDE || y < 0 || y >= VB_SYNTH_SIDE)
-        return 0;
-    return p->pixels[y][x] * p->strength / 256;
+    struct pen pen = {.fall = 90, .black = 40 + below(random, 48, 160)};
+    int a[2] = {below(random, 0, SIDE * UNIT), below(random, 16, SIDE * UNIT)};
+    int b[2] = {a[0] + around(random, 32, 8 * UNIT), a[1] + around(random, 40, 8 * UNIT)};
+
+    stroke(pixels, a, b, &pen);
 }
 
 /* Noise of one pixel: mostly small, the sum of two equal chances. Four pixels share a number. */
-static int noise(uint64_t random, int pixel)
-{
-    int bits = (int)(random >> (pixel % 4 * 16));
-
-    return (bits & 0x7f) + ((bits >> 8) & 0x7f) - 0x7f;
-}
-
-static void paint(const struct placed *own, const struct placed *other, uint64_t key, float *x)
+static void add_noise(uint8_t *pixels, uint64_t key)
 {
     uint64_t random = 0;
-    int i, v;
+    int i, bits, v;
 
     for (i = 0; i < VB_SYNTH_FEATURES; i++) {
         if (i % 4 == 0)
-            random = vb_random(key, N_DRAWS + (uint64_t)i / 4);
-        v = darkness(own, i % VB_SYNTH_SIDE, i / VB_SYNTH_SIDE) +
-            darkness(other, i % VB_SYNTH_SIDE, i / VB_SYNTH_SIDE) + noise(random, i);
-        v = v < 0 ? 0 : (v > BLACK ? BLACK : v);
-        x[i] = (float)v / BLACK;
+            random = vb_random(key, DRAW_NOISE + (uint64_t)i / 4);
+        bits = (int)(random >> (i % 4 * 16));
+        v = pixels[i] + ((bits & 0x3f) + ((bits >> 8) & 0x3f) - 0x3f) / 2;
+        pixels[i] = (uint8_t)(v < 0 ? 0 : (v > BLACK ? BLACK : v));
     }
 }
 
-static uint8_t make_image(drawing drawings[VB_SYNTH_CLASSES], uint64_t key, float *x)
+/* Turned by up to a fifth of a right angle, slanted, and stretched each way. */
+static struct form make_form(uint64_t shape, uint64_t place)
+{
+    int turn = around(shape, 0, 70), slant = around(shape, 16, 50);
+
+    return (struct form){.xx = 200 + below(shape, 32, 70),
+                         .xy = slant - turn,
+                         .yx = turn,
+                         .yy = 200 + below(shape, 48, 70),
+                         .dx = (SIDE * UNIT - UNIT) / 2 + around(place, 0, SHIFT),
+                         .dy = (SIDE * UNIT - UNIT) / 2 + around(place, 16, SHIFT)};
+}
+
+static int make_digit(uint64_t key, uint8_t *pixels)
 {
     int c = below(vb_random(key, DRAW_CLASS), 0, VB_SYNTH_CLASSES);
-    int step = 1 + below(vb_random(key, DRAW_OTHER), 0, VB_SYNTH_CLASSES - 1);
-    struct placed own = place(drawings[c], vb_random(key, DRAW_PLACE), 145, 256);
-    struct placed other =
-        place(drawings[(c + step) % VB_SYNTH_CLASSES], vb_random(key, DRAW_OTHER_PLACE), 0, 178);
+    struct form form = make_form(vb_random(key, DRAW_SHAPE), vb_random(key, DRAW_PLACE));
+    uint64_t random = vb_random(key, DRAW_PEN);
+    struct pen pen = {.fall = 50 + below(random, 0, 90), .black = 170 + below(random, 16, 86)};
 
-    paint(&own, &other, key, x);
-    return (uint8_t)c;
+    memset(pixels, 0, VB_SYNTH_FEATURES);
+    draw(pixels, &glyphs[c], key, &form, &pen);
+    draw_stray(pixels, vb_random(key, DRAW_STRAY));
+    add_noise(pixels, key);
+    return c;
 }
 
 vb_status vb_synth_create(uint64_t seed, enum vb_synth_part part, int n, struct vb_dataset *set_p)
 {
     uint64_t key = vb_random(vb_random(seed, STREAM_PARTS), (uint64_t)part);
-    drawing drawings[VB_SYNTH_CLASSES];
     struct vb_dataset set;
     vb_status st;
     int i;
 
-    st = vb_dataset_create(n, VB_SYNTH_FEATURES, VB_SYNTH_CLASSES, &set);
+    st = images_create(n, 1, SIDE, SIDE, VB_SYNTH_CLASSES, &set);
     if (st != VB_OK)
         return st;
-    make_drawings(seed, drawings);
     for (i = 0; i < n; i++)
-        set.y[i] = make_image(drawings, vb_random(key, (uint64_t)i),
-                              set.x + (size_t)i * (size_t)VB_SYNTH_FEATURES);
+        set.store->y[i] = (uint16_t)make_digit(vb_random(key, (uint64_t)i),
+                                               set.store->pixels + (size_t)i * VB_SYNTH_FEATURES);
     *set_p = set;
     return VB_OK;
 }

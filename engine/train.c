@@ -24,8 +24,9 @@ struct trainer {
     struct vb_softmax *model;
     struct vb_exchange *exchange; /* NULL: there are no others */
     uint32_t *order;              /* (train.n), of the epoch */
-    float *x;                     /* (share, features), the batch */
-    uint8_t *y;                   /* (share) */
+    float *x;                     /* (batch, features), the batch */
+    uint16_t *classes;            /* (batch) */
+    uint8_t *y;                   /* (batch), the same as the kernels want them */
     float *sum;                   /* (n_params), the gradient of all */
     int first, share;             /* of a global batch */
     double loss;                  /* of this rank's last batch, a sample */
@@ -45,19 +46,22 @@ static vb_status load_data(struct trainer *t)
     const struct vb_train_opts *o = t->o;
     vb_status st;
 
-    st = vb_synth_create(o->seed, VB_SYNTH_TRAIN, o->data.n_train, &t->train);
+    st = vb_data_open(&o->data, o->seed, VB_SYNTH_TRAIN, &t->train);
     if (st == VB_OK)
-        st = vb_synth_create(o->seed, VB_SYNTH_TEST, o->data.n_test, &t->test);
+        st = vb_data_open(&o->data, o->seed, VB_SYNTH_TEST, &t->test);
     return st;
 }
 
 static vb_status make_buffers(struct trainer *t)
 {
-    t->order = vb_alloc_aligned((size_t)t->train.n * sizeof(*t->order));
-    t->x = vb_alloc_aligned((size_t)t->share * (size_t)t->train.features * sizeof(*t->x));
-    t->y = vb_alloc_aligned((size_t)t->share);
+    size_t batch = (size_t)larger(t->share, EVAL_BATCH);
+
+    t->order = vb_alloc_aligned((size_t)larger(t->train.n, t->test.n) * sizeof(*t->order));
+    t->x = vb_alloc_aligned(batch * (size_t)t->train.features * sizeof(*t->x));
+    t->classes = vb_alloc_aligned(batch * sizeof(*t->classes));
+    t->y = vb_alloc_aligned(batch);
     t->sum = vb_alloc_aligned(t->model->n_params * sizeof(*t->sum));
-    if (t->order != NULL && t->x != NULL && t->y != NULL && t->sum != NULL)
+    if (t->order != NULL && t->x != NULL && t->classes != NULL && t->y != NULL && t->sum != NULL)
         return VB_OK;
     return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %d", t->share);
 }
@@ -85,6 +89,7 @@ static void tear_down(struct trainer *t)
     vb_exchange_destroy(t->exchange);
     free(t->order);
     free(t->x);
+    free(t->classes);
     free(t->y);
     free(t->sum);
     vb_softmax_destroy(t->model);
@@ -94,6 +99,15 @@ static void tear_down(struct trainer *t)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
+static void pick(struct trainer *t, const struct vb_dataset *set, const uint32_t *which, int n)
+{
+    int i;
+
+    vb_dataset_pick(set, which, n, t->x, t->classes);
+    for (i = 0; i < n; i++)
+        t->y[i] = (uint8_t)t->classes[i];
+}
+
 static void next_batch(struct trainer *t, int64_t step)
 {
     int per_epoch = vb_train_steps_per_epoch(t->o);
@@ -101,8 +115,7 @@ static void next_batch(struct trainer *t, int64_t step)
 
     if (in_epoch == 0)
         vb_order_fill(t->o->seed, epoch, t->train.n, t->order);
-    vb_dataset_pick(&t->train, t->order + in_epoch * t->o->global_batch + t->first, t->share, t->x,
-                    t->y);
+    pick(t, &t->train, t->order + in_epoch * t->o->global_batch + t->first, t->share);
     vb_lap(&t->laps, VB_PHASE_DATA);
 }
 
@@ -170,12 +183,15 @@ static void evaluate(struct trainer *t, struct vb_train_end *end)
 {
     int first, n, i, len;
 
+    for (i = 0; i < t->test.n; i++)
+        t->order[i] = (uint32_t)i;
     vb_share(t->test.n, t->rank, t->world, &first, &n);
     for (i = first; i < first + n; i += len) {
         len = first + n - i < EVAL_BATCH ? first + n - i : EVAL_BATCH;
-        vb_softmax_forward(t->model, t->test.x + (size_t)i * (size_t)t->test.features, len);
-        end->correct += vb_softmax_correct(t->model, t->test.y + i, len);
-        end->loss += vb_softmax_loss(t->model, t->test.y + i, len);
+        pick(t, &t->test, t->order + i, len);
+        vb_softmax_forward(t->model, t->x, len);
+        end->correct += vb_softmax_correct(t->model, t->y, len);
+        end->loss += vb_softmax_loss(t->model, t->y, len);
     }
     vb_lap(&t->laps, VB_PHASE_EVAL);
 }

@@ -11,7 +11,7 @@ set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config
        libibverbs-dev librdmacm-dev libhwloc-dev libdnnl-dev libopenblas-dev libjansson-dev
-       libsodium-dev)
+       libsodium-dev zlib1g-dev)
 test=(libcmocka-dev jq)
 # a|b: whichever of them the distribution has
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
@@ -37,7 +37,7 @@ esac
 
 if ! command -v apt-get >/dev/null; then
     # The build itself checks every library, so that here only the names are told, and only once.
-    if ! pkg-config --exists libibverbs librdmacm 'hwloc >= 2.1' openblas jansson 2>/dev/null; then
+    if ! pkg-config --exists libibverbs librdmacm 'hwloc >= 2.1' openblas jansson zlib 2>/dev/null; then
         echo "setup.sh: this system has no apt-get. Verbena needs what Debian calls:" >&2
         echo "  ${wanted[*]}" >&2
         exit 1

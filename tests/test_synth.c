@@ -23,9 +23,16 @@ static struct vb_dataset made(uint64_t seed, enum vb_synth_part part, int n)
 static uint32_t digest(const struct vb_dataset *set, int first, int n)
 {
     size_t row = (size_t)set->features;
-    uint32_t crc = vb_crc32c(0, set->x + (size_t)first * row, (size_t)n * row * sizeof(float));
+    uint8_t pixels[VB_SYNTH_FEATURES], y;
+    uint32_t crc = 0;
+    int i;
 
-    return vb_crc32c(crc, set->y + first, (size_t)n);
+    for (i = first; i < first + n; i++) {
+        y = (uint8_t)vb_dataset_image(set, i, pixels);
+        crc = vb_crc32c(crc, pixels, row);
+        crc = vb_crc32c(crc, &y, 1);
+    }
+    return crc;
 }
 
 static void same_seed_same_images(void **state)
@@ -57,46 +64,60 @@ static void images_never_change(void **state)
 static void classes_are_balanced_and_pixels_in_range(void **state)
 {
     struct vb_dataset set = made(1, VB_SYNTH_TRAIN, 5000);
+    uint8_t pixels[VB_SYNTH_FEATURES];
     int count[10] = {0}, i, c;
     double sum = 0;
 
     (void)state;
     for (i = 0; i < set.n; i++) {
-        assert_true(set.y[i] < 10);
-        count[set.y[i]]++;
+        c = vb_dataset_image(&set, i, pixels);
+        assert_in_range(c, 0, 9);
+        count[c]++;
+        for (c = 0; c < set.features; c++)
+            sum += pixels[c];
     }
     for (c = 0; c < 10; c++)
         assert_in_range(count[c], 400, 600); /* 500 expected, give or take 21 */
-    for (i = 0; i < set.n * set.features; i++) {
-        assert_true(set.x[i] >= 0 && set.x[i] <= 1);
-        sum += (double)set.x[i];
-    }
-    assert_true(sum / (set.n * set.features) > 0.05 && sum / (set.n * set.features) < 0.5);
+    sum /= 255.0 * set.n * set.features;
+    assert_true(sum > 0.05 && sum < 0.5);
     vb_dataset_destroy(&set);
+}
+
+static void pick8(const struct vb_dataset *set, const uint32_t *which, int n, float *x, uint8_t *y)
+{
+    static uint16_t wide[N_TEST];
+    int i;
+
+    vb_dataset_pick(set, which, n, x, wide);
+    for (i = 0; i < n; i++)
+        y[i] = (uint8_t)wide[i];
 }
 
 /* Plain SGD in batches of 100; returns how many of the test images it gets right, 0 to 1. */
 static double train(const struct vb_dataset *set, const struct vb_dataset *test, int epochs)
 {
-    static float x[100 * VB_SYNTH_FEATURES], grads[7850];
+    static float x[N_TEST * VB_SYNTH_FEATURES], grads[7850];
     static uint32_t order[N_TRAIN];
     struct vb_softmax *m;
-    uint8_t y[100];
+    static uint8_t y[N_TEST];
     int e, i, correct;
 
     assert_int_equal(vb_softmax_create(784, 10, N_TEST, &m), VB_OK);
     for (e = 0; e < epochs; e++) {
         vb_order_fill(1, e, set->n, order);
         for (i = 0; i + 100 <= set->n; i += 100) {
-            vb_dataset_pick(set, order + i, 100, x, y);
+            pick8(set, order + i, 100, x, y);
             vb_softmax_forward(m, x, 100);
             vb_softmax_loss(m, y, 100);
             vb_softmax_backward(m, x, 100, grads);
             vb_softmax_update(m, grads, 0.2f / 100);
         }
     }
-    vb_softmax_forward(m, test->x, test->n);
-    correct = vb_softmax_correct(m, test->y, test->n);
+    for (i = 0; i < test->n; i++)
+        order[i] = (uint32_t)i;
+    pick8(test, order, test->n, x, y);
+    vb_softmax_forward(m, x, test->n);
+    correct = vb_softmax_correct(m, y, test->n);
     vb_softmax_destroy(m);
     return (double)correct / test->n;
 }
@@ -161,10 +182,30 @@ static void shares_cover_the_batch(void **state)
 
 static void specs_are_checked(void **state)
 {
-    static const char *const bad[] = {
-        "",        "synt",          "synth2", "synth:",   "synth:0", "synth:-1",
-        "synth:x", "synth:1000001", "mnist",  "synth:5x", ":5"};
-    struct vb_data_spec spec = {7, 7};
+    static const char *const bad[] = {"",
+                                      "synt",
+                                      "synth2",
+                                      "synth:",
+                                      "synth:0",
+                                      "synth:-1",
+                                      "synth:x",
+                                      "synth:1000001",
+                                      "mnist",
+                                      "synth:5x",
+                                      ":5",
+                                      "mnist:",
+                                      "synth:n=",
+                                      "synth:n=0",
+                                      "synth:n=5,",
+                                      "synth:kind=cats",
+                                      "synth:m=5",
+                                      "synth:=",
+                                      "synth:n=2000000",
+                                      "synth:kind=criteo,features=10",
+                                      "synth:n=5,n",
+                                      "csr",
+                                      "libsvm:"};
+    struct vb_data_spec spec = {.n_train = 7};
     char why[VB_OPTS_WHY];
     size_t i;
 
@@ -179,6 +220,17 @@ static void specs_are_checked(void **state)
     assert_true(spec.n_train == 20000 && spec.n_test == 4000);
     assert_int_equal(vb_data_spec_parse("synth:1", &spec, why), VB_OK);
     assert_true(spec.n_train == 1 && spec.n_test == 1);
+    assert_int_equal(
+        vb_data_spec_parse("synth:kind=criteo,n=2000000,test=7,features=5000", &spec, why), VB_OK);
+    assert_true(spec.synth == VB_SYNTH_CRITEO && spec.n_train == 2000000 && spec.n_test == 7 &&
+                spec.features == 5000);
+    vb_data_spec_prefer(&spec, VB_SYNTH_IMAGENET); /* it was said already */
+    assert_int_equal(spec.synth, VB_SYNTH_CRITEO);
+    assert_int_equal(vb_data_spec_parse("synth:test=9", &spec, why), VB_OK);
+    vb_data_spec_prefer(&spec, VB_SYNTH_IMAGENET);
+    assert_true(spec.synth == VB_SYNTH_IMAGENET && spec.n_train == 10000 && spec.n_test == 9);
+    assert_int_equal(vb_data_spec_parse("csr:a:b", &spec, why), VB_OK);
+    assert_true(spec.format == VB_DATA_CSR && strcmp(spec.path, "a:b") == 0);
 }
 
 int main(void)

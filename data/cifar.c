@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * CIFAR-10 in its binary form: records of 3,073 bytes, one of class and 3 x 32 x 32 of pixels.
+ */
+#include "data/data_priv.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SIDE 32
+#define PIXELS (3 * SIDE * SIDE)
+#define RECORD (1 + PIXELS)
+#define CLASSES 10
+#define PIECE 1024 /* records read at a time */
+#define FILES_MAX 5
+
+/* Records of all files, one after the other. */
+struct records {
+    uint8_t *data;
+    size_t n, cap;
+};
+
+static vb_status make_room(struct records *r)
+{
+    size_t cap = r->cap * 2 + PIECE;
+    uint8_t *data;
+
+    if (r->n + PIECE <= r->cap)
+        return VB_OK;
+    data = cap < INT32_MAX ? realloc(r->data, cap * RECORD) : NULL;
+    if (data == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu images", cap);
+    r->data = data;
+    r->cap = cap;
+    return VB_OK;
+}
+
+static vb_status check(struct stream *s, const struct records *r, size_t first, uint64_t offset)
+{
+    size_t i;
+
+    for (i = first; i < r->n; i++)
+        if (r->data[i * RECORD] >= CLASSES)
+            return vb_err(VB_ERR_INPUT, "%s: offset %llu: class %d: must be from 0 to 9",
+                          stream_path(s), (unsigned long long)(offset + (i - first) * RECORD),
+                          r->data[i * RECORD]);
+    return VB_OK;
+}
+
+static vb_status read_piece(struct stream *s, struct records *r, bool *more_p)
+{
+    uint64_t offset = stream_offset(s);
+    size_t first = r->n, got;
+    vb_status st = make_room(r);
+
+    if (st == VB_OK)
+        st = stream_read(s, r->data + r->n * RECORD, (size_t)PIECE * RECORD, &got);
+    if (st != VB_OK)
+        return st;
+    r->n += got / RECORD;
+    if (got % RECORD != 0)
+        return vb_err(VB_ERR_INPUT, "%s: offset %llu: the file ends within a record of %d bytes",
+                      stream_path(s), (unsigned long long)stream_offset(s), RECORD);
+    *more_p = got > 0;
+    return check(s, r, first, offset);
+}
+
+static vb_status read_file(const char *path, struct records *r)
+{
+    size_t before = r->n;
+    bool more = true;
+    struct stream *s;
+    vb_status st = stream_open(path, &s);
+
+    if (st != VB_OK)
+        return st;
+    while (st == VB_OK && more)
+        st = read_piece(s, r, &more);
+    if (st == VB_OK && r->n == before)
+        st = vb_err(VB_ERR_INPUT, "%s: offset 0: the file is empty", path);
+    stream_close(s);
+    return st;
+}
+
+static vb_status unpack(const struct records *r, struct vb_dataset *set_p)
+{
+    vb_status st = images_create((int)r->n, 3, SIDE, SIDE, CLASSES, set_p);
+    size_t i;
+
+    for (i = 0; st == VB_OK && i < r->n; i++) {
+        set_p->store->y[i] = r->data[i * RECORD];
+        memcpy(set_p->store->pixels + i * PIXELS, r->data + i * RECORD + 1, PIXELS);
+    }
+    return st;
+}
+
+vb_status cifar_read(const char *const *paths, int n, struct vb_dataset *set_p)
+{
+    struct records r = {.n = 0};
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 0; st == VB_OK && i < n; i++)
+        st = read_file(paths[i], &r);
+    if (st == VB_OK)
+        st = unpack(&r, set_p);
+    free(r.data);
+    return st;
+}
+
+/* ---- the six files --------------------------------------------------------------------------- */
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Plain, or with .gz. */
+static bool find(const char *dir, const char *name, char path[PATH_MAX])
+{
+    if ((size_t)snprintf(path, PATH_MAX, "%s/%s.bin", dir, name) < PATH_MAX &&
+        access(path, F_OK) == 0)
+        return true;
+    return (size_t)snprintf(path, PATH_MAX, "%s/%s.bin.gz", dir, name) < PATH_MAX &&
+           access(path, F_OK) == 0;
+}
+
+vb_status cifar_open(const char *path, enum vb_synth_part part, struct vb_dataset *set_p)
+{
+    static const char *const names[] = {"data_batch_1", "data_batch_2", "data_batch_3",
+                                        "data_batch_4", "data_batch_5"};
+    char found[FILES_MAX][PATH_MAX];
+    const char *paths[FILES_MAX];
+    int i, n = 0;
+
+    if (!is_folder(path))
+        return cifar_read(&path, 1, set_p);
+    if (part == VB_SYNTH_TEST) {
+        n = find(path, "test_batch", found[0]) ? 1 : 0;
+        paths[0] = found[0];
+    } else {
+        for (i = 0; i < FILES_MAX; i++) {
+            paths[n] = found[n];
+            n += find(path, names[i], found[n]) ? 1 : 0;
+        }
+    }
+    if (n == 0)
+        return vb_err(VB_ERR_NO_FILE, "%s: there is no %s.bin, nor with .gz", path,
+                      part == VB_SYNTH_TEST ? "test_batch" : names[0]);
+    return cifar_read(paths, n, set_p);
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * .csr files, mapped into memory. Header and table are checked when the file is opened, a block
+ * when it is first used; a small file is checked as a whole at once.
+ */
+#include "data/csr_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHECK_AT_ONCE ((size_t)1 << 30) /* bytes */
+
+struct csr_store {
+    struct vb_store base;
+    char *path;
+    const uint8_t *map;
+    size_t len;
+    const struct csr_head *head;
+    const struct csr_block *blocks;
+    _Atomic bool *good; /* (n_blocks): checked already; whoever comes second checks again */
+};
+
+/* The arrays of a block. */
+struct view {
+    const uint32_t *at, *index;
+    const float *value;
+    const uint8_t *y;
+};
+
+static vb_status refuse(const struct csr_store *s, uint64_t offset, const char *what)
+{
+    return vb_err(VB_ERR_INPUT, "%s: offset %llu: %s", s->path, (unsigned long long)offset, what);
+}
+
+static struct view view_of(const struct csr_store *s, const struct csr_block *b)
+{
+    struct view v;
+
+    v.at = (const uint32_t *)(const void *)(s->map + b->offset);
+    v.index = v.at + b->n + 1;
+    v.value = (const float *)(const void *)(v.index + b->nnz);
+    v.y = (const uint8_t *)(v.value + b->nnz);
+    return v;
+}
+
+/* ---- checking -------------------------------------------------------------------------------- */
+
+static vb_status check_head(const struct csr_store *s)
+{
+    const struct csr_head *h = s->head;
+
+    if (s->len < sizeof(*h) || memcmp(h->magic, CSR_MAGIC, sizeof(h->magic)) != 0)
+        return refuse(s, 0, "this is not a .csr file");
+    if (h->version != CSR_VERSION)
+        return refuse(s, 8, "the version of the format is not 1");
+    if (h->crc != csr_head_crc(*h))
+        return refuse(s, 12, "the checksum of the header is wrong");
+    if (h->rows == 0 || h->rows > INT32_MAX || h->features == 0 || h->features > FEATURES_MAX ||
+        h->row_max > h->features || h->n_blocks > h->rows)
+        return refuse(s, 16, "the header has impossible sizes");
+    if (h->table < sizeof(*h) || h->table > s->len || h->table % 8 != 0 ||
+        s->len - h->table != (uint64_t)h->n_blocks * sizeof(struct csr_block))
+        return refuse(s, 48, "the file is not as long as its header says");
+    return VB_OK;
+}
+
+/* Blocks follow each other without gaps, in the file and in rows. */
+static vb_status check_table(const struct csr_store *s)
+{
+    uint64_t offset = sizeof(*s->head), first = 0, nonzeros = 0;
+    const struct csr_block *b;
+    uint32_t i;
+
+    if (vb_crc32c(0, s->blocks, s->len - s->head->table) != s->head->table_crc)
+        return refuse(s, s->head->table, "the checksum of the table of blocks is wrong");
+    for (i = 0; i < s->head->n_blocks; i++) {
+        b = &s->blocks[i];
+        if (b->offset != offset || b->first != first || b->n == 0 || b->n > CSR_BLOCK_ROWS ||
+            csr_block_bytes(b->n, b->nnz) > s->head->table - offset)
+            return refuse(s, s->head->table + i * sizeof(*b), "a block is out of place");
+        offset += csr_block_bytes(b->n, b->nnz);
+        first += b->n;
+        nonzeros += b->nnz;
+    }
+    if (offset != s->head->table || first != s->head->rows || nonzeros != s->head->nonzeros)
+        return refuse(s, 16, "the blocks are not what the header says");
+    return VB_OK;
+}
+
+static const char *wrong_row(const struct csr_head *h, const struct view *v, uint32_t from,
+                             uint32_t to)
+{
+    uint32_t i;
+
+    if (to - from > h->row_max)
+        return "a row is longer than the longest";
+    for (i = from; i < to; i++) {
+        if (v->index[i] >= h->features || (i > from && v->index[i] <= v->index[i - 1]))
+            return "an index is out of place";
+        if (!isfinite(v->value[i]))
+            return "a value is not finite";
+    }
+    return NULL;
+}
+
+/* A right checksum is no promise that the writer was right. */
+static vb_status check_block(const struct csr_store *s, uint32_t number)
+{
+    const struct csr_block *b = &s->blocks[number];
+    struct view v = view_of(s, b);
+    const char *wrong = NULL;
+    uint32_t i;
+
+    if (vb_crc32c(0, s->map + b->offset, csr_block_bytes(b->n, b->nnz)) != b->crc)
+        return refuse(s, b->offset, "the checksum of a block is wrong");
+    if (v.at[0] != 0 || v.at[b->n] != b->nnz)
+        return refuse(s, b->offset, "the rows of a block do not fill it");
+    for (i = 0; i < b->n && wrong == NULL; i++) {
+        if (v.at[i + 1] < v.at[i] || v.at[i + 1] > b->nnz)
+            wrong = "a row ends before it begins";
+        else if (v.y[i] > 1)
+            wrong = "a label is neither 0 nor 1";
+        else
+            wrong = wrong_row(s->head, &v, v.at[i], v.at[i + 1]);
+    }
+    if (wrong != NULL)
+        return refuse(s, b->offset, wrong);
+    atomic_store_explicit(&s->good[number], true, memory_order_relaxed); /* the map never changes */
+    return VB_OK;
+}
+
+static vb_status check_all(const struct csr_store *s)
+{
+    vb_status st = check_table(s);
+    uint32_t i;
+
+    for (i = 0; st == VB_OK && s->len <= CHECK_AT_ONCE && i < s->head->n_blocks; i++)
+        st = check_block(s, i);
+    return st;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static uint32_t block_of(const struct csr_store *s, uint64_t row)
+{
+    uint32_t low = 0, high = s->head->n_blocks, middle;
+
+    while (high - low > 1) {
+        middle = low + (high - low) / 2;
+        if (s->blocks[middle].first <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static vb_status csr_row(const struct vb_store *base, int i, struct row *row, struct row_room *room)
+{
+    const struct csr_store *s = (const struct csr_store *)base;
+    uint32_t number = block_of(s, (uint64_t)i), r;
+    struct view v = view_of(s, &s->blocks[number]);
+    vb_status st;
+
+    (void)room;
+    if (!atomic_load_explicit(&s->good[number], memory_order_relaxed)) {
+        st = check_block(s, number);
+        if (st != VB_OK)
+            return st;
+    }
+    r = (uint32_t)((uint64_t)i - s->blocks[number].first);
+    row->n = (int)(v.at[r + 1] - v.at[r]);
+    row->index = v.index + v.at[r];
+    row->value = v.value + v.at[r];
+    row->y = v.y[r];
+    return VB_OK;
+}
+
+/* Pages are read ahead, or given back; what a neighbour still needs is read again. */
+static void csr_advise(const struct vb_store *base, int first, int n, bool wanted)
+{
+    const struct csr_store *s = (const struct csr_store *)base;
+    const struct csr_block *b = &s->blocks[block_of(s, (uint64_t)first)];
+    const struct csr_block *last = &s->blocks[block_of(s, (uint64_t)first + (uint64_t)n - 1)];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), from = b->offset / page * page;
+    size_t to = last->offset + csr_block_bytes(last->n, last->nnz);
+
+    (void)madvise((void *)(s->map + from), to - from, wanted ? MADV_WILLNEED : MADV_DONTNEED);
+}
+
+static void csr_close(struct vb_store *base)
+{
+    struct csr_store *s = (struct csr_store *)base;
+
+    if (s->map != NULL)
+        munmap((void *)s->map, s->len);
+    free(s->good);
+    free(s->path);
+    free(s);
+}
+
+static const struct store_ops csr_ops = {.close = csr_close, .row = csr_row, .advise = csr_advise};
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static vb_status map_file(struct csr_store *s)
+{
+    struct stat info;
+    vb_status st = VB_OK;
+    void *map;
+    int fd;
+
+    fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        st = vb_err_sys("open %s", s->path);
+    } else if (!S_ISREG(info.st_mode)) {
+        st = vb_err(VB_ERR_INPUT, "%s: is not a file", s->path);
+    } else if ((size_t)info.st_size < sizeof(struct csr_head)) {
+        st = refuse(s, (uint64_t)info.st_size, "the file ends within the header");
+    } else {
+        map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (map == MAP_FAILED) {
+            st = vb_err_sys("map %s", s->path);
+        } else {
+            s->map = map;
+            s->len = (size_t)info.st_size;
+            s->base.file_bytes = (uint64_t)info.st_size;
+        }
+    }
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+static vb_status open_store(struct csr_store *s)
+{
+    vb_status st = map_file(s);
+
+    if (st != VB_OK)
+        return st;
+    s->head = (const struct csr_head *)(const void *)s->map;
+    st = check_head(s);
+    if (st != VB_OK)
+        return st;
+    s->blocks = (const struct csr_block *)(const void *)(s->map + s->head->table);
+    s->good = calloc(s->head->n_blocks, sizeof(*s->good));
+    return s->good != NULL ? check_all(s) : vb_err_sys("calloc");
+}
+
+vb_status csr_open(const char *path, struct vb_dataset *set_p)
+{
+    struct csr_store *s = calloc(1, sizeof(*s));
+    vb_status st;
+
+    if (s == NULL)
+        return vb_err_sys("calloc");
+    s->base.ops = &csr_ops;
+    atomic_init(&s->base.refs, 1);
+    s->path = strdup(path);
+    st = s->path != NULL ? open_store(s) : vb_err_sys("strdup");
+    if (st != VB_OK) {
+        csr_close(&s->base);
+        return st;
+    }
+    *set_p = (struct vb_dataset){.kind = VB_DATA_ROWS,
+                                 .n = (int)s->head->rows,
+                                 .features = (int)s->head->features,
+                                 .classes = 2,
+                                 .row_max = (int)s->head->row_max,
+                                 .store = &s->base};
+    return VB_OK;
+}

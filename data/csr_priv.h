@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The bytes of a .csr file: sparse rows, as training wants them, to be mapped into memory. All
+ * numbers have the least significant byte first.
+ *
+ *   header   struct csr_head
+ *   blocks   one after the other, each of up to CSR_BLOCK_ROWS rows:
+ *              uint32 at[n + 1]     entries of row i: at[i] ... at[i + 1] - 1, of this block
+ *              uint32 index[nnz]    ascending within a row
+ *              float  value[nnz]    finite
+ *              uint8  y[n]          0 or 1; then zeros up to a multiple of 8 bytes
+ *   table    struct csr_block for each, up to the end of the file
+ *
+ * Blocks have checksums of their own, so that a file larger than memory is checked as it is read.
+ */
+#ifndef VB_CSR_PRIV_H
+#define VB_CSR_PRIV_H
+
+#include "data/data_priv.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error ".csr files are mapped as they are: this machine would have to swap bytes"
+#endif
+
+#define CSR_MAGIC "VBCSR\r\n\x1a"
+#define CSR_VERSION 1
+#define CSR_BLOCK_ROWS 8192
+#define CSR_BLOCK_NNZ (1u << 22) /* a block ends with the row that reaches it */
+
+struct csr_head {
+    char magic[8];
+    uint32_t version;
+    uint32_t crc; /* of this header, with 0 here */
+    uint64_t rows, nonzeros, positive;
+    uint32_t features, row_max;
+    uint64_t table; /* its offset */
+    uint32_t n_blocks;
+    uint32_t table_crc;
+};
+
+struct csr_block {
+    uint64_t offset;
+    uint64_t first; /* row */
+    uint32_t n, nnz;
+    uint32_t crc;
+    uint32_t zero;
+};
+
+_Static_assert(sizeof(struct csr_head) == 64, "no padding");
+_Static_assert(sizeof(struct csr_block) == 32, "no padding");
+
+static inline uint64_t csr_block_bytes(uint64_t n, uint64_t nnz)
+{
+    return ((n + 1) * 4 + nnz * 8 + n + 7) / 8 * 8;
+}
+
+static inline uint32_t csr_head_crc(struct csr_head head)
+{
+    head.crc = 0;
+    return vb_crc32c(0, &head, sizeof(head));
+}
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Writes a .csr file, block by block, beside the place where it is to be; only a whole one is
+ * synced and renamed.
+ */
+#include "data/csr_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct csr_writer {
+    struct row_sink sink; /* first: put() gets its address */
+    char path[PATH_MAX], temp[PATH_MAX];
+    int fd; /* -1: finished or never begun */
+    uint64_t offset;
+    struct csr_block *blocks;
+    uint32_t n_blocks, blocks_cap;
+    /* the block being filled */
+    uint32_t n, nnz, nnz_cap;
+    uint32_t at[CSR_BLOCK_ROWS + 1];
+    uint8_t y[CSR_BLOCK_ROWS + 8];
+    uint32_t *index;
+    float *value;
+};
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+static vb_status write_at(struct csr_writer *w, const void *data, size_t len, uint64_t offset)
+{
+    const char *from = data;
+    ssize_t n;
+
+    while (len > 0) {
+        n = pwrite(w->fd, from, len, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return vb_err_sys("write %s", w->path);
+        from += n;
+        offset += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return VB_OK;
+}
+
+/* Appends to the block that is being written. */
+static vb_status append(struct csr_writer *w, const void *data, size_t len, uint32_t *crc)
+{
+    vb_status st = write_at(w, data, len, w->offset);
+
+    *crc = vb_crc32c(*crc, data, len);
+    w->offset += len;
+    return st;
+}
+
+static struct csr_block *next_block(struct csr_writer *w)
+{
+    uint32_t cap = w->blocks_cap * 2 + 64;
+    struct csr_block *bigger;
+
+    if (w->n_blocks == w->blocks_cap) {
+        bigger = realloc(w->blocks, cap * sizeof(*bigger));
+        if (bigger == NULL)
+            return NULL;
+        w->blocks = bigger;
+        w->blocks_cap = cap;
+    }
+    return &w->blocks[w->n_blocks++];
+}
+
+static vb_status end_block(struct csr_writer *w)
+{
+    uint64_t bytes = csr_block_bytes(w->n, w->nnz);
+    struct csr_block *b;
+    uint32_t crc = 0;
+    size_t tail;
+    vb_status st;
+
+    if (w->n == 0)
+        return VB_OK;
+    b = next_block(w);
+    if (b == NULL)
+        return vb_err_sys("realloc");
+    *b = (struct csr_block){
+        .offset = w->offset, .first = (uint64_t)w->sink.rows - w->n, .n = w->n, .nnz = w->nnz};
+    tail = (size_t)(bytes - ((uint64_t)w->n + 1) * 4 - (uint64_t)w->nnz * 8); /* y, zeros */
+    memset(w->y + w->n, 0, tail - w->n);
+    st = append(w, w->at, ((size_t)w->n + 1) * 4, &crc);
+    if (st == VB_OK)
+        st = append(w, w->index, (size_t)w->nnz * 4, &crc);
+    if (st == VB_OK)
+        st = append(w, w->value, (size_t)w->nnz * 4, &crc);
+    if (st == VB_OK)
+        st = append(w, w->y, tail, &crc);
+    b->crc = crc;
+    w->n = w->nnz = 0;
+    return st;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static vb_status make_room(struct csr_writer *w, uint32_t nnz)
+{
+    uint32_t cap = nnz + nnz / 2 + 1024;
+    uint32_t *index;
+    float *value;
+
+    if (nnz <= w->nnz_cap)
+        return VB_OK;
+    index = realloc(w->index, (size_t)cap * sizeof(*index));
+    if (index != NULL)
+        w->index = index;
+    value = realloc(w->value, (size_t)cap * sizeof(*value));
+    if (value != NULL)
+        w->value = value;
+    if (index == NULL || value == NULL)
+        return vb_err_sys("realloc");
+    w->nnz_cap = cap;
+    return VB_OK;
+}
+
+static vb_status put(struct row_sink *sink, const struct row *row)
+{
+    struct csr_writer *w = (struct csr_writer *)sink;
+    vb_status st = make_room(w, w->nnz + (uint32_t)row->n);
+
+    if (st != VB_OK)
+        return st;
+    if (row->n > 0) {
+        memcpy(w->index + w->nnz, row->index, (size_t)row->n * sizeof(*row->index));
+        memcpy(w->value + w->nnz, row->value, (size_t)row->n * sizeof(*row->value));
+    }
+    w->y[w->n++] = row->y;
+    w->nnz += (uint32_t)row->n;
+    w->at[w->n] = w->nnz;
+    if (w->n < CSR_BLOCK_ROWS && w->nnz < CSR_BLOCK_NNZ)
+        return VB_OK;
+    return end_block(w);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+vb_status csr_writer_create(const char *path, int features, struct csr_writer **w_p)
+{
+    struct csr_writer *w = calloc(1, sizeof(*w));
+    vb_status st;
+
+    if (w == NULL)
+        return vb_err_sys("calloc");
+    w->fd = -1;
+    w->sink.put = put;
+    w->sink.features = features;
+    w->offset = sizeof(struct csr_head);
+    if ((size_t)snprintf(w->path, sizeof(w->path), "%s", path) >= sizeof(w->path) ||
+        (size_t)snprintf(w->temp, sizeof(w->temp), "%s.%ld.tmp", path, (long)gettid()) >=
+            sizeof(w->temp)) {
+        free(w);
+        return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", path);
+    }
+    w->fd = open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (w->fd < 0) {
+        st = vb_err_sys("create %s", path);
+        free(w);
+        return st;
+    }
+    *w_p = w;
+    return VB_OK;
+}
+
+struct row_sink *csr_writer_sink(struct csr_writer *w)
+{
+    return &w->sink;
+}
+
+static vb_status write_ends(struct csr_writer *w)
+{
+    struct csr_head head = {.version = CSR_VERSION,
+                            .rows = (uint64_t)w->sink.rows,
+                            .nonzeros = (uint64_t)w->sink.nonzeros,
+                            .positive = (uint64_t)w->sink.positive,
+                            .features = w->sink.features > 0 ? (uint32_t)w->sink.features : 1,
+                            .row_max = (uint32_t)w->sink.row_max,
+                            .table = w->offset,
+                            .n_blocks = w->n_blocks};
+    vb_status st;
+
+    memcpy(head.magic, CSR_MAGIC, sizeof(head.magic));
+    st = append(w, w->blocks, w->n_blocks * sizeof(*w->blocks), &head.table_crc);
+    head.crc = csr_head_crc(head);
+    if (st == VB_OK)
+        st = write_at(w, &head, sizeof(head), 0);
+    if (st == VB_OK && fsync(w->fd) != 0)
+        st = vb_err_sys("sync %s", w->path);
+    return st;
+}
+
+vb_status csr_writer_finish(struct csr_writer *w)
+{
+    vb_status st;
+
+    if (w->sink.rows == 0)
+        return vb_err(VB_ERR_INPUT, "%s: there are no rows to write", w->path);
+    st = end_block(w);
+    if (st == VB_OK)
+        st = write_ends(w);
+    if (st == VB_OK && rename(w->temp, w->path) != 0)
+        st = vb_err_sys("rename %s to %s", w->temp, w->path);
+    if (st != VB_OK)
+        return st;
+    close(w->fd);
+    w->fd = -1;
+    return VB_OK;
+}
+
+void csr_writer_destroy(struct csr_writer *w)
+{
+    if (w == NULL)
+        return;
+    if (w->fd >= 0) {
+        close(w->fd);
+        unlink(w->temp);
+    }
+    free(w->blocks);
+    free(w->index);
+    free(w->value);
+    free(w);
+}

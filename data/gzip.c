@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Bytes and lines of a file, plain or compressed with gzip; zlib tells the two apart.
+ *
+ * Offsets are those of the unpacked bytes. A compressed file does not tell its true size, but
+ * deflate packs at most 1032 bytes into one, so that no file can claim to hold more than that.
+ */
+#include "data/data_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define BUFFER_BYTES 262144
+#define DEFLATE_RATIO 1032
+#define LINE_BYTES_MAX ((size_t)64 << 20)
+
+struct stream {
+    char *path;
+    gzFile gz;
+    uint64_t size; /* of the file, as it is */
+    uint64_t offset;
+    bool packed;
+    char *buf; /* for lines */
+    size_t cap, from, to;
+    bool ended;
+    int64_t line;
+};
+
+static vb_status open_file(const char *path, int *fd_p, uint64_t *size_p)
+{
+    struct stat info;
+    vb_status st;
+    int fd;
+
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not stop us */
+    if (fd < 0)
+        return vb_err_sys("open %s", path);
+    if (fstat(fd, &info) != 0) {
+        st = vb_err_sys("stat %s", path);
+    } else if (!S_ISREG(info.st_mode)) {
+        st = vb_err(VB_ERR_INPUT, "%s: is not a file", path);
+    } else {
+        *fd_p = fd;
+        *size_p = (uint64_t)info.st_size;
+        return VB_OK;
+    }
+    close(fd);
+    return st;
+}
+
+static vb_status open_gz(struct stream *s)
+{
+    vb_status st;
+    int fd = -1;
+
+    st = open_file(s->path, &fd, &s->size);
+    if (st != VB_OK)
+        return st;
+    s->gz = gzdopen(fd, "rb");
+    if (s->gz == NULL) {
+        close(fd);
+        return vb_err(VB_ERR_NO_MEMORY, "%s: no memory to read it", s->path);
+    }
+    gzbuffer(s->gz, BUFFER_BYTES);
+    s->packed = gzdirect(s->gz) == 0;
+    return VB_OK;
+}
+
+vb_status stream_open(const char *path, struct stream **s_p)
+{
+    struct stream *s = calloc(1, sizeof(*s));
+    vb_status st;
+
+    if (s == NULL)
+        return vb_err_sys("calloc");
+    s->path = strdup(path);
+    st = s->path != NULL ? open_gz(s) : vb_err_sys("strdup");
+    if (st != VB_OK) {
+        stream_close(s);
+        return st;
+    }
+    *s_p = s;
+    return VB_OK;
+}
+
+void stream_close(struct stream *s)
+{
+    if (s == NULL)
+        return;
+    if (s->gz != NULL)
+        gzclose_r(s->gz);
+    free(s->buf);
+    free(s->path);
+    free(s);
+}
+
+const char *stream_path(const struct stream *s)
+{
+    return s->path;
+}
+
+uint64_t stream_offset(const struct stream *s)
+{
+    return s->offset - (s->to - s->from);
+}
+
+uint64_t stream_room(const struct stream *s)
+{
+    uint64_t all = s->size;
+
+    if (s->packed)
+        all = all > UINT64_MAX / DEFLATE_RATIO ? UINT64_MAX : all * DEFLATE_RATIO;
+    return all > stream_offset(s) ? all - stream_offset(s) : 0;
+}
+
+double stream_done(struct stream *s)
+{
+    z_off_t at = gzoffset(s->gz);
+
+    return at >= 0 && s->size > 0 ? (double)at / (double)s->size : 0;
+}
+
+static vb_status broken(struct stream *s)
+{
+    int code = Z_OK;
+    const char *why = gzerror(s->gz, &code);
+
+    if (code == Z_ERRNO)
+        return vb_err_sys("read %s", s->path);
+    if (code == Z_BUF_ERROR)
+        why = "the compressed data ends too early";
+    else if (strncmp(why, s->path, strlen(s->path)) == 0)
+        why += strlen(s->path);
+    return vb_err(VB_ERR_INPUT, "%s: offset %llu: %s", s->path, (unsigned long long)s->offset,
+                  why[0] != '\0' ? why : "broken compressed data");
+}
+
+/* As zlib counts in unsigned, long reads are made of several. */
+static vb_status fill(struct stream *s, char *buf, size_t len, size_t *got_p)
+{
+    size_t got = 0, part;
+    int n, code;
+
+    while (got < len) {
+        part = len - got < (1u << 30) ? len - got : 1u << 30;
+        n = gzread(s->gz, buf + got, (unsigned)part);
+        if (n < 0)
+            return broken(s);
+        got += (size_t)n;
+        s->offset += (uint64_t)n;
+        if ((size_t)n < part) {
+            (void)gzerror(s->gz, &code);
+            if (code != Z_OK && code != Z_STREAM_END)
+                return broken(s);
+            break;
+        }
+    }
+    *got_p = got;
+    return VB_OK;
+}
+
+vb_status stream_read(struct stream *s, void *buf, size_t len, size_t *got_p)
+{
+    return fill(s, buf, len, got_p);
+}
+
+vb_status stream_exact(struct stream *s, void *buf, size_t len, const char *what)
+{
+    size_t got;
+    vb_status st = fill(s, buf, len, &got);
+
+    if (st != VB_OK || got == len)
+        return st;
+    return vb_err(VB_ERR_INPUT, "%s: offset %llu: the file ends within %s", s->path,
+                  (unsigned long long)s->offset, what);
+}
+
+vb_status stream_end(struct stream *s)
+{
+    uint64_t at = s->offset;
+    char byte;
+    size_t got;
+    vb_status st = fill(s, &byte, 1, &got);
+
+    if (st != VB_OK || got == 0)
+        return st;
+    return vb_err(VB_ERR_INPUT, "%s: offset %llu: more bytes than the file should have", s->path,
+                  (unsigned long long)at);
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+/* Makes room behind what is there, by moving it to the front or by growing. */
+static vb_status make_room(struct stream *s)
+{
+    size_t cap;
+    char *buf;
+
+    if (s->from > 0) {
+        memmove(s->buf, s->buf + s->from, s->to - s->from);
+        s->to -= s->from;
+        s->from = 0;
+    }
+    if (s->to + 1 < s->cap)
+        return VB_OK;
+    cap = s->cap == 0 ? BUFFER_BYTES : s->cap * 2;
+    if (cap > LINE_BYTES_MAX)
+        return vb_err(VB_ERR_INPUT, "%s: line %lld: longer than %zu bytes", s->path,
+                      (long long)s->line + 1, LINE_BYTES_MAX);
+    buf = realloc(s->buf, cap);
+    if (buf == NULL)
+        return vb_err_sys("realloc");
+    s->buf = buf;
+    s->cap = cap;
+    return VB_OK;
+}
+
+/* Reads on; one byte is kept free for the zero behind a last line. */
+static vb_status read_more(struct stream *s)
+{
+    size_t want, got;
+    vb_status st = make_room(s);
+
+    if (st != VB_OK)
+        return st;
+    want = s->cap - 1 - s->to;
+    st = fill(s, s->buf + s->to, want, &got);
+    if (st != VB_OK)
+        return st;
+    s->to += got;
+    s->ended = got < want;
+    return VB_OK;
+}
+
+static void take_line(struct stream *s, size_t len, char **line_p, size_t *len_p)
+{
+    char *line = s->buf + s->from;
+
+    line[len] = '\0';
+    s->from = s->from + len < s->to ? s->from + len + 1 : s->to;
+    s->line++;
+    *line_p = line;
+    *len_p = len;
+}
+
+vb_status stream_line(struct stream *s, char **line_p, size_t *len_p)
+{
+    size_t looked = 0;
+    vb_status st;
+    char *end;
+
+    for (;;) {
+        end = s->to > s->from + looked
+                  ? memchr(s->buf + s->from + looked, '\n', s->to - s->from - looked)
+                  : NULL;
+        looked = s->to - s->from;
+        if (end != NULL || (s->ended && looked > 0)) {
+            take_line(s, end != NULL ? (size_t)(end - s->buf) - s->from : looked, line_p, len_p);
+            return VB_OK;
+        }
+        if (s->ended) {
+            *line_p = NULL;
+            *len_p = 0;
+            return VB_OK;
+        }
+        st = read_more(s);
+        if (st != VB_OK)
+            return st;
+    }
+}
+
+int64_t stream_line_number(const struct stream *s)
+{
+    return s->line;
+}

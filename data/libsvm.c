@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * libsvm text: a row a line, "LABEL INDEX:VALUE INDEX:VALUE ...", indices from 1 on; behind # is a
+ * comment. A label above 0 is 1, and 0 and -1 are 0. Index 1 becomes feature 0.
+ */
+#include "data/data_priv.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TELL_EVERY 1024 /* rows */
+
+struct reader {
+    struct stream *stream;
+    int features;
+    struct row_buf row;
+};
+
+static vb_status refuse(const struct reader *r, const char *what, const char *token)
+{
+    return vb_err(VB_ERR_INPUT, "%s: line %lld: %s: '%.32s'", stream_path(r->stream),
+                  (long long)stream_line_number(r->stream), what, token);
+}
+
+/* The next word of a line, or NULL. Ends it with a zero. */
+static char *word(char **rest)
+{
+    char *start = *rest + strspn(*rest, " \t\r");
+    size_t len = strcspn(start, " \t\r");
+
+    if (len == 0)
+        return NULL;
+    *rest = start[len] != '\0' ? start + len + 1 : start + len;
+    start[len] = '\0';
+    return start;
+}
+
+static vb_status parse_label(const struct reader *r, const char *token, int *y_p)
+{
+    double label;
+
+    if (!vb_parse_real(token + (token[0] == '+'), &label))
+        return refuse(r, "the label is not a number", token);
+    if (label != 1 && label != 0 && label != -1)
+        return refuse(r, "the label must be 0 or 1, or -1 or 1", token);
+    *y_p = label > 0;
+    return VB_OK;
+}
+
+static vb_status parse_entry(struct reader *r, char *token)
+{
+    char *colon = strchr(token, ':');
+    int64_t index, most = r->features > 0 ? r->features : FEATURES_MAX;
+    double value = 1;
+
+    if (colon == NULL)
+        return refuse(r, "an entry is not INDEX:VALUE", token);
+    *colon = '\0';
+    if (!vb_parse_int(token, &index))
+        return refuse(r, "the index is not a whole number", token);
+    if (index < 1 || index > most)
+        return refuse(r, index < 1 ? "indices begin at 1" : "the index is too large", token);
+    if (strcmp(colon + 1, "1") != 0 &&
+        (!vb_parse_real(colon + 1 + (colon[1] == '+'), &value) || !isfinite((float)value)))
+        return refuse(r, "the value is not a number", colon + 1);
+    return row_buf_add(&r->row, (uint32_t)(index - 1), (float)value);
+}
+
+/* A line with nothing on it is no row. */
+static vb_status parse_line(struct reader *r, char *line, struct row_sink *sink)
+{
+    char *rest = line, *token;
+    vb_status st;
+    int y = 0;
+
+    line[strcspn(line, "#")] = '\0';
+    token = word(&rest);
+    if (token == NULL)
+        return VB_OK;
+    st = parse_label(r, token, &y);
+    r->row.n = 0;
+    while (st == VB_OK && (token = word(&rest)) != NULL)
+        st = parse_entry(r, token);
+    if (st != VB_OK)
+        return st;
+    if (row_buf_sort(&r->row) > 0)
+        return refuse(r, "an index comes twice in the row of label", line);
+    return sink_put(sink, &r->row, y);
+}
+
+vb_status libsvm_read(const char *path, int features, struct row_sink *sink)
+{
+    struct reader r = {.features = features};
+    vb_status st = stream_open(path, &r.stream);
+    char *line;
+    size_t len;
+
+    if (st != VB_OK)
+        return st;
+    for (;;) {
+        st = stream_line(r.stream, &line, &len);
+        if (st != VB_OK || line == NULL)
+            break;
+        if (strlen(line) != len)
+            st = refuse(&r, "a zero byte in the text behind", line);
+        else
+            st = parse_line(&r, line, sink);
+        if (st != VB_OK)
+            break;
+        if (stream_line_number(r.stream) % TELL_EVERY == 0)
+            sink_tell(sink, r.stream);
+    }
+    row_buf_fini(&r.row);
+    stream_close(r.stream);
+    return st;
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Batches, made ahead of need by a thread.
+ *
+ * A loader has a ring of *slots*, each with room for a batch: one is with the caller, the others
+ * are filled by the thread. `made` and `used` count batches since the last seek; a batch is in the
+ * slot of its number modulo the slots. All memory is there from the start.
+ */
+#include "data/data_priv.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define AHEAD_MAX 8
+#define TIMEOUT_MS 60000
+#define IDLE_MS 1000 /* how often a thread with nothing to do looks around */
+#define STREAM_BYTES ((uint64_t)8 << 30)
+#define STREAM_WINDOW (1 << 20)
+
+struct slot {
+    struct vb_batch batch;
+    struct vb_mem mem;
+    int dirty; /* samples that were there last time */
+};
+
+struct vb_loader {
+    struct vb_loader_opts o;
+    struct order order;
+    uint32_t *which; /* (share) */
+    int share;       /* the most samples of this rank in a step */
+    int64_t steps;   /* in an epoch */
+    int64_t epoch, step;
+    struct slot slots[AHEAD_MAX + 1];
+    int n_slots;
+    bool holding; /* the caller has a batch */
+
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    int64_t made, used;
+    bool stop;
+    vb_status failed;
+};
+
+/* ---- one batch ------------------------------------------------------------------------------- */
+
+static void clear_images(const struct vb_loader *l, struct slot *slot)
+{
+    size_t row = (size_t)l->o.set->features;
+    int n = slot->batch.n;
+
+    if (slot->dirty > n) {
+        memset(slot->batch.x + (size_t)n * row, 0, (size_t)(slot->dirty - n) * row * sizeof(float));
+        memset(slot->batch.y + n, 0, (size_t)(slot->dirty - n) * sizeof(*slot->batch.y));
+    }
+    slot->dirty = n;
+}
+
+/* Rows behind the last are empty. */
+static void clear_rows(const struct vb_loader *l, struct slot *slot)
+{
+    struct vb_rows *rows = &slot->batch.rows;
+    int i;
+
+    for (i = rows->n; i < l->share; i++) {
+        rows->at[i + 1] = rows->at[i];
+        rows->y[i] = 0;
+    }
+}
+
+static vb_status make(struct vb_loader *l, struct slot *slot)
+{
+    int64_t position = l->step * l->o.global_batch, left = l->o.set->n - position;
+    int n_global = left < l->o.global_batch ? (int)left : l->o.global_batch, first, n;
+    vb_status st = VB_OK;
+
+    vb_share(n_global, l->o.rank, l->o.world, &first, &n);
+    slot->batch.epoch = l->epoch;
+    slot->batch.step = l->step;
+    slot->batch.n = n;
+    slot->batch.n_global = n_global;
+    order_epoch(&l->order, l->epoch);
+    order_get(&l->order, (int)position + first, n, l->which);
+    if (l->o.set->kind == VB_DATA_IMAGES) {
+        vb_dataset_pick(l->o.set, l->which, n, slot->batch.x, slot->batch.y);
+        clear_images(l, slot);
+    } else {
+        st = vb_dataset_rows(l->o.set, l->which, n, &slot->batch.rows);
+        clear_rows(l, slot);
+    }
+    if (++l->step == l->steps) {
+        l->step = 0;
+        l->epoch++;
+    }
+    return st;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* Waits for a change, but not for ever. False: the time is over. */
+static bool wait_change(struct vb_loader *l, int ms)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    return pthread_cond_timedwait(&l->changed, &l->lock, &until) != ETIMEDOUT;
+}
+
+/* The number of the batch to make next, or -1: it is over. */
+static int64_t wait_for_slot(struct vb_loader *l)
+{
+    int64_t number;
+
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop && l->made - l->used == l->n_slots)
+        (void)wait_change(l, IDLE_MS);
+    number = l->stop ? -1 : l->made;
+    pthread_mutex_unlock(&l->lock);
+    return number;
+}
+
+static void *load(void *arg)
+{
+    struct vb_loader *l = arg;
+    vb_status st = VB_OK;
+    int64_t number;
+
+    vb_log_set_rank(l->o.world > 1 ? l->o.rank : -1);
+    if (l->o.on_start != NULL)
+        l->o.on_start(l->o.on_start_arg);
+    while (st == VB_OK && (number = wait_for_slot(l)) >= 0) {
+        st = make(l, &l->slots[number % l->n_slots]);
+        pthread_mutex_lock(&l->lock);
+        l->failed = st;
+        l->made += st == VB_OK;
+        pthread_cond_signal(&l->changed);
+        pthread_mutex_unlock(&l->lock);
+    }
+    return NULL;
+}
+
+static vb_status start(struct vb_loader *l)
+{
+    int err;
+
+    l->made = l->used = 0;
+    l->holding = l->stop = false;
+    l->failed = VB_OK;
+    if (l->o.ahead == 0)
+        return VB_OK;
+    err = pthread_create(&l->thread, NULL, load, l);
+    if (err != 0) {
+        errno = err;
+        return vb_err_sys("pthread_create");
+    }
+    l->running = true;
+    return VB_OK;
+}
+
+static void halt(struct vb_loader *l)
+{
+    if (!l->running)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_signal(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL); /* it looks after every batch */
+    l->running = false;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static vb_status check(const struct vb_loader_opts *o)
+{
+    if (o->set->n < 1 || o->global_batch < 1 || o->world < 1 || o->rank < 0 ||
+        o->rank >= o->world || o->ahead < 0 || o->ahead > AHEAD_MAX || o->window < 0)
+        return vb_err(VB_ERR_USAGE,
+                      "a loader of %d samples, batch %d, rank %d of %d, %d ahead: impossible",
+                      o->set->n, o->global_batch, o->rank, o->world, o->ahead);
+    return VB_OK;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
+}
+
+static vb_status make_image_slot(const struct vb_loader *l, struct slot *slot)
+{
+    size_t x = aligned((size_t)l->share * (size_t)l->o.set->features * sizeof(float));
+    vb_status st = vb_mem_map_private(x + (size_t)l->share * sizeof(uint16_t), &slot->mem);
+
+    if (st != VB_OK)
+        return st;
+    slot->batch.x = slot->mem.ptr;
+    slot->batch.y = (uint16_t *)(void *)((char *)slot->mem.ptr + x);
+    return VB_OK;
+}
+
+/* Room for the longest rows there are. Pages that are never touched are never there. */
+static vb_status make_row_slot(const struct vb_loader *l, struct slot *slot)
+{
+    size_t entries = (size_t)l->share * (size_t)(l->o.set->row_max > 0 ? l->o.set->row_max : 1);
+    size_t at = aligned(((size_t)l->share + 1) * sizeof(int64_t)), y = aligned((size_t)l->share);
+    size_t index = aligned(entries * sizeof(uint32_t));
+    vb_status st = vb_mem_map_private(at + y + index + entries * sizeof(float), &slot->mem);
+    char *from = slot->mem.ptr;
+
+    if (st != VB_OK)
+        return st;
+    slot->batch.rows = (struct vb_rows){.at = (int64_t *)(void *)from,
+                                        .y = (uint8_t *)from + at,
+                                        .index = (uint32_t *)(void *)(from + at + y),
+                                        .value = (float *)(void *)(from + at + y + index),
+                                        .room = (int64_t)entries};
+    return VB_OK;
+}
+
+static vb_status make_slots(struct vb_loader *l)
+{
+    vb_status st = VB_OK;
+    int i;
+
+    l->n_slots = l->o.ahead + 1;
+    for (i = 0; st == VB_OK && i < l->n_slots; i++)
+        st = l->o.set->kind == VB_DATA_IMAGES ? make_image_slot(l, &l->slots[i])
+                                              : make_row_slot(l, &l->slots[i]);
+    return st;
+}
+
+/* Samples of a chunk may lie apart in the file, if the set is a part of it. */
+static void advise(void *arg, int chunk, bool wanted)
+{
+    const struct vb_dataset *set = ((struct vb_loader *)arg)->o.set;
+    int64_t end = ((int64_t)chunk + 1) * ORDER_CHUNK;
+    int last = (int)(end < set->n ? end : set->n) - 1;
+    int first = stored(set, (uint32_t)chunk * ORDER_CHUNK);
+
+    if (set->store->ops->advise != NULL)
+        set->store->ops->advise(set->store, first, stored(set, (uint32_t)last) - first + 1, wanted);
+}
+
+static vb_status set_up(struct vb_loader *l)
+{
+    int window = l->o.window;
+    vb_status st;
+
+    if (window == 0 && l->o.set->store->file_bytes > STREAM_BYTES) /* the same on every host */
+        window = STREAM_WINDOW;
+    st = order_init(&l->order, l->o.seed, l->o.set->n, window, l->o.in_order);
+    if (st != VB_OK)
+        return st;
+    l->order.entered = advise;
+    l->order.entered_arg = l;
+    l->which = malloc((size_t)l->share * sizeof(*l->which));
+    if (l->which == NULL)
+        return vb_err_sys("malloc");
+    return make_slots(l);
+}
+
+static void init_lock(struct vb_loader *l)
+{
+    pthread_condattr_t attr;
+
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->changed, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+vb_status vb_loader_open(const struct vb_loader_opts *opts, struct vb_loader **loader_p)
+{
+    struct vb_loader *l;
+    vb_status st = check(opts);
+
+    if (st != VB_OK)
+        return st;
+    l = calloc(1, sizeof(*l));
+    if (l == NULL)
+        return vb_err_sys("calloc");
+    l->o = *opts;
+    l->o.timeout_ms = opts->timeout_ms > 0 ? opts->timeout_ms : TIMEOUT_MS;
+    l->share = (int)(((int64_t)opts->global_batch + opts->world - 1) / opts->world);
+    l->share = l->share < opts->set->n ? l->share : opts->set->n;
+    l->steps = ((int64_t)opts->set->n + opts->global_batch - 1) / opts->global_batch;
+    init_lock(l);
+    st = set_up(l);
+    if (st == VB_OK)
+        st = start(l);
+    if (st != VB_OK) {
+        vb_loader_close(l);
+        return st;
+    }
+    *loader_p = l;
+    return VB_OK;
+}
+
+void vb_loader_close(struct vb_loader *l)
+{
+    int i;
+
+    if (l == NULL)
+        return;
+    halt(l);
+    for (i = 0; i < l->n_slots; i++)
+        vb_mem_unmap(&l->slots[i].mem);
+    order_fini(&l->order);
+    free(l->which);
+    pthread_cond_destroy(&l->changed);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+int64_t vb_loader_steps(const struct vb_loader *l)
+{
+    return l->steps;
+}
+
+vb_status vb_loader_seek(struct vb_loader *l, int64_t epoch, int64_t step)
+{
+    if (epoch < 0 || step < 0 || step >= l->steps)
+        return vb_err(VB_ERR_USAGE, "epoch %lld, step %lld: an epoch has %lld steps",
+                      (long long)epoch, (long long)step, (long long)l->steps);
+    halt(l);
+    l->epoch = epoch;
+    l->step = step;
+    return start(l);
+}
+
+/* ---- handing out ----------------------------------------------------------------------------- */
+
+static vb_status next_here(struct vb_loader *l, const struct vb_batch **batch_p)
+{
+    vb_status st = l->failed;
+
+    if (st == VB_OK)
+        st = l->failed = make(l, &l->slots[0]);
+    if (st == VB_OK)
+        *batch_p = &l->slots[0].batch;
+    return st;
+}
+
+vb_status vb_loader_next(struct vb_loader *l, const struct vb_batch **batch_p)
+{
+    vb_status st = VB_OK;
+
+    if (l->o.ahead == 0)
+        return next_here(l, batch_p);
+    pthread_mutex_lock(&l->lock);
+    if (l->holding) {
+        l->used++;
+        l->holding = false;
+        pthread_cond_signal(&l->changed);
+    }
+    while (st == VB_OK && l->made == l->used) {
+        if (l->failed != VB_OK)
+            st = l->failed;
+        else if (!wait_change(l, l->o.timeout_ms) && l->made == l->used)
+            st = vb_err(VB_ERR_TIMEOUT, "no batch was ready within %d ms", l->o.timeout_ms);
+    }
+    if (st == VB_OK) {
+        *batch_p = &l->slots[l->used % l->n_slots].batch;
+        l->holding = true;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return st;
+}

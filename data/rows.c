@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Rows on their way from a reader: one put together entry by entry, and all of them in memory.
+ */
+#include "data/data_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Grows an array to hold n elements, by half as much again, so that it is copied rarely. */
+static bool grow(void *array_p, int64_t n, int64_t *cap, size_t elem_bytes)
+{
+    int64_t want = *cap + *cap / 2 + 64;
+    void *old, *bigger;
+
+    if (n <= *cap)
+        return true;
+    want = want < n ? n : want;
+    memcpy(&old, array_p, sizeof(old));
+    bigger = realloc(old, (size_t)want * elem_bytes);
+    if (bigger == NULL)
+        return false;
+    memcpy(array_p, &bigger, sizeof(bigger));
+    *cap = want;
+    return true;
+}
+
+/* ---- one row --------------------------------------------------------------------------------- */
+
+void row_buf_fini(struct row_buf *buf)
+{
+    free(buf->index);
+    free(buf->value);
+    memset(buf, 0, sizeof(*buf));
+}
+
+vb_status row_buf_add(struct row_buf *buf, uint32_t index, float value)
+{
+    int64_t cap_index = buf->cap, cap_value = buf->cap;
+
+    if (buf->n == INT32_MAX / 2)
+        return vb_err(VB_ERR_INPUT, "a row of more than %d entries", buf->n);
+    if (!grow(&buf->index, buf->n + 1, &cap_index, sizeof(*buf->index)) ||
+        !grow(&buf->value, buf->n + 1, &cap_value, sizeof(*buf->value)))
+        return vb_err_sys("realloc");
+    buf->cap = (int)cap_value;
+    buf->index[buf->n] = index;
+    buf->value[buf->n++] = value;
+    return VB_OK;
+}
+
+static bool ascends(const struct row_buf *buf)
+{
+    int i;
+
+    for (i = 1; i < buf->n; i++)
+        if (buf->index[i] <= buf->index[i - 1])
+            return false;
+    return true;
+}
+
+static void swap(struct row_buf *buf, int a, int b)
+{
+    uint32_t index = buf->index[a];
+    float value = buf->value[a];
+
+    buf->index[a] = buf->index[b];
+    buf->value[a] = buf->value[b];
+    buf->index[b] = index;
+    buf->value[b] = value;
+}
+
+static void sink_down(struct row_buf *buf, int root, int n)
+{
+    int child;
+
+    for (; (child = 2 * root + 1) < n; root = child) {
+        if (child + 1 < n && buf->index[child + 1] > buf->index[child])
+            child++;
+        if (buf->index[root] >= buf->index[child])
+            return;
+        swap(buf, root, child);
+    }
+}
+
+/* Heapsort: needs no memory, and no order of entries makes it slow. */
+int row_buf_sort(struct row_buf *buf)
+{
+    int i, n = buf->n, kept = 0;
+
+    if (ascends(buf))
+        return 0;
+    for (i = n / 2 - 1; i >= 0; i--)
+        sink_down(buf, i, n);
+    for (i = n - 1; i > 0; i--) {
+        swap(buf, 0, i);
+        sink_down(buf, 0, i);
+    }
+    for (i = 1; i < n; i++) {
+        if (buf->index[i] == buf->index[kept]) {
+            buf->value[kept] += buf->value[i];
+            continue;
+        }
+        kept++;
+        buf->index[kept] = buf->index[i];
+        buf->value[kept] = buf->value[i];
+    }
+    buf->n = kept + 1;
+    return n - buf->n;
+}
+
+vb_status sink_put(struct row_sink *sink, const struct row_buf *buf, int y)
+{
+    struct row row = {.n = buf->n, .index = buf->index, .value = buf->value, .y = (uint8_t)y};
+
+    if (sink->rows == INT32_MAX)
+        return vb_err(VB_ERR_INPUT, "more than %d rows", INT32_MAX);
+    if (buf->n > 0 && buf->index[buf->n - 1] >= (uint32_t)sink->features)
+        sink->features = (int)(buf->index[buf->n - 1] + 1);
+    sink->rows++;
+    sink->nonzeros += buf->n;
+    sink->positive += y;
+    sink->row_max = buf->n > sink->row_max ? buf->n : sink->row_max;
+    return sink->put(sink, &row);
+}
+
+void sink_tell(struct row_sink *sink, struct stream *s)
+{
+    sink->done = (sink->file + stream_done(s)) / (sink->files > 0 ? sink->files : 1);
+}
+
+/* ---- all of them in memory ------------------------------------------------------------------- */
+
+struct rows_store {
+    struct vb_store base;
+    int64_t *at;
+    uint32_t *index;
+    float *value;
+    uint8_t *y;
+};
+
+struct rows_mem {
+    struct row_sink sink; /* first: put() gets its address */
+    struct rows_store *store;
+    int64_t at_cap, index_cap, value_cap, y_cap;
+};
+
+static void store_close(struct vb_store *base)
+{
+    struct rows_store *s = (struct rows_store *)base;
+
+    free(s->at);
+    free(s->index);
+    free(s->value);
+    free(s->y);
+    free(s);
+}
+
+static vb_status store_row(const struct vb_store *base, int i, struct row *row,
+                           struct row_room *room)
+{
+    const struct rows_store *s = (const struct rows_store *)base;
+
+    (void)room;
+    row->n = (int)(s->at[i + 1] - s->at[i]);
+    row->index = s->index + s->at[i];
+    row->value = s->value + s->at[i];
+    row->y = s->y[i];
+    return VB_OK;
+}
+
+static const struct store_ops rows_ops = {.close = store_close, .row = store_row};
+
+static vb_status mem_put(struct row_sink *sink, const struct row *row)
+{
+    struct rows_mem *mem = (struct rows_mem *)sink;
+    struct rows_store *s = mem->store;
+    int64_t n = sink->rows, end = sink->nonzeros;
+
+    if (!grow(&s->at, n + 1, &mem->at_cap, sizeof(*s->at)) ||
+        !grow(&s->y, n, &mem->y_cap, sizeof(*s->y)) ||
+        !grow(&s->index, end + 1, &mem->index_cap, sizeof(*s->index)) ||
+        !grow(&s->value, end + 1, &mem->value_cap, sizeof(*s->value)))
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for %lld rows; convert them to a .csr file",
+                      (long long)n);
+    s->at[0] = 0;
+    s->at[n] = end;
+    s->y[n - 1] = row->y;
+    if (row->n > 0) {
+        memcpy(s->index + end - row->n, row->index, (size_t)row->n * sizeof(*s->index));
+        memcpy(s->value + end - row->n, row->value, (size_t)row->n * sizeof(*s->value));
+    }
+    return VB_OK;
+}
+
+vb_status rows_mem_create(int features, struct rows_mem **mem_p)
+{
+    struct rows_mem *mem = calloc(1, sizeof(*mem));
+
+    if (mem == NULL)
+        return vb_err_sys("calloc");
+    mem->store = calloc(1, sizeof(*mem->store));
+    if (mem->store == NULL) {
+        free(mem);
+        return vb_err_sys("calloc");
+    }
+    mem->store->base.ops = &rows_ops;
+    mem->sink.put = mem_put;
+    mem->sink.features = features;
+    *mem_p = mem;
+    return VB_OK;
+}
+
+struct row_sink *rows_mem_sink(struct rows_mem *mem)
+{
+    return &mem->sink;
+}
+
+vb_status rows_mem_finish(struct rows_mem *mem, const char *path, struct vb_dataset *set_p)
+{
+    if (mem->sink.rows == 0)
+        return vb_err(VB_ERR_INPUT, "%s: has no rows", path);
+    *set_p = (struct vb_dataset){.kind = VB_DATA_ROWS,
+                                 .n = (int)mem->sink.rows,
+                                 .features = mem->sink.features > 0 ? mem->sink.features : 1,
+                                 .classes = 2,
+                                 .row_max = mem->sink.row_max,
+                                 .store = &mem->store->base};
+    atomic_init(&mem->store->base.refs, 1);
+    mem->store = NULL;
+    return VB_OK;
+}
+
+void rows_mem_destroy(struct rows_mem *mem)
+{
+    if (mem == NULL)
+        return;
+    if (mem->store != NULL)
+        store_close(&mem->store->base);
+    free(mem);
+}

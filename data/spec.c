@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What data a command line asks for, and opening it.
+ */
+#include "data/data_priv.h"
+
+#include <string.h>
+
+static const char *const formats[] = {
+    [VB_DATA_SYNTH] = "synth",       [VB_DATA_MNIST] = "mnist",   [VB_DATA_CIFAR10] = "cifar10",
+    [VB_DATA_TFRECORD] = "tfrecord", [VB_DATA_LIBSVM] = "libsvm", [VB_DATA_CRITEO] = "criteo",
+    [VB_DATA_CSR] = "csr",
+};
+
+static const char *const kinds[] = {
+    [VB_SYNTH_DIGITS] = "digits",
+    [VB_SYNTH_CIFAR] = "cifar",
+    [VB_SYNTH_IMAGENET] = "imagenet",
+    [VB_SYNTH_CRITEO] = "criteo",
+};
+
+static const int default_n[] = {
+    [VB_SYNTH_DIGITS] = VB_DATA_SYNTH_DEFAULT,
+    [VB_SYNTH_CIFAR] = 20000,
+    [VB_SYNTH_IMAGENET] = 10000,
+    [VB_SYNTH_CRITEO] = 500000,
+};
+
+const char *vb_data_format_str(enum vb_data_format format)
+{
+    return formats[format];
+}
+
+const char *vb_synth_kind_str(enum vb_synth_kind kind)
+{
+    return kinds[kind];
+}
+
+/* ---- made-up data ---------------------------------------------------------------------------- */
+
+static int most_samples(enum vb_synth_kind kind)
+{
+    return kind == VB_SYNTH_CRITEO ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
+}
+
+/* Unlike a fixed number this leaves enough of a small set, and suffices for a large one. */
+static int test_samples(int n_train)
+{
+    return n_train >= 5 ? n_train / 5 : 1;
+}
+
+static void fill_sizes(struct vb_data_spec *spec)
+{
+    if (!spec->n_given)
+        spec->n_train = default_n[spec->synth];
+    if (!spec->test_given)
+        spec->n_test = test_samples(spec->n_train);
+}
+
+void vb_data_spec_prefer(struct vb_data_spec *spec, enum vb_synth_kind kind)
+{
+    if (spec->format != VB_DATA_SYNTH || spec->kind_given)
+        return;
+    spec->synth = kind;
+    fill_sizes(spec);
+}
+
+static bool is_key(const char *text, size_t len, const char *key)
+{
+    return strlen(key) == len && strncmp(text, key, len) == 0;
+}
+
+static vb_status set_kind(struct vb_data_spec *spec, const char *value, char *why)
+{
+    size_t i;
+
+    for (i = 0; i < VB_COUNT(kinds); i++) {
+        if (strcmp(value, kinds[i]) == 0) {
+            spec->synth = (enum vb_synth_kind)i;
+            spec->kind_given = true;
+            return VB_OK;
+        }
+    }
+    snprintf(why, VB_OPTS_WHY, "kind=%.64s: must be digits, cifar, imagenet or criteo", value);
+    return VB_ERR_USAGE;
+}
+
+static vb_status set_number(const char *key, const char *value, int64_t least, int64_t most,
+                            int *into, char *why)
+{
+    int64_t n;
+
+    if (!vb_parse_int(value, &n) || n < least || n > most) {
+        snprintf(why, VB_OPTS_WHY, "%s=%.64s: must be a whole number from %lld to %lld", key, value,
+                 (long long)least, (long long)most);
+        return VB_ERR_USAGE;
+    }
+    *into = (int)n;
+    return VB_OK;
+}
+
+/* "n=1000" */
+static vb_status set_key(struct vb_data_spec *spec, const char *text, char *why)
+{
+    size_t len = strcspn(text, "=");
+    const char *value = text + len + 1;
+
+    if (text[len] != '=') {
+        snprintf(why, VB_OPTS_WHY, "synth:...%.64s: must be KEY=VALUE", text);
+        return VB_ERR_USAGE;
+    }
+    if (is_key(text, len, "kind"))
+        return set_kind(spec, value, why);
+    if (is_key(text, len, "n")) {
+        spec->n_given = true;
+        return set_number("n", value, 1, VB_DATA_ROWS_MAX, &spec->n_train, why);
+    }
+    if (is_key(text, len, "test")) {
+        spec->test_given = true;
+        return set_number("test", value, 1, VB_DATA_ROWS_MAX, &spec->n_test, why);
+    }
+    if (is_key(text, len, "features"))
+        return set_number("features", value, VB_SYNTH_ROW_FEATURES_MIN, FEATURES_MAX,
+                          &spec->features, why);
+    snprintf(why, VB_OPTS_WHY, "synth:...%.64s: there are the keys kind, n, test and features",
+             text);
+    return VB_ERR_USAGE;
+}
+
+static vb_status parse_keys(struct vb_data_spec *spec, const char *text, char *why)
+{
+    vb_status st = VB_OK;
+    char key[128];
+    size_t len;
+
+    while (st == VB_OK) {
+        len = strcspn(text, ",");
+        snprintf(key, sizeof(key), "%.*s", len < sizeof(key) ? (int)len : (int)sizeof(key) - 1,
+                 text);
+        st = set_key(spec, key, why);
+        if (text[len] == '\0')
+            break;
+        text += len + 1;
+    }
+    if (st != VB_OK)
+        return st;
+    fill_sizes(spec);
+    if (spec->n_train > most_samples(spec->synth) || spec->n_test > most_samples(spec->synth)) {
+        snprintf(why, VB_OPTS_WHY, "synth: at most %d samples of kind %s",
+                 most_samples(spec->synth), kinds[spec->synth]);
+        return VB_ERR_USAGE;
+    }
+    return VB_OK;
+}
+
+static vb_status parse_synth(struct vb_data_spec *spec, const char *text, const char *rest,
+                             char *why)
+{
+    int64_t n = 0;
+
+    if (rest == NULL) {
+        fill_sizes(spec);
+        return VB_OK;
+    }
+    if (strchr(rest, '=') != NULL)
+        return parse_keys(spec, rest, why);
+    if (!vb_parse_int(rest, &n) || n < 1 || n > VB_DATA_SYNTH_MAX) {
+        snprintf(why, VB_OPTS_WHY, "%.64s: N must be a whole number from 1 to %d", text,
+                 VB_DATA_SYNTH_MAX);
+        return VB_ERR_USAGE;
+    }
+    spec->n_train = (int)n;
+    spec->n_given = true;
+    fill_sizes(spec);
+    return VB_OK;
+}
+
+/* ---- specs ----------------------------------------------------------------------------------- */
+
+vb_status vb_data_spec_parse(const char *text, struct vb_data_spec *spec_p, char why[VB_OPTS_WHY])
+{
+    struct vb_data_spec spec = {.format = VB_DATA_SYNTH};
+    size_t len = strcspn(text, ":"), i;
+    const char *rest = text[len] == ':' ? text + len + 1 : NULL;
+    vb_status st = VB_OK;
+
+    for (i = 0; i < VB_COUNT(formats) && !is_key(text, len, formats[i]); i++)
+        ;
+    if (i == VB_COUNT(formats)) {
+        snprintf(why, VB_OPTS_WHY,
+                 "%.64s: there is no such data; known are synth[:N], mnist:DIR, cifar10:DIR, "
+                 "tfrecord:GLOB, libsvm:FILE, criteo:FILE and csr:FILE",
+                 text);
+        return VB_ERR_USAGE;
+    }
+    spec.format = (enum vb_data_format)i;
+    if (spec.format == VB_DATA_SYNTH) {
+        st = parse_synth(&spec, text, rest, why);
+    } else if (rest == NULL || rest[0] == '\0') {
+        snprintf(why, VB_OPTS_WHY, "%.64s: where is it? %s:PATH", text, formats[i]);
+        st = VB_ERR_USAGE;
+    }
+    spec.path = rest;
+    if (st == VB_OK)
+        *spec_p = spec;
+    return st;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static vb_status open_synth(const struct vb_data_spec *spec, uint64_t seed, enum vb_synth_part part,
+                            struct vb_dataset *set_p)
+{
+    int n = part == VB_SYNTH_TRAIN ? spec->n_train : spec->n_test;
+
+    switch (spec->synth) {
+    case VB_SYNTH_DIGITS:
+        return vb_synth_create(seed, part, n, set_p);
+    case VB_SYNTH_CIFAR:
+        return vb_synth_images(seed, part, n, 32, 10, set_p);
+    case VB_SYNTH_IMAGENET:
+        return vb_synth_images(seed, part, n, 224, 1000, set_p);
+    case VB_SYNTH_CRITEO:
+        break;
+    }
+    return vb_synth_rows(seed, part, n, spec->features > 0 ? spec->features : VB_SYNTH_ROW_FEATURES,
+                         set_p);
+}
+
+vb_status spec_read_rows(const struct vb_data_spec *spec, struct row_sink *sink)
+{
+    switch (spec->format) {
+    case VB_DATA_LIBSVM:
+        return libsvm_read(spec->path, spec->features, sink);
+    case VB_DATA_CRITEO:
+        return criteo_read(spec->path, spec->features > 0 ? spec->features : VB_SYNTH_ROW_FEATURES,
+                           sink);
+    default:
+        return tfrecord_glob(spec->path, spec->features, sink);
+    }
+}
+
+static vb_status open_rows(const struct vb_data_spec *spec, struct vb_dataset *set_p)
+{
+    struct rows_mem *mem;
+    vb_status st = rows_mem_create(spec->features, &mem);
+
+    if (st != VB_OK)
+        return st;
+    st = spec_read_rows(spec, rows_mem_sink(mem));
+    if (st == VB_OK)
+        st = rows_mem_finish(mem, spec->path, set_p);
+    rows_mem_destroy(mem);
+    return st;
+}
+
+static vb_status open_csr(const struct vb_data_spec *spec, struct vb_dataset *set_p)
+{
+    struct vb_dataset set;
+    vb_status st = csr_open(spec->path, &set);
+
+    if (st != VB_OK)
+        return st;
+    if (spec->features > 0 && set.features > spec->features) {
+        st = vb_err(VB_ERR_USAGE, "%s: has %d features, not %d", spec->path, set.features,
+                    spec->features);
+        vb_dataset_destroy(&set);
+        return st;
+    }
+    set.features = spec->features > 0 ? spec->features : set.features;
+    *set_p = set;
+    return VB_OK;
+}
+
+vb_status vb_data_open(const struct vb_data_spec *spec, uint64_t seed, enum vb_synth_part part,
+                       struct vb_dataset *set_p)
+{
+    switch (spec->format) {
+    case VB_DATA_SYNTH:
+        return open_synth(spec, seed, part, set_p);
+    case VB_DATA_MNIST:
+        return mnist_open(spec->path, part, set_p);
+    case VB_DATA_CIFAR10:
+        return cifar_open(spec->path, part, set_p);
+    case VB_DATA_CSR:
+        return open_csr(spec, set_p);
+    default:
+        return open_rows(spec, set_p);
+    }
+}
+
+bool spec_has_parts(const struct vb_data_spec *spec)
+{
+    return spec->format == VB_DATA_SYNTH || spec->format == VB_DATA_MNIST ||
+           spec->format == VB_DATA_CIFAR10;
+}
+
+static vb_status open_test(const struct vb_data_ask *ask, struct vb_dataset *train,
+                           struct vb_dataset *test)
+{
+    struct vb_dataset all = *train;
+    vb_status st;
+
+    if (ask->test != NULL)
+        return vb_data_open(ask->test, ask->seed, VB_SYNTH_TEST, test);
+    if (ask->test_share > 0) {
+        st = vb_dataset_split(&all, ask->test_share, ask->seed, train, test);
+        if (st == VB_OK)
+            vb_dataset_destroy(&all);
+        return st;
+    }
+    if (!spec_has_parts(&ask->data))
+        return vb_err(VB_ERR_USAGE, "%s has no part for testing: give --test-data or --test-split",
+                      ask->data.path);
+    return vb_data_open(&ask->data, ask->seed, VB_SYNTH_TEST, test);
+}
+
+/* A file of rows may not have the last features of another. */
+static vb_status match(struct vb_dataset *train, struct vb_dataset *test)
+{
+    int features = train->features > test->features ? train->features : test->features;
+
+    if (train->kind != test->kind)
+        return vb_err(VB_ERR_USAGE, "images and rows: what to train on and what to test with must "
+                                    "be of the same kind");
+    if (train->kind == VB_DATA_IMAGES) {
+        if (train->c != test->c || train->h != test->h || train->w != test->w)
+            return vb_err(VB_ERR_USAGE,
+                          "images to train on are %d x %d x %d, to test with %d x "
+                          "%d x %d",
+                          train->c, train->h, train->w, test->c, test->h, test->w);
+        if (test->classes > train->classes)
+            train->classes = test->classes;
+        test->classes = train->classes;
+        return VB_OK;
+    }
+    train->features = test->features = features;
+    return VB_OK;
+}
+
+vb_status vb_data_open_both(const struct vb_data_ask *ask, struct vb_dataset *train_p,
+                            struct vb_dataset *test_p)
+{
+    struct vb_dataset train, test = {.n = 0};
+    vb_status st = vb_data_open(&ask->data, ask->seed, VB_SYNTH_TRAIN, &train);
+
+    if (st != VB_OK)
+        return st;
+    st = open_test(ask, &train, &test);
+    if (st == VB_OK)
+        st = match(&train, &test);
+    if (st != VB_OK) {
+        vb_dataset_destroy(&train);
+        vb_dataset_destroy(&test);
+        return st;
+    }
+    *train_p = train;
+    *test_p = test;
+    return VB_OK;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Made-up colour images, of CIFAR's or ImageNet's size. None is kept: an image is made from its
+ * number whenever it is asked for, so that a million of them need no room.
+ *
+ * A class is a soft pattern: a *grid* of random levels for each channel, drawn out to the size of
+ * the image. An image is the pattern of its class, moved a little and more or less strong, with
+ * noise on every pixel. Whole numbers only, so that every machine makes the same.
+ */
+#include "data/data_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GRID 8
+#define CHANNELS 3
+#define FRACTION 256 /* of the way from one grid point to the next */
+
+enum { STREAM_CLASSES = 11, STREAM_PARTS };
+enum { DRAW_CLASS, DRAW_PLACE, DRAW_NOISE };
+
+struct image_store {
+    struct vb_store base;
+    uint64_t classes_key, part_key;
+    int side, classes;
+};
+
+/* What is drawn for one image. */
+struct look {
+    int dx, dy;   /* of the pattern, in 1/FRACTION of a grid cell */
+    int strength; /* of 256 */
+};
+
+/* A level around 0 for every point of the grid of a class. */
+static void make_grid(uint64_t key, int8_t grid[CHANNELS][GRID + 1][GRID + 1])
+{
+    uint64_t random = 0;
+    int i, n = CHANNELS * (GRID + 1) * (GRID + 1);
+
+    for (i = 0; i < n; i++) {
+        if (i % 8 == 0)
+            random = vb_random(key, (uint64_t)i / 8);
+        (&grid[0][0][0])[i] = (int8_t)(random >> (i % 8 * 8));
+    }
+}
+
+/* Where a pixel is on the grid: the point before it, and how far behind that. */
+static int on_grid(int pixel, int side, int shift, int *fraction_p)
+{
+    int at = pixel * (GRID - 1) * FRACTION / side + shift;
+
+    *fraction_p = at % FRACTION;
+    return at / FRACTION;
+}
+
+static int between(int a, int b, int fraction)
+{
+    return a * (FRACTION - fraction) + b * fraction;
+}
+
+/* One line of a channel, without noise, in 1/FRACTION^2 of a level. */
+static void pattern_line(int8_t grid[GRID + 1][GRID + 1], int side, int y, const struct look *look,
+                         int *line)
+{
+    int column[GRID + 1], fraction, g, x;
+
+    g = on_grid(y, side, look->dy, &fraction);
+    for (x = 0; x <= GRID; x++)
+        column[x] = between(grid[g][x], grid[g + 1][x], fraction);
+    for (x = 0; x < side; x++) {
+        g = on_grid(x, side, look->dx, &fraction);
+        line[x] = between(column[g], column[g + 1], fraction);
+    }
+}
+
+/* Eight pixels share a random number. */
+static void paint_line(const int *line, int side, int strength, uint64_t key, uint64_t first,
+                       uint8_t *pixels)
+{
+    uint64_t random = 0;
+    int x, v;
+
+    for (x = 0; x < side; x++) {
+        if (x % 8 == 0)
+            random = vb_random(key, first + (uint64_t)x / 8);
+        v = 128 + line[x] / (FRACTION * FRACTION) * strength / 256 +
+            ((int)(random >> (x % 8 * 8) & 0x7f) - 64);
+        pixels[x] = (uint8_t)(v < 0 ? 0 : (v > 255 ? 255 : v));
+    }
+}
+
+static int make_image(const struct vb_store *base, int i, uint8_t *pixels)
+{
+    const struct image_store *s = (const struct image_store *)base;
+    uint64_t key = vb_random(s->part_key, (uint64_t)i), random = vb_random(key, DRAW_PLACE);
+    int class = (int)(vb_random(key, DRAW_CLASS) % (uint64_t)s->classes), c, y;
+    struct look look = {.dx = (int)(random & 0xff),
+                        .dy = (int)(random >> 8 & 0xff),
+                        .strength = 96 + (int)(random >> 16 & 0x7f)};
+    int8_t grid[CHANNELS][GRID + 1][GRID + 1];
+    uint64_t per_line = ((uint64_t)s->side + 7) / 8;
+    int line[224];
+
+    make_grid(vb_random(s->classes_key, (uint64_t) class), grid);
+    for (c = 0; c < CHANNELS; c++) {
+        for (y = 0; y < s->side; y++) {
+            pattern_line(grid[c], s->side, y, &look, line);
+            paint_line(line, s->side, look.strength, key,
+                       DRAW_NOISE + ((uint64_t)c * (uint64_t)s->side + (uint64_t)y) * per_line,
+                       pixels + ((size_t)c * (size_t)s->side + (size_t)y) * (size_t)s->side);
+        }
+    }
+    return class;
+}
+
+static void close_store(struct vb_store *base)
+{
+    free(base);
+}
+
+static const struct store_ops image_ops = {.close = close_store, .image = make_image};
+
+vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int side, int classes,
+                          struct vb_dataset *set_p)
+{
+    struct image_store *s;
+
+    if (side < GRID || side > 224 || classes < 1 || classes > 65536)
+        return vb_err(VB_ERR_USAGE, "made-up images of side %d in %d classes: impossible", side,
+                      classes);
+    s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return vb_err_sys("calloc");
+    s->base.ops = &image_ops;
+    atomic_init(&s->base.refs, 1);
+    s->classes_key = vb_random(seed, STREAM_CLASSES);
+    s->part_key = vb_random(vb_random(seed, STREAM_PARTS), (uint64_t)part);
+    s->side = side;
+    s->classes = classes;
+    *set_p = (struct vb_dataset){.kind = VB_DATA_IMAGES,
+                                 .n = n,
+                                 .features = CHANNELS * side * side,
+                                 .classes = classes,
+                                 .c = CHANNELS,
+                                 .h = side,
+                                 .w = side,
+                                 .scale = 1.0f / 255,
+                                 .store = &s->base};
+    return VB_OK;
+}

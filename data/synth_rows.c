@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Made-up rows like Criteo's: 13 numbers and 26 categories, and a label that a planted model gives
+ * them, with noise. No row is kept: it is made from its number whenever it is asked for.
+ *
+ * The categories of a field are *ranks*, 0 the most frequent. An *octave* of ranks, [2^k - 1,
+ * 2^(k+1) - 1), is drawn first, the lower the likelier, and then a rank of it: about a power law,
+ * as in real logs. Ranks are scattered over the indices of the field. The planted model's weights
+ * are random; those of frequent categories are large, and each octave beyond the sixth has half
+ * the weight of the one before, so that what it knows can be learned from a few hundred thousand
+ * rows. Whole numbers only: every machine makes the same rows.
+ */
+#include "data/data_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NUMBERS 13
+#define CATEGORIES 26
+#define ONE 1024 /* weights and sums are in 1/1024 */
+#define BIAS (-ONE)
+#define WEIGHT_NUMBER 700 /* at most, each way */
+#define WEIGHT_CATEGORY 800
+#define FULL_OCTAVES 5      /* of full weight */
+#define NOISE 6400          /* four of these, each way by half: deviates by 1.8, as the logistic */
+#define SCATTER 2654435761u /* a prime above any field's size */
+
+enum { STREAM_WEIGHTS = 21, STREAM_PARTS };
+enum { DRAW_NOISE, DRAW_FIELDS };
+
+/* How many categories the fields of Criteo's Kaggle data have: 33,762,577 in all. */
+static const uint32_t criteo_sizes[CATEGORIES] = {
+    1460, 583,   10131227, 2202608, 305,  24,   12517, 633,     3,  93145, 5683,   8351593, 3194,
+    27,   14992, 5461306,  10,      5652, 2173, 4,     7046547, 18, 15,    286181, 105,     142572};
+#define CRITEO_SUM 33762577u
+
+struct row_store {
+    struct vb_store base;
+    uint64_t weights_key, part_key;
+    uint32_t size[CATEGORIES], first[CATEGORIES]; /* indices of each field */
+};
+
+/* From -most to most. */
+static int around(uint64_t random, int most)
+{
+    return (int)((random & 0xffffffu) * (uint64_t)(2 * most + 1) >> 24) - most;
+}
+
+static int octave_of(uint32_t rank)
+{
+    return 31 - __builtin_clz(rank + 1);
+}
+
+/* The lower of two octaves, then a rank in it. */
+static uint32_t draw_rank(uint64_t random, uint32_t size)
+{
+    uint32_t octaves = (uint32_t)octave_of(size - 1) + 1;
+    uint32_t a = (uint32_t)(random & 0xfff) * octaves >> 12;
+    uint32_t b = (uint32_t)(random >> 12 & 0xfff) * octaves >> 12;
+    uint32_t k = a < b ? a : b;
+
+    return (uint32_t)(((1u << k) - 1 + (random >> 24 & ((1u << k) - 1))) % size);
+}
+
+static int category_weight(const struct row_store *s, int field, uint32_t rank)
+{
+    int octave = octave_of(rank);
+    int w = around(vb_random(s->weights_key, (uint64_t)(field + 1) << 32 | rank), WEIGHT_CATEGORY);
+
+    return octave > FULL_OCTAVES ? w / (1 << (octave - FULL_OCTAVES)) : w;
+}
+
+/* The value of a number: about the logarithm of a count up to 65535, from 1/8 to 17/8, in 1/65536;
+ * 0 if there is none. */
+static int number_value(uint64_t random)
+{
+    uint32_t count = draw_rank(random, 65536);
+    int octave;
+
+    if ((random >> 60) == 0 || count == 0) /* one in sixteen is missing */
+        return 0;
+    octave = 31 - __builtin_clz(count);
+    return (octave * 65536 + (int)((count - (1u << octave)) * (65536u >> octave)) + 65536) / 8;
+}
+
+/* The sum of the planted model, and its row if row is not NULL. */
+static int make_row(const struct row_store *s, uint64_t key, struct row *row, struct row_room *room)
+{
+    int f, v, n = 0, sum = BIAS;
+    uint32_t rank;
+
+    for (f = 0; f < NUMBERS; f++) {
+        v = number_value(vb_random(key, DRAW_FIELDS + (uint64_t)f));
+        if (v == 0)
+            continue;
+        sum += (int)((int64_t)around(vb_random(s->weights_key, (uint64_t)f), WEIGHT_NUMBER) * v /
+                     65536);
+        room->index[n] = (uint32_t)f;
+        room->value[n++] = (float)v / 65536;
+    }
+    for (f = 0; f < CATEGORIES; f++) {
+        rank = draw_rank(vb_random(key, DRAW_FIELDS + NUMBERS + (uint64_t)f), s->size[f]);
+        sum += category_weight(s, f, rank);
+        room->index[n] = s->first[f] + (uint32_t)((uint64_t)rank * SCATTER % s->size[f]);
+        room->value[n++] = 1;
+    }
+    row->n = n;
+    row->index = room->index;
+    row->value = room->value;
+    return sum;
+}
+
+static int make_noise(uint64_t random)
+{
+    int i, sum = 0;
+
+    for (i = 0; i < 4; i++)
+        sum += (int)((random >> (16 * i) & 0xffff) * NOISE >> 16) - NOISE / 2;
+    return sum / 2;
+}
+
+/* Returns what the planted model says. */
+static int make(const struct row_store *s, int i, struct row *row, struct row_room *room)
+{
+    uint64_t key = vb_random(s->part_key, (uint64_t)i);
+    int sum = make_row(s, key, row, room);
+
+    row->y = sum + make_noise(vb_random(key, DRAW_NOISE)) > 0;
+    return sum > 0;
+}
+
+static vb_status get_row(const struct vb_store *base, int i, struct row *row, struct row_room *room)
+{
+    make((const struct row_store *)base, i, row, room);
+    return VB_OK;
+}
+
+static void close_store(struct vb_store *base)
+{
+    free(base);
+}
+
+static const struct store_ops row_ops = {.close = close_store, .row = get_row};
+
+bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p)
+{
+    struct row_room room;
+    struct row row;
+    int i, right = 0;
+
+    if (set->store->ops != &row_ops || n < 1 || n > set->n)
+        return false;
+    for (i = 0; i < n; i++)
+        right += make((const struct row_store *)set->store, stored(set, (uint32_t)i), &row,
+                      &room) == row.y;
+    *accuracy_p = (double)right / n;
+    return true;
+}
+
+/* Fields get shares of the indices as Criteo's would; what is left over is never used. */
+static void cut_fields(struct row_store *s, int features)
+{
+    uint32_t first = NUMBERS, room = (uint32_t)features - NUMBERS - CATEGORIES;
+    int f;
+
+    for (f = 0; f < CATEGORIES; f++) {
+        s->size[f] = 1 + (uint32_t)((uint64_t)criteo_sizes[f] * room / CRITEO_SUM);
+        s->first[f] = first;
+        first += s->size[f];
+    }
+}
+
+vb_status vb_synth_rows(uint64_t seed, enum vb_synth_part part, int n, int features,
+                        struct vb_dataset *set_p)
+{
+    struct row_store *s;
+
+    if (features < VB_SYNTH_ROW_FEATURES_MIN)
+        return vb_err(VB_ERR_USAGE, "%d features for made-up rows: must be at least %d", features,
+                      VB_SYNTH_ROW_FEATURES_MIN);
+    s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return vb_err_sys("calloc");
+    s->base.ops = &row_ops;
+    atomic_init(&s->base.refs, 1);
+    s->weights_key = vb_random(seed, STREAM_WEIGHTS);
+    s->part_key = vb_random(vb_random(seed, STREAM_PARTS), (uint64_t)part);
+    cut_fields(s, features);
+    *set_p = (struct vb_dataset){.kind = VB_DATA_ROWS,
+                                 .n = n,
+                                 .features = features,
+                                 .classes = 2,
+                                 .row_max = NUMBERS + CATEGORIES,
+                                 .store = &s->base};
+    return VB_OK;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * TFRecord files of sparse rows. A record is its length (64 bits), the masked CRC32C of that, the
+ * bytes, and their masked CRC32C; all numbers have the least significant byte first.
+ *
+ * The bytes are a tf.Example with the features `label` (one number: above 0 is 1), `index` (int64,
+ * from 0 on) and `value` (float), the last two of the same length.
+ */
+#include "data/data_priv.h"
+
+#include <glob.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RECORD_MAX ((uint64_t)1 << 30)
+#define HEAD 12
+#define TELL_EVERY 256 /* records */
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static uint32_t le32(const uint8_t *b)
+{
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+/* TensorFlow turns and shifts the sum, so that sums over data that has sums in it are as good. */
+static uint32_t masked(const uint8_t *data, size_t len)
+{
+    uint32_t crc = vb_crc32c(0, data, len);
+
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+static vb_status refuse(const struct tfrecord *t, const char *what)
+{
+    return vb_err(VB_ERR_INPUT, "%s: offset %llu: record %lld: %s", stream_path(t->stream),
+                  (unsigned long long)t->at, (long long)t->n, what);
+}
+
+static vb_status check_head(struct tfrecord *t, const uint8_t head[HEAD])
+{
+    uint64_t len = le32(head) | (uint64_t)le32(head + 4) << 32;
+    uint8_t *data;
+
+    if (masked(head, 8) != le32(head + 8))
+        return refuse(t, "the checksum of its length is wrong");
+    if (len > RECORD_MAX || len + 4 > stream_room(t->stream))
+        return refuse(t, "it is longer than the rest of the file");
+    if (len + 4 > t->cap) {
+        data = realloc(t->data, (size_t)len + 4);
+        if (data == NULL)
+            return vb_err_sys("realloc");
+        t->data = data;
+        t->cap = (size_t)len + 4;
+    }
+    t->len = (size_t)len;
+    return VB_OK;
+}
+
+vb_status tfrecord_next(struct tfrecord *t, const uint8_t **data_p, size_t *len_p)
+{
+    uint8_t head[HEAD];
+    size_t got;
+    vb_status st;
+
+    t->at = stream_offset(t->stream);
+    t->n++;
+    *data_p = NULL;
+    st = stream_read(t->stream, head, HEAD, &got);
+    if (st != VB_OK || got == 0)
+        return st;
+    if (got < HEAD)
+        return refuse(t, "the file ends within its length");
+    st = check_head(t, head);
+    if (st == VB_OK)
+        st = stream_exact(t->stream, t->data, t->len + 4, "a record");
+    if (st != VB_OK)
+        return st;
+    if (masked(t->data, t->len) != le32(t->data + t->len))
+        return refuse(t, "the checksum is wrong");
+    *data_p = t->data;
+    *len_p = t->len;
+    return VB_OK;
+}
+
+void tfrecord_fini(struct tfrecord *t)
+{
+    free(t->data);
+    t->data = NULL;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* What an example had. */
+struct gathered {
+    struct row_buf row; /* its values are filled in by `value` */
+    int64_t most;       /* index */
+    int n_labels, n_values;
+    double label;
+    float *value;
+    int value_cap;
+};
+
+static const char *take_label(void *arg, int64_t whole, double number)
+{
+    struct gathered *g = arg;
+
+    (void)whole;
+    g->label = number;
+    g->n_labels++;
+    return isfinite(number) ? NULL : "the label is not finite";
+}
+
+static const char *take_index(void *arg, int64_t whole, double number)
+{
+    struct gathered *g = arg;
+
+    (void)number;
+    if (whole < 0 || whole > g->most)
+        return "an index is out of range";
+    return row_buf_add(&g->row, (uint32_t)whole, 0) == VB_OK ? NULL : "no memory";
+}
+
+static const char *take_value(void *arg, int64_t whole, double number)
+{
+    struct gathered *g = arg;
+    int cap = g->value_cap * 2 + 64;
+    float *bigger;
+
+    (void)whole;
+    if (!isfinite((float)number))
+        return "a value is not finite";
+    if (g->n_values == g->value_cap) {
+        bigger = cap < INT32_MAX / 2 ? realloc(g->value, (size_t)cap * sizeof(*bigger)) : NULL;
+        if (bigger == NULL)
+            return "no memory";
+        g->value = bigger;
+        g->value_cap = cap;
+    }
+    g->value[g->n_values++] = (float)number;
+    return NULL;
+}
+
+static bool named(const struct example_feature *f, const char *name)
+{
+    return f->name_len == strlen(name) && memcmp(f->name, name, f->name_len) == 0;
+}
+
+static const char *take_feature(void *arg, const struct example_feature *f)
+{
+    struct gathered *g = arg;
+
+    if (f->name == NULL)
+        return NULL;
+    if (named(f, "label"))
+        return example_numbers(f, take_label, g);
+    if (named(f, "index"))
+        return f->list == 2 ? "`index` has floats, not int64" : example_numbers(f, take_index, g);
+    if (named(f, "value"))
+        return example_numbers(f, take_value, g);
+    return NULL;
+}
+
+static vb_status take_record(struct tfrecord *t, struct gathered *g, struct row_sink *sink)
+{
+    const char *wrong;
+    int i;
+
+    g->row.n = g->n_labels = g->n_values = 0;
+    wrong = example_each(t->data, t->len, take_feature, g);
+    if (wrong == NULL && g->n_labels != 1)
+        wrong = g->n_labels == 0 ? "there is no feature `label`" : "there is more than one label";
+    if (wrong == NULL && g->row.n != g->n_values)
+        wrong = "`index` and `value` have different lengths";
+    if (wrong != NULL)
+        return refuse(t, wrong);
+    for (i = 0; i < g->row.n; i++)
+        g->row.value[i] = g->value[i];
+    if (row_buf_sort(&g->row) > 0)
+        return refuse(t, "an index comes twice");
+    return sink_put(sink, &g->row, g->label > 0);
+}
+
+vb_status tfrecord_read(const char *path, int features, struct row_sink *sink)
+{
+    struct gathered g = {.most = (features > 0 ? features : FEATURES_MAX) - 1};
+    struct tfrecord t = {.n = 0};
+    const uint8_t *data;
+    size_t len;
+    vb_status st = stream_open(path, &t.stream);
+
+    if (st != VB_OK)
+        return st;
+    for (;;) {
+        st = tfrecord_next(&t, &data, &len);
+        if (st != VB_OK || data == NULL)
+            break;
+        st = take_record(&t, &g, sink);
+        if (st != VB_OK)
+            break;
+        if (t.n % TELL_EVERY == 0)
+            sink_tell(sink, t.stream);
+    }
+    tfrecord_fini(&t);
+    stream_close(t.stream);
+    row_buf_fini(&g.row);
+    free(g.value);
+    return st;
+}
+
+vb_status tfrecord_glob(const char *pattern, int features, struct row_sink *sink)
+{
+    vb_status st = VB_OK;
+    glob_t found;
+    size_t i;
+
+    if (glob(pattern, 0, NULL, &found) != 0)
+        return vb_err(VB_ERR_NO_FILE, "%s: there is no such file", pattern);
+    sink->files = (int)found.gl_pathc;
+    for (i = 0; st == VB_OK && i < found.gl_pathc; i++, sink->file++)
+        st = tfrecord_read(found.gl_pathv[i], features, sink);
+    globfree(&found);
+    return st;
+}
