@@ -227,4 +227,163 @@ void vb_k_add_ref(float *sum, const float *v, size_t n); /* sum += v */
 /* params -= rate * grads */
 void vb_k_sgd_ref(float *params, const float *grads, size_t n, float rate);
 
+/* ---- sparse rows ----------------------------------------------------------------------------- */
+
+/* Rows of a batch: some of those of a sparse matrix, which is the caller's. An index may come
+ * several times in a row, in any order: its values add up. A row may be empty. */
+struct vb_k_csr {
+    size_t n;               /* rows of the batch */
+    const uint32_t *rows;   /* which ones; NULL: 0 to n - 1 */
+    size_t ahead;           /* so many more follow in rows: of the next batch, prefetched only */
+    const uint64_t *offset; /* (n_rows + 1): where a row begins in index and value */
+    const uint32_t *index;  /* (nnz) */
+    const float *value;     /* (nnz); NULL: all are 1 */
+    size_t n_rows, nnz;     /* of the matrix */
+};
+
+/* VB_ERR_INPUT, naming row and index, if the batch leaves the matrix or names a feature that is not
+ * below features. The kernels below do not look: check what comes from outside, once. */
+vb_status vb_k_csr_check(const struct vb_k_csr *m, uint64_t features);
+
+/* logits (n) = rows * w + bias. NaN and infinite weights and values do as they do in a sum. */
+void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits);
+
+/* w += scale * d * rows: each entry (row i, index k, value x) adds (scale * d[i]) * x to w[k], in
+ * the order of the rows. With scale = -rate / n and the gradient of the logits: a step of SGD. */
+void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *w);
+
+/* Logistic loss: turns n logits into its gradient with respect to them, and returns the loss,
+ * summed. y: 0 or not. Logits of any size do no harm. */
+double vb_k_logistic(float *logits, const uint8_t *y, size_t n);
+double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n); /* the same, in double */
+
+/* ---- samples that are mostly zero -------------------------------------------------------------
+ */
+
+#define VB_K_PIXELS_FEATURES 65536
+
+/* The nonzero features of n samples, listed once: 3 bytes each where they have up to 256 values, 6
+ * otherwise. Read by any number of threads. */
+struct vb_k_pixels;
+
+/* x: (n, features), not needed afterwards. */
+vb_status vb_k_pixels_create(const float *x, size_t n, int features, struct vb_k_pixels **pixels_p);
+void vb_k_pixels_destroy(struct vb_k_pixels *pixels);
+size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels);
+
+/* As vb_k_linear_forward_ref() on the samples order[0] to order[n - 1], each below the number of
+ * samples. A feature that is 0 takes no part, whatever its weight is. */
+void vb_k_pixels_forward(const struct vb_k_pixels *pixels, const uint32_t *order, size_t n,
+                         const float *w, const float *b, int classes, float *logits);
+
+/* The gradients (features, classes) and (classes), summed over the samples in order. */
+void vb_k_pixels_backward(const struct vb_k_pixels *pixels, const uint32_t *order, size_t n,
+                          const float *d, int classes, float *dw, float *db);
+
+/* Adds scale times the gradients: with scale = -rate / n and the weights for dw, a step of SGD. */
+void vb_k_pixels_add(const struct vb_k_pixels *pixels, const uint32_t *order, size_t n,
+                     const float *d, float scale, int classes, float *dw, float *db);
+
+/* As vb_k_softmax_xent_ref(), vectors at a time; its sums may differ in the last digits. */
+double vb_k_softmax_xent(float *logits, const uint8_t *y, size_t n, int classes);
+
+/* ---- update rules ---------------------------------------------------------------------------- */
+
+enum vb_k_rule_kind { VB_K_SGD, VB_K_MOMENTUM, VB_K_NESTEROV, VB_K_ADAGRAD, VB_K_FTRL };
+
+/* What each does is written in kernels/update_ref.c. Fields that a rule does not use are 0. */
+struct vb_k_rule {
+    enum vb_k_rule_kind kind;
+    float decay; /* L2 weight decay, added to the gradient */
+    float momentum;
+    float eps;          /* adagrad */
+    float beta, l1, l2; /* ftrl */
+};
+
+int vb_k_rule_states(enum vb_k_rule_kind kind); /* floats of state a parameter has: 0, 1 or 2 */
+
+/* A step. params_out and state_out are other copies, or params and state themselves. */
+struct vb_k_update {
+    size_t n;
+    const float *params; /* (n) */
+    const float *state;  /* (states, n); 0 at first */
+    const float *grads;  /* (n) */
+    float scale;         /* of the gradients: 1 / samples, times vb_k_clip() */
+    float rate;
+    float *params_out, *state_out;
+};
+
+/* Same bits for any number of threads. */
+void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *update);
+void vb_k_update_ref(const struct vb_k_rule *rule, const struct vb_k_update *update);
+
+double vb_k_norm(const float *v, size_t n); /* Euclidean; same bits for any number of threads */
+
+/* What a gradient is multiplied by so that its norm is at most max_norm; 0: no limit. A norm that
+ * is NaN leaves it alone, an infinite one gives 0. */
+float vb_k_clip(double norm, double max_norm);
+
+/* ---- learning rates -------------------------------------------------------------------------- */
+
+enum vb_k_rate_kind { VB_K_RATE_CONSTANT, VB_K_RATE_STEP, VB_K_RATE_COSINE };
+
+struct vb_k_schedule {
+    enum vb_k_rate_kind kind;
+    double base;
+    int64_t warmup; /* the first steps: base * 1 / warmup, 2 / warmup, ... 1 */
+    int64_t period; /* step: every so many steps, times factor; cosine: the last step */
+    double factor;  /* cosine: the part of base that is left at the end */
+};
+
+float vb_k_rate(const struct vb_k_schedule *schedule, int64_t step); /* step: from 0 */
+
+/* ---- gradients of sparse rows -----------------------------------------------------------------
+ */
+
+/* Room for the gradients of batches, one at a time. Used by one thread at a time. */
+struct vb_k_grad;
+vb_status vb_k_grad_create(uint64_t features, size_t max_nnz, struct vb_k_grad **grad_p);
+void vb_k_grad_destroy(struct vb_k_grad *grad);
+
+/* From a checked batch and the gradient d (n) of its logits: keys in ascending order, each once,
+ * and values added up in the order of the rows. The list is borrowed until the next call.
+ * VB_ERR_USAGE: the batch has more than max_nnz entries. */
+vb_status vb_k_grad_build(struct vb_k_grad *grad, const struct vb_k_csr *m, const float *d,
+                          const uint32_t **keys_p, const float **values_p, size_t *n_p);
+
+/* ---- weights of a sparse model ----------------------------------------------------------------
+ */
+
+/* Weights and the state of their rule, 0 at first, on huge pages. A step comes to the features it
+ * does not name when they are next read or named; the result is that of a dense update. Used by one
+ * thread at a time. VB_ERR_UNSUPPORTED: weight decay with adagrad or ftrl. */
+struct vb_k_sparse;
+vb_status vb_k_sparse_create(const struct vb_k_rule *rule, uint64_t features,
+                             struct vb_k_sparse **sparse_p);
+void vb_k_sparse_destroy(struct vb_k_sparse *sparse);
+
+/* The weights in memory: with momentum or weight decay as of when each was last named. */
+float *vb_k_sparse_weights(struct vb_k_sparse *sparse);
+
+/* The weights as they are after the last step. Nothing is changed. */
+void vb_k_sparse_read(const struct vb_k_sparse *sparse, uint64_t first, size_t n, float *w);
+void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr *m, float bias,
+                         float *logits);
+
+struct vb_k_undo {
+    uint32_t key;
+    float w, s, t;
+    uint32_t step;
+};
+
+/* A step: gradient scale * values at keys, in ascending order, each once; else VB_ERR_INPUT before
+ * anything is written. undo: n, what there was before, or NULL. Bits do not depend on threads. */
+vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, const float *values,
+                             size_t n, float scale, float rate, struct vb_k_undo *undo);
+void vb_k_sparse_undo(struct vb_k_sparse *sparse, const struct vb_k_undo *undo, size_t n);
+
+/* Brings all features up to date. Goes over all memory. Done by itself after 65,536 changes of the
+ * rate. Bits of later steps depend on when it was done: all ranks do it at the same step. */
+void vb_k_sparse_settle(struct vb_k_sparse *sparse);
+
 #endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Logistic loss. With the margin m = -z for a 1 and z for a 0 the loss is log(1 + exp(m)), which
+ * max(m, 0) + log(1 + exp(-|m|)) computes for any m: no exponential is ever above 1. Its gradient
+ * is the probability of the other label, by sign: taking 1 off one's own would lose digits.
+ *
+ * Four rows at a time; the last ones are filled up, so that a row's result does not depend on where
+ * in the batch it is.
+ */
+#include "kernels/kernels.h"
+#include "kernels/vec_priv.h"
+
+#include <math.h>
+
+double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n)
+{
+    double loss = 0, z, m, e, p;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        z = (double)logits[i];
+        m = y[i] ? -z : z;
+        e = exp(-fabs(z));
+        p = (m < 0 ? e : 1) / (1 + e);          /* what the other label has got */
+        loss += (m > 0 ? m : m - m) + log1p(e); /* m - m: 0, and NaN for NaN */
+        logits[i] = (float)(y[i] ? -p : p);
+    }
+    return loss;
+}
+
+/* Turns four logits into their gradients; the losses go to loss. */
+static v4 four(v4 z, v4i is_1, v4 *loss)
+{
+    v4 zero = v4_all(0), one = v4_all(1), m, e, p;
+    v4i below = z < zero;
+
+    e = v4_exp_below_0(v4_pick(below, z, -z));
+    m = v4_pick(is_1, -z, z);
+    p = v4_pick(m < zero, e, one) / (e + one);
+    *loss = v4_pick(m < zero, zero, m) + v4_log1p_to_1(e);
+    return v4_pick(is_1, -p, p);
+}
+
+/* Turns four logits into their gradients and returns the losses, added up in order. */
+static inline double group(float *logits, const uint8_t *y)
+{
+    v4i labels = {y[0], y[1], y[2], y[3]};
+    v4 loss, d = four(v4_load(logits), labels != 0, &loss);
+
+    v4_store(logits, d);
+    return ((double)loss[0] + (double)loss[1]) + ((double)loss[2] + (double)loss[3]);
+}
+
+double vb_k_logistic(float *logits, const uint8_t *y, size_t n)
+{
+    float rest[4] = {0};
+    uint8_t labels[4] = {0};
+    double loss = 0;
+    size_t i, left = n % 4;
+
+    for (i = 0; i + 4 <= n; i += 4)
+        loss += group(logits + i, y + i);
+    if (left == 0)
+        return loss;
+    /* those that fill up are certain and right: they cost exp(-infinity), nearly */
+    rest[1] = rest[2] = rest[3] = -INFINITY;
+    memcpy(rest, logits + i, left * sizeof(*rest));
+    memcpy(labels, y + i, left);
+    loss += group(rest, labels);
+    memcpy(logits + i, rest, left * sizeof(*rest));
+    return loss;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Learning rates by step: a function of the step alone, so that a resumed run goes on as it was.
+ */
+#include "kernels/kernels.h"
+
+#include <math.h>
+
+static double step_rate(const struct vb_k_schedule *s, int64_t step)
+{
+    return s->base * pow(s->factor, (double)(step / s->period));
+}
+
+/* Half a cosine from the base down to factor times the base, which it keeps. */
+static double cosine_rate(const struct vb_k_schedule *s, int64_t step)
+{
+    int64_t span = s->period - s->warmup;
+    double least = s->base * s->factor, part;
+
+    if (step >= s->period || span <= 0)
+        return least;
+    part = (double)(step - s->warmup) / (double)span;
+    return least + (s->base - least) * 0.5 * (1 + cos(acos(-1) * part));
+}
+
+float vb_k_rate(const struct vb_k_schedule *s, int64_t step)
+{
+    if (step < s->warmup)
+        return (float)(s->base * (double)(step + 1) / (double)s->warmup);
+    if (s->kind == VB_K_RATE_STEP && s->period > 0)
+        return (float)step_rate(s, step);
+    if (s->kind == VB_K_RATE_COSINE)
+        return (float)cosine_rate(s, step);
+    return (float)s->base;
+}

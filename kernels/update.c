@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Update rules for dense parameters: one pass over gradients, parameters and state. Each parameter
+ * is computed on its own, so chunks may go to any thread. The compiler makes vectors of the loops,
+ * one a rule: the rule is a constant in each.
+ *
+ * The norm is the sum of the sums of NORM_CHUNKS chunks, fixed by the length, in their order.
+ */
+#include "kernels/update_priv.h"
+
+#include <math.h>
+
+#define CHUNK 16384 /* parameters that a thread takes at a time */
+#define PARALLEL (4 * CHUNK)
+#define NORM_CHUNKS 64
+#define NORM_LANES 8
+
+int vb_k_rule_states(enum vb_k_rule_kind kind)
+{
+    switch (kind) {
+    case VB_K_SGD:
+        break;
+    case VB_K_MOMENTUM:
+    case VB_K_NESTEROV:
+    case VB_K_ADAGRAD:
+        return 1;
+    case VB_K_FTRL:
+        return 2;
+    }
+    return 0;
+}
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+/* The parameters first to end; in and out may be the same, so nothing is said of overlap but that
+ * an element is read before it is written. */
+ALWAYS void chunk(enum vb_k_rule_kind kind, const struct vb_k_rule *rule,
+                  const struct vb_k_update *u, size_t first, size_t end)
+{
+    const struct vb_k_rule r = *rule; /* copies: stores to floats cannot change them */
+    const float *grads = u->grads, *params = u->params, *state = u->state;
+    const float scale = u->scale, rate = u->rate;
+    float *params_out = u->params_out, *state_out = u->state_out;
+    size_t i, n = u->n;
+
+#pragma omp simd
+    for (i = first; i < end; i++) {
+        struct update_one p = {.w = params[i]};
+
+        if (kind != VB_K_SGD)
+            p.s = state[i];
+        if (kind == VB_K_FTRL)
+            p.t = state[n + i];
+        p = update_one(kind, &r, rate, scale * grads[i] + r.decay * p.w, p);
+        params_out[i] = p.w;
+        if (kind != VB_K_SGD)
+            state_out[i] = p.s;
+        if (kind == VB_K_FTRL)
+            state_out[n + i] = p.t;
+    }
+}
+
+static void any_chunk(const struct vb_k_rule *rule, const struct vb_k_update *u, size_t first,
+                      size_t end)
+{
+    switch (rule->kind) {
+    case VB_K_SGD:
+        chunk(VB_K_SGD, rule, u, first, end);
+        break;
+    case VB_K_MOMENTUM:
+        chunk(VB_K_MOMENTUM, rule, u, first, end);
+        break;
+    case VB_K_NESTEROV:
+        chunk(VB_K_NESTEROV, rule, u, first, end);
+        break;
+    case VB_K_ADAGRAD:
+        chunk(VB_K_ADAGRAD, rule, u, first, end);
+        break;
+    case VB_K_FTRL:
+        chunk(VB_K_FTRL, rule, u, first, end);
+        break;
+    }
+}
+
+void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *u)
+{
+    size_t chunks = (u->n + CHUNK - 1) / CHUNK, c;
+
+#pragma omp parallel for schedule(static) if (u->n >= PARALLEL)
+    for (c = 0; c < chunks; c++)
+        any_chunk(rule, u, c * CHUNK, (c + 1) * CHUNK < u->n ? (c + 1) * CHUNK : u->n);
+}
+
+/* ---- norm ------------------------------------------------------------------------------------ */
+
+static double squares(const float *v, size_t n)
+{
+    double lane[NORM_LANES] = {0}, sum = 0;
+    size_t i, l;
+
+    for (i = 0; i + NORM_LANES <= n; i += NORM_LANES)
+        for (l = 0; l < NORM_LANES; l++)
+            lane[l] += (double)v[i + l] * (double)v[i + l];
+    for (; i < n; i++)
+        sum += (double)v[i] * (double)v[i];
+    for (l = 0; l < NORM_LANES; l++)
+        sum += lane[l];
+    return sum;
+}
+
+double vb_k_norm(const float *v, size_t n)
+{
+    size_t len = (n + NORM_CHUNKS - 1) / NORM_CHUNKS, c;
+    double part[NORM_CHUNKS], sum = 0;
+
+#pragma omp parallel for schedule(static) if (n >= PARALLEL)
+    for (c = 0; c < NORM_CHUNKS; c++) {
+        size_t first = c * len < n ? c * len : n, end = first + len < n ? first + len : n;
+
+        part[c] = squares(v + first, end - first);
+    }
+    for (c = 0; c < NORM_CHUNKS; c++)
+        sum += part[c];
+    return sqrt(sum);
+}
+
+float vb_k_clip(double norm, double max_norm)
+{
+    return max_norm > 0 && norm > max_norm ? (float)(max_norm / norm) : 1;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One parameter's update in float: shared by the dense loops, which the compiler turns into
+ * vectors, and by the sparse ones.
+ */
+#ifndef VB_UPDATE_PRIV_H
+#define VB_UPDATE_PRIV_H
+
+#include "kernels/kernels.h"
+
+#include <float.h>
+#include <math.h>
+
+/* What a parameter goes through: itself and up to two numbers of state. */
+struct update_one {
+    float w, s, t;
+};
+
+/* g already has scale and decay in it. kind is a constant where this is inlined. */
+static inline __attribute__((always_inline)) struct update_one update_one(enum vb_k_rule_kind kind,
+                                                                          const struct vb_k_rule *r,
+                                                                          float rate, float g,
+                                                                          struct update_one p)
+{
+    float root, grown, sum, shrunk, size;
+
+    switch (kind) {
+    case VB_K_SGD:
+        p.w -= rate * g;
+        break;
+    case VB_K_MOMENTUM:
+        p.s = r->momentum * p.s + g;
+        p.w -= rate * p.s;
+        break;
+    case VB_K_NESTEROV:
+        p.s = r->momentum * p.s + g;
+        p.w -= rate * (g + r->momentum * p.s);
+        break;
+    case VB_K_ADAGRAD:
+        p.s += g * g;
+        p.w -= rate * g / (sqrtf(p.s) + r->eps);
+        break;
+    case VB_K_FTRL:
+        sum = p.t + g * g;
+        root = sqrtf(sum);
+        /* sqrt(sum) - sqrt(t), without the digits that a difference loses; never 0 / 0 */
+        grown = g * g / (root + sqrtf(p.t) + FLT_MIN);
+        p.s += g - grown / rate * p.w;
+        p.t = sum;
+        size = fabsf(p.s);
+        shrunk = copysignf(size - r->l1, p.s) / ((r->beta + root) / rate + r->l2);
+        shrunk = size <= r->l1 ? 0 : -shrunk; /* NaN is not <=, and stays */
+        p.w = g == 0 ? p.w : shrunk;
+        break;
+    }
+    return p;
+}
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The linear layer over lists of nonzero pixels, and softmax by vectors, against the references.
+ *
+ * Tolerance: a sum of k products of numbers below 1, in another order and with fused
+ * multiplications, is off by less than k roundings of k: k = 300 here, 3e-7 * 300 at most, and far
+ * less on the whole. 3e-5.
+ */
+#include "kernels/kernels.h"
+#include "tests/alloc.h"
+#include "tests/test.h"
+
+#include <math.h>
+
+#define TOLERANCE 3e-5
+#define N 40
+#define FEATURES_MAX 301
+#define CLASSES_MAX 70
+
+struct shape {
+    int features, classes, n;
+    bool bytes; /* values that a palette can hold */
+};
+
+static const struct shape shapes[] = {
+    {1, 1, 1, true},    {7, 3, 3, false},   {301, 10, 17, true}, {301, 10, 17, false},
+    {300, 10, 1, true}, {64, 70, 5, false}, {33, 16, 40, true},  {301, 10, 0, true},
+};
+
+static float x[N * FEATURES_MAX], gathered[N * FEATURES_MAX];
+static float w[FEATURES_MAX * CLASSES_MAX], b[CLASSES_MAX];
+static float logits[N * CLASSES_MAX], want[N * CLASSES_MAX], d[N * CLASSES_MAX];
+static float grads[FEATURES_MAX * CLASSES_MAX], want_grads[FEATURES_MAX * CLASSES_MAX];
+static float bias_grads[CLASSES_MAX], want_bias[CLASSES_MAX];
+static uint32_t order[N];
+
+static uint32_t next(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+static void fill(float *v, size_t n, uint32_t seed)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        v[i] = (float)next(&seed) / (1 << 23) - 1;
+}
+
+/* Four of five are 0; sample 2 is empty, sample 3 is full. */
+static void draw(const struct shape *s)
+{
+    uint32_t seed = 5;
+    int i, f;
+
+    for (i = 0; i < N; i++) {
+        for (f = 0; f < s->features; f++) {
+            uint32_t r = next(&seed);
+            float v = s->bytes ? (float)(1 + r % 255) / 255 : (float)(r | 1) / (1 << 24);
+
+            x[i * s->features + f] = i == 3 || (i != 2 && next(&seed) % 5 == 0) ? v : 0;
+        }
+        order[i] = (uint32_t)(i * 7 + 2) % N; /* 2, 9, 16 ... */
+    }
+    fill(w, VB_COUNT(w), 6);
+    fill(b, VB_COUNT(b), 7);
+    fill(d, VB_COUNT(d), 8);
+    for (i = 0; i < s->n; i++)
+        memcpy(gathered + i * s->features, x + (int)order[i] * s->features,
+               (size_t)s->features * sizeof(float));
+}
+
+static void near(const float *got, const float *expected, int n, const char *what)
+{
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - (double)expected[i]) <=
+              TOLERANCE * (1 + fabs((double)expected[i]))))
+            fail_msg("%s %d of %d: %.9g, not %.9g", what, i, n, (double)got[i],
+                     (double)expected[i]);
+}
+
+static void one_shape(const struct shape *s)
+{
+    int i, n_weights = s->features * s->classes;
+    struct vb_k_pixels *p;
+    long before;
+
+    draw(s);
+    assert_int_equal(vb_k_pixels_create(x, N, s->features, &p), VB_OK);
+    before = t_allocations;
+    vb_k_pixels_forward(p, order, (size_t)s->n, w, b, s->classes, logits);
+    vb_k_pixels_backward(p, order, (size_t)s->n, d, s->classes, grads, bias_grads);
+    assert_int_equal(t_allocations, before);
+    vb_k_linear_forward_ref(gathered, w, b, s->n, s->features, s->classes, want);
+    vb_k_linear_backward_ref(gathered, d, s->n, s->features, s->classes, want_grads, want_bias);
+    near(logits, want, s->n * s->classes, "logit");
+    near(grads, want_grads, n_weights, "gradient");
+    near(bias_grads, want_bias, s->classes, "gradient of bias");
+
+    vb_k_pixels_add(p, order, (size_t)s->n, d, -0.25f, s->classes, w, b);
+    for (i = 0; i < n_weights; i++)
+        want_grads[i] *= -0.25f;
+    fill(grads, (size_t)n_weights, 6);
+    vb_k_add_ref(grads, want_grads, (size_t)n_weights);
+    near(w, grads, n_weights, "weight");
+    vb_k_pixels_destroy(p);
+}
+
+static void as_the_reference(void **state)
+{
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(shapes); i++)
+        one_shape(&shapes[i]);
+}
+
+static void zero_takes_no_part_and_nan_does(void **state)
+{
+    const uint32_t both[2] = {0, 1};
+    float two[2 * 3] = {0, 1, 0, 0, NAN, -0.0f};
+    struct vb_k_pixels *p;
+    float weights[3 * 10], bias[10] = {0}, out[20];
+    int i;
+
+    (void)state;
+    for (i = 0; i < 30; i++)
+        weights[i] = i < 10 || i >= 20 ? NAN : 2;
+    assert_int_equal(vb_k_pixels_create(two, 2, 3, &p), VB_OK);
+    assert_int_equal(vb_k_pixels_nonzeros(p), 2);
+    vb_k_pixels_forward(p, both, 2, weights, bias, 10, out);
+    for (i = 0; i < 10; i++)
+        assert_true(out[i] == 2 && isnan(out[10 + i]));
+    vb_k_pixels_destroy(p);
+    vb_k_pixels_destroy(NULL);
+}
+
+static void sizes_that_are_none_are_refused(void **state)
+{
+    struct vb_k_pixels *p = NULL;
+    struct t_stderr err;
+    char text[256];
+
+    (void)state;
+    t_stderr_catch(&err);
+    assert_int_equal(vb_k_pixels_create(x, 1, 0, &p), VB_ERR_USAGE);
+    assert_int_equal(vb_k_pixels_create(x, 1, VB_K_PIXELS_FEATURES + 1, &p), VB_ERR_USAGE);
+    t_stderr_release(&err, text, sizeof(text));
+    assert_null(p);
+    assert_non_null(strstr(text, "65537 pixels"));
+}
+
+/* Tolerance: an exponential off by 2 units in the last place, a sum of up to 64 of them. */
+static void softmax_as_the_reference(void **state)
+{
+    static const int classes[] = {1, 2, 3, 4, 10, 64, 65};
+    uint8_t y[17];
+    double got, ref;
+    size_t i;
+    int k;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(classes); i++) {
+        fill(logits, VB_COUNT(logits), (uint32_t)i);
+        for (k = 0; k < (int)VB_COUNT(logits); k++)
+            logits[k] *= k % 3 == 0 ? 200.0f : 5.0f;
+        logits[0] = 1e30f;
+        for (k = 0; k < 17; k++)
+            y[k] = (uint8_t)(k % classes[i]);
+        memcpy(want, logits, sizeof(want));
+        got = vb_k_softmax_xent(logits, y, 17, classes[i]);
+        ref = vb_k_softmax_xent_ref(want, y, 17, classes[i]);
+        assert_true(fabs(got - ref) <= 1e-5 * (1 + fabs(ref)));
+        near(logits, want, 17 * classes[i], "gradient of a logit");
+    }
+    logits[1] = NAN;
+    assert_true(isnan(vb_k_softmax_xent(logits, y, 1, 10)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_the_reference),
+        cmocka_unit_test(zero_takes_no_part_and_nan_does),
+        cmocka_unit_test(sizes_that_are_none_are_refused),
+        cmocka_unit_test(softmax_as_the_reference),
+    };
+
+    return T_RUN(tests);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sparse rows times weights, back, the gradient as a list, and logistic loss, against plain loops
+ * in double.
+ *
+ * Tolerance: sums of up to 60 numbers of about 1 in float, 1e-5.
+ */
+#include "kernels/kernels.h"
+#include "tests/alloc.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <omp.h>
+
+#define FEATURES 1000
+#define ROWS 700
+#define NNZ_MAX (ROWS * 60)
+#define TOLERANCE 1e-5
+
+static uint64_t offset[ROWS + 1];
+static uint32_t index_of[NNZ_MAX], rows[ROWS];
+static float value[NNZ_MAX], w[FEATURES], logits[ROWS], d[ROWS], out[FEATURES];
+static double want[FEATURES];
+
+static uint32_t next(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+static float unit(uint32_t *seed)
+{
+    return (float)next(seed) / (1 << 23) - 1;
+}
+
+/* Rows of 0 to 59 entries in no order; a third of the entries name one of ten features, so many
+ * come twice in a row. */
+static struct vb_k_csr draw(size_t n, bool listed, bool values)
+{
+    uint32_t seed = 9;
+    size_t i, j, at = 0;
+
+    for (i = 0; i < ROWS; i++) {
+        offset[i] = at;
+        for (j = next(&seed) % 60; j > 0; j--, at++) {
+            index_of[at] = next(&seed) % (next(&seed) % 3 == 0 ? 10 : FEATURES);
+            value[at] = unit(&seed);
+        }
+        rows[i] = (uint32_t)((i * 37 + 5) % ROWS);
+        d[i] = unit(&seed);
+    }
+    offset[ROWS] = at;
+    for (i = 0; i < FEATURES; i++)
+        w[i] = unit(&seed);
+    return (struct vb_k_csr){
+        .n = n,
+        .rows = listed ? rows : NULL,
+        .ahead = listed ? ROWS - n : 0,
+        .offset = offset,
+        .index = index_of,
+        .value = values ? value : NULL,
+        .n_rows = ROWS,
+        .nnz = at,
+    };
+}
+
+static size_t row_of(const struct vb_k_csr *m, size_t i)
+{
+    return m->rows != NULL ? m->rows[i] : i;
+}
+
+static void near(double got, double expected, const char *what, size_t i)
+{
+    if (!(fabs(got - expected) <= TOLERANCE * (1 + fabs(expected))))
+        fail_msg("%s %zu: %.9g, not %.9g", what, i, got, expected);
+}
+
+static void check_forward(const struct vb_k_csr *m)
+{
+    double sum;
+    uint64_t j;
+    size_t i, r;
+
+    vb_k_csr_forward(m, w, 0.5f, logits);
+    for (i = 0; i < m->n; i++) {
+        r = row_of(m, i);
+        for (sum = 0.5, j = offset[r]; j < offset[r + 1]; j++)
+            sum += (double)w[index_of[j]] * (m->value != NULL ? (double)value[j] : 1);
+        near((double)logits[i], sum, "logit", i);
+        assert_true(offset[r + 1] > offset[r] || logits[i] == 0.5f);
+    }
+}
+
+/* Into want: what each feature gets. */
+static void gradient(const struct vb_k_csr *m)
+{
+    uint64_t j;
+    size_t i, r;
+
+    memset(want, 0, sizeof(want));
+    for (i = 0; i < m->n; i++) {
+        r = row_of(m, i);
+        for (j = offset[r]; j < offset[r + 1]; j++)
+            want[index_of[j]] += (double)d[i] * (m->value != NULL ? (double)value[j] : 1);
+    }
+}
+
+static void check_add(const struct vb_k_csr *m)
+{
+    size_t i;
+
+    memcpy(out, w, sizeof(out));
+    vb_k_csr_add(m, d, -0.125f, out);
+    gradient(m);
+    for (i = 0; i < FEATURES; i++)
+        near((double)out[i], (double)w[i] - 0.125 * want[i], "weight", i);
+}
+
+static void check_list(const struct vb_k_csr *m, struct vb_k_grad *g)
+{
+    const uint32_t *keys;
+    const float *values;
+    size_t n, i, k = 0;
+
+    assert_int_equal(vb_k_grad_build(g, m, d, &keys, &values, &n), VB_OK);
+    gradient(m);
+    for (i = 0; i < n; i++) {
+        for (; k < keys[i]; k++)
+            assert_true(want[k] == 0); /* left out: named by no row */
+        assert_true(i == 0 || keys[i] > keys[i - 1]);
+        near((double)values[i], want[k++], "gradient", i);
+    }
+    for (; k < FEATURES; k++)
+        assert_true(want[k] == 0);
+}
+
+static void as_plain_loops(void **state)
+{
+    static const size_t sizes[] = {0, 1, 3, 17, 100, ROWS};
+    struct vb_k_grad *g;
+    struct vb_k_csr m;
+    size_t s;
+    long before;
+    int v;
+
+    (void)state;
+    assert_int_equal(vb_k_grad_create(FEATURES, NNZ_MAX, &g), VB_OK);
+    before = t_allocations;
+    for (s = 0; s < VB_COUNT(sizes); s++)
+        for (v = 0; v < 4; v++) {
+            m = draw(sizes[s], v & 1, v & 2);
+            assert_int_equal(vb_k_csr_check(&m, FEATURES), VB_OK);
+            check_forward(&m);
+            check_add(&m);
+            check_list(&m, g);
+        }
+    assert_int_equal(t_allocations, before);
+    vb_k_grad_destroy(g);
+    vb_k_grad_destroy(NULL);
+}
+
+static void nan_and_infinity_stay(void **state)
+{
+    const uint64_t start[4] = {0, 2, 3, 3};
+    const uint32_t at[3] = {1, 2, 3};
+    struct vb_k_csr m = {.n = 3, .offset = start, .index = at, .n_rows = 3, .nnz = 3};
+    float some[4] = {0, NAN, 1, INFINITY}, z[3];
+
+    (void)state;
+    vb_k_csr_forward(&m, some, 1, z);
+    assert_true(isnan(z[0]) && isinf(z[1]) && z[2] == 1);
+    z[0] = 1;
+    z[1] = NAN;
+    vb_k_csr_add(&m, z, 1, some);
+    assert_true(some[0] == 0 && isnan(some[1]) && some[2] == 2 && isnan(some[3]));
+}
+
+static void expect_refused(const struct vb_k_csr *m, uint64_t features, const char *why)
+{
+    struct t_stderr err;
+    char text[256];
+    vb_status st;
+
+    t_stderr_catch(&err);
+    st = vb_k_csr_check(m, features);
+    t_stderr_release(&err, text, sizeof(text));
+    assert_int_equal(st, VB_ERR_INPUT);
+    if (strstr(text, why) == NULL)
+        fail_msg("\"%s\" is not in: %s", why, text);
+}
+
+static void what_leaves_the_matrix_is_refused(void **state)
+{
+    uint64_t start[3] = {0, 2, 3};
+    uint32_t at[3] = {1, 2, 9}, list[2] = {1, 0};
+    struct vb_k_csr m = {.n = 2, .offset = start, .index = at, .n_rows = 2, .nnz = 3};
+
+    (void)state;
+    assert_int_equal(vb_k_csr_check(&m, 10), VB_OK);
+    expect_refused(&m, 9, "row 1: index 9 is not below 9");
+    m.rows = list;
+    expect_refused(&m, 9, "row 1: index 9");
+    list[1] = 2;
+    expect_refused(&m, 10, "row 2 of 2");
+    list[1] = 0;
+    start[1] = 4;
+    expect_refused(&m, 10, "row 1: entries 4 to 3 of 3");
+    m.nnz = 2;
+    start[1] = 2;
+    expect_refused(&m, 10, "entries 2 to 3 of 2");
+}
+
+static void too_many_entries_are_refused(void **state)
+{
+    struct vb_k_csr m = draw(ROWS, false, true);
+    const uint32_t *keys;
+    const float *values;
+    struct vb_k_grad *g;
+    struct t_stderr err;
+    char text[256];
+    size_t n;
+
+    (void)state;
+    assert_int_equal(vb_k_grad_create(FEATURES, (size_t)m.nnz - 1, &g), VB_OK);
+    t_stderr_catch(&err);
+    assert_int_equal(vb_k_grad_build(g, &m, d, &keys, &values, &n), VB_ERR_USAGE);
+    t_stderr_release(&err, text, sizeof(text));
+    assert_non_null(strstr(text, "more than"));
+    vb_k_grad_destroy(g);
+}
+
+/* The largest key of all, and keys that need all digits. */
+static void all_bits_of_a_key_are_sorted(void **state)
+{
+    const uint64_t start[2] = {0, 6};
+    const uint32_t at[6] = {UINT32_MAX, 5, 1u << 31, 5, 1u << 27, 0};
+    const uint32_t sorted[5] = {0, 5, 1u << 27, 1u << 31, UINT32_MAX};
+    const float x[6] = {1, 2, 3, 4, 5, 6}, one = 1, sums[5] = {6, 6, 5, 3, 1};
+    struct vb_k_csr m = {.n = 1, .offset = start, .index = at, .value = x, .n_rows = 1, .nnz = 6};
+    const uint32_t *keys;
+    const float *values;
+    struct vb_k_grad *g;
+    size_t n;
+
+    (void)state;
+    assert_int_equal(vb_k_grad_create((uint64_t)1 << 32, 6, &g), VB_OK);
+    assert_int_equal(vb_k_grad_build(g, &m, &one, &keys, &values, &n), VB_OK);
+    assert_int_equal(n, 5);
+    assert_memory_equal(keys, sorted, sizeof(sorted));
+    assert_memory_equal(values, sums, sizeof(sums));
+    vb_k_grad_destroy(g);
+}
+
+/* ---- logistic loss --------------------------------------------------------------------------- */
+
+/* Tolerance: exponential and logarithm are off by a few units in the last place, 4e-7 of the
+ * result; the gradient too, below 1e-37 all but nothing. */
+static void logistic_as_the_reference(void **state)
+{
+    float z[ROWS], ref[ROWS];
+    uint8_t y[ROWS];
+    double loss, expected;
+    size_t i, n;
+
+    (void)state;
+    for (n = 0; n < 9; n++) {
+        for (i = 0; i < ROWS; i++) {
+            z[i] = ref[i] = ((float)i - ROWS / 2) * 0.37f;
+            y[i] = i * 7 % 3 == 0;
+        }
+        loss = vb_k_logistic(z, y, ROWS - n);
+        expected = vb_k_logistic_ref(ref, y, ROWS - n);
+        assert_true(fabs(loss - expected) <= 4e-7 * expected);
+        for (i = 0; i < ROWS; i++)
+            if (!(fabsf(z[i] - ref[i]) <= 4e-7f * fabsf(ref[i]) + 1e-37f))
+                fail_msg("%zu: %.9g, not %.9g", i, (double)z[i], (double)ref[i]);
+    }
+}
+
+static void logits_of_any_size(void **state)
+{
+    float z[6] = {INFINITY, INFINITY, -INFINITY, -INFINITY, 3e38f, -3e38f};
+    const uint8_t y[6] = {1, 0, 0, 1, 1, 0};
+    float not_one[2] = {NAN, 0};
+
+    (void)state;
+    assert_true(vb_k_logistic(z, y, 1) < 1e-37 && fabsf(z[0]) < 1e-37f);
+    assert_true(isinf(vb_k_logistic(z + 1, y + 1, 1)) && z[1] == 1);
+    assert_true(vb_k_logistic(z + 2, y + 2, 1) < 1e-37);
+    assert_true(isinf(vb_k_logistic(z + 3, y + 3, 1)) && z[3] == -1);
+    assert_true(vb_k_logistic(z + 4, y + 4, 2) < 1e-37);
+    assert_true(isnan(vb_k_logistic(not_one, y, 2)));
+    assert_true(isnan(not_one[0]) && not_one[1] == 0.5f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_plain_loops),
+        cmocka_unit_test(nan_and_infinity_stay),
+        cmocka_unit_test(what_leaves_the_matrix_is_refused),
+        cmocka_unit_test(too_many_entries_are_refused),
+        cmocka_unit_test(all_bits_of_a_key_are_sorted),
+        cmocka_unit_test(logistic_as_the_reference),
+        cmocka_unit_test(logits_of_any_size),
+    };
+
+    return T_RUN(tests);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The fused update rules against the reference, into another copy and in place, on one thread and
+ * on two; norm and clipping.
+ *
+ * Tolerance: a step is a handful of roundings of 6e-8 each, two square roots among them; where
+ * terms cancel (ftrl's z) they are relative to the terms, which are below 4 here. 2e-6 of 1 + |x|.
+ */
+#include "kernels/kernels.h"
+#include "tests/alloc.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <omp.h>
+
+#define N_MAX 100003 /* more than one chunk, and no multiple of a vector */
+#define TOLERANCE 2e-6
+
+static const struct vb_k_rule rules[] = {
+    {.kind = VB_K_SGD},
+    {.kind = VB_K_SGD, .decay = 0.01f},
+    {.kind = VB_K_MOMENTUM, .momentum = 0.9f, .decay = 0.01f},
+    {.kind = VB_K_NESTEROV, .momentum = 0.9f, .decay = 0.01f},
+    {.kind = VB_K_ADAGRAD, .eps = 1e-8f, .decay = 0.01f},
+    {.kind = VB_K_FTRL, .beta = 1, .l1 = 0.3f, .l2 = 0.1f},
+};
+static const size_t lengths[] = {0, 1, 3, 4, 17, 16384, N_MAX};
+
+struct arrays {
+    float params[N_MAX], state[2 * N_MAX], grads[N_MAX];
+    float params_out[N_MAX], state_out[2 * N_MAX];
+};
+static struct arrays x, y;
+
+/* Numbers from -1 to 1 that follow from a seed. */
+static void fill(float *v, size_t n, uint32_t seed)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        v[i] = (float)(seed >> 8) / (1 << 23) - 1;
+    }
+}
+
+static void make(struct arrays *a)
+{
+    size_t i;
+
+    memset(a, 0, sizeof(*a));
+    fill(a->params, N_MAX, 1);
+    fill(a->state, VB_COUNT(a->state), 2);
+    fill(a->grads, N_MAX, 3);
+    for (i = 0; i < VB_COUNT(a->state); i++)
+        a->state[i] = fabsf(a->state[i]); /* sums of squares are none below 0 */
+}
+
+static struct vb_k_update update_of(struct arrays *a, size_t n)
+{
+    return (struct vb_k_update){
+        .n = n,
+        .params = a->params,
+        .state = a->state,
+        .grads = a->grads,
+        .scale = 0.5f,
+        .rate = 0.1f,
+        .params_out = a->params_out,
+        .state_out = a->state_out,
+    };
+}
+
+static void near(const float *got, const float *want, size_t n, size_t rule)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - (double)want[i]) <= TOLERANCE * (1 + fabs((double)want[i]))))
+            fail_msg("rule %zu, %zu of %zu: %.9g, not %.9g", rule, i, n, (double)got[i],
+                     (double)want[i]);
+}
+
+static void as_the_reference(void **state)
+{
+    struct vb_k_update u;
+    size_t r, l, n;
+
+    (void)state;
+    for (r = 0; r < VB_COUNT(rules); r++) {
+        for (l = 0; l < VB_COUNT(lengths); l++) {
+            n = lengths[l];
+            make(&x);
+            make(&y);
+            u = update_of(&x, n);
+            vb_k_update(&rules[r], &u);
+            u = update_of(&y, n);
+            vb_k_update_ref(&rules[r], &u);
+            near(x.params_out, y.params_out, n, r);
+            near(x.state_out, y.state_out, n * (size_t)vb_k_rule_states(rules[r].kind), r);
+            assert_true(x.params_out[n < N_MAX ? n : 0] == 0 || n == N_MAX);
+        }
+    }
+}
+
+static void in_place_is_the_same(void **state)
+{
+    struct vb_k_update u;
+    size_t r;
+
+    (void)state;
+    for (r = 0; r < VB_COUNT(rules); r++) {
+        make(&x);
+        u = update_of(&x, N_MAX);
+        vb_k_update(&rules[r], &u);
+        make(&y);
+        u = update_of(&y, N_MAX);
+        u.params_out = y.params;
+        u.state_out = y.state;
+        vb_k_update(&rules[r], &u);
+        assert_memory_equal(x.params_out, y.params, sizeof(x.params_out));
+        if (vb_k_rule_states(rules[r].kind) > 0)
+            assert_memory_equal(x.state_out, y.state, N_MAX * sizeof(float));
+    }
+}
+
+static void threads_change_no_bit(void **state)
+{
+    struct vb_k_update u;
+    double norm;
+    long before;
+    size_t r;
+
+    (void)state;
+    for (r = 0; r < VB_COUNT(rules); r++) {
+        make(&x);
+        make(&y);
+        omp_set_num_threads(1);
+        u = update_of(&x, N_MAX);
+        vb_k_update(&rules[r], &u);
+        norm = vb_k_norm(x.grads, N_MAX);
+        omp_set_num_threads(2);
+        u = update_of(&y, N_MAX);
+        vb_k_update(&rules[r], &u); /* the team comes into being */
+        before = t_allocations;
+        vb_k_update(&rules[r], &u);
+        assert_true(vb_k_norm(y.grads, N_MAX) == norm);
+        assert_int_equal(t_allocations, before);
+        assert_memory_equal(x.params_out, y.params_out, sizeof(x.params_out));
+        assert_memory_equal(x.state_out, y.state_out, sizeof(x.state_out));
+    }
+}
+
+static void nan_and_infinity_stay(void **state)
+{
+    struct vb_k_update u;
+    size_t r;
+
+    (void)state;
+    for (r = 0; r < VB_COUNT(rules); r++) {
+        make(&x);
+        x.grads[5] = NAN;
+        x.grads[7] = INFINITY;
+        u = update_of(&x, 9);
+        vb_k_update(&rules[r], &u);
+        assert_true(isnan(x.params_out[5]));
+        assert_false(isfinite(x.params_out[7]) && rules[r].kind < VB_K_ADAGRAD);
+        assert_true(isfinite(x.params_out[6]) && isfinite(x.params_out[8]));
+    }
+}
+
+static void norm_and_clipping(void **state)
+{
+    const float v[2] = {3, 4};
+    double want = 0;
+    size_t i;
+
+    (void)state;
+    assert_true(vb_k_norm(v, 2) == 5);
+    assert_true(vb_k_norm(v, 0) == 0);
+    make(&x);
+    for (i = 0; i < N_MAX; i++)
+        want += (double)x.grads[i] * (double)x.grads[i];
+    assert_true(fabs(vb_k_norm(x.grads, N_MAX) - sqrt(want)) < 1e-10 * sqrt(want));
+    assert_true(vb_k_clip(5, 1) == 0.2f);
+    assert_true(vb_k_clip(5, 5) == 1 && vb_k_clip(5, 0) == 1 && vb_k_clip(0, 1) == 1);
+    assert_true(vb_k_clip((double)NAN, 1) == 1 && vb_k_clip((double)INFINITY, 1) == 0);
+    x.grads[70000] = 1e30f; /* its square is no float */
+    assert_true(fabs(vb_k_norm(x.grads, N_MAX) / (double)1e30f - 1) < 1e-12);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_the_reference),      cmocka_unit_test(in_place_is_the_same),
+        cmocka_unit_test(threads_change_no_bit), cmocka_unit_test(nan_and_infinity_stay),
+        cmocka_unit_test(norm_and_clipping),
+    };
+
+    return T_RUN(tests);
+}
