@@ -18,6 +18,67 @@ struct vb_param {
     size_t offset; /* of the first, in floats */
 };
 
+/* ---- models ---------------------------------------------------------------------------------- */
+
+/* A dense model, compiled for a batch of at most so many samples: kernels chosen, every buffer in
+ * one arena. Steps allocate nothing. Used by one thread at a time; parameters and gradients are the
+ * caller's, in the order of the parameter table. */
+struct vb_model;
+
+struct vb_model_opts {
+    const char *name;             /* "softmax", "lenet", "alexnet" or "alexnet32" */
+    int batch_max;                /* samples */
+    const struct vb_k_plan *plan; /* which kernels compute; NULL: the fastest, by timing */
+    struct vb_k_cache *cache;     /* of earlier timings; NULL: none */
+    bool forward_only;            /* to judge with, not to train */
+};
+
+/* What a model takes in a step. */
+struct vb_model_batch {
+    int n;                            /* samples */
+    const float *x;                   /* (batch_max, c, h, w), zeros behind n; not for softmax */
+    const struct vb_k_pixels *pixels; /* softmax: all samples, ... */
+    const uint32_t *which;            /* ... and the numbers of those of the batch: (n) */
+    const uint16_t *y;                /* (n), classes */
+    bool training;                    /* dropout drops */
+    uint64_t seed, step;              /* ... what follows from these two and the rank's offset */
+};
+
+struct vb_model_loss {
+    double loss; /* summed over the samples */
+    int correct; /* samples that were put into the right class */
+};
+
+vb_status vb_model_create(const struct vb_model_opts *opts, struct vb_model **model_p);
+void vb_model_destroy(struct vb_model *model);
+
+size_t vb_model_n_params(const struct vb_model *model); /* floats */
+const struct vb_param *vb_model_table(const struct vb_model *model, int *n_p);
+
+/* The input that it takes: c * h * w features of a sample. */
+void vb_model_input(const struct vb_model *model, int *c_p, int *h_p, int *w_p, int *classes_p);
+
+/* The kernels that were chosen. Lives as long as the model. */
+const struct vb_k_plan *vb_model_plan(const struct vb_model *model);
+
+/* First values of the parameters, from the seed alone: He's for layers with ReLU, Glorot's for
+ * others, biases 0; softmax: all 0, for its loss is convex. */
+void vb_model_init(const struct vb_model *model, uint64_t seed, float *params);
+
+/* Logits, loss, and the gradient of the loss with respect to the logits, which is kept. */
+void vb_model_forward(struct vb_model *model, const float *params,
+                      const struct vb_model_batch *batch, struct vb_model_loss *loss_p);
+
+/* Told which gradients are ready, from the last layer to the first: grads[first] to
+ * grads[first + n - 1]. */
+typedef void (*vb_grads_fn)(void *arg, size_t first, size_t n);
+
+/* After forward of the same batch with the same parameters: the gradients, summed over the samples.
+ * ready may be NULL. */
+void vb_model_backward(struct vb_model *model, const float *params,
+                       const struct vb_model_batch *batch, float *grads, vb_grads_fn ready,
+                       void *arg);
+
 /* ---- softmax regression ---------------------------------------------------------------------- */
 
 #define VB_SOFTMAX_PARAMS 2
