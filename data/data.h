@@ -46,7 +46,8 @@ struct vb_rows {
 
 void vb_dataset_destroy(struct vb_dataset *set); /* all-zero and already destroyed are fine */
 
-/* Copies n images, by their numbers, into one piece, as floats. x: (n, c, h, w), y: (n). */
+/* Copies n images, by their numbers, into one piece, as floats. x: (n, c, h, w), may be NULL; y:
+ * (n). */
 void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n, float *x,
                      uint16_t *y);
 
@@ -199,6 +200,7 @@ struct vb_loader_opts {
     int ahead;      /* batches made ahead of need by a thread, at most 8; 0: no thread */
     int window;     /* samples shuffled among each other; 0: all. For files larger than memory */
     bool in_order;  /* not shuffled: for testing */
+    bool no_x;      /* of images: only which samples, and their classes */
     int timeout_ms; /* how long to wait for a batch; 0: a minute */
     void (*on_start)(void *arg); /* called first by the thread, to pin it; may be NULL */
     void *on_start_arg;
@@ -209,7 +211,8 @@ struct vb_batch {
     int64_t epoch, step; /* step of the epoch */
     int n;               /* of this rank; may be 0 in the last step of an epoch */
     int n_global;        /* of all ranks: less than global_batch in the last step of an epoch */
-    float *x;            /* images: (n, c, h, w) */
+    uint32_t *which;     /* (n), the samples' numbers in the set */
+    float *x;            /* images: (n, c, h, w); NULL with no_x */
     uint16_t *y;         /* images: (n) */
     struct vb_rows rows; /* rows */
 };

@@ -82,7 +82,8 @@ void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n,
             y[i] = store->y[s];
             pixels = store->pixels + (size_t)s * row;
         }
-        to_floats(pixels, set->features, set->mean, set->scale, x + (size_t)i * row);
+        if (x != NULL)
+            to_floats(pixels, set->features, set->mean, set->scale, x + (size_t)i * row);
     }
 }
 

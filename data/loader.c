@@ -29,9 +29,8 @@ struct slot {
 struct vb_loader {
     struct vb_loader_opts o;
     struct order order;
-    uint32_t *which; /* (share) */
-    int share;       /* the most samples of this rank in a step */
-    int64_t steps;   /* in an epoch */
+    int share;     /* the most samples of this rank in a step */
+    int64_t steps; /* in an epoch */
     int64_t epoch, step;
     struct slot slots[AHEAD_MAX + 1];
     int n_slots;
@@ -54,7 +53,9 @@ static void clear_images(const struct vb_loader *l, struct slot *slot)
     int n = slot->batch.n;
 
     if (slot->dirty > n) {
-        memset(slot->batch.x + (size_t)n * row, 0, (size_t)(slot->dirty - n) * row * sizeof(float));
+        if (slot->batch.x != NULL)
+            memset(slot->batch.x + (size_t)n * row, 0,
+                   (size_t)(slot->dirty - n) * row * sizeof(float));
         memset(slot->batch.y + n, 0, (size_t)(slot->dirty - n) * sizeof(*slot->batch.y));
     }
     slot->dirty = n;
@@ -84,12 +85,12 @@ static vb_status make(struct vb_loader *l, struct slot *slot)
     slot->batch.n = n;
     slot->batch.n_global = n_global;
     order_epoch(&l->order, l->epoch);
-    order_get(&l->order, (int)position + first, n, l->which);
+    order_get(&l->order, (int)position + first, n, slot->batch.which);
     if (l->o.set->kind == VB_DATA_IMAGES) {
-        vb_dataset_pick(l->o.set, l->which, n, slot->batch.x, slot->batch.y);
+        vb_dataset_pick(l->o.set, slot->batch.which, n, slot->batch.x, slot->batch.y);
         clear_images(l, slot);
     } else {
-        st = vb_dataset_rows(l->o.set, l->which, n, &slot->batch.rows);
+        st = vb_dataset_rows(l->o.set, slot->batch.which, n, &slot->batch.rows);
         clear_rows(l, slot);
     }
     if (++l->step == l->steps) {
@@ -198,12 +199,13 @@ static size_t aligned(size_t bytes)
 
 static vb_status make_image_slot(const struct vb_loader *l, struct slot *slot)
 {
-    size_t x = aligned((size_t)l->share * (size_t)l->o.set->features * sizeof(float));
+    size_t row = l->o.no_x ? 0 : (size_t)l->o.set->features;
+    size_t x = aligned((size_t)l->share * row * sizeof(float));
     vb_status st = vb_mem_map_private(x + (size_t)l->share * sizeof(uint16_t), &slot->mem);
 
     if (st != VB_OK)
         return st;
-    slot->batch.x = slot->mem.ptr;
+    slot->batch.x = l->o.no_x ? NULL : slot->mem.ptr;
     slot->batch.y = (uint16_t *)(void *)((char *)slot->mem.ptr + x);
     return VB_OK;
 }
@@ -233,9 +235,13 @@ static vb_status make_slots(struct vb_loader *l)
     int i;
 
     l->n_slots = l->o.ahead + 1;
-    for (i = 0; st == VB_OK && i < l->n_slots; i++)
+    for (i = 0; st == VB_OK && i < l->n_slots; i++) {
+        l->slots[i].batch.which = malloc((size_t)l->share * sizeof(uint32_t));
+        if (l->slots[i].batch.which == NULL)
+            return vb_err_sys("malloc");
         st = l->o.set->kind == VB_DATA_IMAGES ? make_image_slot(l, &l->slots[i])
                                               : make_row_slot(l, &l->slots[i]);
+    }
     return st;
 }
 
@@ -263,9 +269,6 @@ static vb_status set_up(struct vb_loader *l)
         return st;
     l->order.entered = advise;
     l->order.entered_arg = l;
-    l->which = malloc((size_t)l->share * sizeof(*l->which));
-    if (l->which == NULL)
-        return vb_err_sys("malloc");
     return make_slots(l);
 }
 
@@ -314,10 +317,11 @@ void vb_loader_close(struct vb_loader *l)
     if (l == NULL)
         return;
     halt(l);
-    for (i = 0; i < l->n_slots; i++)
+    for (i = 0; i < l->n_slots; i++) {
         vb_mem_unmap(&l->slots[i].mem);
+        free(l->slots[i].batch.which);
+    }
     order_fini(&l->order);
-    free(l->which);
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
     free(l);

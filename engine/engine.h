@@ -170,17 +170,51 @@ enum vb_phase {
 
 const char *vb_phase_str(enum vb_phase phase); /* "data", "forward" ... as in the final object */
 
-/* After a step of rank 0, at most ten times a second. The loss is the rank's own, a sample. */
-typedef void (*vb_train_watch_fn)(void *arg, int64_t step, int64_t steps, double loss);
+/* How far it is. After a step of rank 0 at most ten times a second, and after each evaluation. */
+struct vb_train_news {
+    int64_t step, steps;
+    double epoch;
+    double loss;      /* of rank 0's last batch, a sample */
+    double accuracy;  /* of the last evaluation; negative: there was none */
+    double test_loss; /* likewise */
+    double samples_per_s;
+    double left_s;  /* as it looks */
+    bool evaluated; /* just now */
+};
 
+typedef void (*vb_train_watch_fn)(void *arg, const struct vb_train_news *news);
+
+enum vb_schedule { VB_SCHEDULE_AUTO, VB_SCHEDULE_CONSTANT, VB_SCHEDULE_STEP, VB_SCHEDULE_COSINE };
+
+/* What is 0, NULL or AUTO is chosen by model and batch; negative numbers were not given. */
 struct vb_train_opts {
+    const char *model; /* "softmax", "sparse-lr", "lenet", "alexnet" */
+    int input;         /* alexnet: side of its images, 224 or 32 */
     enum vb_mode mode;
-    struct vb_data_spec data;
-    int global_batch; /* samples of all ranks in a step, at least one a rank */
-    int64_t steps;
+    struct vb_data_ask data;
+    const char *data_text; /* as it was asked for, to compare with other ranks and checkpoints */
+    int64_t batch;         /* samples of one rank in a step; or */
+    int64_t global_batch;  /* ... of all ranks */
+    int64_t epochs, steps, samples; /* how long to train: one of them */
+
     double lr;
+    enum vb_schedule schedule;
+    int64_t warmup;                      /* steps; negative: chosen */
+    const char *rule;                    /* "sgd", "momentum", "nesterov", "adagrad", "ftrl" */
+    double momentum, weight_decay, clip; /* negative: chosen; clip 0: none */
+
     uint64_t seed;
-    int threads; /* compute threads, 0: as the machine suggests */
+    int64_t eval_every;       /* steps; 0: at the end alone */
+    int64_t test_limit;       /* samples to test with, the first ones; 0: all */
+    const char *checkpoint;   /* folder; NULL: none are written */
+    int64_t checkpoint_every; /* steps; 0: at the end alone */
+    bool resume;              /* from the newest there, if there is one */
+    const char *plan;         /* file with the choice of kernels; NULL: by timing */
+    bool dry_run;             /* everything is set up, nothing is trained */
+
+    struct vb_coll_opts coll; /* how gradients are summed */
+    int64_t bucket_bytes;     /* of gradients that go together; 0: chosen */
+    int threads;              /* compute threads, 0: as the machine suggests */
     bool pin;
     struct vb_group_opts group;  /* with a world of 1 only rank and world count */
     int local_rank, local_ranks; /* on this host; 0 ranks: to be found out from the group */
@@ -202,27 +236,31 @@ struct vb_rank_result {
 /* The same on all ranks but for wall_s. */
 struct vb_train_result {
     int ranks;
-    char transport[16]; /* "" where nothing was moved */
-    int64_t steps;
+    char transport[16];       /* "" where nothing was moved */
+    const char *order, *algo; /* of the gradients; NULL where nothing was moved */
+    int batch, global_batch;  /* of the largest rank, of all */
+    int64_t steps;            /* made in all, those before a resumed run too */
+    int64_t resumed;          /* ... of which so many were made before */
+    int64_t samples;          /* of this run */
     double epochs;
+    double lr;                 /* the highest */
     double train_s;            /* mean over ranks; set-up does not count, evaluation does */
     double wall_s;             /* of this rank, set-up included */
     double phase_s[VB_PHASES]; /* means over ranks, sum to train_s */
     double loss;               /* on test data, a sample */
     double accuracy;           /* on test data, 0 to 1 */
     int test_samples;
+    int classes;
     int64_t params;
     char params_sha256[65]; /* of little-endian floats in table order */
+    char plan_sha256[65];   /* of the plan's text; "": it has none */
+    char checkpoint[512];   /* the last that was written; "": none */
+    double pause_s;         /* the longest that one held up training */
     struct vb_rank_result *per_rank;
 };
 
-/* How many steps there are in an epoch: what does not fill a global batch is left out, another
- * part of the data each time. */
-int vb_train_steps_per_epoch(const struct vb_train_opts *o);
-
-/* Trains softmax regression, as the rank that o->group says. All ranks call it with the same
- * options but for their place. The result is given back with vb_train_result_fini(), unless it
- * failed. */
+/* Trains a model, as the rank that o->group says. All ranks call it with the same options but for
+ * their place. The result is given back with vb_train_result_fini(), unless it failed. */
 vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p);
 void vb_train_result_fini(struct vb_train_result *result);
 

@@ -1,69 +1,71 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether a job can be run as asked for: what one rank can tell, and what only all can.
+ * Whether ranks, and a run and the checkpoint it goes on from, are of one mind: what decides the
+ * result is written down as text and compared.
  */
 #include "engine/train_priv.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What decides the result, and so must be the same on all ranks. */
-enum { MODE, TRAIN, TEST, BATCH, STEPS, SEED, RATE, N_SETTINGS };
-
-static const char *const names[N_SETTINGS] = {
-    [MODE] = "mode",          [TRAIN] = "data to train on", [TEST] = "data to test with",
-    [BATCH] = "global batch", [STEPS] = "number of steps",  [SEED] = "seed",
-    [RATE] = "learning rate",
-};
-
-static void fill(const struct vb_train_opts *o, uint64_t settings[N_SETTINGS])
+char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r)
 {
-    settings[MODE] = (uint64_t)o->mode;
-    settings[TRAIN] = (uint64_t)o->data.n_train;
-    settings[TEST] = (uint64_t)o->data.n_test;
-    settings[BATCH] = (uint64_t)o->global_batch;
-    settings[STEPS] = (uint64_t)o->steps;
-    settings[SEED] = o->seed;
-    memcpy(&settings[RATE], &o->lr, sizeof(settings[RATE])); /* to the last bit */
+    char *text = NULL;
+    int n = asprintf(
+        &text,
+        "model=%s\ninput=%d\nmode=%d\ndata=%s\ntest split=%.17g\nglobal batch=%d\n"
+        "number of steps=%lld\nseed=%llu\nlearning rate=%.17g\nschedule=%d %lld %lld %.17g\n"
+        "update rule=%d %.9g %.9g\nclipping=%.17g\norder of sums=%d\nalgorithm=%d\n",
+        o->model, o->input, (int)o->mode, o->data_text, o->data.test_share, r->global_batch,
+        (long long)r->steps, (unsigned long long)o->seed, r->schedule.base, (int)r->schedule.kind,
+        (long long)r->schedule.warmup, (long long)r->schedule.period, r->schedule.factor,
+        (int)r->rule.kind, (double)r->rule.momentum, (double)r->rule.decay, r->clip,
+        (int)o->coll.order, (int)o->coll.algo);
+
+    return n < 0 ? NULL : text;
 }
 
-static vb_status compare(uint64_t (*all)[N_SETTINGS], int n)
+bool vb_train_settings_differ(const char *a, const char *b, char name[64])
 {
-    int r, s;
+    size_t len;
+
+    while (*a != '\0' || *b != '\0') {
+        len = strcspn(a, "\n");
+        if (strcspn(b, "\n") != len || memcmp(a, b, len) != 0) {
+            snprintf(name, 64, "%.*s", (int)strcspn(*a != '\0' ? a : b, "=\n"),
+                     *a != '\0' ? a : b);
+            return true;
+        }
+        a += len + (a[len] == '\n');
+        b += len + (b[len] == '\n');
+    }
+    return false;
+}
+
+static vb_status compare(const char *all, int n)
+{
+    char name[64];
+    int r;
 
     for (r = 1; r < n; r++)
-        for (s = 0; s < N_SETTINGS; s++)
-            if (all[r][s] != all[0][s])
-                return vb_err(VB_ERR_USAGE, "rank %d was started with another %s than rank 0", r,
-                              names[s]);
+        if (vb_train_settings_differ(all, all + (size_t)r * VB_RECORD_MAX, name))
+            return vb_err(VB_ERR_USAGE, "rank %d was started with another %s than rank 0", r, name);
     return VB_OK;
 }
 
-vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group)
+vb_status vb_train_agree(struct vb_group *group, const char *settings)
 {
-    uint64_t own[N_SETTINGS], (*all)[N_SETTINGS];
+    char own[VB_RECORD_MAX] = {0}, *all;
     vb_status st;
 
-    all = calloc((size_t)o->group.world, sizeof(*all));
+    all = calloc((size_t)vb_group_world(group), VB_RECORD_MAX);
     if (all == NULL)
         return vb_err_sys("calloc");
-    fill(o, own);
+    snprintf(own, sizeof(own), "%s", settings);
     st = vb_group_gather(group, own, sizeof(own), all);
     if (st == VB_OK)
-        st = compare(all, o->group.world);
+        st = compare(all, vb_group_world(group));
     free(all);
     return st;
-}
-
-vb_status vb_train_check(const struct vb_train_opts *o)
-{
-    if (o->group.world < 1 || o->group.rank < 0 || o->group.rank >= o->group.world)
-        return vb_err(VB_ERR_USAGE, "rank %d of %d: there is no such rank", o->group.rank,
-                      o->group.world);
-    if (o->mode == VB_MODE_SINGLE && o->group.world != 1)
-        return vb_err(VB_ERR_USAGE, "mode single has one rank, not %d", o->group.world);
-    if (o->global_batch < o->group.world || o->global_batch > o->data.n_train)
-        return vb_err(VB_ERR_USAGE, "a global batch of %d: must be from %d to %d", o->global_batch,
-                      o->group.world, o->data.n_train);
-    return VB_OK;
 }

@@ -6,6 +6,7 @@
 #define VB_TRAIN_PRIV_H
 
 #include "engine/engine.h"
+#include "models/models.h"
 
 /* ---- where time goes (train_result.c) -------------------------------------------------------- */
 
@@ -21,35 +22,34 @@ void vb_laps_begin(struct vb_laps *laps);
 /* The time since the last call belongs to a phase. */
 void vb_lap(struct vb_laps *laps, enum vb_phase phase);
 
-/* ---- gradients of all ranks (train_exchange.c) ----------------------------------------------- */
+/* ---- what the options come to (train_recipe.c) ----------------------------------------------- */
 
-struct vb_exchange;
+struct vb_recipe {
+    int global_batch;
+    int64_t steps;           /* in all */
+    int64_t steps_per_epoch; /* the last of an epoch may be shorter */
+    struct vb_k_rule rule;
+    struct vb_k_schedule schedule;
+    double clip; /* the largest norm of a mean gradient; 0: any */
+};
 
-/* Collective. n_elems: floats in a gradient. */
-vb_status vb_exchange_create(struct vb_group *group, size_t n_elems, struct vb_exchange **ex_p);
+/* n: samples to train on. */
+vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe *recipe_p);
 
-/* Collective, before the group is closed. Its memory is net/'s as long as a put is under way, which
- * after a failure is as long as there is a group; it is freed by vb_exchange_destroy(). */
-void vb_exchange_close(struct vb_exchange *ex);
-void vb_exchange_destroy(struct vb_exchange *ex);
-
-/* Where this rank is to write the gradient of its next step: in the window, so that it need not be
- * copied. Waits until what was there has been sent. */
-vb_status vb_exchange_begin(struct vb_exchange *ex, float **grads_p);
-
-/* Sends it to all, and adds up those of all ranks in rank order. Every rank calls it once a step
- * and ends with the same bits. */
-vb_status vb_exchange_sum(struct vb_exchange *ex, struct vb_laps *laps, float *sum);
-
-/* After the last step: waits until all of this rank's gradients have been sent. */
-vb_status vb_exchange_flush(struct vb_exchange *ex);
+/* The kind of made-up data that a model is meant for. */
+enum vb_synth_kind vb_recipe_synth(const struct vb_train_opts *o);
 
 /* ---- is it possible (train_check.c) ---------------------------------------------------------- */
 
-vb_status vb_train_check(const struct vb_train_opts *o);
+/* What decides the result, as lines "name=value": the same on all ranks, and in a checkpoint that
+ * is to be gone on from. To be freed; NULL: no memory. */
+char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *recipe);
+
+/* Names the first line that differs. */
+bool vb_train_settings_differ(const char *a, const char *b, char name[64]);
 
 /* Collective: fails on all ranks if one was started with other options. */
-vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group);
+vb_status vb_train_agree(struct vb_group *group, const char *settings);
 
 /* ---- places (train_place.c) ------------------------------------------------------------------ */
 
@@ -58,25 +58,105 @@ struct vb_place {
     struct vb_topo *topo;
     struct vb_plan *plan;
     struct vb_group *group; /* NULL: there are no others */
+    int local_rank;
 };
 
 /* Opens the group, and puts this thread and its memory where the plan wants them. */
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p);
 void vb_place_close(struct vb_place *place);
 
-/* ---- results (train_result.c) ---------------------------------------------------------------- */
+/* ---- training (train.c) ---------------------------------------------------------------------- */
 
-/* What a rank has to say at the end. */
-struct vb_train_end {
-    const struct vb_train_opts *opts;
-    struct vb_group *group;
-    const struct vb_laps *laps;
-    const struct vb_softmax *model;
-    int64_t correct; /* of its share of the test data */
-    double loss;     /* likewise, summed */
+struct vb_trainer;
+
+/* A model in training. Two kinds: dense and sparse. */
+struct vb_trainee {
+    /* Collective. The data is there. */
+    vb_status (*create)(struct vb_trainer *t);
+
+    /* One step on t->batch, forward to update, giving its time to phases. */
+    vb_status (*step)(struct vb_trainer *t);
+
+    /* Adds what n test samples from first on come to. */
+    vb_status (*judge)(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum);
+
+    /* The parameters as they are after the last step, as one piece. */
+    const float *(*params)(struct vb_trainer *t, size_t *n_p);
+
+    /* What goes into a checkpoint, borrowed until the next step; and back out of one, checked. */
+    vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
+    vb_status (*restore)(struct vb_trainer *t, const struct vb_checkpoint *cp);
+
+    void (*close)(struct vb_trainer *t);   /* collective, before the group is closed */
+    void (*destroy)(struct vb_trainer *t); /* after it */
 };
 
+extern const struct vb_trainee vb_trainee_dense;  /* train_dense.c */
+extern const struct vb_trainee vb_trainee_sparse; /* train_sparse.c */
+
+struct vb_trainer {
+    const struct vb_train_opts *o;
+    int rank, world;
+    struct vb_place place;
+    struct vb_dataset train, test;
+    int n_test; /* samples to test with */
+    struct vb_recipe recipe;
+    char *settings;
+    struct vb_k_plan *plan; /* what --plan or a checkpoint says; NULL: nothing */
+    char *plan_text;        /* of the kernels in use; NULL: there is none */
+    struct vb_loader *loader;
+    const struct vb_batch *batch;
+    const struct vb_trainee *ops;
+    void *state;  /* of ops */
+    int64_t step; /* steps that are complete */
+    int64_t resumed, samples;
+    double loss; /* of this rank's last batch, a sample */
+    struct vb_laps laps;
+    char checkpoint[512];
+    double pause_s;
+    double accuracy, test_loss; /* of the last evaluation; negative: none */
+    uint64_t watched_ns;
+};
+
+/* This rank's share of a global batch, at most. */
+int vb_trainer_share(const struct vb_trainer *t);
+
+/* ---- gradients of all ranks (train_buckets.c) ------------------------------------------------ */
+
+/* Gradients are summed in buckets, each as soon as backward has filled it. */
+struct vb_buckets;
+
+/* Collective; group NULL: there is nothing to sum. */
+vb_status vb_buckets_create(struct vb_group *group, const struct vb_train_opts *o, size_t n_params,
+                            struct vb_buckets **buckets_p);
+void vb_buckets_close(struct vb_buckets *b); /* collective */
+void vb_buckets_destroy(struct vb_buckets *b);
+
+float *vb_buckets_grads(struct vb_buckets *b);          /* where backward is to write */
+void vb_buckets_begin(struct vb_buckets *b);            /* before backward */
+void vb_buckets_ready(void *b, size_t first, size_t n); /* a vb_grads_fn */
+
+/* The next bucket, once it is summed: n is 0 after the last. */
+vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p);
+
+const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest; NULL: none */
+
+/* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
+
+/* Rank 0 writes what all have. */
+vb_status vb_train_save(struct vb_trainer *t);
+
+/* Collective: goes back to the newest checkpoint there is, the same on all ranks. read_p is to be
+ * restored with vb_train_restore() once the model is there; NULL: there is none. */
+vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p);
+vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
+
+/* ---- results (train_result.c) ---------------------------------------------------------------- */
+
+/* Collective: what the share of test data that each rank judged comes to. */
+vb_status vb_train_evaluate(struct vb_trainer *t);
+
 /* Collective: brings the ranks' figures together. Fails if they ended with other parameters. */
-vb_status vb_train_collect(const struct vb_train_end *end, struct vb_train_result *result_p);
+vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p);
 
 #endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Dense models in training: softmax regression, LeNet, AlexNet.
+ *
+ * Where other ranks may be left behind by a failure, a step writes parameters and state to the
+ * other of two copies, which swap when it is complete; a rank alone updates in place.
+ */
+#include "engine/train_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define JUDGE_BATCH 256 /* where the model does not mind */
+
+struct dense {
+    struct vb_model *model;
+    struct vb_buckets *buckets;
+    struct vb_k_pixels *train, *test; /* softmax */
+    size_t n_params;
+    struct vb_mem mem;
+    float *params[2], *state[2]; /* both may be the same; state NULL: the rule has none */
+    int now;                     /* which of them holds the last complete step */
+    int judge_max;
+    float *x;        /* (judge_max, c, h, w) */
+    uint16_t *y;     /* (judge_max) */
+    uint32_t *which; /* (judge_max) */
+    struct vb_checkpoint_array *arrays;
+};
+
+static struct dense *dense_of(const struct vb_trainer *t)
+{
+    return t->state;
+}
+
+static bool is_softmax(const struct vb_trainer *t)
+{
+    return strcmp(t->o->model, "softmax") == 0;
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+/* Mean and spread of pixels that nets like to be free of; softmax needs its zeros. */
+static void normalise(const struct vb_trainer *t, struct vb_dataset *set)
+{
+    if (is_softmax(t))
+        return;
+    set->mean = strcmp(t->o->model, "lenet") == 0 ? 33.f : 120.f;
+    set->scale = 1 / 72.f;
+}
+
+static vb_status check_input(const struct vb_trainer *t, const struct dense *d)
+{
+    int c, h, w, classes;
+
+    vb_model_input(d->model, &c, &h, &w, &classes);
+    if (t->train.kind != VB_DATA_IMAGES)
+        return vb_err(VB_ERR_USAGE, "%s is trained on images, which %s is not", t->o->model,
+                      t->o->data_text);
+    if (t->train.features != c * h * w)
+        return vb_err(VB_ERR_USAGE, "%s takes images of %d x %d x %d; those of %s are %d x %d x %d",
+                      t->o->model, c, h, w, t->o->data_text, t->train.c, t->train.h, t->train.w);
+    if (t->train.classes > classes)
+        return vb_err(VB_ERR_USAGE, "%s tells %d classes apart; %s has %d", t->o->model, classes,
+                      t->o->data_text, t->train.classes);
+    return VB_OK;
+}
+
+static vb_status make_model(struct vb_trainer *t, struct dense *d)
+{
+    struct vb_model_opts opts = {.name = t->o->model, .plan = t->plan};
+    vb_status st;
+
+    if (strcmp(opts.name, "alexnet") == 0 && t->o->input == 32)
+        opts.name = "alexnet32";
+    d->judge_max = opts.batch_max = vb_trainer_share(t);
+    if (is_softmax(t) && opts.batch_max < JUDGE_BATCH)
+        d->judge_max = opts.batch_max = JUDGE_BATCH;
+    if (vb_k_cache_open(NULL, &opts.cache) != VB_OK)
+        opts.cache = NULL;
+    st = vb_model_create(&opts, &d->model);
+    vb_k_cache_close(opts.cache);
+    if (st == VB_OK)
+        st = check_input(t, d);
+    if (st != VB_OK)
+        return st;
+    d->n_params = vb_model_n_params(d->model);
+    t->plan_text = vb_k_plan_text(vb_model_plan(d->model));
+    return t->plan_text != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory for a plan");
+}
+
+/* Parameters, then state, then the other copy of both. */
+static vb_status make_params(struct vb_trainer *t, struct dense *d)
+{
+    int states = vb_k_rule_states(t->recipe.rule.kind), copies = t->world > 1 ? 2 : 1;
+    size_t n = (d->n_params + 15) / 16 * 16;
+    vb_status st = vb_mem_map_private(n * sizeof(float) * (size_t)(copies * (1 + states)), &d->mem);
+    float *at = d->mem.ptr;
+    int i;
+
+    if (st != VB_OK)
+        return st;
+    for (i = 0; i < 2; i++) {
+        float *copy = at + (copies == 2 ? (size_t)i * n * (size_t)(1 + states) : 0);
+
+        d->params[i] = copy;
+        d->state[i] = states > 0 ? copy + n : NULL;
+    }
+    vb_model_init(d->model, t->o->seed, d->params[0]);
+    return VB_OK;
+}
+
+/* The nonzero pixels of a whole set. */
+static vb_status list_pixels(const struct vb_dataset *set, int n, struct vb_k_pixels **pixels_p)
+{
+    size_t bytes = (size_t)n * (size_t)set->features * sizeof(float);
+    uint32_t *which = malloc((size_t)n * sizeof(*which));
+    uint16_t *y = malloc((size_t)n * sizeof(*y));
+    struct vb_mem mem = {0};
+    vb_status st = vb_mem_map_private(bytes, &mem);
+    int i;
+
+    if (which == NULL || y == NULL)
+        st = vb_err_sys("malloc");
+    if (st == VB_OK) {
+        for (i = 0; i < n; i++)
+            which[i] = (uint32_t)i;
+        vb_dataset_pick(set, which, n, mem.ptr, y);
+        st = vb_k_pixels_create(mem.ptr, (size_t)n, set->features, pixels_p);
+    }
+    vb_mem_unmap(&mem);
+    free(which);
+    free(y);
+    return st;
+}
+
+static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
+{
+    size_t n = (size_t)d->judge_max;
+    vb_status st = VB_OK;
+    int n_table;
+
+    (void)vb_model_table(d->model, &n_table);
+    d->y = vb_alloc_aligned(n * sizeof(*d->y));
+    d->which = vb_alloc_aligned(n * sizeof(*d->which));
+    d->arrays = calloc((size_t)n_table + 2, sizeof(*d->arrays));
+    if (!is_softmax(t))
+        d->x = vb_alloc_aligned(n * (size_t)t->test.features * sizeof(*d->x));
+    if (d->y == NULL || d->which == NULL || d->arrays == NULL || (d->x == NULL && !is_softmax(t)))
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %d", d->judge_max);
+    if (is_softmax(t)) {
+        st = list_pixels(&t->train, t->train.n, &d->train);
+        if (st == VB_OK)
+            st = list_pixels(&t->test, t->n_test, &d->test);
+    }
+    return st;
+}
+
+static vb_status dense_create(struct vb_trainer *t)
+{
+    struct dense *d = calloc(1, sizeof(*d));
+    vb_status st;
+
+    if (d == NULL)
+        return vb_err_sys("calloc");
+    t->state = d;
+    normalise(t, &t->train);
+    normalise(t, &t->test);
+    st = make_model(t, d);
+    if (st == VB_OK)
+        st = make_params(t, d);
+    if (st == VB_OK)
+        st = make_buffers(t, d);
+    if (st == VB_OK)
+        st = vb_buckets_create(t->place.group, t->o, d->n_params, &d->buckets);
+    return st;
+}
+
+static void dense_close(struct vb_trainer *t)
+{
+    if (dense_of(t) != NULL)
+        vb_buckets_close(dense_of(t)->buckets);
+}
+
+static void dense_destroy(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+
+    if (d == NULL)
+        return;
+    vb_buckets_destroy(d->buckets);
+    vb_model_destroy(d->model);
+    vb_k_pixels_destroy(d->train);
+    vb_k_pixels_destroy(d->test);
+    vb_mem_unmap(&d->mem);
+    free(d->x);
+    free(d->y);
+    free(d->which);
+    free(d->arrays);
+    free(d);
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static void update(struct vb_trainer *t, size_t first, size_t n, float scale, float rate)
+{
+    struct dense *d = dense_of(t);
+    const float *state = d->state[d->now];
+    float *state_out = d->state[1 - d->now];
+    struct vb_k_update u = {
+        .n = n,
+        .params = d->params[d->now] + first,
+        .state = state != NULL ? state + first : NULL,
+        .grads = vb_buckets_grads(d->buckets) + first,
+        .scale = scale,
+        .rate = rate,
+        .params_out = d->params[1 - d->now] + first,
+        .state_out = state_out != NULL ? state_out + first : NULL,
+    };
+
+    vb_k_update(&t->recipe.rule, &u);
+    vb_lap(&t->laps, VB_PHASE_UPDATE);
+}
+
+/* Clipping looks at the whole gradient, so all of it must be there. */
+static vb_status take_all(struct vb_trainer *t, float *scale)
+{
+    struct dense *d = dense_of(t);
+    size_t first, n = 1;
+    vb_status st = VB_OK;
+    double norm;
+
+    while (st == VB_OK && n > 0)
+        st = vb_buckets_next(d->buckets, &first, &n);
+    vb_lap(&t->laps, VB_PHASE_COMM);
+    if (st != VB_OK)
+        return st;
+    norm = vb_k_norm(vb_buckets_grads(d->buckets), d->n_params) * (double)*scale;
+    *scale *= vb_k_clip(norm, t->recipe.clip);
+    return VB_OK;
+}
+
+static vb_status apply(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+    float scale = 1.f / (float)t->batch->n_global, rate = vb_k_rate(&t->recipe.schedule, t->step);
+    size_t first = 0, n = d->n_params;
+    vb_status st = VB_OK;
+
+    if (t->recipe.clip > 0) {
+        st = take_all(t, &scale);
+        if (st == VB_OK)
+            update(t, 0, d->n_params, scale, rate);
+        return st;
+    }
+    while (st == VB_OK && n > 0) {
+        st = vb_buckets_next(d->buckets, &first, &n);
+        if (t->world > 1)
+            vb_lap(&t->laps, VB_PHASE_COMM);
+        if (st == VB_OK && n > 0)
+            update(t, first, n, scale, rate);
+    }
+    return st;
+}
+
+static vb_status dense_step(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+    struct vb_model_batch batch = {.n = t->batch->n,
+                                   .x = t->batch->x,
+                                   .pixels = d->train,
+                                   .which = t->batch->which,
+                                   .y = t->batch->y,
+                                   .training = true,
+                                   .seed = t->o->seed + (uint64_t)t->rank,
+                                   .step = (uint64_t)t->step};
+    const float *params = d->params[d->now];
+    struct vb_model_loss loss;
+    vb_status st;
+
+    vb_model_forward(d->model, params, &batch, &loss);
+    t->loss = batch.n > 0 ? loss.loss / batch.n : 0;
+    vb_lap(&t->laps, VB_PHASE_FORWARD);
+    vb_buckets_begin(d->buckets);
+    vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
+                      d->buckets);
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    st = apply(t);
+    if (st == VB_OK)
+        d->now = 1 - d->now;
+    return st;
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+static vb_status dense_judge(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
+{
+    struct dense *d = dense_of(t);
+    size_t row = (size_t)t->test.features;
+    struct vb_model_batch batch = {.x = d->x, .pixels = d->test, .which = d->which, .y = d->y};
+    struct vb_model_loss loss;
+    int i;
+
+    for (; n > 0; n -= batch.n, first += batch.n) {
+        batch.n = n < d->judge_max ? n : d->judge_max;
+        for (i = 0; i < batch.n; i++)
+            d->which[i] = (uint32_t)(first + i);
+        vb_dataset_pick(&t->test, d->which, batch.n, d->x, d->y);
+        if (d->x != NULL && batch.n < d->judge_max)
+            memset(d->x + (size_t)batch.n * row, 0,
+                   (size_t)(d->judge_max - batch.n) * row * sizeof(float));
+        vb_model_forward(d->model, d->params[d->now], &batch, &loss);
+        sum->loss += loss.loss;
+        sum->correct += loss.correct;
+    }
+    return VB_OK;
+}
+
+static const float *dense_params(struct vb_trainer *t, size_t *n_p)
+{
+    *n_p = dense_of(t)->n_params;
+    return dense_of(t)->params[dense_of(t)->now];
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+static vb_status dense_save(struct vb_trainer *t, struct vb_checkpoint *cp)
+{
+    struct dense *d = dense_of(t);
+    const struct vb_param *table = vb_model_table(d->model, &cp->n_arrays);
+    struct vb_checkpoint_array *a = d->arrays;
+    int i;
+
+    for (i = 0; i < cp->n_arrays; i++, a++) {
+        snprintf(a->name, sizeof(a->name), "%s", table[i].name);
+        a->type = VB_ARRAY_F32;
+        a->rows = table[i].rows;
+        a->cols = table[i].cols;
+        a->data = d->params[d->now] + table[i].offset;
+    }
+    if (d->state[d->now] != NULL) {
+        *a = (struct vb_checkpoint_array){.name = "state",
+                                          .type = VB_ARRAY_F32,
+                                          .rows = (int64_t)d->n_params,
+                                          .cols = 1,
+                                          .data = d->state[d->now]};
+        cp->n_arrays++;
+    }
+    cp->arrays = d->arrays;
+    return VB_OK;
+}
+
+static vb_status copy_array(const struct vb_checkpoint *cp, const char *name, size_t n, float *to)
+{
+    int i;
+
+    for (i = 0; i < cp->n_arrays; i++)
+        if (strcmp(cp->arrays[i].name, name) == 0)
+            break;
+    if (i == cp->n_arrays || cp->arrays[i].type != VB_ARRAY_F32 ||
+        (uint64_t)cp->arrays[i].rows * (uint64_t)cp->arrays[i].cols != n)
+        return vb_err(VB_ERR_INPUT, "the checkpoint has no %s of %zu numbers", name, n);
+    memcpy(to, cp->arrays[i].data, n * sizeof(float));
+    return VB_OK;
+}
+
+static vb_status dense_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    struct dense *d = dense_of(t);
+    vb_status st = VB_OK;
+    int i, n;
+    const struct vb_param *table = vb_model_table(d->model, &n);
+
+    for (i = 0; i < n && st == VB_OK; i++)
+        st = copy_array(cp, table[i].name, (size_t)table[i].rows * (size_t)table[i].cols,
+                        d->params[d->now] + table[i].offset);
+    if (st == VB_OK && d->state[d->now] != NULL)
+        st = copy_array(cp, "state", d->n_params, d->state[d->now]);
+    return st;
+}
+
+const struct vb_trainee vb_trainee_dense = {
+    .create = dense_create,
+    .step = dense_step,
+    .judge = dense_judge,
+    .params = dense_params,
+    .save = dense_save,
+    .restore = dense_restore,
+    .close = dense_close,
+    .destroy = dense_destroy,
+};

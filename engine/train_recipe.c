@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How a model is trained unless the user says otherwise: a learning rate that suits the batch, its
+ * schedule, the update rule.
+ *
+ * A rate is given for one batch size. It grows with the batch, in proportion up to four times that
+ * size and with the square root beyond, for the noise of a gradient falls with the square root; a
+ * large one is reached by a warm-up and has a cap.
+ */
+#include "engine/train_priv.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LINEAR_UP_TO 4.0
+
+/* What is known to work, for a batch of so many samples. */
+struct habit {
+    const char *model;
+    int batch;
+    double lr, lr_max;
+    enum vb_k_rule_kind rule;
+    double momentum, decay, clip;
+    enum vb_schedule schedule;
+    double warmup_epochs;
+    int epochs; /* unless the user says how long */
+    enum vb_synth_kind synth;
+};
+
+static const struct habit habits[] = {
+    {"softmax", 100, 0.5, 2, VB_K_SGD, 0, 0, 0, VB_SCHEDULE_COSINE, 0, 5, VB_SYNTH_DIGITS},
+    {"lenet", 64, 0.02, 0.2, VB_K_NESTEROV, 0.9, 0, 5, VB_SCHEDULE_COSINE, 0.5, 6,
+     VB_SYNTH_DIGITS},
+    {"alexnet", 32, 0.01, 0.08, VB_K_NESTEROV, 0.9, 5e-4, 5, VB_SCHEDULE_COSINE, 0.5, 5,
+     VB_SYNTH_IMAGENET},
+    {"sparse-lr", 100, 0.1, 0.4, VB_K_ADAGRAD, 0, 0, 0, VB_SCHEDULE_CONSTANT, 0, 2,
+     VB_SYNTH_CRITEO},
+};
+
+static const struct habit *habit_of(const struct vb_train_opts *o)
+{
+    size_t i;
+
+    for (i = 1; i < VB_COUNT(habits); i++)
+        if (strcmp(o->model, habits[i].model) == 0)
+            return &habits[i];
+    return &habits[0];
+}
+
+enum vb_synth_kind vb_recipe_synth(const struct vb_train_opts *o)
+{
+    enum vb_synth_kind kind = habit_of(o)->synth;
+
+    return kind == VB_SYNTH_IMAGENET && o->input == 32 ? VB_SYNTH_CIFAR : kind;
+}
+
+static double rate_for(const struct habit *h, int batch)
+{
+    double times = (double)batch / h->batch, lr = h->lr * times;
+
+    if (h->rule == VB_K_ADAGRAD || h->rule == VB_K_FTRL)
+        return h->lr; /* they find their own way */
+    if (times > LINEAR_UP_TO)
+        lr = h->lr * LINEAR_UP_TO * sqrt(times / LINEAR_UP_TO);
+    return fmin(lr, h->lr_max);
+}
+
+/* ---- update rule ----------------------------------------------------------------------------- */
+
+static vb_status make_rule(const struct vb_train_opts *o, const struct habit *h,
+                           struct vb_k_rule *rule)
+{
+    static const char *const names[] = {"sgd", "momentum", "nesterov", "adagrad", "ftrl"};
+    size_t i;
+
+    rule->kind = h->rule;
+    for (i = 0; o->rule != NULL && i < VB_COUNT(names); i++)
+        if (strcmp(o->rule, names[i]) == 0)
+            rule->kind = (enum vb_k_rule_kind)i;
+    if (rule->kind == VB_K_FTRL && strcmp(o->model, "sparse-lr") != 0)
+        return vb_err(VB_ERR_USAGE, "--rule ftrl is for sparse-lr");
+    if (rule->kind == VB_K_MOMENTUM || rule->kind == VB_K_NESTEROV)
+        rule->momentum = (float)(o->momentum >= 0 ? o->momentum : 0.9);
+    else if (o->momentum > 0)
+        return vb_err(VB_ERR_USAGE, "--momentum is for --rule momentum and nesterov");
+    rule->decay = (float)(o->weight_decay >= 0 ? o->weight_decay : h->decay);
+    rule->eps = 1e-8f;
+    rule->beta = 1;
+    return VB_OK;
+}
+
+/* ---- schedule -------------------------------------------------------------------------------- */
+
+static void make_schedule(const struct vb_train_opts *o, const struct habit *h,
+                          struct vb_recipe *r)
+{
+    enum vb_schedule kind = o->schedule != VB_SCHEDULE_AUTO ? o->schedule : h->schedule;
+    int64_t warmup = (int64_t)(h->warmup_epochs * (double)r->steps_per_epoch);
+    struct vb_k_schedule *s = &r->schedule;
+
+    s->base = o->lr > 0 ? o->lr : rate_for(h, r->global_batch);
+    if (warmup > r->steps / 10)
+        warmup = r->steps / 10;
+    s->warmup = o->warmup >= 0 ? o->warmup : warmup;
+    s->kind = kind == VB_SCHEDULE_COSINE ? VB_K_RATE_COSINE
+              : kind == VB_SCHEDULE_STEP ? VB_K_RATE_STEP
+                                         : VB_K_RATE_CONSTANT;
+    s->period = kind == VB_SCHEDULE_STEP ? (r->steps + 2) / 3 : r->steps;
+    s->factor = kind == VB_SCHEDULE_STEP ? 0.1 : 0;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static vb_status make_batch(const struct vb_train_opts *o, const struct habit *h, int n,
+                            struct vb_recipe *r)
+{
+    int64_t batch = o->batch > 0 ? o->batch : h->batch;
+    int64_t global = o->global_batch > 0 ? o->global_batch : batch * o->group.world;
+
+    if (global < o->group.world || global > n)
+        return vb_err(VB_ERR_USAGE,
+                      "%lld samples in a step: must be from %d, one a rank, to %d, all there are",
+                      (long long)global, o->group.world, n);
+    r->global_batch = (int)global;
+    return VB_OK;
+}
+
+vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe *recipe_p)
+{
+    const struct habit *h = habit_of(o);
+    struct vb_recipe r = {0};
+    vb_status st = make_batch(o, h, n, &r);
+
+    if (st == VB_OK)
+        st = make_rule(o, h, &r.rule);
+    if (st != VB_OK)
+        return st;
+    r.steps_per_epoch = (n + r.global_batch - 1) / r.global_batch;
+    if (o->steps > 0)
+        r.steps = o->steps;
+    else if (o->samples > 0)
+        r.steps = (o->samples + r.global_batch - 1) / r.global_batch;
+    else
+        r.steps = (o->epochs > 0 ? o->epochs : h->epochs) * r.steps_per_epoch;
+    make_schedule(o, h, &r);
+    r.clip = o->clip >= 0 ? o->clip : h->clip;
+    *recipe_p = r;
+    return VB_OK;
+}

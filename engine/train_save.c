@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Checkpoints of a run: written by rank 0, for all ranks have the same; read by every rank, which
+ * must all find the same one.
+ */
+#include "engine/train_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KEEP 2 /* the newest, and one more should it turn out to be broken */
+
+static vb_status write_one(struct vb_trainer *t)
+{
+    struct vb_checkpoint cp = {.step = t->step,
+                               .seed = t->o->seed,
+                               .options = t->settings,
+                               .plan = t->plan_text != NULL ? t->plan_text : ""};
+    double seconds = 0;
+    vb_status st;
+
+    snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
+    st = t->ops->save(t, &cp);
+    if (st == VB_OK)
+        st = vb_checkpoint_write(t->o->checkpoint, &cp, KEEP, &seconds);
+    if (st != VB_OK)
+        return st;
+    snprintf(t->checkpoint, sizeof(t->checkpoint), "%s/checkpoint-%lld.vbc", t->o->checkpoint,
+             (long long)t->step);
+    if (seconds > t->pause_s)
+        t->pause_s = seconds;
+    return VB_OK;
+}
+
+vb_status vb_train_save(struct vb_trainer *t)
+{
+    vb_status st = VB_OK;
+
+    if (t->rank == 0)
+        st = write_one(t);
+    vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
+    return st;
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p)
+{
+    char path[4096], name[64];
+    vb_status st = vb_checkpoint_latest(t->o->checkpoint, path, sizeof(path));
+
+    if (st == VB_ERR_NO_FILE)
+        return VB_OK; /* a run that has not come to its first checkpoint yet */
+    if (st == VB_OK)
+        st = vb_checkpoint_read(path, read_p);
+    if (st != VB_OK)
+        return st;
+    if (vb_train_settings_differ(t->settings, (*read_p)->options, name))
+        return vb_err(VB_ERR_USAGE, "%s is of a run with another %s", path, name);
+    return VB_OK;
+}
+
+static vb_status same_on_all(struct vb_trainer *t, int64_t step)
+{
+    int64_t *all = calloc((size_t)t->world, sizeof(*all));
+    vb_status st;
+    int r;
+
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    st = vb_group_gather(t->place.group, &step, sizeof(step), all);
+    for (r = 1; r < t->world && st == VB_OK; r++)
+        if (all[r] != all[0])
+            st = vb_err(VB_ERR_INPUT,
+                        "rank %d finds a checkpoint of step %lld in %s, rank 0 one of step %lld", r,
+                        (long long)all[r], t->o->checkpoint, (long long)all[0]);
+    free(all);
+    return st;
+}
+
+vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p)
+{
+    struct vb_checkpoint *cp = NULL;
+    vb_status st = read_newest(t, &cp);
+
+    if (t->place.group != NULL && st == VB_OK)
+        st = same_on_all(t, cp != NULL ? cp->step : 0);
+    if (st != VB_OK) {
+        vb_checkpoint_free(cp);
+        return st;
+    }
+    *read_p = cp;
+    return VB_OK;
+}
+
+vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    vb_status st = t->ops->restore(t, cp);
+
+    if (st != VB_OK)
+        return st;
+    t->step = t->resumed = cp->step;
+    return vb_loader_seek(t->loader, t->step / t->recipe.steps_per_epoch,
+                          t->step % t->recipe.steps_per_epoch);
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sparse logistic regression in training. The cost of a step follows the nonzeros of its batch,
+ * never the number of features. The bias is one more feature, behind the last.
+ *
+ * Ranks sum lists of (feature, gradient); updates keep an undo list, so that a step that fails
+ * half-way can be taken back.
+ */
+#include "engine/train_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define JUDGE_ROWS 1000
+
+struct sparse {
+    uint64_t features; /* of the data */
+    struct vb_k_sparse *weights;
+    struct vb_k_grad *grad;
+    struct vb_sparse *all; /* NULL: there are no others */
+    float *logits;         /* (largest batch) */
+    uint32_t *keys;        /* (max_nnz + 1), the gradient with the bias */
+    float *values;
+    size_t max_nnz;
+    struct vb_rows rows; /* for judging */
+    struct vb_mem rows_mem;
+    uint32_t *which;
+    float *flat; /* the parameters, made when they are asked for */
+    struct vb_checkpoint_array arrays[VB_K_SPARSE_PARTS];
+};
+
+static struct sparse *sparse_of(const struct vb_trainer *t)
+{
+    return t->state;
+}
+
+static struct vb_k_csr csr_of(const struct vb_rows *rows)
+{
+    return (struct vb_k_csr){.n = (size_t)rows->n,
+                             .offset = (const uint64_t *)rows->at,
+                             .index = rows->index,
+                             .value = rows->value,
+                             .n_rows = (size_t)rows->n,
+                             .nnz = (size_t)rows->at[rows->n]};
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+static vb_status make_rows(struct vb_trainer *t, struct sparse *s)
+{
+    size_t entries = (size_t)JUDGE_ROWS * (size_t)(t->test.row_max > 0 ? t->test.row_max : 1);
+    size_t at = (JUDGE_ROWS + 1) * sizeof(int64_t);
+    vb_status st = vb_mem_map_private(at + entries * 8 + JUDGE_ROWS, &s->rows_mem);
+    char *from = s->rows_mem.ptr;
+
+    if (st != VB_OK)
+        return st;
+    s->rows.at = (int64_t *)(void *)from;
+    s->rows.index = (uint32_t *)(void *)(from + at);
+    s->rows.value = (float *)(void *)(from + at + entries * 4);
+    s->rows.y = (uint8_t *)from + at + entries * 8;
+    s->rows.room = (int64_t)entries;
+    return VB_OK;
+}
+
+static vb_status make_buffers(struct vb_trainer *t, struct sparse *s)
+{
+    size_t batch = (size_t)vb_trainer_share(t);
+
+    s->max_nnz = batch * (size_t)(t->train.row_max > 0 ? t->train.row_max : 1);
+    s->logits = vb_alloc_aligned((batch > JUDGE_ROWS ? batch : JUDGE_ROWS) * sizeof(float));
+    s->keys = vb_alloc_aligned((s->max_nnz + 1) * sizeof(*s->keys));
+    s->values = vb_alloc_aligned((s->max_nnz + 1) * sizeof(*s->values));
+    s->which = vb_alloc_aligned(JUDGE_ROWS * sizeof(*s->which));
+    if (s->logits == NULL || s->keys == NULL || s->values == NULL || s->which == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for batches of %zu rows", batch);
+    return make_rows(t, s);
+}
+
+static vb_status sparse_create(struct vb_trainer *t)
+{
+    struct sparse *s = calloc(1, sizeof(*s));
+    struct vb_sparse_opts opts = {0};
+    vb_status st;
+
+    if (s == NULL)
+        return vb_err_sys("calloc");
+    t->state = s;
+    if (t->train.kind != VB_DATA_ROWS)
+        return vb_err(VB_ERR_USAGE, "sparse-lr is trained on sparse rows, which %s is not",
+                      t->o->data_text);
+    s->features = (uint64_t)t->train.features;
+    st = vb_k_sparse_create(&t->recipe.rule, s->features + 1, &s->weights);
+    if (st == VB_OK)
+        st = make_buffers(t, s);
+    if (st == VB_OK)
+        st = vb_k_grad_create(s->features, s->max_nnz, &s->grad);
+    opts.features = s->features + 1;
+    opts.max_nnz = s->max_nnz + 1;
+    if (st == VB_OK && t->place.group != NULL)
+        st = vb_sparse_open(t->place.group, &opts, &s->all);
+    return st;
+}
+
+static void sparse_close(struct vb_trainer *t)
+{
+    if (sparse_of(t) != NULL && sparse_of(t)->all != NULL)
+        vb_sparse_close(sparse_of(t)->all);
+}
+
+static void sparse_destroy(struct vb_trainer *t)
+{
+    struct sparse *s = sparse_of(t);
+
+    if (s == NULL)
+        return;
+    vb_k_sparse_destroy(s->weights);
+    vb_k_grad_destroy(s->grad);
+    vb_mem_unmap(&s->rows_mem);
+    free(s->logits);
+    free(s->keys);
+    free(s->values);
+    free(s->which);
+    free(s->flat);
+    free(s);
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static float bias(const struct sparse *s)
+{
+    float b;
+
+    vb_k_sparse_read(s->weights, s->features, 1, &b);
+    return b;
+}
+
+/* The gradient with the bias as its last entry: keys stay in order. */
+static vb_status gradient(struct sparse *s, const struct vb_k_csr *csr, size_t *n_p)
+{
+    const uint32_t *keys;
+    const float *values;
+    float sum = 0;
+    vb_status st = vb_k_grad_build(s->grad, csr, s->logits, &keys, &values, n_p);
+    size_t i;
+
+    if (st != VB_OK)
+        return st;
+    for (i = 0; i < csr->n; i++)
+        sum += s->logits[i];
+    if (*n_p > 0) {
+        memcpy(s->keys, keys, *n_p * sizeof(*keys));
+        memcpy(s->values, values, *n_p * sizeof(*values));
+    }
+    s->keys[*n_p] = (uint32_t)s->features;
+    s->values[(*n_p)++] = sum;
+    return VB_OK;
+}
+
+static vb_status sparse_step(struct vb_trainer *t)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_csr csr = csr_of(&t->batch->rows);
+    const uint32_t *keys = s->keys;
+    const float *values = s->values;
+    double loss;
+    vb_status st;
+    size_t n;
+
+    vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
+    loss = vb_k_logistic(s->logits, t->batch->rows.y, csr.n);
+    t->loss = csr.n > 0 ? loss / (double)csr.n : 0;
+    vb_lap(&t->laps, VB_PHASE_FORWARD);
+    st = gradient(s, &csr, &n);
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    if (st == VB_OK && s->all != NULL) {
+        st = vb_sparse_allreduce(s->all, s->keys, s->values, n, VB_REDUCE_SUM, &keys, &values, &n);
+        vb_lap(&t->laps, VB_PHASE_COMM);
+    }
+    if (st == VB_OK)
+        st = vb_k_sparse_update(s->weights, keys, values, n, 1.f / (float)t->batch->n_global,
+                                vb_k_rate(&t->recipe.schedule, t->step), NULL);
+    vb_lap(&t->laps, VB_PHASE_UPDATE);
+    return st;
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+static vb_status sparse_judge(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_csr csr;
+    vb_status st;
+    int i, len;
+
+    for (; n > 0; n -= len, first += len) {
+        len = n < JUDGE_ROWS ? n : JUDGE_ROWS;
+        for (i = 0; i < len; i++)
+            s->which[i] = (uint32_t)(first + i);
+        st = vb_dataset_rows(&t->test, s->which, len, &s->rows);
+        if (st != VB_OK)
+            return st;
+        csr = csr_of(&s->rows);
+        vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
+        for (i = 0; i < len; i++)
+            sum->correct += (s->logits[i] > 0) == (s->rows.y[i] != 0);
+        sum->loss += vb_k_logistic(s->logits, s->rows.y, csr.n);
+    }
+    return VB_OK;
+}
+
+static const float *sparse_params(struct vb_trainer *t, size_t *n_p)
+{
+    struct sparse *s = sparse_of(t);
+
+    *n_p = s->features + 1;
+    if (s->flat == NULL)
+        s->flat = malloc(*n_p * sizeof(float));
+    if (s->flat != NULL)
+        vb_k_sparse_read(s->weights, 0, *n_p, s->flat);
+    return s->flat;
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
+    int i, n = vb_k_sparse_parts(s->weights, parts);
+
+    for (i = 0; i < n; i++) {
+        s->arrays[i] = (struct vb_checkpoint_array){
+            .type = parts[i].whole ? VB_ARRAY_U32 : VB_ARRAY_F32,
+            .rows = (int64_t)parts[i].n,
+            .cols = 1,
+            .data = parts[i].data};
+        snprintf(s->arrays[i].name, sizeof(s->arrays[i].name), "%s", parts[i].name);
+    }
+    cp->arrays = s->arrays;
+    cp->n_arrays = n;
+    return VB_OK;
+}
+
+static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
+    int i, n = vb_k_sparse_parts(sparse_of(t)->weights, parts);
+
+    for (i = 0; i < n; i++) {
+        if (i >= cp->n_arrays || strcmp(cp->arrays[i].name, parts[i].name) != 0 ||
+            (uint64_t)cp->arrays[i].rows * (uint64_t)cp->arrays[i].cols != parts[i].n ||
+            (cp->arrays[i].type == VB_ARRAY_U32) != parts[i].whole)
+            return vb_err(VB_ERR_INPUT, "the checkpoint has no %s of %zu numbers", parts[i].name,
+                          parts[i].n);
+        memcpy(parts[i].data, cp->arrays[i].data, parts[i].n * 4);
+    }
+    return VB_OK;
+}
+
+const struct vb_trainee vb_trainee_sparse = {
+    .create = sparse_create,
+    .step = sparse_step,
+    .judge = sparse_judge,
+    .params = sparse_params,
+    .save = sparse_save,
+    .restore = sparse_restore,
+    .close = sparse_close,
+    .destroy = sparse_destroy,
+};
