@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * engine/: puts machine, network, kernels and models together. First what on a machine would slow
- * or stop a job, then the supervisor of the ranks on one host, and training.
+ * or stop a job, then the supervisor of the ranks on one host, checkpoints, and training.
  *
  * Facts are gathered by one function, which reads the machine, and judged by another, which reads
  * nothing but the facts; so any machine can be made up in a test.
@@ -150,6 +150,57 @@ struct vb_supervise_opts {
  * over SIGCHLD, SIGINT, SIGTERM, SIGHUP and SIGPIPE meanwhile, so one at a time in a process, and
  * from a thread that stays: ranks die with the thread that started them. */
 vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p);
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+#define VB_CHECKPOINT_NAME 32            /* bytes of a name, with its end */
+#define VB_CHECKPOINT_ARRAYS_MAX 1024    /* in a checkpoint */
+#define VB_CHECKPOINT_TEXT_MAX (1 << 20) /* bytes of a text */
+
+enum vb_array_type { VB_ARRAY_F32, VB_ARRAY_U32 };
+
+struct vb_checkpoint_array {
+    char name[VB_CHECKPOINT_NAME]; /* unique; printable, without / and not with . in front */
+    enum vb_array_type type;
+    int64_t rows, cols; /* row-major; cols is 1 for vectors; rows may be 0 */
+    bool state;         /* of the training, no parameter: export leaves it out unless asked */
+    const void *data;   /* borrowed while writing; after reading it lives as long as the checkpoint,
+                           aligned to the cache line */
+};
+
+/* What a run needs to go on. docs/checkpoint.md has the bytes. */
+struct vb_checkpoint {
+    char model[VB_CHECKPOINT_NAME]; /* a name like those of arrays */
+    int64_t step;                   /* at least 0 */
+    uint64_t seed;
+    char *options; /* lines KEY=VALUE, as the engine wants them; NULL when writing: "" */
+    char *plan;    /* of vb_k_plan_text(); likewise */
+    int n_arrays;
+    struct vb_checkpoint_array *arrays;
+    void *map; /* the file; only vb_checkpoint_read() sets these two */
+    size_t map_bytes;
+};
+
+/* Writes dir/checkpoint-STEP.vbc, and makes the folder if only that is missing. The file is written
+ * under another name, synced and renamed: whatever happens, older checkpoints stay as they were
+ * and no half of one ever has a checkpoint's name. What killed writers left is removed, so a folder
+ * has one writer at a time. Then, if keep is not 0, only this and the keep - 1 newest before it
+ * stay. Blocks until all is on the disk; seconds_p (NULL: nobody asks) is how long that took. */
+vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, int keep,
+                              double *seconds_p);
+
+/* Maps a checkpoint and checks every byte of it. Given back with vb_checkpoint_free(). */
+vb_status vb_checkpoint_read(const char *path, struct vb_checkpoint **cp_p);
+void vb_checkpoint_free(struct vb_checkpoint *cp);
+
+/* NULL: there is none of that name. */
+const struct vb_checkpoint_array *vb_checkpoint_find(const struct vb_checkpoint *cp,
+                                                     const char *name);
+
+/* The path of the checkpoint of the highest step. A broken one is skipped with a warning that names
+ * it. VB_ERR_NO_FILE, which is not logged: there is none, or no such folder. VB_ERR_INPUT: all
+ * are broken. */
+vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size);
 
 /* ---- training -------------------------------------------------------------------------------- */
 
