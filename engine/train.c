@@ -13,216 +13,266 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EVAL_BATCH 256
 #define WATCH_NS 100000000u
-
-struct trainer {
-    const struct vb_train_opts *o;
-    int rank, world;
-    struct vb_place place;
-    struct vb_dataset train, test;
-    struct vb_softmax *model;
-    struct vb_exchange *exchange; /* NULL: there are no others */
-    uint32_t *order;              /* (train.n), of the epoch */
-    float *x;                     /* (batch, features), the batch */
-    uint16_t *classes;            /* (batch) */
-    uint8_t *y;                   /* (batch), the same as the kernels want them */
-    float *sum;                   /* (n_params), the gradient of all */
-    int first, share;             /* of a global batch */
-    double loss;                  /* of this rank's last batch, a sample */
-    uint64_t watched_ns;
-    struct vb_laps laps;
-};
+#define AHEAD 2             /* batches made ahead of need */
+#define PLAN_BYTES_MAX 65536
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-static int larger(int a, int b)
+int vb_trainer_share(const struct vb_trainer *t)
 {
-    return a > b ? a : b;
+    return (t->recipe.global_batch + t->world - 1) / t->world;
 }
 
-static vb_status load_data(struct trainer *t)
+static vb_status load_data(struct vb_trainer *t)
 {
-    const struct vb_train_opts *o = t->o;
+    struct vb_data_ask ask = t->o->data;
     vb_status st;
 
-    st = vb_data_open(&o->data, o->seed, VB_SYNTH_TRAIN, &t->train);
-    if (st == VB_OK)
-        st = vb_data_open(&o->data, o->seed, VB_SYNTH_TEST, &t->test);
+    ask.seed = t->o->seed;
+    vb_data_spec_prefer(&ask.data, vb_recipe_synth(t->o));
+    st = vb_data_open_both(&ask, &t->train, &t->test);
+    if (st != VB_OK)
+        return st;
+    t->n_test = t->test.n;
+    if (t->o->test_limit > 0 && t->o->test_limit < t->n_test)
+        t->n_test = (int)t->o->test_limit;
+    return VB_OK;
+}
+
+static vb_status parse_plan(struct vb_trainer *t, const char *from, const char *text)
+{
+    char why[VB_OPTS_WHY];
+
+    t->plan = calloc(1, sizeof(*t->plan));
+    if (t->plan == NULL)
+        return vb_err_sys("calloc");
+    if (vb_k_plan_parse(text, t->plan, why) != VB_OK)
+        return vb_err(VB_ERR_INPUT, "%s: %s", from, why);
+    return VB_OK;
+}
+
+static vb_status read_plan(struct vb_trainer *t)
+{
+    char *text = malloc(PLAN_BYTES_MAX);
+    FILE *file = fopen(t->o->plan, "re");
+    vb_status st;
+    size_t n;
+
+    if (text == NULL || file == NULL) {
+        st = vb_err_sys("read the plan %s", t->o->plan);
+    } else {
+        n = fread(text, 1, PLAN_BYTES_MAX - 1, file);
+        text[n] = '\0';
+        if (ferror(file) || memchr(text, '\0', n) != NULL || n == PLAN_BYTES_MAX - 1)
+            st = vb_err(VB_ERR_INPUT, "%s is no plan", t->o->plan);
+        else
+            st = parse_plan(t, t->o->plan, text);
+    }
+    if (file != NULL)
+        fclose(file);
+    free(text);
     return st;
 }
 
-static vb_status make_buffers(struct trainer *t)
+/* Rank 0's kernels for all: which are the fastest is a matter of luck at times. */
+static vb_status share_plan(struct vb_trainer *t)
 {
-    size_t batch = (size_t)larger(t->share, EVAL_BATCH);
+    char *mine = t->plan_text, *all;
+    char digest[65] = "";
+    vb_status st;
+    int r;
 
-    t->order = vb_alloc_aligned((size_t)larger(t->train.n, t->test.n) * sizeof(*t->order));
-    t->x = vb_alloc_aligned(batch * (size_t)t->train.features * sizeof(*t->x));
-    t->classes = vb_alloc_aligned(batch * sizeof(*t->classes));
-    t->y = vb_alloc_aligned(batch);
-    t->sum = vb_alloc_aligned(t->model->n_params * sizeof(*t->sum));
-    if (t->order != NULL && t->x != NULL && t->classes != NULL && t->y != NULL && t->sum != NULL)
+    if (t->place.group == NULL || mine == NULL)
         return VB_OK;
-    return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %d", t->share);
+    vb_sha256(mine, strlen(mine), digest);
+    all = calloc((size_t)t->world, sizeof(digest));
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    st = vb_group_gather(t->place.group, digest, sizeof(digest), all);
+    for (r = 1; r < t->world && st == VB_OK; r++)
+        if (strcmp(all + (size_t)r * sizeof(digest), all) != 0)
+            st = vb_err(VB_ERR_INPUT, "rank %d computes with other kernels than rank 0", r);
+    free(all);
+    return st;
 }
 
-static vb_status set_up(struct trainer *t)
+static void pin_loader(void *arg)
 {
+    const struct vb_trainer *t = arg;
+
+    if (t->o->pin && t->place.plan != NULL)
+        (void)vb_plan_pin(t->place.topo, t->place.plan, t->place.local_rank, VB_ROLE_LOADER);
+}
+
+/* Lists of pixels need nothing but numbers, and rows little more: a thread would only be woken. */
+static vb_status open_loader(struct vb_trainer *t)
+{
+    bool softmax = strcmp(t->o->model, "softmax") == 0;
+    struct vb_loader_opts opts = {.set = &t->train,
+                                  .seed = t->o->seed,
+                                  .global_batch = t->recipe.global_batch,
+                                  .rank = t->rank,
+                                  .world = t->world,
+                                  .ahead = softmax ? 0 : AHEAD,
+                                  .no_x = softmax,
+                                  .on_start = pin_loader,
+                                  .on_start_arg = t};
+
+    return vb_loader_open(&opts, &t->loader);
+}
+
+static vb_status settle_options(struct vb_trainer *t)
+{
+    vb_status st = vb_recipe_make(t->o, t->train.n, &t->recipe);
+
+    if (st != VB_OK)
+        return st;
+    t->settings = vb_train_settings(t->o, &t->recipe);
+    if (t->settings == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for the settings");
+    if (t->place.group != NULL)
+        st = vb_train_agree(t->place.group, t->settings);
+    if (st == VB_OK && t->o->plan != NULL)
+        st = read_plan(t);
+    return st;
+}
+
+static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp)
+{
+    vb_status st = VB_OK;
+
+    if (cp != NULL && cp->plan[0] != '\0' && t->plan == NULL)
+        st = parse_plan(t, "the checkpoint", cp->plan);
+    if (st == VB_OK)
+        st = t->ops->create(t);
+    if (st == VB_OK)
+        st = share_plan(t);
+    if (st == VB_OK)
+        st = open_loader(t);
+    if (st == VB_OK && cp != NULL)
+        st = vb_train_restore(t, cp);
+    return st;
+}
+
+static vb_status set_up(struct vb_trainer *t)
+{
+    struct vb_checkpoint *cp = NULL;
     vb_status st;
 
-    vb_share(t->o->global_batch, t->rank, t->world, &t->first, &t->share);
+    t->ops = strcmp(t->o->model, "sparse-lr") == 0 ? &vb_trainee_sparse : &vb_trainee_dense;
     st = load_data(t);
     if (st == VB_OK)
-        st = vb_softmax_create(t->train.features, t->train.classes, larger(t->share, EVAL_BATCH),
-                               &t->model);
+        st = settle_options(t);
+    if (st == VB_OK && t->o->resume)
+        st = vb_train_find(t, &cp);
     if (st == VB_OK)
-        st = make_buffers(t);
-    if (st == VB_OK && t->place.group != NULL)
-        st = vb_exchange_create(t->place.group, t->model->n_params, &t->exchange);
+        st = make_model(t, cp);
+    vb_checkpoint_free(cp);
     return st;
 }
 
-static void tear_down(struct trainer *t)
+static void tear_down(struct vb_trainer *t)
 {
-    vb_exchange_close(t->exchange);
+    vb_loader_close(t->loader);
+    if (t->ops != NULL)
+        t->ops->close(t);
     vb_place_close(&t->place);
-    vb_exchange_destroy(t->exchange);
-    free(t->order);
-    free(t->x);
-    free(t->classes);
-    free(t->y);
-    free(t->sum);
-    vb_softmax_destroy(t->model);
+    if (t->ops != NULL)
+        t->ops->destroy(t);
     vb_dataset_destroy(&t->train);
     vb_dataset_destroy(&t->test);
+    free(t->settings);
+    free(t->plan_text);
+    free(t->plan);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void pick(struct trainer *t, const struct vb_dataset *set, const uint32_t *which, int n)
+static void show(struct vb_trainer *t, bool evaluated)
 {
-    int i;
+    double seconds = (double)(t->laps.mark_ns - t->laps.begin_ns) / 1e9;
+    struct vb_train_news news = {.step = t->step,
+                                 .steps = t->recipe.steps,
+                                 .epoch = (double)t->step / (double)t->recipe.steps_per_epoch,
+                                 .loss = t->loss,
+                                 .accuracy = t->accuracy,
+                                 .test_loss = t->test_loss,
+                                 .evaluated = evaluated};
+    int64_t made = t->step - t->resumed;
 
-    vb_dataset_pick(set, which, n, t->x, t->classes);
-    for (i = 0; i < n; i++)
-        t->y[i] = (uint8_t)t->classes[i];
+    if (t->o->watch == NULL || t->rank != 0 || seconds <= 0)
+        return;
+    if (!evaluated && t->laps.mark_ns - t->watched_ns < WATCH_NS)
+        return;
+    t->watched_ns = t->laps.mark_ns;
+    news.samples_per_s = (double)t->samples / seconds;
+    news.left_s = made > 0 ? seconds / (double)made * (double)(news.steps - t->step) : 0;
+    t->o->watch(t->o->watch_arg, &news);
 }
 
-static void next_batch(struct trainer *t, int64_t step)
+static bool due(int64_t every, int64_t step)
 {
-    int per_epoch = vb_train_steps_per_epoch(t->o);
-    int64_t epoch = step / per_epoch, in_epoch = step % per_epoch;
+    return every > 0 && step % every == 0;
+}
 
-    if (in_epoch == 0)
-        vb_order_fill(t->o->seed, epoch, t->train.n, t->order);
-    pick(t, &t->train, t->order + in_epoch * t->o->global_batch + t->first, t->share);
+static vb_status run_step(struct vb_trainer *t)
+{
+    vb_status st = vb_loader_next(t->loader, &t->batch);
+
     vb_lap(&t->laps, VB_PHASE_DATA);
-}
-
-/* The gradient of this rank's share, summed over its samples. */
-static void compute(struct trainer *t, float *grads)
-{
-    vb_softmax_forward(t->model, t->x, t->share);
-    t->loss = vb_softmax_loss(t->model, t->y, t->share) / t->share;
-    vb_lap(&t->laps, VB_PHASE_FORWARD);
-    vb_softmax_backward(t->model, t->x, t->share, grads);
-    vb_lap(&t->laps, VB_PHASE_BACKWARD);
-}
-
-static vb_status run_step(struct trainer *t, int64_t step)
-{
-    float *grads = t->sum;
-    vb_status st = VB_OK;
-
-    next_batch(t, step);
-    if (t->exchange != NULL) {
-        st = vb_exchange_begin(t->exchange, &grads);
-        vb_lap(&t->laps, VB_PHASE_COMM);
-    }
+    if (st == VB_OK)
+        st = t->ops->step(t);
     if (st != VB_OK)
         return st;
-    compute(t, grads);
-    if (t->exchange != NULL) {
-        st = vb_exchange_sum(t->exchange, &t->laps, t->sum);
+    t->step++;
+    t->samples += t->batch->n_global;
+    if (t->place.group != NULL)
         vb_group_step(t->place.group);
-    }
-    if (st != VB_OK)
-        return st;
-    vb_softmax_update(t->model, t->sum, (float)(t->o->lr / t->o->global_batch));
-    vb_lap(&t->laps, VB_PHASE_UPDATE);
     return VB_OK;
 }
 
-/* The clock was read at the end of the step; what is shown is too rare to count. */
-static void show(struct trainer *t, int64_t step)
+static vb_status run_steps(struct vb_trainer *t)
 {
-    if (t->o->watch == NULL || t->rank != 0 || t->laps.mark_ns - t->watched_ns < WATCH_NS)
-        return;
-    t->watched_ns = t->laps.mark_ns;
-    t->o->watch(t->o->watch_arg, step + 1, t->o->steps, t->loss);
-}
-
-static vb_status run_steps(struct trainer *t)
-{
+    const struct vb_train_opts *o = t->o;
     vb_status st = VB_OK;
-    int64_t step;
+    bool last;
 
-    for (step = 0; step < t->o->steps && st == VB_OK; step++) {
-        st = run_step(t, step);
-        show(t, step);
+    while (st == VB_OK && t->step < t->recipe.steps) {
+        st = run_step(t);
+        last = t->step == t->recipe.steps;
+        if (st == VB_OK && due(o->eval_every, t->step) && !last) {
+            st = vb_train_evaluate(t);
+            show(t, true);
+        }
+        if (st == VB_OK && o->checkpoint != NULL && (last || due(o->checkpoint_every, t->step)))
+            st = vb_train_save(t);
+        show(t, false);
     }
-    if (st == VB_OK && t->exchange != NULL) {
-        st = vb_exchange_flush(t->exchange);
-        vb_lap(&t->laps, VB_PHASE_COMM);
-    }
+    if (st == VB_OK)
+        st = vb_train_evaluate(t);
     return st;
-}
-
-/* Each rank judges its share of the test data; the figures are added up later. */
-static void evaluate(struct trainer *t, struct vb_train_end *end)
-{
-    int first, n, i, len;
-
-    for (i = 0; i < t->test.n; i++)
-        t->order[i] = (uint32_t)i;
-    vb_share(t->test.n, t->rank, t->world, &first, &n);
-    for (i = first; i < first + n; i += len) {
-        len = first + n - i < EVAL_BATCH ? first + n - i : EVAL_BATCH;
-        pick(t, &t->test, t->order + i, len);
-        vb_softmax_forward(t->model, t->x, len);
-        end->correct += vb_softmax_correct(t->model, t->y, len);
-        end->loss += vb_softmax_loss(t->model, t->y, len);
-    }
-    vb_lap(&t->laps, VB_PHASE_EVAL);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static vb_status work(struct trainer *t, struct vb_train_result *result)
+static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
 {
-    struct vb_train_end end = {.opts = t->o, .group = t->place.group, .laps = &t->laps};
-    vb_status st = VB_OK;
+    vb_status st = set_up(t);
 
-    if (t->place.group != NULL)
-        st = vb_train_agree(t->o, t->place.group);
-    if (st == VB_OK)
-        st = set_up(t);
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_barrier(t->place.group); /* who is slow to set up is not slow to train */
     if (st != VB_OK)
         return st;
     vb_laps_begin(&t->laps);
     t->watched_ns = t->laps.begin_ns;
-    st = run_steps(t);
-    if (st != VB_OK)
-        return st;
-    evaluate(t, &end);
-    end.model = t->model;
-    return vb_train_collect(&end, result);
+    if (!t->o->dry_run)
+        st = run_steps(t);
+    return st == VB_OK ? vb_train_collect(t, result) : st;
 }
 
 /* All find out about a lost peer, and about options that differ; anything else must be told. */
-static void give_up(struct trainer *t, vb_status st)
+static void give_up(struct vb_trainer *t, vb_status st)
 {
     char why[96];
 
@@ -232,18 +282,43 @@ static void give_up(struct trainer *t, vb_status st)
     vb_group_abort(t->place.group, why);
 }
 
-int vb_train_steps_per_epoch(const struct vb_train_opts *o)
+static void remark(const struct vb_trainer *t, const struct vb_train_result *r)
 {
-    return o->data.n_train / o->global_batch;
+    double chance = r->classes > 0 ? 1.0 / r->classes : 0;
+
+    if (t->rank != 0 || t->o->dry_run)
+        return;
+    if (!isfinite(r->loss))
+        VB_LOG_WARN("the loss is not finite: a learning rate of %g is too high", r->lr);
+    else if (r->classes > 2 && r->epochs >= 1 && r->accuracy < 1.5 * chance)
+        VB_LOG_WARN("an accuracy of %.1f %% is what guessing gives: nothing was learnt with a "
+                    "learning rate of %g",
+                    100 * r->accuracy, r->lr);
+}
+
+static vb_status check(const struct vb_train_opts *o)
+{
+    if (o->group.world < 1 || o->group.rank < 0 || o->group.rank >= o->group.world)
+        return vb_err(VB_ERR_USAGE, "rank %d of %d: there is no such rank", o->group.rank,
+                      o->group.world);
+    if (o->mode == VB_MODE_SINGLE && o->group.world != 1)
+        return vb_err(VB_ERR_USAGE, "mode single has one rank, not %d", o->group.world);
+    if (o->resume && o->checkpoint == NULL)
+        return vb_err(VB_ERR_USAGE, "--resume needs --checkpoint DIR");
+    return VB_OK;
 }
 
 vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p)
 {
-    struct trainer t = {.o = o, .rank = o->group.rank, .world = o->group.world};
+    struct vb_trainer t = {.o = o,
+                           .rank = o->group.rank,
+                           .world = o->group.world,
+                           .accuracy = -1,
+                           .test_loss = -1};
     uint64_t begin_ns = vb_clock_ns();
     vb_status st;
 
-    st = vb_train_check(o);
+    st = check(o);
     if (st == VB_OK)
         st = vb_place_open(o, &t.place);
     if (st != VB_OK)
@@ -254,8 +329,7 @@ vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result
     tear_down(&t);
     if (st == VB_OK) {
         result_p->wall_s = (double)(vb_clock_ns() - begin_ns) / 1e9;
-        if (t.rank == 0 && !isfinite(result_p->loss))
-            VB_LOG_WARN("the loss is not finite: a learning rate of %g is too high", o->lr);
+        remark(&t, result_p);
     }
     return st;
 }

@@ -172,6 +172,8 @@ static vb_status dense_create(struct vb_trainer *t)
         st = make_buffers(t, d);
     if (st == VB_OK)
         st = vb_buckets_create(t->place.group, t->o, d->n_params, &d->buckets);
+    if (st == VB_OK)
+        t->algo = vb_buckets_algo(d->buckets);
     return st;
 }
 
@@ -342,6 +344,7 @@ static vb_status dense_save(struct vb_trainer *t, struct vb_checkpoint *cp)
                                           .type = VB_ARRAY_F32,
                                           .rows = (int64_t)d->n_params,
                                           .cols = 1,
+                                          .state = true,
                                           .data = d->state[d->now]};
         cp->n_arrays++;
     }
@@ -351,15 +354,11 @@ static vb_status dense_save(struct vb_trainer *t, struct vb_checkpoint *cp)
 
 static vb_status copy_array(const struct vb_checkpoint *cp, const char *name, size_t n, float *to)
 {
-    int i;
+    const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, name);
 
-    for (i = 0; i < cp->n_arrays; i++)
-        if (strcmp(cp->arrays[i].name, name) == 0)
-            break;
-    if (i == cp->n_arrays || cp->arrays[i].type != VB_ARRAY_F32 ||
-        (uint64_t)cp->arrays[i].rows * (uint64_t)cp->arrays[i].cols != n)
+    if (a == NULL || a->type != VB_ARRAY_F32 || (uint64_t)a->rows * (uint64_t)a->cols != n)
         return vb_err(VB_ERR_INPUT, "the checkpoint has no %s of %zu numbers", name, n);
-    memcpy(to, cp->arrays[i].data, n * sizeof(float));
+    memcpy(to, a->data, n * sizeof(float));
     return VB_OK;
 }
 

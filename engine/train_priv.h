@@ -115,6 +115,7 @@ struct vb_trainer {
     char checkpoint[512];
     double pause_s;
     double accuracy, test_loss; /* of the last evaluation; negative: none */
+    const char *algo;           /* how gradients are summed; NULL: they are not */
     uint64_t watched_ns;
 };
 
@@ -143,7 +144,7 @@ const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest; NULL
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 
-/* Rank 0 writes what all have. */
+/* Called by all ranks; rank 0 writes what all have. */
 vb_status vb_train_save(struct vb_trainer *t);
 
 /* Collective: goes back to the newest checkpoint there is, the same on all ranks. read_p is to be

@@ -11,8 +11,6 @@
 
 /* What ranks tell each other at the end. */
 struct record {
-    int64_t correct;
-    double loss;
     struct vb_rank_result result;
     char params_sha256[65];
 };
@@ -83,30 +81,63 @@ static void fill_registered(struct vb_group *group, struct vb_rank_result *r)
     r->registered_mb = (double)bytes / 1e6;
 }
 
-static void fill_record(const struct vb_train_end *end, struct record *record)
+static vb_status fill_record(struct vb_trainer *t, struct record *record)
 {
     struct vb_rank_result *r = &record->result;
+    const float *params;
+    size_t n;
 
     memset(record, 0, sizeof(*record));
-    fill_rank(end->laps, end->opts->group.rank, r);
-    fill_registered(end->group, r);
-    record->correct = end->correct;
-    record->loss = end->loss;
+    fill_rank(&t->laps, t->rank, r);
+    fill_registered(t->place.group, r);
     gethostname(r->host, sizeof(r->host) - 1);
-    vb_sha256(end->model->params, end->model->n_params * sizeof(float), record->params_sha256);
+    params = t->ops->params(t, &n);
+    if (params == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu parameters", n);
+    vb_sha256(params, n * sizeof(float), record->params_sha256);
+    return VB_OK;
+}
+
+/* ---- test data ------------------------------------------------------------------------------- */
+
+vb_status vb_train_evaluate(struct vb_trainer *t)
+{
+    struct vb_model_loss own = {0}, *all;
+    int64_t correct = 0;
+    double loss = 0;
+    vb_status st;
+    int first, n, r;
+
+    all = calloc((size_t)t->world, sizeof(*all));
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    vb_share(t->n_test, t->rank, t->world, &first, &n);
+    st = t->ops->judge(t, first, n, &own);
+    all[0] = own;
+    if (st == VB_OK && t->place.group != NULL)
+        st = vb_group_gather(t->place.group, &own, sizeof(own), all);
+    for (r = 0; r < t->world; r++) { /* in rank order: the same bits on all */
+        correct += all[r].correct;
+        loss += all[r].loss;
+    }
+    free(all);
+    t->accuracy = (double)correct / t->n_test;
+    t->test_loss = loss / t->n_test;
+    vb_lap(&t->laps, VB_PHASE_EVAL);
+    return st;
 }
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
-static vb_status gather(const struct vb_train_end *end, struct record *all)
+static vb_status gather(struct vb_trainer *t, struct record *all)
 {
     struct record own;
+    vb_status st = fill_record(t, &own);
 
-    fill_record(end, &own);
-    if (end->group != NULL)
-        return vb_group_gather(end->group, &own, sizeof(own), all);
+    if (st == VB_OK && t->place.group != NULL)
+        return vb_group_gather(t->place.group, &own, sizeof(own), all);
     *all = own;
-    return VB_OK;
+    return st;
 }
 
 static vb_status compare(const struct record *all, int n)
@@ -128,55 +159,61 @@ static void add_rank(struct vb_train_result *result, const struct record *record
         result->phase_s[p] += record->result.phase_s[p] / result->ranks;
 }
 
-static void summarise(const struct vb_train_end *end, const struct record *all,
-                      struct vb_train_result *result)
+/* What is the same on all ranks. */
+static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
 {
-    int64_t correct = 0;
-    double loss = 0;
-    int i;
+    size_t n_params;
 
-    result->steps = end->opts->steps;
-    result->epochs = (double)result->steps / vb_train_steps_per_epoch(end->opts);
-    result->test_samples = end->opts->data.n_test;
-    result->params = (int64_t)end->model->n_params;
-    memcpy(result->params_sha256, all[0].params_sha256, sizeof(result->params_sha256));
-    if (end->group != NULL)
-        snprintf(result->transport, sizeof(result->transport), "%s",
-                 vb_group_transports(end->group));
-    for (i = 0; i < result->ranks; i++) {
-        result->per_rank[i] = all[i].result;
-        add_rank(result, &all[i]);
-        correct += all[i].correct;
-        loss += all[i].loss;
-    }
-    result->accuracy = (double)correct / result->test_samples;
-    result->loss = loss / result->test_samples;
+    (void)t->ops->params(t, &n_params);
+    r->batch = vb_trainer_share(t);
+    r->global_batch = t->recipe.global_batch;
+    r->steps = t->step;
+    r->resumed = t->resumed;
+    r->samples = t->samples;
+    r->epochs = (double)t->step / (double)t->recipe.steps_per_epoch;
+    r->lr = t->recipe.schedule.base;
+    r->accuracy = t->accuracy;
+    r->loss = t->test_loss;
+    r->test_samples = t->n_test;
+    r->classes = t->train.classes;
+    r->params = (int64_t)n_params;
+    r->pause_s = t->pause_s;
+    snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->checkpoint);
+    if (t->plan_text != NULL)
+        vb_sha256(t->plan_text, strlen(t->plan_text), r->plan_sha256);
+    if (t->place.group == NULL)
+        return;
+    snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
+    r->order = t->o->coll.order == VB_ORDER_RANK ? "rank" : "any";
+    r->algo = t->algo;
 }
 
-vb_status vb_train_collect(const struct vb_train_end *end, struct vb_train_result *result_p)
+vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p)
 {
-    struct vb_train_result result = {.ranks = end->opts->group.world};
+    struct vb_train_result result = {.ranks = t->world};
     struct record *all;
     vb_status st;
+    int i;
 
     all = calloc((size_t)result.ranks, sizeof(*all));
-    if (all == NULL)
-        return vb_err_sys("calloc");
     result.per_rank = calloc((size_t)result.ranks, sizeof(*result.per_rank));
-    if (result.per_rank == NULL) {
+    if (all == NULL || result.per_rank == NULL)
         st = vb_err_sys("calloc");
-        goto out_all;
-    }
-    st = gather(end, all);
+    else
+        st = gather(t, all);
     if (st == VB_OK)
         st = compare(all, result.ranks);
     if (st == VB_OK) {
-        summarise(end, all, &result);
+        fill_run(t, &result);
+        memcpy(result.params_sha256, all[0].params_sha256, sizeof(result.params_sha256));
+        for (i = 0; i < result.ranks; i++) {
+            result.per_rank[i] = all[i].result;
+            add_rank(&result, &all[i]);
+        }
         *result_p = result;
     } else {
         free(result.per_rank);
     }
-out_all:
     free(all);
     return st;
 }

@@ -10,19 +10,11 @@
 
 #define KEEP 2 /* the newest, and one more should it turn out to be broken */
 
-static vb_status write_one(struct vb_trainer *t)
+static vb_status write_one(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
-    struct vb_checkpoint cp = {.step = t->step,
-                               .seed = t->o->seed,
-                               .options = t->settings,
-                               .plan = t->plan_text != NULL ? t->plan_text : ""};
     double seconds = 0;
-    vb_status st;
+    vb_status st = vb_checkpoint_write(t->o->checkpoint, cp, KEEP, &seconds);
 
-    snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
-    st = t->ops->save(t, &cp);
-    if (st == VB_OK)
-        st = vb_checkpoint_write(t->o->checkpoint, &cp, KEEP, &seconds);
     if (st != VB_OK)
         return st;
     snprintf(t->checkpoint, sizeof(t->checkpoint), "%s/checkpoint-%lld.vbc", t->o->checkpoint,
@@ -32,12 +24,17 @@ static vb_status write_one(struct vb_trainer *t)
     return VB_OK;
 }
 
+/* Every rank gets ready for it, for that may change what later steps come to. */
 vb_status vb_train_save(struct vb_trainer *t)
 {
-    vb_status st = VB_OK;
+    struct vb_checkpoint cp = {
+        .step = t->step, .seed = t->o->seed, .options = t->settings, .plan = t->plan_text};
+    vb_status st;
 
-    if (t->rank == 0)
-        st = write_one(t);
+    snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
+    st = t->ops->save(t, &cp);
+    if (st == VB_OK && t->rank == 0)
+        st = write_one(t, &cp);
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
     return st;
 }

@@ -99,6 +99,7 @@ static vb_status sparse_create(struct vb_trainer *t)
     opts.max_nnz = s->max_nnz + 1;
     if (st == VB_OK && t->place.group != NULL)
         st = vb_sparse_open(t->place.group, &opts, &s->all);
+    t->algo = "sparse";
     return st;
 }
 
@@ -234,6 +235,7 @@ static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
             .type = parts[i].whole ? VB_ARRAY_U32 : VB_ARRAY_F32,
             .rows = (int64_t)parts[i].n,
             .cols = 1,
+            .state = i > 0,
             .data = parts[i].data};
         snprintf(s->arrays[i].name, sizeof(s->arrays[i].name), "%s", parts[i].name);
     }
@@ -248,12 +250,13 @@ static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint
     int i, n = vb_k_sparse_parts(sparse_of(t)->weights, parts);
 
     for (i = 0; i < n; i++) {
-        if (i >= cp->n_arrays || strcmp(cp->arrays[i].name, parts[i].name) != 0 ||
-            (uint64_t)cp->arrays[i].rows * (uint64_t)cp->arrays[i].cols != parts[i].n ||
-            (cp->arrays[i].type == VB_ARRAY_U32) != parts[i].whole)
+        const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, parts[i].name);
+
+        if (a == NULL || (a->type == VB_ARRAY_U32) != parts[i].whole ||
+            (uint64_t)a->rows * (uint64_t)a->cols != parts[i].n)
             return vb_err(VB_ERR_INPUT, "the checkpoint has no %s of %zu numbers", parts[i].name,
                           parts[i].n);
-        memcpy(parts[i].data, cp->arrays[i].data, parts[i].n * 4);
+        memcpy(parts[i].data, a->data, parts[i].n * 4);
     }
     return VB_OK;
 }

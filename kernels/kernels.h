@@ -382,6 +382,18 @@ vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, c
                              size_t n, float scale, float rate, struct vb_k_undo *undo);
 void vb_k_sparse_undo(struct vb_k_sparse *sparse, const struct vb_k_undo *undo, size_t n);
 
+/* The memory of a sparse model, to be kept and put back as it is. Settled first: see below. */
+#define VB_K_SPARSE_PARTS 2
+
+struct vb_k_sparse_part {
+    const char *name;
+    bool whole; /* 32-bit words, not floats */
+    size_t n;
+    void *data;
+};
+
+int vb_k_sparse_parts(struct vb_k_sparse *sparse, struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS]);
+
 /* Brings all features up to date. Goes over all memory. Done by itself after 65,536 changes of the
  * rate. Bits of later steps depend on when it was done: all ranks do it at the same step. */
 void vb_k_sparse_settle(struct vb_k_sparse *sparse);

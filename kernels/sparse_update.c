@@ -104,6 +104,16 @@ float *vb_k_sparse_weights(struct vb_k_sparse *sparse)
     return sparse->w;
 }
 
+int vb_k_sparse_parts(struct vb_k_sparse *s, struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS])
+{
+    size_t n = (size_t)s->features;
+
+    vb_k_sparse_settle(s);
+    parts[0] = (struct vb_k_sparse_part){"w", false, n, s->w};
+    parts[1] = (struct vb_k_sparse_part){"state", true, n * (size_t)s->words, s->state};
+    return s->words > 0 ? 2 : 1;
+}
+
 /* ---- one feature ----------------------------------------------------------------------------- */
 
 static inline struct state load(const struct vb_k_sparse *s, uint32_t key)
