@@ -217,7 +217,7 @@ void vb_k_linear_backward_ref(const float *x, const float *dlogits, int n, int f
 
 /* Turns logits (n, classes) into the gradient of the loss with respect to them, and returns the
  * loss summed over the samples. Logits of any size do no harm. y: (n), each below classes. */
-double vb_k_softmax_xent_ref(float *logits, const uint8_t *y, int n, int classes);
+double vb_k_softmax_xent_ref(float *logits, const uint16_t *y, int n, int classes);
 
 /* The class with the largest logit, the first of several. */
 int vb_k_argmax_ref(const float *logits, int classes);
@@ -285,7 +285,7 @@ void vb_k_pixels_add(const struct vb_k_pixels *pixels, const uint32_t *order, si
                      const float *d, float scale, int classes, float *dw, float *db);
 
 /* As vb_k_softmax_xent_ref(), vectors at a time; its sums may differ in the last digits. */
-double vb_k_softmax_xent(float *logits, const uint8_t *y, size_t n, int classes);
+double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes);
 
 /* ---- update rules ---------------------------------------------------------------------------- */
 

@@ -69,7 +69,7 @@ static float xent_row(float *logits, int label, int classes)
     return logf(sum) - own;
 }
 
-double vb_k_softmax_xent_ref(float *logits, const uint8_t *y, int n, int classes)
+double vb_k_softmax_xent_ref(float *logits, const uint16_t *y, int n, int classes)
 {
     double loss = 0;
     int i;

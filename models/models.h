@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * models/: the models, as layers over kernels. They know neither ranks nor files. So far: softmax
- * regression.
+ * models/: the models, as layers over kernels. They know neither ranks nor files.
  */
 #ifndef VB_MODELS_H
 #define VB_MODELS_H
 
 #include "base/base.h"
+#include "kernels/kernels.h"
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
@@ -18,6 +18,36 @@ struct vb_param {
     size_t offset; /* of the first, in floats */
 };
 
+/* ---- tables of layers ------------------------------------------------------------------------ */
+
+#define VB_LAYERS_MAX 24
+
+/* A layer of a model: its name, and its shape for a batch of any size. Inputs are what the layer
+ * before puts out. */
+struct vb_layer_row {
+    const char *name;
+    struct vb_k_shape shape; /* n, and the input of all but the first, are not filled in */
+};
+
+struct vb_layer_table {
+    const char *name; /* "alexnet" */
+    int n_layers;
+    const struct vb_layer_row *layers;
+};
+
+/* By name: alexnet, alexnet32 (for images of 32 x 32), lenet, softmax. NULL: there is none. */
+const struct vb_layer_table *vb_layer_table_find(const char *name);
+
+/* The names, which end with NULL. */
+const char *const *vb_layer_table_names(void);
+
+/* Fills in the shapes for a batch, one a layer. */
+vb_status vb_layer_table_shapes(const struct vb_layer_table *table, int batch,
+                                struct vb_k_shape shapes[VB_LAYERS_MAX]);
+
+/* Weights and biases of all layers. */
+size_t vb_layer_table_params(const struct vb_layer_table *table);
+
 /* ---- models ---------------------------------------------------------------------------------- */
 
 /* A dense model, compiled for a batch of at most so many samples: kernels chosen, every buffer in
@@ -26,11 +56,12 @@ struct vb_param {
 struct vb_model;
 
 struct vb_model_opts {
-    const char *name;             /* "softmax", "lenet", "alexnet" or "alexnet32" */
-    int batch_max;                /* samples */
-    const struct vb_k_plan *plan; /* which kernels compute; NULL: the fastest, by timing */
-    struct vb_k_cache *cache;     /* of earlier timings; NULL: none */
-    bool forward_only;            /* to judge with, not to train */
+    const char *name;                   /* "softmax", "lenet", "alexnet" or "alexnet32" */
+    const struct vb_layer_table *table; /* not NULL: a table of the caller's, instead of a name */
+    int batch_max;                      /* samples */
+    const struct vb_k_plan *plan;       /* which kernels compute; NULL: the fastest, by timing */
+    struct vb_k_cache *cache;           /* of earlier timings; NULL: none */
+    bool forward_only;                  /* to judge with, not to train */
 };
 
 /* What a model takes in a step. */
@@ -39,20 +70,26 @@ struct vb_model_batch {
     const float *x;                   /* (batch_max, c, h, w), zeros behind n; not for softmax */
     const struct vb_k_pixels *pixels; /* softmax: all samples, ... */
     const uint32_t *which;            /* ... and the numbers of those of the batch: (n) */
-    const uint16_t *y;                /* (n), classes */
-    bool training;                    /* dropout drops */
-    uint64_t seed, step;              /* ... what follows from these two and the rank's offset */
+    const uint16_t *y;                /* (n), classes, each below their number */
+    bool training;                    /* dropout drops; forward_only: never */
+    uint64_t seed, step;              /* ... what follows from these two: the rank is in seed */
 };
 
 struct vb_model_loss {
     double loss; /* summed over the samples */
-    int correct; /* samples that were put into the right class */
+    int correct; /* samples that were put into the right class, which NaN never is */
 };
 
+/* A plan may leave passes out, which are timed then, and name some that are not used here; a layer
+ * that the model does not have, or a backend that cannot do it, is VB_ERR_USAGE. softmax has one
+ * way of computing, so its plan is empty. The last layer of a table is linear, without ReLU. */
 vb_status vb_model_create(const struct vb_model_opts *opts, struct vb_model **model_p);
 void vb_model_destroy(struct vb_model *model);
 
 size_t vb_model_n_params(const struct vb_model *model); /* floats */
+
+/* "conv1.w" (oc, c * kh * kw), "conv1.b" (1, oc) and so on, without gaps. softmax: "linear.w" is
+ * (features, classes). Lives as long as the model. */
 const struct vb_param *vb_model_table(const struct vb_model *model, int *n_p);
 
 /* The input that it takes: c * h * w features of a sample. */
@@ -61,8 +98,8 @@ void vb_model_input(const struct vb_model *model, int *c_p, int *h_p, int *w_p, 
 /* The kernels that were chosen. Lives as long as the model. */
 const struct vb_k_plan *vb_model_plan(const struct vb_model *model);
 
-/* First values of the parameters, from the seed alone: He's for layers with ReLU, Glorot's for
- * others, biases 0; softmax: all 0, for its loss is convex. */
+/* First values of the parameters, from the seed alone: He's uniform ones for layers with ReLU,
+ * Glorot's uniform ones for others, biases 0; softmax: all 0, for its loss is convex. */
 void vb_model_init(const struct vb_model *model, uint64_t seed, float *params);
 
 /* Logits, loss, and the gradient of the loss with respect to the logits, which is kept. */

@@ -67,7 +67,16 @@ int vb_softmax_correct(const struct vb_softmax *model, const uint8_t *y, int n)
 
 double vb_softmax_loss(struct vb_softmax *model, const uint8_t *y, int n)
 {
-    return vb_k_softmax_xent_ref(model->logits, y, n, model->classes);
+    double loss = 0;
+    uint16_t label;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        label = y[i];
+        loss += vb_k_softmax_xent_ref(model->logits + (size_t)i * (size_t)model->classes, &label, 1,
+                                      model->classes);
+    }
+    return loss;
 }
 
 void vb_softmax_backward(const struct vb_softmax *model, const float *x, int n, float *grads)

@@ -123,7 +123,7 @@ static void forward_is_a_matrix_product(void **state)
 static void large_logits_do_no_harm(void **state)
 {
     float logits[3 * 3] = {1e30f, 0, -1e30f, -1e30f, -1e30f, 1e30f, 300, 300, 300};
-    const uint8_t y[3] = {0, 2, 1};
+    const uint16_t y[3] = {0, 2, 1};
     double loss;
     int i, c;
     float sum;
@@ -144,7 +144,7 @@ static void large_logits_do_no_harm(void **state)
 static void a_bad_guess_costs_its_margin(void **state)
 {
     float logits[2] = {5000, -5000};
-    const uint8_t y[1] = {1};
+    const uint16_t y[1] = {1};
 
     (void)state;
     assert_true(vb_k_softmax_xent_ref(logits, y, 1, 2) == 10000);

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Compiles a table of layers for a batch: shapes, parameters, kernels, and one arena with every
+ * buffer that a step needs.
+ *
+ * To train, each layer has an output of its own, which backward needs again; gradients of outputs
+ * live only from one layer to the next, so two buffers take turns. To judge, outputs do that too.
+ */
+#include "models/model_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+static void add_param(struct vb_model *m, const char *layer, const char *what, int rows, int cols)
+{
+    snprintf(m->names[m->n_table], MODEL_NAME, "%s.%s", layer, what);
+    m->params[m->n_table] = (struct vb_param){m->names[m->n_table], rows, cols, m->n_params};
+    m->n_params += (size_t)rows * (size_t)cols;
+    m->n_table++;
+}
+
+static int features(const struct vb_k_shape *s)
+{
+    return s->c * s->h * s->w;
+}
+
+static void add_params(struct vb_model *m, int i)
+{
+    struct model_layer *l = &m->layers[i];
+    const char *name = m->table->layers[i].name;
+    size_t weights = vb_k_shape_weights(&l->shape);
+
+    l->param = -1;
+    if (weights == 0)
+        return;
+    l->param = m->n_table;
+    if (m->pixels)
+        add_param(m, name, "w", features(&l->shape), l->shape.oc);
+    else
+        add_param(m, name, "w", l->shape.oc, (int)(weights / (size_t)l->shape.oc));
+    add_param(m, name, "b", 1, l->shape.oc);
+    if (m->first < 0)
+        m->first = i;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static vb_status find_table(const struct vb_model_opts *o, struct vb_model *m)
+{
+    m->table = o->table != NULL ? o->table : vb_layer_table_find(o->name);
+    if (m->table == NULL)
+        return vb_err(VB_ERR_USAGE, "there is no model %.64s", o->name);
+    if (m->table->n_layers < 1 || m->table->n_layers > VB_LAYERS_MAX)
+        return vb_err(VB_ERR_USAGE, "model %.64s has %d layers: 1 to %d are possible",
+                      m->table->name, m->table->n_layers, VB_LAYERS_MAX);
+    m->pixels = o->table == NULL && strcmp(o->name, "softmax") == 0;
+    return VB_OK;
+}
+
+/* The loss writes its gradient over the logits, which a ReLU or pooling would need once more. */
+static vb_status check_last(const struct vb_model *m)
+{
+    const struct vb_k_shape *s = &m->layers[m->table->n_layers - 1].shape;
+
+    if (s->kind != VB_K_LINEAR || s->relu || s->oc > UINT16_MAX)
+        return vb_err(VB_ERR_USAGE, "model %.64s must end with a linear layer without ReLU",
+                      m->table->name);
+    return VB_OK;
+}
+
+static vb_status read_table(struct vb_model *m)
+{
+    struct vb_k_shape shapes[VB_LAYERS_MAX];
+    vb_status st;
+    int i;
+
+    st = vb_layer_table_shapes(m->table, m->batch_max, shapes);
+    if (st != VB_OK)
+        return st;
+    m->first = -1;
+    for (i = 0; i < m->table->n_layers; i++) {
+        m->layers[i].shape = shapes[i];
+        add_params(m, i);
+    }
+    m->classes = shapes[m->table->n_layers - 1].oc;
+    return check_last(m);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+static int find_layer(const struct vb_model *m, const char *name)
+{
+    int i;
+
+    for (i = 0; i < m->table->n_layers; i++)
+        if (strcmp(m->table->layers[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static vb_status check_plan(const struct vb_model *m, const struct vb_k_plan *plan)
+{
+    const struct vb_k_choice *choice;
+    int c, i;
+
+    if (m->pixels && plan->n > 0)
+        return vb_err(VB_ERR_USAGE, "plan, layer %.64s: %s has no choice of kernels",
+                      plan->v[0].layer, m->table->name);
+    for (c = 0; c < plan->n; c++) {
+        choice = &plan->v[c];
+        i = find_layer(m, choice->layer);
+        if (i < 0)
+            return vb_err(VB_ERR_USAGE, "plan, layer %.64s: %s has no such layer", choice->layer,
+                          m->table->name);
+        if (!vb_k_has_pass(m->layers[i].shape.kind, choice->pass))
+            return vb_err(VB_ERR_USAGE, "plan, layer %.64s: it has no %s", choice->layer,
+                          vb_k_pass_str(choice->pass));
+    }
+    return VB_OK;
+}
+
+static vb_status create_layer(struct vb_model *m, const struct vb_model_opts *o, int i)
+{
+    const char *name = m->table->layers[i].name;
+    struct vb_k_tuning tuning = {.cache = o->cache};
+    vb_status st;
+    int pass;
+
+    for (pass = 0; pass < VB_K_PASSES && o->plan != NULL; pass++)
+        tuning.backend[pass] = vb_k_plan_find(o->plan, name, (enum vb_k_pass)pass);
+    tuning.unused[VB_K_BACKWARD_DATA] = o->forward_only || i <= m->first;
+    tuning.unused[VB_K_BACKWARD_WEIGHTS] = o->forward_only;
+    st = vb_k_layer_create(&m->layers[i].shape, &tuning, &m->layers[i].k);
+    if (st != VB_OK)
+        return st;
+    m->n_layers = i + 1;
+    return vb_k_plan_add(&m->plan, name, m->layers[i].k);
+}
+
+static vb_status create_layers(struct vb_model *m, const struct vb_model_opts *o)
+{
+    vb_status st = VB_OK;
+    int i;
+
+    if (o->plan != NULL)
+        st = check_plan(m, o->plan);
+    for (i = 0; i < m->table->n_layers && st == VB_OK && !m->pixels; i++)
+        st = create_layer(m, o, i);
+    return st;
+}
+
+/* ---- the arena ------------------------------------------------------------------------------- */
+
+struct arena {
+    char *base; /* NULL: counts only */
+    size_t used;
+};
+
+static void *take(struct arena *a, size_t bytes)
+{
+    void *at = a->base != NULL ? a->base + a->used : NULL;
+
+    a->used += (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
+    return at;
+}
+
+static float *take_floats(struct arena *a, size_t n)
+{
+    return take(a, n * sizeof(float));
+}
+
+/* The largest output that gradients flow through, or, going forward only, any but the last. */
+static size_t largest_output(const struct vb_model *m)
+{
+    size_t max = 0, n;
+    int i;
+
+    for (i = 0; i < m->n_layers - 1; i++) {
+        n = vb_k_shape_outputs(&m->layers[i].shape);
+        max = n > max ? n : max;
+    }
+    return max;
+}
+
+/* Dropout only passes on what it is given here, so it takes no turn. */
+static void share_outputs(struct vb_model *m)
+{
+    int i, turn = 0;
+
+    for (i = 0; i < m->n_layers; i++) {
+        m->layers[i].y = m->d[turn];
+        turn ^= m->layers[i].shape.kind != VB_K_DROPOUT;
+    }
+}
+
+static void lay_out(struct vb_model *m, struct arena *a)
+{
+    size_t scratch = 0, bytes, max = largest_output(m);
+    int i;
+
+    for (i = 0; i < m->n_layers; i++) {
+        bytes = vb_k_layer_scratch_bytes(m->layers[i].k);
+        scratch = bytes > scratch ? bytes : scratch;
+    }
+    m->logits = take_floats(a, (size_t)m->batch_max * (size_t)m->classes);
+    m->scratch = take(a, scratch);
+    m->d[0] = take_floats(a, max);
+    m->d[1] = take_floats(a, max);
+    if (m->forward_only)
+        share_outputs(m);
+    for (i = 0; i < m->n_layers - 1 && !m->forward_only; i++)
+        m->layers[i].y = take_floats(a, vb_k_shape_outputs(&m->layers[i].shape));
+    if (m->n_layers > 0)
+        m->layers[m->n_layers - 1].y = m->logits;
+}
+
+static vb_status create_arena(struct vb_model *m)
+{
+    struct arena a = {0};
+    vb_status st;
+
+    lay_out(m, &a);
+    st = vb_mem_map_private(a.used, &m->mem);
+    if (st != VB_OK)
+        return st;
+    a = (struct arena){.base = m->mem.ptr};
+    lay_out(m, &a);
+    return VB_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+vb_status vb_model_create(const struct vb_model_opts *opts, struct vb_model **model_p)
+{
+    struct vb_model *m;
+    vb_status st;
+
+    m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return vb_err_sys("calloc");
+    m->batch_max = opts->batch_max;
+    m->forward_only = opts->forward_only;
+    st = find_table(opts, m);
+    if (st == VB_OK)
+        st = read_table(m);
+    if (st == VB_OK)
+        st = create_layers(m, opts);
+    if (st == VB_OK)
+        st = create_arena(m);
+    if (st != VB_OK) {
+        vb_model_destroy(m);
+        return st;
+    }
+    *model_p = m;
+    return VB_OK;
+}
+
+void vb_model_destroy(struct vb_model *model)
+{
+    int i;
+
+    if (model == NULL)
+        return;
+    for (i = 0; i < model->n_layers; i++)
+        vb_k_layer_destroy(model->layers[i].k);
+    vb_mem_unmap(&model->mem);
+    free(model);
+}
+
+size_t vb_model_n_params(const struct vb_model *model)
+{
+    return model->n_params;
+}
+
+const struct vb_param *vb_model_table(const struct vb_model *model, int *n_p)
+{
+    *n_p = model->n_table;
+    return model->params;
+}
+
+void vb_model_input(const struct vb_model *model, int *c_p, int *h_p, int *w_p, int *classes_p)
+{
+    const struct vb_k_shape *s = &model->layers[0].shape;
+
+    *c_p = s->c;
+    *h_p = s->h;
+    *w_p = s->w;
+    *classes_p = model->classes;
+}
+
+const struct vb_k_plan *vb_model_plan(const struct vb_model *model)
+{
+    return &model->plan;
+}

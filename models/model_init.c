@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * First values of parameters, so that signals neither grow nor fade from layer to layer:
+ *   with ReLU     uniform in +-sqrt(6 / inputs)               He, Zhang, Ren and Sun, 2015
+ *   without       uniform in +-sqrt(6 / (inputs + outputs))   Glorot and Bengio, 2010
+ * inputs and outputs are those of a neuron; a convolution's neuron sees kh * kw places of each
+ * channel. Each number follows from the seed, its parameter and its place alone.
+ */
+#include "models/model_priv.h"
+
+#include <math.h>
+#include <string.h>
+
+static double limit(const struct vb_k_shape *s)
+{
+    double inputs = (double)vb_k_shape_weights(s) / s->oc;
+    double outputs = s->kind == VB_K_CONV ? (double)s->oc * s->kh * s->kw : s->oc;
+
+    return sqrt(6 / (s->relu ? inputs : inputs + outputs));
+}
+
+/* The middle of one of 2^24 equal parts of [-max, max]. */
+static void draw(float *v, size_t n, uint64_t seed, double max)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        v[i] = (float)((((double)(vb_random(seed, i) >> 40) + 0.5) / (1 << 23) - 1) * max);
+}
+
+void vb_model_init(const struct vb_model *model, uint64_t seed, float *params)
+{
+    const struct model_layer *l;
+    int i;
+
+    memset(params, 0, model->n_params * sizeof(*params));
+    for (i = 0; i < model->n_layers; i++) {
+        l = &model->layers[i];
+        if (l->param >= 0)
+            draw(params + model->params[l->param].offset, vb_k_shape_weights(&l->shape),
+                 vb_random(seed, (uint64_t)l->param), limit(&l->shape));
+    }
+}
