@@ -7,6 +7,7 @@
 #define VB_MODELS_H
 
 #include "base/base.h"
+#include "kernels/kernels.h"
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
@@ -17,6 +18,36 @@ struct vb_param {
     int rows, cols;
     size_t offset; /* of the first, in floats */
 };
+
+/* ---- tables of layers ------------------------------------------------------------------------ */
+
+#define VB_LAYERS_MAX 24
+
+/* A layer of a model: its name, and its shape for a batch of any size. Inputs are what the layer
+ * before puts out. */
+struct vb_layer_row {
+    const char *name;
+    struct vb_k_shape shape; /* n, and the input of all but the first, are not filled in */
+};
+
+struct vb_layer_table {
+    const char *name; /* "alexnet" */
+    int n_layers;
+    const struct vb_layer_row *layers;
+};
+
+/* By name: alexnet, alexnet32 (for images of 32 x 32), lenet, softmax. NULL: there is none. */
+const struct vb_layer_table *vb_layer_table_find(const char *name);
+
+/* The names, which end with NULL. */
+const char *const *vb_layer_table_names(void);
+
+/* Fills in the shapes for a batch, one a layer. */
+vb_status vb_layer_table_shapes(const struct vb_layer_table *table, int batch,
+                                struct vb_k_shape shapes[VB_LAYERS_MAX]);
+
+/* Weights and biases of all layers. */
+size_t vb_layer_table_params(const struct vb_layer_table *table);
 
 /* ---- softmax regression ---------------------------------------------------------------------- */
 
