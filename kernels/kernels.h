@@ -202,6 +202,17 @@ char *vb_k_plan_text(const struct vb_k_plan *plan);
  * names the line of the text; it is not logged. */
 vb_status vb_k_plan_parse(const char *text, struct vb_k_plan *plan_p, char why[VB_OPTS_WHY]);
 
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+/* As vb_k_softmax_xent_ref(), and about as exact, but faster; labels may be larger. Infinite logits
+ * give NaN, but -infinity beside finite ones is a class of no chance. */
+double vb_k_softmax_xent(float *logits, const int32_t *y, int n, int classes);
+
+/* Logistic loss: turns n logits into its gradient with respect to them, probability less label, and
+ * returns the loss, summed. y: 0 or not. Logits of any size do no harm. */
+double vb_k_logistic(float *logits, const uint8_t *y, int n);
+double vb_k_logistic_ref(float *logits, const uint8_t *y, int n);
+
 /* ---- reference kernels ----------------------------------------------------------------------- */
 
 /* What the fast kernels must compute, and are tested against. All memory is the caller's, row-major
