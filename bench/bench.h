@@ -7,6 +7,7 @@
 #define VB_BENCH_H
 
 #include "engine/engine.h"
+#include "models/models.h"
 #include "net/net.h"
 
 #define VB_BENCH_SIZES_MAX 32
@@ -101,5 +102,17 @@ vb_status vb_bench_allreduce(struct vb_group *group, const struct vb_bench_opts 
 /* Sparse allreduces: a size is that of one rank's list, with duplicates, 8 bytes an entry. */
 vb_status vb_bench_sparse(struct vb_group *group, const struct vb_bench_opts *opts,
                           int64_t *wrong_p);
+
+/* The kernels: no group, one process. The line "all" sums up what was chosen of the layers that are
+ * counted in FLOPs. */
+struct vb_bench_kernels {
+    const struct vb_layer_table *table;
+    int batch;
+    int threads;    /* of the calling thread's team */
+    double seconds; /* of each measurement, at least three runs */
+    bool json;
+};
+
+vb_status vb_bench_kernels(const struct vb_bench_kernels *opts);
 
 #endif

@@ -3,6 +3,7 @@
  * verbena bench: microbenchmarks, over the engine's own layers.
  */
 #include "bench/bench.h"
+#include "cli/bench_kernels.h"
 #include "cli/job.h"
 #include "topo/topo.h"
 
@@ -11,9 +12,9 @@
 #include <unistd.h>
 
 struct bench_args {
-    const char *sizes, *algo;
+    const char *sizes, *algo, *model;
     double seconds;
-    int64_t in_flight, features;
+    int64_t in_flight, features, batch, threads;
     int order, wire;
     bool explain, json;
 };
@@ -40,19 +41,26 @@ static const struct vb_opt bench_opts[] = {
      "allreduce: operations under way at once, which share the bytes"},
     {"features", VB_OPT_INT, FIELD(features), "33762578", 1, INT64_C(1) << 32, NULL, "N",
      "sparse-allreduce: what indices are below"},
+    {"model", VB_OPT_TEXT, FIELD(model), NULL, 0, 0, NULL, "M",
+     "kernels: whose layers: alexnet, alexnet32, lenet, softmax"},
+    {"batch", VB_OPT_INT, FIELD(batch), "32", 1, 1 << 16, NULL, "B", "kernels: samples of a batch"},
+    {"threads", VB_OPT_INT, FIELD(threads), "0", 0, VB_PLAN_THREADS_MAX, NULL, "T",
+     "kernels: compute threads; 0: as the machine suggests"},
     {"explain", VB_OPT_FLAG, FIELD(explain), NULL, 0, 0, NULL, NULL,
      "the collectives: what the model predicted, beside what was measured"},
     {"json", VB_OPT_FLAG, FIELD(json), NULL, 0, 0, NULL, NULL,
      "one JSON object a line instead of a table"},
 };
 
-enum what { TRANSFER, ALLREDUCE, SPARSE, BENCHES };
+enum what { TRANSFER, ALLREDUCE, SPARSE, KERNELS, BENCHES };
 
-static const char *const names[BENCHES] = {"transfer", "allreduce", "sparse-allreduce"};
+static const char *const names[BENCHES] = {"transfer", "allreduce", "sparse-allreduce", "kernels"};
 
 static const char *const default_sizes[BENCHES] = {
-    "8,64,1K,16K,256K,1M,16M,64M", "4,64,1K,4K,16K,64K,256K,1M,4M,16M,64M,256M",
+    "8,64,1K,16K,256K,1M,16M,64M",
+    "4,64,1K,4K,16K,64K,256K,1M,4M,16M,64M,256M",
     "312,3120,31200,312000,3120000", /* 1 to 10,000 rows of 39 */
+    "",
 };
 
 static int refuse(const char *why)
@@ -68,7 +76,7 @@ static int find(const struct vb_opts *parsed, enum what *what_p)
     int i;
 
     if (parsed->n_operands == 0)
-        return refuse("which bench? transfer, allreduce or sparse-allreduce");
+        return refuse("which bench? transfer, allreduce, sparse-allreduce or kernels");
     for (i = 0; i < BENCHES; i++)
         if (strcmp(parsed->operands[0], names[i]) == 0) {
             *what_p = (enum what)i;
@@ -80,7 +88,7 @@ static int find(const struct vb_opts *parsed, enum what *what_p)
                  best);
     else
         snprintf(why, sizeof(why),
-                 "unknown bench %.64s; there are transfer, allreduce and sparse-allreduce",
+                 "unknown bench %.64s; there are transfer, allreduce, sparse-allreduce and kernels",
                  parsed->operands[0]);
     return refuse(why);
 }
@@ -88,6 +96,11 @@ static int find(const struct vb_opts *parsed, enum what *what_p)
 /* What is wrong with options that not all benches have, or NULL. */
 static const char *misplaced(enum what what, const struct bench_args *args)
 {
+    if (what != KERNELS && args->model != NULL)
+        return "--model is for kernels";
+    if (what == KERNELS &&
+        (strcmp(args->algo, "auto") != 0 || args->explain || args->sizes != NULL))
+        return "kernels has its own sizes: --sizes, --algo and --explain are for the others";
     if (what == TRANSFER && (strcmp(args->algo, "auto") != 0 || args->explain))
         return "transfer has no algorithms: --algo and --explain are for the collectives";
     if (what != ALLREDUCE && (args->order != 0 || args->wire != 0 || args->in_flight != 1))
@@ -147,6 +160,8 @@ static int check(const struct vb_opts *parsed, const struct bench_args *args,
     why = misplaced(*what_p, args);
     if (why != NULL)
         return refuse(why);
+    if (*what_p == KERNELS && group->world > 1)
+        return refuse("kernels is about one process: without --ranks");
     if (*what_p == TRANSFER && group->world < 2)
         return refuse("transfer needs two ranks: --ranks 2");
     if (args->seconds <= 0)
@@ -159,6 +174,8 @@ static int check(const struct vb_opts *parsed, const struct bench_args *args,
     o->in_flight = (int)args->in_flight;
     o->features = args->features;
     o->explain = args->explain;
+    if (*what_p == KERNELS)
+        return -1;
     code = check_sizes(*what_p, args->sizes != NULL ? args->sizes : default_sizes[*what_p], o);
     return code < 0 ? check_algos(*what_p, args, o) : code;
 }
@@ -270,6 +287,17 @@ static int measure(const struct vb_launch *launch, struct vb_group_opts *group, 
     return cli_finish(cli_exit_code(st));
 }
 
+static int kernels(const struct bench_args *args)
+{
+    struct vb_bench_kernels o = {.batch = (int)args->batch,
+                                 .threads = (int)args->threads,
+                                 .seconds = args->seconds,
+                                 .json = args->json};
+    int code = cli_bench_kernels_find(args->model, &o.table);
+
+    return code < 0 ? cli_bench_kernels(&o) : code;
+}
+
 static int run_parsed(const struct cli_command *command, const struct bench_args *args,
                       const struct cli_job *job, const struct vb_opts *parsed, int argc,
                       char **argv)
@@ -283,6 +311,8 @@ static int run_parsed(const struct cli_command *command, const struct bench_args
     code = cli_job_place(command, job, &launch, &group);
     if (code < 0)
         code = check(parsed, args, &group, &what, &opts);
+    if (code < 0 && what == KERNELS)
+        return kernels(args);
     if (code >= 0 || cli_job_supervise(command, job, &launch, argc, argv, &code))
         return code;
     return measure(&launch, &group, what, &opts);
@@ -311,7 +341,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_bench = {
     .name = "bench",
-    .summary = "what transports and collectives reach between ranks, here or on several hosts",
+    .summary = "what transports, collectives and kernels reach, here or on several hosts",
     .usage = "WHAT [--ranks N] [--transport HOW] [--sizes LIST] [--algo LIST] [--json] ...",
     .about =
         "transfer: put and get between ranks 0 and 1, of each size: the time of one put, from\n"
@@ -335,12 +365,19 @@ const struct cli_command cli_bench = {
         "a size is\n"
         "that of one rank's list, 8 bytes an entry, before duplicates are merged.\n"
         "\n"
+        "kernels: each pass of each layer of a model by each backend that can do it: the time of "
+        "the\n"
+        "fastest run, GFLOP/s (those of a direct convolution), and their share of the fastest "
+        "matrix\n"
+        "product of BLAS in the same run. What a plan would take is marked.\n"
+        "\n"
         "GB are 10^9 bytes.\n"
         "\n"
         "  verbena bench transfer --ranks 2\n"
         "  verbena bench allreduce --ranks 2 --transport tcp --sizes 64,1M --json\n"
         "  verbena bench allreduce --ranks 3 --explain\n"
         "  verbena bench allreduce --ranks 2 --sizes 256K --in-flight 16\n"
-        "  verbena bench sparse-allreduce --ranks 2 --algo all",
+        "  verbena bench sparse-allreduce --ranks 2 --algo all\n"
+        "  verbena bench kernels --model alexnet --batch 32",
     .run = run,
 };

@@ -9,6 +9,7 @@
 const struct vb_k_backend *const vb_k_backends[] = {
     &vb_k_backend_plain,
     &vb_k_backend_blas,
+    &vb_k_backend_onednn,
 };
 
 const int vb_k_n_backends = VB_COUNT(vb_k_backends);

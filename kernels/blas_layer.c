@@ -32,7 +32,8 @@ struct blas_state {
     int samples;     /* tiles are samples times parts */
     int parts, part; /* their number and size: pixels, channels, rows, outputs or inputs */
     int block;       /* pixels that are lowered at a time */
-    int slots;       /* threads that have a block of their own */
+    int slots;       /* threads that have a block of their own; a smaller team is never asked for,
+                      * as OpenMP would end the other threads and start new ones afterwards */
 };
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
@@ -380,7 +381,7 @@ static vb_status blas_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, v
         st->k = s->c * s->h * s->w;
         cut_linear(st);
     }
-    st->slots = min_int(omp_get_max_threads(), st->samples * st->parts);
+    st->slots = omp_get_max_threads();
     *scratch_p = (size_t)st->slots * slot_floats(st) * sizeof(float);
     *state_p = st;
     return VB_OK;

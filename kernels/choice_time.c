@@ -14,10 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHANNELS_MIN 64
+#define CHANNELS_MIN 32
 #define PEAK_SIDE 1024
-#define ENOUGH_NS 3000000 /* a pass is run again until it took so long in all ... */
-#define RUNS_MAX 10       /* ... or so often */
+#define ENOUGH_MS 3.0 /* a pass is run again until it took so long in all ... */
+#define RUNS_MAX 10   /* ... or so often */
+#define HOPELESS 4    /* times the best: not even worth a second run */
 
 struct stage {
     double flops; /* of the shape, about */
@@ -54,9 +55,9 @@ static bool shrink_linear(struct vb_k_shape *s)
 {
     s->c *= s->h * s->w;
     s->h = s->w = 1;
-    if (s->oc >= s->c && s->oc / 2 >= 4 * CHANNELS_MIN)
+    if (s->oc >= s->c && s->oc / 2 >= 8 * CHANNELS_MIN)
         s->oc /= 2;
-    else if (s->c / 2 >= 4 * CHANNELS_MIN)
+    else if (s->c / 2 >= 8 * CHANNELS_MIN)
         s->c /= 2;
     else
         return false;
@@ -157,15 +158,23 @@ static double run_ms(const struct vb_k_backend *backend, void *state, const stru
     return (double)(vb_clock_ns() - start) / 1e6;
 }
 
+struct effort {
+    int runs, runs_max;
+    double enough_ms; /* in all: then runs will do */
+    double hopeless;  /* a first run that takes this many ms is the last; 0: never */
+};
+
 /* The best of several; the first run does not count, as it touches memory for the first time. */
 static double best_ms(const struct vb_k_backend *backend, void *state, const struct vb_k_args *args,
-                      int runs, double enough_ms, int runs_max)
+                      const struct effort *effort)
 {
     double best = -1, sum = 0, ms;
     int i;
 
-    backend->run(state, args);
-    for (i = 0; i < runs || (sum < enough_ms && i < runs_max); i++) {
+    ms = run_ms(backend, state, args);
+    if (effort->hopeless > 0 && ms > effort->hopeless)
+        return ms;
+    for (i = 0; i < effort->runs || (sum < effort->enough_ms && i < effort->runs_max); i++) {
         ms = run_ms(backend, state, args);
         sum += ms;
         if (best < 0 || ms < best)
@@ -175,8 +184,8 @@ static double best_ms(const struct vb_k_backend *backend, void *state, const str
 }
 
 /* ms_p: negative if the backend finds that it cannot do it after all. */
-static vb_status time_one(const struct trial *t, const struct vb_k_backend *backend, int runs,
-                          double enough_ms, int runs_max, double *ms_p)
+static vb_status time_one(const struct trial *t, const struct vb_k_backend *backend,
+                          const struct effort *effort, double *ms_p)
 {
     struct vb_k_args args = {.x = t->t[X],
                              .w = t->t[W],
@@ -198,7 +207,7 @@ static vb_status time_one(const struct trial *t, const struct vb_k_backend *back
     if (args.scratch == NULL)
         st = vb_err(VB_ERR_NO_MEMORY, "no memory for %zu bytes of scratch", scratch_bytes);
     else
-        *ms_p = best_ms(backend, state, &args, runs, enough_ms, runs_max);
+        *ms_p = best_ms(backend, state, &args, effort);
     free(args.scratch);
     backend->destroy(state);
     return st;
@@ -254,7 +263,9 @@ static void drop(struct race *race, double factor)
 static vb_status run_stage(struct race *race, const struct vb_k_shape *s, enum vb_k_pass pass,
                            const struct stage *stage)
 {
+    struct effort effort = {stage->runs, RUNS_MAX, ENOUGH_MS, 0};
     struct trial trial;
+    double best = -1;
     vb_status st;
     int i;
 
@@ -265,8 +276,10 @@ static vb_status run_stage(struct race *race, const struct vb_k_shape *s, enum v
         race->ms[i] = NOT_TRIED;
         /* a smaller shape may be none that the backend can do: it stays in the race then */
         if (race->backend[i]->can(&trial.s, pass))
-            st = time_one(&trial, race->backend[i], stage->runs, ENOUGH_NS / 1e6, RUNS_MAX,
-                          &race->ms[i]);
+            st = time_one(&trial, race->backend[i], &effort, &race->ms[i]);
+        if (race->ms[i] >= 0 && (best < 0 || race->ms[i] < best))
+            best = race->ms[i];
+        effort.hopeless = HOPELESS * best;
     }
     trial_fini(&trial);
     if (st == VB_OK)
@@ -307,6 +320,7 @@ vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
 vb_status vb_k_time_all(const struct vb_k_shape *shape, enum vb_k_pass pass, double seconds,
                         struct vb_k_candidate candidates[VB_K_CANDIDATES_MAX], int *n_p)
 {
+    struct effort effort = {2, 1000, seconds * 1e3, 0};
     struct trial trial;
     struct race race;
     vb_status st;
@@ -318,7 +332,7 @@ vb_status vb_k_time_all(const struct vb_k_shape *shape, enum vb_k_pass pass, dou
         return st;
     for (i = 0; i < race.n && st == VB_OK; i++) {
         candidates[i].backend = race.backend[i]->name;
-        st = time_one(&trial, race.backend[i], 2, seconds * 1e3, 1000, &candidates[i].ms);
+        st = time_one(&trial, race.backend[i], &effort, &candidates[i].ms);
     }
     trial_fini(&trial);
     *n_p = race.n;

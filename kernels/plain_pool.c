@@ -52,7 +52,7 @@ static int end_inside(const struct vb_k_shape *s, int kx)
 
 static inline float larger(float best, float v)
 {
-    return (v > best) | (v != v) ? v : best; /* NaN wins, and stays */
+    return ((v > best) | (v != v)) ? v : best; /* NaN wins, and stays */
 }
 
 static void join_max(float *restrict row, const float *restrict in, int n)
@@ -121,9 +121,9 @@ static void max_backward_2x2(const float *restrict x0, const float *restrict x1,
         c = (x1[2 * i] == y[i]) | (x1[2 * i] != x1[2 * i]);
         d = (x1[2 * i + 1] == y[i]) | (x1[2 * i + 1] != x1[2 * i + 1]);
         dx0[2 * i] = a ? dy[i] : 0;
-        dx0[2 * i + 1] = b & !a ? dy[i] : 0;
-        dx1[2 * i] = c & !(a | b) ? dy[i] : 0;
-        dx1[2 * i + 1] = d & !(a | b | c) ? dy[i] : 0;
+        dx0[2 * i + 1] = (b & !a) ? dy[i] : 0;
+        dx1[2 * i] = (c & !(a | b)) ? dy[i] : 0;
+        dx1[2 * i + 1] = (d & !(a | b | c)) ? dy[i] : 0;
     }
 }
 

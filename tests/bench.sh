@@ -16,9 +16,15 @@ holds() {
 }
 
 # ---- bad usage: one line, exit 2, also where there would be several ranks
-refused 2 "which bench? transfer, allreduce or sparse-allreduce"
+refused 2 "which bench? transfer, allreduce, sparse-allreduce or kernels"
 refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
 refused 2 "unknown bench nothing; there are transfer" nothing
+refused 2 "kernels of which model? --model alexnet" kernels
+refused 2 "--model lenot: unknown; did you mean lenet?" kernels --model lenot
+refused 2 "--model is for kernels" allreduce --model lenet
+refused 2 "--sizes, --algo and --explain are for the others" kernels --model lenet --sizes 8
+refused 2 "kernels is about one process" kernels --model lenet --ranks 2
+refused 2 "--batch" kernels --model lenet --batch 0
 refused 2 "unexpected argument again" allreduce again
 refused 2 "transfer needs two ranks" transfer
 refused 2 "--sizes 6: allreduce must be multiples of 4" allreduce --ranks 2 --sizes 6
@@ -88,6 +94,19 @@ holds "$right and all(.[]; .predicted_us > 0) and
     allreduce --ranks 2 --explain --sizes 64,64K
 holds "$right and all(.[]; .predicted_us > 0) and ([.[] | select(.chosen)] | length) == 1" \
     sparse-allreduce --ranks 2 --explain --sizes 31200 --features 100000
+
+# ---- kernels: every pass has one choice, of those that were timed; the sum is of the chosen ones
+kernels='["bench","model","batch","layer","pass","backend","ms","gflop_s","chosen","gemm_share"]'
+for model in lenet softmax; do
+    holds "all(.[]; keys_unsorted[:10] == $kernels and .bench == \"kernels\" and .model == \"$model\" and
+            .batch == 3 and .ms > 0 and .threads == 1) and
+        (group_by([.layer, .pass]) | all(.[]; [.[] | select(.chosen)] | length == 1)) and
+        ([.[] | select(.pass == \"backward-data\") | .layer] | index(\"conv1\")) == null and
+        ([.[] | select(.backend == \"onednn\")] | length) >= 2 and .[-1].layer == \"all\" and
+        .[-1].gflop_s > 0" kernels --model $model --batch 3 --threads 1
+done
+bench kernels --model softmax --batch 2 --seconds 0.01
+grep -q '^# softmax, batch 2, .* threads; measured GEMM peak' "$dir/out" || fail "kernels: no head"
 
 # ---- for people
 run allreduce --ranks 2 --sizes 64 --seconds 0.01 --explain

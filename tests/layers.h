@@ -91,7 +91,7 @@ static inline struct vb_k_args t_args(const struct t_layer *l)
                               .step = 11};
 }
 
-/* Inputs are random, the output is the reference's, gradients are 0. */
+/* All tensors are random, but for outputs that gradients depend on: those are the reference's. */
 static inline void t_layer_create(struct t_layer *l, const struct vb_k_shape *shape)
 {
     char why[VB_OPTS_WHY];
@@ -106,7 +106,8 @@ static inline void t_layer_create(struct t_layer *l, const struct vb_k_shape *sh
         t_fill(&l->t[i], (uint64_t)i + 1, l->s.kind == VB_K_MAX_POOL);
     }
     args = t_args(l);
-    vb_k_layer_ref(&l->s, VB_K_FORWARD, &args);
+    if (!vb_k_has_pass(l->s.kind, VB_K_BACKWARD_WEIGHTS)) /* their gradients do not look at it */
+        vb_k_layer_ref(&l->s, VB_K_FORWARD, &args);
 }
 
 static inline void t_layer_destroy(struct t_layer *l)

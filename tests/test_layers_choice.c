@@ -38,6 +38,8 @@ static void layer_runs_its_passes(void **state)
     assert_int_equal(vb_k_layer_shape(layer)->oc, 6);
     scratch = vb_alloc_aligned(vb_k_layer_scratch_bytes(layer) + 1);
     assert_non_null(scratch);
+    args = t_args(&want);
+    vb_k_layer_ref(&want.s, VB_K_FORWARD, &args);
     args = t_args(&t);
     args.scratch = scratch;
     t_set(&t.t[T_Y], 0);

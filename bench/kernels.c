@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What each backend needs for each pass of a model's layers, which of them a plan would take, and
+ * how that compares with the fastest matrix product of the machine, in one run.
+ */
+#include "bench/bench.h"
+
+#include <string.h>
+
+struct line {
+    const char *layer, *pass, *backend;
+    double ms, flops;
+    bool chosen;
+};
+
+struct sums {
+    double ms, flops; /* of what was chosen; the second of those that have any */
+};
+
+static void print_head(const struct vb_bench_kernels *o, double peak)
+{
+    if (o->json)
+        return;
+    printf("# %s, batch %d, %d threads; measured GEMM peak %.1f GFLOP/s\n", o->table->name,
+           o->batch, o->threads, peak);
+    printf("%-8s %-17s %-10s %10s %9s %7s  %s\n", "layer", "pass", "backend", "ms", "GFLOP/s",
+           "of peak", "chosen");
+}
+
+static void print_json(const struct vb_bench_kernels *o, const struct line *l, double peak)
+{
+    double gflop_s = l->flops / l->ms / 1e6;
+    struct vb_json *json = vb_json_create();
+
+    vb_json_object(json, NULL);
+    vb_json_text(json, "bench", "kernels");
+    vb_json_text(json, "model", o->table->name);
+    vb_json_int(json, "batch", o->batch);
+    vb_json_text(json, "layer", l->layer);
+    vb_json_text(json, "pass", l->pass);
+    vb_json_text(json, "backend", l->backend);
+    vb_json_real(json, "ms", l->ms);
+    vb_json_real(json, "gflop_s", gflop_s);
+    vb_json_bool(json, "chosen", l->chosen);
+    vb_json_real(json, "gemm_share", gflop_s / peak);
+    vb_json_int(json, "threads", o->threads);
+    vb_json_end(json);
+    if (vb_json_print(json, stdout) == VB_OK)
+        fflush(stdout);
+    vb_json_destroy(json);
+}
+
+static void print_line(const struct vb_bench_kernels *o, const struct line *l, double peak)
+{
+    double gflop_s = l->flops / l->ms / 1e6;
+
+    if (o->json) {
+        print_json(o, l, peak);
+        return;
+    }
+    printf("%-8s %-17s %-10s %10.3f", l->layer, l->pass, l->backend, l->ms);
+    if (l->flops > 0)
+        printf(" %9.1f %6.0f%%", gflop_s, 100 * gflop_s / peak);
+    else
+        printf(" %9s %7s", "-", "-");
+    printf("  %s\n", l->chosen ? "*" : "");
+    fflush(stdout);
+}
+
+static vb_status bench_pass(const struct vb_bench_kernels *o, const char *name,
+                            const struct vb_k_layer *layer, enum vb_k_pass pass, double peak,
+                            struct sums *sums)
+{
+    const struct vb_k_shape *s = vb_k_layer_shape(layer);
+    const char *chosen = vb_k_layer_backend(layer, pass);
+    struct vb_k_candidate c[VB_K_CANDIDATES_MAX];
+    vb_status st;
+    int i, n;
+
+    if (chosen == NULL)
+        return VB_OK;
+    st = vb_k_time_all(s, pass, o->seconds, c, &n);
+    for (i = 0; i < n && st == VB_OK; i++) {
+        struct line l = {name,    vb_k_pass_str(pass),       c[i].backend,
+                         c[i].ms, vb_k_shape_flops(s, pass), strcmp(c[i].backend, chosen) == 0};
+
+        if (c[i].ms < 0)
+            continue;
+        print_line(o, &l, peak);
+        if (l.chosen && l.flops > 0) {
+            sums->ms += l.ms;
+            sums->flops += l.flops;
+        }
+    }
+    return st;
+}
+
+/* The first layer's input needs no gradient. */
+static vb_status bench_layer(const struct vb_bench_kernels *o, int index,
+                             const struct vb_k_shape *shape, double peak, struct sums *sums)
+{
+    struct vb_k_tuning tuning = {.unused = {[VB_K_BACKWARD_DATA] = index == 0}};
+    struct vb_k_layer *layer;
+    vb_status st;
+    int pass;
+
+    st = vb_k_layer_create(shape, &tuning, &layer);
+    if (st != VB_OK)
+        return st;
+    for (pass = 0; pass < VB_K_PASSES && st == VB_OK; pass++)
+        st = bench_pass(o, o->table->layers[index].name, layer, (enum vb_k_pass)pass, peak, sums);
+    vb_k_layer_destroy(layer);
+    return st;
+}
+
+vb_status vb_bench_kernels(const struct vb_bench_kernels *o)
+{
+    struct vb_k_shape shapes[VB_LAYERS_MAX];
+    double peak = vb_k_gemm_peak(o->seconds);
+    struct sums sums = {0, 0};
+    vb_status st;
+    int i;
+
+    if (peak < 0)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory to measure the GEMM peak");
+    st = vb_layer_table_shapes(o->table, o->batch, shapes);
+    if (st != VB_OK)
+        return st;
+    print_head(o, peak);
+    for (i = 0; i < o->table->n_layers && st == VB_OK; i++)
+        st = bench_layer(o, i, &shapes[i], peak, &sums);
+    if (st == VB_OK) {
+        struct line all = {"all", "all", "chosen", sums.ms, sums.flops, true};
+
+        print_line(o, &all, peak);
+    }
+    return st;
+}

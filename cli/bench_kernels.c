@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/bench_kernels.h"
+#include "cli/cli.h"
+#include "topo/topo.h"
+
+#include <string.h>
+
+static int count(const char *const *names)
+{
+    int n = 0;
+
+    while (names[n] != NULL)
+        n++;
+    return n;
+}
+
+int cli_bench_kernels_find(const char *model, const struct vb_layer_table **table_p)
+{
+    const char *const *names = vb_layer_table_names();
+    const char *best;
+
+    if (model == NULL) {
+        fprintf(stderr, "verbena bench: kernels of which model? --model alexnet, alexnet32, lenet "
+                        "or softmax\n");
+        return CLI_USAGE;
+    }
+    *table_p = vb_layer_table_find(model);
+    if (*table_p != NULL)
+        return -1;
+    best = vb_nearest(model, names, count(names));
+    if (best != NULL)
+        fprintf(stderr, "verbena bench: --model %.64s: unknown; did you mean %s?\n", model, best);
+    else
+        fprintf(stderr,
+                "verbena bench: --model %.64s: unknown; there are alexnet, alexnet32, lenet and "
+                "softmax\n",
+                model);
+    return CLI_USAGE;
+}
+
+static vb_status pin(struct vb_bench_kernels *o, struct vb_topo **topo_p, struct vb_plan **plan_p)
+{
+    struct vb_plan_want want = {.ranks = 1, .threads = o->threads};
+    struct vb_topo_source this_machine = {0};
+    vb_status st;
+
+    st = vb_topo_open(&this_machine, topo_p);
+    if (st == VB_OK)
+        st = vb_plan_create(*topo_p, &want, plan_p);
+    if (st == VB_OK)
+        st = vb_plan_pin_team(*topo_p, *plan_p, 0);
+    if (st == VB_OK)
+        o->threads = (*plan_p)->threads;
+    return st;
+}
+
+int cli_bench_kernels(struct vb_bench_kernels *o)
+{
+    struct vb_topo *topo = NULL;
+    struct vb_plan *plan = NULL;
+    vb_status st;
+
+    st = pin(o, &topo, &plan);
+    if (st == VB_OK)
+        st = vb_bench_kernels(o);
+    vb_plan_destroy(plan);
+    vb_topo_close(topo);
+    return cli_finish(cli_exit_code(st));
+}
