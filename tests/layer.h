@@ -243,18 +243,18 @@ static inline double t_terms(const struct vb_k_shape *s, enum vb_k_pass pass)
     return pass == VB_K_BACKWARD_DATA ? (double)c.oc * c.kh * c.kw : (double)c.n * c.oh * c.ow;
 }
 
-/* One pass, one and two threads, and once more with two prepared for. Numbers are within -1 to 1,
+/* One pass, by one thread and by two. Numbers are within -1 to 1,
  * so partial sums of k products are about sqrt(k) large; each addition rounds by up to 2^-24 of
  * that, and k roundings of either sign add up to about k / 2 * 2^-24: the tolerance is factor * (k
  * + 8) * 2^-24, factor 1 for plain sums. */
 static inline void t_check(const struct vb_k_backend *backend, const struct vb_k_shape *shape,
                            enum vb_k_pass pass, double factor)
 {
-    double tolerance = factor * (t_terms(shape, pass) + 8) / (1 << 24);
     struct t_layer t;
     struct t_want want;
     struct t_pass p;
     float *one, *two;
+    double tolerance;
     size_t len;
 
     t_layer_init(&t, shape);
