@@ -46,4 +46,11 @@ static inline float vb_relu(float v)
     return v < 0 ? 0 : v;
 }
 
+static inline vb_v4 vb_v4_relu(vb_v4 v)
+{
+    typedef int lanes __attribute__((vector_size(16)));
+
+    return (vb_v4)((lanes)v & ~(v < 0));
+}
+
 #endif

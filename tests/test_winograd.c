@@ -12,8 +12,8 @@
 #include "kernels/winograd_priv.h"
 #include "tests/layer.h"
 
-#define TOLERANCE_2 10
-#define TOLERANCE_4 100
+#define TOLERANCE_2 3
+#define TOLERANCE_4 30
 
 static void all_passes(const struct vb_k_backend *backend, const struct vb_k_shape *shape,
                        double factor)
