@@ -26,7 +26,7 @@ static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)
         return taps * s->c <= TAPS_MAX;
     if (pass == VB_K_BACKWARD_DATA)
         return s->stride == 1 && taps * s->oc <= TAPS_MAX;
-    return s->ow >= 4 && taps * s->c * s->oc <= WEIGHTS_MAX;
+    return taps * s->c * s->oc <= WEIGHTS_MAX;
 }
 
 static vb_status direct_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,

@@ -12,18 +12,18 @@ struct vb_direct_pass {
     void (*run)(struct vb_direct_pass *pass, const struct vb_k_args *args);
 };
 
-/* Floats of a strip: larger ones would leave the second level of cache. */
-#define VB_DIRECT_STRIP (24 * 1024)
+/* Samples are computed four at a time, a quad: one in each lane of a vector, so that neither the
+ * length of a row nor its padding matters. A strip of a quad has four floats where patch_priv.h has
+ * one. */
+#define VB_DIRECT_QUAD 4
 
-/* Sets how many rows of output a strip serves: as many as fit, at least one. */
-static inline void vb_direct_rows(struct vb_patch *p, int channels)
-{
-    int rows = p->oh;
+/* Fills the strip of a quad, of the rows of output from oy on. x: of its first sample, channels of
+ * (h, w) each; n samples, at most four, x_step apart; lanes without a sample are zeros. */
+void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int n, int channels,
+                    int oy, float *strip);
 
-    vb_patch_rows(p, rows);
-    while (rows > 1 && (size_t)channels * vb_patch_plane(p) > VB_DIRECT_STRIP)
-        vb_patch_rows(p, rows = (rows + 1) / 2);
-}
+/* Turns n pixels of a quad back into rows of up to four samples, y_step apart. */
+void vb_direct_split(const float *from, int n, int n_samples, float *y, size_t y_step);
 
 vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
                          size_t *scratch_p);
