@@ -42,33 +42,44 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
+/* What a kernel adds up: some taps of some columns of the weights, columns step taps apart. */
+struct range {
+    const float *bias, *w; /* (WIDTH), (taps, WIDTH) */
+    const int *taps;
+    int cols, n, step;
+};
+
 /* Sums of a block of channels and some pixels; channels go out_step apart to out. */
 static inline __attribute__((always_inline)) void row_kernel(int block, int pixels, const float *x,
-                                                             const float *w, const int *taps,
-                                                             int n_taps, float *out,
+                                                             const struct range *r, float *out,
                                                              size_t out_step)
 {
+    const float *w = r->w;
+    const int *taps = r->taps;
+    int skip = r->step - r->n;
     vb_v4 acc[8][4], xv[4], wv[2];
 
 #pragma GCC unroll 8
     for (int i = 0; i < block; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < pixels; j++)
-            acc[i][j] = vb_v4_all(0);
-    for (int k = 0; k < n_taps; k++, w += WIDTH) {
-        const float *from = x + taps[k];
+            acc[i][j] = vb_v4_all(r->bias[i]);
+    for (int col = r->cols; col > 0; col--, taps += skip, w += skip * WIDTH) {
+        for (int k = r->n; k > 0; k--, w += WIDTH) {
+            const float *from = x + *taps++;
 
 #pragma GCC unroll 4
-        for (int j = 0; j < pixels; j++)
-            xv[j] = vb_v4_load(from + 4 * j);
-        wv[0] = vb_v4_load(w);
-        if (block > 4)
-            wv[1] = vb_v4_load(w + 4);
-#pragma GCC unroll 8
-        for (int i = 0; i < block; i++)
-#pragma GCC unroll 4
             for (int j = 0; j < pixels; j++)
-                acc[i][j] += xv[j] * wv[i / 4][i % 4];
+                xv[j] = vb_v4_load(from + 4 * j);
+            wv[0] = vb_v4_load(w);
+            if (block > 4)
+                wv[1] = vb_v4_load(w + 4);
+#pragma GCC unroll 8
+            for (int i = 0; i < block; i++)
+#pragma GCC unroll 4
+                for (int j = 0; j < pixels; j++)
+                    acc[i][j] += xv[j] * wv[i / 4][i % 4];
+        }
     }
 #pragma GCC unroll 8
     for (int i = 0; i < block; i++)
@@ -77,14 +88,13 @@ static inline __attribute__((always_inline)) void row_kernel(int block, int pixe
             vb_v4_store(out + (size_t)i * out_step + 4 * j, acc[i][j]);
 }
 
-typedef void kernel(const float *x, const float *w, const int *taps, int n_taps, float *out,
-                    size_t out_step);
+typedef void kernel(const float *x, const struct range *range, float *out, size_t out_step);
 
 #define KERNEL(BLOCK, PIXELS)                                                                      \
-    static void kernel_##BLOCK##_##PIXELS(const float *x, const float *w, const int *taps,         \
-                                          int n_taps, float *out, size_t out_step)                 \
+    static void kernel_##BLOCK##_##PIXELS(const float *x, const struct range *range, float *out,   \
+                                          size_t out_step)                                         \
     {                                                                                              \
-        row_kernel(BLOCK, PIXELS, x, w, taps, n_taps, out, out_step);                              \
+        row_kernel(BLOCK, PIXELS, x, range, out, out_step);                                        \
     }
 
 KERNEL(4, 1)
@@ -105,15 +115,25 @@ static kernel *const kernels[3][4] = {
     {kernel_8_1, kernel_8_2, kernel_8_3, NULL},
 };
 
-/* Weights of a block of channels from m on: (taps, WIDTH). */
-static void pack_weights(const struct conv *v, const float *w, int m, float *to)
+/* Where tap k of the sorted ones belongs. */
+static void tap_place(const struct conv *v, int k, int *c_p, int *ky_p, int *kx_p)
 {
-    int per = v->patch.kh * v->patch.kw, k, i, c, tap;
+    *c_p = k % v->c;
+    *ky_p = k / v->c % v->patch.kh;
+    *kx_p = k / v->c / v->patch.kh;
+}
+
+/* Bias and weights of a block of channels from m on: (1 + taps, WIDTH). */
+static void pack_weights(const struct conv *v, const float *w, const float *bias, int m, float *to)
+{
+    int per = v->patch.kh * v->patch.kw, k, i, c, ky, kx, tap;
     size_t at;
 
+    for (i = 0; i < WIDTH; i++)
+        *to++ = bias != NULL && i < v->block && m + i < v->m ? bias[m + i] : 0;
     for (k = 0; k < v->n_taps; k++, to += WIDTH) {
-        c = k / v->patch.kw % v->c;
-        tap = k / v->patch.kw / v->c * v->patch.kw + k % v->patch.kw;
+        tap_place(v, k, &c, &ky, &kx);
+        tap = ky * v->patch.kw + kx;
         for (i = 0; i < WIDTH; i++) {
             at = v->data ? (size_t)((c * v->m + m + i) * per + per - 1 - tap)
                          : (size_t)(((m + i) * v->c + c) * per + tap);
@@ -122,46 +142,64 @@ static void pack_weights(const struct conv *v, const float *w, int m, float *to)
     }
 }
 
-/* Rows of taps, *from_p to *to_p, that fall into the image for row oy of output. */
-static void tap_rows(const struct vb_patch *p, int oy, int *from_p, int *to_p)
+/* Taps, *from_p to *to_p of k, that fall into an image of side inputs for any of n outputs from o
+ * on. */
+static void taps_inside(int k, int side, int stride, int pad, int o, int n, int *from_p, int *to_p)
 {
-    int top = oy * p->stride - p->pad_y; /* of the input, for the first row of taps */
+    int first = o * stride - pad, last = (o + n - 1) * stride - pad;
 
-    *from_p = top < 0 ? min(-top, p->kh) : 0;
-    *to_p = min(p->kh, p->h - top);
+    *from_p = last < 0 ? min(-last, k) : 0;
+    *to_p = min(k, side - first);
     if (*to_p < *from_p)
         *to_p = *from_p;
 }
 
-/* Row oy of output of one block of channels, into row (block, ow) of a quad. */
-static void run_row(const struct conv *v, const float *strip, const float *w, int oy, float *row)
+/* The taps for n outputs of row oy from ox on. packed: of the block of channels. */
+static struct range range_of(const struct conv *v, const float *packed, int oy, int ox, int n)
 {
-    int left = v->patch.ow, a_row = v->c * v->patch.kw, ox, n, from, to;
+    const struct vb_patch *p = &v->patch;
+    struct range r = {.bias = packed, .step = v->c * p->kh};
+    int y, x, end, first;
 
-    tap_rows(&v->patch, oy, &from, &to);
+    taps_inside(p->kh, p->h, p->stride, p->pad_y, oy, 1, &y, &end);
+    r.n = (end - y) * v->c;
+    taps_inside(p->kw, p->w, p->stride, p->pad_x, ox, n, &x, &end);
+    r.cols = end - x;
+    first = x * r.step + y * v->c;
+    r.w = packed + (size_t)(1 + first) * WIDTH;
+    r.taps = v->taps + first;
+    if (r.n == r.step) { /* all rows: the columns lie together */
+        r.n *= r.cols;
+        r.step = r.n;
+        r.cols = 1;
+    }
+    return r;
+}
+
+/* Row oy of output of one block of channels, into row (block, ow) of a quad. */
+static void run_row(const struct conv *v, const float *strip, const float *packed, int oy,
+                    float *row)
+{
+    int left = v->patch.ow, ox, n;
+    struct range range;
+
     for (ox = 0; left > 0; ox += n, left -= n) {
         n = divide_up(left, divide_up(left, v->pixels)); /* about the same each time */
-        kernels[v->block / 2 - 2][n - 1](strip + (size_t)ox * 4, w + (size_t)(from * a_row) * WIDTH,
-                                         v->taps + from * a_row, (to - from) * a_row,
-                                         row + (size_t)ox * 4, (size_t)v->patch.ow * 4);
+        range = range_of(v, packed, oy, ox, n);
+        kernels[v->block / 2 - 2][n - 1](strip + (size_t)ox * 4, &range, row + (size_t)ox * 4,
+                                         (size_t)v->patch.ow * 4);
     }
 }
 
-/* Bias and ReLU, then to the samples. y: the row in the block's first channel of the first sample.
- */
-static void store_row(const struct conv *v, float *row, const float *bias, int n_channels,
-                      int n_samples, float *y)
+/* To the samples. y: the row in the block's first channel of the first sample. */
+static void store_row(const struct conv *v, const float *row, int n_channels, int n_samples,
+                      float *y)
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
-    int i, j, ow = v->patch.ow;
 
-    for (i = 0; i < n_channels; i++, row += (size_t)ow * 4) {
-        for (j = 0; bias != NULL && j < ow; j++)
-            vb_v4_store(row + j * 4, vb_v4_load(row + j * 4) + bias[i]);
-        for (j = 0; v->relu && j < ow; j++)
-            vb_v4_store(row + j * 4, vb_v4_relu(vb_v4_load(row + j * 4)));
-        vb_direct_split(row, ow, n_samples, y + (size_t)i * plane, (size_t)v->m * plane);
-    }
+    for (int i = 0; i < n_channels; i++)
+        vb_direct_split(row + (size_t)(i * v->patch.ow) * 4, v->patch.ow, n_samples, v->relu,
+                        y + (size_t)i * plane, (size_t)v->m * plane);
 }
 
 /* Rows from oy on of the quad that begins with sample s. */
@@ -175,10 +213,10 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
 
     vb_direct_fill(&v->patch, (v->data ? args->dy : args->x) + (size_t)s * image, image, n, v->c,
                    oy, slot);
-    for (m = 0; m < v->m; m += v->block, w += (size_t)v->n_taps * WIDTH) {
+    for (m = 0; m < v->m; m += v->block, w += (size_t)(1 + v->n_taps) * WIDTH) {
         for (r = 0; r < rows; r++) {
             run_row(v, slot + vb_patch_pixel(&v->patch, r, 0) * 4, w, oy + r, slot + v->strip);
-            store_row(v, slot + v->strip, v->data ? NULL : args->b + m, min(v->block, v->m - m), n,
+            store_row(v, slot + v->strip, min(v->block, v->m - m), n,
                       y + (size_t)m * plane + (size_t)(oy + r) * (size_t)v->patch.ow);
         }
     }
@@ -197,7 +235,8 @@ static void conv_run(struct vb_direct_pass *pass, const struct vb_k_args *args)
 
 #pragma omp for schedule(static)
         for (int i = 0; i < blocks; i++)
-            pack_weights(v, args->w, i * v->block, w + (size_t)i * (size_t)v->n_taps * WIDTH);
+            pack_weights(v, args->w, v->data ? NULL : args->b, i * v->block,
+                         w + (size_t)i * (size_t)(1 + v->n_taps) * WIDTH);
 #pragma omp for schedule(static)
         for (int i = 0; i < quads * bands; i++)
             run_band(v, args, i / bands * VB_DIRECT_QUAD, i % bands * v->patch.rows, slot);
@@ -236,7 +275,7 @@ vb_status vb_direct_conv(const struct vb_k_shape *s, enum vb_k_pass pass, void *
                          size_t *scratch_p)
 {
     bool data = pass == VB_K_BACKWARD_DATA;
-    int c = data ? s->oc : s->c, per = s->kh * s->kw, i;
+    int c = data ? s->oc : s->c, per = s->kh * s->kw, i, channel, ky, kx;
     struct conv *v = calloc(1, sizeof(*v) + (size_t)(c * per) * sizeof(int));
 
     if (v == NULL)
@@ -254,10 +293,12 @@ vb_status vb_direct_conv(const struct vb_k_shape *s, enum vb_k_pass pass, void *
         vb_patch_init(&v->patch, s);
     choose_rows(&v->patch, c);
     choose_block(v);
-    for (i = 0; i < v->n_taps; i++)
-        v->taps[i] = (int)vb_patch_tap(&v->patch, i / s->kw % c, i / s->kw / c, i % s->kw) * 4;
+    for (i = 0; i < v->n_taps; i++) {
+        tap_place(v, i, &channel, &ky, &kx);
+        v->taps[i] = (int)vb_patch_tap(&v->patch, channel, ky, kx) * 4;
+    }
     v->slots = vb_team_slots();
-    v->weights = vb_team_align((size_t)divide_up(v->m, v->block) * (size_t)v->n_taps * WIDTH);
+    v->weights = vb_team_align((size_t)divide_up(v->m, v->block) * (size_t)(1 + v->n_taps) * WIDTH);
     v->strip = vb_team_align((size_t)c * vb_patch_plane(&v->patch) * 4);
     v->row = vb_team_align((size_t)v->block * (size_t)v->patch.ow * 4);
     *state_p = v;

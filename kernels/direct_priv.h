@@ -22,8 +22,8 @@ struct vb_direct_pass {
 void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int n, int channels,
                     int oy, float *strip);
 
-/* Turns n pixels of a quad back into rows of up to four samples, y_step apart. */
-void vb_direct_split(const float *from, int n, int n_samples, float *y, size_t y_step);
+/* Turns n pixels of a quad back into rows of up to four samples, y_step apart, with ReLU if so. */
+void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *y, size_t y_step);
 
 vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
                          size_t *scratch_p);

@@ -77,7 +77,7 @@ void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int
     }
 }
 
-void vb_direct_split(const float *from, int n, int n_samples, float *y, size_t y_step)
+void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *y, size_t y_step)
 {
     vb_v4 r[4];
     int i = 0, l;
@@ -87,10 +87,10 @@ void vb_direct_split(const float *from, int n, int n_samples, float *y, size_t y
             r[l] = vb_v4_load(from + (i + l) * 4);
         vb_v4_transpose(r);
         for (l = 0; l < n_samples; l++)
-            vb_v4_store(y + (size_t)l * y_step + i, r[l]);
+            vb_v4_store(y + (size_t)l * y_step + i, relu ? vb_v4_relu(r[l]) : r[l]);
     }
     for (; i < n; i++) {
         for (l = 0; l < n_samples; l++)
-            y[(size_t)l * y_step + (size_t)i] = from[i * 4 + l];
+            y[(size_t)l * y_step + (size_t)i] = relu ? vb_relu(from[i * 4 + l]) : from[i * 4 + l];
     }
 }
