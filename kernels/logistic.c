@@ -29,25 +29,25 @@ double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n)
 }
 
 /* Turns four logits into their gradients; the losses go to loss. */
-static v4 four(v4 z, v4i is_1, v4 *loss)
+static vb_v4 four(vb_v4 z, vb_v4i is_1, vb_v4 *loss)
 {
-    v4 zero = v4_all(0), one = v4_all(1), m, e, p;
-    v4i below = z < zero;
+    vb_v4 zero = vb_v4_all(0), one = vb_v4_all(1), m, e, p;
+    vb_v4i below = z < zero;
 
-    e = v4_exp_below_0(v4_pick(below, z, -z));
-    m = v4_pick(is_1, -z, z);
-    p = v4_pick(m < zero, e, one) / (e + one);
-    *loss = v4_pick(m < zero, zero, m) + v4_log1p_to_1(e);
-    return v4_pick(is_1, -p, p);
+    e = vb_v4_exp_below_0(vb_v4_pick(below, z, -z));
+    m = vb_v4_pick(is_1, -z, z);
+    p = vb_v4_pick(m < zero, e, one) / (e + one);
+    *loss = vb_v4_pick(m < zero, zero, m) + vb_v4_log1p_to_1(e);
+    return vb_v4_pick(is_1, -p, p);
 }
 
 /* Turns four logits into their gradients and returns the losses, added up in order. */
 static inline double group(float *logits, const uint8_t *y)
 {
-    v4i labels = {y[0], y[1], y[2], y[3]};
-    v4 loss, d = four(v4_load(logits), labels != 0, &loss);
+    vb_v4i labels = {y[0], y[1], y[2], y[3]};
+    vb_v4 loss, d = four(vb_v4_load(logits), labels != 0, &loss);
 
-    v4_store(logits, d);
+    vb_v4_store(logits, d);
     return ((double)loss[0] + (double)loss[1]) + ((double)loss[2] + (double)loss[3]);
 }
 

@@ -223,20 +223,20 @@ ALWAYS float value_at(const struct list *l, const float *palette, bool bytes, si
 
 /* A row of ten: the last two lie in half a vector. */
 struct ten {
-    v4 a, b;
-    v2 c;
+    vb_v4 a, b;
+    vb_v2 c;
 };
 
 ALWAYS struct ten ten_load(const float *p)
 {
-    return (struct ten){v4_load(p), v4_load(p + 4), v2_load(p + 8)};
+    return (struct ten){vb_v4_load(p), vb_v4_load(p + 4), vb_v2_load(p + 8)};
 }
 
 ALWAYS void ten_store(float *p, struct ten t)
 {
-    v4_store(p, t.a);
-    v4_store(p + 4, t.b);
-    v2_store(p + 8, t.c);
+    vb_v4_store(p, t.a);
+    vb_v4_store(p + 4, t.b);
+    vb_v2_store(p + 8, t.c);
 }
 
 ALWAYS struct ten ten_add(struct ten s, struct ten t, float x)

@@ -22,13 +22,13 @@ static inline float largest(const float *v, int n)
  * in the last vector, places behind the last class are far below all others. */
 static inline float exp_row(float *logits, int classes, float max)
 {
-    v4 sum = v4_all(0), e;
+    vb_v4 sum = vb_v4_all(0), e;
     float rest[4];
     int c, l, n;
 
     for (c = 0; c + 4 <= classes; c += 4) {
-        e = v4_exp_below_0(v4_load(logits + c) - max);
-        v4_store(logits + c, e);
+        e = vb_v4_exp_below_0(vb_v4_load(logits + c) - max);
+        vb_v4_store(logits + c, e);
         sum += e;
     }
     n = classes - c;
@@ -36,7 +36,7 @@ static inline float exp_row(float *logits, int classes, float max)
         rest[l] = logits[c + l] - max;
     for (; l < 4; l++)
         rest[l] = -100;
-    v4_store(rest, v4_exp_below_0(v4_load(rest)));
+    vb_v4_store(rest, vb_v4_exp_below_0(vb_v4_load(rest)));
     for (l = 0; l < n; l++) {
         logits[c + l] = rest[l];
         sum[l] += rest[l];

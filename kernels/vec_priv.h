@@ -1,67 +1,92 @@
 /* SPDX-License-Identifier: MIT
  *
- * Four floats at a time, by the vector extensions of GCC and clang, and the two functions that
- * losses need. 128 bits are what every 64-bit CPU has.
+ * Vectors of four floats in the vector extensions of gcc and clang, for the kernels of our own, and
+ * the two functions that losses need. 128 bits are what every 64-bit CPU has.
  */
 #ifndef VB_VEC_PRIV_H
 #define VB_VEC_PRIV_H
 
 #include <stdint.h>
-#include <string.h>
 
-typedef float v4 __attribute__((vector_size(16)));
-typedef float v2 __attribute__((vector_size(8)));
-typedef int32_t v4i __attribute__((vector_size(16)));
+typedef float vb_v4 __attribute__((vector_size(16)));
+typedef float vb_v2 __attribute__((vector_size(8)));
+typedef int32_t vb_v4i __attribute__((vector_size(16)));
 
-static inline v4 v4_load(const float *p)
+/* As it lies in memory, aligned like a float. A memcpy() would do too, but gcc 12 takes it through
+ * integer registers. */
+typedef float vb_v4_mem __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float vb_v2_mem __attribute__((vector_size(8), aligned(4), may_alias));
+
+static inline vb_v4 vb_v4_load(const float *p)
 {
-    v4 v;
-
-    memcpy(&v, p, sizeof(v));
-    return v;
+    return *(const vb_v4_mem *)p;
 }
 
-static inline void v4_store(float *p, v4 v)
+static inline void vb_v4_store(float *p, vb_v4 v)
 {
-    memcpy(p, &v, sizeof(v));
+    *(vb_v4_mem *)p = v;
 }
 
-static inline v2 v2_load(const float *p)
+static inline vb_v2 vb_v2_load(const float *p)
 {
-    v2 v;
-
-    memcpy(&v, p, sizeof(v));
-    return v;
+    return *(const vb_v2_mem *)p;
 }
 
-static inline void v2_store(float *p, v2 v)
+static inline void vb_v2_store(float *p, vb_v2 v)
 {
-    memcpy(p, &v, sizeof(v));
+    *(vb_v2_mem *)p = v;
 }
 
-static inline v4 v4_all(float f)
+static inline vb_v4 vb_v4_all(float f)
 {
-    return (v4){f, f, f, f};
+    return (vb_v4){f, f, f, f};
+}
+
+/* Rows become columns. */
+static inline void vb_v4_transpose(vb_v4 r[4])
+{
+    vb_v4 a = __builtin_shufflevector(r[0], r[1], 0, 4, 2, 6);
+    vb_v4 b = __builtin_shufflevector(r[0], r[1], 1, 5, 3, 7);
+    vb_v4 c = __builtin_shufflevector(r[2], r[3], 0, 4, 2, 6);
+    vb_v4 d = __builtin_shufflevector(r[2], r[3], 1, 5, 3, 7);
+
+    r[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+    r[1] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+    r[2] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+    r[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+
+/* max(v, 0) that keeps NaN: only what is below 0 is cleared. */
+static inline float vb_relu(float v)
+{
+    return v < 0 ? 0 : v;
+}
+
+static inline vb_v4 vb_v4_relu(vb_v4 v)
+{
+    typedef int lanes __attribute__((vector_size(16)));
+
+    return (vb_v4)((lanes)v & ~(v < 0));
 }
 
 /* a where the mask is set, else b. */
-static inline v4 v4_pick(v4i mask, v4 a, v4 b)
+static inline vb_v4 vb_v4_pick(vb_v4i mask, vb_v4 a, vb_v4 b)
 {
-    return (v4)((mask & (v4i)a) | (~mask & (v4i)b));
+    return (vb_v4)((mask & (vb_v4i)a) | (~mask & (vb_v4i)b));
 }
 
 /* exp(x) for x <= 0, within 2 units in the last place; below -87 it is exp(-87), 1.6e-38. NaN stays
  * NaN. Cephes' polynomial, on what is left of x after whole powers of two; adding 1.5 * 2^23 rounds
  * to a whole number and leaves it in the low bits. */
-static inline v4 v4_exp_below_0(v4 x)
+static inline vb_v4 vb_v4_exp_below_0(vb_v4 x)
 {
-    const v4 shift = v4_all(12582912.0f);
-    v4 n, r, p;
-    v4i power;
+    const vb_v4 shift = vb_v4_all(12582912.0f);
+    vb_v4 n, r, p;
+    vb_v4i power;
 
-    x = v4_pick(x < v4_all(-87.0f), v4_all(-87.0f), x);
+    x = vb_v4_pick(x < vb_v4_all(-87.0f), vb_v4_all(-87.0f), x);
     n = x * 1.44269504f + shift;
-    power = ((v4i)n - (v4i)shift + 127) << 23;
+    power = ((vb_v4i)n - (vb_v4i)shift + 127) << 23;
     n -= shift;
     r = x - n * 0.693359375f - n * -2.12194440e-4f;
     p = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -70,14 +95,14 @@ static inline v4 v4_exp_below_0(v4 x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    return p * (v4)power;
+    return p * (vb_v4)power;
 }
 
 /* log(1 + e) for e from 0 to 1, within 4 units in the last place: 2 atanh(e / (2 + e)), by its
  * series; the first term left out is below 3e-9 of the sum. */
-static inline v4 v4_log1p_to_1(v4 e)
+static inline vb_v4 vb_v4_log1p_to_1(vb_v4 e)
 {
-    v4 u = e / (e + 2.0f), q = u * u, s;
+    vb_v4 u = e / (e + 2.0f), q = u * u, s;
 
     s = q * (2.0f / 15) + (2.0f / 13);
     s = s * q + (2.0f / 11);

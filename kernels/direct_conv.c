@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Direct convolution forward, and backward to the data, which is the same with dy, and the weights
+ * turned round.
+ *
+ * In registers are some channels (4, 6 or 8, whichever wastes least) by some neighbours in a row of
+ * output. For every tap their inputs are loaded from the strip and multiplied with the weights of
+ * the channels. Taps are sorted by their row first: those that fall above or below the image are
+ * left out. The threads share out bands of quads of samples.
+ */
+#include "kernels/direct_priv.h"
+#include "kernels/team_priv.h"
+#include "kernels/vec_priv.h"
+
+#include <stdlib.h>
+
+#define WIDTH 8 /* weights of a tap, of which a block of channels uses some */
+
+/* Floats of a strip: larger ones would leave the second level of cache. */
+#define STRIP_MAX (24 * 1024)
+
+struct conv {
+    struct vb_direct_pass pass;
+    struct vb_patch patch;
+    int n, c, m; /* samples, channels read and written */
+    bool data, relu;
+    int block;  /* channels written at a time */
+    int pixels; /* of a row at a time, at most */
+    int n_taps; /* of all channels */
+    int slots;
+    size_t weights, strip, row; /* floats of scratch; strip and row of each slot */
+    int taps[];                 /* where a strip has them */
+};
+
+static int min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* What a kernel adds up: some taps of some columns of the weights, columns step taps apart. */
+struct range {
+    const float *bias, *w; /* (WIDTH), (taps, WIDTH) */
+    const int *taps;
+    int cols, n, step;
+};
+
+/* Sums of a block of channels and some pixels; channels go out_step apart to out. */
+static inline __attribute__((always_inline)) void row_kernel(int block, int pixels, const float *x,
+                                                             const struct range *r, float *out,
+                                                             size_t out_step)
+{
+    const float *w = r->w;
+    const int *taps = r->taps;
+    int skip = r->step - r->n;
+    vb_v4 acc[8][4], xv[4], wv[2];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < block; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < pixels; j++)
+            acc[i][j] = vb_v4_all(r->bias[i]);
+    for (int col = r->cols; col > 0; col--, taps += skip, w += skip * WIDTH) {
+        for (int k = r->n; k > 0; k--, w += WIDTH) {
+            const float *from = x + *taps++;
+
+#pragma GCC unroll 4
+            for (int j = 0; j < pixels; j++)
+                xv[j] = vb_v4_load(from + 4 * j);
+            wv[0] = vb_v4_load(w);
+            if (block > 4)
+                wv[1] = vb_v4_load(w + 4);
+#pragma GCC unroll 8
+            for (int i = 0; i < block; i++)
+#pragma GCC unroll 4
+                for (int j = 0; j < pixels; j++)
+                    acc[i][j] += xv[j] * wv[i / 4][i % 4];
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < block; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < pixels; j++)
+            vb_v4_store(out + (size_t)i * out_step + 4 * j, acc[i][j]);
+}
+
+typedef void kernel(const float *x, const struct range *range, float *out, size_t out_step);
+
+#define KERNEL(BLOCK, PIXELS)                                                                      \
+    static void kernel_##BLOCK##_##PIXELS(const float *x, const struct range *range, float *out,   \
+                                          size_t out_step)                                         \
+    {                                                                                              \
+        row_kernel(BLOCK, PIXELS, x, range, out, out_step);                                        \
+    }
+
+KERNEL(4, 1)
+KERNEL(4, 2)
+KERNEL(4, 3)
+KERNEL(4, 4)
+KERNEL(6, 1)
+KERNEL(6, 2)
+KERNEL(6, 3)
+KERNEL(6, 4)
+KERNEL(8, 1)
+KERNEL(8, 2)
+KERNEL(8, 3)
+
+static kernel *const kernels[3][4] = {
+    {kernel_4_1, kernel_4_2, kernel_4_3, kernel_4_4},
+    {kernel_6_1, kernel_6_2, kernel_6_3, kernel_6_4},
+    {kernel_8_1, kernel_8_2, kernel_8_3, NULL},
+};
+
+/* Where tap k of the sorted ones belongs. */
+static void tap_place(const struct conv *v, int k, int *c_p, int *ky_p, int *kx_p)
+{
+    *c_p = k % v->c;
+    *ky_p = k / v->c % v->patch.kh;
+    *kx_p = k / v->c / v->patch.kh;
+}
+
+/* Bias and weights of a block of channels from m on: (1 + taps, WIDTH). */
+static void pack_weights(const struct conv *v, const float *w, const float *bias, int m, float *to)
+{
+    int per = v->patch.kh * v->patch.kw, k, i, c, ky, kx, tap;
+    size_t at;
+
+    for (i = 0; i < WIDTH; i++)
+        *to++ = bias != NULL && i < v->block && m + i < v->m ? bias[m + i] : 0;
+    for (k = 0; k < v->n_taps; k++, to += WIDTH) {
+        tap_place(v, k, &c, &ky, &kx);
+        tap = ky * v->patch.kw + kx;
+        for (i = 0; i < WIDTH; i++) {
+            at = v->data ? (size_t)((c * v->m + m + i) * per + per - 1 - tap)
+                         : (size_t)(((m + i) * v->c + c) * per + tap);
+            to[i] = i < v->block && m + i < v->m ? w[at] : 0;
+        }
+    }
+}
+
+/* Taps, *from_p to *to_p of k, that fall into an image of side inputs for any of n outputs from o
+ * on. */
+static void taps_inside(int k, int side, int stride, int pad, int o, int n, int *from_p, int *to_p)
+{
+    int first = o * stride - pad, last = (o + n - 1) * stride - pad;
+
+    *from_p = last < 0 ? min(-last, k) : 0;
+    *to_p = min(k, side - first);
+    if (*to_p < *from_p)
+        *to_p = *from_p;
+}
+
+/* The taps for n outputs of row oy from ox on. packed: of the block of channels. */
+static struct range range_of(const struct conv *v, const float *packed, int oy, int ox, int n)
+{
+    const struct vb_patch *p = &v->patch;
+    struct range r = {.bias = packed, .step = v->c * p->kh};
+    int y, x, end, first;
+
+    taps_inside(p->kh, p->h, p->stride, p->pad_y, oy, 1, &y, &end);
+    r.n = (end - y) * v->c;
+    taps_inside(p->kw, p->w, p->stride, p->pad_x, ox, n, &x, &end);
+    r.cols = end - x;
+    first = x * r.step + y * v->c;
+    r.w = packed + (size_t)(1 + first) * WIDTH;
+    r.taps = v->taps + first;
+    if (r.n == r.step) { /* all rows: the columns lie together */
+        r.n *= r.cols;
+        r.step = r.n;
+        r.cols = 1;
+    }
+    return r;
+}
+
+/* Row oy of output of one block of channels, into row (block, ow) of a quad. */
+static void run_row(const struct conv *v, const float *strip, const float *packed, int oy,
+                    float *row)
+{
+    int left = v->patch.ow, ox, n;
+    struct range range;
+
+    for (ox = 0; left > 0; ox += n, left -= n) {
+        n = divide_up(left, divide_up(left, v->pixels)); /* about the same each time */
+        range = range_of(v, packed, oy, ox, n);
+        kernels[v->block / 2 - 2][n - 1](strip + (size_t)ox * 4, &range, row + (size_t)ox * 4,
+                                         (size_t)v->patch.ow * 4);
+    }
+}
+
+/* To the samples. y: the row in the block's first channel of the first sample. */
+static void store_row(const struct conv *v, const float *row, int n_channels, int n_samples,
+                      float *y)
+{
+    size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
+
+    for (int i = 0; i < n_channels; i++)
+        vb_direct_split(row + (size_t)(i * v->patch.ow) * 4, v->patch.ow, n_samples, v->relu,
+                        y + (size_t)i * plane, (size_t)v->m * plane);
+}
+
+/* Rows from oy on of the quad that begins with sample s. */
+static void run_band(const struct conv *v, const struct vb_k_args *args, int s, int oy, float *slot)
+{
+    size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
+    size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
+    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_QUAD, v->n - s), m, r;
+    const float *w = args->scratch;
+    float *y = (v->data ? args->dx : args->y) + (size_t)s * (size_t)v->m * plane;
+
+    vb_direct_fill(&v->patch, (v->data ? args->dy : args->x) + (size_t)s * image, image, n, v->c,
+                   oy, slot);
+    for (m = 0; m < v->m; m += v->block, w += (size_t)(1 + v->n_taps) * WIDTH) {
+        for (r = 0; r < rows; r++) {
+            run_row(v, slot + vb_patch_pixel(&v->patch, r, 0) * 4, w, oy + r, slot + v->strip);
+            store_row(v, slot + v->strip, min(v->block, v->m - m), n,
+                      y + (size_t)m * plane + (size_t)(oy + r) * (size_t)v->patch.ow);
+        }
+    }
+}
+
+static void conv_run(struct vb_direct_pass *pass, const struct vb_k_args *args)
+{
+    const struct conv *v = (const struct conv *)pass;
+    int bands = divide_up(v->patch.oh, v->patch.rows), blocks = divide_up(v->m, v->block);
+    int quads = divide_up(v->n, VB_DIRECT_QUAD);
+    float *w = args->scratch;
+
+#pragma omp parallel num_threads(vb_team_size(v->slots))
+    {
+        float *slot = w + v->weights + (size_t)omp_get_thread_num() * (v->strip + v->row);
+
+#pragma omp for schedule(static)
+        for (int i = 0; i < blocks; i++)
+            pack_weights(v, args->w, v->data ? NULL : args->b, i * v->block,
+                         w + (size_t)i * (size_t)(1 + v->n_taps) * WIDTH);
+#pragma omp for schedule(static)
+        for (int i = 0; i < quads * bands; i++)
+            run_band(v, args, i / bands * VB_DIRECT_QUAD, i % bands * v->patch.rows, slot);
+    }
+}
+
+/* The block of channels that leaves least over; of two the larger one. */
+static void choose_block(struct conv *v)
+{
+    static const int pixels[] = {4, 4, 3}; /* with the block they fill the registers */
+    int i, waste, least = v->m + WIDTH;
+
+    for (i = 2; i >= 0; i--) {
+        waste = divide_up(v->m, 4 + 2 * i) * (4 + 2 * i) - v->m;
+        if (waste < least) {
+            least = waste;
+            v->block = 4 + 2 * i;
+            v->pixels = pixels[i];
+        }
+    }
+}
+
+/* As many rows of output to a strip as fit, at least one. */
+static void choose_rows(struct vb_patch *p, int channels)
+{
+    int rows = p->oh;
+
+    vb_patch_rows(p, rows);
+    while (rows > 1 && (size_t)channels * vb_patch_plane(p) * 4 > STRIP_MAX) {
+        rows = (rows + 1) / 2;
+        vb_patch_rows(p, rows);
+    }
+}
+
+vb_status vb_direct_conv(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
+                         size_t *scratch_p)
+{
+    bool data = pass == VB_K_BACKWARD_DATA;
+    int c = data ? s->oc : s->c, per = s->kh * s->kw, i, channel, ky, kx;
+    struct conv *v = calloc(1, sizeof(*v) + (size_t)(c * per) * sizeof(int));
+
+    if (v == NULL)
+        return vb_err_sys("calloc");
+    v->pass.run = conv_run;
+    v->data = data;
+    v->relu = s->relu && !data;
+    v->n = s->n;
+    v->c = c;
+    v->m = data ? s->c : s->oc;
+    v->n_taps = c * per;
+    if (data)
+        vb_patch_init_data(&v->patch, s);
+    else
+        vb_patch_init(&v->patch, s);
+    choose_rows(&v->patch, c);
+    choose_block(v);
+    for (i = 0; i < v->n_taps; i++) {
+        tap_place(v, i, &channel, &ky, &kx);
+        v->taps[i] = (int)vb_patch_tap(&v->patch, channel, ky, kx) * 4;
+    }
+    v->slots = vb_team_slots();
+    v->weights = vb_team_align((size_t)divide_up(v->m, v->block) * (size_t)(1 + v->n_taps) * WIDTH);
+    v->strip = vb_team_align((size_t)c * vb_patch_plane(&v->patch) * 4);
+    v->row = vb_team_align((size_t)v->block * (size_t)v->patch.ow * 4);
+    *state_p = v;
+    *scratch_p = (v->weights + (size_t)v->slots * (v->strip + v->row)) * sizeof(float);
+    return VB_OK;
+}

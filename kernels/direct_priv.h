@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The passes of the backend "direct".
+ */
+#ifndef VB_DIRECT_PRIV_H
+#define VB_DIRECT_PRIV_H
+
+#include "kernels/patch_priv.h"
+
+/* What every state begins with; one block of memory. */
+struct vb_direct_pass {
+    void (*run)(struct vb_direct_pass *pass, const struct vb_k_args *args);
+};
+
+/* Samples are computed four at a time, a quad: one in each lane of a vector, so that neither the
+ * length of a row nor its padding matters. A strip of a quad has four floats where patch_priv.h has
+ * one. */
+#define VB_DIRECT_QUAD 4
+
+/* Fills the strip of a quad, of the rows of output from oy on. x: of its first sample, channels of
+ * (h, w) each; n samples, at most four, x_step apart; lanes without a sample are zeros. */
+void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int n, int channels,
+                    int oy, float *strip);
+
+/* Turns n pixels of a quad back into rows of up to four samples, y_step apart, with ReLU if so. */
+void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *y, size_t y_step);
+
+vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
+                         size_t *scratch_p);
+vb_status vb_direct_weights(const struct vb_k_shape *shape, void **state_p, size_t *scratch_p);
+
+#endif

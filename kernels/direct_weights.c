@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Direct convolution backward to the weights. In registers are sums of some channels of dy (3 or 4)
+ * by TAPS taps, each a vector of the sums of four samples; its four lanes are added up at the very
+ * end. The quads are cut into at most CHUNKS chunks, by the shape alone, which the threads share
+ * out; a chunk's sums are kept in memory from band to band, and the chunks added in their order.
+ */
+#include "kernels/direct_priv.h"
+#include "kernels/sum_priv.h"
+#include "kernels/team_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TAPS 5
+#define CHUNKS 8
+
+/* Floats of the strips of x and dy together: they are read many times. */
+#define STRIPS_MAX (12 * 1024)
+
+struct weights {
+    struct vb_direct_pass pass;
+    struct vb_patch patch, dy; /* dy is read as it is */
+    int n, c, oc;
+    int block;  /* channels of dy at a time */
+    int n_taps; /* of all channels */
+    int chunk;  /* quads */
+    int slots;
+    size_t sums;            /* floats of scratch of each chunk */
+    size_t strip, dy_strip; /* ... of each slot */
+    int taps[];             /* where a strip has them, filled up to whole blocks with the last */
+};
+
+static int min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Adds a band to the sums of one block. x: of each tap, dy: of each channel. */
+static inline __attribute__((always_inline)) void band_kernel(const struct weights *v, int block,
+                                                              const float *const dy[4],
+                                                              const float *const x[TAPS], int rows,
+                                                              float *sums)
+{
+    size_t ow = (size_t)v->patch.ow * 4, x_row = (size_t)(v->patch.stride * v->patch.pitch) * 4;
+    size_t p = 0, q = 0, i;
+    vb_v4 acc[4][TAPS], dv[4], xv;
+
+#pragma GCC unroll 4
+    for (int m = 0; m < block; m++)
+#pragma GCC unroll 5
+        for (int j = 0; j < TAPS; j++)
+            acc[m][j] = vb_v4_load(sums + (m * TAPS + j) * 4);
+    for (; rows > 0; rows--, p += ow, q += x_row) {
+        for (i = 0; i < ow; i += 4) {
+#pragma GCC unroll 4
+            for (int m = 0; m < block; m++)
+                dv[m] = vb_v4_load(dy[m] + p + i);
+#pragma GCC unroll 5
+            for (int j = 0; j < TAPS; j++) {
+                xv = vb_v4_load(x[j] + q + i);
+#pragma GCC unroll 4
+                for (int m = 0; m < block; m++)
+                    acc[m][j] += dv[m] * xv;
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int m = 0; m < block; m++)
+#pragma GCC unroll 5
+        for (int j = 0; j < TAPS; j++)
+            vb_v4_store(sums + (m * TAPS + j) * 4, acc[m][j]);
+}
+
+static void band_3(const struct weights *v, const float *const dy[4], const float *const x[TAPS],
+                   int rows, float *sums)
+{
+    band_kernel(v, 3, dy, x, rows, sums);
+}
+
+static void band_4(const struct weights *v, const float *const dy[4], const float *const x[TAPS],
+                   int rows, float *sums)
+{
+    band_kernel(v, 4, dy, x, rows, sums);
+}
+
+static void run_band(const struct weights *v, const float *strip, const float *dy, int rows,
+                     float *sums)
+{
+    size_t plane = vb_patch_plane(&v->dy) * 4;
+    const float *x[TAPS], *from[4];
+    int k, m, i;
+
+    for (k = 0; k < v->n_taps; k += TAPS) {
+        for (i = 0; i < TAPS; i++)
+            x[i] = strip + v->taps[k + i];
+        for (m = 0; m < v->oc; m += v->block, sums += v->block * TAPS * 4) {
+            for (i = 0; i < 4; i++) /* what is missing repeats the last and is not kept */
+                from[i] = dy + (size_t)min(m + i, v->oc - 1) * plane;
+            if (v->block == 3)
+                band_3(v, from, x, rows, sums);
+            else
+                band_4(v, from, x, rows, sums);
+        }
+    }
+}
+
+/* The quad that begins with sample s. */
+static void run_quad(const struct weights *v, const struct vb_k_args *args, int s, float *slot,
+                     float *sums)
+{
+    size_t x_image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
+    size_t y_image = (size_t)v->oc * (size_t)v->patch.oh * (size_t)v->patch.ow;
+    int n = min(VB_DIRECT_QUAD, v->n - s), oy;
+    float *dy = slot + v->strip;
+
+    for (oy = 0; oy < v->patch.oh; oy += v->patch.rows) {
+        vb_direct_fill(&v->patch, args->x + (size_t)s * x_image, x_image, n, v->c, oy, slot);
+        vb_direct_fill(&v->dy, args->dy + (size_t)s * y_image, y_image, n, v->oc, oy, dy);
+        run_band(v, slot, dy, min(v->patch.rows, v->patch.oh - oy), sums);
+    }
+}
+
+static void run_chunk(const struct weights *v, const struct vb_k_args *args, int chunk, float *slot,
+                      float *sums)
+{
+    int quads = divide_up(v->n, VB_DIRECT_QUAD), i;
+
+    memset(sums, 0, v->sums * sizeof(*sums));
+    for (i = chunk * v->chunk; i < min((chunk + 1) * v->chunk, quads); i++)
+        run_quad(v, args, i * VB_DIRECT_QUAD, slot, sums);
+}
+
+static int chunks(const struct weights *v)
+{
+    return divide_up(divide_up(v->n, VB_DIRECT_QUAD), v->chunk);
+}
+
+/* One weight: the sums of all chunks, then of the lanes. */
+static float collect(const struct weights *v, const float *sums, int oc, int tap)
+{
+    int blocks = divide_up(v->oc, v->block), i;
+    size_t at = ((size_t)(tap / TAPS * blocks + oc / v->block) * (size_t)v->block +
+                 (size_t)(oc % v->block)) *
+                    TAPS +
+                (size_t)(tap % TAPS);
+    vb_v4 all = {0};
+
+    for (i = 0; i < chunks(v); i++)
+        all += vb_v4_load(sums + (size_t)i * v->sums + at * 4);
+    return (all[0] + all[1]) + (all[2] + all[3]);
+}
+
+static void weights_run(struct vb_direct_pass *pass, const struct vb_k_args *args)
+{
+    const struct weights *v = (const struct weights *)pass;
+    int n_chunks = chunks(v);
+    float *sums = args->scratch;
+
+#pragma omp parallel num_threads(vb_team_size(v->slots))
+    {
+        float *slot = sums + (size_t)n_chunks * v->sums +
+                      (size_t)omp_get_thread_num() * (v->strip + v->dy_strip);
+
+#pragma omp for schedule(static)
+        for (int i = 0; i < n_chunks; i++)
+            run_chunk(v, args, i, slot, sums + (size_t)i * v->sums);
+#pragma omp for schedule(static)
+        for (int m = 0; m < v->oc; m++) {
+            for (int k = 0; k < v->n_taps; k++)
+                args->dw[(size_t)m * (size_t)v->n_taps + (size_t)k] = collect(v, sums, m, k);
+            args->db[m] = vb_sum_channel(args->dy, v->n, v->oc, v->patch.oh * v->patch.ow, m);
+        }
+    }
+}
+
+/* As many rows of output to a strip as fit, at least one. */
+static void choose_rows(struct weights *v)
+{
+    int rows = v->patch.oh;
+
+    for (;; rows = (rows + 1) / 2) {
+        vb_patch_rows(&v->patch, rows);
+        vb_patch_rows(&v->dy, rows);
+        v->strip = vb_team_align((size_t)v->c * vb_patch_plane(&v->patch) * 4);
+        v->dy_strip = vb_team_align((size_t)v->oc * vb_patch_plane(&v->dy) * 4);
+        if (rows == 1 || v->strip + v->dy_strip <= STRIPS_MAX)
+            return;
+    }
+}
+
+vb_status vb_direct_weights(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
+{
+    int per = s->kh * s->kw, n_taps = s->c * per, full = divide_up(n_taps, TAPS) * TAPS, i, k;
+    struct weights *v = calloc(1, sizeof(*v) + (size_t)full * sizeof(int));
+
+    if (v == NULL)
+        return vb_err_sys("calloc");
+    v->pass.run = weights_run;
+    v->n = s->n;
+    v->c = s->c;
+    v->oc = s->oc;
+    v->n_taps = n_taps;
+    v->block = divide_up(s->oc, 3) * 3 < divide_up(s->oc, 4) * 4 ? 3 : 4;
+    v->chunk = divide_up(divide_up(s->n, VB_DIRECT_QUAD), CHUNKS);
+    vb_patch_init(&v->patch, s);
+    v->dy = (struct vb_patch){
+        .h = s->oh, .w = s->ow, .oh = s->oh, .ow = s->ow, .kh = 1, .kw = 1, .stride = 1};
+    choose_rows(v);
+    for (i = 0; i < full; i++) {
+        k = min(i, n_taps - 1);
+        v->taps[i] = (int)vb_patch_tap(&v->patch, k / per, k % per / s->kw, k % s->kw) * 4;
+    }
+    v->slots = vb_team_slots();
+    v->sums =
+        vb_team_align((size_t)divide_up(s->oc, v->block) * (size_t)v->block * (size_t)full * 4);
+    *state_p = v;
+    *scratch_p =
+        ((size_t)chunks(v) * v->sums + (size_t)v->slots * (v->strip + v->dy_strip)) * sizeof(float);
+    return VB_OK;
+}

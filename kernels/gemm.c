@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The pieces of a packed matrix product. The inner loop is the product of one number of a with a
+ * vector of b, which becomes one instruction (fmla by element) on 64-bit Arm; nothing in it is a
+ * special case, because packing filled up what is ragged.
+ */
+#include "kernels/gemm_priv.h"
+#include "kernels/vec_priv.h"
+
+#define NV (VB_GEMM_NR / VB_GEMM_LANES)
+
+typedef float vec __attribute__((vector_size(4 * VB_GEMM_LANES)));
+typedef float vec_mem __attribute__((vector_size(4 * VB_GEMM_LANES), aligned(4), may_alias));
+
+static inline vec load(const float *p)
+{
+    return *(const vec_mem *)p;
+}
+
+static inline void store(float *p, vec v)
+{
+    *(vec_mem *)p = v;
+}
+
+void vb_gemm_tile(int k, const float *a, const float *b, float *c, size_t ldc, bool add)
+{
+    vec acc[VB_GEMM_MR][NV] = {0};
+    vec bv[NV];
+    vb_v4 av;
+
+    for (; k > 0; k--, a += VB_GEMM_MR, b += VB_GEMM_NR) {
+        av = vb_v4_load(a);
+#pragma GCC unroll 8
+        for (int j = 0; j < NV; j++)
+            bv[j] = load(b + j * VB_GEMM_LANES);
+#pragma GCC unroll 8
+        for (int i = 0; i < VB_GEMM_MR; i++)
+#pragma GCC unroll 8
+            for (int j = 0; j < NV; j++)
+                acc[i][j] += bv[j] * av[i];
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < VB_GEMM_MR; i++, c += ldc)
+#pragma GCC unroll 8
+        for (int j = 0; j < NV; j++)
+            store(c + j * VB_GEMM_LANES, add ? load(c + j * VB_GEMM_LANES) + acc[i][j] : acc[i][j]);
+}
+
+/* The panel of b stays in the first level of cache while those of a pass by. */
+void vb_gemm_block(int m_panels, int n_panels, int k, const float *a, const float *b, float *c,
+                   bool add)
+{
+    for (int j = 0; j < n_panels; j++, b += (size_t)k * VB_GEMM_NR) {
+        for (int i = 0; i < m_panels; i++, c += VB_GEMM_MR * VB_GEMM_NR)
+            vb_gemm_tile(k, a + (size_t)i * k * VB_GEMM_MR, b, c, VB_GEMM_NR, add);
+    }
+}
+
+/* Four lines side by side into (k, width). */
+static void pack_four(const float *from, size_t step, int k, int width, float *to)
+{
+    vb_v4 r[4];
+    int p;
+
+    for (p = 0; p + 4 <= k; p += 4) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            r[i] = vb_v4_load(from + i * step + p);
+        vb_v4_transpose(r);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            vb_v4_store(to + (size_t)(p + i) * width, r[i]);
+    }
+    for (; p < k; p++) {
+        for (int i = 0; i < 4; i++)
+            to[(size_t)p * width + i] = from[i * step + p];
+    }
+}
+
+void vb_gemm_pack_lines(const float *from, size_t line_step, int n, int k, int width, float *to)
+{
+    int i = 0;
+
+    for (; i + 4 <= n; i += 4)
+        pack_four(from + i * line_step, line_step, k, width, to + i);
+    for (; i < width; i++) {
+        for (int p = 0; p < k; p++)
+            to[(size_t)p * width + i] = i < n ? from[i * line_step + p] : 0;
+    }
+}
+
+/* What is often copied, without a call of memcpy(). */
+static inline void copy_full(const float *from, float *to)
+{
+#pragma GCC unroll 8
+    for (int j = 0; j < VB_GEMM_NR; j += VB_GEMM_LANES)
+        store(to + j, load(from + j));
+}
+
+static void copy_part(const float *from, int n, int width, float *to)
+{
+    for (int j = 0; j < width; j++)
+        to[j] = j < n ? from[j] : 0;
+}
+
+void vb_gemm_pack_k(const float *from, size_t k_step, int n, int k, int width, float *to)
+{
+    for (; k > 0; k--, from += k_step, to += width) {
+        if (n == VB_GEMM_NR)
+            copy_full(from, to);
+        else
+            copy_part(from, n, width, to);
+    }
+}
+
+/* Row by row, because a row is what lies together in memory. */
+void vb_gemm_pack_k_wide(const float *from, size_t k_step, int n, int k, float *to)
+{
+    for (int p = 0; p < k; p++, from += k_step, to += VB_GEMM_NR) {
+        int j = 0;
+
+        for (; j + VB_GEMM_NR <= n; j += VB_GEMM_NR)
+            copy_full(from + j, to + (size_t)j * (size_t)k);
+        if (j < n)
+            copy_part(from + j, n - j, VB_GEMM_NR, to + (size_t)j * (size_t)k);
+    }
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The backends "winograd2" and "winograd4": convolutions of stride 1 with far fewer products than
+ * taps. winograd2 is F(2x2, 3x3), winograd4 is F(4x4, 3x3), and F(2x2, 5x5) for kernels of 5 by 5.
+ *
+ * Results are sums of larger numbers that cancel: with F(2x2, 3x3) rounding is a few times that of
+ * plain sums, with the others some dozens of times; the tests say how much is allowed.
+ *
+ * NaN and infinity: what is no number makes all outputs of the tiles whose windows have it NaN, in
+ * forward and backward data, and all taps of its pair of channels in backward weights. It never
+ * reaches other tiles, samples or channels.
+ */
+#include "kernels/winograd_priv.h"
+
+#include <stdlib.h>
+
+static const struct vb_wino_ops *ops4(const struct vb_k_shape *s)
+{
+    return s->kh == 5 ? &vb_wino_f2_5 : &vb_wino_f4_3;
+}
+
+static bool square(const struct vb_k_shape *s, int side)
+{
+    return s->kind == VB_K_CONV && s->stride == 1 && s->kh == side && s->kw == side;
+}
+
+static bool wino2_can(const struct vb_k_shape *s, enum vb_k_pass pass)
+{
+    (void)pass;
+    return square(s, 3);
+}
+
+static bool wino4_can(const struct vb_k_shape *s, enum vb_k_pass pass)
+{
+    (void)pass;
+    return square(s, 3) || square(s, 5);
+}
+
+static vb_status prepare(const struct vb_wino_ops *ops, const struct vb_k_shape *s,
+                         enum vb_k_pass pass, void **state_p, size_t *scratch_p)
+{
+    if (pass == VB_K_BACKWARD_WEIGHTS)
+        return vb_wino_weights(ops, s, state_p, scratch_p);
+    return vb_wino_conv(ops, s, pass, state_p, scratch_p);
+}
+
+static vb_status wino2_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
+                               size_t *scratch_p)
+{
+    return prepare(&vb_wino_f2_3, s, pass, state_p, scratch_p);
+}
+
+static vb_status wino4_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
+                               size_t *scratch_p)
+{
+    return prepare(ops4(s), s, pass, state_p, scratch_p);
+}
+
+static void wino_run(void *state, const struct vb_k_args *args)
+{
+    struct vb_wino_pass *pass = state;
+
+    pass->run(pass, args);
+}
+
+const struct vb_k_backend vb_k_backend_winograd2 = {
+    .name = "winograd2",
+    .can = wino2_can,
+    .prepare = wino2_prepare,
+    .run = wino_run,
+    .destroy = free,
+};
+
+const struct vb_k_backend vb_k_backend_winograd4 = {
+    .name = "winograd4",
+    .can = wino4_can,
+    .prepare = wino4_prepare,
+    .run = wino_run,
+    .destroy = free,
+};

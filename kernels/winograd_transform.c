@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The transformations of Winograd's short convolutions. Written for any number of taps and outputs
+ * that are constants where they are called, so that the compiler leaves out what is not there.
+ */
+#include "kernels/winograd_priv.h"
+
+#define ALPHA VB_WINO_ALPHA
+#define INLINE static inline __attribute__((always_inline))
+
+/* A line of inputs, in place. */
+INLINE void input_line(int alpha, vb_v4 *d, int step)
+{
+    vb_v4 d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4, d5, a, b;
+
+    if (alpha == 4) {
+        d[0] = d0 - d2;
+        d[step] = d1 + d2;
+        d[2 * step] = d2 - d1;
+        d[3 * step] = d3 - d1;
+        return;
+    }
+    d4 = d[4 * step];
+    d5 = d[5 * step];
+    d[0] = d0 * 4 - d2 * 5 + d4;
+    a = d4 - d2 * 4;
+    b = d3 - d1 * 4;
+    d[step] = a + b;
+    d[2 * step] = a - b;
+    a = d4 - d2;
+    b = (d3 - d1) * 2;
+    d[3 * step] = a + b;
+    d[4 * step] = a - b;
+    d[5 * step] = d1 * 4 - d3 * 5 + d5;
+}
+
+/* A line of r taps, values of a polynomial times a constant, into alpha results. */
+INLINE void taps_line(int alpha, int r, const vb_v4 *g, int step, vb_v4 *to, int to_step)
+{
+    vb_v4 zero = {0}, even, odd, g1 = r > 1 ? g[step] : zero, g2 = r > 2 ? g[2 * step] : zero;
+    vb_v4 g3 = r > 3 ? g[3 * step] : zero, g4 = r > 4 ? g[4 * step] : zero;
+    float c1 = alpha == 4 ? 0.5f : -1 / 6.0f;
+
+    even = g[0] + g2 + g4;
+    odd = g1 + g3;
+    to[0] = alpha == 4 ? g[0] : g[0] * 0.25f;
+    to[to_step] = (even + odd) * c1;
+    to[2 * to_step] = (even - odd) * c1;
+    if (alpha == 6) {
+        even = (g[0] + g2 * 4 + g4 * 16) * (1 / 24.0f);
+        odd = (g1 * 2 + g3 * 8) * (1 / 24.0f);
+        to[3 * to_step] = even + odd;
+        to[4 * to_step] = even - odd;
+    }
+    to[(alpha - 1) * to_step] = g[(r - 1) * step];
+}
+
+/* A line of alpha products into m outputs. */
+INLINE void output_line(int alpha, int m, const vb_v4 *t, int step, vb_v4 *to, int to_step)
+{
+    vb_v4 s1 = t[step] + t[2 * step], d1 = t[step] - t[2 * step], s2 = {0}, d2 = {0};
+    vb_v4 y[5];
+
+    if (alpha == 6) {
+        s2 = t[3 * step] + t[4 * step];
+        d2 = t[3 * step] - t[4 * step];
+    }
+    y[0] = t[0] + s1 + s2;
+    y[1] = d1 + d2 * 2;
+    y[2] = s1 + s2 * 4;
+    y[3] = d1 + d2 * 8;
+    y[4] = s1 + s2 * 16;
+    y[m - 1] += t[(alpha - 1) * step];
+#pragma GCC unroll 5
+    for (int i = 0; i < m; i++)
+        to[i * to_step] = y[i];
+}
+
+INLINE void input_square(int alpha, vb_v4 *d, float *to, size_t step)
+{
+#pragma GCC unroll 6
+    for (int i = 0; i < alpha; i++)
+        input_line(alpha, d + i * alpha, 1);
+#pragma GCC unroll 6
+    for (int i = 0; i < alpha; i++)
+        input_line(alpha, d + i, alpha);
+#pragma GCC unroll 36
+    for (int i = 0; i < alpha * alpha; i++)
+        vb_v4_store(to + (size_t)i * step, d[i]);
+}
+
+INLINE void taps_square(int alpha, int r, const vb_v4 *g, float *to, size_t step)
+{
+    vb_v4 half[ALPHA * ALPHA], all[ALPHA * ALPHA];
+
+#pragma GCC unroll 6
+    for (int i = 0; i < r; i++)
+        taps_line(alpha, r, g + i * r, 1, half + i * alpha, 1);
+#pragma GCC unroll 6
+    for (int i = 0; i < alpha; i++)
+        taps_line(alpha, r, half + i, alpha, all + i, alpha);
+#pragma GCC unroll 36
+    for (int i = 0; i < alpha * alpha; i++)
+        vb_v4_store(to + (size_t)i * step, all[i]);
+}
+
+INLINE void output_square(int alpha, int m, const float *from, size_t step, vb_v4 *out)
+{
+    vb_v4 line[ALPHA], half[ALPHA * ALPHA];
+
+#pragma GCC unroll 6
+    for (int i = 0; i < alpha; i++) {
+#pragma GCC unroll 6
+        for (int j = 0; j < alpha; j++)
+            line[j] = vb_v4_load(from + (size_t)(i * alpha + j) * step);
+        output_line(alpha, m, line, 1, half + i * m, 1);
+    }
+#pragma GCC unroll 6
+    for (int j = 0; j < m; j++)
+        output_line(alpha, m, half + j, m, out + j, m);
+}
+
+/* n by n numbers of four places, a place a lane. n is 2, 4 or 6. */
+INLINE void gather(int n, const float *const from[4], int pitch, vb_v4 *to)
+{
+    vb_v4 r[4];
+
+#pragma GCC unroll 6
+    for (int i = 0; i < n; i++, to += n) {
+        if (n == 2) {
+            for (int j = 0; j < 2; j++)
+                to[j] = (vb_v4){from[0][i * pitch + j], from[1][i * pitch + j],
+                                from[2][i * pitch + j], from[3][i * pitch + j]};
+            continue;
+        }
+#pragma GCC unroll 2
+        for (int j = 0; j <= n - 4; j += 2) {
+#pragma GCC unroll 4
+            for (int l = 0; l < 4; l++)
+                r[l] = vb_v4_load(from[l] + i * pitch + j);
+            vb_v4_transpose(r);
+#pragma GCC unroll 4
+            for (int l = 0; l < 4; l++)
+                to[j + l] = r[l];
+        }
+    }
+}
+
+/* One set of functions for each pair of m and r. */
+#define OPS(ALPHA_, M, R)                                                                          \
+    static void input_##M##_##R(const float *const from[4], int pitch, float *to, size_t step)     \
+    {                                                                                              \
+        vb_v4 d[ALPHA * ALPHA];                                                                    \
+                                                                                                   \
+        gather(ALPHA_, from, pitch, d);                                                            \
+        input_square(ALPHA_, d, to, step);                                                         \
+    }                                                                                              \
+    static void taps_##M##_##R(const vb_v4 *taps, float *to, size_t step)                          \
+    {                                                                                              \
+        taps_square(ALPHA_, R, taps, to, step);                                                    \
+    }                                                                                              \
+    static void output_##M##_##R(const float *from, size_t step, vb_v4 *out)                       \
+    {                                                                                              \
+        output_square(ALPHA_, M, from, step, out);                                                 \
+    }                                                                                              \
+    static void tile_as_taps_##M##_##R(const float *const from[4], int pitch, float *to,           \
+                                       size_t step)                                                \
+    {                                                                                              \
+        vb_v4 g[ALPHA * ALPHA];                                                                    \
+                                                                                                   \
+        gather(M, from, pitch, g);                                                                 \
+        taps_square(ALPHA_, M, g, to, step);                                                       \
+    }                                                                                              \
+    static void output_as_taps_##M##_##R(const float *from, size_t step, vb_v4 *out)               \
+    {                                                                                              \
+        output_square(ALPHA_, R, from, step, out);                                                 \
+    }                                                                                              \
+    const struct vb_wino_ops vb_wino_f##M##_##R = {                                                \
+        .alpha = ALPHA_,                                                                           \
+        .m = M,                                                                                    \
+        .r = R,                                                                                    \
+        .input = input_##M##_##R,                                                                  \
+        .taps = taps_##M##_##R,                                                                    \
+        .output = output_##M##_##R,                                                                \
+        .tile_as_taps = tile_as_taps_##M##_##R,                                                    \
+        .output_as_taps = output_as_taps_##M##_##R,                                                \
+    };
+
+OPS(4, 2, 3)
+OPS(6, 4, 3)
+OPS(6, 2, 5)

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Winograd backward to the weights: the r by r taps of a pair of channels are the outputs of a
+ * convolution of a window of x with the m by m gradients of its tile as taps, summed over all tiles
+ * before the last transformation.
+ *
+ *   d (xi, oc, tiles)  the transformed tiles of dy, of a block of tiles, packed as panels
+ *   v (xi, c, tiles)   the transformed windows of x, likewise
+ *   p (xi, oc, c)      += d * v for each xi, block after block
+ *
+ * The threads share out groups of four channels to transform and, when all are done, the xi.
+ */
+#include "kernels/gemm_priv.h"
+#include "kernels/sum_priv.h"
+#include "kernels/team_priv.h"
+#include "kernels/winograd_priv.h"
+
+#include <stdlib.h>
+
+#define BLOCK_TILES 128 /* at most */
+
+struct weights {
+    struct vb_wino_pass pass;
+    const struct vb_wino_ops *ops;
+    struct vb_wino_grid x, dy;
+    int n, c, oc, pixels;
+    int block; /* tiles */
+    int slots;
+    size_t d_step, v_step, p_step; /* from one xi to the next */
+    size_t d, v, p;                /* floats of scratch */
+    size_t strips, spots;          /* ... of each slot */
+};
+
+static int min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+typedef void transform(const float *const from[4], int pitch, float *to, size_t step);
+
+/* Four channels from c on; those that are not there repeat the last, for results nobody keeps. The
+ * numbers of a tile are width apart. */
+static void transform_group(const struct vb_wino_grid *g, transform *f, const float *x, int c,
+                            int first, int n_tiles, float *slot, size_t strips, int width,
+                            float *to, size_t step)
+{
+    struct vb_wino_spot *spots = (struct vb_wino_spot *)(slot + strips);
+    int n = min(4, g->c - c), t, l;
+    const float *from[4];
+
+    vb_wino_fill(g, x, c, n, first, n_tiles, slot, spots);
+    for (t = 0; t < n_tiles; t++, to += width) {
+        for (l = 0; l < 4; l++)
+            from[l] = slot + spots[t].at + (size_t)min(l, n - 1) * spots[t].step;
+        f(from, g->patch.pitch, to, step);
+    }
+}
+
+static void transform_block(const struct weights *v, const struct vb_k_args *args, int first, int n,
+                            float *slot)
+{
+    float *p = args->scratch, *d = p + v->p, *x = d + v->d;
+
+#pragma omp for schedule(static) nowait
+    for (int m = 0; m < v->oc; m += VB_GEMM_MR)
+        transform_group(&v->dy, v->ops->tile_as_taps, args->dy, m, first, n, slot, v->strips,
+                        VB_GEMM_MR, d + (size_t)m * (size_t)n, v->d_step);
+#pragma omp for schedule(static)
+    for (int c = 0; c < v->c; c += 4)
+        transform_group(&v->x, v->ops->input, args->x, c, first, n, slot, v->strips, VB_GEMM_NR,
+                        x + (size_t)(c / VB_GEMM_NR) * (size_t)n * VB_GEMM_NR + c % VB_GEMM_NR,
+                        v->v_step);
+}
+
+static void multiply_block(const struct weights *v, float *scratch, int n, bool add)
+{
+    const float *d = scratch + v->p, *x = d + v->d;
+
+#pragma omp for schedule(static)
+    for (int xi = 0; xi < v->ops->alpha * v->ops->alpha; xi++)
+        vb_gemm_block(vb_gemm_panels(v->oc, VB_GEMM_MR), vb_gemm_panels(v->c, VB_GEMM_NR), n,
+                      d + (size_t)xi * v->d_step, x + (size_t)xi * v->v_step,
+                      scratch + (size_t)xi * v->p_step, add);
+}
+
+/* dw of row oc. */
+static void store_row(const struct weights *v, const float *p, int oc, float *dw)
+{
+    vb_v4 out[VB_WINO_ALPHA * VB_WINO_ALPHA];
+    int taps = v->ops->r * v->ops->r, c, l, i;
+
+    p += (size_t)oc * VB_GEMM_NR;
+    dw += (size_t)oc * (size_t)v->c * (size_t)taps;
+    for (c = 0; c < v->c; c += 4) {
+        v->ops->output_as_taps(
+            p + (size_t)(c / VB_GEMM_NR) * (size_t)vb_gemm_rows(v->oc) * VB_GEMM_NR +
+                c % VB_GEMM_NR,
+            v->p_step, out);
+        for (l = 0; l < min(4, v->c - c); l++) {
+            for (i = 0; i < taps; i++)
+                *dw++ = out[i][l];
+        }
+    }
+}
+
+static void weights_run(struct vb_wino_pass *pass, const struct vb_k_args *args)
+{
+    const struct weights *v = (const struct weights *)pass;
+    int tiles = v->x.n * v->x.across * v->x.down;
+
+#pragma omp parallel num_threads(vb_team_size(v->slots))
+    {
+        float *slot = (float *)args->scratch + v->p + v->d + v->v +
+                      (size_t)omp_get_thread_num() * (v->strips + v->spots);
+
+        for (int first = 0; first < tiles; first += v->block) {
+            transform_block(v, args, first, min(v->block, tiles - first), slot);
+            multiply_block(v, args->scratch, min(v->block, tiles - first), first > 0);
+        }
+#pragma omp for schedule(static)
+        for (int oc = 0; oc < v->oc; oc++) {
+            store_row(v, args->scratch, oc, args->dw);
+            args->db[oc] = vb_sum_channel(args->dy, v->n, v->oc, v->pixels, oc);
+        }
+    }
+}
+
+static void sizes(struct weights *v)
+{
+    size_t n = (size_t)(v->ops->alpha * v->ops->alpha), block = (size_t)v->block;
+    size_t x = vb_wino_strips(&v->x, v->block), dy = vb_wino_strips(&v->dy, v->block);
+
+    v->d_step = vb_wino_step(block * (size_t)vb_gemm_rows(v->oc));
+    v->v_step = vb_wino_step(block * (size_t)vb_gemm_cols(v->c));
+    v->p_step = vb_wino_step((size_t)vb_gemm_rows(v->oc) * (size_t)vb_gemm_cols(v->c));
+    v->d = n * v->d_step;
+    v->v = n * v->v_step;
+    v->p = n * v->p_step;
+    v->strips = vb_team_align((x > dy ? x : dy) * 4);
+    v->spots = vb_team_align(block * sizeof(struct vb_wino_spot) / sizeof(float));
+}
+
+vb_status vb_wino_weights(const struct vb_wino_ops *ops, const struct vb_k_shape *s, void **state_p,
+                          size_t *scratch_p)
+{
+    struct weights *v = calloc(1, sizeof(*v));
+    struct vb_patch p;
+
+    if (v == NULL)
+        return vb_err_sys("calloc");
+    v->pass.run = weights_run;
+    v->ops = ops;
+    v->n = s->n;
+    v->c = s->c;
+    v->oc = s->oc;
+    v->pixels = s->oh * s->ow;
+    vb_patch_init(&p, s);
+    vb_wino_grid_init(&v->x, &p, s->n, s->c, ops->m);
+    p = (struct vb_patch){
+        .h = s->oh, .w = s->ow, .oh = s->oh, .ow = s->ow, .kh = 1, .kw = 1, .stride = 1};
+    vb_wino_grid_init(&v->dy, &p, s->n, s->oc, ops->m);
+    v->block = min(BLOCK_TILES, s->n * v->x.across * v->x.down);
+    v->slots = vb_team_slots();
+    sizes(v);
+    *state_p = v;
+    *scratch_p = (v->p + v->d + v->v + (size_t)v->slots * (v->strips + v->spots)) * sizeof(float);
+    return VB_OK;
+}

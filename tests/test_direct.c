@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Direct convolution on LeNet's shapes and on ragged ones.
+ */
+#include "tests/layer.h"
+
+static void all_passes(const struct vb_k_shape *shape)
+{
+    struct vb_k_shape s = *shape;
+    char why[VB_OPTS_WHY];
+    int pass;
+
+    assert_int_equal(vb_k_shape_finish(&s, why), VB_OK);
+    for (pass = 0; pass < VB_K_PASSES; pass++) {
+        if (vb_k_backend_direct.can(&s, pass))
+            t_check(&vb_k_backend_direct, shape, pass, 1);
+    }
+}
+
+static void lenet_is_right(void **state)
+{
+    const struct vb_k_shape one = t_conv(3, 1, 28, 28, 6, 5, 1, 2);
+    const struct vb_k_shape two = t_conv(17, 6, 14, 14, 16, 5, 1, 0);
+    int pass;
+
+    (void)state;
+    for (pass = 0; pass < VB_K_PASSES; pass++) {
+        t_check(&vb_k_backend_direct, &one, pass, 1);
+        t_check(&vb_k_backend_direct, &two, pass, 1);
+    }
+}
+
+static void ragged_shapes_are_right(void **state)
+{
+    const struct vb_k_shape shapes[] = {
+        t_conv(1, 1, 5, 7, 1, 1, 1, 0),    t_conv(3, 3, 9, 5, 5, 3, 1, 1),
+        t_conv(17, 5, 7, 7, 6, 3, 1, 2),   t_conv(3, 3, 43, 49, 7, 11, 4, 2),
+        t_conv(1, 2, 60, 31, 3, 5, 1, 2),  t_conv(1, 3, 31, 31, 4, 2, 5, 0),
+        t_conv(17, 2, 4, 8, 9, 3, 2, 1),   t_conv(1, 1, 3, 600, 2, 3, 1, 1),
+        t_conv(3, 7, 90, 90, 5, 3, 1, 1),  t_conv(2, 2, 1, 9, 13, 5, 1, 4),
+        t_conv(1, 1, 21, 21, 2, 21, 1, 0), t_conv(9, 4, 6, 6, 8, 3, 3, 2),
+    };
+    struct vb_k_shape s;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(shapes); i++) {
+        s = shapes[i];
+        s.relu = i % 2;
+        all_passes(&s);
+    }
+}
+
+static void kernels_need_not_be_square(void **state)
+{
+    struct vb_k_shape s = t_conv(3, 4, 9, 12, 5, 3, 1, 1);
+
+    (void)state;
+    s.kw = 5;
+    all_passes(&s);
+    s.kh = 4;
+    s.kw = 2;
+    all_passes(&s);
+}
+
+/* x: what is no number reaches the outputs that it takes part in and no other. */
+static void others_are_spared(enum vb_k_pass pass, float bad)
+{
+    struct vb_k_shape shape = t_conv(3, 3, 9, 10, 5, 3, 1, 1);
+    struct t_layer t;
+    struct t_want want;
+    struct t_pass p;
+    size_t i;
+
+    t_layer_init(&t, &shape);
+    ((float *)t.args.x)[t.n_x / 3 + 9] = bad; /* the end of a row, where vectors overlap */
+    t_want_init(&want, &t);
+    t_pass_init(&p, &vb_k_backend_direct, &t, pass);
+    t_pass_run(&p, &t, 1);
+    if (pass == VB_K_FORWARD) {
+        for (i = 0; i < t.n_y; i++)
+            assert_int_equal(isfinite(t.args.y[i]), isfinite(want.y[i]));
+    } else {
+        for (i = 0; i < t.n_w; i++)
+            assert_int_equal(isfinite(t.args.dw[i]), isfinite(want.dw[i]));
+    }
+    t_pass_fini(&p);
+    t_want_fini(&want);
+    t_layer_fini(&t);
+}
+
+static void what_is_no_number_stays_in_place(void **state)
+{
+    (void)state;
+    others_are_spared(VB_K_FORWARD, NAN);
+    others_are_spared(VB_K_FORWARD, INFINITY);
+    others_are_spared(VB_K_BACKWARD_WEIGHTS, NAN);
+    others_are_spared(VB_K_BACKWARD_WEIGHTS, -INFINITY);
+}
+
+static void relu_keeps_nan(void **state)
+{
+    struct vb_k_shape shape = t_conv(1, 1, 5, 5, 4, 3, 1, 0);
+    struct t_layer t;
+    struct t_pass p;
+    size_t i;
+
+    (void)state;
+    shape.relu = true;
+    t_layer_init(&t, &shape);
+    ((float *)t.args.x)[12] = NAN; /* in the middle: every output has it */
+    t_pass_init(&p, &vb_k_backend_direct, &t, VB_K_FORWARD);
+    t_pass_run(&p, &t, 1);
+    for (i = 0; i < t.n_y; i++)
+        assert_true(isnan(t.args.y[i]));
+    t_pass_fini(&p);
+    t_layer_fini(&t);
+}
+
+static void many_channels_are_refused(void **state)
+{
+    struct vb_k_shape s = t_conv(1, 192, 13, 13, 384, 3, 1, 1);
+    char why[VB_OPTS_WHY];
+    int pass;
+
+    (void)state;
+    assert_int_equal(vb_k_shape_finish(&s, why), VB_OK);
+    for (pass = 0; pass < VB_K_PASSES; pass++)
+        assert_false(vb_k_backend_direct.can(&s, pass));
+    s.kind = VB_K_MAX_POOL;
+    s.c = 1;
+    assert_false(vb_k_backend_direct.can(&s, VB_K_FORWARD));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lenet_is_right),
+        cmocka_unit_test(ragged_shapes_are_right),
+        cmocka_unit_test(kernels_need_not_be_square),
+        cmocka_unit_test(what_is_no_number_stays_in_place),
+        cmocka_unit_test(relu_keeps_nan),
+        cmocka_unit_test(many_channels_are_refused),
+    };
+
+    return T_RUN(tests);
+}
