@@ -159,6 +159,38 @@ static void as_plain_loops(void **state)
     vb_k_grad_destroy(NULL);
 }
 
+/* Sorted by parts: the same sums, and the same bits on one thread and on two. */
+static void threads_change_no_bit(void **state)
+{
+    static uint32_t parts[ROWS * VB_K_CSR_PARTS];
+    static float one[ROWS], two[ROWS], out_two[FEATURES];
+    struct vb_k_csr m;
+    long before;
+    int v;
+
+    (void)state;
+    for (v = 0; v < 4; v++) {
+        m = draw(ROWS, v & 1, v & 2);
+        vb_k_csr_group(offset, ROWS, index_of, v & 2 ? value : NULL, parts);
+        m.parts = parts;
+        check_forward(&m);
+        check_add(&m);
+        omp_set_num_threads(1);
+        vb_k_csr_forward(&m, w, 1, one);
+        memcpy(out, w, sizeof(out));
+        vb_k_csr_add(&m, d, -0.125f, out);
+        omp_set_num_threads(2);
+        vb_k_csr_forward(&m, w, 1, two); /* the team comes into being */
+        memcpy(out_two, w, sizeof(out_two));
+        before = t_allocations;
+        vb_k_csr_forward(&m, w, 1, two);
+        vb_k_csr_add(&m, d, -0.125f, out_two);
+        assert_int_equal(t_allocations, before);
+        assert_memory_equal(one, two, sizeof(one));
+        assert_memory_equal(out, out_two, sizeof(out));
+    }
+}
+
 static void nan_and_infinity_stay(void **state)
 {
     const uint64_t start[4] = {0, 2, 3, 3};
@@ -297,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_plain_loops),
+        cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(nan_and_infinity_stay),
         cmocka_unit_test(what_leaves_the_matrix_is_refused),
         cmocka_unit_test(too_many_entries_are_refused),
