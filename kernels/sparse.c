@@ -13,12 +13,15 @@
 #include "kernels/kernels.h"
 
 #include <omp.h>
+#include <string.h>
 
 #define AHEAD 2
 #define LINE_FLOATS (VB_CACHE_LINE / sizeof(float))
 #define PARTS_BITS 3
-#define FAR_ROWS 256 /* fewer: not worth waking a team, and the second cache holds their weights   \
-                      */
+#define SHORT 128 /* entries of a row */
+#define FAR_ROWS                                                                                   \
+    256 /* fewer: not worth waking a team, and the second cache holds their weights                \
+         */
 
 struct row {
     const uint32_t *index;
@@ -300,17 +303,43 @@ static size_t move_up(uint32_t *index, float *value, size_t first, size_t n, siz
     return first;
 }
 
+/* The same for all parts of a row that is not too long: counted, then copied to where they go. */
+static void scatter(uint32_t *index, float *value, size_t n, uint32_t *ends)
+{
+    uint32_t at[VB_K_CSR_PARTS + 1] = {0}, keys[SHORT];
+    float values[SHORT] = {0};
+    size_t j, p, to;
+
+    for (j = 0; j < n; j++)
+        at[part_with(index[j]) + 1]++;
+    for (p = 0; p < VB_K_CSR_PARTS; p++)
+        ends[p] = at[p + 1] += at[p];
+    for (j = 0; j < n; j++) {
+        to = at[part_with(index[j])]++;
+        keys[to] = index[j];
+        if (value != NULL)
+            values[to] = value[j];
+    }
+    memcpy(index, keys, n * sizeof(*index));
+    if (value != NULL)
+        memcpy(value, values, n * sizeof(*value));
+}
+
 void vb_k_csr_group(const uint64_t *offset, size_t n_rows, uint32_t *index, float *value,
                     uint32_t *parts)
 {
     size_t r, p, first, n;
+    uint32_t *k;
+    float *x;
 
-    for (r = 0; r < n_rows; r++) {
+    for (r = 0; r < n_rows; r++, parts += VB_K_CSR_PARTS) {
         n = (size_t)(offset[r + 1] - offset[r]);
-        for (first = 0, p = 0; p < VB_K_CSR_PARTS; p++) {
-            first =
-                move_up(index + offset[r], value != NULL ? value + offset[r] : NULL, first, n, p);
-            parts[r * VB_K_CSR_PARTS + p] = (uint32_t)first;
-        }
+        k = index + offset[r];
+        x = value != NULL ? value + offset[r] : NULL;
+        if (n <= SHORT)
+            scatter(k, x, n, parts);
+        else
+            for (first = 0, p = 0; p < VB_K_CSR_PARTS; p++)
+                parts[p] = (uint32_t)(first = move_up(k, x, first, n, p));
     }
 }
