@@ -114,34 +114,42 @@ ALWAYS void fetch_row(const struct vb_k_csr *m, size_t i, size_t last)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* The sum of a row from entry j on. */
-ALWAYS float rest(struct row row, const float *w, size_t j, float s[4])
+ALWAYS float entry(struct row row, const float *w, size_t j)
 {
-    for (; j < row.n; j++)
-        s[j % 4] += row.value != NULL ? w[row.index[j]] * row.value[j] : w[row.index[j]];
-    return (s[0] + s[1]) + (s[2] + s[3]);
+    return row.value != NULL ? w[row.index[j]] * row.value[j] : w[row.index[j]];
 }
 
 /* One row; the weights of another are prefetched in between, which is faster than in a burst. */
 ALWAYS float dot(struct row row, struct row next, const float *w)
 {
-    size_t j, n = (row.n < next.n ? row.n : next.n) & ~(size_t)3;
-    const uint32_t *k = row.index, *soon = next.index;
-    const float *x = row.value;
-    float s[4] = {0};
+    size_t j, n = row.n < next.n ? row.n : next.n;
+    float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    const uint32_t *soon = next.index;
 
-    for (j = 0; j < n; j += 4) {
+    for (j = 0; j + 4 <= n; j += 4) {
         __builtin_prefetch(w + soon[j], 1);
-        s[0] += x != NULL ? w[k[j]] * x[j] : w[k[j]];
+        s0 += entry(row, w, j);
         __builtin_prefetch(w + soon[j + 1], 1);
-        s[1] += x != NULL ? w[k[j + 1]] * x[j + 1] : w[k[j + 1]];
+        s1 += entry(row, w, j + 1);
         __builtin_prefetch(w + soon[j + 2], 1);
-        s[2] += x != NULL ? w[k[j + 2]] * x[j + 2] : w[k[j + 2]];
+        s2 += entry(row, w, j + 2);
         __builtin_prefetch(w + soon[j + 3], 1);
-        s[3] += x != NULL ? w[k[j + 3]] * x[j + 3] : w[k[j + 3]];
+        s3 += entry(row, w, j + 3);
     }
-    fetch_weights(next, n, w);
-    return rest(row, w, n, s);
+    fetch_weights(next, j, w);
+    for (; j + 4 <= row.n; j += 4) {
+        s0 += entry(row, w, j);
+        s1 += entry(row, w, j + 1);
+        s2 += entry(row, w, j + 2);
+        s3 += entry(row, w, j + 3);
+    }
+    if (j < row.n)
+        s0 += entry(row, w, j);
+    if (j + 1 < row.n)
+        s1 += entry(row, w, j + 1);
+    if (j + 2 < row.n)
+        s2 += entry(row, w, j + 2);
+    return (s0 + s1) + (s2 + s3);
 }
 
 static void forward_rows(const struct vb_k_csr *m, size_t first, size_t end, size_t last,
