@@ -4,8 +4,8 @@
  *
  * The weights are 135 MB and the rows name them at random, so time goes into waiting for memory. A
  * row's weights are prefetched while a row AHEAD before it is computed, its indices and values
- * twice as early. After the way forward the weights of the batch lie in the second cache, so the
- * way back prefetches nothing but the weights of the rows that come next.
+ * earlier. After the way forward the weights of a small batch lie in the second cache: the way back
+ * prefetches only for large ones.
  *
  * A row is added up in four sums, by position modulo 4, then (0 + 1) + (2 + 3): four chains of
  * additions hide each other's latency, and the order follows from the row alone.
@@ -13,10 +13,15 @@
 #include "kernels/kernels.h"
 
 #include <omp.h>
+#include <string.h>
 
 #define AHEAD 2
 #define LINE_FLOATS (VB_CACHE_LINE / sizeof(float))
-#define PARALLEL_ROWS 256 /* below, waking the team costs more than it gains */
+#define PARTS_BITS 3
+#define SHORT 128 /* entries of a row */
+#define FAR_ROWS                                                                                   \
+    256 /* fewer: not worth waking a team, and the second cache holds their weights                \
+         */
 
 struct row {
     const uint32_t *index;
@@ -109,34 +114,42 @@ ALWAYS void fetch_row(const struct vb_k_csr *m, size_t i, size_t last)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* The sum of a row from entry j on. */
-ALWAYS float rest(struct row row, const float *w, size_t j, float s[4])
+ALWAYS float entry(struct row row, const float *w, size_t j)
 {
-    for (; j < row.n; j++)
-        s[j % 4] += row.value != NULL ? w[row.index[j]] * row.value[j] : w[row.index[j]];
-    return (s[0] + s[1]) + (s[2] + s[3]);
+    return row.value != NULL ? w[row.index[j]] * row.value[j] : w[row.index[j]];
 }
 
 /* One row; the weights of another are prefetched in between, which is faster than in a burst. */
 ALWAYS float dot(struct row row, struct row next, const float *w)
 {
-    size_t j, n = (row.n < next.n ? row.n : next.n) & ~(size_t)3;
-    const uint32_t *k = row.index, *soon = next.index;
-    const float *x = row.value;
-    float s[4] = {0};
+    size_t j, n = row.n < next.n ? row.n : next.n;
+    float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    const uint32_t *soon = next.index;
 
-    for (j = 0; j < n; j += 4) {
+    for (j = 0; j + 4 <= n; j += 4) {
         __builtin_prefetch(w + soon[j], 1);
-        s[0] += x != NULL ? w[k[j]] * x[j] : w[k[j]];
+        s0 += entry(row, w, j);
         __builtin_prefetch(w + soon[j + 1], 1);
-        s[1] += x != NULL ? w[k[j + 1]] * x[j + 1] : w[k[j + 1]];
+        s1 += entry(row, w, j + 1);
         __builtin_prefetch(w + soon[j + 2], 1);
-        s[2] += x != NULL ? w[k[j + 2]] * x[j + 2] : w[k[j + 2]];
+        s2 += entry(row, w, j + 2);
         __builtin_prefetch(w + soon[j + 3], 1);
-        s[3] += x != NULL ? w[k[j + 3]] * x[j + 3] : w[k[j + 3]];
+        s3 += entry(row, w, j + 3);
     }
-    fetch_weights(next, n, w);
-    return rest(row, w, n, s);
+    fetch_weights(next, j, w);
+    for (; j + 4 <= row.n; j += 4) {
+        s0 += entry(row, w, j);
+        s1 += entry(row, w, j + 1);
+        s2 += entry(row, w, j + 2);
+        s3 += entry(row, w, j + 3);
+    }
+    if (j < row.n)
+        s0 += entry(row, w, j);
+    if (j + 1 < row.n)
+        s1 += entry(row, w, j + 1);
+    if (j + 2 < row.n)
+        s2 += entry(row, w, j + 2);
+    return (s0 + s1) + (s2 + s3);
 }
 
 static void forward_rows(const struct vb_k_csr *m, size_t first, size_t end, size_t last,
@@ -159,29 +172,182 @@ static void forward_rows(const struct vb_k_csr *m, size_t first, size_t end, siz
 
 void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits)
 {
-    forward_rows(m, 0, m->n, m->n + m->ahead, w, bias, logits);
+    if (m->n < FAR_ROWS) { /* even a team of one costs as much as a row */
+        forward_rows(m, 0, m->n, m->n + m->ahead, w, bias, logits);
+        return;
+    }
+#pragma omp parallel
+    {
+        size_t team = (size_t)omp_get_num_threads(), me = (size_t)omp_get_thread_num();
+        size_t end = m->n * (me + 1) / team, last = me + 1 < team ? end : end + m->ahead;
+
+        forward_rows(m, m->n * me / team, end, last, w, bias, logits);
+    }
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-static inline void add_row(struct row row, float d, float *w)
+/* One row; the weights of another are prefetched in between. */
+ALWAYS void add_row(struct row row, struct row next, float d, float *w)
 {
+    size_t j, n = row.n < next.n ? row.n : next.n;
     const uint32_t *k = row.index;
     const float *x = row.value;
-    size_t j;
 
-    if (x != NULL)
-        for (j = 0; j < row.n; j++)
-            w[k[j]] += d * x[j];
-    else
-        for (j = 0; j < row.n; j++)
-            w[k[j]] += d;
+    for (j = 0; j < n; j++) {
+        __builtin_prefetch(w + next.index[j], 1);
+        w[k[j]] += x != NULL ? d * x[j] : d;
+    }
+    fetch_weights(next, n, w);
+    for (; j < row.n; j++)
+        w[k[j]] += x != NULL ? d * x[j] : d;
 }
 
-void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *w)
+/* The entries of a row that belong to the parts first to end - 1. */
+static inline struct row part_of(const struct vb_k_csr *m, size_t i, size_t first, size_t end)
 {
+    size_t r = m->rows != NULL ? m->rows[i] : i;
+    const uint32_t *ends = m->parts + r * VB_K_CSR_PARTS;
+    struct row row = row_at(m, i);
+    size_t from = first > 0 ? ends[first - 1] : 0;
+
+    return (struct row){
+        .index = row.index + from,
+        .value = row.value != NULL ? row.value + from : NULL,
+        .n = ends[end - 1] - from,
+    };
+}
+
+/* All of the rows, a small batch: its weights are in the cache. */
+static void add_near(const struct vb_k_csr *m, const float *d, float scale, float *w)
+{
+    const struct row none = {0};
+    struct row row;
     size_t i;
 
-    for (i = 0; i < m->n; i++)
-        add_row(row_at(m, i), scale * d[i], w);
+    for (i = 0; i < m->n; i++) {
+        row = row_at(m, i);
+        if (row.value != NULL)
+            add_row(row, none, scale * d[i], w);
+        else
+            add_row((struct row){row.index, NULL, row.n}, none, scale * d[i], w);
+    }
+}
+
+/* The parts first to end - 1 of a batch that the cache did not hold, or that another thread may
+ * have read since. */
+static void add_far(const struct vb_k_csr *m, const float *d, float scale, float *w, size_t first,
+                    size_t end)
+{
+    bool all = end - first == VB_K_CSR_PARTS;
+    const struct row none = {0};
+    struct row row, next;
+    size_t i;
+
+    for (i = 0; i < m->n; i++) {
+        fetch_row(m, i, m->n);
+        if (!all && m->rows != NULL && i + 6 * AHEAD < m->n)
+            __builtin_prefetch(m->parts + (size_t)m->rows[i + 6 * AHEAD] * VB_K_CSR_PARTS);
+        row = all ? row_at(m, i) : part_of(m, i, first, end);
+        next = none;
+        if (i + AHEAD < m->n)
+            next = all ? row_at(m, i + AHEAD) : part_of(m, i + AHEAD, first, end);
+        if (row.value != NULL)
+            add_row(row, next, scale * d[i], w);
+        else
+            add_row((struct row){row.index, NULL, row.n}, next, scale * d[i], w);
+    }
+}
+
+/* Threads share out the features, not the rows: each feature gets its sums in the order of the rows
+ * whatever the team, and no cache line is written by two. */
+void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *w)
+{
+    if (m->n < FAR_ROWS) {
+        add_near(m, d, scale, w);
+        return;
+    }
+#pragma omp parallel if (m->parts != NULL)
+    {
+        size_t team = (size_t)omp_get_num_threads(), me = (size_t)omp_get_thread_num();
+        size_t first = VB_K_CSR_PARTS * me / team, end = VB_K_CSR_PARTS * (me + 1) / team;
+
+        if (first < end)
+            add_far(m, d, scale, w, first, end);
+    }
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+/* Features that share a cache line belong together; hot ones, which may lie side by side, are
+ * strewn. */
+static inline size_t part_with(uint32_t key)
+{
+    return (uint32_t)(key / LINE_FLOATS) * 0x9e3779b1u >> (32 - PARTS_BITS);
+}
+
+/* Moves one part's entries of a row to its front, in their order, and the others behind them. */
+static size_t move_up(uint32_t *index, float *value, size_t first, size_t n, size_t part)
+{
+    uint32_t key;
+    size_t j, k;
+    float x;
+
+    for (j = first; j < n; j++) {
+        if (part_with(index[j]) != part)
+            continue;
+        key = index[j];
+        x = value != NULL ? value[j] : 0;
+        for (k = j; k > first; k--) {
+            index[k] = index[k - 1];
+            if (value != NULL)
+                value[k] = value[k - 1];
+        }
+        index[first] = key;
+        if (value != NULL)
+            value[first] = x;
+        first++;
+    }
+    return first;
+}
+
+/* The same for all parts of a row that is not too long: counted, then copied to where they go. */
+static void scatter(uint32_t *index, float *value, size_t n, uint32_t *ends)
+{
+    uint32_t at[VB_K_CSR_PARTS + 1] = {0}, keys[SHORT];
+    float values[SHORT] = {0};
+    size_t j, p, to;
+
+    for (j = 0; j < n; j++)
+        at[part_with(index[j]) + 1]++;
+    for (p = 0; p < VB_K_CSR_PARTS; p++)
+        ends[p] = at[p + 1] += at[p];
+    for (j = 0; j < n; j++) {
+        to = at[part_with(index[j])]++;
+        keys[to] = index[j];
+        if (value != NULL)
+            values[to] = value[j];
+    }
+    memcpy(index, keys, n * sizeof(*index));
+    if (value != NULL)
+        memcpy(value, values, n * sizeof(*value));
+}
+
+void vb_k_csr_group(const uint64_t *offset, size_t n_rows, uint32_t *index, float *value,
+                    uint32_t *parts)
+{
+    size_t r, p, first, n;
+    uint32_t *k;
+    float *x;
+
+    for (r = 0; r < n_rows; r++, parts += VB_K_CSR_PARTS) {
+        n = (size_t)(offset[r + 1] - offset[r]);
+        k = index + offset[r];
+        x = value != NULL ? value + offset[r] : NULL;
+        if (n <= SHORT)
+            scatter(k, x, n, parts);
+        else
+            for (first = 0, p = 0; p < VB_K_CSR_PARTS; p++)
+                parts[p] = (uint32_t)(first = move_up(k, x, first, n, p));
+    }
 }

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Steps of sparse logistic regression by the kernels and by the bare loop of bench/peers, on the
+ * same rows, alternating: sparse_lr BATCH [ROUNDS]. One thread, its CPU time; a JSON line with the
+ * medians and their ratio. Both must come to the same loss.
+ */
+#include "bench/peers/sparse_lr.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define ROWS 400000
+#define ROUND_ROWS 100000
+#define ROUNDS_MAX 99
+#define RATE 0.1f
+#define SOON 16 /* rows that are prefetched across the end of a batch */
+
+struct bench {
+    struct lr_data data;
+    uint64_t *offset;
+    size_t batch;
+    struct vb_mem weights[2]; /* ours, the bare loop's */
+    struct vb_mem offsets;
+    float bias[2], *logits;
+    uint8_t *labels;
+    double loss[2], took_s[2][ROUNDS_MAX];
+};
+
+static double cpu_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double our_step(struct bench *b, size_t first, size_t left)
+{
+    const struct vb_k_csr m = {
+        .n = b->batch,
+        .rows = b->data.order + first,
+        .ahead = left < SOON ? left : SOON,
+        .offset = b->offset,
+        .index = b->data.index,
+        .value = b->data.value,
+        .n_rows = ROWS,
+        .nnz = (size_t)ROWS * LR_FIELDS,
+    };
+    float scale = -RATE / (float)b->batch, sum = 0;
+    double loss;
+    size_t i;
+
+    vb_k_csr_forward(&m, b->weights[0].ptr, b->bias[0], b->logits);
+    for (i = 0; i < b->batch; i++)
+        b->labels[i] = b->data.label[m.rows[i]];
+    loss = vb_k_logistic(b->logits, b->labels, b->batch);
+    vb_k_csr_add(&m, b->logits, scale, b->weights[0].ptr);
+    for (i = 0; i < b->batch; i++)
+        sum += b->logits[i];
+    b->bias[0] += scale * sum;
+    return loss;
+}
+
+static void our_steps(struct bench *b, int round, size_t first, size_t steps)
+{
+    double start = cpu_s();
+    size_t i;
+
+    for (i = 0; i < steps; i++)
+        b->loss[0] += our_step(b, first + i * b->batch, (steps - i - 1) * b->batch);
+    b->took_s[0][round] = cpu_s() - start;
+}
+
+static void bare_steps(struct bench *b, int round, size_t first, size_t steps)
+{
+    double start = cpu_s();
+
+    b->loss[1] += lr_bare_steps(&b->data, first, steps, b->batch, RATE, b->weights[1].ptr,
+                                &b->bias[1], b->logits);
+    b->took_s[1][round] = cpu_s() - start;
+}
+
+/* Who goes second finds some of the rows in the third cache: so they take turns. */
+static void one_round(struct bench *b, int round)
+{
+    size_t first = (size_t)(round % (ROWS / ROUND_ROWS)) * ROUND_ROWS;
+    size_t steps = ROUND_ROWS / b->batch;
+
+    if (round % 2 == 0)
+        our_steps(b, round, first, steps);
+    bare_steps(b, round, first, steps);
+    if (round % 2 == 1)
+        our_steps(b, round, first, steps);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Frees nothing: the program ends with it. */
+static bool prepare(struct bench *b)
+{
+    size_t i;
+
+    if (lr_data_make(ROWS, &b->data) != 0)
+        return false;
+    if (vb_mem_map_private((ROWS + 1) * sizeof(*b->offset), &b->offsets) != VB_OK)
+        return false;
+    b->offset = b->offsets.ptr;
+    b->logits = malloc(b->batch * sizeof(*b->logits));
+    b->labels = malloc(b->batch);
+    if (b->logits == NULL || b->labels == NULL)
+        return false;
+    for (i = 0; i <= ROWS; i++)
+        b->offset[i] = i * LR_FIELDS;
+    for (i = 0; i < 2; i++)
+        if (vb_mem_map_private(LR_FEATURES * sizeof(float), &b->weights[i]) != VB_OK ||
+            vb_mem_populate(&b->weights[i]) != VB_OK)
+            return false;
+    return true;
+}
+
+static int report(struct bench *b, int rounds)
+{
+    bool same = fabs(b->loss[0] - b->loss[1]) <= 1e-5 * b->loss[1];
+    double rows = (double)(ROUND_ROWS / b->batch * b->batch), ours, bare;
+
+    qsort(b->took_s[0], (size_t)rounds, sizeof(double), by_size);
+    qsort(b->took_s[1], (size_t)rounds, sizeof(double), by_size);
+    ours = rows / b->took_s[0][rounds / 2];
+    bare = rows / b->took_s[1][rounds / 2];
+    printf("{\"bench\": \"sparse-lr\", \"batch\": %zu, \"rows_per_s\": %.0f, "
+           "\"bare_rows_per_s\": %.0f, \"ratio\": %.3f, \"wrong\": %d}\n",
+           b->batch, ours, bare, ours / bare, !same);
+    return same ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b;
+    int64_t batch = 0, rounds = 12;
+    int i;
+
+    if (argc < 2 || argc > 3 || !vb_parse_int(argv[1], &batch) || batch < 1 || batch > ROUND_ROWS ||
+        (argc == 3 && !vb_parse_int(argv[2], &rounds)) || rounds < 1 || rounds > ROUNDS_MAX) {
+        fprintf(stderr, "usage: sparse_lr BATCH [ROUNDS]\n");
+        return 2;
+    }
+    omp_set_num_threads(1);
+    b.batch = (size_t)batch;
+    if (!prepare(&b)) {
+        fprintf(stderr, "sparse_lr: no memory\n");
+        return 1;
+    }
+    for (i = 0; i < rounds; i++)
+        one_round(&b, i);
+    return report(&b, (int)rounds);
+}
