@@ -13,6 +13,10 @@
 #include <limits.h>
 #include <sys/wait.h>
 
+#ifndef VB_TEST_DIR
+#define VB_TEST_DIR "tests"
+#endif
+
 static char t_dir[] = "/tmp/verbena-data-XXXXXX";
 
 static inline int t_dir_make(void **state)
