@@ -14,7 +14,7 @@
 #define PIXELS (3 * SIDE * SIDE)
 #define RECORD (1 + PIXELS)
 #define CLASSES 10
-#define PIECE 1024 /* records read at a time */
+#define PIECE 64 /* records read at a time */
 #define FILES_MAX 5
 
 /* Records of all files, one after the other. */

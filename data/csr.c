@@ -135,12 +135,12 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
     return VB_OK;
 }
 
-static vb_status check_all(const struct csr_store *s)
+static vb_status check_all(const struct csr_store *s, size_t at_once)
 {
     vb_status st = check_table(s);
     uint32_t i;
 
-    for (i = 0; st == VB_OK && s->len <= CHECK_AT_ONCE && i < s->head->n_blocks; i++)
+    for (i = 0; st == VB_OK && s->len <= at_once && i < s->head->n_blocks; i++)
         st = check_block(s, i);
     return st;
 }
@@ -238,7 +238,7 @@ static vb_status map_file(struct csr_store *s)
     return st;
 }
 
-static vb_status open_store(struct csr_store *s)
+static vb_status open_store(struct csr_store *s, size_t at_once)
 {
     vb_status st = map_file(s);
 
@@ -250,10 +250,10 @@ static vb_status open_store(struct csr_store *s)
         return st;
     s->blocks = (const struct csr_block *)(const void *)(s->map + s->head->table);
     s->good = calloc(s->head->n_blocks, sizeof(*s->good));
-    return s->good != NULL ? check_all(s) : vb_err_sys("calloc");
+    return s->good != NULL ? check_all(s, at_once) : vb_err_sys("calloc");
 }
 
-vb_status csr_open(const char *path, struct vb_dataset *set_p)
+vb_status csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *set_p)
 {
     struct csr_store *s = calloc(1, sizeof(*s));
     vb_status st;
@@ -263,7 +263,7 @@ vb_status csr_open(const char *path, struct vb_dataset *set_p)
     s->base.ops = &csr_ops;
     atomic_init(&s->base.refs, 1);
     s->path = strdup(path);
-    st = s->path != NULL ? open_store(s) : vb_err_sys("strdup");
+    st = s->path != NULL ? open_store(s, at_once) : vb_err_sys("strdup");
     if (st != VB_OK) {
         csr_close(&s->base);
         return st;
@@ -275,4 +275,9 @@ vb_status csr_open(const char *path, struct vb_dataset *set_p)
                                  .row_max = (int)s->head->row_max,
                                  .store = &s->base};
     return VB_OK;
+}
+
+vb_status csr_open(const char *path, struct vb_dataset *set_p)
+{
+    return csr_open_lazily(path, CHECK_AT_ONCE, set_p);
 }

@@ -178,6 +178,9 @@ const char *example_numbers(const struct example_feature *f, example_number_fn f
 
 vb_status csr_open(const char *path, struct vb_dataset *set_p);
 
+/* Blocks of a file larger than at_once bytes are checked only when they are used. */
+vb_status csr_open_lazily(const char *path, size_t at_once, struct vb_dataset *set_p);
+
 struct csr_writer;
 vb_status csr_writer_create(const char *path, int features, struct csr_writer **w_p);
 struct row_sink *csr_writer_sink(struct csr_writer *w);

@@ -192,12 +192,13 @@ static const char *hand_packed(int list, struct span s, example_number_fn fn, vo
 
 const char *example_numbers(const struct example_feature *feature, example_number_fn fn, void *arg)
 {
-    struct span s = {feature->data, feature->data + feature->len};
     const char *wrong = NULL;
     struct field f;
+    struct span s;
 
     if (feature->list != LIST_FLOAT && feature->list != LIST_INT64)
         return feature->list == 0 ? NULL : "a feature has bytes where numbers should be";
+    s = (struct span){feature->data, feature->data + feature->len};
     while (wrong == NULL && s.at < s.end) {
         wrong = take_field(&s, &f);
         if (wrong != NULL || f.number != 1)

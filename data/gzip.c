@@ -53,6 +53,12 @@ static vb_status open_file(const char *path, int *fd_p, uint64_t *size_p)
     return st;
 }
 
+/* A small file needs no large buffer. */
+static size_t buffer_bytes(const struct stream *s)
+{
+    return s->size < BUFFER_BYTES ? (size_t)s->size + 64 : BUFFER_BYTES;
+}
+
 static vb_status open_gz(struct stream *s)
 {
     vb_status st;
@@ -66,7 +72,7 @@ static vb_status open_gz(struct stream *s)
         close(fd);
         return vb_err(VB_ERR_NO_MEMORY, "%s: no memory to read it", s->path);
     }
-    gzbuffer(s->gz, BUFFER_BYTES);
+    gzbuffer(s->gz, (unsigned)buffer_bytes(s));
     s->packed = gzdirect(s->gz) == 0;
     return VB_OK;
 }
@@ -208,8 +214,8 @@ static vb_status make_room(struct stream *s)
     }
     if (s->to + 1 < s->cap)
         return VB_OK;
-    cap = s->cap == 0 ? BUFFER_BYTES : s->cap * 2;
-    if (cap > LINE_BYTES_MAX)
+    cap = s->cap == 0 ? buffer_bytes(s) : s->cap * 2;
+    if (cap > 2 * LINE_BYTES_MAX)
         return vb_err(VB_ERR_INPUT, "%s: line %lld: longer than %zu bytes", s->path,
                       (long long)s->line + 1, LINE_BYTES_MAX);
     buf = realloc(s->buf, cap);

@@ -20,7 +20,7 @@
 #define POINTS_MAX 14
 #define UNIT 16   /* places are in 1/16 pixels */
 #define JITTER 14 /* of a point, in UNIT, each way */
-#define SHIFT 36  /* of the drawing, in UNIT, each way */
+#define SHIFT 44  /* of the drawing, in UNIT, each way */
 #define REACH 3   /* pixels that a pen reaches, each way */
 
 /* Seeds of what is drawn independently. */

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# verbena data as a user meets it: data.sh VERBENA
+set -uo pipefail
+verbena=$(realpath "$1")
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+bad=0
+unset "${!VB_@}"
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # looking for leaks takes it seconds
+cd "$dir" || exit 1
+
+fail() {
+    echo "FAIL: $*"
+    bad=1
+}
+
+# refused CODE TEXT ARGUMENTS...: one line on standard error that has TEXT, nothing on the other
+refused() {
+    local want=$1 text=$2 code
+    shift 2
+    "$verbena" data "$@" >out 2>err
+    code=$?
+    [ "$code" = "$want" ] || fail "data $*: exit $code, not $want"
+    [ "$(wc -l <err)" = 1 ] || fail "data $*: not one line: $(cat err)"
+    grep -qF -- "$text" err || fail "data $*: '$(cat err)' lacks '$text'"
+    [ ! -s out ] || fail "data $*: printed '$(cat out)'"
+}
+
+# holds FILTER ARGUMENTS...: the JSON that is printed makes the jq filter true
+holds() {
+    local filter=$1
+    shift
+    "$verbena" data "$@" --json >out 2>err || fail "data $*: $(cat err)"
+    [ "$(wc -l <out)" = 1 ] || fail "data $*: not one line of JSON"
+    jq -e "$filter" >/dev/null <out || fail "data $*: does not hold: $filter in $(cat out)"
+}
+
+# ---- usage
+refused 2 "what? info SPEC" # nothing
+refused 2 "unknown word inform" inform synth
+refused 2 "info takes a SPEC" info
+refused 2 "convert takes a SPEC and the file" convert synth
+refused 2 "there is no such data" info cats
+refused 2 "must be digits, cifar, imagenet or criteo" synth cats .
+refused 2 "only digits and criteo" synth cifar .
+refused 1 "absent" info csr:absent
+refused 1 "there is no train-images-idx3-ubyte" info mnist:.
+refused 1 "there is no such file" info 'tfrecord:*.none'
+refused 2 "has images, not rows" convert synth:10 x.csr
+refused 1 "create absent/x.csr" convert synth:kind=criteo,n=10 absent/x.csr
+
+# ---- files there and back
+printf '+1 1:0.5 3:2\n-1 2:1\n+1\n' >rows
+holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]
+    and .value_min == 0.5 and .value_max == 2 and .row_min == 0 and .row_max == 2' info libsvm:rows
+holds '.samples == 3 and .positive == 2' convert libsvm:rows rows.csr
+holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]' info csr:rows.csr
+holds '.features == 100' info libsvm:rows --features 100
+refused 1 "rows: line 1: the index is too large: '3'" info libsvm:rows --features 2
+head -c 100 rows.csr >cut.csr
+refused 1 "cut.csr: offset 48: the file is not as long as its header says" info csr:cut.csr
+printf '1 1:1\n1 x\n' >broken
+refused 1 "broken: line 2: an entry is not INDEX:VALUE" convert libsvm:broken broken.csr
+[ -z "$(find . -name 'broken.csr*')" ] || fail "a failed conversion left something behind"
+
+"$verbena" data synth digits . --n 50 >/dev/null || fail "synth digits"
+holds '.samples == 50 and .height == 28 and .channels == 1' info mnist:.
+holds '.samples == 10' info mnist:. --part test
+gzip train-images-idx3-ubyte
+holds '.samples == 50 and (.labels | add) == 50' info mnist:.
+head -c 300 train-images-idx3-ubyte.gz >cut.gz && mv cut.gz train-images-idx3-ubyte.gz
+refused 1 "the compressed data ends too early" info mnist:.
+
+# ---- made-up rows
+"$verbena" data synth criteo rows.csr --n 3000 --features 5000 >/dev/null || fail "synth criteo"
+holds '.samples == 3000 and .features == 5000' info csr:rows.csr
+holds '.features == 33762578 and .planted_accuracy > 0.7 and .planted_accuracy < 0.95' \
+    info synth:kind=criteo,n=2000
+holds '.classes == 1000 and .features == 150528' info synth:kind=imagenet,n=3
+cp rows.csr first.csr
+"$verbena" data convert synth:kind=criteo,n=3000,features=5000 rows.csr >/dev/null || fail convert
+cmp -s rows.csr first.csr || fail "the same rows make another file"
+exit $bad

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Lines of Criteo's click logs.
+ */
+#include "tests/fuzz/fuzz_data.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_rows(criteo_read, size % 2 == 0 ? 1000 : 14, data, size);
+    return 0;
+}

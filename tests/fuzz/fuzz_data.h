@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the fuzzers of readers share: input becomes a file without a disk, and what was read of it
+ * must be sound.
+ */
+#ifndef VB_FUZZ_DATA_H
+#define VB_FUZZ_DATA_H
+
+#include "data/data_priv.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <sys/mman.h>
+
+/* The input as a file in memory; the same one each time. */
+static inline const char *fuzz_file(const uint8_t *data, size_t size)
+{
+    static char path[64];
+    static int fd = -1;
+
+    if (fd < 0) {
+        fd = memfd_create("fuzz", MFD_CLOEXEC);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    }
+    if (fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
+        abort();
+    return path;
+}
+
+/* Every row of a set that was taken is as promised. */
+static inline void fuzz_check_rows(const struct vb_dataset *set)
+{
+    struct row_room room;
+    struct row row;
+    int i, e;
+
+    if (set->kind != VB_DATA_ROWS || set->n < 1 || set->features < 1)
+        abort();
+    for (i = 0; i < set->n; i++) {
+        if (dataset_row(set, i, &row, &room) != VB_OK || row.n > set->row_max || row.y > 1)
+            abort();
+        for (e = 0; e < row.n; e++)
+            if (row.index[e] >= (uint32_t)set->features ||
+                (e > 0 && row.index[e] <= row.index[e - 1]) || row.value[e] - row.value[e] != 0)
+                abort();
+    }
+}
+
+/* Reads the input with a reader of rows. */
+static inline void fuzz_rows(vb_status (*read)(const char *, int, struct row_sink *), int features,
+                             const uint8_t *data, size_t size)
+{
+    const char *path = fuzz_file(data, size);
+    struct vb_dataset set;
+    struct rows_mem *mem;
+
+    if (rows_mem_create(0, &mem) != VB_OK)
+        abort();
+    if (read(path, features, rows_mem_sink(mem)) == VB_OK &&
+        rows_mem_finish(mem, path, &set) == VB_OK) {
+        fuzz_check_rows(&set);
+        vb_dataset_destroy(&set);
+    }
+    rows_mem_destroy(mem);
+}
+
+#endif

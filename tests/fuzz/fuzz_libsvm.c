@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * libsvm text, plain or compressed.
+ */
+#include "tests/fuzz/fuzz_data.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_rows(libsvm_read, size % 3 == 0 ? 1000 : 0, data, size);
+    return 0;
+}
