@@ -14,41 +14,100 @@
 #include <unistd.h>
 
 #define STEPS_MAX INT64_C(1000000000000)
+#define BATCH_MAX 100000000
 
 struct train_args {
-    const char *data;
-    int64_t batch, global_batch;
-    int64_t epochs, steps;
+    const char *data, *test_data;
+    double test_split;
+    int64_t input, batch, global_batch;
+    int64_t epochs, steps, samples;
     int64_t seed, threads;
-    double lr;
-    int mode;
+    double lr, momentum, weight_decay, clip;
+    int64_t warmup;
+    int schedule, rule;
+    int64_t eval_every, test_limit, checkpoint_every;
+    const char *checkpoint, *run, *plan;
+    bool resume, dry_run;
+    int mode, order, algo;
+    int64_t bucket;
     int pin;
     bool json;
 };
 
 #define FIELD(name) offsetof(struct train_args, name)
 
-static const char *const models[] = {"softmax"};
+static const char *const models[] = {"softmax", "sparse-lr", "lenet", "alexnet"};
 static const char *const mode_choices[] = {"sync", "single", NULL}; /* as in enum vb_mode */
 static const char *const pin_choices[] = {"on", "off", NULL};
+static const char *const schedule_choices[] = {"auto", "constant", "step", "cosine",
+                                               NULL}; /* as in its enum */
+static const char *const rule_choices[] = {"auto",    "sgd",  "momentum", "nesterov",
+                                           "adagrad", "ftrl", NULL};
+static const char *const order_choices[] = {"rank", "any", NULL}; /* as in enum vb_order */
+static const char *const algo_choices[] = {
+    "auto", "mapped",  "gather",    "exchange", "chain",
+    "ring", "halving", "two-level", NULL}; /* as in enum vb_algo */
 
 static const struct vb_opt train_opts[] = {
     {"data", VB_OPT_TEXT, FIELD(data), "synth", 0, 0, NULL, "SPEC",
-     "what to train on: synth[:N], N made-up images and a fifth of that for testing"},
+     "what to train on: mnist:DIR, cifar10:DIR, tfrecord:GLOB, libsvm:FILE, criteo:FILE, csr:FILE, "
+     "or synth[:N] or synth:KEY=VALUE,...: made up"},
+    {"test-data", VB_OPT_TEXT, FIELD(test_data), NULL, 0, 0, NULL, "SPEC",
+     "what to test with, if not with the part of the data that is meant for it"},
+    {"test-split", VB_OPT_REAL, FIELD(test_split), NULL, 0, 1, NULL, "F",
+     "the share of the data to keep for testing, instead"},
+    {"test-limit", VB_OPT_INT, FIELD(test_limit), NULL, 1, INT32_MAX, NULL, "N",
+     "test with the first N samples alone"},
+    {"input", VB_OPT_INT, FIELD(input), NULL, 32, 224, NULL, "SIDE",
+     "alexnet: 224, or 32 for a smaller net on images of that size"},
     {"mode", VB_OPT_CHOICE, FIELD(mode), "sync", 0, 0, mode_choices, "MODE",
      "how ranks work together"},
-    {"batch", VB_OPT_INT, FIELD(batch), NULL, 1, VB_DATA_SYNTH_MAX, NULL, "B",
-     "samples of one rank in a step (100 if --global-batch is not given)"},
-    {"global-batch", VB_OPT_INT, FIELD(global_batch), NULL, 1, VB_DATA_SYNTH_MAX, NULL, "G",
+    {"batch", VB_OPT_INT, FIELD(batch), NULL, 1, BATCH_MAX, NULL, "B",
+     "samples of one rank in a step; else 100, lenet 64, alexnet 32"},
+    {"global-batch", VB_OPT_INT, FIELD(global_batch), NULL, 1, BATCH_MAX, NULL, "G",
      "samples of all ranks in a step"},
     {"epochs", VB_OPT_INT, FIELD(epochs), NULL, 1, 1000000, NULL, "E",
-     "how often to go through the data (5 if --steps is not given)"},
-    {"steps", VB_OPT_INT, FIELD(steps), NULL, 1, STEPS_MAX, NULL, "S", "how many steps to make"},
-    {"lr", VB_OPT_REAL, FIELD(lr), "0.2", 0, 1000, NULL, "L", "learning rate"},
+     "how often to go through the data; else 5, lenet 6, sparse-lr 2"},
+    {"steps", VB_OPT_INT, FIELD(steps), NULL, 1, STEPS_MAX, NULL, "S",
+     "or: how many steps to make"},
+    {"samples", VB_OPT_INT, FIELD(samples), NULL, 1, STEPS_MAX, NULL, "N",
+     "or: how many samples to train on"},
     {"seed", VB_OPT_INT, FIELD(seed), "1", 0, INT64_MAX, NULL, "S",
-     "decides the made-up data and the order of samples"},
+     "decides the first parameters, the order of samples and what is made up"},
+    {"eval-every", VB_OPT_INT, FIELD(eval_every), NULL, 1, STEPS_MAX, NULL, "S",
+     "test every S steps, not at the end alone"},
     {"json", VB_OPT_FLAG, FIELD(json), NULL, 0, 0, NULL, NULL,
      "one JSON object on the last line instead of text"},
+    {"dry-run", VB_OPT_FLAG, FIELD(dry_run), NULL, 0, 0, NULL, NULL,
+     "set everything up, train nothing"},
+};
+
+static const struct vb_opt rule_opts[] = {
+    {"lr", VB_OPT_REAL, FIELD(lr), NULL, 0, 1000, NULL, "L",
+     "highest learning rate; else what suits model and global batch"},
+    {"schedule", VB_OPT_CHOICE, FIELD(schedule), "auto", 0, 0, schedule_choices, "HOW",
+     "what becomes of it: step is a tenth after each third"},
+    {"warmup", VB_OPT_INT, FIELD(warmup), "-1", -1, STEPS_MAX, NULL, "S",
+     "steps until it is reached; -1: as suits the model"},
+    {"rule", VB_OPT_CHOICE, FIELD(rule), "auto", 0, 0, rule_choices, "RULE", "update rule"},
+    {"momentum", VB_OPT_REAL, FIELD(momentum), "-1", -1, 1, NULL, "M",
+     "for the rules momentum and nesterov; -1: 0.9"},
+    {"weight-decay", VB_OPT_REAL, FIELD(weight_decay), "-1", -1, 1, NULL, "W",
+     "-1: as suits the model"},
+    {"clip", VB_OPT_REAL, FIELD(clip), "-1", -1, 1000000, NULL, "NORM",
+     "largest norm of a gradient; 0: any, -1: as suits the model"},
+};
+
+static const struct vb_opt keep_opts[] = {
+    {"checkpoint", VB_OPT_TEXT, FIELD(checkpoint), NULL, 0, 0, NULL, "DIR",
+     "write checkpoints there"},
+    {"checkpoint-every", VB_OPT_INT, FIELD(checkpoint_every), NULL, 1, STEPS_MAX, NULL, "S",
+     "every S steps, not at the end alone"},
+    {"resume", VB_OPT_FLAG, FIELD(resume), NULL, 0, 0, NULL, NULL,
+     "go on from the newest checkpoint there, to the bits of a run that never stopped"},
+    {"plan", VB_OPT_TEXT, FIELD(plan), NULL, 0, 0, NULL, "FILE",
+     "which kernels compute, a line each; else the fastest, by timing"},
+    {"run", VB_OPT_TEXT, FIELD(run), NULL, 0, 0, NULL, "DIR", "write run.json there"},
 };
 
 static const struct vb_opt place_opts[] = {
@@ -56,6 +115,12 @@ static const struct vb_opt place_opts[] = {
      "compute threads a rank; 0: as many as the machine suggests"},
     {"pin", VB_OPT_CHOICE, FIELD(pin), "on", 0, 0, pin_choices, "on|off",
      "give threads cores of their own"},
+    {"order", VB_OPT_CHOICE, FIELD(order), "rank", 0, 0, order_choices, "ORDER",
+     "of the additions over ranks: rank gives the same bits over any transport"},
+    {"algo", VB_OPT_CHOICE, FIELD(algo), "auto", 0, 0, algo_choices, "HOW",
+     "how gradients are summed"},
+    {"bucket", VB_OPT_INT, FIELD(bucket), NULL, 4, INT64_C(1) << 40, NULL, "BYTES",
+     "gradients that are summed together; else 4 MiB"},
 };
 
 /* ---- what was asked for ---------------------------------------------------------------------- */
@@ -66,80 +131,128 @@ static int refuse(const char *why)
     return CLI_USAGE;
 }
 
-static int check_model(const struct vb_opts *parsed)
+static int find_model(const struct vb_opts *parsed, const char **model_p)
 {
     char why[VB_OPTS_WHY];
     const char *best;
+    size_t i;
 
     if (parsed->n_operands == 0)
-        return refuse("which model? softmax");
-    if (strcmp(parsed->operands[0], models[0]) == 0)
-        return -1;
+        return refuse("which model? softmax, sparse-lr, lenet or alexnet");
+    for (i = 0; i < VB_COUNT(models); i++)
+        if (strcmp(parsed->operands[0], models[i]) == 0) {
+            *model_p = models[i];
+            return -1;
+        }
     best = vb_nearest(parsed->operands[0], models, VB_COUNT(models));
-    snprintf(why, sizeof(why), "unknown model %.64s; %s%s", parsed->operands[0],
-             best != NULL ? "did you mean softmax" : "there is softmax", best != NULL ? "?" : "");
+    snprintf(why, sizeof(why), "unknown model %.64s; %s%s%s", parsed->operands[0],
+             best != NULL ? "did you mean " : "there are softmax, sparse-lr, lenet and alexnet",
+             best != NULL ? best : "", best != NULL ? "?" : "");
     return refuse(why);
 }
 
 /* Options that contradict each other. */
-static int check_together(const struct train_args *a, int world)
+static int check_together(const struct train_args *a, const struct vb_train_opts *o)
 {
     if (a->batch > 0 && a->global_batch > 0)
         return refuse("--batch or --global-batch: not both");
-    if (a->epochs > 0 && a->steps > 0)
-        return refuse("--epochs or --steps: not both");
-    if (a->mode == VB_MODE_SINGLE && world > 1)
+    if ((a->epochs > 0) + (a->steps > 0) + (a->samples > 0) > 1)
+        return refuse("--epochs, --steps or --samples: one of them");
+    if (a->mode == VB_MODE_SINGLE && o->group.world > 1)
         return refuse("--mode single has one rank");
+    if (a->test_data != NULL && a->test_split > 0)
+        return refuse("--test-data or --test-split: not both");
+    if (a->input != 0 && strcmp(o->model, "alexnet") != 0)
+        return refuse("--input is for alexnet");
+    if (a->input != 0 && a->input != 32 && a->input != 224)
+        return refuse("--input is 32 or 224");
+    if (a->checkpoint == NULL && (a->resume || a->checkpoint_every > 0))
+        return refuse("--resume and --checkpoint-every need --checkpoint DIR");
     return -1;
 }
 
-static int fill_sizes(const struct train_args *a, struct vb_train_opts *o)
+/* What can be told before the data is opened. */
+static int check_batch(const struct train_args *a, const struct vb_train_opts *o)
 {
-    int64_t batch = a->batch > 0 ? a->batch : 100;
-    int64_t global = a->global_batch > 0 ? a->global_batch : batch * o->group.world;
+    int64_t global = a->global_batch > 0 ? a->global_batch : a->batch * o->group.world;
     char why[VB_OPTS_WHY];
 
-    if (vb_data_spec_parse(a->data, &o->data, why) != VB_OK)
+    if (global == 0 || o->data.data.format != VB_DATA_SYNTH)
+        return -1;
+    if (global >= o->group.world && global <= o->data.data.n_train)
+        return -1;
+    snprintf(why, sizeof(why),
+             "%lld samples in a step: must be from %d, one a rank, to %d, all there are",
+             (long long)global, o->group.world, o->data.data.n_train);
+    return refuse(why);
+}
+
+static int fill_data(const struct train_args *a, struct vb_data_spec *test, struct vb_train_opts *o)
+{
+    char why[VB_OPTS_WHY];
+
+    if (vb_data_spec_parse(a->data, &o->data.data, why) != VB_OK)
         return refuse(why);
-    if (o->data.format != VB_DATA_SYNTH || o->data.synth != VB_SYNTH_DIGITS)
-        return refuse("so far train knows synth alone, of kind digits");
-    if (global < o->group.world || global > o->data.n_train) {
-        snprintf(why, sizeof(why),
-                 "%lld samples in a step: must be from %d, one a rank, to %d, all there are",
-                 (long long)global, o->group.world, o->data.n_train);
+    if (a->test_data != NULL && vb_data_spec_parse(a->test_data, test, why) != VB_OK)
         return refuse(why);
-    }
-    o->global_batch = (int)global;
-    o->steps = a->steps;
-    if (o->steps == 0)
-        o->steps = (a->epochs > 0 ? a->epochs : 5) * vb_train_steps_per_epoch(o);
-    return -1;
+    o->data.test = a->test_data != NULL ? test : NULL;
+    o->data.test_share = a->test_split;
+    o->data_text = a->data;
+    return check_batch(a, o);
+}
+
+static void fill_rule(const struct train_args *a, struct vb_train_opts *o)
+{
+    o->lr = a->lr;
+    o->schedule = (enum vb_schedule)a->schedule;
+    o->warmup = a->warmup;
+    o->rule = a->rule > 0 ? rule_choices[a->rule] : NULL;
+    o->momentum = a->momentum;
+    o->weight_decay = a->weight_decay;
+    o->clip = a->clip;
 }
 
 /* Returns -1 to go on, or the exit code. The group is there already. */
 static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
-                     struct vb_train_opts *o)
+                     struct vb_data_spec *test, struct vb_train_opts *o)
 {
-    int rc = check_together(a, o->group.world);
+    int rc = check_together(a, o);
 
     if (rc >= 0)
         return rc;
+    o->input = (int)a->input;
     o->mode = (enum vb_mode)a->mode;
-    o->lr = a->lr;
+    o->batch = a->batch;
+    o->global_batch = a->global_batch;
+    o->epochs = a->epochs;
+    o->steps = a->steps;
+    o->samples = a->samples;
     o->seed = (uint64_t)a->seed;
+    o->eval_every = a->eval_every;
+    o->test_limit = a->test_limit;
+    o->checkpoint = a->checkpoint;
+    o->checkpoint_every = a->checkpoint_every;
+    o->resume = a->resume;
+    o->plan = a->plan;
+    o->dry_run = a->dry_run;
+    o->coll.order = (enum vb_order)a->order;
+    o->coll.algo = (enum vb_algo)a->algo;
+    o->bucket_bytes = a->bucket;
     o->threads = (int)a->threads;
     o->pin = a->pin == 0;
+    fill_rule(a, o);
     if (launch->supervised) {
         o->local_rank = launch->local_rank;
         o->local_ranks = launch->local_ranks;
     }
-    return fill_sizes(a, o);
+    return fill_data(a, test, o);
 }
 
 /* ---- doing it -------------------------------------------------------------------------------- */
 
 static int train(const struct train_args *a, struct vb_train_opts *o)
 {
+    const char *mode = o->group.world == 1 ? "single" : mode_choices[o->mode];
     struct vb_train_result result;
     bool terminal = isatty(STDERR_FILENO) == 1;
     vb_status st;
@@ -152,22 +265,25 @@ static int train(const struct train_args *a, struct vb_train_opts *o)
         cli_train_watch_end();
     if (st != VB_OK)
         return cli_exit_code(st);
-    if (o->group.rank == 0)
-        st = cli_train_print(models[0], mode_choices[o->mode], o, &result, a->json);
+    if (o->group.rank == 0 && a->run != NULL)
+        st = cli_train_keep(a->run, mode, o, &result);
+    if (o->group.rank == 0 && st == VB_OK)
+        st = cli_train_print(mode, o, &result, a->json);
     vb_train_result_fini(&result);
     return cli_finish(cli_exit_code(st));
 }
 
 static int run_job(const struct cli_command *command, const struct train_args *args,
-                   const struct cli_job *job, int argc, char **argv)
+                   const char *model, const struct cli_job *job, int argc, char **argv)
 {
-    struct vb_train_opts o = {0};
+    struct vb_train_opts o = {.model = model};
+    struct vb_data_spec test;
     struct vb_launch launch;
     int rc;
 
     rc = cli_job_place(command, job, &launch, &o.group);
     if (rc < 0)
-        rc = fill_opts(args, &launch, &o);
+        rc = fill_opts(args, &launch, &test, &o);
     if (rc >= 0 || cli_job_supervise(command, job, &launch, argc, argv, &rc))
         return rc;
     return train(args, &o);
@@ -179,10 +295,13 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct cli_job job;
     struct vb_opt_group groups[] = {
         {"Training", train_opts, VB_COUNT(train_opts), &args},
+        {"Learning", rule_opts, VB_COUNT(rule_opts), &args},
+        {"What is kept", keep_opts, VB_COUNT(keep_opts), &args},
         {"Ranks", cli_job_opts, CLI_JOB_OPTS, &job},
         {"Placement", place_opts, VB_COUNT(place_opts), &args},
     };
     char **given = cli_job_arguments(argc, argv);
+    const char *model = NULL;
     struct vb_opts parsed;
     int rc;
 
@@ -190,9 +309,9 @@ static int run(const struct cli_command *command, int argc, char **argv)
         return cli_exit_code(vb_err_sys("calloc"));
     rc = cli_parse(command, groups, VB_COUNT(groups), 1, argc, argv, &parsed);
     if (rc < 0)
-        rc = check_model(&parsed);
+        rc = find_model(&parsed, &model);
     if (rc < 0)
-        rc = run_job(command, &args, &job, argc, given);
+        rc = run_job(command, &args, model, &job, argc, given);
     free(given);
     return rc;
 }
@@ -202,11 +321,12 @@ const struct cli_command cli_train = {
     .summary = "train a model, on one rank or on many",
     .usage = "MODEL [--data SPEC] [--ranks N] [--transport HOW] [--json] ...",
     .about =
-        "Trains MODEL, which is softmax (softmax regression), and says how well it does on test\n"
-        "data and where the time went.\n"
+        "Trains MODEL and says how well it does on test data and where the time went. There are\n"
+        "softmax (softmax regression), sparse-lr (sparse logistic regression), lenet and alexnet.\n"
         "\n"
-        "  verbena train softmax                         one rank\n"
-        "  verbena train softmax --ranks 2               two, over shared memory\n"
+        "  verbena train lenet                           on drawn digits, one rank\n"
+        "  verbena train lenet --data mnist:DIR          on MNIST\n"
+        "  verbena train softmax --ranks 2               two ranks, over shared memory\n"
         "  verbena train softmax --ranks 4 --transport tcp --global-batch 100 --json\n"
         "\n"
         "Ranks on several hosts are started by hand, each with its number:\n"

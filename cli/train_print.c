@@ -6,13 +6,11 @@
  */
 #include "cli/train_print.h"
 
-#define ERASE_LINE "\r\033[K"
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
-/* Samples of the rank that has most. */
-static int largest_share(const struct vb_train_opts *o)
-{
-    return (o->global_batch + o->group.world - 1) / o->group.world;
-}
+#define ERASE_LINE "\r\033[K"
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
@@ -55,41 +53,43 @@ static void json_rank(struct vb_json *json, const struct vb_rank_result *r, doub
     vb_json_end(json);
 }
 
-static void json_figures(struct vb_json *json, const struct vb_train_opts *o,
-                         const struct vb_train_result *r)
+static void json_figures(struct vb_json *json, const struct vb_train_result *r)
 {
-    vb_json_int(json, "batch", largest_share(o));
-    vb_json_int(json, "global_batch", o->global_batch);
+    vb_json_int(json, "batch", r->batch);
+    vb_json_int(json, "global_batch", r->global_batch);
     vb_json_int(json, "steps", r->steps);
     vb_json_real(json, "epochs", r->epochs);
+    vb_json_real(json, "lr", r->lr);
     vb_json_real(json, "train_s", r->train_s);
     vb_json_real(json, "wall_s", r->wall_s);
-    vb_json_real(json, "steps_per_s", (double)r->steps / r->train_s);
-    vb_json_real(json, "samples_per_s", (double)r->steps * o->global_batch / r->train_s);
+    vb_json_real(json, "steps_per_s", (double)(r->steps - r->resumed) / r->train_s);
+    vb_json_real(json, "samples_per_s", (double)r->samples / r->train_s);
     vb_json_real(json, "loss", r->loss);
     vb_json_real(json, "accuracy", r->accuracy);
     vb_json_int(json, "test_samples", r->test_samples);
     vb_json_int(json, "params", r->params);
     vb_json_text(json, "params_sha256", r->params_sha256);
+    vb_json_text(json, "plan_sha256", r->plan_sha256[0] != '\0' ? r->plan_sha256 : NULL);
+    vb_json_int(json, "resumed", r->resumed);
+    vb_json_text(json, "checkpoint", r->checkpoint[0] != '\0' ? r->checkpoint : NULL);
+    vb_json_real(json, "checkpoint_pause_s", r->pause_s);
 }
 
-static vb_status print_json(const char *model, const char *mode, const struct vb_train_opts *o,
-                            const struct vb_train_result *r)
+static struct vb_json *final_object(const char *mode, const struct vb_train_opts *o,
+                                    const struct vb_train_result *r)
 {
     struct vb_json *json = vb_json_create();
     bool alone = r->transport[0] == '\0';
-    vb_status st;
     int i;
 
     vb_json_object(json, NULL);
-    vb_json_text(json, "model", model);
+    vb_json_text(json, "model", o->model);
     vb_json_text(json, "mode", mode);
     vb_json_int(json, "ranks", r->ranks);
     vb_json_text(json, "transport", alone ? NULL : r->transport);
-    vb_json_text(json, "order", alone ? NULL : "rank");
-    vb_json_text(json, "algo", alone ? NULL : "gather");
-    json_figures(json, o, r);
-    json_null(json, "plan_sha256");
+    vb_json_text(json, "order", r->order);
+    vb_json_text(json, "algo", r->algo);
+    json_figures(json, r);
     json_null(json, "staleness");
     vb_json_array(json, "faults");
     vb_json_end(json);
@@ -100,55 +100,98 @@ static vb_status print_json(const char *model, const char *mode, const struct vb
     json_breakdown(json, r->phase_s);
     json_null(json, "bottleneck");
     vb_json_end(json);
-    st = vb_json_print(json, stdout);
+    return json;
+}
+
+static vb_status print_json(const char *mode, const struct vb_train_opts *o,
+                            const struct vb_train_result *r, FILE *out)
+{
+    struct vb_json *json = final_object(mode, o, r);
+    vb_status st = vb_json_print(json, out);
+
     vb_json_destroy(json);
+    return st;
+}
+
+vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,
+                         const struct vb_train_result *result)
+{
+    char path[4096], *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    vb_status st;
+
+    if (out == NULL)
+        return vb_err_sys("open_memstream");
+    st = print_json(mode, o, result, out);
+    fclose(out);
+    if (st == VB_OK && mkdir(dir, 0777) != 0 && errno != EEXIST)
+        st = vb_err_sys("make the folder %s", dir);
+    snprintf(path, sizeof(path), "%s/run.json", dir);
+    if (st == VB_OK)
+        st = vb_file_replace(path, text, len);
+    free(text);
     return st;
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static void print_text(const char *model, const char *mode, const struct vb_train_opts *o,
+static void print_text(const char *mode, const struct vb_train_opts *o,
                        const struct vb_train_result *r)
 {
     int p;
 
-    printf("model       %s, %lld parameters\n", model, (long long)r->params);
+    printf("model       %s, %lld parameters\n", o->model, (long long)r->params);
     printf("ranks       %d, %s", r->ranks, mode);
     if (r->transport[0] != '\0')
-        printf(" over %s", r->transport);
+        printf(" over %s, gradients by %s", r->transport, r->algo);
     if (r->per_rank[0].registered_mb > 0)
         printf(", %.1f MB registered in %.2f ms", r->per_rank[0].registered_mb,
                1e3 * r->per_rank[0].register_s);
-    printf("\nsteps       %lld of %d samples, %g epochs\n", (long long)r->steps, o->global_batch,
-           r->epochs);
+    printf("\nsteps       %lld of %d samples, %g epochs, learning rate up to %g\n",
+           (long long)r->steps, r->global_batch, r->epochs, r->lr);
+    if (o->dry_run) {
+        printf("dry run     nothing was trained; it was set up in %.3f s\n", r->wall_s);
+        return;
+    }
+    if (r->resumed > 0)
+        printf("resumed     at step %lld\n", (long long)r->resumed);
     printf("time        %.3f s of training, %.3f s in all: %.1f steps/s, %.0f samples/s\n",
-           r->train_s, r->wall_s, (double)r->steps / r->train_s,
-           (double)r->steps * o->global_batch / r->train_s);
+           r->train_s, r->wall_s, (double)(r->steps - r->resumed) / r->train_s,
+           (double)r->samples / r->train_s);
     printf("spent on   ");
     for (p = 0; p < VB_PHASES; p++)
         if (r->phase_s[p] > 0)
             printf(" %s %.1f %%", vb_phase_str((enum vb_phase)p), 100 * r->phase_s[p] / r->train_s);
     printf("\naccuracy    %.2f %% of %d test samples, loss %.4f\n", 100 * r->accuracy,
            r->test_samples, r->loss);
+    if (r->checkpoint[0] != '\0')
+        printf("checkpoint  %s, pausing for up to %.1f ms\n", r->checkpoint, 1e3 * r->pause_s);
     printf("parameters  sha256 %s\n", r->params_sha256);
 }
 
-vb_status cli_train_print(const char *model, const char *mode, const struct vb_train_opts *o,
+vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                           const struct vb_train_result *result, bool json)
 {
     if (json)
-        return print_json(model, mode, o, result);
-    print_text(model, mode, o, result);
+        return print_json(mode, o, result, stdout);
+    print_text(mode, o, result);
     return VB_OK;
 }
 
 /* ---- while it runs --------------------------------------------------------------------------- */
 
-void cli_train_watch(void *arg, int64_t step, int64_t steps, double loss)
+/* An evaluation stays on the screen, a step is overwritten by the next. */
+void cli_train_watch(void *arg, const struct vb_train_news *n)
 {
     (void)arg;
-    fprintf(stderr, ERASE_LINE "step %lld of %lld, loss %.4f", (long long)step, (long long)steps,
-            loss);
+    fprintf(stderr, ERASE_LINE "epoch %.2f, step %lld of %lld, loss %.4f", n->epoch,
+            (long long)n->step, (long long)n->steps, n->loss);
+    if (n->accuracy >= 0)
+        fprintf(stderr, ", accuracy %.2f %%", 100 * n->accuracy);
+    fprintf(stderr, ", %.0f samples/s, %.0f s left", n->samples_per_s, n->left_s);
+    if (n->evaluated)
+        fprintf(stderr, "\n");
 }
 
 void cli_train_watch_end(void)

@@ -8,11 +8,15 @@
 #include "engine/engine.h"
 
 /* Prints the result to standard output, as text or as the final object. */
-vb_status cli_train_print(const char *model, const char *mode, const struct vb_train_opts *o,
+vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                           const struct vb_train_result *result, bool json);
 
+/* Writes the final object to dir/run.json. */
+vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,
+                         const struct vb_train_result *result);
+
 /* Rewrites one line on standard error: a vb_train_watch_fn. The second wipes it out. */
-void cli_train_watch(void *arg, int64_t step, int64_t steps, double loss);
+void cli_train_watch(void *arg, const struct vb_train_news *news);
 void cli_train_watch_end(void);
 
 #endif

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define WATCH_NS 100000000u
-#define AHEAD 2             /* batches made ahead of need */
+#define AHEAD 2 /* batches made ahead of need */
 #define PLAN_BYTES_MAX 65536
 
 /* ---- setting up ------------------------------------------------------------------------------ */
@@ -310,11 +310,8 @@ static vb_status check(const struct vb_train_opts *o)
 
 vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p)
 {
-    struct vb_trainer t = {.o = o,
-                           .rank = o->group.rank,
-                           .world = o->group.world,
-                           .accuracy = -1,
-                           .test_loss = -1};
+    struct vb_trainer t = {
+        .o = o, .rank = o->group.rank, .world = o->group.world, .accuracy = -1, .test_loss = -1};
     uint64_t begin_ns = vb_clock_ns();
     vb_status st;
 

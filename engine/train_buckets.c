@@ -19,9 +19,9 @@ struct bucket {
 struct vb_buckets {
     struct vb_coll *coll; /* NULL: there are no others */
     float *grads;
-    float *own; /* grads, where there is no coll */
+    float *own;              /* grads, where there is no coll */
     size_t n_params, bucket; /* floats */
-    size_t low, high; /* ready and not started: [low, high) */
+    size_t low, high;        /* ready and not started: [low, high) */
     struct bucket list[BUCKETS_MAX + 1];
     int n_started, n_taken;
     vb_status failed;
@@ -101,8 +101,8 @@ static void start_bucket(struct vb_buckets *b)
     next->n = b->high - b->low;
     b->high = b->low;
     if (b->coll != NULL && b->failed == VB_OK)
-        b->failed = vb_allreduce_start(b->coll, next->first * sizeof(float), next->n,
-                                       VB_REDUCE_SUM, &next->req);
+        b->failed = vb_allreduce_start(b->coll, next->first * sizeof(float), next->n, VB_REDUCE_SUM,
+                                       &next->req);
 }
 
 void vb_buckets_ready(void *arg, size_t first, size_t n)

@@ -33,8 +33,7 @@ bool vb_train_settings_differ(const char *a, const char *b, char name[64])
     while (*a != '\0' || *b != '\0') {
         len = strcspn(a, "\n");
         if (strcspn(b, "\n") != len || memcmp(a, b, len) != 0) {
-            snprintf(name, 64, "%.*s", (int)strcspn(*a != '\0' ? a : b, "=\n"),
-                     *a != '\0' ? a : b);
+            snprintf(name, 64, "%.*s", (int)strcspn(*a != '\0' ? a : b, "=\n"), *a != '\0' ? a : b);
             return true;
         }
         a += len + (a[len] == '\n');

@@ -29,8 +29,7 @@ struct habit {
 
 static const struct habit habits[] = {
     {"softmax", 100, 0.5, 2, VB_K_SGD, 0, 0, 0, VB_SCHEDULE_COSINE, 0, 5, VB_SYNTH_DIGITS},
-    {"lenet", 64, 0.02, 0.2, VB_K_NESTEROV, 0.9, 0, 5, VB_SCHEDULE_COSINE, 0.5, 6,
-     VB_SYNTH_DIGITS},
+    {"lenet", 64, 0.02, 0.2, VB_K_NESTEROV, 0.9, 0, 5, VB_SCHEDULE_COSINE, 0.5, 6, VB_SYNTH_DIGITS},
     {"alexnet", 32, 0.01, 0.08, VB_K_NESTEROV, 0.9, 5e-4, 5, VB_SCHEDULE_COSINE, 0.5, 5,
      VB_SYNTH_IMAGENET},
     {"sparse-lr", 100, 0.1, 0.4, VB_K_ADAGRAD, 0, 0, 0, VB_SCHEDULE_CONSTANT, 0, 2,
@@ -91,8 +90,7 @@ static vb_status make_rule(const struct vb_train_opts *o, const struct habit *h,
 
 /* ---- schedule -------------------------------------------------------------------------------- */
 
-static void make_schedule(const struct vb_train_opts *o, const struct habit *h,
-                          struct vb_recipe *r)
+static void make_schedule(const struct vb_train_opts *o, const struct habit *h, struct vb_recipe *r)
 {
     enum vb_schedule kind = o->schedule != VB_SCHEDULE_AUTO ? o->schedule : h->schedule;
     int64_t warmup = (int64_t)(h->warmup_epochs * (double)r->steps_per_epoch);

@@ -231,12 +231,12 @@ static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
     int i, n = vb_k_sparse_parts(s->weights, parts);
 
     for (i = 0; i < n; i++) {
-        s->arrays[i] = (struct vb_checkpoint_array){
-            .type = parts[i].whole ? VB_ARRAY_U32 : VB_ARRAY_F32,
-            .rows = (int64_t)parts[i].n,
-            .cols = 1,
-            .state = i > 0,
-            .data = parts[i].data};
+        s->arrays[i] =
+            (struct vb_checkpoint_array){.type = parts[i].whole ? VB_ARRAY_U32 : VB_ARRAY_F32,
+                                         .rows = (int64_t)parts[i].n,
+                                         .cols = 1,
+                                         .state = i > 0,
+                                         .data = parts[i].data};
         snprintf(s->arrays[i].name, sizeof(s->arrays[i].name), "%s", parts[i].name);
     }
     cp->arrays = s->arrays;

@@ -11,6 +11,7 @@
 #include "kernels/vec_priv.h"
 
 #include <math.h>
+#include <string.h>
 
 double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n)
 {

@@ -16,6 +16,7 @@
 #include "kernels/vec_priv.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define TEN 10
 #define PALETTE 256
