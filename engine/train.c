@@ -75,17 +75,42 @@ static vb_status read_plan(struct vb_trainer *t)
     return st;
 }
 
-/* Rank 0's kernels for all: which are the fastest is a matter of luck at times. */
-static vb_status share_plan(struct vb_trainer *t)
+/* Rank 0 chooses kernels for all: which is the fastest is a matter of luck at times, and other
+ * kernels give other bits. */
+static vb_status compile(struct vb_trainer *t)
 {
-    char *mine = t->plan_text, *all;
-    char digest[65] = "";
+    char text[VB_RECORD_MAX] = "", *all;
+    vb_status st = VB_OK;
+
+    if (t->place.group == NULL || t->plan != NULL)
+        return t->ops->compile(t);
+    if (t->rank == 0)
+        st = t->ops->compile(t);
+    if (st == VB_OK && t->plan_text != NULL)
+        snprintf(text, sizeof(text), "%s", t->plan_text);
+    all = calloc((size_t)t->world, sizeof(text));
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    if (st == VB_OK)
+        st = vb_group_gather(t->place.group, text, sizeof(text), all);
+    if (st == VB_OK && t->rank != 0)
+        st = parse_plan(t, "the plan of rank 0", all);
+    if (st == VB_OK && t->rank != 0)
+        st = t->ops->compile(t);
+    free(all);
+    return st;
+}
+
+/* Whoever was given a plan by its user may have been given another. */
+static vb_status compare_plans(struct vb_trainer *t)
+{
+    char digest[65] = "", *all;
     vb_status st;
     int r;
 
-    if (t->place.group == NULL || mine == NULL)
+    if (t->place.group == NULL || t->plan_text == NULL)
         return VB_OK;
-    vb_sha256(mine, strlen(mine), digest);
+    vb_sha256(t->plan_text, strlen(t->plan_text), digest);
     all = calloc((size_t)t->world, sizeof(digest));
     if (all == NULL)
         return vb_err_sys("calloc");
@@ -145,9 +170,11 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
     if (cp != NULL && cp->plan[0] != '\0' && t->plan == NULL)
         st = parse_plan(t, "the checkpoint", cp->plan);
     if (st == VB_OK)
-        st = t->ops->create(t);
+        st = compile(t);
     if (st == VB_OK)
-        st = share_plan(t);
+        st = compare_plans(t);
+    if (st == VB_OK)
+        st = t->ops->create(t);
     if (st == VB_OK)
         st = open_loader(t);
     if (st == VB_OK && cp != NULL)

@@ -155,19 +155,23 @@ static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
     return st;
 }
 
-static vb_status dense_create(struct vb_trainer *t)
+static vb_status dense_compile(struct vb_trainer *t)
 {
     struct dense *d = calloc(1, sizeof(*d));
-    vb_status st;
 
     if (d == NULL)
         return vb_err_sys("calloc");
     t->state = d;
     normalise(t, &t->train);
     normalise(t, &t->test);
-    st = make_model(t, d);
-    if (st == VB_OK)
-        st = make_params(t, d);
+    return make_model(t, d);
+}
+
+static vb_status dense_create(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+    vb_status st = make_params(t, d);
+
     if (st == VB_OK)
         st = make_buffers(t, d);
     if (st == VB_OK)
@@ -378,6 +382,7 @@ static vb_status dense_restore(struct vb_trainer *t, const struct vb_checkpoint 
 }
 
 const struct vb_trainee vb_trainee_dense = {
+    .compile = dense_compile,
     .create = dense_create,
     .step = dense_step,
     .judge = dense_judge,

@@ -71,7 +71,10 @@ struct vb_trainer;
 
 /* A model in training. Two kinds: dense and sparse. */
 struct vb_trainee {
-    /* Collective. The data is there. */
+    /* Chooses kernels, those of t->plan where it is there, and says which in t->plan_text. */
+    vb_status (*compile)(struct vb_trainer *t);
+
+    /* Collective. The data is there, and the kernels are chosen. */
     vb_status (*create)(struct vb_trainer *t);
 
     /* One step on t->batch, forward to update, giving its time to phases. */

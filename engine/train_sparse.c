@@ -77,15 +77,19 @@ static vb_status make_buffers(struct vb_trainer *t, struct sparse *s)
     return make_rows(t, s);
 }
 
+/* There is one kernel for each thing. */
+static vb_status sparse_compile(struct vb_trainer *t)
+{
+    t->state = calloc(1, sizeof(struct sparse));
+    return t->state != NULL ? VB_OK : vb_err_sys("calloc");
+}
+
 static vb_status sparse_create(struct vb_trainer *t)
 {
-    struct sparse *s = calloc(1, sizeof(*s));
+    struct sparse *s = sparse_of(t);
     struct vb_sparse_opts opts = {0};
     vb_status st;
 
-    if (s == NULL)
-        return vb_err_sys("calloc");
-    t->state = s;
     if (t->train.kind != VB_DATA_ROWS)
         return vb_err(VB_ERR_USAGE, "sparse-lr is trained on sparse rows, which %s is not",
                       t->o->data_text);
@@ -262,6 +266,7 @@ static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint
 }
 
 const struct vb_trainee vb_trainee_sparse = {
+    .compile = sparse_compile,
     .create = sparse_create,
     .step = sparse_step,
     .judge = sparse_judge,
