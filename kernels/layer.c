@@ -54,7 +54,7 @@ static vb_status find(const struct vb_k_shape *s, enum vb_k_pass pass,
 static vb_status add_pass(struct vb_k_layer *layer, enum vb_k_pass pass,
                           const struct vb_k_tuning *tuning)
 {
-    const struct vb_k_backend *backend;
+    const struct vb_k_backend *backend = NULL;
     size_t scratch_bytes = 0;
     vb_status st;
 

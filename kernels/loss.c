@@ -159,7 +159,7 @@ static double logistic_lanes(float *z, const uint8_t *y, int n)
         float wrong = y[l] ? -z[l] : z[l];
 
         loss += (double)log1pf(e[l]) + (wrong < 0 ? 0 : (double)wrong);
-        z[l] = (z[l] < 0 ? e[l] : 1) / (1 + e[l]) - (y[l] ? 1 : 0);
+        z[l] = (z[l] < 0 ? e[l] : 1) / (1 + e[l]) - (y[l] ? 1.0f : 0.0f);
     }
     return loss;
 }
