@@ -61,7 +61,7 @@ static vb_status add_pass(struct vb_k_layer *layer, enum vb_k_pass pass,
     if (!vb_k_has_pass(layer->shape.kind, pass) || tuning->unused[pass])
         return VB_OK;
     st = find(&layer->shape, pass, tuning, &backend);
-    if (st == VB_OK)
+    if (st == VB_OK && backend != NULL)
         st = backend->prepare(&layer->shape, pass, &layer->passes[pass].state, &scratch_bytes);
     if (st != VB_OK)
         return st;
