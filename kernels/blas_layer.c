@@ -92,7 +92,7 @@ static int rows_of(const struct blas_state *st)
 static size_t slot_floats(const struct blas_state *st)
 {
     if (st->direct || st->s.kind == VB_K_LINEAR)
-        return 0;
+        return 16; /* not used */
     return ((size_t)rows_of(st) * (size_t)st->block + 15) / 16 * 16;
 }
 
@@ -292,8 +292,8 @@ static void conv_backward_weights(const struct blas_state *st, const struct vb_k
                 lower(s, x, k0, k0 + rows, p0, p0 + n, columns);
                 b = transposed(columns, (size_t)n);
             }
-            vb_k_sgemm(s->oc, rows, n, plain(dy + p0, pixels), b, i > 0 || p0 > 0, a->dw + k0,
-                       (size_t)st->k);
+            vb_k_sgemm(s->oc, rows, n, plain(dy + p0, pixels), b, i > 0 || p0 > 0 ? 1.0f : 0.0f,
+                       a->dw + k0, (size_t)st->k);
         }
     }
 }
@@ -390,13 +390,12 @@ static vb_status blas_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, v
 static void blas_run(void *state, const struct vb_k_args *a)
 {
     const struct blas_state *st = state;
-    int tiles = st->samples * st->parts, team = min_int(omp_get_max_threads(), st->slots), i;
+    int tiles = st->samples * st->parts, i;
     size_t slot = slot_floats(st);
 
-#pragma omp parallel for schedule(static) num_threads(team)
+#pragma omp parallel for schedule(static) num_threads(min_int(omp_get_max_threads(), st->slots))
     for (i = 0; i < tiles; i++)
-        run_tile(st, a, i,
-                 slot == 0 ? NULL : (float *)a->scratch + (size_t)omp_get_thread_num() * slot);
+        run_tile(st, a, i, (float *)a->scratch + (size_t)omp_get_thread_num() * slot);
     if (st->pass == VB_K_BACKWARD_WEIGHTS && a->db != NULL)
         vb_k_bias_grad(a->dy, st->s.n, st->s.oc, (size_t)st->pixels, a->db);
 }

@@ -54,14 +54,14 @@ static vb_status find(const struct vb_k_shape *s, enum vb_k_pass pass,
 static vb_status add_pass(struct vb_k_layer *layer, enum vb_k_pass pass,
                           const struct vb_k_tuning *tuning)
 {
-    const struct vb_k_backend *backend;
+    const struct vb_k_backend *backend = NULL;
     size_t scratch_bytes = 0;
     vb_status st;
 
     if (!vb_k_has_pass(layer->shape.kind, pass) || tuning->unused[pass])
         return VB_OK;
     st = find(&layer->shape, pass, tuning, &backend);
-    if (st == VB_OK)
+    if (st == VB_OK && backend != NULL)
         st = backend->prepare(&layer->shape, pass, &layer->passes[pass].state, &scratch_bytes);
     if (st != VB_OK)
         return st;

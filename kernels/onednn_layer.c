@@ -427,11 +427,11 @@ static void reorder_shared(const struct onednn_state *st, const struct vb_k_args
 static void onednn_run(void *state, const struct vb_k_args *a)
 {
     const struct onednn_state *st = state;
-    int threads = omp_get_max_threads(), team = threads < st->n_slots ? threads : st->n_slots, i;
+    int threads = omp_get_max_threads(), i;
 
     omp_set_num_threads(1);
     reorder_shared(st, a);
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(threads < st->n_slots ? threads : st->n_slots)
     {
         omp_set_num_threads(1);
 #pragma omp for schedule(static)

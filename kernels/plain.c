@@ -190,15 +190,21 @@ static vb_status plain_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, 
     return VB_OK;
 }
 
+static int team_of(const struct plain_state *st)
+{
+    int threads = omp_get_max_threads();
+
+    if (vb_k_shape_inputs(&st->s) <= FEW)
+        return 1;
+    return st->slots < threads ? st->slots : threads;
+}
+
 static void plain_run(void *state, const struct vb_k_args *a)
 {
     const struct plain_state *st = state;
-    int team = st->slots < omp_get_max_threads() ? st->slots : omp_get_max_threads();
     size_t i;
 
-    if (vb_k_shape_inputs(&st->s) <= FEW)
-        team = 1;
-#pragma omp parallel for schedule(static) num_threads(team)
+#pragma omp parallel for schedule(static) num_threads(team_of(st))
     for (i = 0; i < st->tiles; i++)
         st->fn(&st->s, a, i,
                st->row == 0 ? NULL : (float *)a->scratch + (size_t)omp_get_thread_num() * st->row);

@@ -8,30 +8,30 @@
 
 #define CONV(name, outputs, side, step, padding)                                                   \
     {                                                                                              \
-        name,                                                                                      \
+        (name),                                                                                    \
         {                                                                                          \
-            .kind = VB_K_CONV, .oc = outputs, .kh = side, .kw = side, .stride = step,              \
-            .pad = padding, .relu = true                                                           \
+            .kind = VB_K_CONV, .oc = (outputs), .kh = (side), .kw = (side), .stride = (step),      \
+            .pad = (padding), .relu = true                                                         \
         }                                                                                          \
     }
-#define INPUT(channels, height, width) .c = channels, .h = height, .w = width
+#define INPUT(channels, height, width) .c = (channels), .h = (height), .w = (width)
 #define POOL(name, side, step)                                                                     \
     {                                                                                              \
-        name,                                                                                      \
+        (name),                                                                                    \
         {                                                                                          \
-            .kind = VB_K_MAX_POOL, .kh = side, .kw = side, .stride = step                          \
+            .kind = VB_K_MAX_POOL, .kh = (side), .kw = (side), .stride = (step)                    \
         }                                                                                          \
     }
 #define LINEAR(name, outputs, then_relu)                                                           \
     {                                                                                              \
-        name,                                                                                      \
+        (name),                                                                                    \
         {                                                                                          \
-            .kind = VB_K_LINEAR, .oc = outputs, .relu = then_relu                                  \
+            .kind = VB_K_LINEAR, .oc = (outputs), .relu = (then_relu)                              \
         }                                                                                          \
     }
 #define DROPOUT(name)                                                                              \
     {                                                                                              \
-        name,                                                                                      \
+        (name),                                                                                    \
         {                                                                                          \
             .kind = VB_K_DROPOUT, .rate = 0.5f                                                     \
         }                                                                                          \

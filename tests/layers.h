@@ -128,22 +128,23 @@ static inline int t_result(enum vb_k_pass pass)
 
 #define T_CONV(n_, c_, h_, w_, oc_, kh_, kw_, stride_, pad_, relu_)                                \
     {                                                                                              \
-        .kind = VB_K_CONV, .n = n_, .c = c_, .h = h_, .w = w_, .oc = oc_, .kh = kh_, .kw = kw_,    \
-        .stride = stride_, .pad = pad_, .relu = relu_                                              \
+        .kind = VB_K_CONV, .n = (n_), .c = (c_), .h = (h_), .w = (w_), .oc = (oc_), .kh = (kh_),   \
+        .kw = (kw_), .stride = (stride_), .pad = (pad_), .relu = (relu_)                           \
     }
 #define T_LINEAR(n_, c_, h_, w_, oc_, relu_)                                                       \
     {                                                                                              \
-        .kind = VB_K_LINEAR, .n = n_, .c = c_, .h = h_, .w = w_, .oc = oc_, .relu = relu_          \
+        .kind = VB_K_LINEAR, .n = (n_), .c = (c_), .h = (h_), .w = (w_), .oc = (oc_),              \
+        .relu = (relu_)                                                                            \
     }
 #define T_POOL(kind_, n_, c_, h_, w_, kh_, kw_, stride_, pad_)                                     \
     {                                                                                              \
-        .kind = kind_, .n = n_, .c = c_, .h = h_, .w = w_, .kh = kh_, .kw = kw_,                   \
-        .stride = stride_, .pad = pad_                                                             \
+        .kind = (kind_), .n = (n_), .c = (c_), .h = (h_), .w = (w_), .kh = (kh_), .kw = (kw_),     \
+        .stride = (stride_), .pad = (pad_)                                                         \
     }
 #define T_LRN(n_, c_, h_, w_, size_, alpha_, beta_, bias_)                                         \
     {                                                                                              \
-        .kind = VB_K_LRN, .n = n_, .c = c_, .h = h_, .w = w_, .kh = size_, .alpha = alpha_,        \
-        .beta = beta_, .bias = bias_                                                               \
+        .kind = VB_K_LRN, .n = (n_), .c = (c_), .h = (h_), .w = (w_), .kh = (size_),               \
+        .alpha = (alpha_), .beta = (beta_), .bias = (bias_)                                        \
     }
 
 static const struct vb_k_shape t_shapes[] = {
