@@ -6,8 +6,7 @@
  *
  * A list is the indices (16 bits each) and the values: a byte each, an index into a palette of at
  * most 256 values, or the float itself where there are more. 60,000 digits are 27 MB. The lists of
- * the sample after next are prefetched. Rows of weights filled up to 12 or 16 floats were tried and
- * are not faster here.
+ * the sample after next are prefetched.
  *
  * Ten classes have loops of their own: two and a half vectors a row, the sums in registers. A
  * pixel that is 0 takes no part, even where its weights are infinite or NaN.
