@@ -256,7 +256,8 @@ void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *
 /* Sorts the entries of each row, for good, by the part of the features that they belong to, so that
  * threads can share out the features without looking for them. parts: (n_rows, VB_K_CSR_PARTS),
  * where each part ends in its row. Which part a feature belongs to never changes, so bits do not
- * depend on the number of threads; the order of a row's sum does depend on whether it was sorted. */
+ * depend on the number of threads; the order of a row's sum does depend on whether it was sorted.
+ */
 #define VB_K_CSR_PARTS 8
 void vb_k_csr_group(const uint64_t *offset, size_t n_rows, uint32_t *index, float *value,
                     uint32_t *parts);

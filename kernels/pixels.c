@@ -4,10 +4,9 @@
  * nonzero ones of each sample are listed once; forward and backward then touch only their rows of
  * the weights (features, classes).
  *
- * A list is the indices (16 bits each), then the values: a byte each, an index into a palette of at
- * most 256 values, or the float itself where there are more. 60,000 digits are 27 MB. A list is
- * filled up to a multiple of UNROLL by entries of value 0 at index 0, whose products are not added:
- * see below. The lists of the next sample are prefetched.
+ * A list is the indices (16 bits each) and the values: a byte each, an index into a palette of at
+ * most 256 values, or the float itself where there are more. 60,000 digits are 27 MB. The lists of
+ * the sample after next are prefetched.
  *
  * Ten classes have loops of their own: two and a half vectors a row, the sums in registers. A
  * pixel that is 0 takes no part, even where its weights are infinite or NaN.
@@ -20,7 +19,6 @@
 
 #define TEN 10
 #define PALETTE 256
-#define CLASSES_MAX 4096
 
 struct vb_k_pixels {
     size_t n_samples;

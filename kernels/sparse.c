@@ -199,6 +199,12 @@ ALWAYS void add_row(struct row row, struct row next, float d, float *w)
         w[k[j]] += x != NULL ? d * x[j] : d;
     }
     fetch_weights(next, n, w);
+    for (; j + 4 <= row.n; j += 4) {
+        w[k[j]] += x != NULL ? d * x[j] : d;
+        w[k[j + 1]] += x != NULL ? d * x[j + 1] : d;
+        w[k[j + 2]] += x != NULL ? d * x[j + 2] : d;
+        w[k[j + 3]] += x != NULL ? d * x[j + 3] : d;
+    }
     for (; j < row.n; j++)
         w[k[j]] += x != NULL ? d * x[j] : d;
 }
