@@ -31,8 +31,10 @@ static vb_status make_room(struct records *r)
     if (r->n + PIECE <= r->cap)
         return VB_OK;
     data = cap < INT32_MAX ? realloc(r->data, cap * RECORD) : NULL;
-    if (data == NULL)
-        return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu images", cap);
+    if (data == NULL) {
+        (void)vb_err(VB_ERR_NO_MEMORY, "no memory for %zu images", cap);
+        return VB_ERR_NO_MEMORY;
+    }
     r->data = data;
     r->cap = cap;
     return VB_OK;

@@ -229,7 +229,7 @@ static vb_status make_room(struct stream *s)
 /* Reads on; one byte is kept free for the zero behind a last line. */
 static vb_status read_more(struct stream *s)
 {
-    size_t want, got;
+    size_t want, got = 0;
     vb_status st = make_room(s);
 
     if (st != VB_OK)

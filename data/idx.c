@@ -73,7 +73,7 @@ static vb_status check_size(struct stream *s, const uint32_t *dims, int n_dims)
 static vb_status read_images(const char *path, struct vb_dataset *set)
 {
     struct stream *s;
-    uint32_t dims[3];
+    uint32_t dims[3] = {0};
     vb_status st = stream_open(path, &s);
 
     if (st != VB_OK)
@@ -97,7 +97,7 @@ static vb_status read_labels(const char *path, struct vb_dataset *set)
 {
     uint8_t *bytes = (uint8_t *)set->store->y;
     struct stream *s;
-    uint32_t dims[1];
+    uint32_t dims[1] = {0};
     vb_status st = stream_open(path, &s);
     int i, most = 0;
 

@@ -7,21 +7,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Grows an array to hold n elements, by half as much again, so that it is copied rarely. */
-static bool grow(void *array_p, int64_t n, int64_t *cap, size_t elem_bytes)
+/* Room for n things where there is room for cap: half as much again, so that it is rarely copied.
+ */
+static int64_t next_cap(int64_t n, int64_t cap)
 {
-    int64_t want = *cap + *cap / 2 + 64;
-    void *old, *bigger;
+    int64_t want = cap + cap / 2 + 64;
 
-    if (n <= *cap)
-        return true;
-    want = want < n ? n : want;
-    memcpy(&old, array_p, sizeof(old));
-    bigger = realloc(old, (size_t)want * elem_bytes);
-    if (bigger == NULL)
+    return want < n ? n : want;
+}
+
+static bool grow_entries(uint32_t **index, float **value, int64_t cap)
+{
+    uint32_t *more_index = realloc(*index, (size_t)cap * sizeof(*more_index));
+    float *more_value;
+
+    if (more_index == NULL)
         return false;
-    memcpy(array_p, &bigger, sizeof(bigger));
-    *cap = want;
+    *index = more_index;
+    more_value = realloc(*value, (size_t)cap * sizeof(*more_value));
+    if (more_value == NULL)
+        return false;
+    *value = more_value;
     return true;
 }
 
@@ -36,14 +42,15 @@ void row_buf_fini(struct row_buf *buf)
 
 vb_status row_buf_add(struct row_buf *buf, uint32_t index, float value)
 {
-    int64_t cap_index = buf->cap, cap_value = buf->cap;
+    int64_t cap = next_cap(buf->n + 1, buf->cap);
 
     if (buf->n == INT32_MAX / 2)
         return vb_err(VB_ERR_INPUT, "a row of more than %d entries", buf->n);
-    if (!grow(&buf->index, buf->n + 1, &cap_index, sizeof(*buf->index)) ||
-        !grow(&buf->value, buf->n + 1, &cap_value, sizeof(*buf->value)))
-        return vb_err_sys("realloc");
-    buf->cap = (int)cap_value;
+    if (buf->n == buf->cap) {
+        if (!grow_entries(&buf->index, &buf->value, cap))
+            return vb_err_sys("realloc");
+        buf->cap = (int)cap;
+    }
     buf->index[buf->n] = index;
     buf->value[buf->n++] = value;
     return VB_OK;
@@ -142,7 +149,7 @@ struct rows_store {
 struct rows_mem {
     struct row_sink sink; /* first: put() gets its address */
     struct rows_store *store;
-    int64_t at_cap, index_cap, value_cap, y_cap;
+    int64_t rows_cap, entries_cap;
 };
 
 static void store_close(struct vb_store *base)
@@ -163,13 +170,47 @@ static vb_status store_row(const struct vb_store *base, int i, struct row *row,
 
     (void)room;
     row->n = (int)(s->at[i + 1] - s->at[i]);
-    row->index = s->index + s->at[i];
-    row->value = s->value + s->at[i];
+    row->index = row->n > 0 ? s->index + s->at[i] : NULL;
+    row->value = row->n > 0 ? s->value + s->at[i] : NULL;
     row->y = s->y[i];
     return VB_OK;
 }
 
 static const struct store_ops rows_ops = {.close = store_close, .row = store_row};
+
+static bool grow_rows(struct rows_store *s, int64_t cap)
+{
+    int64_t *at = realloc(s->at, ((size_t)cap + 1) * sizeof(*at));
+    uint8_t *y;
+
+    if (at == NULL)
+        return false;
+    s->at = at;
+    y = realloc(s->y, (size_t)cap);
+    if (y == NULL)
+        return false;
+    s->y = y;
+    return true;
+}
+
+/* The sink has counted the row already. */
+static bool make_room(struct rows_mem *mem)
+{
+    int64_t rows = next_cap(mem->sink.rows, mem->rows_cap);
+    int64_t entries = next_cap(mem->sink.nonzeros, mem->entries_cap);
+
+    if (mem->sink.rows > mem->rows_cap) {
+        if (!grow_rows(mem->store, rows))
+            return false;
+        mem->rows_cap = rows;
+    }
+    if (mem->sink.nonzeros > mem->entries_cap) {
+        if (!grow_entries(&mem->store->index, &mem->store->value, entries))
+            return false;
+        mem->entries_cap = entries;
+    }
+    return true;
+}
 
 static vb_status mem_put(struct row_sink *sink, const struct row *row)
 {
@@ -177,10 +218,7 @@ static vb_status mem_put(struct row_sink *sink, const struct row *row)
     struct rows_store *s = mem->store;
     int64_t n = sink->rows, end = sink->nonzeros;
 
-    if (!grow(&s->at, n + 1, &mem->at_cap, sizeof(*s->at)) ||
-        !grow(&s->y, n, &mem->y_cap, sizeof(*s->y)) ||
-        !grow(&s->index, end + 1, &mem->index_cap, sizeof(*s->index)) ||
-        !grow(&s->value, end + 1, &mem->value_cap, sizeof(*s->value)))
+    if (!make_room(mem))
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %lld rows; convert them to a .csr file",
                       (long long)n);
     s->at[0] = 0;

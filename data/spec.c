@@ -341,7 +341,7 @@ static vb_status match(struct vb_dataset *train, struct vb_dataset *test)
 vb_status vb_data_open_both(const struct vb_data_ask *ask, struct vb_dataset *train_p,
                             struct vb_dataset *test_p)
 {
-    struct vb_dataset train, test = {.n = 0};
+    struct vb_dataset train = {.n = 0}, test = {.n = 0};
     vb_status st = vb_data_open(&ask->data, ask->seed, VB_SYNTH_TRAIN, &train);
 
     if (st != VB_OK)

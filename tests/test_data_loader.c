@@ -357,7 +357,7 @@ static void generators_never_change(void **state)
         const char *few, *many;
         uint32_t crc;
     } all[] = {
-        {"synth:kind=digits,n=30", "synth:kind=digits,n=50", 0x4578690du},
+        {"synth:kind=digits,n=30", "synth:kind=digits,n=50,test=30", 0x4578690du},
         {"synth:kind=cifar,n=30", "synth:kind=cifar,n=500", 0x529db447u},
         {"synth:kind=imagenet,n=30", "synth:kind=imagenet,n=31", 0x5f088450u},
         {"synth:kind=criteo,n=30", "synth:kind=criteo,n=5000000", 0x21c49235u},

@@ -47,7 +47,7 @@ static vb_status open_tf(const char *path, struct vb_dataset *set_p)
 static struct row row_of(const struct vb_dataset *set, int i)
 {
     static struct row_room room;
-    struct row row;
+    struct row row = {.n = 0};
 
     assert_int_equal(dataset_row(set, i, &row, &room), VB_OK);
     return row;
@@ -59,8 +59,8 @@ static void libsvm_is_read(void **state)
 {
     const char *path = t_write("svm", svm, sizeof(svm) - 1);
     const char *paths[2] = {path, t_gzip(path)};
-    struct vb_dataset set;
-    struct row row;
+    struct vb_dataset set = {.n = 0};
+    struct row row = {.n = 0};
     int i;
 
     (void)state;
@@ -128,8 +128,8 @@ static size_t criteo_line(char *to, const char *fields)
 static void criteo_is_read(void **state)
 {
     const char first[] = "1\t5\t-2\t0\t\t\t\t\t\t\t\t\t\t\t68fd1e64\t80E26C9B";
-    struct vb_dataset set;
-    struct row row;
+    struct vb_dataset set = {.n = 0};
+    struct row row = {.n = 0};
     char text[512];
     size_t n;
 
@@ -172,7 +172,8 @@ static void broken_criteo_is_refused(void **state)
     n = criteo_line(text, "1\t2");
     t_refused(open_criteo, t_write("bad", text + 1, n - 1), "line 1: field 1");
     t_refused(open_criteo, t_write("bad", "1\t2\n", 4), "line 1: 2 fields instead of 40");
-    memcpy(text + n - 1, "\t\n", 2);
+    text[n - 1] = '\t';
+    text[n] = '\n';
     t_refused(open_criteo, t_write("bad", text, n + 1), "more than 40 fields");
     n = criteo_line(text, "1\t77\t8\t\t\t\t\t\t\t\t\t\t\t\tabcdef01");
     t_cut_everywhere(open_criteo, t_write("criteo", text, n), 1); /* but the newline */
@@ -234,8 +235,8 @@ static void tfrecord_is_read(void **state)
 {
     const char *path = tf_file(example, sizeof(example), 2);
     const char *paths[2] = {path, t_gzip(path)};
-    struct vb_dataset set;
-    struct row row;
+    struct vb_dataset set = {.n = 0};
+    struct row row = {.n = 0};
     int i;
 
     (void)state;
