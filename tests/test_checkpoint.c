@@ -25,11 +25,12 @@ static void what_is_written_is_read(void **state)
 static void large_and_empty_arrays_are_read(void **state)
 {
     float *big = malloc(BIG * sizeof(*big));
-    struct vb_checkpoint_array arrays[3] = {
+    struct vb_checkpoint_array arrays[4] = {
         {.name = "none", .type = VB_ARRAY_U32, .rows = 0, .cols = 1},
         {.name = "whole", .rows = (int64_t)(CP_CHUNK / sizeof(float)), .cols = 2},
-        {.name = "big", .rows = BIG, .cols = 1}};
-    struct vb_checkpoint cp = {.model = "sparse-lr", .n_arrays = 3, .arrays = arrays};
+        {.name = "big", .rows = BIG, .cols = 1},
+        {.name = "last", .rows = 0, .cols = INT64_MAX}};
+    struct vb_checkpoint cp = {.model = "sparse-lr", .n_arrays = 4, .arrays = arrays};
     size_t i;
 
     (void)state;
