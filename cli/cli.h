@@ -22,6 +22,7 @@ extern const struct cli_command cli_bench;
 extern const struct cli_command cli_data;
 extern const struct cli_command cli_topo;
 extern const struct cli_command cli_doctor;
+extern const struct cli_command cli_export;
 extern const struct cli_command cli_train;
 
 /* Parses the arguments that follow the command's name; the groups common to all commands come

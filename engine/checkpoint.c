@@ -42,7 +42,7 @@ bool cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *bytes_p
 {
     uint64_t elems = limit / sizeof(float); /* as large as uint32_t */
 
-    if (rows < 0 || cols < 1 || (uint64_t)cols > elems || (uint64_t)rows > elems / (uint64_t)cols)
+    if (rows < 0 || cols < 1 || (uint64_t)rows > elems / (uint64_t)cols)
         return false;
     *bytes_p = (uint64_t)rows * (uint64_t)cols * sizeof(float);
     return true;

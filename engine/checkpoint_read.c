@@ -45,11 +45,11 @@ static vb_status check_head(struct reader *r)
 {
     struct cp_head *h = &r->head;
 
-    if (r->len < sizeof(*h))
-        return refuse(r, r->len, "the file ends within the header");
-    memcpy(h, r->map, sizeof(*h));
+    memcpy(h, r->map, r->len < sizeof(*h) ? (size_t)r->len : sizeof(*h));
     if (memcmp(h->magic, CP_MAGIC, sizeof(h->magic)) != 0)
         return refuse(r, 0, "this is not a checkpoint");
+    if (r->len < sizeof(*h))
+        return refuse(r, r->len, "the file ends within the header");
     if (h->version != CP_VERSION)
         return refuse(r, 8, "the version of the format is not 1");
     if (h->crc != cp_head_crc(*h))

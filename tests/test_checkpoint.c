@@ -1,182 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints: what is written is read again, whatever was done to the file is noticed, and nothing
- * that befalls a writer harms the checkpoints before.
+ * The format of checkpoints: what is written is read again, and whatever was done to the file is
+ * noticed. What befalls writers is in test_checkpoint_disk.c.
  */
-#include "engine/checkpoint_priv.h"
-#include "tests/test.h"
-
-#include <dirent.h>
-#include <errno.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
+#include "tests/checkpoint.h"
 
 #define BIG (3 * CP_CHUNK / sizeof(float) + 5) /* elements: three whole chunks and a short one */
-
-static char dir[PATH_MAX / 2];
-
-/* ---- help ------------------------------------------------------------------------------------ */
-
-static int make_dir(void **state)
-{
-    (void)state;
-    snprintf(dir, sizeof(dir), "/tmp/verbena-test-XXXXXX");
-    return mkdtemp(dir) != NULL ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    char command[PATH_MAX];
-
-    (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command);
-}
-
-static const char *path_of(int64_t step)
-{
-    static char path[PATH_MAX];
-
-    assert_true(cp_path(path, dir, step));
-    return path;
-}
-
-/* Files in the folder, whatever their names. */
-static int entries(void)
-{
-    DIR *d = opendir(dir);
-    int n = -2; /* . and .. */
-
-    assert_non_null(d);
-    while (readdir(d) != NULL)
-        n++;
-    closedir(d);
-    return n;
-}
-
-static void put_file(const char *path, const void *data, size_t len)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, len, file), len);
-    assert_int_equal(fclose(file), 0);
-}
-
-static char *get_file(const char *path, size_t *len_p)
-{
-    FILE *file = fopen(path, "r");
-    struct stat info;
-    char *data;
-
-    assert_non_null(file);
-    assert_int_equal(fstat(fileno(file), &info), 0);
-    data = malloc((size_t)info.st_size + 1);
-    assert_non_null(data);
-    assert_int_equal(fread(data, 1, (size_t)info.st_size, file), info.st_size);
-    fclose(file);
-    *len_p = (size_t)info.st_size;
-    return data;
-}
-
-static const float small_w[6] = {1, -2, 3.5f, 0, 1e-40f, 6};
-static const uint32_t small_seen[3] = {7, 0, UINT32_MAX};
-
-/* A checkpoint of two small arrays. The arrays are the caller's. */
-static struct vb_checkpoint small(int64_t step, struct vb_checkpoint_array arrays[2])
-{
-    static char options[] = "lr=0.1\nbatch=64\n", plan[] = "conv1 forward direct\n";
-    struct vb_checkpoint cp = {.model = "lenet",
-                               .step = step,
-                               .seed = 0xfedcba9876543210,
-                               .options = options,
-                               .plan = plan,
-                               .n_arrays = 2,
-                               .arrays = arrays};
-
-    arrays[0] = (struct vb_checkpoint_array){
-        .name = "conv1.w", .type = VB_ARRAY_F32, .rows = 2, .cols = 3, .data = small_w};
-    arrays[1] = (struct vb_checkpoint_array){.name = "seen",
-                                             .type = VB_ARRAY_U32,
-                                             .rows = 3,
-                                             .cols = 1,
-                                             .state = true,
-                                             .data = small_seen};
-    return cp;
-}
-
-static void write_small(int64_t step, int keep)
-{
-    struct vb_checkpoint_array arrays[2];
-    struct vb_checkpoint cp = small(step, arrays);
-
-    assert_int_equal(vb_checkpoint_write(dir, &cp, keep, NULL), VB_OK);
-}
-
-static void assert_same(const struct vb_checkpoint *is, const struct vb_checkpoint *want)
-{
-    const struct vb_checkpoint_array *a, *b;
-    int i;
-
-    assert_string_equal(is->model, want->model);
-    assert_int_equal(is->step, want->step);
-    assert_true(is->seed == want->seed);
-    assert_string_equal(is->options, want->options != NULL ? want->options : "");
-    assert_string_equal(is->plan, want->plan != NULL ? want->plan : "");
-    assert_int_equal(is->n_arrays, want->n_arrays);
-    for (i = 0; i < is->n_arrays; i++) {
-        a = &is->arrays[i];
-        b = &want->arrays[i];
-        assert_string_equal(a->name, b->name);
-        assert_int_equal(a->type, b->type);
-        assert_int_equal(a->state, b->state);
-        assert_int_equal(a->rows, b->rows);
-        assert_int_equal(a->cols, b->cols);
-        assert_int_equal((uintptr_t)a->data % VB_CACHE_LINE, 0);
-        if (a->rows > 0)
-            assert_memory_equal(a->data, b->data, (size_t)(a->rows * a->cols) * sizeof(float));
-    }
-}
-
-static void assert_reads(const struct vb_checkpoint *want)
-{
-    struct vb_checkpoint *cp;
-
-    assert_int_equal(vb_checkpoint_read(path_of(want->step), &cp), VB_OK);
-    assert_same(cp, want);
-    vb_checkpoint_free(cp);
-}
-
-static void assert_latest(int64_t step)
-{
-    char path[PATH_MAX];
-
-    assert_int_equal(vb_checkpoint_latest(dir, path, sizeof(path)), VB_OK);
-    assert_string_equal(path, path_of(step));
-}
-
-/* Reading fails with one line that names the file and has this. */
-static void assert_refused(const char *path, vb_status want, const char *text)
-{
-    struct vb_checkpoint *cp = NULL;
-    struct t_stderr t;
-    char said[PATH_MAX + 256];
-    vb_status st;
-
-    t_stderr_catch(&t);
-    st = vb_checkpoint_read(path, &cp);
-    t_stderr_release(&t, said, sizeof(said));
-    assert_int_equal(st, want);
-    assert_null(cp);
-    assert_non_null(strstr(said, path));
-    if (strstr(said, text) == NULL)
-        fail_msg("'%s' lacks '%s'", said, text);
-    assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
-}
 
 /* ---- round trip ------------------------------------------------------------------------------ */
 
@@ -196,11 +25,12 @@ static void what_is_written_is_read(void **state)
 static void large_and_empty_arrays_are_read(void **state)
 {
     float *big = malloc(BIG * sizeof(*big));
-    struct vb_checkpoint_array arrays[3] = {
+    struct vb_checkpoint_array arrays[4] = {
         {.name = "none", .type = VB_ARRAY_U32, .rows = 0, .cols = 1},
         {.name = "whole", .rows = (int64_t)(CP_CHUNK / sizeof(float)), .cols = 2},
-        {.name = "big", .rows = BIG, .cols = 1}};
-    struct vb_checkpoint cp = {.model = "sparse-lr", .n_arrays = 3, .arrays = arrays};
+        {.name = "big", .rows = BIG, .cols = 1},
+        {.name = "last", .rows = 0, .cols = INT64_MAX}};
+    struct vb_checkpoint cp = {.model = "sparse-lr", .n_arrays = 4, .arrays = arrays};
     size_t i;
 
     (void)state;
@@ -228,18 +58,216 @@ static void arrays_are_found_by_name(void **state)
     assert_null(vb_checkpoint_find(&cp, "see"));
 }
 
+/* ---- broken files ---------------------------------------------------------------------------- */
+
+/* The bytes of a small checkpoint, and a path to put broken ones at. */
+static char *small_file(size_t *len_p, char broken[PATH_MAX])
+{
+    write_small(3, 0);
+    snprintf(broken, PATH_MAX, "%s/broken.vbc", dir);
+    return get_file(path_of(3), len_p);
+}
+
+static void truncated_files_are_refused(void **state)
+{
+    char broken[PATH_MAX], *bytes;
+    struct vb_checkpoint *cp;
+    size_t len, n;
+
+    (void)state;
+    bytes = small_file(&len, broken);
+    assert_true(len < 1024);
+    for (n = 0; n < len; n++) {
+        put_file(broken, bytes, n);
+        assert_refused(broken, VB_ERR_INPUT, "offset ");
+    }
+    bytes[len] = '\0'; /* get_file() left room */
+    put_file(broken, bytes, len + 1);
+    assert_refused(broken, VB_ERR_INPUT, "offset 16: the file is not as long");
+    put_file(broken, bytes, len);
+    assert_int_equal(vb_checkpoint_read(broken, &cp), VB_OK); /* the whole is fine */
+    vb_checkpoint_free(cp);
+    free(bytes);
+}
+
+static void every_flipped_bit_is_noticed(void **state)
+{
+    char broken[PATH_MAX], *bytes;
+    size_t len, i;
+
+    (void)state;
+    bytes = small_file(&len, broken);
+    for (i = 0; i < len * 8; i++) {
+        bytes[i / 8] ^= (char)(1 << i % 8);
+        put_file(broken, bytes, len);
+        assert_refused(broken, VB_ERR_INPUT, "offset ");
+        bytes[i / 8] ^= (char)(1 << i % 8);
+    }
+    free(bytes);
+}
+
+static void chunks_that_are_broken_are_named(void **state)
+{
+    uint32_t *big = calloc(BIG, sizeof(*big));
+    struct vb_checkpoint_array array = {
+        .name = "big", .type = VB_ARRAY_U32, .rows = BIG, .cols = 1};
+    struct vb_checkpoint cp = {.model = "m", .n_arrays = 1, .arrays = &array};
+    char *bytes, text[64];
+    size_t len, at, front = 192;
+
+    (void)state;
+    assert_non_null(big);
+    array.data = big;
+    assert_int_equal(vb_checkpoint_write(dir, &cp, 0, NULL), VB_OK);
+    bytes = get_file(path_of(0), &len);
+    for (at = 0; at < 4; at++) {
+        bytes[front + at * CP_CHUNK + 8] ^= 1;
+        put_file(path_of(0), bytes, len);
+        snprintf(text, sizeof(text), "offset %zu: the checksum", front + at * CP_CHUNK);
+        assert_refused(path_of(0), VB_ERR_INPUT, text);
+        bytes[front + at * CP_CHUNK + 8] ^= 1;
+    }
+    free(bytes);
+    free(big);
+}
+
+/* What a hostile writer would put into a small checkpoint, with right checksums. */
+static const struct {
+    size_t at, len;
+    const char *bytes, *text;
+} forgeries[] = {
+    {8, 4, "\2\0\0", "offset 8: the version"},
+    {16, 8, "\377\377\377\377\377\377\377\377", "offset 16: the file is not as long"},
+    {24, 8, "\377\377\377\377\377\377\377\377", "offset 24: the step"},
+    {40, 4, "\377\377\377\377", "offset 40: more arrays"},
+    {40, 4, "\0\4\0", "ends within the table"}, /* as many arrays as there may be */
+    {40, 4, "\1\0\0", "offset "},
+    {44, 4, "\377\377\377\377", "offset 40: more arrays or text"},
+    {48, 4, "\0\0\20", "ends within the table"}, /* as much text as there may be */
+    {56, 4, "\0\0\0", "offset 56: the size of chunks"},
+    {60, 4, "\1\0\0", "offset 56: the size of chunks"},
+    {64, 32, "eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee", "offset 64: a name has no end"},
+    {64, 1, "", "offset 64: a name is empty"},
+    {95, 1, "x", "offset 64: a name has something behind its end"},
+    {96, 8, "../../x", "offset 96: a name begins with a dot"},
+    {96, 8, "x/../..", "offset 96: a name has a character"},
+    {96, 8, "x\n\33[2J", "offset 96: a name has a character"},
+    {96, 8, "seen\0\0\0", "offset 160: two arrays have the same name"},
+    {192, 4, "\2\0\0", "offset 192: an array has an unknown type"},
+    {196, 4, "\2\0\0", "offset 192: an array has an unknown type"},
+    {136, 8, "\377\377\377\377\377\377\377\177", "offset 136: an array is larger"},
+    {136, 8, "\0\0\0\0\0\0\0\100", "offset 136: an array is larger"}, /* 4 times this wraps to 0 */
+    {136, 8, "\377\377\377\377\377\377\377\377", "offset 136: an array is larger"},
+    {144, 8, "\0\0\0\0\0\0\0", "offset 136: an array is larger"},
+    {200, 8, "\0\1\0\0\0\0\0", "offset 200: an array is larger"},
+    {200, 8, "\0\0\0\0\0\0\0", "offset 16: the arrays do not fill"},
+    {200, 8, "\2\0\0\0\0\0\0", "offset 384: the checksum of a piece"},
+    {216, 8, "\0\0\0\0\0\0\0", "offset 216: an array is out of place"},
+    {224, 1, "", "offset 224: a text has a zero byte"},
+    {300, 1, "x", "offset 261: there is something"},
+};
+
+static void forged_files_are_refused(void **state)
+{
+    char broken[PATH_MAX], *bytes;
+    struct cp_head *head;
+    size_t i, len, front;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(forgeries); i++) {
+        bytes = small_file(&len, broken);
+        memcpy(bytes + forgeries[i].at, forgeries[i].bytes, forgeries[i].len);
+        head = (struct cp_head *)(void *)bytes;
+        front = cp_front_bytes(head);
+        if (front <= len)
+            head->rest_crc = vb_crc32c(0, bytes + sizeof(*head), front - sizeof(*head));
+        head->crc = cp_head_crc(*head);
+        put_file(broken, bytes, len);
+        assert_refused(broken, VB_ERR_INPUT, forgeries[i].text);
+        free(bytes);
+    }
+}
+
+static void what_is_no_checkpoint_is_refused(void **state)
+{
+    char path[PATH_MAX], noise[4096];
+    size_t i;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/x", dir);
+    assert_refused(path, VB_ERR_NO_FILE, "No such file");
+    put_file(path, "", 0);
+    assert_refused(path, VB_ERR_INPUT, "offset 0: the file is empty");
+    for (i = 0; i < sizeof(noise); i++)
+        noise[i] = (char)vb_random(1, i);
+    put_file(path, noise, sizeof(noise));
+    assert_refused(path, VB_ERR_INPUT, "offset 0: this is not a checkpoint");
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_refused(path, VB_ERR_INPUT, "this is not a file"); /* and nobody waits */
+    assert_refused(dir, VB_ERR_INPUT, "this is not a file");
+}
+
+/* ---- what is not written --------------------------------------------------------------------- */
+
+static void assert_not_written(const struct vb_checkpoint *cp, const char *text)
+{
+    struct t_stderr t;
+    char said[1024];
+    vb_status st;
+
+    t_stderr_catch(&t);
+    st = vb_checkpoint_write(dir, cp, 0, NULL);
+    t_stderr_release(&t, said, sizeof(said));
+    assert_int_equal(st, VB_ERR_USAGE);
+    if (strstr(said, text) == NULL)
+        fail_msg("'%s' lacks '%s'", said, text);
+    assert_int_equal(entries(), 0);
+}
+
+static void impossible_checkpoints_are_not_written(void **state)
+{
+    struct vb_checkpoint_array arrays[2];
+    struct vb_checkpoint cp = small(-1, arrays);
+
+    (void)state;
+    assert_not_written(&cp, "impossible step");
+    cp = small(1, arrays);
+    cp.n_arrays = VB_CHECKPOINT_ARRAYS_MAX + 1;
+    assert_not_written(&cp, "impossible step, arrays");
+    cp = small(1, arrays);
+    snprintf(arrays[1].name, sizeof(arrays[1].name), "%s", arrays[0].name);
+    assert_not_written(&cp, "two arrays are named conv1.w");
+    cp = small(1, arrays);
+    arrays[1].name[1] = '/';
+    assert_not_written(&cp, "not allowed: s/en");
+    cp = small(1, arrays);
+    memset(arrays[1].name, 'x', sizeof(arrays[1].name));
+    assert_not_written(&cp, "a name has no end");
+    cp = small(1, arrays);
+    arrays[0].rows = INT64_MAX;
+    assert_not_written(&cp, "array conv1.w: impossible");
+    cp = small(1, arrays);
+    arrays[0].data = NULL;
+    assert_not_written(&cp, "array conv1.w: impossible");
+    cp = small(1, arrays);
+    cp.model[0] = '\0';
+    assert_not_written(&cp, "a name is empty");
+}
+
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
-        TEST(what_is_written_is_read),
-        TEST(large_and_empty_arrays_are_read),
-        TEST(arrays_are_found_by_name),
+        T_IN_DIR(what_is_written_is_read),
+        T_IN_DIR(large_and_empty_arrays_are_read),
+        T_IN_DIR(arrays_are_found_by_name),
+        T_IN_DIR(truncated_files_are_refused),
+        T_IN_DIR(every_flipped_bit_is_noticed),
+        T_IN_DIR(chunks_that_are_broken_are_named),
+        T_IN_DIR(forged_files_are_refused),
+        T_IN_DIR(what_is_no_checkpoint_is_refused),
+        T_IN_DIR(impossible_checkpoints_are_not_written),
     };
 
-    (void)assert_refused;
-    (void)put_file;
-    (void)get_file;
-    (void)write_small;
     return T_RUN(tests);
 }
