@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Models in double precision, forward and backward, in plain loops: what those over kernels must
+ * come to. It shares with them the tables of layers and vb_random(), and not a line of kernels/.
+ *
+ * Layouts are those of models.h; a linear layer is a convolution whose kernel is its input.
+ */
+#ifndef VB_TEST_MODEL_REF_H
+#define VB_TEST_MODEL_REF_H
+
+#include "models/models.h"
+#include "tests/test.h"
+
+#include <math.h>
+
+struct t_ref_layer {
+    struct vb_k_shape s; /* with n = 1; a linear layer has become a convolution */
+    size_t in, out;      /* of a sample */
+    size_t w, b;         /* offsets of parameters */
+    size_t n_w;          /* 0: none */
+    double *y, *dy;      /* (batch, out); dy: the gradient of y */
+};
+
+struct t_ref {
+    int n_layers, batch, classes;
+    bool transposed; /* the weights, as those of softmax are */
+    struct t_ref_layer layers[VB_LAYERS_MAX];
+    size_t n_params;
+    double *params, *grads;
+    double *x; /* (batch, in of the first) */
+    /* of the last forward: */
+    int n;
+    bool training;
+    uint64_t seed, step;
+};
+
+static inline double *t_ref_new(size_t n)
+{
+    double *v = calloc(n + 1, sizeof(*v));
+
+    assert_non_null(v);
+    return v;
+}
+
+/* Output and parameters of a layer whose kind and input are known. */
+static inline void t_ref_shape(struct t_ref *r, struct t_ref_layer *l)
+{
+    struct vb_k_shape *s = &l->s;
+    bool conv = s->kind == VB_K_CONV || s->kind == VB_K_LINEAR;
+
+    if (s->kind == VB_K_LINEAR) {
+        s->kh = s->h;
+        s->kw = s->w;
+        s->stride = 1;
+    }
+    s->oc = conv ? s->oc : s->c;
+    s->oh = s->stride > 0 ? (s->h + 2 * s->pad - s->kh) / s->stride + 1 : s->h;
+    s->ow = s->stride > 0 ? (s->w + 2 * s->pad - s->kw) / s->stride + 1 : s->w;
+    l->in = (size_t)(s->c * s->h * s->w);
+    l->out = (size_t)(s->oc * s->oh * s->ow);
+    l->n_w = conv ? (size_t)(s->oc * s->c * s->kh * s->kw) : 0;
+    l->w = r->n_params;
+    l->b = l->w + l->n_w;
+    r->n_params = l->b + (conv ? (size_t)s->oc : 0);
+    l->y = t_ref_new((size_t)r->batch * l->out);
+    l->dy = t_ref_new((size_t)r->batch * l->out);
+}
+
+static inline void t_ref_create(struct t_ref *r, const struct vb_layer_table *table, int batch)
+{
+    int i;
+
+    memset(r, 0, sizeof(*r));
+    r->n_layers = table->n_layers;
+    r->batch = batch;
+    r->transposed = strcmp(table->name, "softmax") == 0;
+    for (i = 0; i < table->n_layers; i++) {
+        struct t_ref_layer *l = &r->layers[i];
+
+        l->s = table->layers[i].shape;
+        if (i > 0) {
+            l->s.c = l[-1].s.oc;
+            l->s.h = l[-1].s.oh;
+            l->s.w = l[-1].s.ow;
+        }
+        t_ref_shape(r, l);
+    }
+    r->classes = r->layers[r->n_layers - 1].s.oc;
+    r->params = t_ref_new(r->n_params);
+    r->grads = t_ref_new(r->n_params);
+    r->x = t_ref_new((size_t)batch * r->layers[0].in);
+}
+
+static inline void t_ref_destroy(struct t_ref *r)
+{
+    int i;
+
+    for (i = 0; i < r->n_layers; i++) {
+        free(r->layers[i].y);
+        free(r->layers[i].dy);
+    }
+    free(r->params);
+    free(r->grads);
+    free(r->x);
+}
+
+/* ---- convolution ----------------------------------------------------------------------------- */
+
+/* Columns of the output, from the first to before the last, whose place kx of the kernel is not in
+ * the padding. */
+static inline void t_ref_range(const struct vb_k_shape *s, int k, int in, int out, int *from_p,
+                               int *end_p)
+{
+    int from = 0, end = out;
+
+    while (from < end && from * s->stride - s->pad + k < 0)
+        from++;
+    while (end > from && (end - 1) * s->stride - s->pad + k >= in)
+        end--;
+    *from_p = from;
+    *end_p = end;
+}
+
+/* A row of the input seen by a row of the output through one place of the kernel. */
+struct t_ref_row {
+    const double *x;
+    double *dx;
+    double *y; /* forward: the output; backward: its gradient */
+    int n, stride;
+};
+
+typedef void (*t_ref_row_fn)(const struct t_ref_row *row, double w, double *dw);
+
+static inline void t_ref_row_forward(const struct t_ref_row *row, double w, double *dw)
+{
+    int i;
+
+    (void)dw;
+    for (i = 0; i < row->n; i++)
+        row->y[i] += row->x[i * row->stride] * w;
+}
+
+static inline void t_ref_row_backward(const struct t_ref_row *row, double w, double *dw)
+{
+    double sum = 0;
+    int i;
+
+    for (i = 0; i < row->n; i++) {
+        sum += row->x[i * row->stride] * row->y[i];
+        if (row->dx != NULL)
+            row->dx[i * row->stride] += row->y[i] * w;
+    }
+    *dw += sum;
+}
+
+/* Through one place of the kernel, of one channel to another: all rows. */
+static inline void t_ref_place(const struct vb_k_shape *s, const double *x, double *dx, double *y,
+                               int ky, int kx, t_ref_row_fn fn, double w, double *dw)
+{
+    int oy, oy_end, ox, ox_end;
+
+    t_ref_range(s, ky, s->h, s->oh, &oy, &oy_end);
+    t_ref_range(s, kx, s->w, s->ow, &ox, &ox_end);
+    for (; oy < oy_end; oy++) {
+        int at = (oy * s->stride - s->pad + ky) * s->w + ox * s->stride - s->pad + kx;
+        struct t_ref_row row = {x + at, dx != NULL ? dx + at : NULL, y + oy * s->ow + ox,
+                                ox_end - ox, s->stride};
+
+        fn(&row, w, dw);
+    }
+}
+
+/* Where a weight is: (oc, c, kh, kw), or that of softmax, (inputs, oc). */
+static inline size_t t_ref_weight(const struct t_ref *r, const struct t_ref_layer *l, int oc,
+                                  size_t input)
+{
+    size_t inputs = l->n_w / (size_t)l->s.oc;
+
+    return l->w +
+           (r->transposed ? input * (size_t)l->s.oc + (size_t)oc : (size_t)oc * inputs + input);
+}
+
+/* All of a sample. */
+static inline void t_ref_conv(const struct t_ref *r, const struct t_ref_layer *l, const double *x,
+                              double *dx, double *y, t_ref_row_fn fn)
+{
+    const struct vb_k_shape *s = &l->s;
+    int oc, c, ky, kx, plane = s->h * s->w;
+    size_t input, at;
+
+    for (oc = 0; oc < s->oc; oc++, y += s->oh * s->ow) {
+        for (input = 0, c = 0; c < s->c; c++)
+            for (ky = 0; ky < s->kh; ky++)
+                for (kx = 0; kx < s->kw; kx++, input++) {
+                    at = t_ref_weight(r, l, oc, input);
+                    t_ref_place(s, x + c * plane, dx != NULL ? dx + c * plane : NULL, y, ky, kx, fn,
+                                r->params[at], &r->grads[at]);
+                }
+    }
+}
+
+static inline void t_ref_conv_forward(const struct t_ref *r, const struct t_ref_layer *l,
+                                      const double *x, double *y)
+{
+    size_t i, plane = (size_t)(l->s.oh * l->s.ow);
+
+    for (i = 0; i < l->out; i++)
+        y[i] = r->params[l->b + i / plane];
+    t_ref_conv(r, l, x, NULL, y, t_ref_row_forward);
+    for (i = 0; i < l->out && l->s.relu; i++)
+        y[i] = y[i] > 0 ? y[i] : 0;
+}
+
+static inline void t_ref_conv_backward(const struct t_ref *r, const struct t_ref_layer *l,
+                                       const double *x, double *dx, const double *y, double *dy)
+{
+    size_t i, plane = (size_t)(l->s.oh * l->s.ow);
+
+    for (i = 0; i < l->out; i++) {
+        if (l->s.relu && !(y[i] > 0))
+            dy[i] = 0;
+        r->grads[l->b + i / plane] += dy[i];
+    }
+    t_ref_conv(r, l, x, dx, dy, t_ref_row_backward);
+}
+
+/* ---- pooling --------------------------------------------------------------------------------- */
+
+/* An output of pooling, place o of y; dx NULL: forward. */
+static inline void t_ref_pool_at(const struct vb_k_shape *s, size_t o, const double *x, double *dx,
+                                 double *y, const double *dy)
+{
+    int ox = (int)o % s->ow, oy = (int)o / s->ow % s->oh, c = (int)o / s->ow / s->oh;
+    int ky, kx, iy, ix, at, best = -1;
+    double sum = 0, share = 1.0 / (s->kh * s->kw);
+
+    for (ky = 0; ky < s->kh; ky++)
+        for (kx = 0; kx < s->kw; kx++) {
+            iy = oy * s->stride - s->pad + ky;
+            ix = ox * s->stride - s->pad + kx;
+            if (iy < 0 || iy >= s->h || ix < 0 || ix >= s->w)
+                continue;
+            at = (c * s->h + iy) * s->w + ix;
+            best = best < 0 || x[at] > x[best] ? at : best;
+            sum += x[at];
+            if (s->kind == VB_K_AVG_POOL && dx != NULL)
+                dx[at] += dy[o] * share;
+        }
+    if (dx == NULL)
+        y[o] = s->kind == VB_K_AVG_POOL ? sum * share : x[best];
+    else if (s->kind == VB_K_MAX_POOL)
+        dx[best] += dy[o];
+}
+
+/* ---- normalisation --------------------------------------------------------------------------- */
+
+static inline double t_ref_scale(const struct vb_k_shape *s, size_t i, const double *x)
+{
+    size_t plane = (size_t)(s->h * s->w);
+    int c = (int)(i / plane), other;
+    double sum = 0;
+
+    for (other = c - s->kh / 2; other <= c + s->kh / 2; other++)
+        if (other >= 0 && other < s->c) {
+            double v = x[(size_t)other * plane + i % plane];
+
+            sum += v * v;
+        }
+    return (double)s->bias + (double)s->alpha / s->kh * sum;
+}
+
+/* y[i] = x[i] * scale ^ -beta, and scale has 2 alpha / kh x[j] for a derivative by x[j]. */
+static inline void t_ref_lrn_backward(const struct vb_k_shape *s, size_t i, const double *x,
+                                      double *dx, const double *dy)
+{
+    double scale = t_ref_scale(s, i, x), beta = (double)s->beta;
+    size_t plane = (size_t)(s->h * s->w), j;
+    int c = (int)(i / plane), other;
+
+    dx[i] += dy[i] * pow(scale, -beta);
+    for (other = c - s->kh / 2; other <= c + s->kh / 2; other++)
+        if (other >= 0 && other < s->c) {
+            j = (size_t)other * plane + i % plane;
+            dx[j] -=
+                dy[i] * x[i] * beta * pow(scale, -beta - 1) * 2 * (double)s->alpha / s->kh * x[j];
+        }
+}
+
+/* ---- dropout --------------------------------------------------------------------------------- */
+
+/* What an element is multiplied by; i counts through the batch. Two share a random number. */
+static inline double t_ref_kept(const struct t_ref *r, int layer, size_t i)
+{
+    double rate = (double)r->layers[layer].s.rate;
+    uint64_t random = vb_random(vb_random(vb_random(r->seed, (uint64_t)layer), r->step), i / 2);
+    uint32_t mine = (uint32_t)(i % 2 == 0 ? random : random >> 32);
+
+    if (!r->training)
+        return 1;
+    return (double)mine < rate * 4294967296.0 ? 0 : 1 / (1 - rate);
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+/* Place i of sample n. */
+static inline void t_ref_element(struct t_ref *r, int layer, int n, size_t i, const double *x,
+                                 double *y)
+{
+    const struct t_ref_layer *l = &r->layers[layer];
+
+    switch (l->s.kind) {
+    case VB_K_MAX_POOL:
+    case VB_K_AVG_POOL:
+        t_ref_pool_at(&l->s, i, x, NULL, y, NULL);
+        break;
+    case VB_K_RELU:
+        y[i] = x[i] > 0 ? x[i] : 0;
+        break;
+    case VB_K_LRN:
+        y[i] = x[i] * pow(t_ref_scale(&l->s, i, x), -(double)l->s.beta);
+        break;
+    case VB_K_DROPOUT:
+        y[i] = x[i] * t_ref_kept(r, layer, (size_t)n * l->out + i);
+        break;
+    default:
+        fail();
+    }
+}
+
+static inline void t_ref_element_back(struct t_ref *r, int layer, int n, size_t i, const double *x,
+                                      double *dx, const double *dy)
+{
+    const struct t_ref_layer *l = &r->layers[layer];
+
+    switch (l->s.kind) {
+    case VB_K_MAX_POOL:
+    case VB_K_AVG_POOL:
+        t_ref_pool_at(&l->s, i, x, dx, NULL, dy);
+        break;
+    case VB_K_RELU:
+        dx[i] += x[i] > 0 ? dy[i] : 0;
+        break;
+    case VB_K_LRN:
+        t_ref_lrn_backward(&l->s, i, x, dx, dy);
+        break;
+    case VB_K_DROPOUT:
+        dx[i] += dy[i] * t_ref_kept(r, layer, (size_t)n * l->out + i);
+        break;
+    default:
+        fail();
+    }
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static inline double *t_ref_input(struct t_ref *r, int layer, int n)
+{
+    double *x = layer == 0 ? r->x : r->layers[layer - 1].y;
+
+    return x + (size_t)n * r->layers[layer].in;
+}
+
+/* Cross-entropy of a sample; dy: its gradient. */
+static inline double t_ref_loss(const double *logits, double *dy, int label, int classes)
+{
+    double max = logits[0], sum = 0;
+    int c;
+
+    for (c = 1; c < classes; c++)
+        max = logits[c] > max ? logits[c] : max;
+    for (c = 0; c < classes; c++)
+        sum += exp(logits[c] - max);
+    for (c = 0; c < classes; c++)
+        dy[c] = exp(logits[c] - max) / sum - (c == label);
+    return log(sum) + max - logits[label];
+}
+
+/* The loss, summed, of the first batch->n samples of x. */
+static inline double t_ref_forward(struct t_ref *r, const float *x,
+                                   const struct vb_model_batch *batch)
+{
+    struct t_ref_layer *l = r->layers;
+    double loss = 0;
+    size_t i;
+    int n, k;
+
+    r->n = batch->n;
+    r->training = batch->training;
+    r->seed = batch->seed;
+    r->step = batch->step;
+    for (i = 0; i < (size_t)batch->n * l->in; i++)
+        r->x[i] = (double)x[i];
+    for (n = 0; n < batch->n; n++) {
+        for (k = 0; k < r->n_layers; k++) {
+            l = &r->layers[k];
+            if (l->n_w > 0)
+                t_ref_conv_forward(r, l, t_ref_input(r, k, n), l->y + (size_t)n * l->out);
+            for (i = 0; i < l->out && l->n_w == 0; i++)
+                t_ref_element(r, k, n, i, t_ref_input(r, k, n), l->y + (size_t)n * l->out);
+        }
+        loss += t_ref_loss(l->y + (size_t)n * l->out, l->dy + (size_t)n * l->out, batch->y[n],
+                           r->classes);
+    }
+    return loss;
+}
+
+static inline void t_ref_layer_backward(struct t_ref *r, int k, int n)
+{
+    struct t_ref_layer *l = &r->layers[k];
+    double *x = t_ref_input(r, k, n), *dy = l->dy + (size_t)n * l->out;
+    double *dx = k > 0 ? l[-1].dy + (size_t)n * l->in : NULL;
+    size_t i;
+
+    for (i = 0; i < l->in && dx != NULL; i++)
+        dx[i] = 0;
+    if (l->n_w > 0)
+        t_ref_conv_backward(r, l, x, dx, l->y + (size_t)n * l->out, dy);
+    for (i = 0; i < l->out && l->n_w == 0; i++)
+        t_ref_element_back(r, k, n, i, x, dx, dy);
+}
+
+/* After forward: the gradients. The first layer has weights. */
+static inline void t_ref_backward(struct t_ref *r)
+{
+    size_t i;
+    int n, k;
+
+    for (i = 0; i < r->n_params; i++)
+        r->grads[i] = 0;
+    for (n = 0; n < r->n; n++)
+        for (k = r->n_layers - 1; k >= 0; k--)
+            t_ref_layer_backward(r, k, n);
+}
+
+#endif

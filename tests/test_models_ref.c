@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Models against a reference in double precision (tests/model_ref.h): the reference's gradients
+ * against finite differences, the gradients of models against both, and the losses of the first
+ * steps.
+ */
+#include "tests/model_ref.h"
+#include "tests/models.h"
+
+struct pair {
+    struct t_model t;
+    struct t_ref r;
+    bool pixels;
+};
+
+static void create(struct pair *p, const char *name, int batch)
+{
+    const struct vb_layer_table *table = name != NULL ? vb_layer_table_find(name) : NULL;
+    struct vb_model_opts opts = {.name = name, .batch_max = batch};
+    size_t i;
+
+    if (name == NULL)
+        opts.table = table = &t_every_kind_table;
+    p->pixels = name != NULL && strcmp(name, "softmax") == 0;
+    t_model_create(&p->t, &opts);
+    t_ref_create(&p->r, table, batch);
+    assert_int_equal(p->r.n_params, p->t.n_params);
+    for (i = 0; i < p->t.n_params && p->pixels; i++) /* not 0 as usual, for a better test */
+        p->t.params[i] = (float)(vb_random(1, i) >> 40) / (1 << 27);
+    for (i = 0; i < p->t.n_params; i++)
+        p->r.params[i] = (double)p->t.params[i];
+}
+
+static void destroy(struct pair *p)
+{
+    t_model_destroy(&p->t);
+    t_ref_destroy(&p->r);
+}
+
+static double both(struct pair *p)
+{
+    double want = t_ref_forward(&p->r, p->t.x, &p->t.batch);
+
+    t_model_run(&p->t);
+    t_ref_backward(&p->r);
+    return want;
+}
+
+/* ---- gradients ------------------------------------------------------------------------------- */
+
+static double largest(const double *v, size_t n)
+{
+    double max = 0;
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        max = fabs(v[i]) > max ? fabs(v[i]) : max;
+    return max;
+}
+
+/* Sums of some thousand products of floats, through up to eight layers: off by far less than 1e-4
+ * of the largest of the tensor. */
+static void grads_are_near(const struct pair *p)
+{
+    const struct vb_param *table;
+    int n, k;
+    size_t i, len;
+    double max, want, got;
+
+    table = vb_model_table(p->t.m, &n);
+    for (k = 0; k < n; k++) {
+        len = (size_t)table[k].rows * (size_t)table[k].cols;
+        max = largest(p->r.grads + table[k].offset, len);
+        assert_true(max > 0);
+        for (i = table[k].offset; i < table[k].offset + len; i++) {
+            want = p->r.grads[i];
+            got = (double)p->t.grads[i];
+            if (!(fabs(want - got) <= 1e-4 * max))
+                fail_msg("%s, %zu: %.9g, not %.9g (largest: %.9g)", table[k].name,
+                         i - table[k].offset, got, want, max);
+        }
+    }
+}
+
+/* The slope of the reference's loss, for some parameters of each tensor. In double a step of 1e-6
+ * is off by its square, and by 1e-15 of the loss over it: 1e-8. */
+static void slopes_are_near(struct pair *p, int each)
+{
+    const struct vb_param *table;
+    const double step = 1e-6;
+    double up, down, keep, slope, max;
+    size_t i, len;
+    int n, k, e;
+
+    table = vb_model_table(p->t.m, &n);
+    for (k = 0; k < n; k++) {
+        len = (size_t)table[k].rows * (size_t)table[k].cols;
+        max = largest(p->r.grads + table[k].offset, len);
+        for (e = 0; e < each; e++) {
+            i = table[k].offset + vb_random((uint64_t)k, (uint64_t)e) % len;
+            keep = p->r.params[i];
+            p->r.params[i] = keep + step;
+            up = t_ref_forward(&p->r, p->t.x, &p->t.batch);
+            p->r.params[i] = keep - step;
+            down = t_ref_forward(&p->r, p->t.x, &p->t.batch);
+            p->r.params[i] = keep;
+            slope = (up - down) / (2 * step);
+            if (!(fabs(slope - (double)p->t.grads[i]) <= 1e-4 * max + 1e-7))
+                fail_msg("%s, %zu: %.9g, not %.9g", table[k].name, i - table[k].offset,
+                         (double)p->t.grads[i], slope);
+        }
+    }
+}
+
+static void gradients(const char *name, int batch, bool training, int each)
+{
+    struct pair p;
+    double want;
+
+    create(&p, name, batch);
+    t_model_batch(&p.t, batch, 7, p.pixels);
+    p.t.batch.training = training;
+    want = both(&p);
+    assert_true(fabs(p.t.loss.loss - want) <= 1e-5 * want);
+    grads_are_near(&p);
+    slopes_are_near(&p, each);
+    destroy(&p);
+}
+
+static void gradients_of_every_kind_of_layer(void **state)
+{
+    (void)state;
+    gradients(NULL, 3, true, 40);
+    gradients(NULL, 3, false, 40); /* nothing is dropped */
+    gradients(NULL, 1, true, 10);
+}
+
+static void gradients_of_softmax(void **state)
+{
+    (void)state;
+    gradients("softmax", 17, true, 40);
+}
+
+static void gradients_of_lenet(void **state)
+{
+    (void)state;
+    gradients("lenet", 3, true, 20);
+    gradients("lenet", 17, true, 2);
+}
+
+static void gradients_of_alexnet32(void **state)
+{
+    (void)state;
+    gradients("alexnet32", 2, true, 1);
+}
+
+/* ---- a batch that is not full ---------------------------------------------------------------- */
+
+/* The gradient is that of the samples there are, whatever is in the rows behind them. */
+static void short_batch(const char *name)
+{
+    size_t i, bytes;
+    struct pair p;
+    double loss;
+    float *keep;
+
+    create(&p, name, 7);
+    t_model_batch(&p.t, 3, 11, p.pixels);
+    both(&p);
+    grads_are_near(&p);
+    loss = p.t.loss.loss;
+    bytes = p.t.n_params * sizeof(float);
+    keep = t_model_new(p.t.n_params, sizeof(float));
+    memcpy(keep, p.t.grads, bytes);
+    for (i = 3 * p.t.n_in; i < 7 * p.t.n_in; i++)
+        p.t.x[i] = 100;
+    t_model_run(&p.t);
+    assert_memory_equal(keep, p.t.grads, bytes);
+    assert_memory_equal(&loss, &p.t.loss.loss, sizeof(loss));
+    free(keep);
+    destroy(&p);
+}
+
+static void a_short_batch_is_its_samples(void **state)
+{
+    (void)state;
+    short_batch(NULL);
+    short_batch("lenet");
+    short_batch("softmax");
+}
+
+static void an_empty_batch_is_nothing(void **state)
+{
+    struct pair p;
+    size_t i;
+
+    (void)state;
+    create(&p, "lenet", 4);
+    t_model_batch(&p.t, 0, 1, false);
+    t_model_run(&p.t);
+    assert_true(p.t.loss.loss == 0 && p.t.loss.correct == 0);
+    for (i = 0; i < p.t.n_params; i++)
+        assert_true(p.t.grads[i] == 0);
+    destroy(&p);
+}
+
+/* ---- the first steps ------------------------------------------------------------------------- */
+
+static void sgd(struct pair *p, double rate)
+{
+    size_t i;
+
+    for (i = 0; i < p->t.n_params; i++) {
+        p->t.params[i] -= (float)rate * p->t.grads[i];
+        p->r.params[i] -= rate * p->r.grads[i];
+    }
+}
+
+static void losses_match(const char *name, int batch, int steps, double rate)
+{
+    double want, first = 0, worst = 0, off;
+    struct pair p;
+    int s;
+
+    create(&p, name, batch);
+    for (s = 0; s < steps; s++) {
+        t_model_batch(&p.t, batch, (uint64_t)(s % 4), p.pixels); /* some come again */
+        p.t.batch.step = (uint64_t)s;
+        want = both(&p);
+        off = fabs(p.t.loss.loss - want) / want;
+        if (!(off <= 1e-4))
+            fail_msg("%s, step %d: %.9g, not %.9g", name, s, p.t.loss.loss, want);
+        worst = off > worst ? off : worst;
+        first = s == 0 ? want : first;
+        sgd(&p, rate / batch);
+    }
+    assert_true(steps < 20 || want < first); /* it has learned, so rates were not too small */
+    print_message("%s: loss %.4f after %d steps, %.4f at first; off by %.1e at most\n", name,
+                  want / batch, steps, first / batch, worst);
+    destroy(&p);
+}
+
+static void losses_of_softmax(void **state)
+{
+    (void)state;
+    losses_match("softmax", 20, 20, 0.1);
+}
+
+static void losses_of_lenet(void **state)
+{
+    (void)state;
+    losses_match("lenet", 8, 20, 0.02);
+}
+
+static void losses_of_alexnet32(void **state)
+{
+    (void)state;
+    losses_match("alexnet32", 2, 20, 0.002);
+}
+
+/* 61 million parameters: 2.5 GB with the reference's. */
+static void losses_of_alexnet(void **state)
+{
+    (void)state;
+    losses_match("alexnet", 1, 3, 0.001);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_of_every_kind_of_layer),
+        cmocka_unit_test(gradients_of_softmax),
+        cmocka_unit_test(gradients_of_lenet),
+        cmocka_unit_test(a_short_batch_is_its_samples),
+        cmocka_unit_test(an_empty_batch_is_nothing),
+        cmocka_unit_test(losses_of_softmax),
+        cmocka_unit_test(losses_of_lenet),
+    };
+    const struct CMUnitTest slow[] = {
+        cmocka_unit_test(gradients_of_alexnet32),
+        cmocka_unit_test(losses_of_alexnet32),
+        cmocka_unit_test(losses_of_alexnet),
+    };
+
+    (void)argv;
+    return argc > 1 ? T_RUN(slow) : T_RUN(tests);
+}
