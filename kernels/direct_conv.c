@@ -19,6 +19,12 @@
 /* Floats of a strip: larger ones would leave the second level of cache. */
 #define STRIP_MAX (24 * 1024)
 
+/* Some neighbours in a row of output, and the columns of taps that they need. */
+struct piece {
+    int ox, n;
+    int x, cols;
+};
+
 struct conv {
     struct vb_direct_pass pass;
     struct vb_patch patch;
@@ -29,7 +35,9 @@ struct conv {
     int n_taps; /* of all channels */
     int slots;
     size_t weights, strip, row; /* floats of scratch; strip and row of each slot */
-    int taps[];                 /* where a strip has them */
+    int n_pieces;
+    struct piece *pieces; /* of a row */
+    int taps[];           /* where a strip has them */
 };
 
 static int min(int a, int b)
@@ -154,18 +162,16 @@ static void taps_inside(int k, int side, int stride, int pad, int o, int n, int 
         *to_p = *from_p;
 }
 
-/* The taps for n outputs of row oy from ox on. packed: of the block of channels. */
-static struct range range_of(const struct conv *v, const float *packed, int oy, int ox, int n)
+/* The taps of a piece of a row, for rows of taps from y to y_end. packed: of the block of channels.
+ */
+static inline struct range range_of(const struct conv *v, const float *packed,
+                                    const struct piece *p, int y, int y_end)
 {
-    const struct vb_patch *p = &v->patch;
-    struct range r = {.bias = packed, .step = v->c * p->kh};
-    int y, x, end, first;
+    struct range r = {.bias = packed, .step = v->c * v->patch.kh};
+    int first = p->x * r.step + y * v->c;
 
-    taps_inside(p->kh, p->h, p->stride, p->pad_y, oy, 1, &y, &end);
-    r.n = (end - y) * v->c;
-    taps_inside(p->kw, p->w, p->stride, p->pad_x, ox, n, &x, &end);
-    r.cols = end - x;
-    first = x * r.step + y * v->c;
+    r.n = (y_end - y) * v->c;
+    r.cols = p->cols;
     r.w = packed + (size_t)(1 + first) * WIDTH;
     r.taps = v->taps + first;
     if (r.n == r.step) { /* all rows: the columns lie together */
@@ -180,14 +186,16 @@ static struct range range_of(const struct conv *v, const float *packed, int oy, 
 static void run_row(const struct conv *v, const float *strip, const float *packed, int oy,
                     float *row)
 {
-    int left = v->patch.ow, ox, n;
+    kernel *const *by_pixels = kernels[v->block / 2 - 2];
+    const struct piece *p;
     struct range range;
+    int y, y_end;
 
-    for (ox = 0; left > 0; ox += n, left -= n) {
-        n = divide_up(left, divide_up(left, v->pixels)); /* about the same each time */
-        range = range_of(v, packed, oy, ox, n);
-        kernels[v->block / 2 - 2][n - 1](strip + (size_t)ox * 4, &range, row + (size_t)ox * 4,
-                                         (size_t)v->patch.ow * 4);
+    taps_inside(v->patch.kh, v->patch.h, v->patch.stride, v->patch.pad_y, oy, 1, &y, &y_end);
+    for (p = v->pieces; p < v->pieces + v->n_pieces; p++) {
+        range = range_of(v, packed, p, y, y_end);
+        by_pixels[p->n - 1](strip + (size_t)p->ox * 4, &range, row + (size_t)p->ox * 4,
+                            (size_t)v->patch.ow * 4);
     }
 }
 
@@ -259,6 +267,22 @@ static void choose_block(struct conv *v)
     }
 }
 
+/* Cuts a row into pieces of about the same length. */
+static void cut_row(struct conv *v)
+{
+    const struct vb_patch *p = &v->patch;
+    struct piece *piece = v->pieces;
+    int ox, left, end;
+
+    v->n_pieces = divide_up(p->ow, v->pixels);
+    for (ox = 0, left = v->n_pieces; left > 0; left--, ox += piece->n, piece++) {
+        piece->ox = ox;
+        piece->n = divide_up(p->ow - ox, left);
+        taps_inside(p->kw, p->w, p->stride, p->pad_x, ox, piece->n, &piece->x, &end);
+        piece->cols = end - piece->x;
+    }
+}
+
 /* As many rows of output to a strip as fit, at least one. */
 static void choose_rows(struct vb_patch *p, int channels)
 {
@@ -276,7 +300,9 @@ vb_status vb_direct_conv(const struct vb_k_shape *s, enum vb_k_pass pass, void *
 {
     bool data = pass == VB_K_BACKWARD_DATA;
     int c = data ? s->oc : s->c, per = s->kh * s->kw, i, channel, ky, kx;
-    struct conv *v = calloc(1, sizeof(*v) + (size_t)(c * per) * sizeof(int));
+    size_t taps_len = (size_t)(c * per) * sizeof(int);
+    size_t pieces_len = (size_t)(data ? s->w : s->ow) * sizeof(struct piece); /* at most */
+    struct conv *v = calloc(1, sizeof(*v) + taps_len + pieces_len);
 
     if (v == NULL)
         return vb_err_sys("calloc");
@@ -293,6 +319,8 @@ vb_status vb_direct_conv(const struct vb_k_shape *s, enum vb_k_pass pass, void *
         vb_patch_init(&v->patch, s);
     choose_rows(&v->patch, c);
     choose_block(v);
+    v->pieces = (struct piece *)(v->taps + v->n_taps);
+    cut_row(v);
     for (i = 0; i < v->n_taps; i++) {
         tap_place(v, i, &channel, &ky, &kx);
         v->taps[i] = (int)vb_patch_tap(&v->patch, channel, ky, kx) * 4;

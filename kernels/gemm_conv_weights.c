@@ -182,14 +182,13 @@ static void weights_run(struct vb_gemm_pass *pass, const struct vb_k_args *args)
     }
 }
 
-/* Tiles of dw are of about the same size, and there are at least two where that costs little. */
+/* Tiles of dw are of about the same size, and an even number of them, for two threads. */
 static void cut(struct weights *v)
 {
     int panels = vb_gemm_panels(v->taps, VB_GEMM_NR), across;
 
     across = divide_up(panels, TILE_PANELS);
-    if (across == 1 && panels > 1)
-        across = 2;
+    across = min(divide_up(across, 2) * 2, panels);
     v->tile_taps = divide_up(panels, across) * VB_GEMM_NR;
     v->tile_rows = vb_gemm_rows(divide_up(v->oc, divide_up(v->oc, TILE_ROWS)));
     vb_patch_rows(&v->patch, v->patch.ow < VB_GEMM_KC ? VB_GEMM_KC / v->patch.ow : 1);

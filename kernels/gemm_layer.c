@@ -24,7 +24,7 @@ static vb_status layer_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, 
                                                        vb_gemm_conv_weights};
     static vb_gemm_prepare *const linear[VB_K_PASSES] = {
         vb_gemm_linear_forward, vb_gemm_linear_data, vb_gemm_linear_weights};
-    struct vb_gemm_pass *state;
+    struct vb_gemm_pass *state = NULL;
     vb_status st;
 
     st = (s->kind == VB_K_CONV ? conv : linear)[pass](s, &state, scratch_p);

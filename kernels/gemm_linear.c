@@ -23,7 +23,7 @@
 
 #define FORWARD_ROWS 64 /* of w in a tile */
 #define FORWARD_K 256   /* inputs in a block */
-#define DATA_PANELS 64  /* of w in a tile */
+#define DATA_PANELS 64  /* of w in a tile, at most */
 #define DATA_K 64       /* rows of w in a block */
 #define WEIGHTS_ROWS 64 /* of dw in a tile */
 #define WEIGHTS_PANELS 128
@@ -33,6 +33,7 @@ struct linear {
     int n, in, oc;
     bool relu;
     int slots;
+    int tile_panels;     /* backward to the data: of w in a tile */
     size_t shared, slot; /* floats of scratch */
 };
 
@@ -216,9 +217,9 @@ static void data_block(const struct linear *v, const float *dy, const float *pan
 
 static void data_tile(const struct linear *v, const struct vb_k_args *args, int first, float *slot)
 {
-    int n_cols = min(DATA_PANELS * VB_GEMM_NR, v->in - first), row, k;
+    int n_cols = min(v->tile_panels * VB_GEMM_NR, v->in - first), row, k;
     const float *dy = args->scratch, *w = args->w + first;
-    float *sums = slot + DATA_K * DATA_PANELS * VB_GEMM_NR;
+    float *sums = slot + (size_t)(DATA_K * v->tile_panels * VB_GEMM_NR);
 
     for (row = 0; row < v->oc; row += k, w += (size_t)k * (size_t)v->in) {
         k = min(DATA_K, v->oc - row);
@@ -241,7 +242,7 @@ static void data_run(struct vb_gemm_pass *pass, const struct vb_k_args *args)
         for (int s = 0; s < v->n; s += VB_GEMM_MR)
             data_pack_dy(v, args->dy, s, args->scratch);
 #pragma omp for schedule(static)
-        for (int first = 0; first < v->in; first += DATA_PANELS * VB_GEMM_NR)
+        for (int first = 0; first < v->in; first += v->tile_panels * VB_GEMM_NR)
             data_tile(v, args, first, slot);
     }
 }
@@ -361,11 +362,14 @@ vb_status vb_gemm_linear_forward(const struct vb_k_shape *s, struct vb_gemm_pass
 vb_status vb_gemm_linear_data(const struct vb_k_shape *s, struct vb_gemm_pass **pass_p,
                               size_t *scratch_p)
 {
+    int panels = vb_gemm_panels(s->c * s->h * s->w, VB_GEMM_NR);
+    int tiles =
+        divide_up(divide_up(panels, DATA_PANELS), 4) * 4; /* a few threads share them well */
     size_t rows = (size_t)vb_gemm_rows(s->n);
-    struct linear v = {.pass.run = data_run};
+    struct linear v = {.pass.run = data_run, .tile_panels = divide_up(panels, tiles)};
 
     v.shared = vb_team_align(rows * (size_t)s->oc);
-    v.slot = vb_team_align((DATA_K + rows) * DATA_PANELS * VB_GEMM_NR);
+    v.slot = vb_team_align((DATA_K + rows) * (size_t)(v.tile_panels * VB_GEMM_NR));
     return linear_create(s, v, pass_p, scratch_p);
 }
 

@@ -203,7 +203,7 @@ static void conv_run(struct vb_wino_pass *pass, const struct vb_k_args *args)
 
 static void sizes(struct conv *v)
 {
-    size_t n = (size_t)(v->ops->alpha * v->ops->alpha), c = (size_t)v->c;
+    size_t n = (size_t)v->ops->alpha * (size_t)v->ops->alpha, c = (size_t)v->c;
 
     v->u_step = vb_wino_step((size_t)vb_gemm_rows(v->m) * c);
     v->v_step = vb_wino_step(BLOCK_TILES * c);

@@ -176,9 +176,9 @@ INLINE void gather(int n, const float *const from[4], int pitch, vb_v4 *to)
         output_square(ALPHA_, R, from, step, out);                                                 \
     }                                                                                              \
     const struct vb_wino_ops vb_wino_f##M##_##R = {                                                \
-        .alpha = ALPHA_,                                                                           \
-        .m = M,                                                                                    \
-        .r = R,                                                                                    \
+        .alpha = (ALPHA_),                                                                         \
+        .m = (M),                                                                                  \
+        .r = (R),                                                                                  \
         .input = input_##M##_##R,                                                                  \
         .taps = taps_##M##_##R,                                                                    \
         .output = output_##M##_##R,                                                                \

@@ -127,7 +127,7 @@ static void weights_run(struct vb_wino_pass *pass, const struct vb_k_args *args)
 
 static void sizes(struct weights *v)
 {
-    size_t n = (size_t)(v->ops->alpha * v->ops->alpha), block = (size_t)v->block;
+    size_t n = (size_t)v->ops->alpha * (size_t)v->ops->alpha, block = (size_t)v->block;
     size_t x = vb_wino_strips(&v->x, v->block), dy = vb_wino_strips(&v->dy, v->block);
 
     v->d_step = vb_wino_step(block * (size_t)vb_gemm_rows(v->oc));

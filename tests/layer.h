@@ -68,7 +68,7 @@ static inline void t_layer_fini(struct t_layer *t)
     free(t->args.db);
 }
 
-/* One output of a convolution; a linear layer is one whose kernel is as large as its input. */
+/* A linear layer is a convolution whose kernel is as large as its input. */
 static inline void t_conv_of(const struct vb_k_shape *s, struct vb_k_shape *conv)
 {
     *conv = *s;
@@ -78,6 +78,14 @@ static inline void t_conv_of(const struct vb_k_shape *s, struct vb_k_shape *conv
         conv->stride = 1;
         conv->pad = 0;
     }
+}
+
+/* Where (a, b, y, x) lies in an array of (any, n_b, h, w). */
+static inline size_t t_place(int n_b, int a, int b, int y, int x, int h, int w)
+{
+    size_t plane = (size_t)a * (size_t)n_b + (size_t)b;
+
+    return (plane * (size_t)h + (size_t)y) * (size_t)w + (size_t)x;
 }
 
 /* Calls back for every product of the layer with the places of its three numbers. */
@@ -99,9 +107,9 @@ static inline void t_products(const struct vb_k_shape *layer, t_product *product
                                 iy = oy * s.stride + ky - s.pad;
                                 ix = ox * s.stride + kx - s.pad;
                                 if (iy >= 0 && iy < s.h && ix >= 0 && ix < s.w)
-                                    product((size_t)(((n * s.c + c) * s.h + iy) * s.w + ix),
-                                            (size_t)(((o * s.c + c) * s.kh + ky) * s.kw + kx),
-                                            (size_t)(((n * s.oc + o) * s.oh + oy) * s.ow + ox), to);
+                                    product(t_place(s.c, n, c, iy, ix, s.h, s.w),
+                                            t_place(s.c, o, c, ky, kx, s.kh, s.kw),
+                                            t_place(s.oc, n, o, oy, ox, s.oh, s.ow), to);
                             }
 }
 
