@@ -3,7 +3,7 @@
  * Models in double precision, forward and backward, in plain loops: what those over kernels must
  * come to. It shares with them the tables of layers and vb_random(), and not a line of kernels/.
  *
- * Layouts are those of models.h; a linear layer is a convolution whose kernel is its input.
+ * Layouts are those of models.h.
  */
 #ifndef VB_TEST_MODEL_REF_H
 #define VB_TEST_MODEL_REF_H
@@ -14,7 +14,7 @@
 #include <math.h>
 
 struct t_ref_layer {
-    struct vb_k_shape s; /* with n = 1; a linear layer has become a convolution */
+    struct vb_k_shape s; /* n is not used */
     size_t in, out;      /* of a sample */
     size_t w, b;         /* offsets of parameters */
     size_t n_w;          /* 0: none */
@@ -48,7 +48,7 @@ static inline void t_ref_shape(struct t_ref *r, struct t_ref_layer *l)
     struct vb_k_shape *s = &l->s;
     bool conv = s->kind == VB_K_CONV || s->kind == VB_K_LINEAR;
 
-    if (s->kind == VB_K_LINEAR) {
+    if (s->kind == VB_K_LINEAR) { /* a kernel as large as the input */
         s->kh = s->h;
         s->kw = s->w;
         s->stride = 1;
@@ -170,49 +170,58 @@ static inline void t_ref_place(const struct vb_k_shape *s, const double *x, doub
     }
 }
 
-/* Where a weight is: (oc, c, kh, kw), or that of softmax, (inputs, oc). */
-static inline size_t t_ref_weight(const struct t_ref *r, const struct t_ref_layer *l, int oc,
-                                  size_t input)
+/* A linear layer; dx and dy NULL: forward. */
+static inline void t_ref_linear(const struct t_ref *r, const struct t_ref_layer *l, const double *x,
+                                double *dx, double *y, const double *dy)
 {
-    size_t inputs = l->n_w / (size_t)l->s.oc;
+    size_t o, i, at;
 
-    return l->w +
-           (r->transposed ? input * (size_t)l->s.oc + (size_t)oc : (size_t)oc * inputs + input);
+    for (o = 0; o < l->out; o++) {
+        for (i = 0; i < l->in; i++) {
+            at = r->transposed ? l->w + i * l->out + o : l->w + o * l->in + i;
+            if (dy == NULL)
+                y[o] += x[i] * r->params[at];
+            else
+                r->grads[at] += x[i] * dy[o];
+            if (dx != NULL)
+                dx[i] += r->params[at] * dy[o];
+        }
+    }
 }
 
-/* All of a sample. */
+/* A convolution, of a sample. */
 static inline void t_ref_conv(const struct t_ref *r, const struct t_ref_layer *l, const double *x,
                               double *dx, double *y, t_ref_row_fn fn)
 {
     const struct vb_k_shape *s = &l->s;
     int oc, c, ky, kx, plane = s->h * s->w;
-    size_t input, at;
+    size_t at = l->w;
 
-    for (oc = 0; oc < s->oc; oc++, y += s->oh * s->ow) {
-        for (input = 0, c = 0; c < s->c; c++)
+    for (oc = 0; oc < s->oc; oc++, y += s->oh * s->ow)
+        for (c = 0; c < s->c; c++)
             for (ky = 0; ky < s->kh; ky++)
-                for (kx = 0; kx < s->kw; kx++, input++) {
-                    at = t_ref_weight(r, l, oc, input);
+                for (kx = 0; kx < s->kw; kx++, at++)
                     t_ref_place(s, x + c * plane, dx != NULL ? dx + c * plane : NULL, y, ky, kx, fn,
                                 r->params[at], &r->grads[at]);
-                }
-    }
 }
 
-static inline void t_ref_conv_forward(const struct t_ref *r, const struct t_ref_layer *l,
-                                      const double *x, double *y)
+static inline void t_ref_weights_forward(const struct t_ref *r, const struct t_ref_layer *l,
+                                         const double *x, double *y)
 {
     size_t i, plane = (size_t)(l->s.oh * l->s.ow);
 
     for (i = 0; i < l->out; i++)
         y[i] = r->params[l->b + i / plane];
-    t_ref_conv(r, l, x, NULL, y, t_ref_row_forward);
+    if (l->s.kind == VB_K_LINEAR)
+        t_ref_linear(r, l, x, NULL, y, NULL);
+    else
+        t_ref_conv(r, l, x, NULL, y, t_ref_row_forward);
     for (i = 0; i < l->out && l->s.relu; i++)
         y[i] = y[i] > 0 ? y[i] : 0;
 }
 
-static inline void t_ref_conv_backward(const struct t_ref *r, const struct t_ref_layer *l,
-                                       const double *x, double *dx, const double *y, double *dy)
+static inline void t_ref_weights_backward(const struct t_ref *r, const struct t_ref_layer *l,
+                                          const double *x, double *dx, const double *y, double *dy)
 {
     size_t i, plane = (size_t)(l->s.oh * l->s.ow);
 
@@ -221,7 +230,10 @@ static inline void t_ref_conv_backward(const struct t_ref *r, const struct t_ref
             dy[i] = 0;
         r->grads[l->b + i / plane] += dy[i];
     }
-    t_ref_conv(r, l, x, dx, dy, t_ref_row_backward);
+    if (l->s.kind == VB_K_LINEAR)
+        t_ref_linear(r, l, x, dx, NULL, dy);
+    else
+        t_ref_conv(r, l, x, dx, dy, t_ref_row_backward);
 }
 
 /* ---- pooling --------------------------------------------------------------------------------- */
@@ -394,7 +406,7 @@ static inline double t_ref_forward(struct t_ref *r, const float *x,
         for (k = 0; k < r->n_layers; k++) {
             l = &r->layers[k];
             if (l->n_w > 0)
-                t_ref_conv_forward(r, l, t_ref_input(r, k, n), l->y + (size_t)n * l->out);
+                t_ref_weights_forward(r, l, t_ref_input(r, k, n), l->y + (size_t)n * l->out);
             for (i = 0; i < l->out && l->n_w == 0; i++)
                 t_ref_element(r, k, n, i, t_ref_input(r, k, n), l->y + (size_t)n * l->out);
         }
@@ -414,7 +426,7 @@ static inline void t_ref_layer_backward(struct t_ref *r, int k, int n)
     for (i = 0; i < l->in && dx != NULL; i++)
         dx[i] = 0;
     if (l->n_w > 0)
-        t_ref_conv_backward(r, l, x, dx, l->y + (size_t)n * l->out, dy);
+        t_ref_weights_backward(r, l, x, dx, l->y + (size_t)n * l->out, dy);
     for (i = 0; i < l->out && l->n_w == 0; i++)
         t_ref_element_back(r, k, n, i, x, dx, dy);
 }

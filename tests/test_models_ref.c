@@ -216,27 +216,30 @@ static void sgd(struct pair *p, double rate)
     }
 }
 
+#define BATCHES 4 /* that come again and again */
+
 static void losses_match(const char *name, int batch, int steps, double rate)
 {
-    double want, first = 0, worst = 0, off;
+    double want, sum[2] = {0}, worst = 0, off;
     struct pair p;
     int s;
 
     create(&p, name, batch);
     for (s = 0; s < steps; s++) {
-        t_model_batch(&p.t, batch, (uint64_t)(s % 4), p.pixels); /* some come again */
+        t_model_batch(&p.t, batch, (uint64_t)(s % BATCHES), p.pixels);
         p.t.batch.step = (uint64_t)s;
         want = both(&p);
         off = fabs(p.t.loss.loss - want) / want;
         if (!(off <= 1e-4))
             fail_msg("%s, step %d: %.9g, not %.9g", name, s, p.t.loss.loss, want);
         worst = off > worst ? off : worst;
-        first = s == 0 ? want : first;
+        sum[0] += s < BATCHES ? want : 0;
+        sum[1] += s >= steps - BATCHES ? want : 0;
         sgd(&p, rate / batch);
     }
-    assert_true(steps < 20 || want < first); /* it has learned, so rates were not too small */
-    print_message("%s: loss %.4f after %d steps, %.4f at first; off by %.1e at most\n", name,
-                  want / batch, steps, first / batch, worst);
+    print_message("%s: %d steps, losses are off by %.1e at most\n", name, steps, worst);
+    if (steps > 2 * BATCHES) /* it has learned: the parameters have moved far enough to count */
+        assert_true(sum[1] < 0.9 * sum[0]);
     destroy(&p);
 }
 
@@ -255,7 +258,7 @@ static void losses_of_lenet(void **state)
 static void losses_of_alexnet32(void **state)
 {
     (void)state;
-    losses_match("alexnet32", 2, 20, 0.002);
+    losses_match("alexnet32", 2, 20, 0.005);
 }
 
 /* 61 million parameters: 2.5 GB with the reference's. */
