@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define GRID 8
+#define SIDE_MAX 224
 #define CHANNELS 3
 #define FRACTION 256 /* of the way from one grid point to the next */
 
@@ -44,13 +45,19 @@ static void make_grid(uint64_t key, int8_t grid[CHANNELS][GRID + 1][GRID + 1])
     }
 }
 
-/* Where a pixel is on the grid: the point before it, and how far behind that. */
-static int on_grid(int pixel, int side, int shift, int *fraction_p)
-{
-    int at = pixel * (GRID - 1) * FRACTION / side + shift;
+/* Where a line or column of pixels is on the grid: the point before it, and how far behind that. */
+struct place {
+    int point, fraction;
+};
 
-    *fraction_p = at % FRACTION;
-    return at / FRACTION;
+static void place_all(int side, int shift, struct place *places)
+{
+    int i, at;
+
+    for (i = 0; i < side; i++) {
+        at = i * (GRID - 1) * FRACTION / side + shift;
+        places[i] = (struct place){at / FRACTION, at % FRACTION};
+    }
 }
 
 static int between(int a, int b, int fraction)
@@ -58,34 +65,32 @@ static int between(int a, int b, int fraction)
     return a * (FRACTION - fraction) + b * fraction;
 }
 
-/* One line of a channel, without noise, in 1/FRACTION^2 of a level. */
-static void pattern_line(int8_t grid[GRID + 1][GRID + 1], int side, int y, const struct look *look,
-                         int *line)
+/* One line of a channel, without noise: levels around 0, as strong as the image has them. */
+static void pattern_line(int8_t grid[GRID + 1][GRID + 1], const struct place *y,
+                         const struct place *x, int side, int strength, int *line)
 {
-    int column[GRID + 1], fraction, g, x;
+    int column[GRID + 1], i, v;
 
-    g = on_grid(y, side, look->dy, &fraction);
-    for (x = 0; x <= GRID; x++)
-        column[x] = between(grid[g][x], grid[g + 1][x], fraction);
-    for (x = 0; x < side; x++) {
-        g = on_grid(x, side, look->dx, &fraction);
-        line[x] = between(column[g], column[g + 1], fraction);
+    for (i = 0; i <= GRID; i++)
+        column[i] = between(grid[y->point][i], grid[y->point + 1][i], y->fraction);
+    for (i = 0; i < side; i++) {
+        v = between(column[x[i].point], column[x[i].point + 1], x[i].fraction);
+        line[i] = v / (FRACTION * FRACTION) * strength / 256;
     }
 }
 
-/* Eight pixels share a random number. */
-static void paint_line(const int *line, int side, int strength, uint64_t key, uint64_t first,
-                       uint8_t *pixels)
+/* Eight pixels share a random number; side is a multiple of 8. */
+static void paint_line(const int *line, int side, uint64_t key, uint64_t first, uint8_t *pixels)
 {
-    uint64_t random = 0;
-    int x, v;
+    uint64_t random;
+    int x, i, v;
 
-    for (x = 0; x < side; x++) {
-        if (x % 8 == 0)
-            random = vb_random(key, first + (uint64_t)x / 8);
-        v = 128 + line[x] / (FRACTION * FRACTION) * strength / 256 +
-            ((int)(random >> (x % 8 * 8) & 0x7f) - 64);
-        pixels[x] = (uint8_t)(v < 0 ? 0 : (v > 255 ? 255 : v));
+    for (x = 0; x < side; x += 8) {
+        random = vb_random(key, first + (uint64_t)x / 8);
+        for (i = 0; i < 8; i++) {
+            v = 128 + line[x + i] + (int)(random >> (i * 8) & 0x7f) - 64;
+            pixels[x + i] = (uint8_t)(v < 0 ? 0 : (v > 255 ? 255 : v));
+        }
     }
 }
 
@@ -98,14 +103,17 @@ static int make_image(const struct vb_store *base, int i, uint8_t *pixels)
                         .dy = (int)(random >> 8 & 0xff),
                         .strength = 96 + (int)(random >> 16 & 0x7f)};
     int8_t grid[CHANNELS][GRID + 1][GRID + 1];
-    uint64_t per_line = ((uint64_t)s->side + 7) / 8;
-    int line[224];
+    uint64_t per_line = (uint64_t)s->side / 8;
+    struct place across[SIDE_MAX], down[SIDE_MAX];
+    int line[SIDE_MAX];
 
     make_grid(vb_random(s->classes_key, (uint64_t) class), grid);
+    place_all(s->side, look.dx, across);
+    place_all(s->side, look.dy, down);
     for (c = 0; c < CHANNELS; c++) {
         for (y = 0; y < s->side; y++) {
-            pattern_line(grid[c], s->side, y, &look, line);
-            paint_line(line, s->side, look.strength, key,
+            pattern_line(grid[c], &down[y], across, s->side, look.strength, line);
+            paint_line(line, s->side, key,
                        DRAW_NOISE + ((uint64_t)c * (uint64_t)s->side + (uint64_t)y) * per_line,
                        pixels + ((size_t)c * (size_t)s->side + (size_t)y) * (size_t)s->side);
         }
@@ -125,7 +133,7 @@ vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int sid
 {
     struct image_store *s;
 
-    if (side < GRID || side > 224 || classes < 1 || classes > 65536)
+    if (side < GRID || side > SIDE_MAX || side % 8 != 0 || classes < 1 || classes > 65536)
         return vb_err(VB_ERR_USAGE, "made-up images of side %d in %d classes: impossible", side,
                       classes);
     s = calloc(1, sizeof(*s));

@@ -57,6 +57,7 @@ run --help; has "doctor"; has "topo"; [ "$code" = 0 ] || fail "--help: exit $cod
 run topo --help; has "--ranks N"; has "VB_RANKS"; [ "$code" = 0 ] || fail "topo --help: exit $code"
 run help topo; has "--ranks N"
 run doctor --help; has "--json"
+run data --help; has "convert SPEC OUT.csr"; has "criteo:FILE"
 run bench --help; has "sparse-allreduce"; has "--explain"; has "VB_IN_FLIGHT"
 run --version; has "verbena 0."; has "hwloc 2."; has "oneDNN"; has "OpenBLAS"; has "libibverbs"
 

@@ -184,6 +184,39 @@ static void a_position_decides_a_batch(void **state)
     vb_dataset_destroy(&set);
 }
 
+/* From a mapped file, whose pages come and go, as from memory. */
+static void a_file_is_streamed(void **state)
+{
+    struct vb_loader_opts o = {.seed = 4, .global_batch = 500, .world = 1, .window = ORDER_CHUNK};
+    struct vb_data_written written;
+    struct vb_dataset made, mapped;
+    struct vb_data_spec spec;
+    struct vb_loader *l;
+    uint32_t crc[2][80];
+    char why[VB_OPTS_WHY];
+
+    (void)state;
+    assert_int_equal(vb_data_spec_parse("synth:kind=criteo,n=20000,features=5000", &spec, why),
+                     VB_OK);
+    assert_int_equal(
+        vb_data_convert(&spec, 1, VB_SYNTH_TRAIN, t_path("rows"), NULL, NULL, &written), VB_OK);
+    assert_int_equal(vb_data_open(&spec, 1, VB_SYNTH_TRAIN, &made), VB_OK);
+    assert_int_equal(csr_open_lazily(t_path("rows"), 0, &mapped), VB_OK);
+    check_positions(&mapped, 2 * ORDER_CHUNK);
+    o.set = &made;
+    assert_int_equal(vb_loader_open(&o, &l), VB_OK);
+    read_on(l, &made, 500, 80, crc[0]); /* two epochs */
+    vb_loader_close(l);
+    o.set = &mapped;
+    o.ahead = 2;
+    assert_int_equal(vb_loader_open(&o, &l), VB_OK);
+    read_on(l, &mapped, 500, 80, crc[1]);
+    vb_loader_close(l);
+    assert_memory_equal(crc[0], crc[1], sizeof(crc[0]));
+    vb_dataset_destroy(&made);
+    vb_dataset_destroy(&mapped);
+}
+
 /* ---- manners --------------------------------------------------------------------------------- */
 
 static void start_hook(void *arg)
@@ -411,6 +444,7 @@ int main(void)
         cmocka_unit_test(every_sample_comes_once),
         cmocka_unit_test(windows_have_every_sample_once),
         cmocka_unit_test(a_position_decides_a_batch),
+        cmocka_unit_test(a_file_is_streamed),
         cmocka_unit_test(batches_cost_no_allocation),
         cmocka_unit_test(a_slow_loader_is_an_error),
         cmocka_unit_test(what_is_impossible_is_refused),

@@ -140,6 +140,38 @@ static void a_linear_model_learns_it_but_not_by_heart(void **state)
     }
 }
 
+/* The loss of softmax regression on colour images falls far below that of guessing. */
+static void soft_patterns_can_be_learned(void **state)
+{
+    enum { N = 600, FEATURES = 3 * 32 * 32, BATCH = 50, EPOCHS = 10 };
+    static float x[BATCH * FEATURES], grads[(FEATURES + 1) * 10];
+    uint32_t order[N];
+    uint8_t y[BATCH];
+    struct vb_dataset set;
+    struct vb_softmax *m;
+    double loss = 0;
+    int e, i;
+
+    (void)state;
+    assert_int_equal(vb_synth_images(1, VB_SYNTH_TRAIN, N, 32, 10, &set), VB_OK);
+    set.mean = 128; /* brings the pixels around 0 */
+    assert_int_equal(vb_softmax_create(FEATURES, 10, BATCH, &m), VB_OK);
+    for (e = 0; e < EPOCHS; e++) {
+        vb_order_fill(1, e, N, order);
+        for (loss = 0, i = 0; i < N; i += BATCH) {
+            pick8(&set, order + i, BATCH, x, y);
+            vb_softmax_forward(m, x, BATCH);
+            loss += vb_softmax_loss(m, y, BATCH);
+            vb_softmax_backward(m, x, BATCH, grads);
+            vb_softmax_update(m, grads, 0.01f / BATCH);
+        }
+    }
+    print_message("loss %.4f\n", loss / N);
+    assert_true(loss / N < 1.0); /* guessing: 2.3 */
+    vb_softmax_destroy(m);
+    vb_dataset_destroy(&set);
+}
+
 static void an_epoch_has_every_sample_once(void **state)
 {
     static uint32_t order[1000], other[1000];
@@ -240,6 +272,7 @@ int main(void)
         cmocka_unit_test(images_never_change),
         cmocka_unit_test(classes_are_balanced_and_pixels_in_range),
         cmocka_unit_test(a_linear_model_learns_it_but_not_by_heart),
+        cmocka_unit_test(soft_patterns_can_be_learned),
         cmocka_unit_test(an_epoch_has_every_sample_once),
         cmocka_unit_test(shares_cover_the_batch),
         cmocka_unit_test(specs_are_checked),

@@ -23,7 +23,7 @@ refused 2 "which model"
 refused 2 "unknown model sofmax; did you mean softmax?" sofmax
 refused 2 "unknown model lenet; there is softmax" lenet
 refused 2 "unexpected argument again" softmax again
-refused 2 "mnist: there is no such data" softmax --data mnist --ranks 2
+refused 2 "cats: there is no such data" softmax --data cats --ranks 2
 refused 2 "synth:0: N must be a whole number" softmax --data synth:0
 refused 2 "--lr fast: not a number" softmax --lr fast
 refused 2 "--lr -1: must be from 0 to 1000" softmax --lr -1
