@@ -231,13 +231,12 @@ static vb_status start(const struct vb_checkpoint *cp, const char *dir, struct w
     if (!cp_path(w->path, dir, cp->step) ||
         (size_t)snprintf(w->temp, PATH_MAX, "%s.%ld.tmp", w->path, (long)getpid()) >= PATH_MAX)
         return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", dir);
-    *head = (struct cp_head){.version = CP_VERSION,
-                             .step = cp->step,
-                             .seed = cp->seed,
-                             .n_arrays = (uint32_t)cp->n_arrays,
-                             .options_bytes = (uint32_t)options,
-                             .plan_bytes = (uint32_t)plan,
-                             .chunk_bytes = CP_CHUNK};
+    head->step = cp->step;
+    head->seed = cp->seed;
+    head->n_arrays = (uint32_t)cp->n_arrays;
+    head->options_bytes = (uint32_t)options;
+    head->plan_bytes = (uint32_t)plan;
+    head->chunk_bytes = CP_CHUNK;
     memcpy(head->magic, CP_MAGIC, sizeof(head->magic));
     return make_folder(dir);
 }
@@ -255,7 +254,7 @@ vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, i
                               double *seconds_p)
 {
     uint64_t begin_ns = vb_clock_ns();
-    struct cp_head head;
+    struct cp_head head = {.version = CP_VERSION};
     struct writer w = {.fd = -1};
     vb_status st = start(cp, dir, &w, &head);
 

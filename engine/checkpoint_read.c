@@ -36,7 +36,7 @@ static vb_status fail(const struct reader *r, const char *call)
     char reason[64];
 
     snprintf(r->why, CP_WHY, "%s %s: %s", call, r->path, strerror_r(err, reason, sizeof(reason)));
-    return vb_status_from_errno(err);
+    return err != 0 ? vb_status_from_errno(err) : VB_ERR_IO;
 }
 
 /* ---- checking -------------------------------------------------------------------------------- */
@@ -276,13 +276,13 @@ vb_status cp_load(const char *path, char why[CP_WHY], struct vb_checkpoint **cp_
     if (cp == NULL)
         return fail(&r, "allocate for");
     st = map_file(&r, cp);
-    if (st == VB_OK) {
+    if (cp->map != NULL) {
         r.map = cp->map;
         r.len = cp->map_bytes;
         st = check_all(&r);
+        if (st == VB_OK)
+            st = take_all(&r, cp);
     }
-    if (st == VB_OK)
-        st = take_all(&r, cp);
     if (st != VB_OK) {
         vb_checkpoint_free(cp);
         return st;

@@ -162,8 +162,8 @@ enum vb_array_type { VB_ARRAY_F32, VB_ARRAY_U32 };
 struct vb_checkpoint_array {
     char name[VB_CHECKPOINT_NAME]; /* unique; printable, without / and not with . in front */
     enum vb_array_type type;
-    int64_t rows, cols; /* row-major; cols is 1 for vectors; rows may be 0 */
     bool state;         /* of the training, no parameter: export leaves it out unless asked */
+    int64_t rows, cols; /* row-major; cols is 1 for vectors; rows may be 0 */
     const void *data;   /* borrowed while writing; after reading it lives as long as the checkpoint,
                            aligned to the cache line */
 };

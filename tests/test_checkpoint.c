@@ -151,7 +151,7 @@ static const struct {
     {95, 1, "x", "offset 64: a name has something behind its end"},
     {96, 8, "../../x", "offset 96: a name begins with a dot"},
     {96, 8, "x/../..", "offset 96: a name has a character"},
-    {96, 8, "x\n\33[2J", "offset 96: a name has a character"},
+    {96, 7, "x\n\33[2J", "offset 96: a name has a character"},
     {96, 8, "seen\0\0\0", "offset 160: two arrays have the same name"},
     {192, 4, "\2\0\0", "offset 192: an array has an unknown type"},
     {196, 4, "\2\0\0", "offset 192: an array has an unknown type"},
