@@ -53,7 +53,7 @@ static void softmax_is_as_the_reference(void **state)
 /* A probability of nothing: the vectors' exp() ends at 1.6e-38. */
 static bool none(float p)
 {
-    return p >= 0 && p < 1e-37f;
+    return fabsf(p) < 1e-37f;
 }
 
 static void softmax_of_large_logits(void **state)
