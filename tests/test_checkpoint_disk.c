@@ -242,14 +242,15 @@ static void write_forever(int64_t step, int fd)
     struct vb_checkpoint cp = {.model = "m", .n_arrays = 1, .arrays = &array};
     size_t i;
 
-    for (cp.step = step; data != NULL; cp.step++) {
+    if (data == NULL)
+        _exit(1);
+    for (cp.step = step;; cp.step++) {
         for (i = 0; i < ELEMS; i++)
             data[i] = (uint32_t)cp.step;
         if (vb_checkpoint_write(dir, &cp, 3, NULL) != VB_OK ||
             write(fd, &cp.step, sizeof(cp.step)) != sizeof(cp.step))
             _exit(1);
     }
-    _exit(1);
 }
 
 /* Kills a writer some time after it has begun; returns the last step that it told. */
