@@ -28,11 +28,11 @@ struct habit {
 };
 
 static const struct habit habits[] = {
-    {"softmax", 100, 0.5, 2, VB_K_SGD, 0, 0, 0, VB_SCHEDULE_COSINE, 0, 5, VB_SYNTH_DIGITS},
+    {"softmax", 100, 1, 4, VB_K_SGD, 0, 0, 0, VB_SCHEDULE_COSINE, 0, 5, VB_SYNTH_DIGITS},
     {"lenet", 64, 0.02, 0.2, VB_K_NESTEROV, 0.9, 0, 5, VB_SCHEDULE_COSINE, 0.5, 6, VB_SYNTH_DIGITS},
     {"alexnet", 32, 0.01, 0.08, VB_K_NESTEROV, 0.9, 5e-4, 5, VB_SCHEDULE_COSINE, 0.5, 5,
      VB_SYNTH_IMAGENET},
-    {"sparse-lr", 100, 0.1, 0.4, VB_K_ADAGRAD, 0, 0, 0, VB_SCHEDULE_CONSTANT, 0, 2,
+    {"sparse-lr", 100, 0.05, 0.4, VB_K_ADAGRAD, 0, 0, 0, VB_SCHEDULE_CONSTANT, 0, 2,
      VB_SYNTH_CRITEO},
 };
 
