@@ -107,7 +107,8 @@ static const struct vb_opt keep_opts[] = {
      "go on from the newest checkpoint there, to the bits of a run that never stopped"},
     {"plan", VB_OPT_TEXT, FIELD(plan), NULL, 0, 0, NULL, "FILE",
      "which kernels compute, a line each; else the fastest, by timing"},
-    {"run", VB_OPT_TEXT, FIELD(run), NULL, 0, 0, NULL, "DIR", "write run.json there"},
+    {"run", VB_OPT_TEXT, FIELD(run), NULL, 0, 0, NULL, "DIR",
+     "write run.json there, and plan: which kernels computed"},
 };
 
 static const struct vb_opt place_opts[] = {

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #define ERASE_LINE "\r\033[K"
@@ -131,6 +132,9 @@ vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_trai
     if (st == VB_OK)
         st = vb_file_replace(path, text, len);
     free(text);
+    snprintf(path, sizeof(path), "%s/plan", dir);
+    if (st == VB_OK && result->plan != NULL && result->plan[0] != '\0')
+        st = vb_file_replace(path, result->plan, strlen(result->plan));
     return st;
 }
 

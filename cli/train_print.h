@@ -11,7 +11,7 @@
 vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                           const struct vb_train_result *result, bool json);
 
-/* Writes the final object to dir/run.json. */
+/* Writes the final object to dir/run.json, and which kernels computed to dir/plan. */
 vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,
                          const struct vb_train_result *result);
 

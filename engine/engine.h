@@ -304,6 +304,7 @@ struct vb_train_result {
     int classes;
     int64_t params;
     char params_sha256[65]; /* of little-endian floats in table order */
+    char *plan;             /* which kernels computed, as --plan takes it; NULL: it has none */
     char plan_sha256[65];   /* of the plan's text; "": it has none */
     char checkpoint[512];   /* the last that was written; "": none */
     double pause_s;         /* the longest that one held up training */

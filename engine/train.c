@@ -16,6 +16,7 @@
 #define WATCH_NS 100000000u
 #define AHEAD 2 /* batches made ahead of need */
 #define PLAN_BYTES_MAX 65536
+#define STEPS_TO_JUDGE 200 /* after fewer a model may still be at chance level */
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
@@ -317,7 +318,7 @@ static void remark(const struct vb_trainer *t, const struct vb_train_result *r)
         return;
     if (!isfinite(r->loss))
         VB_LOG_WARN("the loss is not finite: a learning rate of %g is too high", r->lr);
-    else if (r->classes > 2 && r->epochs >= 1 && r->accuracy < 1.5 * chance)
+    else if (r->classes > 2 && r->steps >= STEPS_TO_JUDGE && r->accuracy < 1.5 * chance)
         VB_LOG_WARN("an accuracy of %.1f %% is what guessing gives: nothing was learnt with a "
                     "learning rate of %g",
                     100 * r->accuracy, r->lr);

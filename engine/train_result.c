@@ -181,6 +181,8 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->checkpoint);
     if (t->plan_text != NULL)
         vb_sha256(t->plan_text, strlen(t->plan_text), r->plan_sha256);
+    r->plan = t->plan_text;
+    t->plan_text = NULL;
     if (t->place.group == NULL)
         return;
     snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
@@ -221,5 +223,7 @@ vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_
 void vb_train_result_fini(struct vb_train_result *result)
 {
     free(result->per_rank);
+    free(result->plan);
     result->per_rank = NULL;
+    result->plan = NULL;
 }
