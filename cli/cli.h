@@ -7,6 +7,8 @@
 
 #include "base/base.h"
 
+#include <limits.h>
+
 /* Exit codes of the command. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
@@ -22,6 +24,7 @@ extern const struct cli_command cli_bench;
 extern const struct cli_command cli_data;
 extern const struct cli_command cli_topo;
 extern const struct cli_command cli_doctor;
+extern const struct cli_command cli_eval;
 extern const struct cli_command cli_export;
 extern const struct cli_command cli_train;
 
@@ -36,5 +39,8 @@ int cli_exit_code(vb_status st);
 
 /* Whether everything written to standard output got there: the last thing a command does. */
 int cli_finish(int exit_code);
+
+/* The checkpoint that an argument names: a file, or a folder, which stands for its latest. */
+vb_status cli_find_checkpoint(const char *given, char path[PATH_MAX]);
 
 #endif

@@ -185,26 +185,11 @@ static vb_status export_json(const struct export_args *a, const char *path,
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* A folder stands for its latest checkpoint. */
-static vb_status find_checkpoint(const char *given, char path[PATH_MAX])
-{
-    struct stat info;
-    vb_status st;
-
-    if (stat(given, &info) == 0 && S_ISDIR(info.st_mode)) {
-        st = vb_checkpoint_latest(given, path, PATH_MAX);
-        return st == VB_ERR_NO_FILE ? vb_err(st, "%s: there is no checkpoint in it", given) : st;
-    }
-    if ((size_t)snprintf(path, PATH_MAX, "%s", given) >= PATH_MAX)
-        return vb_err(VB_ERR_USAGE, "read %.64s...: the path is too long", given);
-    return VB_OK;
-}
-
 static vb_status export_checkpoint(const struct export_args *a, const char *given)
 {
     struct vb_checkpoint *cp;
     char path[PATH_MAX];
-    vb_status st = find_checkpoint(given, path);
+    vb_status st = cli_find_checkpoint(given, path);
 
     if (st == VB_OK)
         st = vb_checkpoint_read(path, &cp);

@@ -316,4 +316,22 @@ struct vb_train_result {
 vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p);
 void vb_train_result_fini(struct vb_train_result *result);
 
+/* ---- evaluation ------------------------------------------------------------------------------ */
+
+struct vb_eval_opts {
+    struct vb_data_spec data; /* its part for testing, where it has parts */
+    const char *data_text;
+};
+
+struct vb_eval_result {
+    char model[VB_CHECKPOINT_NAME];
+    int64_t step;
+    int samples;
+    double accuracy, loss, seconds;
+};
+
+/* Judges the parameters of a checkpoint. */
+vb_status vb_eval(const char *path, const struct vb_eval_opts *opts,
+                  struct vb_eval_result *result_p);
+
 #endif

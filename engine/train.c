@@ -192,6 +192,8 @@ static vb_status set_up(struct vb_trainer *t)
     st = load_data(t);
     if (st == VB_OK)
         st = settle_options(t);
+    if (st == VB_OK)
+        st = vb_train_prepare_save(t);
     if (st == VB_OK && t->o->resume)
         st = vb_train_find(t, &cp);
     if (st == VB_OK)

@@ -147,6 +147,9 @@ const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest; NULL
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 
+/* Rank 0 makes sure that there is a folder that it may write to. */
+vb_status vb_train_prepare_save(struct vb_trainer *t);
+
 /* Called by all ranks; rank 0 writes what all have. */
 vb_status vb_train_save(struct vb_trainer *t);
 

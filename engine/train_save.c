@@ -5,10 +5,27 @@
  */
 #include "engine/train_priv.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define KEEP 2 /* the newest, and one more should it turn out to be broken */
+
+/* Found out before training, not after it. */
+vb_status vb_train_prepare_save(struct vb_trainer *t)
+{
+    const char *dir = t->o->checkpoint;
+
+    if (dir == NULL || t->rank != 0)
+        return VB_OK;
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return vb_err_sys("make the folder %s for checkpoints", dir);
+    if (access(dir, W_OK | X_OK) != 0)
+        return vb_err_sys("write checkpoints to %s", dir);
+    return VB_OK;
+}
 
 static vb_status write_one(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {

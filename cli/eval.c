@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * verbena eval: accuracy and loss of a checkpoint's parameters on data.
+ */
+#include "cli/cli.h"
+#include "engine/engine.h"
+
+struct eval_args {
+    const char *data;
+    bool json;
+};
+
+#define FIELD(name) offsetof(struct eval_args, name)
+
+static const struct vb_opt eval_opts[] = {
+    {"data", VB_OPT_TEXT, FIELD(data), "synth", 0, 0, NULL, "SPEC",
+     "what to judge with, as train takes it: its part for testing where it has one"},
+    {"json", VB_OPT_FLAG, FIELD(json), NULL, 0, 0, NULL, NULL, "one JSON object instead of text"},
+};
+
+static int refuse(const char *why)
+{
+    fprintf(stderr, "verbena eval: %s\n", why);
+    return CLI_USAGE;
+}
+
+static vb_status print(const struct vb_eval_result *r, const char *path, bool json)
+{
+    struct vb_json *j;
+    vb_status st;
+
+    if (!json) {
+        printf("%s of step %lld: accuracy %.2f %% of %d samples, loss %.4f\n", r->model,
+               (long long)r->step, 100 * r->accuracy, r->samples, r->loss);
+        return VB_OK;
+    }
+    j = vb_json_create();
+    vb_json_object(j, NULL);
+    vb_json_text(j, "checkpoint", path);
+    vb_json_text(j, "model", r->model);
+    vb_json_int(j, "steps", r->step);
+    vb_json_real(j, "accuracy", r->accuracy);
+    vb_json_real(j, "loss", r->loss);
+    vb_json_int(j, "test_samples", r->samples);
+    vb_json_real(j, "eval_s", r->seconds);
+    vb_json_end(j);
+    st = vb_json_print(j, stdout);
+    vb_json_destroy(j);
+    return st;
+}
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    struct eval_args args;
+    struct vb_opt_group groups[] = {{"Options", eval_opts, VB_COUNT(eval_opts), &args}};
+    char path[PATH_MAX], why[VB_OPTS_WHY];
+    struct vb_eval_opts opts = {0};
+    struct vb_eval_result result;
+    struct vb_opts parsed;
+    vb_status st;
+    int rc;
+
+    rc = cli_parse(command, groups, VB_COUNT(groups), 1, argc, argv, &parsed);
+    if (rc >= 0)
+        return rc;
+    if (parsed.n_operands == 0)
+        return refuse("which checkpoint?");
+    if (vb_data_spec_parse(args.data, &opts.data, why) != VB_OK)
+        return refuse(why);
+    opts.data_text = args.data;
+    st = cli_find_checkpoint(parsed.operands[0], path);
+    if (st == VB_OK)
+        st = vb_eval(path, &opts, &result);
+    if (st == VB_OK)
+        st = print(&result, path, args.json);
+    return cli_finish(cli_exit_code(st));
+}
+
+const struct cli_command cli_eval = {
+    .name = "eval",
+    .summary = "accuracy and loss of a checkpoint",
+    .usage = "CHECKPOINT [--data SPEC] [--json]",
+    .about = "Judges the parameters of CHECKPOINT, a .vbc file or a folder whose latest one is\n"
+             "taken, on data.\n"
+             "\n"
+             "  verbena eval runs/lenet --data mnist:DIR",
+    .run = run,
+};
