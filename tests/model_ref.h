@@ -27,12 +27,17 @@ struct t_ref {
     struct t_ref_layer layers[VB_LAYERS_MAX];
     size_t n_params;
     double *params, *grads;
-    double *x; /* (batch, in of the first) */
+    double *x, *dx; /* (batch, in of the first) */
     /* of the last forward: */
     int n;
     bool training;
     uint64_t seed, step;
 };
+
+static inline size_t t_ref_product(int a, int b, int c)
+{
+    return (size_t)a * (size_t)b * (size_t)c;
+}
 
 static inline double *t_ref_new(size_t n)
 {
@@ -56,9 +61,9 @@ static inline void t_ref_shape(struct t_ref *r, struct t_ref_layer *l)
     s->oc = conv ? s->oc : s->c;
     s->oh = s->stride > 0 ? (s->h + 2 * s->pad - s->kh) / s->stride + 1 : s->h;
     s->ow = s->stride > 0 ? (s->w + 2 * s->pad - s->kw) / s->stride + 1 : s->w;
-    l->in = (size_t)(s->c * s->h * s->w);
-    l->out = (size_t)(s->oc * s->oh * s->ow);
-    l->n_w = conv ? (size_t)(s->oc * s->c * s->kh * s->kw) : 0;
+    l->in = t_ref_product(s->c, s->h, s->w);
+    l->out = t_ref_product(s->oc, s->oh, s->ow);
+    l->n_w = conv ? (size_t)s->oc * t_ref_product(s->c, s->kh, s->kw) : 0;
     l->w = r->n_params;
     l->b = l->w + l->n_w;
     r->n_params = l->b + (conv ? (size_t)s->oc : 0);
@@ -89,6 +94,7 @@ static inline void t_ref_create(struct t_ref *r, const struct vb_layer_table *ta
     r->params = t_ref_new(r->n_params);
     r->grads = t_ref_new(r->n_params);
     r->x = t_ref_new((size_t)batch * r->layers[0].in);
+    r->dx = t_ref_new((size_t)batch * r->layers[0].in);
 }
 
 static inline void t_ref_destroy(struct t_ref *r)
@@ -102,6 +108,7 @@ static inline void t_ref_destroy(struct t_ref *r)
     free(r->params);
     free(r->grads);
     free(r->x);
+    free(r->dx);
 }
 
 /* ---- convolution ----------------------------------------------------------------------------- */
@@ -147,8 +154,7 @@ static inline void t_ref_row_backward(const struct t_ref_row *row, double w, dou
 
     for (i = 0; i < row->n; i++) {
         sum += row->x[i * row->stride] * row->y[i];
-        if (row->dx != NULL)
-            row->dx[i * row->stride] += row->y[i] * w;
+        row->dx[i * row->stride] += row->y[i] * w;
     }
     *dw += sum;
 }
@@ -208,7 +214,7 @@ static inline void t_ref_conv(const struct t_ref *r, const struct t_ref_layer *l
 static inline void t_ref_weights_forward(const struct t_ref *r, const struct t_ref_layer *l,
                                          const double *x, double *y)
 {
-    size_t i, plane = (size_t)(l->s.oh * l->s.ow);
+    size_t i, plane = t_ref_product(1, l->s.oh, l->s.ow);
 
     for (i = 0; i < l->out; i++)
         y[i] = r->params[l->b + i / plane];
@@ -223,7 +229,7 @@ static inline void t_ref_weights_forward(const struct t_ref *r, const struct t_r
 static inline void t_ref_weights_backward(const struct t_ref *r, const struct t_ref_layer *l,
                                           const double *x, double *dx, const double *y, double *dy)
 {
-    size_t i, plane = (size_t)(l->s.oh * l->s.ow);
+    size_t i, plane = t_ref_product(1, l->s.oh, l->s.ow);
 
     for (i = 0; i < l->out; i++) {
         if (l->s.relu && !(y[i] > 0))
@@ -238,37 +244,64 @@ static inline void t_ref_weights_backward(const struct t_ref *r, const struct t_
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* An output of pooling, place o of y; dx NULL: forward. */
-static inline void t_ref_pool_at(const struct vb_k_shape *s, size_t o, const double *x, double *dx,
-                                 double *y, const double *dy)
-{
-    int ox = (int)o % s->ow, oy = (int)o / s->ow % s->oh, c = (int)o / s->ow / s->oh;
-    int ky, kx, iy, ix, at, best = -1;
-    double sum = 0, share = 1.0 / (s->kh * s->kw);
+/* Inputs of place o of the output, the padding left out. */
+struct t_ref_window {
+    int c, y, y_end, x, x_end;
+};
 
-    for (ky = 0; ky < s->kh; ky++)
-        for (kx = 0; kx < s->kw; kx++) {
-            iy = oy * s->stride - s->pad + ky;
-            ix = ox * s->stride - s->pad + kx;
-            if (iy < 0 || iy >= s->h || ix < 0 || ix >= s->w)
-                continue;
-            at = (c * s->h + iy) * s->w + ix;
-            best = best < 0 || x[at] > x[best] ? at : best;
-            sum += x[at];
-            if (s->kind == VB_K_AVG_POOL && dx != NULL)
-                dx[at] += dy[o] * share;
+static inline struct t_ref_window t_ref_window(const struct vb_k_shape *s, size_t o)
+{
+    int ox = (int)o % s->ow, oy = (int)o / s->ow % s->oh;
+    int y = oy * s->stride - s->pad, x = ox * s->stride - s->pad;
+
+    return (struct t_ref_window){(int)o / s->ow / s->oh, y < 0 ? 0 : y,
+                                 y + s->kh < s->h ? y + s->kh : s->h, x < 0 ? 0 : x,
+                                 x + s->kw < s->w ? x + s->kw : s->w};
+}
+
+/* The first of the largest. */
+static inline size_t t_ref_max(const struct vb_k_shape *s, size_t o, const double *in)
+{
+    struct t_ref_window w = t_ref_window(s, o);
+    int y, x, at, best = (w.c * s->h + w.y) * s->w + w.x;
+
+    for (y = w.y; y < w.y_end; y++)
+        for (x = w.x; x < w.x_end; x++) {
+            at = (w.c * s->h + y) * s->w + x;
+            best = in[at] > in[best] ? at : best;
         }
-    if (dx == NULL)
-        y[o] = s->kind == VB_K_AVG_POOL ? sum * share : x[best];
-    else if (s->kind == VB_K_MAX_POOL)
-        dx[best] += dy[o];
+    return (size_t)best;
+}
+
+/* The padding counts, as zeros. */
+static inline double t_ref_avg(const struct vb_k_shape *s, size_t o, const double *in)
+{
+    struct t_ref_window w = t_ref_window(s, o);
+    double sum = 0;
+    int y, x;
+
+    for (y = w.y; y < w.y_end; y++)
+        for (x = w.x; x < w.x_end; x++)
+            sum += in[(w.c * s->h + y) * s->w + x];
+    return sum / (s->kh * s->kw);
+}
+
+static inline void t_ref_avg_backward(const struct vb_k_shape *s, size_t o, double *dx,
+                                      const double *dy)
+{
+    struct t_ref_window w = t_ref_window(s, o);
+    int y, x;
+
+    for (y = w.y; y < w.y_end; y++)
+        for (x = w.x; x < w.x_end; x++)
+            dx[(w.c * s->h + y) * s->w + x] += dy[o] / (s->kh * s->kw);
 }
 
 /* ---- normalisation --------------------------------------------------------------------------- */
 
 static inline double t_ref_scale(const struct vb_k_shape *s, size_t i, const double *x)
 {
-    size_t plane = (size_t)(s->h * s->w);
+    size_t plane = t_ref_product(1, s->h, s->w);
     int c = (int)(i / plane), other;
     double sum = 0;
 
@@ -286,7 +319,7 @@ static inline void t_ref_lrn_backward(const struct vb_k_shape *s, size_t i, cons
                                       double *dx, const double *dy)
 {
     double scale = t_ref_scale(s, i, x), beta = (double)s->beta;
-    size_t plane = (size_t)(s->h * s->w), j;
+    size_t plane = t_ref_product(1, s->h, s->w), j;
     int c = (int)(i / plane), other;
 
     dx[i] += dy[i] * pow(scale, -beta);
@@ -322,8 +355,10 @@ static inline void t_ref_element(struct t_ref *r, int layer, int n, size_t i, co
 
     switch (l->s.kind) {
     case VB_K_MAX_POOL:
+        y[i] = x[t_ref_max(&l->s, i, x)];
+        break;
     case VB_K_AVG_POOL:
-        t_ref_pool_at(&l->s, i, x, NULL, y, NULL);
+        y[i] = t_ref_avg(&l->s, i, x);
         break;
     case VB_K_RELU:
         y[i] = x[i] > 0 ? x[i] : 0;
@@ -346,8 +381,10 @@ static inline void t_ref_element_back(struct t_ref *r, int layer, int n, size_t 
 
     switch (l->s.kind) {
     case VB_K_MAX_POOL:
+        dx[t_ref_max(&l->s, i, x)] += dy[i];
+        break;
     case VB_K_AVG_POOL:
-        t_ref_pool_at(&l->s, i, x, dx, NULL, dy);
+        t_ref_avg_backward(&l->s, i, dx, dy);
         break;
     case VB_K_RELU:
         dx[i] += x[i] > 0 ? dy[i] : 0;
@@ -375,12 +412,13 @@ static inline double *t_ref_input(struct t_ref *r, int layer, int n)
 /* Cross-entropy of a sample; dy: its gradient. */
 static inline double t_ref_loss(const double *logits, double *dy, int label, int classes)
 {
-    double max = logits[0], sum = 0;
+    double max = logits[0], sum;
     int c;
 
     for (c = 1; c < classes; c++)
         max = logits[c] > max ? logits[c] : max;
-    for (c = 0; c < classes; c++)
+    sum = exp(logits[0] - max);
+    for (c = 1; c < classes; c++)
         sum += exp(logits[c] - max);
     for (c = 0; c < classes; c++)
         dy[c] = exp(logits[c] - max) / sum - (c == label);
@@ -420,10 +458,10 @@ static inline void t_ref_layer_backward(struct t_ref *r, int k, int n)
 {
     struct t_ref_layer *l = &r->layers[k];
     double *x = t_ref_input(r, k, n), *dy = l->dy + (size_t)n * l->out;
-    double *dx = k > 0 ? l[-1].dy + (size_t)n * l->in : NULL;
+    double *dx = (k > 0 ? l[-1].dy : r->dx) + (size_t)n * l->in;
     size_t i;
 
-    for (i = 0; i < l->in && dx != NULL; i++)
+    for (i = 0; i < l->in; i++)
         dx[i] = 0;
     if (l->n_w > 0)
         t_ref_weights_backward(r, l, x, dx, l->y + (size_t)n * l->out, dy);
@@ -431,7 +469,7 @@ static inline void t_ref_layer_backward(struct t_ref *r, int k, int n)
         t_ref_element_back(r, k, n, i, x, dx, dy);
 }
 
-/* After forward: the gradients. The first layer has weights. */
+/* After forward: the gradients. */
 static inline void t_ref_backward(struct t_ref *r)
 {
     size_t i;

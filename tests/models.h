@@ -37,7 +37,7 @@ static inline void t_model_create(struct t_model *t, const struct vb_model_opts 
     assert_int_equal(vb_model_create(opts, &t->m), VB_OK);
     vb_model_input(t->m, &c, &h, &w, &t->classes);
     t->batch_max = opts->batch_max;
-    t->n_in = (size_t)(c * h * w);
+    t->n_in = (size_t)c * (size_t)h * (size_t)w;
     t->n_params = vb_model_n_params(t->m);
     t->params = t_model_new(t->n_params, sizeof(float));
     t->grads = t_model_new(t->n_params, sizeof(float));
@@ -63,6 +63,7 @@ static inline void t_model_destroy(struct t_model *t)
 static inline void t_model_batch(struct t_model *t, int n, uint64_t seed, bool pixels)
 {
     size_t i, used = (size_t)n * t->n_in;
+    struct vb_k_pixels *lists;
     int k;
 
     for (i = 0; i < (size_t)t->batch_max * t->n_in; i++)
@@ -78,8 +79,8 @@ static inline void t_model_batch(struct t_model *t, int n, uint64_t seed, bool p
     if (!pixels)
         return;
     vb_k_pixels_destroy(t->pixels);
-    assert_int_equal(vb_k_pixels_create(t->x, (size_t)n, (int)t->n_in, &t->pixels), VB_OK);
-    t->batch.pixels = t->pixels;
+    assert_int_equal(vb_k_pixels_create(t->x, (size_t)n, (int)t->n_in, &lists), VB_OK);
+    t->batch.pixels = t->pixels = lists;
     t->batch.x = NULL;
 }
 

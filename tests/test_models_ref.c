@@ -26,7 +26,7 @@ static void create(struct pair *p, const char *name, int batch)
     t_ref_create(&p->r, table, batch);
     assert_int_equal(p->r.n_params, p->t.n_params);
     for (i = 0; i < p->t.n_params && p->pixels; i++) /* not 0 as usual, for a better test */
-        p->t.params[i] = (float)(vb_random(1, i) >> 40) / (1 << 27);
+        p->t.params[i] = (float)(vb_random(1, i) >> 40) * 0x1p-27f;
     for (i = 0; i < p->t.n_params; i++)
         p->r.params[i] = (double)p->t.params[i];
 }
@@ -59,7 +59,8 @@ static double largest(const double *v, size_t n)
 }
 
 /* Sums of some thousand products of floats, through up to eight layers: off by far less than 1e-4
- * of the largest of the tensor. */
+ * of the largest of the tensor. (Where two inputs of a maximum are so near that floats and doubles
+ * choose differently it would be more; these samples have none.) */
 static void grads_are_near(const struct pair *p)
 {
     const struct vb_param *table;
@@ -261,11 +262,13 @@ static void losses_of_alexnet32(void **state)
     losses_match("alexnet32", 2, 20, 0.005);
 }
 
-/* 61 million parameters: 2.5 GB with the reference's. */
+/* 61 million parameters: 1.5 GB with the reference's. With one sample and a rate of 0.001 the loss
+ * doubles in a step, and a maximum that floats see elsewhere than doubles do, which some step of
+ * some backend has, costs 5e-5; at 0.0002 the loss still moves by a tenth a step. */
 static void losses_of_alexnet(void **state)
 {
     (void)state;
-    losses_match("alexnet", 1, 3, 0.001);
+    losses_match("alexnet", 1, 3, 0.0002);
 }
 
 int main(int argc, char **argv)
