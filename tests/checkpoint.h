@@ -52,8 +52,10 @@ static inline int entries(void)
 
 static inline void put_file(const char *path, const void *data, size_t len)
 {
-    FILE *file = fopen(path, "w");
+    FILE *file;
 
+    unlink(path); /* a file that is cut and written again, ext4 writes to the disk at once */
+    file = fopen(path, "w");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, len, file), len);
     assert_int_equal(fclose(file), 0);
