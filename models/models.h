@@ -116,38 +116,4 @@ void vb_model_backward(struct vb_model *model, const float *params,
                        const struct vb_model_batch *batch, float *grads, vb_grads_fn ready,
                        void *arg);
 
-/* ---- softmax regression ---------------------------------------------------------------------- */
-
-#define VB_SOFTMAX_PARAMS 2
-
-/* One linear layer and softmax with cross-entropy. Used by one thread at a time. */
-struct vb_softmax {
-    int features, classes;
-    int batch_max;
-    struct vb_param table[VB_SOFTMAX_PARAMS]; /* w (features, classes), b (1, classes) */
-    size_t n_params;                          /* floats in the arena */
-    float *params;                            /* the arena */
-    float *logits; /* (batch_max, classes); after the loss, its gradient */
-};
-
-/* All parameters are 0: the loss is convex, so there is nothing to be gained by chance. */
-vb_status vb_softmax_create(int features, int classes, int batch_max, struct vb_softmax **model_p);
-void vb_softmax_destroy(struct vb_softmax *model);
-
-/* Computes the logits of n samples, at most batch_max. x: (n, features) */
-void vb_softmax_forward(struct vb_softmax *model, const float *x, int n);
-
-/* How many of the n samples the logits put into the right class. Before the loss. */
-int vb_softmax_correct(const struct vb_softmax *model, const uint8_t *y, int n);
-
-/* The loss of the n samples that went forward, summed. */
-double vb_softmax_loss(struct vb_softmax *model, const uint8_t *y, int n);
-
-/* Writes the gradients, summed over the n samples whose loss was computed, to the caller's memory:
- * n_params floats. */
-void vb_softmax_backward(const struct vb_softmax *model, const float *x, int n, float *grads);
-
-/* One step of plain SGD: params -= rate * grads. */
-void vb_softmax_update(struct vb_softmax *model, const float *grads, float rate);
-
 #endif

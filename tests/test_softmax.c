@@ -4,7 +4,7 @@
  * are large.
  */
 #include "kernels/kernels.h"
-#include "models/models.h"
+#include "tests/softmax.h"
 #include "tests/test.h"
 
 #include <math.h>

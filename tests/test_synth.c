@@ -3,7 +3,7 @@
  * The made-up images, and the order in which samples are used.
  */
 #include "data/data.h"
-#include "models/models.h"
+#include "tests/softmax.h"
 #include "tests/test.h"
 
 #define N_TRAIN 6000

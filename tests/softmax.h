@@ -1,11 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
- * Softmax regression: one linear layer from the pixels to the classes.
+ * Softmax regression on the reference kernels, in plain steps: what the model is held against, and
+ * what tells how hard made-up data is.
  */
-#include "kernels/kernels.h"
+#ifndef VB_TEST_SOFTMAX_H
+#define VB_TEST_SOFTMAX_H
+
 #include "models/models.h"
 
 #include <stdlib.h>
+
+#define VB_SOFTMAX_PARAMS 2
+
+/* One linear layer and softmax with cross-entropy. Used by one thread at a time. */
+struct vb_softmax {
+    int features, classes;
+    int batch_max;
+    struct vb_param table[VB_SOFTMAX_PARAMS]; /* w (features, classes), b (1, classes) */
+    size_t n_params;                          /* floats in the arena */
+    float *params;                            /* the arena */
+    float *logits; /* (batch_max, classes); after the loss, its gradient */
+};
 
 enum { W, B };
 
@@ -16,7 +31,17 @@ static void fill_table(struct vb_softmax *m)
     m->n_params = m->table[B].offset + (size_t)m->classes;
 }
 
-vb_status vb_softmax_create(int features, int classes, int batch_max, struct vb_softmax **model_p)
+static inline void vb_softmax_destroy(struct vb_softmax *model)
+{
+    if (model == NULL)
+        return;
+    free(model->params);
+    free(model->logits);
+    free(model);
+}
+
+static inline vb_status vb_softmax_create(int features, int classes, int batch_max,
+                                          struct vb_softmax **model_p)
 {
     struct vb_softmax *m;
 
@@ -38,16 +63,7 @@ vb_status vb_softmax_create(int features, int classes, int batch_max, struct vb_
     return VB_OK;
 }
 
-void vb_softmax_destroy(struct vb_softmax *model)
-{
-    if (model == NULL)
-        return;
-    free(model->params);
-    free(model->logits);
-    free(model);
-}
-
-void vb_softmax_forward(struct vb_softmax *model, const float *x, int n)
+static inline void vb_softmax_forward(struct vb_softmax *model, const float *x, int n)
 {
     VB_ASSERT(n <= model->batch_max);
     vb_k_linear_forward_ref(x, model->params + model->table[W].offset,
@@ -55,7 +71,7 @@ void vb_softmax_forward(struct vb_softmax *model, const float *x, int n)
                             model->classes, model->logits);
 }
 
-int vb_softmax_correct(const struct vb_softmax *model, const uint8_t *y, int n)
+static inline int vb_softmax_correct(const struct vb_softmax *model, const uint8_t *y, int n)
 {
     int i, correct = 0;
 
@@ -65,7 +81,7 @@ int vb_softmax_correct(const struct vb_softmax *model, const uint8_t *y, int n)
     return correct;
 }
 
-double vb_softmax_loss(struct vb_softmax *model, const uint8_t *y, int n)
+static inline double vb_softmax_loss(struct vb_softmax *model, const uint8_t *y, int n)
 {
     double loss = 0;
     uint16_t label;
@@ -79,13 +95,16 @@ double vb_softmax_loss(struct vb_softmax *model, const uint8_t *y, int n)
     return loss;
 }
 
-void vb_softmax_backward(const struct vb_softmax *model, const float *x, int n, float *grads)
+static inline void vb_softmax_backward(const struct vb_softmax *model, const float *x, int n,
+                                       float *grads)
 {
     vb_k_linear_backward_ref(x, model->logits, n, model->features, model->classes,
                              grads + model->table[W].offset, grads + model->table[B].offset);
 }
 
-void vb_softmax_update(struct vb_softmax *model, const float *grads, float rate)
+static inline void vb_softmax_update(struct vb_softmax *model, const float *grads, float rate)
 {
     vb_k_sgd_ref(model->params, grads, model->n_params, rate);
 }
+
+#endif
