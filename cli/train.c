@@ -5,7 +5,7 @@
  * With --ranks this process becomes their supervisor, and each rank is this program again with the
  * same arguments. So everything that can be wrong with the arguments is found before that.
  */
-#include "cli/job.h"
+#include "cli/hosts.h"
 #include "cli/train_print.h"
 #include "engine/engine.h"
 
@@ -19,7 +19,7 @@
 struct train_args {
     const char *data, *test_data;
     double test_split;
-    int64_t input, batch, global_batch;
+    int64_t input, features, batch, global_batch;
     int64_t epochs, steps, samples;
     int64_t seed, threads;
     double lr, momentum, weight_decay, clip;
@@ -60,6 +60,8 @@ static const struct vb_opt train_opts[] = {
      "test with the first N samples alone"},
     {"input", VB_OPT_INT, FIELD(input), NULL, 32, 224, NULL, "SIDE",
      "alexnet: 224, or 32 for a smaller net on images of that size"},
+    {"features", VB_OPT_INT, FIELD(features), NULL, 1, INT32_MAX, NULL, "N",
+     "of sparse rows: indices are below N; criteo and synth hash into so many"},
     {"mode", VB_OPT_CHOICE, FIELD(mode), "sync", 0, 0, mode_choices, "MODE",
      "how ranks work together"},
     {"batch", VB_OPT_INT, FIELD(batch), NULL, 1, BATCH_MAX, NULL, "B",
@@ -196,6 +198,8 @@ static int fill_data(const struct train_args *a, struct vb_data_spec *test, stru
         return refuse(why);
     if (a->test_data != NULL && vb_data_spec_parse(a->test_data, test, why) != VB_OK)
         return refuse(why);
+    if (a->features > 0)
+        o->data.data.features = test->features = (int)a->features;
     o->data.test = a->test_data != NULL ? test : NULL;
     o->data.test_share = a->test_split;
     o->data_text = a->data;
@@ -275,17 +279,19 @@ static int train(const struct train_args *a, struct vb_train_opts *o)
 }
 
 static int run_job(const struct cli_command *command, const struct train_args *args,
-                   const char *model, const struct cli_job *job, int argc, char **argv)
+                   const char *model, const struct cli_job *job, struct cli_hosts *hosts, int argc,
+                   char **argv)
 {
     struct vb_train_opts o = {.model = model};
-    struct vb_data_spec test;
+    struct vb_data_spec test = {0};
     struct vb_launch launch;
     int rc;
 
-    rc = cli_job_place(command, job, &launch, &o.group);
+    rc = cli_hosts_place(command, hosts, job, &launch, &o.group);
     if (rc < 0)
         rc = fill_opts(args, &launch, &test, &o);
-    if (rc >= 0 || cli_job_supervise(command, job, &launch, argc, argv, &rc))
+    if (rc >= 0 || cli_hosts_launch(command, hosts, job, argc, argv, &rc) ||
+        cli_job_supervise(command, job, &launch, argc, argv, &rc))
         return rc;
     return train(args, &o);
 }
@@ -293,12 +299,14 @@ static int run_job(const struct cli_command *command, const struct train_args *a
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct train_args args;
+    struct cli_hosts hosts;
     struct cli_job job;
     struct vb_opt_group groups[] = {
         {"Training", train_opts, VB_COUNT(train_opts), &args},
         {"Learning", rule_opts, VB_COUNT(rule_opts), &args},
         {"What is kept", keep_opts, VB_COUNT(keep_opts), &args},
         {"Ranks", cli_job_opts, CLI_JOB_OPTS, &job},
+        {"Hosts", cli_hosts_opts, CLI_HOSTS_OPTS, &hosts},
         {"Placement", place_opts, VB_COUNT(place_opts), &args},
     };
     char **given = cli_job_arguments(argc, argv);
@@ -312,7 +320,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (rc < 0)
         rc = find_model(&parsed, &model);
     if (rc < 0)
-        rc = run_job(command, &args, model, &job, argc, given);
+        rc = run_job(command, &args, model, &job, &hosts, argc, given);
     free(given);
     return rc;
 }
@@ -330,8 +338,9 @@ const struct cli_command cli_train = {
         "  verbena train softmax --ranks 2               two ranks, over shared memory\n"
         "  verbena train softmax --ranks 4 --transport tcp --global-batch 100 --json\n"
         "\n"
-        "Ranks on several hosts are started by hand, each with its number:\n"
+        "Ranks on several hosts are started over ssh, or by hand, each with its number:\n"
         "\n"
+        "  verbena train lenet --hosts node0:2,node1:2\n"
         "  verbena train softmax --rank 1 --world 2 --root node0:7000 --secret-file job.key\n"
         "\n"
         "What a step trains on depends on the seed and the global batch alone. All ranks end with\n"

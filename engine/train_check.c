@@ -14,14 +14,15 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
     char *text = NULL;
     int n = asprintf(
         &text,
-        "model=%s\ninput=%d\nmode=%d\ndata=%s\ntest split=%.17g\nglobal batch=%d\n"
+        "model=%s\ninput=%d\nmode=%d\ndata=%s\nnumber of features=%d\ntest split=%.17g\n"
+        "global batch=%d\n"
         "number of steps=%lld\nseed=%llu\nlearning rate=%.17g\nschedule=%d %lld %lld %.17g\n"
         "update rule=%d %.9g %.9g\nclipping=%.17g\norder of sums=%d\nalgorithm=%d\n",
-        o->model, o->input, (int)o->mode, o->data_text, o->data.test_share, r->global_batch,
-        (long long)r->steps, (unsigned long long)o->seed, r->schedule.base, (int)r->schedule.kind,
-        (long long)r->schedule.warmup, (long long)r->schedule.period, r->schedule.factor,
-        (int)r->rule.kind, (double)r->rule.momentum, (double)r->rule.decay, r->clip,
-        (int)o->coll.order, (int)o->coll.algo);
+        o->model, o->input, (int)o->mode, o->data_text, o->data.data.features, o->data.test_share,
+        r->global_batch, (long long)r->steps, (unsigned long long)o->seed, r->schedule.base,
+        (int)r->schedule.kind, (long long)r->schedule.warmup, (long long)r->schedule.period,
+        r->schedule.factor, (int)r->rule.kind, (double)r->rule.momentum, (double)r->rule.decay,
+        r->clip, (int)o->coll.order, (int)o->coll.algo);
 
     return n < 0 ? NULL : text;
 }

@@ -31,7 +31,7 @@ struct batch {
 
 static struct vb_softmax *make(struct batch *b)
 {
-    struct vb_softmax *m;
+    struct vb_softmax *m = NULL;
     int i;
 
     assert_int_equal(vb_softmax_create(FEATURES, CLASSES, N, &m), VB_OK);
@@ -50,7 +50,7 @@ static double loss_of(struct vb_softmax *m, const struct batch *b)
 
 static void table_covers_the_arena(void **state)
 {
-    struct vb_softmax *m;
+    struct vb_softmax *m = NULL;
     size_t i;
 
     (void)state;
@@ -74,7 +74,7 @@ static void gradient_is_that_of_the_loss(void **state)
 {
     float grads[FEATURES * CLASSES + CLASSES];
     const float step = 1.0f / 64;
-    struct vb_softmax *m;
+    struct vb_softmax *m = NULL;
     struct batch b;
     double up, down;
     float keep;
@@ -101,7 +101,7 @@ static void gradient_is_that_of_the_loss(void **state)
 
 static void forward_is_a_matrix_product(void **state)
 {
-    struct vb_softmax *m;
+    struct vb_softmax *m = NULL;
     struct batch b;
     double want;
     int i, f, c;
@@ -167,7 +167,7 @@ static void update_goes_down(void **state)
 static void right_ones_are_counted(void **state)
 {
     const float logits[4] = {1, 3, 3, 2};
-    struct vb_softmax *m;
+    struct vb_softmax *m = NULL;
     struct batch b;
     int i;
 

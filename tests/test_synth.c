@@ -98,7 +98,7 @@ static double train(const struct vb_dataset *set, const struct vb_dataset *test,
 {
     static float x[N_TEST * VB_SYNTH_FEATURES], grads[7850];
     static uint32_t order[N_TRAIN];
-    struct vb_softmax *m;
+    struct vb_softmax *m = NULL;
     static uint8_t y[N_TEST];
     int e, i, correct;
 
@@ -148,7 +148,7 @@ static void soft_patterns_can_be_learned(void **state)
     uint32_t order[N];
     uint8_t y[BATCH];
     struct vb_dataset set;
-    struct vb_softmax *m;
+    struct vb_softmax *m = NULL;
     double loss = 0;
     int e, i;
 
