@@ -105,6 +105,7 @@ static const struct vb_layer_row t_every_kind[] = {
       .relu = true}},
     {"lrn1", {.kind = VB_K_LRN, .kh = 3, .alpha = 0.5f, .beta = 0.75f, .bias = 1}},
     {"pool1", {.kind = VB_K_MAX_POOL, .kh = 3, .kw = 3, .stride = 2, .pad = 1}},
+    {"drop2", {.kind = VB_K_DROPOUT, .rate = 0.125f}},
     {"conv2", {.kind = VB_K_CONV, .oc = 6, .kh = 3, .kw = 2, .stride = 1, .pad = 1}},
     {"relu2", {.kind = VB_K_RELU}},
     {"pool2", {.kind = VB_K_AVG_POOL, .kh = 2, .kw = 2, .stride = 2}},

@@ -321,6 +321,25 @@ static void right_ones_are_counted(void **state)
     t_model_destroy(&t);
 }
 
+static void nan_is_not_even_the_only_class(void **state)
+{
+    static const struct vb_layer_row row = {"fc",
+                                            {.kind = VB_K_LINEAR, .c = 3, .h = 1, .w = 1, .oc = 1}};
+    static const struct vb_layer_table table = {"one", 1, &row};
+    struct vb_model_opts opts = {.table = &table, .batch_max = 2};
+    struct t_model t;
+
+    (void)state;
+    t_model_create(&t, &opts);
+    t_model_batch(&t, 2, 1, false);
+    t_model_run(&t);
+    assert_int_equal(t.loss.correct, 2);
+    t.params[3] = NAN;
+    t_model_run(&t);
+    assert_int_equal(t.loss.correct, 0);
+    t_model_destroy(&t);
+}
+
 /* Chance is the seed's, the step's and the layer's: the loss changes with each of the first two. */
 static void dropout_follows_from_seed_and_step(void **state)
 {
@@ -482,6 +501,7 @@ int main(void)
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(forward_only_comes_to_the_same),
         cmocka_unit_test(right_ones_are_counted),
+        cmocka_unit_test(nan_is_not_even_the_only_class),
         cmocka_unit_test(dropout_follows_from_seed_and_step),
         cmocka_unit_test(the_plan_that_is_given_is_used),
         cmocka_unit_test(bad_plans_are_refused),
