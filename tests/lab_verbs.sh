@@ -54,7 +54,9 @@ done
 bench="bench transfer --transport verbs --sizes 64,64K --seconds 0.5 --json"
 # shellcheck disable=SC2086
 expect 0 '' lab/run -- "$verbena" $bench
-jq -e -s 'map(select(.transport == "verbs")) | length == 8 and (map(.rnr + .out_of_seq) | add) == 0' \
+# Something asked for again, by a machine that was late, is out of sequence where it has come already.
+jq -e -s 'map(select(.transport == "verbs")) | length == 8 and (map(.rnr) | add) == 0 and
+    (map(.out_of_seq) | add) <= (map(.retries) | add)' \
     "$work/out" >/dev/null || fail "a receiver was not ready: $(cat "$work/out")"
 step "a clean link"
 if [ -z "$all" ]; then
