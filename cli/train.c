@@ -178,15 +178,17 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
 static int check_batch(const struct train_args *a, const struct vb_train_opts *o)
 {
     int64_t global = a->global_batch > 0 ? a->global_batch : a->batch * o->group.world;
+    const struct vb_data_spec *data = &o->data.data;
+    bool known = data->format == VB_DATA_SYNTH && data->n_given;
     char why[VB_OPTS_WHY];
 
-    if (global == 0 || o->data.data.format != VB_DATA_SYNTH)
+    if (global == 0 || (global >= o->group.world && (!known || global <= data->n_train)))
         return -1;
-    if (global >= o->group.world && global <= o->data.data.n_train)
-        return -1;
-    snprintf(why, sizeof(why),
-             "%lld samples in a step: must be from %d, one a rank, to %d, all there are",
-             (long long)global, o->group.world, o->data.data.n_train);
+    snprintf(why, sizeof(why), "%lld samples in a step: must be from %d, one a rank",
+             (long long)global, o->group.world);
+    if (known)
+        snprintf(why + strlen(why), sizeof(why) - strlen(why), ", to %d, all there are",
+                 data->n_train);
     return refuse(why);
 }
 
@@ -203,6 +205,7 @@ static int fill_data(const struct train_args *a, struct vb_data_spec *test, stru
     o->data.test = a->test_data != NULL ? test : NULL;
     o->data.test_share = a->test_split;
     o->data_text = a->data;
+    o->test_text = a->test_data;
     return check_batch(a, o);
 }
 
@@ -265,15 +268,17 @@ static int train(const struct train_args *a, struct vb_train_opts *o)
     vb_log_set_rank(o->group.world > 1 ? o->group.rank : -1);
     if (terminal)
         o->watch = cli_train_watch;
+    if (o->group.rank == 0 && a->run != NULL && cli_train_folder(a->run) != VB_OK)
+        return CLI_FAILED;
     st = vb_train(o, &result);
     if (terminal)
         cli_train_watch_end();
     if (st != VB_OK)
         return cli_exit_code(st);
-    if (o->group.rank == 0 && a->run != NULL)
-        st = cli_train_keep(a->run, mode, o, &result);
-    if (o->group.rank == 0 && st == VB_OK)
+    if (o->group.rank == 0)
         st = cli_train_print(mode, o, &result, a->json);
+    if (o->group.rank == 0 && a->run != NULL && st == VB_OK)
+        st = cli_train_keep(a->run, mode, o, &result);
     vb_train_result_fini(&result);
     return cli_finish(cli_exit_code(st));
 }

@@ -7,6 +7,7 @@
 #include "cli/train_print.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -65,8 +66,8 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_real(json, "wall_s", r->wall_s);
     vb_json_real(json, "steps_per_s", (double)(r->steps - r->resumed) / r->train_s);
     vb_json_real(json, "samples_per_s", (double)r->samples / r->train_s);
-    vb_json_real(json, "loss", r->loss);
-    vb_json_real(json, "accuracy", r->accuracy);
+    vb_json_real(json, "loss", r->accuracy >= 0 ? r->loss : (double)NAN); /* null: a dry run */
+    vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
     vb_json_int(json, "test_samples", r->test_samples);
     vb_json_int(json, "params", r->params);
     vb_json_text(json, "params_sha256", r->params_sha256);
@@ -114,6 +115,13 @@ static vb_status print_json(const char *mode, const struct vb_train_opts *o,
     return st;
 }
 
+vb_status cli_train_folder(const char *dir)
+{
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return vb_err_sys("make the folder %s", dir);
+    return VB_OK;
+}
+
 vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,
                          const struct vb_train_result *result)
 {
@@ -126,8 +134,6 @@ vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_trai
         return vb_err_sys("open_memstream");
     st = print_json(mode, o, result, out);
     fclose(out);
-    if (st == VB_OK && mkdir(dir, 0777) != 0 && errno != EEXIST)
-        st = vb_err_sys("make the folder %s", dir);
     snprintf(path, sizeof(path), "%s/run.json", dir);
     if (st == VB_OK)
         st = vb_file_replace(path, text, len);

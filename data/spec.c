@@ -127,6 +127,11 @@ static vb_status set_key(struct vb_data_spec *spec, const char *text, char *why)
     return VB_ERR_USAGE;
 }
 
+static bool too_many(const struct vb_data_spec *spec)
+{
+    return spec->n_train > most_samples(spec->synth) || spec->n_test > most_samples(spec->synth);
+}
+
 static vb_status parse_keys(struct vb_data_spec *spec, const char *text, char *why)
 {
     vb_status st = VB_OK;
@@ -145,7 +150,7 @@ static vb_status parse_keys(struct vb_data_spec *spec, const char *text, char *w
     if (st != VB_OK)
         return st;
     fill_sizes(spec);
-    if (spec->n_train > most_samples(spec->synth) || spec->n_test > most_samples(spec->synth)) {
+    if (spec->kind_given && too_many(spec)) { /* else the model decides: see vb_data_open() */
         snprintf(why, VB_OPTS_WHY, "synth: at most %d samples of kind %s",
                  most_samples(spec->synth), kinds[spec->synth]);
         return VB_ERR_USAGE;
@@ -164,9 +169,9 @@ static vb_status parse_synth(struct vb_data_spec *spec, const char *text, const 
     }
     if (strchr(rest, '=') != NULL)
         return parse_keys(spec, rest, why);
-    if (!vb_parse_int(rest, &n) || n < 1 || n > VB_DATA_SYNTH_MAX) {
+    if (!vb_parse_int(rest, &n) || n < 1 || n > VB_DATA_ROWS_MAX) {
         snprintf(why, VB_OPTS_WHY, "%.64s: N must be a whole number from 1 to %d", text,
-                 VB_DATA_SYNTH_MAX);
+                 VB_DATA_ROWS_MAX);
         return VB_ERR_USAGE;
     }
     spec->n_train = (int)n;
@@ -213,6 +218,9 @@ static vb_status open_synth(const struct vb_data_spec *spec, uint64_t seed, enum
 {
     int n = part == VB_SYNTH_TRAIN ? spec->n_train : spec->n_test;
 
+    if (too_many(spec))
+        return vb_err(VB_ERR_USAGE, "synth: at most %d samples of kind %s",
+                      most_samples(spec->synth), kinds[spec->synth]);
     switch (spec->synth) {
     case VB_SYNTH_DIGITS:
         return vb_synth_create(seed, part, n, set_p);

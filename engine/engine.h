@@ -243,6 +243,7 @@ struct vb_train_opts {
     int input;         /* alexnet: side of its images, 224 or 32 */
     enum vb_mode mode;
     struct vb_data_ask data;
+    const char *test_text; /* NULL: none was asked for */
     const char *data_text; /* as it was asked for, to compare with other ranks and checkpoints */
     int64_t batch;         /* samples of one rank in a step; or */
     int64_t global_batch;  /* ... of all ranks */

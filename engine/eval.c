@@ -22,10 +22,14 @@ static int input_of(const struct vb_checkpoint *cp)
  * taken. */
 static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
+    const struct vb_checkpoint_array *w = vb_checkpoint_find(cp, "w"); /* of sparse-lr */
     struct vb_data_spec spec = t->o->data.data;
     vb_status st;
 
     vb_data_spec_prefer(&spec, vb_recipe_synth(t->o));
+    if (w != NULL && spec.features == 0)
+        spec.features =
+            (int)(w->rows - 1); /* a file need not have them all; the last is the bias */
     st = vb_data_open(&spec, t->o->seed, VB_SYNTH_TEST, &t->test);
     if (st == VB_OK)
         st = vb_data_open(&spec, t->o->seed, VB_SYNTH_TEST, &t->train);

@@ -9,6 +9,7 @@
  */
 #include "engine/train_priv.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,10 +29,16 @@ int vb_trainer_share(const struct vb_trainer *t)
 static vb_status load_data(struct vb_trainer *t)
 {
     struct vb_data_ask ask = t->o->data;
+    struct vb_data_spec test;
     vb_status st;
 
     ask.seed = t->o->seed;
     vb_data_spec_prefer(&ask.data, vb_recipe_synth(t->o));
+    if (ask.test != NULL) {
+        test = *ask.test;
+        vb_data_spec_prefer(&test, vb_recipe_synth(t->o));
+        ask.test = &test;
+    }
     st = vb_data_open_both(&ask, &t->train, &t->test);
     if (st != VB_OK)
         return st;
@@ -45,7 +52,8 @@ static vb_status parse_plan(struct vb_trainer *t, const char *from, const char *
 {
     char why[VB_OPTS_WHY];
 
-    t->plan = calloc(1, sizeof(*t->plan));
+    if (t->plan == NULL)
+        t->plan = calloc(1, sizeof(*t->plan));
     if (t->plan == NULL)
         return vb_err_sys("calloc");
     if (vb_k_plan_parse(text, t->plan, why) != VB_OK)
@@ -56,7 +64,8 @@ static vb_status parse_plan(struct vb_trainer *t, const char *from, const char *
 static vb_status read_plan(struct vb_trainer *t)
 {
     char *text = malloc(PLAN_BYTES_MAX);
-    FILE *file = fopen(t->o->plan, "re");
+    int fd = open(t->o->plan, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe has nothing to say */
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     vb_status st;
     size_t n;
 
@@ -65,7 +74,7 @@ static vb_status read_plan(struct vb_trainer *t)
     } else {
         n = fread(text, 1, PLAN_BYTES_MAX - 1, file);
         text[n] = '\0';
-        if (ferror(file) || memchr(text, '\0', n) != NULL || n == PLAN_BYTES_MAX - 1)
+        if (n == 0 || ferror(file) || memchr(text, '\0', n) != NULL || n == PLAN_BYTES_MAX - 1)
             st = vb_err(VB_ERR_INPUT, "%s is no plan", t->o->plan);
         else
             st = parse_plan(t, t->o->plan, text);
@@ -83,7 +92,7 @@ static vb_status compile(struct vb_trainer *t)
     char text[VB_RECORD_MAX] = "", *all;
     vb_status st = VB_OK;
 
-    if (t->place.group == NULL || t->plan != NULL)
+    if (t->place.group == NULL)
         return t->ops->compile(t);
     if (t->rank == 0)
         st = t->ops->compile(t);
@@ -98,27 +107,6 @@ static vb_status compile(struct vb_trainer *t)
         st = parse_plan(t, "the plan of rank 0", all);
     if (st == VB_OK && t->rank != 0)
         st = t->ops->compile(t);
-    free(all);
-    return st;
-}
-
-/* Whoever was given a plan by its user may have been given another. */
-static vb_status compare_plans(struct vb_trainer *t)
-{
-    char digest[65] = "", *all;
-    vb_status st;
-    int r;
-
-    if (t->place.group == NULL || t->plan_text == NULL)
-        return VB_OK;
-    vb_sha256(t->plan_text, strlen(t->plan_text), digest);
-    all = calloc((size_t)t->world, sizeof(digest));
-    if (all == NULL)
-        return vb_err_sys("calloc");
-    st = vb_group_gather(t->place.group, digest, sizeof(digest), all);
-    for (r = 1; r < t->world && st == VB_OK; r++)
-        if (strcmp(all + (size_t)r * sizeof(digest), all) != 0)
-            st = vb_err(VB_ERR_INPUT, "rank %d computes with other kernels than rank 0", r);
     free(all);
     return st;
 }
@@ -158,7 +146,8 @@ static vb_status settle_options(struct vb_trainer *t)
     if (t->settings == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for the settings");
     if (t->place.group != NULL)
-        st = vb_train_agree(t->place.group, t->settings);
+        st = vb_train_agree(t->o, t->place.group, t->settings);
+    t->all_know = st == VB_ERR_USAGE;
     if (st == VB_OK && t->o->plan != NULL)
         st = read_plan(t);
     return st;
@@ -172,8 +161,9 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
         st = parse_plan(t, "the checkpoint", cp->plan);
     if (st == VB_OK)
         st = compile(t);
-    if (st == VB_OK)
-        st = compare_plans(t);
+    if (st == VB_OK && cp != NULL && t->plan_text != NULL && strcmp(cp->plan, t->plan_text) != 0)
+        st = vb_err(VB_ERR_USAGE, "the checkpoint is of a run with another plan than %s",
+                    t->o->plan);
     if (st == VB_OK)
         st = t->ops->create(t);
     if (st == VB_OK)
@@ -301,12 +291,13 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
     return st == VB_OK ? vb_train_collect(t, result) : st;
 }
 
-/* All find out about a lost peer, and about options that differ; anything else must be told. */
+/* All find out about a lost peer, and about options that differ; anything else must be told, or the
+ * others would take this rank's way out for its next step. */
 static void give_up(struct vb_trainer *t, vb_status st)
 {
     char why[96];
 
-    if (t->place.group == NULL || st == VB_ERR_PEER || st == VB_ERR_TIMEOUT || st == VB_ERR_USAGE)
+    if (t->place.group == NULL || st == VB_ERR_PEER || t->all_know)
         return;
     snprintf(why, sizeof(why), "rank %d failed: %s", t->rank, vb_status_str(st));
     vb_group_abort(t->place.group, why);

@@ -9,22 +9,50 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Saving changes what later steps of a lazy rule come to (see vb_k_sparse_settle()). */
+static int64_t saves_that_matter(const struct vb_train_opts *o)
+{
+    return strcmp(o->model, "sparse-lr") == 0 ? o->checkpoint_every : 0;
+}
+
+/* A text of any length becomes a short one. */
+static uint32_t mark(const char *text)
+{
+    return text != NULL ? vb_crc32c(0, text, strlen(text)) : 0;
+}
+
 char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r)
 {
     char *text = NULL;
-    int n = asprintf(
-        &text,
-        "model=%s\ninput=%d\nmode=%d\ndata=%s\nnumber of features=%d\ntest split=%.17g\n"
-        "global batch=%d\n"
-        "number of steps=%lld\nseed=%llu\nlearning rate=%.17g\nschedule=%d %lld %lld %.17g\n"
-        "update rule=%d %.9g %.9g\nclipping=%.17g\norder of sums=%d\nalgorithm=%d\n",
-        o->model, o->input, (int)o->mode, o->data_text, o->data.data.features, o->data.test_share,
-        r->global_batch, (long long)r->steps, (unsigned long long)o->seed, r->schedule.base,
-        (int)r->schedule.kind, (long long)r->schedule.warmup, (long long)r->schedule.period,
-        r->schedule.factor, (int)r->rule.kind, (double)r->rule.momentum, (double)r->rule.decay,
-        r->clip, (int)o->coll.order, (int)o->coll.algo);
+    int n =
+        asprintf(&text,
+                 "model=%s\ninput=%d\nnumber of ranks=%d\ndata=%.500s %08x\nnumber of features=%d\n"
+                 "test split=%.17g\nglobal batch=%d\nnumber of steps=%lld\nseed=%llu\n"
+                 "learning rate=%.17g\nschedule=%d %lld %lld %.17g\nupdate rule=%d %.9g %.9g\n"
+                 "clipping=%.17g\norder of sums=%d\nalgorithm=%d\nnumber of steps between "
+                 "checkpoints=%lld\n",
+                 o->model, o->input, o->group.world, o->data_text, mark(o->data_text),
+                 o->data.data.features, o->data.test_share, r->global_batch, (long long)r->steps,
+                 (unsigned long long)o->seed, r->schedule.base, (int)r->schedule.kind,
+                 (long long)r->schedule.warmup, (long long)r->schedule.period, r->schedule.factor,
+                 (int)r->rule.kind, (double)r->rule.momentum, (double)r->rule.decay, r->clip,
+                 (int)o->coll.order, (int)o->coll.algo, (long long)saves_that_matter(o));
 
     return n < 0 ? NULL : text;
+}
+
+/* What ranks must agree on beside that, for they do it together. */
+static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
+{
+    size_t len = strlen(text);
+
+    snprintf(text + len, size - len,
+             "test data=%08x\ntest limit=%lld\nnumber of steps between tests=%lld\n"
+             "number of steps between saves=%lld\ncheckpoints=%d %d\nplan=%d\ndry run=%d\n"
+             "size of buckets=%lld\n",
+             mark(o->test_text), (long long)o->test_limit, (long long)o->eval_every,
+             (long long)o->checkpoint_every, o->checkpoint != NULL, o->resume, o->plan != NULL,
+             o->dry_run, (long long)o->bucket_bytes);
 }
 
 bool vb_train_settings_differ(const char *a, const char *b, char name[64])
@@ -54,7 +82,8 @@ static vb_status compare(const char *all, int n)
     return VB_OK;
 }
 
-vb_status vb_train_agree(struct vb_group *group, const char *settings)
+vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
+                         const char *settings)
 {
     char own[VB_RECORD_MAX] = {0}, *all;
     vb_status st;
@@ -63,6 +92,7 @@ vb_status vb_train_agree(struct vb_group *group, const char *settings)
     if (all == NULL)
         return vb_err_sys("calloc");
     snprintf(own, sizeof(own), "%s", settings);
+    add_conduct(o, own, sizeof(own));
     st = vb_group_gather(group, own, sizeof(own), all);
     if (st == VB_OK)
         st = compare(all, vb_group_world(group));

@@ -237,7 +237,8 @@ static vb_status take_all(struct vb_trainer *t, float *scale)
 
     while (st == VB_OK && n > 0)
         st = vb_buckets_next(d->buckets, &first, &n);
-    vb_lap(&t->laps, VB_PHASE_COMM);
+    if (t->world > 1)
+        vb_lap(&t->laps, VB_PHASE_COMM);
     if (st != VB_OK)
         return st;
     norm = vb_k_norm(vb_buckets_grads(d->buckets), d->n_params) * (double)*scale;
@@ -284,7 +285,7 @@ static vb_status dense_step(struct vb_trainer *t)
     vb_status st;
 
     vb_model_forward(d->model, params, &batch, &loss);
-    t->loss = batch.n > 0 ? loss.loss / batch.n : 0;
+    t->loss = batch.n > 0 ? loss.loss / batch.n : t->loss;
     vb_lap(&t->laps, VB_PHASE_FORWARD);
     vb_buckets_begin(d->buckets);
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,

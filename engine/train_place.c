@@ -83,9 +83,12 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
     }
     if (st == VB_OK && o->pin)
         st = pin(&place, local_rank);
+    if (!o->pin)
+        vb_team_size(o->threads);
     if (st != VB_OK)
         vb_place_close(&place);
-    else
+    place.local_rank = local_rank;
+    if (st == VB_OK)
         *place_p = place;
     return st;
 }

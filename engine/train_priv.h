@@ -49,7 +49,8 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
 bool vb_train_settings_differ(const char *a, const char *b, char name[64]);
 
 /* Collective: fails on all ranks if one was started with other options. */
-vb_status vb_train_agree(struct vb_group *group, const char *settings);
+vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
+                         const char *settings);
 
 /* ---- places (train_place.c) ------------------------------------------------------------------ */
 
@@ -113,7 +114,8 @@ struct vb_trainer {
     void *state;  /* of ops */
     int64_t step; /* steps that are complete */
     int64_t resumed, samples;
-    double loss; /* of this rank's last batch, a sample */
+    bool all_know; /* why it failed: nobody need be told */
+    double loss;   /* of this rank's last batch, a sample */
     struct vb_laps laps;
     char checkpoint[512];
     double pause_s;

@@ -83,6 +83,11 @@ static vb_status make_rule(const struct vb_train_opts *o, const struct habit *h,
     else if (o->momentum > 0)
         return vb_err(VB_ERR_USAGE, "--momentum is for --rule momentum and nesterov");
     rule->decay = (float)(o->weight_decay >= 0 ? o->weight_decay : h->decay);
+    if (rule->decay != 0 && rule->kind >= VB_K_ADAGRAD && strcmp(o->model, "sparse-lr") == 0)
+        return vb_err(VB_ERR_USAGE, "--weight-decay of sparse-lr needs --rule sgd, momentum or "
+                                    "nesterov: others would have to touch every feature");
+    if (o->clip > 0 && strcmp(o->model, "sparse-lr") == 0)
+        return vb_err(VB_ERR_USAGE, "--clip is for dense models");
     rule->eps = 1e-8f;
     rule->beta = 1;
     return VB_OK;
@@ -133,7 +138,7 @@ vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe 
         st = make_rule(o, h, &r.rule);
     if (st != VB_OK)
         return st;
-    r.steps_per_epoch = (n + r.global_batch - 1) / r.global_batch;
+    r.steps_per_epoch = ((int64_t)n + r.global_batch - 1) / r.global_batch;
     if (o->steps > 0)
         r.steps = o->steps;
     else if (o->samples > 0)

@@ -17,6 +17,7 @@
 vb_status vb_train_prepare_save(struct vb_trainer *t)
 {
     const char *dir = t->o->checkpoint;
+    char path[4096];
 
     if (dir == NULL || t->rank != 0)
         return VB_OK;
@@ -24,6 +25,9 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
         return vb_err_sys("make the folder %s for checkpoints", dir);
     if (access(dir, W_OK | X_OK) != 0)
         return vb_err_sys("write checkpoints to %s", dir);
+    if (!t->o->resume && vb_checkpoint_latest(dir, path, sizeof(path)) != VB_ERR_NO_FILE)
+        return vb_err(VB_ERR_USAGE,
+                      "%s has checkpoints of an earlier run: --resume goes on from them", dir);
     return VB_OK;
 }
 

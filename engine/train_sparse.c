@@ -3,8 +3,7 @@
  * Sparse logistic regression in training. The cost of a step follows the nonzeros of its batch,
  * never the number of features. The bias is one more feature, behind the last.
  *
- * Ranks sum lists of (feature, gradient); updates keep an undo list, so that a step that fails
- * half-way can be taken back.
+ * Ranks sum lists of (feature, gradient). An update comes last in a step and cannot fail half-way.
  */
 #include "engine/train_priv.h"
 
@@ -174,7 +173,7 @@ static vb_status sparse_step(struct vb_trainer *t)
 
     vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
     loss = vb_k_logistic(s->logits, t->batch->rows.y, csr.n);
-    t->loss = csr.n > 0 ? loss / (double)csr.n : 0;
+    t->loss = csr.n > 0 ? loss / (double)csr.n : t->loss;
     vb_lap(&t->laps, VB_PHASE_FORWARD);
     st = gradient(s, &csr, &n);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);

@@ -130,6 +130,19 @@ wait $! && fail "rank 1 went on with another learning rate"
     fail "another learning rate: $code $err"
 [[ $(cat "$dir/err1") == *"another learning rate"* ]] || fail "rank 1: $(cat "$dir/err1")"
 
+# ... and so with what ranks do together
+timeout 100 "$verbena" train "${hand[@]}" --rank 1 --eval-every 5 --secret-file "$dir/open" \
+    >"$dir/out1" 2>"$dir/err1" &
+run "${hand[@]}" --rank 0 --secret-file "$dir/open"
+wait $! && fail "rank 1 went on with tests of its own"
+[[ $code$err == 2*"another number of steps between tests than rank 0"* ]] ||
+    fail "tests of its own: $code $err"
+
+# ... and what one rank cannot do, the others are told
+run lenet --ranks 2 --data synth:kind=cifar
+[[ $code$err == [12]*"lenet takes images of 1 x 28 x 28; those of synth:kind=cifar are 3 x 32 x 32"* ]] ||
+    fail "colour images for lenet: $code $err"
+
 # ---- a rank that is killed ends the job, and is named
 rank_of() { # the process of a rank whose supervisor is $1
     local pid

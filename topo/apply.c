@@ -62,6 +62,12 @@ vb_status vb_plan_pin(const struct vb_topo *topo, const struct vb_plan *plan, in
     return pin_to(topo, r->cpus.v, r->cpus.n);
 }
 
+void vb_team_size(int threads)
+{
+    omp_set_dynamic(0);
+    omp_set_num_threads(threads > 0 ? threads : omp_get_num_procs());
+}
+
 vb_status vb_plan_pin_team(const struct vb_topo *topo, const struct vb_plan *plan, int rank)
 {
     const struct vb_plan_rank *r;

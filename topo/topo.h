@@ -134,6 +134,9 @@ vb_status vb_plan_pin(const struct vb_topo *topo, const struct vb_plan *plan, in
  * among them. The members stay the same as long as the size does. */
 vb_status vb_plan_pin_team(const struct vb_topo *topo, const struct vb_plan *plan, int rank);
 
+/* Where nothing is pinned: only the size, 0 for one thread a cpu that this one may use. */
+void vb_team_size(int threads);
+
 /* Memory that this thread, and those it starts from now on, touches first comes from the rank's
  * nodes. */
 vb_status vb_plan_bind_memory(const struct vb_topo *topo, const struct vb_plan *plan, int rank);
