@@ -474,20 +474,26 @@ static int out_of_bounds(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void bounds_are_checked(void **state)
+/* Over every transport, and one of the ranks says so. */
+static void everywhere_with(t_rank_fn fn, const char *said)
 {
-    struct t_job job = {.fn = out_of_bounds, .world = some_ranks};
+    struct t_job job = {.fn = fn, .world = some_ranks};
     struct t_stderr t;
     char text[8192];
 
-    (void)state;
     t_stderr_catch(&t);
     for (size_t i = 0; i < n_transports; i++) {
         job.transport = transports[i];
         t_as_threads(&job);
     }
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "bytes from offset"));
+    assert_non_null(strstr(text, said));
+}
+
+static void bounds_are_checked(void **state)
+{
+    (void)state;
+    everywhere_with(out_of_bounds, "bytes from offset");
 }
 
 /* A note on a channel that nobody opened is refused; what comes after it arrives. */
@@ -508,18 +514,8 @@ static int stray(struct vb_group *g, void *arg)
 
 static void stray_notes_are_refused(void **state)
 {
-    struct t_job job = {.fn = stray, .world = some_ranks};
-    struct t_stderr t;
-    char text[8192];
-
     (void)state;
-    t_stderr_catch(&t);
-    for (size_t i = 0; i < n_transports; i++) {
-        job.transport = transports[i];
-        t_as_threads(&job);
-    }
-    t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "which nobody opened: refused"));
+    everywhere_with(stray, "which nobody opened: refused");
 }
 
 /* ---- death ----------------------------------------------------------------------------------- */

@@ -5,9 +5,8 @@
  * is written again must be the same bytes.
  */
 #include "engine/checkpoint_priv.h"
-#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_file.h"
 
-#include <sys/mman.h>
 
 static char dir[64];
 
@@ -26,21 +25,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         abort();
     atexit(remove_dir);
     return 0;
-}
-
-/* The input as a file in memory; the same one each time. */
-static const char *file_of(const uint8_t *data, size_t size)
-{
-    static char path[64];
-    static int fd = -1;
-
-    if (fd < 0) {
-        fd = memfd_create("fuzz", MFD_CLOEXEC);
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    }
-    if (fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
-        abort();
-    return path;
 }
 
 static void write_again(const struct vb_checkpoint *cp, const uint8_t *data, size_t size)
@@ -62,7 +46,7 @@ static void try(const uint8_t *data, size_t size)
 {
     struct vb_checkpoint *cp;
 
-    if (vb_checkpoint_read(file_of(data, size), &cp) != VB_OK)
+    if (vb_checkpoint_read(fuzz_file(data, size), &cp) != VB_OK)
         return;
     write_again(cp, data, size);
     vb_checkpoint_free(cp);

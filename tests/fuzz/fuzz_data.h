@@ -7,24 +7,7 @@
 #define VB_FUZZ_DATA_H
 
 #include "data/data_priv.h"
-#include "tests/fuzz/fuzz.h"
-
-#include <sys/mman.h>
-
-/* The input as a file in memory; the same one each time. */
-static inline const char *fuzz_file(const uint8_t *data, size_t size)
-{
-    static char path[64];
-    static int fd = -1;
-
-    if (fd < 0) {
-        fd = memfd_create("fuzz", MFD_CLOEXEC);
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    }
-    if (fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
-        abort();
-    return path;
-}
+#include "tests/fuzz/fuzz_file.h"
 
 /* Every row of a set that was taken is as promised. */
 static inline void fuzz_check_rows(const struct vb_dataset *set)
