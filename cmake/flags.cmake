@@ -19,4 +19,7 @@ endif()
 if(VB_SANITIZE)
   add_compile_options(-fsanitize=${VB_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${VB_SANITIZE})
+  if(CMAKE_C_COMPILER_ID MATCHES Clang)
+    add_compile_options(-Wno-pass-failed) # a loop that a sanitizer keeps from becoming vectors
+  endif()
 endif()
