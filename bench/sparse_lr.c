@@ -129,7 +129,8 @@ static bool prepare(struct bench *b)
 static int report(struct bench *b, int rounds)
 {
     bool same = fabs(b->loss[0] - b->loss[1]) <= 1e-5 * b->loss[1];
-    double rows = (double)(ROUND_ROWS / b->batch * b->batch), ours, bare;
+    size_t whole = ROUND_ROWS / b->batch;
+    double ours, bare, rows = (double)(whole * b->batch);
 
     qsort(b->took_s[0], (size_t)rounds, sizeof(double), by_size);
     qsort(b->took_s[1], (size_t)rounds, sizeof(double), by_size);

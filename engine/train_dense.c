@@ -116,14 +116,14 @@ static vb_status list_pixels(const struct vb_dataset *set, int n, struct vb_k_pi
     uint32_t *which = malloc((size_t)n * sizeof(*which));
     uint16_t *y = malloc((size_t)n * sizeof(*y));
     struct vb_mem mem = {0};
-    vb_status st = vb_mem_map_private(bytes, &mem);
+    vb_status st = VB_ERR_NO_MEMORY;
     int i;
 
-    if (which == NULL || y == NULL)
-        st = vb_err_sys("malloc");
+    if (which != NULL && y != NULL)
+        st = vb_mem_map_private(bytes, &mem);
+    for (i = 0; st == VB_OK && i < n; i++)
+        which[i] = (uint32_t)i;
     if (st == VB_OK) {
-        for (i = 0; i < n; i++)
-            which[i] = (uint32_t)i;
         vb_dataset_pick(set, which, n, mem.ptr, y);
         st = vb_k_pixels_create(mem.ptr, (size_t)n, set->features, pixels_p);
     }

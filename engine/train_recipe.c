@@ -17,23 +17,21 @@
 /* What is known to work, for a batch of so many samples. */
 struct habit {
     const char *model;
-    int batch;
     double lr, lr_max;
-    enum vb_k_rule_kind rule;
-    double momentum, decay, clip;
-    enum vb_schedule schedule;
-    double warmup_epochs;
+    double decay, clip, warmup_epochs;
+    int batch;
     int epochs; /* unless the user says how long */
+    enum vb_k_rule_kind rule;
+    enum vb_schedule schedule;
     enum vb_synth_kind synth;
 };
 
 static const struct habit habits[] = {
-    {"softmax", 100, 1, 4, VB_K_SGD, 0, 0, 0, VB_SCHEDULE_COSINE, 0, 5, VB_SYNTH_DIGITS},
-    {"lenet", 64, 0.02, 0.2, VB_K_NESTEROV, 0.9, 0, 5, VB_SCHEDULE_COSINE, 0.5, 6, VB_SYNTH_DIGITS},
-    {"alexnet", 32, 0.01, 0.08, VB_K_NESTEROV, 0.9, 5e-4, 5, VB_SCHEDULE_COSINE, 0.5, 5,
+    {"softmax", 1, 4, 0, 0, 0, 100, 5, VB_K_SGD, VB_SCHEDULE_COSINE, VB_SYNTH_DIGITS},
+    {"lenet", 0.02, 0.2, 0, 5, 0.5, 64, 6, VB_K_NESTEROV, VB_SCHEDULE_COSINE, VB_SYNTH_DIGITS},
+    {"alexnet", 0.01, 0.08, 5e-4, 5, 0.5, 32, 5, VB_K_NESTEROV, VB_SCHEDULE_COSINE,
      VB_SYNTH_IMAGENET},
-    {"sparse-lr", 100, 0.05, 0.4, VB_K_ADAGRAD, 0, 0, 0, VB_SCHEDULE_CONSTANT, 0, 2,
-     VB_SYNTH_CRITEO},
+    {"sparse-lr", 0.05, 0.4, 0, 0, 0, 100, 2, VB_K_ADAGRAD, VB_SCHEDULE_CONSTANT, VB_SYNTH_CRITEO},
 };
 
 static const struct habit *habit_of(const struct vb_train_opts *o)
@@ -120,7 +118,7 @@ static vb_status make_batch(const struct vb_train_opts *o, const struct habit *h
     int64_t batch = o->batch > 0 ? o->batch : h->batch;
     int64_t global = o->global_batch > 0 ? o->global_batch : batch * o->group.world;
 
-    if (global < o->group.world || global > n)
+    if (global < 1 || global < o->group.world || global > n)
         return vb_err(VB_ERR_USAGE,
                       "%lld samples in a step: must be from %d, one a rank, to %d, all there are",
                       (long long)global, o->group.world, n);
@@ -131,12 +129,12 @@ static vb_status make_batch(const struct vb_train_opts *o, const struct habit *h
 vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe *recipe_p)
 {
     const struct habit *h = habit_of(o);
-    struct vb_recipe r = {0};
+    struct vb_recipe r = {.global_batch = 1};
     vb_status st = make_batch(o, h, n, &r);
 
     if (st == VB_OK)
         st = make_rule(o, h, &r.rule);
-    if (st != VB_OK)
+    if (st != VB_OK || r.global_batch < 1)
         return st;
     r.steps_per_epoch = ((int64_t)n + r.global_batch - 1) / r.global_batch;
     if (o->steps > 0)

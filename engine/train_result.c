@@ -190,32 +190,37 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->algo = t->algo;
 }
 
+static vb_status collect(struct vb_trainer *t, struct record *all, struct vb_train_result *result)
+{
+    vb_status st = gather(t, all);
+    int i;
+
+    if (st == VB_OK)
+        st = compare(all, result->ranks);
+    if (st != VB_OK)
+        return st;
+    fill_run(t, result);
+    memcpy(result->params_sha256, all[0].params_sha256, sizeof(result->params_sha256));
+    for (i = 0; i < result->ranks; i++) {
+        result->per_rank[i] = all[i].result;
+        add_rank(result, &all[i]);
+    }
+    return VB_OK;
+}
+
 vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p)
 {
     struct vb_train_result result = {.ranks = t->world};
-    struct record *all;
-    vb_status st;
-    int i;
+    struct record *all = calloc((size_t)t->world, sizeof(*all));
+    vb_status st = VB_ERR_NO_MEMORY;
 
-    all = calloc((size_t)result.ranks, sizeof(*all));
-    result.per_rank = calloc((size_t)result.ranks, sizeof(*result.per_rank));
-    if (all == NULL || result.per_rank == NULL)
-        st = vb_err_sys("calloc");
-    else
-        st = gather(t, all);
+    result.per_rank = calloc((size_t)t->world, sizeof(*result.per_rank));
+    if (all != NULL && result.per_rank != NULL)
+        st = collect(t, all, &result);
     if (st == VB_OK)
-        st = compare(all, result.ranks);
-    if (st == VB_OK) {
-        fill_run(t, &result);
-        memcpy(result.params_sha256, all[0].params_sha256, sizeof(result.params_sha256));
-        for (i = 0; i < result.ranks; i++) {
-            result.per_rank[i] = all[i].result;
-            add_rank(&result, &all[i]);
-        }
         *result_p = result;
-    } else {
-        free(result.per_rank);
-    }
+    else
+        vb_train_result_fini(&result);
     free(all);
     return st;
 }

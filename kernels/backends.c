@@ -7,13 +7,8 @@
 #include <string.h>
 
 const struct vb_k_backend *const vb_k_backends[] = {
-    &vb_k_backend_plain,
-    &vb_k_backend_blas,
-    &vb_k_backend_onednn,
-    &vb_k_backend_gemm,
-    &vb_k_backend_direct,
-    &vb_k_backend_winograd2,
-    &vb_k_backend_winograd4,
+    &vb_k_backend_plain,  &vb_k_backend_blas,      &vb_k_backend_onednn,    &vb_k_backend_gemm,
+    &vb_k_backend_direct, &vb_k_backend_winograd2, &vb_k_backend_winograd4,
 };
 
 const int vb_k_n_backends = VB_COUNT(vb_k_backends);

@@ -8,7 +8,9 @@
 
 static double step_rate(const struct vb_k_schedule *s, int64_t step)
 {
-    return s->base * pow(s->factor, (double)(step / s->period));
+    int64_t periods = step / s->period;
+
+    return s->base * pow(s->factor, (double)periods);
 }
 
 /* Half a cosine from the base down to factor times the base, which it keeps. */

@@ -112,6 +112,8 @@ ALWAYS void fetch_row(const struct vb_k_csr *m, size_t i, size_t last)
         fetch_lists(row_at(m, i + 3 * AHEAD));
 }
 
+static const uint32_t nothing[1]; /* of a row without entries */
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
 ALWAYS float entry(struct row row, const float *w, size_t j)
@@ -155,7 +157,7 @@ ALWAYS float dot(struct row row, struct row next, const float *w)
 static void forward_rows(const struct vb_k_csr *m, size_t first, size_t end, size_t last,
                          const float *w, float bias, float *logits)
 {
-    const struct row none = {0};
+    const struct row none = {.index = nothing};
     struct row row, next;
     size_t i;
 
@@ -227,7 +229,7 @@ static inline struct row part_of(const struct vb_k_csr *m, size_t i, size_t firs
 /* All of the rows, a small batch: its weights are in the cache. */
 static void add_near(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
-    const struct row none = {0};
+    const struct row none = {.index = nothing};
     struct row row;
     size_t i;
 
@@ -246,7 +248,7 @@ static void add_far(const struct vb_k_csr *m, const float *d, float scale, float
                     size_t end)
 {
     bool all = end - first == VB_K_CSR_PARTS;
-    const struct row none = {0};
+    const struct row none = {.index = nothing};
     struct row row, next;
     size_t i;
 
@@ -320,7 +322,7 @@ static size_t move_up(uint32_t *index, float *value, size_t first, size_t n, siz
 /* The same for all parts of a row that is not too long: counted, then copied to where they go. */
 static void scatter(uint32_t *index, float *value, size_t n, uint32_t *ends)
 {
-    uint32_t at[VB_K_CSR_PARTS + 1] = {0}, keys[SHORT];
+    uint32_t at[VB_K_CSR_PARTS + 1] = {0}, keys[SHORT] = {0};
     float values[SHORT] = {0};
     size_t j, p, to;
 

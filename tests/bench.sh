@@ -105,7 +105,7 @@ for model in lenet softmax; do
         ([.[] | select(.backend == \"onednn\")] | length) >= 2 and .[-1].layer == \"all\" and
         .[-1].gflop_s > 0" kernels --model $model --batch 3 --threads 1
 done
-bench kernels --model softmax --batch 2 --seconds 0.01
+run kernels --model softmax --batch 2 --seconds 0.01
 grep -q '^# softmax, batch 2, .* threads; measured GEMM peak' "$dir/out" || fail "kernels: no head"
 
 # ---- for people

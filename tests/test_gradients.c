@@ -11,8 +11,8 @@
 
 /* After all other headers: from here on, and only in this file, the reference is in double. */
 #define float double
-#include "kernels/layer_ref.c"
-#include "kernels/shape.c"
+#include "kernels/layer_ref.c" /* NOLINT(bugprone-suspicious-include) */
+#include "kernels/shape.c"     /* NOLINT(bugprone-suspicious-include) */
 
 #define STEP 1e-6
 #define TOLERANCE 1e-7 /* rounding of a loss of about 10 over the step: 1e-9; we leave room */

@@ -297,7 +297,7 @@ static void logistic_as_the_reference(void **state)
     (void)state;
     for (n = 0; n < 9; n++) {
         for (i = 0; i < ROWS; i++) {
-            z[i] = ref[i] = ((float)i - ROWS / 2) * 0.37f;
+            z[i] = ref[i] = ((float)i - 0.5f * ROWS) * 0.37f;
             y[i] = i * 7 % 3 == 0;
         }
         loss = vb_k_logistic(z, y, ROWS - n);

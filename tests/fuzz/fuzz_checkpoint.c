@@ -7,7 +7,6 @@
 #include "engine/checkpoint_priv.h"
 #include "tests/fuzz/fuzz_file.h"
 
-
 static char dir[64];
 
 static void remove_dir(void)
