@@ -3,8 +3,9 @@
  * The backend "gemm": convolutions and linear layers as matrix products of our own. Nothing is
  * lowered in memory: packing reads the patches of an image.
  *
- * NaN and infinity go where the sums of the reference take them: what fills up panels never meets
- * an output that is kept.
+ * NaN and infinity go where the sums of the reference take them, for what fills up panels never
+ * meets an output that is kept; but the zeros of an image's padding meet the gradient, so a NaN in
+ * dy also reaches the weights of taps that lie beside the image.
  */
 #include "kernels/gemm_layer_priv.h"
 

@@ -7,6 +7,7 @@ the folder's files the images are made up, four pixels of five 0."""
 import gzip
 import json
 import os
+import resource
 import sys
 import time
 
@@ -88,7 +89,9 @@ def main():
             continue
         steps_per_s, accuracy = run(x, y, batch, seconds)
         print(json.dumps({"bench": "softmax", "peer": name, "batch": batch,
-                          "steps_per_s": round(steps_per_s, 1), "accuracy": round(accuracy, 4)}), flush=True)
+                          "steps_per_s": round(steps_per_s, 1), "accuracy": round(accuracy, 4),
+                          "rss_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6}),
+              flush=True)
 
 
 if __name__ == "__main__":
