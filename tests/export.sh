@@ -9,6 +9,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 bad=0
 unset "${!VB_@}"
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # looking for leaks takes it seconds a process
 
 fail() {
     echo "FAIL: $*"
