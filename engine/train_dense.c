@@ -269,6 +269,21 @@ static vb_status apply(struct vb_trainer *t)
     return st;
 }
 
+/* Plain SGD on a rank alone needs no gradient in between. */
+static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
+{
+    const struct vb_recipe *r = &t->recipe;
+    struct dense *d = dense_of(t);
+    float rate = vb_k_rate(&r->schedule, t->step);
+
+    if (t->world > 1 || r->rule.kind != VB_K_SGD || r->rule.decay != 0 || r->clip > 0)
+        return false;
+    if (!vb_model_descend(d->model, batch, -rate / (float)t->batch->n_global, d->params[d->now]))
+        return false;
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    return true;
+}
+
 static vb_status dense_step(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
@@ -287,6 +302,8 @@ static vb_status dense_step(struct vb_trainer *t)
     vb_model_forward(d->model, params, &batch, &loss);
     t->loss = batch.n > 0 ? loss.loss / batch.n : t->loss;
     vb_lap(&t->laps, VB_PHASE_FORWARD);
+    if (descend(t, &batch))
+        return VB_OK;
     vb_buckets_begin(d->buckets);
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
                       d->buckets);

@@ -173,3 +173,14 @@ void vb_model_backward(struct vb_model *model, const float *params,
                          grads + model->params[1].offset);
     tell(model, 0, &told);
 }
+
+bool vb_model_descend(const struct vb_model *model, const struct vb_model_batch *batch, float scale,
+                      float *params)
+{
+    if (!model->pixels)
+        return false;
+    vb_k_pixels_add(batch->pixels, batch->which, (size_t)batch->n, model->logits, scale,
+                    model->classes, params + model->params[0].offset,
+                    params + model->params[1].offset);
+    return true;
+}

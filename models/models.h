@@ -106,6 +106,12 @@ void vb_model_init(const struct vb_model *model, uint64_t seed, float *params);
 void vb_model_forward(struct vb_model *model, const float *params,
                       const struct vb_model_batch *batch, struct vb_model_loss *loss_p);
 
+/* Of softmax alone, instead of backward: adds scale times the gradients to the parameters. With
+ * scale = -rate / n a step of plain SGD, which goes over the pixels that are not 0 and nothing
+ * else. False: another model, and nothing was done. */
+bool vb_model_descend(const struct vb_model *model, const struct vb_model_batch *batch, float scale,
+                      float *params);
+
 /* Told which gradients are ready, from the last layer to the first: grads[first] to
  * grads[first + n - 1]. */
 typedef void (*vb_grads_fn)(void *arg, size_t first, size_t n);
