@@ -109,28 +109,18 @@ static vb_status make_params(struct vb_trainer *t, struct dense *d)
     return VB_OK;
 }
 
-/* The nonzero pixels of a whole set. */
-static vb_status list_pixels(const struct vb_dataset *set, int n, struct vb_k_pixels **pixels_p)
+/* A vb_k_samples_fn: images of a set, by their numbers. */
+static void read_images(void *arg, size_t first, size_t n, float *x)
 {
-    size_t bytes = (size_t)n * (size_t)set->features * sizeof(float);
-    uint32_t *which = malloc((size_t)n * sizeof(*which));
-    uint16_t *y = malloc((size_t)n * sizeof(*y));
-    struct vb_mem mem = {0};
-    vb_status st = VB_ERR_NO_MEMORY;
-    int i;
+    const struct vb_dataset *set = arg;
+    uint16_t y;
+    uint32_t i;
 
-    if (which != NULL && y != NULL)
-        st = vb_mem_map_private(bytes, &mem);
-    for (i = 0; st == VB_OK && i < n; i++)
-        which[i] = (uint32_t)i;
-    if (st == VB_OK) {
-        vb_dataset_pick(set, which, n, mem.ptr, y);
-        st = vb_k_pixels_create(mem.ptr, (size_t)n, set->features, pixels_p);
+    for (i = 0; i < n; i++) {
+        uint32_t which = (uint32_t)first + i;
+
+        vb_dataset_pick(set, &which, 1, x + (size_t)i * (size_t)set->features, &y);
     }
-    vb_mem_unmap(&mem);
-    free(which);
-    free(y);
-    return st;
 }
 
 static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
@@ -148,9 +138,11 @@ static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
     if (d->y == NULL || d->which == NULL || d->arrays == NULL || (d->x == NULL && !is_softmax(t)))
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %d", d->judge_max);
     if (is_softmax(t)) {
-        st = list_pixels(&t->train, t->train.n, &d->train);
+        st = vb_k_pixels_create(read_images, &t->train, (size_t)t->train.n, t->train.features,
+                                &d->train);
         if (st == VB_OK)
-            st = list_pixels(&t->test, t->n_test, &d->test);
+            st = vb_k_pixels_create(read_images, &t->test, (size_t)t->n_test, t->test.features,
+                                    &d->test);
     }
     return st;
 }

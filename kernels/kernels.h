@@ -276,8 +276,11 @@ double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n); /* the same
  * otherwise. Read by any number of threads. */
 struct vb_k_pixels;
 
-/* x: (n, features), not needed afterwards. */
-vb_status vb_k_pixels_create(const float *x, size_t n, int features, struct vb_k_pixels **pixels_p);
+/* Writes n samples, from first on, to x (n, features). Called in order, twice for each. */
+typedef void (*vb_k_samples_fn)(void *arg, size_t first, size_t n, float *x);
+
+vb_status vb_k_pixels_create(vb_k_samples_fn read, void *arg, size_t n, int features,
+                             struct vb_k_pixels **pixels_p);
 void vb_k_pixels_destroy(struct vb_k_pixels *pixels);
 size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels);
 

@@ -19,6 +19,7 @@
 
 #define TEN 10
 #define PALETTE 256
+#define BLOCK 64 /* samples */
 
 struct vb_k_pixels {
     size_t n_samples;
@@ -84,15 +85,35 @@ static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
     return p->n_colours++;
 }
 
-/* Counts, and collects the palette as long as there is one. */
-static void count(struct vb_k_pixels *p, struct finder *f, const float *x)
+/* Samples are looked at twice, a block at a time: all of them as floats would be many times as
+ * large as the lists. */
+struct source {
+    vb_k_samples_fn read;
+    void *arg;
+    float *x; /* (BLOCK, features) */
+};
+
+/* The next sample, of which there are p->n_samples. */
+static const float *sample(const struct vb_k_pixels *p, const struct source *from, size_t s)
 {
+    size_t left = p->n_samples - s;
+
+    if (s % BLOCK == 0)
+        from->read(from->arg, s, left < BLOCK ? left : BLOCK, from->x);
+    return from->x + s % BLOCK * (size_t)p->features;
+}
+
+/* Counts, and collects the palette as long as there is one. */
+static void count(struct vb_k_pixels *p, struct finder *f, const struct source *from)
+{
+    const float *x;
     size_t s, n = 0;
     int i;
 
     p->bytes = true;
     memset(f->colour, -1, sizeof(f->colour));
-    for (s = 0; s < p->n_samples; s++, x += p->features) {
+    for (s = 0; s < p->n_samples; s++) {
+        x = sample(p, from, s);
         p->start[s] = n;
         for (i = 0; i < p->features; i++) {
             if (x[i] == 0)
@@ -105,12 +126,14 @@ static void count(struct vb_k_pixels *p, struct finder *f, const float *x)
     p->start[s] = n;
 }
 
-static void fill(struct vb_k_pixels *p, struct finder *f, const float *x)
+static void fill(struct vb_k_pixels *p, struct finder *f, const struct source *from)
 {
+    const float *x;
     size_t s, at = 0;
     int i;
 
-    for (s = 0; s < p->n_samples; s++, x += p->features) {
+    for (s = 0; s < p->n_samples; s++) {
+        x = sample(p, from, s);
         for (i = 0; i < p->features; i++) {
             if (x[i] == 0)
                 continue;
@@ -141,10 +164,26 @@ static vb_status map_lists(struct vb_k_pixels *p, size_t n)
     return VB_OK;
 }
 
-vb_status vb_k_pixels_create(const float *x, size_t n, int features, struct vb_k_pixels **pixels_p)
+static vb_status build(struct vb_k_pixels *p, const struct source *from)
 {
-    struct vb_k_pixels *p;
     struct finder finder;
+    vb_status st;
+
+    p->start = calloc(p->n_samples + 1, sizeof(*p->start));
+    if (p->start == NULL)
+        return vb_err_sys("calloc");
+    count(p, &finder, from);
+    st = map_lists(p, (size_t)p->start[p->n_samples]);
+    if (st == VB_OK)
+        fill(p, &finder, from);
+    return st;
+}
+
+vb_status vb_k_pixels_create(vb_k_samples_fn read, void *arg, size_t n, int features,
+                             struct vb_k_pixels **pixels_p)
+{
+    struct source from = {.read = read, .arg = arg};
+    struct vb_k_pixels *p;
     vb_status st;
 
     if (features < 1 || features > VB_K_PIXELS_FEATURES)
@@ -155,22 +194,16 @@ vb_status vb_k_pixels_create(const float *x, size_t n, int features, struct vb_k
         return vb_err_sys("calloc");
     p->n_samples = n;
     p->features = features;
-    p->start = calloc(n + 1, sizeof(*p->start));
-    if (p->start == NULL) {
-        st = vb_err_sys("calloc");
-        goto err_free;
+    from.x = vb_alloc_aligned(BLOCK * (size_t)features * sizeof(*from.x));
+    st = from.x != NULL ? build(p, &from)
+                        : vb_err(VB_ERR_NO_MEMORY, "no memory for %d samples", BLOCK);
+    free(from.x);
+    if (st != VB_OK) {
+        vb_k_pixels_destroy(p);
+        return st;
     }
-    count(p, &finder, x);
-    st = map_lists(p, (size_t)p->start[n]);
-    if (st != VB_OK)
-        goto err_free;
-    fill(p, &finder, x);
     *pixels_p = p;
     return VB_OK;
-
-err_free:
-    vb_k_pixels_destroy(p);
-    return st;
 }
 
 void vb_k_pixels_destroy(struct vb_k_pixels *pixels)

@@ -454,6 +454,7 @@ void vb_net_rdma_free(struct vb_rdma_dev *list, int n);
 
 /* Whether verbs opens it and a port of it is active. */
 bool vb_net_rdma_usable(const struct vb_rdma_dev *dev);
+bool vb_net_rdma_any_usable(void); /* on the running system */
 
 const char *vb_rdma_transport_str(enum vb_rdma_transport transport);
 const char *vb_gid_type_str(enum vb_gid_type type);

@@ -130,20 +130,6 @@ static void close_unused(struct vb_group *g)
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-static bool any_usable(void)
-{
-    struct vb_rdma_dev *list;
-    bool usable = false;
-    int i, n;
-
-    if (vb_net_rdma_list("", &list, &n) != VB_OK)
-        return false;
-    for (i = 0; i < n; i++)
-        usable = usable || vb_net_rdma_usable(&list[i]);
-    vb_net_rdma_free(list, n);
-    return usable;
-}
-
 static bool all_on_this_host(const struct vb_group *g)
 {
     int i;
@@ -168,7 +154,8 @@ static vb_status open_verbs(struct settling *s)
     if (g->world == 1 || g->opts.transport == VB_TRANSPORT_SHM ||
         g->opts.transport == VB_TRANSPORT_TCP)
         return VB_OK;
-    if (g->opts.transport == VB_TRANSPORT_AUTO && (all_on_this_host(g) || !any_usable()))
+    if (g->opts.transport == VB_TRANSPORT_AUTO &&
+        (all_on_this_host(g) || !vb_net_rdma_any_usable()))
         return VB_OK;
     st = device_open(g, &vb_transport_verbs, &s->verbs);
     if (st == VB_OK || g->opts.transport == VB_TRANSPORT_VERBS)

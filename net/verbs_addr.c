@@ -34,6 +34,20 @@ bool vb_net_rdma_usable(const struct vb_rdma_dev *dev)
     return active_port(dev) != NULL;
 }
 
+bool vb_net_rdma_any_usable(void)
+{
+    struct vb_rdma_dev *list;
+    bool usable = false;
+    int i, n;
+
+    if (vb_net_rdma_list("", &list, &n) != VB_OK)
+        return false;
+    for (i = 0; i < n; i++)
+        usable = usable || vb_net_rdma_usable(&list[i]);
+    vb_net_rdma_free(list, n);
+    return usable;
+}
+
 static bool link_local(const char *addr)
 {
     return strncasecmp(addr, "fe80:", 5) == 0;

@@ -6,6 +6,7 @@
 #define VB_TEST_MODELS_H
 
 #include "models/models.h"
+#include "tests/samples.h"
 #include "tests/test.h"
 
 struct t_model {
@@ -79,7 +80,7 @@ static inline void t_model_batch(struct t_model *t, int n, uint64_t seed, bool p
     if (!pixels)
         return;
     vb_k_pixels_destroy(t->pixels);
-    assert_int_equal(vb_k_pixels_create(t->x, (size_t)n, (int)t->n_in, &lists), VB_OK);
+    assert_int_equal(t_pixels_list(t->x, (size_t)n, (int)t->n_in, &lists), VB_OK);
     t->batch.pixels = t->pixels = lists;
     t->batch.x = NULL;
 }

@@ -116,7 +116,7 @@ static inline int t_kinds_begin(void)
 
 static inline int t_kinds_end(void)
 {
-    return t_has_rdma() ? T_KINDS : T_VERBS;
+    return vb_net_rdma_any_usable() ? T_KINDS : T_VERBS;
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */

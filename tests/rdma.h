@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether this machine has an RDMA device that tests can use, and the transports that it has.
+ * The transports that tests run over on this machine.
  */
 #ifndef VB_TEST_RDMA_H
 #define VB_TEST_RDMA_H
@@ -8,20 +8,6 @@
 #include "net/net.h"
 
 #include <stdlib.h>
-
-static inline bool t_has_rdma(void)
-{
-    struct vb_rdma_dev *list;
-    bool usable = false;
-    int i, n;
-
-    if (vb_net_rdma_list("", &list, &n) != VB_OK)
-        return false;
-    for (i = 0; i < n; i++)
-        usable = usable || vb_net_rdma_usable(&list[i]);
-    vb_net_rdma_free(list, n);
-    return usable;
-}
 
 /* RDMA and nothing else: the rest was tested elsewhere, and soft-RoCE in an emulated machine is so
  * slow that tests do less of everything. */
@@ -32,7 +18,7 @@ static inline bool t_rdma_only(void)
 
 static inline bool t_runs_over(enum vb_transport_choice transport)
 {
-    return transport == VB_TRANSPORT_VERBS ? t_has_rdma() : !t_rdma_only();
+    return transport == VB_TRANSPORT_VERBS ? vb_net_rdma_any_usable() : !t_rdma_only();
 }
 
 /* Returns how many there are. */

@@ -8,12 +8,13 @@
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"
+#include "tests/samples.h"
 #include "tests/test.h"
 
 #include <math.h>
 
 #define TOLERANCE 3e-5
-#define N 40
+#define N 70 /* more than are read at a time */
 #define FEATURES_MAX 301
 #define CLASSES_MAX 70
 
@@ -24,7 +25,7 @@ struct shape {
 
 static const struct shape shapes[] = {
     {1, 1, 1, true},    {7, 3, 3, false},   {301, 10, 17, true}, {301, 10, 17, false},
-    {300, 10, 1, true}, {64, 70, 5, false}, {33, 16, 40, true},  {301, 10, 0, true},
+    {300, 10, 1, true}, {64, 70, 5, false}, {33, 16, 70, true},  {301, 10, 0, true},
 };
 
 static float x[N * FEATURES_MAX], gathered[N * FEATURES_MAX];
@@ -89,7 +90,7 @@ static void one_shape(const struct shape *s)
     long before;
 
     draw(s);
-    assert_int_equal(vb_k_pixels_create(x, N, s->features, &p), VB_OK);
+    assert_int_equal(t_pixels_list(x, N, s->features, &p), VB_OK);
     before = t_allocations;
     vb_k_pixels_forward(p, order, (size_t)s->n, w, b, s->classes, logits);
     vb_k_pixels_backward(p, order, (size_t)s->n, d, s->classes, grads, bias_grads);
@@ -129,7 +130,7 @@ static void zero_takes_no_part_and_nan_does(void **state)
     (void)state;
     for (i = 0; i < 30; i++)
         weights[i] = i < 10 || i >= 20 ? NAN : 2;
-    assert_int_equal(vb_k_pixels_create(two, 2, 3, &p), VB_OK);
+    assert_int_equal(t_pixels_list(two, 2, 3, &p), VB_OK);
     assert_int_equal(vb_k_pixels_nonzeros(p), 2);
     vb_k_pixels_forward(p, both, 2, weights, bias, 10, out);
     for (i = 0; i < 10; i++)
@@ -146,8 +147,8 @@ static void sizes_that_are_none_are_refused(void **state)
 
     (void)state;
     t_stderr_catch(&err);
-    assert_int_equal(vb_k_pixels_create(x, 1, 0, &p), VB_ERR_USAGE);
-    assert_int_equal(vb_k_pixels_create(x, 1, VB_K_PIXELS_FEATURES + 1, &p), VB_ERR_USAGE);
+    assert_int_equal(t_pixels_list(x, 1, 0, &p), VB_ERR_USAGE);
+    assert_int_equal(t_pixels_list(x, 1, VB_K_PIXELS_FEATURES + 1, &p), VB_ERR_USAGE);
     t_stderr_release(&err, text, sizeof(text));
     assert_null(p);
     assert_non_null(strstr(text, "65537 pixels"));

@@ -248,7 +248,7 @@ int main(void)
         cmocka_unit_test(what_is_registered_is_counted),
     };
 
-    if (!t_has_rdma()) {
+    if (!vb_net_rdma_any_usable()) {
         printf("skipped: this machine has no RDMA device\n");
         return 77;
     }
