@@ -90,7 +90,8 @@ static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
 struct source {
     vb_k_samples_fn read;
     void *arg;
-    float *x; /* (BLOCK, features) */
+    float *x;        /* (BLOCK, features) */
+    uint16_t *index; /* of one sample, and one more */
 };
 
 /* The next sample, of which there are p->n_samples. */
@@ -103,25 +104,34 @@ static const float *sample(const struct vb_k_pixels *p, const struct source *fro
     return from->x + s % BLOCK * (size_t)p->features;
 }
 
+/* Lists which of n are not 0. Without a branch: which are 0 cannot be foretold. */
+static int list_nonzero(const float *x, int n, uint16_t *index)
+{
+    int i, at = 0;
+
+    for (i = 0; i < n; i++) {
+        index[at] = (uint16_t)i;
+        at += x[i] != 0;
+    }
+    return at;
+}
+
 /* Counts, and collects the palette as long as there is one. */
 static void count(struct vb_k_pixels *p, struct finder *f, const struct source *from)
 {
     const float *x;
     size_t s, n = 0;
-    int i;
+    int i, of_sample;
 
     p->bytes = true;
     memset(f->colour, -1, sizeof(f->colour));
     for (s = 0; s < p->n_samples; s++) {
         x = sample(p, from, s);
+        of_sample = list_nonzero(x, p->features, from->index);
+        for (i = 0; i < of_sample && p->bytes; i++)
+            p->bytes = find_colour(p, f, x[from->index[i]]) >= 0;
         p->start[s] = n;
-        for (i = 0; i < p->features; i++) {
-            if (x[i] == 0)
-                continue;
-            n++;
-            if (p->bytes && find_colour(p, f, x[i]) < 0)
-                p->bytes = false;
-        }
+        n += (size_t)of_sample;
     }
     p->start[s] = n;
 }
@@ -130,20 +140,17 @@ static void fill(struct vb_k_pixels *p, struct finder *f, const struct source *f
 {
     const float *x;
     size_t s, at = 0;
-    int i;
+    int i, n;
 
     for (s = 0; s < p->n_samples; s++) {
         x = sample(p, from, s);
-        for (i = 0; i < p->features; i++) {
-            if (x[i] == 0)
-                continue;
-            p->index[at] = (uint16_t)i;
-            if (p->bytes)
-                p->colour[at] = (uint8_t)find_colour(p, f, x[i]);
-            else
-                p->value[at] = x[i];
-            at++;
-        }
+        n = list_nonzero(x, p->features, from->index);
+        memcpy(p->index + at, from->index, (size_t)n * sizeof(*p->index));
+        for (i = 0; i < n && p->bytes; i++)
+            p->colour[at + (size_t)i] = (uint8_t)find_colour(p, f, x[from->index[i]]);
+        for (i = 0; i < n && !p->bytes; i++)
+            p->value[at + (size_t)i] = x[from->index[i]];
+        at += (size_t)n;
     }
 }
 
@@ -195,9 +202,12 @@ vb_status vb_k_pixels_create(vb_k_samples_fn read, void *arg, size_t n, int feat
     p->n_samples = n;
     p->features = features;
     from.x = vb_alloc_aligned(BLOCK * (size_t)features * sizeof(*from.x));
-    st = from.x != NULL ? build(p, &from)
-                        : vb_err(VB_ERR_NO_MEMORY, "no memory for %d samples", BLOCK);
+    from.index = vb_alloc_aligned(((size_t)features + 1) * sizeof(*from.index));
+    st = from.x != NULL && from.index != NULL
+             ? build(p, &from)
+             : vb_err(VB_ERR_NO_MEMORY, "no memory for %d samples", BLOCK);
     free(from.x);
+    free(from.index);
     if (st != VB_OK) {
         vb_k_pixels_destroy(p);
         return st;
