@@ -29,7 +29,8 @@ struct train_args {
     const char *checkpoint, *run, *plan;
     bool resume, dry_run;
     int mode, order, algo;
-    int64_t bucket;
+    int64_t bucket, check_replicas;
+    const char *slow;
     int pin;
     bool json;
 };
@@ -123,7 +124,11 @@ static const struct vb_opt place_opts[] = {
     {"algo", VB_OPT_CHOICE, FIELD(algo), "auto", 0, 0, algo_choices, "HOW",
      "how gradients are summed"},
     {"bucket", VB_OPT_INT, FIELD(bucket), NULL, 4, INT64_C(1) << 40, NULL, "BYTES",
-     "gradients that are summed together; else 4 MiB"},
+     "gradients that are summed together; else what the measured link takes well"},
+    {"check-replicas", VB_OPT_INT, FIELD(check_replicas), NULL, 1, STEPS_MAX, NULL, "S",
+     "compare the ranks' parameters every S steps, not at the end alone"},
+    {"slow", VB_OPT_TEXT, FIELD(slow), NULL, 0, 0, NULL, "R:F",
+     "to try it: rank R takes F times as long to compute"},
 };
 
 /* ---- what was asked for ---------------------------------------------------------------------- */
@@ -209,6 +214,18 @@ static int fill_data(const struct train_args *a, struct vb_data_spec *test, stru
     return check_batch(a, o);
 }
 
+static int fill_slow(const char *text, struct vb_train_opts *o)
+{
+    char rest;
+
+    if (text == NULL)
+        return -1;
+    if (sscanf(text, "%d:%lf%c", &o->slow_rank, &o->slow_factor, &rest) != 2 || o->slow_rank < 0 ||
+        o->slow_rank >= o->group.world || !(o->slow_factor >= 1 && o->slow_factor <= 1000))
+        return refuse("--slow RANK:FACTOR: a rank that there is, and a factor from 1 to 1000");
+    return -1;
+}
+
 static void fill_rule(const struct train_args *a, struct vb_train_opts *o)
 {
     o->lr = a->lr;
@@ -246,6 +263,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->coll.order = (enum vb_order)a->order;
     o->coll.algo = (enum vb_algo)a->algo;
     o->bucket_bytes = a->bucket;
+    o->check_replicas = a->check_replicas;
     o->threads = (int)a->threads;
     o->pin = a->pin == 0;
     fill_rule(a, o);
@@ -253,7 +271,8 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
         o->local_rank = launch->local_rank;
         o->local_ranks = launch->local_ranks;
     }
-    return fill_data(a, test, o);
+    rc = fill_slow(a->slow, o);
+    return rc >= 0 ? rc : fill_data(a, test, o);
 }
 
 /* ---- doing it -------------------------------------------------------------------------------- */

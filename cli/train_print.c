@@ -52,6 +52,22 @@ static void json_rank(struct vb_json *json, const struct vb_rank_result *r, doub
     json_breakdown(json, r->phase_s);
     vb_json_real(json, "registered_mb", r->registered_mb);
     vb_json_real(json, "register_s", r->register_s);
+    vb_json_int(json, "late_n", r->late_n);
+    vb_json_real(json, "late_s", r->late_s);
+    vb_json_real(json, "late_max_s", r->late_max_s);
+    vb_json_end(json);
+}
+
+static void json_bottleneck(struct vb_json *json, const struct vb_bottleneck *b)
+{
+    if (b->why[0] == '\0') {
+        json_null(json, "bottleneck");
+        return;
+    }
+    vb_json_object(json, "bottleneck");
+    vb_json_text(json, "resource", vb_resource_str(b->resource));
+    vb_json_real(json, "share", b->share);
+    vb_json_text(json, "why", b->why);
     vb_json_end(json);
 }
 
@@ -100,7 +116,7 @@ static struct vb_json *final_object(const char *mode, const struct vb_train_opts
         json_rank(json, &r->per_rank[i], r->accuracy);
     vb_json_end(json);
     json_breakdown(json, r->phase_s);
-    json_null(json, "bottleneck");
+    json_bottleneck(json, &r->bottleneck);
     vb_json_end(json);
     return json;
 }
@@ -173,6 +189,9 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
     for (p = 0; p < VB_PHASES; p++)
         if (r->phase_s[p] > 0)
             printf(" %s %.1f %%", vb_phase_str((enum vb_phase)p), 100 * r->phase_s[p] / r->train_s);
+    if (r->bottleneck.why[0] != '\0')
+        printf("\nheld up by  %s, %.0f %%: %s", vb_resource_str(r->bottleneck.resource),
+               100 * r->bottleneck.share, r->bottleneck.why);
     printf("\naccuracy    %.2f %% of %d test samples, loss %.4f\n", 100 * r->accuracy,
            r->test_samples, r->loss);
     if (r->checkpoint[0] != '\0')

@@ -235,6 +235,11 @@ struct vb_train_news {
 
 typedef void (*vb_train_watch_fn)(void *arg, const struct vb_train_news *news);
 
+/* Sees the parameters after each step; and once more when the run has failed, as they are then:
+ * those of the last complete step. */
+typedef void (*vb_train_look_fn)(void *arg, int64_t step, const float *params, size_t n,
+                                 bool failed);
+
 enum vb_schedule { VB_SCHEDULE_AUTO, VB_SCHEDULE_CONSTANT, VB_SCHEDULE_STEP, VB_SCHEDULE_COSINE };
 
 /* What is 0, NULL or AUTO is chosen by model and batch; negative numbers were not given. */
@@ -265,13 +270,19 @@ struct vb_train_opts {
     bool dry_run;             /* everything is set up, nothing is trained */
 
     struct vb_coll_opts coll; /* how gradients are summed */
-    int64_t bucket_bytes;     /* of gradients that go together; 0: chosen */
+    int64_t bucket_bytes;     /* of gradients that go together; 0: by the measured link */
+    int64_t check_replicas;   /* compare the ranks' parameters every so many steps; 0: at the end */
+    int slow_rank;            /* this rank takes slow_factor times as long to compute, */
+    double slow_factor;       /* to try what that does; 0: none */
     int threads;              /* compute threads, 0: as the machine suggests */
     bool pin;
     struct vb_group_opts group;  /* with a world of 1 only rank and world count */
+    struct vb_group *open_group; /* already open, and left so; NULL: opened as group says */
     int local_rank, local_ranks; /* on this host; 0 ranks: to be found out from the group */
     vb_train_watch_fn watch;     /* NULL: none */
     void *watch_arg;
+    vb_train_look_fn look; /* NULL: none */
+    void *look_arg;
 };
 
 struct vb_rank_result {
@@ -283,6 +294,19 @@ struct vb_rank_result {
     double rss_peak_mb;        /* 10^6 bytes, of the whole process */
     double registered_mb;      /* with RDMA devices */
     double register_s;         /* that it took, before training */
+    int64_t late_n;            /* how often others waited for it (at most one of them counts) */
+    double late_s, late_max_s; /* for how long in all, and at most */
+};
+
+/* What took the most time, and how that is known. */
+enum vb_resource { VB_COMPUTE, VB_NETWORK, VB_STRAGGLER, VB_INPUT, VB_DISK };
+
+const char *vb_resource_str(enum vb_resource resource); /* "compute" ... as in the final object */
+
+struct vb_bottleneck {
+    enum vb_resource resource;
+    double share; /* of train_s, without evaluation */
+    char why[256];
 };
 
 /* The same on all ranks but for wall_s. */
@@ -310,6 +334,7 @@ struct vb_train_result {
     char checkpoint[512];   /* the last that was written; "": none */
     double pause_s;         /* the longest that one held up training */
     struct vb_rank_result *per_rank;
+    struct vb_bottleneck bottleneck;
 };
 
 /* Trains a model, as the rank that o->group says. All ranks call it with the same options but for

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define WATCH_NS 100000000u
 #define AHEAD 2 /* batches made ahead of need */
@@ -192,7 +193,7 @@ static vb_status set_up(struct vb_trainer *t)
     return st;
 }
 
-static void tear_down(struct vb_trainer *t)
+void vb_trainer_close(struct vb_trainer *t)
 {
     vb_loader_close(t->loader);
     if (t->ops != NULL)
@@ -231,13 +232,47 @@ static void show(struct vb_trainer *t, bool evaluated)
     t->o->watch(t->o->watch_arg, &news);
 }
 
+/* As often as not the others are at the end of the step before. */
+void vb_trainer_drag(struct vb_trainer *t)
+{
+    struct timespec ts = {.tv_sec = (time_t)(t->drag_ns / 1000000000u),
+                          .tv_nsec = (long)(t->drag_ns % 1000000000u)};
+
+    if (t->drag_ns > 0)
+        nanosleep(&ts, NULL);
+}
+
+static void slow_down(struct vb_trainer *t, uint64_t computed_ns)
+{
+    if (t->o->slow_factor > 1 && t->rank == t->o->slow_rank)
+        t->drag_ns = (uint64_t)((double)(computed_ns - t->drag_ns) * (t->o->slow_factor - 1));
+}
+
 static bool due(int64_t every, int64_t step)
 {
     return every > 0 && step % every == 0;
 }
 
-static vb_status run_step(struct vb_trainer *t)
+static uint64_t computed_ns(const struct vb_trainer *t)
 {
+    return t->laps.ns[VB_PHASE_FORWARD] + t->laps.ns[VB_PHASE_BACKWARD];
+}
+
+static void look(struct vb_trainer *t, bool failed)
+{
+    const float *params;
+    size_t n;
+
+    if (t->o->look == NULL)
+        return;
+    params = t->ops->params(t, &n);
+    if (params != NULL)
+        t->o->look(t->o->look_arg, t->step, params, n, failed);
+}
+
+vb_status vb_trainer_step(struct vb_trainer *t)
+{
+    uint64_t computed = computed_ns(t);
     vb_status st = vb_loader_next(t->loader, &t->batch);
 
     vb_lap(&t->laps, VB_PHASE_DATA);
@@ -245,6 +280,7 @@ static vb_status run_step(struct vb_trainer *t)
         st = t->ops->step(t);
     if (st != VB_OK)
         return st;
+    slow_down(t, computed_ns(t) - computed);
     t->step++;
     t->samples += t->batch->n_global;
     if (t->place.group != NULL)
@@ -259,8 +295,12 @@ static vb_status run_steps(struct vb_trainer *t)
     bool last;
 
     while (st == VB_OK && t->step < t->recipe.steps) {
-        st = run_step(t);
+        st = vb_trainer_step(t);
         last = t->step == t->recipe.steps;
+        if (st == VB_OK && due(o->check_replicas, t->step) && t->world > 1)
+            st = vb_train_compare(t);
+        if (st == VB_OK)
+            look(t, false);
         if (st == VB_OK && due(o->eval_every, t->step) && !last) {
             st = vb_train_evaluate(t);
             show(t, true);
@@ -278,16 +318,10 @@ static vb_status run_steps(struct vb_trainer *t)
 
 static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
 {
-    vb_status st = set_up(t);
+    vb_status st = t->o->dry_run ? VB_OK : run_steps(t);
 
-    if (st == VB_OK && t->place.group != NULL)
-        st = vb_group_barrier(t->place.group); /* who is slow to set up is not slow to train */
     if (st != VB_OK)
-        return st;
-    vb_laps_begin(&t->laps);
-    t->watched_ns = t->laps.begin_ns;
-    if (!t->o->dry_run)
-        st = run_steps(t);
+        look(t, true);
     return st == VB_OK ? vb_train_collect(t, result) : st;
 }
 
@@ -324,27 +358,47 @@ static vb_status check(const struct vb_train_opts *o)
                       o->group.world);
     if (o->mode == VB_MODE_SINGLE && o->group.world != 1)
         return vb_err(VB_ERR_USAGE, "mode single has one rank, not %d", o->group.world);
+    if (o->slow_factor > 0 && (o->slow_rank < 0 || o->slow_rank >= o->group.world))
+        return vb_err(VB_ERR_USAGE, "rank %d is to be slow: there are %d ranks", o->slow_rank,
+                      o->group.world);
     if (o->resume && o->checkpoint == NULL)
         return vb_err(VB_ERR_USAGE, "--resume needs --checkpoint DIR");
     return VB_OK;
 }
 
-vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p)
+vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
 {
-    struct vb_trainer t = {
-        .o = o, .rank = o->group.rank, .world = o->group.world, .accuracy = -1, .test_loss = -1};
-    uint64_t begin_ns = vb_clock_ns();
     vb_status st;
 
+    *t = (struct vb_trainer){
+        .o = o, .rank = o->group.rank, .world = o->group.world, .accuracy = -1, .test_loss = -1};
     st = check(o);
     if (st == VB_OK)
-        st = vb_place_open(o, &t.place);
+        st = vb_place_open(o, &t->place);
+    if (st == VB_OK)
+        st = set_up(t);
+    if (st == VB_OK && t->place.group != NULL)
+        st = vb_group_barrier(t->place.group); /* who is slow to set up is not slow to train */
     if (st != VB_OK)
         return st;
-    st = work(&t, result_p);
+    vb_laps_begin(&t->laps);
+    if (t->place.group != NULL)
+        t->laps.late_ns = vb_group_late_ns(t->place.group);
+    t->watched_ns = t->laps.begin_ns;
+    return VB_OK;
+}
+
+vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p)
+{
+    uint64_t begin_ns = vb_clock_ns();
+    struct vb_trainer t;
+    vb_status st = vb_trainer_open(&t, o);
+
+    if (st == VB_OK)
+        st = work(&t, result_p);
     if (st != VB_OK)
         give_up(&t, st);
-    tear_down(&t);
+    vb_trainer_close(&t);
     if (st == VB_OK) {
         result_p->wall_s = (double)(vb_clock_ns() - begin_ns) / 1e9;
         remark(&t, result_p);

@@ -8,8 +8,10 @@
 
 #include <stdlib.h>
 
-#define BUCKET_BYTES (4 << 20)
 #define BUCKETS_MAX 32 /* a bucket is as much larger as that takes */
+#define BUCKET_MIN ((size_t)64 << 10)
+#define BUCKET_MAX ((size_t)16 << 20)
+#define WASTE 1.1 /* what a bucket may take, against its part of a very large one */
 
 struct bucket {
     size_t first, n;
@@ -18,6 +20,8 @@ struct bucket {
 
 struct vb_buckets {
     struct vb_coll *coll; /* NULL: there are no others */
+    struct vb_group *group;
+    struct vb_laps *laps;
     float *grads;
     float *own;              /* grads, where there is no coll */
     size_t n_params, bucket; /* floats */
@@ -27,35 +31,67 @@ struct vb_buckets {
     vb_status failed;
 };
 
-vb_status vb_buckets_create(struct vb_group *group, const struct vb_train_opts *o, size_t n_params,
-                            struct vb_buckets **buckets_p)
+/* The smallest bucket that uses the link well: the more there are the earlier the first can start,
+ * but each costs some latency. By rank 0's model of the link, which all have. */
+static size_t choose_bytes(const struct vb_coll *coll)
 {
-    struct vb_coll_opts opts = o->coll;
+    double best = vb_coll_predict_us(coll, vb_coll_algo(coll, BUCKET_MAX), BUCKET_MAX) / BUCKET_MAX;
+    size_t bytes;
+
+    for (bytes = BUCKET_MIN; bytes < BUCKET_MAX; bytes *= 2)
+        if (vb_coll_predict_us(coll, vb_coll_algo(coll, bytes), bytes) <=
+            WASTE * best * (double)bytes)
+            break;
+    return bytes;
+}
+
+/* Rank 0's choice is that of all. */
+static vb_status choose_bucket(struct vb_buckets *b, int64_t asked)
+{
+    uint64_t bytes = asked > 0 ? (uint64_t)asked : BUCKET_MAX;
+    vb_status st = VB_OK;
+
+    if (asked == 0 && b->coll != NULL) {
+        bytes = choose_bytes(b->coll);
+        st = vb_group_broadcast(b->group, 0, &bytes, sizeof(bytes));
+    }
+    b->bucket = (size_t)bytes / sizeof(float);
+    if (b->bucket * BUCKETS_MAX < b->n_params)
+        b->bucket = (b->n_params + BUCKETS_MAX - 1) / BUCKETS_MAX;
+    return st;
+}
+
+static vb_status open_coll(struct vb_buckets *b, const struct vb_coll_opts *asked)
+{
+    struct vb_coll_opts opts = *asked;
+    vb_status st;
+
+    opts.in_flight = BUCKETS_MAX + 1;
+    st = vb_coll_open(b->group, b->n_params * sizeof(float), &opts, &b->coll);
+    if (st == VB_OK)
+        b->grads = vb_coll_data(b->coll);
+    return st;
+}
+
+vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, struct vb_buckets **buckets_p)
+{
     struct vb_buckets *b = calloc(1, sizeof(*b));
     vb_status st = VB_OK;
 
     if (b == NULL)
         return vb_err_sys("calloc");
+    *buckets_p = b; /* the caller's from now on, whatever happens */
     b->n_params = n_params;
-    b->bucket = (size_t)(o->bucket_bytes > 0 ? o->bucket_bytes : BUCKET_BYTES) / sizeof(float);
-    if (b->bucket * BUCKETS_MAX < n_params)
-        b->bucket = (n_params + BUCKETS_MAX - 1) / BUCKETS_MAX;
-    if (group == NULL) {
+    b->group = t->place.group;
+    b->laps = &t->laps;
+    if (b->group != NULL) {
+        st = open_coll(b, &t->o->coll);
+    } else {
         b->grads = b->own = vb_alloc_aligned(n_params * sizeof(float));
         if (b->grads == NULL)
             st = vb_err(VB_ERR_NO_MEMORY, "no memory for %zu gradients", n_params);
-    } else {
-        opts.in_flight = BUCKETS_MAX + 1;
-        st = vb_coll_open(group, n_params * sizeof(float), &opts, &b->coll);
-        if (st == VB_OK)
-            b->grads = vb_coll_data(b->coll);
     }
-    if (st != VB_OK) {
-        free(b);
-        return st;
-    }
-    *buckets_p = b;
-    return VB_OK;
+    return st == VB_OK ? choose_bucket(b, t->o->bucket_bytes) : st;
 }
 
 void vb_buckets_close(struct vb_buckets *b)
@@ -105,6 +141,18 @@ static void start_bucket(struct vb_buckets *b)
                                        &next->req);
 }
 
+/* Between two layers: sums that are under way get on, on this rank's time. */
+static void get_on(struct vb_buckets *b)
+{
+    bool done;
+
+    if (b->coll == NULL || b->n_started == 0 || b->failed != VB_OK)
+        return;
+    vb_lap(b->laps, VB_PHASE_BACKWARD);
+    b->failed = vb_test(b->coll, &b->list[0].req, &done);
+    vb_lap(b->laps, VB_PHASE_COMM);
+}
+
 void vb_buckets_ready(void *arg, size_t first, size_t n)
 {
     struct vb_buckets *b = arg;
@@ -114,6 +162,8 @@ void vb_buckets_ready(void *arg, size_t first, size_t n)
     b->low = first;
     if (b->high - b->low >= b->bucket || (b->low == 0 && b->high > 0))
         start_bucket(b);
+    if (b->low > 0)
+        get_on(b);
 }
 
 vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p)

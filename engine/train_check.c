@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Whether ranks, and a run and the checkpoint it goes on from, are of one mind: what decides the
- * result is written down as text and compared.
+ * result is written down as text and compared; and whether ranks still hold the same parameters.
  */
 #include "engine/train_priv.h"
 
@@ -49,10 +49,10 @@ static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
     snprintf(text + len, size - len,
              "test data=%08x\ntest limit=%lld\nnumber of steps between tests=%lld\n"
              "number of steps between saves=%lld\ncheckpoints=%d %d\nplan=%d\ndry run=%d\n"
-             "size of buckets=%lld\n",
+             "size of buckets=%lld\nnumber of steps between comparisons=%lld\n",
              mark(o->test_text), (long long)o->test_limit, (long long)o->eval_every,
              (long long)o->checkpoint_every, o->checkpoint != NULL, o->resume, o->plan != NULL,
-             o->dry_run, (long long)o->bucket_bytes);
+             o->dry_run, (long long)o->bucket_bytes, (long long)o->check_replicas);
 }
 
 bool vb_train_settings_differ(const char *a, const char *b, char name[64])
@@ -97,5 +97,62 @@ vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
     if (st == VB_OK)
         st = compare(all, vb_group_world(group));
     free(all);
+    return st;
+}
+
+/* ---- replicas -------------------------------------------------------------------------------- */
+
+static int count_equal(const uint32_t *marks, int n, uint32_t mark)
+{
+    int i, equal = 0;
+
+    for (i = 0; i < n; i++)
+        equal += marks[i] == mark;
+    return equal;
+}
+
+/* Right is what most ranks hold, or, where no more do, the lowest of them. */
+static int first_to_differ(const uint32_t *marks, int n)
+{
+    uint32_t right = marks[0];
+    int i;
+
+    for (i = 1; i < n; i++)
+        if (count_equal(marks, n, marks[i]) > count_equal(marks, n, right))
+            right = marks[i];
+    for (i = 0; i < n; i++)
+        if (marks[i] != right)
+            return i;
+    return -1;
+}
+
+vb_status vb_train_compare(struct vb_trainer *t)
+{
+    uint32_t own, *all;
+    const float *params;
+    vb_status st;
+    int differs;
+    size_t n;
+
+    params = t->ops->params(t, &n);
+    all = calloc((size_t)t->world, sizeof(*all));
+    if (params == NULL || all == NULL) {
+        free(all);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory to compare %zu parameters", n);
+    }
+    own = vb_crc32c(0, params, n * sizeof(*params));
+    st = vb_group_gather(t->place.group, &own, sizeof(own), all);
+    differs = st == VB_OK ? first_to_differ(all, t->world) : -1;
+    if (differs >= 0) {
+        t->all_know = true;
+        st = vb_err(VB_ERR_INPUT,
+                    "rank %d (%s) holds other parameters than the rest after step %lld; they were "
+                    "equal after step %lld",
+                    differs, vb_group_host(t->place.group, differs), (long long)t->step,
+                    (long long)t->equal_step);
+    }
+    t->equal_step = t->step;
+    free(all);
+    vb_lap(&t->laps, VB_PHASE_EVAL);
     return st;
 }

@@ -20,6 +20,7 @@ struct dense {
     struct vb_mem mem;
     float *params[2], *state[2]; /* both may be the same; state NULL: the rule has none */
     int now;                     /* which of them holds the last complete step */
+    bool stepped;                /* the other one holds the step before that */
     int judge_max;
     float *x;        /* (judge_max, c, h, w) */
     uint16_t *y;     /* (judge_max) */
@@ -167,7 +168,7 @@ static vb_status dense_create(struct vb_trainer *t)
     if (st == VB_OK)
         st = make_buffers(t, d);
     if (st == VB_OK)
-        st = vb_buckets_create(t->place.group, t->o, d->n_params, &d->buckets);
+        st = vb_buckets_create(t, d->n_params, &d->buckets);
     if (st == VB_OK)
         t->algo = vb_buckets_algo(d->buckets);
     return st;
@@ -229,8 +230,7 @@ static vb_status take_all(struct vb_trainer *t, float *scale)
 
     while (st == VB_OK && n > 0)
         st = vb_buckets_next(d->buckets, &first, &n);
-    if (t->world > 1)
-        vb_lap(&t->laps, VB_PHASE_COMM);
+    vb_lap_comm(&t->laps, t->place.group);
     if (st != VB_OK)
         return st;
     norm = vb_k_norm(vb_buckets_grads(d->buckets), d->n_params) * (double)*scale;
@@ -253,8 +253,7 @@ static vb_status apply(struct vb_trainer *t)
     }
     while (st == VB_OK && n > 0) {
         st = vb_buckets_next(d->buckets, &first, &n);
-        if (t->world > 1)
-            vb_lap(&t->laps, VB_PHASE_COMM);
+        vb_lap_comm(&t->laps, t->place.group);
         if (st == VB_OK && n > 0)
             update(t, first, n, scale, rate);
     }
@@ -291,6 +290,7 @@ static vb_status dense_step(struct vb_trainer *t)
     struct vb_model_loss loss;
     vb_status st;
 
+    vb_trainer_drag(t);
     vb_model_forward(d->model, params, &batch, &loss);
     t->loss = batch.n > 0 ? loss.loss / batch.n : t->loss;
     vb_lap(&t->laps, VB_PHASE_FORWARD);
@@ -300,10 +300,24 @@ static vb_status dense_step(struct vb_trainer *t)
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
                       d->buckets);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    d->stepped = false; /* the other copy is about to be written to */
     st = apply(t);
-    if (st == VB_OK)
+    if (st == VB_OK) {
         d->now = 1 - d->now;
+        d->stepped = true;
+    }
     return st;
+}
+
+static vb_status dense_step_back(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+
+    if (d->params[0] == d->params[1] || !d->stepped)
+        return vb_err(VB_ERR_USAGE, "there is no step to go back from");
+    d->now = 1 - d->now;
+    d->stepped = false;
+    return VB_OK;
 }
 
 /* ---- judging --------------------------------------------------------------------------------- */
@@ -395,6 +409,7 @@ const struct vb_trainee vb_trainee_dense = {
     .compile = dense_compile,
     .create = dense_create,
     .step = dense_step,
+    .step_back = dense_step_back,
     .judge = dense_judge,
     .params = dense_params,
     .save = dense_save,

@@ -34,6 +34,13 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
 
     if (opts.world == 1)
         return VB_OK;
+    if (o->open_group != NULL) {
+        place->group = o->open_group;
+        place->borrowed = true;
+        return VB_OK;
+    }
+    /* Large gradients travel while the layers below still compute; the others are soon there. */
+    opts.progress = strcmp(o->model, "lenet") == 0 || strcmp(o->model, "alexnet") == 0;
     if (place->plan != NULL) {
         opts.crowded = place->plan->overlap;
         opts.topo = place->topo;
@@ -95,7 +102,7 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 
 void vb_place_close(struct vb_place *place)
 {
-    if (place->group != NULL)
+    if (place->group != NULL && !place->borrowed)
         vb_group_close(place->group);
     vb_plan_destroy(place->plan);
     if (place->topo != NULL)

@@ -14,6 +14,7 @@ struct vb_laps {
     uint64_t begin_ns;
     uint64_t mark_ns; /* what came before has been given to a phase */
     uint64_t ns[VB_PHASES];
+    uint64_t late_ns; /* of the group, when the last transfer was over */
     double cpu_begin_s;
 };
 
@@ -21,6 +22,9 @@ void vb_laps_begin(struct vb_laps *laps);
 
 /* The time since the last call belongs to a phase. */
 void vb_lap(struct vb_laps *laps, enum vb_phase phase);
+
+/* It was transfer, but for what the group has waited for late ranks. group NULL: nothing was. */
+void vb_lap_comm(struct vb_laps *laps, struct vb_group *group);
 
 /* ---- what the options come to (train_recipe.c) ----------------------------------------------- */
 
@@ -59,6 +63,7 @@ struct vb_place {
     struct vb_topo *topo;
     struct vb_plan *plan;
     struct vb_group *group; /* NULL: there are no others */
+    bool borrowed;          /* the group is not ours to close */
     int local_rank;
 };
 
@@ -80,6 +85,10 @@ struct vb_trainee {
 
     /* One step on t->batch, forward to update, giving its time to phases. */
     vb_status (*step)(struct vb_trainer *t);
+
+    /* Goes back to the parameters before the last step, once: ranks that a failure left one step
+     * apart can meet there. Only where there are other ranks. */
+    vb_status (*step_back)(struct vb_trainer *t);
 
     /* Adds what n test samples from first on come to. */
     vb_status (*judge)(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum);
@@ -119,6 +128,8 @@ struct vb_trainer {
     struct vb_laps laps;
     char checkpoint[512];
     double pause_s;
+    uint64_t drag_ns;           /* how long a slowed rank is to be idle in the next step */
+    int64_t equal_step;         /* the last at which replicas were compared and equal */
     double accuracy, test_loss; /* of the last evaluation; negative: none */
     const char *algo;           /* how gradients are summed; NULL: they are not */
     uint64_t watched_ns;
@@ -127,14 +138,26 @@ struct vb_trainer {
 /* This rank's share of a global batch, at most. */
 int vb_trainer_share(const struct vb_trainer *t);
 
+/* For who drives the steps by himself. Collective: sets up all that a step needs; to be closed,
+ * whatever came of it. */
+vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o);
+vb_status vb_trainer_step(struct vb_trainer *t);
+void vb_trainer_close(struct vb_trainer *t);
+
+/* A rank that is slowed on purpose is idle for a while, before it computes. */
+void vb_trainer_drag(struct vb_trainer *t);
+
+/* Collective: whether all ranks hold the same parameters; the error says which does not, and since
+ * when (train_check.c). */
+vb_status vb_train_compare(struct vb_trainer *t);
+
 /* ---- gradients of all ranks (train_buckets.c) ------------------------------------------------ */
 
 /* Gradients are summed in buckets, each as soon as backward has filled it. */
 struct vb_buckets;
 
-/* Collective; group NULL: there is nothing to sum. */
-vb_status vb_buckets_create(struct vb_group *group, const struct vb_train_opts *o, size_t n_params,
-                            struct vb_buckets **buckets_p);
+/* Collective; without a group there is nothing to sum. */
+vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, struct vb_buckets **buckets_p);
 void vb_buckets_close(struct vb_buckets *b); /* collective */
 void vb_buckets_destroy(struct vb_buckets *b);
 
@@ -167,5 +190,8 @@ vb_status vb_train_evaluate(struct vb_trainer *t);
 
 /* Collective: brings the ranks' figures together. Fails if they ended with other parameters. */
 vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p);
+
+/* What held the run up most, from its figures (train_verdict.c). */
+void vb_train_judge(struct vb_train_result *r);
 
 #endif

@@ -9,11 +9,20 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#define LATE_MAX 128 /* ranks; of more, who was late is not told */
+
 /* What ranks tell each other at the end. */
 struct record {
     struct vb_rank_result result;
     char params_sha256[65];
 };
+
+/* And how they waited for each other. */
+struct late_table {
+    struct vb_late of[LATE_MAX];
+};
+
+_Static_assert(sizeof(struct late_table) <= VB_RECORD_MAX, "a table fits into one message");
 
 _Static_assert(sizeof(struct record) <= VB_RECORD_MAX, "a record fits into one message");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "parameters are digested as they lie");
@@ -54,6 +63,22 @@ void vb_lap(struct vb_laps *laps, enum vb_phase phase)
 
     laps->ns[phase] += now - laps->mark_ns;
     laps->mark_ns = now;
+}
+
+void vb_lap_comm(struct vb_laps *laps, struct vb_group *group)
+{
+    uint64_t before = laps->mark_ns, late_ns, wait;
+
+    if (group == NULL)
+        return;
+    vb_lap(laps, VB_PHASE_COMM);
+    late_ns = vb_group_late_ns(group);
+    wait = late_ns - laps->late_ns;
+    laps->late_ns = late_ns;
+    if (wait > laps->mark_ns - before)
+        wait = laps->mark_ns - before;
+    laps->ns[VB_PHASE_COMM] -= wait;
+    laps->ns[VB_PHASE_WAIT] += wait;
 }
 
 /* ---- this rank ------------------------------------------------------------------------------- */
@@ -190,6 +215,42 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->algo = t->algo;
 }
 
+/* The rank that waited the most for another tells how often and how long. */
+static void add_late(struct vb_train_result *result, const struct late_table *table)
+{
+    struct vb_rank_result *r;
+    int i;
+
+    for (i = 0; i < result->ranks; i++) {
+        r = &result->per_rank[i];
+        if ((double)table->of[i].ns / 1e9 <= r->late_s)
+            continue;
+        r->late_n = (int64_t)table->of[i].n;
+        r->late_s = (double)table->of[i].ns / 1e9;
+        r->late_max_s = (double)table->of[i].max_ns / 1e9;
+    }
+}
+
+static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *result)
+{
+    struct late_table own = {0}, *all;
+    vb_status st;
+    int i;
+
+    if (t->place.group == NULL || t->world > LATE_MAX)
+        return VB_OK;
+    all = calloc((size_t)t->world, sizeof(*all));
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    for (i = 0; i < t->world; i++)
+        own.of[i] = vb_group_late(t->place.group, i);
+    st = vb_group_gather(t->place.group, &own, sizeof(own), all);
+    for (i = 0; i < t->world && st == VB_OK; i++)
+        add_late(result, &all[i]);
+    free(all);
+    return st;
+}
+
 static vb_status collect(struct vb_trainer *t, struct record *all, struct vb_train_result *result)
 {
     vb_status st = gather(t, all);
@@ -205,7 +266,9 @@ static vb_status collect(struct vb_trainer *t, struct record *all, struct vb_tra
         result->per_rank[i] = all[i].result;
         add_rank(result, &all[i]);
     }
-    return VB_OK;
+    st = collect_late(t, result);
+    vb_train_judge(result);
+    return st;
 }
 
 vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p)

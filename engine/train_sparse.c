@@ -3,7 +3,8 @@
  * Sparse logistic regression in training. The cost of a step follows the nonzeros of its batch,
  * never the number of features. The bias is one more feature, behind the last.
  *
- * Ranks sum lists of (feature, gradient). An update comes last in a step and cannot fail half-way.
+ * Ranks sum lists of (feature, gradient). An update comes last in a step and cannot fail half-way;
+ * where there are other ranks, what it overwrote is kept until the next.
  */
 #include "engine/train_priv.h"
 
@@ -21,6 +22,8 @@ struct sparse {
     uint32_t *keys;        /* (max_nnz + 1), the gradient with the bias */
     float *values;
     size_t max_nnz;
+    struct vb_k_undo *undo; /* of the last update; NULL: there are no others */
+    size_t n_undo;
     struct vb_rows rows; /* for judging */
     struct vb_mem rows_mem;
     uint32_t *which;
@@ -76,6 +79,16 @@ static vb_status make_buffers(struct vb_trainer *t, struct sparse *s)
     return make_rows(t, s);
 }
 
+/* A sum is as long as the lists of all ranks at most. */
+static vb_status make_undo(struct vb_trainer *t, struct sparse *s)
+{
+    size_t n = (s->max_nnz + 1) * (size_t)t->world;
+
+    n = n < s->features + 1 ? n : (size_t)s->features + 1;
+    s->undo = vb_alloc_aligned(n * sizeof(*s->undo));
+    return s->undo != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory to undo %zu updates", n);
+}
+
 /* There is one kernel for each thing. */
 static vb_status sparse_compile(struct vb_trainer *t)
 {
@@ -101,6 +114,8 @@ static vb_status sparse_create(struct vb_trainer *t)
     opts.features = s->features + 1;
     opts.max_nnz = s->max_nnz + 1;
     if (st == VB_OK && t->place.group != NULL)
+        st = make_undo(t, s);
+    if (st == VB_OK && t->place.group != NULL)
         st = vb_sparse_open(t->place.group, &opts, &s->all);
     t->algo = "sparse";
     return st;
@@ -125,6 +140,7 @@ static void sparse_destroy(struct vb_trainer *t)
     free(s->keys);
     free(s->values);
     free(s->which);
+    free(s->undo);
     free(s->flat);
     free(s);
 }
@@ -171,6 +187,7 @@ static vb_status sparse_step(struct vb_trainer *t)
     vb_status st;
     size_t n;
 
+    vb_trainer_drag(t);
     vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
     loss = vb_k_logistic(s->logits, t->batch->rows.y, csr.n);
     t->loss = csr.n > 0 ? loss / (double)csr.n : t->loss;
@@ -179,13 +196,25 @@ static vb_status sparse_step(struct vb_trainer *t)
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     if (st == VB_OK && s->all != NULL) {
         st = vb_sparse_allreduce(s->all, s->keys, s->values, n, VB_REDUCE_SUM, &keys, &values, &n);
-        vb_lap(&t->laps, VB_PHASE_COMM);
+        vb_lap_comm(&t->laps, t->place.group);
     }
     if (st == VB_OK)
         st = vb_k_sparse_update(s->weights, keys, values, n, 1.f / (float)t->batch->n_global,
-                                vb_k_rate(&t->recipe.schedule, t->step), NULL);
+                                vb_k_rate(&t->recipe.schedule, t->step), s->undo);
+    s->n_undo = st == VB_OK ? n : 0;
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     return st;
+}
+
+static vb_status sparse_step_back(struct vb_trainer *t)
+{
+    struct sparse *s = sparse_of(t);
+
+    if (s->n_undo == 0)
+        return vb_err(VB_ERR_USAGE, "there is no step to go back from");
+    vb_k_sparse_undo(s->weights, s->undo, s->n_undo);
+    s->n_undo = 0;
+    return VB_OK;
 }
 
 /* ---- judging --------------------------------------------------------------------------------- */
@@ -268,6 +297,7 @@ const struct vb_trainee vb_trainee_sparse = {
     .compile = sparse_compile,
     .create = sparse_create,
     .step = sparse_step,
+    .step_back = sparse_step_back,
     .judge = sparse_judge,
     .params = sparse_params,
     .save = sparse_save,

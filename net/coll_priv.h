@@ -239,6 +239,7 @@ struct vb_coll {
     uint32_t next_share; /* mapped: operations before it have their shares done */
     size_t done_bytes;   /* ... and how much of that is to be told, 0: nothing */
     uint64_t wire_bytes;
+    uint64_t summed_ns; /* that long sums have taken */
     struct model *model;
     uint32_t probes, probes_wanted; /* notes that came, to measure */
 };
@@ -355,6 +356,20 @@ void coll_reap(struct vb_coll *coll, struct way *way);
 
 /* Tells peers of slots that were freed. */
 void coll_give_back(struct vb_coll *coll);
+
+/* ---- late.c ---------------------------------------------------------------------------------- */
+
+/* A wait for an operation; zero and NO_RANK at first. */
+struct late {
+    uint64_t begin_ns; /* 0: it was over before anybody looked at the clock */
+    uint64_t end_ns;   /* all were here; 0: not yet seen */
+    uint64_t summed_ns;
+    int rank; /* the last that was waited for */
+};
+
+void late_begin(struct late *late, struct vb_coll *coll, const struct op *op, uint64_t now_ns);
+void late_look(struct late *late, struct vb_coll *coll, struct op *op); /* with the lock */
+void late_end(struct late *late, struct vb_coll *coll);
 
 /* ---- coll_here.c ----------------------------------------------------------------------------- */
 

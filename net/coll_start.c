@@ -98,6 +98,7 @@ struct waiting {
     struct vb_coll *coll;
     struct op *op;
     int from;
+    struct late *late;
 };
 
 static bool is_over(void *arg)
@@ -109,6 +110,9 @@ static bool is_over(void *arg)
     if (!w->op->active)
         return true;
     w->from = op_waits_for(w->coll, w->op);
+    late_look(w->late, w->coll, w->op);
+    if (w->late->end_ns == 0 && w->from != NO_RANK)
+        w->late->rank = w->from;
     return w->coll->failed != VB_OK;
 }
 
@@ -134,18 +138,21 @@ static void give_up(struct vb_coll *coll, const char *what, int from)
 }
 
 /* In the group's wait, which sleeps if it takes long, and knows who is lost. */
-static vb_status wait_long(struct vb_coll *coll, struct op *op)
+static vb_status wait_long(struct vb_coll *coll, struct op *op, struct late *late)
 {
-    struct waiting w = {coll, op, NO_RANK};
+    struct waiting w = {coll, op, NO_RANK, late};
     char what[96];
     vb_status st;
 
     op_describe(coll, op, what, sizeof(what));
+    if (late->begin_ns == 0)
+        late_begin(late, coll, op, vb_clock_ns());
     if (coll->all_mapped)
         set_waiting(coll, 1);
     st = group_wait(coll->group, is_over, &w, what, &w.from);
     if (coll->all_mapped)
         set_waiting(coll, 0);
+    late_end(late, coll);
     if (st != VB_OK)
         give_up(coll, what, w.from);
     group_lock(coll->group);
@@ -197,6 +204,7 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
                        struct vb_req *req)
 {
     uint32_t seq = coll->seq + 1;
+    struct late late = {.rank = NO_RANK};
     struct op *op = op_at(coll, seq);
     vb_status st;
     bool taken;
@@ -208,7 +216,7 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
     if (st == VB_OK)
         st = reap_notes(coll);
     if (st == VB_OK && taken)
-        st = wait_long(coll, op); /* that of in_flight operations ago */
+        st = wait_long(coll, op, &late); /* that of in_flight operations ago */
     if (st != VB_OK)
         return st;
     group_lock(coll->group);
@@ -315,7 +323,7 @@ static void relax(void)
 }
 
 /* Looks at the flags for a while; true: the operation is done. */
-static bool spin(struct vb_coll *coll, struct vb_req *req)
+static bool spin(struct vb_coll *coll, struct vb_req *req, struct late *late)
 {
     bool crowded = coll->group->opts.crowded;
     uint64_t begin = 0, now, for_ns = crowded ? YIELDS_NS : SPIN_NS;
@@ -337,7 +345,10 @@ static bool spin(struct vb_coll *coll, struct vb_req *req)
             continue;
         }
         now = vb_clock_ns();
-        begin = begin == 0 ? now : begin;
+        if (begin == 0) {
+            begin = now;
+            late_begin(late, coll, op_of(coll, req), now);
+        }
         if (now - begin >= for_ns)
             return false;
         if (crowded)
@@ -347,6 +358,7 @@ static bool spin(struct vb_coll *coll, struct vb_req *req)
 
 vb_status vb_wait(struct vb_coll *coll, struct vb_req *req)
 {
+    struct late late = {.rank = NO_RANK};
     vb_status st;
     bool done, mapped;
 
@@ -357,9 +369,11 @@ vb_status vb_wait(struct vb_coll *coll, struct vb_req *req)
     group_unlock(coll->group);
     if (done || st != VB_OK)
         return st;
-    if (mapped && spin(coll, req))
+    if (mapped && spin(coll, req, &late)) {
+        late_end(&late, coll);
         return VB_OK;
-    return wait_long(coll, op_of(coll, req));
+    }
+    return wait_long(coll, op_of(coll, req), &late);
 }
 
 vb_status vb_test(struct vb_coll *coll, struct vb_req *req, bool *done_p)

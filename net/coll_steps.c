@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#define TIMED_BYTES 16384u /* shorter sums take no time worth knowing */
+
 /* ---- puts ------------------------------------------------------------------------------------ */
 
 void coll_reap(struct vb_coll *coll, struct way *way)
@@ -229,6 +231,7 @@ static bool reduce(struct vb_coll *coll, struct op *op, const struct step *s)
 {
     struct finish finish = {.scale = 1.0f};
     int i, n = find_sources(coll, op, s);
+    uint64_t begin_ns;
 
     if (n < 0)
         return false;
@@ -236,8 +239,10 @@ static bool reduce(struct vb_coll *coll, struct op *op, const struct step *s)
         finish.scale = op->how == VB_REDUCE_MEAN ? 1.0f / (float)coll->world : 1.0f;
         finish.round = is_narrow(coll);
     }
+    begin_ns = s->len_bytes >= TIMED_BYTES ? vb_clock_ns() : 0;
     coll_sum((float *)(void *)(coll->base + s->at), coll->also, find_also(coll, s), coll->sources,
              n, s->len_bytes / sizeof(float), &finish);
+    coll->summed_ns += begin_ns != 0 ? vb_clock_ns() - begin_ns : 0;
     if (op->mapped)
         coll->wire_bytes += s->len_bytes * (size_t)(n - 1);
     for (i = 0; i < s->n_parts && s->place == FROM_RING; i++)

@@ -230,11 +230,12 @@ static vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group *
     pthread_mutex_init(&g->lock, &attr);
     pthread_mutexattr_destroy(&attr);
     g->peers = calloc((size_t)g->world, sizeof(*g->peers));
+    g->late = calloc((size_t)g->world, sizeof(*g->late));
     g->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     g->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ev.data.fd = g->wake_fd;
     *group_p = g; /* the caller closes it, whatever happened */
-    if (g->peers == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
+    if (g->peers == NULL || g->late == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
         epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, g->wake_fd, &ev) != 0)
         return vb_err_sys("open a group");
     return VB_OK;
@@ -325,6 +326,7 @@ void vb_group_close(struct vb_group *g)
     auth_wipe(g->opts.secret, sizeof(g->opts.secret));
     pthread_mutex_destroy(&g->lock);
     free(g->peers);
+    free(g->late);
     free(g);
 }
 

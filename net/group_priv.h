@@ -69,6 +69,8 @@ struct vb_group {
     struct self_queue self;
     uint32_t next_window;
     struct coll coll;
+    struct vb_late *late; /* a rank */
+    uint64_t late_ns;
 };
 
 static inline const struct vb_transport *ops_of(struct vb_device *dev)
@@ -118,6 +120,9 @@ void group_wake(void *arg); /* of a struct vb_group: ends the caller's sleep */
 /* Like vb_group_wait(), but ready may say in *from_p whom it is waiting for. */
 vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
                      const int *from_p);
+
+/* late.c: this rank has waited for another. */
+void late_add(struct vb_group *g, int rank, uint64_t ns);
 
 /* coll.c */
 vb_status coll_open(struct vb_group *g);

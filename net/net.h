@@ -74,6 +74,15 @@ const char *vb_group_why(const struct vb_group *group);
 /* Memory that is registered with RDMA devices now, and how long registering has taken. */
 void vb_group_registered(struct vb_group *group, uint64_t *bytes_p, double *seconds_p);
 
+/* How long this rank has waited for another to come to a collective (vb_wait(), sparse allreduce):
+ * n counts waits of 20 us and more. */
+struct vb_late {
+    uint64_t n, ns, max_ns;
+};
+
+struct vb_late vb_group_late(struct vb_group *group, int rank);
+uint64_t vb_group_late_ns(struct vb_group *group); /* for all of them together */
+
 /* Tells all peers to give up, with the reason; their next wait fails with it. */
 void vb_group_abort(struct vb_group *group, const char *why);
 

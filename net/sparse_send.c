@@ -129,6 +129,7 @@ vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why)
 struct waiting {
     struct vb_sparse *s;
     int rank; /* whom for */
+    int late; /* the last that was waited for; this rank: none */
     uint32_t n;
 };
 
@@ -150,8 +151,10 @@ static bool heads_came(void *arg)
     struct waiting *w = arg;
 
     for (; w->rank < w->s->world; w->rank++)
-        if (w->rank != w->s->rank && (int32_t)(w->s->peers[w->rank].heads - w->s->seq) < 0)
+        if (w->rank != w->s->rank && (int32_t)(w->s->peers[w->rank].heads - w->s->seq) < 0) {
+            w->late = w->rank;
             return false;
+        }
     return true;
 }
 
@@ -191,9 +194,13 @@ static bool probes_came(void *arg)
 
 vb_status sparse_wait_heads(struct vb_sparse *s)
 {
-    struct waiting w = {.s = s};
+    struct waiting w = {.s = s, .late = s->rank};
+    uint64_t begin_ns = vb_clock_ns();
+    vb_status st = wait_for(s, heads_came, &w);
 
-    return wait_for(s, heads_came, &w);
+    if (w.late != s->rank)
+        late_add(s->group, w.late, vb_clock_ns() - begin_ns);
+    return st;
 }
 
 vb_status sparse_wait_part(struct vb_sparse *s, int rank)

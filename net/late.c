@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Who was late: how long this rank waited for others to begin a collective. What comes after that
+ * is transfer.
+ *
+ * On mapped windows a rank does its own share and then has nothing to do: the time until the others
+ * have done theirs counts as waiting, too.
+ */
+#include "net/coll_priv.h"
+
+#define OFTEN_NS 20000u /* a shorter wait is no lateness worth counting */
+
+void late_add(struct vb_group *g, int rank, uint64_t ns)
+{
+    struct vb_late *late = &g->late[rank];
+
+    group_lock(g);
+    late->ns += ns;
+    late->n += ns >= OFTEN_NS;
+    late->max_ns = ns > late->max_ns ? ns : late->max_ns;
+    g->late_ns += ns;
+    group_unlock(g);
+}
+
+uint64_t vb_group_late_ns(struct vb_group *g)
+{
+    uint64_t ns;
+
+    group_lock(g);
+    ns = g->late_ns;
+    group_unlock(g);
+    return ns;
+}
+
+struct vb_late vb_group_late(struct vb_group *g, int rank)
+{
+    struct vb_late late;
+
+    group_lock(g);
+    late = g->late[rank];
+    group_unlock(g);
+    return late;
+}
+
+/* ---- a wait for an operation ------------------------------------------------------------------
+ */
+
+void late_begin(struct late *late, struct vb_coll *coll, const struct op *op, uint64_t now_ns)
+{
+    int rank;
+
+    group_lock(coll->group);
+    rank = op->active ? op_waits_for(coll, op) : NO_RANK;
+    if (late->begin_ns == 0) {
+        late->begin_ns = now_ns;
+        late->summed_ns = coll->summed_ns;
+    }
+    late->rank = rank != NO_RANK ? rank : late->rank;
+    group_unlock(coll->group);
+}
+
+void late_look(struct late *late, struct vb_coll *coll, struct op *op)
+{
+    if (late->end_ns == 0 && !op->mapped && op_are_here(coll, op, 0, coll->world))
+        late->end_ns = vb_clock_ns();
+}
+
+void late_end(struct late *late, struct vb_coll *coll)
+{
+    uint64_t ns, summed;
+
+    if (late->begin_ns == 0 || late->rank == NO_RANK)
+        return;
+    if (late->end_ns == 0)
+        late->end_ns = vb_clock_ns();
+    group_lock(coll->group);
+    summed = coll->summed_ns - late->summed_ns;
+    group_unlock(coll->group);
+    ns = late->end_ns - late->begin_ns;
+    late_add(coll->group, late->rank, ns > summed ? ns - summed : 0);
+}
