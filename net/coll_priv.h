@@ -361,14 +361,15 @@ void coll_give_back(struct vb_coll *coll);
 
 /* A wait for an operation; zero and NO_RANK at first. */
 struct late {
-    uint64_t begin_ns; /* 0: it was over before anybody looked at the clock */
-    uint64_t end_ns;   /* all were here; 0: not yet seen */
-    uint64_t summed_ns;
-    int rank; /* the last that was waited for */
+    uint64_t begin_ns;  /* 0: it was over before anybody looked at the clock */
+    uint64_t summed_ns; /* then */
+    int rank;           /* waited for since then; NO_RANK: for none, or none that is late */
 };
 
 void late_begin(struct late *late, struct vb_coll *coll, const struct op *op, uint64_t now_ns);
-void late_look(struct late *late, struct vb_coll *coll, struct op *op); /* with the lock */
+
+/* With the lock. from: whom the operation waits for. */
+void late_look(struct late *late, struct vb_coll *coll, struct op *op, int from);
 void late_end(struct late *late, struct vb_coll *coll);
 
 /* ---- coll_here.c ----------------------------------------------------------------------------- */

@@ -110,9 +110,7 @@ static bool is_over(void *arg)
     if (!w->op->active)
         return true;
     w->from = op_waits_for(w->coll, w->op);
-    late_look(w->late, w->coll, w->op);
-    if (w->late->end_ns == 0 && w->from != NO_RANK)
-        w->late->rank = w->from;
+    late_look(w->late, w->coll, w->op, w->from);
     return w->coll->failed != VB_OK;
 }
 

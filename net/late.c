@@ -45,37 +45,43 @@ struct vb_late vb_group_late(struct vb_group *g, int rank)
 /* ---- a wait for an operation ------------------------------------------------------------------
  */
 
+/* What has gone by since the last call was the rank's that was waited for. */
+static void settle(struct late *late, struct vb_coll *coll)
+{
+    uint64_t now_ns = vb_clock_ns(), ns = now_ns - late->begin_ns;
+    uint64_t summed = coll->summed_ns - late->summed_ns;
+
+    if (late->rank != NO_RANK)
+        late_add(coll->group, late->rank, ns > summed ? ns - summed : 0);
+    late->begin_ns = now_ns;
+    late->summed_ns = coll->summed_ns;
+}
+
 void late_begin(struct late *late, struct vb_coll *coll, const struct op *op, uint64_t now_ns)
 {
-    int rank;
-
     group_lock(coll->group);
-    rank = op->active ? op_waits_for(coll, op) : NO_RANK;
-    if (late->begin_ns == 0) {
-        late->begin_ns = now_ns;
-        late->summed_ns = coll->summed_ns;
-    }
-    late->rank = rank != NO_RANK ? rank : late->rank;
+    late->begin_ns = now_ns;
+    late->summed_ns = coll->summed_ns;
+    late->rank = op->active ? op_waits_for(coll, op) : NO_RANK;
     group_unlock(coll->group);
 }
 
-void late_look(struct late *late, struct vb_coll *coll, struct op *op)
+/* Once all are here the rest is transfer, unless windows are mapped. */
+void late_look(struct late *late, struct vb_coll *coll, struct op *op, int from)
 {
-    if (late->end_ns == 0 && !op->mapped && op_are_here(coll, op, 0, coll->world))
-        late->end_ns = vb_clock_ns();
+    if (!op->mapped && op_are_here(coll, op, 0, coll->world))
+        from = NO_RANK;
+    if (from == late->rank)
+        return;
+    settle(late, coll);
+    late->rank = from;
 }
 
 void late_end(struct late *late, struct vb_coll *coll)
 {
-    uint64_t ns, summed;
-
     if (late->begin_ns == 0 || late->rank == NO_RANK)
         return;
-    if (late->end_ns == 0)
-        late->end_ns = vb_clock_ns();
     group_lock(coll->group);
-    summed = coll->summed_ns - late->summed_ns;
+    settle(late, coll);
     group_unlock(coll->group);
-    ns = late->end_ns - late->begin_ns;
-    late_add(coll->group, late->rank, ns > summed ? ns - summed : 0);
 }

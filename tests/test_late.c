@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Who was late: a rank that comes late to a collective is found out by all others, and by none for
+ * anything else. What the transfer takes is not lateness.
+ */
+#include "tests/coll.h"
+
+#include <time.h>
+
+#define LATE_MS 60
+#define ROUNDS 4
+#define N_ELEMS ((size_t)100000)
+
+static const struct t_place *place;
+
+static void come_late(struct vb_group *g, int who)
+{
+    struct timespec ts = {.tv_nsec = LATE_MS * 1000000L};
+
+    if (vb_group_rank(g) == who)
+        nanosleep(&ts, NULL);
+}
+
+/* All but the late one have waited for it as often and as long as it was late; a machine that is
+ * busy makes waits longer, never shorter. */
+static int is_found_out(struct vb_group *g, int who, const char *what)
+{
+    struct vb_late late = vb_group_late(g, who);
+    uint64_t ns = LATE_MS * UINT64_C(1000000);
+    int wrong = 0;
+
+    if (vb_group_rank(g) != who)
+        wrong = T_WRONG(late.n >= ROUNDS) + T_WRONG(late.ns >= ROUNDS * ns * 9 / 10) +
+                T_WRONG(late.max_ns >= ns * 9 / 10) + T_WRONG(vb_group_late_ns(g) >= late.ns);
+    else
+        wrong = T_WRONG(late.n == 0 && late.ns == 0); /* nobody waits for himself */
+    if (wrong > 0)
+        fprintf(stderr,
+                "%s over %s: rank %d of %d waited %llu times, %.3f ms in all; %.3f for any\n", what,
+                place->name, vb_group_rank(g), vb_group_world(g), (unsigned long long)late.n,
+                (double)late.ns / 1e6, (double)vb_group_late_ns(g) / 1e6);
+    return wrong;
+}
+
+/* The last rank is late for some rounds, small vectors and large ones. */
+static int dense(struct vb_group *g, void *arg)
+{
+    size_t n_elems = *(const size_t *)arg;
+    int i, who = vb_group_world(g) - 1;
+    struct vb_coll *coll;
+    struct vb_req req;
+    vb_status st;
+
+    st = coll_open_split(g, n_elems * sizeof(float), NULL, place->split, &coll);
+    if (st != VB_OK)
+        return 1;
+    for (i = 0; i < ROUNDS && st == VB_OK; i++) {
+        come_late(g, who);
+        st = vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req);
+        if (st == VB_OK)
+            st = vb_wait(coll, &req);
+    }
+    vb_coll_close(coll);
+    return T_WRONG(st == VB_OK) + is_found_out(g, who, "allreduce");
+}
+
+static int sparse(struct vb_group *g, void *arg)
+{
+    struct vb_sparse_opts opts = {.features = 1000, .max_nnz = 2, .path = VB_SPARSE_SPARSE};
+    const uint32_t keys[] = {3, 700}, *keys_out;
+    const float values[] = {1, 2}, *values_out;
+    int i, who = vb_group_world(g) - 1;
+    struct vb_sparse *s;
+    vb_status st;
+    size_t n;
+
+    (void)arg;
+    st = vb_sparse_open(g, &opts, &s);
+    if (st != VB_OK)
+        return 1;
+    for (i = 0; i < ROUNDS && st == VB_OK; i++) {
+        come_late(g, who);
+        st = vb_sparse_allreduce(s, keys, values, 2, VB_REDUCE_SUM, &keys_out, &values_out, &n);
+    }
+    vb_sparse_close(s);
+    return T_WRONG(st == VB_OK) + is_found_out(g, who, "sparse allreduce");
+}
+
+static void a_late_rank_is_found_out(void **state)
+{
+    static const int worlds[] = {2, 3};
+    size_t small = 10, large = N_ELEMS;
+    struct t_job job = {.fn = dense, .arg = &small};
+
+    (void)state;
+    t_in_every_place(&job, &place, worlds, VB_COUNT(worlds));
+    job.arg = &large;
+    t_in_every_place(&job, &place, worlds, VB_COUNT(worlds));
+    job.fn = sparse;
+    t_in_every_place(&job, &place, worlds, VB_COUNT(worlds));
+}
+
+/* Nobody is late where a rank waits for what it has started itself a while ago. */
+static int hidden(struct vb_group *g, void *arg)
+{
+    struct timespec ts = {.tv_nsec = 2 * LATE_MS * 1000000L};
+    struct vb_coll *coll;
+    struct vb_req req;
+    vb_status st;
+
+    (void)arg;
+    st = coll_open_split(g, N_ELEMS * sizeof(float), NULL, place->split, &coll);
+    if (st != VB_OK)
+        return 1;
+    st = vb_allreduce_start(coll, 0, N_ELEMS, VB_REDUCE_SUM, &req);
+    nanosleep(&ts, NULL);
+    if (st == VB_OK)
+        st = vb_wait(coll, &req);
+    vb_coll_close(coll);
+    return T_WRONG(st == VB_OK) + T_WRONG(vb_group_late_ns(g) < LATE_MS * UINT64_C(1000000));
+}
+
+static void who_is_there_is_not_late(void **state)
+{
+    static const int worlds[] = {2};
+    struct t_job job = {.fn = hidden};
+
+    (void)state;
+    t_in_every_place(&job, &place, worlds, VB_COUNT(worlds));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_late_rank_is_found_out),
+        cmocka_unit_test(who_is_there_is_not_late),
+    };
+
+    return T_RUN(tests);
+}

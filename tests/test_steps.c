@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Steps of several ranks: after a failure at any instant every survivor stands at a complete step,
+ * with the parameters that an unbroken run has there; a step can be taken back; and a replica that
+ * differs is named.
+ */
+#include "engine/train_priv.h"
+#include "tests/ranks.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define WORLD 3
+#define CULPRIT 2
+#define STEPS 40
+#define KILLS 8 /* for each model and transport */
+
+struct run {
+    const char *model, *data, *rule;
+    int64_t check_replicas;
+    bool spoils;      /* rank 1 changes a parameter after step SPOILT */
+    uint64_t kill_us; /* the culprit dies after so long; 0: it does not */
+    uint32_t after[STEPS + 1];
+};
+
+#define SPOILT 7
+
+/* What ranks have seen, in memory that all of them share. */
+struct seen {
+    uint32_t after[STEPS + 1]; /* by rank 0: a mark of the parameters, step by step */
+    int64_t step[WORLD];       /* at the end */
+    uint32_t mark[WORLD];
+    bool failed[WORLD];
+    uint64_t took_us; /* from the first step to the last */
+};
+
+static struct seen *seen;
+
+static void share_memory(void)
+{
+    if (seen == NULL)
+        seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(seen != MAP_FAILED);
+    memset(seen, 0, sizeof(*seen));
+}
+
+static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train_opts *o)
+{
+    char why[VB_OPTS_WHY];
+
+    *o = (struct vb_train_opts){.model = run->model,
+                                .data_text = run->data,
+                                .rule = run->rule,
+                                .global_batch = 30,
+                                .steps = STEPS,
+                                .warmup = -1,
+                                .momentum = -1,
+                                .weight_decay = -1,
+                                .clip = -1,
+                                .seed = 5,
+                                .test_limit = 10,
+                                .threads = 1,
+                                .check_replicas = run->check_replicas,
+                                .bucket_bytes = 1 << 16,
+                                .open_group = g};
+    o->group.rank = vb_group_rank(g);
+    o->group.world = vb_group_world(g);
+    if (vb_data_spec_parse(run->data, &o->data.data, why) != VB_OK)
+        fprintf(stderr, "%s\n", why);
+}
+
+struct watcher {
+    struct run *run;
+    int rank;
+    uint64_t begin_ns; /* after the first step */
+};
+
+static void *kill_later(void *arg)
+{
+    const struct run *run = arg;
+    struct timespec ts = {.tv_sec = (time_t)(run->kill_us / 1000000),
+                          .tv_nsec = (long)(run->kill_us % 1000000 * 1000)};
+
+    nanosleep(&ts, NULL);
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static void start_the_clock(struct watcher *w)
+{
+    pthread_t killer;
+
+    w->begin_ns = vb_clock_ns();
+    if (w->rank == CULPRIT && w->run->kill_us > 0 &&
+        pthread_create(&killer, NULL, kill_later, w->run) != 0)
+        abort();
+}
+
+static void look(void *arg, int64_t step, const float *params, size_t n, bool failed)
+{
+    struct watcher *w = arg;
+    uint32_t mark = vb_crc32c(0, params, n * sizeof(*params));
+
+    seen->step[w->rank] = step;
+    seen->mark[w->rank] = mark;
+    seen->failed[w->rank] = failed;
+    if (step == 1 && !failed)
+        start_the_clock(w);
+    if (w->rank == 0 && !failed) {
+        seen->after[step] = mark;
+        seen->took_us = 1 + (vb_clock_ns() - w->begin_ns) / 1000;
+    }
+    if (w->run->spoils && w->rank == 1 && step == SPOILT)
+        ((float *)(uintptr_t)params)[3] += 1;
+}
+
+static vb_status train(struct vb_group *g, struct run *run)
+{
+    struct watcher w = {.run = run, .rank = vb_group_rank(g)};
+    struct vb_train_result result;
+    struct vb_train_opts o;
+    vb_status st;
+
+    fill_opts(run, g, &o);
+    o.look = look;
+    o.look_arg = &w;
+    st = vb_train(&o, &result);
+    if (st == VB_OK)
+        vb_train_result_fini(&result);
+    return st;
+}
+
+/* ---- ranks that die ---------------------------------------------------------------------------
+ */
+
+static int train_to_the_end(struct vb_group *g, void *arg)
+{
+    return T_WRONG(train(g, arg) == VB_OK);
+}
+
+static int train_as_far_as_possible(struct vb_group *g, void *arg)
+{
+    (void)train(g, arg); /* too late a death is none */
+    return 0;
+}
+
+/* As t_as_processes(), but the culprit may be killed, and what the others log is of no interest. */
+static void with_a_death(const struct t_job *job)
+{
+    struct t_rank ranks[T_RANKS_MAX] = {{0}};
+    pid_t pids[T_RANKS_MAX] = {0};
+    int i, status;
+
+    t_prepare(ranks, job);
+    for (i = 0; i < job->world; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            if (freopen("/dev/null", "w", stderr) == NULL)
+                _exit(1);
+            t_rank_main(&ranks[i]);
+            _exit(0);
+        }
+    }
+    close(ranks[0].root_fd);
+    for (i = 0; i < job->world; i++) {
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_true(i == CULPRIT || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+    }
+}
+
+static int survivors_stand_at_a_step(const struct run *run, const char *where)
+{
+    int64_t apart = seen->step[0] - seen->step[1];
+    int r, wrong = T_WRONG(apart >= -1 && apart <= 1);
+
+    for (r = 0; r < CULPRIT; r++)
+        wrong += T_WRONG(seen->step[r] == 0 || seen->mark[r] == run->after[seen->step[r]]);
+    if (wrong > 0)
+        fprintf(stderr, "%s over %s, killed after %llu us: steps %lld and %lld\n", run->model,
+                where, (unsigned long long)run->kill_us, (long long)seen->step[0],
+                (long long)seen->step[1]);
+    return wrong;
+}
+
+/* Returns how many of the kills hit a run under way. */
+static int killed_at_random(struct run *run, enum vb_transport_choice transport, const char *where)
+{
+    struct t_job job = {.transport = transport, .world = WORLD, .fn = train_to_the_end, .arg = run};
+    uint64_t took_us;
+    int k, hit = 0;
+
+    share_memory();
+    t_as_processes(&job);
+    memcpy(run->after, seen->after, sizeof(run->after));
+    took_us = seen->took_us;
+    job.fn = train_as_far_as_possible;
+    for (k = 0; k < KILLS; k++) {
+        share_memory();
+        run->kill_us = 1 + vb_random(11, (uint64_t)k) % took_us;
+        with_a_death(&job);
+        assert_int_equal(survivors_stand_at_a_step(run, where), 0);
+        hit += seen->failed[0] && seen->step[0] > 0;
+    }
+    run->kill_us = 0;
+    return hit;
+}
+
+static void survivors_of_a_death_stand_at_a_step(void **state)
+{
+    struct run runs[] = {{.model = "softmax", .data = "synth:1200"},
+                         {.model = "lenet", .data = "synth:1200"},
+                         {.model = "sparse-lr", .data = "synth:n=1200,features=5000"}};
+    int hit = 0;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(runs); i++) {
+        hit += killed_at_random(&runs[i], VB_TRANSPORT_SHM, "shm");
+        hit += killed_at_random(&runs[i], VB_TRANSPORT_TCP, "tcp");
+    }
+    print_message("%d of %d deaths came between the first step and the last\n", hit,
+                  (int)VB_COUNT(runs) * 2 * KILLS);
+    assert_true(hit > (int)VB_COUNT(runs));
+}
+
+/* ---- going back -------------------------------------------------------------------------------
+ */
+
+static uint32_t mark_of(struct vb_trainer *t)
+{
+    const float *params;
+    size_t n;
+
+    params = t->ops->params(t, &n);
+    return params != NULL ? vb_crc32c(0, params, n * sizeof(*params)) : 0;
+}
+
+static int there_and_back(struct vb_group *g, void *arg)
+{
+    struct vb_train_opts o;
+    struct vb_trainer t;
+    uint32_t before = 0;
+    vb_status st;
+    int i, wrong = 0;
+
+    fill_opts(arg, g, &o);
+    st = vb_trainer_open(&t, &o);
+    for (i = 0; i < 6 && st == VB_OK; i++) {
+        before = mark_of(&t);
+        st = vb_trainer_step(&t);
+    }
+    wrong += T_WRONG(st == VB_OK) + T_WRONG(mark_of(&t) != before);
+    if (st == VB_OK)
+        wrong += T_WRONG(t.ops->step_back(&t) == VB_OK) + T_WRONG(mark_of(&t) == before) +
+                 T_WRONG(t.ops->step_back(&t) == VB_ERR_USAGE);
+    vb_trainer_close(&t);
+    return wrong;
+}
+
+static void a_step_can_be_taken_back(void **state)
+{
+    struct run runs[] = {
+        {.model = "softmax", .data = "synth:1200"},
+        {.model = "lenet", .data = "synth:1200"},
+        {.model = "sparse-lr", .data = "synth:n=1200,features=5000"},
+        {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "momentum"},
+        {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "ftrl"}};
+    struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = there_and_back};
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(runs); i++) {
+        job.arg = &runs[i];
+        t_as_processes(&job);
+    }
+}
+
+/* ---- replicas ---------------------------------------------------------------------------------
+ */
+
+static int is_named(struct vb_group *g, void *arg)
+{
+    struct t_stderr caught;
+    char text[4096];
+    vb_status st;
+    int wrong;
+
+    t_stderr_catch(&caught);
+    st = train(g, arg);
+    t_stderr_release(&caught, text, sizeof(text));
+    wrong = T_WRONG(st == VB_ERR_INPUT) + T_WRONG(strstr(text, "rank 1 (") != NULL) +
+            T_WRONG(strstr(text, "after step 10; they were equal after step 5") != NULL);
+    if (wrong > 0)
+        fputs(text, stderr);
+    return wrong;
+}
+
+static void a_replica_that_differs_is_named(void **state)
+{
+    struct run run = {
+        .model = "softmax", .data = "synth:1200", .check_replicas = 5, .spoils = true};
+    struct t_job job = {.transport = VB_TRANSPORT_TCP, .fn = is_named, .arg = &run};
+
+    (void)state;
+    share_memory();
+    for (job.world = 2; job.world <= WORLD; job.world++)
+        t_as_processes(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(survivors_of_a_death_stand_at_a_step),
+        cmocka_unit_test(a_step_can_be_taken_back),
+        cmocka_unit_test(a_replica_that_differs_is_named),
+    };
+
+    return T_RUN(tests);
+}
