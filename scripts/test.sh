@@ -64,6 +64,7 @@ fi
 
 in_preset debug build-debug
 scripts/distributions.sh
+tests/train_sync.sh build/verbena mnist alexnet5 || [ $? = 77 ]
 tests/lab_nightly.sh || [ $? = 77 ]
 tests/lab_verbs.sh build all || [ $? = 77 ]
 tests/lab_doctor.sh build/verbena || [ $? = 77 ]

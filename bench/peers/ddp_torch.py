@@ -1,0 +1,121 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""Training by PyTorch's DistributedDataParallel over Gloo: ddp_torch.py MODEL GLOBAL_BATCH RANKS
+SECONDS [RANK HOST:PORT]. All ranks here, or one of them; one JSON line by rank 0. To be run under
+chrt -b 0: Gloo's event thread spins. A cpu each, but for the sparse model: it is faster without."""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+
+FEATURES = 33762578
+NONZEROS = 39
+
+
+def dense(model, batch):
+    import torch
+    from torch import nn
+
+    from nets import MODELS
+    net, shape, classes = MODELS[model]()
+    momentum = 0 if model == "softmax" else 0.9
+    update = torch.optim.SGD(net.parameters(), lr=0.001, momentum=momentum)
+    data = [(torch.rand(batch, *shape), torch.randint(classes, (batch,))) for _ in range(4)]
+    return net, update, data, nn.functional.cross_entropy
+
+
+def sparse(_, batch):
+    import torch
+    from torch import nn
+
+    class Rows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = nn.EmbeddingBag(FEATURES, 1, mode="sum", sparse=True)
+
+        def forward(self, x):
+            return self.weights(x[0], per_sample_weights=x[1]).squeeze(1)
+
+    net = Rows()
+    update = torch.optim.SGD(net.parameters(), lr=0.001)
+    data = []
+    for _ in range(16):  # skewed, as categories are: a batch has some 1,800 features
+        where = (torch.rand(batch, NONZEROS) ** 6 * FEATURES).long()
+        data.append(((where, torch.rand(batch, NONZEROS)), torch.randint(2, (batch,)).float()))
+    return net, update, data, nn.functional.binary_cross_entropy_with_logits
+
+
+def be_rank(model, batch, ranks, seconds, rank, meet):
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) >= ranks and model != "sparse-lr":
+        os.sched_setaffinity(0, {cpus[rank % len(cpus)]})
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    torch.manual_seed(rank)
+    if platform.machine() == "aarch64":
+        torch.backends.mkldnn.set_flags(False)
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=ranks)
+    make = sparse if model == "sparse-lr" else dense
+    net, update, data, loss = make(model, batch // ranks)
+    net = torch.nn.parallel.DistributedDataParallel(net)
+
+    def step(i):
+        x, y = data[i % len(data)]
+        update.zero_grad(set_to_none=True)
+        loss(net(x), y).backward()
+        update.step()
+
+    step(0)
+    step(1)
+    begin = time.perf_counter()
+    step(2)
+    n = torch.tensor([max(3, int(seconds / (time.perf_counter() - begin)))])
+    dist.broadcast(n, 0)
+    dist.barrier()
+    begin = time.perf_counter()
+    for i in range(int(n)):
+        step(i)
+    took = time.perf_counter() - begin
+    if rank == 0:
+        print(json.dumps({"peer": "ddp", "model": model, "ranks": ranks, "global_batch": batch,
+                          "steps_per_s": int(n) / took, "samples_per_s": int(n) * batch / took}),
+              flush=True)
+    dist.destroy_process_group()
+
+
+def all_ranks(model, batch, ranks, seconds):
+    with tempfile.TemporaryDirectory() as folder:
+        children = []
+        for rank in range(ranks):
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    be_rank(model, batch, ranks, seconds, rank, "file://" + folder + "/meet")
+                    code = 0
+                finally:
+                    sys.stdout.flush()
+                    os._exit(code)
+            children.append(pid)
+        codes = [os.waitpid(pid, 0)[1] for pid in children]
+    sys.exit(1 if any(codes) else 0)
+
+
+def main():
+    if len(sys.argv) not in (5, 7):
+        sys.exit("usage: ddp_torch.py MODEL GLOBAL_BATCH RANKS SECONDS [RANK HOST:PORT]")
+    what = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    if len(sys.argv) == 7:
+        be_rank(*what, int(sys.argv[5]), "tcp://" + sys.argv[6])
+    else:
+        all_ranks(*what)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Several ranks in training: train_sync.sh VERBENA MODEL... For each model and 1 to 5 ranks (alexnet: 3, but
+# alexnet5: 5): the loss falls, replicas are equal, and bits are the same over shared memory and TCP, in buckets
+# of any size. A slow rank is named. mnist is no model, but the accuracies on real digits.
+# shellcheck source=tests/command_test.sh
+. "$(dirname "$0")/command_test.sh"
+what=train
+shift
+export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
+
+# trained FILTER ARGUMENTS...
+trained() {
+    local filter=$1
+    shift
+    run "$@" --json
+    [ "$code" = 0 ] || fail "train $*: exit $code: $err"
+    tail -n 1 "$dir/out" | jq -e "$filter" >/dev/null ||
+        fail "train $*: does not hold: $filter: $(tail -n 1 "$dir/out" | cut -c 1-700)"
+}
+
+get() {
+    tail -n 1 "$dir/out" | jq -r "$1"
+}
+
+declare -A data=(
+    [softmax]="--data synth:1200 --global-batch 60"
+    [lenet]="--data synth:1200 --global-batch 60"
+    [sparse-lr]="--data synth:kind=criteo,n=3000,features=100000 --global-batch 60"
+    [alexnet]="--data synth:n=64,test=16 --input 32 --global-batch 20 --lr 0.003"
+)
+
+learns() { # learns MODEL STEPS RANKS
+    local model=$1 steps=$2 most=$3 args first ranks transport seen
+    read -ra args <<<"${data[$model]}"
+    trained 'true' "$model" "${args[@]}" --steps 1
+    first=$(get .loss)
+    for ((ranks = 1; ranks <= most; ranks++)); do
+        seen=
+        for transport in shm tcp; do
+            trained ".loss < $first and .ranks == $ranks" "$model" "${args[@]}" --steps "$steps" \
+                --ranks $ranks --transport $transport --check-replicas 5
+            [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] ||
+                fail "$model on $ranks ranks over $transport: other bits"
+        done
+    done
+    trained ".params_sha256 == \"$seen\"" "$model" "${args[@]}" --steps "$steps" --ranks "$most" \
+        --transport tcp --bucket 4096
+}
+
+# The rank that is late, and that waiting is not taken for transfer, nor the other way round.
+slow_rank_is_named() { # slow_rank_is_named MODEL
+    local model=$1 args transport
+    read -ra args <<<"${data[$model]}"
+    for transport in shm tcp; do
+        trained '.bottleneck.resource == "straggler" and (.bottleneck.why | startswith("rank 1 (")) and
+            .per_rank[1].late_n > 20 and .per_rank[1].late_s > 5 * .per_rank[0].late_s and
+            .per_rank[0].breakdown.wait > 5 * .per_rank[0].breakdown.comm_exposed' \
+            "$model" "${args[@]}" --steps 30 --ranks 2 --transport $transport --slow 1:20
+    done
+}
+
+on_mnist() {
+    local dir=${VERBENA_TEST_DATA:-$(dirname "$0")/../../shared/data}/mnist ranks
+    if [ ! -d "$dir" ]; then
+        echo "skipped: there is no MNIST at $dir"
+        exit 77
+    fi
+    trained '.accuracy >= 0.924' softmax --data "mnist:$dir" --epochs 10 --ranks 3
+    echo "softmax on 3 ranks: $(get .accuracy)"
+    for ranks in 1 2 3; do
+        trained '.accuracy >= 0.989' lenet --data "mnist:$dir" --epochs 6 --batch 64 --ranks $ranks
+        echo "lenet on $ranks ranks: $(get .accuracy)"
+    done
+}
+
+for model; do
+    case $model in
+    mnist) on_mnist ;;
+    alexnet) learns alexnet 12 3 ;;
+    alexnet5) learns alexnet 12 5 ;;
+    *)
+        learns "$model" 20 5
+        slow_rank_is_named "$model"
+        ;;
+    esac
+done
+
+refused 2 "--slow RANK:FACTOR" softmax --ranks 2 --slow 2:5
+refused 2 "--slow RANK:FACTOR" softmax --ranks 2 --slow 1:x
+
+[ $bad = 0 ] && echo "all as it should be"
+exit $bad
