@@ -381,3 +381,16 @@ vb_status vb_loader_next(struct vb_loader *l, const struct vb_batch **batch_p)
     pthread_mutex_unlock(&l->lock);
     return st;
 }
+
+const struct vb_batch *vb_loader_peek(struct vb_loader *l)
+{
+    const struct vb_batch *batch = NULL;
+
+    if (l->o.ahead == 0)
+        return NULL;
+    pthread_mutex_lock(&l->lock);
+    if (l->holding && l->made > l->used + 1)
+        batch = &l->slots[(l->used + 1) % l->n_slots].batch;
+    pthread_mutex_unlock(&l->lock);
+    return batch;
+}

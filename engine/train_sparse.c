@@ -177,6 +177,18 @@ static vb_status gradient(struct sparse *s, const struct vb_k_csr *csr, size_t *
     return VB_OK;
 }
 
+/* While lists are on their way: the weights of the next batch. */
+static void fetch_next(struct vb_trainer *t)
+{
+    const struct vb_batch *next = vb_loader_peek(t->loader);
+    struct vb_k_csr csr;
+
+    if (next == NULL)
+        return;
+    csr = csr_of(&next->rows);
+    vb_k_sparse_fetch(sparse_of(t)->weights, &csr);
+}
+
 static vb_status sparse_step(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
@@ -195,7 +207,10 @@ static vb_status sparse_step(struct vb_trainer *t)
     st = gradient(s, &csr, &n);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     if (st == VB_OK && s->all != NULL) {
-        st = vb_sparse_allreduce(s->all, s->keys, s->values, n, VB_REDUCE_SUM, &keys, &values, &n);
+        st = vb_sparse_start(s->all, s->keys, s->values, n, VB_REDUCE_SUM);
+        fetch_next(t);
+        if (st == VB_OK)
+            st = vb_sparse_finish(s->all, &keys, &values, &n);
         vb_lap_comm(&t->laps, t->place.group);
     }
     if (st == VB_OK)

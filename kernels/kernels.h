@@ -383,6 +383,9 @@ void vb_k_sparse_read(const struct vb_k_sparse *sparse, uint64_t first, size_t n
 void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr *m, float bias,
                          float *logits);
 
+/* Has the cores fetch the weights that a forward of m will read. */
+void vb_k_sparse_fetch(const struct vb_k_sparse *sparse, const struct vb_k_csr *m);
+
 struct vb_k_undo {
     uint32_t key;
     float w, s, t;

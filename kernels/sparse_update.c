@@ -305,6 +305,15 @@ static vb_status check_keys(const struct vb_k_sparse *s, const uint32_t *keys, s
     return VB_OK;
 }
 
+void vb_k_sparse_fetch(const struct vb_k_sparse *sparse, const struct vb_k_csr *m)
+{
+    size_t i;
+
+    for (i = 0; i < m->nnz; i++)
+        if (m->index[i] < sparse->features)
+            __builtin_prefetch(&sparse->w[m->index[i]]);
+}
+
 vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, const float *values,
                              size_t n, float scale, float rate, struct vb_k_undo *undo)
 {

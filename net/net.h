@@ -303,6 +303,13 @@ vb_status vb_sparse_allreduce(struct vb_sparse *sparse, const uint32_t *index, c
                               size_t n, enum vb_reduce how, const uint32_t **index_p,
                               const float **value_p, size_t *n_p);
 
+/* The same in two halves, to do something else in between: the first sends what others wait for,
+ * the list is read before it returns. A start that went well is followed by a finish. */
+vb_status vb_sparse_start(struct vb_sparse *sparse, const uint32_t *index, const float *value,
+                          size_t n, enum vb_reduce how);
+vb_status vb_sparse_finish(struct vb_sparse *sparse, const uint32_t **index_p,
+                           const float **value_p, size_t *n_p);
+
 /* Which way the last call took, and what the model says of both ways for its lists. */
 enum vb_sparse_path vb_sparse_took(const struct vb_sparse *sparse);
 double vb_sparse_predict_us(const struct vb_sparse *sparse, enum vb_sparse_path path);

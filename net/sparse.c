@@ -487,20 +487,28 @@ static void begin(struct vb_sparse *s)
     snprintf(s->what, sizeof(s->what), "sparse allreduce %u", s->seq);
 }
 
-vb_status vb_sparse_allreduce(struct vb_sparse *s, const uint32_t *index, const float *value,
-                              size_t n, enum vb_reduce how, const uint32_t **index_p,
-                              const float **value_p, size_t *n_p)
+vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
+                          enum vb_reduce how)
 {
-    float divisor = how == VB_REDUCE_MEAN ? (float)s->world : 1.0f;
-    size_t n_sum = 0;
-    vb_status st;
-
+    s->started = s->failed;
     if (s->failed != VB_OK)
         return vb_err(s->failed, "%s has failed: there can be no other", s->what);
     begin(s);
-    st = bring(s, index, value, n, how);
+    s->asked = n;
+    s->how = how;
+    s->started = bring(s, index, value, n, how);
+    return s->started;
+}
+
+vb_status vb_sparse_finish(struct vb_sparse *s, const uint32_t **index_p, const float **value_p,
+                           size_t *n_p)
+{
+    float divisor = s->how == VB_REDUCE_MEAN ? (float)s->world : 1.0f;
+    vb_status st = s->started;
+    size_t n_sum = 0;
+
     if (st == VB_OK)
-        st = exchange_heads(s, n);
+        st = exchange_heads(s, s->asked);
     if (st != VB_OK)
         return st;
     s->took = sparse_choose(s);
@@ -514,6 +522,15 @@ vb_status vb_sparse_allreduce(struct vb_sparse *s, const uint32_t *index, const 
     *value_p = s->value;
     *n_p = n_sum;
     return VB_OK;
+}
+
+vb_status vb_sparse_allreduce(struct vb_sparse *s, const uint32_t *index, const float *value,
+                              size_t n, enum vb_reduce how, const uint32_t **index_p,
+                              const float **value_p, size_t *n_p)
+{
+    vb_status st = vb_sparse_start(s, index, value, n, how);
+
+    return st == VB_OK ? vb_sparse_finish(s, index_p, value_p, n_p) : st;
 }
 
 enum vb_sparse_path vb_sparse_took(const struct vb_sparse *s)

@@ -199,6 +199,9 @@ struct vb_sparse {
     size_t room; /* of the result */
 
     uint32_t seq;
+    vb_status started; /* what came of the first half, and what was asked for in it */
+    size_t asked;
+    enum vb_reduce how;
     char what[40]; /* "sparse allreduce 7" */
     vb_status failed;
     enum vb_sparse_path took;

@@ -46,7 +46,7 @@ static void count_rows(const struct vb_batch *b, uint8_t *seen)
 static void check_world(const struct vb_dataset *set, int batch, int world, int ahead, int window)
 {
     uint8_t *seen = calloc(2, (size_t)set->n);
-    const struct vb_batch *b;
+    const struct vb_batch *b, *peeked = NULL; /* what is seen ahead is what comes */
     struct vb_loader *l;
     int64_t s, total;
     int rank, e, i;
@@ -66,12 +66,16 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
             for (s = 0, total = 0; s < vb_loader_steps(l); s++) {
                 assert_int_equal(vb_loader_next(l, &b), VB_OK);
                 assert_true(b->epoch == e && b->step == s);
+                assert_true(peeked == NULL || peeked == b);
+                peeked = vb_loader_peek(l);
+                assert_true(ahead > 0 || peeked == NULL);
                 total += b->n_global;
                 count_rows(b, seen + (size_t)e * (size_t)set->n);
             }
             assert_int_equal(total, set->n);
         }
         vb_loader_close(l);
+        peeked = NULL;
     }
     for (i = 0; i < 2 * set->n; i++)
         if (seen[i] != 1)
