@@ -147,6 +147,14 @@ vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p);
 
 const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest; NULL: none */
 
+/* ---- plans (train_plan.c) -------------------------------------------------------------------- */
+
+#define VB_PLAN_BYTES_MAX 65536 /* of a plan as text, with its end */
+
+/* Collective: gives all ranks the text of rank 0, to be freed. text: of rank 0; NULL is "". Too
+ * long a text is VB_ERR_USAGE on all ranks. */
+vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **told_p);
+
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 
 /* Rank 0 makes sure that there is a folder that it may write to. */
