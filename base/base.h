@@ -128,6 +128,9 @@ struct vb_opts {
 vb_status vb_opts_parse(struct vb_opts *opts, const struct vb_opt_group *groups, int n_groups,
                         int argc, char **argv, char why[VB_OPTS_WHY]);
 
+/* Whether the command line or the environment has a value for the option, after parsing. */
+bool vb_opts_given(const struct vb_opts *opts, const char *name);
+
 /* Prints the table as the options part of a --help text. */
 void vb_opts_help(const struct vb_opt_group *groups, int n_groups, FILE *out);
 

@@ -324,6 +324,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     rc = cli_parse(command, groups, VB_COUNT(groups), 1, argc, argv, &parsed);
     if (rc < 0)
         rc = find_model(&parsed, &model);
+    if (rc < 0 && args.lr == 0 && vb_opts_given(&parsed, "lr")) /* 0 stands for none given */
+        rc = refuse("--lr 0 would learn nothing: leave it out for what suits model and batch");
     if (rc < 0)
         rc = run_job(command, &args, model, &job, &hosts, argc, given);
     free(given);

@@ -10,13 +10,11 @@
 #include "engine/train_priv.h"
 
 #include <fcntl.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define WATCH_NS 100000000u
 #define AHEAD 2 /* batches made ahead of need */
-#define STEPS_TO_JUDGE 200 /* after fewer a model may still be at chance level */
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
@@ -302,20 +300,6 @@ static void give_up(struct vb_trainer *t, vb_status st)
     vb_group_abort(t->place.group, why);
 }
 
-static void remark(const struct vb_trainer *t, const struct vb_train_result *r)
-{
-    double chance = r->classes > 0 ? 1.0 / r->classes : 0;
-
-    if (t->rank != 0 || t->o->dry_run)
-        return;
-    if (!isfinite(r->loss))
-        VB_LOG_WARN("the loss is not finite: a learning rate of %g is too high", r->lr);
-    else if (r->classes > 2 && r->steps >= STEPS_TO_JUDGE && r->accuracy < 1.5 * chance)
-        VB_LOG_WARN("an accuracy of %.1f %% is what guessing gives: nothing was learnt with a "
-                    "learning rate of %g",
-                    100 * r->accuracy, r->lr);
-}
-
 static vb_status check(const struct vb_train_opts *o)
 {
     if (o->group.world < 1 || o->group.rank < 0 || o->group.rank >= o->group.world)
@@ -341,12 +325,12 @@ vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result
     if (st != VB_OK)
         return st;
     st = work(&t, result_p);
-    if (st != VB_OK)
+    if (st == VB_OK)
+        vb_train_remark(&t, result_p);
+    else
         give_up(&t, st);
     tear_down(&t);
-    if (st == VB_OK) {
+    if (st == VB_OK)
         result_p->wall_s = (double)(vb_clock_ns() - begin_ns) / 1e9;
-        remark(&t, result_p);
-    }
     return st;
 }

@@ -176,4 +176,7 @@ vb_status vb_train_evaluate(struct vb_trainer *t);
 /* Collective: brings the ranks' figures together. Fails if they ended with other parameters. */
 vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p);
 
+/* Rank 0 warns of a model that has learnt nothing (train_remark.c). The data is still there. */
+void vb_train_remark(const struct vb_trainer *t, const struct vb_train_result *r);
+
 #endif
