@@ -172,6 +172,9 @@ void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...) VB_PRIN
  * file is as it was and nothing is left behind. */
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
 
+/* Makes a folder, and those above it that are missing. One that is there already is fine. */
+vb_status vb_dir_make(const char *path);
+
 /* The folder for what may be computed again, made if need be: $XDG_CACHE_HOME/verbena, or
  * ~/.cache/verbena. False if there is none or it cannot be made: no error, and not logged. */
 bool vb_cache_dir(char *buf, size_t size);

@@ -268,7 +268,7 @@ static int train(const struct train_args *a, struct vb_train_opts *o)
     vb_log_set_rank(o->group.world > 1 ? o->group.rank : -1);
     if (terminal)
         o->watch = cli_train_watch;
-    if (o->group.rank == 0 && a->run != NULL && cli_train_folder(a->run) != VB_OK)
+    if (o->group.rank == 0 && a->run != NULL && vb_dir_make(a->run) != VB_OK)
         return CLI_FAILED;
     st = vb_train(o, &result);
     if (terminal)
