@@ -39,6 +39,9 @@ vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe 
 /* The kind of made-up data that a model is meant for. */
 enum vb_synth_kind vb_recipe_synth(const struct vb_train_opts *o);
 
+/* The table of layers of a dense model. */
+const char *vb_recipe_net(const struct vb_train_opts *o);
+
 /* ---- is it possible (train_check.c) ---------------------------------------------------------- */
 
 /* What decides the result, as lines "name=value": the same on all ranks, and in a checkpoint that
@@ -103,7 +106,8 @@ struct vb_trainer {
     int rank, world;
     struct vb_place place;
     struct vb_dataset train, test;
-    int n_test; /* samples to test with */
+    int n_test;      /* samples to test with */
+    bool judge_only; /* no step will be made */
     struct vb_recipe recipe;
     char *settings;
     struct vb_k_plan *plan; /* what --plan or a checkpoint says; NULL: nothing */
