@@ -5,7 +5,7 @@
 # docs/checkpoint.md says; numpy reads what is exported.
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
-what=export
+what="export"
 
 mkdir "$dir/empty"
 echo "not a checkpoint, though it is long enough for the header of one: 0123456789 0123456789 01234" \

@@ -72,7 +72,7 @@ want=$(get '{accuracy, loss, steps, test_samples}')
 sum=$(get .params_sha256)
 rm "$dir/runs/a/checkpoint-4.vbc"
 trained ".resumed == 2 and .params_sha256 == \"$sum\"" "${job[@]}" --checkpoint-every 2 --resume
-what=eval
+what="eval"
 export XDG_CACHE_HOME=$dir/other-cache
 refused 2 "alexnet takes images of 3 x 32 x 32; those of synth:kind=digits are 1 x 28 x 28" "$dir/runs/a" \
     --data synth:kind=digits
@@ -104,13 +104,13 @@ job=(sparse-lr --data "criteo:$dir/day_0.gz" --features 33762578)
 refused 2 "has no part for testing: give --test-data or --test-split" "${job[@]}"
 trained '.params == 33762579 and .accuracy > 0.95' "${job[@]}" --test-split 0.1 --epochs 4 \
     --checkpoint "$dir/runs/b"
-what=eval
+what="eval"
 trained '.model == "sparse-lr" and .test_samples == 400 and .accuracy > 0.95' "$dir/runs/b" \
     --data "criteo:$dir/day_0.gz"
 refused 2 "which synth:kind=digits,n=10 is not" "$dir/runs/b" --data synth:kind=digits,n=10
 what=data
 run convert "criteo:$dir/day_0.gz" "$dir/day_0.csr"
-what=eval
+what="eval"
 trained '.test_samples == 400 and .accuracy > 0.95' "$dir/runs/b" --data "csr:$dir/day_0.csr"
 what=train
 
