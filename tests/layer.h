@@ -75,7 +75,7 @@ struct t_want {
 
 static inline float *t_zeros(size_t n)
 {
-    float *v = calloc(n, sizeof(*v));
+    float *v = calloc(n + 1, sizeof(*v)); /* n may be 0 */
 
     assert_non_null(v);
     return v;

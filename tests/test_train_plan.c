@@ -78,27 +78,23 @@ static void too_long_is_refused_on_all_ranks(void **state)
 static int parsed(struct vb_group *g, void *arg)
 {
     static const char *const passes[] = {"forward", "backward-data", "backward-weights"};
-    struct vb_k_plan *plan = calloc(1, sizeof(*plan));
-    char why[VB_OPTS_WHY], *text = calloc(1, VB_PLAN_BYTES_MAX), *again, *got = NULL;
+    char why[VB_OPTS_WHY], text[VB_K_CHOICES_MAX * 64], *again, *got = NULL;
+    struct vb_k_plan plan = {0};
     int i, wrong;
     size_t at = 0;
 
     (void)arg;
-    if (plan == NULL || text == NULL)
-        return 1;
     for (i = 0; i < VB_K_CHOICES_MAX; i++)
-        at += (size_t)snprintf(text + at, VB_PLAN_BYTES_MAX - at,
-                               "a_layer_with_a_name_%d %s gemm\n", i / 3, passes[i % 3]);
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "a_layer_with_a_name_%d %s gemm\n",
+                               i / 3, passes[i % 3]);
     wrong = T_WRONG(at > VB_RECORD_MAX);
     wrong += T_WRONG(vb_train_tell_plan(g, vb_group_rank(g) == 0 ? text : NULL, &got) == VB_OK);
-    wrong += T_WRONG(got != NULL && vb_k_plan_parse(got, plan, why) == VB_OK);
-    wrong += T_WRONG(plan->n == VB_K_CHOICES_MAX);
-    again = vb_k_plan_text(plan);
+    wrong += T_WRONG(got != NULL && vb_k_plan_parse(got, &plan, why) == VB_OK);
+    wrong += T_WRONG(plan.n == VB_K_CHOICES_MAX);
+    again = vb_k_plan_text(&plan);
     wrong += T_WRONG(again != NULL && strcmp(again, text) == 0);
     free(again);
     free(got);
-    free(text);
-    free(plan);
     return wrong;
 }
 
