@@ -128,6 +128,9 @@ struct vb_opts {
 vb_status vb_opts_parse(struct vb_opts *opts, const struct vb_opt_group *groups, int n_groups,
                         int argc, char **argv, char why[VB_OPTS_WHY]);
 
+/* Whether the command line or the environment has a value for the option, after parsing. */
+bool vb_opts_given(const struct vb_opts *opts, const char *name);
+
 /* Prints the table as the options part of a --help text. */
 void vb_opts_help(const struct vb_opt_group *groups, int n_groups, FILE *out);
 
@@ -168,6 +171,9 @@ void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...) VB_PRIN
 /* Writes a file in one piece: beside the old one, synced, then renamed over it. On failure the old
  * file is as it was and nothing is left behind. */
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
+
+/* Makes a folder, and those above it that are missing. One that is there already is fine. */
+vb_status vb_dir_make(const char *path);
 
 /* The folder for what may be computed again, made if need be: $XDG_CACHE_HOME/verbena, or
  * ~/.cache/verbena. False if there is none or it cannot be made: no error, and not logged. */

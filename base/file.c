@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LINES_MAX 65536
@@ -180,4 +181,24 @@ err_temp:
     close(fd);
     unlink(temp);
     return st;
+}
+
+vb_status vb_dir_make(const char *path)
+{
+    char part[PATH_MAX];
+    size_t i;
+
+    if (strlen(path) >= sizeof(part)) {
+        errno = ENAMETOOLONG;
+        return vb_err_sys("make the folder %.64s...", path);
+    }
+    for (i = 0; path[i] != '\0'; i++) {
+        part[i] = path[i];
+        part[i + 1] = '\0';
+        if (path[i + 1] == '/' && path[i] != '/')
+            (void)mkdir(part, 0777); /* the last one tells */
+    }
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return vb_err_sys("make the folder %s", path);
+    return VB_OK;
 }

@@ -488,6 +488,13 @@ static void value_text(const struct found *f, char *out, size_t size)
     snprintf(out, size, "%s", text != NULL ? text : "none");
 }
 
+bool vb_opts_given(const struct vb_opts *opts, const char *name)
+{
+    struct found f;
+
+    return option_named(opts, name, strlen(name), &f) && opts->source[f.index] != SOURCE_DEFAULT;
+}
+
 void vb_opts_dump(const struct vb_opts *opts, const char *command)
 {
     char value[256];

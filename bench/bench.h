@@ -115,4 +115,11 @@ struct vb_bench_kernels {
 
 vb_status vb_bench_kernels(const struct vb_bench_kernels *opts);
 
+/* Winograd's kernels round most: by up to 1e-4 on AlexNet. */
+#define VB_BENCH_OFF_MAX 1e-3
+
+/* VB_ERR_UNSUPPORTED, naming layer, pass and backend, if one is off by more. */
+vb_status vb_bench_kernels_judge(const char *layer, enum vb_k_pass pass,
+                                 const struct vb_k_checked *checked, int n);
+
 #endif

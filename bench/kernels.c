@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
  * What each backend needs for each pass of a model's layers, which of them a plan would take, and
- * how that compares with the fastest matrix product of the machine, in one run.
+ * how that compares with the fastest matrix product of the machine, in one run. What computes
+ * something else than the reference is not timed: the bench ends there.
  */
 #include "bench/bench.h"
 
+#include <math.h>
 #include <string.h>
 
 struct line {
     const char *layer, *pass, *backend;
     double ms, flops;
     bool chosen;
+    double off; /* from the reference, see vb_k_check_all() */
 };
 
 struct sums {
     double ms, flops; /* of what was chosen; the second of those that have any */
+    double off;       /* the largest */
 };
 
 static void print_head(const struct vb_bench_kernels *o, double peak)
@@ -44,6 +48,7 @@ static void print_json(const struct vb_bench_kernels *o, const struct line *l, d
     vb_json_bool(json, "chosen", l->chosen);
     vb_json_real(json, "gemm_share", gflop_s / peak);
     vb_json_int(json, "threads", o->threads);
+    vb_json_real(json, "off_rms", l->off);
     vb_json_end(json);
     if (vb_json_print(json, stdout) == VB_OK)
         fflush(stdout);
@@ -67,6 +72,30 @@ static void print_line(const struct vb_bench_kernels *o, const struct line *l, d
     fflush(stdout);
 }
 
+vb_status vb_bench_kernels_judge(const char *layer, enum vb_k_pass pass,
+                                 const struct vb_k_checked *checked, int n)
+{
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (!(checked[i].off <= VB_BENCH_OFF_MAX))
+            return vb_err(VB_ERR_UNSUPPORTED,
+                          "layer %s, %s: backend %s is wrong: off by %.3g of the root mean square "
+                          "of the results",
+                          layer, vb_k_pass_str(pass), checked[i].backend, checked[i].off);
+    return VB_OK;
+}
+
+static double off_of(const char *backend, const struct vb_k_checked *checked, int n)
+{
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (strcmp(checked[i].backend, backend) == 0)
+            return checked[i].off;
+    return NAN; /* JSON has null: it was not checked */
+}
+
 static vb_status bench_pass(const struct vb_bench_kernels *o, const char *name,
                             const struct vb_k_layer *layer, enum vb_k_pass pass, double peak,
                             struct sums *sums)
@@ -74,19 +103,30 @@ static vb_status bench_pass(const struct vb_bench_kernels *o, const char *name,
     const struct vb_k_shape *s = vb_k_layer_shape(layer);
     const char *chosen = vb_k_layer_backend(layer, pass);
     struct vb_k_candidate c[VB_K_CANDIDATES_MAX];
+    struct vb_k_checked checked[VB_K_CANDIDATES_MAX];
+    int i, n = 0, n_checked;
     vb_status st;
-    int i, n;
 
     if (chosen == NULL)
         return VB_OK;
-    st = vb_k_time_all(s, pass, o->seconds, c, &n);
+    st = vb_k_check_all(s, pass, checked, &n_checked);
+    if (st == VB_OK)
+        st = vb_bench_kernels_judge(name, pass, checked, n_checked);
+    if (st == VB_OK)
+        st = vb_k_time_all(s, pass, o->seconds, c, &n);
     for (i = 0; i < n && st == VB_OK; i++) {
-        struct line l = {name,    vb_k_pass_str(pass),       c[i].backend,
-                         c[i].ms, vb_k_shape_flops(s, pass), strcmp(c[i].backend, chosen) == 0};
+        struct line l = {.layer = name,
+                         .pass = vb_k_pass_str(pass),
+                         .backend = c[i].backend,
+                         .ms = c[i].ms,
+                         .flops = vb_k_shape_flops(s, pass),
+                         .chosen = strcmp(c[i].backend, chosen) == 0,
+                         .off = off_of(c[i].backend, checked, n_checked)};
 
         if (c[i].ms < 0)
             continue;
         print_line(o, &l, peak);
+        sums->off = l.off > sums->off ? l.off : sums->off;
         if (l.chosen && l.flops > 0) {
             sums->ms += l.ms;
             sums->flops += l.flops;
@@ -117,7 +157,7 @@ vb_status vb_bench_kernels(const struct vb_bench_kernels *o)
 {
     struct vb_k_shape shapes[VB_LAYERS_MAX];
     double peak = vb_k_gemm_peak(o->seconds);
-    struct sums sums = {0, 0};
+    struct sums sums = {0, 0, 0};
     vb_status st;
     int i;
 
@@ -130,7 +170,7 @@ vb_status vb_bench_kernels(const struct vb_bench_kernels *o)
     for (i = 0; i < o->table->n_layers && st == VB_OK; i++)
         st = bench_layer(o, i, &shapes[i], peak, &sums);
     if (st == VB_OK) {
-        struct line all = {"all", "all", "chosen", sums.ms, sums.flops, true};
+        struct line all = {"all", "all", "chosen", sums.ms, sums.flops, true, sums.off};
 
         print_line(o, &all, peak);
     }

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define NPY_HEAD                                                                                   \
@@ -143,11 +142,9 @@ static vb_status export_arrays(const struct export_args *a, const struct vb_chec
 {
     const struct vb_checkpoint_array *array;
     char path[PATH_MAX];
-    vb_status st = VB_OK;
+    vb_status st = vb_dir_make(a->out);
     int i;
 
-    if (mkdir(a->out, 0777) != 0 && errno != EEXIST)
-        return vb_err_sys("make folder %s", a->out);
     for (i = 0; st == VB_OK && i < cp->n_arrays; i++) {
         array = &cp->arrays[i];
         if (array->state && !a->state)

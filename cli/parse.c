@@ -65,8 +65,8 @@ int cli_parse(const struct cli_command *command, const struct vb_opt_group *grou
     }
     vb_log_set_level((enum vb_level)common.log_level);
     vb_opts_dump(opts, command->name);
-    opts->groups = NULL; /* they were on this stack */
-    opts->n_groups = 0;
+    opts->groups = groups; /* the caller's, which come first; the others are on this stack */
+    opts->n_groups = n_groups;
     return -1;
 }
 

@@ -287,7 +287,7 @@ static int train(const struct train_args *a, struct vb_train_opts *o)
     vb_log_set_rank(o->group.world > 1 ? o->group.rank : -1);
     if (terminal)
         o->watch = cli_train_watch;
-    if (o->group.rank == 0 && a->run != NULL && cli_train_folder(a->run) != VB_OK)
+    if (o->group.rank == 0 && a->run != NULL && vb_dir_make(a->run) != VB_OK)
         return CLI_FAILED;
     st = vb_train(o, &result);
     if (terminal)
@@ -343,6 +343,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     rc = cli_parse(command, groups, VB_COUNT(groups), 1, argc, argv, &parsed);
     if (rc < 0)
         rc = find_model(&parsed, &model);
+    if (rc < 0 && args.lr == 0 && vb_opts_given(&parsed, "lr")) /* 0 stands for none given */
+        rc = refuse("--lr 0 would learn nothing: leave it out for what suits model and batch");
     if (rc < 0)
         rc = run_job(command, &args, model, &job, &hosts, argc, given);
     free(given);

@@ -6,11 +6,9 @@
  */
 #include "cli/train_print.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define ERASE_LINE "\r\033[K"
 
@@ -129,13 +127,6 @@ static vb_status print_json(const char *mode, const struct vb_train_opts *o,
 
     vb_json_destroy(json);
     return st;
-}
-
-vb_status cli_train_folder(const char *dir)
-{
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return vb_err_sys("make the folder %s", dir);
-    return VB_OK;
 }
 
 vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,

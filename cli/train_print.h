@@ -11,9 +11,6 @@
 vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                           const struct vb_train_result *result, bool json);
 
-/* Makes the folder of a run, unless it is there. */
-vb_status cli_train_folder(const char *dir);
-
 /* Writes the final object to dir/run.json, and which kernels computed to dir/plan. */
 vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,
                          const struct vb_train_result *result);

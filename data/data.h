@@ -101,7 +101,6 @@ vb_status vb_data_spec_parse(const char *text, struct vb_data_spec *spec_p, char
 void vb_data_spec_prefer(struct vb_data_spec *spec, enum vb_synth_kind kind);
 
 const char *vb_data_format_str(enum vb_data_format format);
-const char *vb_synth_kind_str(enum vb_synth_kind kind);
 
 /* Parts of data that has them; these two have no sample in common. */
 enum vb_synth_part { VB_SYNTH_TRAIN, VB_SYNTH_TEST };

@@ -31,11 +31,6 @@ const char *vb_data_format_str(enum vb_data_format format)
     return formats[format];
 }
 
-const char *vb_synth_kind_str(enum vb_synth_kind kind)
-{
-    return kinds[kind];
-}
-
 /* ---- made-up data ---------------------------------------------------------------------------- */
 
 static int most_samples(enum vb_synth_kind kind)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * How well the parameters of a checkpoint do on data: a trainer that is set up, given them, and
- * judges, without a step.
+ * judges, without a step. What can be seen from sizes alone is refused before kernels are timed.
  */
 #include "engine/train_priv.h"
 
@@ -18,27 +18,91 @@ static int input_of(const struct vb_checkpoint *cp)
     return line != NULL ? atoi(line + strlen("\ninput=")) : 0;
 }
 
+static bool is_sparse(const struct vb_train_opts *o)
+{
+    return strcmp(o->model, "sparse-lr") == 0;
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+static vb_status check_array(const struct vb_checkpoint *cp, const char *layer, const char *what,
+                             size_t n)
+{
+    const struct vb_checkpoint_array *a;
+    char name[VB_K_NAME + 8];
+
+    snprintf(name, sizeof(name), "%s.%s", layer, what);
+    a = vb_checkpoint_find(cp, name);
+    if (a == NULL || a->type != VB_ARRAY_F32 || (uint64_t)a->rows * (uint64_t)a->cols != n)
+        return vb_err(VB_ERR_INPUT, "the checkpoint has no %s of %zu numbers", name, n);
+    return VB_OK;
+}
+
+/* The parameters that the net has by its table of layers. */
+static vb_status check_dense(const struct vb_checkpoint *cp, const char *net)
+{
+    const struct vb_layer_table *table = vb_layer_table_find(net);
+    struct vb_k_shape shapes[VB_LAYERS_MAX];
+    vb_status st;
+    int i;
+
+    if (table == NULL)
+        return vb_err(VB_ERR_INPUT, "the checkpoint is of a model %.64s, which there is not", net);
+    st = vb_layer_table_shapes(table, 1, shapes);
+    for (i = 0; i < table->n_layers && st == VB_OK; i++) {
+        const char *layer = table->layers[i].name;
+
+        if (vb_k_shape_weights(&shapes[i]) == 0)
+            continue;
+        st = check_array(cp, layer, "w", vb_k_shape_weights(&shapes[i]));
+        if (st == VB_OK)
+            st = check_array(cp, layer, "b", (size_t)shapes[i].oc);
+    }
+    return st;
+}
+
+/* A file of rows need not have all the features that the model knows; the last weight is the bias.
+ */
+static vb_status check_sparse(const struct vb_checkpoint *cp, struct vb_data_spec *spec)
+{
+    const struct vb_checkpoint_array *w = vb_checkpoint_find(cp, "w");
+
+    if (w == NULL || w->cols != 1 || w->rows < 2 || w->rows - 1 > INT32_MAX)
+        return vb_err(VB_ERR_INPUT, "the checkpoint has no weights of features and a bias");
+    if (spec->features == 0)
+        spec->features = (int)(w->rows - 1);
+    return VB_OK;
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+static vb_status open_data(struct vb_trainer *t, const struct vb_data_spec *spec)
+{
+    vb_status st = vb_data_open(spec, t->o->seed, VB_SYNTH_TEST, &t->test);
+
+    if (st != VB_OK)
+        return st;
+    t->train = t->test; /* sizes are read from it; it is not destroyed */
+    t->n_test = t->test.n;
+    t->recipe.global_batch = t->test.n < EVAL_BATCH ? t->test.n : EVAL_BATCH;
+    return VB_OK;
+}
+
 /* The rule decides what state there is, and sgd has none: of a checkpoint only the parameters are
  * taken. */
 static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
-    const struct vb_checkpoint_array *w = vb_checkpoint_find(cp, "w"); /* of sparse-lr */
     struct vb_data_spec spec = t->o->data.data;
     vb_status st;
 
     vb_data_spec_prefer(&spec, vb_recipe_synth(t->o));
-    if (w != NULL && spec.features == 0)
-        spec.features =
-            (int)(w->rows - 1); /* a file need not have them all; the last is the bias */
-    st = vb_data_open(&spec, t->o->seed, VB_SYNTH_TEST, &t->test);
+    st = is_sparse(t->o) ? check_sparse(cp, &spec) : check_dense(cp, vb_recipe_net(t->o));
     if (st == VB_OK)
-        st = vb_data_open(&spec, t->o->seed, VB_SYNTH_TEST, &t->train);
+        st = open_data(t, &spec);
     if (st != VB_OK)
         return st;
-    t->n_test = t->test.n;
-    t->recipe.global_batch = t->test.n < EVAL_BATCH ? t->test.n : EVAL_BATCH;
     t->recipe.rule.kind = VB_K_SGD;
-    t->ops = strcmp(t->o->model, "sparse-lr") == 0 ? &vb_trainee_sparse : &vb_trainee_dense;
+    t->ops = is_sparse(t->o) ? &vb_trainee_sparse : &vb_trainee_dense;
     st = t->ops->compile(t);
     if (st == VB_OK)
         st = t->ops->create(t);
@@ -54,7 +118,7 @@ static vb_status judge(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
                                  .data_text = o->data_text,
                                  .seed = cp->seed,
                                  .group = {.world = 1}};
-    struct vb_trainer t = {.o = &opts, .world = 1};
+    struct vb_trainer t = {.o = &opts, .world = 1, .judge_only = true};
     vb_status st = set_up(&t, cp);
 
     vb_laps_begin(&t.laps);
@@ -71,7 +135,6 @@ static vb_status judge(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
     }
     if (t.ops != NULL)
         t.ops->destroy(&t);
-    vb_dataset_destroy(&t.train);
     vb_dataset_destroy(&t.test);
     free(t.plan_text);
     return st;

@@ -10,15 +10,12 @@
 #include "engine/train_priv.h"
 
 #include <fcntl.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define WATCH_NS 100000000u
 #define AHEAD 2 /* batches made ahead of need */
-#define PLAN_BYTES_MAX 65536
-#define STEPS_TO_JUDGE 200 /* after fewer a model may still be at chance level */
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
@@ -64,7 +61,7 @@ static vb_status parse_plan(struct vb_trainer *t, const char *from, const char *
 
 static vb_status read_plan(struct vb_trainer *t)
 {
-    char *text = malloc(PLAN_BYTES_MAX);
+    char *text = malloc(VB_PLAN_BYTES_MAX);
     int fd = open(t->o->plan, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe has nothing to say */
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     vb_status st;
@@ -73,9 +70,9 @@ static vb_status read_plan(struct vb_trainer *t)
     if (text == NULL || file == NULL) {
         st = vb_err_sys("read the plan %s", t->o->plan);
     } else {
-        n = fread(text, 1, PLAN_BYTES_MAX - 1, file);
+        n = fread(text, 1, VB_PLAN_BYTES_MAX - 1, file);
         text[n] = '\0';
-        if (n == 0 || ferror(file) || memchr(text, '\0', n) != NULL || n == PLAN_BYTES_MAX - 1)
+        if (n == 0 || ferror(file) || memchr(text, '\0', n) != NULL || n == VB_PLAN_BYTES_MAX - 1)
             st = vb_err(VB_ERR_INPUT, "%s is no plan", t->o->plan);
         else
             st = parse_plan(t, t->o->plan, text);
@@ -90,25 +87,20 @@ static vb_status read_plan(struct vb_trainer *t)
  * kernels give other bits. */
 static vb_status compile(struct vb_trainer *t)
 {
-    char text[VB_RECORD_MAX] = "", *all;
     vb_status st = VB_OK;
+    char *text = NULL;
 
     if (t->place.group == NULL)
         return t->ops->compile(t);
     if (t->rank == 0)
         st = t->ops->compile(t);
-    if (st == VB_OK && t->plan_text != NULL)
-        snprintf(text, sizeof(text), "%s", t->plan_text);
-    all = calloc((size_t)t->world, sizeof(text));
-    if (all == NULL)
-        return vb_err_sys("calloc");
     if (st == VB_OK)
-        st = vb_group_gather(t->place.group, text, sizeof(text), all);
+        st = vb_train_tell_plan(t->place.group, t->plan_text, &text);
     if (st == VB_OK && t->rank != 0)
-        st = parse_plan(t, "the plan of rank 0", all);
+        st = parse_plan(t, "the plan of rank 0", text);
     if (st == VB_OK && t->rank != 0)
         st = t->ops->compile(t);
-    free(all);
+    free(text);
     return st;
 }
 
@@ -210,6 +202,13 @@ void vb_trainer_close(struct vb_trainer *t)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
+static bool to_show(const struct vb_trainer *t, bool evaluated)
+{
+    if (t->o->watch == NULL || t->rank != 0 || t->laps.mark_ns == t->laps.begin_ns)
+        return false;
+    return evaluated || t->laps.mark_ns - t->watched_ns >= WATCH_NS;
+}
+
 static void show(struct vb_trainer *t, bool evaluated)
 {
     double seconds = (double)(t->laps.mark_ns - t->laps.begin_ns) / 1e9;
@@ -222,10 +221,6 @@ static void show(struct vb_trainer *t, bool evaluated)
                                  .evaluated = evaluated};
     int64_t made = t->step - t->resumed;
 
-    if (t->o->watch == NULL || t->rank != 0 || seconds <= 0)
-        return;
-    if (!evaluated && t->laps.mark_ns - t->watched_ns < WATCH_NS)
-        return;
     t->watched_ns = t->laps.mark_ns;
     news.samples_per_s = (double)t->samples / seconds;
     news.left_s = made > 0 ? seconds / (double)made * (double)(news.steps - t->step) : 0;
@@ -303,11 +298,13 @@ static vb_status run_steps(struct vb_trainer *t)
             look(t, false);
         if (st == VB_OK && due(o->eval_every, t->step) && !last) {
             st = vb_train_evaluate(t);
-            show(t, true);
+            if (to_show(t, true))
+                show(t, true);
         }
         if (st == VB_OK && o->checkpoint != NULL && (last || due(o->checkpoint_every, t->step)))
             st = vb_train_save(t);
-        show(t, false);
+        if (to_show(t, false))
+            show(t, false);
     }
     if (st == VB_OK)
         st = vb_train_evaluate(t);
@@ -335,20 +332,6 @@ static void give_up(struct vb_trainer *t, vb_status st)
         return;
     snprintf(why, sizeof(why), "rank %d failed: %s", t->rank, vb_status_str(st));
     vb_group_abort(t->place.group, why);
-}
-
-static void remark(const struct vb_trainer *t, const struct vb_train_result *r)
-{
-    double chance = r->classes > 0 ? 1.0 / r->classes : 0;
-
-    if (t->rank != 0 || t->o->dry_run)
-        return;
-    if (!isfinite(r->loss))
-        VB_LOG_WARN("the loss is not finite: a learning rate of %g is too high", r->lr);
-    else if (r->classes > 2 && r->steps >= STEPS_TO_JUDGE && r->accuracy < 1.5 * chance)
-        VB_LOG_WARN("an accuracy of %.1f %% is what guessing gives: nothing was learnt with a "
-                    "learning rate of %g",
-                    100 * r->accuracy, r->lr);
 }
 
 static vb_status check(const struct vb_train_opts *o)
@@ -396,12 +379,12 @@ vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result
 
     if (st == VB_OK)
         st = work(&t, result_p);
-    if (st != VB_OK)
+    if (st == VB_OK)
+        vb_train_remark(&t, result_p);
+    else
         give_up(&t, st);
     vb_trainer_close(&t);
-    if (st == VB_OK) {
+    if (st == VB_OK)
         result_p->wall_s = (double)(vb_clock_ns() - begin_ns) / 1e9;
-        remark(&t, result_p);
-    }
     return st;
 }

@@ -49,30 +49,39 @@ static void normalise(const struct vb_trainer *t, struct vb_dataset *set)
     set->scale = 1 / 72.f;
 }
 
-static vb_status check_input(const struct vb_trainer *t, const struct dense *d)
+/* Whether the data is for this net: known before kernels are timed. */
+static vb_status check_input(const struct vb_trainer *t, const char *name)
 {
-    int c, h, w, classes;
+    const struct vb_layer_table *table = vb_layer_table_find(name);
+    struct vb_k_shape s[VB_LAYERS_MAX];
+    vb_status st;
 
-    vb_model_input(d->model, &c, &h, &w, &classes);
+    if (table == NULL)
+        return vb_err(VB_ERR_USAGE, "there is no model %.64s", name);
+    st = vb_layer_table_shapes(table, 1, s);
+    if (st != VB_OK)
+        return st;
     if (t->train.kind != VB_DATA_IMAGES)
         return vb_err(VB_ERR_USAGE, "%s is trained on images, which %s is not", t->o->model,
                       t->o->data_text);
-    if (t->train.features != c * h * w)
+    if (t->train.features != s->c * s->h * s->w)
         return vb_err(VB_ERR_USAGE, "%s takes images of %d x %d x %d; those of %s are %d x %d x %d",
-                      t->o->model, c, h, w, t->o->data_text, t->train.c, t->train.h, t->train.w);
-    if (t->train.classes > classes)
-        return vb_err(VB_ERR_USAGE, "%s tells %d classes apart; %s has %d", t->o->model, classes,
-                      t->o->data_text, t->train.classes);
+                      t->o->model, s->c, s->h, s->w, t->o->data_text, t->train.c, t->train.h,
+                      t->train.w);
+    if (t->train.classes > s[table->n_layers - 1].oc)
+        return vb_err(VB_ERR_USAGE, "%s tells %d classes apart; %s has %d", t->o->model,
+                      s[table->n_layers - 1].oc, t->o->data_text, t->train.classes);
     return VB_OK;
 }
 
 static vb_status make_model(struct vb_trainer *t, struct dense *d)
 {
-    struct vb_model_opts opts = {.name = t->o->model, .plan = t->plan};
-    vb_status st;
+    struct vb_model_opts opts = {.name = vb_recipe_net(t->o), .plan = t->plan};
+    vb_status st = check_input(t, opts.name);
 
-    if (strcmp(opts.name, "alexnet") == 0 && t->o->input == 32)
-        opts.name = "alexnet32";
+    if (st != VB_OK)
+        return st;
+    opts.forward_only = t->judge_only;
     d->judge_max = opts.batch_max = vb_trainer_share(t);
     if (is_softmax(t) && opts.batch_max < JUDGE_BATCH)
         d->judge_max = opts.batch_max = JUDGE_BATCH;
@@ -80,8 +89,6 @@ static vb_status make_model(struct vb_trainer *t, struct dense *d)
         opts.cache = NULL;
     st = vb_model_create(&opts, &d->model);
     vb_k_cache_close(opts.cache);
-    if (st == VB_OK)
-        st = check_input(t, d);
     if (st != VB_OK)
         return st;
     d->n_params = vb_model_n_params(d->model);
@@ -138,13 +145,12 @@ static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
         d->x = vb_alloc_aligned(n * (size_t)t->test.features * sizeof(*d->x));
     if (d->y == NULL || d->which == NULL || d->arrays == NULL || (d->x == NULL && !is_softmax(t)))
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %d", d->judge_max);
-    if (is_softmax(t)) {
+    if (is_softmax(t) && !t->judge_only)
         st = vb_k_pixels_create(read_images, &t->train, (size_t)t->train.n, t->train.features,
                                 &d->train);
-        if (st == VB_OK)
-            st = vb_k_pixels_create(read_images, &t->test, (size_t)t->n_test, t->test.features,
-                                    &d->test);
-    }
+    if (is_softmax(t) && st == VB_OK)
+        st = vb_k_pixels_create(read_images, &t->test, (size_t)t->n_test, t->test.features,
+                                &d->test);
     return st;
 }
 
@@ -167,8 +173,9 @@ static vb_status dense_create(struct vb_trainer *t)
 
     if (st == VB_OK)
         st = make_buffers(t, d);
-    if (st == VB_OK)
-        st = vb_buckets_create(t, d->n_params, &d->buckets);
+    if (st != VB_OK || t->judge_only)
+        return st;
+    st = vb_buckets_create(t, d->n_params, &d->buckets);
     if (st == VB_OK)
         t->algo = vb_buckets_algo(d->buckets);
     return st;

@@ -43,6 +43,9 @@ vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe 
 /* The kind of made-up data that a model is meant for. */
 enum vb_synth_kind vb_recipe_synth(const struct vb_train_opts *o);
 
+/* The table of layers of a dense model. */
+const char *vb_recipe_net(const struct vb_train_opts *o);
+
 /* ---- is it possible (train_check.c) ---------------------------------------------------------- */
 
 /* What decides the result, as lines "name=value": the same on all ranks, and in a checkpoint that
@@ -112,7 +115,8 @@ struct vb_trainer {
     int rank, world;
     struct vb_place place;
     struct vb_dataset train, test;
-    int n_test; /* samples to test with */
+    int n_test;      /* samples to test with */
+    bool judge_only; /* no step will be made */
     struct vb_recipe recipe;
     char *settings;
     struct vb_k_plan *plan; /* what --plan or a checkpoint says; NULL: nothing */
@@ -170,6 +174,14 @@ vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p);
 
 const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest; NULL: none */
 
+/* ---- plans (train_plan.c) -------------------------------------------------------------------- */
+
+#define VB_PLAN_BYTES_MAX 65536 /* of a plan as text, with its end */
+
+/* Collective: gives all ranks the text of rank 0, to be freed. text: of rank 0; NULL is "". Too
+ * long a text is VB_ERR_USAGE on all ranks. */
+vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **told_p);
+
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 
 /* Rank 0 makes sure that there is a folder that it may write to. */
@@ -193,5 +205,8 @@ vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_
 
 /* What held the run up most, from its figures (train_verdict.c). */
 void vb_train_judge(struct vb_train_result *r);
+
+/* Rank 0 warns of a model that has learnt nothing (train_remark.c). The data is still there. */
+void vb_train_remark(const struct vb_trainer *t, const struct vb_train_result *r);
 
 #endif

@@ -51,6 +51,11 @@ enum vb_synth_kind vb_recipe_synth(const struct vb_train_opts *o)
     return kind == VB_SYNTH_IMAGENET && o->input == 32 ? VB_SYNTH_CIFAR : kind;
 }
 
+const char *vb_recipe_net(const struct vb_train_opts *o)
+{
+    return strcmp(o->model, "alexnet") == 0 && o->input == 32 ? "alexnet32" : o->model;
+}
+
 static double rate_for(const struct habit *h, int batch)
 {
     double times = (double)batch / h->batch, lr = h->lr * times;

@@ -15,6 +15,7 @@
 struct record {
     struct vb_rank_result result;
     char params_sha256[65];
+    uint64_t n_params;
 };
 
 /* And how they waited for each other. */
@@ -120,6 +121,7 @@ static vb_status fill_record(struct vb_trainer *t, struct record *record)
     if (params == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu parameters", n);
     vb_sha256(params, n * sizeof(float), record->params_sha256);
+    record->n_params = n;
     return VB_OK;
 }
 
@@ -187,9 +189,6 @@ static void add_rank(struct vb_train_result *result, const struct record *record
 /* What is the same on all ranks. */
 static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
 {
-    size_t n_params;
-
-    (void)t->ops->params(t, &n_params);
     r->batch = vb_trainer_share(t);
     r->global_batch = t->recipe.global_batch;
     r->steps = t->step;
@@ -201,7 +200,6 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->loss = t->test_loss;
     r->test_samples = t->n_test;
     r->classes = t->train.classes;
-    r->params = (int64_t)n_params;
     r->pause_s = t->pause_s;
     snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->checkpoint);
     if (t->plan_text != NULL)
@@ -261,6 +259,7 @@ static vb_status collect(struct vb_trainer *t, struct record *all, struct vb_tra
     if (st != VB_OK)
         return st;
     fill_run(t, result);
+    result->params = (int64_t)all[0].n_params;
     memcpy(result->params_sha256, all[0].params_sha256, sizeof(result->params_sha256));
     for (i = 0; i < result->ranks; i++) {
         result->per_rank[i] = all[i].result;

@@ -5,10 +5,8 @@
  */
 #include "engine/train_priv.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define KEEP 2 /* the newest, and one more should it turn out to be broken */
@@ -18,11 +16,13 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
 {
     const char *dir = t->o->checkpoint;
     char path[4096];
+    vb_status st;
 
     if (dir == NULL || t->rank != 0)
         return VB_OK;
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return vb_err_sys("make the folder %s for checkpoints", dir);
+    st = vb_dir_make(dir);
+    if (st != VB_OK)
+        return st;
     if (access(dir, W_OK | X_OK) != 0)
         return vb_err_sys("write checkpoints to %s", dir);
     if (!t->o->resume && vb_checkpoint_latest(dir, path, sizeof(path)) != VB_ERR_NO_FILE)

@@ -154,9 +154,21 @@ size_t vb_k_layer_scratch_bytes(const struct vb_k_layer *layer);
 void vb_k_layer_run(const struct vb_k_layer *layer, enum vb_k_pass pass,
                     const struct vb_k_args *args);
 
-/* ---- timing ---------------------------------------------------------------------------------- */
+/* ---- right results --------------------------------------------------------------------------- */
 
 #define VB_K_CANDIDATES_MAX 16
+
+struct vb_k_checked {
+    const char *backend;
+    double off; /* largest difference from the reference, over the root mean square of results */
+};
+
+/* Holds every backend that can do a pass against the reference, on the shape with up to 4 samples.
+ * Rounding leaves results off by about 1e-4 at most; judging is left to the caller. */
+vb_status vb_k_check_all(const struct vb_k_shape *shape, enum vb_k_pass pass,
+                         struct vb_k_checked checked[VB_K_CANDIDATES_MAX], int *n_p);
+
+/* ---- timing ---------------------------------------------------------------------------------- */
 
 struct vb_k_candidate {
     const char *backend;

@@ -84,4 +84,9 @@ void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, en
 void vb_k_layer_ref(const struct vb_k_shape *shape, enum vb_k_pass pass,
                     const struct vb_k_args *args);
 
+/* kernels/choice_check.c: as vb_k_check_all(), with these backends. */
+vb_status vb_k_check_these(const struct vb_k_backend *const *backends, int n_backends,
+                           const struct vb_k_shape *shape, enum vb_k_pass pass,
+                           struct vb_k_checked checked[VB_K_CANDIDATES_MAX], int *n_p);
+
 #endif

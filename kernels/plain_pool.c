@@ -48,6 +48,26 @@ static int end_inside(const struct vb_k_shape *s, int kx)
     return room < 0 ? 0 : min_int(room / s->stride + 1, s->ow);
 }
 
+/* Joins another row of the input to row, and what outputs see of the joined row. */
+typedef void (*join_fn)(float *restrict row, const float *restrict in, int n);
+typedef void (*across_fn)(const struct vb_k_shape *s, const float *row, float *y);
+
+static void pool_rows(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
+                      float *row, join_fn join, across_fn across)
+{
+    const float *x = in_plane(s, a->x, tile);
+    float *y = a->y + tile * (size_t)s->oh * (size_t)s->ow;
+    int oy, iy;
+
+    for (oy = 0; oy < s->oh; oy++, y += s->ow) {
+        iy = first_row(s, oy);
+        memcpy(row, x + (size_t)iy * (size_t)s->w, (size_t)s->w * sizeof(*row));
+        for (iy++; iy < end_row(s, oy); iy++)
+            join(row, x + (size_t)iy * (size_t)s->w, s->w);
+        across(s, row, y);
+    }
+}
+
 /* ---- largest --------------------------------------------------------------------------------- */
 
 static inline float larger(float best, float v)
@@ -94,17 +114,7 @@ static void across_max(const struct vb_k_shape *s, const float *row, float *y)
 void plain_max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                        float *row)
 {
-    const float *x = in_plane(s, a->x, tile);
-    float *y = a->y + tile * (size_t)s->oh * (size_t)s->ow;
-    int oy, iy;
-
-    for (oy = 0; oy < s->oh; oy++, y += s->ow) {
-        iy = first_row(s, oy);
-        memcpy(row, x + (size_t)iy * (size_t)s->w, (size_t)s->w * sizeof(*row));
-        for (iy++; iy < end_row(s, oy); iy++)
-            join_max(row, x + (size_t)iy * (size_t)s->w, s->w);
-        across_max(s, row, y);
-    }
+    pool_rows(s, a, tile, row, join_max, across_max);
 }
 
 /* The commonest window, 2 x 2 without overlap. An input takes the gradient if it is the result, or
@@ -192,17 +202,7 @@ static void across_sum(const struct vb_k_shape *s, const float *row, float *y)
 void plain_avg_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                        float *row)
 {
-    const float *x = in_plane(s, a->x, tile);
-    float *y = a->y + tile * (size_t)s->oh * (size_t)s->ow;
-    int oy, iy;
-
-    for (oy = 0; oy < s->oh; oy++, y += s->ow) {
-        iy = first_row(s, oy);
-        memcpy(row, x + (size_t)iy * (size_t)s->w, (size_t)s->w * sizeof(*row));
-        for (iy++; iy < end_row(s, oy); iy++)
-            join_sum(row, x + (size_t)iy * (size_t)s->w, s->w);
-        across_sum(s, row, y);
-    }
+    pool_rows(s, a, tile, row, join_sum, across_sum);
 }
 
 /* The gradients of a row of outputs, where their windows have them in each row. */

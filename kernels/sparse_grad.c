@@ -4,16 +4,9 @@
  * added up in the order of the rows. What the sparse allreduce of net/ takes.
  *
  * Entries become words, the key above the bits of the value. A radix sort by the key keeps the
- * order of equal ones; then neighbours are added up. The other way, a hash table that adds up first
- * and sorts what is left, was measured beside it on rows of 39 entries from skewed fields
- * (Neoverse-N1, one thread, us a batch; the rows are in the cache):
- *
- *     rows  entries  left    sort, 9 bits x 3   sort, 13 bits x 2   hash, then 9 bits x 3
- *       20      780     414                 10                  21                      12
- *      100    3,900   1,624                 52                  53                      55
- *     1000   39,000  11,562                 52                  53                      550
- *
- * on a busy machine. So there is only the sort.
+ * order of equal ones; then neighbours are added up. The other
+ * way, a hash table that adds up first, must sort what is left all the same; it was no faster where
+ * both were tried on rows from skewed fields. So there is only the sort.
  */
 #include "kernels/kernels.h"
 

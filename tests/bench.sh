@@ -99,7 +99,8 @@ holds "$right and all(.[]; .predicted_us > 0) and ([.[] | select(.chosen)] | len
 kernels='["bench","model","batch","layer","pass","backend","ms","gflop_s","chosen","gemm_share"]'
 for model in lenet softmax; do
     holds "all(.[]; keys_unsorted[:10] == $kernels and .bench == \"kernels\" and .model == \"$model\" and
-            .batch == 3 and .ms > 0 and .threads == 1) and
+            .batch == 3 and .ms > 0 and .threads == 1 and .off_rms >= 0 and .off_rms < 3e-4) and
+        ([.[] | select(.off_rms > 0)] | length) >= 2 and
         (group_by([.layer, .pass]) | all(.[]; [.[] | select(.chosen)] | length == 1)) and
         ([.[] | select(.pass == \"backward-data\") | .layer] | index(\"conv1\")) == null and
         ([.[] | select(.backend == \"onednn\")] | length) >= 2 and .[-1].layer == \"all\" and

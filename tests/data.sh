@@ -2,37 +2,16 @@
 # SPDX-License-Identifier: MIT
 #
 # verbena data as a user meets it: data.sh VERBENA
-set -uo pipefail
-verbena=$(realpath "$1")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-bad=0
-unset "${!VB_@}"
-export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # looking for leaks takes it seconds
+# shellcheck source=tests/command_test.sh
+. "$(dirname "$0")/command_test.sh"
+what=data
 cd "$dir" || exit 1
-
-fail() {
-    echo "FAIL: $*"
-    bad=1
-}
-
-# refused CODE TEXT ARGUMENTS...: one line on standard error that has TEXT, nothing on the other
-refused() {
-    local want=$1 text=$2 code
-    shift 2
-    "$verbena" data "$@" >out 2>err
-    code=$?
-    [ "$code" = "$want" ] || fail "data $*: exit $code, not $want"
-    [ "$(wc -l <err)" = 1 ] || fail "data $*: not one line: $(cat err)"
-    grep -qF -- "$text" err || fail "data $*: '$(cat err)' lacks '$text'"
-    [ ! -s out ] || fail "data $*: printed '$(cat out)'"
-}
 
 # holds FILTER ARGUMENTS...: the JSON that is printed makes the jq filter true
 holds() {
     local filter=$1
     shift
-    "$verbena" data "$@" --json >out 2>err || fail "data $*: $(cat err)"
+    quiet "$@" --json
     [ "$(wc -l <out)" = 1 ] || fail "data $*: not one line of JSON"
     jq -e "$filter" >/dev/null <out || fail "data $*: does not hold: $filter in $(cat out)"
 }

@@ -3,40 +3,20 @@
 #
 # verbena export: export.sh VERBENA. The checkpoint is written by Python, from what
 # docs/checkpoint.md says; numpy reads what is exported.
-set -uo pipefail
-verbena=$(realpath "$1")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-bad=0
-unset "${!VB_@}"
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # looking for leaks takes it seconds a process
-
-fail() {
-    echo "FAIL: $*"
-    bad=1
-}
-
-# refused CODE TEXT ARGUMENTS...: one line on standard error that has TEXT, and the exit code
-refused() {
-    local want=$1 text=$2 code err
-    shift 2
-    err=$("$verbena" export "$@" 2>&1 >"$dir/printed")
-    code=$?
-    [ "$code" = "$want" ] || fail "export $*: exit $code, not $want"
-    [ "$(wc -l <<<"$err")" = 1 ] || fail "export $*: not one line: $err"
-    [[ $err == *"$text"* ]] || fail "export $*: '$err' lacks '$text'"
-}
+# shellcheck source=tests/command_test.sh
+. "$(dirname "$0")/command_test.sh"
+what="export"
 
 mkdir "$dir/empty"
 echo "not a checkpoint, though it is long enough for the header of one: 0123456789 0123456789 01234" \
     >"$dir/text.vbc"
 refused 2 "which checkpoint?"
 refused 2 "where to? --out DIR" "$dir/text.vbc"
-refused 2 "unexpected argument b" a b --out "$dir/out"
-refused 1 "none.vbc: No such file or directory" "$dir/none.vbc" --out "$dir/out"
-refused 1 "text.vbc: offset 0: this is not a checkpoint" "$dir/text.vbc" --out "$dir/out"
-refused 1 "empty: there is no checkpoint in it" "$dir/empty" --out "$dir/out"
-[ -e "$dir/out" ] && fail "a folder was made for nothing"
+refused 2 "unexpected argument b" a b --out "$dir/exported"
+refused 1 "none.vbc: No such file or directory" "$dir/none.vbc" --out "$dir/exported"
+refused 1 "text.vbc: offset 0: this is not a checkpoint" "$dir/text.vbc" --out "$dir/exported"
+refused 1 "empty: there is no checkpoint in it" "$dir/empty" --out "$dir/exported"
+[ -e "$dir/exported" ] && fail "a folder was made for nothing"
 
 python=/usr/bin/python3
 if ! $python -c 'import numpy' 2>/dev/null; then
@@ -93,18 +73,18 @@ with open(sys.argv[1] + "/checkpoint-40.vbc", "wb") as f:
 numpy.savez(sys.argv[1] + "/want.npz", **{name: a for name, _, _, a in arrays})
 END
 
-# exported NAMES ARGUMENTS...: just these arrays are in the new folder out, as they were
+# exported NAMES ARGUMENTS...: just these arrays are in the new folder exported, as they were
 exported() {
     local names=$1
     shift
-    rm -rf "$dir/out"
-    "$verbena" export "$@" --out "$dir/out" >"$dir/printed" || fail "export $*"
-    [ "$(cd "$dir/out" && echo *)" = "$names" ] || fail "export $*: $(cd "$dir/out" && echo *)"
+    rm -rf "$dir/exported"
+    "$verbena" export "$@" --out "$dir/exported" >"$dir/printed" || fail "export $*"
+    [ "$(cd "$dir/exported" && echo *)" = "$names" ] || fail "export $*: $(cd "$dir/exported" && echo *)"
     $python - "$dir" <<'END' || fail "export $*: numpy reads something else"
 import glob, os, sys
 import numpy
 want = numpy.load(sys.argv[1] + "/run/want.npz")
-for path in glob.glob(sys.argv[1] + "/out/*.npy"):
+for path in glob.glob(sys.argv[1] + "/exported/*.npy"):
     name = os.path.basename(path)[:-4]
     with open(path, "rb") as f:
         assert numpy.lib.format.read_magic(f) == (1, 0), name
@@ -134,7 +114,7 @@ refused 1 "File name too long" "$dir/run" --json --out "$dir/$(printf 'x%.0s' {1
     fail "a full disk went unnoticed"
 ls "$dir"/full/*.tmp >/dev/null 2>&1 && fail "half a file was left"
 printf x >>"$dir/run/checkpoint-40.vbc"
-refused 1 "offset 16: the file is not as long" "$dir/run/checkpoint-40.vbc" --out "$dir/out"
+refused 1 "offset 16: the file is not as long" "$dir/run/checkpoint-40.vbc" --out "$dir/exported"
 
 [ $bad = 0 ] && echo "all as it should be"
 exit $bad

@@ -166,6 +166,18 @@ VB_TRANSPORT=shm refused 1 'cannot be reached through shared memory' --hosts 10.
 doctor --hosts 10.98.0.1,10.98.0.3 --root 10.98.0.1:7123 --json
 [ "$code" = 0 ] || fail "with --root: exit $code: $err"
 
+# ---- a training over two hosts ends in the bits of one on this host -----------------------------
+
+job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json --transport tcp)
+timeout 100 "$verbena" "${job[@]}" --ranks 2 >"$dir/here" 2>"$dir/err" ||
+    fail "two ranks here: $(cat "$dir/err")"
+timeout 100 ip netns exec "$hub" "$verbena" "${job[@]}" --hosts 10.98.0.1,10.98.0.3 >"$dir/out" \
+    2>"$dir/err" || fail "training over two hosts: exit $?: $(cat "$dir/err")"
+nothing_left "training over two hosts"
+jq -se '(.[0].params_sha256 | length) == 64 and .[0].params_sha256 == .[1].params_sha256 and
+    (.[1].per_rank | map(.host)) == ["host-1", "host-3"] and .[1].transport == "tcp"' \
+    "$dir/here" "$dir/out" >/dev/null || fail "training over two hosts: $(cat "$dir/here" "$dir/out")"
+
 # ---- by hand, without ssh -----------------------------------------------------------------------
 
 (umask 077 && head -c 32 /dev/urandom >"$dir/job.key")

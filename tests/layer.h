@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs one pass of one backend on a shape and holds it against plain loops that add up in double.
- * For tests that count allocations (tests/alloc.h).
+ * Runs one pass of one backend on a shape and holds it against the reference, which adds up in
+ * double. For tests that count allocations (tests/alloc.h).
  */
 #ifndef VB_TEST_LAYER_H
 #define VB_TEST_LAYER_H
@@ -42,10 +42,9 @@ static inline void t_layer_init(struct t_layer *t, const struct vb_k_shape *shap
 
     *s = *shape;
     assert_int_equal(vb_k_shape_finish(s, why), VB_OK);
-    t->n_x = (size_t)s->n * (size_t)(s->c * s->h * s->w);
-    t->n_y = (size_t)s->n * (size_t)(s->oc * s->oh * s->ow);
-    t->n_w =
-        (size_t)s->oc * (size_t)(s->kind == VB_K_CONV ? s->c * s->kh * s->kw : s->c * s->h * s->w);
+    t->n_x = vb_k_shape_inputs(s);
+    t->n_y = vb_k_shape_outputs(s);
+    t->n_w = vb_k_shape_weights(s);
     t->args = (struct vb_k_args){.x = t_floats(t->n_x, 1),
                                  .w = t_floats(t->n_w, 2),
                                  .b = t_floats((size_t)s->oc, 3),
@@ -68,97 +67,29 @@ static inline void t_layer_fini(struct t_layer *t)
     free(t->args.db);
 }
 
-/* A linear layer is a convolution whose kernel is as large as its input. */
-static inline void t_conv_of(const struct vb_k_shape *s, struct vb_k_shape *conv)
-{
-    *conv = *s;
-    if (s->kind == VB_K_LINEAR) {
-        conv->kh = s->h;
-        conv->kw = s->w;
-        conv->stride = 1;
-        conv->pad = 0;
-    }
-}
-
-/* Where (a, b, y, x) lies in an array of (any, n_b, h, w). */
-static inline size_t t_place(int n_b, int a, int b, int y, int x, int h, int w)
-{
-    size_t plane = (size_t)a * (size_t)n_b + (size_t)b;
-
-    return (plane * (size_t)h + (size_t)y) * (size_t)w + (size_t)x;
-}
-
-/* Calls back for every product of the layer with the places of its three numbers. */
-typedef void t_product(size_t x, size_t w, size_t y, void *to);
-
-static inline void t_products(const struct vb_k_shape *layer, t_product *product, void *to)
-{
-    struct vb_k_shape s;
-    int n, o, oy, ox, c, ky, kx, iy, ix;
-
-    t_conv_of(layer, &s);
-    for (n = 0; n < s.n; n++)
-        for (o = 0; o < s.oc; o++)
-            for (oy = 0; oy < s.oh; oy++)
-                for (ox = 0; ox < s.ow; ox++)
-                    for (c = 0; c < s.c; c++)
-                        for (ky = 0; ky < s.kh; ky++)
-                            for (kx = 0; kx < s.kw; kx++) {
-                                iy = oy * s.stride + ky - s.pad;
-                                ix = ox * s.stride + kx - s.pad;
-                                if (iy >= 0 && iy < s.h && ix >= 0 && ix < s.w)
-                                    product(t_place(s.c, n, c, iy, ix, s.h, s.w),
-                                            t_place(s.c, o, c, ky, kx, s.kh, s.kw),
-                                            t_place(s.oc, n, o, oy, ox, s.oh, s.ow), to);
-                            }
-}
-
-struct t_sums {
-    const struct vb_k_args *args;
-    double *y, *dx, *dw;
-};
-
-static inline void t_add_product(size_t x, size_t w, size_t y, void *to)
-{
-    struct t_sums *s = to;
-
-    s->y[y] += (double)s->args->x[x] * (double)s->args->w[w];
-    s->dx[x] += (double)s->args->dy[y] * (double)s->args->w[w];
-    s->dw[w] += (double)s->args->x[x] * (double)s->args->dy[y];
-}
-
-/* The results of all three passes as they should be. */
+/* The results of a pass as they should be, rounded to float: by up to 2^-24 of their size, which is
+ * little beside any tolerance here. */
 struct t_want {
-    double *y, *dx, *dw, *db;
+    float *y, *dx, *dw, *db;
 };
 
-static inline double *t_zeros(size_t n)
+static inline float *t_zeros(size_t n)
 {
-    double *v = calloc(n, sizeof(*v));
+    float *v = calloc(n + 1, sizeof(*v)); /* n may be 0 */
 
     assert_non_null(v);
     return v;
 }
 
-static inline void t_want_init(struct t_want *want, const struct t_layer *t)
+static inline void t_want_init(struct t_want *want, const struct t_layer *t, enum vb_k_pass pass)
 {
-    const struct vb_k_shape *s = &t->shape;
-    size_t plane = (size_t)s->oh * (size_t)s->ow, i, c;
-    struct t_sums sums;
+    struct vb_k_args args = t->args;
 
-    want->y = t_zeros(t->n_y);
-    want->dx = t_zeros(t->n_x);
-    want->dw = t_zeros(t->n_w);
-    want->db = t_zeros((size_t)s->oc);
-    sums = (struct t_sums){&t->args, want->y, want->dx, want->dw};
-    t_products(s, t_add_product, &sums);
-    for (i = 0; i < t->n_y; i++) {
-        c = i / plane % (size_t)s->oc;
-        want->db[c] += (double)t->args.dy[i];
-        want->y[i] += (double)t->args.b[c];
-        if (s->relu && want->y[i] < 0)
-            want->y[i] = 0;
-    }
+    args.y = want->y = t_zeros(t->n_y);
+    args.dx = want->dx = t_zeros(t->n_x);
+    args.dw = want->dw = t_zeros(t->n_w);
+    args.db = want->db = t_zeros((size_t)t->shape.oc);
+    vb_k_layer_ref(&t->shape, pass, &args);
 }
 
 static inline void t_want_fini(struct t_want *want)
@@ -210,15 +141,15 @@ static inline void t_pass_fini(struct t_pass *p)
 }
 
 /* Same as should be, and what lies behind is as it was filled. */
-static inline void t_compare(const char *what, const float *got, const double *want, size_t n,
+static inline void t_compare(const char *what, const float *got, const float *want, size_t n,
                              double tolerance)
 {
     float *filled = t_floats(n, 5);
     size_t i;
 
     for (i = 0; i < n; i++) {
-        if (!(fabs((double)got[i] - want[i]) <= tolerance))
-            fail_msg("%s[%zu]: %g, not %g (tolerance %g)", what, i, (double)got[i], want[i],
+        if (!(fabs((double)got[i] - (double)want[i]) <= tolerance))
+            fail_msg("%s[%zu]: %g, not %g (tolerance %g)", what, i, (double)got[i], (double)want[i],
                      tolerance);
     }
     assert_memory_equal(got + n, filled + n, T_GUARD * sizeof(*got));
@@ -243,12 +174,13 @@ static inline float *t_outputs(const struct t_layer *t, enum vb_k_pass pass, siz
 /* How many products are added up for an output. */
 static inline double t_terms(const struct vb_k_shape *s, enum vb_k_pass pass)
 {
-    struct vb_k_shape c;
+    bool conv = s->kind == VB_K_CONV; /* else linear: its kernel is as large as its input */
 
-    t_conv_of(s, &c);
     if (pass == VB_K_FORWARD)
-        return (double)c.c * c.kh * c.kw;
-    return pass == VB_K_BACKWARD_DATA ? (double)c.oc * c.kh * c.kw : (double)c.n * c.oh * c.ow;
+        return (double)vb_k_shape_weights(s) / s->oc;
+    if (pass == VB_K_BACKWARD_DATA)
+        return (double)s->oc * (conv ? s->kh * s->kw : s->h * s->w);
+    return (double)s->n * s->oh * s->ow;
 }
 
 /* One pass, by one thread and by two. Numbers are within -1 to 1, so partial sums of k products are
@@ -267,7 +199,7 @@ static inline void t_check(const struct vb_k_backend *backend, const struct vb_k
 
     t_layer_init(&t, shape);
     tolerance = factor * 4 * (t_terms(&t.shape, pass) + 8) / (1 << 24);
-    t_want_init(&want, &t);
+    t_want_init(&want, &t, pass);
     omp_set_num_threads(2);
     t_pass_init(&p, backend, &t, pass);
     t_pass_run(&p, &t, 1);

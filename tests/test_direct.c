@@ -74,7 +74,7 @@ static void others_are_spared(enum vb_k_pass pass, float bad)
 
     t_layer_init(&t, &shape);
     ((float *)t.args.x)[t.n_x / 3 + 9] = bad; /* the end of a row, where vectors overlap */
-    t_want_init(&want, &t);
+    t_want_init(&want, &t, pass);
     t_pass_init(&p, &vb_k_backend_direct, &t, pass);
     t_pass_run(&p, &t, 1);
     if (pass == VB_K_FORWARD) {

@@ -158,6 +158,26 @@ static void failed_replace_leaves_nothing(void **state)
     assert_non_null(strstr(text, "nowhere/file: No such file or directory\n"));
 }
 
+static void folders_are_made_with_those_above(void **state)
+{
+    char path[128], text[2048];
+    struct t_stderr t;
+    struct stat sb;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/one//two/three/", dir);
+    assert_int_equal(vb_dir_make(path), VB_OK);
+    assert_int_equal(stat(path, &sb), 0);
+    assert_true(S_ISDIR(sb.st_mode));
+    assert_int_equal(vb_dir_make(path), VB_OK); /* it is there */
+    t_stderr_catch(&t);
+    assert_true(vb_dir_make("/proc/none/verbena") < 0);
+    assert_true(vb_dir_make("") < 0);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(
+        strstr(text, "make the folder /proc/none/verbena: No such file or directory\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +187,7 @@ int main(void)
         cmocka_unit_test(lines_are_handed_over),
         cmocka_unit_test(replace_leaves_only_the_new_file),
         cmocka_unit_test(failed_replace_leaves_nothing),
+        cmocka_unit_test(folders_are_made_with_those_above),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir) == 0 ? 0 : 1;

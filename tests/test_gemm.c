@@ -150,7 +150,7 @@ static void others_are_spared(const struct vb_k_shape *shape, enum vb_k_pass pas
     t_layer_init(&t, shape);
     ((float *)t.args.x)[t.n_x / 3] = bad;
     ((float *)t.args.dy)[t.n_y / 2] = bad;
-    t_want_init(&want, &t);
+    t_want_init(&want, &t, pass);
     t_pass_init(&p, &vb_k_backend_gemm, &t, pass);
     t_pass_run(&p, &t, 1);
     got = pass == VB_K_FORWARD ? t.args.y : pass == VB_K_BACKWARD_DATA ? t.args.dx : t.args.dw;

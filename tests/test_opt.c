@@ -235,6 +235,19 @@ static void dump_tells_where_values_come_from(void **state)
     assert_non_null(strstr(text, "train: --rate = 0.5 (default)\n"));
 }
 
+static void what_was_given_is_told_from_defaults(void **state)
+{
+    (void)state;
+    setenv("VB_RANKS", "1", 1);
+    assert_int_equal(parse("--rate 0.5"), VB_OK); /* the same as the defaults */
+    assert_true(vb_opts_given(&opts, "rate"));
+    assert_true(vb_opts_given(&opts, "ranks"));
+    assert_false(vb_opts_given(&opts, "json"));
+    assert_false(vb_opts_given(&opts, "rat"));
+    assert_int_equal(parse(""), VB_OK);
+    assert_false(vb_opts_given(&opts, "rate"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +260,7 @@ int main(void)
         cmocka_unit_test_setup(overlong_input_is_bounded, clear_environment),
         cmocka_unit_test_setup(help_wins_over_mistakes, clear_environment),
         cmocka_unit_test_setup(help_shows_every_option, clear_environment),
+        cmocka_unit_test_setup(what_was_given_is_told_from_defaults, clear_environment),
         cmocka_unit_test_setup(dump_tells_where_values_come_from, clear_environment),
     };
 

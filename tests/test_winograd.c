@@ -76,7 +76,7 @@ static void small_numbers_are_exact(void **state)
     for (i = 0; i < t.n_w; i++)
         ((float *)t.args.w)[i] = (float)(i % 5) - 2;
     memset((void *)t.args.b, 0, (size_t)t.shape.oc * sizeof(float));
-    t_want_init(&want, &t);
+    t_want_init(&want, &t, VB_K_FORWARD);
     t_pass_init(&p, &vb_k_backend_winograd2, &t, VB_K_FORWARD);
     t_pass_run(&p, &t, 1);
     t_compare("y", t.args.y, want.y, t.n_y, 0);
@@ -100,7 +100,7 @@ static void spreads_within_tiles(const struct vb_k_backend *backend, int side, f
 
     t_layer_init(&t, &shape);
     ((float *)t.args.x)[(1 * 3 * 13 + y) * 13 + x] = bad;
-    t_want_init(&want, &t);
+    t_want_init(&want, &t, VB_K_FORWARD);
     t_pass_init(&p, backend, &t, VB_K_FORWARD);
     t_pass_run(&p, &t, 2);
     for (n = 0; n < 3; n++)

@@ -27,6 +27,9 @@ refused 2 "cats: there is no such data" softmax --data cats --ranks 2
 refused 2 "synth:0: N must be a whole number" softmax --data synth:0
 refused 2 "--lr fast: not a number" softmax --lr fast
 refused 2 "--lr -1: must be from 0 to 1000" softmax --lr -1
+refused 2 "--lr 0 would learn nothing" softmax --lr 0
+refused 2 "--lr 0 would learn nothing" lenet --lr 0.0 --ranks 2
+VB_LR=0 refused 2 "--lr 0 would learn nothing" softmax
 refused 2 "--mode async: must be sync or single" softmax --mode async
 refused 2 "--transport udp: must be auto, shm, tcp or verbs" softmax --transport udp
 refused 2 "--mode single has one rank" softmax --mode single --ranks 2
@@ -81,6 +84,33 @@ run softmax --data synth:2000 --steps 30
 [ -z "$err" ] || fail "standard error is no terminal, but: $err"
 run softmax --data synth:2000 --steps 300 --lr 1000 --json
 [ "$code" = 0 ] || fail "a high learning rate: exit $code"
+
+# ---- a model that does no better than naming the commonest label is told of
+# labels OF_TEN: a file of 1000 rows, of which so many of ten are positive; the rows are all the same
+labels() {
+    for ((i = 0; i < 1000; i++)); do
+        echo "$((i % 10 < $1 ? 1 : 0)) 1:1 2:1"
+    done >"$dir/same.svm"
+}
+for of_ten in 5 2 7; do
+    labels $of_ten
+    run sparse-lr --data "libsvm:$dir/same.svm" --test-data "libsvm:$dir/same.svm" --steps 200
+    [ "$code" = 0 ] || fail "labels by chance: exit $code: $err"
+    common=$((of_ten < 5 ? 10 - of_ten : of_ten))0.0
+    [[ $err == *"an accuracy of $common % is what guessing gives"*"nothing was learnt"* ]] ||
+        fail "labels by chance, $of_ten of ten: not told: $err"
+done
+quiet sparse-lr --data "libsvm:$dir/same.svm" --test-data "libsvm:$dir/same.svm" --steps 199
+for ((i = 0; i < 1000; i++)); do # a third of the labels is by chance, the rest can be learnt
+    echo "$((i % 3 == 0 ? i / 6 % 2 : i % 2)) $((1 + i % 2)):1"
+done >"$dir/some.svm"
+holds '.accuracy > 0.8 and .accuracy < 0.9' sparse-lr --data "libsvm:$dir/some.svm" \
+    --test-data "libsvm:$dir/some.svm" --steps 200
+for ((i = 0; i < 1000; i++)); do # nobody would name the rare label, but its odds can be learnt
+    echo "$((i % 2 == 0 && i % 5 < 2)) $((1 + i % 2)):1"
+done >"$dir/odds.svm"
+holds '.accuracy == 0.8 and .loss < 0.4' sparse-lr --data "libsvm:$dir/odds.svm" \
+    --test-data "libsvm:$dir/odds.svm" --steps 400 --lr 0.5
 if [ -e /dev/full ]; then
     "$verbena" train softmax --data synth:500 --steps 2 --json >/dev/full 2>/dev/null &&
         fail "a full disk went unnoticed"

@@ -50,6 +50,70 @@ for name in softmax lenet sparse; do
     done
 done
 
+# ---- files of CIFAR-10, from the first step to a judgement: each class has a brightness of its own
+# images N FILE: a record is the class and 3 x 32 x 32 pixels
+images() {
+    local i
+    for ((i = 0; i < $1; i++)); do
+        # shellcheck disable=SC2059 # the format is the byte
+        printf "\\0$((i % 10 / 8))$((i % 10 % 8))"
+        head -c 3072 /dev/zero | tr '\0' "\\$((i % 4))$((i % 10 % 8))0"
+    done >"$2"
+}
+mkdir "$dir/cifar"
+for part in 1 2 3 4 5; do
+    images 16 "$dir/cifar/data_batch_$part.bin"
+done
+images 20 "$dir/cifar/test_batch.bin"
+gzip "$dir/cifar/data_batch_5.bin"
+job=(alexnet --input 32 --data "cifar10:$dir/cifar" --batch 16 --steps 4 --checkpoint "$dir/runs/a")
+trained '.steps == 4 and .test_samples == 20' "${job[@]}" --checkpoint-every 2
+want=$(get '{accuracy, loss, steps, test_samples}')
+sum=$(get .params_sha256)
+rm "$dir/runs/a/checkpoint-4.vbc"
+trained ".resumed == 2 and .params_sha256 == \"$sum\"" "${job[@]}" --checkpoint-every 2 --resume
+what="eval"
+export XDG_CACHE_HOME=$dir/other-cache
+refused 2 "alexnet takes images of 3 x 32 x 32; those of synth:kind=digits are 1 x 28 x 28" "$dir/runs/a" \
+    --data synth:kind=digits
+refused 2 "which synth:kind=criteo,n=10 is not" "$dir/runs/a" --data synth:kind=criteo,n=10
+[ ! -e "$dir/other-cache/verbena" ] || fail "eval: kernels were timed for data that does not fit"
+trained "($want | .loss) as \$loss | (.loss - \$loss | fabs) < 1e-4 and
+    . as \$o | $want | .accuracy == \$o.accuracy and .steps == \$o.steps and
+    .test_samples == \$o.test_samples" "$dir/runs/a" --data "cifar10:$dir/cifar"
+grep -q ' forward ' "$dir"/other-cache/verbena/plan-* || fail "eval: no kernel was chosen"
+! grep ' backward-' "$dir"/other-cache/verbena/plan-* || fail "eval: kernels for backward were timed"
+export XDG_CACHE_HOME=$dir/cache
+
+# ---- Criteo's text: the first category tells
+for ((i = 0; i < 400; i++)); do
+    printf '%d\t' $((i * 7 % 10 < 3))
+    for ((j = 0; j < 13; j++)); do
+        [ $(((i + j) % 5)) = 0 ] || printf '%d' $(((i * 31 + j * 17) % 100 - 1))
+        printf '\t'
+    done
+    printf '%08x' $((i * 7 % 10 < 3 ? 0xdeadbeef : 0x1234567))
+    for ((j = 1; j < 26; j++)); do
+        printf '\t'
+        [ $(((i + j) % 7)) = 0 ] || printf '%08x' $((i * 131 % 40 + j * 1000))
+    done
+    echo
+done | gzip >"$dir/day_0.gz"
+what=train
+job=(sparse-lr --data "criteo:$dir/day_0.gz" --features 33762578)
+refused 2 "has no part for testing: give --test-data or --test-split" "${job[@]}"
+trained '.params == 33762579 and .accuracy > 0.95' "${job[@]}" --test-split 0.1 --epochs 4 \
+    --checkpoint "$dir/runs/b"
+what="eval"
+trained '.model == "sparse-lr" and .test_samples == 400 and .accuracy > 0.95' "$dir/runs/b" \
+    --data "criteo:$dir/day_0.gz"
+refused 2 "which synth:kind=digits,n=10 is not" "$dir/runs/b" --data synth:kind=digits,n=10
+what=data
+run convert "criteo:$dir/day_0.gz" "$dir/day_0.csr"
+what="eval"
+trained '.test_samples == 400 and .accuracy > 0.95' "$dir/runs/b" --data "csr:$dir/day_0.csr"
+what=train
+
 # ---- plans
 refused 1 "read the plan $dir/none" lenet --data synth:1000 --steps 1 --plan "$dir/none"
 echo "conv1 forward magic" >"$dir/plan"

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Whether backends compute what they should: their results against those of the reference, on the
+ * shape as it is but for the number of samples, for the reference takes its time.
+ */
+#include "kernels/layer_priv.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAMPLES_MAX 4 /* as many as any backend takes at a time */
+#define FLOPS_MAX 4e8 /* with more there are fewer samples; one in any case */
+#define SEED 1        /* of dropout */
+
+enum { X, W, B, DY, Y, DX, DW, DB, N_TENSORS };
+
+struct check {
+    struct vb_k_shape s; /* with fewer samples */
+    enum vb_k_pass pass;
+    float *in[N_TENSORS]; /* inputs, and what backends write */
+    float *want;          /* what the pass should write; and behind it the gradient of biases */
+};
+
+static size_t tensor_len(const struct vb_k_shape *s, int which)
+{
+    if (which == X || which == DX)
+        return vb_k_shape_inputs(s);
+    if (which == Y || which == DY)
+        return vb_k_shape_outputs(s);
+    if (which == W || which == DW)
+        return vb_k_shape_weights(s);
+    return vb_k_shape_weights(s) > 0 ? (size_t)s->oc : 0;
+}
+
+static struct vb_k_shape fewer_samples(const struct vb_k_shape *shape)
+{
+    struct vb_k_shape s = *shape;
+
+    s.n = s.n < SAMPLES_MAX ? s.n : SAMPLES_MAX;
+    while (s.n > 1 && vb_k_shape_flops(&s, VB_K_FORWARD) > FLOPS_MAX)
+        s.n--;
+    return s;
+}
+
+/* What a pass writes. */
+static int result_of(enum vb_k_pass pass)
+{
+    static const int results[VB_K_PASSES] = {Y, DX, DW};
+
+    return results[pass];
+}
+
+static size_t n_biases(const struct check *c)
+{
+    return c->pass == VB_K_BACKWARD_WEIGHTS ? tensor_len(&c->s, DB) : 0;
+}
+
+static struct vb_k_args args_of(const struct check *c)
+{
+    return (struct vb_k_args){.x = c->in[X],
+                              .w = c->in[W],
+                              .b = c->in[B],
+                              .dy = c->in[DY],
+                              .y = c->in[Y],
+                              .dx = c->in[DX],
+                              .dw = c->in[DW],
+                              .db = c->in[DB],
+                              .seed = SEED};
+}
+
+/* ---- the reference --------------------------------------------------------------------------- */
+
+static void fini(struct check *c)
+{
+    int i;
+
+    for (i = 0; i < N_TENSORS; i++)
+        free(c->in[i]);
+    free(c->want);
+}
+
+static void run_reference(struct check *c)
+{
+    size_t n = tensor_len(&c->s, result_of(c->pass));
+    struct vb_k_args args = args_of(c);
+
+    if (c->pass != VB_K_FORWARD && tensor_len(&c->s, W) == 0)
+        vb_k_layer_ref(&c->s, VB_K_FORWARD, &args); /* pooling and the like look at the output */
+    vb_k_layer_ref(&c->s, c->pass, &args);
+    memcpy(c->want, c->in[result_of(c->pass)], n * sizeof(float));
+    if (n_biases(c) > 0)
+        memcpy(c->want + n, c->in[DB], n_biases(c) * sizeof(float));
+}
+
+static vb_status init(struct check *c, const struct vb_k_shape *shape, enum vb_k_pass pass)
+{
+    size_t n, i;
+    int t;
+
+    memset(c, 0, sizeof(*c));
+    c->s = fewer_samples(shape);
+    c->pass = pass;
+    c->want = vb_alloc_aligned((tensor_len(&c->s, result_of(pass)) + n_biases(c)) * sizeof(float) +
+                               VB_CACHE_LINE);
+    for (t = 0; t < N_TENSORS && c->want != NULL; t++) {
+        n = tensor_len(&c->s, t);
+        c->in[t] = vb_alloc_aligned(n * sizeof(float) + VB_CACHE_LINE);
+        if (c->in[t] == NULL)
+            break;
+        for (i = 0; i < n; i++)
+            c->in[t][i] = (float)(vb_random((uint64_t)t, i) >> 40) / (1 << 23) - 1;
+    }
+    if (c->want == NULL || c->in[N_TENSORS - 1] == NULL) {
+        fini(c);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory to check a layer of %d samples", c->s.n);
+    }
+    run_reference(c);
+    return VB_OK;
+}
+
+/* ---- backends -------------------------------------------------------------------------------- */
+
+/* The largest difference over the root mean square of what should be; NaN is infinitely off. */
+static double distance(const float *got, const float *want, size_t n)
+{
+    double squares = 0, most = 0, d;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        d = fabs((double)got[i] - (double)want[i]);
+        most = d <= most ? most : isnan(d) ? (double)INFINITY : d;
+        squares += (double)want[i] * (double)want[i];
+    }
+    return most > 0 ? most / sqrt(squares / (double)n) : 0;
+}
+
+static double off_by(const struct check *c)
+{
+    const float *got = c->in[result_of(c->pass)];
+    size_t n = tensor_len(&c->s, result_of(c->pass));
+    double most = distance(got, c->want, n), biases = 0;
+
+    if (n_biases(c) > 0)
+        biases = distance(c->in[DB], c->want + n, n_biases(c));
+    return biases > most ? biases : most;
+}
+
+/* What the pass writes is full of NaN before, so that what is left out is seen. */
+static vb_status run_one(struct check *c, const struct vb_k_backend *backend, double *off_p)
+{
+    struct vb_k_args args = args_of(c);
+    size_t scratch_bytes = 0;
+    vb_status st;
+    void *state;
+
+    st = backend->prepare(&c->s, c->pass, &state, &scratch_bytes);
+    if (st != VB_OK)
+        return st;
+    memset(c->in[result_of(c->pass)], 0xff, tensor_len(&c->s, result_of(c->pass)) * sizeof(float));
+    if (n_biases(c) > 0)
+        memset(c->in[DB], 0xff, n_biases(c) * sizeof(float));
+    args.scratch = vb_alloc_aligned(scratch_bytes + VB_CACHE_LINE);
+    if (args.scratch == NULL)
+        st = vb_err(VB_ERR_NO_MEMORY, "no memory for %zu bytes of scratch", scratch_bytes);
+    else
+        backend->run(state, &args);
+    if (st == VB_OK)
+        *off_p = off_by(c);
+    free(args.scratch);
+    backend->destroy(state);
+    return st;
+}
+
+vb_status vb_k_check_these(const struct vb_k_backend *const *backends, int n_backends,
+                           const struct vb_k_shape *shape, enum vb_k_pass pass,
+                           struct vb_k_checked checked[VB_K_CANDIDATES_MAX], int *n_p)
+{
+    struct check c;
+    vb_status st = init(&c, shape, pass);
+    int i, n = 0;
+
+    if (st != VB_OK)
+        return st;
+    for (i = 0; i < n_backends && n < VB_K_CANDIDATES_MAX && st == VB_OK; i++) {
+        if (!backends[i]->can(shape, pass) || !backends[i]->can(&c.s, pass))
+            continue;
+        checked[n].backend = backends[i]->name;
+        st = run_one(&c, backends[i], &checked[n].off);
+        n += st == VB_OK;
+        if (st == VB_ERR_UNSUPPORTED) /* it finds that it cannot do it after all */
+            st = VB_OK;
+    }
+    fini(&c);
+    *n_p = n;
+    return st;
+}
+
+vb_status vb_k_check_all(const struct vb_k_shape *shape, enum vb_k_pass pass,
+                         struct vb_k_checked checked[VB_K_CANDIDATES_MAX], int *n_p)
+{
+    return vb_k_check_these(vb_k_backends, vb_k_n_backends, shape, pass, checked, n_p);
+}
