@@ -252,6 +252,7 @@ struct vb_train_opts {
     const char *data_text; /* as it was asked for, to compare with other ranks and checkpoints */
     int64_t batch;         /* samples of one rank in a step; or */
     int64_t global_batch;  /* ... of all ranks */
+    bool whole_steps;      /* leave out samples that would make a shorter step; needs batch */
     int64_t epochs, steps, samples; /* how long to train: one of them */
 
     double lr;
