@@ -198,8 +198,8 @@ static void write_script(FILE *f, const char *terminal, const char *model,
 
     if (terminal != NULL)
         fprintf(f, "set terminal %s\n", terminal);
-    fprintf(f, "set title \"a step of %s over %s, %d ranks\" noenhanced\n", model, r->transport,
-            r->ranks);
+    fprintf(f, "set title \"a step of %s over %s, %d rank%s\" noenhanced\n", model, r->transport,
+            r->ranks, r->ranks == 1 ? "" : "s");
     fprintf(f, "set xlabel \"batch of a rank\"\nset ylabel \"ms\"\nset logscale xy\n");
     fprintf(f, "set key top left\nset grid\nset xrange [%g:%g]\nset yrange [%g:%g]\n",
             range.x_min / 1.5, range.x_max * 1.5, range.y_min / 2, range.y_max * 2);

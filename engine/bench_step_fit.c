@@ -33,7 +33,8 @@ static bool all_same(const struct vb_step_point *points, int n, bool bytes)
 }
 
 /* Least squares of relative errors, for the large batches take hundreds of times as long as the
- * small ones and would drown them. Through 0 if there is one batch alone. */
+ * small ones and would drown them. Neither a step nor a sample takes less than no time, however the
+ * noise falls. Through 0 if there is one batch alone. */
 static struct line fit_line(const struct vb_step_point *points, int n,
                             double (*ms)(const struct vb_step_point *))
 {
@@ -53,12 +54,13 @@ static struct line fit_line(const struct vb_step_point *points, int n,
         xx += weight * at * at;
         xy += weight * at * value;
     }
-    if (w > 0 && all_same(points, n, false)) {
-        line.slope = xy / xx;
-    } else if (w > 0 && w * xx > x * x) {
-        line.slope = (w * xy - x * y) / (w * xx - x * x);
-        line.at_0 = (y - line.slope * x) / w;
-    }
+    if (w <= 0)
+        return line;
+    if (!all_same(points, n, false) && w * xx > x * x)
+        line.slope = fmax((w * xy - x * y) / (w * xx - x * x), 0);
+    line.at_0 = (y - line.slope * x) / w;
+    if (line.at_0 < 0 || all_same(points, n, false))
+        line = (struct line){.slope = xy / xx};
     return line;
 }
 
