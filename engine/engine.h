@@ -252,7 +252,6 @@ struct vb_train_opts {
     const char *data_text; /* as it was asked for, to compare with other ranks and checkpoints */
     int64_t batch;         /* samples of one rank in a step; or */
     int64_t global_batch;  /* ... of all ranks */
-    bool whole_steps;      /* leave out samples that would make a shorter step; needs batch */
     int64_t epochs, steps, samples; /* how long to train: one of them */
 
     double lr;
@@ -269,6 +268,7 @@ struct vb_train_opts {
     bool resume;              /* from the newest there, if there is one */
     const char *plan;         /* file with the choice of kernels; NULL: by timing */
     bool dry_run;             /* everything is set up, nothing is trained */
+    bool whole_steps;         /* samples that would make a shorter step are left out; needs batch */
 
     struct vb_coll_opts coll; /* how gradients are summed */
     int64_t bucket_bytes;     /* of gradients that go together; 0: by the measured link */
