@@ -4,7 +4,8 @@
  */
 #include "bench/bench.h"
 #include "cli/bench_kernels.h"
-#include "cli/job.h"
+#include "cli/bench_step.h"
+#include "cli/hosts.h"
 #include "topo/topo.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include <unistd.h>
 
 struct bench_args {
-    const char *sizes, *algo, *model;
+    const char *sizes, *algo, *model, *batches, *data, *plot;
     double seconds;
     int64_t in_flight, features, batch, threads;
     int order, wire;
@@ -42,24 +43,33 @@ static const struct vb_opt bench_opts[] = {
     {"features", VB_OPT_INT, FIELD(features), "33762578", 1, INT64_C(1) << 32, NULL, "N",
      "sparse-allreduce: what indices are below"},
     {"model", VB_OPT_TEXT, FIELD(model), NULL, 0, 0, NULL, "M",
-     "kernels: whose layers: alexnet, alexnet32, lenet, softmax"},
-    {"batch", VB_OPT_INT, FIELD(batch), "32", 1, 1 << 16, NULL, "B", "kernels: samples of a batch"},
+     "kernels: whose layers: alexnet, alexnet32, lenet, softmax; step: one of these or sparse-lr"},
+    {"batch", VB_OPT_INT, FIELD(batch), NULL, 1, 1 << 16, NULL, "B",
+     "kernels: samples of a batch; else 32"},
+    {"batches", VB_OPT_TEXT, FIELD(batches), NULL, 0, 0, NULL, "LIST",
+     "step: samples of a batch of one rank, such as 8,64; each model has its own by default"},
+    {"data", VB_OPT_TEXT, FIELD(data), NULL, 0, 0, NULL, "SPEC",
+     "step: what to train on, as train takes it; else made-up data"},
+    {"plot", VB_OPT_TEXT, FIELD(plot), NULL, 0, 0, NULL, "FILE",
+     "step: let gnuplot draw FILE.png, .svg or .pdf; FILE.gp is a script for it, with the data"},
     {"threads", VB_OPT_INT, FIELD(threads), "0", 0, VB_PLAN_THREADS_MAX, NULL, "T",
-     "kernels: compute threads; 0: as the machine suggests"},
+     "kernels, step: compute threads a rank; 0: as the machine suggests"},
     {"explain", VB_OPT_FLAG, FIELD(explain), NULL, 0, 0, NULL, NULL,
      "the collectives: what the model predicted, beside what was measured"},
     {"json", VB_OPT_FLAG, FIELD(json), NULL, 0, 0, NULL, NULL,
      "one JSON object a line instead of a table"},
 };
 
-enum what { TRANSFER, ALLREDUCE, SPARSE, KERNELS, BENCHES };
+enum what { TRANSFER, ALLREDUCE, SPARSE, KERNELS, STEP, BENCHES };
 
-static const char *const names[BENCHES] = {"transfer", "allreduce", "sparse-allreduce", "kernels"};
+static const char *const names[BENCHES] = {"transfer", "allreduce", "sparse-allreduce", "kernels",
+                                           "step"};
 
 static const char *const default_sizes[BENCHES] = {
     "8,64,1K,16K,256K,1M,16M,64M",
     "4,64,1K,4K,16K,64K,256K,1M,4M,16M,64M,256M",
     "312,3120,31200,312000,3120000", /* 1 to 10,000 rows of 39 */
+    "",
     "",
 };
 
@@ -76,7 +86,7 @@ static int find(const struct vb_opts *parsed, enum what *what_p)
     int i;
 
     if (parsed->n_operands == 0)
-        return refuse("which bench? transfer, allreduce, sparse-allreduce or kernels");
+        return refuse("which bench? transfer, allreduce, sparse-allreduce, kernels or step");
     for (i = 0; i < BENCHES; i++)
         if (strcmp(parsed->operands[0], names[i]) == 0) {
             *what_p = (enum what)i;
@@ -87,20 +97,27 @@ static int find(const struct vb_opts *parsed, enum what *what_p)
         snprintf(why, sizeof(why), "unknown bench %.64s; did you mean %s?", parsed->operands[0],
                  best);
     else
-        snprintf(why, sizeof(why),
-                 "unknown bench %.64s; there are transfer, allreduce, sparse-allreduce and kernels",
-                 parsed->operands[0]);
+        snprintf(
+            why, sizeof(why),
+            "unknown bench %.64s; there are transfer, allreduce, sparse-allreduce, kernels and "
+            "step",
+            parsed->operands[0]);
     return refuse(why);
 }
 
 /* What is wrong with options that not all benches have, or NULL. */
 static const char *misplaced(enum what what, const struct bench_args *args)
 {
-    if (what != KERNELS && args->model != NULL)
-        return "--model is for kernels";
-    if (what == KERNELS &&
-        (strcmp(args->algo, "auto") != 0 || args->explain || args->sizes != NULL))
-        return "kernels has its own sizes: --sizes, --algo and --explain are for the others";
+    bool about_model = what == KERNELS || what == STEP;
+
+    if (!about_model && args->model != NULL)
+        return "--model is for kernels and step";
+    if (what != KERNELS && args->batch != 0)
+        return "--batch is for kernels; step takes --batches LIST";
+    if (what != STEP && (args->batches != NULL || args->data != NULL || args->plot != NULL))
+        return "--batches, --data and --plot are for step";
+    if (about_model && (strcmp(args->algo, "auto") != 0 || args->explain || args->sizes != NULL))
+        return "kernels and step have no --sizes, --algo and --explain: these are for the others";
     if (what == TRANSFER && (strcmp(args->algo, "auto") != 0 || args->explain))
         return "transfer has no algorithms: --algo and --explain are for the collectives";
     if (what != ALLREDUCE && (args->order != 0 || args->wire != 0 || args->in_flight != 1))
@@ -174,7 +191,7 @@ static int check(const struct vb_opts *parsed, const struct bench_args *args,
     o->in_flight = (int)args->in_flight;
     o->features = args->features;
     o->explain = args->explain;
-    if (*what_p == KERNELS)
+    if (*what_p == KERNELS || *what_p == STEP)
         return -1;
     code = check_sizes(*what_p, args->sizes != NULL ? args->sizes : default_sizes[*what_p], o);
     return code < 0 ? check_algos(*what_p, args, o) : code;
@@ -289,7 +306,7 @@ static int measure(const struct vb_launch *launch, struct vb_group_opts *group, 
 
 static int kernels(const struct bench_args *args)
 {
-    struct vb_bench_kernels o = {.batch = (int)args->batch,
+    struct vb_bench_kernels o = {.batch = args->batch > 0 ? (int)args->batch : 32,
                                  .threads = (int)args->threads,
                                  .seconds = args->seconds,
                                  .json = args->json};
@@ -298,33 +315,52 @@ static int kernels(const struct bench_args *args)
     return code < 0 ? cli_bench_kernels(&o) : code;
 }
 
-static int run_parsed(const struct cli_command *command, const struct bench_args *args,
-                      const struct cli_job *job, const struct vb_opts *parsed, int argc,
-                      char **argv)
+static void fill_step(const struct bench_args *args, struct cli_bench_step *step)
 {
+    *step = (struct cli_bench_step){.model = args->model,
+                                    .batches = args->batches,
+                                    .data = args->data,
+                                    .plot = args->plot,
+                                    .threads = args->threads,
+                                    .seconds = args->seconds,
+                                    .json = args->json};
+}
+
+static int run_parsed(const struct cli_command *command, const struct bench_args *args,
+                      const struct cli_job *job, struct cli_hosts *hosts,
+                      const struct vb_opts *parsed, int argc, char **argv)
+{
+    struct vb_step_opts step_opts;
     struct vb_group_opts group;
+    struct cli_bench_step step;
     struct vb_bench_opts opts;
     struct vb_launch launch;
     enum what what;
     int code;
 
-    code = cli_job_place(command, job, &launch, &group);
+    fill_step(args, &step);
+    code = cli_hosts_place(command, hosts, job, &launch, &group);
     if (code < 0)
         code = check(parsed, args, &group, &what, &opts);
     if (code < 0 && what == KERNELS)
         return kernels(args);
-    if (code >= 0 || cli_job_supervise(command, job, &launch, argc, argv, &code))
+    if (code < 0 && what == STEP)
+        code = cli_bench_step_check(&step, &launch, &group, hosts->parsed.n > 0, &step_opts);
+    if (code >= 0 || cli_hosts_launch(command, hosts, job, argc, argv, &code) ||
+        cli_job_supervise(command, job, &launch, argc, argv, &code))
         return code;
-    return measure(&launch, &group, what, &opts);
+    return what == STEP ? cli_bench_step(&step, &step_opts) : measure(&launch, &group, what, &opts);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct bench_args args;
+    struct cli_hosts hosts;
     struct cli_job job;
     struct vb_opt_group groups[] = {
         {"Measurements", bench_opts, VB_COUNT(bench_opts), &args},
         {"Ranks", cli_job_opts, CLI_JOB_OPTS, &job},
+        {"Hosts", cli_hosts_opts, CLI_HOSTS_OPTS, &hosts},
     };
     char **copy = cli_job_arguments(argc, argv);
     struct vb_opts parsed;
@@ -334,14 +370,14 @@ static int run(const struct cli_command *command, int argc, char **argv)
         return cli_exit_code(vb_err_sys("calloc"));
     code = cli_parse(command, groups, VB_COUNT(groups), 1, argc, argv, &parsed);
     if (code < 0)
-        code = run_parsed(command, &args, &job, &parsed, argc, copy);
+        code = run_parsed(command, &args, &job, &hosts, &parsed, argc, copy);
     free(copy);
     return code;
 }
 
 const struct cli_command cli_bench = {
     .name = "bench",
-    .summary = "what transports, collectives and kernels reach, here or on several hosts",
+    .summary = "what transports, collectives, kernels and steps reach, here or on several hosts",
     .usage = "WHAT [--ranks N] [--transport HOW] [--sizes LIST] [--algo LIST] [--json] ...",
     .about =
         "transfer: put and get between ranks 0 and 1, of each size: the time of one put, from\n"
@@ -371,6 +407,14 @@ const struct cli_command cli_bench = {
         "matrix\n"
         "product of BLAS in the same run. What a plan would take is marked.\n"
         "\n"
+        "step: what a step of training is made of, for a list of batches: computing, the transfer\n"
+        "alone, and what of it is exposed: the time of a step less that of one without sums over\n"
+        "ranks, never below 0. Blocks of the three alternate; the slowest rank counts, and the "
+        "median.\n"
+        "The last line says from which batch on computing takes as long as the transfer, by a "
+        "line\n"
+        "through the points. bytes is what one rank has to give.\n"
+        "\n"
         "GB are 10^9 bytes.\n"
         "\n"
         "  verbena bench transfer --ranks 2\n"
@@ -378,6 +422,7 @@ const struct cli_command cli_bench = {
         "  verbena bench allreduce --ranks 3 --explain\n"
         "  verbena bench allreduce --ranks 2 --sizes 256K --in-flight 16\n"
         "  verbena bench sparse-allreduce --ranks 2 --algo all\n"
-        "  verbena bench kernels --model alexnet --batch 32",
+        "  verbena bench kernels --model alexnet --batch 32\n"
+        "  verbena bench step --model lenet --ranks 2 --transport tcp --plot step.svg",
     .run = run,
 };

@@ -268,6 +268,7 @@ struct vb_train_opts {
     bool resume;              /* from the newest there, if there is one */
     const char *plan;         /* file with the choice of kernels; NULL: by timing */
     bool dry_run;             /* everything is set up, nothing is trained */
+    bool whole_steps;         /* samples that would make a shorter step are left out; needs batch */
 
     struct vb_coll_opts coll; /* how gradients are summed */
     int64_t bucket_bytes;     /* of gradients that go together; 0: by the measured link */
@@ -341,6 +342,49 @@ struct vb_train_result {
  * their place. The result is given back with vb_train_result_fini(), unless it failed. */
 vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p);
 void vb_train_result_fini(struct vb_train_result *result);
+
+/* ---- what a step is made of ------------------------------------------------------------------ */
+
+#define VB_STEP_BATCHES_MAX 32
+#define VB_STEP_REACH 1000000 /* no batch is looked for beyond */
+
+/* A batch size, measured: medians over blocks of steps, of the slowest rank each. */
+struct vb_step_point {
+    int batch;          /* of one rank */
+    int64_t bytes;      /* of the gradient that a rank gives; the longest, where it is a list */
+    double step_ms;     /* as in training */
+    double compute_ms;  /* the same without sums over ranks */
+    double transfer_ms; /* the sums alone */
+    double exposed_ms;  /* what they add to a step; never negative */
+};
+
+struct vb_step_result {
+    char transport[32]; /* "shm", "shm+verbs" ...; "self": one rank */
+    int ranks;
+    int threads; /* of a rank */
+    struct vb_step_point points[VB_STEP_BATCHES_MAX];
+    int n;
+};
+
+struct vb_step_opts {
+    struct vb_train_opts train; /* how ranks meet, the model, its data: the rest is chosen */
+    int batches[VB_STEP_BATCHES_MAX];
+    int n_batches;
+    double seconds; /* of each measurement, three a batch */
+
+    /* Called on rank 0 for each batch, with the points up to it. NULL: not. */
+    void (*each)(void *arg, const struct vb_step_result *result);
+    void *each_arg;
+};
+
+/* Makes steps of each batch size, some as in training, some without the sums over ranks, and the
+ * sums alone, in turn. Collective: all ranks call it with the same options but for their place. Of
+ * made-up data there is enough, unless it was asked for by number. */
+vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p);
+
+/* The smallest batch from which on computing takes at least as long as the sums, by straight lines
+ * through the points; 0: there is none in reach. Does no I/O. */
+int64_t vb_step_hidden_from(const struct vb_step_point *points, int n);
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 

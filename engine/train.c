@@ -40,6 +40,8 @@ static vb_status load_data(struct vb_trainer *t)
     st = vb_data_open_both(&ask, &t->train, &t->test);
     if (st != VB_OK)
         return st;
+    if (t->o->whole_steps && t->train.n > t->o->batch * t->world)
+        t->train.n -= (int)(t->train.n % (t->o->batch * t->world));
     t->n_test = t->test.n;
     if (t->o->test_limit > 0 && t->o->test_limit < t->n_test)
         t->n_test = (int)t->o->test_limit;
@@ -324,7 +326,7 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
 
 /* All find out about a lost peer, and about options that differ; anything else must be told, or the
  * others would take this rank's way out for its next step. */
-static void give_up(struct vb_trainer *t, vb_status st)
+void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
 {
     char why[96];
 
@@ -382,7 +384,7 @@ vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result
     if (st == VB_OK)
         vb_train_remark(&t, result_p);
     else
-        give_up(&t, st);
+        vb_trainer_give_up(&t, st);
     vb_trainer_close(&t);
     if (st == VB_OK)
         result_p->wall_s = (double)(vb_clock_ns() - begin_ns) / 1e9;

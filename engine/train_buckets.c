@@ -22,6 +22,7 @@ struct vb_buckets {
     struct vb_coll *coll; /* NULL: there are no others */
     struct vb_group *group;
     struct vb_laps *laps;
+    const bool *no_sums; /* the trainer's */
     float *grads;
     float *own;              /* grads, where there is no coll */
     size_t n_params, bucket; /* floats */
@@ -84,6 +85,7 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, struct vb_buc
     b->n_params = n_params;
     b->group = t->place.group;
     b->laps = &t->laps;
+    b->no_sums = &t->no_sums;
     if (b->group != NULL) {
         st = open_coll(b, &t->o->coll);
     } else {
@@ -129,6 +131,11 @@ void vb_buckets_begin(struct vb_buckets *b)
     b->failed = VB_OK;
 }
 
+static bool summing(const struct vb_buckets *b)
+{
+    return b->coll != NULL && !*b->no_sums;
+}
+
 static void start_bucket(struct vb_buckets *b)
 {
     struct bucket *next = &b->list[b->n_started++];
@@ -136,7 +143,7 @@ static void start_bucket(struct vb_buckets *b)
     next->first = b->low;
     next->n = b->high - b->low;
     b->high = b->low;
-    if (b->coll != NULL && b->failed == VB_OK)
+    if (summing(b) && b->failed == VB_OK)
         b->failed = vb_allreduce_start(b->coll, next->first * sizeof(float), next->n, VB_REDUCE_SUM,
                                        &next->req);
 }
@@ -146,7 +153,7 @@ static void get_on(struct vb_buckets *b)
 {
     bool done;
 
-    if (b->coll == NULL || b->n_started == 0 || b->failed != VB_OK)
+    if (!summing(b) || b->n_started == 0 || b->failed != VB_OK)
         return;
     vb_lap(b->laps, VB_PHASE_BACKWARD);
     b->failed = vb_test(b->coll, &b->list[0].req, &done);
@@ -176,11 +183,25 @@ vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p)
     if (b->n_taken == b->n_started)
         return VB_OK;
     b->n_taken++;
-    if (b->coll != NULL)
+    if (summing(b))
         b->failed = vb_wait(b->coll, &next->req);
     if (b->failed != VB_OK)
         return b->failed;
     *first_p = next->first;
     *n_p = next->n;
     return VB_OK;
+}
+
+/* Sums of sums become infinite on all ranks alike, never NaN, which costs no time. */
+vb_status vb_buckets_again(struct vb_buckets *b)
+{
+    int i, n = b->coll != NULL ? b->n_started : 0;
+    vb_status st = VB_OK;
+
+    for (i = 0; i < n && st == VB_OK; i++)
+        st = vb_allreduce_start(b->coll, b->list[i].first * sizeof(float), b->list[i].n,
+                                VB_REDUCE_SUM, &b->list[i].req);
+    for (i = 0; i < n && st == VB_OK; i++)
+        st = vb_wait(b->coll, &b->list[i].req);
+    return st;
 }

@@ -316,6 +316,12 @@ static vb_status dense_step(struct vb_trainer *t)
     return st;
 }
 
+static vb_status dense_sum_again(struct vb_trainer *t, size_t *bytes_p)
+{
+    *bytes_p = dense_of(t)->n_params * sizeof(float);
+    return vb_buckets_again(dense_of(t)->buckets);
+}
+
 static vb_status dense_step_back(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
@@ -416,6 +422,7 @@ const struct vb_trainee vb_trainee_dense = {
     .compile = dense_compile,
     .create = dense_create,
     .step = dense_step,
+    .sum_again = dense_sum_again,
     .step_back = dense_step_back,
     .judge = dense_judge,
     .params = dense_params,

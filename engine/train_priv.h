@@ -89,6 +89,9 @@ struct vb_trainee {
     /* One step on t->batch, forward to update, giving its time to phases. */
     vb_status (*step)(struct vb_trainer *t);
 
+    /* The sums of the last step once more, and nothing else; bytes_p: what this rank gives. */
+    vb_status (*sum_again)(struct vb_trainer *t, size_t *bytes_p);
+
     /* Goes back to the parameters before the last step, once: ranks that a failure left one step
      * apart can meet there. Only where there are other ranks. */
     vb_status (*step_back)(struct vb_trainer *t);
@@ -128,6 +131,7 @@ struct vb_trainer {
     int64_t step; /* steps that are complete */
     int64_t resumed, samples;
     bool all_know; /* why it failed: nobody need be told */
+    bool no_sums;  /* steps leave the sums over ranks out: to see what these cost */
     double loss;   /* of this rank's last batch, a sample */
     struct vb_laps laps;
     char checkpoint[512];
@@ -147,6 +151,9 @@ int vb_trainer_share(const struct vb_trainer *t);
 vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o);
 vb_status vb_trainer_step(struct vb_trainer *t);
 void vb_trainer_close(struct vb_trainer *t);
+
+/* After a failure, before closing: the other ranks are told. */
+void vb_trainer_give_up(struct vb_trainer *t, vb_status st);
 
 /* A rank that is slowed on purpose is idle for a while, before it computes. */
 void vb_trainer_drag(struct vb_trainer *t);
@@ -171,6 +178,10 @@ void vb_buckets_ready(void *b, size_t first, size_t n); /* a vb_grads_fn */
 
 /* The next bucket, once it is summed: n is 0 after the last. */
 vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p);
+
+/* The buckets of the last step once more, of whatever is in them: started in the same order, then
+ * waited for. */
+vb_status vb_buckets_again(struct vb_buckets *b);
 
 const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest; NULL: none */
 

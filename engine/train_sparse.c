@@ -21,7 +21,7 @@ struct sparse {
     float *logits;         /* (largest batch) */
     uint32_t *keys;        /* (max_nnz + 1), the gradient with the bias */
     float *values;
-    size_t max_nnz;
+    size_t max_nnz, n_grad; /* n_grad: of the last step */
     struct vb_k_undo *undo; /* of the last update; NULL: there are no others */
     size_t n_undo;
     struct vb_rows rows; /* for judging */
@@ -205,8 +205,9 @@ static vb_status sparse_step(struct vb_trainer *t)
     t->loss = csr.n > 0 ? loss / (double)csr.n : t->loss;
     vb_lap(&t->laps, VB_PHASE_FORWARD);
     st = gradient(s, &csr, &n);
+    s->n_grad = st == VB_OK ? n : 0;
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
-    if (st == VB_OK && s->all != NULL) {
+    if (st == VB_OK && s->all != NULL && !t->no_sums) {
         st = vb_sparse_start(s->all, s->keys, s->values, n, VB_REDUCE_SUM);
         fetch_next(t);
         if (st == VB_OK)
@@ -219,6 +220,20 @@ static vb_status sparse_step(struct vb_trainer *t)
     s->n_undo = st == VB_OK ? n : 0;
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     return st;
+}
+
+static vb_status sparse_sum_again(struct vb_trainer *t, size_t *bytes_p)
+{
+    struct sparse *s = sparse_of(t);
+    const uint32_t *keys;
+    const float *values;
+    size_t n;
+
+    *bytes_p = s->n_grad * (sizeof(*keys) + sizeof(*values));
+    if (s->all == NULL)
+        return VB_OK;
+    return vb_sparse_allreduce(s->all, s->keys, s->values, s->n_grad, VB_REDUCE_SUM, &keys, &values,
+                               &n);
 }
 
 static vb_status sparse_step_back(struct vb_trainer *t)
@@ -312,6 +327,7 @@ const struct vb_trainee vb_trainee_sparse = {
     .compile = sparse_compile,
     .create = sparse_create,
     .step = sparse_step,
+    .sum_again = sparse_sum_again,
     .step_back = sparse_step_back,
     .judge = sparse_judge,
     .params = sparse_params,

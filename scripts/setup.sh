@@ -15,7 +15,7 @@ build=(gcc libc6-dev cmake ninja-build pkg-config
 test=(libcmocka-dev jq)
 # a|b: whichever of them the distribution has
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
-      clang-format clang-tidy cppcheck shellcheck mandoc
+      clang-format clang-tidy cppcheck shellcheck mandoc gnuplot-nox
       busybox-static cpio iproute2 xz-utils zstd perftest rdmacm-utils ibverbs-utils
       ibverbs-providers)
 case $(uname -m) in

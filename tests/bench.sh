@@ -16,13 +16,27 @@ holds() {
 }
 
 # ---- bad usage: one line, exit 2, also where there would be several ranks
-refused 2 "which bench? transfer, allreduce, sparse-allreduce or kernels"
+refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels or step"
 refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
 refused 2 "unknown bench nothing; there are transfer" nothing
 refused 2 "kernels of which model? --model alexnet" kernels
 refused 2 "--model lenot: unknown; did you mean lenet?" kernels --model lenot
-refused 2 "--model is for kernels" allreduce --model lenet
-refused 2 "--sizes, --algo and --explain are for the others" kernels --model lenet --sizes 8
+refused 2 "--model is for kernels and step" allreduce --model lenet
+refused 2 "have no --sizes, --algo and --explain" kernels --model lenet --sizes 8
+refused 2 "have no --sizes, --algo and --explain" step --model lenet --algo ring
+refused 2 "step of which model? --model softmax, sparse-lr" step --ranks 2
+refused 2 "--model lenett: unknown; did you mean lenet?" step --model lenett
+refused 2 "--model quux: unknown; must be softmax" step --model quux
+refused 2 "--batch is for kernels; step takes --batches" step --model lenet --batch 8
+refused 2 "--batches, --data and --plot are for step" kernels --model lenet --batches 8
+for batches in 0 "8," ",8" 8,,9 x 8,-1 1000001 99999999999999999999; do
+    refused 2 "--batches $batches: must be up to 32 numbers" step --model lenet --ranks 2 --batches "$batches"
+done
+refused 2 "a batch of 60 on each of 2 ranks: --data has 100 samples" \
+    step --model lenet --ranks 2 --batches 8,60 --data synth:100
+refused 2 "there is no such data" step --model lenet --data nothing
+refused 2 "must end in .png, .svg, .pdf or .gp" step --model lenet --ranks 2 --plot "$dir/step.jpg"
+refused 1 "write $dir/none/step.gp" step --model lenet --ranks 2 --plot "$dir/none/step.gp"
 refused 2 "kernels is about one process" kernels --model lenet --ranks 2
 refused 2 "--batch" kernels --model lenet --batch 0
 refused 2 "unexpected argument again" allreduce again
@@ -108,6 +122,58 @@ for model in lenet softmax; do
 done
 run kernels --model softmax --batch 2 --seconds 0.01
 grep -q '^# softmax, batch 2, .* threads; measured GEMM peak' "$dir/out" || fail "kernels: no head"
+
+# ---- step: keys, in this order; what is exposed is part of a step; the last line has the batch
+step='["bench","transport","ranks","bytes","model","batch","compute_ms","transfer_ms","exposed_ms","step_ms"]'
+fair='.compute_ms > 0 and .step_ms > 0 and .exposed_ms >= 0 and .exposed_ms <= .step_ms and
+    ((.step_ms - .compute_ms - .exposed_ms | fabs) < 1e-6 or (.exposed_ms == 0 and .step_ms <= .compute_ms))'
+for model in softmax lenet sparse-lr; do
+    case $model in
+    softmax) bytes='. == 31400' ;;
+    lenet) bytes='. == 246824' ;;
+    sparse-lr) bytes='. > 0 and . % 8 == 0' ;;
+    esac
+    for transport in shm tcp; do
+        holds "([.[:-1][].batch] == [3, 40]) and all(.[:-1][]; keys_unsorted == $step and .bench == \"step\" and
+                .model == \"$model\" and .ranks == 2 and .transport == \"$transport\" and
+                .transfer_ms > 0 and (.bytes | $bytes) and $fair) and
+            (.[-1] | .bench == \"step\" and .model == \"$model\" and has(\"hidden_from_batch\") and
+                (.hidden_from_batch | . == null or (. >= 1 and . <= 1000000)))" \
+            step --model $model --ranks 2 --transport $transport --batches 3,40
+    done
+done
+holds ".[0].bytes < .[1].bytes" step --model sparse-lr --batches 3,40 --ranks 3
+holds "all(.[:-1][]; .transport == \"self\" and .ranks == 1 and .transfer_ms == 0 and .exposed_ms == 0 and
+    .compute_ms == .step_ms) and .[-1].hidden_from_batch == 1" step --model softmax --batches 7,300 --data synth:1000
+holds "length == 2" step --model softmax --batches 20000 # more than is made up by default
+holds "length == 6" step --model lenet --threads 1
+refused 2 "lenet takes images of 1 x 28 x 28" step --model lenet --batches 4 --data synth:kind=cifar,n=100
+
+quiet step --model softmax --ranks 2 --batches 5,50 --seconds 0.01 --plot "$dir/step.gp"
+grep -q '^a step of softmax over shm: 2 ranks of ' "$dir/out" || fail "step: no head"
+[ "$(grep -cE '^ +(5|50) [#=]{60} +[0-9.]+ % exposed$' "$dir/out")" = 2 ] || fail "step: no bars: $(cat "$dir/out")"
+tail -n 1 "$dir/out" | grep -qE '^Computing softmax takes (as long as|less time than) the transfer over shm' ||
+    fail "step: no sentence"
+[ "$(grep -cE '^(5|50) ([0-9.e+-]+ ){4}31400$' "$dir/step.gp")" = 2 ] || fail "step: no data in the script"
+run step --model softmax --batches 5 --seconds 0.01
+tail -n 1 "$dir/out" | grep -q '^One rank has nothing to transfer' || fail "step: one rank transfers"
+ln -s "$(command -v timeout)" "$(command -v cat)" "$(command -v wc)" "$dir" # but no gnuplot
+with_all=$PATH
+PATH=$dir
+refused 1 "gnuplot, which is not installed: apt-get install gnuplot-nox" step --model softmax --plot "$dir/no.png"
+PATH=$with_all
+[ ! -e "$dir/no.png" ] || fail "step: without gnuplot there is a plot"
+if command -v gnuplot >/dev/null; then
+    for kind in "png PNG" "svg <svg" "pdf %PDF"; do
+        read -r end mark <<<"$kind"
+        quiet step --model softmax --ranks 2 --batches 5,50 --seconds 0.01 --plot "$dir/step.$end"
+        head -c 400 "$dir/step.$end" | grep -aq "$mark" || fail "step: step.$end is no $end"
+    done
+    gnuplot -e 'set terminal dumb' "$dir/step.gp" >"$dir/out" 2>"$dir/err" || fail "gnuplot does not take step.gp"
+    grep -q 'a step of softmax over shm, 2 ranks' "$dir/out" || fail "step.gp draws nothing"
+else
+    echo "skipped: plots of bench step: gnuplot is not installed (package gnuplot-nox)"
+fi
 
 # ---- for people
 run allreduce --ranks 2 --sizes 64 --seconds 0.01 --explain

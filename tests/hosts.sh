@@ -265,5 +265,15 @@ nothing_left "a rank killed"
 doctor --hosts 10.98.0.1:12,10.98.0.3 --json
 [ "$code" = 0 ] || fail "twelve ranks on a host: exit $code: $err"
 
+# ---- benches take hosts, too ----------------------------------------------------------------------
+
+timeout 100 ip netns exec "$hub" "$verbena" bench step --model softmax --hosts $three --batches 5,20 \
+    --seconds 0.01 --json --plot "$dir/step.gp" >"$dir/out" 2>"$dir/err" ||
+    fail "bench step: exit $?: $(cat "$dir/err")"
+jq -se 'length == 3 and all(.[]; .ranks == 4) and .[0].transfer_ms > 0' "$dir/out" >/dev/null ||
+    fail "bench step: $(cat "$dir/out")"
+[ -s "$dir/step.gp" ] || fail "bench step: rank 0 wrote no script"
+nothing_left "bench step"
+
 [ $bad = 0 ] && echo "three hosts over ssh"
 exit $bad

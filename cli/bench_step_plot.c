@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The points of bench step through gnuplot. It is started once to see that it is there, before
+ * anything is measured, and again with the script at its standard input and the file at its
+ * standard output, so no name has to be quoted.
+ */
+#include "cli/bench_step.h"
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEADLINE_MS 30000
+#define LOOK_MS 5
+
+struct kind {
+    const char *end;
+    const char *terminal; /* NULL: the script itself */
+};
+
+static const struct kind kinds[] = {
+    {".png", "png size 900,600"},
+    {".svg", "svg size 900,600"},
+    {".pdf", "pdfcairo"},
+    {".gp", NULL},
+};
+
+static const struct kind *kind_of(const char *path)
+{
+    size_t len = strlen(path), i;
+
+    for (i = 0; i < VB_COUNT(kinds); i++) {
+        size_t n = strlen(kinds[i].end);
+
+        if (len > n && strcmp(path + len - n, kinds[i].end) == 0)
+            return &kinds[i];
+    }
+    return NULL;
+}
+
+/* ---- gnuplot --------------------------------------------------------------------------------- */
+
+static vb_status await(pid_t pid)
+{
+    struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
+    int waited, status = 0;
+    pid_t got = 0;
+
+    for (waited = 0; got == 0 && waited < DEADLINE_MS; waited += LOOK_MS) {
+        got = waitpid(pid, &status, WNOHANG);
+        if (got == 0)
+            nanosleep(&pause, NULL);
+    }
+    if (got == 0) {
+        kill(pid, SIGKILL);
+        (void)waitpid(pid, &status, 0);
+        return vb_err(VB_ERR_TIMEOUT, "gnuplot did not end within %d s", DEADLINE_MS / 1000);
+    }
+    if (got < 0)
+        return vb_err_sys("waitpid");
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return vb_err(VB_ERR_IO, "gnuplot failed");
+    return VB_OK;
+}
+
+/* With in and out as its standard input and output. */
+static vb_status run_gnuplot(char *const argv[], int in, int out)
+{
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    int err = posix_spawn_file_actions_init(&files);
+
+    if (err == 0)
+        err = posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
+    if (err == 0)
+        err = posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
+    if (err == 0)
+        err = posix_spawnp(&pid, "gnuplot", &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (err == ENOENT)
+        return vb_err(VB_ERR_NO_FILE,
+                      "--plot needs gnuplot, which is not installed: apt-get install "
+                      "gnuplot-nox; or let it write FILE.gp");
+    if (err != 0) {
+        errno = err;
+        return vb_err_sys("start gnuplot");
+    }
+    return await(pid);
+}
+
+static vb_status look_for_gnuplot(void)
+{
+    static char name[] = "gnuplot", version[] = "--version";
+    char *argv[] = {name, version, NULL};
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    vb_status st;
+
+    if (null < 0)
+        return vb_err_sys("open /dev/null");
+    st = run_gnuplot(argv, null, null);
+    close(null);
+    return st;
+}
+
+int cli_step_plot_check(const char *path)
+{
+    const struct kind *kind = kind_of(path);
+    bool there = access(path, F_OK) == 0;
+    vb_status st = VB_OK;
+    int fd;
+
+    if (kind == NULL) {
+        fprintf(stderr, "verbena bench: --plot %.64s: must end in .png, .svg, .pdf or .gp\n", path);
+        return CLI_USAGE;
+    }
+    if (kind->terminal != NULL)
+        st = look_for_gnuplot();
+    if (st != VB_OK)
+        return cli_exit_code(st);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd < 0)
+        return cli_exit_code(vb_err_sys("write %s", path));
+    close(fd);
+    if (!there)
+        unlink(path);
+    return -1;
+}
+
+/* ---- the script ------------------------------------------------------------------------------ */
+
+struct range {
+    double x_min, x_max, y_min, y_max; /* what is 0 has no place on a logarithmic scale */
+};
+
+static void widen(struct range *range, double y)
+{
+    if (y <= 0)
+        return;
+    range->y_min = fmin(range->y_min, y);
+    range->y_max = fmax(range->y_max, y);
+}
+
+static struct range range_of(const struct vb_step_result *r)
+{
+    struct range range = {INFINITY, 0, INFINITY, 0};
+    int i;
+
+    for (i = 0; i < r->n; i++) {
+        const struct vb_step_point *p = &r->points[i];
+
+        range.x_min = fmin(range.x_min, p->batch);
+        range.x_max = fmax(range.x_max, p->batch);
+        widen(&range, p->compute_ms);
+        widen(&range, p->transfer_ms);
+        widen(&range, p->exposed_ms);
+        widen(&range, p->step_ms);
+    }
+    return range;
+}
+
+static void write_data(FILE *f, const struct vb_step_result *r)
+{
+    int i;
+
+    fprintf(f, "# batch compute_ms transfer_ms exposed_ms step_ms bytes\n$points << END\n");
+    for (i = 0; i < r->n; i++) {
+        const struct vb_step_point *p = &r->points[i];
+
+        fprintf(f, "%d %.6g %.6g %.6g %.6g %lld\n", p->batch, p->compute_ms, p->transfer_ms,
+                p->exposed_ms, p->step_ms, (long long)p->bytes);
+    }
+    fprintf(f, "END\n");
+}
+
+/* gnuplot warns of a line without any point that it can show. */
+static bool any_exposed(const struct vb_step_result *r)
+{
+    int i;
+
+    for (i = 0; i < r->n; i++)
+        if (r->points[i].exposed_ms > 0)
+            return true;
+    return false;
+}
+
+static void write_script(FILE *f, const char *terminal, const char *model,
+                         const struct vb_step_result *r)
+{
+    int64_t from = r->ranks > 1 ? vb_step_hidden_from(r->points, r->n) : 0;
+    struct range range = range_of(r);
+
+    if (terminal != NULL)
+        fprintf(f, "set terminal %s\n", terminal);
+    fprintf(f, "set title \"a step of %s over %s, %d rank%s\" noenhanced\n", model, r->transport,
+            r->ranks, r->ranks == 1 ? "" : "s");
+    fprintf(f, "set xlabel \"batch of a rank\"\nset ylabel \"ms\"\nset logscale xy\n");
+    fprintf(f, "set key top left\nset grid\nset xrange [%g:%g]\nset yrange [%g:%g]\n",
+            range.x_min / 1.5, range.x_max * 1.5, range.y_min / 2, range.y_max * 2);
+    if (from > 0 && (double)from >= range.x_min / 1.5 && (double)from <= range.x_max * 1.5)
+        fprintf(f,
+                "set arrow from %lld, graph 0 to %lld, graph 1 nohead dashtype 2\n"
+                "set label \" from %lld on\" at %lld, graph 0.03\n",
+                (long long)from, (long long)from, (long long)from, (long long)from);
+    write_data(f, r);
+    fprintf(f, "plot $points using 1:2 with linespoints title \"compute\"");
+    if (r->ranks > 1)
+        fprintf(f, ", $points using 1:3 with linespoints title \"transfer alone\"");
+    if (any_exposed(r))
+        fprintf(f, ", $points using 1:4 with linespoints title \"exposed\"");
+    fprintf(f, ", $points using 1:5 with linespoints title \"step\"\n");
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static vb_status keep_script(const char *path, const char *model, const struct vb_step_result *r)
+{
+    FILE *f = fopen(path, "we");
+    bool bad;
+
+    if (f == NULL)
+        return vb_err_sys("write %s", path);
+    write_script(f, NULL, model, r);
+    bad = ferror(f) != 0;
+    if (fclose(f) != 0 || bad)
+        return vb_err_sys("write %s", path);
+    return VB_OK;
+}
+
+vb_status cli_step_plot(const char *path, const char *model, const struct vb_step_result *r)
+{
+    static char name[] = "gnuplot";
+    char *argv[] = {name, NULL};
+    const struct kind *kind = kind_of(path);
+    FILE *script;
+    vb_status st;
+    int out;
+
+    if (kind == NULL || kind->terminal == NULL)
+        return keep_script(path, model, r);
+    script = tmpfile();
+    out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (script == NULL || out < 0) {
+        st = vb_err_sys("write %s", path);
+    } else {
+        write_script(script, kind->terminal, model, r);
+        if (fflush(script) != 0 || fseek(script, 0, SEEK_SET) != 0)
+            st = vb_err_sys("write a script for gnuplot");
+        else
+            st = run_gnuplot(argv, fileno(script), out);
+    }
+    if (out >= 0)
+        close(out);
+    if (script != NULL)
+        fclose(script);
+    return st;
+}
