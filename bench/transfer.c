@@ -323,7 +323,7 @@ struct kind {
     const char *op, *dir;
     measure_fn latency; /* NULL: none */
     measure_fn stream;  /* likewise */
-    int streams; /* that run at once */
+    int streams;        /* that run at once */
 };
 
 /* NULL where it was not asked for. */
