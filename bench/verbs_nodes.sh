@@ -8,21 +8,21 @@
 set -eu
 verbena=$1 rounds=$2
 
-# perftest NAME BYTES TIMES COLUMN [-e]: MB/s (of 2^20 bytes) or us
+# perftest NAME BYTES TIMES COLUMN [-e|-b]: MB/s (of 2^20 bytes, of both directions with -b) or us
 perftest() {
-    name=$1 bytes=$2 times=$3 column=$4 event=${5:-}
+    name=$1 bytes=$2 times=$3 column=$4 option=${5:-}
     if [ "$VB_RANK" = 1 ]; then
-        "$name" -R -F ${event:+"$event"} -s "$bytes" -n "$times" >/tmp/out 2>&1 || cat /tmp/out >&2
+        "$name" -R -F ${option:+"$option"} -s "$bytes" -n "$times" >/tmp/out 2>&1 || cat /tmp/out >&2
         return
     fi
     try=0
     sleep 0.2
-    while ! "$name" -R -F ${event:+"$event"} -s "$bytes" -n "$times" node1 >/tmp/out 2>&1; do
+    while ! "$name" -R -F ${option:+"$option"} -s "$bytes" -n "$times" node1 >/tmp/out 2>&1; do
         try=$((try + 1)) # the other one may not listen yet
         [ "$try" -lt 20 ] || { cat /tmp/out >&2 && exit 1; }
         sleep 0.3
     done
-    awk -v what="$name$event" -v bytes="$bytes" -v column="$column" \
+    awk -v what="$name$option" -v bytes="$bytes" -v column="$column" \
         '$1 == bytes { print what, bytes, $column }' /tmp/out
 }
 
@@ -35,18 +35,27 @@ ours() {
              { print "rnr", $2, $5; print "retries", $2, $6 }'
 }
 
+# allreduce SIZE: busbw, which each direction carries
+allreduce() {
+    "$verbena" bench allreduce --transport verbs --sizes "$1" --seconds 1.5 --json |
+        sed -nE 's/.*"bytes":([0-9]+),.*"busbw_gb_s":([^,]+),.*/\1 \2/p' |
+        awk '{ mb = $2 * 1e9 / 1048576; print "allreduce", $1, mb; print "allreduce_both", $1, 2 * mb }'
+}
+
 round=0
 while [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
-    perftest ib_send_lat 64 300 5
+    perftest ib_send_lat 64 200 5
     ours 64 put-latency
-    perftest ib_write_lat 64 300 5
-    perftest ib_send_lat 64 300 5 -e
+    perftest ib_write_lat 64 200 5
+    perftest ib_send_lat 64 200 5 -e
     perftest ib_write_bw 65536 80 4
     perftest ib_read_bw 65536 80 4
     ours 64K,1M put,get
     perftest ib_write_bw 1048576 10 4
     perftest ib_read_bw 1048576 10 4
+    allreduce 1M
+    perftest ib_write_bw 1048576 6 4 -b
     perftest ib_send_bw 65536 80 4 -e
     perftest ib_read_bw 65536 80 4 -e
 done

@@ -66,5 +66,7 @@ in_preset debug build-debug
 scripts/distributions.sh
 tests/lab_nightly.sh || [ $? = 77 ]
 tests/lab_verbs.sh build all || [ $? = 77 ]
+tests/lab_verbs.sh build-asan sanitized || [ $? = 77 ]
+tests/lab_verbs.sh build-tsan sanitized || [ $? = 77 ]
 tests/lab_doctor.sh build/verbena || [ $? = 77 ]
 in_preset fuzz build-fuzz -DVB_FUZZ_SECONDS=600

@@ -4,12 +4,20 @@
 # Everything that goes over RDMA, on soft-RoCE: the tests of transports and groups on one node and
 # across two and three, whole jobs with the same parameters as over TCP, lost packets, and what
 # happens when a process, a link or a machine goes away in mid-transfer.
-# Usage: lab_verbs.sh BUILD_FOLDER [all]: without all, what CI has time for
+# Usage: lab_verbs.sh BUILD_FOLDER [all|sanitized]: without, what CI has time for; sanitized is for a
+# build with a sanitizer: the transport alone, on one node
 # shellcheck disable=SC2016
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "$1")
-all=${2:-}
+case ${2:-} in
+"") all='' ;;
+all | sanitized) all=$2 ;;
+*)
+    echo "lab_verbs.sh: $2: must be all, sanitized or nothing" >&2
+    exit 2
+    ;;
+esac
 
 # shellcheck source=tests/lab_test.sh
 . tests/lab_test.sh
@@ -27,6 +35,17 @@ passed() {
 }
 
 # --- one node: two ranks and more ------------------------------------------------------------------
+
+if [ "$all" = sanitized ]; then
+    for test in test_verbs test_transport; do
+        expect 0 '' lab/run --nodes 1 --mem 2600 --each --timeout 1800 --env VB_TEST_VERBS=1 -- "$tests/$test"
+        passed 1
+        ! grep -E 'ERROR: |WARNING: ThreadSanitizer|runtime error' "$work/err" || fail "$test: see above"
+        step "$test"
+    done
+    echo "ok: RDMA in the lab, $build"
+    exit 0
+fi
 
 # Who is not root needs a limit of locked memory that is high enough: it is raised as far as it may
 # be, and where that does not do, the message has the line that mends it.
