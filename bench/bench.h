@@ -12,11 +12,25 @@
 
 #define VB_BENCH_SIZES_MAX 32
 
+/* What transfer measures of each size. */
+enum vb_bench_part {
+    VB_BENCH_MEMCPY,
+    VB_BENCH_PUT_LATENCY,
+    VB_BENCH_PUT,
+    VB_BENCH_BOTH, /* puts in both directions */
+    VB_BENCH_GET_LATENCY,
+    VB_BENCH_GET,
+    VB_BENCH_ROUND,
+    VB_BENCH_PARTS
+};
+
 struct vb_bench_opts {
     size_t sizes[VB_BENCH_SIZES_MAX];
     int n_sizes;
     double seconds; /* of each measurement */
     bool json;
+
+    unsigned parts; /* of transfer: bits of enum vb_bench_part */
 
     /* The collectives. */
     enum vb_algo algos[VB_ALGOS]; /* to measure, one after the other */
@@ -38,6 +52,9 @@ bool vb_bench_parse_sizes(const char *text, struct vb_bench_opts *opts);
 /* "auto", "all", or names such as "mapped,exchange"; the same for the paths of the sparse one. */
 bool vb_bench_parse_algos(const char *text, struct vb_bench_opts *opts);
 bool vb_bench_parse_paths(const char *text, struct vb_bench_opts *opts);
+
+/* "all", or names such as "put-latency,get". */
+bool vb_bench_parse_parts(const char *text, struct vb_bench_opts *opts);
 
 /* A line of the table. Negative numbers were not measured. */
 struct vb_bench_line {

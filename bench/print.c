@@ -75,24 +75,50 @@ bool vb_bench_parse_algos(const char *text, struct vb_bench_opts *opts)
     return opts->n_algos > 0;
 }
 
+/* The number of the list's next name among n; n if it is none of them. */
+static size_t next_of(const char **text_p, const char *const *names, size_t n)
+{
+    char name[16];
+    size_t i;
+
+    if (!next_name(text_p, name, sizeof(name)))
+        return n;
+    for (i = 0; i < n && strcmp(name, names[i]) != 0; i++)
+        ;
+    return i;
+}
+
 bool vb_bench_parse_paths(const char *text, struct vb_bench_opts *opts)
 {
     static const char *const names[] = {"auto", "sparse", "dense"}; /* as in its enum */
-    char name[16];
     size_t i;
 
     if (strcmp(text, "all") == 0)
         text = "sparse,dense";
     for (opts->n_paths = 0; *text != '\0'; opts->n_paths++) {
-        if (opts->n_paths == (int)VB_COUNT(names) || !next_name(&text, name, sizeof(name)))
-            return false;
-        for (i = 0; i < VB_COUNT(names) && strcmp(name, names[i]) != 0; i++)
-            ;
-        if (i == VB_COUNT(names))
+        i = next_of(&text, names, VB_COUNT(names));
+        if (i == VB_COUNT(names) || opts->n_paths == (int)VB_COUNT(names))
             return false;
         opts->paths[opts->n_paths] = (enum vb_sparse_path)i;
     }
     return opts->n_paths > 0;
+}
+
+bool vb_bench_parse_parts(const char *text, struct vb_bench_opts *opts)
+{
+    static const char *const names[VB_BENCH_PARTS] = {/* as in its enum */
+                                                      "memcpy",      "put-latency", "put",  "both",
+                                                      "get-latency", "get",         "round"};
+    size_t i;
+
+    opts->parts = strcmp(text, "all") == 0 ? (1u << VB_BENCH_PARTS) - 1 : 0;
+    while (opts->parts != (1u << VB_BENCH_PARTS) - 1 && *text != '\0') {
+        i = next_of(&text, names, VB_BENCH_PARTS);
+        if (i == VB_BENCH_PARTS)
+            return false;
+        opts->parts |= 1u << i;
+    }
+    return opts->parts != 0;
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */

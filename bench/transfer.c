@@ -322,9 +322,15 @@ static void take_percentiles(struct bench *b, int64_t n, struct vb_bench_line *l
 struct kind {
     const char *op, *dir;
     measure_fn latency; /* NULL: none */
-    measure_fn stream;
-    int streams; /* that run at once */
+    measure_fn stream;  /* likewise */
+    int streams;        /* that run at once */
 };
+
+/* NULL where it was not asked for. */
+static measure_fn if_asked(const struct bench *b, measure_fn measure, enum vb_bench_part part)
+{
+    return b->opts->parts & 1u << part ? measure : NULL;
+}
 
 static vb_status one_line(struct bench *b, const struct kind *kind, int size)
 {
@@ -371,11 +377,13 @@ static vb_status one_line(struct bench *b, const struct kind *kind, int size)
 
 static vb_status all_lines(struct bench *b)
 {
-    static const struct kind kinds[] = {
-        {"put", "uni", ping_pong, stream_one_way, 1},
-        {"put", "bi", NULL, stream_both_ways, 2},
-        {"get", "uni", get_latency, get_stream, 1},
-        {"round", "uni", round_robin, NULL, 1},
+    const struct kind kinds[] = {
+        {"put", "uni", if_asked(b, ping_pong, VB_BENCH_PUT_LATENCY),
+         if_asked(b, stream_one_way, VB_BENCH_PUT), 1},
+        {"put", "bi", NULL, if_asked(b, stream_both_ways, VB_BENCH_BOTH), 2},
+        {"get", "uni", if_asked(b, get_latency, VB_BENCH_GET_LATENCY),
+         if_asked(b, get_stream, VB_BENCH_GET), 1},
+        {"round", "uni", if_asked(b, round_robin, VB_BENCH_ROUND), NULL, 1},
     };
     size_t n_kinds = VB_COUNT(kinds), k;
     vb_status st = VB_OK;
@@ -384,7 +392,8 @@ static vb_status all_lines(struct bench *b)
     for (i = 0; i < b->opts->n_sizes && st == VB_OK; i++) {
         st = verify(b, b->opts->sizes[i]);
         for (k = 0; k < n_kinds && st == VB_OK; k++)
-            st = one_line(b, &kinds[k], i);
+            if (kinds[k].latency != NULL || kinds[k].stream != NULL)
+                st = one_line(b, &kinds[k], i);
     }
     return st;
 }

@@ -2,43 +2,69 @@
 # SPDX-License-Identifier: MIT
 #
 # On two nodes of the lab, once each: perftest and ours over the same devices, in turn. Node 0
-# prints "WHAT BYTES FIGURE" lines. Usage: verbs_nodes.sh VERBENA ROUNDS
+# prints "WHAT BYTES FIGURE" lines, of a round what is to be compared one after the other. perftest
+# polls, which takes a core that an emulated node could use; where it can sleep (-e), that is
+# measured as well. Usage: verbs_nodes.sh transfer|allreduce VERBENA ROUNDS
 set -eu
-verbena=$1 rounds=$2
+what=$1 verbena=$2 rounds=$3
 
-# perftest NAME BYTES TIMES COLUMN: MB/s (of 2^20 bytes) or us
+# perftest NAME BYTES TIMES COLUMN [-e|-b]: MB/s (of 2^20 bytes, of both directions with -b) or us
 perftest() {
+    name=$1 bytes=$2 times=$3 column=$4 option=${5:-}
     if [ "$VB_RANK" = 1 ]; then
-        "$1" -R -F -s "$2" -n "$3" >/dev/null
+        "$name" -R -F ${option:+"$option"} -s "$bytes" -n "$times" >/tmp/out 2>&1 || cat /tmp/out >&2
         return
     fi
-    sleep 0.5
-    for try in 1 2 3 4 5 6 7 8; do
-        if "$1" -R -F -s "$2" -n "$3" node1 >/tmp/out 2>/tmp/err; then
-            awk -v what="$1" -v bytes="$2" -v column="$4" '$1 == bytes { print what, bytes, $column }' \
-                /tmp/out
-            return
-        fi
-        sleep "$try"
+    try=0
+    sleep 0.2
+    while ! "$name" -R -F ${option:+"$option"} -s "$bytes" -n "$times" node1 >/tmp/out 2>&1; do
+        try=$((try + 1)) # the other one may not listen yet
+        [ "$try" -lt 20 ] || { cat /tmp/out >&2 && exit 1; }
+        sleep 0.3
     done
-    cat /tmp/err >&2
-    exit 1
+    # Where it cannot find out how fast the clock is, it prints 0 or inf.
+    awk -v what="$name$option" -v bytes="$bytes" -v column="$column" \
+        '$1 == bytes && $column > 0 && $column != "inf" { print what, bytes, $column }' /tmp/out
 }
 
+# ours SIZES PARTS
 ours() {
-    "$verbena" bench transfer --transport verbs --sizes 64,64K,1M --seconds 1 --json |
-        sed -nE 's/.*"transport":"verbs".*"bytes":([0-9]+),.*"op":"(put|get)","dir":"uni","lat_us_p50":([-0-9.e+]+),.*"gb_s":([-0-9.e+]+).*/\2 \1 \3 \4/p' |
-        awk '{ print $1 "_lat", $2, $3; print $1 "_bw", $2, $4 * 1e9 / 1048576 }'
+    "$verbena" bench transfer --transport verbs --sizes "$1" --only "$2" --seconds 1.5 --json |
+        sed -nE 's/.*"bytes":([0-9]+),"op":"([a-z]+)",.*"lat_us_p50":([^,]+),.*"gb_s":([^,]+),.*"rnr":([0-9]+),"retries":([0-9]+).*/\2 \1 \3 \4 \5 \6/p' |
+        awk '$3 != "null" { print $1 "_lat", $2, $3 }
+             $4 != "null" { print $1 "_bw", $2, $4 * 1e9 / 1048576 }
+             { print "rnr", $2, $5; print "retries", $2, $6 }'
+}
+
+# allreduce SIZE: busbw, which each direction carries
+allreduce() {
+    "$verbena" bench allreduce --transport verbs --sizes "$1" --seconds 1.5 --json |
+        sed -nE 's/.*"bytes":([0-9]+),.*"busbw_gb_s":([^,]+),.*/\1 \2/p' |
+        awk '{ mb = $2 * 1e9 / 1048576; print "allreduce", $1, mb; print "allreduce_both", $1, 2 * mb }'
+}
+
+transfer() {
+    perftest ib_send_lat 64 300 5
+    ours 64 put-latency
+    perftest ib_write_lat 64 300 5
+    perftest ib_send_lat 64 300 5 -e
+    perftest ib_write_bw 65536 80 4
+    perftest ib_read_bw 65536 80 4
+    ours 64K,1M put,get
+    perftest ib_write_bw 1048576 10 4
+    perftest ib_read_bw 1048576 10 4
+    perftest ib_send_bw 65536 80 4 -e
+    perftest ib_read_bw 65536 80 4 -e
+}
+
+reduce() {
+    perftest ib_write_bw 65536 80 4
+    allreduce 1M
+    perftest ib_write_bw 65536 60 4 -b
 }
 
 round=0
 while [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
-    perftest ib_write_bw 65536 300 4
-    ours
-    perftest ib_read_bw 65536 300 4
-    perftest ib_send_lat 64 500 5
-    perftest ib_write_lat 64 500 5
-    perftest ib_write_bw 1048576 30 4
-    perftest ib_read_bw 1048576 30 4
+    if [ "$what" = transfer ]; then transfer; else reduce; fi
 done

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 struct bench_args {
-    const char *sizes, *algo, *model, *batches, *data, *plot;
+    const char *sizes, *only, *algo, *model, *batches, *data, *plot;
     double seconds;
     int64_t in_flight, features, batch, threads;
     int order, wire;
@@ -31,6 +31,8 @@ static const struct vb_opt bench_opts[] = {
      "bytes, with K, M or G for 2^10, 2^20 or 2^30; each bench has its own by default"},
     {"seconds", VB_OPT_REAL, FIELD(seconds), "0.2", 0, 3600, NULL, "S",
      "how long each measurement takes"},
+    {"only", VB_OPT_TEXT, FIELD(only), "all", 0, 0, NULL, "LIST",
+     "transfer: some of memcpy, put-latency, put, both, get-latency, get, round"},
     {"algo", VB_OPT_TEXT, FIELD(algo), "auto", 0, 0, NULL, "LIST",
      "allreduce: mapped, gather, exchange, chain and, in any order, ring, halving, two-level; "
      "sparse-allreduce: sparse, dense; auto is the model's choice, all is each that is possible"},
@@ -120,6 +122,8 @@ static const char *misplaced(enum what what, const struct bench_args *args)
         return "kernels and step have no --sizes, --algo and --explain: these are for the others";
     if (what == TRANSFER && (strcmp(args->algo, "auto") != 0 || args->explain))
         return "transfer has no algorithms: --algo and --explain are for the collectives";
+    if (what != TRANSFER && strcmp(args->only, "all") != 0)
+        return "--only is for transfer";
     if (what != ALLREDUCE && (args->order != 0 || args->wire != 0 || args->in_flight != 1))
         return "--order, --wire and --in-flight are for allreduce";
     if (args->explain && args->in_flight > 1)
@@ -166,6 +170,18 @@ static int check_algos(enum what what, const struct bench_args *args, struct vb_
     return refuse(why);
 }
 
+static int check_only(const char *only, struct vb_bench_opts *o)
+{
+    char why[VB_OPTS_WHY];
+
+    if (vb_bench_parse_parts(only, o))
+        return -1;
+    snprintf(why, sizeof(why),
+             "--only %.64s: there are memcpy, put-latency, put, both, get-latency, get and round",
+             only);
+    return refuse(why);
+}
+
 static int check(const struct vb_opts *parsed, const struct bench_args *args,
                  const struct vb_group_opts *group, enum what *what_p, struct vb_bench_opts *o)
 {
@@ -194,6 +210,8 @@ static int check(const struct vb_opts *parsed, const struct bench_args *args,
     if (*what_p == KERNELS || *what_p == STEP)
         return -1;
     code = check_sizes(*what_p, args->sizes != NULL ? args->sizes : default_sizes[*what_p], o);
+    if (code < 0)
+        code = check_only(args->only, o);
     return code < 0 ? check_algos(*what_p, args, o) : code;
 }
 
@@ -228,7 +246,8 @@ static vb_status climb(const struct vb_group_opts *group, const struct vb_bench_
     memset(&rungs, 0, sizeof(rungs));
     if (group->rank == 0) {
         vb_bench_print_head(o->json);
-        st = vb_bench_memcpy(o, &rungs);
+        if (o->parts & 1u << VB_BENCH_MEMCPY)
+            st = vb_bench_memcpy(o, &rungs);
     }
     if (st == VB_OK && group->transport != VB_TRANSPORT_TCP)
         st = rung(group, group->transport, o, &rungs, wrong_p);

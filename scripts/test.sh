@@ -67,5 +67,7 @@ scripts/distributions.sh
 tests/train_sync.sh build/verbena mnist alexnet5 || [ $? = 77 ]
 tests/lab_nightly.sh || [ $? = 77 ]
 tests/lab_verbs.sh build all || [ $? = 77 ]
+tests/lab_verbs.sh build-asan sanitized || [ $? = 77 ]
+tests/lab_verbs.sh build-tsan sanitized || [ $? = 77 ]
 tests/lab_doctor.sh build/verbena || [ $? = 77 ]
 in_preset fuzz build-fuzz -DVB_FUZZ_SECONDS=600

@@ -51,12 +51,20 @@ refused 2 "--algo fast: allreduce has auto, all, mapped" allreduce --ranks 3 --a
 refused 2 "--algo mapped,: allreduce has" allreduce --algo mapped,
 refused 2 "--algo ring: sparse-allreduce has auto, all, sparse, dense" sparse-allreduce --algo ring
 refused 2 "transfer has no algorithms" transfer --ranks 2 --algo ring
+refused 2 "--only quick: there are memcpy" transfer --ranks 2 --only quick
+refused 2 "--only put,: there are memcpy" transfer --ranks 2 --only put,
+refused 2 "--only is for transfer" allreduce --only put
 refused 2 "--order, --wire and --in-flight are for allreduce" sparse-allreduce --wire bf16
 refused 2 "--order some: must be rank or any" allreduce --order some
 refused 2 "--wire f16: must be f32 or bf16" allreduce --wire f16
 refused 2 "--in-flight 0: must be from 1 to" allreduce --in-flight 0
 refused 2 "--explain is about one operation" allreduce --explain --in-flight 2
 refused 2 "--features 0: must be from 1" sparse-allreduce --features 0
+
+# ---- a part of the ladder
+holds 'length == 2 and (.[0] | .op == "put" and .lat_us_p50 > 0 and .gb_s == null) and
+    (.[1] | .op == "get" and .lat_us_p50 == null and .gb_s > 0)' \
+    transfer --ranks 2 --transport shm --sizes 64K --only put-latency,get
 
 # ---- every line has its keys, in this order, and right sums
 dense='["bench","transport","ranks","bytes","algo","order","time_us","algbw_gb_s","busbw_gb_s","wire_bytes","wrong"]'
