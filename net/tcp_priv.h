@@ -13,6 +13,9 @@
  * into its place, so this is also what may be copied twice of a payload. */
 #define TCP_STAGE_BYTES 4096
 
+/* The longest sleep in a call that receives: SO_RCVTIMEO of the sockets. */
+#define TCP_SLEEP_MS 100
+
 /* A frame that waits for its turn. */
 struct tcp_frame {
     unsigned char head[DATA_HEAD_BYTES];
@@ -130,6 +133,9 @@ static inline bool tcp_tx_waits(const struct tcp_tx *tx)
 
 /* Takes in what has arrived; returns how many notes it wrote to ev. */
 int tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max);
+
+/* Receives once, in a call that sleeps up to TCP_SLEEP_MS; what came is for tcp_rx_poll(). */
+void tcp_rx_sleep(struct tcp_ep *ep);
 
 /* Whether poll has something to do although the socket is silent. */
 static inline bool tcp_rx_waits(const struct tcp_rx *rx)

@@ -135,6 +135,11 @@ struct vb_transport {
     vb_status (*arm)(struct vb_device *dev);
     void (*disarm)(struct vb_device *dev);
     int (*wait_fd)(struct vb_device *dev); /* the same descriptor all the device's life */
+
+    /* Optional, NULL where arm and wait_fd are as good: a poll that sleeps, at most ms, while there
+     * is nothing to report. It may come back early with nothing. Only the peers end the sleep, and
+     * the lock is held: for a group with one device and no progress thread. */
+    vb_status (*await)(struct vb_device *dev, struct vb_raw_event *ev, int max, int ms, int *n_p);
 };
 
 /* For transports that have none of it. */
