@@ -90,12 +90,45 @@ static int hand_self(struct vb_group *g)
     return count;
 }
 
-static int hand_events(struct vb_group *g, const struct vb_raw_event *ev, int n)
+static void set_hold(struct vb_device *dev, bool on)
+{
+    ((struct vb_device_head *)dev)->hold = on;
+}
+
+void group_hold(struct vb_group *g, bool on)
+{
+    int d;
+
+    for (d = 0; d < g->n_devices; d++)
+        set_hold(g->devices[d], on);
+}
+
+static void flush(struct vb_device *dev)
+{
+    if (ops_of(dev)->flush != NULL)
+        ops_of(dev)->flush(dev);
+}
+
+void group_flush(struct vb_group *g)
+{
+    int d;
+
+    for (d = 0; d < g->n_devices; d++)
+        flush(g->devices[d]);
+}
+
+/* What the handlers of several notes put leaves together. */
+static int hand_events(struct vb_group *g, struct vb_device *dev, const struct vb_raw_event *ev,
+                       int n)
 {
     int i;
 
+    set_hold(dev, n > 1);
     for (i = 0; i < n; i++)
         hand_event(g, &ev[i]);
+    set_hold(dev, false);
+    if (n > 1)
+        flush(dev);
     return n;
 }
 
@@ -116,7 +149,7 @@ static int round_of(struct vb_group *g)
         n = 0;
         if (ops_of(g->devices[d])->poll(g->devices[d], ev, EVENTS, &n) != VB_OK)
             continue; /* it has logged; the ranks concerned are reported as lost */
-        count += hand_events(g, ev, n);
+        count += hand_events(g, g->devices[d], ev, n);
     }
     return count;
 }
@@ -216,7 +249,7 @@ static int sleep_in_device(struct vb_group *g, int ms)
         return hand_self(g);
     if (ops_of(g->devices[0])->await(g->devices[0], ev, EVENTS, ms, &n) != VB_OK)
         return 0;
-    return hand_events(g, ev, n);
+    return hand_events(g, g->devices[0], ev, n);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -290,6 +323,19 @@ static vb_status hopeless(struct vb_group *g, const char *what, int from, uint64
     if (from >= 0 && from != g->rank && control_has_left(g->control, from))
         return vb_err(VB_ERR_PEER, "rank %d (%s) has left: %s", from, vb_group_host(g, from), what);
     return vb_clock_ns() >= deadline ? timed_out(g, what, from) : VB_OK;
+}
+
+bool group_try(struct vb_group *g, vb_ready_fn ready, void *arg)
+{
+    bool is_ready;
+
+    group_lock(g);
+    do {
+        is_ready = ready(arg);
+    } while (!is_ready && round_of(g) > 0);
+    atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
+    group_unlock(g);
+    return is_ready;
 }
 
 vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,

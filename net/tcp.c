@@ -287,8 +287,12 @@ static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 {
     int n = 0;
 
-    if (ep->rx.readable || tcp_rx_waits(&ep->rx))
-        n = tcp_rx_poll(ep, ev, max);
+    if (ep->tx.held > 0)
+        tcp_tx_flush(ep);
+    if (ep->done != NULL) /* before notes: what they set going may need it */
+        n = report_done(ep, ev, max);
+    if (n < max && (ep->rx.readable || tcp_rx_waits(&ep->rx)))
+        n += tcp_rx_poll(ep, ev + n, max - n);
     if (tcp_tx_waits(&ep->tx))
         tcp_tx_flush(ep);
     if (ep->done != NULL)
@@ -435,6 +439,7 @@ const struct vb_transport vb_transport_tcp = {
     .remote_ptr = tcp_remote_ptr,
     .put = tcp_put,
     .get = tcp_get,
+    .flush = tcp_flush,
     .poll = tcp_poll,
     .arm = tcp_arm,
     .disarm = tcp_disarm,

@@ -32,6 +32,7 @@ struct tcp_tx {
     uint64_t begin, end;
     size_t sent;     /* bytes of the first frame that have gone */
     int n_replies;   /* of all frames waiting; the rest are puts and requests */
+    size_t held;     /* bytes that wait for more to come, 0: all that waits does so for room */
     bool broken;     /* nothing goes any more; what has arrived is still read */
     bool want_write; /* the epoll looks for room to write */
 };
@@ -111,6 +112,9 @@ void tcp_tx_flush(struct tcp_ep *ep);
 
 /* Answers a request. There is room: nobody asks for more at a time than was agreed. */
 void tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const char *from);
+
+/* Of all endpoints, what was held back. */
+void tcp_flush(struct vb_device *vdev);
 
 vb_status tcp_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst, uint32_t note,
                   struct vb_op *op);

@@ -49,6 +49,7 @@ struct vb_remote;
 
 struct vb_device_head {
     const struct vb_transport *ops;
+    bool hold; /* more puts follow: they may wait for the next poll or flush, to leave together */
 };
 
 /* What connect is told of a pair. */
@@ -125,6 +126,7 @@ struct vb_transport {
                      uint32_t note, struct vb_op *op);
     vb_status (*get)(struct vb_ep *ep, const struct vb_span *dst, struct vb_target src,
                      struct vb_op *op);
+    void (*flush)(struct vb_device *dev); /* sends what was held back; NULL: nothing ever is */
 
     /* Makes progress without blocking and reports up to max events. */
     vb_status (*poll)(struct vb_device *dev, struct vb_raw_event *ev, int max, int *n_p);

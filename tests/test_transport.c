@@ -190,6 +190,55 @@ static void notes_of_mixed_sizes_keep_their_order(void **state)
     on_all_kinds(16, mib, burst_of_mixed_sizes);
 }
 
+static void set_hold(struct t_side *side, bool on)
+{
+    ((struct vb_device_head *)side->dev)->hold = on;
+}
+
+/* What is held back leaves with a flush, a poll, a put that is not held back, or a large one. */
+static void hold_and_let_go(void)
+{
+    struct t_side *s = pair.side;
+    struct vb_op ops[12];
+    int i, round;
+
+    if (s[0].ops->flush == NULL)
+        return;
+    t_fill(s[0].mem.ptr, 300000, 8);
+    for (i = 0, round = 0; round < 4; round++) {
+        set_hold(&s[0], true);
+        assert_int_equal(t_put(&s[0], 0, mib / 2, 100, (uint32_t)i, &ops[i]), VB_OK);
+        i++;
+        assert_int_equal(t_put(&s[0], 0, mib / 2, 16384, (uint32_t)i, &ops[i]), VB_OK);
+        i++;
+        t_poll(&s[1], 64);
+        assert_int_equal(s[1].n_notes, 3 * round);
+        set_hold(&s[0], round == 2);
+        assert_int_equal(t_put(&s[0], 0, mib / 2, round == 2 ? 300000 : 0, (uint32_t)i, &ops[i]),
+                         VB_OK);
+        i++;
+        set_hold(&s[0], false);
+        T_UNTIL(&pair, s[1].n_notes == 3 * (round + 1) && s[0].n_done == i);
+        assert_true(t_filled((char *)s[1].mem.ptr + mib / 2, round == 2 ? 300000 : 16384, 8));
+    }
+    set_hold(&s[0], true);
+    assert_int_equal(t_put(&s[0], 0, mib / 2, 7, 99, &ops[0]), VB_OK);
+    set_hold(&s[0], false);
+    s[0].ops->flush(s[0].dev);
+    while (s[1].n_notes == i)
+        t_poll(&s[1], 64);
+    for (i = 0; i < 12; i++)
+        assert_int_equal(s[1].notes[i], (uint32_t)i);
+    assert_int_equal(s[1].notes[12], 99);
+}
+
+static void puts_that_are_held_back_leave_in_order(void **state)
+{
+    (void)state;
+    assert_non_null(vb_transport_tcp.flush);
+    on_all_kinds(16, mib, hold_and_let_go);
+}
+
 /* ---- promise 3: done means that the source may be reused ---------------------------------------
  */
 
@@ -752,6 +801,7 @@ int main(void)
         cmocka_unit_test(every_slot_is_filled),
         cmocka_unit_test(notes_come_after_their_bytes_and_in_order),
         cmocka_unit_test(notes_of_mixed_sizes_keep_their_order),
+        cmocka_unit_test(puts_that_are_held_back_leave_in_order),
         cmocka_unit_test(done_means_that_the_source_may_be_reused),
         cmocka_unit_test(get_copies_the_peers_bytes),
         cmocka_unit_test(a_put_of_nothing_is_a_bare_note),
