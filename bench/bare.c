@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the machine can do without us: bare shm|tcp BYTES. Two processes, a cpu each, and the
- * shortest loop that moves the bytes: what the transports are held against, in the same run.
+ * What the machine can do without us: bare shm|tcp|tcp-asleep BYTES. Two processes, a cpu each, and
+ * the shortest loop that moves the bytes: what the transports are held against, in the same run.
  *
  *   shm  one way: payload, then a flag in a cache line of its own, over a shared mapping, spinning
  *        GB/s: memcpy between two mapped buffers
  *   tcp  one way: ping-pong over loopback on one socket, spinning
  *        GB/s: one side sends, the other receives into one buffer, both sleeping when they must
+ *   tcp-asleep  the same, but the ping-pong sleeps in recv()
  *
  * Prints one JSON line. Payloads are looked at on arrival: "wrong" counts those not as sent.
  */
@@ -33,8 +34,11 @@
 #define STOP UINT32_MAX                /* instead of a round's number: the end */
 #define BYTES_MAX ((int64_t)256 << 20)
 
+enum how { SPIN = MSG_DONTWAIT, SLEEP = 0 };
+
 struct bench {
     size_t len;
+    enum how how;         /* tcp: the ping-pong waits */
     bool crowded;         /* one cpu for both: give way while waiting */
     struct vb_mem shared; /* page of flags, then three payloads: to and fro, and a source */
     char *payload[3];
@@ -217,8 +221,6 @@ static vb_status tcp_pair(int fds[2])
     return st;
 }
 
-enum how { SPIN = MSG_DONTWAIT, SLEEP = 0 };
-
 /* Sends or receives all. False: the other side is done. */
 static bool move(const struct bench *b, char *data, bool out, enum how how)
 {
@@ -240,10 +242,10 @@ static bool move(const struct bench *b, char *data, bool out, enum how how)
 
 static void tcp_pong(struct bench *b)
 {
-    while (move(b, b->payload[0], false, SPIN)) {
+    while (move(b, b->payload[0], false, b->how)) {
         memcpy(b->payload[1], b->payload[0], b->len <= 4096 ? b->len : 1);
         b->payload[1][b->len - 1] = b->payload[0][b->len - 1];
-        if (!move(b, b->payload[1], true, SPIN))
+        if (!move(b, b->payload[1], true, b->how))
             return;
     }
 }
@@ -256,8 +258,8 @@ static void tcp_ping(struct bench *b)
     while (!enough(b, begin)) {
         was = vb_clock_ns();
         stamp(b->payload[0], b->len, ++round);
-        (void)move(b, b->payload[0], true, SPIN);
-        (void)move(b, b->payload[1], false, SPIN);
+        (void)move(b, b->payload[0], true, b->how);
+        (void)move(b, b->payload[1], false, b->how);
         b->wrong += !stamped(b->payload[1], b->len, round);
         b->lat_us[b->n_samples++] = (double)(vb_clock_ns() - was) / 2e3;
     }
@@ -368,15 +370,17 @@ static vb_status print(struct bench *b, const char *transport)
 int main(int argc, char **argv)
 {
     static struct bench b; /* large */
-    bool tcp = argc == 3 && strcmp(argv[1], "tcp") == 0;
+    bool asleep = argc == 3 && strcmp(argv[1], "tcp-asleep") == 0;
+    bool tcp = asleep || (argc == 3 && strcmp(argv[1], "tcp") == 0);
     int64_t len;
 
     if (argc != 3 || (!tcp && strcmp(argv[1], "shm") != 0) || !vb_parse_int(argv[2], &len) ||
         len < 1 || len > BYTES_MAX) {
-        fprintf(stderr, "usage: bare shm|tcp BYTES\n");
+        fprintf(stderr, "usage: bare shm|tcp|tcp-asleep BYTES\n");
         return 2;
     }
     b.len = (size_t)len;
+    b.how = asleep ? SLEEP : SPIN;
     if (run(&b, tcp) != VB_OK || print(&b, argv[1]) != VB_OK)
         return 1;
     return b.wrong == 0 ? 0 : 1;

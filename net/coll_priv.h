@@ -113,6 +113,7 @@ struct step {
     int after_lane;       /* this lane has done so many steps */
     uint32_t after;
     bool all_done; /* mapped: all ranks have done their shares */
+    bool all_left; /* what was put needs its source no more */
 
     /* Where: a range of the data. */
     size_t at, len_bytes;
@@ -153,6 +154,7 @@ extern const struct schedule schedule_mapped, schedule_gather, schedule_exchange
 /* An operation and a peer. */
 struct op_peer {
     bool here;               /* it is, and does the same as we */
+    bool headed;             /* the head of a vector that goes straight from the data */
     bool told;               /* HERE was put to it */
     uint32_t to_send[RINGS]; /* segments still to go into its ring */
     uint32_t to_take[RINGS]; /* and still to come out of ours */
@@ -166,6 +168,7 @@ struct op {
     bool active;
     bool mapped; /* HERE and DONE are flags in memory, not notes */
     bool eager;  /* mapped or gathered in one's slot */
+    bool direct; /* gathered, but sent straight from the data: the slot has the head alone */
     enum op_kind kind;
     enum vb_algo algo;
     enum vb_reduce how;
@@ -334,6 +337,7 @@ vb_status coll_open_split(struct vb_group *group, size_t len_bytes, const struct
 
 /* Gets on with all operations as far as possible. */
 void coll_run(struct vb_coll *coll);
+void coll_run_op(struct vb_coll *coll, struct op *op); /* likewise, but it is about this one */
 
 /* The same, where notes drive all but what stands still for other reasons; op is waited for. */
 void coll_poll(struct vb_coll *coll, struct op *op);

@@ -10,7 +10,8 @@
  */
 #include "net/coll_priv.h"
 
-#define DIRECT_BYTES ((size_t)64 * 1024) /* a broadcast up to this goes straight to all */
+#define DIRECT_BYTES ((size_t)64 * 1024)  /* a broadcast up to this goes straight to all */
+#define STRAIGHT_BYTES ((size_t)4 * 1024) /* a gather's vector from this on is not copied */
 
 static int peer_after(const struct vb_coll *coll, int i)
 {
@@ -32,11 +33,14 @@ static void here_plan(struct vb_coll *coll, struct op *op)
 /* ---- gather ---------------------------------------------------------------------------------- */
 
 /* All send all: the vector goes with HERE, and each rank sums what lies in its slots. One message's
- * latency, but world - 1 times the bytes: for small vectors. */
+ * latency, but world - 1 times the bytes: for small vectors. A vector that would cost more to copy
+ * than another put goes straight from the data, behind the head; its sum then waits until it has
+ * left. */
 static void gather_plan(struct vb_coll *coll, struct op *op)
 {
     here_plan(coll, op);
     op->eager = true;
+    op->direct = op->n_bytes >= STRAIGHT_BYTES && !is_narrow(coll);
     op->n_lanes = 2;
     op->lanes[1].n = 1;
 }
@@ -56,6 +60,7 @@ static void gather_step(const struct vb_coll *coll, const struct op *op, int lan
     s->n_parts = coll->world;
     s->place = FROM_SLOT;
     s->last = true;
+    s->all_left = op->direct;
 }
 
 const struct schedule schedule_gather = {gather_plan, gather_step};

@@ -83,6 +83,8 @@ static void fill_slot(struct vb_coll *coll, const struct op *op, uint64_t place)
     head->root = (uint32_t)op->root;
     head->n_bytes = op->n_bytes;
     head->place = place;
+    if (op->direct)
+        return;
     if (op->eager && is_narrow(coll) && !op->mapped)
         coll_narrow(payload, (const float *)(const void *)data, op->n_bytes / sizeof(float));
     else if (op->eager)
@@ -142,6 +144,8 @@ static vb_status wait_long(struct vb_coll *coll, struct op *op, struct late *lat
     char what[96];
     vb_status st;
 
+    if (!coll->all_mapped && group_try(coll->group, is_over, &w) && !op->active)
+        return VB_OK;
     op_describe(coll, op, what, sizeof(what));
     if (late->begin_ns == 0)
         late_begin(late, coll, op, vb_clock_ns());
@@ -205,7 +209,7 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
     struct late late = {.rank = NO_RANK};
     struct op *op = op_at(coll, seq);
     vb_status st;
-    bool taken;
+    bool taken, others;
 
     group_lock(coll->group);
     st = coll->failed;
@@ -225,8 +229,16 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
     op->active = true;
     fill_slot(coll, op, place);
     coll->n_mapped += op->mapped;
-    if (!op->mapped)
-        coll_run(coll);
+    if (!op->mapped) {
+        /* Small ones that follow each other leave together. The last of them waits for the caller
+         * to wait or ask, so not where a thread is to get on without. */
+        others = coll->oldest != seq && !coll->group->threaded;
+        group_hold(coll->group, others || op->direct);
+        coll_run_op(coll, op);
+        group_hold(coll->group, false);
+        if (!others && op->direct)
+            group_flush(coll->group);
+    }
     group_unlock(coll->group);
     return VB_OK;
 }

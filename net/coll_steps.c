@@ -263,10 +263,29 @@ static bool expand(struct vb_coll *coll, struct op *op, const struct step *s)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
+/* The head, then the vector, whose note tells of both. */
+static bool here_direct(struct vb_coll *coll, struct op *op, int to)
+{
+    struct op_peer *peer = &op->peers[to];
+    size_t slot = slot_at(coll, op->seq, coll->rank), head = sizeof(struct slot_head);
+
+    if (!peer->headed &&
+        !put_for(coll, op, to, own_slot_at(coll, op->seq), slot, head, STREAM_PART))
+        return false;
+    peer->headed = true;
+    if (!put_for(coll, op, to, op->offset, slot + head, op->n_bytes, STREAM_HERE))
+        return false;
+    coll->wire_bytes += op->n_bytes;
+    peer->told = true;
+    return true;
+}
+
 static bool here(struct vb_coll *coll, struct op *op, int to)
 {
     size_t len = sizeof(struct slot_head);
 
+    if (op->direct)
+        return here_direct(coll, op, to);
     if (op->eager)
         len += is_narrow(coll) ? op->n_bytes / 2 : op->n_bytes;
     if (!put_for(coll, op, to, own_slot_at(coll, op->seq), slot_at(coll, op->seq, coll->rank), len,

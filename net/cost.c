@@ -12,6 +12,9 @@
  *   sum       what a byte of a source costs to add
  *   flag      a mapped allreduce of one element, byte_mapped one of many
  *
+ * Between ranks that are not mapped, latency and byte are then fitted to two allreduces, a small
+ * one and a large one.
+ *
  * "The next one" is on another host if there are several. Rank 0's figures count. It predicts all
  * algorithms for sizes in half octaves, takes the cheapest of those that are possible, and sends
  * the table to all: no rank chooses alone.
@@ -26,6 +29,9 @@
 #define BULKS 3
 #define MAPPED_BYTES ((size_t)256 * 1024)
 #define SUM_BYTES ((size_t)64 * 1024)
+#define FIT_BYTES ((size_t)512 * 1024) /* of an allreduce that the model is fitted to */
+#define FIT_OPS 8                      /* small ones in a batch */
+#define FIT_BULKS 2                    /* large ones */
 
 /* In us, and us a byte. */
 struct model {
@@ -377,39 +383,71 @@ static void measure_sum(struct vb_coll *coll, struct model *m)
     m->sum = typical(us, BULKS) / (2 * (double)half);
 }
 
-/* The data is zero as yet, and so are its sums. */
-static vb_status time_mapped(struct vb_coll *coll, size_t n_elems, int n, double *us_p)
+/* n times so many allreduces after each other. The data is zero as yet, and so are its sums. */
+static vb_status time_ops(struct vb_coll *coll, enum vb_algo algo, size_t n_elems, int n, int each,
+                          double *us_p)
 {
+    enum vb_algo was = coll->opts.algo;
     double us[ROUNDS] = {0};
     struct vb_req req;
     vb_status st = VB_OK;
     uint64_t begin;
-    int i;
+    int i, k;
 
+    coll->opts.algo = algo;
     for (i = 0; i < n && st == VB_OK; i++) {
         begin = vb_clock_ns();
-        st = finish(coll, vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req), &req, begin,
-                    &us[i]);
+        for (k = 0; k < each && st == VB_OK; k++)
+            st = finish(coll, vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req), &req,
+                        begin, &us[i]);
+        us[i] /= each;
     }
+    coll->opts.algo = was;
     *us_p = typical(us, i);
     return st;
+}
+
+/* Where ranks share cores they also wait for each other's turn, which no measurement of one link
+ * shows. So two allreduces are timed as they will be used, several after each other, and latency
+ * and byte are made such that the model says the same. */
+static vb_status fit(struct vb_coll *coll, struct model *m)
+{
+    size_t bytes = coll->len_bytes < FIT_BYTES ? coll->len_bytes : FIT_BYTES;
+    double us, rest;
+    vb_status st;
+
+    if (coll->all_mapped || bytes < sizeof(float))
+        return VB_OK;
+    st = time_ops(coll, VB_ALGO_GATHER, 1, ROUNDS / FIT_OPS, FIT_OPS, &us);
+    if (st != VB_OK)
+        return st;
+    rest = vb_coll_predict_us(coll, VB_ALGO_GATHER, sizeof(float)) - m->latency;
+    m->latency = us - rest > m->post ? us - rest : m->post;
+    if (bytes < FIT_BYTES)
+        return VB_OK; /* too few to tell */
+    st = time_ops(coll, VB_ALGO_EXCHANGE, bytes / sizeof(float), BULKS, FIT_BULKS, &us);
+    if (st != VB_OK)
+        return st;
+    m->byte = 0; /* the prediction is a straight line in that: two points give it */
+    rest = vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, bytes);
+    m->byte = 1;
+    m->byte = (us - rest) / (vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, bytes) - rest);
+    m->byte = m->byte > 1e-6 ? m->byte : 1e-6;
+    return VB_OK;
 }
 
 /* A flag is never slower than a note, whatever else the machine did while it was measured. */
 static vb_status measure_mapped(struct vb_coll *coll, struct model *m)
 {
     size_t n = (coll->len_bytes < MAPPED_BYTES ? coll->len_bytes : MAPPED_BYTES) / sizeof(float);
-    enum vb_algo was = coll->opts.algo;
     vb_status st;
     double us;
 
     if (!coll->all_mapped || n == 0)
         return VB_OK;
-    coll->opts.algo = VB_ALGO_MAPPED;
-    st = time_mapped(coll, 1, ROUNDS, &m->flag);
+    st = time_ops(coll, VB_ALGO_MAPPED, 1, ROUNDS, 1, &m->flag);
     if (st == VB_OK)
-        st = time_mapped(coll, n, BULKS, &us);
-    coll->opts.algo = was;
+        st = time_ops(coll, VB_ALGO_MAPPED, n, BULKS, 1, &us);
     if (st != VB_OK)
         return st;
     if (coll->world > 1 && m->flag > m->latency)
@@ -433,6 +471,8 @@ vb_status cost_open(struct vb_coll *coll)
     measure_sum(coll, m);
     if (coll->world > 1)
         st = measure_link(coll, m);
+    if (st == VB_OK && coll->world > 1)
+        st = fit(coll, m);
     if (st == VB_OK)
         st = measure_mapped(coll, m);
     if (st != VB_OK)

@@ -117,6 +117,13 @@ vb_status progress_start(struct vb_group *g);
 void progress_stop(struct vb_group *g);
 void group_wake(void *arg); /* of a struct vb_group: ends the caller's sleep */
 
+/* While on, puts may wait for the next round, to leave together. Under the lock. */
+void group_hold(struct vb_group *g, bool on);
+void group_flush(struct vb_group *g);
+
+/* Makes rounds as long as something comes of them: whether it is ready. */
+bool group_try(struct vb_group *g, vb_ready_fn ready, void *arg);
+
 /* Like vb_group_wait(), but ready may say in *from_p whom it is waiting for. */
 vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
                      const int *from_p);

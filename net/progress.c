@@ -2,9 +2,11 @@
  *
  * Moves things along: polls the devices, hands notes to their channels, waits.
  *
- * A wait spins briefly, yields where there are more threads than cpus, then sleeps in the kernel
- * until a device or the control plane wakes it. The progress thread serves peers while the caller
- * computes; it stays away while the caller polls or sleeps by itself.
+ * A wait spins briefly, yields where there are more threads than cpus, then sleeps in the kernel:
+ * in the group's epoll, until a device or the control plane wakes it; or, where there is one device
+ * and it offers that, in the device, which saves calls. The control plane does not end that sleep,
+ * so it is looked at every SLEEP_MS. The progress thread serves peers while the caller computes; it
+ * stays away while the caller polls or sleeps by itself.
  */
 #include "net/group_priv.h"
 
@@ -88,21 +90,66 @@ static int hand_self(struct vb_group *g)
     return count;
 }
 
+static void set_hold(struct vb_device *dev, bool on)
+{
+    ((struct vb_device_head *)dev)->hold = on;
+}
+
+void group_hold(struct vb_group *g, bool on)
+{
+    int d;
+
+    for (d = 0; d < g->n_devices; d++)
+        set_hold(g->devices[d], on);
+}
+
+static void flush(struct vb_device *dev)
+{
+    if (ops_of(dev)->flush != NULL)
+        ops_of(dev)->flush(dev);
+}
+
+void group_flush(struct vb_group *g)
+{
+    int d;
+
+    for (d = 0; d < g->n_devices; d++)
+        flush(g->devices[d]);
+}
+
+/* What the handlers of several notes put leaves together. */
+static int hand_events(struct vb_group *g, struct vb_device *dev, const struct vb_raw_event *ev,
+                       int n)
+{
+    int i;
+
+    set_hold(dev, n > 1);
+    for (i = 0; i < n; i++)
+        hand_event(g, &ev[i]);
+    set_hold(dev, false);
+    if (n > 1)
+        flush(dev);
+    return n;
+}
+
+static bool has_self(const struct vb_group *g)
+{
+    return g->self.n > 0 || g->self.done != NULL;
+}
+
 /* Polls every device once; how much came of it. */
 static int round_of(struct vb_group *g)
 {
     struct vb_raw_event ev[EVENTS];
-    int count = 0, d, i, n;
+    int count = 0, d, n;
 
-    if (g->self.n > 0 || g->self.done != NULL)
+    if (has_self(g))
         count += hand_self(g);
     for (d = 0; d < g->n_devices; d++) {
         n = 0;
         if (ops_of(g->devices[d])->poll(g->devices[d], ev, EVENTS, &n) != VB_OK)
             continue; /* it has logged; the ranks concerned are reported as lost */
-        for (i = 0; i < n; i++)
-            hand_event(g, &ev[i]);
-        count += n;
+        count += hand_events(g, g->devices[d], ev, n);
     }
     return count;
 }
@@ -174,6 +221,35 @@ static void sleep_armed(struct vb_group *g, int ms)
             errno != EAGAIN)
             VB_LOG_WARN("read an eventfd: %s", strerror(errno));
     group_lock(g);
+}
+
+/* Sleeps unless something comes of a last round. Called and returns under the lock. */
+static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int ms)
+{
+    atomic_store_explicit(&g->app_sleeping, true, memory_order_relaxed);
+    arm_all(g);
+    if (round_of(g) == 0 && !ready(arg))
+        sleep_armed(g, ms);
+    disarm_all(g);
+    atomic_store_explicit(&g->app_sleeping, false, memory_order_relaxed);
+}
+
+static bool has_await(const struct vb_group *g)
+{
+    return g->n_devices == 1 && !g->threaded && ops_of(g->devices[0])->await != NULL;
+}
+
+/* A round that sleeps while there is nothing to hand out. */
+static int sleep_in_device(struct vb_group *g, int ms)
+{
+    struct vb_raw_event ev[EVENTS];
+    int n = 0;
+
+    if (has_self(g))
+        return hand_self(g);
+    if (ops_of(g->devices[0])->await(g->devices[0], ev, EVENTS, ms, &n) != VB_OK)
+        return 0;
+    return hand_events(g, g->devices[0], ev, n);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -249,9 +325,23 @@ static vb_status hopeless(struct vb_group *g, const char *what, int from, uint64
     return vb_clock_ns() >= deadline ? timed_out(g, what, from) : VB_OK;
 }
 
+bool group_try(struct vb_group *g, vb_ready_fn ready, void *arg)
+{
+    bool is_ready;
+
+    group_lock(g);
+    do {
+        is_ready = ready(arg);
+    } while (!is_ready && round_of(g) > 0);
+    atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
+    group_unlock(g);
+    return is_ready;
+}
+
 vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
                      const int *from_p)
 {
+    bool in_device = has_await(g);
     struct patience patience = {0};
     vb_status st = VB_OK;
     uint64_t deadline = 0;
@@ -269,12 +359,10 @@ vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const cha
         st = hopeless(g, what, *from_p, deadline);
         if (st != VB_OK)
             break;
-        atomic_store_explicit(&g->app_sleeping, true, memory_order_relaxed);
-        arm_all(g);
-        if (round_of(g) == 0 && !ready(arg))
-            sleep_armed(g, sock_ms_left(deadline, SLEEP_MS));
-        disarm_all(g);
-        atomic_store_explicit(&g->app_sleeping, false, memory_order_relaxed);
+        if (in_device)
+            sleep_in_device(g, sock_ms_left(deadline, SLEEP_MS));
+        else
+            sleep_in_epoll(g, ready, arg, sock_ms_left(deadline, SLEEP_MS));
         memset(&patience, 0, sizeof(patience));
     }
     atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);

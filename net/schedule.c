@@ -10,6 +10,20 @@
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
+static bool all_left(struct vb_coll *coll, const struct op *op)
+{
+    int r;
+
+    for (r = 0; r < coll->world; r++) {
+        if (coll->ways[r].left >= op->peers[r].last_put)
+            continue;
+        coll_reap(coll, &coll->ways[r]);
+        if (coll->ways[r].left < op->peers[r].last_put)
+            return false;
+    }
+    return true;
+}
+
 static bool conditions(struct vb_coll *coll, struct op *op, const struct step *s)
 {
     if (s->here_lo < s->here_hi && !op_are_here(coll, op, s->here_lo, s->here_hi))
@@ -19,6 +33,10 @@ static bool conditions(struct vb_coll *coll, struct op *op, const struct step *s
         return false;
     if (s->after > 0 && op->lanes[s->after_lane].at < s->after)
         return false;
+    if (s->all_left && !all_left(coll, op)) {
+        coll->blocked = true; /* no note tells of that */
+        return false;
+    }
     return !s->all_done || op_are_done(coll, op);
 }
 
@@ -49,20 +67,6 @@ static bool lane_run(struct vb_coll *coll, struct op *op, int lane, uint32_t end
         got_on = true;
     }
     return got_on;
-}
-
-static bool all_left(struct vb_coll *coll, const struct op *op)
-{
-    int r;
-
-    for (r = 0; r < coll->world; r++) {
-        if (coll->ways[r].left >= op->peers[r].last_put)
-            continue;
-        coll_reap(coll, &coll->ways[r]);
-        if (coll->ways[r].left < op->peers[r].last_put)
-            return false;
-    }
-    return true;
 }
 
 static bool op_finished(struct vb_coll *coll, struct op *op)
@@ -187,6 +191,14 @@ void coll_run(struct vb_coll *coll)
     }
 }
 
+/* Others get on only if something stood still for its turn. */
+void coll_run_op(struct vb_coll *coll, struct op *op)
+{
+    op_run(coll, op);
+    if (coll->blocked)
+        coll_run(coll);
+}
+
 void coll_poll(struct vb_coll *coll, struct op *op)
 {
     if (coll->blocked || coll->n_mapped > 0)
@@ -218,8 +230,8 @@ static bool arrival(struct vb_coll *coll, int rank, enum stream stream, uint32_t
         return false;
     arrivals_of(coll, seq, rank)->n[stream]++;
     if (op->active && op->seq == seq)
-        op_run(coll, op);
-    if (coll->blocked)
+        coll_run_op(coll, op);
+    else if (coll->blocked)
         coll_run(coll);
     return true;
 }

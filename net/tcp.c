@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #define FEW_PEERS 2
@@ -67,13 +68,16 @@ static void tcp_close_device(struct vb_device *vdev)
 
 /* ---- endpoints ------------------------------------------------------------------------------- */
 
-/* A unix socket, as tests use them, has nothing to set. */
+/* Whether a call may sleep is said by its flags. A unix socket, as tests use them, has no Nagle. */
 static vb_status socket_set_up(int fd)
 {
+    struct timeval tv = {.tv_usec = TCP_SLEEP_MS * 1000};
     int one = 1;
 
-    if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
+    if (fcntl(fd, F_SETFL, 0) != 0)
         return vb_err_sys("fcntl");
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) != 0)
+        return vb_err_sys("SO_RCVTIMEO");
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0 && errno != EOPNOTSUPP)
         return vb_err_sys("TCP_NODELAY");
     return VB_OK;
@@ -283,8 +287,12 @@ static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 {
     int n = 0;
 
-    if (ep->rx.readable || tcp_rx_waits(&ep->rx))
-        n = tcp_rx_poll(ep, ev, max);
+    if (ep->tx.held > 0)
+        tcp_tx_flush(ep);
+    if (ep->done != NULL) /* before notes: what they set going may need it */
+        n = report_done(ep, ev, max);
+    if (n < max && (ep->rx.readable || tcp_rx_waits(&ep->rx)))
+        n += tcp_rx_poll(ep, ev + n, max - n);
     if (tcp_tx_waits(&ep->tx))
         tcp_tx_flush(ep);
     if (ep->done != NULL)
@@ -297,38 +305,44 @@ static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
     return n;
 }
 
-/* Asks who has something to read. */
-static void find_readable(struct tcp_device *dev)
+/* Asks the epoll who has something to read. */
+static void ask_epoll(struct tcp_device *dev, int ms)
 {
     struct epoll_event evs[64];
     struct tcp_ep *ep;
     int i, n;
 
-    if (dev->n_eps <= FEW_PEERS) {
-        for (i = 0; i < dev->n_eps; i++)
-            dev->eps[i]->rx.readable = dev->eps[i]->status == VB_OK;
-        return;
-    }
-    n = epoll_wait(dev->epoll_fd, evs, VB_COUNT(evs), 0);
+    n = epoll_wait(dev->epoll_fd, evs, VB_COUNT(evs), ms);
     for (i = 0; i < n; i++) {
         ep = evs[i].data.ptr;
         ep->rx.readable = (evs[i].events & ~(uint32_t)EPOLLOUT) != 0;
     }
 }
 
-static vb_status tcp_poll(struct vb_device *vdev, struct vb_raw_event *ev, int max, int *n_p)
+/* Serves all, as far as is known who has something. */
+static int serve(struct tcp_device *dev, struct vb_raw_event *ev, int max)
 {
-    struct tcp_device *dev = tcp_device_of(vdev);
     int i, n = 0, at = dev->first;
 
-    find_readable(dev);
     for (i = 0; i < dev->n_eps && n < max; i++) {
         n += ep_poll(dev->eps[at], ev + n, max - n);
         at = at + 1 < dev->n_eps ? at + 1 : 0;
     }
     if (n == max) /* those that got no turn come first next time */
         dev->first = at;
-    *n_p = n;
+    return n;
+}
+
+static vb_status tcp_poll(struct vb_device *vdev, struct vb_raw_event *ev, int max, int *n_p)
+{
+    struct tcp_device *dev = tcp_device_of(vdev);
+    int i;
+
+    if (dev->n_eps > FEW_PEERS)
+        ask_epoll(dev, 0);
+    for (i = 0; i < dev->n_eps && dev->n_eps <= FEW_PEERS; i++)
+        dev->eps[i]->rx.readable = dev->eps[i]->status == VB_OK;
+    *n_p = serve(dev, ev, max);
     return VB_OK;
 }
 
@@ -367,6 +381,47 @@ static int tcp_wait_fd(struct vb_device *dev)
     return tcp_device_of(dev)->epoll_fd;
 }
 
+/* Whether the one thing that can happen is that something comes from the one peer. */
+static bool only_receives(const struct tcp_device *dev)
+{
+    return dev->n_eps == 1 && dev->eps[0]->status == VB_OK && !tcp_tx_waits(&dev->eps[0]->tx);
+}
+
+static bool any_readable(const struct tcp_device *dev)
+{
+    int i;
+
+    for (i = 0; i < dev->n_eps; i++)
+        if (dev->eps[i]->rx.readable)
+            return true;
+    return false;
+}
+
+/* A message costs the receiver one call with one peer, two with more. Less than TCP_SLEEP_MS is for
+ * the epoll. */
+static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int max, int ms,
+                           int *n_p)
+{
+    struct tcp_device *dev = tcp_device_of(vdev);
+    vb_status st;
+
+    if (any_readable(dev)) /* one that never stops sending must not be all that is heard */
+        ask_epoll(dev, 0);
+    *n_p = serve(dev, ev, max);
+    if (*n_p > 0)
+        return VB_OK;
+    if (only_receives(dev) && ms >= TCP_SLEEP_MS) {
+        tcp_rx_sleep(dev->eps[0]);
+    } else {
+        st = tcp_arm(vdev);
+        if (st != VB_OK)
+            return st;
+        ask_epoll(dev, ms);
+    }
+    *n_p = serve(dev, ev, max);
+    return VB_OK;
+}
+
 const struct vb_transport vb_transport_tcp = {
     .name = "tcp",
     .caps = 0,
@@ -384,8 +439,10 @@ const struct vb_transport vb_transport_tcp = {
     .remote_ptr = tcp_remote_ptr,
     .put = tcp_put,
     .get = tcp_get,
+    .flush = tcp_flush,
     .poll = tcp_poll,
     .arm = tcp_arm,
     .disarm = tcp_disarm,
     .wait_fd = tcp_wait_fd,
+    .await = tcp_await,
 };

@@ -13,6 +13,9 @@
  * into its place, so this is also what may be copied twice of a payload. */
 #define TCP_STAGE_BYTES 4096
 
+/* The longest sleep in a call that receives: SO_RCVTIMEO of the sockets. */
+#define TCP_SLEEP_MS 100
+
 /* A frame that waits for its turn. */
 struct tcp_frame {
     unsigned char head[DATA_HEAD_BYTES];
@@ -29,6 +32,7 @@ struct tcp_tx {
     uint64_t begin, end;
     size_t sent;     /* bytes of the first frame that have gone */
     int n_replies;   /* of all frames waiting; the rest are puts and requests */
+    size_t held;     /* bytes that wait for more to come, 0: all that waits does so for room */
     bool broken;     /* nothing goes any more; what has arrived is still read */
     bool want_write; /* the epoll looks for room to write */
 };
@@ -109,6 +113,9 @@ void tcp_tx_flush(struct tcp_ep *ep);
 /* Answers a request. There is room: nobody asks for more at a time than was agreed. */
 void tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const char *from);
 
+/* Of all endpoints, what was held back. */
+void tcp_flush(struct vb_device *vdev);
+
 vb_status tcp_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst, uint32_t note,
                   struct vb_op *op);
 vb_status tcp_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
@@ -130,6 +137,9 @@ static inline bool tcp_tx_waits(const struct tcp_tx *tx)
 
 /* Takes in what has arrived; returns how many notes it wrote to ev. */
 int tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max);
+
+/* Receives once, in a call that sleeps up to TCP_SLEEP_MS; what came is for tcp_rx_poll(). */
+void tcp_rx_sleep(struct tcp_ep *ep);
 
 /* Whether poll has something to do although the socket is silent. */
 static inline bool tcp_rx_waits(const struct tcp_rx *rx)

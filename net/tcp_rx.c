@@ -163,7 +163,7 @@ static int parse(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 }
 
 /* Receives behind what the stage holds: at most a piece of a header. Returns what was asked for. */
-static size_t receive_heads(struct tcp_ep *ep, ssize_t *n_p)
+static size_t receive_heads(struct tcp_ep *ep, int flags, ssize_t *n_p)
 {
     struct tcp_rx *rx = &ep->rx;
     size_t kept = rx->end - rx->begin, room = sizeof(rx->stage) - kept;
@@ -172,21 +172,21 @@ static size_t receive_heads(struct tcp_ep *ep, ssize_t *n_p)
         memmove(rx->stage, rx->stage + rx->begin, kept);
     rx->begin = 0;
     rx->end = kept;
-    *n_p = recv(ep->fd, rx->stage + kept, room, MSG_DONTWAIT);
+    *n_p = recv(ep->fd, rx->stage + kept, room, flags);
     if (*n_p > 0)
         rx->end += (size_t)*n_p;
     return room;
 }
 
 /* Receives into the window, and what follows the payload into the stage, which is empty. */
-static size_t receive_payload(struct tcp_ep *ep, ssize_t *n_p)
+static size_t receive_payload(struct tcp_ep *ep, int flags, ssize_t *n_p)
 {
     struct tcp_rx *rx = &ep->rx;
     struct iovec iov[2] = {{rx->to, rx->left}, {rx->stage, sizeof(rx->stage)}};
     struct msghdr mh = {.msg_iov = iov, .msg_iovlen = 2};
     size_t asked = rx->left + sizeof(rx->stage), placed;
 
-    *n_p = recvmsg(ep->fd, &mh, MSG_DONTWAIT);
+    *n_p = recvmsg(ep->fd, &mh, flags);
     if (*n_p > 0) {
         placed = (size_t)*n_p < rx->left ? (size_t)*n_p : rx->left;
         rx->to += placed;
@@ -198,20 +198,18 @@ static size_t receive_payload(struct tcp_ep *ep, ssize_t *n_p)
 }
 
 /* False: nothing came. A short read means that the socket is empty now: no need to ask again. */
-static bool receive(struct tcp_ep *ep)
+static bool receive(struct tcp_ep *ep, int flags)
 {
     size_t asked;
     ssize_t n;
 
-    do {
-        asked = ep->rx.in_frame ? receive_payload(ep, &n) : receive_heads(ep, &n);
-    } while (n < 0 && errno == EINTR);
+    asked = ep->rx.in_frame ? receive_payload(ep, flags, &n) : receive_heads(ep, flags, &n);
     if (n > 0) {
         ep->rx.readable = (size_t)n == asked;
         return true;
     }
-    ep->rx.readable = false;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    ep->rx.readable = n < 0 && errno == EINTR;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return false;
     if (n < 0)
         VB_LOG_DEBUG("receive from rank %d: %s", ep->rank, strerror(errno));
@@ -226,9 +224,14 @@ int tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
     int round, n = parse(ep, ev, max);
 
     for (round = 0; round < ROUNDS && n < max; round++) {
-        if (ep->status != VB_OK || !ep->rx.readable || !receive(ep))
+        if (ep->status != VB_OK || !ep->rx.readable || !receive(ep, MSG_DONTWAIT))
             break;
         n += parse(ep, ev + n, max - n);
     }
     return n;
+}
+
+void tcp_rx_sleep(struct tcp_ep *ep)
+{
+    (void)receive(ep, 0);
 }

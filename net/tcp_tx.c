@@ -5,6 +5,9 @@
  * their order. The ring has queue_depth places for our own puts and requests, and as many for
  * replies to the peer, which never has more gets under way: so a reply always finds room, and
  * reading never has to stop because writing does.
+ *
+ * Where the caller says that more follows, frames wait for each other in the ring and leave in one
+ * call: over loopback a call costs as much as 16 KiB.
  */
 #include "net/tcp_priv.h"
 
@@ -15,6 +18,12 @@
 #include <sys/uio.h>
 
 #define IOV_MAX_USED 64 /* pieces gathered into one call */
+
+/* Not more than so much is held back, nor a frame that costs no more a byte when it goes alone.
+ * (256 KiB each way over loopback in sends of 16 KiB 112 us, of 64 KiB 73, of 256 KiB 62.) */
+#define HOLD_BYTES ((size_t)256 * 1024)
+#define HOLD_FRAME_BYTES ((size_t)64 * 1024)
+
 #define JOIN_BYTES                                                                                 \
     1024 /* up to this a payload is copied behind its header: one piece is faster                  \
           */
@@ -155,6 +164,7 @@ void tcp_tx_flush(struct tcp_ep *ep)
     ssize_t n;
     int n_iov;
 
+    ep->tx.held = 0;
     while (tcp_tx_waits(&ep->tx) && !ep->tx.broken) {
         n_iov = gather(&ep->tx, iov, &len);
         n = try_send(ep, iov, n_iov);
@@ -166,11 +176,39 @@ void tcp_tx_flush(struct tcp_ep *ep)
     }
 }
 
+void tcp_flush(struct vb_device *vdev)
+{
+    struct tcp_device *dev = tcp_device_of(vdev);
+    int i;
+
+    for (i = 0; i < dev->n_eps; i++)
+        if (dev->eps[i]->tx.held > 0)
+            tcp_tx_flush(dev->eps[i]);
+}
+
+/* Whether the frame waits for others behind it; those that wait for room are before it. */
+static bool hold_back(struct tcp_ep *ep, const struct tcp_frame *frame)
+{
+    struct tcp_tx *tx = &ep->tx;
+
+    if (!ep->dev->head.hold || (tcp_tx_waits(tx) && tx->held == 0))
+        return false;
+    ring_push(tx, frame);
+    tx->held += DATA_HEAD_BYTES + frame->len_bytes;
+    if (tx->held >= HOLD_BYTES || frame->len_bytes >= HOLD_FRAME_BYTES)
+        tcp_tx_flush(ep);
+    return true;
+}
+
 /* Negative: the endpoint is dead and the frame was not taken. */
 static vb_status frame_send(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     ssize_t n = 0;
 
+    if (hold_back(ep, frame))
+        return VB_OK;
+    if (ep->tx.held > 0)
+        tcp_tx_flush(ep); /* in order */
     if (!tcp_tx_waits(&ep->tx)) {
         n = send_now(ep, frame);
         if (n < 0)

@@ -49,6 +49,7 @@ struct vb_remote;
 
 struct vb_device_head {
     const struct vb_transport *ops;
+    bool hold; /* more puts follow: they may wait for the next poll or flush, to leave together */
 };
 
 /* What connect is told of a pair. */
@@ -125,6 +126,7 @@ struct vb_transport {
                      uint32_t note, struct vb_op *op);
     vb_status (*get)(struct vb_ep *ep, const struct vb_span *dst, struct vb_target src,
                      struct vb_op *op);
+    void (*flush)(struct vb_device *dev); /* sends what was held back; NULL: nothing ever is */
 
     /* Makes progress without blocking and reports up to max events. */
     vb_status (*poll)(struct vb_device *dev, struct vb_raw_event *ev, int max, int *n_p);
@@ -135,6 +137,11 @@ struct vb_transport {
     vb_status (*arm)(struct vb_device *dev);
     void (*disarm)(struct vb_device *dev);
     int (*wait_fd)(struct vb_device *dev); /* the same descriptor all the device's life */
+
+    /* Optional, NULL where arm and wait_fd are as good: a poll that sleeps, at most ms, while there
+     * is nothing to report. It may come back early with nothing. Only the peers end the sleep, and
+     * the lock is held: for a group with one device and no progress thread. */
+    vb_status (*await)(struct vb_device *dev, struct vb_raw_event *ev, int max, int ms, int *n_p);
 };
 
 /* For transports that have none of it. */

@@ -254,17 +254,35 @@ static inline void t_take(struct t_side *side, const struct vb_raw_event *ev)
     }
 }
 
+static inline int t_take_all(struct t_side *side, const struct vb_raw_event *ev, int n)
+{
+    int i;
+
+    for (i = 0; i < n; i++)
+        t_take(side, &ev[i]);
+    return n;
+}
+
 /* Returns how many events there were. */
 static inline int t_poll(struct t_side *side, int max)
 {
     struct vb_raw_event ev[64];
-    int i, n = -1;
+    int n = -1;
 
     if (side->ops->poll(side->dev, ev, max, &n) != VB_OK || n < 0 || n > max)
         abort();
-    for (i = 0; i < n; i++)
-        t_take(side, &ev[i]);
-    return n;
+    return t_take_all(side, ev, n);
+}
+
+/* Likewise, asleep for at most ms while there are none. */
+static inline int t_await(struct t_side *side, int max, int ms)
+{
+    struct vb_raw_event ev[64];
+    int n = -1;
+
+    if (side->ops->await(side->dev, ev, max, ms, &n) != VB_OK || n < 0 || n > max)
+        abort();
+    return t_take_all(side, ev, n);
 }
 
 /* Polls both sides until it holds; a test that hangs fails instead. */

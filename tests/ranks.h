@@ -26,6 +26,7 @@ struct t_job {
     enum vb_transport_choice transport;
     int world;
     bool progress;
+    bool never_spin;
     int timeout_ms;
     t_rank_fn fn;
     void *arg;
@@ -76,6 +77,7 @@ static inline void t_group_opts(const struct t_job *job, int rank, const char *r
     memset(o->secret, 7, sizeof(o->secret));
     o->transport = job->transport;
     o->progress = job->progress;
+    o->never_spin = job->never_spin;
     o->crowded = true;
     if (t_number("VB_PATIENCE") > 0)
         o->patience = t_number("VB_PATIENCE");

@@ -11,6 +11,7 @@
 
 #define KIB 1024
 #define CHANNEL 5
+#define IN_VAIN_MS 1500u /* joining has to be done in this time, too */
 
 static enum vb_transport_choice transports[3];
 static size_t n_transports;
@@ -56,6 +57,10 @@ static void everywhere(t_rank_fn fn, void *arg)
         t_as_threads(&job);
         job.progress = false;
     }
+    job.never_spin = true; /* a wait sleeps in the socket of the one peer, or in an epoll */
+    job.transport = VB_TRANSPORT_TCP;
+    for (job.world = 2; job.world <= 3 && !t_rdma_only(); job.world++)
+        t_as_threads(&job);
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
@@ -549,6 +554,45 @@ static void a_dead_rank_is_noticed(void **state)
         job.transport = transports[t];
         t_as_processes(&job);
     }
+    job.never_spin = true;
+    job.transport = VB_TRANSPORT_TCP;
+    for (job.world = 2; job.world <= 3 && !t_rdma_only(); job.world++)
+        t_as_processes(&job);
+}
+
+/* What rank 0 waits for does not come; the others stay until it has left. */
+static int waits_in_vain(struct vb_group *g, void *arg)
+{
+    uint64_t start = vb_clock_ns();
+    vb_status st;
+
+    (void)arg;
+    if (vb_group_rank(g) == 0)
+        return T_WRONG(vb_group_wait(g, never, NULL, "nothing", 1) == VB_ERR_TIMEOUT) +
+               T_WRONG(vb_clock_ns() - start >= IN_VAIN_MS * 1000000u);
+    do {
+        st = vb_group_wait(g, never, NULL, "its end", 0);
+    } while (st == VB_ERR_TIMEOUT);
+    return T_WRONG(st == VB_ERR_PEER);
+}
+
+static void a_wait_has_an_end(void **state)
+{
+    struct t_job job = {.fn = waits_in_vain,
+                        .transport = VB_TRANSPORT_TCP,
+                        .timeout_ms = IN_VAIN_MS,
+                        .never_spin = true};
+    struct t_stderr t;
+    char text[8192];
+
+    (void)state;
+    if (t_rdma_only())
+        return;
+    t_stderr_catch(&t);
+    for (job.world = 2; job.world <= 3; job.world++)
+        t_as_processes(&job);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "waited 1.5 s for rank 1"));
 }
 
 static int gives_up(struct vb_group *g, void *arg)
@@ -589,6 +633,7 @@ int main(void)
         cmocka_unit_test(waiting_costs_little),
         cmocka_unit_test(bounds_are_checked),
         cmocka_unit_test(stray_notes_are_refused),
+        cmocka_unit_test(a_wait_has_an_end),
         cmocka_unit_test(an_abort_reaches_all),
         cmocka_unit_test(
             a_dead_rank_is_noticed), /* the last: one that dies takes no further part */

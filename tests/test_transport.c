@@ -82,7 +82,16 @@ static void on_all_kinds(int queue_depth, size_t len, void (*run)(void))
 struct stream {
     struct t_side *side;
     int wrong;
+    bool asleep; /* it awaits instead of polling */
 };
+
+static void stream_wait(struct stream *st)
+{
+    if (st->asleep)
+        t_await(st->side, 64, 1000);
+    else if (t_poll(st->side, 64) == 0)
+        sched_yield();
+}
 
 static size_t stream_size(int i)
 {
@@ -116,19 +125,18 @@ static void *stream_run(void *arg)
     for (i = 0; i < STREAM_PUTS && vb_clock_ns() < deadline; i++) {
         t_fill(st->side->mem.ptr, stream_size(i), (uint32_t)i);
         while (t_put(st->side, 0, stream_place(i), stream_size(i), (uint32_t)i, &op) == VB_AGAIN)
-            t_poll(st->side, 64);
+            stream_wait(st);
         while ((!op.done || st->side->n_notes <= i) && vb_clock_ns() < deadline)
-            if (t_poll(st->side, 64) == 0)
-                sched_yield();
+            stream_wait(st);
         stream_check(st, &seen);
     }
     st->wrong += i != STREAM_PUTS;
     return NULL;
 }
 
-static void stream_both_ways(void)
+static void stream_as(bool asleep)
 {
-    struct stream st[2] = {{&pair.side[0], 0}, {&pair.side[1], 0}};
+    struct stream st[2] = {{&pair.side[0], 0, asleep}, {&pair.side[1], 0, asleep}};
     pthread_t thread;
 
     assert_int_equal(pthread_create(&thread, NULL, stream_run, &st[1]), 0);
@@ -138,6 +146,11 @@ static void stream_both_ways(void)
     assert_int_equal(st[1].wrong, 0);
     assert_int_equal(pair.side[0].n_notes, STREAM_PUTS);
     assert_int_equal(pair.side[1].n_notes, STREAM_PUTS);
+}
+
+static void stream_both_ways(void)
+{
+    stream_as(false);
 }
 
 static void notes_come_after_their_bytes_and_in_order(void **state)
@@ -175,6 +188,55 @@ static void notes_of_mixed_sizes_keep_their_order(void **state)
 {
     (void)state;
     on_all_kinds(16, mib, burst_of_mixed_sizes);
+}
+
+static void set_hold(struct t_side *side, bool on)
+{
+    ((struct vb_device_head *)side->dev)->hold = on;
+}
+
+/* What is held back leaves with a flush, a poll, a put that is not held back, or a large one. */
+static void hold_and_let_go(void)
+{
+    struct t_side *s = pair.side;
+    struct vb_op ops[12];
+    int i, round;
+
+    if (s[0].ops->flush == NULL)
+        return;
+    t_fill(s[0].mem.ptr, 300000, 8);
+    for (i = 0, round = 0; round < 4; round++) {
+        set_hold(&s[0], true);
+        assert_int_equal(t_put(&s[0], 0, mib / 2, 100, (uint32_t)i, &ops[i]), VB_OK);
+        i++;
+        assert_int_equal(t_put(&s[0], 0, mib / 2, 16384, (uint32_t)i, &ops[i]), VB_OK);
+        i++;
+        t_poll(&s[1], 64);
+        assert_int_equal(s[1].n_notes, 3 * round);
+        set_hold(&s[0], round == 2);
+        assert_int_equal(t_put(&s[0], 0, mib / 2, round == 2 ? 300000 : 0, (uint32_t)i, &ops[i]),
+                         VB_OK);
+        i++;
+        set_hold(&s[0], false);
+        T_UNTIL(&pair, s[1].n_notes == 3 * (round + 1) && s[0].n_done == i);
+        assert_true(t_filled((char *)s[1].mem.ptr + mib / 2, round == 2 ? 300000 : 16384, 8));
+    }
+    set_hold(&s[0], true);
+    assert_int_equal(t_put(&s[0], 0, mib / 2, 7, 99, &ops[0]), VB_OK);
+    set_hold(&s[0], false);
+    s[0].ops->flush(s[0].dev);
+    while (s[1].n_notes == i)
+        t_poll(&s[1], 64);
+    for (i = 0; i < 12; i++)
+        assert_int_equal(s[1].notes[i], (uint32_t)i);
+    assert_int_equal(s[1].notes[12], 99);
+}
+
+static void puts_that_are_held_back_leave_in_order(void **state)
+{
+    (void)state;
+    assert_non_null(vb_transport_tcp.flush);
+    on_all_kinds(16, mib, hold_and_let_go);
 }
 
 /* ---- promise 3: done means that the source may be reused ---------------------------------------
@@ -410,6 +472,47 @@ static void room_to_write_wakes_a_sleeper(void **state)
     on_all_kinds(4, 16 * mib, sleep_until_sent);
 }
 
+static void stream_asleep(void)
+{
+    if (pair.side[0].ops->await != NULL)
+        stream_as(true);
+}
+
+static void streams_arrive_where_both_sleep(void **state)
+{
+    (void)state;
+    assert_non_null(vb_transport_tcp.await);
+    on_all_kinds(8, 3 * STREAM_SLOT, stream_asleep);
+}
+
+/* What is at hand is reported; with nothing to report it comes back in time, with nothing. */
+static void await_in_vain(void)
+{
+    static const int naps_ms[] = {0, 1, 20, 150};
+    struct t_side *s = pair.side;
+    struct vb_op op;
+    size_t i;
+
+    if (s[0].ops->await == NULL)
+        return;
+    for (i = 0; i < VB_COUNT(naps_ms); i++) {
+        assert_int_equal(t_put(&s[0], 0, 0, 100, (uint32_t)i, &op), VB_OK);
+        assert_int_equal(t_await(&s[0], 64, 1000), 1);
+        assert_true(op.done);
+        assert_int_equal(t_await(&s[0], 64, naps_ms[i]), 0);
+    }
+    for (i = 0; i < VB_COUNT(naps_ms); i++) /* they come together, but are asked for one by one */
+        assert_int_equal(t_await(&s[1], 1, 1000), 1);
+    assert_int_equal(s[1].n_notes, (int)i);
+    assert_int_equal(t_await(&s[1], 1, 1), 0);
+}
+
+static void an_await_ends(void **state)
+{
+    (void)state;
+    on_all_kinds(4, 4096, await_in_vain);
+}
+
 /* ---- a peer that goes away ---------------------------------------------------------------------
  */
 
@@ -439,6 +542,28 @@ static void a_peer_that_closes_is_lost_once(void **state)
         assert_true(t_get(&s[0], 0, 0, 100, &op[2]) < 0);
         assert_int_equal(t_poll(&s[0], 64), 0);
         assert_int_equal(s[0].n_lost, 1);
+        t_pair_close(&pair);
+    }
+}
+
+static void a_peer_that_closes_ends_an_await(void **state)
+{
+    struct t_side *s = pair.side;
+    uint64_t deadline = vb_clock_ns() + T_PATIENCE_NS;
+    struct vb_op op;
+    int kind;
+
+    (void)state;
+    for (kind = T_TCP_UNIX; kind <= T_TCP_LOOPBACK; kind++) {
+        t_pair_open(&pair, (enum t_kind)kind, 4, 8192, T_BUF_NONE);
+        assert_int_equal(t_put(&s[1], 0, 4096, 100, 77, &op), VB_OK);
+        s[1].ops->disconnect(s[1].ep);
+        s[1].ep = NULL;
+        while (s[0].n_lost == 0 && vb_clock_ns() < deadline)
+            t_await(&s[0], 64, 1000);
+        assert_int_equal(s[0].n_lost, 1);
+        assert_int_equal(s[0].n_notes, 1);
+        assert_int_equal(t_await(&s[0], 64, 1), 0);
         t_pair_close(&pair);
     }
 }
@@ -525,6 +650,7 @@ struct member {
     int from[RANKS]; /* notes */
     int wrong;
     bool same_process;
+    bool asleep; /* it awaits instead of polling */
 };
 
 static struct member members[RANKS];
@@ -544,10 +670,12 @@ static void *member_connect(void *arg)
 /* Each event alone, so that every peer has to get its turn. */
 static void member_poll(struct member *m)
 {
+    const struct vb_transport *ops = m->side.ops;
     struct vb_raw_event ev;
     int n = 0;
 
-    if (m->side.ops->poll(m->side.dev, &ev, 1, &n) != VB_OK)
+    if ((m->asleep ? ops->await(m->side.dev, &ev, 1, 1000, &n)
+                   : ops->poll(m->side.dev, &ev, 1, &n)) != VB_OK)
         m->wrong++;
     if (n == 0) {
         sched_yield();
@@ -605,7 +733,7 @@ static void members_do(void *(*fn)(void *))
         assert_int_equal(members[r].wrong, 0);
 }
 
-static void members_open(enum t_kind kind)
+static void members_open(enum t_kind kind, bool asleep)
 {
     int r, peer, fds[2];
 
@@ -614,6 +742,7 @@ static void members_open(enum t_kind kind)
         t_side_open(&members[r].side, kind, r, RANKS, 4);
         members[r].same_process = kind == T_SHM_THREADS;
         members[r].rank = r;
+        members[r].asleep = asleep;
         for (peer = 0; peer < r; peer++) {
             t_sockets(kind, T_BUF_NONE, fds);
             members[r].fds[peer] = fds[0];
@@ -655,7 +784,12 @@ static void five_ranks_all_get_their_turn(void **state)
 
     (void)state;
     for (kind = t_kinds_begin(); kind < t_kinds_end(); kind++) {
-        members_open((enum t_kind)kind);
+        members_open((enum t_kind)kind, false);
+        members_do(member_run);
+        members_close();
+        if (members[0].side.ops->await == NULL)
+            continue;
+        members_open((enum t_kind)kind, true);
         members_do(member_run);
         members_close();
     }
@@ -667,6 +801,7 @@ int main(void)
         cmocka_unit_test(every_slot_is_filled),
         cmocka_unit_test(notes_come_after_their_bytes_and_in_order),
         cmocka_unit_test(notes_of_mixed_sizes_keep_their_order),
+        cmocka_unit_test(puts_that_are_held_back_leave_in_order),
         cmocka_unit_test(done_means_that_the_source_may_be_reused),
         cmocka_unit_test(get_copies_the_peers_bytes),
         cmocka_unit_test(a_put_of_nothing_is_a_bare_note),
@@ -674,7 +809,10 @@ int main(void)
         cmocka_unit_test(gets_both_ways_do_not_wait_for_each_other),
         cmocka_unit_test(a_note_wakes_a_sleeper),
         cmocka_unit_test(room_to_write_wakes_a_sleeper),
+        cmocka_unit_test(streams_arrive_where_both_sleep),
+        cmocka_unit_test(an_await_ends),
         cmocka_unit_test(a_peer_that_closes_is_lost_once),
+        cmocka_unit_test(a_peer_that_closes_ends_an_await),
         cmocka_unit_test(what_was_under_way_ends_with_the_peer),
         cmocka_unit_test(nothing_is_allocated_after_set_up),
         cmocka_unit_test(five_ranks_all_get_their_turn),
