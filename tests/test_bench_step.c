@@ -189,7 +189,10 @@ static void sums_are_left_out(void **state)
     (void)state;
     for (transport = VB_TRANSPORT_SHM; transport <= VB_TRANSPORT_TCP; transport++)
         for (i = 0; i < VB_COUNT(models); i++) {
-            struct t_job job = {transport, 2, false, 0, with_and_without_sums, (void *)models[i]};
+            struct t_job job = {.transport = transport,
+                                .world = 2,
+                                .fn = with_and_without_sums,
+                                .arg = (void *)models[i]};
 
             t_as_threads(&job);
         }
@@ -224,7 +227,7 @@ static int measure(struct vb_group *g, void *arg)
 
 static void points_are_measured(void **state)
 {
-    struct t_job job = {VB_TRANSPORT_SHM, 2, false, 0, measure, NULL};
+    struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = measure};
 
     (void)state;
     t_as_threads(&job);
@@ -244,7 +247,8 @@ static int measure_too_much(struct vb_group *g, void *arg)
 static void more_than_there_is(void **state)
 {
     vb_status got[2] = {VB_OK, VB_OK};
-    struct t_job job = {VB_TRANSPORT_SHM, 2, false, 0, measure_too_much, got};
+    struct t_job job = {
+        .transport = VB_TRANSPORT_SHM, .world = 2, .fn = measure_too_much, .arg = got};
     struct t_stderr caught;
     char text[2048];
 
