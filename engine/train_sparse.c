@@ -4,6 +4,7 @@
  * never the number of features. The bias is one more feature, behind the last.
  *
  * Ranks sum lists of (feature, gradient). An update comes last in a step and cannot fail half-way.
+ * Plain SGD on a rank alone needs no list: it adds to the weights row by row.
  */
 #include "engine/train_priv.h"
 
@@ -161,6 +162,25 @@ static vb_status gradient(struct sparse *s, const struct vb_k_csr *csr, size_t *
     return VB_OK;
 }
 
+/* In place. False: the rule needs more than that, or there are others; nothing was done. */
+static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
+{
+    const struct vb_k_rule *rule = &t->recipe.rule;
+    struct sparse *s = sparse_of(t);
+    float *w = vb_k_sparse_weights(s->weights), sum = 0;
+    float scale = -vb_k_rate(&t->recipe.schedule, t->step) / (float)t->batch->n_global;
+    size_t i;
+
+    if (s->all != NULL || rule->kind != VB_K_SGD || rule->decay != 0)
+        return false;
+    vb_k_csr_add(csr, s->logits, scale, w);
+    for (i = 0; i < csr->n; i++)
+        sum += s->logits[i];
+    w[s->features] += scale * sum;
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    return true;
+}
+
 static vb_status sparse_step(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
@@ -171,10 +191,15 @@ static vb_status sparse_step(struct vb_trainer *t)
     vb_status st;
     size_t n;
 
+    st = vb_k_csr_check(&csr, s->features);
+    if (st != VB_OK)
+        return st;
     vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
     loss = vb_k_logistic(s->logits, t->batch->rows.y, csr.n);
     t->loss = csr.n > 0 ? loss / (double)csr.n : t->loss;
     vb_lap(&t->laps, VB_PHASE_FORWARD);
+    if (descend(t, &csr))
+        return VB_OK;
     st = gradient(s, &csr, &n);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
     if (st == VB_OK && s->all != NULL) {
