@@ -23,6 +23,8 @@ static bool pooled_can(const struct vb_k_shape *s, enum vb_k_pass pass)
         return false;
     if (pass == VB_K_FORWARD)
         return taps <= TAPS_MAX;
+    if (pass == VB_K_BACKWARD_DATA && (s->stride > s->kh || s->stride > s->kw))
+        return false; /* its patches would be mostly zeros */
     return taps * s->oc <= WEIGHTS_MAX && image <= IMAGE_MAX;
 }
 
