@@ -27,7 +27,7 @@ static void print_head(const struct vb_bench_kernels *o, double peak)
         return;
     printf("# %s, batch %d, %d threads; measured GEMM peak %.1f GFLOP/s\n", o->table->name,
            o->batch, o->threads, peak);
-    printf("%-8s %-17s %-10s %10s %9s %7s  %s\n", "layer", "pass", "backend", "ms", "GFLOP/s",
+    printf("%-8s %-17s %-14s %10s %9s %7s  %s\n", "layer", "pass", "backend", "ms", "GFLOP/s",
            "of peak", "chosen");
 }
 
@@ -63,7 +63,7 @@ static void print_line(const struct vb_bench_kernels *o, const struct line *l, d
         print_json(o, l, peak);
         return;
     }
-    printf("%-8s %-17s %-10s %10.3f", l->layer, l->pass, l->backend, l->ms);
+    printf("%-8s %-17s %-14s %10.3f", l->layer, l->pass, l->backend, l->ms);
     if (l->flops > 0)
         printf(" %9.1f %6.0f%%", gflop_s, 100 * gflop_s / peak);
     else

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Steps of sparse logistic regression by the kernels and by the bare loop of bench/peers, on the
- * same rows, alternating: sparse_lr BATCH [ROUNDS]. One thread, its CPU time; a JSON line with the
- * medians and their ratio. Both must come to the same loss.
+ * same rows, alternating: sparse_lr BATCH [ROUNDS [THREADS]]. One thread, its CPU time; a JSON line
+ * with the medians and their ratio. Both must come to the same loss. With THREADS, instead of the
+ * bare loop: the kernels on so many threads and on one, in wall time; both must come to the same
+ * bits.
  */
 #include "bench/peers/sparse_lr.h"
 #include "kernels/kernels.h"
@@ -10,11 +12,13 @@
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define ROWS 400000
 #define ROUND_ROWS 100000
 #define ROUNDS_MAX 99
+#define THREADS_MAX 64
 #define RATE 0.1f
 #define SOON 16 /* rows that are prefetched across the end of a batch */
 
@@ -22,22 +26,25 @@ struct bench {
     struct lr_data data;
     uint64_t *offset;
     size_t batch;
-    struct vb_mem weights[2]; /* ours, the bare loop's */
+    int threads;              /* 0: against the bare loop */
+    uint32_t *parts;          /* threads: of the rows, which are grouped */
+    struct vb_mem weights[2]; /* ours; the bare loop's, or those of one thread */
     struct vb_mem offsets;
     float bias[2], *logits;
     uint8_t *labels;
     double loss[2], took_s[2][ROUNDS_MAX];
 };
 
-static double cpu_s(void)
+/* Of this thread, or of a clock on the wall if there are several. */
+static double now_s(const struct bench *b)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    clock_gettime(b->threads > 0 ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static double our_step(struct bench *b, size_t first, size_t left)
+static double our_step(struct bench *b, int side, size_t first, size_t left)
 {
     const struct vb_k_csr m = {
         .n = b->batch,
@@ -46,6 +53,7 @@ static double our_step(struct bench *b, size_t first, size_t left)
         .offset = b->offset,
         .index = b->data.index,
         .value = b->data.value,
+        .parts = b->parts,
         .n_rows = ROWS,
         .nnz = (size_t)ROWS * LR_FIELDS,
     };
@@ -53,34 +61,40 @@ static double our_step(struct bench *b, size_t first, size_t left)
     double loss;
     size_t i;
 
-    vb_k_csr_forward(&m, b->weights[0].ptr, b->bias[0], b->logits);
+    vb_k_csr_forward(&m, b->weights[side].ptr, b->bias[side], b->logits);
     for (i = 0; i < b->batch; i++)
         b->labels[i] = b->data.label[m.rows[i]];
     loss = vb_k_logistic(b->logits, b->labels, b->batch);
-    vb_k_csr_add(&m, b->logits, scale, b->weights[0].ptr);
+    vb_k_csr_add(&m, b->logits, scale, b->weights[side].ptr);
     for (i = 0; i < b->batch; i++)
         sum += b->logits[i];
-    b->bias[0] += scale * sum;
+    b->bias[side] += scale * sum;
     return loss;
 }
 
-static void our_steps(struct bench *b, int round, size_t first, size_t steps)
+static void our_steps(struct bench *b, int side, int round, size_t first, size_t steps)
 {
-    double start = cpu_s();
+    double start;
     size_t i;
 
+    omp_set_num_threads(side == 0 && b->threads > 0 ? b->threads : 1);
+    start = now_s(b);
     for (i = 0; i < steps; i++)
-        b->loss[0] += our_step(b, first + i * b->batch, (steps - i - 1) * b->batch);
-    b->took_s[0][round] = cpu_s() - start;
+        b->loss[side] += our_step(b, side, first + i * b->batch, (steps - i - 1) * b->batch);
+    b->took_s[side][round] = now_s(b) - start;
 }
 
-static void bare_steps(struct bench *b, int round, size_t first, size_t steps)
+static void other_steps(struct bench *b, int round, size_t first, size_t steps)
 {
-    double start = cpu_s();
+    double start = now_s(b);
 
+    if (b->threads > 0) {
+        our_steps(b, 1, round, first, steps);
+        return;
+    }
     b->loss[1] += lr_bare_steps(&b->data, first, steps, b->batch, RATE, b->weights[1].ptr,
                                 &b->bias[1], b->logits);
-    b->took_s[1][round] = cpu_s() - start;
+    b->took_s[1][round] = now_s(b) - start;
 }
 
 /* Who goes second finds some of the rows in the third cache: so they take turns. */
@@ -90,10 +104,10 @@ static void one_round(struct bench *b, int round)
     size_t steps = ROUND_ROWS / b->batch;
 
     if (round % 2 == 0)
-        our_steps(b, round, first, steps);
-    bare_steps(b, round, first, steps);
+        our_steps(b, 0, round, first, steps);
+    other_steps(b, round, first, steps);
     if (round % 2 == 1)
-        our_steps(b, round, first, steps);
+        our_steps(b, 0, round, first, steps);
 }
 
 static int by_size(const void *a, const void *b)
@@ -119,6 +133,12 @@ static bool prepare(struct bench *b)
         return false;
     for (i = 0; i <= ROWS; i++)
         b->offset[i] = i * LR_FIELDS;
+    if (b->threads > 0) {
+        b->parts = malloc(ROWS * VB_K_CSR_PARTS * sizeof(*b->parts));
+        if (b->parts == NULL)
+            return false;
+        vb_k_csr_group(b->offset, ROWS, b->data.index, b->data.value, b->parts);
+    }
     for (i = 0; i < 2; i++)
         if (vb_mem_map_private(LR_FEATURES * sizeof(float), &b->weights[i]) != VB_OK ||
             vb_mem_populate(&b->weights[i]) != VB_OK)
@@ -126,9 +146,16 @@ static bool prepare(struct bench *b)
     return true;
 }
 
+static bool came_to_the_same(const struct bench *b)
+{
+    if (b->threads > 0)
+        return memcmp(b->weights[0].ptr, b->weights[1].ptr, LR_FEATURES * sizeof(float)) == 0;
+    return fabs(b->loss[0] - b->loss[1]) <= 1e-5 * b->loss[1];
+}
+
 static int report(struct bench *b, int rounds)
 {
-    bool same = fabs(b->loss[0] - b->loss[1]) <= 1e-5 * b->loss[1];
+    bool same = came_to_the_same(b);
     size_t whole = ROUND_ROWS / b->batch;
     double ours, bare, rows = (double)(whole * b->batch);
 
@@ -136,24 +163,26 @@ static int report(struct bench *b, int rounds)
     qsort(b->took_s[1], (size_t)rounds, sizeof(double), by_size);
     ours = rows / b->took_s[0][rounds / 2];
     bare = rows / b->took_s[1][rounds / 2];
-    printf("{\"bench\": \"sparse-lr\", \"batch\": %zu, \"rows_per_s\": %.0f, "
-           "\"bare_rows_per_s\": %.0f, \"ratio\": %.3f, \"wrong\": %d}\n",
-           b->batch, ours, bare, ours / bare, !same);
+    printf("{\"bench\": \"sparse-lr\", \"batch\": %zu, \"threads\": %d, \"rows_per_s\": %.0f, "
+           "\"%s_rows_per_s\": %.0f, \"ratio\": %.3f, \"wrong\": %d}\n",
+           b->batch, b->threads > 0 ? b->threads : 1, ours, b->threads > 0 ? "one_thread" : "bare",
+           bare, ours / bare, !same);
     return same ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
     static struct bench b;
-    int64_t batch = 0, rounds = 12;
+    int64_t batch = 0, rounds = 12, threads = 0;
     int i;
 
-    if (argc < 2 || argc > 3 || !vb_parse_int(argv[1], &batch) || batch < 1 || batch > ROUND_ROWS ||
-        (argc == 3 && !vb_parse_int(argv[2], &rounds)) || rounds < 1 || rounds > ROUNDS_MAX) {
-        fprintf(stderr, "usage: sparse_lr BATCH [ROUNDS]\n");
+    if (argc < 2 || argc > 4 || !vb_parse_int(argv[1], &batch) || batch < 1 || batch > ROUND_ROWS ||
+        (argc > 2 && !vb_parse_int(argv[2], &rounds)) || rounds < 1 || rounds > ROUNDS_MAX ||
+        (argc > 3 && !vb_parse_int(argv[3], &threads)) || threads < 0 || threads > THREADS_MAX) {
+        fprintf(stderr, "usage: sparse_lr BATCH [ROUNDS [THREADS]]\n");
         return 2;
     }
-    omp_set_num_threads(1);
+    b.threads = (int)threads;
     b.batch = (size_t)batch;
     if (!prepare(&b)) {
         fprintf(stderr, "sparse_lr: no memory\n");

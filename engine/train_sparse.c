@@ -4,7 +4,8 @@
  * never the number of features. The bias is one more feature, behind the last.
  *
  * Ranks sum lists of (feature, gradient). An update comes last in a step and cannot fail half-way;
- * where there are other ranks, what it overwrote is kept until the next.
+ * where there are other ranks, what it overwrote is kept until the next. Plain SGD on a rank alone
+ * needs no list: it adds to the weights row by row.
  */
 #include "engine/train_priv.h"
 
@@ -189,6 +190,25 @@ static void fetch_next(struct vb_trainer *t)
     vb_k_sparse_fetch(sparse_of(t)->weights, &csr);
 }
 
+/* In place. False: the rule needs more than that, or there are others; nothing was done. */
+static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
+{
+    const struct vb_k_rule *rule = &t->recipe.rule;
+    struct sparse *s = sparse_of(t);
+    float *w = vb_k_sparse_weights(s->weights), sum = 0;
+    float scale = -vb_k_rate(&t->recipe.schedule, t->step) / (float)t->batch->n_global;
+    size_t i;
+
+    if (s->all != NULL || rule->kind != VB_K_SGD || rule->decay != 0)
+        return false;
+    vb_k_csr_add(csr, s->logits, scale, w);
+    for (i = 0; i < csr->n; i++)
+        sum += s->logits[i];
+    w[s->features] += scale * sum;
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+    return true;
+}
+
 static vb_status sparse_step(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
@@ -200,10 +220,15 @@ static vb_status sparse_step(struct vb_trainer *t)
     size_t n;
 
     vb_trainer_drag(t);
+    st = vb_k_csr_check(&csr, s->features);
+    if (st != VB_OK)
+        return st;
     vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
     loss = vb_k_logistic(s->logits, t->batch->rows.y, csr.n);
     t->loss = csr.n > 0 ? loss / (double)csr.n : t->loss;
     vb_lap(&t->laps, VB_PHASE_FORWARD);
+    if (descend(t, &csr))
+        return VB_OK;
     st = gradient(s, &csr, &n);
     s->n_grad = st == VB_OK ? n : 0;
     vb_lap(&t->laps, VB_PHASE_BACKWARD);

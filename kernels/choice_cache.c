@@ -69,7 +69,7 @@ static void make_key(char key[KEY_TEXT])
     struct cpu cpu = {""};
     struct vb_k_onednn onednn;
     struct vb_k_blas blas;
-    char names[128];
+    char names[224];
 
     vb_probe_lines(cpu_line, &cpu, "/proc/cpuinfo");
     vb_k_onednn_version(onednn.version, sizeof(onednn.version));

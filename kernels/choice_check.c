@@ -19,6 +19,7 @@ struct check {
     struct vb_k_shape s; /* with fewer samples */
     enum vb_k_pass pass;
     float *in[N_TENSORS]; /* inputs, and what backends write */
+    uint8_t *where;       /* conv-pool: what forward notes for backward */
     float *want;          /* what the pass should write; and behind it the gradient of biases */
 };
 
@@ -66,6 +67,7 @@ static struct vb_k_args args_of(const struct check *c)
                               .dx = c->in[DX],
                               .dw = c->in[DW],
                               .db = c->in[DB],
+                              .where = c->where,
                               .seed = SEED};
 }
 
@@ -78,6 +80,7 @@ static void fini(struct check *c)
     for (i = 0; i < N_TENSORS; i++)
         free(c->in[i]);
     free(c->want);
+    free(c->where);
 }
 
 static void run_reference(struct check *c)
@@ -85,7 +88,7 @@ static void run_reference(struct check *c)
     size_t n = tensor_len(&c->s, result_of(c->pass));
     struct vb_k_args args = args_of(c);
 
-    if (c->pass != VB_K_FORWARD && tensor_len(&c->s, W) == 0)
+    if (c->pass != VB_K_FORWARD && (tensor_len(&c->s, W) == 0 || c->s.kind == VB_K_CONV_POOL))
         vb_k_layer_ref(&c->s, VB_K_FORWARD, &args); /* pooling and the like look at the output */
     vb_k_layer_ref(&c->s, c->pass, &args);
     memcpy(c->want, c->in[result_of(c->pass)], n * sizeof(float));
@@ -103,6 +106,7 @@ static vb_status init(struct check *c, const struct vb_k_shape *shape, enum vb_k
     c->pass = pass;
     c->want = vb_alloc_aligned((tensor_len(&c->s, result_of(pass)) + n_biases(c)) * sizeof(float) +
                                VB_CACHE_LINE);
+    c->where = vb_alloc_aligned(vb_k_shape_outputs(&c->s));
     for (t = 0; t < N_TENSORS && c->want != NULL; t++) {
         n = tensor_len(&c->s, t);
         c->in[t] = vb_alloc_aligned(n * sizeof(float) + VB_CACHE_LINE);
@@ -111,7 +115,7 @@ static vb_status init(struct check *c, const struct vb_k_shape *shape, enum vb_k
         for (i = 0; i < n; i++)
             c->in[t][i] = (float)(vb_random((uint64_t)t, i) >> 40) / (1 << 23) - 1;
     }
-    if (c->want == NULL || c->in[N_TENSORS - 1] == NULL) {
+    if (c->want == NULL || c->where == NULL || c->in[N_TENSORS - 1] == NULL) {
         fini(c);
         return vb_err(VB_ERR_NO_MEMORY, "no memory to check a layer of %d samples", c->s.n);
     }

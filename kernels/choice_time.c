@@ -67,10 +67,10 @@ static bool shrink_linear(struct vb_k_shape *s)
 static struct vb_k_shape smaller(const struct vb_k_shape *shape, double flops)
 {
     struct vb_k_shape s = *shape;
-    bool more = s.kind == VB_K_CONV || s.kind == VB_K_LINEAR;
+    bool more = vb_k_has_pass(s.kind, VB_K_BACKWARD_WEIGHTS);
 
     while (more && vb_k_shape_flops(&s, VB_K_FORWARD) > flops)
-        more = s.kind == VB_K_CONV ? shrink_conv(&s) : shrink_linear(&s);
+        more = s.kind == VB_K_LINEAR ? shrink_linear(&s) : shrink_conv(&s);
     return s;
 }
 
@@ -82,6 +82,7 @@ struct trial {
     struct vb_k_shape s;
     enum vb_k_pass pass;
     float *t[N_TENSORS]; /* those that the pass uses */
+    uint8_t *where;      /* conv-pool */
 };
 
 static size_t tensor_len(const struct vb_k_shape *s, int which)
@@ -119,10 +120,22 @@ static void fill(float *v, size_t n, uint64_t seed)
         v[i] = v[i - PATTERN];
 }
 
+/* A fifth of the outputs are cut off by the ReLU, as in training. */
+static uint8_t *make_where(size_t n)
+{
+    uint8_t *where = vb_alloc_aligned(n);
+    size_t i;
+
+    for (i = 0; i < n && where != NULL; i++)
+        where[i] = (uint8_t)(vb_random(0, i) % (VB_K_NOWHERE + 1));
+    return where;
+}
+
 static void trial_fini(struct trial *t)
 {
     int i;
 
+    free(t->where);
     for (i = 0; i < N_TENSORS; i++)
         free(t->t[i]);
 }
@@ -144,6 +157,11 @@ static vb_status trial_init(struct trial *t, const struct vb_k_shape *s, enum vb
                           tensor_len(s, i));
         }
         fill(t->t[i], tensor_len(s, i), (uint64_t)i);
+    }
+    t->where = s->kind == VB_K_CONV_POOL ? make_where(vb_k_shape_outputs(s)) : NULL;
+    if (s->kind == VB_K_CONV_POOL && t->where == NULL) {
+        trial_fini(t);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory to time a layer");
     }
     return VB_OK;
 }
@@ -194,7 +212,8 @@ static vb_status time_one(const struct trial *t, const struct vb_k_backend *back
                              .y = t->t[Y],
                              .dx = t->t[DX],
                              .dw = t->t[DW],
-                             .db = t->t[DB]};
+                             .db = t->t[DB],
+                             .where = t->where};
     size_t scratch_bytes = 0;
     void *state;
     vb_status st;

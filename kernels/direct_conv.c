@@ -7,6 +7,9 @@
  * output. For every tap their inputs are loaded from the strip and multiplied with the weights of
  * the channels. Taps are sorted by their row first: those that fall above or below the image are
  * left out. The threads share out bands of quads of samples.
+ *
+ * Where pooling follows, two rows of output are pooled as soon as they are there, and only the
+ * result leaves the cache.
  */
 #include "kernels/direct_priv.h"
 #include "kernels/team_priv.h"
@@ -29,7 +32,7 @@ struct conv {
     struct vb_direct_pass pass;
     struct vb_patch patch;
     int n, c, m; /* samples, channels read and written */
-    bool data, relu;
+    bool data, relu, pool;
     int block;  /* channels written at a time */
     int pixels; /* of a row at a time, at most */
     int n_taps; /* of all channels */
@@ -210,6 +213,41 @@ static void store_row(const struct conv *v, const float *row, int n_channels, in
                         y + (size_t)i * plane, (size_t)v->m * plane);
 }
 
+/* Two rows of a block of channels, one after the other, pooled. at: of the first result in y. */
+static void store_pooled(const struct conv *v, const float *rows, int n_channels, int n_samples,
+                         const struct vb_k_args *args, size_t at)
+{
+    size_t row = (size_t)v->patch.ow * 4;
+    int oh = v->patch.oh / 2, ow = v->patch.ow / 2, i;
+    size_t plane = (size_t)oh * (size_t)ow, step = (size_t)v->m * plane;
+
+    for (i = 0; i < n_channels; i++, rows += row, at += plane)
+        vb_direct_pool(rows, rows + (size_t)v->block * row, ow, n_samples, args->y + at,
+                       args->where + at, step);
+}
+
+/* As run_band(), of an even number of rows. The last one is left out if it has no partner. */
+static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, int s, int oy,
+                            float *slot)
+{
+    size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
+    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_QUAD, v->n - s), m, r, i;
+    const float *w = args->scratch;
+    float *pair = slot + v->strip;
+    size_t oh = (size_t)v->patch.oh / 2, ow = (size_t)v->patch.ow / 2, at;
+
+    vb_direct_fill(&v->patch, args->x + (size_t)s * image, image, n, v->c, oy, slot);
+    for (m = 0; m < v->m; m += v->block, w += (size_t)(1 + v->n_taps) * WIDTH) {
+        at = (((size_t)s * (size_t)v->m + (size_t)m) * oh + (size_t)oy / 2) * ow;
+        for (r = 0; r + 1 < rows; r += 2, at += ow) {
+            for (i = 0; i < 2; i++)
+                run_row(v, slot + vb_patch_pixel(&v->patch, r + i, 0) * 4, w, oy + r + i,
+                        pair + (size_t)(i * v->block * v->patch.ow) * 4);
+            store_pooled(v, pair, min(v->block, v->m - m), n, args, at);
+        }
+    }
+}
+
 /* Rows from oy on of the quad that begins with sample s. */
 static void run_band(const struct conv *v, const struct vb_k_args *args, int s, int oy, float *slot)
 {
@@ -247,7 +285,8 @@ static void conv_run(struct vb_direct_pass *pass, const struct vb_k_args *args)
                          w + (size_t)i * (size_t)(1 + v->n_taps) * WIDTH);
 #pragma omp for schedule(static)
         for (int i = 0; i < quads * bands; i++)
-            run_band(v, args, i / bands * VB_DIRECT_QUAD, i % bands * v->patch.rows, slot);
+            (v->pool ? run_band_pooled : run_band)(v, args, i / bands * VB_DIRECT_QUAD,
+                                                   i % bands * v->patch.rows, slot);
     }
 }
 
@@ -283,21 +322,23 @@ static void cut_row(struct conv *v)
     }
 }
 
-/* As many rows of output to a strip as fit, at least one. */
-static void choose_rows(struct vb_patch *p, int channels)
+/* As many rows of output to a strip as fit, at least one; with pooling an even number. */
+static void choose_rows(struct conv *v)
 {
-    int rows = p->oh;
+    struct vb_patch *p = &v->patch;
+    int rows = p->oh, least = v->pool ? 2 : 1;
 
     vb_patch_rows(p, rows);
-    while (rows > 1 && (size_t)channels * vb_patch_plane(p) * 4 > STRIP_MAX) {
-        rows = (rows + 1) / 2;
+    while (rows > least && (size_t)v->c * vb_patch_plane(p) * 4 > STRIP_MAX) {
+        rows = divide_up(rows, 2 * least) * least;
         vb_patch_rows(p, rows);
     }
 }
 
-vb_status vb_direct_conv(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
+vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
                          size_t *scratch_p)
 {
+    const struct vb_k_shape conv = vb_k_shape_conv(shape), *s = &conv;
     bool data = pass == VB_K_BACKWARD_DATA;
     int c = data ? s->oc : s->c, per = s->kh * s->kw, i, channel, ky, kx;
     size_t taps_len = (size_t)(c * per) * sizeof(int);
@@ -309,6 +350,7 @@ vb_status vb_direct_conv(const struct vb_k_shape *s, enum vb_k_pass pass, void *
     v->pass.run = conv_run;
     v->data = data;
     v->relu = s->relu && !data;
+    v->pool = shape->kind == VB_K_CONV_POOL;
     v->n = s->n;
     v->c = c;
     v->m = data ? s->c : s->oc;
@@ -317,7 +359,7 @@ vb_status vb_direct_conv(const struct vb_k_shape *s, enum vb_k_pass pass, void *
         vb_patch_init_data(&v->patch, s);
     else
         vb_patch_init(&v->patch, s);
-    choose_rows(&v->patch, c);
+    choose_rows(v);
     choose_block(v);
     v->pieces = (struct piece *)(v->taps + v->n_taps);
     cut_row(v);
@@ -328,7 +370,7 @@ vb_status vb_direct_conv(const struct vb_k_shape *s, enum vb_k_pass pass, void *
     v->slots = vb_team_slots();
     v->weights = vb_team_align((size_t)divide_up(v->m, v->block) * (size_t)(1 + v->n_taps) * WIDTH);
     v->strip = vb_team_align((size_t)c * vb_patch_plane(&v->patch) * 4);
-    v->row = vb_team_align((size_t)v->block * (size_t)v->patch.ow * 4);
+    v->row = vb_team_align((size_t)v->block * (size_t)v->patch.ow * 4 * (v->pool ? 2 : 1));
     *state_p = v;
     *scratch_p = (v->weights + (size_t)v->slots * (v->strip + v->row)) * sizeof(float);
     return VB_OK;

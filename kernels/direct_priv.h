@@ -25,6 +25,12 @@ void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int
 /* Turns n pixels of a quad back into rows of up to four samples, y_step apart, with ReLU if so. */
 void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *y, size_t y_step);
 
+/* The same of two rows of 2 * n pixels, with ReLU and then max pooling; where: as in vb_k_args, one
+ * for each result. */
+void vb_direct_pool(const float *row0, const float *row1, int n, int n_samples, float *y,
+                    uint8_t *where, size_t y_step);
+
+/* A convolution, or a conv-pool layer forward. */
 vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
                          size_t *scratch_p);
 vb_status vb_direct_weights(const struct vb_k_shape *shape, void **state_p, size_t *scratch_p);

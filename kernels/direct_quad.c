@@ -94,3 +94,62 @@ void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *
             y[(size_t)l * y_step + (size_t)i] = relu ? vb_relu(from[i * 4 + l]) : from[i * 4 + l];
     }
 }
+
+typedef uint8_t bytes4 __attribute__((vector_size(4)));
+
+/* The larger one and its place, the first of two that are equal. NaN wins, and stays. */
+static inline void larger(vb_v4 *best, vb_v4i *place, vb_v4 v, vb_v4i v_place)
+{
+    vb_v4i wins = (v > *best) | (v != v);
+
+    *best = vb_v4_pick(wins, v, *best);
+    *place = (wins & v_place) | (~wins & *place);
+}
+
+/* One result of each sample, and its place as a float's bits. */
+static inline void pool_one(const float *row0, const float *row1, vb_v4 *y, vb_v4 *place_p)
+{
+    const vb_v4i one = {1, 1, 1, 1};
+    vb_v4 best = vb_v4_load(row0);
+    vb_v4i place = {0}, positive;
+
+    larger(&best, &place, vb_v4_load(row0 + 4), one);
+    larger(&best, &place, vb_v4_load(row1), one * 2);
+    larger(&best, &place, vb_v4_load(row1 + 4), one * 3);
+    positive = best > 0;
+    *y = vb_v4_relu(best);
+    *place_p = (vb_v4)((positive & place) | (~positive & (one * VB_K_NOWHERE)));
+}
+
+/* Up to four neighbours of each sample. */
+static inline void pool_four(const float *row0, const float *row1, int n, int n_samples, float *y,
+                             uint8_t *where, size_t y_step)
+{
+    vb_v4 r[4] = {{0}, {0}, {0}, {0}}, p[4] = {{0}, {0}, {0}, {0}};
+    bytes4 b;
+    int i, l;
+
+    for (i = 0; i < n; i++)
+        pool_one(row0 + 8 * i, row1 + 8 * i, &r[i], &p[i]);
+    vb_v4_transpose(r);
+    vb_v4_transpose(p);
+    for (l = 0; l < n_samples; l++) {
+        b = __builtin_convertvector((vb_v4i)p[l], bytes4);
+        if (n == 4)
+            vb_v4_store(y + (size_t)l * y_step, r[l]);
+        else
+            memcpy(y + (size_t)l * y_step, &r[l], (size_t)n * sizeof(*y));
+        memcpy(where + (size_t)l * y_step, &b, (size_t)n);
+    }
+}
+
+void vb_direct_pool(const float *row0, const float *row1, int n, int n_samples, float *y,
+                    uint8_t *where, size_t y_step)
+{
+    int i = 0;
+
+    for (; i + 4 <= n; i += 4)
+        pool_four(row0 + 8 * i, row1 + 8 * i, 4, n_samples, y + i, where + i, y_step);
+    if (i < n)
+        pool_four(row0 + 8 * i, row1 + 8 * i, n - i, n_samples, y + i, where + i, y_step);
+}

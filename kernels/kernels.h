@@ -57,6 +57,7 @@ enum vb_k_kind {
     VB_K_RELU,
     VB_K_LRN,
     VB_K_DROPOUT,
+    VB_K_CONV_POOL,
 };
 
 enum vb_k_pass { VB_K_FORWARD, VB_K_BACKWARD_DATA, VB_K_BACKWARD_WEIGHTS };
@@ -64,15 +65,17 @@ enum vb_k_pass { VB_K_FORWARD, VB_K_BACKWARD_DATA, VB_K_BACKWARD_WEIGHTS };
 
 /* What a layer computes. Between layers every tensor is plain row-major: activations (n, c, h, w),
  * weights of a convolution (oc, c, kh, kw) and of a linear layer (oc, c), biases (oc). A linear
- * layer has c * h * w inputs and oh = ow = 1. */
+ * layer has c * h * w inputs and oh = ow = 1. "conv-pool" is a convolution, ReLU, and max pooling
+ * of 2 x 2 without overlap, as one: only the largest of four neighbours has a gradient, so three
+ * quarters of the work of backward need not be done. */
 struct vb_k_shape {
     enum vb_k_kind kind;
-    int n;           /* samples of a batch; a shorter batch is filled up with zeros */
-    int c, h, w;     /* of the input */
-    int oc, oh, ow;  /* of the output; vb_k_shape_finish() fills in what follows from the rest */
-    int kh, kw;      /* convolution, pooling; lrn: kh channels take part */
+    int n;          /* samples of a batch; a shorter batch is filled up with zeros */
+    int c, h, w;    /* of the input */
+    int oc, oh, ow; /* of the output; vb_k_shape_finish() fills in what follows from the rest */
+    int kh, kw;     /* convolution, pooling; lrn: kh channels take part; conv-pool: of the former */
     int stride, pad; /* the same in both directions; the padding of average pooling counts */
-    bool relu;       /* convolution, linear: ReLU follows and belongs to the layer */
+    bool relu;       /* convolution, linear: ReLU follows and belongs to the layer; conv-pool: no */
     float rate;      /* dropout: the share that is dropped */
     float alpha, beta, bias; /* lrn: y = x * (bias + alpha / kh * sum of squares) ^ -beta */
 };
@@ -84,12 +87,14 @@ vb_status vb_k_shape_finish(struct vb_k_shape *shape, char why[VB_OPTS_WHY]);
  * kinds that are bound by memory. */
 double vb_k_shape_flops(const struct vb_k_shape *shape, enum vb_k_pass pass);
 
-/* Whether layers of a kind have this pass: all but convolutions and linear layers have no weights.
- */
+/* Whether layers of a kind have this pass: only convolutions and linear layers have weights. */
 bool vb_k_has_pass(enum vb_k_kind kind, enum vb_k_pass pass);
 
 const char *vb_k_kind_str(enum vb_k_kind kind); /* "conv", "linear", "max-pool" ... */
 const char *vb_k_pass_str(enum vb_k_pass pass); /* "forward", "backward-data", "backward-weights" */
+
+/* The convolution in a conv-pool layer, with its ReLU; of any other kind the shape itself. */
+struct vb_k_shape vb_k_shape_conv(const struct vb_k_shape *shape);
 
 /* Floats in the input, the output, and the weights of a layer; 0 weights where it has none. */
 size_t vb_k_shape_inputs(const struct vb_k_shape *shape);
@@ -100,16 +105,22 @@ size_t vb_k_shape_weights(const struct vb_k_shape *shape);
  *   forward           x w b -> y   (with ReLU, where the shape has it)
  *   backward data     w dy -> dx   (pooling and the like: x y too)
  *   backward weights  x dy -> dw db (summed over the batch, overwritten)
- * dy is the gradient before the ReLU: who calls has masked it already, with vb_k_relu_mask().
+ * dy is the gradient before the ReLU: who calls has masked it already, with vb_k_relu_mask(). That
+ * of conv-pool is the gradient of y; forward also writes, and backward reads, where.
  *
  * A NaN stays one: in sums, in ReLU, and in max pooling, where the first NaN of a window wins.
- * Winograd kernels spread a NaN or an infinity over the tile that it is in. */
+ * Winograd kernels spread a NaN or an infinity over the tile that it is in, and conv-pool one that
+ * goes back to the data over what its window sees. */
 struct vb_k_args {
     const float *x, *w, *b, *dy;
     float *y, *dx, *dw, *db;
+    uint8_t *where; /* conv-pool: (n, oc, oh, ow): which of its four y is, VB_K_NOWHERE: y <= 0 */
     uint64_t seed, step; /* dropout: which elements are dropped follows from these two */
     void *scratch;       /* as much as was asked for, aligned to 64 bytes, kept by nobody */
 };
+
+/* 0 to 3 are the places of a window row by row: the first of the largest. A NaN has no gradient. */
+#define VB_K_NOWHERE 4
 
 /* dy = y > 0 ? dy : 0, the gradient through a ReLU whose result is y. */
 void vb_k_relu_mask(const float *y, float *dy, size_t n);

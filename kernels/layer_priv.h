@@ -31,6 +31,13 @@ extern const struct vb_k_backend vb_k_backend_gemm;      /* kernels/gemm_layer.c
 extern const struct vb_k_backend vb_k_backend_direct;    /* kernels/direct.c: few channels */
 extern const struct vb_k_backend vb_k_backend_winograd2; /* kernels/winograd.c: F(2x2, 3x3) */
 extern const struct vb_k_backend vb_k_backend_winograd4; /* ... F(4x4, 3x3) */
+extern const struct vb_k_backend vb_k_backend_pooled;    /* kernels/pooled.c: conv-pool alone */
+extern const struct vb_k_backend vb_k_backend_blas_pool; /* kernels/then_pool.c: conv-pool too */
+extern const struct vb_k_backend vb_k_backend_onednn_pool;
+extern const struct vb_k_backend vb_k_backend_gemm_pool;
+extern const struct vb_k_backend vb_k_backend_direct_pool;
+extern const struct vb_k_backend vb_k_backend_winograd2_pool;
+extern const struct vb_k_backend vb_k_backend_winograd4_pool;
 
 /* ---- what backends share --------------------------------------------------------------------- */
 

@@ -74,8 +74,8 @@ static void each(const struct vb_k_shape *s, const struct vb_k_args *a, int n, s
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 
-static void conv_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc,
-                         int oy, int ox)
+static double conv_at(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc, int oy,
+                      int ox)
 {
     double sum = a->b != NULL ? (double)a->b[oc] : 0;
     int c, ky, kx, y, x;
@@ -86,48 +86,94 @@ static void conv_forward(const struct vb_k_shape *s, const struct vb_k_args *a, 
                 if (seen(s, oy, ky, s->h, &y) && seen(s, ox, kx, s->w, &x))
                     sum += (double)a->x[at(in_dims(s), n, c, y, x)] *
                            (double)a->w[at(kernel_dims(s), oc, c, ky, kx)];
+    return sum;
+}
+
+static void conv_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc,
+                         int oy, int ox)
+{
+    double sum = conv_at(s, a, n, oc, oy, ox);
+
     a->y[at(out_dims(s), n, oc, oy, ox)] = (float)(s->relu ? relu(sum) : sum);
+}
+
+/* The first of the largest of four outputs of the convolution, which are floats already; a NaN is
+ * larger than everything else. */
+static void conv_pool_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc,
+                              int oy, int ox)
+{
+    size_t here = at(out_dims(s), n, oc, oy, ox);
+    int place, best_place = 0;
+    float best = 0, v;
+
+    for (place = 0; place < 4; place++) {
+        v = (float)conv_at(s, a, n, oc, 2 * oy + place / 2, 2 * ox + place % 2);
+        if (place == 0 || v > best || (isnan(v) && !isnan(best))) {
+            best = v;
+            best_place = place;
+        }
+    }
+    a->y[here] = (float)relu((double)best);
+    a->where[here] = best > 0 ? (uint8_t)best_place : VB_K_NOWHERE;
+}
+
+/* The gradient of an output of the convolution. False: it has none, as another one of its window
+ * was larger. */
+static bool gradient(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc, int oy,
+                     int ox, double *g_p)
+{
+    int half = s->kind == VB_K_CONV_POOL ? 2 : 1;
+    size_t here = at(out_dims(s), n, oc, oy / half, ox / half);
+
+    if (oy / half >= s->oh || ox / half >= s->ow)
+        return false;
+    *g_p = (double)a->dy[here];
+    return half == 1 || a->where[here] == oy % 2 * 2 + ox % 2;
 }
 
 static void conv_backward_data(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c,
                                int y, int x)
 {
+    struct vb_k_shape conv = vb_k_shape_conv(s);
     int oc, ky, kx, oy, ox;
-    double sum = 0;
+    double sum = 0, g;
 
     for (oc = 0; oc < s->oc; oc++)
         for (ky = 0; ky < s->kh; ky++)
             for (kx = 0; kx < s->kw; kx++)
-                if (sees(s, y, ky, s->oh, &oy) && sees(s, x, kx, s->ow, &ox))
-                    sum += (double)a->dy[at(out_dims(s), n, oc, oy, ox)] *
-                           (double)a->w[at(kernel_dims(s), oc, c, ky, kx)];
+                if (sees(s, y, ky, conv.oh, &oy) && sees(s, x, kx, conv.ow, &ox) &&
+                    gradient(s, a, n, oc, oy, ox, &g))
+                    sum += g * (double)a->w[at(kernel_dims(s), oc, c, ky, kx)];
     a->dx[at(in_dims(s), n, c, y, x)] = (float)sum;
 }
 
 static void conv_backward_weights(const struct vb_k_shape *s, const struct vb_k_args *a, int oc,
                                   int c, int ky, int kx)
 {
+    struct vb_k_shape conv = vb_k_shape_conv(s);
     int n, oy, ox, y, x;
-    double sum = 0;
+    double sum = 0, g;
 
     for (n = 0; n < s->n; n++)
-        for (oy = 0; oy < s->oh; oy++)
-            for (ox = 0; ox < s->ow; ox++)
-                if (seen(s, oy, ky, s->h, &y) && seen(s, ox, kx, s->w, &x))
-                    sum += (double)a->x[at(in_dims(s), n, c, y, x)] *
-                           (double)a->dy[at(out_dims(s), n, oc, oy, ox)];
+        for (oy = 0; oy < conv.oh; oy++)
+            for (ox = 0; ox < conv.ow; ox++)
+                if (seen(s, oy, ky, s->h, &y) && seen(s, ox, kx, s->w, &x) &&
+                    gradient(s, a, n, oc, oy, ox, &g))
+                    sum += (double)a->x[at(in_dims(s), n, c, y, x)] * g;
     a->dw[at(kernel_dims(s), oc, c, ky, kx)] = (float)sum;
 }
 
 static void bias_backward(const struct vb_k_shape *s, const struct vb_k_args *a, int oc)
 {
-    double sum = 0;
+    struct vb_k_shape conv = vb_k_shape_conv(s);
+    double sum = 0, g;
     int n, oy, ox;
 
     for (n = 0; n < s->n; n++)
-        for (oy = 0; oy < s->oh; oy++)
-            for (ox = 0; ox < s->ow; ox++)
-                sum += (double)a->dy[at(out_dims(s), n, oc, oy, ox)];
+        for (oy = 0; oy < conv.oh; oy++)
+            for (ox = 0; ox < conv.ow; ox++)
+                if (gradient(s, a, n, oc, oy, ox, &g))
+                    sum += g;
     a->db[oc] = (float)sum;
 }
 
@@ -136,7 +182,7 @@ static void conv(const struct vb_k_shape *s, enum vb_k_pass pass, const struct v
     int oc;
 
     if (pass == VB_K_FORWARD)
-        each(s, a, s->n, out_dims(s), conv_forward);
+        each(s, a, s->n, out_dims(s), s->kind == VB_K_CONV_POOL ? conv_pool_forward : conv_forward);
     else if (pass == VB_K_BACKWARD_DATA)
         each(s, a, s->n, in_dims(s), conv_backward_data);
     else
@@ -331,7 +377,7 @@ void vb_k_layer_ref(const struct vb_k_shape *s, enum vb_k_pass pass, const struc
 
     if (!vb_k_has_pass(s->kind, pass))
         return;
-    if (s->kind == VB_K_CONV)
+    if (s->kind == VB_K_CONV || s->kind == VB_K_CONV_POOL)
         conv(s, pass, a);
     else if (s->kind == VB_K_LINEAR)
         linear(s, pass, a);

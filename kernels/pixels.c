@@ -4,9 +4,10 @@
  * nonzero ones of each sample are listed once; forward and backward then touch only their rows of
  * the weights (features, classes).
  *
- * A list is the indices (16 bits each) and the values: a byte each, an index into a palette of at
- * most 256 values, or the float itself where there are more. 60,000 digits are 27 MB. The lists of
- * the sample after next are prefetched.
+ * A list is the indices (16 bits each) and then the values: a byte each, an index into a palette of
+ * at most 256 values, or the float itself where there are more. 60,000 digits are 29 MB. A list
+ * begins with a cache line, as few lines are to be waited for; that of the sample after next is
+ * prefetched.
  *
  * Ten classes have loops of their own: two and a half vectors a row, the sums in registers. A
  * pixel that is 0 takes no part, even where its weights are infinite or NaN.
@@ -21,35 +22,47 @@
 #define PALETTE 256
 #define BLOCK 64 /* samples */
 
+/* Where a sample's list is. */
+struct place {
+    uint32_t line; /* cache lines before it */
+    uint32_t n;    /* entries */
+};
+
 struct vb_k_pixels {
     size_t n_samples;
     int features;
     bool bytes;             /* values are indices into the palette */
     float palette[PALETTE]; /* that have come up; 0 is never one of them */
     int n_colours;
-    uint64_t *start;   /* (n_samples + 1): entries before a sample's */
-    uint16_t *index;   /* of all samples */
-    uint8_t *colour;   /* bytes: of all samples */
-    float *value;      /* otherwise */
-    struct vb_mem mem; /* of all these lists */
+    size_t nonzeros;
+    struct place *places; /* (n_samples) */
+    struct vb_mem mem;    /* the lists */
 };
 
 struct list {
-    const uint16_t *index;
-    const uint8_t *colour;
-    const float *value;
+    uint16_t *index;
+    uint8_t *colour; /* either this */
+    float *value;    /* ... or this, at the same place */
     size_t n;
 };
 
+/* Bytes before the values: the indices, and what aligns floats. */
+static inline size_t index_bytes(size_t n)
+{
+    return (n * sizeof(uint16_t) + sizeof(float) - 1) / sizeof(float) * sizeof(float);
+}
+
 static inline struct list list_of(const struct vb_k_pixels *p, uint32_t sample)
 {
-    uint64_t first = p->start[sample];
+    struct place at = p->places[sample];
+    char *from = (char *)p->mem.ptr + (size_t)at.line * VB_CACHE_LINE;
+    char *values = from + index_bytes(at.n);
 
     return (struct list){
-        .index = p->index + first,
-        .colour = p->colour + first,
-        .value = p->value + first,
-        .n = (size_t)(p->start[sample + 1] - first),
+        .index = (uint16_t *)(void *)from,
+        .colour = (uint8_t *)values,
+        .value = (float *)(void *)values,
+        .n = at.n,
     };
 }
 
@@ -120,8 +133,8 @@ static int list_nonzero(const float *x, int n, uint16_t *index)
 static void count(struct vb_k_pixels *p, struct finder *f, const struct source *from)
 {
     const float *x;
-    size_t s, n = 0;
     int i, of_sample;
+    size_t s;
 
     p->bytes = true;
     memset(f->colour, -1, sizeof(f->colour));
@@ -130,45 +143,40 @@ static void count(struct vb_k_pixels *p, struct finder *f, const struct source *
         of_sample = list_nonzero(x, p->features, from->index);
         for (i = 0; i < of_sample && p->bytes; i++)
             p->bytes = find_colour(p, f, x[from->index[i]]) >= 0;
-        p->start[s] = n;
-        n += (size_t)of_sample;
+        p->places[s].n = (uint32_t)of_sample;
+        p->nonzeros += (size_t)of_sample;
     }
-    p->start[s] = n;
+}
+
+/* Gives each list its place, and returns how many cache lines there are. */
+static size_t place_lists(struct vb_k_pixels *p)
+{
+    size_t lines = 0, bytes, s;
+
+    for (s = 0; s < p->n_samples; s++) {
+        p->places[s].line = (uint32_t)lines;
+        bytes = index_bytes(p->places[s].n) + p->places[s].n * (p->bytes ? 1 : sizeof(float));
+        lines += (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE;
+    }
+    return lines;
 }
 
 static void fill(struct vb_k_pixels *p, struct finder *f, const struct source *from)
 {
     const float *x;
-    size_t s, at = 0;
-    int i, n;
+    struct list l;
+    size_t s, i;
 
     for (s = 0; s < p->n_samples; s++) {
         x = sample(p, from, s);
-        n = list_nonzero(x, p->features, from->index);
-        memcpy(p->index + at, from->index, (size_t)n * sizeof(*p->index));
-        for (i = 0; i < n && p->bytes; i++)
-            p->colour[at + (size_t)i] = (uint8_t)find_colour(p, f, x[from->index[i]]);
-        for (i = 0; i < n && !p->bytes; i++)
-            p->value[at + (size_t)i] = x[from->index[i]];
-        at += (size_t)n;
+        l = list_of(p, (uint32_t)s);
+        (void)list_nonzero(x, p->features, from->index);
+        memcpy(l.index, from->index, l.n * sizeof(*l.index));
+        for (i = 0; i < l.n && p->bytes; i++)
+            l.colour[i] = (uint8_t)find_colour(p, f, x[l.index[i]]);
+        for (i = 0; i < l.n && !p->bytes; i++)
+            l.value[i] = x[l.index[i]];
     }
-}
-
-/* Room for the lists of n entries, indices first. */
-static vb_status map_lists(struct vb_k_pixels *p, size_t n)
-{
-    size_t indices = (n * sizeof(*p->index) + VB_CACHE_LINE) / VB_CACHE_LINE * VB_CACHE_LINE;
-    vb_status st;
-    char *base;
-
-    st = vb_mem_map_private(indices + n * (p->bytes ? 1 : sizeof(float)) + VB_CACHE_LINE, &p->mem);
-    if (st != VB_OK)
-        return st;
-    base = p->mem.ptr;
-    p->index = (uint16_t *)(void *)base;
-    p->colour = (uint8_t *)base + indices;
-    p->value = (float *)(void *)(base + indices);
-    return VB_OK;
 }
 
 static vb_status build(struct vb_k_pixels *p, const struct source *from)
@@ -176,11 +184,11 @@ static vb_status build(struct vb_k_pixels *p, const struct source *from)
     struct finder finder;
     vb_status st;
 
-    p->start = calloc(p->n_samples + 1, sizeof(*p->start));
-    if (p->start == NULL)
+    p->places = calloc(p->n_samples + 1, sizeof(*p->places));
+    if (p->places == NULL)
         return vb_err_sys("calloc");
     count(p, &finder, from);
-    st = map_lists(p, (size_t)p->start[p->n_samples]);
+    st = vb_mem_map_private((place_lists(p) + 1) * VB_CACHE_LINE, &p->mem);
     if (st == VB_OK)
         fill(p, &finder, from);
     return st;
@@ -221,13 +229,13 @@ void vb_k_pixels_destroy(struct vb_k_pixels *pixels)
     if (pixels == NULL)
         return;
     vb_mem_unmap(&pixels->mem);
-    free(pixels->start);
+    free(pixels->places);
     free(pixels);
 }
 
 size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels)
 {
-    return (size_t)pixels->start[pixels->n_samples];
+    return pixels->nonzeros;
 }
 
 /* ---- entries --------------------------------------------------------------------------------- */
@@ -235,30 +243,56 @@ size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels)
 /* gcc 12 takes a function that only prefetches for one without effect, unless it is inlined. */
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* The lists of the sample after next, and where those of a later one begin. */
+/* The list of the sample after next, and where a later one is. */
 ALWAYS void fetch(const struct vb_k_pixels *p, const uint32_t *order, size_t at, size_t n)
 {
+    const char *from, *end;
     struct list l;
-    const char *value;
-    size_t i, len;
 
     if (at + 5 < n)
-        __builtin_prefetch(p->start + order[at + 5]);
+        __builtin_prefetch(p->places + order[at + 5]);
     if (at + 2 >= n)
         return;
     l = list_of(p, order[at + 2]);
-    value = p->bytes ? (const char *)l.colour : (const char *)l.value;
-    len = p->bytes ? l.n : l.n * sizeof(float);
-
-    for (i = 0; i < l.n; i += VB_CACHE_LINE / sizeof(*l.index))
-        __builtin_prefetch(l.index + i);
-    for (i = 0; i < len; i += VB_CACHE_LINE)
-        __builtin_prefetch(value + i);
+    from = (const char *)l.index;
+    end = p->bytes ? (const char *)(l.colour + l.n) : (const char *)(l.value + l.n);
+    for (; from < end; from += VB_CACHE_LINE)
+        __builtin_prefetch(from);
 }
 
 ALWAYS float value_at(const struct list *l, const float *palette, bool bytes, size_t j)
 {
     return bytes ? palette[l->colour[j]] : l->value[j];
+}
+
+/* Four entries: loads are what these loops are bound by, so their indices come by one load, and
+ * their colours too. Which of the four is the first depends on the byte order, but an index and its
+ * colour stay together. */
+struct four {
+    uint32_t index[4];
+    float value[4];
+};
+
+ALWAYS struct four four_at(const struct list *l, const float *palette, bool bytes, size_t j)
+{
+    struct four f;
+    uint64_t index;
+    uint32_t colour;
+
+    memcpy(&index, l->index + j, sizeof(index));
+    if (bytes)
+        memcpy(&colour, l->colour + j, sizeof(colour));
+    else
+        return (struct four){
+            {l->index[j], l->index[j + 1], l->index[j + 2], l->index[j + 3]},
+            {l->value[j], l->value[j + 1], l->value[j + 2], l->value[j + 3]},
+        };
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        f.index[k] = (uint32_t)(index >> 16 * k) & 0xffff;
+        f.value[k] = palette[colour >> 8 * k & 0xff];
+    }
+    return f;
 }
 
 /* ---- ten classes ----------------------------------------------------------------------------- */
@@ -293,13 +327,11 @@ ALWAYS struct ten ten_row(const struct list *l, const float *palette, bool bytes
     size_t j;
 
     for (j = 0; j + 4 <= l->n; j += 4) {
-        s[0] = ten_add(s[0], ten_load(w + l->index[j] * TEN), value_at(l, palette, bytes, j));
-        s[1] =
-            ten_add(s[1], ten_load(w + l->index[j + 1] * TEN), value_at(l, palette, bytes, j + 1));
-        s[2] =
-            ten_add(s[2], ten_load(w + l->index[j + 2] * TEN), value_at(l, palette, bytes, j + 2));
-        s[3] =
-            ten_add(s[3], ten_load(w + l->index[j + 3] * TEN), value_at(l, palette, bytes, j + 3));
+        struct four f = four_at(l, palette, bytes, j);
+
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++)
+            s[k] = ten_add(s[k], ten_load(w + (size_t)f.index[k] * TEN), f.value[k]);
     }
     for (; j < l->n; j++)
         s[0] = ten_add(s[0], ten_load(w + l->index[j] * TEN), value_at(l, palette, bytes, j));
@@ -314,8 +346,17 @@ ALWAYS void ten_add_row(const struct list *l, const float *palette, bool bytes, 
 {
     size_t j;
 
+    for (j = 0; j + 4 <= l->n; j += 4) {
+        struct four f = four_at(l, palette, bytes, j);
+
 #pragma GCC unroll 4
-    for (j = 0; j < l->n; j++) {
+        for (int k = 0; k < 4; k++) {
+            float *to = dw + (size_t)f.index[k] * TEN;
+
+            ten_store(to, ten_add(ten_load(to), d, f.value[k]));
+        }
+    }
+    for (; j < l->n; j++) {
         float *to = dw + l->index[j] * TEN;
 
         ten_store(to, ten_add(ten_load(to), d, value_at(l, palette, bytes, j)));

@@ -154,7 +154,7 @@ static const plain_tile_fn table[][2] = {
 
 static bool plain_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 {
-    return s->kind != VB_K_CONV && s->kind != VB_K_LINEAR && vb_k_has_pass(s->kind, pass);
+    return !vb_k_has_pass(s->kind, VB_K_BACKWARD_WEIGHTS) && vb_k_has_pass(s->kind, pass);
 }
 
 static void cut(struct plain_state *st)

@@ -16,7 +16,13 @@ static bool in_range(int v)
 
 static bool has_kernel(enum vb_k_kind kind)
 {
-    return kind == VB_K_CONV || kind == VB_K_MAX_POOL || kind == VB_K_AVG_POOL;
+    return kind == VB_K_CONV || kind == VB_K_CONV_POOL || kind == VB_K_MAX_POOL ||
+           kind == VB_K_AVG_POOL;
+}
+
+static bool has_weights(enum vb_k_kind kind)
+{
+    return kind == VB_K_CONV || kind == VB_K_CONV_POOL || kind == VB_K_LINEAR;
 }
 
 static vb_status refuse(char why[VB_OPTS_WHY], const char *what, int v)
@@ -37,9 +43,29 @@ static vb_status finish_kernel(struct vb_k_shape *s, char why[VB_OPTS_WHY])
         return refuse(why, "a kernel that is larger than its input, with a side", s->kh);
     s->oh = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
     s->ow = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
-    if (s->kind != VB_K_CONV)
+    if (!has_weights(s->kind))
         s->oc = s->c;
+    if (s->kind == VB_K_CONV_POOL) {
+        if (s->oh < 2 || s->ow < 2)
+            return refuse(why, "pooling of a convolution with a side",
+                          s->oh < s->ow ? s->oh : s->ow);
+        s->oh /= 2;
+        s->ow /= 2;
+    }
     return VB_OK;
+}
+
+struct vb_k_shape vb_k_shape_conv(const struct vb_k_shape *s)
+{
+    struct vb_k_shape conv = *s;
+
+    if (s->kind != VB_K_CONV_POOL)
+        return conv;
+    conv.kind = VB_K_CONV;
+    conv.relu = true;
+    conv.oh = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
+    conv.ow = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
+    return conv;
 }
 
 vb_status vb_k_shape_finish(struct vb_k_shape *s, char why[VB_OPTS_WHY])
@@ -48,7 +74,7 @@ vb_status vb_k_shape_finish(struct vb_k_shape *s, char why[VB_OPTS_WHY])
         return refuse(why, "a batch", s->n);
     if (!in_range(s->c) || !in_range(s->h) || !in_range(s->w))
         return refuse(why, "an input with a side", s->c < s->h ? s->c : s->h);
-    if ((s->kind == VB_K_CONV || s->kind == VB_K_LINEAR) && !in_range(s->oc))
+    if (has_weights(s->kind) && !in_range(s->oc))
         return refuse(why, "a number of outputs", s->oc);
     if (has_kernel(s->kind))
         return finish_kernel(s, why);
@@ -64,10 +90,11 @@ vb_status vb_k_shape_finish(struct vb_k_shape *s, char why[VB_OPTS_WHY])
 
 double vb_k_shape_flops(const struct vb_k_shape *s, enum vb_k_pass pass)
 {
-    double macs = (double)s->n * s->oc * s->oh * s->ow;
+    struct vb_k_shape conv = vb_k_shape_conv(s);
+    double macs = (double)s->n * s->oc * conv.oh * conv.ow;
 
     (void)pass; /* all three passes do the same number */
-    if (s->kind == VB_K_CONV)
+    if (conv.kind == VB_K_CONV)
         return 2 * macs * s->c * s->kh * s->kw;
     if (s->kind == VB_K_LINEAR)
         return 2 * macs * s->c * s->h * s->w;
@@ -76,13 +103,13 @@ double vb_k_shape_flops(const struct vb_k_shape *s, enum vb_k_pass pass)
 
 bool vb_k_has_pass(enum vb_k_kind kind, enum vb_k_pass pass)
 {
-    return pass != VB_K_BACKWARD_WEIGHTS || kind == VB_K_CONV || kind == VB_K_LINEAR;
+    return pass != VB_K_BACKWARD_WEIGHTS || has_weights(kind);
 }
 
 const char *vb_k_kind_str(enum vb_k_kind kind)
 {
     static const char *const names[] = {"conv", "linear", "max-pool", "avg-pool",
-                                        "relu", "lrn",    "dropout"};
+                                        "relu", "lrn",    "dropout",  "conv-pool"};
 
     return names[kind];
 }
@@ -106,7 +133,7 @@ size_t vb_k_shape_outputs(const struct vb_k_shape *s)
 
 size_t vb_k_shape_weights(const struct vb_k_shape *s)
 {
-    if (s->kind == VB_K_CONV)
+    if (s->kind == VB_K_CONV || s->kind == VB_K_CONV_POOL)
         return (size_t)s->oc * (size_t)s->c * (size_t)s->kh * (size_t)s->kw;
     if (s->kind == VB_K_LINEAR)
         return (size_t)s->oc * (size_t)s->c * (size_t)s->h * (size_t)s->w;

@@ -8,53 +8,86 @@
 
 #include <math.h>
 
-static inline float largest(const float *v, int n)
+/* The last vector of a row of at least four ends with its last class. Some of its places are the
+ * vector before's too: it is loaded before that one is stored, and they are not added up again. */
+static inline vb_v4 last_of(const float *row, int classes)
 {
-    float max = v[0];
-    int i;
-
-    for (i = 1; i < n; i++)
-        max = v[i] > max ? v[i] : max;
-    return max;
+    return vb_v4_load(row + classes - 4);
 }
 
-/* Turns the logits into exp(logit - max), and returns their sum. Four sums, by the place modulo 4;
- * in the last vector, places behind the last class are far below all others. */
-static inline float exp_row(float *logits, int classes, float max)
+static inline vb_v4 only_new(vb_v4 last, int classes)
 {
-    vb_v4 sum = vb_v4_all(0), e;
-    float rest[4];
-    int c, l, n;
+    const vb_v4i places = {0, 1, 2, 3};
 
-    for (c = 0; c + 4 <= classes; c += 4) {
-        e = vb_v4_exp_below_0(vb_v4_load(logits + c) - max);
-        vb_v4_store(logits + c, e);
+    return vb_v4_pick(places < (4 - classes % 4) % 4, vb_v4_all(0), last);
+}
+
+static inline vb_v4 larger(vb_v4 a, vb_v4 b)
+{
+    return vb_v4_pick(b > a, b, a);
+}
+
+static inline float largest(const float *row, int classes)
+{
+    vb_v4 max = last_of(row, classes);
+    float a, b;
+    int c;
+
+    for (c = 0; c + 4 < classes; c += 4)
+        max = larger(max, vb_v4_load(row + c));
+    a = max[1] > max[0] ? max[1] : max[0];
+    b = max[3] > max[2] ? max[3] : max[2];
+    return b > a ? b : a;
+}
+
+/* Turns the logits into exp(logit - max), and returns their sum. Four sums, by the place modulo 4.
+ */
+static inline float exp_row(float *row, int classes, float max)
+{
+    vb_v4 last = vb_v4_exp_below_0(last_of(row, classes) - max), sum = only_new(last, classes), e;
+    int c;
+
+    for (c = 0; c + 4 < classes; c += 4) {
+        e = vb_v4_exp_below_0(vb_v4_load(row + c) - max);
+        vb_v4_store(row + c, e);
         sum += e;
     }
-    n = classes - c;
-    for (l = 0; l < n; l++)
-        rest[l] = logits[c + l] - max;
-    for (; l < 4; l++)
-        rest[l] = -100;
-    vb_v4_store(rest, vb_v4_exp_below_0(vb_v4_load(rest)));
-    for (l = 0; l < n; l++) {
-        logits[c + l] = rest[l];
-        sum[l] += rest[l];
-    }
+    vb_v4_store(row + classes - 4, last);
     return sum[0] + sum[1] + (sum[2] + sum[3]);
 }
 
-static float row_loss(float *logits, int label, int classes)
+static inline void scale_row(float *row, int classes, float share)
 {
-    float max = largest(logits, classes), own = logits[label] - max, sum, share;
+    vb_v4 last = last_of(row, classes) * share;
     int c;
 
-    sum = exp_row(logits, classes, max);
-    share = 1 / sum;
-    for (c = 0; c < classes; c++)
-        logits[c] *= share;
-    logits[label] -= 1;
+    for (c = 0; c + 4 < classes; c += 4)
+        vb_v4_store(row + c, vb_v4_load(row + c) * share);
+    vb_v4_store(row + classes - 4, last);
+}
+
+static inline float row_loss(float *row, int label, int classes)
+{
+    float max = largest(row, classes), own = row[label] - max, sum;
+
+    sum = exp_row(row, classes, max);
+    scale_row(row, classes, 1 / sum);
+    row[label] -= 1;
     return logf(sum) - own;
+}
+
+/* Of fewer than four classes: filled up with some that are far below all others. */
+static float short_row_loss(float *row, int label, int classes)
+{
+    float four[4], loss;
+    int c;
+
+    for (c = 0; c < 4; c++)
+        four[c] = c < classes ? row[c] : -INFINITY;
+    loss = row_loss(four, label, 4);
+    for (c = 0; c < classes; c++)
+        row[c] = four[c];
+    return loss;
 }
 
 double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes)
@@ -63,6 +96,8 @@ double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes
     size_t i;
 
     for (i = 0; i < n; i++, logits += classes)
-        loss += (double)row_loss(logits, y[i], classes);
+        loss += (double)(classes < 4     ? short_row_loss(logits, y[i], classes)
+                         : classes == 10 ? row_loss(logits, y[i], 10) /* the digits */
+                                         : row_loss(logits, y[i], classes));
     return loss;
 }

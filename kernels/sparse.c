@@ -83,7 +83,7 @@ vb_status vb_k_csr_check(const struct vb_k_csr *m, uint64_t features)
 ALWAYS void fetch_weights(struct row row, size_t j, const float *w)
 {
     for (; j < row.n; j++)
-        __builtin_prefetch(w + row.index[j], 1);
+        __builtin_prefetch(w + row.index[j], 0, 2);
 }
 
 ALWAYS void fetch_lines(const void *first, size_t len)
@@ -129,13 +129,13 @@ ALWAYS float dot(struct row row, struct row next, const float *w)
     const uint32_t *soon = next.index;
 
     for (j = 0; j + 4 <= n; j += 4) {
-        __builtin_prefetch(w + soon[j], 1);
+        __builtin_prefetch(w + soon[j], 0, 2);
         s0 += entry(row, w, j);
-        __builtin_prefetch(w + soon[j + 1], 1);
+        __builtin_prefetch(w + soon[j + 1], 0, 2);
         s1 += entry(row, w, j + 1);
-        __builtin_prefetch(w + soon[j + 2], 1);
+        __builtin_prefetch(w + soon[j + 2], 0, 2);
         s2 += entry(row, w, j + 2);
-        __builtin_prefetch(w + soon[j + 3], 1);
+        __builtin_prefetch(w + soon[j + 3], 0, 2);
         s3 += entry(row, w, j + 3);
     }
     fetch_weights(next, j, w);
@@ -197,7 +197,7 @@ ALWAYS void add_row(struct row row, struct row next, float d, float *w)
     const float *x = row.value;
 
     for (j = 0; j < n; j++) {
-        __builtin_prefetch(w + next.index[j], 1);
+        __builtin_prefetch(w + next.index[j], 0, 2);
         w[k[j]] += x != NULL ? d * x[j] : d;
     }
     fetch_weights(next, n, w);

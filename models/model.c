@@ -212,6 +212,9 @@ static void lay_out(struct vb_model *m, struct arena *a)
         share_outputs(m);
     for (i = 0; i < m->n_layers - 1 && !m->forward_only; i++)
         m->layers[i].y = take_floats(a, vb_k_shape_outputs(&m->layers[i].shape));
+    for (i = 0; i < m->n_layers; i++)
+        if (m->layers[i].shape.kind == VB_K_CONV_POOL)
+            m->layers[i].where = take(a, vb_k_shape_outputs(&m->layers[i].shape));
     if (m->n_layers > 0)
         m->layers[m->n_layers - 1].y = m->logits;
 }

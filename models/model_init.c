@@ -16,7 +16,7 @@ static double limit(const struct vb_k_shape *s)
     double inputs = (double)vb_k_shape_weights(s) / s->oc;
     double outputs = s->kind == VB_K_CONV ? (double)s->oc * s->kh * s->kw : s->oc;
 
-    return sqrt(6 / (s->relu ? inputs : inputs + outputs));
+    return sqrt(6 / (s->relu || s->kind == VB_K_CONV_POOL ? inputs : inputs + outputs));
 }
 
 /* The middle of one of 2^24 equal parts of [-max, max]. */

@@ -12,8 +12,9 @@
 struct model_layer {
     struct vb_k_shape shape;
     struct vb_k_layer *k;
-    int param; /* number of its weights in the table, those of its biases follow; -1: none */
-    float *y;  /* what it puts out; shared by others if the model only goes forward */
+    int param;      /* number of its weights in the table, those of its biases follow; -1: none */
+    float *y;       /* what it puts out; shared by others if the model only goes forward */
+    uint8_t *where; /* conv-pool: as in struct vb_k_args */
 };
 
 struct vb_model {

@@ -35,6 +35,7 @@ static struct vb_k_args args_of(const struct vb_model *m, int i, const float *pa
     struct vb_k_args args = {
         .x = input_of(m, i, batch),
         .y = l->y,
+        .where = l->where,
         .seed = vb_random(batch->seed, (uint64_t)i),
         .step = batch->step,
         .scratch = m->scratch,

@@ -22,6 +22,14 @@
             .kind = VB_K_MAX_POOL, .kh = (side), .kw = (side), .stride = (step)                    \
         }                                                                                          \
     }
+#define CONV_POOL(name, outputs, side, step, padding)                                              \
+    {                                                                                              \
+        (name),                                                                                    \
+        {                                                                                          \
+            .kind = VB_K_CONV_POOL, .oc = (outputs), .kh = (side), .kw = (side), .stride = (step), \
+            .pad = (padding)                                                                       \
+        }                                                                                          \
+    }
 #define LINEAR(name, outputs, then_relu)                                                           \
     {                                                                                              \
         (name),                                                                                    \
@@ -88,20 +96,12 @@ static const struct vb_layer_row alexnet32[] = {
     LINEAR("fc8", 10, false),
 };
 
-/* LeNet-5 with ReLU and max pooling; 61,706 parameters. */
+/* LeNet-5 with ReLU and max pooling, both of which belong to the convolutions here; 61,706
+ * parameters. */
 static const struct vb_layer_row lenet[] = {
     {"conv1",
-     {.kind = VB_K_CONV,
-      INPUT(1, 28, 28),
-      .oc = 6,
-      .kh = 5,
-      .kw = 5,
-      .stride = 1,
-      .pad = 2,
-      .relu = true}},
-    POOL("pool1", 2, 2),
-    CONV("conv2", 16, 5, 1, 0),
-    POOL("pool2", 2, 2),
+     {.kind = VB_K_CONV_POOL, INPUT(1, 28, 28), .oc = 6, .kh = 5, .kw = 5, .stride = 1, .pad = 2}},
+    CONV_POOL("conv2", 16, 5, 1, 0),
     LINEAR("fc3", 120, true),
     LINEAR("fc4", 84, true),
     LINEAR("fc5", 10, false),

@@ -75,7 +75,31 @@ static inline size_t t_len(const struct vb_k_shape *s, int which)
 struct t_layer {
     struct vb_k_shape s;
     struct t_tensor t[T_TENSORS];
+    uint8_t *where; /* conv-pool: one for each output, and T_GUARD bytes of T_WHERE_GUARD */
 };
+
+#define T_WHERE_GUARD 0xa5
+
+/* Each place of a window, or none. */
+static inline void t_where_create(struct t_layer *l)
+{
+    size_t n = vb_k_shape_outputs(&l->s), i;
+
+    l->where = malloc(n + T_GUARD);
+    assert_non_null(l->where);
+    for (i = 0; i < n; i++)
+        l->where[i] = (uint8_t)(vb_random(99, i) % (VB_K_NOWHERE + 1));
+    memset(l->where + n, T_WHERE_GUARD, T_GUARD);
+}
+
+static inline void t_where_destroy(struct t_layer *l)
+{
+    size_t i;
+
+    for (i = 0; i < T_GUARD; i++)
+        assert_int_equal(l->where[vb_k_shape_outputs(&l->s) + i], T_WHERE_GUARD);
+    free(l->where);
+}
 
 static inline struct vb_k_args t_args(const struct t_layer *l)
 {
@@ -87,6 +111,7 @@ static inline struct vb_k_args t_args(const struct t_layer *l)
                               .dx = l->t[T_DX].v,
                               .dw = l->t[T_DW].v,
                               .db = l->t[T_DB].v,
+                              .where = l->where,
                               .seed = 7,
                               .step = 11};
 }
@@ -103,8 +128,10 @@ static inline void t_layer_create(struct t_layer *l, const struct vb_k_shape *sh
         fail_msg("%s", why);
     for (i = 0; i < T_TENSORS; i++) {
         t_tensor_create(&l->t[i], t_len(&l->s, i));
-        t_fill(&l->t[i], (uint64_t)i + 1, l->s.kind == VB_K_MAX_POOL);
+        t_fill(&l->t[i], (uint64_t)i + 1,
+               l->s.kind == VB_K_MAX_POOL || l->s.kind == VB_K_CONV_POOL);
     }
+    t_where_create(l);
     args = t_args(l);
     if (!vb_k_has_pass(l->s.kind, VB_K_BACKWARD_WEIGHTS)) /* their gradients do not look at it */
         vb_k_layer_ref(&l->s, VB_K_FORWARD, &args);
@@ -116,6 +143,7 @@ static inline void t_layer_destroy(struct t_layer *l)
 
     for (i = 0; i < T_TENSORS; i++)
         t_tensor_destroy(&l->t[i]);
+    t_where_destroy(l);
 }
 
 /* What a pass writes: T_Y, T_DX, T_DW; the last one T_DB too. */
@@ -130,6 +158,11 @@ static inline int t_result(enum vb_k_pass pass)
     {                                                                                              \
         .kind = VB_K_CONV, .n = (n_), .c = (c_), .h = (h_), .w = (w_), .oc = (oc_), .kh = (kh_),   \
         .kw = (kw_), .stride = (stride_), .pad = (pad_), .relu = (relu_)                           \
+    }
+#define T_CONV_POOL(n_, c_, h_, w_, oc_, kh_, kw_, stride_, pad_)                                  \
+    {                                                                                              \
+        .kind = VB_K_CONV_POOL, .n = (n_), .c = (c_), .h = (h_), .w = (w_), .oc = (oc_),           \
+        .kh = (kh_), .kw = (kw_), .stride = (stride_), .pad = (pad_)                               \
     }
 #define T_LINEAR(n_, c_, h_, w_, oc_, relu_)                                                       \
     {                                                                                              \
@@ -165,6 +198,16 @@ static const struct vb_k_shape t_shapes[] = {
     T_CONV(2, 72, 13, 13, 40, 3, 3, 1, 1, true),
     T_CONV(1, 2, 3, 3, 2, 7, 7, 1, 3, false),   /* kernel larger than the input */
     T_CONV(1, 5, 70, 71, 3, 5, 5, 1, 2, false), /* several blocks of columns */
+    T_CONV_POOL(1, 1, 2, 2, 1, 1, 1, 1, 0),
+    T_CONV_POOL(3, 1, 28, 28, 6, 5, 5, 1, 2), /* LeNet's */
+    T_CONV_POOL(17, 6, 14, 14, 16, 5, 5, 1, 0),
+    T_CONV_POOL(3, 2, 7, 9, 5, 3, 3, 1, 1), /* a row and a column are left over */
+    T_CONV_POOL(3, 3, 9, 12, 4, 3, 5, 1, 1),
+    T_CONV_POOL(3, 5, 11, 14, 7, 2, 2, 3, 0),
+    T_CONV_POOL(1, 3, 60, 61, 8, 11, 11, 2, 2),
+    T_CONV_POOL(17, 8, 6, 7, 20, 3, 3, 1, 1),
+    T_CONV_POOL(1, 5, 70, 71, 3, 5, 5, 1, 2), /* several strips */
+    T_CONV_POOL(9, 9, 9, 8, 11, 3, 3, 1, 2),
     T_LINEAR(1, 7, 1, 1, 3, false),
     T_LINEAR(3, 5, 3, 3, 10, true),
     T_LINEAR(17, 400, 1, 1, 120, true),

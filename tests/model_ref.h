@@ -19,12 +19,13 @@ struct t_ref_layer {
     size_t w, b;         /* offsets of parameters */
     size_t n_w;          /* 0: none */
     double *y, *dy;      /* (batch, out); dy: the gradient of y */
+    int row;             /* of the table; conv-pool is two layers here */
 };
 
 struct t_ref {
     int n_layers, batch, classes;
     bool transposed; /* the weights, as those of softmax are */
-    struct t_ref_layer layers[VB_LAYERS_MAX];
+    struct t_ref_layer layers[2 * VB_LAYERS_MAX];
     size_t n_params;
     double *params, *grads;
     double *x, *dx; /* (batch, in of the first) */
@@ -71,24 +72,39 @@ static inline void t_ref_shape(struct t_ref *r, struct t_ref_layer *l)
     l->dy = t_ref_new((size_t)r->batch * l->out);
 }
 
+static inline void t_ref_add(struct t_ref *r, struct vb_k_shape shape, int row)
+{
+    struct t_ref_layer *l = &r->layers[r->n_layers++];
+
+    l->row = row;
+    l->s = shape;
+    if (l > r->layers) {
+        l->s.c = l[-1].s.oc;
+        l->s.h = l[-1].s.oh;
+        l->s.w = l[-1].s.ow;
+    }
+    t_ref_shape(r, l);
+}
+
 static inline void t_ref_create(struct t_ref *r, const struct vb_layer_table *table, int batch)
 {
     int i;
 
     memset(r, 0, sizeof(*r));
-    r->n_layers = table->n_layers;
     r->batch = batch;
     r->transposed = strcmp(table->name, "softmax") == 0;
     for (i = 0; i < table->n_layers; i++) {
-        struct t_ref_layer *l = &r->layers[i];
+        struct vb_k_shape s = table->layers[i].shape;
+        bool pool = s.kind == VB_K_CONV_POOL;
 
-        l->s = table->layers[i].shape;
-        if (i > 0) {
-            l->s.c = l[-1].s.oc;
-            l->s.h = l[-1].s.oh;
-            l->s.w = l[-1].s.ow;
+        if (pool) {
+            s.kind = VB_K_CONV;
+            s.relu = true;
         }
-        t_ref_shape(r, l);
+        t_ref_add(r, s, i);
+        if (pool)
+            t_ref_add(r, (struct vb_k_shape){.kind = VB_K_MAX_POOL, .kh = 2, .kw = 2, .stride = 2},
+                      i);
     }
     r->classes = r->layers[r->n_layers - 1].s.oc;
     r->params = t_ref_new(r->n_params);
@@ -337,7 +353,8 @@ static inline void t_ref_lrn_backward(const struct vb_k_shape *s, size_t i, cons
 static inline double t_ref_kept(const struct t_ref *r, int layer, size_t i)
 {
     double rate = (double)r->layers[layer].s.rate;
-    uint64_t random = vb_random(vb_random(vb_random(r->seed, (uint64_t)layer), r->step), i / 2);
+    uint64_t own = vb_random(r->seed, (uint64_t)r->layers[layer].row);
+    uint64_t random = vb_random(vb_random(own, r->step), i / 2);
     uint32_t mine = (uint32_t)(i % 2 == 0 ? random : random >> 32);
 
     if (!r->training)

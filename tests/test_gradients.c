@@ -21,6 +21,7 @@
 struct tensors {
     double x[FLOATS_MAX], w[FLOATS_MAX], b[FLOATS_MAX], y[FLOATS_MAX], dy[FLOATS_MAX];
     double dx[FLOATS_MAX], dw[FLOATS_MAX], db[FLOATS_MAX], factor[FLOATS_MAX];
+    uint8_t where[FLOATS_MAX];
 };
 
 static struct tensors t;
@@ -43,6 +44,7 @@ static struct vb_k_args all(void)
                               .dx = t.dx,
                               .dw = t.dw,
                               .db = t.db,
+                              .where = t.where,
                               .seed = 5,
                               .step = 6};
 }
@@ -130,6 +132,25 @@ static void convolution(void **state)
     check(s);
 }
 
+static void convolution_and_pooling(void **state)
+{
+    struct vb_k_shape s = {.kind = VB_K_CONV_POOL,
+                           .n = 3,
+                           .c = 2,
+                           .h = 9,
+                           .w = 8,
+                           .oc = 4,
+                           .kh = 3,
+                           .kw = 3,
+                           .stride = 1,
+                           .pad = 1};
+
+    (void)state;
+    check(s);
+    s.stride = 2;
+    check(s);
+}
+
 static void linear_layer(void **state)
 {
     (void)state;
@@ -189,9 +210,9 @@ static void normalisation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolution),   cmocka_unit_test(linear_layer),
-        cmocka_unit_test(pooling),       cmocka_unit_test(element_by_element),
-        cmocka_unit_test(normalisation),
+        cmocka_unit_test(convolution),        cmocka_unit_test(convolution_and_pooling),
+        cmocka_unit_test(linear_layer),       cmocka_unit_test(pooling),
+        cmocka_unit_test(element_by_element), cmocka_unit_test(normalisation),
     };
 
     return T_RUN(tests);

@@ -34,8 +34,9 @@ declare -A jobs=(
     [softmax]="softmax --data synth:1000 --global-batch 60 --steps 20"
     [lenet]="lenet --data synth:1000 --global-batch 60 --steps 10"
     [sparse]="sparse-lr --data synth:kind=criteo,n=2000,features=100000 --global-batch 60 --steps 20"
+    [in-place]="sparse-lr --data synth:kind=criteo,n=2000,features=100000 --global-batch 60 --steps 20 --rule sgd"
 )
-for name in softmax lenet sparse; do
+for name in softmax lenet sparse in-place; do
     read -ra job <<<"${jobs[$name]}"
     trained 'true' "${job[@]}"
     alone=$(get .loss)
@@ -127,7 +128,7 @@ trained ".params_sha256 == \"$one\"" "${job[@]}" --plan "$dir/one/plan" --thread
 trained '.steps == 8 and .epochs == 2' softmax --data synth:350 --batch 100 --epochs 2
 
 # ---- killed at any time, it goes on to the same bits
-for name in softmax lenet sparse; do
+for name in softmax lenet sparse in-place; do
     read -ra job <<<"${jobs[$name]}"
     job+=(--steps 400)
     trained 'true' "${job[@]}" --checkpoint "$dir/whole-$name" --checkpoint-every 20

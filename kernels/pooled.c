@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The backend "pooled": conv-pool layers with few channels. Forward is a direct convolution that
+ * pools before it stores, backward sums over what has a gradient (pooled_priv.h).
+ */
+#include "kernels/pooled_priv.h"
+
+#include <stdlib.h>
+
+/* More are better packed. */
+#define TAPS_MAX 1024
+#define WEIGHTS_MAX (32 * 1024)
+
+/* Places in the images of a few samples are numbers of 32 bits. */
+#define IMAGE_MAX (1 << 24)
+
+static bool pooled_can(const struct vb_k_shape *s, enum vb_k_pass pass)
+{
+    double taps = (double)s->kh * s->kw * s->c;
+    double image = (double)(s->h + 2 * s->pad) * (s->w + 2 * s->pad) * s->c;
+
+    if (s->kind != VB_K_CONV_POOL)
+        return false;
+    if (pass == VB_K_FORWARD)
+        return taps <= TAPS_MAX;
+    if (pass == VB_K_BACKWARD_DATA && (s->stride > s->kh || s->stride > s->kw))
+        return false; /* its patches would be mostly zeros */
+    return taps * s->oc <= WEIGHTS_MAX && image <= IMAGE_MAX;
+}
+
+static vb_status pooled_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
+                                size_t *scratch_p)
+{
+    if (pass == VB_K_FORWARD)
+        return vb_direct_conv(s, pass, state_p, scratch_p);
+    if (pass == VB_K_BACKWARD_DATA)
+        return vb_pooled_data(s, state_p, scratch_p);
+    return vb_pooled_weights(s, state_p, scratch_p);
+}
+
+static void pooled_run(void *state, const struct vb_k_args *args)
+{
+    struct vb_direct_pass *pass = state;
+
+    pass->run(pass, args);
+}
+
+const struct vb_k_backend vb_k_backend_pooled = {
+    .name = "pooled",
+    .can = pooled_can,
+    .prepare = pooled_prepare,
+    .run = pooled_run,
+    .destroy = free,
+};

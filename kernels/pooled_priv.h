@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Backward through a convolution, ReLU and max pooling of 2 x 2 at once. Of the four outputs of the
+ * convolution in a window at most one has a gradient, the one that args.where names, so all sums
+ * are lists of numbers g, each with the patch that it is multiplied with:
+ *   backward weights  of a channel of y: its g by what the kernel saw of x
+ *   backward data     of a window: the g of all channels by the weights of the channel
+ * Samples lie with their channels last in scratch memory, so that a row of a patch, kw * c floats,
+ * is in one piece.
+ */
+#ifndef VB_POOLED_PRIV_H
+#define VB_POOLED_PRIV_H
+
+#include "kernels/direct_priv.h"
+
+/* A patch times g; at: where its first row begins. */
+struct vb_pooled_term {
+    float g;
+    uint32_t at;
+};
+
+/* Patches of rows by vectors of four floats, and how far apart rows are. */
+struct vb_pooled_patch {
+    int rows, vectors;
+    size_t pitch;
+};
+
+/* kernels/pooled_sum.c: sums[r * sums_pitch + i] += g * from[at + r * pitch + i] of all terms, for
+ * each row r and i below 4 * vectors. */
+void vb_pooled_sum(const struct vb_pooled_patch *patch, const float *from,
+                   const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch);
+
+/* A sample with its padding and its channels last: (h + 2 * pad, w + 2 * pad, c). */
+struct vb_pooled_image {
+    int c, h, w, pad;
+    size_t pitch; /* floats of a row */
+    size_t len;   /* of all, and some behind, as vectors may reach beyond the last row */
+};
+
+void vb_pooled_image_init(struct vb_pooled_image *image, const struct vb_k_shape *shape);
+
+/* To (c, h, w) and back. The padding is filled with zeros, and what is behind. */
+void vb_pooled_image_fill(const struct vb_pooled_image *image, const float *x, float *to);
+void vb_pooled_image_empty(const struct vb_pooled_image *image, const float *from, float *x);
+
+/* The passes. A state begins with a struct vb_direct_pass, and is one block of memory. */
+vb_status vb_pooled_weights(const struct vb_k_shape *shape, void **state_p, size_t *scratch_p);
+vb_status vb_pooled_data(const struct vb_k_shape *shape, void **state_p, size_t *scratch_p);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sums of patches, each times a number, in registers: some rows by some vectors at a time.
+ */
+#include "kernels/pooled_priv.h"
+#include "kernels/vec_priv.h"
+
+#include <string.h>
+
+#define ROWS 6    /* of a patch at a time, at most */
+#define VECTORS 4 /* of a row */
+
+static int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+static inline __attribute__((always_inline)) void
+sum_kernel(int rows, int vectors, const float *from, size_t pitch,
+           const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch)
+{
+    vb_v4 acc[ROWS][VECTORS];
+
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            acc[r][v] = vb_v4_load(sums + (size_t)r * sums_pitch + 4 * v);
+    for (; n > 0; n--, terms++) {
+        const float *row = from + terms->at;
+        vb_v4 g = vb_v4_all(terms->g);
+
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++, row += pitch)
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                acc[r][v] += g * vb_v4_load(row + 4 * v);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            vb_v4_store(sums + (size_t)r * sums_pitch + 4 * v, acc[r][v]);
+}
+
+typedef void kernel(const float *from, size_t pitch, const struct vb_pooled_term *terms, size_t n,
+                    float *sums, size_t sums_pitch);
+
+#define KERNEL(R, V)                                                                               \
+    static void kernel_##R##_##V(const float *from, size_t pitch,                                  \
+                                 const struct vb_pooled_term *terms, size_t n, float *sums,        \
+                                 size_t sums_pitch)                                                \
+    {                                                                                              \
+        sum_kernel(R, V, from, pitch, terms, n, sums, sums_pitch);                                 \
+    }
+#define KERNELS(R) KERNEL(R, 1) KERNEL(R, 2) KERNEL(R, 3) KERNEL(R, 4)
+#define NAMES(R)                                                                                   \
+    {                                                                                              \
+        kernel_##R##_1, kernel_##R##_2, kernel_##R##_3, kernel_##R##_4                             \
+    }
+
+KERNELS(1)
+KERNELS(2)
+KERNELS(3)
+KERNELS(4)
+KERNELS(5)
+KERNELS(6)
+
+static kernel *const kernels[ROWS][VECTORS] = {NAMES(1), NAMES(2), NAMES(3),
+                                               NAMES(4), NAMES(5), NAMES(6)};
+
+/* Cut into pieces of about the same size. */
+void vb_pooled_sum(const struct vb_pooled_patch *p, const float *from,
+                   const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch)
+{
+    int r, v, rows, vectors, down = divide_up(p->rows, ROWS), across;
+
+    for (r = 0; r < p->rows; r += rows, down--) {
+        rows = divide_up(p->rows - r, down);
+        across = divide_up(p->vectors, VECTORS);
+        for (v = 0; v < p->vectors; v += vectors, across--) {
+            vectors = divide_up(p->vectors - v, across);
+            kernels[rows - 1][vectors - 1](from + (size_t)r * p->pitch + (size_t)v * 4, p->pitch,
+                                           terms, n, sums + (size_t)r * sums_pitch + (size_t)v * 4,
+                                           sums_pitch);
+        }
+    }
+}
+
+/* ---- channels last --------------------------------------------------------------------------- */
+
+void vb_pooled_image_init(struct vb_pooled_image *image, const struct vb_k_shape *s)
+{
+    image->c = s->c;
+    image->h = s->h;
+    image->w = s->w;
+    image->pad = s->pad;
+    image->pitch = (size_t)(s->w + 2 * s->pad) * (size_t)s->c;
+    image->len = (size_t)(s->h + 2 * s->pad) * image->pitch + 4;
+}
+
+static size_t inside(const struct vb_pooled_image *image, int y)
+{
+    return (size_t)(y + image->pad) * image->pitch + (size_t)image->pad * (size_t)image->c;
+}
+
+void vb_pooled_image_fill(const struct vb_pooled_image *image, const float *x, float *to)
+{
+    int c, y, i;
+
+    if (image->pad > 0)
+        memset(to, 0, image->len * sizeof(*to));
+    memset(to + image->len - 4, 0, 4 * sizeof(*to));
+    for (c = 0; c < image->c; c++) {
+        for (y = 0; y < image->h; y++, x += image->w) {
+            float *row = to + inside(image, y) + c;
+
+            if (image->c == 1)
+                memcpy(row, x, (size_t)image->w * sizeof(*x));
+            for (i = 0; i < image->w && image->c > 1; i++)
+                row[(size_t)i * (size_t)image->c] = x[i];
+        }
+    }
+}
+
+void vb_pooled_image_empty(const struct vb_pooled_image *image, const float *from, float *x)
+{
+    int c, y, i;
+
+    for (c = 0; c < image->c; c++) {
+        for (y = 0; y < image->h; y++, x += image->w) {
+            const float *row = from + inside(image, y) + c;
+
+            for (i = 0; i < image->w; i++)
+                x[i] = row[(size_t)i * (size_t)image->c];
+        }
+    }
+}
