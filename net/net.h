@@ -227,7 +227,8 @@ struct vb_req {
 
 /* Started by all ranks in the same order. Offsets are multiples of 4. The range is net/'s until the
  * operation was waited for; ranges of operations under way must not overlap. What fails later is
- * told by vb_wait(); what fails here has started nothing. */
+ * told by vb_wait(); what fails here has started nothing. Without a progress thread, small ones
+ * that are started while others are under way may not leave before the caller waits or tests. */
 vb_status vb_allreduce_start(struct vb_coll *coll, size_t offset_bytes, size_t n_elems,
                              enum vb_reduce how, struct vb_req *req);
 
