@@ -105,6 +105,8 @@ static vb_status make_params(struct vb_trainer *t, struct dense *d)
     float *at = d->mem.ptr;
     int i;
 
+    if (st == VB_OK)
+        st = vb_mem_populate(&d->mem); /* now, not in the first steps */
     if (st != VB_OK)
         return st;
     for (i = 0; i < 2; i++) {

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define POPULATE_MAX ((size_t)1 << 30)
 #define AHEAD 16   /* keys that are prefetched */
 #define CHUNK 1024 /* keys that a thread takes at a time */
 #define PARALLEL 8192
@@ -43,17 +44,26 @@ static bool is_lazy(const struct vb_k_rule *r)
            (r->kind == VB_K_SGD && r->decay != 0);
 }
 
+/* Touched now, not by the first steps: zeroing a huge page takes longer than a step. What is very
+ * large may never be touched whole. */
+static vb_status map(size_t bytes, struct vb_mem *mem)
+{
+    vb_status st = vb_mem_map_private(bytes, mem);
+
+    return st == VB_OK && bytes <= POPULATE_MAX ? vb_mem_populate(mem) : st;
+}
+
 static vb_status map_all(struct vb_k_sparse *s)
 {
     vb_status st;
 
-    st = vb_mem_map_private((size_t)s->features * sizeof(*s->w), &s->weights);
+    st = map((size_t)s->features * sizeof(*s->w), &s->weights);
     if (st != VB_OK)
         return st;
     s->w = s->weights.ptr;
     if (s->words == 0)
         return VB_OK;
-    st = vb_mem_map_private((size_t)s->features * (size_t)s->words * sizeof(*s->state), &s->states);
+    st = map((size_t)s->features * (size_t)s->words * sizeof(*s->state), &s->states);
     if (st == VB_OK)
         s->state = s->states.ptr;
     return st;
