@@ -100,7 +100,7 @@ typedef uint8_t bytes4 __attribute__((vector_size(4)));
 /* The larger one and its place, the first of two that are equal. NaN wins, and stays. */
 static inline void larger(vb_v4 *best, vb_v4i *place, vb_v4 v, vb_v4i v_place)
 {
-    vb_v4i wins = (v > *best) | (v != v);
+    vb_v4i wins = (v > *best) | (v != v); /* NOLINT(misc-redundant-expression): NaN */
 
     *best = vb_v4_pick(wins, v, *best);
     *place = (wins & v_place) | (~wins & *place);

@@ -64,7 +64,7 @@ static size_t list_terms(const struct data *v, const float *dy, const uint8_t *w
 static void run_sample(const struct data *v, const struct vb_k_args *args, int i, float *image)
 {
     size_t at = (size_t)i * (size_t)(v->s.oc * v->s.oh) * (size_t)v->s.ow, n;
-    size_t across = (size_t)(2 * v->s.stride * v->s.c);
+    size_t across = (size_t)2 * (size_t)v->s.stride * (size_t)v->s.c;
     size_t down = (size_t)(2 * v->s.stride) * v->image.pitch;
     struct vb_pooled_term *terms = (struct vb_pooled_term *)(image + v->len);
     int y, x;

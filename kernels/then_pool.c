@@ -92,7 +92,7 @@ static void then_pool_run(void *state, const struct vb_k_args *args)
 {
     const struct then_pool *st = state;
     size_t planes = (size_t)st->s.n * (size_t)st->s.oc, i;
-    float *whole = (float *)((char *)args->scratch + st->inner);
+    float *whole = (float *)(void *)((char *)args->scratch + st->inner);
     struct vb_k_args conv = *args;
 
     if (st->pass == VB_K_FORWARD) {

@@ -68,8 +68,6 @@ static inline void t_ref_shape(struct t_ref *r, struct t_ref_layer *l)
     l->w = r->n_params;
     l->b = l->w + l->n_w;
     r->n_params = l->b + (conv ? (size_t)s->oc : 0);
-    l->y = t_ref_new((size_t)r->batch * l->out);
-    l->dy = t_ref_new((size_t)r->batch * l->out);
 }
 
 static inline void t_ref_add(struct t_ref *r, struct vb_k_shape shape, int row)
@@ -105,6 +103,10 @@ static inline void t_ref_create(struct t_ref *r, const struct vb_layer_table *ta
         if (pool)
             t_ref_add(r, (struct vb_k_shape){.kind = VB_K_MAX_POOL, .kh = 2, .kw = 2, .stride = 2},
                       i);
+    }
+    for (i = 0; i < r->n_layers; i++) {
+        r->layers[i].y = t_ref_new((size_t)batch * r->layers[i].out);
+        r->layers[i].dy = t_ref_new((size_t)batch * r->layers[i].out);
     }
     r->classes = r->layers[r->n_layers - 1].s.oc;
     r->params = t_ref_new(r->n_params);

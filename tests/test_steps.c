@@ -19,9 +19,9 @@
 struct run {
     const char *model, *data, *rule;
     int64_t check_replicas;
-    bool spoils;      /* rank 1 changes a parameter after step SPOILT */
     uint64_t kill_us; /* the culprit dies after so long; 0: it does not */
     uint32_t after[STEPS + 1];
+    bool spoils; /* rank 1 changes a parameter after step SPOILT */
 };
 
 #define SPOILT 7
