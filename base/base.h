@@ -196,6 +196,9 @@ const char *vb_crc32c_backend(void);
 /* A well-mixed number for a seed and a position: what all randomness is made of. */
 uint64_t vb_random(uint64_t seed, uint64_t position);
 
+/* Ascending, for medians and the like. */
+void vb_sort(double *values, size_t n);
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 #define VB_CACHE_LINE 64

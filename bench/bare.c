@@ -102,13 +102,6 @@ static bool enough(const struct bench *b, uint64_t begin)
     return b->n_samples >= SAMPLES_MIN && vb_clock_ns() - begin > MEASURE_NS;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* ---- shared memory --------------------------------------------------------------------------- */
 
 static void post(_Atomic uint32_t *flag, uint32_t round)
@@ -181,7 +174,7 @@ static void shm_copy(struct bench *b)
         ns[n++] = (double)(vb_clock_ns() - was) / batch;
         b->wrong += !stamped(b->payload[1], b->len, (uint32_t)(n - 1));
     }
-    qsort(ns, (size_t)n, sizeof(ns[0]), by_value);
+    vb_sort(ns, (size_t)n);
     b->gb_s = (double)b->len / ns[n / 2];
 }
 
@@ -352,7 +345,7 @@ static vb_status print(struct bench *b, const char *transport)
     struct vb_json *json = vb_json_create();
     vb_status st;
 
-    qsort(b->lat_us, (size_t)b->n_samples, sizeof(b->lat_us[0]), by_value);
+    vb_sort(b->lat_us, (size_t)b->n_samples);
     vb_json_object(json, NULL);
     vb_json_text(json, "bench", "bare");
     vb_json_text(json, "transport", transport);

@@ -155,16 +155,9 @@ static double since_us(uint64_t start)
     return (double)(vb_clock_ns() - start) / 1000;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static double median(double *samples, int n)
 {
-    qsort(samples, (size_t)n, sizeof(*samples), by_size);
+    vb_sort(samples, (size_t)n);
     return samples[n / 2];
 }
 

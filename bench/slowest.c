@@ -54,13 +54,6 @@ static vb_status plan(struct timing *t, double seconds)
     return st;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* all: SAMPLES_MAX of each rank. */
 static vb_status take_slowest(struct timing *t, double *all, double *p50_us_p, double *p99_us_p)
 {
@@ -75,7 +68,7 @@ static vb_status take_slowest(struct timing *t, double *all, double *p50_us_p, d
         for (i = 0; i < n; i++)
             if (all[(int64_t)r * SAMPLES_MAX + i] > t->us[i])
                 t->us[i] = all[(int64_t)r * SAMPLES_MAX + i];
-    qsort(t->us, (size_t)n, sizeof(t->us[0]), by_value);
+    vb_sort(t->us, (size_t)n);
     *p50_us_p = t->us[n / 2];
     *p99_us_p = t->us[n * 99 / 100];
     return VB_OK;

@@ -110,13 +110,6 @@ static void one_round(struct bench *b, int round)
         our_steps(b, 0, round, first, steps);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Frees nothing: the program ends with it. */
 static bool prepare(struct bench *b)
 {
@@ -159,8 +152,8 @@ static int report(struct bench *b, int rounds)
     size_t whole = ROUND_ROWS / b->batch;
     double ours, bare, rows = (double)(whole * b->batch);
 
-    qsort(b->took_s[0], (size_t)rounds, sizeof(double), by_size);
-    qsort(b->took_s[1], (size_t)rounds, sizeof(double), by_size);
+    vb_sort(b->took_s[0], (size_t)rounds);
+    vb_sort(b->took_s[1], (size_t)rounds);
     ours = rows / b->took_s[0][rounds / 2];
     bare = rows / b->took_s[1][rounds / 2];
     printf("{\"bench\": \"sparse-lr\", \"batch\": %zu, \"threads\": %d, \"rows_per_s\": %.0f, "

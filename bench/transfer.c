@@ -301,18 +301,11 @@ static vb_status repeat(struct bench *b, size_t len, measure_fn measure, int64_t
     return st == VB_OK ? measure(b, len, n) : st;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void take_percentiles(struct bench *b, int64_t n, struct vb_bench_line *line)
 {
     if (n > SAMPLES_MAX)
         n = SAMPLES_MAX;
-    qsort(b->samples_us, (size_t)n, sizeof(double), by_size);
+    vb_sort(b->samples_us, (size_t)n);
     line->p50_us = b->samples_us[n / 2];
     line->p99_us = b->samples_us[n * 99 / 100];
 }

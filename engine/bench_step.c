@@ -125,13 +125,6 @@ static vb_status one_round(struct bench *b, int round)
 
 /* ---- what they come to ----------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* all: room for ROUNDS_MAX of each rank. */
 static vb_status slowest(struct bench *b, enum mode mode, double *all, double *ms_p)
 {
@@ -145,7 +138,7 @@ static vb_status slowest(struct bench *b, enum mode mode, double *all, double *m
         for (i = 0; i < b->rounds; i++)
             if (all[r * ROUNDS_MAX + i] > us[i])
                 us[i] = all[r * ROUNDS_MAX + i];
-    qsort(us, (size_t)b->rounds, sizeof(us[0]), by_value);
+    vb_sort(us, (size_t)b->rounds);
     *ms_p = us[b->rounds / 2] / 1e3;
     return st;
 }

@@ -111,13 +111,6 @@ static double lower_gb_s(const struct vb_pair *pair)
     return pair->put_gb_s < pair->get_gb_s ? pair->put_gb_s : pair->get_gb_s;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Of all pairs over the same transport; 0: there are too few, or no memory. */
 static double median_gb_s(const struct vb_pair *pairs, int n, const char *transport)
 {
@@ -129,7 +122,7 @@ static double median_gb_s(const struct vb_pair *pairs, int n, const char *transp
     for (i = 0; i < n; i++)
         if (strcmp(pairs[i].transport, transport) == 0)
             speeds[m++] = lower_gb_s(&pairs[i]);
-    qsort(speeds, (size_t)m, sizeof(*speeds), by_size);
+    vb_sort(speeds, (size_t)m);
     if (m >= PAIRS_MIN)
         median = speeds[m / 2];
     free(speeds);

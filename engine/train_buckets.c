@@ -20,9 +20,7 @@ struct bucket {
 
 struct vb_buckets {
     struct vb_coll *coll; /* NULL: there are no others */
-    struct vb_group *group;
-    struct vb_laps *laps;
-    const bool *no_sums; /* the trainer's */
+    struct vb_trainer *trainer;
     float *grads;
     float *own;              /* grads, where there is no coll */
     size_t n_params, bucket; /* floats */
@@ -33,7 +31,7 @@ struct vb_buckets {
 };
 
 /* The smallest bucket that uses the link well: the more there are the earlier the first can start,
- * but each costs some latency. By rank 0's model of the link, which all have. */
+ * but each costs some latency. */
 static size_t choose_bytes(const struct vb_coll *coll)
 {
     double best = vb_coll_predict_us(coll, vb_coll_algo(coll, BUCKET_MAX), BUCKET_MAX) / BUCKET_MAX;
@@ -46,15 +44,16 @@ static size_t choose_bytes(const struct vb_coll *coll)
     return bytes;
 }
 
-/* Rank 0's choice is that of all. */
-static vb_status choose_bucket(struct vb_buckets *b, int64_t asked)
+/* Rank 0's choice is that of all, for theirs may be rounded otherwise. */
+static vb_status choose_bucket(struct vb_buckets *b)
 {
+    int64_t asked = b->trainer->o->bucket_bytes;
     uint64_t bytes = asked > 0 ? (uint64_t)asked : BUCKET_MAX;
     vb_status st = VB_OK;
 
     if (asked == 0 && b->coll != NULL) {
         bytes = choose_bytes(b->coll);
-        st = vb_group_broadcast(b->group, 0, &bytes, sizeof(bytes));
+        st = vb_group_broadcast(b->trainer->place.group, 0, &bytes, sizeof(bytes));
     }
     b->bucket = (size_t)bytes / sizeof(float);
     if (b->bucket * BUCKETS_MAX < b->n_params)
@@ -62,13 +61,13 @@ static vb_status choose_bucket(struct vb_buckets *b, int64_t asked)
     return st;
 }
 
-static vb_status open_coll(struct vb_buckets *b, const struct vb_coll_opts *asked)
+static vb_status open_coll(struct vb_buckets *b)
 {
-    struct vb_coll_opts opts = *asked;
+    struct vb_coll_opts opts = b->trainer->o->coll;
     vb_status st;
 
     opts.in_flight = BUCKETS_MAX + 1;
-    st = vb_coll_open(b->group, b->n_params * sizeof(float), &opts, &b->coll);
+    st = vb_coll_open(b->trainer->place.group, b->n_params * sizeof(float), &opts, &b->coll);
     if (st == VB_OK)
         b->grads = vb_coll_data(b->coll);
     return st;
@@ -83,17 +82,15 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, struct vb_buc
         return vb_err_sys("calloc");
     *buckets_p = b; /* the caller's from now on, whatever happens */
     b->n_params = n_params;
-    b->group = t->place.group;
-    b->laps = &t->laps;
-    b->no_sums = &t->no_sums;
-    if (b->group != NULL) {
-        st = open_coll(b, &t->o->coll);
+    b->trainer = t;
+    if (t->place.group != NULL) {
+        st = open_coll(b);
     } else {
         b->grads = b->own = vb_alloc_aligned(n_params * sizeof(float));
         if (b->grads == NULL)
             st = vb_err(VB_ERR_NO_MEMORY, "no memory for %zu gradients", n_params);
     }
-    return st == VB_OK ? choose_bucket(b, t->o->bucket_bytes) : st;
+    return st == VB_OK ? choose_bucket(b) : st;
 }
 
 void vb_buckets_close(struct vb_buckets *b)
@@ -133,7 +130,7 @@ void vb_buckets_begin(struct vb_buckets *b)
 
 static bool summing(const struct vb_buckets *b)
 {
-    return b->coll != NULL && !*b->no_sums;
+    return b->coll != NULL && !b->trainer->no_sums;
 }
 
 static void start_bucket(struct vb_buckets *b)
@@ -155,9 +152,9 @@ static void get_on(struct vb_buckets *b)
 
     if (!summing(b) || b->n_started == 0 || b->failed != VB_OK)
         return;
-    vb_lap(b->laps, VB_PHASE_BACKWARD);
+    vb_lap(&b->trainer->laps, VB_PHASE_BACKWARD);
     b->failed = vb_test(b->coll, &b->list[0].req, &done);
-    vb_lap(b->laps, VB_PHASE_COMM);
+    vb_lap(&b->trainer->laps, VB_PHASE_COMM);
 }
 
 void vb_buckets_ready(void *arg, size_t first, size_t n)

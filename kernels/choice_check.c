@@ -3,7 +3,7 @@
  * Whether backends compute what they should: their results against those of the reference, on the
  * shape as it is but for the number of samples, for the reference takes its time.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/tensors_priv.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,26 +13,10 @@
 #define FLOPS_MAX 4e8 /* with more there are fewer samples; one in any case */
 #define SEED 1        /* of dropout */
 
-enum { X, W, B, DY, Y, DX, DW, DB, N_TENSORS };
-
 struct check {
-    struct vb_k_shape s; /* with fewer samples */
-    enum vb_k_pass pass;
-    float *in[N_TENSORS]; /* inputs, and what backends write */
-    uint8_t *where;       /* conv-pool: what forward notes for backward */
-    float *want;          /* what the pass should write; and behind it the gradient of biases */
+    struct vb_k_tensors in; /* inputs, and what backends write; with fewer samples */
+    float *want;            /* what the pass should write; and behind it the gradient of biases */
 };
-
-static size_t tensor_len(const struct vb_k_shape *s, int which)
-{
-    if (which == X || which == DX)
-        return vb_k_shape_inputs(s);
-    if (which == Y || which == DY)
-        return vb_k_shape_outputs(s);
-    if (which == W || which == DW)
-        return vb_k_shape_weights(s);
-    return vb_k_shape_weights(s) > 0 ? (size_t)s->oc : 0;
-}
 
 static struct vb_k_shape fewer_samples(const struct vb_k_shape *shape)
 {
@@ -45,79 +29,67 @@ static struct vb_k_shape fewer_samples(const struct vb_k_shape *shape)
 }
 
 /* What a pass writes. */
-static int result_of(enum vb_k_pass pass)
+static enum vb_k_tensor result_of(enum vb_k_pass pass)
 {
-    static const int results[VB_K_PASSES] = {Y, DX, DW};
+    static const enum vb_k_tensor results[VB_K_PASSES] = {Y, DX, DW};
 
     return results[pass];
 }
 
+static float *result(const struct check *c)
+{
+    return c->in.t[result_of(c->in.pass)];
+}
+
+static size_t n_results(const struct check *c)
+{
+    return vb_k_tensor_len(&c->in.s, result_of(c->in.pass));
+}
+
 static size_t n_biases(const struct check *c)
 {
-    return c->pass == VB_K_BACKWARD_WEIGHTS ? tensor_len(&c->s, DB) : 0;
+    return c->in.pass == VB_K_BACKWARD_WEIGHTS ? vb_k_tensor_len(&c->in.s, DB) : 0;
 }
 
 static struct vb_k_args args_of(const struct check *c)
 {
-    return (struct vb_k_args){.x = c->in[X],
-                              .w = c->in[W],
-                              .b = c->in[B],
-                              .dy = c->in[DY],
-                              .y = c->in[Y],
-                              .dx = c->in[DX],
-                              .dw = c->in[DW],
-                              .db = c->in[DB],
-                              .where = c->where,
-                              .seed = SEED};
+    struct vb_k_args args = vb_k_tensors_args(&c->in);
+
+    args.seed = SEED;
+    return args;
 }
 
 /* ---- the reference --------------------------------------------------------------------------- */
 
 static void fini(struct check *c)
 {
-    int i;
-
-    for (i = 0; i < N_TENSORS; i++)
-        free(c->in[i]);
+    vb_k_tensors_fini(&c->in);
     free(c->want);
-    free(c->where);
 }
 
 static void run_reference(struct check *c)
 {
-    size_t n = tensor_len(&c->s, result_of(c->pass));
     struct vb_k_args args = args_of(c);
 
-    if (c->pass != VB_K_FORWARD && (tensor_len(&c->s, W) == 0 || c->s.kind == VB_K_CONV_POOL))
-        vb_k_layer_ref(&c->s, VB_K_FORWARD, &args); /* pooling and the like look at the output */
-    vb_k_layer_ref(&c->s, c->pass, &args);
-    memcpy(c->want, c->in[result_of(c->pass)], n * sizeof(float));
+    if (c->in.pass != VB_K_FORWARD && vb_k_tensor_len(&c->in.s, W) == 0)
+        vb_k_layer_ref(&c->in.s, VB_K_FORWARD, &args); /* pooling and the like look at the output */
+    vb_k_layer_ref(&c->in.s, c->in.pass, &args);
+    memcpy(c->want, result(c), n_results(c) * sizeof(float));
     if (n_biases(c) > 0)
-        memcpy(c->want + n, c->in[DB], n_biases(c) * sizeof(float));
+        memcpy(c->want + n_results(c), c->in.t[DB], n_biases(c) * sizeof(float));
 }
 
 static vb_status init(struct check *c, const struct vb_k_shape *shape, enum vb_k_pass pass)
 {
-    size_t n, i;
-    int t;
+    struct vb_k_shape fewer = fewer_samples(shape);
+    vb_status st = vb_k_tensors_init(&c->in, &fewer, pass);
 
-    memset(c, 0, sizeof(*c));
-    c->s = fewer_samples(shape);
-    c->pass = pass;
-    c->want = vb_alloc_aligned((tensor_len(&c->s, result_of(pass)) + n_biases(c)) * sizeof(float) +
-                               VB_CACHE_LINE);
-    c->where = vb_alloc_aligned(vb_k_shape_outputs(&c->s));
-    for (t = 0; t < N_TENSORS && c->want != NULL; t++) {
-        n = tensor_len(&c->s, t);
-        c->in[t] = vb_alloc_aligned(n * sizeof(float) + VB_CACHE_LINE);
-        if (c->in[t] == NULL)
-            break;
-        for (i = 0; i < n; i++)
-            c->in[t][i] = (float)(vb_random((uint64_t)t, i) >> 40) / (1 << 23) - 1;
-    }
-    if (c->want == NULL || c->where == NULL || c->in[N_TENSORS - 1] == NULL) {
+    if (st != VB_OK)
+        return st;
+    c->want = vb_alloc_aligned((n_results(c) + n_biases(c)) * sizeof(float) + VB_CACHE_LINE);
+    if (c->want == NULL) {
         fini(c);
-        return vb_err(VB_ERR_NO_MEMORY, "no memory to check a layer of %d samples", c->s.n);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory to check a layer of %d samples", fewer.n);
     }
     run_reference(c);
     return VB_OK;
@@ -141,12 +113,11 @@ static double distance(const float *got, const float *want, size_t n)
 
 static double off_by(const struct check *c)
 {
-    const float *got = c->in[result_of(c->pass)];
-    size_t n = tensor_len(&c->s, result_of(c->pass));
-    double most = distance(got, c->want, n), biases = 0;
+    size_t n = n_results(c);
+    double most = distance(result(c), c->want, n), biases = 0;
 
     if (n_biases(c) > 0)
-        biases = distance(c->in[DB], c->want + n, n_biases(c));
+        biases = distance(c->in.t[DB], c->want + n, n_biases(c));
     return biases > most ? biases : most;
 }
 
@@ -158,12 +129,12 @@ static vb_status run_one(struct check *c, const struct vb_k_backend *backend, do
     vb_status st;
     void *state;
 
-    st = backend->prepare(&c->s, c->pass, &state, &scratch_bytes);
+    st = backend->prepare(&c->in.s, c->in.pass, &state, &scratch_bytes);
     if (st != VB_OK)
         return st;
-    memset(c->in[result_of(c->pass)], 0xff, tensor_len(&c->s, result_of(c->pass)) * sizeof(float));
+    memset(result(c), 0xff, n_results(c) * sizeof(float));
     if (n_biases(c) > 0)
-        memset(c->in[DB], 0xff, n_biases(c) * sizeof(float));
+        memset(c->in.t[DB], 0xff, n_biases(c) * sizeof(float));
     args.scratch = vb_alloc_aligned(scratch_bytes + VB_CACHE_LINE);
     if (args.scratch == NULL)
         st = vb_err(VB_ERR_NO_MEMORY, "no memory for %zu bytes of scratch", scratch_bytes);
@@ -187,7 +158,7 @@ vb_status vb_k_check_these(const struct vb_k_backend *const *backends, int n_bac
     if (st != VB_OK)
         return st;
     for (i = 0; i < n_backends && n < VB_K_CANDIDATES_MAX && st == VB_OK; i++) {
-        if (!backends[i]->can(shape, pass) || !backends[i]->can(&c.s, pass))
+        if (!backends[i]->can(shape, pass) || !backends[i]->can(&c.in.s, pass))
             continue;
         checked[n].backend = backends[i]->name;
         st = run_one(&c, backends[i], &checked[n].off);

@@ -7,7 +7,7 @@
  * A smaller convolution has fewer samples, then fewer channels; a smaller linear layer has fewer
  * inputs and outputs, for its speed depends on the samples above all.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/tensors_priv.h"
 
 #include <omp.h>
 
@@ -74,98 +74,6 @@ static struct vb_k_shape smaller(const struct vb_k_shape *shape, double flops)
     return s;
 }
 
-/* ---- tensors --------------------------------------------------------------------------------- */
-
-enum { X, W, B, Y, DY, DX, DW, DB, N_TENSORS };
-
-struct trial {
-    struct vb_k_shape s;
-    enum vb_k_pass pass;
-    float *t[N_TENSORS]; /* those that the pass uses */
-    uint8_t *where;      /* conv-pool */
-};
-
-static size_t tensor_len(const struct vb_k_shape *s, int which)
-{
-    if (which == X || which == DX)
-        return vb_k_shape_inputs(s);
-    if (which == Y || which == DY)
-        return vb_k_shape_outputs(s);
-    return which == B || which == DB ? (size_t)s->oc : vb_k_shape_weights(s);
-}
-
-static bool tensor_used(const struct trial *t, int which)
-{
-    static const unsigned char used[VB_K_PASSES][N_TENSORS] = {
-        [VB_K_FORWARD] = {[X] = 1, [W] = 1, [B] = 1, [Y] = 1},
-        [VB_K_BACKWARD_DATA] = {[W] = 1, [DY] = 1, [DX] = 1},
-        [VB_K_BACKWARD_WEIGHTS] = {[X] = 1, [DY] = 1, [DW] = 1, [DB] = 1},
-    };
-    bool weights = vb_k_shape_weights(&t->s) > 0;
-
-    if (!weights && (which == X || which == Y))
-        return true; /* pooling and the like look at both */
-    return used[t->pass][which] && (weights || which == DY || which == DX);
-}
-
-/* Numbers from -1 to 1, as trained ones are; 0 would do for some kernels but not for all. */
-static void fill(float *v, size_t n, uint64_t seed)
-{
-    enum { PATTERN = 4099 };
-    size_t i;
-
-    for (i = 0; i < n && i < PATTERN; i++)
-        v[i] = (float)(vb_random(seed, i) >> 40) / (1 << 23) - 1;
-    for (; i < n; i++)
-        v[i] = v[i - PATTERN];
-}
-
-/* A fifth of the outputs are cut off by the ReLU, as in training. */
-static uint8_t *make_where(size_t n)
-{
-    uint8_t *where = vb_alloc_aligned(n);
-    size_t i;
-
-    for (i = 0; i < n && where != NULL; i++)
-        where[i] = (uint8_t)(vb_random(0, i) % (VB_K_NOWHERE + 1));
-    return where;
-}
-
-static void trial_fini(struct trial *t)
-{
-    int i;
-
-    free(t->where);
-    for (i = 0; i < N_TENSORS; i++)
-        free(t->t[i]);
-}
-
-static vb_status trial_init(struct trial *t, const struct vb_k_shape *s, enum vb_k_pass pass)
-{
-    int i;
-
-    memset(t, 0, sizeof(*t));
-    t->s = *s;
-    t->pass = pass;
-    for (i = 0; i < N_TENSORS; i++) {
-        if (!tensor_used(t, i))
-            continue;
-        t->t[i] = vb_alloc_aligned(tensor_len(s, i) * sizeof(float));
-        if (t->t[i] == NULL) {
-            trial_fini(t);
-            return vb_err(VB_ERR_NO_MEMORY, "no memory to time a layer with %zu floats",
-                          tensor_len(s, i));
-        }
-        fill(t->t[i], tensor_len(s, i), (uint64_t)i);
-    }
-    t->where = s->kind == VB_K_CONV_POOL ? make_where(vb_k_shape_outputs(s)) : NULL;
-    if (s->kind == VB_K_CONV_POOL && t->where == NULL) {
-        trial_fini(t);
-        return vb_err(VB_ERR_NO_MEMORY, "no memory to time a layer");
-    }
-    return VB_OK;
-}
-
 /* ---- timing ---------------------------------------------------------------------------------- */
 
 static double run_ms(const struct vb_k_backend *backend, void *state, const struct vb_k_args *args)
@@ -202,18 +110,10 @@ static double best_ms(const struct vb_k_backend *backend, void *state, const str
 }
 
 /* ms_p: negative if the backend finds that it cannot do it after all. */
-static vb_status time_one(const struct trial *t, const struct vb_k_backend *backend,
+static vb_status time_one(const struct vb_k_tensors *t, const struct vb_k_backend *backend,
                           const struct effort *effort, double *ms_p)
 {
-    struct vb_k_args args = {.x = t->t[X],
-                             .w = t->t[W],
-                             .b = t->t[B],
-                             .dy = t->t[DY],
-                             .y = t->t[Y],
-                             .dx = t->t[DX],
-                             .dw = t->t[DW],
-                             .db = t->t[DB],
-                             .where = t->where};
+    struct vb_k_args args = vb_k_tensors_args(t);
     size_t scratch_bytes = 0;
     void *state;
     vb_status st;
@@ -283,12 +183,12 @@ static vb_status run_stage(struct race *race, const struct vb_k_shape *s, enum v
                            const struct stage *stage)
 {
     struct effort effort = {stage->runs, RUNS_MAX, ENOUGH_MS, 0};
-    struct trial trial;
+    struct vb_k_tensors trial;
     double best = -1;
     vb_status st;
     int i;
 
-    st = trial_init(&trial, s, pass);
+    st = vb_k_tensors_init(&trial, s, pass);
     if (st != VB_OK)
         return st;
     for (i = 0; i < race->n && st == VB_OK; i++) {
@@ -300,7 +200,7 @@ static vb_status run_stage(struct race *race, const struct vb_k_shape *s, enum v
             best = race->ms[i];
         effort.hopeless = HOPELESS * best;
     }
-    trial_fini(&trial);
+    vb_k_tensors_fini(&trial);
     if (st == VB_OK)
         drop(race, stage->drop);
     return st;
@@ -340,20 +240,20 @@ vb_status vb_k_time_all(const struct vb_k_shape *shape, enum vb_k_pass pass, dou
                         struct vb_k_candidate candidates[VB_K_CANDIDATES_MAX], int *n_p)
 {
     struct effort effort = {2, 1000, seconds * 1e3, 0};
-    struct trial trial;
+    struct vb_k_tensors trial;
     struct race race;
     vb_status st;
     int i;
 
     enter(&race, shape, pass);
-    st = trial_init(&trial, shape, pass);
+    st = vb_k_tensors_init(&trial, shape, pass);
     if (st != VB_OK)
         return st;
     for (i = 0; i < race.n && st == VB_OK; i++) {
         candidates[i].backend = race.backend[i]->name;
         st = time_one(&trial, race.backend[i], &effort, &candidates[i].ms);
     }
-    trial_fini(&trial);
+    vb_k_tensors_fini(&trial);
     *n_p = race.n;
     return st;
 }
@@ -386,7 +286,7 @@ double vb_k_gemm_peak(double seconds)
     if (abc == NULL)
         return -1;
     vb_k_blas_one_thread();
-    fill(abc, 2 * n, 0);
+    vb_k_fill(abc, 2 * n, 0);
     product(abc, abc + n, abc + 2 * n);
     while (best < 0 || sum < seconds * 1e3) {
         start = vb_clock_ns();

@@ -6,6 +6,7 @@
 #include "kernels/layer_priv.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct then_pool {
     const struct vb_k_backend *conv;
@@ -51,14 +52,6 @@ static void spread_row(const float *restrict dy, const uint8_t *restrict where, 
     }
 }
 
-static void clear(float *v, size_t n)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++)
-        v[i] = 0;
-}
-
 /* One plane of the n * oc. */
 static void pool_plane(const struct then_pool *st, const struct vb_k_args *a, const float *whole,
                        size_t plane)
@@ -83,7 +76,7 @@ static void spread_plane(const struct then_pool *st, const struct vb_k_args *a, 
         if (st->whole.ow % 2 != 0)
             whole[w - 1] = whole[2 * w - 1] = 0;
     }
-    clear(whole, (size_t)(st->whole.oh % 2) * w);
+    memset(whole, 0, (size_t)(st->whole.oh % 2) * w * sizeof(*whole));
 }
 
 /* ---- backends -------------------------------------------------------------------------------- */

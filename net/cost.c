@@ -296,17 +296,10 @@ static vb_status swap(struct vb_coll *coll, uint32_t n, size_t len, double *us_p
     return st;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Other jobs take the cpu now and then: the lower quartile of a few, the least of fewer. */
 static double typical(double *us, int n)
 {
-    qsort(us, (size_t)n, sizeof(*us), by_value);
+    vb_sort(us, (size_t)n);
     return us[n / 4];
 }
 

@@ -53,6 +53,7 @@ static vb_status collect_infos(struct control *c, uint64_t deadline)
             return control_say_failure(c);
         if (control_wait_change(c, tell < deadline ? tell : deadline))
             continue;
+        list_missing(c, missing, sizeof(missing)); /* callers come and go without a change */
         if (vb_clock_ns() >= deadline)
             return vb_err(VB_ERR_TIMEOUT, "gave up on missing ranks: %s", missing);
         VB_LOG_WARN("still waiting for ranks %s", missing);
