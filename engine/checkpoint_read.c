@@ -321,3 +321,14 @@ const struct vb_checkpoint_array *vb_checkpoint_find(const struct vb_checkpoint 
             return &cp->arrays[i];
     return NULL;
 }
+
+const void *vb_checkpoint_data(const struct vb_checkpoint *cp, const char *name,
+                               enum vb_array_type type, size_t n)
+{
+    const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, name);
+
+    if (a != NULL && a->type == type && (uint64_t)a->rows * (uint64_t)a->cols == n)
+        return a->data;
+    vb_err(VB_ERR_INPUT, "the checkpoint has no %s of %zu numbers", name, n);
+    return NULL;
+}

@@ -197,6 +197,11 @@ void vb_checkpoint_free(struct vb_checkpoint *cp);
 const struct vb_checkpoint_array *vb_checkpoint_find(const struct vb_checkpoint *cp,
                                                      const char *name);
 
+/* The 4-byte elements of the array of that name, which must be n of that type; NULL: they are not,
+ * and that was logged. */
+const void *vb_checkpoint_data(const struct vb_checkpoint *cp, const char *name,
+                               enum vb_array_type type, size_t n);
+
 /* The path of the checkpoint of the highest step. A broken one is skipped with a warning that names
  * it. VB_ERR_NO_FILE, which is not logged: there is none, or no such folder. VB_ERR_INPUT: all
  * are broken. */

@@ -28,14 +28,10 @@ static bool is_sparse(const struct vb_train_opts *o)
 static vb_status check_array(const struct vb_checkpoint *cp, const char *layer, const char *what,
                              size_t n)
 {
-    const struct vb_checkpoint_array *a;
     char name[VB_K_NAME + 8];
 
     snprintf(name, sizeof(name), "%s.%s", layer, what);
-    a = vb_checkpoint_find(cp, name);
-    if (a == NULL || a->type != VB_ARRAY_F32 || (uint64_t)a->rows * (uint64_t)a->cols != n)
-        return vb_err(VB_ERR_INPUT, "the checkpoint has no %s of %zu numbers", name, n);
-    return VB_OK;
+    return vb_checkpoint_data(cp, name, VB_ARRAY_F32, n) != NULL ? VB_OK : VB_ERR_INPUT;
 }
 
 /* The parameters that the net has by its table of layers. */

@@ -229,7 +229,7 @@ static void show(struct vb_trainer *t, bool evaluated)
     t->o->watch(t->o->watch_arg, &news);
 }
 
-/* As often as not the others are at the end of the step before. */
+/* Before forward, so that the rank comes late to every sum of the step. */
 void vb_trainer_drag(struct vb_trainer *t)
 {
     struct timespec ts = {.tv_sec = (time_t)(t->drag_ns / 1000000000u),
@@ -368,7 +368,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
         return st;
     vb_laps_begin(&t->laps);
     if (t->place.group != NULL)
-        t->laps.late_ns = vb_group_late_ns(t->place.group);
+        vb_group_late_forget(t->place.group);
     t->watched_ns = t->laps.begin_ns;
     return VB_OK;
 }

@@ -397,11 +397,11 @@ static vb_status dense_save(struct vb_trainer *t, struct vb_checkpoint *cp)
 
 static vb_status copy_array(const struct vb_checkpoint *cp, const char *name, size_t n, float *to)
 {
-    const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, name);
+    const float *data = vb_checkpoint_data(cp, name, VB_ARRAY_F32, n);
 
-    if (a == NULL || a->type != VB_ARRAY_F32 || (uint64_t)a->rows * (uint64_t)a->cols != n)
-        return vb_err(VB_ERR_INPUT, "the checkpoint has no %s of %zu numbers", name, n);
-    memcpy(to, a->data, n * sizeof(float));
+    if (data == NULL)
+        return VB_ERR_INPUT;
+    memcpy(to, data, n * sizeof(float));
     return VB_OK;
 }
 

@@ -337,13 +337,12 @@ static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint
     int i, n = vb_k_sparse_parts(sparse_of(t)->weights, parts);
 
     for (i = 0; i < n; i++) {
-        const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, parts[i].name);
+        const void *data = vb_checkpoint_data(
+            cp, parts[i].name, parts[i].whole ? VB_ARRAY_U32 : VB_ARRAY_F32, parts[i].n);
 
-        if (a == NULL || (a->type == VB_ARRAY_U32) != parts[i].whole ||
-            (uint64_t)a->rows * (uint64_t)a->cols != parts[i].n)
-            return vb_err(VB_ERR_INPUT, "the checkpoint has no %s of %zu numbers", parts[i].name,
-                          parts[i].n);
-        memcpy(parts[i].data, a->data, parts[i].n * 4);
+        if (data == NULL)
+            return VB_ERR_INPUT;
+        memcpy(parts[i].data, data, parts[i].n * 4);
     }
     return VB_OK;
 }

@@ -8,6 +8,8 @@
  */
 #include "net/coll_priv.h"
 
+#include <string.h>
+
 #define OFTEN_NS 20000u /* a shorter wait is no lateness worth counting */
 
 void late_add(struct vb_group *g, int rank, uint64_t ns)
@@ -40,6 +42,14 @@ struct vb_late vb_group_late(struct vb_group *g, int rank)
     late = g->late[rank];
     group_unlock(g);
     return late;
+}
+
+void vb_group_late_forget(struct vb_group *g)
+{
+    group_lock(g);
+    memset(g->late, 0, (size_t)g->world * sizeof(*g->late));
+    g->late_ns = 0;
+    group_unlock(g);
 }
 
 /* ---- a wait for an operation ------------------------------------------------------------------

@@ -82,6 +82,7 @@ struct vb_late {
 
 struct vb_late vb_group_late(struct vb_group *group, int rank);
 uint64_t vb_group_late_ns(struct vb_group *group); /* for all of them together */
+void vb_group_late_forget(struct vb_group *group); /* counts anew from now on */
 
 /* Tells all peers to give up, with the reason; their next wait fails with it. */
 void vb_group_abort(struct vb_group *group, const char *why);

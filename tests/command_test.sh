@@ -41,3 +41,24 @@ quiet() {
     [ "$code" = 0 ] || fail "$what $*: exit $code: $err"
     [ -z "$err" ] || fail "$what $*: said '$err'"
 }
+
+# get FILTER: of the final object of train --json, which is its last line
+get() {
+    tail -n 1 "$dir/out" | jq -r "$1"
+}
+
+# final FILTER WORDS...: the final object makes the filter true; the words say whose it is
+final() {
+    local filter=$1
+    shift
+    tail -n 1 "$dir/out" | jq -e "$filter" >/dev/null ||
+        fail "$what $*: does not hold: $filter: $(tail -n 1 "$dir/out" | cut -c 1-700)"
+}
+
+# trained FILTER ARGUMENTS...: it succeeds, says nothing else, and its final object is right
+trained() {
+    local filter=$1
+    shift
+    quiet "$@" --json
+    final "$filter" "$@"
+}

@@ -7,6 +7,7 @@
 #include "tests/alloc.h"
 #include "tests/ranks.h"
 #include "tests/test.h"
+#include "tests/train_opts.h"
 
 #define POINTS 5
 
@@ -109,25 +110,10 @@ static void few_points(void **state)
 static void fill_opts(const char *model, const char *data, struct vb_group *g,
                       struct vb_train_opts *o)
 {
-    char why[VB_OPTS_WHY];
-
-    *o = (struct vb_train_opts){.model = model,
-                                .data_text = data,
-                                .batch = 15,
-                                .whole_steps = true,
-                                .steps = 100,
-                                .warmup = -1,
-                                .momentum = -1,
-                                .weight_decay = -1,
-                                .clip = -1,
-                                .seed = 5,
-                                .test_limit = 10,
-                                .threads = 1,
-                                .open_group = g};
-    o->group.rank = vb_group_rank(g);
-    o->group.world = vb_group_world(g);
-    if (vb_data_spec_parse(data, &o->data.data, why) != VB_OK)
-        fprintf(stderr, "%s\n", why);
+    t_train_opts(model, data, g, o);
+    o->batch = 15;
+    o->whole_steps = true;
+    o->steps = 100;
 }
 
 /* Whether all ranks have the same parameters now. */

@@ -109,18 +109,23 @@ static void check(struct vb_k_shape s)
     compare(&s, t.b, t.db, weights ? (size_t)s.oc : 0, "bias");
 }
 
+static struct vb_k_shape conv_3x3(enum vb_k_kind kind, int h, int w)
+{
+    return (struct vb_k_shape){.kind = kind,
+                               .n = 3,
+                               .c = 2,
+                               .h = h,
+                               .w = w,
+                               .oc = 4,
+                               .kh = 3,
+                               .kw = 3,
+                               .stride = 1,
+                               .pad = 1};
+}
+
 static void convolution(void **state)
 {
-    struct vb_k_shape s = {.kind = VB_K_CONV,
-                           .n = 3,
-                           .c = 2,
-                           .h = 7,
-                           .w = 6,
-                           .oc = 4,
-                           .kh = 3,
-                           .kw = 3,
-                           .stride = 1,
-                           .pad = 1};
+    struct vb_k_shape s = conv_3x3(VB_K_CONV, 7, 6);
 
     (void)state;
     check(s);
@@ -134,16 +139,7 @@ static void convolution(void **state)
 
 static void convolution_and_pooling(void **state)
 {
-    struct vb_k_shape s = {.kind = VB_K_CONV_POOL,
-                           .n = 3,
-                           .c = 2,
-                           .h = 9,
-                           .w = 8,
-                           .oc = 4,
-                           .kh = 3,
-                           .kw = 3,
-                           .stride = 1,
-                           .pad = 1};
+    struct vb_k_shape s = conv_3x3(VB_K_CONV_POOL, 9, 8);
 
     (void)state;
     check(s);

@@ -6,6 +6,7 @@
  */
 #include "engine/train_priv.h"
 #include "tests/ranks.h"
+#include "tests/train_opts.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -47,27 +48,12 @@ static void share_memory(void)
 
 static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train_opts *o)
 {
-    char why[VB_OPTS_WHY];
-
-    *o = (struct vb_train_opts){.model = run->model,
-                                .data_text = run->data,
-                                .rule = run->rule,
-                                .global_batch = 30,
-                                .steps = STEPS,
-                                .warmup = -1,
-                                .momentum = -1,
-                                .weight_decay = -1,
-                                .clip = -1,
-                                .seed = 5,
-                                .test_limit = 10,
-                                .threads = 1,
-                                .check_replicas = run->check_replicas,
-                                .bucket_bytes = 1 << 16,
-                                .open_group = g};
-    o->group.rank = vb_group_rank(g);
-    o->group.world = vb_group_world(g);
-    if (vb_data_spec_parse(run->data, &o->data.data, why) != VB_OK)
-        fprintf(stderr, "%s\n", why);
+    t_train_opts(run->model, run->data, g, o);
+    o->rule = run->rule;
+    o->global_batch = 30;
+    o->steps = STEPS;
+    o->check_replicas = run->check_replicas;
+    o->bucket_bytes = 1 << 16;
 }
 
 struct watcher {
@@ -141,33 +127,10 @@ static int train_to_the_end(struct vb_group *g, void *arg)
 
 static int train_as_far_as_possible(struct vb_group *g, void *arg)
 {
+    if (freopen("/dev/null", "w", stderr) == NULL) /* what the others log is of no interest */
+        return 1;
     (void)train(g, arg); /* too late a death is none */
     return 0;
-}
-
-/* As t_as_processes(), but the culprit may be killed, and what the others log is of no interest. */
-static void with_a_death(const struct t_job *job)
-{
-    struct t_rank ranks[T_RANKS_MAX] = {{0}};
-    pid_t pids[T_RANKS_MAX] = {0};
-    int i, status;
-
-    t_prepare(ranks, job);
-    for (i = 0; i < job->world; i++) {
-        pids[i] = fork();
-        assert_true(pids[i] >= 0);
-        if (pids[i] == 0) {
-            if (freopen("/dev/null", "w", stderr) == NULL)
-                _exit(1);
-            t_rank_main(&ranks[i]);
-            _exit(0);
-        }
-    }
-    close(ranks[0].root_fd);
-    for (i = 0; i < job->world; i++) {
-        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-        assert_true(i == CULPRIT || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
-    }
 }
 
 static int survivors_stand_at_a_step(const struct run *run, const char *where)
@@ -199,7 +162,7 @@ static int killed_at_random(struct run *run, enum vb_transport_choice transport,
     for (k = 0; k < KILLS; k++) {
         share_memory();
         run->kill_us = 1 + vb_random(11, (uint64_t)k) % took_us;
-        with_a_death(&job);
+        t_as_processes_but(&job, CULPRIT);
         assert_int_equal(survivors_stand_at_a_step(run, where), 0);
         hit += seen->failed[0] && seen->step[0] > 0;
     }

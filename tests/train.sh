@@ -6,18 +6,6 @@
 . "$(dirname "$0")/command_test.sh"
 what=train
 
-# holds FILTER ARGUMENTS...: the final object makes the jq filter true
-holds() {
-    local filter=$1
-    shift
-    quiet "$@" --json
-    tail -n 1 "$dir/out" | jq -e "$filter" >/dev/null || fail "train $*: does not hold: $filter"
-}
-
-digest() {
-    tail -n 1 "$dir/out" | jq -r .params_sha256
-}
-
 # ---- bad usage: one line, exit 2, also where there would be several ranks
 refused 2 "which model"
 refused 2 "unknown model sofmax; did you mean softmax?" sofmax
@@ -66,19 +54,19 @@ rank_keys='["rank","role","host","cpu_pct","cpu_pct_peak","rss_peak_mb","send_mb
 "send_mb_s_peak","recv_mb_s","recv_mb_s_peak","disk_read_mb_s","disk_write_mb_s","train_s",
 "accuracy","breakdown"]'
 phases='["data","forward","backward","comm_exposed","wait","update","eval","checkpoint"]'
-holds '.accuracy >= 0.88 and .accuracy < 0.98 and .loss > 0 and .loss < 0.6' softmax --epochs 3
-first=$(digest)
-holds "$keys - keys == [] and $rank_keys - (.per_rank[0] | keys) == [] and
+trained '.accuracy >= 0.88 and .accuracy < 0.98 and .loss > 0 and .loss < 0.6' softmax --epochs 3
+first=$(get .params_sha256)
+trained "$keys - keys == [] and $rank_keys - (.per_rank[0] | keys) == [] and
     (.breakdown | keys) - $phases == [] and $phases - (.breakdown | keys) == []" \
     softmax --data synth:2000 --steps 30
-holds '.model == "softmax" and .mode == "single" and .ranks == 1 and .transport == null and
+trained '.model == "softmax" and .mode == "single" and .ranks == 1 and .transport == null and
     .batch == 50 and .steps == 30 and .epochs == 0.75 and .test_samples == 400 and
     .params == 7850 and (.per_rank | length) == 1 and .faults == []' \
     softmax --data synth:2000 --batch 50 --steps 30 --mode single
-holds '(([.breakdown[]] | add) - .train_s | fabs) < 1e-6 and .wall_s >= .train_s' \
+trained '(([.breakdown[]] | add) - .train_s | fabs) < 1e-6 and .wall_s >= .train_s' \
     softmax --data synth:2000 --steps 30 --pin off
-holds ".params_sha256 == \"$first\"" softmax --epochs 3 --pin off
-holds ".params_sha256 != \"$first\"" softmax --epochs 3 --seed 2
+trained ".params_sha256 == \"$first\"" softmax --epochs 3 --pin off
+trained ".params_sha256 != \"$first\"" softmax --epochs 3 --seed 2
 run softmax --data synth:2000 --steps 30
 [[ $(cat "$dir/out") == *"accuracy "*"parameters  sha256 "* ]] || fail "no summary"
 [ -z "$err" ] || fail "standard error is no terminal, but: $err"
@@ -104,12 +92,12 @@ quiet sparse-lr --data "libsvm:$dir/same.svm" --test-data "libsvm:$dir/same.svm"
 for ((i = 0; i < 1000; i++)); do # a third of the labels is by chance, the rest can be learnt
     echo "$((i % 3 == 0 ? i / 6 % 2 : i % 2)) $((1 + i % 2)):1"
 done >"$dir/some.svm"
-holds '.accuracy > 0.8 and .accuracy < 0.9' sparse-lr --data "libsvm:$dir/some.svm" \
+trained '.accuracy > 0.8 and .accuracy < 0.9' sparse-lr --data "libsvm:$dir/some.svm" \
     --test-data "libsvm:$dir/some.svm" --steps 200
 for ((i = 0; i < 1000; i++)); do # nobody would name the rare label, but its odds can be learnt
     echo "$((i % 2 == 0 && i % 5 < 2)) $((1 + i % 2)):1"
 done >"$dir/odds.svm"
-holds '.accuracy == 0.8 and .loss < 0.4' sparse-lr --data "libsvm:$dir/odds.svm" \
+trained '.accuracy == 0.8 and .loss < 0.4' sparse-lr --data "libsvm:$dir/odds.svm" \
     --test-data "libsvm:$dir/odds.svm" --steps 400 --lr 0.5
 if [ -e /dev/full ]; then
     "$verbena" train softmax --data synth:500 --steps 2 --json >/dev/full 2>/dev/null &&
@@ -118,24 +106,24 @@ fi
 
 # ---- with others: equal bits over every transport, all of the same figures
 job=(softmax --data synth:3000 --global-batch 120 --epochs 2)
-holds '.accuracy > 0.7' "${job[@]}"
+trained '.accuracy > 0.7' "${job[@]}"
 alone=$(tail -n 1 "$dir/out" | jq .loss)
 for ranks in 2 3 4; do
     seen=
     for transport in shm tcp auto; do
-        holds ".ranks == $ranks and (.per_rank | map(.rank)) == [range($ranks)] and
+        trained ".ranks == $ranks and (.per_rank | map(.rank)) == [range($ranks)] and
             .order == \"rank\" and .algo != null and .global_batch == 120 and
             .steps == 50 and (.loss - $alone | fabs) < 1e-4 and
             all(.per_rank[]; ([.breakdown[]] | add) - .train_s | fabs < 1e-6)" \
             "${job[@]}" --ranks "$ranks" --transport "$transport"
         [ "$transport" = auto ] || [ "$(tail -n 1 "$dir/out" | jq -r .transport)" = "$transport" ] ||
             fail "not over $transport"
-        [ "${seen:=$(digest)}" = "$(digest)" ] || fail "$ranks ranks over $transport: other bits"
+        [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] || fail "$ranks ranks over $transport: other bits"
     done
 done
-holds '.batch == 41 and .global_batch == 121' \
+trained '.batch == 41 and .global_batch == 121' \
     softmax --data synth:3000 --ranks 3 --global-batch 121 --steps 20 # shares of two sizes
-VB_RANKS=2 holds '.ranks == 2' softmax --data synth:1000 --steps 5
+VB_RANKS=2 trained '.ranks == 2' softmax --data synth:1000 --steps 5
 
 # ---- ranks started by hand
 chmod 600 "$dir/open"
@@ -148,8 +136,8 @@ VB_SECRET=$(cat "$dir/open") run "${hand[@]}" --rank 0
 [ "$code" = 0 ] || fail "rank 0 by hand: exit $code: $err"
 wait $! || fail "rank 1 by hand: $(cat "$dir/err1")"
 [ ! -s "$dir/out1" ] || fail "rank 1 printed something"
-by_hand=$(digest)
-holds ".params_sha256 == \"$by_hand\"" "${job[@]}" --ranks 2
+by_hand=$(get .params_sha256)
+trained ".params_sha256 == \"$by_hand\"" "${job[@]}" --ranks 2
 
 # ... with options that differ: every rank says so, and nobody waits
 timeout 100 "$verbena" train "${hand[@]}" --rank 1 --lr 0.3 --secret-file "$dir/open" \

@@ -9,19 +9,6 @@ kills=${2:-4}
 what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 
-# trained FILTER ARGUMENTS...
-trained() {
-    local filter=$1
-    shift
-    quiet "$@" --json
-    tail -n 1 "$dir/out" | jq -e "$filter" >/dev/null ||
-        fail "train $*: does not hold: $filter: $(tail -n 1 "$dir/out" | cut -c 1-300)"
-}
-
-get() {
-    tail -n 1 "$dir/out" | jq -r "$1"
-}
-
 # ---- they learn
 trained '.accuracy > 0.95 and .plan_sha256 != null' lenet --data synth:3000 --epochs 2
 trained '.accuracy > 0.805 and .params == 20001' sparse-lr --epochs 1 \

@@ -8,8 +8,9 @@ import json
 import os
 import platform
 import sys
-import tempfile
 import time
+
+import ranks
 
 FEATURES = 33762578
 NONZEROS = 39
@@ -48,9 +49,9 @@ def sparse(_, batch):
     return net, update, data, nn.functional.binary_cross_entropy_with_logits
 
 
-def be_rank(model, batch, ranks, seconds, rank, meet):
+def be_rank(model, batch, world, seconds, rank, meet):
     cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) >= ranks and model != "sparse-lr":
+    if len(cpus) >= world and model != "sparse-lr":
         os.sched_setaffinity(0, {cpus[rank % len(cpus)]})
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     import torch
@@ -60,9 +61,9 @@ def be_rank(model, batch, ranks, seconds, rank, meet):
     torch.manual_seed(rank)
     if platform.machine() == "aarch64":
         torch.backends.mkldnn.set_flags(False)
-    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=world)
     make = sparse if model == "sparse-lr" else dense
-    net, update, data, loss = make(model, batch // ranks)
+    net, update, data, loss = make(model, batch // world)
     net = torch.nn.parallel.DistributedDataParallel(net)
 
     def step(i):
@@ -83,28 +84,11 @@ def be_rank(model, batch, ranks, seconds, rank, meet):
         step(i)
     took = time.perf_counter() - begin
     if rank == 0:
-        print(json.dumps({"peer": "ddp", "model": model, "ranks": ranks, "global_batch": batch,
+        print(json.dumps({"peer": "ddp", "model": model, "ranks": world, "global_batch": batch,
                           "steps_per_s": int(n) / took, "samples_per_s": int(n) * batch / took}),
               flush=True)
     dist.destroy_process_group()
-
-
-def all_ranks(model, batch, ranks, seconds):
-    with tempfile.TemporaryDirectory() as folder:
-        children = []
-        for rank in range(ranks):
-            pid = os.fork()
-            if pid == 0:
-                code = 1
-                try:
-                    be_rank(model, batch, ranks, seconds, rank, "file://" + folder + "/meet")
-                    code = 0
-                finally:
-                    sys.stdout.flush()
-                    os._exit(code)
-            children.append(pid)
-        codes = [os.waitpid(pid, 0)[1] for pid in children]
-    sys.exit(1 if any(codes) else 0)
+    return 0
 
 
 def main():
@@ -114,7 +98,7 @@ def main():
     if len(sys.argv) == 7:
         be_rank(*what, int(sys.argv[5]), "tcp://" + sys.argv[6])
     else:
-        all_ranks(*what)
+        ranks.run(what[2], lambda rank, meet: be_rank(*what, rank, "file://" + meet))
 
 
 if __name__ == "__main__":

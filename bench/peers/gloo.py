@@ -6,8 +6,9 @@ each if the name is gloo; checked and timed as peer.c does it."""
 import os
 import statistics
 import sys
-import tempfile
 import time
+
+import ranks
 
 BATCH_US = 200.0
 SAMPLES_MAX = 512
@@ -19,13 +20,13 @@ def parse_size(text):
     return int(text if unit == 1 else text[:-1]) * unit
 
 
-def count_wrong(dist, torch, data, rank, ranks):
+def count_wrong(dist, torch, data, rank, world):
     """Small whole numbers: their sum is exact in any order."""
     i = torch.arange(data.numel(), dtype=torch.int64)
     i = i ^ (i >> 11)
     data.copy_((i + rank * 13) & 31)
     dist.all_reduce(data)
-    want = sum(((i + r * 13) & 31 for r in range(ranks)), torch.zeros_like(i))
+    want = sum(((i + r * 13) & 31 for r in range(world)), torch.zeros_like(i))
     wrong = (data != want.to(torch.float32)).sum()
     dist.all_reduce(wrong)
     data.zero_()  # sums of sums would run off to infinity
@@ -51,30 +52,30 @@ def plan(dist, torch, data, seconds):
     return both.tolist()
 
 
-def one_size(dist, torch, name, rank, ranks, nbytes, seconds):
+def one_size(dist, torch, name, rank, world, nbytes, seconds):
     data = torch.zeros(nbytes // 4, dtype=torch.float32)
-    wrong = count_wrong(dist, torch, data, rank, ranks)
+    wrong = count_wrong(dist, torch, data, rank, world)
     n, samples = plan(dist, torch, data, seconds)
     us = torch.tensor([batch(dist, data, n) for _ in range(samples)], dtype=torch.float64)
     dist.all_reduce(us, op=dist.ReduceOp.MAX)  # the slowest rank
-    wrong += count_wrong(dist, torch, data, rank, ranks)
+    wrong += count_wrong(dist, torch, data, rank, world)
     if rank == 0:
         print('{"bench": "allreduce", "peer": "%s", "transport": "tcp", "ranks": %d, "bytes": %d, '
-              '"time_us": %.3f, "wrong": %d}' % (name, ranks, nbytes, statistics.median(us.tolist()), wrong),
+              '"time_us": %.3f, "wrong": %d}' % (name, world, nbytes, statistics.median(us.tolist()), wrong),
               flush=True)
     return wrong
 
 
-def be_rank(name, rank, ranks, sizes, seconds, meet):
+def be_rank(name, rank, world, sizes, seconds, meet):
     cpus = sorted(os.sched_getaffinity(0))
-    if name == "gloo" and len(cpus) >= ranks:  # its event thread goes to the same cpu
+    if name == "gloo" and len(cpus) >= world:  # its event thread goes to the same cpu
         os.sched_setaffinity(0, {cpus[rank]})
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method="file://" + meet, rank=rank, world_size=ranks)
-    wrong = sum(one_size(dist, torch, name, rank, ranks, size, seconds) for size in sizes)
+    dist.init_process_group("gloo", init_method="file://" + meet, rank=rank, world_size=world)
+    wrong = sum(one_size(dist, torch, name, rank, world, size, seconds) for size in sizes)
     dist.destroy_process_group()
     return 1 if wrong else 0
 
@@ -82,22 +83,9 @@ def be_rank(name, rank, ranks, sizes, seconds, meet):
 def main():
     if len(sys.argv) != 5:
         sys.exit("usage: gloo.py NAME RANKS SIZES SECONDS")
-    name, ranks, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[4])
+    name, world, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[4])
     sizes = [parse_size(text) for text in sys.argv[3].split(",")]
-    with tempfile.TemporaryDirectory() as folder:
-        children = []
-        for rank in range(ranks):
-            pid = os.fork()
-            if pid == 0:
-                code = 1
-                try:
-                    code = be_rank(name, rank, ranks, sizes, seconds, folder + "/meet")
-                finally:
-                    sys.stdout.flush()
-                    os._exit(code)
-            children.append(pid)
-        codes = [os.waitpid(pid, 0)[1] for pid in children]
-    sys.exit(1 if any(codes) else 0)
+    ranks.run(world, lambda rank, meet: be_rank(name, rank, world, sizes, seconds, meet))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Options of a short training run in a group that a test has opened.
+ */
+#ifndef VB_TEST_TRAIN_OPTS_H
+#define VB_TEST_TRAIN_OPTS_H
+
+#include "engine/engine.h"
+
+/* No batch, no number of steps: the test's. */
+static inline void t_train_opts(const char *model, const char *data, struct vb_group *g,
+                                struct vb_train_opts *o)
+{
+    char why[VB_OPTS_WHY];
+
+    *o = (struct vb_train_opts){.model = model,
+                                .data_text = data,
+                                .warmup = -1,
+                                .momentum = -1,
+                                .weight_decay = -1,
+                                .clip = -1,
+                                .seed = 5,
+                                .test_limit = 10,
+                                .threads = 1,
+                                .open_group = g};
+    o->group.rank = vb_group_rank(g);
+    o->group.world = vb_group_world(g);
+    if (vb_data_spec_parse(data, &o->data.data, why) != VB_OK)
+        fprintf(stderr, "%s\n", why);
+}
+
+#endif
