@@ -63,6 +63,7 @@ if [ "$tier" = full ]; then
 fi
 
 in_preset debug build-debug
+tests/check.sh tidy build all || [ $? = 77 ]
 scripts/distributions.sh
 tests/train_sync.sh build/verbena mnist alexnet5 || [ $? = 77 ]
 tests/lab_nightly.sh || [ $? = 77 ]
