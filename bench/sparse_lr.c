@@ -61,9 +61,9 @@ static double our_step(struct bench *b, int side, size_t first, size_t left)
     double loss;
     size_t i;
 
-    vb_k_csr_forward(&m, b->weights[side].ptr, b->bias[side], b->logits);
-    for (i = 0; i < b->batch; i++)
+    for (i = 0; i < b->batch; i++) /* which come with the batch */
         b->labels[i] = b->data.label[m.rows[i]];
+    vb_k_csr_forward(&m, b->weights[side].ptr, b->bias[side], b->logits);
     loss = vb_k_logistic(b->logits, b->labels, b->batch);
     vb_k_csr_add(&m, b->logits, scale, b->weights[side].ptr);
     for (i = 0; i < b->batch; i++)

@@ -11,7 +11,6 @@
 #include "kernels/vec_priv.h"
 
 #include <math.h>
-#include <string.h>
 
 double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n)
 {
@@ -42,6 +41,11 @@ static vb_v4 four(vb_v4 z, vb_v4i is_1, vb_v4 *loss)
     return vb_v4_pick(is_1, -p, p);
 }
 
+static inline double sum(vb_v4 loss)
+{
+    return ((double)loss[0] + (double)loss[1]) + ((double)loss[2] + (double)loss[3]);
+}
+
 /* Turns four logits into their gradients and returns the losses, added up in order. */
 static inline double group(float *logits, const uint8_t *y)
 {
@@ -49,25 +53,34 @@ static inline double group(float *logits, const uint8_t *y)
     vb_v4 loss, d = four(vb_v4_load(logits), labels != 0, &loss);
 
     vb_v4_store(logits, d);
-    return ((double)loss[0] + (double)loss[1]) + ((double)loss[2] + (double)loss[3]);
+    return sum(loss);
+}
+
+/* The same of n of them, 1 to 3. Those that fill up are certain and right: they cost
+ * exp(-infinity), nearly. Made in registers: a vector read from four stores would wait for them. */
+static double last(float *logits, const uint8_t *y, size_t n)
+{
+    float none = -INFINITY;
+    vb_v4 z = {logits[0], n > 1 ? logits[1] : none, n > 2 ? logits[2] : none, none};
+    vb_v4i labels = {y[0], n > 1 ? y[1] : 0, n > 2 ? y[2] : 0, 0};
+    vb_v4 loss, d = four(z, labels != 0, &loss);
+
+    logits[0] = d[0];
+    if (n > 1)
+        logits[1] = d[1];
+    if (n > 2)
+        logits[2] = d[2];
+    return sum(loss);
 }
 
 double vb_k_logistic(float *logits, const uint8_t *y, size_t n)
 {
-    float rest[4] = {0};
-    uint8_t labels[4] = {0};
     double loss = 0;
-    size_t i, left = n % 4;
+    size_t i;
 
     for (i = 0; i + 4 <= n; i += 4)
         loss += group(logits + i, y + i);
-    if (left == 0)
-        return loss;
-    /* those that fill up are certain and right: they cost exp(-infinity), nearly */
-    rest[1] = rest[2] = rest[3] = -INFINITY;
-    memcpy(rest, logits + i, left * sizeof(*rest));
-    memcpy(labels, y + i, left);
-    loss += group(rest, labels);
-    memcpy(logits + i, rest, left * sizeof(*rest));
+    if (i < n)
+        loss += last(logits + i, y + i, n - i);
     return loss;
 }
