@@ -78,14 +78,14 @@ done
 
 # Which kernels compute is found out here, as it decides the bits and takes long in the lab.
 "$verbena" train lenet --data synth:120 --steps 1 --threads 1 --run "$work/run" >/dev/null
-"$verbena" train alexnet --input 32 --data synth:n=24,test=4 --steps 1 --threads 1 \
+"$verbena" train alexnet --input 32 --data synth:n=24,test=4 --steps 1 --global-batch 6 --threads 1 \
     --run "$work/alexnet" >/dev/null
 softmax="train softmax --data synth:2000 --steps 10 --global-batch 96 --json --timeout 60"
 lenet="train lenet --data synth:120 --steps 3 --global-batch 12 --test-limit 12 --plan $work/run/plan
     --json --timeout 60"
 sparse="train sparse-lr --data synth:600 --features 100000 --steps 4 --global-batch 48 --test-limit 50
     --json --timeout 60"
-alexnet="train alexnet --input 32 --data synth:n=24,test=4 --steps 2 --global-batch 6 --test-limit 4
+alexnet="train alexnet --input 32 --data synth:n=24,test=4 --steps 1 --global-batch 6 --test-limit 4
     --plan $work/alexnet/plan --json --timeout 120"
 
 # One job over RDMA both ways, over TCP, and over shared memory on one node.
