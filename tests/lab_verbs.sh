@@ -67,7 +67,8 @@ passed 2
 [ "$(grep -c 'locked memory' "$work/err")" -ge 1 ] || fail "nobody was refused"
 grep -q '^verbs' "$work/out" || fail "a limit that can be raised was not: $(cat "$work/out")"
 step "test_verbs, test_transport, locked memory"
-for test in ${all:+test_group test_allreduce test_collectives test_sparse_allreduce}; do
+long=${all:+test_group test_allreduce test_collectives test_sparse_allreduce test_late}
+for test in $long; do
     expect 0 '' lab/run --nodes 1 --mem 1200 --each --env VB_TEST_VERBS=1 -- "$tests/$test"
     passed 1
     step "$test"
@@ -77,11 +78,15 @@ done
 
 # Which kernels compute is found out here, as it decides the bits and takes long in the lab.
 "$verbena" train lenet --data synth:120 --steps 1 --threads 1 --run "$work/run" >/dev/null
+"$verbena" train alexnet --input 32 --data synth:n=24,test=4 --steps 1 --global-batch 6 --threads 1 \
+    --run "$work/alexnet" >/dev/null
 softmax="train softmax --data synth:2000 --steps 10 --global-batch 96 --json --timeout 60"
 lenet="train lenet --data synth:120 --steps 3 --global-batch 12 --test-limit 12 --plan $work/run/plan
     --json --timeout 60"
 sparse="train sparse-lr --data synth:600 --features 100000 --steps 4 --global-batch 48 --test-limit 50
     --json --timeout 60"
+alexnet="train alexnet --input 32 --data synth:n=24,test=4 --steps 1 --global-batch 6 --test-limit 4
+    --plan $work/alexnet/plan --json --timeout 120"
 
 # One job over RDMA both ways, over TCP, and over shared memory on one node.
 everyway="
@@ -92,9 +97,9 @@ everyway="
     }"
 
 models=2
-[ -z "$all" ] || models=3
+[ -z "$all" ] || models=4
 for nodes in 2 ${all:+3}; do
-    for test in ${all:+test_group test_allreduce test_collectives test_sparse_allreduce}; do
+    for test in $long; do
         expect 0 '' lab/run --nodes "$nodes" --env VB_TEST_VERBS=1 -- "$tests/$test"
         passed "$nodes"
         step "$test across $nodes nodes"
@@ -109,16 +114,30 @@ for nodes in 2 ${all:+3}; do
         step "collectives across 2 nodes"
     fi
     expect 0 'transport: verbs over rxe0/1, GID .* RoCE v2, MTU 1024: asked for' \
-        lab/run --nodes "$nodes" --with "$verbena" --with "$work/run/plan" -- sh -ec "$everyway
+        lab/run --nodes "$nodes" --mem 1400 --timeout 1800 --with "$verbena" --with "$work/run/plan" \
+        --with "$work/alexnet/plan" -- sh -ec "$everyway
             every_way $softmax
             every_way ${lenet//$'\n'/ }
-            ${all:+every_way ${sparse//$'\n'/ }}"
+            ${all:+every_way ${sparse//$'\n'/ }}
+            ${all:+every_way ${alexnet//$'\n'/ }}"
     jq -r '"\(.model) \(.transport) \(.ranks) \(.params_sha256)"' "$work/out" >"$work/jobs"
     [ "$(wc -l <"$work/jobs")" = $((4 * models)) ] || fail "jobs: $(cat "$work/jobs")"
     [ "$(cut -d ' ' -f 1,3,4 "$work/jobs" | sort -u | wc -l)" = $models ] ||
         fail "transports end with other parameters: $(cat "$work/jobs")"
     step "jobs on $nodes nodes"
 done
+
+# --- what a step is made of -------------------------------------------------------------------------
+
+if [ -n "$all" ]; then
+    expect 0 '' lab/run --with "$verbena" -- sh -ec "
+        $verbena bench step --model softmax --transport verbs --batches 8,16 --json
+        $verbena bench step --model lenet --transport verbs --batches 1,2 --json"
+    jq -e -s 'map(select(.batch)) | length == 4 and all(.transport == "verbs" and .ranks == 2 and
+        .compute_ms > 0 and .transfer_ms > 0 and .step_ms > 0 and .exposed_ms >= 0)' "$work/out" \
+        >/dev/null || fail "bench step: $(cat "$work/out")"
+    step "bench step"
+fi
 
 # --- a clean link has no trouble; a bad one loses nothing ------------------------------------------
 
