@@ -217,7 +217,7 @@ struct vb_coll {
 
     /* The window. */
     size_t len_bytes; /* of the data */
-    size_t own_at, own_slots_at, slots_at, rings_at, stages_at;
+    size_t own_at, heads_at, own_slots_at, slots_at, rings_at, stages_at;
     size_t slot_bytes;  /* with the head */
     size_t seg_bytes;   /* of float32; in bfloat16 half as much travels */
     size_t eager_bytes; /* mapped: up to this the slots are used */
@@ -252,6 +252,21 @@ struct vb_coll {
 static inline size_t own_slot_at(const struct vb_coll *coll, uint32_t seq)
 {
     return coll->own_slots_at + (seq & (coll->n_areas - 1)) * coll->slot_bytes;
+}
+
+/* Where a mapped operation's head lies in the window of the rank that brings it. Where the vector
+ * does not go along they are packed, two a cache line: a peer fetches half as many. */
+static inline size_t mapped_head_at(const struct vb_coll *coll, uint32_t seq, bool eager)
+{
+    size_t area = seq & (coll->n_areas - 1);
+
+    return eager ? own_slot_at(coll, seq) : coll->heads_at + area * sizeof(struct slot_head);
+}
+
+/* Where this rank's head lies in its own window. */
+static inline size_t own_head_at(const struct vb_coll *coll, const struct op *op)
+{
+    return mapped_head_at(coll, op->seq, op->eager || !op->mapped);
 }
 
 static inline size_t slot_at(const struct vb_coll *coll, uint32_t seq, int rank)

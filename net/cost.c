@@ -180,10 +180,8 @@ double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t 
 /* Two classes an octave: by the highest bit and the one below it. */
 static int class_of(size_t bytes)
 {
-    int k = 0;
+    int k = bytes > 0 ? 63 - __builtin_clzll(bytes) : 0;
 
-    while (bytes >> (k + 1) > 0)
-        k++;
     k = 2 * k + (k > 0 && (bytes >> (k - 1) & 1) != 0);
     return k < CLASSES ? k : CLASSES - 1;
 }
