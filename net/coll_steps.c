@@ -235,8 +235,10 @@ static size_t join_next(struct vb_coll *coll, const struct op *op, const struct 
     struct op *next = op_at(coll, op->seq + 1);
     struct step n = {0};
 
-    if (!s->spread || op->n_bytes > JOIN_BYTES || !next->active || next->seq != op->seq + 1 ||
-        !next->mapped || next->eager || next->kind != OP_ALLREDUCE || next->how != op->how)
+    if (!s->spread || op->n_bytes > JOIN_BYTES || !next->active || next->seq != op->seq + 1)
+        return 0;
+    if (!next->mapped || next->eager || next->kind != OP_ALLREDUCE || next->how != op->how ||
+        next->n_bytes > JOIN_BYTES)
         return 0;
     next->schedule->step(coll, next, 0, 0, &n);
     if (n.at != s->at + s->len_bytes || !op_are_here(coll, next, 0, coll->world))

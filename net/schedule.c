@@ -174,7 +174,7 @@ static void mapped_run(struct vb_coll *coll)
     struct op *op;
 
     mapped_shares(coll);
-    for (seq = coll->oldest; seq != end; seq++) {
+    for (seq = coll->oldest; seq != end && coll->failed == VB_OK; seq++) {
         op = op_at(coll, seq);
         if (!op->active || op->seq != seq || !op->mapped)
             continue;
