@@ -208,7 +208,7 @@ static vb_status socket_in(const char *space, int *fd_p)
         snprintf(path, sizeof(path), "/run/netns/%s", space);
         ns = open(path, O_RDONLY | O_CLOEXEC);
         if (ns < 0 || setns(ns, CLONE_NEWNET) != 0)
-            return vb_err_sys(path);
+            return vb_err_sys("%s", path);
         close(ns);
     }
     *fd_p = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
