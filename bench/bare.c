@@ -9,6 +9,9 @@
  *        GB/s: one side sends, the other receives into one buffer, both sleeping when they must
  *   tcp-asleep  the same, but the ping-pong sleeps in recv()
  *
+ * tcp BYTES HERE THERE ADDRESS: not over loopback but between two network namespaces, of which the
+ * second has that address.
+ *
  * Prints one JSON line. Payloads are looked at on arrival: "wrong" counts those not as sent.
  */
 #include "base/base.h"
@@ -42,7 +45,8 @@ struct bench {
     bool crowded;         /* one cpu for both: give way while waiting */
     struct vb_mem shared; /* page of flags, then three payloads: to and fro, and a source */
     char *payload[3];
-    int fd; /* tcp: this process's end */
+    int fd;           /* tcp: this process's end */
+    char *const *via; /* tcp: two namespaces and an address; NULL: loopback */
     double lat_us[SAMPLES_MAX];
     int n_samples;
     int64_t wrong;
@@ -194,18 +198,42 @@ static vb_status map_payloads(struct bench *b)
 
 /* ---- TCP ------------------------------------------------------------------------------------- */
 
-static vb_status tcp_pair(int fds[2])
+/* A socket in a network namespace: it stays there, wherever the process goes. */
+static vb_status socket_in(const char *space, int *fd_p)
+{
+    char path[256];
+    int ns;
+
+    if (space != NULL) {
+        snprintf(path, sizeof(path), "/run/netns/%s", space);
+        ns = open(path, O_RDONLY | O_CLOEXEC);
+        if (ns < 0 || setns(ns, CLONE_NEWNET) != 0)
+            return vb_err_sys("%s", path);
+        close(ns);
+    }
+    *fd_p = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return *fd_p >= 0 ? VB_OK : vb_err_sys("socket");
+}
+
+static vb_status tcp_pair(const struct bench *b, int fds[2])
 {
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int i, one = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char *const *via = b->via;
     socklen_t len = sizeof(addr);
-    vb_status st = VB_OK;
+    int i, one = 1, listener;
+    vb_status st;
 
-    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (via != NULL && inet_pton(AF_INET, via[2], &addr.sin_addr) != 1)
+        return vb_err(VB_ERR_USAGE, "%s is no address", via[2]);
+    st = socket_in(via != NULL ? via[1] : NULL, &listener);
+    if (st == VB_OK)
+        st = socket_in(via != NULL ? via[0] : NULL, &fds[0]);
+    if (st != VB_OK)
+        return st;
     if (bind(listener, (struct sockaddr *)&addr, sizeof(addr)) != 0 || listen(listener, 1) != 0 ||
         getsockname(listener, (struct sockaddr *)&addr, &len) != 0 ||
         connect(fds[0], (struct sockaddr *)&addr, sizeof(addr)) != 0)
-        st = vb_err_sys("loopback");
+        st = vb_err_sys("connect");
     fds[1] = st == VB_OK ? accept4(listener, NULL, NULL, SOCK_CLOEXEC) : -1;
     for (i = 0; i < 2 && st == VB_OK; i++)
         if (setsockopt(fds[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0)
@@ -317,7 +345,7 @@ static vb_status run_tcp(struct bench *b, side_fn parent, side_fn child)
     vb_status st;
     int fds[2];
 
-    st = tcp_pair(fds);
+    st = tcp_pair(b, fds);
     return st == VB_OK ? run_pair(b, parent, child, fds) : st;
 }
 
@@ -363,17 +391,19 @@ static vb_status print(struct bench *b, const char *transport)
 int main(int argc, char **argv)
 {
     static struct bench b; /* large */
-    bool asleep = argc == 3 && strcmp(argv[1], "tcp-asleep") == 0;
-    bool tcp = asleep || (argc == 3 && strcmp(argv[1], "tcp") == 0);
+    bool asleep = argc >= 3 && strcmp(argv[1], "tcp-asleep") == 0;
+    bool tcp = asleep || (argc >= 3 && strcmp(argv[1], "tcp") == 0);
     int64_t len;
 
-    if (argc != 3 || (!tcp && strcmp(argv[1], "shm") != 0) || !vb_parse_int(argv[2], &len) ||
-        len < 1 || len > BYTES_MAX) {
-        fprintf(stderr, "usage: bare shm|tcp|tcp-asleep BYTES\n");
+    if ((argc != 3 && !(tcp && argc == 6)) || (!tcp && strcmp(argv[1], "shm") != 0) ||
+        !vb_parse_int(argv[2], &len) || len < 1 || len > BYTES_MAX) {
+        fprintf(stderr, "usage: bare shm|tcp|tcp-asleep BYTES, "
+                        "or bare tcp|tcp-asleep BYTES NAMESPACE NAMESPACE ADDRESS\n");
         return 2;
     }
     b.len = (size_t)len;
     b.how = asleep ? SLEEP : SPIN;
+    b.via = argc == 6 ? argv + 3 : NULL;
     if (run(&b, tcp) != VB_OK || print(&b, argv[1]) != VB_OK)
         return 1;
     return b.wrong == 0 ? 0 : 1;

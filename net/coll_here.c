@@ -64,17 +64,26 @@ static uint32_t flag_read(const _Atomic uint32_t *flag)
 #endif
 }
 
-/* The head that a peer sent, once it has come. */
+static const struct slot_head *mapped_head(const struct vb_coll *coll, uint32_t seq, int rank,
+                                           bool eager)
+{
+    struct slot_head *head = head_at(coll->ways[rank].base, mapped_head_at(coll, seq, eager));
+
+    return flag_read(&head->seq) == seq ? head : NULL;
+}
+
+/* The head that a peer sent, once it has come. A peer that brings another size may have it in the
+ * other place. */
 static const struct slot_head *head_of(struct vb_coll *coll, const struct op *op, int rank)
 {
-    struct slot_head *head;
+    const struct slot_head *head;
 
     if (!op->mapped)
         return arrivals_of(coll, op->seq, rank)->n[STREAM_HERE] > 0
                    ? head_at(coll->base, slot_at(coll, op->seq, rank))
                    : NULL;
-    head = head_at(coll->ways[rank].base, own_slot_at(coll, op->seq));
-    return flag_read(&head->seq) == op->seq ? head : NULL;
+    head = mapped_head(coll, op->seq, rank, op->eager);
+    return head != NULL ? head : mapped_head(coll, op->seq, rank, !op->eager);
 }
 
 static void refuse(struct vb_coll *coll, const struct op *op, int rank,
@@ -97,7 +106,7 @@ static bool look_here(struct vb_coll *coll, struct op *op, int rank)
     head = head_of(coll, op, rank);
     if (head == NULL)
         return false;
-    own = head_at(coll->base, own_slot_at(coll, op->seq));
+    own = head_at(coll->base, own_head_at(coll, op));
     if (head->what != own->what || head->n_bytes != own->n_bytes || head->place != own->place ||
         head->root != own->root) {
         refuse(coll, op, rank, head);

@@ -3,9 +3,9 @@
  * Opens the collectives: lays out the window, finds out who shares a host with whom, and sizes all
  * pools, so that nothing is allocated afterwards.
  *
- * The window: the data; a line of flags; this rank's own slots, which mapped peers read and which
- * are put to the others; slots for the messages of each peer; rings for segments; in bfloat16 also
- * stages, where segments are rounded before they are sent.
+ * The window: the data; flags and heads for mapped peers to look at; this rank's own slots, which
+ * mapped peers read and which are put to the others; slots for the messages of each peer; rings for
+ * segments; in bfloat16 also stages, where segments are rounded before they are sent.
  */
 #include "net/coll_priv.h"
 
@@ -70,7 +70,9 @@ static size_t lay_out(struct vb_coll *coll)
 
     choose_sizes(coll);
     coll->own_at = round_up(coll->len_bytes, PAGE);
-    coll->own_slots_at = coll->own_at + sizeof(struct own_state);
+    coll->heads_at = coll->own_at + sizeof(struct own_state);
+    end = coll->heads_at + coll->n_areas * sizeof(struct slot_head);
+    coll->own_slots_at = round_up(end, VB_CACHE_LINE);
     coll->slots_at = coll->own_slots_at + coll->n_areas * coll->slot_bytes;
     end = coll->slots_at + coll->n_areas * world * coll->slot_bytes;
     coll->rings_at = round_up(end, PAGE);

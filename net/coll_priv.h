@@ -3,7 +3,7 @@
  * The collectives from inside: coll_open.c makes the window, coll_start.c has what callers call,
  * schedule.c the one loop that runs every algorithm, coll_steps.c what its steps do, coll_here.c
  * how ranks find each other, coll_mapped.c, coll_rank.c, coll_any.c and coll_hosts.c the
- * algorithms, reduce.c the sums, cost.c the choice between algorithms.
+ * algorithms, reduce.c the sums, cost.c the choice between algorithms, cost_measure.c its figures.
  *
  * Words:
  *   share     the part of a vector that one rank sums for all: rank c has share c.
@@ -199,7 +199,7 @@ struct way {
     uint64_t posted, left; /* puts, and those of them that need their source no more */
 };
 
-struct model; /* cost.c */
+struct model;
 
 struct vb_coll {
     struct vb_group *group;
@@ -217,7 +217,7 @@ struct vb_coll {
 
     /* The window. */
     size_t len_bytes; /* of the data */
-    size_t own_at, own_slots_at, slots_at, rings_at, stages_at;
+    size_t own_at, heads_at, own_slots_at, slots_at, rings_at, stages_at;
     size_t slot_bytes;  /* with the head */
     size_t seg_bytes;   /* of float32; in bfloat16 half as much travels */
     size_t eager_bytes; /* mapped: up to this the slots are used */
@@ -252,6 +252,21 @@ struct vb_coll {
 static inline size_t own_slot_at(const struct vb_coll *coll, uint32_t seq)
 {
     return coll->own_slots_at + (seq & (coll->n_areas - 1)) * coll->slot_bytes;
+}
+
+/* Where a mapped operation's head lies in the window of the rank that brings it. Where the vector
+ * does not go along they are packed, two a cache line: a peer fetches half as many. */
+static inline size_t mapped_head_at(const struct vb_coll *coll, uint32_t seq, bool eager)
+{
+    size_t area = seq & (coll->n_areas - 1);
+
+    return eager ? own_slot_at(coll, seq) : coll->heads_at + area * sizeof(struct slot_head);
+}
+
+/* Where this rank's head lies in its own window. */
+static inline size_t own_head_at(const struct vb_coll *coll, const struct op *op)
+{
+    return mapped_head_at(coll, op->seq, op->eager || !op->mapped);
 }
 
 static inline size_t slot_at(const struct vb_coll *coll, uint32_t seq, int rank)
@@ -398,11 +413,25 @@ void coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...) VB_PRIN
 
 /* ---- cost.c ---------------------------------------------------------------------------------- */
 
+#define CLASSES 96 /* of sizes: two an octave */
+
+/* What algorithms are chosen by. In us, and us a byte. */
+struct model {
+    double latency, post, byte, sum, flag, byte_mapped;
+    uint64_t eager_bytes;
+    unsigned char choice[CLASSES];
+};
+
 /* Collective: measures, chooses, and lets all know. */
 vb_status cost_open(struct vb_coll *coll);
 void cost_close(struct vb_coll *coll);
 
 /* Why an algorithm is not possible here; NULL: it is. */
 const char *coll_cannot(const struct vb_coll *coll, enum vb_algo algo);
+
+/* ---- cost_measure.c -------------------------------------------------------------------------- */
+
+/* Collective: the model's figures. It is in the coll already, for the fit asks it to predict. */
+vb_status cost_measure(struct vb_coll *coll, struct model *m);
 
 #endif

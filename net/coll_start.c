@@ -75,7 +75,7 @@ static enum vb_algo choose(const struct vb_coll *coll, const struct op *op)
 /* The head of this rank's own slot, and behind it the vector, if it goes along. */
 static void fill_slot(struct vb_coll *coll, const struct op *op, uint64_t place)
 {
-    struct slot_head *head = head_at(coll->base, own_slot_at(coll, op->seq));
+    struct slot_head *head = head_at(coll->base, own_head_at(coll, op));
     const char *data = coll->base + op->offset;
     void *payload = head + 1;
 
@@ -93,7 +93,10 @@ static void fill_slot(struct vb_coll *coll, const struct op *op, uint64_t place)
         return;
     mapped_publish(&head->seq, op->seq);
     mapped_wake(coll);
-    __builtin_prefetch(head_at(coll->base, own_slot_at(coll, op->seq + 1)), 1);
+    if (op->eager)
+        __builtin_prefetch(head_at(coll->base, own_slot_at(coll, op->seq + 1)), 1);
+    else
+        __builtin_prefetch(head + 2, 1);
 }
 
 struct waiting {

@@ -11,7 +11,8 @@
 
 #include <string.h>
 
-#define TIMED_BYTES 16384u /* shorter sums take no time worth knowing */
+#define JOIN_BYTES ((size_t)32 * 1024) /* of a vector whose share is summed with the next one's */
+#define TIMED_BYTES 32768u             /* shorter sums take no time worth knowing */
 
 /* ---- puts ------------------------------------------------------------------------------------ */
 
@@ -227,24 +228,45 @@ static int find_also(struct vb_coll *coll, const struct step *s)
     return n;
 }
 
+/* Small vectors side by side, one after the other: where this rank's share of the next one follows
+ * that of this one, both are summed at once. Returns the bytes of the next. */
+static size_t join_next(struct vb_coll *coll, const struct op *op, const struct step *s)
+{
+    struct op *next = op_at(coll, op->seq + 1);
+    struct step n = {0};
+
+    if (!s->spread || op->n_bytes > JOIN_BYTES || !next->active || next->seq != op->seq + 1)
+        return 0;
+    if (!next->mapped || next->eager || next->kind != OP_ALLREDUCE || next->how != op->how ||
+        next->n_bytes > JOIN_BYTES)
+        return 0;
+    next->schedule->step(coll, next, 0, 0, &n);
+    if (n.at != s->at + s->len_bytes || !op_are_here(coll, next, 0, coll->world))
+        return 0;
+    next->lanes[0].at = 1;
+    return n.len_bytes;
+}
+
 static bool reduce(struct vb_coll *coll, struct op *op, const struct step *s)
 {
     struct finish finish = {.scale = 1.0f};
     int i, n = find_sources(coll, op, s);
+    size_t len = s->len_bytes;
     uint64_t begin_ns;
 
     if (n < 0)
         return false;
+    len += join_next(coll, op, s);
     if (s->last) {
         finish.scale = op->how == VB_REDUCE_MEAN ? 1.0f / (float)coll->world : 1.0f;
         finish.round = is_narrow(coll);
     }
-    begin_ns = s->len_bytes >= TIMED_BYTES ? vb_clock_ns() : 0;
+    begin_ns = len >= TIMED_BYTES ? vb_clock_ns() : 0;
     coll_sum((float *)(void *)(coll->base + s->at), coll->also, find_also(coll, s), coll->sources,
-             n, s->len_bytes / sizeof(float), &finish);
+             n, len / sizeof(float), &finish);
     coll->summed_ns += begin_ns != 0 ? vb_clock_ns() - begin_ns : 0;
     if (op->mapped)
-        coll->wire_bytes += s->len_bytes * (size_t)(n - 1);
+        coll->wire_bytes += len * (size_t)(n - 1);
     for (i = 0; i < s->n_parts && s->place == FROM_RING; i++)
         if (s->parts[i] != coll->rank)
             ring_take(coll, op, s->parts[i], 0);

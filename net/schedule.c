@@ -112,13 +112,17 @@ static void op_run(struct vb_coll *coll, struct op *op)
 
 /* ---- all operations -------------------------------------------------------------------------- */
 
-/* The head of a mapped operation's successor is a cache line of another core's: asked for before it
- * is needed. */
+/* The head of a mapped operation that follows is in a cache line of another core's: asked for
+ * before it is needed. */
 static void fetch_heads(const struct vb_coll *coll, uint32_t seq)
 {
-    size_t at = own_slot_at(coll, seq);
+    const struct op *op = op_at(coll, seq);
+    size_t at;
     int r;
 
+    if (!op->active || op->seq != seq || !op->mapped)
+        return;
+    at = own_head_at(coll, op);
     for (r = 0; r < coll->world; r++)
         if (r != coll->rank)
             __builtin_prefetch(coll->ways[r].base + at);
@@ -141,7 +145,7 @@ static void mapped_shares(struct vb_coll *coll)
         op = op_at(coll, seq);
         if (!op->active || op->seq != seq || !op->mapped)
             continue;
-        fetch_heads(coll, seq + 2);
+        fetch_heads(coll, seq + 4);
         lane_run(coll, op, 0, own_steps(op));
         if (op->lanes[0].at < own_steps(op))
             break;
@@ -153,6 +157,15 @@ static void mapped_shares(struct vb_coll *coll)
         mapped_wake(coll);
 }
 
+/* Whether the others are done too. Of a broadcast only the root is read. */
+static bool mapped_over(struct vb_coll *coll, struct op *op)
+{
+    bool is_read = !op->eager && op->kind != OP_BARRIER &&
+                   (op->kind != OP_BROADCAST || op->root == coll->rank);
+
+    return op_are_here(coll, op, 0, coll->world) && (!is_read || op_are_done(coll, op));
+}
+
 /* First all shares, then a look at whether the others have done theirs: looking at a flag that is
  * about to change is what costs. */
 static void mapped_run(struct vb_coll *coll)
@@ -161,15 +174,13 @@ static void mapped_run(struct vb_coll *coll)
     struct op *op;
 
     mapped_shares(coll);
-    for (seq = coll->oldest; seq != end; seq++) {
+    for (seq = coll->oldest; seq != end && coll->failed == VB_OK; seq++) {
         op = op_at(coll, seq);
         if (!op->active || op->seq != seq || !op->mapped)
             continue;
-        if (op->lanes[0].at < own_steps(op))
+        if (op->lanes[0].at < own_steps(op) || !mapped_over(coll, op))
             break;
-        op_run(coll, op);
-        if (op->active)
-            break;
+        op_end(coll, op);
     }
 }
 

@@ -5,7 +5,8 @@
  * A call has three rounds (sparse_send.c): heads, which say how long the lists are and where to
  * cut; parts, which go to the owners of the index ranges; sums, which go to all. The owner merges
  * the parts in rank order and adds up from left to right, so that each index is
- * ((g0 + g1) + g2) + ... whatever the ranges are. Nothing here is as long as the features.
+ * ((g0 + g1) + g2) + ... whatever the ranges are. Short lists go along with the heads: then every
+ * rank is the owner of all. Nothing here is as long as the features.
  *
  * What comes from a peer is checked before it is used: a head against what the rank said when the
  * context was opened, a part and a sum against the room and the range that the heads left them.
@@ -111,7 +112,8 @@ static void lay_out(struct vb_sparse *s)
 
     samples = samples < SAMPLES_MIN ? SAMPLES_MIN : samples;
     samples = samples > SAMPLES_MAX ? SAMPLES_MAX : samples;
-    s->limits = (struct sparse_limits){.features = s->opts.features, .max_samples = samples};
+    s->limits = (struct sparse_limits){
+        .features = s->opts.features, .max_samples = samples, .max_along = sparse_along_room(s)};
     for (r = 0; r < s->world; r++) {
         words += sparse_room(s->peers[r].max_nnz, samples, s->world);
         s->room += s->peers[r].max_nnz;
@@ -119,7 +121,8 @@ static void lay_out(struct vb_sparse *s)
     area = lines(words * sizeof(uint64_t));
     area = area < SPARSE_PROBE_BYTES ? SPARSE_PROBE_BYTES : area;
     at->head_bytes = lines(sparse_head_bytes(samples));
-    at->parts = at->heads + (2 + 2 * (size_t)s->world) * at->head_bytes;
+    at->slot_bytes = at->head_bytes + lines(s->limits.max_along * sizeof(uint64_t));
+    at->parts = at->heads + (2 + 2 * (size_t)s->world) * at->slot_bytes;
     at->sums = at->parts + area;
     at->list = at->sums + area;
     at->len_bytes = at->list + lines(s->opts.max_nnz * sizeof(uint64_t)) + VB_CACHE_LINE;
@@ -302,18 +305,23 @@ static vb_status bring(struct vb_sparse *s, const uint32_t *index, const float *
     struct sparse_head *head = (void *)(s->base + sparse_own_head_at(s));
     enum sparse_refusal refused = look_at(s, index, n);
     size_t len;
+    bool along;
 
     if (refused != SPARSE_FINE)
         n = 0;
+    along = s->model.along > 0 && n <= s->model.along;
     *head = (struct sparse_head){.seq = s->seq,
                                  .how = (uint32_t)how,
                                  .features = s->opts.features,
                                  .n = n,
-                                 .refused = (uint32_t)refused};
+                                 .refused = (uint32_t)refused,
+                                 .along = along};
     sparse_pack(index, value, n, sparse_list(s));
     sparse_sample(sparse_list(s), s->limits.max_samples, head);
     len = sparse_head_bytes(head->n_samples);
     memcpy(s->heads[s->rank], head, len);
+    if (along)
+        len = sparse_take_along(s, head);
     return sparse_send_heads(s, len);
 }
 
@@ -514,6 +522,8 @@ vb_status vb_sparse_finish(struct vb_sparse *s, const uint32_t **index_p, const 
     s->took = sparse_choose(s);
     if (s->took == VB_SPARSE_DENSE)
         st = sparse_dense_sum(s, divisor, &n_sum);
+    else if (sparse_all_along(s))
+        st = sparse_sum_lists(s, divisor, &n_sum);
     else
         st = sparse_sum(s, divisor, &n_sum);
     if (st != VB_OK)

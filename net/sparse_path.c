@@ -136,6 +136,25 @@ static vb_status measure_merge(struct sparse_model *model)
     return VB_OK;
 }
 
+/* Lists that go along save two rounds. They cost the merging of all lists by each rank, and bytes
+ * where there are many ranks: as much as half of all words are told twice otherwise. */
+static uint64_t along_words(const struct vb_sparse *s)
+{
+    const struct sparse_model *m = &s->model;
+    double n = s->world, merging, putting, words;
+    int r;
+
+    for (r = 1; r < s->world; r++)
+        if (s->peers[r].mapped != NULL)
+            return 0; /* lists are read where they lie */
+    if (s->world < 2 || s->opts.path == VB_SPARSE_DENSE)
+        return 0;
+    merging = (n - 1) * ceil(log2(n)) * m->merge_ns_word;
+    putting = 8 * (n - 1) * (0.5 - 1 / n) * m->put_ns_byte;
+    words = 2 * m->note_ns / (merging + putting);
+    return words < (double)s->limits.max_along ? (uint64_t)words : s->limits.max_along;
+}
+
 /* Rank 0 measures the link to the last rank, which is on another host if any is. */
 vb_status sparse_measure(struct vb_sparse *s)
 {
@@ -148,6 +167,7 @@ vb_status sparse_measure(struct vb_sparse *s)
             st = measure_merge(&s->model);
         if (st == VB_OK && far > 0)
             st = measure_puts(s, far);
+        s->model.along = along_words(s);
     } else if (s->rank == far) {
         st = answer_probes(s, 0);
     }
@@ -159,6 +179,17 @@ vb_status sparse_measure(struct vb_sparse *s)
 
 /* ---- choosing ---------------------------------------------------------------------------------
  */
+
+/* One round; each rank merges all lists. */
+static double predict_along(const struct vb_sparse *s, double total, double longest)
+{
+    const struct sparse_model *m = &s->model;
+    double n = s->world, union_n = fmin(total, (double)s->opts.features);
+
+    return m->note_ns + 8 * (n - 1) * longest * m->put_ns_byte +
+           total * fmax(ceil(log2(n)), 1) * m->merge_ns_word +
+           8 * (longest + union_n) * m->copy_ns_byte;
+}
 
 /* Three rounds; the longest list into the window; then an owner gets and merges its share of all
  * lists, and all get the sums, which together are at most as long. */
@@ -203,8 +234,11 @@ double sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path)
         total += (double)s->heads[r]->n;
         longest = fmax(longest, (double)s->heads[r]->n);
     }
-    return path == VB_SPARSE_DENSE ? predict_dense(s, total, longest)
-                                   : predict_sparse(s, total, longest);
+    if (path == VB_SPARSE_DENSE)
+        return predict_dense(s, total, longest);
+    if (s->model.along > 0 && longest <= (double)s->model.along)
+        return predict_along(s, total, longest);
+    return predict_sparse(s, total, longest);
 }
 
 enum vb_sparse_path sparse_choose(const struct vb_sparse *s)

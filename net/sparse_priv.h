@@ -2,7 +2,8 @@
  *
  * What the files of the sparse allreduce share: sparse_merge.c has the loops over lists,
  * sparse_split.c says who sums what, sparse_send.c moves lists between ranks, sparse_path.c has the
- * model and the dense path, sparse.c the call itself.
+ * model and the dense path, sparse_along.c what is shorter for short lists, sparse.c the call
+ * itself.
  *
  * Words: a list is an array of *words*; a word has an index in its upper half and the bits of a
  * value in its lower one, so that words compare like their indices and any piece of a list is one
@@ -98,6 +99,8 @@ struct sparse_head {
     uint64_t n;        /* words of the list */
     uint32_t refused;  /* enum sparse_refusal: the caller's list was none, n is 0 */
     uint32_t n_samples;
+    uint32_t along; /* 1: the list itself came with the head, behind the room for samples */
+    uint32_t zero;
     uint32_t samples[]; /* every step-th index of the list, from the first on */
 };
 
@@ -106,6 +109,7 @@ struct sparse_limits {
     uint64_t features;
     uint64_t max_nnz;
     uint32_t max_samples;
+    uint64_t max_along; /* words of a list that comes with its head */
 };
 
 /* Indices between two samples of a list of n. */
@@ -153,11 +157,13 @@ struct sparse_model {
     double put_ns_byte;   /* of a long put */
     double merge_ns_word; /* merging two runs and adding up */
     double copy_ns_byte;  /* copying in memory, out of the caches */
+    uint64_t along;       /* lists of up to so many words go with their heads; 0: none does */
 };
 
 /* Offsets in the window, in bytes. Only the list's length may differ between ranks: it is last. */
 struct sparse_layout {
     size_t head_bytes; /* room for one */
+    size_t slot_bytes; /* and for the list that goes along */
     size_t heads;      /* 2 of one's own, then 2 sets of one a rank, taken in turn */
     size_t parts;      /* for this owner, one behind the other in rank order */
     size_t sums;       /* one behind the other in owner order, one's own at its place */
@@ -255,6 +261,16 @@ vb_status sparse_fail(struct vb_sparse *s, vb_status st);
 
 /* A peer broke the rules: named, and all ranks are told to give up. */
 vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why);
+
+/* ---- short lists (sparse_along.c) -------------------------------------------------------------
+ */
+
+size_t sparse_along_room(const struct vb_sparse *s); /* words, at most; known: max_nnz of all */
+size_t sparse_take_along(const struct vb_sparse *s, struct sparse_head *head);
+
+/* Whether the lists of all ranks came with their heads; and their sum, as the caller gets it. */
+bool sparse_all_along(const struct vb_sparse *s);
+vb_status sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p);
 
 /* ---- which way (sparse_path.c) ----------------------------------------------------------------
  */

@@ -10,14 +10,18 @@
  * reads the part where it lies once it has the head's note, and all read the sum where the owner
  * made it once they have its note.
  *
+ * A short list goes along with its head. If those of all ranks did, each has all there is to sum,
+ * and there are no other rounds.
+ *
  * A note has a kind (2 bits), whether more is to come (1 bit), and how many words came (21 bits); a
  * head's has its sequence number there. Lists longer than a *segment* are put in several.
  *
  * Why nothing is overwritten too early. A rank sends head k + 1 when it has done with call k: it
  * has all sums and its own sources were sent. Until then nobody sends it part or sum k + 1, for
  * these wait for the heads of all; so only heads can come early, by one call, and they have two
- * places. An owner's sum comes after it has read the parts, so when a rank has all sums, nobody
- * reads its list any more; and when an owner has all heads k + 1, nobody reads its sum k any more.
+ * places, with the lists that come along. An owner's sum comes after it has read the parts, so when
+ * a rank has all sums, nobody reads its list any more; and when an owner has all heads k + 1,
+ * nobody reads its sum k any more.
  */
 #include "net/sparse_priv.h"
 
@@ -236,12 +240,12 @@ vb_status sparse_wait_probe(struct vb_sparse *s, int rank, uint32_t n)
 
 size_t sparse_own_head_at(const struct vb_sparse *s)
 {
-    return s->at.heads + (s->seq % 2) * s->at.head_bytes;
+    return s->at.heads + (s->seq % 2) * s->at.slot_bytes;
 }
 
 size_t sparse_head_at(const struct vb_sparse *s, int rank)
 {
-    return s->at.heads + (2 + (s->seq % 2) * (size_t)s->world + (size_t)rank) * s->at.head_bytes;
+    return s->at.heads + (2 + (s->seq % 2) * (size_t)s->world + (size_t)rank) * s->at.slot_bytes;
 }
 
 size_t sparse_sum_at(const struct vb_sparse *s, int owner)

@@ -57,6 +57,8 @@ const char *sparse_head_wrong(const struct sparse_head *head, const struct spars
         return "its list is longer than it said that any would be";
     if (head->refused > SPARSE_OUT_OF_RANGE || (head->refused != SPARSE_FINE && head->n != 0))
         return "its head makes no sense";
+    if (head->along > 1 || (head->along == 1 && head->n > limits->max_along))
+        return "it brings a list with its head that is too long for that";
     if (head->n_samples != sparse_n_samples(head->n, limits->max_samples))
         return "the number of its samples is wrong";
     if (!sparse_ascending(head->samples, head->n_samples))

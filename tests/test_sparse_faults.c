@@ -179,6 +179,51 @@ static void other_features_are_found_at_the_opening(void **state)
     assert_said("0 features");
 }
 
+/* ---- short lists ------------------------------------------------------------------------------
+ */
+
+/* Calls in which no list goes with its head, all do, all but one's do: the same sums. */
+static int along_or_not(struct vb_group *g, void *arg)
+{
+    static const int others[][2] = {{0, 0}, {1, 1}, {1, 0}, {0, 1}, {1, 1}, {1, 1}};
+    struct vb_sparse *s = NULL;
+    const uint32_t *index_p;
+    const float *sum;
+    uint32_t index[MAX_NNZ];
+    float value[MAX_NNZ];
+    size_t n = make_list(0, index, value), got, i, k;
+    int wrong = 0;
+
+    (void)arg;
+    if (vb_sparse_open(g, &plain, &s) != VB_OK)
+        return 1;
+    for (i = 0; i < n; i++)
+        value[i] = 1.0f / (float)(1 + vb_group_rank(g) + (int)i);
+    for (k = 0; k < VB_COUNT(others) && wrong == 0; k++) {
+        s->model.along = others[k][vb_group_rank(g) == BAD] ? s->limits.max_along : 0;
+        wrong += T_WRONG(
+            vb_sparse_allreduce(s, index, value, n, VB_REDUCE_SUM, &index_p, &sum, &got) == VB_OK);
+        wrong += T_WRONG(got == n && memcmp(index_p, index, n * sizeof(*index)) == 0);
+        for (i = 0; i < n && wrong == 0; i++)
+            wrong += T_WRONG(sum[i] ==
+                             1.0f / (float)(1 + i) + 1.0f / (float)(2 + i) + 1.0f / (float)(3 + i));
+    }
+    vb_sparse_close(s);
+    return wrong;
+}
+
+static void short_lists_give_the_same_sums(void **state)
+{
+    struct t_job job = {.fn = along_or_not};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        job.transport = transports[t];
+        run(&job, false);
+    }
+}
+
 /* ---- villains ---------------------------------------------------------------------------------
  */
 
@@ -190,6 +235,9 @@ enum evil {
     HEAD_NONSENSE,
     HEAD_OLD,
     HEAD_OTHER_FEATURES,
+    ALONG_TOO_LONG, /* short lists, with their heads */
+    ALONG_UNSORTED,
+    ALONG_OUT_OF_RANGE,
     PART_UNSORTED,
     PART_OUT_OF_RANGE,
     PART_TOO_LARGE,
@@ -210,6 +258,9 @@ static const char *const words_for[EVILS] = {
     [HEAD_NONSENSE] = "its head makes no sense",
     [HEAD_OLD] = "it is at another sequence number",
     [HEAD_OTHER_FEATURES] = "features, this rank",
+    [ALONG_TOO_LONG] = "it brings a list with its head that is too long for that",
+    [ALONG_UNSORTED] = "its list is out of order or out of range",
+    [ALONG_OUT_OF_RANGE] = "its list is out of order or out of range",
     [PART_UNSORTED] = "its part is out of order or out of range",
     [PART_OUT_OF_RANGE] = "its part is out of order or out of range",
     [PART_TOO_LARGE] = "its part is larger than its samples allow",
@@ -250,9 +301,17 @@ static void spoil_head(struct sparse_head *head, enum evil evil)
     case HEAD_OTHER_FEATURES:
         head->features = 4;
         break;
+    case ALONG_TOO_LONG:
+        head->along = 2;
+        break;
     default:
         break;
     }
+}
+
+static bool is_along(enum evil evil)
+{
+    return evil >= ALONG_TOO_LONG && evil <= ALONG_OUT_OF_RANGE;
 }
 
 /* A head that is as it should be, but for what evil says. */
@@ -269,7 +328,16 @@ static void send_head(struct vb_sparse *s, enum evil evil)
     sparse_pack(index, value, n, sparse_list(s));
     sparse_sample(sparse_list(s), s->limits.max_samples, head);
     memcpy(s->heads[s->rank], head, sparse_head_bytes(head->n_samples));
+    head->along = is_along(evil);
     spoil_head(head, evil);
+    if (evil == ALONG_UNSORTED)
+        sparse_list(s)[7] = sparse_list(s)[6];
+    if (evil == ALONG_OUT_OF_RANGE)
+        sparse_list(s)[n - 1] = word_of(FEATURES, 0);
+    if (is_along(evil)) {
+        (void)sparse_send_heads(s, sparse_take_along(s, head));
+        return;
+    }
     if (evil == PART_UNSORTED) /* everywhere, and so that a search finds its way */
         for (n = 1; n + 1 < MAX_NNZ; n += 2)
             sparse_list(s)[n] = sparse_list(s)[n - 1];
@@ -329,7 +397,7 @@ static int villain(struct vb_sparse *s, enum evil evil)
             send_notes(s, note(SPARSE_SUM, 0));
         else if (evil == NOTE_TOO_LARGE)
             send_notes(s, note(tcp ? SPARSE_PART : SPARSE_SUM, (1 << 20) + 1));
-        else if (evil > HEAD_OTHER_FEATURES)
+        else if (evil > ALONG_OUT_OF_RANGE)
             (void)sparse_send_parts(s);
         if (evil >= SUM_UNSORTED && evil <= SUM_TOO_LARGE)
             send_bad_sum(s, evil);
@@ -349,6 +417,7 @@ static int among_villains(struct vb_group *g, void *arg)
 
     if (vb_sparse_open(g, &plain, &s) != VB_OK)
         return 1;
+    s->model.along = is_along(evil) ? s->limits.max_along : 0; /* whatever was measured */
     n = make_list(vb_group_rank(g), index, value);
     wrong += T_WRONG(sum_once(s, index, value, n, &n) == VB_OK);
     /* No evil before all have done with the first call; it may come before all leave the barrier.
@@ -456,6 +525,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_wrong_list_fails_everywhere_and_the_next_call_works, show),
         cmocka_unit_test_teardown(other_features_are_found_at_the_opening, show),
+        cmocka_unit_test_teardown(short_lists_give_the_same_sums, show),
         cmocka_unit_test_teardown(who_breaks_the_rules_is_named, show),
         cmocka_unit_test_teardown(who_dies_or_stalls_is_named, show),
     };

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The figures of the model that chooses algorithms (cost.c), measured when the collectives are
+ * opened, by all ranks at once so that they get in each other's way as they will later:
+ *
+ *   latency   an operation of puts in which nothing is to be done: a barrier
+ *   byte      every rank sends segments to the next one and gets as many from the previous: what a
+ *             byte costs to send while one is received
+ *   post      the same with bare notes
+ *   sum       what a byte of a source costs to add
+ *   flag      a mapped allreduce of one element, byte_mapped one of many
+ *
+ * Between ranks that are not mapped, latency and byte are then fitted to two allreduces, a small
+ * one and a large one. "The next one" is on another host if there are several.
+ */
+#include "net/coll_priv.h"
+
+#define ROUNDS 32 /* of a measurement */
+#define BULKS 3
+#define MAPPED_BYTES ((size_t)256 * 1024)
+#define SUM_BYTES ((size_t)64 * 1024)
+#define FIT_BYTES ((size_t)512 * 1024) /* of an allreduce that the model is fitted to */
+#define FIT_OPS 8                      /* small ones in a batch */
+#define FIT_BULKS 2                    /* large ones */
+
+/* ---- the link -------------------------------------------------------------------------------- */
+
+/* Waiting for the k-th note of the previous rank, and until our own have left. */
+struct probe {
+    struct vb_coll *coll;
+    uint32_t want;
+    struct way *to;
+};
+
+static bool probe_came(void *arg)
+{
+    struct probe *p = arg;
+
+    coll_reap(p->coll, p->to);
+    return (int32_t)(p->coll->probes - p->want) >= 0 && p->to->left == p->to->posted;
+}
+
+/* The rank so many after this one that hosts are left behind. */
+static int probe_distance(const struct vb_coll *coll)
+{
+    return coll->n_leaders > 1 ? coll->leaders[1] : 1;
+}
+
+/* Everybody sends n notes of len bytes and gets as many. The slots of the ring are not in use. */
+static vb_status swap(struct vb_coll *coll, uint32_t n, size_t len, double *us_p)
+{
+    int d = probe_distance(coll), to = (coll->rank + d) % coll->world;
+    struct probe p = {coll, coll->probes_wanted += n, &coll->ways[to]};
+    int from = (coll->rank + coll->world - d) % coll->world;
+    uint64_t begin = vb_clock_ns();
+    vb_status st = VB_OK;
+    uint32_t k;
+
+    for (k = 0; k < n && st == VB_OK; k++)
+        while (st == VB_OK && !coll_probe(coll, to, k, len))
+            st = coll->failed != VB_OK ? coll->failed : vb_progress(coll->group);
+    if (st == VB_OK)
+        st = group_wait(coll->group, probe_came, &p, "measuring the links", &from);
+    *us_p = (double)(vb_clock_ns() - begin) / 1e3;
+    return st;
+}
+
+/* Other jobs take the cpu now and then: the lower quartile of a few, the least of fewer. */
+static double typical(double *us, int n)
+{
+    vb_sort(us, (size_t)n);
+    return us[n / 4];
+}
+
+/* Waits for an operation that was started, or not. */
+static vb_status finish(struct vb_coll *coll, vb_status started, struct vb_req *req, uint64_t begin,
+                        double *us_p)
+{
+    vb_status st = started == VB_OK ? vb_wait(coll, req) : started;
+
+    *us_p = (double)(vb_clock_ns() - begin) / 1e3;
+    return st;
+}
+
+/* Barriers by puts, though there may be flags. */
+static vb_status measure_latency(struct vb_coll *coll, struct model *m)
+{
+    enum vb_algo was = coll->opts.algo;
+    vb_status st = VB_OK;
+    struct vb_req req;
+    double us[ROUNDS];
+    uint64_t begin;
+    int i;
+
+    coll->opts.algo = VB_ALGO_EXCHANGE;
+    for (i = 0; i < ROUNDS && st == VB_OK; i++) {
+        begin = vb_clock_ns();
+        st = finish(coll, vb_barrier_start(coll, &req), &req, begin, &us[i]);
+    }
+    coll->opts.algo = was;
+    if (st == VB_OK)
+        m->latency = typical(us, ROUNDS);
+    return st;
+}
+
+static vb_status measure_link(struct vb_coll *coll, struct model *m)
+{
+    double batch[BULKS], bulk[BULKS];
+    vb_status st;
+    int i;
+
+    st = measure_latency(coll, m);
+    for (i = 0; i < BULKS && st == VB_OK; i++)
+        st = swap(coll, RING_SLOTS, 0, &batch[i]);
+    for (i = 0; i < BULKS && st == VB_OK; i++)
+        st = swap(coll, RING_SLOTS, coll->seg_bytes, &bulk[i]);
+    if (st != VB_OK)
+        return st;
+    m->post = typical(batch, BULKS) / RING_SLOTS;
+    m->latency -= (coll->world - 1) * m->post;
+    if (m->latency < m->post)
+        m->latency = m->post;
+    m->byte = (typical(bulk, BULKS) / RING_SLOTS - m->post) / (double)coll->seg_bytes;
+    m->byte = m->byte > 1e-6 ? m->byte : 1e-6; /* no link has 1 TB/s */
+    return VB_OK;
+}
+
+/* ---- sums and whole operations --------------------------------------------------------------- */
+
+/* On memory that is there: this rank's slots, which nobody uses yet. */
+static void measure_sum(struct vb_coll *coll, struct model *m)
+{
+    size_t room = coll->rings_at - coll->own_slots_at,
+           half = room / 2 < SUM_BYTES ? room / 2 : SUM_BYTES;
+    float *a = (float *)(void *)(coll->base + coll->own_slots_at);
+    struct source s[2] = {{a, SOURCE_F32}, {a + half / sizeof(float), SOURCE_F32}};
+    struct finish plain = {.scale = 1.0f};
+    double us[BULKS];
+    uint64_t begin;
+    int i;
+
+    for (i = 0; i < BULKS; i++) {
+        begin = vb_clock_ns();
+        coll_sum(a, NULL, 0, s, 2, half / sizeof(float), &plain);
+        us[i] = (double)(vb_clock_ns() - begin) / 1e3;
+    }
+    m->sum = typical(us, BULKS) / (2 * (double)half);
+}
+
+/* n times so many allreduces after each other. The data is zero as yet, and so are its sums. */
+static vb_status time_ops(struct vb_coll *coll, enum vb_algo algo, size_t n_elems, int n, int each,
+                          double *us_p)
+{
+    enum vb_algo was = coll->opts.algo;
+    double us[ROUNDS] = {0};
+    struct vb_req req;
+    vb_status st = VB_OK;
+    uint64_t begin;
+    int i, k;
+
+    coll->opts.algo = algo;
+    for (i = 0; i < n && st == VB_OK; i++) {
+        begin = vb_clock_ns();
+        for (k = 0; k < each && st == VB_OK; k++)
+            st = finish(coll, vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req), &req,
+                        begin, &us[i]);
+        us[i] /= each;
+    }
+    coll->opts.algo = was;
+    *us_p = typical(us, i);
+    return st;
+}
+
+/* Where ranks share cores they also wait for each other's turn, which no measurement of one link
+ * shows. So two allreduces are timed as they will be used, several after each other, and latency
+ * and byte are made such that the model says the same. */
+static vb_status fit(struct vb_coll *coll, struct model *m)
+{
+    size_t bytes = coll->len_bytes < FIT_BYTES ? coll->len_bytes : FIT_BYTES;
+    double us, rest;
+    vb_status st;
+
+    if (coll->all_mapped || bytes < sizeof(float))
+        return VB_OK;
+    st = time_ops(coll, VB_ALGO_GATHER, 1, ROUNDS / FIT_OPS, FIT_OPS, &us);
+    if (st != VB_OK)
+        return st;
+    rest = vb_coll_predict_us(coll, VB_ALGO_GATHER, sizeof(float)) - m->latency;
+    m->latency = us - rest > m->post ? us - rest : m->post;
+    if (bytes < FIT_BYTES)
+        return VB_OK; /* too few to tell */
+    st = time_ops(coll, VB_ALGO_EXCHANGE, bytes / sizeof(float), BULKS, FIT_BULKS, &us);
+    if (st != VB_OK)
+        return st;
+    m->byte = 0; /* the prediction is a straight line in that: two points give it */
+    rest = vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, bytes);
+    m->byte = 1;
+    m->byte = (us - rest) / (vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, bytes) - rest);
+    m->byte = m->byte > 1e-6 ? m->byte : 1e-6;
+    return VB_OK;
+}
+
+/* A flag is never slower than a note, whatever else the machine did while it was measured. */
+static vb_status measure_mapped(struct vb_coll *coll, struct model *m)
+{
+    size_t n = (coll->len_bytes < MAPPED_BYTES ? coll->len_bytes : MAPPED_BYTES) / sizeof(float);
+    vb_status st;
+    double us;
+
+    if (!coll->all_mapped || n == 0)
+        return VB_OK;
+    st = time_ops(coll, VB_ALGO_MAPPED, 1, ROUNDS, 1, &m->flag);
+    if (st == VB_OK)
+        st = time_ops(coll, VB_ALGO_MAPPED, n, BULKS, 1, &us);
+    if (st != VB_OK)
+        return st;
+    if (coll->world > 1 && m->flag > m->latency)
+        m->flag = m->latency;
+    m->byte_mapped = (us - 2 * m->flag) / (double)(n * sizeof(float));
+    if (m->byte_mapped < 1e-6)
+        m->byte_mapped = 1e-6;
+    return VB_OK;
+}
+
+vb_status cost_measure(struct vb_coll *coll, struct model *m)
+{
+    vb_status st = VB_OK;
+
+    measure_sum(coll, m);
+    if (coll->world > 1)
+        st = measure_link(coll, m);
+    if (st == VB_OK && coll->world > 1)
+        st = fit(coll, m);
+    return st == VB_OK ? measure_mapped(coll, m) : st;
+}
