@@ -117,6 +117,9 @@ static vb_status meet(struct vb_group *g, const void *record, size_t len, const 
     snprintf(what, sizeof(what), "%s %u", name, m.seq);
     if (len > VB_RECORD_MAX)
         return vb_err(VB_ERR_USAGE, "%s of %zu bytes: at most %d", what, len, VB_RECORD_MAX);
+    st = member_check_all(g, what);
+    if (st != VB_OK)
+        return st;
     if (record != NULL && len > 0)
         memcpy((char *)vb_window_ptr(g->coll.win) + own_at(m.seq), record, len);
     for (i = 0; i < g->world && st == VB_OK; i++)

@@ -78,6 +78,8 @@ static vb_status call_the_roll(struct control *c, struct wire_info *infos, uint6
     for (i = 0; i < c->opts.world; i++) {
         if (i > 0)
             infos[i] = c->conns[i].info;
+        else
+            c->conns[0].info = infos[0]; /* for those who come late */
         wire_info_encode(&infos[i], table + (size_t)i * WIRE_INFO_BYTES);
     }
     for (i = 1; i < c->opts.world && st == VB_OK; i++)

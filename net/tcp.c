@@ -174,6 +174,18 @@ void tcp_fail(struct tcp_ep *ep, vb_status st)
     (void)shutdown(ep->fd, SHUT_RDWR); /* the peer shall know */
 }
 
+static struct vb_op *tcp_sever(struct vb_ep *vep)
+{
+    struct tcp_ep *ep = tcp_ep_of(vep);
+    struct vb_op *ops;
+
+    tcp_fail(ep, VB_ERR_PEER);
+    ops = ep->done;
+    ep->done = NULL;
+    ep->done_end = &ep->done;
+    return ops;
+}
+
 /* ---- windows --------------------------------------------------------------------------------- */
 
 const struct tcp_window *tcp_find_window(const struct tcp_device *dev, uint32_t id)
@@ -200,6 +212,17 @@ static vb_status tcp_export_window(struct vb_device *vdev, uint32_t id, const st
     dev->windows = windows;
     windows[dev->n_windows++] = (struct tcp_window){id, mem->ptr, mem->len_bytes, rights};
     key_p->len_bytes = 0; /* its number is all that a peer needs */
+    return VB_OK;
+}
+
+/* Its number is all that a peer needs. */
+static vb_status tcp_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
+                                  struct vb_blob *key_p)
+{
+    (void)ep;
+    (void)id;
+    (void)mem;
+    key_p->len_bytes = 0;
     return VB_OK;
 }
 
@@ -430,9 +453,11 @@ const struct vb_transport vb_transport_tcp = {
     .address = vb_transport_no_address,
     .connect = tcp_connect,
     .disconnect = tcp_disconnect,
+    .sever = tcp_sever,
     .link_text = vb_transport_no_link_text,
     .registered = vb_transport_none_registered,
     .export_window = tcp_export_window,
+    .offer_window = tcp_offer_window,
     .unexport_window = tcp_unexport_window,
     .import_window = tcp_import_window,
     .release_window = tcp_release_window,
