@@ -45,11 +45,11 @@ struct conn {
     /* Elastic. */
     char why[CONTROL_WHY]; /* it is gone */
     bool dropped_us;
-    bool handed;          /* the group has been told that it ended */
-    uint64_t left_ns;     /* when it said goodbye */
-    uint64_t freed;       /* counts seats that became empty; 0: never was taken */
-    bool admit_due;       /* at rank 0: it has not yet admitted the newcomer */
-    bool admit_waits;     /* ... who waits here until the seat is clean */
+    bool handed;      /* the group has been told that it ended */
+    uint64_t left_ns; /* when it said goodbye */
+    uint64_t freed;   /* counts seats that became empty; 0: never was taken */
+    bool admit_due;   /* at rank 0: it has not yet admitted the newcomer */
+    bool admit_waits; /* ... who waits here until the seat is clean */
     struct wire_member admit;
     bool has_card, card_taken;
     unsigned char card[WIRE_CARD_BYTES];
@@ -101,9 +101,9 @@ struct control {
 
     unsigned char *table; /* from rank 0; NULL: not yet */
     uint32_t table_len;
-    uint32_t epoch; /* of the membership: the newest that is known */
-    bool open;      /* at rank 0: newcomers may have seats */
-    int joining;    /* at rank 0: the seat of who is joining, -1: nobody */
+    uint32_t epoch;    /* of the membership: the newest that is known */
+    bool open;         /* at rank 0: newcomers may have seats */
+    int joining;       /* at rank 0: the seat of who is joining, -1: nobody */
     bool told_members; /* ... and it has been told whom to call */
     uint64_t joining_until;
     uint64_t n_freed;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A group from inside: group.c opens it, pairs.c and pair.c connect it, window.c has its memory,
- * progress.c moves things along, coll.c has the basic collectives. Of elastic groups: member.c has who
- * is gone, newcomer.c who comes late, offer.c their windows.
+ * progress.c moves things along, coll.c has the basic collectives. Of elastic groups: member.c has
+ * who is gone, newcomer.c who comes late, offer.c their windows.
  */
 #ifndef VB_GROUP_PRIV_H
 #define VB_GROUP_PRIV_H
@@ -87,9 +87,10 @@ struct member_hook {
 struct vb_group {
     struct vb_group_opts opts;
     int rank, world, seats;
-    uint32_t epoch;          /* that this rank came with: more than the first one came late */
-    _Atomic bool news;       /* elastic: the control plane has something for member_work() */
-    bool working;            /* ... which is at it */
+    uint32_t epoch;    /* that this rank came with: more than the first one came late */
+    _Atomic bool news; /* elastic: the control plane has something for member_work() */
+    bool working;      /* ... which is at it */
+    bool opening;      /* a window: no notes before the caller has it */
     struct member_hook on_gone, on_join;
     struct vb_window *windows; /* elastic groups: in the order of making */
     struct control *control;
@@ -159,7 +160,7 @@ enum pair_kind { WAY_STREAM, WAY_VERBS, WAY_TRIAL };
 bool pair_same_host(const struct vb_group *g, int rank);
 vb_status pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p);
 enum pair_kind pair_way(const struct vb_group *g, const struct wire_card *mine,
-                  const struct wire_card *theirs, int rank); /* the same from both ends */
+                        const struct wire_card *theirs, int rank); /* the same from both ends */
 vb_status pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p);
 vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transport,
                            struct vb_device **dev_p);
@@ -182,13 +183,13 @@ vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offe
 vb_status offer_share(struct vb_window *win); /* with all members; waits for theirs */
 int offer_take(struct vb_group *g, int rank); /* those of a peer; how many */
 bool offer_has_all(struct vb_group *g, int rank);
-void offer_forget(struct vb_group *g, int rank);             /* the rank is gone */
+void offer_forget(struct vb_group *g, int rank);                   /* the rank is gone */
 vb_status offer_device(struct vb_group *g, struct vb_device *dev); /* a device that came late */
 void offer_unlink(struct vb_window *win);
 
 /* member.c: what the control plane has for the group; how much that was. Under the lock. */
 int member_work(struct vb_group *g);
-void member_hail(struct vb_group *g, int rank); /* it can be put to from now on */
+void member_hail(struct vb_group *g, int rank);                   /* it can be put to from now on */
 vb_status member_check_all(struct vb_group *g, const char *what); /* for collectives */
 
 /* newcomer.c: takes one step with whoever comes late at a seat; how much came of it. */

@@ -5,8 +5,8 @@
  * may touch them.
  *
  * A rank that is gone is fenced before anybody is told: its endpoint is severed, so that nothing of
- * it comes up any more, then closed; the ops under way to it end; then its seat is given back to the
- * control plane, and the hook is called.
+ * it comes up any more, then closed; the ops under way to it end; then its seat is given back to
+ * the control plane, and the hook is called.
  */
 #include "net/group_priv.h"
 
@@ -122,8 +122,8 @@ vb_status member_check_all(struct vb_group *g, const char *what)
         return vb_err(VB_ERR_USAGE, "%s: this rank has joined late", what);
     for (i = 0; i < g->world; i++) {
         if (g->peers[i].gone)
-            return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is gone: %s", what, i,
-                          vb_group_host(g, i), g->peers[i].why);
+            return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is gone: %s", what, i, vb_group_host(g, i),
+                          g->peers[i].why);
         if (g->peers[i].epoch != GROUP_EPOCH)
             return vb_err(VB_ERR_PEER, "%s: rank %d (%s) has joined late", what, i,
                           vb_group_host(g, i));

@@ -110,7 +110,7 @@ void vb_group_step(struct vb_group *group);
  *
  * Collectives, and windows that are made later, are for a group that is as it began. */
 bool vb_group_gone(struct vb_group *group, int rank);
-bool vb_group_left(struct vb_group *group, int rank);           /* gone, after a goodbye */
+bool vb_group_left(struct vb_group *group, int rank);            /* gone, after a goodbye */
 const char *vb_group_gone_why(struct vb_group *group, int rank); /* until the seat is taken again */
 
 /* A rank that is there and can be put to; true of oneself. */
@@ -121,8 +121,8 @@ uint32_t vb_group_epoch(struct vb_group *group);  /* of the membership; grows wi
 /* Process id of a rank on this host, for its supervisor; 0: it is on another host. */
 int vb_group_pid(const struct vb_group *group, int rank);
 
-/* Called once for each rank that is gone, or that has joined and can be put to. By the same rules as
- * the handlers of notes. One each; before progress is made. */
+/* Called once for each rank that is gone, or that has joined and can be put to. By the same rules
+ * as the handlers of notes. One each; before progress is made. */
 typedef void (*vb_member_fn)(void *arg, int rank);
 void vb_group_on_gone(struct vb_group *group, vb_member_fn fn, void *arg);
 void vb_group_on_join(struct vb_group *group, vb_member_fn fn, void *arg);
@@ -130,8 +130,8 @@ void vb_group_on_join(struct vb_group *group, vb_member_fn fn, void *arg);
 /* Drops a peer, which is told why. It is gone on return. */
 vb_status vb_group_retire(struct vb_group *group, int rank, const char *why);
 
-/* Takes an empty seat of a group that is under way; rank and world of opts do not count, all else as
- * for vb_group_open(). On return this rank is connected with all members. It opens its channels,
+/* Takes an empty seat of a group that is under way; rank and world of opts do not count, all else
+ * as for vb_group_open(). On return this rank is connected with all members. It opens its channels,
  * then all windows that there are, in the same order and with the same rights; its own lengths may
  * differ, also be 0. When a member has all of them, and makes progress, it is told that this rank
  * has joined. The root is rank 0's: without it nobody can join. Waits for at most timeout_ms. */

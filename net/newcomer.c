@@ -3,12 +3,12 @@
  * A rank that comes late, from both sides. It has a seat (seats.c) and goes from member to member:
  *
  *   1. It calls the member on the control plane and proves the secret.
- *   2. Both send cards, and settle the way of the pair as at the start. There is no trial: where one
- *      would decide, it is TCP.
+ *   2. Both send cards, and settle the way of the pair as at the start. There is no trial: where
+ * one would decide, it is TCP.
  *   3. The member gives a one-time key, or waits to be called over RDMA; the newcomer connects.
  *
- * The member does its part when it makes progress. It waits for nothing but the few round trips of an
- * RDMA connection; what others send it meanwhile is kept.
+ * The member does its part when it makes progress. It waits for nothing but the few round trips of
+ * an RDMA connection; what others send it meanwhile is kept.
  */
 #include "net/group_priv.h"
 

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Windows of an elastic group. Nobody can be waited for by all: so each rank offers its part to each
- * member, and takes the offer of each. A newcomer offers its part of the windows that there are, and
- * whoever has such a window answers with an offer of its own. Windows have the same numbers on all
- * ranks, and a peer's offers come in the order of the numbers.
+ * Windows of an elastic group. Nobody can be waited for by all: so each rank offers its part to
+ * each member, and takes the offer of each. A newcomer offers its part of the windows that there
+ * are, and whoever has such a window answers with an offer of its own. Windows have the same
+ * numbers on all ranks, and a peer's offers come in the order of the numbers.
  *
  * Mapped parts of a rank that is gone stay mapped until its seat is taken again: somebody may be
  * reading there just now.
  */
 #include "net/group_priv.h"
 
-#include <stdlib.h>
+#include <poll.h>
 #include <string.h>
+#include <unistd.h>
+
+#define NAP_MS 10
 
 static struct vb_window *find_window(struct vb_group *g, uint32_t id)
 {
@@ -159,21 +162,64 @@ static bool all_offered(void *arg)
     return true;
 }
 
+static bool look(struct sharing *s)
+{
+    struct vb_group *g = s->win->group;
+    bool all;
+
+    group_lock(g);
+    (void)member_work(g);
+    all = all_offered(s);
+    group_unlock(g);
+    return all;
+}
+
+static void nap(struct vb_group *g)
+{
+    struct pollfd pfd = {.fd = g->wake_fd, .events = POLLIN};
+    uint64_t count;
+
+    if (poll(&pfd, 1, NAP_MS) > 0)
+        (void)!read(g->wake_fd, &count, sizeof(count));
+}
+
+/* Devices are not polled meanwhile: no note is handed out before the caller has the window. */
+static vb_status wait_for_all(struct sharing *s)
+{
+    struct vb_group *g = s->win->group;
+    uint64_t deadline = group_deadline(g);
+    char why[256];
+    vb_status st;
+
+    while (!look(s)) {
+        st = control_status(g->control, why, sizeof(why));
+        if (st != VB_OK)
+            return vb_err(st, "window %u: %s", s->win->id, why);
+        if (vb_clock_ns() >= deadline)
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not open window %u in time", s->rank,
+                          vb_group_host(g, s->rank), s->win->id);
+        nap(g);
+    }
+    return VB_OK;
+}
+
 vb_status offer_share(struct vb_window *win)
 {
     struct vb_group *g = win->group;
     struct sharing s = {.win = win};
-    char what[32];
+    vb_status st;
     int i;
 
     group_lock(g);
+    g->opening = true;
     link_window(win);
     for (i = 0; i < g->seats; i++)
         if (i != g->rank && g->peers[i].member && offer_send(win, i) != VB_OK)
             control_lose(g->control, i, "a window could not be shared with it");
-    /* Offers may have come before the window. */
-    atomic_store_explicit(&g->news, true, memory_order_relaxed);
     group_unlock(g);
-    snprintf(what, sizeof(what), "window %u", win->id);
-    return group_wait(g, all_offered, &s, what, &s.rank);
+    st = wait_for_all(&s);
+    group_lock(g);
+    g->opening = false;
+    group_unlock(g);
+    return st;
 }

@@ -76,7 +76,7 @@ struct vb_device *pair_device(struct vb_group *g, const struct vb_transport *tra
 /* ---- which way ------------------------------------------------------------------------------- */
 
 enum pair_kind pair_way(const struct vb_group *g, const struct wire_card *mine,
-                  const struct wire_card *theirs, int rank)
+                        const struct wire_card *theirs, int rank)
 {
     if (g->opts.transport == VB_TRANSPORT_VERBS)
         return WAY_VERBS;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The progress thread: serves peers while the caller computes, and stays away while the caller polls
- * or sleeps by itself.
+ * The progress thread: serves peers while the caller computes, and stays away while the caller
+ * polls or sleeps by itself.
  */
 #include "net/group_priv.h"
 
@@ -21,7 +21,7 @@ static void nap(void)
 static void take_over(struct vb_group *g, unsigned seen)
 {
     group_lock(g);
-    while (!atomic_load_explicit(&g->stopping, memory_order_relaxed) &&
+    while (!atomic_load_explicit(&g->stopping, memory_order_relaxed) && !g->opening &&
            atomic_load_explicit(&g->app_polls, memory_order_relaxed) == seen) {
         if (group_round(g) > 0) {
             if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))

@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #define FIRST_EPOCH 1u
-#define LEAVE_NS 2000000000u  /* for the last notes of a rank that said goodbye */
-#define JOIN_NS 30000000000u  /* for a newcomer to connect with all */
-#define OFFERS_MAX 64         /* windows that a peer may be ahead by */
+#define LEAVE_NS 2000000000u /* for the last notes of a rank that said goodbye */
+#define JOIN_NS 30000000000u /* for a newcomer to connect with all */
+#define OFFERS_MAX 64        /* windows that a peer may be ahead by */
 
 static uint64_t patient(const struct control *c, uint64_t ns)
 {

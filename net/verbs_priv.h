@@ -164,7 +164,7 @@ struct rd_device {
     struct rd_window *windows;
     struct vb_op *done, **done_end; /* finished, not yet reported */
     int n_untold;                   /* endpoints that died and were not reported yet */
-    struct vb_raw_event *kept; /* notes that came while a connection was made or closed */
+    struct vb_raw_event *kept;      /* notes that came while a connection was made or closed */
     int n_kept, room_kept;
     unsigned polls;
     bool look;           /* at connections and events of the devices with the next poll */

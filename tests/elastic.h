@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the ranks of the tests of elastic groups do: each puts blocks to all others, in turn, and
- * goes on when the block was acknowledged or its receiver is gone. The receiver looks at every byte.
- * Ranks are processes, and tell the test how they are on a board that all of them share.
+ * goes on when the block was acknowledged or its receiver is gone. The receiver looks at every
+ * byte. Ranks are processes, and tell the test how they are on a board that all of them share.
  */
 #ifndef VB_TEST_ELASTIC_H
 #define VB_TEST_ELASTIC_H
@@ -27,14 +27,14 @@
 struct e_proc {
     _Atomic int rank; /* -1: has none yet */
     _Atomic unsigned epoch;
-    _Atomic long puts;              /* acknowledged */
-    _Atomic int n_joined;           /* told by the hook */
-    _Atomic int n_gone;             /* likewise */
-    _Atomic int gone[E_SEATS];      /* how often each seat */
-    _Atomic long puts_at[E_SEATS];  /* acknowledged by each seat since it was taken */
-    _Atomic int n_fds;              /* open files, brought up to date now and then */
-    _Atomic int n_out;              /* how often it found itself dropped */
-    _Atomic int retire;             /* a seat that it shall drop; -1: none */
+    _Atomic long puts;             /* acknowledged */
+    _Atomic int n_joined;          /* told by the hook */
+    _Atomic int n_gone;            /* likewise */
+    _Atomic int gone[E_SEATS];     /* how often each seat */
+    _Atomic long puts_at[E_SEATS]; /* acknowledged by each seat since it was taken */
+    _Atomic int n_fds;             /* open files, brought up to date now and then */
+    _Atomic int n_out;             /* how often it found itself dropped */
+    _Atomic int retire;            /* a seat that it shall drop; -1: none */
     _Atomic int wrong;
 };
 
@@ -42,12 +42,14 @@ struct e_board {
     _Atomic bool stop;
     struct e_proc procs[E_PROCS];
     char root[32];
-    int root_fd;
     enum vb_transport_choice transport;
     bool progress;
     int world, seats;
     int until_gone; /* 0: until stop; else until so many are gone */
 };
+
+/* The root's listening socket: of this process, not of the board. */
+static int e_root_fd = -1;
 
 /* One rank's own. */
 struct e_rank {
@@ -80,7 +82,7 @@ static inline void e_options(const struct e_board *b, int rank, struct vb_group_
 {
     struct t_job job = {.transport = b->transport, .world = b->world, .progress = b->progress};
 
-    t_group_opts(&job, rank, b->root, b->root_fd, o);
+    t_group_opts(&job, rank, b->root, e_root_fd, o);
     o->elastic = true;
     o->seats = b->seats;
 }
@@ -324,9 +326,13 @@ static inline pid_t e_fork(struct e_board *b, int proc, int rank)
     assert_true(pid >= 0);
     if (pid > 0)
         return pid;
+    signal(SIGSEGV, SIG_DFL); /* cmocka's handler is for the test itself */
+    signal(SIGABRT, SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
-    if (rank != 0 && b->root_fd >= 0)
-        close(b->root_fd);
+    if (rank != 0 && e_root_fd >= 0) {
+        close(e_root_fd);
+        e_root_fd = -1;
+    }
     e_main(b, proc, rank);
     _exit(b->procs[proc].wrong == 0 ? 0 : 1);
 }
