@@ -207,19 +207,14 @@ vb_status offer_share(struct vb_window *win)
 {
     struct vb_group *g = win->group;
     struct sharing s = {.win = win};
-    vb_status st;
     int i;
 
     group_lock(g);
-    g->opening = true;
+    g->opening = true; /* until the caller has it */
     link_window(win);
     for (i = 0; i < g->seats; i++)
         if (i != g->rank && g->peers[i].member && offer_send(win, i) != VB_OK)
             control_lose(g->control, i, "a window could not be shared with it");
     group_unlock(g);
-    st = wait_for_all(&s);
-    group_lock(g);
-    g->opening = false;
-    group_unlock(g);
-    return st;
+    return wait_for_all(&s);
 }

@@ -167,12 +167,14 @@ vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned ri
         st = make_memory(g, len_bytes > 0 ? len_bytes : 1, &win->mem);
     if (st == VB_OK)
         st = open_window(win);
-    if (st != VB_OK) {
+    group_lock(g);
+    if (st == VB_OK)
+        *win_p = win;
+    g->opening = false; /* notes may come, and find the window */
+    group_unlock(g);
+    if (st != VB_OK)
         release(win);
-        return st;
-    }
-    *win_p = win;
-    return VB_OK;
+    return st;
 }
 
 void vb_window_destroy(struct vb_window *win)
@@ -198,9 +200,15 @@ size_t vb_window_len(const struct vb_window *win, int rank)
 
 void *vb_window_peer(const struct vb_window *win, int rank)
 {
-    if (rank == win->group->rank)
+    struct vb_group *g = win->group;
+    void *ptr;
+
+    if (rank == g->rank)
         return win->mem.ptr;
-    return win->group->peers[rank].transport->remote_ptr(win->remotes[rank]);
+    group_lock(g);
+    ptr = g->peers[rank].transport->remote_ptr(win->remotes[rank]);
+    group_unlock(g);
+    return ptr;
 }
 
 /* ---- put and get ----------------------------------------------------------------------------- */
@@ -257,8 +265,9 @@ static vb_status self_put(struct vb_window *win, size_t src, size_t dst, size_t 
     return VB_OK;
 }
 
-vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
-                 size_t len_bytes, uint32_t note, struct vb_op *op)
+/* Under the lock: who is gone may be fenced by the progress thread. */
+static vb_status put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
+                     size_t len_bytes, uint32_t note, struct vb_op *op)
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
@@ -271,13 +280,46 @@ vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_
         return out_of_bounds(win, rank, src_offset, dst_offset, len_bytes);
     if (len_bytes > 0 && (win->rights & VB_WINDOW_PUT) == 0)
         return not_open(win, "put");
+    if (rank == g->rank)
+        return self_put(win, src_offset, dst_offset, len_bytes, note, op);
+    st = peer->transport->put(peer->ep, &src, dst, note, op);
+    return st < 0 ? dead(g, rank, st) : st;
+}
+
+vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
+                 size_t len_bytes, uint32_t note, struct vb_op *op)
+{
+    struct vb_group *g = win->group;
+    vb_status st;
+
     op->done = false;
     group_lock(g);
-    if (rank == g->rank)
-        st = self_put(win, src_offset, dst_offset, len_bytes, note, op);
-    else
-        st = peer->transport->put(peer->ep, &src, dst, note, op);
+    st = put(win, rank, src_offset, dst_offset, len_bytes, note, op);
     group_unlock(g);
+    return st;
+}
+
+static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
+                     size_t len_bytes, struct vb_op *op)
+{
+    struct vb_group *g = win->group;
+    struct peer *peer = &g->peers[rank];
+    struct vb_span dst = {(char *)win->mem.ptr + dst_offset, len_bytes};
+    struct vb_target src = {win->remotes[rank], src_offset};
+    vb_status st;
+
+    if (!inside(dst_offset, len_bytes, win->lens[g->rank]) ||
+        !inside(src_offset, len_bytes, win->lens[rank]))
+        return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);
+    if ((win->rights & VB_WINDOW_GET) == 0)
+        return not_open(win, "get");
+    if (rank == g->rank) {
+        memmove(dst.ptr, (char *)win->mem.ptr + src_offset, len_bytes);
+        op->next = g->self.done;
+        g->self.done = op;
+        return VB_OK;
+    }
+    st = peer->transport->get(peer->ep, &dst, src, op);
     return st < 0 ? dead(g, rank, st) : st;
 }
 
@@ -285,27 +327,13 @@ vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_
                  size_t len_bytes, struct vb_op *op)
 {
     struct vb_group *g = win->group;
-    struct peer *peer = &g->peers[rank];
-    struct vb_span dst = {(char *)win->mem.ptr + dst_offset, len_bytes};
-    struct vb_target src = {win->remotes[rank], src_offset};
-    vb_status st = VB_OK;
+    vb_status st;
 
-    if (!inside(dst_offset, len_bytes, win->lens[g->rank]) ||
-        !inside(src_offset, len_bytes, win->lens[rank]))
-        return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);
-    if ((win->rights & VB_WINDOW_GET) == 0)
-        return not_open(win, "get");
     op->done = false;
     group_lock(g);
-    if (rank == g->rank) {
-        memmove(dst.ptr, (char *)win->mem.ptr + src_offset, len_bytes);
-        op->next = g->self.done;
-        g->self.done = op;
-    } else {
-        st = peer->transport->get(peer->ep, &dst, src, op);
-    }
+    st = get(win, rank, dst_offset, src_offset, len_bytes, op);
     group_unlock(g);
-    return st < 0 ? dead(g, rank, st) : st;
+    return st;
 }
 
 vb_status vb_channel_open(struct vb_group *g, int channel, vb_note_fn fn, void *arg)

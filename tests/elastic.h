@@ -58,12 +58,12 @@ struct e_rank {
     struct vb_group *g;
     struct vb_window *win;
     int rank;
-    bool gone[E_SEATS];
-    uint32_t next_in[E_SEATS]; /* the block that is due from each; 0: any */
-    uint32_t acked[E_SEATS], sent[E_SEATS];
+    _Atomic bool gone[E_SEATS];        /* hooks and handlers may run on the progress thread */
+    _Atomic uint32_t next_in[E_SEATS]; /* the block that is due from each; 0: any */
+    _Atomic uint32_t acked[E_SEATS], sent[E_SEATS];
     struct vb_op data_ops[E_SEATS], ack_ops[E_SEATS][4];
-    uint32_t ack_due[E_SEATS]; /* for want of room in the queue; 0: none */
-    int to;                    /* who is waited for */
+    _Atomic uint32_t ack_due[E_SEATS]; /* for want of room in the queue; 0: none */
+    int to;                            /* who is waited for */
 };
 
 static inline int e_count_fds(void)
