@@ -360,62 +360,6 @@ vb_status control_wait_up(struct control *c, int from, int to, uint64_t deadline
     return st;
 }
 
-/* ---- connecting ------------------------------------------------------------------------------ */
-
-struct wire_call control_call_to(struct control *c, int rank, enum wire_kind kind)
-{
-    struct wire_call call = {.version = WIRE_VERSION,
-                             .kind = (uint16_t)kind,
-                             .rank = (uint32_t)c->opts.rank,
-                             .to = (uint32_t)rank,
-                             .world = (uint32_t)c->opts.world,
-                             .epoch = c->conns[rank].epoch};
-
-    auth_random(call.nonce, sizeof(call.nonce));
-    return call;
-}
-
-vb_status control_dial(struct control *c, int rank, const struct sock_addr *to, uint64_t deadline)
-{
-    struct wire_call call = control_call_to(c, rank, WIRE_CONTROL);
-    unsigned char session[AUTH_KEY_BYTES];
-    vb_status st;
-    int fd;
-
-    st = sock_connect(to, deadline, &fd);
-    if (st != VB_OK)
-        return st;
-    st = handshake_call(fd, &call, c->secret, deadline, session);
-    if (st != VB_OK) {
-        close(fd);
-        return st;
-    }
-    pthread_mutex_lock(&c->lock);
-    conn_up(c, rank, fd, session);
-    pthread_mutex_unlock(&c->lock);
-    auth_wipe(session, sizeof(session));
-    control_wake(c);
-    return VB_OK;
-}
-
-vb_status control_local_addr(struct control *c, int rank, struct sock_addr *addr_p)
-{
-    vb_status st = VB_ERR_PEER;
-
-    pthread_mutex_lock(&c->lock);
-    if (c->conns[rank].fd >= 0)
-        st = sock_local(c->conns[rank].fd, addr_p);
-    pthread_mutex_unlock(&c->lock);
-    return st;
-}
-
-void control_pair_key(struct control *c, int rank, unsigned char key[AUTH_KEY_BYTES])
-{
-    pthread_mutex_lock(&c->lock);
-    auth_code(c->conns[rank].session, "verbena pair   1", NULL, 0, key);
-    pthread_mutex_unlock(&c->lock);
-}
-
 /* ---- the rest -------------------------------------------------------------------------------- */
 
 void control_abort(struct control *c, const char *why)
