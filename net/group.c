@@ -378,6 +378,8 @@ void vb_group_close(struct vb_group *g)
         if (g->peers[i].late_fd >= 0)
             close(g->peers[i].late_fd);
     }
+    while (g->windows != NULL)
+        window_release(g->windows);
     for (d = 0; d < g->n_devices; d++)
         ops_of(g->devices[d])->close(g->devices[d]);
     if (g->epoll_fd >= 0)

@@ -141,7 +141,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
 
 /* Memory of every rank that its peers may put into and get from. Created and destroyed by all ranks
  * together, in the same order. The sizes of the ranks may differ. In an elastic group nobody is
- * waited for at the end: destroy when peers have no more business with it. */
+ * waited for at the end, and the memory stays until the group is closed: peers may be writing. */
 struct vb_window;
 
 /* What peers may do with it. Peers that map it can do anything. */

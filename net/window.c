@@ -117,7 +117,7 @@ static vb_status open_window(struct vb_window *win)
 }
 
 /* Gives back what there is; the peers are not asked. */
-static void release(struct vb_window *win)
+void window_release(struct vb_window *win)
 {
     struct vb_group *g = win->group;
     int i;
@@ -173,7 +173,7 @@ vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned ri
     g->opening = false; /* notes may come, and find the window */
     group_unlock(g);
     if (st != VB_OK)
-        release(win);
+        window_release(win);
     return st;
 }
 
@@ -181,11 +181,15 @@ void vb_window_destroy(struct vb_window *win)
 {
     if (win == NULL)
         return;
+    /* In an elastic group peers come and go by themselves, and may be writing: the memory stays
+     * until the group has said goodbye to them. */
+    if (win->group->opts.elastic)
+        return;
     /* A peer may still be writing: all must be here before the memory goes. One that is lost writes
-     * no more. In an elastic group ranks come and go by themselves: that is for the caller. */
-    if (!win->group->opts.elastic && control_status(win->group->control, NULL, 0) == VB_OK)
+     * no more. */
+    if (control_status(win->group->control, NULL, 0) == VB_OK)
         (void)vb_group_barrier(win->group);
-    release(win);
+    window_release(win);
 }
 
 void *vb_window_ptr(const struct vb_window *win)

@@ -24,8 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pthread_mutex_init(&c.lock, NULL);
     pthread_cond_init(&c.changed, NULL);
     c.opts.rank = size > 0 && data[0] % 2 == 0 ? 0 : 1;
-    c.opts.elastic = size > 1 && data[1] % 2 == 1;
-    c.opts.epoch = size > 2 && data[2] % 2 == 1 ? 2 : 1; /* a newcomer is told of the members */
+    c.opts.elastic = size > 0 && (data[size - 1] & 1) != 0;
+    c.opts.epoch = size > 0 && (data[size - 1] & 2) != 0 ? 2 : 1; /* as of a newcomer */
     c.epoch = c.opts.epoch;
     for (i = 0; i < WORLD; i++)
         conn_init(&conns[i]);
