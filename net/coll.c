@@ -38,7 +38,7 @@ vb_status coll_open(struct vb_group *g)
     struct coll *coll = &g->coll;
     vb_status st;
 
-    coll->arrived = calloc((size_t)g->world, sizeof(*coll->arrived));
+    coll->arrived = calloc((size_t)g->seats, sizeof(*coll->arrived)); /* anybody may send notes */
     coll->ops = calloc((size_t)g->world, sizeof(*coll->ops));
     if (coll->arrived == NULL || coll->ops == NULL)
         return vb_err_sys("calloc");

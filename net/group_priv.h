@@ -192,6 +192,7 @@ void offer_unlink(struct vb_window *win);
 int member_work(struct vb_group *g);
 void member_hail(struct vb_group *g, int rank);                   /* it can be put to from now on */
 vb_status member_check_all(struct vb_group *g, const char *what); /* for collectives */
+vb_status member_check_fixed(struct vb_group *g, const char *what); /* ... on windows */
 
 /* newcomer.c: takes one step with whoever comes late at a seat; how much came of it. */
 int newcomer_step(struct vb_group *g, int rank);

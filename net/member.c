@@ -111,24 +111,41 @@ int member_work(struct vb_group *g)
     return n;
 }
 
+static vb_status check_rank(struct vb_group *g, int rank, const char *what)
+{
+    const struct peer *peer = &g->peers[rank];
+
+    if (peer->gone)
+        return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is gone: %s", what, rank, peer->info.host,
+                      peer->why);
+    if (peer->epoch != GROUP_EPOCH)
+        return vb_err(VB_ERR_PEER, "%s: rank %d (%s) has joined late", what, rank, peer->info.host);
+    return VB_OK;
+}
+
 /* A collective is for the ranks that the job began with, and all of them. */
 vb_status member_check_all(struct vb_group *g, const char *what)
 {
+    vb_status st = VB_OK;
     int i;
 
     if (!g->opts.elastic)
         return VB_OK;
     if (g->epoch != GROUP_EPOCH)
         return vb_err(VB_ERR_USAGE, "%s: this rank has joined late", what);
-    for (i = 0; i < g->world; i++) {
-        if (g->peers[i].gone)
-            return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is gone: %s", what, i, vb_group_host(g, i),
-                          g->peers[i].why);
-        if (g->peers[i].epoch != GROUP_EPOCH)
-            return vb_err(VB_ERR_PEER, "%s: rank %d (%s) has joined late", what, i,
-                          vb_group_host(g, i));
-    }
-    return VB_OK;
+    group_lock(g);
+    for (i = 0; i < g->world && st == VB_OK; i++)
+        st = check_rank(g, i, what);
+    group_unlock(g);
+    return st;
+}
+
+/* Tables of collectives on windows have a place for each rank of the beginning. */
+vb_status member_check_fixed(struct vb_group *g, const char *what)
+{
+    if (g->seats > g->world)
+        return vb_err(VB_ERR_USAGE, "%s is not for a group that others may join", what);
+    return member_check_all(g, what);
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */

@@ -108,7 +108,8 @@ void vb_group_step(struct vb_group *group);
  * (it was stopped for too long, say), has its own waits fail and says why: it can close the group
  * and join as new.
  *
- * Collectives, and windows that are made later, are for a group that is as it began. */
+ * Barrier, broadcast and gather are for a group that is as it began; collectives on windows are not
+ * for one with seats for late-comers. */
 bool vb_group_gone(struct vb_group *group, int rank);
 bool vb_group_left(struct vb_group *group, int rank);            /* gone, after a goodbye */
 const char *vb_group_gone_why(struct vb_group *group, int rank); /* until the seat is taken again */

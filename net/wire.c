@@ -104,7 +104,7 @@ const char *wire_verdict_str(uint32_t verdict)
         [WIRE_BAD_SECRET] = "the secrets differ",
         [WIRE_BAD_RANK] = "that rank is taken or not of this job",
         [WIRE_BAD_WORLD] = "it was started for another number of ranks",
-        [WIRE_BAD_EPOCH] = "it belongs to another membership",
+        [WIRE_BAD_EPOCH] = "it belongs to an older membership",
         [WIRE_CLOSED] = "nobody can join this job late, or not at this rank",
         [WIRE_FULL] = "no seat is empty",
         [WIRE_BUSY] = "somebody else is joining",

@@ -58,6 +58,7 @@ struct e_rank {
     struct vb_group *g;
     struct vb_window *win;
     int rank;
+    bool late;
     _Atomic bool gone[E_SEATS];        /* hooks and handlers may run on the progress thread */
     _Atomic uint32_t next_in[E_SEATS]; /* the block that is due from each; 0: any */
     _Atomic uint32_t acked[E_SEATS], sent[E_SEATS];
@@ -235,13 +236,13 @@ static inline vb_status e_rounds(struct e_rank *r)
 /* What can be said of those who are gone, at the end. */
 static inline void e_look_back(struct e_rank *r)
 {
-    int i, wrong = 0, n_gone = 0;
+    int i, wrong = 0, n_missing = r->late;
     struct vb_op op;
 
     for (i = 0; i < r->board->seats; i++) {
         if (!r->gone[i] || i == r->rank)
             continue;
-        n_gone++;
+        n_missing += i < r->board->world;
         wrong += T_WRONG(vb_group_gone(r->g, i)) + T_WRONG(!vb_group_member(r->g, i));
         wrong += T_WRONG(strlen(vb_group_gone_why(r->g, i)) > 0);
         wrong += T_WRONG(vb_put(r->win, i, 0, 0, 0, VB_NOTE(E_ACK, 1), &op) == VB_ERR_PEER);
@@ -255,7 +256,7 @@ static inline void e_look_back(struct e_rank *r)
         wrong += T_WRONG(vb_group_wait(r->g, e_answered, r, "one who is gone", i) == VB_ERR_PEER);
         r->gone[i] = true;
     }
-    if (n_gone > 0)
+    if (n_missing > 0) /* of those that there were in the beginning */
         wrong += T_WRONG(vb_group_barrier(r->g) != VB_OK);
     r->me->wrong += wrong;
 }
@@ -301,6 +302,7 @@ static inline void e_main(struct e_board *b, int proc, int rank)
         memset(r.next_in, 0, sizeof(r.next_in));
         memset(r.ack_due, 0, sizeof(r.ack_due));
         e_options(b, rank, &opts);
+        r.late = rank < 0;
         st = rank >= 0 ? vb_group_open(&opts, &r.g) : vb_group_join(&opts, &r.g);
         if (st != VB_OK)
             break;

@@ -253,7 +253,7 @@ static void old_epochs_are_refused(int rank)
     t_stderr_release(&err, text, sizeof(text));
     close(fd);
     assert_int_equal(st, VB_ERR_ACCESS);
-    assert_non_null(strstr(text, "it belongs to another membership"));
+    assert_non_null(strstr(text, "it belongs to an older membership"));
 }
 
 /* Two at first; two come late, one dies, its seat is taken again, and then the group is full. */

@@ -34,7 +34,7 @@ static void a_call_survives_the_wire(void **state)
     memset(&back, 0, sizeof(back));
     assert_true(wire_call_decode(bytes, &back));
     assert_memory_equal(&call, &back, sizeof(call));
-    bytes[6] = 3; /* no such kind */
+    bytes[6] = 4; /* no such kind */
     assert_false(wire_call_decode(bytes, &back));
     bytes[6] = 2;
     bytes[0] = 'X';
