@@ -79,6 +79,7 @@ static vb_status greet(struct vb_group *g, int rank, const struct wire_card *the
     if (st != VB_OK)
         return st;
     peer->step = LATE_STREAM;
+    peer->late_until = pair_deadline(g);
     if (pair_way(g, &mine, theirs, rank) != WAY_VERBS)
         return control_give_key(g->control, rank);
     peer->step = LATE_WINDOWS;
@@ -105,6 +106,9 @@ static vb_status take_stream(struct vb_group *g, int rank)
     if (peer->late_fd < 0)
         return VB_AGAIN;
     if (!has_spoken(peer->late_fd)) {
+        if (vb_clock_ns() > peer->late_until)
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected and said nothing", rank,
+                          peer->info.host);
         atomic_store_explicit(&g->news, true, memory_order_relaxed); /* look again */
         return VB_AGAIN;
     }
