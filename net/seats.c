@@ -221,9 +221,9 @@ static bool any_ending(const struct control *c)
 
 enum wire_verdict seat_judge_join(struct control *c)
 {
-    if (!c->opts.elastic || c->opts.rank != 0 || !c->open || c->stopping)
+    if (!c->opts.elastic || c->opts.rank != 0 || c->stopping)
         return WIRE_CLOSED;
-    if (c->joining >= 0)
+    if (!c->open || c->joining >= 0) /* the first ones come first */
         return WIRE_BUSY;
     if (find_empty(c) >= 0)
         return WIRE_WELCOME;
