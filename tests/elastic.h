@@ -65,6 +65,7 @@ struct e_rank {
     struct vb_op data_ops[E_SEATS], ack_ops[E_SEATS][4];
     _Atomic uint32_t ack_due[E_SEATS]; /* for want of room in the queue; 0: none */
     int to;                            /* who is waited for */
+    uint32_t left_behind[E_SEATS];     /* of what each had written when it was gone */
 };
 
 static inline int e_count_fds(void)
@@ -107,6 +108,17 @@ static inline void e_send_ack(struct e_rank *r, int to, uint32_t seq)
     r->ack_due[to] = st == VB_AGAIN ? seq : 0;
 }
 
+static inline uint32_t e_sum(struct e_rank *r, int from)
+{
+    const uint32_t *slot = e_slot(r, from);
+    uint32_t sum = 0;
+    size_t i;
+
+    for (i = 0; i < E_SLOT / sizeof(*slot); i++)
+        sum = sum * 31 + slot[i];
+    return sum;
+}
+
 /* A block has come: whole, in order, and not from somebody who is gone. */
 static inline void e_data_came(void *arg, int from, uint32_t seq)
 {
@@ -135,6 +147,7 @@ static inline void e_is_gone(void *arg, int rank)
     struct e_rank *r = arg;
 
     r->me->wrong += T_WRONG(!r->gone[rank]);
+    r->left_behind[rank] = r->win != NULL ? e_sum(r, rank) : 0;
     r->gone[rank] = true;
     r->next_in[rank] = r->ack_due[rank] = 0;
     r->me->puts_at[rank] = 0;
@@ -249,6 +262,8 @@ static inline void e_look_back(struct e_rank *r)
         wrong += T_WRONG(vb_put(r->win, i, 0, 0, 8, VB_NOTE(E_ACK, 1), &op) == VB_ERR_PEER);
         wrong += T_WRONG(vb_get(r->win, i, 0, 0, 8, &op) == VB_ERR_PEER);
         wrong += T_WRONG(vb_window_peer(r->win, i) == NULL);
+        if (r->board->transport != VB_TRANSPORT_SHM) /* where only a kill keeps it from writing */
+            wrong += T_WRONG(r->left_behind[i] == e_sum(r, i));
         r->to = i;
         wrong += T_WRONG(vb_group_wait(r->g, e_answered, r, "one who is gone", i) == VB_OK);
         r->gone[i] = false;
@@ -296,6 +311,7 @@ static inline void e_main(struct e_board *b, int proc, int rank)
     vb_status st;
 
     do {
+        r.win = NULL;
         memset(r.gone, 0, sizeof(r.gone));
         memset(r.sent, 0, sizeof(r.sent));
         memset(r.acked, 0, sizeof(r.acked));
