@@ -369,7 +369,7 @@ static inline double e_patience(void)
 #define E_UNTIL(b, cond)                                                                           \
     do {                                                                                           \
         double e_end = e_now_s() + E_WAIT_S * e_patience();                                        \
-        struct timespec e_nap = {.tv_nsec = 2000000};                                              \
+        struct timespec e_nap = {.tv_nsec = 10000000};                                             \
         while (!(cond)) {                                                                          \
             for (int e_i = 0; e_i < E_PROCS; e_i++)                                                \
                 assert_int_equal((b)->procs[e_i].wrong, 0);                                        \

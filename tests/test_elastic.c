@@ -8,7 +8,7 @@
 #include "net/sock.h"
 #include "tests/elastic.h"
 
-#define SOME_PUTS (t_rdma_only() ? 10 : 200)
+#define SOME_PUTS (t_rdma_only() ? 5 : 200)
 #define KILLS (t_rdma_only() ? 2 : 5)
 
 static enum vb_transport_choice transports[3];
