@@ -83,18 +83,26 @@ void accept_new(struct control *c, int listen_fd)
 
 /* Is this caller wanted, and which key must it have? */
 static enum wire_verdict judge(void *arg, const struct wire_call *call,
-                               unsigned char key[AUTH_KEY_BYTES])
+                               unsigned char key[AUTH_KEY_BYTES], uint32_t *epoch_p)
 {
     struct control *c = arg;
     struct conn *conn;
 
+    if (call->kind == WIRE_JOIN) {
+        *epoch_p = 0; /* it cannot know one */
+        memcpy(key, c->secret, AUTH_KEY_BYTES);
+        return seat_judge_join(c);
+    }
     if (call->world != (uint32_t)c->opts.world)
         return WIRE_BAD_WORLD;
-    if (call->rank >= call->world || call->rank == (uint32_t)c->opts.rank)
+    if (call->rank >= (uint32_t)c->opts.seats || call->rank == (uint32_t)c->opts.rank)
         return WIRE_BAD_RANK;
     conn = &c->conns[call->rank];
+    *epoch_p = conn->epoch;
+    if (call->epoch != conn->epoch)
+        return WIRE_BAD_EPOCH; /* whoever had this seat before, or nobody */
     if (call->kind == WIRE_CONTROL) {
-        if (conn->fd >= 0 || conn->lost || conn->left)
+        if (conn->seat != SEAT_EXPECTED)
             return WIRE_BAD_RANK;
         memcpy(key, c->secret, AUTH_KEY_BYTES);
         return WIRE_WELCOME;
@@ -109,17 +117,26 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
  * its place between the call and the proof. */
 static void admit(struct control *c, struct pending *p)
 {
-    struct conn *conn = &c->conns[p->hs.call.rank];
+    const struct wire_call *call = &p->hs.call;
+    struct conn *conn;
 
-    if (p->hs.call.kind == WIRE_CONTROL && conn->fd < 0) {
-        conn_up(c, (int)p->hs.call.rank, p->fd, p->hs.session);
+    if (call->kind == WIRE_JOIN) {
+        if (seat_give(c, p->fd, p->hs.session))
+            p->fd = -1;
+        pending_drop(p);
+        return;
+    }
+    conn = &c->conns[call->rank];
+    if (call->kind == WIRE_CONTROL && conn->seat == SEAT_EXPECTED && conn->epoch == call->epoch) {
+        conn_up(c, (int)call->rank, p->fd, p->hs.session);
         p->fd = -1;
-    } else if (p->hs.call.kind == WIRE_DATA && conn->key_given) {
+    } else if (call->kind == WIRE_DATA && conn->key_given && conn->epoch == call->epoch) {
         conn->stream_fd = p->fd;
         conn->key_given = false; /* a key serves once */
         auth_wipe(conn->one_time, sizeof(conn->one_time));
         p->fd = -1;
         pthread_cond_broadcast(&c->changed);
+        seat_news(c);
     }
     pending_drop(p);
 }
@@ -141,6 +158,8 @@ void pending_read(struct control *c, struct pending *p)
     /* The first bytes on a new socket always find room; if not, the caller is no peer. */
     if (reply > 0 && send(p->fd, out, reply, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)reply)
         refuse(c, p, "it does not listen to the answer");
+    else if (p->hs.state == HANDSHAKE_REFUSED && p->hs.verdict == WIRE_BUSY)
+        pending_drop(p); /* it will try again */
     else if (p->hs.state == HANDSHAKE_REFUSED)
         refuse(c, p, p->hs.garbage ? "it is no verbena" : wire_verdict_str(p->hs.verdict));
     else if (p->hs.state == HANDSHAKE_DONE)

@@ -38,7 +38,7 @@ vb_status coll_open(struct vb_group *g)
     struct coll *coll = &g->coll;
     vb_status st;
 
-    coll->arrived = calloc((size_t)g->world, sizeof(*coll->arrived));
+    coll->arrived = calloc((size_t)g->seats, sizeof(*coll->arrived)); /* anybody may send notes */
     coll->ops = calloc((size_t)g->world, sizeof(*coll->ops));
     if (coll->arrived == NULL || coll->ops == NULL)
         return vb_err_sys("calloc");
@@ -117,6 +117,9 @@ static vb_status meet(struct vb_group *g, const void *record, size_t len, const 
     snprintf(what, sizeof(what), "%s %u", name, m.seq);
     if (len > VB_RECORD_MAX)
         return vb_err(VB_ERR_USAGE, "%s of %zu bytes: at most %d", what, len, VB_RECORD_MAX);
+    st = member_check_all(g, what);
+    if (st != VB_OK)
+        return st;
     if (record != NULL && len > 0)
         memcpy((char *)vb_window_ptr(g->coll.win) + own_at(m.seq), record, len);
     for (i = 0; i < g->world && st == VB_OK; i++)

@@ -275,7 +275,9 @@ vb_status coll_open_split(struct vb_group *g, size_t len_bytes, const struct vb_
 vb_status vb_coll_open(struct vb_group *g, size_t len_bytes, const struct vb_coll_opts *opts,
                        struct vb_coll **coll_p)
 {
-    return coll_open_split(g, len_bytes, opts, 0, coll_p);
+    vb_status st = member_check_fixed(g, "a collective");
+
+    return st == VB_OK ? coll_open_split(g, len_bytes, opts, 0, coll_p) : st;
 }
 
 void vb_coll_close(struct vb_coll *coll)

@@ -20,18 +20,25 @@ void conn_init(struct conn *conn)
     conn->stream_fd = -1;
 }
 
+static void free_blobs(struct blob *blob)
+{
+    struct blob *next;
+
+    for (; blob != NULL; blob = next) {
+        next = blob->next;
+        free(blob);
+    }
+}
+
 void conn_fini(struct conn *conn)
 {
-    struct blob *blob;
 
     if (conn->fd >= 0)
         close(conn->fd);
     if (conn->stream_fd >= 0)
         close(conn->stream_fd);
-    while ((blob = conn->blobs) != NULL) {
-        conn->blobs = blob->next;
-        free(blob);
-    }
+    free_blobs(conn->blobs);
+    free_blobs(conn->offers);
     free(conn->payload);
     free(conn->out);
     auth_wipe(conn->session, sizeof(conn->session));
@@ -44,6 +51,7 @@ void conn_up(struct control *c, int rank, int fd, const unsigned char session[AU
     struct conn *conn = &c->conns[rank];
 
     conn->fd = fd;
+    conn->seat = SEAT_TAKEN;
     conn->heard_ns = vb_clock_ns();
     memcpy(conn->session, session, AUTH_KEY_BYTES);
     pthread_cond_broadcast(&c->changed);
@@ -53,6 +61,10 @@ void conn_lose(struct control *c, int rank, const char *why)
 {
     struct conn *conn = &c->conns[rank];
 
+    if (c->opts.elastic) {
+        seat_end(c, rank, why);
+        return;
+    }
     if (conn->fd >= 0) {
         close(conn->fd);
         conn->fd = -1;
@@ -126,12 +138,12 @@ vb_status conn_send(struct control *c, int rank, uint16_t type, const void *payl
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-/* Keeps a blob behind those that came before it. False: memory, or the peer runs amok. */
-static bool keep_blob(struct conn *conn)
+/* Keeps a frame behind those that came before it. False: memory, or the peer runs amok. */
+bool conn_keep_blob(struct conn *conn, struct blob **list, int *n, int max)
 {
-    struct blob **at = &conn->blobs, *blob;
+    struct blob **at = list, *blob;
 
-    if (conn->n_blobs == BLOBS_MAX)
+    if (*n == max)
         return false;
     blob = malloc(sizeof(*blob) + conn->payload_len);
     if (blob == NULL)
@@ -143,7 +155,7 @@ static bool keep_blob(struct conn *conn)
     while (*at != NULL)
         at = &(*at)->next;
     *at = blob;
-    conn->n_blobs++;
+    ++*n;
     return true;
 }
 
@@ -155,7 +167,7 @@ static bool take_info(struct control *c, int rank)
         conn->info.rank != (uint32_t)rank)
         return false;
     conn->has_info = true;
-    return true;
+    return !c->opts.elastic || seat_info_came(c, rank);
 }
 
 static bool take_table(struct control *c, int rank)
@@ -165,19 +177,31 @@ static bool take_table(struct control *c, int rank)
     if (rank != 0 || c->table != NULL)
         return false;
     c->table = conn->payload;
+    c->table_len = conn->payload_len;
     conn->payload = NULL;
     return true;
+}
+
+void conn_text(const struct conn *conn, char *out, size_t size)
+{
+    size_t i, n = conn->payload_len < size - 1 ? conn->payload_len : size - 1;
+
+    for (i = 0; i < n; i++)
+        out[i] = conn->payload[i] >= ' ' && conn->payload[i] <= '~' ? (char)conn->payload[i] : '?';
+    out[n] = '\0';
 }
 
 static void take_abort(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
-    char why[200];
-    size_t i, n = conn->payload_len < sizeof(why) - 1 ? conn->payload_len : sizeof(why) - 1;
+    char why[200], gone[CONTROL_WHY];
 
-    for (i = 0; i < n; i++)
-        why[i] = conn->payload[i] >= ' ' && conn->payload[i] <= '~' ? (char)conn->payload[i] : '?';
-    why[n] = '\0';
+    conn_text(conn, why, sizeof(why));
+    if (c->opts.elastic) {
+        snprintf(gone, sizeof(gone), "it gave up: %.180s", why);
+        conn_lose(c, rank, gone);
+        return;
+    }
     conn->left = true;
     control_fail(c, VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, control_host(c, rank), why);
 }
@@ -200,13 +224,17 @@ static bool take_frame(struct control *c, int rank)
         conn->has_key = true;
         return true;
     case WIRE_BLOB:
-        return keep_blob(conn);
+        return conn_keep_blob(conn, &conn->blobs, &conn->n_blobs, BLOBS_MAX);
     case WIRE_ABORT:
         take_abort(c, rank);
         return true;
-    default:
-        conn->left = true; /* WIRE_BYE */
+    case WIRE_BYE:
+        conn->left = true;
+        if (c->opts.elastic)
+            seat_leave(c, rank);
         return true;
+    default:
+        return c->opts.elastic && seat_frame(c, rank);
     }
 }
 

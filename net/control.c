@@ -69,7 +69,7 @@ static void send_beats(struct control *c, uint64_t now)
         return;
     c->beat_ns = now + (uint64_t)c->opts.beat_ms * MS_NS;
     wire_u64_encode(atomic_load_explicit(&c->step, memory_order_relaxed), step);
-    for (i = 0; i < c->opts.world; i++)
+    for (i = 0; i < c->opts.seats; i++)
         if (c->conns[i].fd >= 0)
             conn_send(c, i, WIRE_BEAT, step, sizeof(step));
 }
@@ -82,7 +82,7 @@ static void forgive_own_absence(struct control *c, uint64_t now)
     int i;
 
     if (c->looked_ns != 0 && away > 2 * beat)
-        for (i = 0; i < c->opts.world; i++)
+        for (i = 0; i < c->opts.seats; i++)
             c->conns[i].heard_ns += away - beat;
     c->looked_ns = now;
 }
@@ -93,7 +93,7 @@ static void find_silent(struct control *c, uint64_t now)
     int i;
 
     forgive_own_absence(c, now);
-    for (i = 0; i < c->opts.world; i++) {
+    for (i = 0; i < c->opts.seats; i++) {
         struct conn *conn = &c->conns[i];
         double silent_s = now > conn->heard_ns ? (double)(now - conn->heard_ns) / 1e9 : 0;
 
@@ -102,9 +102,11 @@ static void find_silent(struct control *c, uint64_t now)
         snprintf(why, sizeof(why), "silent for %.1f s", silent_s);
         conn_lose(c, i, why);
     }
+    if (c->opts.elastic)
+        seat_look(c, now);
 }
 
-/* The descriptors to wait for, and whose they are: rank, or world + place of a pending caller, or
+/* The descriptors to wait for, and whose they are: rank, or seats + place of a pending caller, or
  * one of these. */
 enum { OWNER_WAKE = -1, OWNER_LISTEN = -2, OWNER_UNIX = -3 };
 
@@ -132,10 +134,10 @@ static void fill_waits(struct control *c, struct waits *w)
         add_wait(w, c->opts.listen_fd, POLLIN, OWNER_LISTEN);
         add_wait(w, c->opts.unix_fd, POLLIN, OWNER_UNIX);
     }
-    for (i = 0; i < c->opts.world; i++)
+    for (i = 0; i < c->opts.seats; i++)
         add_wait(w, c->conns[i].fd, c->conns[i].out_len > 0 ? POLLIN | POLLOUT : POLLIN, i);
     for (i = 0; i < PENDING_MAX; i++)
-        add_wait(w, c->pending[i].fd, POLLIN, c->opts.world + i);
+        add_wait(w, c->pending[i].fd, POLLIN, c->opts.seats + i);
 }
 
 static void serve(struct control *c, int owner)
@@ -148,9 +150,9 @@ static void serve(struct control *c, int owner)
     } else if (owner == OWNER_LISTEN || owner == OWNER_UNIX) {
         if (!c->stopping) /* who calls now may mean the next group at this address */
             accept_new(c, owner == OWNER_LISTEN ? c->opts.listen_fd : c->opts.unix_fd);
-    } else if (owner >= c->opts.world) {
-        if (c->pending[owner - c->opts.world].fd >= 0)
-            pending_read(c, &c->pending[owner - c->opts.world]);
+    } else if (owner >= c->opts.seats) {
+        if (c->pending[owner - c->opts.seats].fd >= 0)
+            pending_read(c, &c->pending[owner - c->opts.seats]);
     } else {
         conn_flush(c, owner);
         conn_read(c, owner);
@@ -162,7 +164,7 @@ static bool may_end(struct control *c)
 {
     int i;
 
-    for (i = 0; i < c->opts.world; i++)
+    for (i = 0; i < c->opts.seats; i++)
         if (c->conns[i].fd >= 0 && (c->conns[i].out_len > 0 || !c->conns[i].left))
             return false;
     return true;
@@ -171,7 +173,7 @@ static bool may_end(struct control *c)
 static void *control_main(void *arg)
 {
     struct control *c = arg;
-    size_t room = (size_t)c->opts.world + PENDING_MAX + 3;
+    size_t room = (size_t)c->opts.seats + PENDING_MAX + 3;
     struct waits w = {.fds = calloc(room, sizeof(*w.fds)), .owners = calloc(room, sizeof(int))};
     uint64_t now, end = UINT64_MAX;
     nfds_t i;
@@ -209,7 +211,7 @@ static void control_free(struct control *c)
 {
     int i;
 
-    for (i = 0; c->conns != NULL && i < c->opts.world; i++)
+    for (i = 0; c->conns != NULL && i < c->opts.seats; i++)
         conn_fini(&c->conns[i]);
     for (i = 0; i < PENDING_MAX; i++)
         pending_drop(&c->pending[i]);
@@ -246,9 +248,16 @@ static struct control *control_alloc(const struct control_opts *opts)
     pthread_cond_init(&c->changed, &attr);
     pthread_condattr_destroy(&attr);
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    c->conns = calloc((size_t)opts->world, sizeof(*c->conns));
-    for (i = 0; c->conns != NULL && i < opts->world; i++)
+    c->epoch = opts->epoch;
+    c->joining = -1;
+    c->conns = calloc((size_t)opts->seats, sizeof(*c->conns));
+    for (i = 0; c->conns != NULL && i < opts->seats; i++) {
         conn_init(&c->conns[i]);
+        if (opts->epoch > 1 || i >= opts->world)
+            continue; /* this rank came late, or nobody is there yet */
+        c->conns[i].epoch = opts->epoch;
+        c->conns[i].seat = SEAT_EXPECTED;
+    }
     return c;
 }
 
@@ -289,7 +298,7 @@ void control_close(struct control *c)
     if (c == NULL)
         return;
     pthread_mutex_lock(&c->lock);
-    for (i = 0; i < c->opts.world; i++)
+    for (i = 0; i < c->opts.seats; i++)
         if (c->conns[i].fd >= 0)
             conn_send(c, i, WIRE_BYE, NULL, 0);
     c->stopping = true;
@@ -323,6 +332,9 @@ vb_status control_wait_for(struct control *c, int rank, control_arrived_fn arriv
         if (c->conns[rank].left)
             return vb_err(VB_ERR_PEER, "rank %d (%s) left before %s", rank, control_host(c, rank),
                           what);
+        if (c->conns[rank].lost)
+            return vb_err(VB_ERR_PEER, "rank %d (%s) is gone before %s: %s", rank,
+                          control_host(c, rank), what, c->conns[rank].why);
         if (!control_wait_change(c, deadline))
             return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not answer in time: %s", rank,
                           control_host(c, rank), what);
@@ -348,62 +360,6 @@ vb_status control_wait_up(struct control *c, int from, int to, uint64_t deadline
     return st;
 }
 
-/* ---- connecting ------------------------------------------------------------------------------ */
-
-struct wire_call control_call_to(struct control *c, int rank, enum wire_kind kind)
-{
-    struct wire_call call = {.version = WIRE_VERSION,
-                             .kind = (uint16_t)kind,
-                             .rank = (uint32_t)c->opts.rank,
-                             .to = (uint32_t)rank,
-                             .world = (uint32_t)c->opts.world,
-                             .epoch = c->opts.epoch};
-
-    auth_random(call.nonce, sizeof(call.nonce));
-    return call;
-}
-
-vb_status control_dial(struct control *c, int rank, const struct sock_addr *to, uint64_t deadline)
-{
-    struct wire_call call = control_call_to(c, rank, WIRE_CONTROL);
-    unsigned char session[AUTH_KEY_BYTES];
-    vb_status st;
-    int fd;
-
-    st = sock_connect(to, deadline, &fd);
-    if (st != VB_OK)
-        return st;
-    st = handshake_call(fd, &call, c->secret, deadline, session);
-    if (st != VB_OK) {
-        close(fd);
-        return st;
-    }
-    pthread_mutex_lock(&c->lock);
-    conn_up(c, rank, fd, session);
-    pthread_mutex_unlock(&c->lock);
-    auth_wipe(session, sizeof(session));
-    control_wake(c);
-    return VB_OK;
-}
-
-vb_status control_local_addr(struct control *c, int rank, struct sock_addr *addr_p)
-{
-    vb_status st = VB_ERR_PEER;
-
-    pthread_mutex_lock(&c->lock);
-    if (c->conns[rank].fd >= 0)
-        st = sock_local(c->conns[rank].fd, addr_p);
-    pthread_mutex_unlock(&c->lock);
-    return st;
-}
-
-void control_pair_key(struct control *c, int rank, unsigned char key[AUTH_KEY_BYTES])
-{
-    pthread_mutex_lock(&c->lock);
-    auth_code(c->conns[rank].session, "verbena pair   1", NULL, 0, key);
-    pthread_mutex_unlock(&c->lock);
-}
-
 /* ---- the rest -------------------------------------------------------------------------------- */
 
 void control_abort(struct control *c, const char *why)
@@ -412,7 +368,7 @@ void control_abort(struct control *c, const char *why)
     int i;
 
     pthread_mutex_lock(&c->lock);
-    for (i = 0; i < c->opts.world; i++)
+    for (i = 0; i < c->opts.seats; i++)
         if (c->conns[i].fd >= 0)
             conn_send(c, i, WIRE_ABORT, why, len);
     control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* it meets nobody any more */
@@ -423,6 +379,8 @@ void control_abort(struct control *c, const char *why)
 void control_lose(struct control *c, int rank, const char *why)
 {
     pthread_mutex_lock(&c->lock);
+    if (c->opts.elastic)
+        conn_read(c, rank); /* its own word, if it has sent one, says more */
     conn_lose(c, rank, why);
     pthread_mutex_unlock(&c->lock);
 }

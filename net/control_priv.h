@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The control plane from inside: control.c has the thread, roll.c what ranks settle when they meet,
- * conn.c the frames of one connection, accept.c the callers that are not yet known.
+ * conn.c the frames of one connection, accept.c the callers that are not yet known, seats.c who may
+ * come late and who is gone.
  *
  * Everything in struct control is touched under its lock, except where it says otherwise.
  */
@@ -25,11 +26,36 @@ struct blob {
     unsigned char bytes[];
 };
 
+/* Who has a seat. In a group that is not elastic a seat is taken once, and stays so. */
+enum seat_state {
+    SEAT_EMPTY,    /* nobody, and nothing is left of whoever was */
+    SEAT_EXPECTED, /* its rank may call, with the epoch of the seat */
+    SEAT_TAKEN,
+    SEAT_ENDED, /* elastic: the group has yet to fence it */
+};
+
 /* The connection to one peer. */
 struct conn {
     int fd;    /* -1: not up */
     bool left; /* it said goodbye */
     bool lost;
+    enum seat_state seat;
+    uint32_t epoch; /* of the pair: that of the rank that came later */
+
+    /* Elastic. */
+    char why[CONTROL_WHY]; /* it is gone */
+    bool dropped_us;
+    bool handed;      /* the group has been told that it ended */
+    uint64_t left_ns; /* when it said goodbye */
+    uint64_t freed;   /* counts seats that became empty; 0: never was taken */
+    bool admit_due;   /* at rank 0: it has not yet admitted the newcomer */
+    bool admit_waits; /* ... who waits here until the seat is clean */
+    struct wire_member admit;
+    bool has_card, card_taken;
+    unsigned char card[WIRE_CARD_BYTES];
+    struct blob *offers;
+    int n_offers;
+
     unsigned char session[AUTH_KEY_BYTES];
     uint64_t heard_ns;
     uint64_t step;
@@ -74,6 +100,13 @@ struct control {
     int n_refused;
 
     unsigned char *table; /* from rank 0; NULL: not yet */
+    uint32_t table_len;
+    uint32_t epoch;    /* of the membership: the newest that is known */
+    bool open;         /* at rank 0: newcomers may have seats */
+    int joining;       /* at rank 0: the seat of who is joining, -1: nobody */
+    bool told_members; /* ... and it has been told whom to call */
+    uint64_t joining_until;
+    uint64_t n_freed;
     uint32_t next_tag;
     _Atomic uint64_t step;
     uint64_t beat_ns;   /* when the next heartbeat is due */
@@ -106,6 +139,18 @@ void conn_flush(struct control *c, int rank);
 vb_status conn_send(struct control *c, int rank, uint16_t type, const void *payload,
                     size_t len_bytes);
 void conn_lose(struct control *c, int rank, const char *why);
+void conn_text(const struct conn *conn, char *out, size_t size); /* the payload, printable */
+bool conn_keep_blob(struct conn *conn, struct blob **list, int *n, int max);
+
+/* seats.c: how an elastic group differs, all under the lock. */
+void seat_end(struct control *c, int rank, const char *why);
+void seat_leave(struct control *c, int rank); /* a goodbye has come */
+void seat_look(struct control *c, uint64_t now);
+void seat_news(struct control *c);
+enum wire_verdict seat_judge_join(struct control *c);
+bool seat_give(struct control *c, int fd, const unsigned char session[AUTH_KEY_BYTES]);
+bool seat_frame(struct control *c, int rank); /* one of its own; false: out of place */
+bool seat_info_came(struct control *c, int rank);
 
 /* accept.c */
 void accept_new(struct control *c, int listen_fd);

@@ -61,14 +61,18 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
 {
     struct control_opts opts = {.rank = g->rank,
                                 .world = g->world,
-                                .epoch = GROUP_EPOCH,
+                                .seats = g->seats,
+                                .epoch = g->epoch,
+                                .elastic = g->opts.elastic,
+                                .patience = g->opts.patience,
                                 .secret = g->opts.secret,
                                 .listen_fd = listen_fd,
                                 .unix_fd = unix_fd,
                                 .beat_ms = BEAT_MS,
                                 .silent_ms = (int)(SILENT_MS * g->opts.patience),
                                 .alarm = group_wake,
-                                .arg = g};
+                                .arg = g,
+                                .news = &g->news};
 
     return control_open(&opts, &g->control);
 }
@@ -116,19 +120,14 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
     return sock_listen(&local, fd_p);
 }
 
-/* A listening socket, the control thread, and for all but rank 0 the connection to the root. */
-static vb_status join(struct vb_group *g, uint64_t deadline)
+/* The control thread, on a listening socket that it owns from here on, and on a unix socket. */
+static vb_status listen_on(struct vb_group *g, int listen_fd)
 {
-    struct sock_addr root, at;
     char unix_name[WIRE_UNIX_NAME];
-    int listen_fd = -1, unix_fd = -1;
+    struct sock_addr at;
+    int unix_fd = -1;
     vb_status st;
 
-    st = g->rank == 0 ? VB_OK : sock_resolve(g->opts.root, &root);
-    if (st == VB_OK)
-        st = g->rank == 0 ? listen_as_root(g, &listen_fd) : listen_towards(&root, &listen_fd);
-    if (st != VB_OK)
-        return st;
     st = sock_local(listen_fd, &at);
     if (st == VB_OK)
         st = open_unix(unix_name, &unix_fd);
@@ -137,10 +136,33 @@ static vb_status join(struct vb_group *g, uint64_t deadline)
         return st;
     }
     describe(g, &at, unix_name);
-    st = open_control(g, listen_fd, unix_fd); /* owns both from here on */
-    if (st == VB_OK && g->rank > 0)
-        st = control_dial(g->control, 0, &root, deadline);
-    return st;
+    return open_control(g, listen_fd, unix_fd);
+}
+
+vb_status group_listen_towards(struct vb_group *g, const struct sock_addr *root)
+{
+    vb_status st;
+    int fd;
+
+    st = listen_towards(root, &fd);
+    return st == VB_OK ? listen_on(g, fd) : st;
+}
+
+/* For all but rank 0 with the connection to the root. */
+static vb_status join(struct vb_group *g, uint64_t deadline)
+{
+    struct sock_addr root;
+    vb_status st;
+    int fd;
+
+    if (g->rank == 0) {
+        st = listen_as_root(g, &fd);
+        return st == VB_OK ? listen_on(g, fd) : st;
+    }
+    st = sock_resolve(g->opts.root, &root);
+    if (st == VB_OK)
+        st = group_listen_towards(g, &root);
+    return st == VB_OK ? control_dial(g->control, 0, &root, deadline) : st;
 }
 
 static vb_status learn_peers(struct vb_group *g, uint64_t deadline)
@@ -166,29 +188,32 @@ static vb_status dial_lower(struct vb_group *g, uint64_t deadline)
     int i;
 
     for (i = 1; i < g->rank && st == VB_OK; i++) {
-        st = pairs_address_of(g, i, &addr);
+        st = pair_address_of(g, i, &addr);
         if (st == VB_OK)
             st = control_dial(g->control, i, &addr, deadline);
     }
     return st == VB_OK ? control_wait_up(g->control, 0, g->world, deadline) : st;
 }
 
-static vb_status check_routes(struct vb_group *g)
+vb_status group_check_route(struct vb_group *g, int rank)
 {
     struct sock_addr local;
     vb_status st;
+
+    if (rank == g->rank || pair_same_host(g, rank))
+        return VB_OK;
+    st = control_local_addr(g->control, rank, &local);
+    return st == VB_OK ? route_check(&local, rank, g->opts.any_interface) : st;
+}
+
+static vb_status check_routes(struct vb_group *g)
+{
+    vb_status st = VB_OK;
     int i;
 
-    for (i = 0; i < g->world; i++) {
-        if (i == g->rank || pairs_same_host(g, i))
-            continue;
-        st = control_local_addr(g->control, i, &local);
-        if (st == VB_OK)
-            st = route_check(&local, i, g->opts.any_interface);
-        if (st != VB_OK)
-            return st;
-    }
-    return VB_OK;
+    for (i = 0; i < g->world && st == VB_OK; i++)
+        st = group_check_route(g, i);
+    return st;
 }
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -201,6 +226,11 @@ static vb_status check_opts(const struct vb_group_opts *o)
     if (o->rank < 0 || o->rank >= o->world)
         return vb_err(VB_ERR_USAGE, "rank %d of %d: must be from 0 to %d", o->rank, o->world,
                       o->world - 1);
+    if (o->seats != 0 && (o->seats < o->world || o->seats > VB_WORLD_MAX))
+        return vb_err(VB_ERR_USAGE, "%d seats for a world of %d: must be from %d to %d", o->seats,
+                      o->world, o->world, VB_WORLD_MAX);
+    if (o->seats > o->world && !o->elastic)
+        return vb_err(VB_ERR_USAGE, "only an elastic group has seats for those who come late");
     if (o->root == NULL && (o->rank > 0 || o->root_fd < 0))
         return vb_err(VB_ERR_USAGE, "no root address: where does rank 0 listen?");
     if (o->timeout_ms <= 0 || o->patience < 0 || o->timeout_ms * o->patience > INT_MAX)
@@ -208,7 +238,19 @@ static vb_status check_opts(const struct vb_group_opts *o)
     return VB_OK;
 }
 
-static vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p)
+static void peers_init(struct vb_group *g)
+{
+    int i;
+
+    for (i = 0; i < g->seats; i++) {
+        g->peers[i].late_fd = -1;
+        g->peers[i].epoch = g->epoch;
+        g->peers[i].transport = i == g->rank ? NULL : &vb_transport_nobody;
+    }
+    g->peers[g->rank].member = true;
+}
+
+vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p)
 {
     struct epoll_event ev = {.events = EPOLLIN};
     pthread_mutexattr_t attr;
@@ -225,12 +267,16 @@ static vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group *
     g->opts.timeout_ms = (int)(g->opts.timeout_ms * g->opts.patience);
     g->rank = opts->rank;
     g->world = opts->world;
+    g->seats = opts->seats > 0 ? opts->seats : opts->world;
+    g->epoch = GROUP_EPOCH;
     pthread_mutexattr_init(&attr);
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&g->lock, &attr);
     pthread_mutexattr_destroy(&attr);
-    g->peers = calloc((size_t)g->world, sizeof(*g->peers));
-    g->late = calloc((size_t)g->world, sizeof(*g->late));
+    g->peers = calloc((size_t)g->seats, sizeof(*g->peers));
+    g->late = calloc((size_t)g->seats, sizeof(*g->late));
+    if (g->peers != NULL)
+        peers_init(g);
     g->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     g->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ev.data.fd = g->wake_fd;
@@ -256,10 +302,21 @@ static void name_transports(struct vb_group *g)
     }
 }
 
+/* Who comes late may come over a transport that needs the progress thread. */
+vb_status group_set_going(struct vb_group *g)
+{
+    bool needed;
+
+    name_transports(g);
+    needed = g->n_devices > 0 && strcmp(g->transports, "shm") != 0;
+    return g->opts.progress && (needed || g->seats > g->world) ? progress_start(g) : VB_OK;
+}
+
 static vb_status group_join(struct vb_group *g)
 {
     uint64_t deadline = group_deadline(g);
     vb_status st;
+    int i;
 
     st = auth_init();
     if (st == VB_OK)
@@ -274,13 +331,14 @@ static vb_status group_join(struct vb_group *g)
         st = pairs_connect(g, deadline);
     if (st != VB_OK)
         return st;
-    name_transports(g);
-    if (g->opts.progress && strcmp(g->transports, "shm") != 0 && g->n_devices > 0) {
-        st = progress_start(g);
-        if (st != VB_OK)
-            return st;
-    }
-    return coll_open(g);
+    for (i = 0; i < g->world; i++)
+        g->peers[i].member = true;
+    st = group_set_going(g);
+    if (st == VB_OK)
+        st = coll_open(g);
+    if (st == VB_OK && g->opts.elastic)
+        control_open_seats(g->control);
+    return st;
 }
 
 vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **group_p)
@@ -314,9 +372,14 @@ void vb_group_close(struct vb_group *g)
     coll_close(g);
     progress_stop(g);
     control_close(g->control); /* first, so that peers read our goodbye before sockets close */
-    for (i = 0; g->peers != NULL && i < g->world; i++)
+    for (i = 0; g->peers != NULL && i < g->seats; i++) {
         if (g->peers[i].ep != NULL)
             g->peers[i].transport->disconnect(g->peers[i].ep);
+        if (g->peers[i].late_fd >= 0)
+            close(g->peers[i].late_fd);
+    }
+    while (g->windows != NULL)
+        window_release(g->windows);
     for (d = 0; d < g->n_devices; d++)
         ops_of(g->devices[d])->close(g->devices[d]);
     if (g->epoll_fd >= 0)
@@ -328,67 +391,4 @@ void vb_group_close(struct vb_group *g)
     free(g->peers);
     free(g->late);
     free(g);
-}
-
-/* ---- asking ---------------------------------------------------------------------------------- */
-
-int vb_group_rank(const struct vb_group *g)
-{
-    return g->rank;
-}
-
-int vb_group_world(const struct vb_group *g)
-{
-    return g->world;
-}
-
-const char *vb_group_host(const struct vb_group *g, int rank)
-{
-    return g->peers[rank].info.host;
-}
-
-const char *vb_group_transport(const struct vb_group *g, int rank)
-{
-    return g->peers[rank].transport != NULL ? g->peers[rank].transport->name : "self";
-}
-
-const char *vb_group_transports(const struct vb_group *g)
-{
-    return g->transports;
-}
-
-const char *vb_group_device(const struct vb_group *g, int rank)
-{
-    return g->peers[rank].device;
-}
-
-const char *vb_group_why(const struct vb_group *g)
-{
-    return g->why;
-}
-
-void vb_group_registered(struct vb_group *g, uint64_t *bytes_p, double *seconds_p)
-{
-    uint64_t bytes, ns;
-    int d;
-
-    *bytes_p = 0;
-    *seconds_p = 0;
-    group_lock(g);
-    for (d = 0; d < g->n_devices; d++) {
-        ops_of(g->devices[d])->registered(g->devices[d], &bytes, &ns);
-        *bytes_p += bytes;
-        *seconds_p += (double)ns / 1e9;
-    }
-    group_unlock(g);
-}
-
-void vb_group_abort(struct vb_group *g, const char *why)
-{
-    control_abort(g->control, why);
-}
-
-void vb_group_step(struct vb_group *g)
-{
-    control_step(g->control);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A group from inside: group.c opens it, window.c has its memory, progress.c moves things along,
- * coll.c has the basic collectives.
+ * A group from inside: group.c opens it, pairs.c and pair.c connect it, window.c has its memory,
+ * progress.c moves things along, coll.c has the basic collectives. Of elastic groups: member.c has
+ * who is gone, newcomer.c who comes late, offer.c their windows.
  */
 #ifndef VB_GROUP_PRIV_H
 #define VB_GROUP_PRIV_H
@@ -15,6 +16,13 @@
 #define DEVICES_MAX 3
 #define SELF_NOTES 1024
 
+/* How far a member has come with a newcomer. */
+enum late_step {
+    LATE_NONE,    /* nobody comes */
+    LATE_STREAM,  /* has a key for its data connection */
+    LATE_WINDOWS, /* is connected, has yet to open all windows */
+};
+
 /* A way to one peer. */
 struct peer {
     struct wire_info info;
@@ -23,6 +31,16 @@ struct peer {
     struct vb_ep *ep;
     char device[80]; /* "rxe0/1"; "": no RDMA */
     bool strayed;    /* it has sent a note that was refused */
+    uint32_t epoch;  /* of the pair: that of the rank that came later */
+
+    /* Elastic groups. */
+    bool member; /* it can be put to */
+    bool gone;   /* it was a member, and is fenced */
+    bool left;   /* ... after a goodbye */
+    char why[CONTROL_WHY];
+    enum late_step step; /* of a newcomer */
+    int late_fd;         /* its data connection, until it is used; -1: none */
+    uint64_t late_until;
 };
 
 struct channel {
@@ -45,9 +63,36 @@ struct coll {
     struct vb_op *ops; /* a rank */
 };
 
+struct vb_window {
+    struct vb_group *group;
+    uint32_t id;
+    struct vb_mem mem;
+    unsigned rights; /* of peers */
+    int n_exported;
+    size_t *lens;               /* of each rank */
+    struct vb_remote **remotes; /* NULL for oneself, and for who is not there */
+
+    /* Elastic groups. */
+    struct vb_window *next;
+    bool *offered;           /* to each rank */
+    struct vb_remote **kept; /* mapped parts of ranks that are gone */
+};
+
+/* Whom to tell that a rank is gone, or has joined. */
+struct member_hook {
+    vb_member_fn fn;
+    void *arg;
+};
+
 struct vb_group {
     struct vb_group_opts opts;
-    int rank, world;
+    int rank, world, seats;
+    uint32_t epoch;    /* that this rank came with: more than the first one came late */
+    _Atomic bool news; /* elastic: the control plane has something for member_work() */
+    bool working;      /* ... which is at it */
+    bool opening;      /* a window: no notes before the caller has it */
+    struct member_hook on_gone, on_join;
+    struct vb_window *windows; /* elastic groups: in the order of making */
     struct control *control;
     struct peer *peers;
     struct vb_device *devices[DEVICES_MAX];
@@ -95,12 +140,62 @@ static inline uint64_t group_deadline(const struct vb_group *g)
     return vb_clock_ns() + (uint64_t)g->opts.timeout_ms * 1000000u;
 }
 
+#define GROUP_EPOCH 1 /* of those that a job begins with */
+
+/* group.c: the parts of opening that a newcomer needs, too. What group_alloc() makes is closed by
+ * the caller, whatever happened. */
+vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p);
+vb_status group_listen_towards(struct vb_group *g, const struct sock_addr *root);
+vb_status group_check_route(struct vb_group *g, int rank);
+vb_status group_set_going(struct vb_group *g);
+
 /* pairs.c: settles the transport of every pair and connects. */
-#define GROUP_EPOCH 1
 vb_status pairs_connect(struct vb_group *g, uint64_t deadline);
+void pairs_close_unused(struct vb_group *g);    /* devices without a peer; before windows */
 bool pairs_all_local(const struct vb_group *g); /* one host, no RDMA */
-bool pairs_same_host(const struct vb_group *g, int rank);
-vb_status pairs_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p);
+
+/* pair.c: one pair's data connection. */
+enum pair_kind { WAY_STREAM, WAY_VERBS, WAY_TRIAL };
+
+bool pair_same_host(const struct vb_group *g, int rank);
+vb_status pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p);
+enum pair_kind pair_way(const struct vb_group *g, const struct wire_card *mine,
+                        const struct wire_card *theirs, int rank); /* the same from both ends */
+vb_status pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p);
+vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transport,
+                           struct vb_device **dev_p);
+struct vb_device *pair_device(struct vb_group *g, const struct vb_transport *transport);
+vb_status pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline); /* owns fd */
+vb_status pair_dial(struct vb_group *g, int rank, uint64_t deadline);
+
+/* verbs: our device; address: where the peer can be called. */
+vb_status pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
+                             const struct vb_blob *address, enum vb_link_role role,
+                             uint64_t deadline, struct vb_ep **ep_p);
+void pair_take_verbs(struct vb_group *g, int rank, struct vb_device *verbs, struct vb_ep *ep);
+
+/* window.c: what elastic groups need of it. */
+void window_release(struct vb_window *win); /* the peers are not asked */
+struct vb_blob *window_key(struct wire_offer *offer, const struct vb_transport *transport);
+vb_status window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer);
+vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offer);
+
+/* offer.c: windows of an elastic group. Under the lock, but for the first. */
+vb_status offer_share(struct vb_window *win); /* with all members; waits for theirs */
+int offer_take(struct vb_group *g, int rank); /* those of a peer; how many */
+bool offer_has_all(struct vb_group *g, int rank);
+void offer_forget(struct vb_group *g, int rank);                   /* the rank is gone */
+vb_status offer_device(struct vb_group *g, struct vb_device *dev); /* a device that came late */
+void offer_unlink(struct vb_window *win);
+
+/* member.c: what the control plane has for the group; how much that was. Under the lock. */
+int member_work(struct vb_group *g);
+void member_hail(struct vb_group *g, int rank);                   /* it can be put to from now on */
+vb_status member_check_all(struct vb_group *g, const char *what); /* for collectives */
+vb_status member_check_fixed(struct vb_group *g, const char *what); /* ... on windows */
+
+/* newcomer.c: takes one step with whoever comes late at a seat; how much came of it. */
+int newcomer_step(struct vb_group *g, int rank);
 
 /* trial.c: how long the same transfers take over TCP and over verbs, between pairs that have both;
  * all ranks come to the same figures. */
@@ -112,9 +207,18 @@ struct trial_pair {
 vb_status trial_run(struct vb_group *g, const struct trial_pair *pairs, int n_pairs,
                     uint64_t deadline, double seconds[2]);
 
-/* progress.c */
+/* progress_thread.c */
 vb_status progress_start(struct vb_group *g);
 void progress_stop(struct vb_group *g);
+
+/* progress.c, under the lock: one round over all devices, and how much came of it; sleeping until
+ * something may have happened, with devices that are armed and were polled since. */
+#define GROUP_SLEEP_MS 100
+int group_round(struct vb_group *g);
+void group_arm(struct vb_group *g);
+void group_disarm(struct vb_group *g);
+void group_sleep(struct vb_group *g, int ms);
+void group_finish(struct vb_op *op, vb_status st);
 void group_wake(void *arg); /* of a struct vb_group: ends the caller's sleep */
 
 /* While on, puts may wait for the next round, to leave together. Under the lock. */

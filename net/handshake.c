@@ -37,6 +37,8 @@ static vb_status check_answer(int fd, const struct wire_call *call,
 
     if (!wire_answer_decode(answer_bytes, &answer))
         return refused(fd, "it is no verbena");
+    if (answer.verdict == WIRE_BUSY)
+        return VB_AGAIN; /* a newcomer that has to wait for another: no failure */
     if (answer.verdict != WIRE_WELCOME)
         return refused(fd, wire_verdict_str(answer.verdict));
     if (answer.version != WIRE_VERSION)
@@ -109,20 +111,20 @@ size_t handshake_wants(const struct handshake *hs)
 static enum wire_verdict judge_call(struct handshake *hs, handshake_judge_fn judge, void *arg,
                                     unsigned char key[AUTH_KEY_BYTES])
 {
+    enum wire_verdict verdict;
+
     if (hs->call.version != WIRE_VERSION)
         return WIRE_BAD_VERSION;
     if (hs->call.to != hs->rank)
         return WIRE_BAD_RANK;
-    if (hs->call.epoch != hs->epoch)
-        return WIRE_BAD_EPOCH;
-    return judge(arg, &hs->call, key);
+    verdict = judge(arg, &hs->call, key, &hs->epoch);
+    return verdict == WIRE_WELCOME && hs->call.epoch != hs->epoch ? WIRE_BAD_EPOCH : verdict;
 }
 
 static size_t answer_call(struct handshake *hs, handshake_judge_fn judge, void *arg,
                           unsigned char *out)
 {
-    struct wire_answer answer = {
-        .version = WIRE_VERSION, .rank = hs->rank, .epoch = hs->epoch, .caps = 0};
+    struct wire_answer answer = {.version = WIRE_VERSION, .rank = hs->rank, .caps = 0};
     unsigned char key[AUTH_KEY_BYTES] = {0};
 
     memcpy(hs->call_bytes, hs->in, WIRE_CALL_BYTES);
@@ -134,6 +136,7 @@ static size_t answer_call(struct handshake *hs, handshake_judge_fn judge, void *
     }
     hs->verdict = judge_call(hs, judge, arg, key);
     answer.verdict = (uint16_t)hs->verdict;
+    answer.epoch = hs->epoch;
     if (hs->verdict == WIRE_WELCOME)
         auth_random(answer.nonce, sizeof(answer.nonce));
     wire_answer_encode(&answer, hs->answer_bytes);

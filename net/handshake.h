@@ -15,14 +15,17 @@
 
 #include "net/auth.h"
 
-/* The caller's side. session_p is filled on success. Logs what went wrong. */
+/* The caller's side. session_p is filled on success. Logs what went wrong. VB_AGAIN: the listener
+ * is busy with another newcomer. */
 vb_status handshake_call(int fd, const struct wire_call *call,
                          const unsigned char key[AUTH_KEY_BYTES], uint64_t deadline,
                          unsigned char session_p[AUTH_KEY_BYTES]);
 
-/* The listener asks its owner: is this caller wanted, and which key must it have? */
+/* The listener asks its owner: is this caller wanted, which key must it have, and which epoch must
+ * it know? epoch_p holds that of handshake_init(). */
 typedef enum wire_verdict (*handshake_judge_fn)(void *arg, const struct wire_call *call,
-                                                unsigned char key[AUTH_KEY_BYTES]);
+                                                unsigned char key[AUTH_KEY_BYTES],
+                                                uint32_t *epoch_p);
 
 enum handshake_state {
     HANDSHAKE_CALL,  /* the call has not come in full */

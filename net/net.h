@@ -49,6 +49,11 @@ struct vb_group_opts {
     int timeout_ms;  /* how long to wait for peers, at the start and in every collective */
     double patience; /* all deadlines, this one and the control plane's, are so many times longer */
 
+    /* A rank that dies, or is retired, is gone, alone: see below. Without it, its death fails every
+     * wait of all others. */
+    bool elastic;
+    int seats; /* elastic: ranks that there may be; those from world on come late. 0: world */
+
     /* Called on rank 0 with vb_group_why() where there was something to choose: other hosts or RDMA
      * take part. NULL: not. */
     void (*announce)(const char *why);
@@ -90,10 +95,55 @@ void vb_group_abort(struct vb_group *group, const char *why);
 /* Counts steps for the heartbeat, so that others can tell a rank that is stuck from one at work. */
 void vb_group_step(struct vb_group *group);
 
+/* ---- elastic groups --------------------------------------------------------------------------
+ */
+
+/* In an elastic group a rank that dies, falls silent, breaks the protocol, gives up or leaves is
+ * *gone*, and the others go on, also without rank 0. Gone is fenced: when anybody is told, its
+ * connections are shut, its queue pair is drained, and no note of it comes up any more. Ops under
+ * way to it are done, with VB_ERR_PEER; puts and gets to it fail with that, at once and in silence,
+ * and so does a wait for it. On one host a process that has mapped a window can still write to it
+ * until it is killed, which is for whoever started it (vb_group_pid()).
+ *
+ * Each rank finds out by itself, when it makes progress. One that was dropped by rank 0, or by all
+ * (it was stopped for too long, say), has its own waits fail and says why: it can close the group
+ * and join as new.
+ *
+ * Barrier, broadcast and gather are for a group that is as it began; collectives on windows are not
+ * for one with seats for late-comers. */
+bool vb_group_gone(struct vb_group *group, int rank);
+bool vb_group_left(struct vb_group *group, int rank);            /* gone, after a goodbye */
+const char *vb_group_gone_why(struct vb_group *group, int rank); /* until the seat is taken again */
+
+/* A rank that is there and can be put to; true of oneself. */
+bool vb_group_member(struct vb_group *group, int rank);
+int vb_group_seats(const struct vb_group *group); /* ranks are below; world where not elastic */
+uint32_t vb_group_epoch(struct vb_group *group);  /* of the membership; grows with who joins */
+
+/* Process id of a rank on this host, for its supervisor; 0: it is on another host. */
+int vb_group_pid(const struct vb_group *group, int rank);
+
+/* Called once for each rank that is gone, or that has joined and can be put to. By the same rules
+ * as the handlers of notes. One each; before progress is made. */
+typedef void (*vb_member_fn)(void *arg, int rank);
+void vb_group_on_gone(struct vb_group *group, vb_member_fn fn, void *arg);
+void vb_group_on_join(struct vb_group *group, vb_member_fn fn, void *arg);
+
+/* Drops a peer, which is told why. It is gone on return. */
+vb_status vb_group_retire(struct vb_group *group, int rank, const char *why);
+
+/* Takes an empty seat of a group that is under way; rank and world of opts do not count, all else
+ * as for vb_group_open(). On return this rank is connected with all members. It opens its channels,
+ * then all windows that there are, in the same order and with the same rights; its own lengths may
+ * differ, also be 0. When a member has all of them, and makes progress, it is told that this rank
+ * has joined. The root is rank 0's: without it nobody can join. Waits for at most timeout_ms. */
+vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **group_p);
+
 /* ---- windows --------------------------------------------------------------------------------- */
 
 /* Memory of every rank that its peers may put into and get from. Created and destroyed by all ranks
- * together, in the same order. The sizes of the ranks may differ. */
+ * together, in the same order. The sizes of the ranks may differ. In an elastic group nobody is
+ * waited for at the end, and the memory stays until the group is closed: peers may be writing. */
 struct vb_window;
 
 /* What peers may do with it. Peers that map it can do anything. */
@@ -106,7 +156,8 @@ void vb_window_destroy(struct vb_window *win);
 void *vb_window_ptr(const struct vb_window *win); /* this rank's own part */
 size_t vb_window_len(const struct vb_window *win, int rank);
 
-/* A peer's part, readable and writable as plain memory; NULL where the transport cannot. */
+/* A peer's part, readable and writable as plain memory; NULL where the transport cannot. That of a
+ * rank that is gone stays readable until its seat is taken again. */
 void *vb_window_peer(const struct vb_window *win, int rank);
 
 /* ---- put, get, notes ------------------------------------------------------------------------- */

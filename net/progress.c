@@ -5,8 +5,7 @@
  * A wait spins briefly, yields where there are more threads than cpus, then sleeps in the kernel:
  * in the group's epoll, until a device or the control plane wakes it; or, where there is one device
  * and it offers that, in the device, which saves calls. The control plane does not end that sleep,
- * so it is looked at every SLEEP_MS. The progress thread serves peers while the caller computes; it
- * stays away while the caller polls or sleeps by itself.
+ * so it is looked at every GROUP_SLEEP_MS.
  */
 #include "net/group_priv.h"
 
@@ -15,15 +14,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #define EVENTS 64
 #define SPINS_CROWDED 20
 #define YIELDS_NS 50000u
 #define SPIN_NS 100000u
-#define SLEEP_MS 100
-#define NAP_NS 1000000L
 
 /* ---- one round ------------------------------------------------------------------------------- */
 
@@ -46,7 +42,7 @@ static void hand_note(struct vb_group *g, int rank, uint32_t note)
         refuse_note(g, rank, note);
 }
 
-static void finish(struct vb_op *op, vb_status st)
+void group_finish(struct vb_op *op, vb_status st)
 {
     op->status = st;
     op->done = true;
@@ -56,7 +52,7 @@ static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
 {
     switch (ev->type) {
     case VB_RAW_OP_DONE:
-        finish(ev->op, ev->status);
+        group_finish(ev->op, ev->status);
         break;
     case VB_RAW_NOTE:
         hand_note(g, ev->rank, ev->note);
@@ -78,7 +74,7 @@ static int hand_self(struct vb_group *g)
     g->self.done = NULL;
     for (; op != NULL; op = next, count++) {
         next = op->next;
-        finish(op, VB_OK);
+        group_finish(op, VB_OK);
     }
     for (i = 0; i < n; i++) {
         uint32_t note = g->self.notes[g->self.first % SELF_NOTES];
@@ -138,11 +134,13 @@ static bool has_self(const struct vb_group *g)
 }
 
 /* Polls every device once; how much came of it. */
-static int round_of(struct vb_group *g)
+int group_round(struct vb_group *g)
 {
     struct vb_raw_event ev[EVENTS];
     int count = 0, d, n;
 
+    if (atomic_load_explicit(&g->news, memory_order_relaxed)) /* elastic groups only */
+        count += member_work(g);
     if (has_self(g))
         count += hand_self(g);
     for (d = 0; d < g->n_devices; d++) {
@@ -169,7 +167,7 @@ vb_status vb_progress(struct vb_group *g)
 
     atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
     group_lock(g);
-    round_of(g);
+    group_round(g);
     group_unlock(g);
     st = control_status(g->control, NULL, 0);
     return st == VB_OK ? VB_OK : say_failure(g, st, NULL);
@@ -187,7 +185,7 @@ void group_wake(void *arg)
 }
 
 /* The caller and the progress thread may both be asleep: the last one to wake disarms. */
-static void arm_all(struct vb_group *g)
+void group_arm(struct vb_group *g)
 {
     int d;
 
@@ -196,7 +194,7 @@ static void arm_all(struct vb_group *g)
         ops_of(g->devices[d])->arm(g->devices[d]);
 }
 
-static void disarm_all(struct vb_group *g)
+void group_disarm(struct vb_group *g)
 {
     int d;
 
@@ -208,7 +206,7 @@ static void disarm_all(struct vb_group *g)
 
 /* Sleeps until something may have happened. Called and returns under the lock; the devices are
  * armed, and polled since. */
-static void sleep_armed(struct vb_group *g, int ms)
+void group_sleep(struct vb_group *g, int ms)
 {
     struct epoll_event ev[DEVICES_MAX + 1];
     uint64_t count;
@@ -227,10 +225,10 @@ static void sleep_armed(struct vb_group *g, int ms)
 static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int ms)
 {
     atomic_store_explicit(&g->app_sleeping, true, memory_order_relaxed);
-    arm_all(g);
-    if (round_of(g) == 0 && !ready(arg))
-        sleep_armed(g, ms);
-    disarm_all(g);
+    group_arm(g);
+    if (group_round(g) == 0 && !ready(arg))
+        group_sleep(g, ms);
+    group_disarm(g);
     atomic_store_explicit(&g->app_sleeping, false, memory_order_relaxed);
 }
 
@@ -320,7 +318,10 @@ static vb_status hopeless(struct vb_group *g, const char *what, int from, uint64
 
     if (st != VB_OK)
         return say_failure(g, st, what);
-    if (from >= 0 && from != g->rank && control_has_left(g->control, from))
+    if (g->opts.elastic && from >= 0 && g->peers[from].gone)
+        return vb_err(VB_ERR_PEER, "rank %d (%s) is gone, %s: %s", from, vb_group_host(g, from),
+                      g->peers[from].why, what);
+    if (!g->opts.elastic && from >= 0 && from != g->rank && control_has_left(g->control, from))
         return vb_err(VB_ERR_PEER, "rank %d (%s) has left: %s", from, vb_group_host(g, from), what);
     return vb_clock_ns() >= deadline ? timed_out(g, what, from) : VB_OK;
 }
@@ -332,7 +333,7 @@ bool group_try(struct vb_group *g, vb_ready_fn ready, void *arg)
     group_lock(g);
     do {
         is_ready = ready(arg);
-    } while (!is_ready && round_of(g) > 0);
+    } while (!is_ready && group_round(g) > 0);
     atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
     group_unlock(g);
     return is_ready;
@@ -341,14 +342,13 @@ bool group_try(struct vb_group *g, vb_ready_fn ready, void *arg)
 vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
                      const int *from_p)
 {
-    bool in_device = has_await(g);
     struct patience patience = {0};
     vb_status st = VB_OK;
     uint64_t deadline = 0;
 
     group_lock(g);
     while (!ready(arg)) {
-        if (round_of(g) > 0) {
+        if (group_round(g) > 0) {
             memset(&patience, 0, sizeof(patience));
             continue;
         }
@@ -359,10 +359,10 @@ vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const cha
         st = hopeless(g, what, *from_p, deadline);
         if (st != VB_OK)
             break;
-        if (in_device)
-            sleep_in_device(g, sock_ms_left(deadline, SLEEP_MS));
+        if (has_await(g))
+            sleep_in_device(g, sock_ms_left(deadline, GROUP_SLEEP_MS));
         else
-            sleep_in_epoll(g, ready, arg, sock_ms_left(deadline, SLEEP_MS));
+            sleep_in_epoll(g, ready, arg, sock_ms_left(deadline, GROUP_SLEEP_MS));
         memset(&patience, 0, sizeof(patience));
     }
     atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
@@ -391,73 +391,4 @@ vb_status vb_op_wait(struct vb_group *g, struct vb_op *op, const char *what, int
         return vb_err(op->status, "%s failed: %s", what, vb_status_str(op->status));
     return vb_err(op->status, "%s failed, with rank %d (%s): %s", what, from,
                   vb_group_host(g, from), vb_status_str(op->status));
-}
-
-/* ---- the progress thread --------------------------------------------------------------------- */
-
-static void nap(void)
-{
-    struct timespec ts = {.tv_nsec = NAP_NS};
-
-    nanosleep(&ts, NULL);
-}
-
-/* Serves until the caller polls by itself again. */
-static void take_over(struct vb_group *g, unsigned seen)
-{
-    group_lock(g);
-    while (!atomic_load_explicit(&g->stopping, memory_order_relaxed) &&
-           atomic_load_explicit(&g->app_polls, memory_order_relaxed) == seen) {
-        if (round_of(g) > 0) {
-            if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
-                group_wake(g); /* what it waits for may have gone through our hands */
-            continue;
-        }
-        if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
-            break;
-        arm_all(g);
-        if (round_of(g) == 0)
-            sleep_armed(g, SLEEP_MS);
-        disarm_all(g);
-    }
-    group_unlock(g);
-}
-
-static void *progress_main(void *arg)
-{
-    struct vb_group *g = arg;
-    unsigned seen = atomic_load_explicit(&g->app_polls, memory_order_relaxed), now;
-
-    vb_log_set_rank(g->rank);
-    while (!atomic_load_explicit(&g->stopping, memory_order_relaxed)) {
-        nap();
-        now = atomic_load_explicit(&g->app_polls, memory_order_relaxed);
-        if (now == seen && !atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
-            take_over(g, seen);
-        seen = now;
-    }
-    return NULL;
-}
-
-vb_status progress_start(struct vb_group *g)
-{
-    int err;
-
-    g->threaded = true;
-    err = pthread_create(&g->progress_thread, NULL, progress_main, g);
-    if (err == 0)
-        return VB_OK;
-    g->threaded = false;
-    errno = err;
-    return vb_err_sys("start the progress thread");
-}
-
-void progress_stop(struct vb_group *g)
-{
-    if (!g->threaded)
-        return;
-    atomic_store_explicit(&g->stopping, true, memory_order_relaxed);
-    group_wake(g);
-    pthread_join(g->progress_thread, NULL);
-    g->threaded = false;
 }

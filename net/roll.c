@@ -1,14 +1,71 @@
 /* SPDX-License-Identifier: MIT
  *
- * What ranks settle over the control plane when they meet: who and where they are, keys for data
- * connections, and the blobs of a collective set-up.
+ * What ranks settle over the control plane when they meet: connections, who and where they are,
+ * keys for data connections, and the blobs of a collective set-up.
  */
 #include "net/control_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ROLL_CALL_NS (10ull * 1000 * 1000 * 1000)
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+struct wire_call control_call_to(struct control *c, int rank, enum wire_kind kind)
+{
+    struct wire_call call = {.version = WIRE_VERSION,
+                             .kind = (uint16_t)kind,
+                             .rank = (uint32_t)c->opts.rank,
+                             .to = (uint32_t)rank,
+                             .world = (uint32_t)c->opts.world,
+                             .epoch = c->conns[rank].epoch};
+
+    auth_random(call.nonce, sizeof(call.nonce));
+    return call;
+}
+
+vb_status control_dial(struct control *c, int rank, const struct sock_addr *to, uint64_t deadline)
+{
+    struct wire_call call = control_call_to(c, rank, WIRE_CONTROL);
+    unsigned char session[AUTH_KEY_BYTES];
+    vb_status st;
+    int fd;
+
+    st = sock_connect(to, deadline, &fd);
+    if (st != VB_OK)
+        return st;
+    st = handshake_call(fd, &call, c->secret, deadline, session);
+    if (st != VB_OK) {
+        close(fd);
+        return st;
+    }
+    pthread_mutex_lock(&c->lock);
+    conn_up(c, rank, fd, session);
+    pthread_mutex_unlock(&c->lock);
+    auth_wipe(session, sizeof(session));
+    control_wake(c);
+    return VB_OK;
+}
+
+vb_status control_local_addr(struct control *c, int rank, struct sock_addr *addr_p)
+{
+    vb_status st = VB_ERR_PEER;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->conns[rank].fd >= 0)
+        st = sock_local(c->conns[rank].fd, addr_p);
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+void control_pair_key(struct control *c, int rank, unsigned char key[AUTH_KEY_BYTES])
+{
+    pthread_mutex_lock(&c->lock);
+    auth_code(c->conns[rank].session, "verbena pair   1", NULL, 0, key);
+    pthread_mutex_unlock(&c->lock);
+}
 
 /* ---- the roll call --------------------------------------------------------------------------- */
 
@@ -78,6 +135,8 @@ static vb_status call_the_roll(struct control *c, struct wire_info *infos, uint6
     for (i = 0; i < c->opts.world; i++) {
         if (i > 0)
             infos[i] = c->conns[i].info;
+        else
+            c->conns[0].info = infos[0]; /* for those who come late */
         wire_info_encode(&infos[i], table + (size_t)i * WIRE_INFO_BYTES);
     }
     for (i = 1; i < c->opts.world && st == VB_OK; i++)

@@ -94,8 +94,11 @@ vb_status shm_watch(struct shm_device *dev, int fd, uint32_t events, struct shm_
 
 vb_status shm_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p);
 void shm_disconnect(struct vb_ep *vep);
+struct vb_op *shm_sever(struct vb_ep *vep);
 vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
                             unsigned rights, struct vb_blob *key_p);
+vb_status shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
+                           struct vb_blob *key_p);
 void shm_unexport_window(struct vb_device *dev, uint32_t id);
 vb_status shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
                             size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);

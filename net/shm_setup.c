@@ -14,7 +14,7 @@
 
 #define CONNECT_MS 10000 /* how long the other side may take to connect, too */
 
-/* What every rank tells of its window. Another process has no use for the pointer. */
+/* What every rank tells of its window. */
 struct shm_key {
     void *ptr;
     uint64_t len_bytes;
@@ -67,14 +67,14 @@ static vb_status hello_send(struct shm_ep *ep)
     return st;
 }
 
-static vb_status hello_receive(struct shm_ep *ep)
+static vb_status hello_receive(struct shm_ep *ep, uint64_t deadline)
 {
     struct shm_msg msg = {.kind = SHM_HELLO, .id = (uint32_t)ep->rank};
     int fds[SHM_FDS];
     vb_status st;
 
     msg.n_fds = ep->same_process ? 1 : 2;
-    st = shm_receive(ep->fd, &msg, fds, vb_clock_ns() + CONNECT_MS * UINT64_C(1000000));
+    st = shm_receive(ep->fd, &msg, fds, deadline);
     if (st != VB_OK)
         return st;
     if (ep->same_process) {
@@ -94,7 +94,7 @@ static vb_status hello_receive(struct shm_ep *ep)
 }
 
 /* Inboxes both ways, and how to wake the peer. */
-static vb_status ep_init(struct shm_ep *ep)
+static vb_status ep_init(struct shm_ep *ep, uint64_t deadline)
 {
     vb_status st;
 
@@ -104,7 +104,7 @@ static vb_status ep_init(struct shm_ep *ep)
     st = hello_send(ep);
     if (st != VB_OK)
         goto err_in;
-    st = hello_receive(ep);
+    st = hello_receive(ep, deadline);
     if (st != VB_OK)
         goto err_in;
     close(ep->in_mem.fd); /* the memory lives on in the mappings */
@@ -126,10 +126,13 @@ static void ep_fini(struct shm_ep *ep)
 vb_status shm_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
 {
     struct shm_device *dev = shm_device_of(vdev);
+    uint64_t deadline = link->deadline;
     struct shm_ep *ep;
     int fd = link->fd;
     vb_status st;
 
+    if (deadline == 0)
+        deadline = vb_clock_ns() + CONNECT_MS * UINT64_C(1000000);
     if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0) {
         st = vb_err_sys("fcntl");
         goto err_fd;
@@ -144,7 +147,7 @@ vb_status shm_connect(struct vb_device *vdev, const struct vb_link *link, struct
     ep->fd = fd;
     ep->same_process = link->same_process;
     ep->done_end = &ep->done;
-    st = ep_init(ep);
+    st = ep_init(ep, deadline);
     if (st != VB_OK)
         goto err_ep;
     st = shm_watch(dev, fd, EPOLLRDHUP, ep);
@@ -183,32 +186,49 @@ void shm_disconnect(struct vb_ep *vep)
     free(ep);
 }
 
+/* What it may still write goes into a ring that nobody reads; disconnect takes it down. */
+struct vb_op *shm_sever(struct vb_ep *vep)
+{
+    struct shm_ep *ep = shm_ep_of(vep);
+    struct vb_op *ops = ep->done, *op;
+
+    for (op = ops; op != NULL; op = op->next)
+        op->status = VB_OK; /* a copy is done when it is posted */
+    ep->done = NULL;
+    ep->done_end = &ep->done;
+    ep->status = VB_ERR_INPUT; /* not listened to any more */
+    return ops;
+}
+
 /* ---- windows --------------------------------------------------------------------------------- */
+
+/* Another process has no use for the pointer, and gets the descriptor instead. */
+vb_status shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
+                           struct vb_blob *key_p)
+{
+    struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
+    struct shm_key key = {.ptr = mem->ptr, .len_bytes = mem->len_bytes};
+    struct shm_ep *ep = shm_ep_of(vep);
+
+    key_p->len_bytes = sizeof(key);
+    memcpy(key_p->bytes, &key, sizeof(key));
+    return ep->same_process ? VB_OK : shm_send(ep->fd, &msg, &mem->fd);
+}
 
 /* Whoever maps a window can read and write it, whatever the rights: peers on one host are the same
  * user's processes. */
 vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
                             unsigned rights, struct vb_blob *key_p)
 {
-    struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
     struct shm_device *dev = shm_device_of(vdev);
-    struct shm_key key = {.len_bytes = mem->len_bytes};
-    vb_status st;
+    vb_status st = VB_OK;
     int i;
 
     (void)rights;
-    for (i = 0; i < dev->n_eps; i++) {
-        if (dev->eps[i]->same_process) {
-            key.ptr = mem->ptr;
-            continue;
-        }
-        st = shm_send(dev->eps[i]->fd, &msg, &mem->fd);
-        if (st != VB_OK)
-            return st;
-    }
-    key_p->len_bytes = sizeof(key);
-    memcpy(key_p->bytes, &key, sizeof(key));
-    return VB_OK;
+    key_p->len_bytes = 0;
+    for (i = 0; i < dev->n_eps && st == VB_OK; i++)
+        st = shm_offer_window((struct vb_ep *)dev->eps[i], id, mem, key_p);
+    return st;
 }
 
 /* Peers reach the memory by mappings of their own: there is nothing to take back. */

@@ -210,7 +210,9 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
     struct vb_sparse *s;
     vb_status st;
 
-    st = check_opts(opts, channel);
+    st = member_check_fixed(g, "a sparse allreduce");
+    if (st == VB_OK)
+        st = check_opts(opts, channel);
     if (st != VB_OK)
         return st;
     s = create(g, opts);

@@ -174,99 +174,16 @@ void tcp_fail(struct tcp_ep *ep, vb_status st)
     (void)shutdown(ep->fd, SHUT_RDWR); /* the peer shall know */
 }
 
-/* ---- windows --------------------------------------------------------------------------------- */
-
-const struct tcp_window *tcp_find_window(const struct tcp_device *dev, uint32_t id)
-{
-    int i;
-
-    for (i = 0; i < dev->n_windows; i++) /* there are few */
-        if (dev->windows[i].id == id)
-            return &dev->windows[i];
-    return NULL;
-}
-
-static vb_status tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
-                                   unsigned rights, struct vb_blob *key_p)
-{
-    struct tcp_device *dev = tcp_device_of(vdev);
-    struct tcp_window *windows;
-
-    if (tcp_find_window(dev, id) != NULL)
-        return vb_err(VB_ERR_USAGE, "there is a window %u already", id);
-    windows = realloc(dev->windows, ((size_t)dev->n_windows + 1) * sizeof(*windows));
-    if (windows == NULL)
-        return vb_err_sys("realloc");
-    dev->windows = windows;
-    windows[dev->n_windows++] = (struct tcp_window){id, mem->ptr, mem->len_bytes, rights};
-    key_p->len_bytes = 0; /* its number is all that a peer needs */
-    return VB_OK;
-}
-
-static bool points_into(const struct tcp_window *win, const char *ptr)
-{
-    return ptr >= win->ptr && ptr < win->ptr + win->len_bytes;
-}
-
-/* Whether bytes of the window are still to come or to go. */
-static bool ep_uses(struct tcp_ep *ep, const struct tcp_window *win)
-{
-    const struct tcp_tx *tx = &ep->tx;
-    uint64_t i;
-
-    for (i = tx->begin; i != tx->end; i++)
-        if (points_into(win, tx->frames[i % tx->size].ptr))
-            return true;
-    return ep->rx.in_frame && points_into(win, ep->rx.to);
-}
-
-static void tcp_unexport_window(struct vb_device *vdev, uint32_t id)
-{
-    struct tcp_device *dev = tcp_device_of(vdev);
-    struct tcp_window *win = NULL;
-    int i;
-
-    for (i = 0; i < dev->n_windows; i++)
-        if (dev->windows[i].id == id)
-            win = &dev->windows[i];
-    if (win == NULL)
-        return;
-    for (i = 0; i < dev->n_eps; i++)
-        if (ep_uses(dev->eps[i], win)) /* ranks agree before they destroy: this one did not */
-            tcp_fail(dev->eps[i], vb_err(VB_ERR_PEER, "rank %d: window %u went away under way",
-                                         dev->eps[i]->rank, id));
-    *win = dev->windows[--dev->n_windows];
-}
-
-static vb_status tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *key,
-                                   size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
+static struct vb_op *tcp_sever(struct vb_ep *vep)
 {
     struct tcp_ep *ep = tcp_ep_of(vep);
-    struct tcp_remote *rem;
+    struct vb_op *ops;
 
-    (void)len_bytes;
-    (void)timeout_ms;
-    if (key->len_bytes != 0)
-        return vb_err(VB_ERR_INPUT, "window %u of rank %d: a key of %u bytes", id, ep->rank,
-                      key->len_bytes);
-    rem = calloc(1, sizeof(*rem));
-    if (rem == NULL)
-        return vb_err_sys("calloc");
-    rem->ep = ep;
-    rem->id = id;
-    *rem_p = (struct vb_remote *)rem;
-    return VB_OK;
-}
-
-static void tcp_release_window(struct vb_remote *rem)
-{
-    free(tcp_remote_of(rem));
-}
-
-static void *tcp_remote_ptr(struct vb_remote *rem)
-{
-    (void)rem;
-    return NULL;
+    tcp_fail(ep, VB_ERR_PEER);
+    ops = ep->done;
+    ep->done = NULL;
+    ep->done_end = &ep->done;
+    return ops;
 }
 
 /* ---- poll ------------------------------------------------------------------------------------ */
@@ -430,9 +347,11 @@ const struct vb_transport vb_transport_tcp = {
     .address = vb_transport_no_address,
     .connect = tcp_connect,
     .disconnect = tcp_disconnect,
+    .sever = tcp_sever,
     .link_text = vb_transport_no_link_text,
     .registered = vb_transport_none_registered,
     .export_window = tcp_export_window,
+    .offer_window = tcp_offer_window,
     .unexport_window = tcp_unexport_window,
     .import_window = tcp_import_window,
     .release_window = tcp_release_window,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the TCP transport share: tcp.c has the device, tcp_tx.c what goes out, tcp_rx.c
- * what comes in.
+ * What the files of the TCP transport share: tcp.c has the device, tcp_window.c windows,
+ * tcp_tx.c what goes out, tcp_rx.c what comes in.
  */
 #ifndef VB_TCP_PRIV_H
 #define VB_TCP_PRIV_H
@@ -93,13 +93,25 @@ struct tcp_device {
 /* ---- tcp.c ------------------------------------------------------------------------------------
  */
 
-const struct tcp_window *tcp_find_window(const struct tcp_device *dev, uint32_t id);
-
 /* Hands an op to the next poll. */
 void tcp_op_done(struct tcp_ep *ep, struct vb_op *op, vb_status st);
 
 /* The endpoint is dead: all that is under way ends with that status. */
 void tcp_fail(struct tcp_ep *ep, vb_status st);
+
+/* ---- tcp_window.c -----------------------------------------------------------------------------
+ */
+
+const struct tcp_window *tcp_find_window(const struct tcp_device *dev, uint32_t id);
+vb_status tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
+                            unsigned rights, struct vb_blob *key_p);
+vb_status tcp_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
+                           struct vb_blob *key_p);
+void tcp_unexport_window(struct vb_device *vdev, uint32_t id);
+vb_status tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *key,
+                            size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
+void tcp_release_window(struct vb_remote *rem);
+void *tcp_remote_ptr(struct vb_remote *rem);
 
 /* ---- tcp_tx.c ---------------------------------------------------------------------------------
  */

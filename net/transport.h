@@ -52,6 +52,9 @@ struct vb_device_head {
     bool hold; /* more puts follow: they may wait for the next poll or flush, to leave together */
 };
 
+/* Who calls whom, where a transport makes its own connection. */
+enum vb_link_role { VB_LINK_BY_RANK, VB_LINK_CALL, VB_LINK_ANSWER };
+
 /* What connect is told of a pair. */
 struct vb_link {
     int rank;         /* the peer's */
@@ -59,8 +62,10 @@ struct vb_link {
 
     /* An authenticated stream socket to the peer (TCP, or unix for shm). The endpoint owns it from
      * now on, also when connect fails. -1 with VB_CAP_CALLS: such a transport makes its own
-     * connection: the higher rank of the pair calls the lower, and both prove key. */
+     * connection: the higher rank of the pair calls the lower, or a newcomer the member, and both
+     * prove key. */
     int fd;
+    enum vb_link_role role;
     bool same_process;
     const struct vb_blob *address;
     const unsigned char *key; /* that only this pair has, for this connection alone */
@@ -101,6 +106,11 @@ struct vb_transport {
     vb_status (*address)(struct vb_device *dev, struct vb_blob *address_p);
     vb_status (*connect)(struct vb_device *dev, const struct vb_link *link, struct vb_ep **ep_p);
     void (*disconnect)(struct vb_ep *ep);
+
+    /* The peer is gone, whatever it still does: nothing of it comes up any more. All that is under
+     * way ends. Returns the ops that have ended and were not reported yet, each with its status;
+     * the memory of those that failed is free only after disconnect, which follows. */
+    struct vb_op *(*sever)(struct vb_ep *ep);
     const char *(*link_text)(struct vb_ep *ep); /* what it goes over, for people; "": unknown */
 
     /* Memory registered with hardware now, and the time that all registering has taken. */
@@ -112,6 +122,9 @@ struct vb_transport {
      * wait for that for at most timeout_ms. */
     vb_status (*export_window)(struct vb_device *dev, uint32_t id, const struct vb_mem *mem,
                                unsigned rights, struct vb_blob *key_p);
+    /* For an endpoint that was connected after the export: what its peer needs to import it. */
+    vb_status (*offer_window)(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
+                              struct vb_blob *key_p);
     void (*unexport_window)(struct vb_device *dev, uint32_t id);
     vb_status (*import_window)(struct vb_ep *ep, uint32_t id, const struct vb_blob *key,
                                size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
@@ -152,6 +165,9 @@ void vb_transport_none_registered(struct vb_device *dev, uint64_t *bytes_p, uint
 extern const struct vb_transport vb_transport_shm;
 extern const struct vb_transport vb_transport_tcp;
 extern const struct vb_transport vb_transport_verbs;
+
+/* Of a peer that is not there: nothing can be put to it. Has just what put and get come to. */
+extern const struct vb_transport vb_transport_nobody;
 
 /* Whether the device that such a rank is called at is software. */
 bool vb_verbs_is_soft(struct vb_device *dev);

@@ -33,6 +33,7 @@ static void rd_close_device(struct vb_device *vdev)
     rd_stop_listening(dev);
     if (dev->epoll_fd >= 0)
         close(dev->epoll_fd);
+    free(dev->kept);
     free(dev);
 }
 
@@ -111,6 +112,61 @@ void rd_fail(struct rd_ep *ep, vb_status st, const char *fmt, ...)
     queue_fail(ep, &ep->gets);
     if (ep->id != NULL && ep->id->qp != NULL)
         (void)rdma_disconnect(ep->id); /* the peer shall know */
+}
+
+/* Ops of other endpoints that are in the list are done as well. */
+static struct vb_op *rd_sever(struct vb_ep *vep)
+{
+    struct rd_ep *ep = rd_ep_of(vep);
+    struct vb_op *ops;
+
+    rd_fail(ep, VB_ERR_PEER, "it is gone");
+    ops = ep->dev->done;
+    ep->dev->done = NULL;
+    ep->dev->done_end = &ep->dev->done;
+    return ops;
+}
+
+/* ---- notes that had to wait ------------------------------------------------------------------ */
+
+void rd_keep(struct rd_device *dev, const struct vb_raw_event *ev, int n)
+{
+    struct vb_raw_event *kept;
+    int room = 2 * (dev->n_kept + n), i;
+
+    if (dev->n_kept + n > dev->room_kept) {
+        kept = realloc(dev->kept, (size_t)room * sizeof(*kept));
+        if (kept == NULL) { /* a note lost is a peer lost */
+            for (i = 0; i < n; i++)
+                if (dev->eps[ev[i].rank] != NULL)
+                    rd_fail(dev->eps[ev[i].rank], VB_ERR_NO_MEMORY, "no memory for its notes");
+            return;
+        }
+        dev->kept = kept;
+        dev->room_kept = room;
+    }
+    for (i = 0; i < n; i++)
+        dev->kept[dev->n_kept++] = ev[i];
+}
+
+void rd_forget(struct rd_device *dev, int rank)
+{
+    int i, n = 0;
+
+    for (i = 0; i < dev->n_kept; i++)
+        if (dev->kept[i].rank != rank)
+            dev->kept[n++] = dev->kept[i];
+    dev->n_kept = n;
+}
+
+static int report_kept(struct rd_device *dev, struct vb_raw_event *ev, int max)
+{
+    int n = dev->n_kept < max ? dev->n_kept : max;
+
+    memcpy(ev, dev->kept, (size_t)n * sizeof(*ev));
+    dev->n_kept -= n;
+    memmove(dev->kept, dev->kept + n, (size_t)dev->n_kept * sizeof(*ev));
+    return n;
 }
 
 /* ---- poll ------------------------------------------------------------------------------------ */
@@ -196,11 +252,13 @@ static void look_around(struct rd_device *dev)
 static vb_status rd_poll(struct vb_device *vdev, struct vb_raw_event *ev, int max, int *n_p)
 {
     struct rd_device *dev = rd_device_of(vdev);
-    int n;
+    int n = 0;
 
     if (dev->look || ++dev->polls % LOOK_EVERY == 0)
         look_around(dev);
-    n = rd_poll_ports(dev, ev, max);
+    if (dev->n_kept > 0) /* before those that came after them */
+        n = report_kept(dev, ev, max);
+    n += rd_poll_ports(dev, ev + n, max - n);
     if (dev->done != NULL)
         n += report_done(dev, ev + n, max - n);
     if (dev->n_untold > 0 && dev->done == NULL)
@@ -270,9 +328,11 @@ const struct vb_transport vb_transport_verbs = {
     .address = rd_address,
     .connect = rd_connect,
     .disconnect = rd_disconnect,
+    .sever = rd_sever,
     .link_text = rd_link_text,
     .registered = rd_registered,
     .export_window = rd_export_window,
+    .offer_window = rd_offer_window,
     .unexport_window = rd_unexport_window,
     .import_window = rd_import_window,
     .release_window = rd_release_window,

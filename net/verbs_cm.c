@@ -122,7 +122,7 @@ static void request_came(struct rd_device *dev, const struct rdma_cm_event *even
     why = rd_call_read(param->private_data, param->private_data_len, RD_CALL_REQUEST, &call);
     if (why == NULL)
         memcpy(request->call, param->private_data, RD_CALL_BYTES);
-    if (why == NULL && (call.rank <= dev->opts.rank || call.rank >= dev->opts.world))
+    if (why == NULL && (call.rank == dev->opts.rank || call.rank >= dev->opts.world))
         why = "it claims a rank that does not call here";
     if (why == NULL && dev->eps[call.rank] != NULL && dev->eps[call.rank]->id != NULL)
         why = "that rank is connected already";
@@ -443,6 +443,13 @@ static vb_status welcome(struct rd_ep *ep, const struct vb_link *link, struct rd
 
 /* ---- connect and disconnect ------------------------------------------------------------------ */
 
+static bool is_caller(const struct rd_device *dev, const struct vb_link *link)
+{
+    if (link->role == VB_LINK_BY_RANK)
+        return link->rank < dev->opts.rank;
+    return link->role == VB_LINK_CALL;
+}
+
 vb_status rd_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
 {
     struct rd_device *dev = rd_device_of(vdev);
@@ -455,7 +462,7 @@ vb_status rd_connect(struct vb_device *vdev, const struct vb_link *link, struct 
         return VB_ERR_NO_MEMORY;
     dev->eps[link->rank] = ep;
     dev->n_eps++;
-    if (link->rank < dev->opts.rank) {
+    if (is_caller(dev, link)) {
         st = call_any(ep, link);
     } else {
         st = wait_request(ep, link, &request);
@@ -505,7 +512,9 @@ void rd_disconnect(struct vb_ep *vep)
         rd_ep_settle(ep, all_flushed, vb_clock_ns() + DRAIN_NS);
     }
     drop_id(ep);
+    dev->n_untold -= ep->status != VB_OK && !ep->told;
     dev->eps[ep->rank] = NULL;
     dev->n_eps--;
+    rd_forget(dev, ep->rank);
     rd_ep_destroy(ep);
 }

@@ -52,6 +52,7 @@ struct rd_ep *rd_ep_create(struct rd_device *dev, const struct vb_link *link)
     }
     ep->dev = dev;
     ep->rank = link->rank;
+    ep->tag = rd_ep_tag(link->rank, link->epoch);
     snprintf(ep->host, sizeof(ep->host), "%s", link->host);
     ep->n_recvs = (uint32_t)dev->opts.queue_depth + RD_SPARE_RECVS;
     ep->owed_max = (uint32_t)(dev->opts.queue_depth + 1) / 2;
@@ -164,14 +165,14 @@ static void nap(struct rd_device *dev, uint64_t deadline)
     (void)poll(&fd, 1, sock_ms_left(deadline, NAP_MS));
 }
 
-/* Notes that come while connections are made or closed are nobody's: windows, which they are about,
- * are made after the one and destroyed before the other. */
+/* Notes that come while a connection is made or closed are for the next poll: in an elastic group
+ * others go on meanwhile. */
 static void take_in(struct rd_device *dev)
 {
     struct vb_raw_event ev[8];
 
     rd_cm_events(dev);
-    (void)rd_poll_ports(dev, ev, VB_COUNT(ev));
+    rd_keep(dev, ev, rd_poll_ports(dev, ev, VB_COUNT(ev)));
 }
 
 /* Sleeps until something comes. */

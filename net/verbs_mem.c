@@ -118,12 +118,22 @@ static struct rd_window **find_window(struct rd_device *dev, uint32_t id)
     return at;
 }
 
+static void pack_key(const struct rd_device *dev, const struct rd_window *win,
+                     struct vb_blob *key_p)
+{
+    struct rd_key key = {.n_ports = dev->n_ports, .addr = (uint64_t)(uintptr_t)win->memory.ptr};
+    int i;
+
+    for (i = 0; i < dev->n_ports; i++)
+        key.rkeys[i] = win->memory.mrs[i] != NULL ? win->memory.mrs[i]->rkey : 0;
+    rd_key_pack(&key, key_p);
+}
+
 vb_status rd_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
                            unsigned rights, struct vb_blob *key_p)
 {
     struct rd_device *dev = rd_device_of(vdev);
     struct rd_window *win, **at = find_window(dev, id);
-    struct rd_key key = {.n_ports = dev->n_ports};
     vb_status st = VB_OK;
     int i;
 
@@ -133,21 +143,41 @@ vb_status rd_export_window(struct vb_device *vdev, uint32_t id, const struct vb_
     if (win == NULL)
         return vb_err_sys("calloc");
     win->id = id;
+    win->access = access_for(rights);
     win->memory.ptr = mem->ptr;
     win->memory.len_bytes = mem->len_bytes;
-    key.addr = (uint64_t)(uintptr_t)mem->ptr;
-    for (i = 0; i < dev->n_ports && st == VB_OK; i++) {
-        st = rd_register(dev, &win->memory, i, access_for(rights));
-        if (st == VB_OK)
-            key.rkeys[i] = win->memory.mrs[i]->rkey;
-    }
+    for (i = 0; i < dev->n_ports && st == VB_OK; i++)
+        st = rd_register(dev, &win->memory, i, win->access);
     if (st != VB_OK) {
         window_free(dev, win);
         return st;
     }
     *at = win;
-    rd_key_pack(&key, key_p);
+    pack_key(dev, win, key_p);
     return VB_OK;
+}
+
+vb_status rd_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
+                          struct vb_blob *key_p)
+{
+    struct rd_device *dev = rd_ep_of(vep)->dev;
+    const struct rd_window *win = *find_window(dev, id);
+
+    (void)mem;
+    if (win == NULL)
+        return vb_err(VB_ERR_USAGE, "there is no window %u", id);
+    pack_key(dev, win, key_p);
+    return VB_OK;
+}
+
+vb_status rd_register_windows(struct rd_device *dev, int port_index)
+{
+    struct rd_window *win;
+    vb_status st = VB_OK;
+
+    for (win = dev->windows; win != NULL && st == VB_OK; win = win->next)
+        st = rd_register(dev, &win->memory, port_index, win->access);
+    return st;
 }
 
 void rd_unexport_window(struct vb_device *vdev, uint32_t id)

@@ -88,15 +88,13 @@ vb_status rd_port_for(struct rd_device *dev, struct ibv_context *ctx, int *index
         }
     if (dev->n_ports == RD_PORTS_MAX)
         return vb_err(VB_ERR_UNSUPPORTED, "more than %d RDMA devices in one job", RD_PORTS_MAX);
-    if (dev->windows != NULL)
-        return vb_err(VB_ERR_USAGE, "a connection through another device after windows were made");
     st = port_open(dev, &dev->ports[dev->n_ports], ctx);
     if (st != VB_OK) {
         rd_port_close(&dev->ports[dev->n_ports]);
         return st;
     }
     *index_p = dev->n_ports++;
-    return VB_OK;
+    return rd_register_windows(dev, *index_p); /* a newcomer may come another way than the rest */
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */

@@ -50,6 +50,7 @@ struct rd_memory {
 struct rd_window {
     struct rd_window *next;
     uint32_t id;
+    int access; /* of ports, those that are opened later too */
     struct rd_memory memory;
 };
 
@@ -96,6 +97,7 @@ struct rd_ep {
     int port_index;
     int peer_port; /* which of the peer's ports the connection ends at */
     int rank;
+    uint64_t tag; /* of its work requests: rank, and which of the rank's connections it is */
     char host[64];
     enum rd_state state;
     bool told; /* that it is lost */
@@ -162,6 +164,8 @@ struct rd_device {
     struct rd_window *windows;
     struct vb_op *done, **done_end; /* finished, not yet reported */
     int n_untold;                   /* endpoints that died and were not reported yet */
+    struct vb_raw_event *kept;      /* notes that came while a connection was made or closed */
+    int n_kept, room_kept;
     unsigned polls;
     bool look;           /* at connections and events of the devices with the next poll */
     bool imm;            /* write with immediate is wanted */
@@ -201,6 +205,10 @@ void rd_fail(struct rd_ep *ep, vb_status st, const char *fmt, ...) VB_PRINTF(3, 
 /* Takes completions from all ports; how many events that made. */
 int rd_poll_ports(struct rd_device *dev, struct vb_raw_event *ev, int max);
 
+/* Keeps notes for the next poll; forgets those of a rank that is gone. */
+void rd_keep(struct rd_device *dev, const struct vb_raw_event *ev, int n);
+void rd_forget(struct rd_device *dev, int rank);
+
 /* ---- verbs_addr.c -----------------------------------------------------------------------------
  */
 
@@ -224,7 +232,12 @@ void rd_deregister(struct rd_device *dev, struct rd_memory *memory);
 
 vb_status rd_export_window(struct vb_device *dev, uint32_t id, const struct vb_mem *mem,
                            unsigned rights, struct vb_blob *key_p);
+vb_status rd_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
+                          struct vb_blob *key_p);
 void rd_unexport_window(struct vb_device *dev, uint32_t id);
+
+/* A port was opened after windows were made. */
+vb_status rd_register_windows(struct rd_device *dev, int port_index);
 vb_status rd_import_window(struct vb_ep *ep, uint32_t id, const struct vb_blob *key,
                            size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
 void rd_release_window(struct vb_remote *rem);
@@ -284,6 +297,8 @@ vb_status rd_send_last(struct rd_ep *ep);
 /* ---- verbs_wc.c -------------------------------------------------------------------------------
  */
 
+/* The tag of a rank's connection: an old one's completions may come when a new one is there. */
+uint64_t rd_ep_tag(int rank, uint32_t epoch);
 uint64_t rd_send_tag(const struct rd_ep *ep, uint64_t seq);
 uint64_t rd_recv_tag(const struct rd_ep *ep, uint32_t slot);
 

@@ -10,15 +10,25 @@
 #define TAG_RECV (UINT64_C(1) << 63)
 #define TAG_RANK_SHIFT 44
 #define TAG_LOW ((UINT64_C(1) << TAG_RANK_SHIFT) - 1)
+#define TAG_RANK_MASK UINT64_C(0x3ff) /* VB_WORLD_MAX */
+#define TAG_EPOCH_SHIFT (TAG_RANK_SHIFT + 10)
+#define TAG_EPOCH_MASK UINT64_C(0x1ff)
+
+_Static_assert(VB_WORLD_MAX <= TAG_RANK_MASK + 1, "a rank does not fit");
+
+uint64_t rd_ep_tag(int rank, uint32_t epoch)
+{
+    return (uint64_t)rank << TAG_RANK_SHIFT | (epoch & TAG_EPOCH_MASK) << TAG_EPOCH_SHIFT;
+}
 
 uint64_t rd_send_tag(const struct rd_ep *ep, uint64_t seq)
 {
-    return (uint64_t)ep->rank << TAG_RANK_SHIFT | (seq & TAG_LOW);
+    return ep->tag | (seq & TAG_LOW);
 }
 
 uint64_t rd_recv_tag(const struct rd_ep *ep, uint32_t slot)
 {
-    return TAG_RECV | (uint64_t)ep->rank << TAG_RANK_SHIFT | slot;
+    return TAG_RECV | ep->tag | slot;
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -169,10 +179,10 @@ static bool received(struct rd_ep *ep, uint32_t slot, const struct ibv_wc *wc,
 
 bool rd_completed(struct rd_device *dev, const struct ibv_wc *wc, struct vb_raw_event *ev)
 {
-    int rank = (int)((wc->wr_id & ~TAG_RECV) >> TAG_RANK_SHIFT);
+    int rank = (int)(wc->wr_id >> TAG_RANK_SHIFT & TAG_RANK_MASK);
     struct rd_ep *ep = rank < dev->opts.world ? dev->eps[rank] : NULL;
 
-    if (ep == NULL)
+    if (ep == NULL || ep->tag != (wc->wr_id & ~TAG_RECV & ~TAG_LOW))
         return false; /* of a connection that is gone */
     if (wc->wr_id & TAG_RECV)
         ep->recvs_out--;

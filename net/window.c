@@ -9,32 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank tells of its part: its length, and a key for each transport. */
-struct offer {
-    uint64_t len_bytes;
-    uint64_t rights;
-    struct vb_blob shm;
-    struct vb_blob tcp;
-    struct vb_blob verbs;
-};
-
-struct vb_window {
-    struct vb_group *group;
-    uint32_t id;
-    struct vb_mem mem;
-    unsigned rights; /* of peers */
-    int n_exported;
-    size_t *lens;               /* of each rank */
-    struct vb_remote **remotes; /* NULL for oneself */
-};
-
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
-static struct vb_blob *key_in(struct offer *offer, const struct vb_transport *transport)
+struct vb_blob *window_key(struct wire_offer *offer, const struct vb_transport *transport)
 {
     if (transport == &vb_transport_shm)
-        return &offer->shm;
-    return transport == &vb_transport_tcp ? &offer->tcp : &offer->verbs;
+        return &offer->keys[WIRE_KEY_SHM];
+    return &offer->keys[transport == &vb_transport_tcp ? WIRE_KEY_TCP : WIRE_KEY_VERBS];
 }
 
 /* Memory on the rank's own node, and all of it there before a peer can touch it. */
@@ -49,60 +30,65 @@ static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
     return st == VB_OK ? vb_mem_populate(mem) : st;
 }
 
-static vb_status export_all(struct vb_window *win, struct offer *offer)
+/* In an elastic group mapped windows are handed over peer by peer (offer.c). */
+vb_status window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer)
+{
+    const struct vb_transport *ops = ops_of(dev);
+    vb_status st = VB_OK;
+
+    if (!win->group->opts.elastic || (ops->caps & VB_CAP_MAPPED) == 0)
+        st = ops->export_window(dev, win->id, &win->mem, win->rights, window_key(offer, ops));
+    if (st == VB_OK)
+        win->n_exported++;
+    return st;
+}
+
+static vb_status export_all(struct vb_window *win, struct wire_offer *offer)
 {
     struct vb_group *g = win->group;
     vb_status st = VB_OK;
     int d;
 
-    for (d = 0; d < g->n_devices && st == VB_OK; d++) {
-        const struct vb_transport *ops = ops_of(g->devices[d]);
-
-        st = ops->export_window(g->devices[d], win->id, &win->mem, win->rights, key_in(offer, ops));
-        if (st == VB_OK)
-            win->n_exported++;
-    }
+    for (d = 0; d < g->n_devices && st == VB_OK; d++)
+        st = window_export(win, g->devices[d], offer);
     return st;
 }
 
-static vb_status import_all(struct vb_window *win, struct offer *offers)
+vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offer)
 {
     struct vb_group *g = win->group;
+    struct peer *peer = &g->peers[rank];
+
+    if (offer->rights != win->rights)
+        return vb_err(VB_ERR_USAGE, "rank %d (%s) opens window %u for something else", rank,
+                      vb_group_host(g, rank), win->id);
+    win->lens[rank] = (size_t)offer->len_bytes;
+    if (rank == g->rank)
+        return VB_OK;
+    return peer->transport->import_window(peer->ep, win->id, window_key(offer, peer->transport),
+                                          win->lens[rank], g->opts.timeout_ms, &win->remotes[rank]);
+}
+
+static vb_status import_all(struct vb_window *win, struct wire_offer *offers)
+{
     vb_status st = VB_OK;
     int i;
 
-    for (i = 0; i < g->world && st == VB_OK; i++) {
-        struct peer *peer = &g->peers[i];
-
-        win->lens[i] = (size_t)offers[i].len_bytes;
-        if (offers[i].rights != win->rights)
-            return vb_err(VB_ERR_USAGE, "rank %d (%s) opens window %u for something else", i,
-                          vb_group_host(g, i), win->id);
-        if (i != g->rank)
-            st = peer->transport->import_window(peer->ep, win->id,
-                                                key_in(&offers[i], peer->transport), win->lens[i],
-                                                g->opts.timeout_ms, &win->remotes[i]);
-    }
+    for (i = 0; i < win->group->world && st == VB_OK; i++)
+        st = window_import(win, i, &offers[i]);
     return st;
 }
 
-static vb_status share(struct vb_window *win)
+/* All ranks exchange what they have, then import it. */
+static vb_status share(struct vb_window *win, struct wire_offer *mine)
 {
     struct vb_group *g = win->group;
-    struct offer *offers = calloc((size_t)g->world, sizeof(*offers)), mine;
+    struct wire_offer *offers = calloc((size_t)g->world, sizeof(*offers));
     vb_status st;
 
     if (offers == NULL)
         return vb_err_sys("calloc");
-    memset(&mine, 0, sizeof(mine));
-    mine.len_bytes = win->mem.len_bytes;
-    mine.rights = win->rights;
-    group_lock(g);
-    st = export_all(win, &mine);
-    group_unlock(g);
-    if (st == VB_OK)
-        st = control_exchange(g->control, &mine, sizeof(mine), offers, "a window",
-                              group_deadline(g));
+    st = control_exchange(g->control, mine, sizeof(*mine), offers, "a window", group_deadline(g));
     group_lock(g);
     if (st == VB_OK)
         st = import_all(win, offers);
@@ -111,14 +97,35 @@ static vb_status share(struct vb_window *win)
     return st;
 }
 
+static vb_status open_window(struct vb_window *win)
+{
+    struct vb_group *g = win->group;
+    struct wire_offer mine;
+    vb_status st;
+
+    memset(&mine, 0, sizeof(mine));
+    mine.window = win->id;
+    mine.len_bytes = win->mem.len_bytes;
+    mine.rights = win->rights;
+    group_lock(g);
+    st = export_all(win, &mine);
+    group_unlock(g);
+    if (st != VB_OK)
+        return st;
+    win->lens[g->rank] = win->mem.len_bytes;
+    return g->opts.elastic ? offer_share(win) : share(win, &mine);
+}
+
 /* Gives back what there is; the peers are not asked. */
-static void release(struct vb_window *win)
+void window_release(struct vb_window *win)
 {
     struct vb_group *g = win->group;
     int i;
 
     group_lock(g);
-    for (i = 0; win->remotes != NULL && i < g->world; i++)
+    if (g->opts.elastic)
+        offer_unlink(win);
+    for (i = 0; win->remotes != NULL && i < g->seats; i++)
         if (win->remotes[i] != NULL)
             g->peers[i].transport->release_window(win->remotes[i]);
     for (i = 0; i < win->n_exported; i++)
@@ -127,6 +134,8 @@ static void release(struct vb_window *win)
     vb_mem_unmap(&win->mem);
     free(win->lens);
     free(win->remotes);
+    free(win->offered);
+    free(win->kept);
     free(win);
 }
 
@@ -148,31 +157,39 @@ vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned ri
     win->mem.fd = -1;
     win->rights = rights;
     win->id = g->next_window++;
-    win->lens = calloc((size_t)g->world, sizeof(*win->lens));
-    win->remotes = calloc((size_t)g->world, sizeof(void *));
-    if (win->lens == NULL || win->remotes == NULL)
+    win->lens = calloc((size_t)g->seats, sizeof(*win->lens));
+    win->remotes = calloc((size_t)g->seats, sizeof(void *));
+    win->offered = calloc((size_t)g->seats, sizeof(bool));
+    win->kept = calloc((size_t)g->seats, sizeof(void *));
+    if (win->lens == NULL || win->remotes == NULL || win->offered == NULL || win->kept == NULL)
         st = vb_err_sys("calloc");
     else
-        st = make_memory(g, len_bytes, &win->mem);
+        st = make_memory(g, len_bytes > 0 ? len_bytes : 1, &win->mem);
     if (st == VB_OK)
-        st = share(win);
-    if (st != VB_OK) {
-        release(win);
-        return st;
-    }
-    *win_p = win;
-    return VB_OK;
+        st = open_window(win);
+    group_lock(g);
+    if (st == VB_OK)
+        *win_p = win;
+    g->opening = false; /* notes may come, and find the window */
+    group_unlock(g);
+    if (st != VB_OK)
+        window_release(win);
+    return st;
 }
 
 void vb_window_destroy(struct vb_window *win)
 {
     if (win == NULL)
         return;
+    /* In an elastic group peers come and go by themselves, and may be writing: the memory stays
+     * until the group has said goodbye to them. */
+    if (win->group->opts.elastic)
+        return;
     /* A peer may still be writing: all must be here before the memory goes. One that is lost writes
      * no more. */
     if (control_status(win->group->control, NULL, 0) == VB_OK)
         (void)vb_group_barrier(win->group);
-    release(win);
+    window_release(win);
 }
 
 void *vb_window_ptr(const struct vb_window *win)
@@ -187,9 +204,15 @@ size_t vb_window_len(const struct vb_window *win, int rank)
 
 void *vb_window_peer(const struct vb_window *win, int rank)
 {
-    if (rank == win->group->rank)
+    struct vb_group *g = win->group;
+    void *ptr;
+
+    if (rank == g->rank)
         return win->mem.ptr;
-    return win->group->peers[rank].transport->remote_ptr(win->remotes[rank]);
+    group_lock(g);
+    ptr = g->peers[rank].transport->remote_ptr(win->remotes[rank]);
+    group_unlock(g);
+    return ptr;
 }
 
 /* ---- put and get ----------------------------------------------------------------------------- */
@@ -207,9 +230,13 @@ static vb_status not_open(const struct vb_window *win, const char *what)
 static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, size_t theirs,
                                size_t len)
 {
+    struct vb_group *g = win->group;
+
+    if (g->opts.elastic && rank != g->rank && g->peers[rank].ep == NULL)
+        return VB_ERR_PEER;
     return vb_err(VB_ERR_USAGE,
                   "%zu bytes from offset %zu here (of %zu) to offset %zu at rank %d (of %zu)", len,
-                  mine, win->lens[win->group->rank], theirs, rank, win->lens[rank]);
+                  mine, win->lens[g->rank], theirs, rank, win->lens[rank]);
 }
 
 /* A dead endpoint has been reported, or will be with the next poll; the caller hears why now. */
@@ -217,6 +244,11 @@ static vb_status dead(struct vb_group *g, int rank, vb_status st)
 {
     char why[256];
 
+    if (g->opts.elastic) { /* said once, when it is gone */
+        if (g->peers[rank].ep != NULL)
+            control_lose(g->control, rank, "its data connection failed");
+        return st;
+    }
     control_lose(g->control, rank, "its data connection failed");
     if (control_status(g->control, why, sizeof(why)) != VB_OK)
         return vb_err(st, "%s", why);
@@ -237,8 +269,9 @@ static vb_status self_put(struct vb_window *win, size_t src, size_t dst, size_t 
     return VB_OK;
 }
 
-vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
-                 size_t len_bytes, uint32_t note, struct vb_op *op)
+/* Under the lock: who is gone may be fenced by the progress thread. */
+static vb_status put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
+                     size_t len_bytes, uint32_t note, struct vb_op *op)
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
@@ -251,13 +284,46 @@ vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_
         return out_of_bounds(win, rank, src_offset, dst_offset, len_bytes);
     if (len_bytes > 0 && (win->rights & VB_WINDOW_PUT) == 0)
         return not_open(win, "put");
+    if (rank == g->rank)
+        return self_put(win, src_offset, dst_offset, len_bytes, note, op);
+    st = peer->transport->put(peer->ep, &src, dst, note, op);
+    return st < 0 ? dead(g, rank, st) : st;
+}
+
+vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
+                 size_t len_bytes, uint32_t note, struct vb_op *op)
+{
+    struct vb_group *g = win->group;
+    vb_status st;
+
     op->done = false;
     group_lock(g);
-    if (rank == g->rank)
-        st = self_put(win, src_offset, dst_offset, len_bytes, note, op);
-    else
-        st = peer->transport->put(peer->ep, &src, dst, note, op);
+    st = put(win, rank, src_offset, dst_offset, len_bytes, note, op);
     group_unlock(g);
+    return st;
+}
+
+static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
+                     size_t len_bytes, struct vb_op *op)
+{
+    struct vb_group *g = win->group;
+    struct peer *peer = &g->peers[rank];
+    struct vb_span dst = {(char *)win->mem.ptr + dst_offset, len_bytes};
+    struct vb_target src = {win->remotes[rank], src_offset};
+    vb_status st;
+
+    if (!inside(dst_offset, len_bytes, win->lens[g->rank]) ||
+        !inside(src_offset, len_bytes, win->lens[rank]))
+        return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);
+    if ((win->rights & VB_WINDOW_GET) == 0)
+        return not_open(win, "get");
+    if (rank == g->rank) {
+        memmove(dst.ptr, (char *)win->mem.ptr + src_offset, len_bytes);
+        op->next = g->self.done;
+        g->self.done = op;
+        return VB_OK;
+    }
+    st = peer->transport->get(peer->ep, &dst, src, op);
     return st < 0 ? dead(g, rank, st) : st;
 }
 
@@ -265,27 +331,13 @@ vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_
                  size_t len_bytes, struct vb_op *op)
 {
     struct vb_group *g = win->group;
-    struct peer *peer = &g->peers[rank];
-    struct vb_span dst = {(char *)win->mem.ptr + dst_offset, len_bytes};
-    struct vb_target src = {win->remotes[rank], src_offset};
-    vb_status st = VB_OK;
+    vb_status st;
 
-    if (!inside(dst_offset, len_bytes, win->lens[g->rank]) ||
-        !inside(src_offset, len_bytes, win->lens[rank]))
-        return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);
-    if ((win->rights & VB_WINDOW_GET) == 0)
-        return not_open(win, "get");
     op->done = false;
     group_lock(g);
-    if (rank == g->rank) {
-        memmove(dst.ptr, (char *)win->mem.ptr + src_offset, len_bytes);
-        op->next = g->self.done;
-        g->self.done = op;
-    } else {
-        st = peer->transport->get(peer->ep, &dst, src, op);
-    }
+    st = get(win, rank, dst_offset, src_offset, len_bytes, op);
     group_unlock(g);
-    return st < 0 ? dead(g, rank, st) : st;
+    return st;
 }
 
 vb_status vb_channel_open(struct vb_group *g, int channel, vb_note_fn fn, void *arg)

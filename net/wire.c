@@ -66,7 +66,7 @@ bool wire_call_decode(const unsigned char in[WIRE_CALL_BYTES], struct wire_call 
     call_p->epoch = wire_u32_decode(in + 20);
     call_p->caps = wire_u32_decode(in + 24);
     memcpy(call_p->nonce, in + 32, WIRE_NONCE);
-    return call_p->kind == WIRE_CONTROL || call_p->kind == WIRE_DATA;
+    return call_p->kind >= WIRE_CONTROL && call_p->kind <= WIRE_JOIN;
 }
 
 void wire_answer_encode(const struct wire_answer *answer, unsigned char out[WIRE_ANSWER_BYTES])
@@ -105,6 +105,9 @@ const char *wire_verdict_str(uint32_t verdict)
         [WIRE_BAD_RANK] = "that rank is taken or not of this job",
         [WIRE_BAD_WORLD] = "it was started for another number of ranks",
         [WIRE_BAD_EPOCH] = "it belongs to an older membership",
+        [WIRE_CLOSED] = "nobody can join this job late, or not at this rank",
+        [WIRE_FULL] = "no seat is empty",
+        [WIRE_BUSY] = "somebody else is joining",
     };
 
     return verdict < VB_COUNT(texts) ? texts[verdict] : "no verdict that there is";
@@ -134,7 +137,20 @@ static uint32_t longest(uint16_t type, int world)
     case WIRE_BLOB:
         return 65536;
     case WIRE_ABORT:
+    case WIRE_DROPPED:
         return 512;
+    case WIRE_SEAT:
+        return WIRE_SEAT_BYTES;
+    case WIRE_ADMIT:
+        return WIRE_MEMBER_BYTES;
+    case WIRE_ADMITTED:
+        return WIRE_ADMITTED_BYTES;
+    case WIRE_MEMBERS:
+        return VB_WORLD_MAX * WIRE_MEMBER_BYTES;
+    case WIRE_CARD:
+        return WIRE_CARD_BYTES;
+    case WIRE_OFFER:
+        return WIRE_OFFER_BYTES;
     default:
         return 0;
     }
@@ -144,7 +160,9 @@ static uint32_t shortest(uint16_t type, int world)
 {
     if (type == WIRE_BLOB)
         return 4; /* the tag */
-    return type == WIRE_ABORT ? 0 : longest(type, world);
+    if (type == WIRE_MEMBERS)
+        return WIRE_MEMBER_BYTES; /* there is rank 0 */
+    return type == WIRE_ABORT || type == WIRE_DROPPED ? 0 : longest(type, world);
 }
 
 bool wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
@@ -153,7 +171,7 @@ bool wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint3
     uint32_t len = wire_u32_decode(in);
     uint16_t type = u16_decode(in + 4);
 
-    if (type < WIRE_INFO || type > WIRE_BYE || u16_decode(in + 6) != 0)
+    if (type < WIRE_INFO || type > WIRE_DROPPED || u16_decode(in + 6) != 0)
         return false;
     if (len > longest(type, world) || len < shortest(type, world))
         return false;

@@ -15,7 +15,13 @@
 #define WIRE_NONCE 32
 #define WIRE_PROOF 32
 
-enum wire_kind { WIRE_CONTROL = 1, WIRE_DATA = 2 };
+enum wire_kind {
+    WIRE_CONTROL = 1,
+    WIRE_DATA = 2,
+    WIRE_JOIN = 3, /* a newcomer asks rank 0 for a seat: it has no rank, world or epoch yet */
+};
+
+#define WIRE_NO_RANK UINT32_MAX /* a newcomer's, before it has a seat */
 
 /* ---- the handshake: call, answer, proof, verdict --------------------------------------------- */
 
@@ -42,6 +48,9 @@ enum wire_verdict {
     WIRE_BAD_RANK = 3, /* out of range, here already, or not who was called */
     WIRE_BAD_WORLD = 4,
     WIRE_BAD_EPOCH = 5,
+    WIRE_CLOSED = 6, /* nobody may join late, or not here */
+    WIRE_FULL = 7,   /* no seat is empty */
+    WIRE_BUSY = 8,   /* somebody else is joining: try again */
 };
 
 /* From the side that listens. Only with WIRE_WELCOME is there a proof. */
@@ -74,7 +83,24 @@ enum wire_type {
     WIRE_BLOB = 5,  /* a tag, then bytes that a collective exchanges */
     WIRE_ABORT = 6, /* the reason, as text */
     WIRE_BYE = 7,   /* the rank leaves, all being well */
+
+    /* In an elastic group (wire_member.h). */
+    WIRE_SEAT = 8,      /* rank 0 -> newcomer: the seat that it has */
+    WIRE_ADMIT = 9,     /* rank 0 -> members: who comes */
+    WIRE_ADMITTED = 10, /* member -> rank 0: it may call */
+    WIRE_MEMBERS = 11,  /* rank 0 -> newcomer: whom to call */
+    WIRE_JOINED = 12,   /* newcomer -> rank 0: it is connected with all */
+    WIRE_CARD = 13,     /* newcomer <-> member: what transports it has */
+    WIRE_OFFER = 14,    /* a window of the sender */
+    WIRE_DROPPED = 15,  /* the receiver is dropped; the reason, as text */
 };
+
+#define WIRE_SEAT_BYTES 16
+#define WIRE_MEMBER_BYTES (8 + WIRE_INFO_BYTES)
+#define WIRE_ADMITTED_BYTES 8
+#define WIRE_CARD_BYTES 140
+#define WIRE_OFFER_BYTES 420
+#define WIRE_INFO_BYTES 256
 
 void wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD]);
 
@@ -84,7 +110,6 @@ bool wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint3
 
 /* ---- who and where a rank is ----------------------------------------------------------------- */
 
-#define WIRE_INFO_BYTES 256
 #define WIRE_HOST 64
 #define WIRE_BOOT_ID 40
 #define WIRE_UNIX_NAME 48

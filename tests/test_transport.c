@@ -44,7 +44,9 @@ static void every_slot_is_filled(void **state)
         assert_non_null(all[i]->link_text);
         assert_non_null(all[i]->registered);
         assert_non_null(all[i]->export_window);
+        assert_non_null(all[i]->offer_window);
         assert_non_null(all[i]->unexport_window);
+        assert_non_null(all[i]->sever);
         assert_non_null(all[i]->import_window);
         assert_non_null(all[i]->release_window);
         assert_non_null(all[i]->remote_ptr);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "net/wire.h"
+#include "net/wire_member.h"
 #include "tests/test.h"
 
 static void numbers_are_little_endian(void **state)
@@ -34,7 +34,7 @@ static void a_call_survives_the_wire(void **state)
     memset(&back, 0, sizeof(back));
     assert_true(wire_call_decode(bytes, &back));
     assert_memory_equal(&call, &back, sizeof(call));
-    bytes[6] = 3; /* no such kind */
+    bytes[6] = 4; /* no such kind */
     assert_false(wire_call_decode(bytes, &back));
     bytes[6] = 2;
     bytes[0] = 'X';
@@ -91,7 +91,19 @@ static void frames_are_bounded(void **state)
     assert_true(frame(0, WIRE_BYE, 3));
     assert_false(frame(1, WIRE_BYE, 3));
     assert_false(frame(0, 0, 3));
-    assert_false(frame(0, WIRE_BYE + 1, 3));
+    assert_true(frame(WIRE_SEAT_BYTES, WIRE_SEAT, 3));
+    assert_true(frame(WIRE_MEMBER_BYTES, WIRE_ADMIT, 3));
+    assert_false(frame(WIRE_MEMBER_BYTES - 1, WIRE_ADMIT, 3));
+    assert_true(frame(WIRE_ADMITTED_BYTES, WIRE_ADMITTED, 3));
+    assert_true(frame(2 * WIRE_MEMBER_BYTES, WIRE_MEMBERS, 3));
+    assert_false(frame(0, WIRE_MEMBERS, 3));
+    assert_false(frame((VB_WORLD_MAX + 1) * WIRE_MEMBER_BYTES, WIRE_MEMBERS, 3));
+    assert_true(frame(0, WIRE_JOINED, 3));
+    assert_true(frame(WIRE_CARD_BYTES, WIRE_CARD, 3));
+    assert_true(frame(WIRE_OFFER_BYTES, WIRE_OFFER, 3));
+    assert_false(frame(WIRE_OFFER_BYTES + 1, WIRE_OFFER, 3));
+    assert_true(frame(512, WIRE_DROPPED, 3));
+    assert_false(frame(0, WIRE_DROPPED + 1, 3));
     assert_false(frame(0xffffffffu, WIRE_BLOB, 3));
     wire_frame_encode(0, WIRE_BYE, head);
     head[7] = 1; /* must be zero */
@@ -142,12 +154,65 @@ static void an_info_survives_the_wire(void **state)
     assert_false(wire_info_decode(bytes, &back));
 }
 
+static void seats_survive_the_wire(void **state)
+{
+    struct wire_seat seat = {.seat = 3, .epoch = 5, .world = 2, .seats = 4}, back;
+    unsigned char bytes[WIRE_SEAT_BYTES];
+
+    (void)state;
+    wire_seat_encode(&seat, bytes);
+    assert_true(wire_seat_decode(bytes, &back));
+    assert_memory_equal(&seat, &back, sizeof(seat));
+    seat.seat = 4; /* beyond the last */
+    wire_seat_encode(&seat, bytes);
+    assert_false(wire_seat_decode(bytes, &back));
+    seat = (struct wire_seat){
+        .seat = 3, .epoch = 1, .world = 2, .seats = 4}; /* nobody is that early */
+    wire_seat_encode(&seat, bytes);
+    assert_false(wire_seat_decode(bytes, &back));
+    seat = (struct wire_seat){.seat = 3, .epoch = 2, .world = 2, .seats = VB_WORLD_MAX + 1};
+    wire_seat_encode(&seat, bytes);
+    assert_false(wire_seat_decode(bytes, &back));
+}
+
+static void offers_survive_the_wire(void **state)
+{
+    struct wire_offer offer = {.window = 9, .len_bytes = 1 << 20, .rights = 3}, back;
+    unsigned char bytes[WIRE_OFFER_BYTES];
+
+    (void)state;
+    offer.keys[WIRE_KEY_VERBS].len_bytes = VB_BLOB_MAX;
+    memset(offer.keys[WIRE_KEY_VERBS].bytes, 0x5a, VB_BLOB_MAX);
+    wire_offer_encode(&offer, bytes);
+    assert_true(wire_offer_decode(bytes, &back));
+    assert_true(back.window == 9 && back.len_bytes == 1 << 20 && back.rights == 3);
+    assert_memory_equal(back.keys, offer.keys, sizeof(back.keys));
+    wire_u32_encode(VB_BLOB_MAX + 1, bytes + 24); /* a key that is longer than its room */
+    assert_false(wire_offer_decode(bytes, &back));
+}
+
+static void cards_survive_the_wire(void **state)
+{
+    struct wire_card card = {.choice = VB_TRANSPORT_TCP, .rdma = WIRE_RDMA_SOFT}, back;
+    unsigned char bytes[WIRE_CARD_BYTES];
+
+    (void)state;
+    card.address.len_bytes = 5;
+    memcpy(card.address.bytes, "there", 5);
+    wire_card_encode(&card, bytes);
+    assert_true(wire_card_decode(bytes, &back));
+    assert_true(back.choice == card.choice && back.rdma == card.rdma);
+    assert_memory_equal(&back.address, &card.address, sizeof(back.address));
+    wire_u32_encode(VB_TRANSPORT_VERBS + 1, bytes);
+    assert_false(wire_card_decode(bytes, &back));
+}
+
 static void every_verdict_has_words(void **state)
 {
     uint32_t v;
 
     (void)state;
-    for (v = WIRE_WELCOME; v <= WIRE_BAD_EPOCH; v++)
+    for (v = WIRE_WELCOME; v <= WIRE_BUSY; v++)
         assert_string_not_equal(wire_verdict_str(v), wire_verdict_str(99));
 }
 
@@ -157,6 +222,8 @@ int main(void)
         cmocka_unit_test(numbers_are_little_endian),   cmocka_unit_test(a_call_survives_the_wire),
         cmocka_unit_test(an_answer_survives_the_wire), cmocka_unit_test(frames_are_bounded),
         cmocka_unit_test(an_info_survives_the_wire),   cmocka_unit_test(every_verdict_has_words),
+        cmocka_unit_test(seats_survive_the_wire),      cmocka_unit_test(offers_survive_the_wire),
+        cmocka_unit_test(cards_survive_the_wire),
     };
 
     return T_RUN(tests);

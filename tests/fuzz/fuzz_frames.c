@@ -13,7 +13,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const unsigned char session[AUTH_KEY_BYTES];
     struct conn conns[WORLD];
-    struct control c = {.opts = {.world = WORLD, .listen_fd = -1, .unix_fd = -1}, .conns = conns};
+    struct control c = {
+        .opts = {.world = WORLD, .seats = WORLD, .epoch = 1, .listen_fd = -1, .unix_fd = -1},
+        .conns = conns,
+        .joining = -1};
     int fds[2], i;
 
     if (size > 200000 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0)
@@ -21,10 +24,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pthread_mutex_init(&c.lock, NULL);
     pthread_cond_init(&c.changed, NULL);
     c.opts.rank = size > 0 && data[0] % 2 == 0 ? 0 : 1;
+    c.opts.elastic = size > 0 && (data[size - 1] & 1) != 0;
+    c.opts.epoch = size > 0 && (data[size - 1] & 2) != 0 ? 2 : 1; /* as of a newcomer */
+    c.epoch = c.opts.epoch;
     for (i = 0; i < WORLD; i++)
         conn_init(&conns[i]);
     i = c.opts.rank == 0 ? 1 : 0;
     conn_up(&c, i, fds[0], session);
+    if (size > 3 && data[3] % 2 == 1 && c.opts.rank == 0)
+        c.joining = i;                     /* its info makes the others admit it */
     while (size > 0 && conns[i].fd >= 0) { /* in pieces that the socket takes */
         ssize_t n = write(fds[1], data, size < 4096 ? size : 4096);
 
@@ -34,6 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= (size_t)n;
         conn_read(&c, i);
     }
+    if (conns[i].n_offers > 64 || (!c.opts.elastic && conns[i].offers != NULL))
+        abort();
     if (conns[i].n_blobs > 8 || (c.table != NULL && i != 0))
         abort();
     close(fds[1]);

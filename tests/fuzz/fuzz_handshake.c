@@ -4,13 +4,18 @@
  * gets in by luck.
  */
 #include "net/handshake.h"
+#include "net/wire_member.h"
 #include "tests/fuzz/fuzz.h"
 
 static enum wire_verdict judge(void *arg, const struct wire_call *call,
-                               unsigned char key[AUTH_KEY_BYTES])
+                               unsigned char key[AUTH_KEY_BYTES], uint32_t *epoch_p)
 {
     (void)arg;
     memset(key, 42, AUTH_KEY_BYTES);
+    if (call->kind == WIRE_JOIN) { /* a newcomer has no rank and knows no epoch */
+        *epoch_p = 0;
+        return WIRE_WELCOME;
+    }
     return call->rank < call->world ? WIRE_WELCOME : WIRE_BAD_RANK;
 }
 
@@ -21,6 +26,30 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     if (auth_init() != VB_OK)
         abort();
     return 0;
+}
+
+/* What an elastic group says besides. */
+static void look_at_members(const uint8_t *data, size_t size)
+{
+    struct wire_member member;
+    struct wire_offer offer;
+    struct wire_card card;
+    struct wire_seat seat;
+    int k;
+
+    if (size >= WIRE_SEAT_BYTES && wire_seat_decode(data, &seat) &&
+        (seat.seat >= seat.seats || seat.seats > VB_WORLD_MAX))
+        abort();
+    if (size >= WIRE_MEMBER_BYTES)
+        (void)wire_member_decode(data, &member);
+    if (size >= WIRE_CARD_BYTES && wire_card_decode(data, &card) &&
+        card.address.len_bytes > VB_BLOB_MAX)
+        abort();
+    if (size < WIRE_OFFER_BYTES || !wire_offer_decode(data, &offer))
+        return;
+    for (k = 0; k < WIRE_KEYS; k++)
+        if (offer.keys[k].len_bytes > VB_BLOB_MAX)
+            abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -36,6 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size >= WIRE_INFO_BYTES && wire_info_decode(data, &info) &&
         strnlen(info.host, sizeof(info.host)) == sizeof(info.host))
         abort();
+    look_at_members(data, size);
     piece = size > 0 ? 1 + data[0] % 70 : 1;
     handshake_init(&hs, 0, 1);
     while (size > 0 && handshake_wants(&hs) > 0) {

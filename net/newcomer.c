@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A rank that comes late, from both sides. It has a seat (seats.c) and goes from member to member:
+ *
+ *   1. It calls the member on the control plane and proves the secret.
+ *   2. Both send cards, and settle the way of the pair as at the start. There is no trial: where
+ * one would decide, it is TCP.
+ *   3. The member gives a one-time key, or waits to be called over RDMA; the newcomer connects.
+ *
+ * The member does its part when it makes progress. It waits for nothing but the few round trips of
+ * an RDMA connection; what others send it meanwhile is kept.
+ */
+#include "net/group_priv.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAIR_NS 5000000000u /* for one member, from call to connection */
+
+static uint64_t pair_deadline(const struct vb_group *g)
+{
+    return vb_clock_ns() + (uint64_t)(PAIR_NS * g->opts.patience);
+}
+
+/* Our RDMA device, if this pair may use it. theirs: NULL where the peer's card is not known. */
+static vb_status verbs_for(struct vb_group *g, int rank, const struct wire_card *theirs,
+                           struct vb_device **verbs_p)
+{
+    bool asked = g->opts.transport == VB_TRANSPORT_VERBS;
+    vb_status st;
+
+    *verbs_p = pair_device(g, &vb_transport_verbs);
+    if (*verbs_p != NULL || (!asked && g->opts.transport != VB_TRANSPORT_AUTO))
+        return VB_OK;
+    if (!asked && (pair_same_host(g, rank) || !vb_net_rdma_any_usable() ||
+                   (theirs != NULL && theirs->rdma != WIRE_RDMA_HARD)))
+        return VB_OK;
+    st = pair_device_open(g, &vb_transport_verbs, verbs_p);
+    if (st == VB_OK || asked)
+        return st;
+    VB_LOG_WARN("going on without RDMA");
+    *verbs_p = NULL;
+    return VB_OK;
+}
+
+static vb_status connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
+                               const struct wire_card *theirs, enum vb_link_role role)
+{
+    struct vb_ep *ep;
+    vb_status st;
+
+    st = pair_connect_verbs(g, rank, verbs, &theirs->address, role, pair_deadline(g), &ep);
+    if (st == VB_OK)
+        pair_take_verbs(g, rank, verbs, ep);
+    return st;
+}
+
+/* ---- the member's side ----------------------------------------------------------------------- */
+
+/* Its card has come: ours goes back, and the way is settled. */
+static vb_status greet(struct vb_group *g, int rank, const struct wire_card *theirs)
+{
+    struct peer *peer = &g->peers[rank];
+    struct vb_device *verbs = NULL;
+    struct wire_card mine;
+    vb_status st;
+
+    if (theirs->choice != (uint32_t)g->opts.transport)
+        return vb_err(VB_ERR_USAGE, "rank %d (%s) was started with another --transport", rank,
+                      peer->info.host);
+    st = verbs_for(g, rank, theirs, &verbs);
+    if (st == VB_OK)
+        st = pair_card(g, verbs, &mine);
+    if (st == VB_OK)
+        st = control_send_card(g->control, rank, &mine);
+    if (st != VB_OK)
+        return st;
+    peer->step = LATE_STREAM;
+    peer->late_until = pair_deadline(g);
+    if (pair_way(g, &mine, theirs, rank) != WAY_VERBS)
+        return control_give_key(g->control, rank);
+    peer->step = LATE_WINDOWS;
+    return connect_verbs(g, rank, verbs, theirs, VB_LINK_ANSWER);
+}
+
+/* Over a unix socket the newcomer speaks first: nothing is waited for here. */
+static bool has_spoken(int fd)
+{
+    struct pollfd pfd = {.fd = fd, .events = POLLIN};
+    struct sock_addr addr;
+
+    return sock_local(fd, &addr) != VB_OK || addr.sa.ss_family != AF_UNIX || poll(&pfd, 1, 0) != 0;
+}
+
+/* Whether its stream is here, and made to a connection. */
+static vb_status take_stream(struct vb_group *g, int rank)
+{
+    struct peer *peer = &g->peers[rank];
+    int fd;
+
+    if (peer->late_fd < 0)
+        peer->late_fd = control_take_stream(g->control, rank);
+    if (peer->late_fd < 0)
+        return VB_AGAIN;
+    if (!has_spoken(peer->late_fd)) {
+        if (vb_clock_ns() > peer->late_until)
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected and said nothing", rank,
+                          peer->info.host);
+        atomic_store_explicit(&g->news, true, memory_order_relaxed); /* look again */
+        return VB_AGAIN;
+    }
+    fd = peer->late_fd;
+    peer->late_fd = -1;
+    peer->step = LATE_WINDOWS;
+    return pair_attach(g, rank, fd, pair_deadline(g));
+}
+
+int newcomer_step(struct vb_group *g, int rank)
+{
+    struct peer *peer = &g->peers[rank];
+    struct wire_member member;
+    struct wire_card card;
+    vb_status st = VB_OK;
+    int n = 0;
+
+    if (peer->step == LATE_NONE && control_take_card(g->control, rank, &member, &card)) {
+        peer->info = member.info;
+        peer->epoch = member.epoch;
+        st = greet(g, rank, &card);
+        n++;
+    }
+    if (st == VB_OK && peer->step == LATE_STREAM)
+        st = take_stream(g, rank);
+    if (st == VB_OK && peer->step == LATE_WINDOWS) {
+        n += offer_take(g, rank);
+        if (offer_has_all(g, rank))
+            member_hail(g, rank);
+    }
+    if (st < 0)
+        control_lose(g->control, rank, "it could not be connected with");
+    return n;
+}
+
+/* ---- the newcomer's own ---------------------------------------------------------------------- */
+
+static vb_status call_member(struct vb_group *g, int rank)
+{
+    struct sock_addr addr;
+    vb_status st;
+
+    if (rank == 0)
+        return VB_OK; /* who gave us the seat */
+    st = pair_address_of(g, rank, &addr);
+    return st == VB_OK ? control_dial(g->control, rank, &addr, pair_deadline(g)) : st;
+}
+
+static vb_status connect_member(struct vb_group *g, int rank)
+{
+    struct vb_device *verbs = NULL;
+    struct wire_card mine, theirs;
+    vb_status st;
+
+    st = call_member(g, rank);
+    if (st == VB_OK)
+        st = group_check_route(g, rank);
+    if (st == VB_OK)
+        st = verbs_for(g, rank, NULL, &verbs);
+    if (st == VB_OK)
+        st = pair_card(g, verbs, &mine);
+    if (st == VB_OK)
+        st = control_send_card(g->control, rank, &mine);
+    if (st == VB_OK) /* it makes progress when it likes */
+        st = control_wait_card(g->control, rank, group_deadline(g), &theirs);
+    if (st != VB_OK)
+        return st;
+    if (pair_way(g, &mine, &theirs, rank) == WAY_VERBS)
+        return connect_verbs(g, rank, verbs, &theirs, VB_LINK_CALL);
+    return pair_dial(g, rank, group_deadline(g));
+}
+
+/* One that dies meanwhile is gone, like any other; without rank 0 there is no joining. */
+static vb_status connect_members(struct vb_group *g, const struct wire_member *members)
+{
+    vb_status st;
+    int i;
+
+    for (i = 0; i < g->seats; i++) {
+        if (i == g->rank || members[i].epoch == 0)
+            continue;
+        g->peers[i].info = members[i].info;
+        st = connect_member(g, i);
+        if (st != VB_OK && (i == 0 || (st != VB_ERR_PEER && st != VB_ERR_TIMEOUT)))
+            return st;
+        g->peers[i].member = st == VB_OK;
+        g->peers[i].gone = st != VB_OK;
+        if (st != VB_OK) {
+            snprintf(g->peers[i].why, sizeof(g->peers[i].why), "it was not there to be joined");
+            control_lose(g->control, i, g->peers[i].why);
+        }
+    }
+    return VB_OK;
+}
+
+static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int fd,
+                           const unsigned char session[AUTH_KEY_BYTES])
+{
+    struct wire_member *members = calloc((size_t)g->seats, sizeof(*members));
+    vb_status st;
+
+    if (members == NULL)
+        st = vb_err_sys("calloc");
+    else
+        st = group_listen_towards(g, root);
+    if (st != VB_OK) {
+        close(fd);
+        free(members);
+        return st;
+    }
+    control_adopt(g->control, 0, fd, session);
+    st = control_meet_members(g->control, &g->peers[g->rank].info, members, group_deadline(g));
+    if (st == VB_OK)
+        st = connect_members(g, members);
+    free(members);
+    if (st != VB_OK)
+        return st;
+    pairs_close_unused(g);
+    snprintf(g->why, sizeof(g->why), "joined late, as rank %d", g->rank);
+    g->next_window = 1; /* the first is of the collectives, which are not for us */
+    st = group_set_going(g);
+    if (st == VB_OK)
+        control_joined(g->control);
+    return st;
+}
+
+/* A group for the seat that was given. */
+static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_seat *seat,
+                           struct vb_group **group_p)
+{
+    struct vb_group_opts o = *opts;
+    vb_status st;
+    int i;
+
+    o.rank = (int)seat->seat;
+    o.world = (int)seat->world;
+    o.seats = (int)seat->seats;
+    o.elastic = true;
+    o.root_fd = -1;
+    st = group_alloc(&o, group_p);
+    if (*group_p == NULL || (*group_p)->peers == NULL)
+        return st;
+    (*group_p)->epoch = seat->epoch;
+    for (i = 0; i < o.seats; i++)
+        (*group_p)->peers[i].epoch = seat->epoch; /* nobody has a newer one */
+    return st;
+}
+
+vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **group_p)
+{
+    double patience = opts->patience > 0 ? opts->patience : 1;
+    unsigned char session[AUTH_KEY_BYTES];
+    struct vb_group *g = NULL;
+    struct wire_seat seat;
+    struct sock_addr root;
+    vb_status st;
+    int fd;
+
+    if (opts->root == NULL || opts->timeout_ms <= 0 || opts->timeout_ms * patience > INT_MAX)
+        return vb_err(VB_ERR_USAGE, "a group is joined at its root, within a time");
+    st = auth_init();
+    if (st == VB_OK)
+        st = sock_resolve(opts->root, &root);
+    if (st == VB_OK)
+        st = control_ask_seat(&root, opts->secret,
+                              vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6), &seat,
+                              &fd, session);
+    if (st != VB_OK)
+        return st;
+    st = take_seat(opts, &seat, &g);
+    if (st == VB_OK)
+        st = settle_in(g, &root, fd, session);
+    else
+        close(fd);
+    auth_wipe(session, sizeof(session));
+    if (st != VB_OK) {
+        if (g != NULL && g->control != NULL)
+            vb_group_abort(g, "it could not join the group");
+        vb_group_close(g);
+        return st;
+    }
+    *group_p = g;
+    return VB_OK;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Windows of an elastic group. Nobody can be waited for by all: so each rank offers its part to
+ * each member, and takes the offer of each. A newcomer offers its part of the windows that there
+ * are, and whoever has such a window answers with an offer of its own. Windows have the same
+ * numbers on all ranks, and a peer's offers come in the order of the numbers.
+ *
+ * Mapped parts of a rank that is gone stay mapped until its seat is taken again: somebody may be
+ * reading there just now.
+ */
+#include "net/group_priv.h"
+
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAP_MS 10
+
+static struct vb_window *find_window(struct vb_group *g, uint32_t id)
+{
+    struct vb_window *win = g->windows;
+
+    while (win != NULL && win->id != id)
+        win = win->next;
+    return win;
+}
+
+static void link_window(struct vb_window *win)
+{
+    struct vb_window **at = &win->group->windows;
+
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = win;
+}
+
+static void release_kept(struct vb_window *win, int rank)
+{
+    if (win->kept[rank] != NULL)
+        vb_transport_shm.release_window(win->kept[rank]);
+    win->kept[rank] = NULL;
+}
+
+void offer_unlink(struct vb_window *win)
+{
+    struct vb_window **at = &win->group->windows;
+    int i;
+
+    while (*at != NULL && *at != win)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = win->next;
+    for (i = 0; win->kept != NULL && i < win->group->seats; i++)
+        release_kept(win, i);
+}
+
+/* ---- to and fro ------------------------------------------------------------------------------ */
+
+static vb_status offer_send(struct vb_window *win, int rank)
+{
+    struct vb_group *g = win->group;
+    struct peer *peer = &g->peers[rank];
+    struct wire_offer offer;
+    vb_status st;
+
+    memset(&offer, 0, sizeof(offer));
+    offer.window = win->id;
+    offer.len_bytes = win->mem.len_bytes;
+    offer.rights = win->rights;
+    win->offered[rank] = true;
+    st = peer->transport->offer_window(peer->ep, win->id, &win->mem,
+                                       window_key(&offer, peer->transport));
+    return st == VB_OK ? control_send_offer(g->control, rank, &offer) : st;
+}
+
+static vb_status take_one(struct vb_window *win, int rank, struct wire_offer *offer)
+{
+    vb_status st;
+
+    if (win->remotes[rank] != NULL)
+        return vb_err(VB_ERR_INPUT, "rank %d offers window %u twice", rank, win->id);
+    release_kept(win, rank);
+    st = window_import(win, rank, offer);
+    if (st == VB_OK && !win->offered[rank])
+        st = offer_send(win, rank);
+    return st;
+}
+
+int offer_take(struct vb_group *g, int rank)
+{
+    struct wire_offer offer;
+    struct vb_window *win;
+    int n = 0;
+
+    while (control_peek_offer(g->control, rank, &offer)) {
+        win = find_window(g, offer.window);
+        if (win == NULL)
+            break; /* it is ahead */
+        control_drop_offer(g->control, rank);
+        n++;
+        if (take_one(win, rank, &offer) != VB_OK) {
+            control_lose(g->control, rank, "a window could not be shared with it");
+            break;
+        }
+    }
+    return n;
+}
+
+bool offer_has_all(struct vb_group *g, int rank)
+{
+    struct vb_window *win;
+
+    for (win = g->windows; win != NULL; win = win->next)
+        if (win->id > 0 && win->remotes[rank] == NULL) /* number 0 is of the collectives */
+            return false;
+    return true;
+}
+
+void offer_forget(struct vb_group *g, int rank)
+{
+    const struct vb_transport *ops = g->peers[rank].transport;
+    struct vb_window *win;
+
+    for (win = g->windows; win != NULL; win = win->next) {
+        win->offered[rank] = false;
+        if (win->remotes[rank] == NULL)
+            continue;
+        if (ops->caps & VB_CAP_MAPPED)
+            win->kept[rank] = win->remotes[rank];
+        else
+            ops->release_window(win->remotes[rank]);
+        win->remotes[rank] = NULL;
+    }
+}
+
+vb_status offer_device(struct vb_group *g, struct vb_device *dev)
+{
+    struct wire_offer unused;
+    struct vb_window *win;
+    vb_status st = VB_OK;
+
+    for (win = g->windows; win != NULL && st == VB_OK; win = win->next)
+        st = window_export(win, dev, &unused);
+    return st;
+}
+
+/* ---- a new window ---------------------------------------------------------------------------- */
+
+struct sharing {
+    struct vb_window *win;
+    int rank; /* the first that has not offered its part */
+};
+
+static bool all_offered(void *arg)
+{
+    struct sharing *s = arg;
+    struct vb_group *g = s->win->group;
+
+    for (s->rank = 0; s->rank < g->seats; s->rank++)
+        if (s->rank != g->rank && g->peers[s->rank].member && s->win->remotes[s->rank] == NULL)
+            return false;
+    return true;
+}
+
+static bool look(struct sharing *s)
+{
+    struct vb_group *g = s->win->group;
+    bool all;
+
+    group_lock(g);
+    (void)member_work(g);
+    all = all_offered(s);
+    group_unlock(g);
+    return all;
+}
+
+static void nap(struct vb_group *g)
+{
+    struct pollfd pfd = {.fd = g->wake_fd, .events = POLLIN};
+    uint64_t count;
+
+    if (poll(&pfd, 1, NAP_MS) > 0)
+        (void)!read(g->wake_fd, &count, sizeof(count));
+}
+
+/* Devices are not polled meanwhile: no note is handed out before the caller has the window. */
+static vb_status wait_for_all(struct sharing *s)
+{
+    struct vb_group *g = s->win->group;
+    uint64_t deadline = group_deadline(g);
+    char why[256];
+    vb_status st;
+
+    while (!look(s)) {
+        st = control_status(g->control, why, sizeof(why));
+        if (st != VB_OK)
+            return vb_err(st, "window %u: %s", s->win->id, why);
+        if (vb_clock_ns() >= deadline)
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not open window %u in time", s->rank,
+                          vb_group_host(g, s->rank), s->win->id);
+        nap(g);
+    }
+    return VB_OK;
+}
+
+vb_status offer_share(struct vb_window *win)
+{
+    struct vb_group *g = win->group;
+    struct sharing s = {.win = win};
+    int i;
+
+    group_lock(g);
+    g->opening = true; /* until the caller has it */
+    link_window(win);
+    for (i = 0; i < g->seats; i++)
+        if (i != g->rank && g->peers[i].member && offer_send(win, i) != VB_OK)
+            control_lose(g->control, i, "a window could not be shared with it");
+    group_unlock(g);
+    return wait_for_all(&s);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One pair's data connection: which way it goes, and how it is made. pairs.c does it for all pairs
+ * at the start, newcomer.c for those of a rank that comes late.
+ */
+#include "net/group_priv.h"
+
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define QUEUE_DEPTH 128
+
+bool pair_same_host(const struct vb_group *g, int rank)
+{
+    const struct wire_info *a = &g->peers[rank].info, *b = &g->peers[g->rank].info;
+
+    return a->boot_id[0] != '\0' && strcmp(a->boot_id, b->boot_id) == 0 && a->netns != 0 &&
+           a->netns == b->netns;
+}
+
+/* Rank 0 may listen on all addresses; what reached it once will again. */
+vb_status pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p)
+{
+    const struct wire_info *info = &g->peers[rank].info;
+
+    if (rank == 0)
+        return sock_resolve(g->opts.root, addr_p);
+    if (!sock_from_text(info->addr, (int)info->port, addr_p))
+        return vb_err(VB_ERR_INPUT, "rank %d says it listens at %s", rank, info->addr);
+    return VB_OK;
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transport,
+                           struct vb_device **dev_p)
+{
+    struct vb_device_opts opts = {.rank = g->rank,
+                                  .world = g->seats,
+                                  .queue_depth = QUEUE_DEPTH,
+                                  .crowded = g->opts.crowded,
+                                  .any_interface = g->opts.any_interface,
+                                  .device = g->opts.device,
+                                  .bind = g->opts.bind,
+                                  .near = g->peers[g->rank].info.addr,
+                                  .no_immediate = g->opts.no_immediate};
+    struct epoll_event ev = {.events = EPOLLIN};
+    struct vb_device *dev;
+    vb_status st;
+
+    st = transport->open(&opts, &dev);
+    if (st != VB_OK)
+        return st;
+    ev.data.fd = transport->wait_fd(dev);
+    if (epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, ev.data.fd, &ev) != 0) {
+        st = vb_err_sys("epoll_ctl");
+        transport->close(dev);
+        return st;
+    }
+    g->devices[g->n_devices++] = dev;
+    *dev_p = dev;
+    return offer_device(g, dev);
+}
+
+struct vb_device *pair_device(struct vb_group *g, const struct vb_transport *transport)
+{
+    int d;
+
+    for (d = 0; d < g->n_devices; d++)
+        if (ops_of(g->devices[d]) == transport)
+            return g->devices[d];
+    return NULL;
+}
+
+/* ---- which way ------------------------------------------------------------------------------- */
+
+enum pair_kind pair_way(const struct vb_group *g, const struct wire_card *mine,
+                        const struct wire_card *theirs, int rank)
+{
+    if (g->opts.transport == VB_TRANSPORT_VERBS)
+        return WAY_VERBS;
+    if (g->opts.transport != VB_TRANSPORT_AUTO || pair_same_host(g, rank) ||
+        mine->rdma == WIRE_RDMA_NONE || theirs->rdma == WIRE_RDMA_NONE)
+        return WAY_STREAM;
+    return mine->rdma == WIRE_RDMA_HARD && theirs->rdma == WIRE_RDMA_HARD ? WAY_VERBS : WAY_TRIAL;
+}
+
+/* verbs: NULL where there is none. */
+vb_status pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p)
+{
+    memset(card_p, 0, sizeof(*card_p));
+    card_p->choice = (uint32_t)g->opts.transport;
+    if (verbs == NULL)
+        return VB_OK;
+    card_p->rdma = vb_verbs_is_soft(verbs) ? WIRE_RDMA_SOFT : WIRE_RDMA_HARD;
+    return ops_of(verbs)->address(verbs, &card_p->address);
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static int family_of(int fd)
+{
+    struct sock_addr addr;
+
+    return sock_local(fd, &addr) == VB_OK ? addr.sa.ss_family : AF_UNSPEC;
+}
+
+/* Gives a pair's stream to the transport that its kind stands for. deadline 0: the transport's own.
+ */
+vb_status pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline)
+{
+    const struct vb_transport *transport =
+        family_of(fd) == AF_UNIX ? &vb_transport_shm : &vb_transport_tcp;
+    struct peer *peer = &g->peers[rank];
+    struct vb_link link = {.rank = rank,
+                           .host = peer->info.host,
+                           .fd = fd,
+                           .epoch = peer->epoch,
+                           .deadline = deadline};
+    struct vb_device *dev = pair_device(g, transport);
+    vb_status st;
+
+    link.same_process =
+        transport == &vb_transport_shm && peer->info.pid == g->peers[g->rank].info.pid;
+    st = dev != NULL ? VB_OK : pair_device_open(g, transport, &dev);
+    if (st != VB_OK) {
+        close(fd);
+        return st;
+    }
+    st = transport->connect(dev, &link, &peer->ep);
+    if (st == VB_OK) {
+        peer->transport = transport;
+        peer->dev = dev;
+    }
+    return st;
+}
+
+/* Same boot, same network, and the unix socket answers: then it is shared memory. */
+static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, int *fd_p)
+{
+    const struct wire_info *info = &g->peers[rank].info;
+    struct sock_addr addr;
+    vb_status st;
+
+    if (pair_same_host(g, rank) && g->opts.transport != VB_TRANSPORT_TCP &&
+        sock_connect_unix(info->unix_name, deadline, fd_p) == VB_OK)
+        return VB_OK;
+    if (g->opts.transport == VB_TRANSPORT_SHM)
+        return vb_err(VB_ERR_UNSUPPORTED,
+                      "rank %d (%s) cannot be reached through shared memory from here (%s)", rank,
+                      info->host, g->peers[g->rank].info.host);
+    st = pair_address_of(g, rank, &addr);
+    return st == VB_OK ? sock_connect(&addr, deadline, fd_p) : st;
+}
+
+vb_status pair_dial(struct vb_group *g, int rank, uint64_t deadline)
+{
+    unsigned char key[AUTH_KEY_BYTES];
+    vb_status st;
+    int fd = -1;
+
+    st = control_take_key(g->control, rank, deadline, key);
+    if (st != VB_OK)
+        return st;
+    st = dial_stream(g, rank, deadline, &fd);
+    if (st != VB_OK)
+        return st;
+    st = control_stream_dial(g->control, rank, fd, key, deadline);
+    auth_wipe(key, sizeof(key));
+    if (st != VB_OK) {
+        close(fd);
+        return st;
+    }
+    return pair_attach(g, rank, fd, 0);
+}
+
+/* ---- RDMA ------------------------------------------------------------------------------------ */
+
+vb_status pair_connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
+                             const struct vb_blob *address, enum vb_link_role role,
+                             uint64_t deadline, struct vb_ep **ep_p)
+{
+    unsigned char key[AUTH_KEY_BYTES];
+    struct vb_link link = {.rank = rank,
+                           .host = g->peers[rank].info.host,
+                           .fd = -1,
+                           .role = role,
+                           .address = address,
+                           .key = key,
+                           .epoch = g->peers[rank].epoch,
+                           .deadline = deadline};
+    vb_status st;
+
+    control_pair_key(g->control, rank, key);
+    st = vb_transport_verbs.connect(verbs, &link, ep_p);
+    auth_wipe(key, sizeof(key));
+    return st;
+}
+
+void pair_take_verbs(struct vb_group *g, int rank, struct vb_device *verbs, struct vb_ep *ep)
+{
+    struct peer *peer = &g->peers[rank];
+    const char *text = vb_transport_verbs.link_text(ep);
+
+    peer->transport = &vb_transport_verbs;
+    peer->dev = verbs;
+    peer->ep = ep;
+    snprintf(peer->device, sizeof(peer->device), "%.*s", (int)strcspn(text, ","), text);
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the group asks of the seats: cards, offers and data connections of those who come late, and,
+ * for a newcomer, a seat of its own.
+ */
+#include "net/control_priv.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AGAIN_MS 100
+
+void control_open_seats(struct control *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->open = true;
+    pthread_mutex_unlock(&c->lock);
+}
+
+uint32_t control_epoch(struct control *c)
+{
+    uint32_t epoch;
+
+    pthread_mutex_lock(&c->lock);
+    epoch = c->epoch;
+    pthread_mutex_unlock(&c->lock);
+    return epoch;
+}
+
+/* ---- cards and streams ----------------------------------------------------------------------- */
+
+static bool take_card(struct conn *conn, struct wire_card *card_p)
+{
+    if (!conn->has_card || conn->card_taken || conn->seat != SEAT_TAKEN)
+        return false;
+    conn->card_taken = true;
+    return wire_card_decode(conn->card, card_p); /* it was looked at when it came */
+}
+
+bool control_take_card(struct control *c, int rank, struct wire_member *member_p,
+                       struct wire_card *card_p)
+{
+    struct conn *conn = &c->conns[rank];
+    bool taken;
+
+    pthread_mutex_lock(&c->lock);
+    taken = take_card(conn, card_p);
+    if (taken)
+        *member_p = (struct wire_member){.epoch = conn->epoch, .info = conn->info};
+    pthread_mutex_unlock(&c->lock);
+    return taken;
+}
+
+vb_status control_send_card(struct control *c, int rank, const struct wire_card *card)
+{
+    unsigned char bytes[WIRE_CARD_BYTES];
+    vb_status st;
+
+    wire_card_encode(card, bytes);
+    pthread_mutex_lock(&c->lock);
+    st = conn_send(c, rank, WIRE_CARD, bytes, sizeof(bytes));
+    pthread_mutex_unlock(&c->lock);
+    control_wake(c);
+    return st;
+}
+
+static bool has_card(struct control *c, int rank)
+{
+    return c->conns[rank].has_card;
+}
+
+vb_status control_wait_card(struct control *c, int rank, uint64_t deadline,
+                            struct wire_card *card_p)
+{
+    vb_status st;
+
+    pthread_mutex_lock(&c->lock);
+    st = control_wait_for(c, rank, has_card, "what transports it has", deadline);
+    if (st == VB_OK && !take_card(&c->conns[rank], card_p))
+        st = VB_ERR_PEER;
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+int control_take_stream(struct control *c, int rank)
+{
+    int fd;
+
+    pthread_mutex_lock(&c->lock);
+    fd = c->conns[rank].stream_fd;
+    c->conns[rank].stream_fd = -1;
+    pthread_mutex_unlock(&c->lock);
+    return fd;
+}
+
+/* ---- offers ---------------------------------------------------------------------------------- */
+
+bool control_peek_offer(struct control *c, int rank, struct wire_offer *offer_p)
+{
+    unsigned char bytes[WIRE_OFFER_BYTES];
+    const struct blob *blob;
+    bool found;
+
+    pthread_mutex_lock(&c->lock);
+    blob = c->conns[rank].offers;
+    found = blob != NULL;
+    if (found) {
+        wire_u32_encode(blob->tag, bytes);
+        memcpy(bytes + 4, blob->bytes, sizeof(bytes) - 4);
+        found = wire_offer_decode(bytes, offer_p);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
+void control_drop_offer(struct control *c, int rank)
+{
+    struct conn *conn = &c->conns[rank];
+    struct blob *blob;
+
+    pthread_mutex_lock(&c->lock);
+    blob = conn->offers;
+    if (blob != NULL) {
+        conn->offers = blob->next;
+        conn->n_offers--;
+    }
+    pthread_mutex_unlock(&c->lock);
+    free(blob);
+}
+
+vb_status control_send_offer(struct control *c, int rank, const struct wire_offer *offer)
+{
+    unsigned char bytes[WIRE_OFFER_BYTES];
+    vb_status st;
+
+    wire_offer_encode(offer, bytes);
+    pthread_mutex_lock(&c->lock);
+    st = conn_send(c, rank, WIRE_OFFER, bytes, sizeof(bytes));
+    pthread_mutex_unlock(&c->lock);
+    control_wake(c);
+    return st;
+}
+
+/* ---- a seat for this rank -------------------------------------------------------------------- */
+
+static vb_status read_seat(int fd, uint64_t deadline, struct wire_seat *seat_p)
+{
+    unsigned char bytes[WIRE_FRAME_HEAD + WIRE_SEAT_BYTES];
+    uint32_t len;
+    uint16_t type;
+    vb_status st;
+
+    st = sock_read(fd, bytes, sizeof(bytes), deadline);
+    if (st != VB_OK)
+        return st;
+    if (!wire_frame_decode(bytes, 1, &len, &type) || type != WIRE_SEAT ||
+        !wire_seat_decode(bytes + WIRE_FRAME_HEAD, seat_p))
+        return vb_err(VB_ERR_INPUT, "rank 0 gave a seat that there is not");
+    return VB_OK;
+}
+
+/* VB_AGAIN: somebody else is joining, or was faster. */
+static vb_status ask_once(const struct sock_addr *root, const unsigned char *secret,
+                          uint64_t deadline, struct wire_seat *seat_p, int *fd_p,
+                          unsigned char session[AUTH_KEY_BYTES])
+{
+    struct wire_call call = {
+        .version = WIRE_VERSION, .kind = WIRE_JOIN, .rank = WIRE_NO_RANK, .to = 0};
+    vb_status st;
+
+    auth_random(call.nonce, sizeof(call.nonce));
+    st = sock_connect(root, deadline, fd_p);
+    if (st != VB_OK)
+        return st;
+    st = handshake_call(*fd_p, &call, secret, deadline, session);
+    if (st == VB_OK) {
+        st = read_seat(*fd_p, deadline, seat_p);
+        st = st == VB_ERR_PEER ? VB_AGAIN : st;
+    }
+    if (st != VB_OK)
+        close(*fd_p);
+    return st;
+}
+
+vb_status control_ask_seat(const struct sock_addr *root, const unsigned char secret[AUTH_KEY_BYTES],
+                           uint64_t deadline, struct wire_seat *seat_p, int *fd_p,
+                           unsigned char session[AUTH_KEY_BYTES])
+{
+    vb_status st;
+
+    for (;;) {
+        st = ask_once(root, secret, deadline, seat_p, fd_p, session);
+        if (st == VB_ERR_TIMEOUT)
+            return vb_err(st, "rank 0 gave no seat in time");
+        if (st != VB_AGAIN)
+            return st;
+        if (vb_clock_ns() >= deadline)
+            return vb_err(VB_ERR_TIMEOUT, "others were joining all the time");
+        (void)poll(NULL, 0, AGAIN_MS);
+    }
+}
+
+void control_adopt(struct control *c, int rank, int fd, const unsigned char session[AUTH_KEY_BYTES])
+{
+    pthread_mutex_lock(&c->lock);
+    c->conns[rank].epoch = c->opts.epoch;
+    conn_up(c, rank, fd, session);
+    pthread_mutex_unlock(&c->lock);
+    control_wake(c);
+}
+
+static bool has_members(struct control *c, int rank)
+{
+    (void)rank;
+    return c->table != NULL;
+}
+
+/* From what rank 0 sent. The members will be called with the epoch of this rank, which is newer. */
+static vb_status read_members(struct control *c, struct wire_member *members)
+{
+    struct wire_member member;
+    uint32_t at;
+
+    for (at = 0; at < c->table_len; at += WIRE_MEMBER_BYTES) {
+        if (!wire_member_decode(c->table + at, &member) ||
+            member.info.rank >= (uint32_t)c->opts.seats ||
+            member.info.rank == (uint32_t)c->opts.rank || member.epoch >= c->opts.epoch)
+            return vb_err(VB_ERR_INPUT, "rank 0 sent members that make no sense");
+        members[member.info.rank] = member;
+        c->conns[member.info.rank].info = member.info;
+        c->conns[member.info.rank].has_info = true;
+        if (member.info.rank > 0) {
+            c->conns[member.info.rank].epoch = c->opts.epoch;
+            c->conns[member.info.rank].seat = SEAT_EXPECTED;
+        }
+    }
+    return VB_OK;
+}
+
+vb_status control_meet_members(struct control *c, const struct wire_info *mine,
+                               struct wire_member *members, uint64_t deadline)
+{
+    unsigned char bytes[WIRE_INFO_BYTES];
+    vb_status st;
+
+    wire_info_encode(mine, bytes);
+    pthread_mutex_lock(&c->lock);
+    st = conn_send(c, 0, WIRE_INFO, bytes, sizeof(bytes));
+    if (st == VB_OK)
+        st = control_wait_for(c, 0, has_members, "the members", deadline);
+    if (st == VB_OK)
+        st = read_members(c, members);
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+void control_joined(struct control *c)
+{
+    pthread_mutex_lock(&c->lock);
+    (void)conn_send(c, 0, WIRE_JOINED, NULL, 0);
+    pthread_mutex_unlock(&c->lock);
+    control_wake(c);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is on a control connection of an elastic group besides (docs/protocol.md): seats, members,
+ * what transports they have, and windows. Like wire.h without any I/O.
+ */
+#ifndef VB_WIRE_MEMBER_H
+#define VB_WIRE_MEMBER_H
+
+#include "net/transport.h"
+#include "net/wire.h"
+
+/* What rank 0 gives a newcomer. */
+struct wire_seat {
+    uint32_t seat;  /* its rank from now on */
+    uint32_t epoch; /* of the membership that begins with it */
+    uint32_t world; /* ranks that the job began with */
+    uint32_t seats;
+};
+
+void wire_seat_encode(const struct wire_seat *seat, unsigned char out[WIRE_SEAT_BYTES]);
+
+/* False if the seat is none of the group's, or the numbers cannot be. */
+bool wire_seat_decode(const unsigned char in[WIRE_SEAT_BYTES], struct wire_seat *seat_p);
+
+/* Who is in a seat, and the epoch that it came with. */
+struct wire_member {
+    uint32_t epoch;
+    struct wire_info info;
+};
+
+void wire_member_encode(const struct wire_member *member, unsigned char out[WIRE_MEMBER_BYTES]);
+bool wire_member_decode(const unsigned char in[WIRE_MEMBER_BYTES], struct wire_member *member_p);
+
+/* What a rank was asked for, and where it can be called over RDMA. */
+enum wire_rdma { WIRE_RDMA_NONE, WIRE_RDMA_SOFT, WIRE_RDMA_HARD };
+
+struct wire_card {
+    uint32_t choice; /* enum vb_transport_choice */
+    uint32_t rdma;   /* enum wire_rdma */
+    struct vb_blob address;
+};
+
+void wire_card_encode(const struct wire_card *card, unsigned char out[WIRE_CARD_BYTES]);
+bool wire_card_decode(const unsigned char in[WIRE_CARD_BYTES], struct wire_card *card_p);
+
+/* The sender's part of a window: its length, and a key for each transport. */
+enum { WIRE_KEY_SHM, WIRE_KEY_TCP, WIRE_KEY_VERBS, WIRE_KEYS };
+
+struct wire_offer {
+    uint32_t window;
+    uint64_t len_bytes;
+    uint64_t rights;
+    struct vb_blob keys[WIRE_KEYS];
+};
+
+void wire_offer_encode(const struct wire_offer *offer, unsigned char out[WIRE_OFFER_BYTES]);
+bool wire_offer_decode(const unsigned char in[WIRE_OFFER_BYTES], struct wire_offer *offer_p);
+
+#endif
