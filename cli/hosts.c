@@ -45,7 +45,8 @@ int cli_hosts_place(const struct cli_command *command, struct cli_hosts *hosts,
     int code;
 
     memset(&hosts->parsed, 0, sizeof(hosts->parsed));
-    if (hosts->hosts != NULL)
+    place.hosts = hosts->hosts != NULL;
+    if (place.hosts)
         place.root = NULL; /* it is for the ranks, which are told */
     code = cli_job_place(command, &place, launch, group);
     if (code >= 0 || launch->supervised)

@@ -11,7 +11,8 @@
 #include "net/net.h"
 
 struct cli_job {
-    int64_t ranks, rank, world, timeout_s;
+    int64_t ranks, rank, world; /* 0: not given */
+    int64_t timeout_s;
     double patience;
     const char *root, *secret_file;
     int transport;
@@ -19,6 +20,7 @@ struct cli_job {
     int spin;
     int verbs_imm;
     bool any_interface;
+    bool hosts; /* no option: there is a list of hosts (cli/hosts.h) */
 };
 
 #define CLI_JOB_OPTS 13
