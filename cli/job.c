@@ -15,6 +15,8 @@ static const char *const spin_choices[] = {"auto", "off", NULL};
 const struct vb_opt cli_job_opts[CLI_JOB_OPTS] = {
     {"ranks", VB_OPT_INT, FIELD(ranks), NULL, 1, VB_WORLD_MAX, NULL, "N",
      "start this many ranks on this host; without it one, or what srun, mpirun or torchrun say"},
+    {"logs", VB_OPT_TEXT, FIELD(logs), NULL, 0, 0, NULL, "DIR",
+     "keep what each rank says in DIR/rank-0.log and so on (with --ranks and --hosts)"},
     {"transport", VB_OPT_CHOICE, FIELD(transport), "auto", 0, 0, transport_choices, "HOW",
      "how bytes move between ranks"},
     {"timeout", VB_OPT_INT, FIELD(timeout_s), "60", 1, 86400, NULL, "SECONDS",
@@ -170,7 +172,7 @@ int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *o
 bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
                        const struct vb_launch *launch, int argc, char **argv, int *code_p)
 {
-    struct vb_supervise_opts o = {.ranks = (int)job->ranks};
+    struct vb_supervise_opts o = {.ranks = (int)job->ranks, .logs = job->logs};
 
     if (job->ranks < 2 || launch->supervised)
         return false;

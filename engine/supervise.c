@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -38,6 +39,7 @@ struct job {
     struct vb_spawner spawner;
     struct vb_signals signals;
     struct vb_relay *relay;
+    const char *logs;         /* folder; NULL: none */
     struct vb_remote *remote; /* NULL: the ranks are on this host */
     bool answered;            /* they have root and secret */
     uint64_t hello_deadline_ns;
@@ -289,6 +291,22 @@ static bool may_start(const struct job *job)
     return job->remote == NULL || vb_remote_waiting(job->remote, job->started) < SSH_AT_ONCE;
 }
 
+static vb_status open_log(const struct job *job, int rank)
+{
+    char path[PATH_MAX];
+    int fd;
+
+    if (job->logs == NULL)
+        return VB_OK;
+    if ((size_t)snprintf(path, sizeof(path), "%s/rank-%d.log", job->logs, rank) >= sizeof(path))
+        return vb_err(VB_ERR_USAGE, "the folder for logs has too long a name");
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return vb_err_sys("log %s", path);
+    vb_relay_log(job->relay, rank, fd);
+    return VB_OK;
+}
+
 /* All at once on this host, a few at a time on others. */
 static vb_status start_ranks(struct job *job)
 {
@@ -298,7 +316,9 @@ static vb_status start_ranks(struct job *job)
 
     while (may_start(job)) {
         i = job->started;
-        st = vb_spawner_start(&job->spawner, i, &child);
+        st = open_log(job, i);
+        if (st == VB_OK)
+            st = vb_spawner_start(&job->spawner, i, &child);
         if (st != VB_OK)
             return st;
         vb_relay_add(job->relay, i, job->remote != NULL ? vb_remote_host(job->remote, i) : NULL,
@@ -381,7 +401,10 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
     memset(job, 0, sizeof(*job));
     job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
+    job->logs = o->logs;
     st = fill_standard_fds();
+    if (st == VB_OK && o->logs != NULL)
+        st = vb_dir_make(o->logs);
     if (st == VB_OK)
         st = vb_relay_create(job->ranks, &job->relay);
     if (st == VB_OK && o->hosts != NULL)
