@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -291,22 +290,6 @@ static bool may_start(const struct job *job)
     return job->remote == NULL || vb_remote_waiting(job->remote, job->started) < SSH_AT_ONCE;
 }
 
-static vb_status open_log(const struct job *job, int rank)
-{
-    char path[PATH_MAX];
-    int fd;
-
-    if (job->logs == NULL)
-        return VB_OK;
-    if ((size_t)snprintf(path, sizeof(path), "%s/rank-%d.log", job->logs, rank) >= sizeof(path))
-        return vb_err(VB_ERR_USAGE, "the folder for logs has too long a name");
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return vb_err_sys("log %s", path);
-    vb_relay_log(job->relay, rank, fd);
-    return VB_OK;
-}
-
 /* All at once on this host, a few at a time on others. */
 static vb_status start_ranks(struct job *job)
 {
@@ -316,7 +299,7 @@ static vb_status start_ranks(struct job *job)
 
     while (may_start(job)) {
         i = job->started;
-        st = open_log(job, i);
+        st = job->logs != NULL ? vb_relay_log(job->relay, i, job->logs) : VB_OK;
         if (st == VB_OK)
             st = vb_spawner_start(&job->spawner, i, &child);
         if (st != VB_OK)

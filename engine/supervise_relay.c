@@ -16,6 +16,7 @@
 #include "engine/supervise_priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,9 +99,19 @@ void vb_relay_destroy(struct vb_relay *relay)
     free(relay);
 }
 
-void vb_relay_log(struct vb_relay *relay, int rank, int fd)
+vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir)
 {
-    relay->streams[2 * (size_t)rank].log_fd = relay->streams[2 * (size_t)rank + 1].log_fd = fd;
+    struct stream *out = &relay->streams[2 * (size_t)rank];
+    char path[PATH_MAX];
+    int fd;
+
+    if ((size_t)snprintf(path, sizeof(path), "%s/rank-%d.log", dir, rank) >= sizeof(path))
+        return vb_err(VB_ERR_USAGE, "the folder for logs has too long a name");
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return vb_err_sys("log %s", path);
+    out[0].log_fd = out[1].log_fd = fd;
+    return VB_OK;
 }
 
 void vb_relay_hear(struct vb_relay *relay, vb_hear_fn fn, void *arg)

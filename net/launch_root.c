@@ -10,7 +10,8 @@
 #include <string.h>
 
 /* An address of this host that others may know: its name's, if that is not loopback, as it is on
- * many a Debian; else the one that ssh came to; else that of the interface for data. */
+ * many a Debian; else the one that ssh came to; else that of the interface for data, or of any that
+ * is not loopback: in a container none has hardware. */
 static bool address_by_name(const char *name, struct sock_addr *addr)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found, *at;
@@ -36,7 +37,20 @@ static bool address_of_ssh(const char *connection, struct sock_addr *addr)
            sock_from_text(server, 0, addr) && !sock_is_loopback(addr);
 }
 
-static bool address_of_data(struct sock_addr *addr)
+static const struct vb_iface *any_iface(const struct vb_iface *list, int n)
+{
+    const struct vb_iface *best = NULL;
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (list[i].kind != VB_IFACE_LOOPBACK && list[i].up && !list[i].enslaved &&
+            !list[i].control && list[i].n_addrs > 0 &&
+            (best == NULL || (list[i].default_route && !best->default_route)))
+            best = &list[i];
+    return best;
+}
+
+static bool address_of_iface(struct sock_addr *addr)
 {
     const struct vb_iface *iface;
     struct vb_iface *list;
@@ -46,7 +60,9 @@ static bool address_of_data(struct sock_addr *addr)
     if (vb_net_ifaces_list("", &list, &n) != VB_OK)
         return false;
     iface = vb_net_iface_for_data(list, n);
-    if (iface != NULL && iface->n_addrs > 0)
+    if (iface == NULL || iface->n_addrs == 0)
+        iface = any_iface(list, n);
+    if (iface != NULL)
         found = sock_from_text(iface->addrs[0], 0, addr);
     vb_net_ifaces_free(list);
     return found;
@@ -54,7 +70,7 @@ static bool address_of_data(struct sock_addr *addr)
 
 static vb_status find_address(const char *name, const char *connection, struct sock_addr *addr)
 {
-    if (address_by_name(name, addr) || address_of_ssh(connection, addr) || address_of_data(addr) ||
+    if (address_by_name(name, addr) || address_of_ssh(connection, addr) || address_of_iface(addr) ||
         sock_from_text("127.0.0.1", 0, addr))
         return VB_OK;
     return vb_err(VB_ERR_NO_FILE, "no address for %s", name);

@@ -56,7 +56,7 @@ ip link set br0 up
 
 head -c 128 /dev/urandom >"$dir/munge.key"
 chmod 400 "$dir/munge.key"
-mkdir -m 755 "$dir/munge" "$dir/state" "$dir/jobs"
+mkdir -m 755 "$dir"/{munge,state,jobs,tmp-node1,tmp-node2,spool-node1,spool-node2}
 cat >"$dir/slurm.conf" <<END
 ClusterName=verbena
 SlurmctldHost=head(10.97.0.254)
@@ -70,6 +70,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool-%n
+TmpFS=$dir/tmp-%n
 SlurmctldPidFile=$dir/slurmctld.pid
 SlurmdPidFile=$dir/slurmd-%n.pid
 SlurmctldLogFile=$dir/slurmctld.log
@@ -80,6 +81,8 @@ NodeName=node1 NodeAddr=10.97.0.1 CPUs=8 State=UNKNOWN
 NodeName=node2 NodeAddr=10.97.0.2 CPUs=8 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP
 END
+# With these settings it has no use for control groups; told nothing, it looks for them all the same.
+echo 'CgroupPlugin=cgroup/v1' >"$dir/cgroup.conf"
 export SLURM_CONF=$dir/slurm.conf
 
 munged -F --key-file="$dir/munge.key" --socket="$dir/munge/socket" --pid-file="$dir/munge/pid" \
@@ -93,9 +96,8 @@ for k in 1 2; do
     ip -n node$k link set lo up
     ip -n node$k addr add "10.97.0.$k/24" dev eth0
     ip -n node$k link set eth0 up
-    # Slurm wants to see control groups, and with these settings has no use for them: empty folders.
     ip netns exec node$k unshare --uts --mount sh -c 'hostname "$1" && mount --bind "$2" /etc/hosts &&
-        mount -t tmpfs tmpfs /sys/fs/cgroup && mkdir /sys/fs/cgroup/systemd && exec slurmd -D' sh node$k "$dir/hosts$k" >"$dir/node$k.out" 2>&1 &
+        exec slurmd -D' sh node$k "$dir/hosts$k" >"$dir/node$k.out" 2>&1 &
 done
 
 for ((i = 0; i < 150; i++)); do
@@ -191,7 +193,7 @@ under srun -w node1 -n 2 "$verbena" bench allreduce --sizes 1024 --seconds 0.01 
 
 printf '#!/bin/sh\nfor i in 1 2; do\nsrun --exact -N 2 -n 3 "$@" >"$0.$i" &\ndone\nwait\n' >"$dir/two"
 chmod +x "$dir/two"
-under salloc -Q -N 2 -n 6 "$dir/two" "$verbena" "${job[@]}" --secret-file "$dir/job.key"
+under salloc -Q -N 2 -n 8 --ntasks-per-node=4 "$dir/two" "$verbena" "${job[@]}" --secret-file "$dir/job.key"
 for i in 1 2; do
     cp "$dir/two.$i" "$dir/out"
     same "step $i of two at once" "$both"

@@ -83,6 +83,11 @@ same "by hand"
 ranks LOCAL_WORLD_SIZE= -- --secret-file "$dir/key"
 [ "$codes" = 000 ] || fail "four variables and a secret: exits $codes: $(cat "$dir/err")"
 same "four variables and a secret"
+train=("${job[@]}")
+job=(bench allreduce --sizes 1024 --seconds 0.01 --json)
+ranks LOCAL_WORLD_SIZE= -- --secret-file "$dir/key"
+[ "$codes" = 000 ] || fail "bench, four variables and a secret: exits $codes: $(cat "$dir/err")"
+job=("${train[@]}")
 ranks LOCAL_WORLD_SIZE= --
 [ "$codes" = 222 ] || fail "four variables and no secret: exits $codes"
 grep -q 'torchrun has 3 ranks on several hosts.*--secret-file FILE or VB_SECRET' "$dir/err" ||
