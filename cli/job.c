@@ -112,9 +112,11 @@ static bool says_where(const struct cli_job *job)
 
 static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch)
 {
+    double patience = job->patience > 0 ? job->patience : 1;
     struct vb_launch_opts opts = {.root = job->root,
                                   .secret_file = job->secret_file,
-                                  .timeout_ms = (int)job->timeout_s * 1000};
+                                  .timeout_ms =
+                                      (int64_t)((double)job->timeout_s * 1000 * patience)};
     vb_status st = vb_launch_read(launch);
 
     if (st == VB_OK && !launch->supervised && !says_where(job))

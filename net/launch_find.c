@@ -44,6 +44,21 @@ static bool by_pmix(void)
     return rank != NULL && rank[0] != '\0' && job != NULL && job[0] != '\0';
 }
 
+/* MPICH's mpirun and its like. Ranks that do not know of each other would all do the same work. */
+static vb_status refuse_pmi(void)
+{
+    const char *rank = getenv("PMI_RANK"), *size = getenv("PMI_SIZE");
+    int64_t n;
+
+    if (rank == NULL || size == NULL || !vb_parse_int(size, &n) || n < 2)
+        return VB_OK;
+    return vb_err(
+        VB_ERR_USAGE,
+        "PMI_SIZE %lld: this mpirun has PMI, and not PMIx, by which ranks find each other; "
+        "use --hosts, srun or Open MPI's, or --ranks 1 to run without others",
+        (long long)n);
+}
+
 static vb_status find(struct launch_found *found)
 {
     vb_status st = launch_find_torch(found);
@@ -52,6 +67,8 @@ static vb_status find(struct launch_found *found)
         st = pmix_join(found);
     if (st == VB_OK && found->by == LAUNCH_BY_NOBODY)
         st = launch_find_slurm(found);
+    if (st == VB_OK && found->by == LAUNCH_BY_NOBODY)
+        st = refuse_pmi();
     return st;
 }
 

@@ -330,6 +330,7 @@ vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES]);
 void vb_sha256(const void *data, size_t len_bytes, char hex[65]);
 
 const char *vb_net_crypto_library(void); /* its name and version */
+const char *vb_net_pmix_library(void);   /* likewise */
 
 /* ---- launch ---------------------------------------------------------------------------------- */
 
@@ -354,7 +355,7 @@ vb_status vb_launch_read(struct vb_launch *launch_p);
 struct vb_launch_opts {
     const char *root;        /* where rank 0 listens; NULL: it is found out */
     const char *secret_file; /* NULL: VB_SECRET, or none */
-    int timeout_ms;          /* for meeting the other ranks */
+    int64_t timeout_ms;      /* for meeting the other ranks */
 };
 
 /* Whether torchrun, mpirun or srun has made this process a rank: if so, launch, which

@@ -213,6 +213,11 @@ vb_status pmix_share(const struct launch_found *found, uint64_t deadline, char *
     return st;
 }
 
+const char *vb_net_pmix_library(void)
+{
+    return PMIx_Get_version();
+}
+
 void pmix_leave(void)
 {
     (void)PMIx_Finalize(NULL, 0);

@@ -142,7 +142,9 @@ static const char *const variables[] = {"RANK",
                                         "SLURM_JOB_NODELIST",
                                         "SLURM_STEP_TASKS_PER_NODE",
                                         "PMIX_RANK",
-                                        "PMIX_NAMESPACE"};
+                                        "PMIX_NAMESPACE",
+                                        "PMI_RANK",
+                                        "PMI_SIZE"};
 
 /* Nothing of a launcher's but "NAME=VALUE NAME=VALUE ..." */
 static void set_environment(const char *text)
@@ -189,6 +191,8 @@ static void environments_that_make_no_rank(void **state)
         "RANK=3",
         "RANK= WORLD_SIZE=",
         "PMIX_RANK=0",
+        "PMI_RANK=0 PMI_SIZE=1",
+        "PMI_SIZE=3",
         "PMIX_RANK= PMIX_NAMESPACE=x",
     };
     struct vb_launch launch;
@@ -230,6 +234,7 @@ static void broken_environments_are_named(void **state)
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=1",
          "SLURM_LOCALID 1: must be a number from 0 to 0"},
         {TASK TWO, "srun has 4 ranks on several hosts, and they have no secret"},
+        {"PMI_RANK=1 PMI_SIZE=3", "PMI_SIZE 3: this mpirun has PMI, and not PMIx"},
         {"RANK=0 WORLD_SIZE=0", "WORLD_SIZE 0: must be a number from 1 to 1024"},
         {"RANK=0 WORLD_SIZE=1e3", "WORLD_SIZE 1e3: must be"},
         {"RANK=4 WORLD_SIZE=4", "RANK 4: must be a number from 0 to 3"},
