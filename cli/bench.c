@@ -275,8 +275,8 @@ static vb_status collective(const struct vb_group_opts *group, enum what what,
     return st;
 }
 
-/* A core for each rank where there are enough. Only a supervisor's ranks know how many there are.
- */
+/* A core for each rank where there are enough. Only a launcher's ranks know how many there are, and
+ * not all of them. */
 static vb_status place(const struct vb_launch *launch, struct vb_group_opts *group,
                        struct vb_topo **topo_p, struct vb_plan **plan_p)
 {
@@ -286,7 +286,7 @@ static vb_status place(const struct vb_launch *launch, struct vb_group_opts *gro
 
     *topo_p = NULL;
     *plan_p = NULL;
-    if (!launch->supervised)
+    if (!launch->supervised || launch->local_ranks == 0)
         return VB_OK;
     st = vb_topo_open(&this_machine, topo_p);
     if (st == VB_OK)

@@ -45,7 +45,8 @@ int cli_hosts_place(const struct cli_command *command, struct cli_hosts *hosts,
     int code;
 
     memset(&hosts->parsed, 0, sizeof(hosts->parsed));
-    if (hosts->hosts != NULL)
+    place.hosts = hosts->hosts != NULL;
+    if (place.hosts)
         place.root = NULL; /* it is for the ranks, which are told */
     code = cli_job_place(command, &place, launch, group);
     if (code >= 0 || launch->supervised)
@@ -64,8 +65,11 @@ int cli_hosts_place(const struct cli_command *command, struct cli_hosts *hosts,
 bool cli_hosts_launch(const struct cli_command *command, struct cli_hosts *hosts,
                       const struct cli_job *job, int argc, char **argv, int *code_p)
 {
-    struct vb_supervise_opts o = {
-        .hosts = &hosts->parsed, .ssh = hosts->ssh, .program = hosts->program, .root = job->root};
+    struct vb_supervise_opts o = {.hosts = &hosts->parsed,
+                                  .ssh = hosts->ssh,
+                                  .program = hosts->program,
+                                  .root = job->root,
+                                  .logs = job->logs};
 
     if (hosts->parsed.n == 0)
         return false;

@@ -13,8 +13,10 @@ static const char *const imm_choices[] = {"on", "off", NULL};
 static const char *const spin_choices[] = {"auto", "off", NULL};
 
 const struct vb_opt cli_job_opts[CLI_JOB_OPTS] = {
-    {"ranks", VB_OPT_INT, FIELD(ranks), "1", 1, VB_WORLD_MAX, NULL, "N",
-     "start this many ranks on this host"},
+    {"ranks", VB_OPT_INT, FIELD(ranks), NULL, 1, VB_WORLD_MAX, NULL, "N",
+     "start this many ranks on this host; without it one, or what srun, mpirun or torchrun say"},
+    {"logs", VB_OPT_TEXT, FIELD(logs), NULL, 0, 0, NULL, "DIR",
+     "keep what each rank says in DIR/rank-0.log and so on (with --ranks and --hosts)"},
     {"transport", VB_OPT_CHOICE, FIELD(transport), "auto", 0, 0, transport_choices, "HOW",
      "how bytes move between ranks"},
     {"timeout", VB_OPT_INT, FIELD(timeout_s), "60", 1, 86400, NULL, "SECONDS",
@@ -95,11 +97,31 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
         g->root_fd = launch->root_fd;
     } else {
         g->rank = (int)job->rank;
-        g->world = (int)(job->world > 0 ? job->world : job->ranks);
+        g->world = (int)(job->world > 0 ? job->world : job->ranks > 0 ? job->ranks : 1);
         g->root = job->root;
     }
     if (launch->has_secret)
         memcpy(g->secret, launch->secret, sizeof(g->secret));
+}
+
+/* Who says where the ranks are is not asked who else might. */
+static bool says_where(const struct cli_job *job)
+{
+    return job->ranks > 0 || job->rank > 0 || job->world > 0 || job->hosts;
+}
+
+static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch)
+{
+    double patience = job->patience > 0 ? job->patience : 1;
+    struct vb_launch_opts opts = {.root = job->root,
+                                  .secret_file = job->secret_file,
+                                  .timeout_ms =
+                                      (int64_t)((double)job->timeout_s * 1000 * patience)};
+    vb_status st = vb_launch_read(launch);
+
+    if (st == VB_OK && !launch->supervised && !says_where(job))
+        st = vb_launch_find(&opts, launch);
+    return st;
 }
 
 int cli_job_place(const struct cli_command *command, const struct cli_job *job,
@@ -108,14 +130,15 @@ int cli_job_place(const struct cli_command *command, const struct cli_job *job,
     const char *why;
     vb_status st;
 
-    st = vb_launch_read(launch);
+    st = find_launch(job, launch);
     if (st != VB_OK)
         return cli_exit_code(st);
     why = contradiction(job, launch);
     if (why != NULL)
         return refuse(command, why);
     fill_group(job, launch, group);
-    if (job->secret_file != NULL && vb_secret_read(job->secret_file, group->secret) != VB_OK)
+    if (job->secret_file != NULL && !launch->supervised &&
+        vb_secret_read(job->secret_file, group->secret) != VB_OK)
         return CLI_FAILED;
     return -1;
 }
@@ -151,7 +174,7 @@ int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *o
 bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
                        const struct vb_launch *launch, int argc, char **argv, int *code_p)
 {
-    struct vb_supervise_opts o = {.ranks = (int)job->ranks};
+    struct vb_supervise_opts o = {.ranks = (int)job->ranks, .logs = job->logs};
 
     if (job->ranks < 2 || launch->supervised)
         return false;

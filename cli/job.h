@@ -11,17 +11,19 @@
 #include "net/net.h"
 
 struct cli_job {
-    int64_t ranks, rank, world, timeout_s;
+    int64_t ranks, rank, world; /* 0: not given */
+    int64_t timeout_s;
     double patience;
-    const char *root, *secret_file;
+    const char *root, *secret_file, *logs;
     int transport;
     const char *device, *bind;
     int spin;
     int verbs_imm;
     bool any_interface;
+    bool hosts; /* no option: there is a list of hosts (cli/hosts.h) */
 };
 
-#define CLI_JOB_OPTS 13
+#define CLI_JOB_OPTS 14
 extern const struct vb_opt cli_job_opts[CLI_JOB_OPTS];
 
 /* The group that this process belongs to, from options and environment. Returns -1 to go on, or the

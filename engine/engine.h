@@ -130,6 +130,7 @@ struct vb_supervise_opts {
     const char *program; /* NULL: the one that is running */
     char *const *argv;   /* for every rank, its name first; ends with NULL */
     int grace_ms;        /* between the stages of ending a job; 0: 2 s */
+    const char *logs;    /* folder for rank-0.log and so on, made if need be; NULL: none */
 
     const struct vb_hosts *hosts; /* NULL: this one. Else the ranks are theirs, and program is a
                                      path over there */
@@ -141,9 +142,9 @@ struct vb_supervise_opts {
  * vb_launch_read(). On other hosts it must be the same file, byte for byte: a rank gets the secret,
  * through its standard input, only when all have shown that. A host that cannot be reached, or
  * cannot run the program, is named. Standard output of rank 0 is passed on as it is, everything
- * else goes to standard error, line by line, with the rank before it. The first rank that fails is
- * named there, and the others are ended. No rank is alive on return, and none outlives this
- * process.
+ * else goes to standard error, line by line, with the rank before it. The logs have both. The first
+ * rank that fails is named there, and the others are ended. No rank is alive on return, and none
+ * outlives this process.
  *
  * exit_code: 0 if all ranks had that, else 1, or 2 if it was 2; 128 and the signal's number if one
  * ended the job. A failure is returned only if the ranks could not be run at all. Blocks; takes

@@ -38,6 +38,7 @@ struct job {
     struct vb_spawner spawner;
     struct vb_signals signals;
     struct vb_relay *relay;
+    const char *logs;         /* folder; NULL: none */
     struct vb_remote *remote; /* NULL: the ranks are on this host */
     bool answered;            /* they have root and secret */
     uint64_t hello_deadline_ns;
@@ -298,7 +299,9 @@ static vb_status start_ranks(struct job *job)
 
     while (may_start(job)) {
         i = job->started;
-        st = vb_spawner_start(&job->spawner, i, &child);
+        st = job->logs != NULL ? vb_relay_log(job->relay, i, job->logs) : VB_OK;
+        if (st == VB_OK)
+            st = vb_spawner_start(&job->spawner, i, &child);
         if (st != VB_OK)
             return st;
         vb_relay_add(job->relay, i, job->remote != NULL ? vb_remote_host(job->remote, i) : NULL,
@@ -381,7 +384,10 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
     memset(job, 0, sizeof(*job));
     job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
+    job->logs = o->logs;
     st = fill_standard_fds();
+    if (st == VB_OK && o->logs != NULL)
+        st = vb_dir_make(o->logs);
     if (st == VB_OK)
         st = vb_relay_create(job->ranks, &job->relay);
     if (st == VB_OK && o->hosts != NULL)

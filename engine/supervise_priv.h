@@ -98,6 +98,9 @@ void vb_relay_destroy(struct vb_relay *relay);
  * before its lines, beside the rank; NULL: nothing. Borrowed. */
 void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd);
 
+/* What the rank says goes to dir/rank-RANK.log, too, which is begun anew. */
+vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir);
+
 /* Every rank's standard output begins with a line that is not for the user: each line is handed to
  * fn until it returns true, and those before go to standard error. Before any rank is added. */
 typedef bool (*vb_hear_fn)(void *arg, int rank, const char *line);

@@ -7,7 +7,8 @@
  * lines, and goes to standard error with the rank before each. A stream is read only while there
  * is room in its buffer, and its buffer emptied only into room in the sink, so a slow reader of
  * ours makes the ranks wait and not this process. Where ranks have a word for the supervisor first,
- * their standard output is made of lines until that was heard.
+ * their standard output is made of lines until that was heard. What is handed over also goes to the
+ * rank's log, byte by byte, if it has one.
  *
  * Descriptors that we were given are shared with others and stay blocking. A write of up to
  * PIPE_BUF bytes to a pipe that poll() calls writable does not block.
@@ -15,6 +16,7 @@
 #include "engine/supervise_priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +39,7 @@ struct sink {
 struct stream {
     int fd; /* -1: at its end */
     int rank;
+    int log_fd; /* -1: none. Both streams of a rank have the same */
     bool stuck; /* its buffer waits for room in the sink */
     bool heard; /* what is not for the user has been said */
     const char *host;
@@ -67,21 +70,48 @@ vb_status vb_relay_create(int ranks, struct vb_relay **relay_p)
     relay->err.lines = true;
     relay->n_streams = n;
     for (i = 0; i < n; i++) {
-        relay->streams[i].fd = -1;
+        relay->streams[i].fd = relay->streams[i].log_fd = -1;
         relay->streams[i].to = relay->streams[i].then = &relay->err;
     }
     *relay_p = relay;
     return VB_OK;
 }
 
+static void close_log(struct vb_relay *relay, int rank)
+{
+    struct stream *out = &relay->streams[2 * (size_t)rank];
+
+    if (out->log_fd >= 0)
+        close(out->log_fd);
+    out[0].log_fd = out[1].log_fd = -1;
+}
+
 void vb_relay_destroy(struct vb_relay *relay)
 {
     int i;
 
-    for (i = 0; relay != NULL && i < relay->n_streams; i++)
+    for (i = 0; relay != NULL && i < relay->n_streams; i++) {
         if (relay->streams[i].fd >= 0)
             close(relay->streams[i].fd);
+        if (i % 2 == 0)
+            close_log(relay, i / 2);
+    }
     free(relay);
+}
+
+vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir)
+{
+    struct stream *out = &relay->streams[2 * (size_t)rank];
+    char path[PATH_MAX];
+    int fd;
+
+    if ((size_t)snprintf(path, sizeof(path), "%s/rank-%d.log", dir, rank) >= sizeof(path))
+        return vb_err(VB_ERR_USAGE, "the folder for logs has too long a name");
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return vb_err_sys("log %s", path);
+    out[0].log_fd = out[1].log_fd = fd;
+    return VB_OK;
 }
 
 void vb_relay_hear(struct vb_relay *relay, vb_hear_fn fn, void *arg)
@@ -137,6 +167,25 @@ void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
         append(&relay->err, line, len);
 }
 
+/* A log that cannot be written is no reason to end a job. */
+static void keep(struct vb_relay *relay, const struct stream *s, const char *bytes, size_t len)
+{
+    ssize_t n = 0;
+
+    while (s->log_fd >= 0 && len > 0) {
+        n = write(s->log_fd, bytes, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            vb_relay_say(relay, "the log of rank %d ends here: %s", s->rank, strerror(errno));
+            close_log(relay, s->rank);
+            return;
+        }
+        bytes += n;
+        len -= (size_t)n;
+    }
+}
+
 static int prefix_of(const struct stream *s, char prefix[PREFIX_MAX])
 {
     if (s->host == NULL)
@@ -160,11 +209,10 @@ static bool hear_line(const struct vb_relay *relay, struct stream *s, const char
 }
 
 /* Hands over the first line of what is left in a stream's buffer. Returns the bytes taken. */
-static size_t hand_line(const struct vb_relay *relay, struct stream *s, const char *from,
-                        size_t len)
+static size_t hand_line(struct vb_relay *relay, struct stream *s, const char *from, size_t len)
 {
     const char *end = memchr(from, '\n', len);
-    size_t n = end != NULL ? (size_t)(end - from) : len;
+    size_t n = end != NULL ? (size_t)(end - from) : len, taken;
     bool whole = end != NULL || len == STREAM_BYTES || s->fd < 0;
     char prefix[PREFIX_MAX];
     int prefix_len;
@@ -175,39 +223,42 @@ static size_t hand_line(const struct vb_relay *relay, struct stream *s, const ch
     s->stuck = room(s->to) < (size_t)prefix_len + n + 1;
     if (s->stuck)
         return 0;
+    taken = end != NULL ? n + 1 : n;
     if (hear_line(relay, s, from, n))
-        return end != NULL ? n + 1 : n;
+        return taken;
     append(s->to, prefix, (size_t)prefix_len);
     append(s->to, from, n);
     append(s->to, "\n", 1);
-    return end != NULL ? n + 1 : n;
+    keep(relay, s, from, taken);
+    return taken;
 }
 
-static size_t hand_raw(struct stream *s, const char *from, size_t len)
+static size_t hand_raw(struct vb_relay *relay, struct stream *s, const char *from, size_t len)
 {
     size_t n = room(s->to) < len ? room(s->to) : len;
 
     append(s->to, from, n);
+    keep(relay, s, from, n);
     s->stuck = n < len;
     return n;
 }
 
 /* Moves as much of a stream's buffer to its sink as there is room for. */
-static void hand_over(const struct vb_relay *relay, struct stream *s)
+static void hand_over(struct vb_relay *relay, struct stream *s)
 {
     size_t done = 0, n;
 
     s->stuck = false;
     do {
         n = s->to->lines ? hand_line(relay, s, s->buf + done, s->len - done)
-                         : hand_raw(s, s->buf + done, s->len - done);
+                         : hand_raw(relay, s, s->buf + done, s->len - done);
         done += n;
     } while (n > 0);
     s->len -= done;
     memmove(s->buf, s->buf + done, s->len);
 }
 
-static void end_stream(const struct vb_relay *relay, struct stream *s)
+static void end_stream(struct vb_relay *relay, struct stream *s)
 {
     close(s->fd);
     s->fd = -1;
@@ -215,7 +266,7 @@ static void end_stream(const struct vb_relay *relay, struct stream *s)
 }
 
 /* Returns false when nothing came. */
-static bool read_stream(const struct vb_relay *relay, struct stream *s)
+static bool read_stream(struct vb_relay *relay, struct stream *s)
 {
     ssize_t n = read(s->fd, s->buf + s->len, STREAM_BYTES - s->len);
 

@@ -32,8 +32,8 @@ static const char *const names[N_NAMES] = {
 };
 
 /* Of the options in the environment, these are the launcher's own. */
-static const char *const launcher_options[] = {"VB_HOSTS", "VB_SSH", "VB_PROGRAM", "VB_RANKS",
-                                               "VB_SECRET_FILE"};
+static const char *const launcher_options[] = {"VB_HOSTS", "VB_SSH",         "VB_PROGRAM",
+                                               "VB_RANKS", "VB_SECRET_FILE", "VB_LOGS"};
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

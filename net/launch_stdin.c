@@ -15,7 +15,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -146,97 +145,6 @@ static vb_status take_answer(struct vb_launch *launch)
     return st;
 }
 
-/* ---- where rank 0 listens -------------------------------------------------------------------- */
-
-/* An address of this host that others may know: its name's, if that is not loopback, as it is on
- * many a Debian; else the one that ssh came to; else that of the interface for data. */
-static bool address_by_name(const char *name, struct sock_addr *addr)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found, *at;
-    bool ok = false;
-
-    if (getaddrinfo(name, NULL, &hints, &found) != 0)
-        return false;
-    for (at = found; at != NULL && !ok; at = at->ai_next) {
-        memset(addr, 0, sizeof(*addr));
-        memcpy(&addr->sa, at->ai_addr, at->ai_addrlen);
-        addr->len = at->ai_addrlen;
-        ok = !sock_is_loopback(addr);
-    }
-    freeaddrinfo(found);
-    return ok;
-}
-
-static bool address_of_ssh(const char *connection, struct sock_addr *addr)
-{
-    char server[VB_ADDR_TEXT];
-
-    return connection != NULL && sscanf(connection, "%*s %*s %45s", server) == 1 &&
-           sock_from_text(server, 0, addr) && !sock_is_loopback(addr);
-}
-
-static bool address_of_data(struct sock_addr *addr)
-{
-    const struct vb_iface *iface;
-    struct vb_iface *list;
-    bool found = false;
-    int n;
-
-    if (vb_net_ifaces_list("", &list, &n) != VB_OK)
-        return false;
-    iface = vb_net_iface_for_data(list, n);
-    if (iface != NULL && iface->n_addrs > 0)
-        found = sock_from_text(iface->addrs[0], 0, addr);
-    vb_net_ifaces_free(list);
-    return found;
-}
-
-static vb_status find_address(const char *name, const char *connection, struct sock_addr *addr)
-{
-    if (address_by_name(name, addr) || address_of_ssh(connection, addr) || address_of_data(addr) ||
-        sock_from_text("127.0.0.1", 0, addr))
-        return VB_OK;
-    return vb_err(VB_ERR_NO_FILE, "no address for %s", name);
-}
-
-/* At all addresses: the one that others know may not be one of this host's own. */
-static vb_status listen_everywhere(const struct sock_addr *as, int port, int *fd_p)
-{
-    struct sock_addr any;
-
-    if (!sock_from_text(as->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0", port, &any))
-        return vb_err(VB_ERR_UNSUPPORTED, "no address to listen at");
-    return sock_listen(&any, fd_p);
-}
-
-/* launch->root is "NAME:PORT"; port 0: any, and NAME stands for this host. */
-static vb_status listen_as_root(struct vb_launch *launch, const char *connection, char *root)
-{
-    char name[VB_ROOT_TEXT], text[SOCK_TEXT];
-    struct sock_addr addr, bound;
-    int64_t port = 0;
-    char *colon;
-    vb_status st;
-
-    snprintf(name, sizeof(name), "%s", launch->root);
-    colon = strrchr(name, ':');
-    if (colon == NULL || !vb_parse_int(colon + 1, &port) || port < 0 || port > 65535)
-        return vb_err(VB_ERR_USAGE, "\"%s\" is not HOST:PORT", launch->root);
-    *colon = '\0';
-    st = port == 0 ? find_address(name, connection, &addr) : sock_resolve(launch->root, &addr);
-    if (st == VB_OK)
-        st = listen_everywhere(&addr, (int)port, &launch->root_fd);
-    if (st == VB_OK)
-        st = sock_local(launch->root_fd, &bound);
-    if (st != VB_OK)
-        return st;
-    sock_host_text(&addr, name, sizeof(name));
-    (void)sock_from_text(name, sock_port(&bound), &addr);
-    sock_text(&addr, text);
-    snprintf(root, VB_ROOT_TEXT, "%s", port == 0 ? text : launch->root);
-    return VB_OK;
-}
-
 /* ---- the end --------------------------------------------------------------------------------- */
 
 static void *watch_input(void *arg)
@@ -267,6 +175,18 @@ static vb_status start_watch(void)
         return VB_OK;
     errno = err;
     return vb_err_sys("pthread_create");
+}
+
+/* Port 0 stands for a root that nobody has chosen. */
+static vb_status listen_as_root(struct vb_launch *launch, const char *connection, char *root)
+{
+    const char *colon = strrchr(launch->root, ':');
+    vb_status st;
+
+    st = launch_listen(launch, connection, colon == NULL || strcmp(colon, ":0") != 0);
+    if (st == VB_OK)
+        snprintf(root, VB_ROOT_TEXT, "%s", launch->root);
+    return st;
 }
 
 vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection)

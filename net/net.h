@@ -382,6 +382,7 @@ vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES]);
 void vb_sha256(const void *data, size_t len_bytes, char hex[65]);
 
 const char *vb_net_crypto_library(void); /* its name and version */
+const char *vb_net_pmix_library(void);   /* likewise */
 
 /* ---- launch ---------------------------------------------------------------------------------- */
 
@@ -389,10 +390,10 @@ const char *vb_net_crypto_library(void); /* its name and version */
 
 /* How this process became a rank, as far as its environment tells. */
 struct vb_launch {
-    bool supervised; /* it was started by us; all but has_secret is unknown otherwise */
+    bool supervised; /* a launcher made it one; all but the secret is unknown otherwise */
     bool has_secret;
     int rank, world;
-    int local_rank, local_ranks; /* among the ranks on this host */
+    int local_rank, local_ranks; /* among those that share its cpus; 0 ranks: unknown */
     int root_fd;                 /* rank 0: the socket to listen at, its owner now; else -1 */
     char root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES]; /* a supervisor's, else that of VB_SECRET */
@@ -401,6 +402,19 @@ struct vb_launch {
 /* Reads the environment, takes over the descriptors named there, and forgets both: processes that
  * are started from now on see none of it. Once a process, before it has threads. */
 vb_status vb_launch_read(struct vb_launch *launch_p);
+
+/* What the user has to say to ranks that others start. */
+struct vb_launch_opts {
+    const char *root;        /* where rank 0 listens; NULL: it is found out */
+    const char *secret_file; /* NULL: VB_SECRET, or none */
+    int64_t timeout_ms;      /* for meeting the other ranks */
+};
+
+/* Whether torchrun, mpirun or srun has made this process a rank: if so, launch, which
+ * vb_launch_read() has filled, says which. Waits for the other ranks on this host, and with PMIx
+ * for all. Where there is no secret, ranks on one host or with PMIx make one, and others are
+ * refused. Likewise once, and before there are threads. */
+vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *launch);
 
 /* The other side: the environment for a rank, as execve() takes it. It is this process's own with
  * what launch says put in place; secret_fd is where the rank will read the secret, which is not

@@ -11,18 +11,18 @@ set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config
        libibverbs-dev librdmacm-dev libhwloc-dev libdnnl-dev libopenblas-dev libjansson-dev
-       libsodium-dev zlib1g-dev)
+       libsodium-dev libpmix-dev zlib1g-dev)
 test=(libcmocka-dev jq)
 # a|b: whichever of them the distribution has
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
       clang-format clang-tidy cppcheck shellcheck mandoc gnuplot-nox
       busybox-static cpio iproute2 xz-utils zstd perftest rdmacm-utils ibverbs-utils
-      ibverbs-providers)
+      ibverbs-providers openmpi-bin slurm-wlm munge)
 case $(uname -m) in
 aarch64) full+=(qemu-system-arm) ;;
 x86_64) full+=(qemu-system-x86) ;;
 esac
-nightly=(debootstrap openmpi-bin libopenmpi-dev)
+nightly=(debootstrap libopenmpi-dev)
 
 case "${1:-test}" in
 build) wanted=("${build[@]}") ;;
@@ -37,7 +37,7 @@ esac
 
 if ! command -v apt-get >/dev/null; then
     # The build itself checks every library, so that here only the names are told, and only once.
-    if ! pkg-config --exists libibverbs librdmacm 'hwloc >= 2.1' openblas jansson zlib 2>/dev/null; then
+    if ! pkg-config --exists libibverbs librdmacm 'hwloc >= 2.1' openblas jansson libsodium pmix zlib 2>/dev/null; then
         echo "setup.sh: this system has no apt-get. Verbena needs what Debian calls:" >&2
         echo "  ${wanted[*]}" >&2
         exit 1

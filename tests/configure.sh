@@ -33,7 +33,7 @@ stops_with() {
 }
 
 for pair in libibverbs:libibverbs-dev librdmacm:librdmacm-dev hwloc:libhwloc-dev \
-    libsodium:libsodium-dev openblas:libopenblas-dev jansson:libjansson-dev zlib:zlib1g-dev cmocka:libcmocka-dev; do
+    libsodium:libsodium-dev pmix:libpmix-dev openblas:libopenblas-dev jansson:libjansson-dev zlib:zlib1g-dev cmocka:libcmocka-dev; do
     without "${pair%:*}"
     stops_with "${pair#*:}: "
 done

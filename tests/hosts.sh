@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # Three network namespaces, each with its own name and its own sshd, are three hosts; a fourth is
-# where commands are given. hosts.sh VERBENA
+# where commands are given. hosts.sh VERBENA [time]: all tests, or how long eight ranks take to start
 #
 # Nothing of the machine's own ssh is used or changed: keys, configuration and known hosts are in a
 # folder of this test, and what an sshd wants below /run is in a mount namespace of its own.
@@ -142,6 +142,24 @@ refused() {
     [ ! -s "$dir/out" ] || fail "doctor $*: printed something"
 }
 
+# eight_ranks: how long they take from the command to its end, with one step between
+eight_ranks() {
+    local begin
+    begin=$(date +%s%N)
+    timeout 100 ip netns exec "$hub" "$verbena" train softmax --data synth:1000 --steps 1 \
+        --global-batch 64 --hosts 10.98.0.1:3,10.98.0.2:3,10.98.0.3:2 >"$dir/out" 2>"$dir/err" ||
+        fail "eight ranks: exit $?: $(cat "$dir/err")"
+    echo "eight ranks over ssh, one step: $((($(date +%s%N) - begin) / 1000000)) ms"
+    nothing_left "eight ranks"
+}
+
+if [ "${2:-}" = time ]; then
+    for k in 1 2 3 4 5; do
+        eight_ranks
+    done
+    exit $bad
+fi
+
 three=10.98.0.1,10.98.0.2:2,10.98.0.3
 
 # ---- it works: a list, a file, text and JSON ----------------------------------------------------
@@ -177,6 +195,25 @@ nothing_left "training over two hosts"
 jq -se '(.[0].params_sha256 | length) == 64 and .[0].params_sha256 == .[1].params_sha256 and
     (.[1].per_rank | map(.host)) == ["host-1", "host-3"] and .[1].transport == "tcp"' \
     "$dir/here" "$dir/out" >/dev/null || fail "training over two hosts: $(cat "$dir/here" "$dir/out")"
+
+# ---- three hosts with different slots, and a log for each rank ----------------------------------
+
+timeout 100 "$verbena" "${job[@]}" --ranks 4 >"$dir/here" 2>"$dir/err" ||
+    fail "four ranks here: $(cat "$dir/err")"
+timeout 100 ip netns exec "$hub" "$verbena" "${job[@]}" --hosts $three --logs "$dir/logs" \
+    --log-level info >"$dir/out" 2>"$dir/err" || fail "three hosts: exit $?: $(cat "$dir/err")"
+nothing_left "training over three hosts"
+jq -se '.[0].params_sha256 == .[1].params_sha256 and
+    (.[1].per_rank | map(.host)) == ["host-1", "host-2", "host-2", "host-3"]' \
+    "$dir/here" "$dir/out" >/dev/null || fail "three hosts: $(cat "$dir/here" "$dir/out")"
+for r in 0 1 2 3; do
+    grep -q '^info' "$dir/logs/rank-$r.log" || fail "the log of rank $r has nothing of it"
+done
+grep -qxF "$(cat "$dir/out")" "$dir/logs/rank-0.log" || fail "rank 0's output is not in its log"
+grep -q '^welcome to host 2' "$dir/logs/rank-1.log" || fail "a login shell's words are not in the log"
+! grep -qE '^verbena-rank|[0-9a-f]{64} *$' "$dir/logs"/* || fail "a log has what is between us and ranks"
+
+eight_ranks
 
 # ---- by hand, without ssh -----------------------------------------------------------------------
 
@@ -259,6 +296,61 @@ finish
 [[ $err == *'rank 3 was killed, or the connection to host 10.98.0.3 broke'* ]] ||
     fail "a rank killed: $err"
 nothing_left "a rank killed"
+
+# ---- a training that ends too soon ----------------------------------------------------------------
+
+# train_on HOSTS: a long training in the background; returns when all ranks take steps
+train_on() {
+    local i
+    steps=$(mktemp -u "$dir/steps.XXXXXX")
+    set -m
+    ip netns exec "$hub" "$verbena" train softmax --data synth:1000 --steps 100000000 --hosts "$1" \
+        --checkpoint "$steps" --checkpoint-every 20 --logs "$dir/logs" >"$dir/out" 2>"$dir/err" &
+    pid=$!
+    set +m
+    for ((i = 0; i < 1500; i++)); do
+        [ ! -d "$steps" ] || [ -z "$(ls "$steps")" ] || break
+        sleep 0.02
+    done
+    [ $i -lt 1500 ] || fail "no steps are taken: $(cat "$dir/err")"
+}
+
+# of_host K: our processes there
+of_host() {
+    ip netns pids "${names[$1 - 1]}" | while read -r p; do
+        [ "$(readlink "/proc/$p/exe")" != "$verbena" ] || echo "$p"
+    done
+}
+
+train_on $three
+# shellcheck disable=SC2046
+kill -KILL $(of_host 2)
+finish
+[ "$code" = 1 ] || fail "a host's ranks killed in a training: exit $code: $err"
+[[ $err == *'was killed, or the connection to host 10.98.0.2 broke'* ]] ||
+    fail "a host's ranks killed in a training: $err"
+nothing_left "a host's ranks killed in a training"
+grep -q 'lost' "$dir/logs/rank-0.log" || fail "rank 0 did not miss them: $(cat "$dir/logs/rank-0.log")"
+
+train_on $three
+kill -INT "$pid"
+finish
+[ "$code" = 130 ] || fail "Ctrl-C in a training: exit $code: $err"
+nothing_left "Ctrl-C in a training"
+
+# The network of a host is gone, and no connection says so.
+train_on $three
+ip -n "${names[2]}" link set eth0 down
+finish
+[ "$code" = 1 ] || fail "a host without network: exit $code: $err"
+nothing_left "a host without network"
+ip -n "${names[2]}" link set eth0 up
+reach 3
+
+timeout 100 ip netns exec "$hub" "$verbena" "${job[@]}" --hosts 10.98.0.9,$three >"$dir/out" 2>"$dir/err"
+[[ $? = 1 && $(cat "$dir/err") == *'host 10.98.0.9 cannot be reached: ssh: connect to host'* ]] ||
+    fail "a training with a host that is not there: $(cat "$dir/err")"
+nothing_left "a training with a host that is not there"
 
 # ---- more ranks on a host than its sshd lets log in at once -------------------------------------
 

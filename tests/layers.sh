@@ -50,6 +50,7 @@ only lab base
 home 'hwloc.*' 'topo/[a-z_]*\.[ch]'
 home '(infiniband|rdma)/.*' '(net/verbs[a-z_]*\.[ch]|tests/test_verbs\.c)'
 home 'sodium.*' 'net/auth\.c'
+home 'pmix.*' 'net/pmix\.c'
 home 'dnnl.*' 'kernels/onednn[a-z_0-9]*\.c'
 home 'cblas.*' 'kernels/blas\.c'
 home 'zlib.*' 'data/gzip\.c'

@@ -155,6 +155,7 @@ struct watched {
 };
 
 static const char *program; /* NULL: this one */
+static const char *logs;    /* NULL: none */
 
 static _Noreturn void supervise(int ranks, const char *word, const int out[2], const int err[2])
 {
@@ -162,7 +163,7 @@ static _Noreturn void supervise(int ranks, const char *word, const int out[2], c
     char copy[32];
     char *argv[] = {name, flag, copy, NULL};
     struct vb_supervise_opts o = {
-        .ranks = ranks, .program = program, .argv = argv, .grace_ms = GRACE_MS};
+        .ranks = ranks, .program = program, .argv = argv, .grace_ms = GRACE_MS, .logs = logs};
     int code = 97;
 
     snprintf(copy, sizeof(copy), "%s", word);
@@ -314,6 +315,89 @@ static void other_lines_bear_their_rank(void **state)
     }
     assert_int_equal(n_long, LONG_LINE);
     forget(&w);
+}
+
+/* The bytes of a rank's log; freed by the caller. */
+static char *log_of(const char *dir, int rank, size_t *len_p)
+{
+    char path[300], *text = calloc(1, 1);
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/rank-%d.log", dir, rank);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && text != NULL);
+    for (*len_p = 0; take(fd, &text, len_p);)
+        ;
+    close(fd);
+    unlink(path);
+    return text;
+}
+
+/* Both streams, without the ranks' numbers, and not a byte more or less. */
+static void logs_have_all_that_a_rank_says(void **state)
+{
+    char root[] = "/tmp/test_supervise.XXXXXX", dir[64], *text;
+    struct watched w;
+    size_t len, i;
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    snprintf(dir, sizeof(dir), "%s/of/job", root);
+    logs = dir;
+    run(&w, 2, "lines");
+    forget(&w);
+    free(log_of(dir, 0, &len));
+    assert_int_equal(len, 0);
+    text = log_of(dir, 1, &len);
+    assert_int_equal(len, 9 + 6 + LONG_LINE + 7);
+    assert_non_null(strstr(text, "three\n"));
+    assert_non_null(strstr(text, "no end"));
+    free(text);
+
+    run(&w, 2, "raw");
+    forget(&w);
+    text = log_of(dir, 0, &len);
+    assert_int_equal(len, RAW_BYTES);
+    for (i = 0; i < len; i++)
+        if ((unsigned char)text[i] != raw_byte(i))
+            fail_msg("byte %zu is another", i);
+    free(text);
+    free(log_of(dir, 1, &len));
+    assert_int_equal(len, RAW_BYTES);
+
+    rmdir(dir);
+    assert_int_equal(symlink("/dev/null/none", dir), 0);
+    run(&w, 2, "raw");
+    assert_int_equal(w.exit_code, 96);
+    forget(&w);
+    unlink(dir);
+    snprintf(dir, sizeof(dir), "%s/of", root);
+    rmdir(dir);
+    assert_int_equal(rmdir(root), 0);
+    logs = NULL;
+}
+
+/* A disk that is full ends the log and not the job. */
+static void a_log_that_cannot_be_written(void **state)
+{
+    char root[] = "/tmp/test_supervise.XXXXXX", path[64];
+    struct watched w;
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    snprintf(path, sizeof(path), "%s/rank-1.log", root);
+    assert_int_equal(symlink("/dev/full", path), 0);
+    logs = root;
+    run(&w, 2, "raw");
+    assert_int_equal(w.exit_code, 0);
+    assert_int_equal(w.out_len, RAW_BYTES);
+    assert_non_null(strstr(w.err_text, "the log of rank 1 ends here: No space left on device\n"));
+    forget(&w);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/rank-0.log", root);
+    unlink(path);
+    assert_int_equal(rmdir(root), 0);
+    logs = NULL;
 }
 
 static void many_lines_at_once_stay_whole(void **state)
@@ -477,6 +561,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(output_of_rank_0_is_unchanged),
         cmocka_unit_test(other_lines_bear_their_rank),
+        cmocka_unit_test(logs_have_all_that_a_rank_says),
+        cmocka_unit_test(a_log_that_cannot_be_written),
         cmocka_unit_test(many_lines_at_once_stay_whole),
         cmocka_unit_test(ranks_learn_who_they_are),
         cmocka_unit_test(a_death_is_named_and_ends_the_others),

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks that somebody else has started: torchrun, mpirun and srun --mpi=pmix (by PMIx), srun. They
+ * may be started by one another (mpirun by srun, torchrun by either), and the innermost is the one
+ * that has made this process a rank, so they are looked for in this order.
+ *
+ * None of them but PMIx carries a secret. On one host the ranks make one when they meet; on several
+ * the user must give one.
+ */
+#include "net/auth.h"
+#include "net/launch.h"
+#include "net/sock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PORT_FIRST 10240 /* below those that Linux hands out, which begin at 32768 */
+#define PORTS 16384
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+vb_status launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p)
+{
+    const char *text = getenv(name);
+
+    if (text == NULL || text[0] == '\0')
+        text = "is not set";
+    if (!vb_parse_int(text, value_p) || *value_p < min || *value_p > max)
+        return vb_err(VB_ERR_USAGE, "%s %.64s: must be a number from %lld to %lld", name, text,
+                      (long long)min, (long long)max);
+    return VB_OK;
+}
+
+int launch_port(uint64_t number)
+{
+    return PORT_FIRST + (int)(number % PORTS);
+}
+
+static bool by_pmix(void)
+{
+    const char *rank = getenv("PMIX_RANK"), *job = getenv("PMIX_NAMESPACE");
+
+    return rank != NULL && rank[0] != '\0' && job != NULL && job[0] != '\0';
+}
+
+/* MPICH's mpirun and its like. Ranks that do not know of each other would all do the same work. */
+static vb_status refuse_pmi(void)
+{
+    const char *rank = getenv("PMI_RANK"), *size = getenv("PMI_SIZE");
+    int64_t n;
+
+    if (rank == NULL || size == NULL || !vb_parse_int(size, &n) || n < 2)
+        return VB_OK;
+    return vb_err(
+        VB_ERR_USAGE,
+        "PMI_SIZE %lld: this mpirun has PMI, and not PMIx, by which ranks find each other; "
+        "use --hosts, srun or Open MPI's, or --ranks 1 to run without others",
+        (long long)n);
+}
+
+static vb_status find(struct launch_found *found)
+{
+    vb_status st = launch_find_torch(found);
+
+    if (st == VB_OK && found->by == LAUNCH_BY_NOBODY && by_pmix())
+        st = pmix_join(found);
+    if (st == VB_OK && found->by == LAUNCH_BY_NOBODY)
+        st = launch_find_slurm(found);
+    if (st == VB_OK && found->by == LAUNCH_BY_NOBODY)
+        st = refuse_pmi();
+    return st;
+}
+
+/* ---- secret and root ------------------------------------------------------------------------- */
+
+static vb_status need_secret(const struct launch_found *found)
+{
+    static const char *const who[] = {
+        [LAUNCH_BY_TORCHRUN] = "torchrun", [LAUNCH_BY_SLURM] = "srun"};
+
+    return vb_err(
+        VB_ERR_USAGE,
+        "%s has %d ranks on several hosts, and they have no secret to know each other by: "
+        "give all the same --secret-file FILE or VB_SECRET%s",
+        who[found->by], found->world,
+        found->by == LAUNCH_BY_SLURM ? "; or srun --mpi=pmix, which needs none" : "");
+}
+
+/* Rank 0 makes the secret where there is none, and it can be handed on. */
+static vb_status make_secret(struct vb_launch *launch)
+{
+    return launch->has_secret ? VB_OK : vb_secret_make(launch->secret);
+}
+
+static void name_root(const struct launch_found *found, struct vb_launch *launch)
+{
+    bool v6 = strchr(found->host, ':') != NULL;
+
+    snprintf(launch->root, sizeof(launch->root), "%s%s%s:%d", v6 ? "[" : "", found->host,
+             v6 ? "]" : "", found->port);
+}
+
+/* Rank 0's socket, and root as rank 0 has it; the others know its name, or are told. */
+static vb_status find_root(const struct launch_found *found, const char *given,
+                           struct vb_launch *launch)
+{
+    char name[128] = "";
+
+    if (given != NULL)
+        snprintf(launch->root, sizeof(launch->root), "%s", given);
+    else if (found->by != LAUNCH_BY_PMIX)
+        name_root(found, launch);
+    else if (gethostname(name, sizeof(name) - 1) == 0)
+        snprintf(launch->root, sizeof(launch->root), "%s:0", name);
+    if (found->rank != 0)
+        return VB_OK;
+    if (given == NULL && found->one_host)
+        return launch_listen_here(launch);
+    return launch_listen(launch, NULL, given != NULL);
+}
+
+/* ---- PMIx ------------------------------------------------------------------------------------ */
+
+static vb_status take_line(char *line, struct vb_launch *launch)
+{
+    char *space = strchr(line, ' ');
+
+    if (space == NULL || (size_t)(space - line) >= sizeof(launch->root))
+        return vb_err(VB_ERR_INPUT, "PMIx: rank 0 has not put its address and the secret");
+    line[strcspn(line, "\n")] = '\0';
+    memcpy(launch->root, line, (size_t)(space - line));
+    launch->root[space - line] = '\0';
+    return launch->has_secret ? VB_OK : vb_secret_parse(space + 1, launch->secret);
+}
+
+/* A secret that the user gave is not passed on: all have it. */
+static vb_status share(const struct launch_found *found, uint64_t deadline,
+                       struct vb_launch *launch)
+{
+    static const unsigned char none[VB_SECRET_BYTES];
+    char line[512] = "";
+    vb_status st;
+
+    if (found->rank == 0)
+        (void)vb_launch_answer(line, sizeof(line), launch->root,
+                               launch->has_secret ? none : launch->secret);
+    st = pmix_share(found, deadline, line, sizeof(line));
+    if (st == VB_OK && found->rank != 0)
+        st = take_line(line, launch);
+    auth_wipe(line, sizeof(line));
+    return st;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static vb_status settle(const struct launch_found *found, const struct vb_launch_opts *o,
+                        struct vb_launch *launch)
+{
+    uint64_t deadline = vb_clock_ns() + (uint64_t)o->timeout_ms * 1000000;
+    vb_status st = VB_OK;
+
+    if (o->secret_file != NULL) {
+        st = vb_secret_read(o->secret_file, launch->secret);
+        launch->has_secret = true;
+    }
+    if (st == VB_OK && !launch->has_secret && !found->one_host && found->by != LAUNCH_BY_PMIX)
+        st = need_secret(found);
+    if (st == VB_OK && found->rank == 0)
+        st = make_secret(launch);
+    if (st == VB_OK)
+        st = find_root(found, o->root, launch);
+    if (st == VB_OK && found->by == LAUNCH_BY_PMIX)
+        st = share(found, deadline, launch);
+    if (st == VB_OK && found->local_ranks > 1)
+        st = launch_meet(found, deadline, launch);
+    return st;
+}
+
+vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *launch)
+{
+    struct launch_found found = {.by = LAUNCH_BY_NOBODY};
+    struct vb_launch result = *launch;
+    vb_status st;
+
+    st = find(&found);
+    if (st != VB_OK || found.by == LAUNCH_BY_NOBODY)
+        return st;
+    result.rank = found.rank;
+    result.world = found.world;
+    result.local_rank = found.local_rank;
+    result.local_ranks = found.local_ranks;
+    if (found.world > 1)
+        st = settle(&found, opts, &result);
+    if (st == VB_OK && found.by == LAUNCH_BY_PMIX)
+        pmix_leave();
+    if (st == VB_OK) {
+        result.supervised = result.has_secret = true;
+        *launch = result;
+    }
+    auth_wipe(&result, sizeof(result));
+    return st;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The ranks that another launcher has started on one host meet before they are a group, for three
+ * things that nobody else tells them:
+ *
+ *   secret   where all ranks are on this host and the user gave none: local rank 0 makes one
+ *   root     as local rank 0 knows it: its name may stand for loopback on its own host
+ *   cpus     whether the launcher has given each rank cpus of its own (mpirun does), or all the
+ *            same, which they must then share out
+ *
+ * They meet at an abstract unix socket: it has no file that could be left behind, be found by a
+ * later job or be written by somebody else. Its name is no secret; the kernel tells both ends whose
+ * process is at the other, and only the same user's counts.
+ */
+#include "net/auth.h"
+#include "net/launch.h"
+#include "net/sock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAGIC 0x76626d31u /* "vbm1" */
+#define RETRY_MS 20
+#define HELLO_MS 5000 /* for somebody who has called, to say who it is */
+
+struct hello {
+    uint32_t magic, local_rank;
+    cpu_set_t cpus;
+};
+
+struct answer {
+    uint32_t magic, own_cpus;
+    char root[VB_ROOT_TEXT];
+    unsigned char secret[VB_SECRET_BYTES];
+};
+
+/* The meeting, as local rank 0 holds it. */
+struct meeting {
+    const struct launch_found *found;
+    uint64_t deadline;
+    int listen_fd;
+    int *fds;       /* of those who are here, by local rank; -1: not yet */
+    int here;       /* how many, local rank 0 too */
+    int cpus_sum;   /* of all ranks' numbers of cpus */
+    cpu_set_t cpus; /* of all ranks */
+};
+
+static void name_of(const struct launch_found *found, char name[96])
+{
+    char text[sizeof(found->job) + 32], hex[65];
+    int n = snprintf(text, sizeof(text), "%u %s", (unsigned)getuid(), found->job);
+
+    vb_sha256(text, (size_t)n, hex);
+    snprintf(name, 96, "verbena-launch-%s", hex);
+}
+
+static bool same_user(int fd)
+{
+    struct ucred who;
+    socklen_t len = sizeof(who);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.uid == getuid();
+}
+
+/* A machine with more cpus than fit is not looked at: ranks then share out what there is. */
+static void own_cpus(cpu_set_t *cpus)
+{
+    CPU_ZERO(cpus);
+    if (sched_getaffinity(0, sizeof(*cpus), cpus) != 0)
+        CPU_ZERO(cpus);
+}
+
+static void leave_alone(struct vb_launch *launch)
+{
+    launch->local_rank = 0;
+    launch->local_ranks = 1;
+}
+
+/* ---- local rank 0 ---------------------------------------------------------------------------- */
+
+static void note_cpus(struct meeting *m, const cpu_set_t *cpus)
+{
+    CPU_OR(&m->cpus, &m->cpus, cpus);
+    m->cpus_sum += CPU_COUNT(cpus) > 0 ? CPU_COUNT(cpus) : 1;
+    m->here++;
+}
+
+/* Takes a caller in, or shows it out: whoever it is, the others are still waited for. */
+static void admit(struct meeting *m, int fd)
+{
+    uint64_t soon = vb_clock_ns() + (uint64_t)HELLO_MS * 1000000;
+    struct hello hello;
+
+    if (same_user(fd) &&
+        sock_read(fd, &hello, sizeof(hello), soon < m->deadline ? soon : m->deadline) == VB_OK &&
+        hello.magic == MAGIC && hello.local_rank > 0 &&
+        hello.local_rank < (uint32_t)m->found->local_ranks && m->fds[hello.local_rank] < 0) {
+        m->fds[hello.local_rank] = fd;
+        note_cpus(m, &hello.cpus);
+        return;
+    }
+    VB_LOG_WARN("somebody who is no rank of this job has called, and was not answered");
+    close(fd);
+}
+
+static vb_status gather(struct meeting *m)
+{
+    struct pollfd wait = {.fd = m->listen_fd, .events = POLLIN};
+    int fd;
+
+    while (m->here < m->found->local_ranks) {
+        if (poll(&wait, 1, sock_ms_left(m->deadline, 1000)) < 0 && errno != EINTR)
+            return vb_err_sys("poll");
+        fd = accept4(m->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+            admit(m, fd);
+        else if (sock_ms_left(m->deadline, 1) == 0)
+            return vb_err(VB_ERR_TIMEOUT, "only %d of the %d ranks on this host have come", m->here,
+                          m->found->local_ranks);
+    }
+    return VB_OK;
+}
+
+static void answer_all(const struct meeting *m, const struct vb_launch *launch, bool own)
+{
+    struct answer answer = {.magic = MAGIC, .own_cpus = own};
+    int i;
+
+    snprintf(answer.root, sizeof(answer.root), "%s", launch->root);
+    memcpy(answer.secret, launch->secret, sizeof(answer.secret));
+    for (i = 1; i < m->found->local_ranks; i++)
+        if (sock_write(m->fds[i], &answer, sizeof(answer), m->deadline) != VB_OK)
+            VB_LOG_DEBUG("local rank %d is gone", i); /* the group will miss it */
+    auth_wipe(&answer, sizeof(answer));
+}
+
+static vb_status hold(struct meeting *m, struct vb_launch *launch)
+{
+    cpu_set_t cpus;
+    vb_status st;
+    bool own;
+
+    own_cpus(&cpus);
+    note_cpus(m, &cpus);
+    st = gather(m);
+    if (st != VB_OK)
+        return st;
+    own = CPU_COUNT(&m->cpus) == m->cpus_sum;
+    answer_all(m, launch, own);
+    if (own)
+        leave_alone(launch);
+    return VB_OK;
+}
+
+static vb_status be_host(const struct launch_found *found, const char *name, uint64_t deadline,
+                         struct vb_launch *launch)
+{
+    struct meeting m = {.found = found, .deadline = deadline};
+    size_t n = (size_t)found->local_ranks, i;
+    vb_status st;
+
+    m.fds = malloc(n * sizeof(*m.fds));
+    if (m.fds == NULL)
+        return vb_err_sys("malloc");
+    memset(m.fds, -1, n * sizeof(*m.fds));
+    st = sock_listen_unix(name, &m.listen_fd);
+    if (st == VB_OK) {
+        st = hold(&m, launch);
+        close(m.listen_fd);
+    }
+    for (i = 1; i < n; i++)
+        if (m.fds[i] >= 0)
+            close(m.fds[i]);
+    free(m.fds);
+    return st;
+}
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+static vb_status call(const char *name, uint64_t deadline, int *fd_p)
+{
+    struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
+    vb_status st;
+
+    while ((st = sock_connect_unix(name, deadline, fd_p)) == VB_AGAIN) {
+        if (sock_ms_left(deadline, 1) == 0)
+            return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not come: is it on this host?");
+        nanosleep(&pause, NULL);
+    }
+    if (st != VB_OK)
+        return vb_err_sys("connect %s", name);
+    if (same_user(*fd_p))
+        return VB_OK;
+    close(*fd_p);
+    return vb_err(VB_ERR_ACCESS, "another user listens in the place of local rank 0: give the job "
+                                 "another number or port");
+}
+
+static vb_status take(const struct answer *answer, struct vb_launch *launch)
+{
+    if (answer->magic != MAGIC || memchr(answer->root, '\0', sizeof(answer->root)) == NULL)
+        return vb_err(VB_ERR_INPUT, "local rank 0 is another program");
+    snprintf(launch->root, sizeof(launch->root), "%s", answer->root);
+    if (!launch->has_secret)
+        memcpy(launch->secret, answer->secret, sizeof(launch->secret));
+    if (answer->own_cpus != 0)
+        leave_alone(launch);
+    return VB_OK;
+}
+
+static vb_status be_guest(const struct launch_found *found, const char *name, uint64_t deadline,
+                          struct vb_launch *launch)
+{
+    struct hello hello = {.magic = MAGIC, .local_rank = (uint32_t)found->local_rank};
+    struct answer answer;
+    vb_status st;
+    int fd;
+
+    st = call(name, deadline, &fd);
+    if (st != VB_OK)
+        return st;
+    own_cpus(&hello.cpus);
+    st = sock_write(fd, &hello, sizeof(hello), deadline);
+    if (st == VB_OK)
+        st = sock_read(fd, &answer, sizeof(answer), deadline);
+    close(fd);
+    if (st != VB_OK)
+        return vb_err(st, "no answer from local rank 0: %s", vb_status_str(st));
+    st = take(&answer, launch);
+    auth_wipe(&answer, sizeof(answer));
+    return st;
+}
+
+vb_status launch_meet(const struct launch_found *found, uint64_t deadline, struct vb_launch *launch)
+{
+    char name[96];
+
+    name_of(found, name);
+    return found->local_rank == 0 ? be_host(found, name, deadline, launch)
+                                  : be_guest(found, name, deadline, launch);
+}

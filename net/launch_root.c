@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where rank 0 listens for a job that somebody else has laid out: the socket, and the address that
+ * the others can reach it by.
+ */
+#include "net/launch.h"
+#include "net/sock.h"
+
+#include <netdb.h>
+#include <string.h>
+
+/* An address of this host that others may know: its name's, if that is not loopback, as it is on
+ * many a Debian; else the one that ssh came to; else that of the interface for data, or of any that
+ * is not loopback: in a container none has hardware. */
+static bool address_by_name(const char *name, struct sock_addr *addr)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found, *at;
+    bool ok = false;
+
+    if (getaddrinfo(name, NULL, &hints, &found) != 0)
+        return false;
+    for (at = found; at != NULL && !ok; at = at->ai_next) {
+        memset(addr, 0, sizeof(*addr));
+        memcpy(&addr->sa, at->ai_addr, at->ai_addrlen);
+        addr->len = at->ai_addrlen;
+        ok = !sock_is_loopback(addr);
+    }
+    freeaddrinfo(found);
+    return ok;
+}
+
+static bool address_of_ssh(const char *connection, struct sock_addr *addr)
+{
+    char server[VB_ADDR_TEXT];
+
+    return connection != NULL && sscanf(connection, "%*s %*s %45s", server) == 1 &&
+           sock_from_text(server, 0, addr) && !sock_is_loopback(addr);
+}
+
+static const struct vb_iface *any_iface(const struct vb_iface *list, int n)
+{
+    const struct vb_iface *best = NULL;
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (list[i].kind != VB_IFACE_LOOPBACK && list[i].up && !list[i].enslaved &&
+            !list[i].control && list[i].n_addrs > 0 &&
+            (best == NULL || (list[i].default_route && !best->default_route)))
+            best = &list[i];
+    return best;
+}
+
+static bool address_of_iface(struct sock_addr *addr)
+{
+    const struct vb_iface *iface;
+    struct vb_iface *list;
+    bool found = false;
+    int n;
+
+    if (vb_net_ifaces_list("", &list, &n) != VB_OK)
+        return false;
+    iface = vb_net_iface_for_data(list, n);
+    if (iface == NULL || iface->n_addrs == 0)
+        iface = any_iface(list, n);
+    if (iface != NULL)
+        found = sock_from_text(iface->addrs[0], 0, addr);
+    vb_net_ifaces_free(list);
+    return found;
+}
+
+static vb_status find_address(const char *name, const char *connection, struct sock_addr *addr)
+{
+    if (address_by_name(name, addr) || address_of_ssh(connection, addr) || address_of_iface(addr) ||
+        sock_from_text("127.0.0.1", 0, addr))
+        return VB_OK;
+    return vb_err(VB_ERR_NO_FILE, "no address for %s", name);
+}
+
+/* At all addresses: the one that others know may not be one of this host's own. */
+static vb_status listen_everywhere(const struct sock_addr *as, int port, int *fd_p)
+{
+    struct sock_addr any;
+
+    if (!sock_from_text(as->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0", port, &any))
+        return vb_err(VB_ERR_UNSUPPORTED, "no address to listen at");
+    return sock_listen(&any, fd_p);
+}
+
+/* Cuts "NAME:PORT" or "[V6]:PORT" in two. */
+static vb_status cut_port(char *name, int *port_p)
+{
+    char *colon = strrchr(name, ':');
+    int64_t port;
+    size_t len;
+
+    if (colon == NULL || !vb_parse_int(colon + 1, &port) || port < 0 || port > 65535)
+        return vb_err(VB_ERR_USAGE, "\"%s\" is not HOST:PORT", name);
+    *colon = '\0';
+    len = strlen(name);
+    if (name[0] == '[' && name[len - 1] == ']') {
+        memmove(name, name + 1, len - 2);
+        name[len - 2] = '\0';
+    }
+    *port_p = (int)port;
+    return VB_OK;
+}
+
+vb_status launch_listen(struct vb_launch *launch, const char *connection, bool as_given)
+{
+    char name[VB_ROOT_TEXT], text[SOCK_TEXT];
+    struct sock_addr addr, bound;
+    vb_status st;
+    int port = 0;
+
+    snprintf(name, sizeof(name), "%s", launch->root);
+    st = cut_port(name, &port);
+    if (st == VB_OK)
+        st = as_given ? sock_resolve(launch->root, &addr) : find_address(name, connection, &addr);
+    if (st == VB_OK)
+        st = listen_everywhere(&addr, port, &launch->root_fd);
+    if (st == VB_OK && !as_given)
+        st = sock_local(launch->root_fd, &bound);
+    if (st != VB_OK || as_given)
+        return st;
+    sock_host_text(&addr, name, sizeof(name));
+    (void)sock_from_text(name, sock_port(&bound), &addr);
+    sock_text(&addr, text);
+    snprintf(launch->root, sizeof(launch->root), "%s", text);
+    return VB_OK;
+}
+
+vb_status launch_listen_here(struct vb_launch *launch)
+{
+    struct sock_addr addr;
+    char text[SOCK_TEXT];
+    vb_status st;
+
+    if (!sock_from_text("127.0.0.1", 0, &addr))
+        return vb_err(VB_ERR_UNSUPPORTED, "no loopback address to listen at");
+    st = sock_listen(&addr, &launch->root_fd);
+    if (st == VB_OK)
+        st = sock_local(launch->root_fd, &addr);
+    if (st != VB_OK)
+        return st;
+    sock_text(&addr, text);
+    snprintf(launch->root, sizeof(launch->root), "%s", text);
+    return VB_OK;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What torchrun tells a process, and everybody who starts PyTorch jobs: RANK, WORLD_SIZE,
+ * MASTER_ADDR and MASTER_PORT. Scripts set some of them long before there are ranks, so a process
+ * is one only where both RANK and WORLD_SIZE are set.
+ *
+ * At MASTER_PORT torchrun's own store listens, so rank 0 listens at another, made from it.
+ */
+#include "net/launch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *set(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+static const char *or_dash(const char *text)
+{
+    return text != NULL ? text : "-";
+}
+
+/* LOCAL_RANK and LOCAL_WORLD_SIZE are torchrun's; who sets the others by hand need not know them,
+ * and the ranks may then be anywhere. */
+static vb_status read_local(struct launch_found *found)
+{
+    int64_t local_ranks = 0, local_rank = 0;
+    vb_status st;
+
+    if (set("LOCAL_WORLD_SIZE") == NULL || set("LOCAL_RANK") == NULL)
+        return VB_OK;
+    st = launch_number("LOCAL_WORLD_SIZE", 1, found->world, &local_ranks);
+    if (st == VB_OK)
+        st = launch_number("LOCAL_RANK", 0, local_ranks - 1, &local_rank);
+    found->local_ranks = (int)local_ranks;
+    found->local_rank = (int)local_rank;
+    found->one_host = found->local_ranks == found->world;
+    return st;
+}
+
+static vb_status read_master(struct launch_found *found)
+{
+    const char *host = set("MASTER_ADDR");
+    int64_t port = 0;
+    vb_status st;
+
+    if (host == NULL || strlen(host) >= sizeof(found->host) || strpbrk(host, " []/") != NULL)
+        return vb_err(VB_ERR_USAGE, "MASTER_ADDR %.64s: must be the host of rank 0",
+                      host != NULL ? host : "is not set");
+    st = launch_number("MASTER_PORT", 1, 65535, &port);
+    if (st != VB_OK)
+        return st;
+    snprintf(found->host, sizeof(found->host), "%s", host);
+    found->port = launch_port((uint64_t)port);
+    snprintf(found->job, sizeof(found->job), "torch %.64s:%d %.64s %.16s", host, (int)port,
+             or_dash(set("TORCHELASTIC_RUN_ID")), or_dash(set("TORCHELASTIC_RESTART_COUNT")));
+    return VB_OK;
+}
+
+vb_status launch_find_torch(struct launch_found *found)
+{
+    int64_t world = 0, rank = 0;
+    vb_status st;
+
+    if (set("RANK") == NULL || set("WORLD_SIZE") == NULL)
+        return VB_OK;
+    st = launch_number("WORLD_SIZE", 1, VB_WORLD_MAX, &world);
+    if (st == VB_OK)
+        st = launch_number("RANK", 0, world - 1, &rank);
+    found->world = (int)world;
+    found->rank = (int)rank;
+    if (st == VB_OK)
+        st = read_local(found);
+    if (st == VB_OK && world > 1)
+        st = read_master(found);
+    if (st == VB_OK)
+        found->by = LAUNCH_BY_TORCHRUN;
+    return st;
+}

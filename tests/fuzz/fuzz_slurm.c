@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Lists of hosts and of tasks, as Slurm puts them into the environment. The first host must be one
+ * that can be looked up and nothing else.
+ */
+#include "net/launch.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    int64_t hosts = 0, tasks = 0, node;
+    char *text, first[64];
+    size_t room;
+
+    if (size < 2)
+        return 0;
+    room = 1 + data[0] % sizeof(first);
+    node = data[1];
+    text = fuzz_text(data + 2, size - 2);
+    if (slurm_hosts_parse(text, first, room, &hosts) &&
+        (hosts < 1 || hosts > 1000000 || strlen(first) >= room || first[0] == '-' ||
+         first[0] == '\0' || strpbrk(first, " ,[];/$") != NULL))
+        abort();
+    if (slurm_tasks_parse(text, node, &tasks) && (tasks < 1 || tasks > VB_WORLD_MAX))
+        abort();
+    free(text);
+    return 0;
+}

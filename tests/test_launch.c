@@ -1,0 +1,592 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What srun and torchrun say in the environment, right and wrong, and how the ranks of one host
+ * meet when nobody has told them more.
+ */
+#include "net/launch.h"
+#include "net/sock.h"
+#include "tests/test.h"
+
+#include <pwd.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#define TIMEOUT_MS 20000
+
+/* ---- lists of Slurm's ------------------------------------------------------------------------ */
+
+static void hosts_of_slurm(void **state)
+{
+    static const struct {
+        const char *text, *first;
+        int hosts;
+    } good[] = {
+        {"vm", "vm", 1},
+        {"node[01-03,07],gpu1", "node01", 5},
+        {"node[7]", "node7", 1},
+        {"node[0009-0010]", "node0009", 2},
+        {"rack[0-1]node[00-15]", "rack0node00", 32},
+        {"a[1-2]b", "a1b", 2},
+        {"[1-3]", "1", 3},
+        {"tux-1.example.org,b_2", "tux-1.example.org", 2},
+        {"10.0.0.1,10.0.0.2", "10.0.0.1", 2},
+        {"n[0-99999],m[1-900000]", "n0", 1000000},
+    };
+    static const char *const bad[] = {
+        "",
+        ",",
+        "a,",
+        ",a",
+        "a,,b",
+        "a b",
+        "a[",
+        "a[]",
+        "a[1",
+        "a[1-",
+        "a[1-]",
+        "a[-1]",
+        "a[3-1]",
+        "a[1,]",
+        "a[,1]",
+        "a]",
+        "a[x]",
+        "a[1-2-3]",
+        "-oProxy",
+        "a;b",
+        "a[1]]",
+        "a[[1]]",
+        "a[1234567890]",
+        "n[0-999999],m,n,o",
+        "a[0-9999]b[0-9999]",
+        "a[1-2,3-4",
+        "a$(id)",
+        "a/b",
+        "[1-3",
+    };
+    char first[64];
+    int64_t hosts;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(good); i++) {
+        assert_true(slurm_hosts_parse(good[i].text, first, sizeof(first), &hosts));
+        assert_string_equal(first, good[i].first);
+        assert_int_equal(hosts, good[i].hosts);
+    }
+    for (i = 0; i < VB_COUNT(bad); i++)
+        if (slurm_hosts_parse(bad[i], first, sizeof(first), &hosts))
+            fail_msg("\"%s\" was taken for hosts", bad[i]);
+    assert_false(slurm_hosts_parse("node[01-03]", first, 6, &hosts)); /* no room for the end */
+    assert_true(slurm_hosts_parse("node[01-03]", first, 7, &hosts));
+}
+
+static void tasks_of_slurm(void **state)
+{
+    static const struct {
+        const char *text;
+        int node, tasks;
+    } good[] = {{"3", 0, 3},       {"2(x3),1", 0, 2}, {"2(x3),1", 2, 2},
+                {"2(x3),1", 3, 1}, {"1,2,3", 1, 2},   {"4(x2),1(x100000)", 100001, 1}};
+    static const struct {
+        const char *text;
+        int node;
+    } bad[] = {{"", 0},      {"3", 1},           {"2(x3),1", 4}, {"0", 0},
+               {"2(x0)", 0}, {"2(x", 0},         {"2(x3", 0},    {"2(3)", 0},
+               {"2,", 0},    {",2", 0},          {"2(x3)1", 0},  {"-1", 0},
+               {"x", 0},     {"99999999999", 0}, {"1025", 0},    {"2 ", 0}};
+    int64_t tasks;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(good); i++) {
+        assert_true(slurm_tasks_parse(good[i].text, good[i].node, &tasks));
+        assert_int_equal(tasks, good[i].tasks);
+    }
+    for (i = 0; i < VB_COUNT(bad); i++)
+        if (slurm_tasks_parse(bad[i].text, bad[i].node, &tasks))
+            fail_msg("\"%s\" was taken for the tasks of node %d", bad[i].text, bad[i].node);
+}
+
+static void ports_do_not_clash(void **state)
+{
+    int port;
+
+    (void)state;
+    for (port = 1; port <= 65535; port++) {
+        assert_true(launch_port((uint64_t)port) != port);
+        assert_true(launch_port((uint64_t)port) != launch_port((uint64_t)port + 1));
+        assert_true(launch_port((uint64_t)port) >= 1024 && launch_port((uint64_t)port) < 32768);
+    }
+    assert_true(launch_port(UINT64_MAX) < 32768);
+}
+
+/* ---- environments ---------------------------------------------------------------------------- */
+
+static const char *const variables[] = {"RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "TORCHELASTIC_RESTART_COUNT",
+                                        "SLURM_JOB_ID",
+                                        "SLURM_STEP_ID",
+                                        "SLURM_PROCID",
+                                        "SLURM_LOCALID",
+                                        "SLURM_NODEID",
+                                        "SLURM_NTASKS",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "SLURM_STEP_NODELIST",
+                                        "SLURM_JOB_NODELIST",
+                                        "SLURM_STEP_TASKS_PER_NODE",
+                                        "PMIX_RANK",
+                                        "PMIX_NAMESPACE",
+                                        "PMI_RANK",
+                                        "PMI_SIZE"};
+
+/* Nothing of a launcher's but "NAME=VALUE NAME=VALUE ..." */
+static void set_environment(const char *text)
+{
+    char copy[600], *at, *rest = NULL, *equals;
+    size_t i;
+
+    for (i = 0; i < VB_COUNT(variables); i++)
+        unsetenv(variables[i]);
+    assert_true((size_t)snprintf(copy, sizeof(copy), "%s", text) < sizeof(copy));
+    for (at = strtok_r(copy, " ", &rest); at != NULL; at = strtok_r(NULL, " ", &rest)) {
+        equals = strchr(at, '=');
+        assert_non_null(equals);
+        *equals = '\0';
+        setenv(at, equals + 1, 1);
+    }
+}
+
+static vb_status find(int timeout_ms, struct vb_launch *launch)
+{
+    struct vb_launch_opts opts = {.timeout_ms = timeout_ms};
+
+    *launch = (struct vb_launch){.root_fd = -1, .rank = -1};
+    return vb_launch_find(&opts, launch);
+}
+
+#define STEP "SLURM_JOB_ID=77 SLURM_STEP_ID=1 "
+#define TASK STEP "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 "
+#define TWO "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=0 "
+#define TORCH "RANK=1 WORLD_SIZE=4 MASTER_ADDR=n1 MASTER_PORT=29500 "
+
+/* Shells that srun may be called in, and scripts on their way to a job: no ranks. */
+static void environments_that_make_no_rank(void **state)
+{
+    static const char *const plain[] = {
+        "",
+        "SLURM_JOB_ID=77 SLURM_NTASKS=3 SLURM_JOB_NODELIST=n[1-3]",               /* salloc */
+        "SLURM_JOB_ID=77 SLURM_NTASKS=3 SLURM_PROCID=0 SLURM_LOCALID=0",          /* sbatch */
+        "SLURM_JOB_ID=77 SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_NTASKS=3", /* salloc too */
+        "SLURM_JOB_ID=77 SLURM_STEP_ID=4294967291 SLURM_PROCID=0 SLURM_NTASKS=3", /* batch step */
+        "SLURM_STEP_ID=1 SLURM_NTASKS=3",
+        "SLURM_PROCID=1 SLURM_NTASKS=3",
+        "WORLD_SIZE=4 MASTER_ADDR=n1 MASTER_PORT=29500",
+        "RANK=3",
+        "RANK= WORLD_SIZE=",
+        "PMIX_RANK=0",
+        "PMI_RANK=0 PMI_SIZE=1",
+        "PMI_SIZE=3",
+        "PMIX_RANK= PMIX_NAMESPACE=x",
+    };
+    struct vb_launch launch;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(plain); i++) {
+        set_environment(plain[i]);
+        assert_int_equal(find(TIMEOUT_MS, &launch), VB_OK);
+        if (launch.supervised)
+            fail_msg("\"%s\" made a rank", plain[i]);
+    }
+}
+
+static void broken_environments_are_named(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } broken[] = {
+        {STEP "SLURM_PROCID=0", "SLURM_NTASKS is not set: must be a number from 1 to 1024"},
+        {STEP "SLURM_PROCID=0 SLURM_NTASKS=0", "SLURM_NTASKS 0: must be"},
+        {STEP "SLURM_PROCID=0 SLURM_NTASKS=three", "SLURM_NTASKS three: must be"},
+        {STEP "SLURM_PROCID=0 SLURM_NTASKS=99999999999999999999", "SLURM_NTASKS 99999"},
+        {STEP "SLURM_PROCID=0 SLURM_NTASKS=2000", "SLURM_NTASKS 2000: must be"},
+        {STEP "SLURM_PROCID=3 SLURM_NTASKS=3", "SLURM_PROCID 3: must be a number from 0 to 2"},
+        {STEP "SLURM_PROCID=-1 SLURM_NTASKS=3", "SLURM_PROCID -1: must be"},
+        {STEP "SLURM_PROCID=x SLURM_STEP_NUM_TASKS=3 SLURM_NTASKS=9", "SLURM_PROCID x: must be a "
+                                                                      "number from 0 to 2"},
+        {"SLURM_JOB_ID=x SLURM_STEP_ID=1 SLURM_PROCID=0", "SLURM_JOB_ID x, SLURM_STEP_ID 1"},
+        {"SLURM_JOB_ID=1 SLURM_STEP_ID=-1 SLURM_PROCID=0", "SLURM_STEP_ID -1: must be numbers"},
+        {TASK, "SLURM_JOB_NODELIST is not set: must be hosts"},
+        {TASK "SLURM_STEP_NODELIST=n[1-", "SLURM_STEP_NODELIST n[1-: must be hosts"},
+        {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,2",
+         "SLURM_NODEID is not set"},
+        {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,x SLURM_NODEID=0",
+         "SLURM_STEP_TASKS_PER_NODE 2,x: must say how many tasks node 0 has"},
+        {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,2 SLURM_NODEID=2",
+         "how many tasks node 2 has"},
+        {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=1",
+         "SLURM_LOCALID 1: must be a number from 0 to 0"},
+        {TASK TWO, "srun has 4 ranks on several hosts, and they have no secret"},
+        {"PMI_RANK=1 PMI_SIZE=3", "PMI_SIZE 3: this mpirun has PMI, and not PMIx"},
+        {"RANK=0 WORLD_SIZE=0", "WORLD_SIZE 0: must be a number from 1 to 1024"},
+        {"RANK=0 WORLD_SIZE=1e3", "WORLD_SIZE 1e3: must be"},
+        {"RANK=4 WORLD_SIZE=4", "RANK 4: must be a number from 0 to 3"},
+        {"RANK=a WORLD_SIZE=4", "RANK a: must be"},
+        {"RANK=0 WORLD_SIZE=4", "MASTER_ADDR is not set: must be"},
+        {"RANK=0 WORLD_SIZE=4 MASTER_ADDR=n/1", "MASTER_ADDR n/1: must be"},
+        {"RANK=0 WORLD_SIZE=4 MASTER_ADDR=n1", "MASTER_PORT is not set: must be"},
+        {"RANK=0 WORLD_SIZE=4 MASTER_ADDR=n1 MASTER_PORT=70000", "MASTER_PORT 70000: must be"},
+        {TORCH "LOCAL_WORLD_SIZE=5 LOCAL_RANK=0", "LOCAL_WORLD_SIZE 5: must be"},
+        {TORCH "LOCAL_WORLD_SIZE=2 LOCAL_RANK=2", "LOCAL_RANK 2: must be a number from 0 to 1"},
+        {TORCH "LOCAL_WORLD_SIZE=2 LOCAL_RANK=1", "torchrun has 4 ranks on several hosts"},
+        {TORCH, "give all the same --secret-file FILE or VB_SECRET"},
+    };
+    struct vb_launch launch;
+    struct t_stderr caught;
+    char said[1000];
+    vb_status st;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(broken); i++) {
+        set_environment(broken[i].text);
+        t_stderr_catch(&caught);
+        st = find(TIMEOUT_MS, &launch);
+        t_stderr_release(&caught, said, sizeof(said));
+        if (st != VB_ERR_USAGE || strstr(said, broken[i].why) == NULL)
+            fail_msg("\"%s\": status %d, \"%s\", not \"%s\"", broken[i].text, st, said,
+                     broken[i].why);
+        assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1); /* one line */
+        assert_false(launch.supervised);
+    }
+}
+
+static void places_are_read(void **state)
+{
+    struct launch_found found = {0}, torch = {0};
+
+    (void)state;
+    set_environment(TASK TWO "SLURM_NTASKS=9 SLURM_JOB_NODELIST=m[1-9]");
+    assert_int_equal(launch_find_slurm(&found), VB_OK);
+    assert_int_equal(found.by, LAUNCH_BY_SLURM);
+    assert_int_equal(found.rank, 1);
+    assert_int_equal(found.world, 4);
+    assert_int_equal(found.local_rank, 1);
+    assert_int_equal(found.local_ranks, 3);
+    assert_false(found.one_host);
+    assert_string_equal(found.host, "n1");
+    assert_int_equal(found.port, launch_port(77 * 64 + 1));
+
+    set_environment(TORCH "LOCAL_WORLD_SIZE=4 LOCAL_RANK=1");
+    assert_int_equal(launch_find_torch(&torch), VB_OK);
+    assert_int_equal(torch.by, LAUNCH_BY_TORCHRUN);
+    assert_int_equal(torch.rank, 1);
+    assert_int_equal(torch.world, 4);
+    assert_int_equal(torch.local_rank, 1);
+    assert_true(torch.one_host);
+    assert_string_equal(torch.host, "n1");
+    assert_int_equal(torch.port, launch_port(29500));
+}
+
+/* Alone there is nobody to meet, and no secret to give; torchrun is within srun. */
+static void one_task_is_one_rank(void **state)
+{
+    struct vb_launch launch;
+
+    (void)state;
+    set_environment(STEP "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0 SLURM_JOB_NODELIST=n1");
+    assert_int_equal(find(TIMEOUT_MS, &launch), VB_OK);
+    assert_true(launch.supervised && launch.rank == 0 && launch.world == 1);
+    set_environment(TASK TWO "RANK=0 WORLD_SIZE=1");
+    assert_int_equal(find(TIMEOUT_MS, &launch), VB_OK);
+    assert_true(launch.supervised && launch.rank == 0 && launch.world == 1);
+}
+
+/* ---- meetings -------------------------------------------------------------------------------- */
+
+struct told {
+    vb_status st;
+    struct vb_launch launch;
+    bool listens;
+};
+
+/* A process that is task rank of world of step 900 and up. cpu: to be pinned to, -1: none. */
+static pid_t start(int step, int rank, int world, int cpu, int timeout_ms, int fd)
+{
+    struct told told = {.st = VB_ERR_IO};
+    cpu_set_t cpus;
+    char text[300];
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    CPU_ZERO(&cpus);
+    if (cpu >= 0)
+        CPU_SET(cpu, &cpus);
+    if (cpu >= 0 && sched_setaffinity(0, sizeof(cpus), &cpus) != 0)
+        _exit(1);
+    snprintf(text, sizeof(text),
+             "SLURM_JOB_ID=%d SLURM_STEP_ID=%d SLURM_PROCID=%d SLURM_LOCALID=%d SLURM_NTASKS=%d "
+             "SLURM_STEP_NODELIST=n1",
+             (int)getppid(), step, rank, rank, world);
+    set_environment(text);
+    told.st = find(timeout_ms, &told.launch);
+    told.listens = told.launch.root_fd >= 0;
+    _exit(write(fd, &told, sizeof(told)) == sizeof(told) ? 0 : 1);
+}
+
+static void ended_well(pid_t pid)
+{
+    int status;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* What n ranks were told, by rank. */
+static void listen_to(int fd, int n, struct told *told)
+{
+    struct told one;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        assert_int_equal(read(fd, &one, sizeof(one)), sizeof(one));
+        assert_int_equal(one.st, VB_OK);
+        assert_true(one.launch.rank >= 0 && one.launch.rank < n);
+        told[one.launch.rank] = one;
+    }
+}
+
+static void same_word_for_all(const struct told *told, int n)
+{
+    static const unsigned char none[VB_SECRET_BYTES];
+    int i;
+
+    assert_memory_not_equal(told[0].launch.secret, none, sizeof(none));
+    for (i = 0; i < n; i++) {
+        assert_true(told[i].launch.supervised && told[i].launch.has_secret);
+        assert_int_equal(told[i].launch.world, n);
+        assert_memory_equal(told[i].launch.secret, told[0].launch.secret, VB_SECRET_BYTES);
+        assert_string_equal(told[i].launch.root, told[0].launch.root);
+        assert_int_equal(strncmp(told[i].launch.root, "127.0.0.1:", 10), 0);
+        assert_int_equal(told[i].listens, i == 0);
+    }
+}
+
+static void ranks_of_a_host_meet(void **state)
+{
+    struct told told[5], again[5];
+    pid_t pids[5];
+    int fds[2], i;
+
+    (void)state;
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    for (i = 4; i >= 0; i--)
+        pids[i] = start(900, i, 5, -1, TIMEOUT_MS, fds[1]);
+    listen_to(fds[0], 5, told);
+    for (i = 0; i < 5; i++)
+        ended_well(pids[i]);
+    same_word_for_all(told, 5);
+    for (i = 0; i < 5; i++) {
+        assert_int_equal(told[i].launch.local_rank, i);
+        assert_int_equal(told[i].launch.local_ranks, 5);
+    }
+
+    for (i = 0; i < 5; i++) /* the same step, later */
+        pids[i] = start(900, i, 5, -1, TIMEOUT_MS, fds[1]);
+    listen_to(fds[0], 5, again);
+    for (i = 0; i < 5; i++)
+        ended_well(pids[i]);
+    same_word_for_all(again, 5);
+    assert_memory_not_equal(again[0].launch.secret, told[0].launch.secret, VB_SECRET_BYTES);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* The first two cpus that this process may use; false: there is one. */
+static bool two_cpus(int cpu[2])
+{
+    cpu_set_t cpus;
+    int i, n = 0;
+
+    assert_int_equal(sched_getaffinity(0, sizeof(cpus), &cpus), 0);
+    for (i = 0; i < CPU_SETSIZE && n < 2; i++)
+        if (CPU_ISSET(i, &cpus))
+            cpu[n++] = i;
+    return n == 2;
+}
+
+static void who_has_cpus_of_its_own_is_alone_there(void **state)
+{
+    int cpu[2], fds[2], i, shared;
+    struct told told[2];
+    pid_t pids[2];
+
+    (void)state;
+    if (!two_cpus(cpu))
+        skip();
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    for (shared = 0; shared < 2; shared++) {
+        for (i = 0; i < 2; i++)
+            pids[i] = start(901, i, 2, cpu[shared ? 0 : i], TIMEOUT_MS, fds[1]);
+        listen_to(fds[0], 2, told);
+        for (i = 0; i < 2; i++) {
+            ended_well(pids[i]);
+            assert_int_equal(told[i].launch.local_ranks, shared ? 2 : 1);
+            assert_int_equal(told[i].launch.local_rank, shared ? i : 0);
+        }
+    }
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void who_does_not_come_is_missed(void **state)
+{
+    struct told told;
+    int fds[2], rank;
+
+    (void)state;
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    for (rank = 0; rank < 2; rank++) {
+        ended_well(start(902, rank, 2, -1, 100, fds[1]));
+        assert_int_equal(read(fds[0], &told, sizeof(told)), sizeof(told));
+        assert_int_equal(told.st, VB_ERR_TIMEOUT);
+        assert_false(told.launch.supervised);
+    }
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------- */
+
+/* The name of the socket that a rank 0 listens at, from the kernel's list. */
+static void meeting_name(char name[120])
+{
+    char line[400];
+    const char *at;
+    FILE *in;
+    int i;
+
+    for (i = 0; i < 2000; i++) {
+        in = fopen("/proc/net/unix", "re");
+        assert_non_null(in);
+        while (fgets(line, sizeof(line), in) != NULL) {
+            at = strstr(line, "@verbena-launch-");
+            if (at == NULL)
+                continue;
+            snprintf(name, 120, "%.*s", (int)strcspn(at + 1, "\n"), at + 1);
+            fclose(in);
+            return;
+        }
+        fclose(in);
+        usleep(1000);
+    }
+    fail_msg("rank 0 does not listen");
+}
+
+static uid_t another_user(void)
+{
+    const struct passwd *nobody = getpwnam("nobody");
+
+    return nobody != NULL ? nobody->pw_uid : 65534;
+}
+
+/* Another user's process calls rank 0, is let go without a word, and the job goes on. */
+static void another_user_is_not_answered(void **state)
+{
+    char name[120], byte;
+    struct told told[2];
+    pid_t pids[2], stranger;
+    int fds[2], fd;
+
+    (void)state;
+    if (getuid() != 0)
+        skip();
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    pids[0] = start(903, 0, 2, -1, TIMEOUT_MS, fds[1]);
+    meeting_name(name);
+    stranger = fork();
+    assert_true(stranger >= 0);
+    if (stranger == 0) {
+        if (setuid(another_user()) != 0 ||
+            sock_connect_unix(name, vb_clock_ns() + 1000000000, &fd) != VB_OK)
+            _exit(1);
+        _exit(sock_read(fd, &byte, 1, vb_clock_ns() + UINT64_C(10000000000)) == VB_ERR_PEER ? 0
+                                                                                            : 2);
+    }
+    ended_well(stranger);
+    pids[1] = start(903, 1, 2, -1, TIMEOUT_MS, fds[1]);
+    listen_to(fds[0], 2, told);
+    ended_well(pids[0]);
+    ended_well(pids[1]);
+    same_word_for_all(told, 2);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* Another user listens where rank 0 would: a rank says so, and tells it nothing. */
+static void another_user_is_not_believed(void **state)
+{
+    char name[120], byte;
+    int fds[2], ready[2], fd, caller;
+    struct told told;
+    pid_t pid, squatter;
+
+    (void)state;
+    if (getuid() != 0)
+        skip();
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid = start(904, 0, 2, -1, TIMEOUT_MS, fds[1]);
+    meeting_name(name);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    squatter = fork();
+    assert_true(squatter >= 0);
+    if (squatter == 0) {
+        if (setuid(another_user()) != 0 || sock_listen_unix(name, &fd) != VB_OK ||
+            write(ready[1], "r", 1) != 1)
+            _exit(1);
+        do
+            caller = accept(fd, NULL, NULL);
+        while (caller < 0 && usleep(1000) == 0);
+        _exit(recv(caller, &byte, 1, 0) == 0 ? 0 : 2);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    ended_well(start(904, 1, 2, -1, TIMEOUT_MS, fds[1]));
+    assert_int_equal(read(fds[0], &told, sizeof(told)), sizeof(told));
+    assert_int_equal(told.st, VB_ERR_ACCESS);
+    ended_well(squatter);
+    close(fds[0]);
+    close(fds[1]);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_of_slurm),
+        cmocka_unit_test(tasks_of_slurm),
+        cmocka_unit_test(ports_do_not_clash),
+        cmocka_unit_test(environments_that_make_no_rank),
+        cmocka_unit_test(broken_environments_are_named),
+        cmocka_unit_test(places_are_read),
+        cmocka_unit_test(one_task_is_one_rank),
+        cmocka_unit_test(ranks_of_a_host_meet),
+        cmocka_unit_test(who_has_cpus_of_its_own_is_alone_there),
+        cmocka_unit_test(who_does_not_come_is_missed),
+        cmocka_unit_test(another_user_is_not_answered),
+        cmocka_unit_test(another_user_is_not_believed),
+    };
+
+    return T_RUN(tests);
+}

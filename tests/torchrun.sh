@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Ranks that torchrun starts, or whoever else sets what it sets: torchrun.sh VERBENA
+#
+# Without PyTorch the environment is set by hand, as torchrun would.
+set -uo pipefail
+verbena=$(realpath "$1")
+
+if ! command -v jq >/dev/null; then
+    echo "skipped: needs jq"
+    exit 77
+fi
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+bad=0
+unset "${!VB_@}" "${!SLURM_@}" "${!PMIX_@}" RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
+
+fail() {
+    echo "FAIL: $*"
+    bad=1
+}
+
+job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json)
+timeout 100 "$verbena" "${job[@]}" --ranks 3 >"$dir/here" 2>"$dir/err" || fail "$(cat "$dir/err")"
+
+# same WHAT: $dir/out is of three ranks, who got the same parameters as without torchrun
+same() {
+    [ "$(jq -s 'length == 2 and all(.[]; .ranks == 3) and (.[0].params_sha256 | length) == 64 and
+        .[0].params_sha256 == .[1].params_sha256' "$dir/here" "$dir/out")" = true ] ||
+        fail "$1: $(cat "$dir/here" "$dir/out" "$dir/err")"
+}
+
+# ---- torchrun itself ------------------------------------------------------------------------------
+
+# -r and -t: without them PyTorch 1.13 does not start under Python 3.11, which Debian 12 has.
+python=
+for python in /usr/bin/python3 python3 none; do
+    $python -c 'import torch.distributed.run' 2>/dev/null && break
+done
+with="by hand"
+if [ $python != none ]; then
+    with="by PyTorch $($python -c 'import torch; print(torch.__version__)')"
+    for how in --standalone "--master_port=29517"; do
+        timeout 100 $python -m torch.distributed.run $how --nproc_per_node 3 -r 2 -t 2 \
+            --log_dir "$dir/logs" --no_python "$verbena" "${job[@]}" >"$dir/out" 2>"$dir/err"
+        code=$?
+        [ $code = 0 ] || fail "torchrun $how: exit $code: $(cat "$dir/err")"
+        same "torchrun $how"
+    done
+fi
+
+# ---- what torchrun sets ---------------------------------------------------------------------------
+
+# ranks VARIABLES... -- OPTIONS...: three ranks with these variables; codes in $codes
+ranks() {
+    local variables=() r pids=()
+    while [ "$1" != -- ]; do
+        variables+=("$1")
+        shift
+    done
+    shift
+    for r in 2 1 0; do
+        env RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 MASTER_PORT=29518 MASTER_ADDR=localhost \
+            "${variables[@]}" timeout 60 "$verbena" "${job[@]}" --timeout 20 "$@" >"$dir/out$r" 2>"$dir/err$r" &
+        pids+=($!)
+    done
+    codes=
+    for r in "${pids[@]}"; do
+        wait "$r"
+        codes+=$?
+    done
+    cat "$dir"/out[012] >"$dir/out"
+    cat "$dir"/err[012] >"$dir/err"
+}
+
+ranks LOCAL_WORLD_SIZE=3 --
+[ "$codes" = 000 ] || fail "by hand: exits $codes: $(cat "$dir/err")"
+same "by hand"
+
+# Without LOCAL_WORLD_SIZE the ranks may be anywhere.
+(umask 077 && head -c 32 /dev/urandom >"$dir/key")
+ranks LOCAL_WORLD_SIZE= -- --secret-file "$dir/key"
+[ "$codes" = 000 ] || fail "four variables and a secret: exits $codes: $(cat "$dir/err")"
+same "four variables and a secret"
+train=("${job[@]}")
+job=(bench allreduce --sizes 1024 --seconds 0.01 --json)
+ranks LOCAL_WORLD_SIZE= -- --secret-file "$dir/key"
+[ "$codes" = 000 ] || fail "bench, four variables and a secret: exits $codes: $(cat "$dir/err")"
+job=("${train[@]}")
+ranks LOCAL_WORLD_SIZE= --
+[ "$codes" = 222 ] || fail "four variables and no secret: exits $codes"
+grep -q 'torchrun has 3 ranks on several hosts.*--secret-file FILE or VB_SECRET' "$dir/err" ||
+    fail "four variables and no secret: $(cat "$dir/err")"
+ranks LOCAL_WORLD_SIZE=3 RANK=3 --
+[ "$codes" = 222 ] || fail "rank 3 of 3: exits $codes"
+grep -q 'RANK 3: must be a number from 0 to 2' "$dir/err" || fail "rank 3 of 3: $(cat "$dir/err")"
+
+[ $bad = 0 ] && echo "three ranks as torchrun starts them, $with"
+exit $bad
