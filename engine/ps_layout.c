@@ -149,7 +149,8 @@ vb_status ps_all_mapped(struct vb_group *group, const struct ps_job *job, bool *
     for (r = 0; r < world && st == VB_OK; r++)
         own &= all[r];
     free(all);
-    *all_p = own != 0;
+    /* Weights in the memory of a lazy rule are those of long ago: only the server can read them. */
+    *all_p = own != 0 && !(job->sparse && vb_k_sparse_is_lazy(&job->rule));
     return st;
 }
 

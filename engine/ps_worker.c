@@ -58,11 +58,24 @@ static bool has_ticket(void *arg)
     return w->tickets > w->used || w->last;
 }
 
+static bool all_acked(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        if (w->links[k].acked != w->pushed)
+            return false;
+    return true;
+}
+
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
     vb_status st =
         vb_group_wait(w->group, has_ticket, w, "permission to go on", w->job->workers);
 
+    if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
+        st = vb_group_wait(w->group, all_acked, w, "a round to end", w->job->workers);
     *go_p = st == VB_OK && w->tickets > w->used;
     w->used += *go_p;
     return st;

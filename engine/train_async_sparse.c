@@ -27,7 +27,8 @@ struct sparse_worker {
     struct small batch[2];
     int now;
     float *logits, *grad;
-    bool by_rows; /* in place, plain SGD */
+    bool by_rows;  /* in place, plain SGD */
+    bool in_order; /* rows are added up one by one, as synchronous training with such rules does */
 };
 
 /* ---- batches --------------------------------------------------------------------------------- */
@@ -79,7 +80,10 @@ static void gradient(struct sparse_worker *s, const struct small *b, const float
     size_t i;
 
     vb_trainer_drag(t);
-    vb_k_csr_forward(&b->csr, w, w[b->n - 1], s->logits);
+    if (s->in_order)
+        vb_k_shared_forward(&b->csr, w, w[b->n - 1], s->logits);
+    else
+        vb_k_csr_forward(&b->csr, w, w[b->n - 1], s->logits);
     note_loss(t, vb_k_logistic(s->logits, t->batch->rows.y, b->csr.n), b->csr.n);
     vb_lap(&t->laps, VB_PHASE_FORWARD);
     memset(s->grad, 0, b->n * sizeof(float));
@@ -194,6 +198,7 @@ static vb_status create(struct sparse_worker *s)
 
     s->features = s->async->job.n - 1;
     s->by_rows = s->async->job.hogwild && rule->kind == VB_K_SGD && rule->decay == 0;
+    s->in_order = vb_k_sparse_is_lazy(rule);
     s->logits = vb_alloc_aligned(batch * sizeof(float));
     s->grad = vb_alloc_aligned(max_keys * sizeof(float));
     if (s->logits == NULL || s->grad == NULL)
