@@ -40,7 +40,8 @@ struct train_args {
 #define FIELD(name) offsetof(struct train_args, name)
 
 static const char *const models[] = {"softmax", "sparse-lr", "lenet", "alexnet"};
-static const char *const mode_choices[] = {"sync", "single", "async", NULL}; /* as in enum vb_mode */
+static const char *const mode_choices[] = {"sync", "single", "async",
+                                           NULL}; /* as in enum vb_mode */
 static const char *const pin_choices[] = {"on", "off", NULL};
 static const char *const schedule_choices[] = {"auto", "constant", "step", "cosine",
                                                NULL}; /* as in its enum */

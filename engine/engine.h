@@ -254,9 +254,9 @@ struct vb_async_opts {
 
 /* What is 0, NULL or AUTO is chosen by model and batch; negative numbers were not given. */
 struct vb_train_opts {
-    const char *model; /* "softmax", "sparse-lr", "lenet", "alexnet" */
+    const char *model;          /* "softmax", "sparse-lr", "lenet", "alexnet" */
     struct vb_async_opts async; /* mode async */
-    int input;         /* alexnet: side of its images, 224 or 32 */
+    int input;                  /* alexnet: side of its images, 224 or 32 */
     enum vb_mode mode;
     struct vb_data_ask data;
     const char *test_text; /* NULL: none was asked for */
@@ -413,6 +413,38 @@ vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *res
 /* The smallest batch from which on computing takes at least as long as the sums, by straight lines
  * through the points; 0: there is none in reach. Does no I/O. */
 int64_t vb_step_hidden_from(const struct vb_step_point *points, int n);
+
+/* ---- what the parameter server takes --------------------------------------------------------- */
+
+enum vb_ps_op { VB_PS_PUSH, VB_PS_PULL, VB_PS_BOTH };
+
+/* One operation at a time by each of the workers, all at once. */
+struct vb_ps_line {
+    enum vb_ps_op op;
+    char transport[32];
+    int workers, servers;
+    int64_t keys;           /* sparse; 0: dense */
+    int64_t bytes;          /* of the values, one way */
+    double time_us, p99_us; /* median and 99 %, of the slowest worker */
+    double gb_s;            /* of values, of all workers together */
+    double server_cpu_us;   /* of the servers' threads, an operation: waiting by polling counts */
+    int64_t wrong;          /* parameters that are not what the pushes make them */
+};
+
+struct vb_ps_bench {
+    const size_t *sizes; /* bytes of dense parameters */
+    int n_sizes;
+    const int64_t *keys; /* of sparse ones */
+    int n_keys;
+    int64_t features;
+    int servers; /* the last ranks; 0: one */
+    double seconds;
+    void (*each)(void *arg, const struct vb_ps_line *line); /* on rank 0; NULL: not */
+    void *each_arg;
+};
+
+/* Collective. Pushes, pulls and both, for each size and each number of keys. */
+vb_status vb_bench_ps(struct vb_group *group, const struct vb_ps_bench *o, int64_t *wrong_p);
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 

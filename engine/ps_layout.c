@@ -10,8 +10,8 @@
 #include <string.h>
 
 #define LINE ((size_t)64)
-#define UNIT 16               /* floats of a line: shards begin at one */
-#define ONE_SLOT (64u << 20)  /* bytes: of larger gradients one is enough */
+#define UNIT 16              /* floats of a line: shards begin at one */
+#define ONE_SLOT (64u << 20) /* bytes: of larger gradients one is enough */
 
 static size_t pad(size_t bytes)
 {
@@ -75,8 +75,8 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
     lay->shard_bytes[k] = at;
     lay->slot[k] = sizeof(struct ps_push) +
                    (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
-    lay->slots_bytes[k] = (size_t)job->workers * ((size_t)lay->slots * lay->slot[k] +
-                                                  (lay->replies ? 2 * lay->reply : 0));
+    lay->slots_bytes[k] = (size_t)job->workers *
+                          ((size_t)lay->slots * lay->slot[k] + (lay->replies ? 2 * lay->reply : 0));
     if (lay->slots_bytes[k] == 0)
         lay->slots_bytes[k] = LINE;
 }

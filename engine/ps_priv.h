@@ -27,16 +27,16 @@
 struct ps_job {
     int workers, servers;
     bool sparse;
-    bool hogwild;     /* workers apply in place; all are on the server's host */
-    int64_t bound;    /* steps that a worker may be ahead of the slowest; PS_UNBOUNDED */
-    int backup;       /* bound 0: so many of the last gradients of a round are not waited for */
-    int64_t begin;    /* steps that were made before */
-    int64_t steps;    /* in all: gradients applied; bound 0: rounds */
-    size_t n;         /* parameters */
-    int words;        /* of state a parameter */
-    size_t max_keys;  /* sparse: of a batch */
-    bool no_reply;    /* dense shards are read with get, whatever their size */
-    double clip;      /* bound 0: of the sum */
+    bool hogwild;    /* workers apply in place; all are on the server's host */
+    int64_t bound;   /* steps that a worker may be ahead of the slowest; PS_UNBOUNDED */
+    int backup;      /* bound 0: so many of the last gradients of a round are not waited for */
+    int64_t begin;   /* steps that were made before */
+    int64_t steps;   /* in all: gradients applied; bound 0: rounds */
+    size_t n;        /* parameters */
+    int words;       /* of state a parameter */
+    size_t max_keys; /* sparse: of a batch */
+    bool no_reply;   /* dense shards are read with get, whatever their size */
+    double clip;     /* bound 0: of the sum */
     int64_t eval_every, save_every; /* steps after which worker 0 is told; 0: never */
     struct vb_k_rule rule;
     struct vb_k_schedule schedule;
@@ -131,7 +131,7 @@ enum {
 
 void ps_stale_add(struct vb_stale *stale, uint64_t by);
 
-/* ---- the server (ps_server.c, ps_apply.c) ---------------------------------------------------- */
+/* ---- the server (ps_server.c, ps_open.c) ----------------------------------------------------- */
 
 #define PS_OPS 16
 
@@ -143,8 +143,8 @@ struct ps_seat {
     bool held;      /* bound 0: its gradient of this round waits for the others' */
     const struct ps_push *held_push;
     const uint32_t *held_keys; /* sparse */
-    uint32_t pushes;  /* that were taken in */
-    uint32_t replies; /* that were sent */
+    uint32_t pushes;           /* that were taken in */
+    uint32_t replies;          /* that were sent */
     uint64_t reply_version[4];
     int64_t clock;   /* gradients that were applied, or came too late */
     int64_t granted; /* tickets */
@@ -217,6 +217,17 @@ vb_status ps_server_finish(struct ps_server *s);
 vb_status ps_server_retire(struct ps_server *s, int worker);
 vb_status ps_server_admit(struct ps_server *s, int worker);
 
+void ps_server_note(void *server, int rank, uint32_t value); /* a vb_note_fn */
+
+/* ps_tell.c: a note alone; what there is to tell one worker, or all of them; a worker's first. */
+vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value);
+vb_status ps_tell(struct ps_server *s, int worker, uint32_t word);
+vb_status ps_tell_all(struct ps_server *s);
+vb_status ps_greet(struct ps_server *s, int worker);
+int64_t ps_slowest(const struct ps_server *s); /* its clock; INT64_MAX: there is none */
+const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot);
+uint64_t ps_version_of(const struct ps_server *s);
+
 /* ps_apply.c: what a push does to the parameters. A push that makes no sense is VB_ERR_INPUT. */
 vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push);
 vb_status ps_hold(struct ps_server *s, int worker, const struct ps_push *push);
@@ -224,7 +235,8 @@ vb_status ps_apply_round(struct ps_server *s); /* all that are held, in rank ord
 void ps_snapshot(struct ps_server *s, bool with_state);
 vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values);
 
-/* ---- the worker (ps_worker.c, ps_pull.c) ------------------------------------------------------ */
+/* ---- the worker (ps_worker.c, ps_pull.c) ------------------------------------------------------
+ */
 
 /* What a worker knows of a server. */
 struct ps_link {
@@ -241,7 +253,7 @@ struct ps_worker {
     struct vb_group *group;
     struct ps_layout lay;
     int rank;
-    bool mapped; /* all servers */
+    bool mapped;     /* all servers */
     bool overlapped; /* gets are started with the push before */
     bool opened;
     struct vb_window *shards, *slots;
@@ -265,6 +277,10 @@ vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
                            struct ps_worker **worker_p);
 void ps_worker_close(struct ps_worker *w);
 
+/* Forgets what was pushed and heard, as one that the servers will admit anew; nothing of before may
+ * be under way. */
+void ps_worker_restart(struct ps_worker *w);
+
 /* Waits for a ticket; go is false if there are no more. */
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p);
 
@@ -278,12 +294,15 @@ vb_status ps_worker_prefetch(struct ps_worker *w);
 vb_status ps_worker_grads(struct ps_worker *w, float **grads_p);
 vb_status ps_worker_push(struct ps_worker *w, const float *grads, uint32_t samples, float scale);
 
+/* Waits until all pushes were acknowledged. */
+vb_status ps_worker_settle(struct ps_worker *w);
+
 /* Sparse. Keys ascend. Over shared memory the values are read when they are asked for. */
 vb_status ps_worker_ask(struct ps_worker *w, const uint32_t *keys, size_t n); /* the first ones */
 vb_status ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t n,
                            const float **values_p);
 
-/* The gradient at keys, and the keys of the next batch. */
+/* The gradient at keys, and the keys of the next batch; next NULL: nothing is asked for. */
 vb_status ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const float *values,
                                 size_t n, uint32_t samples, float scale, const uint32_t *next,
                                 size_t n_next);

@@ -161,7 +161,8 @@ static vb_status get_all(struct ps_worker *w, const float **params_p)
     if (st != VB_OK)
         return st;
     w->area = 1 - w->area;
-    w->version = atomic_load(&((const struct ps_head *)(const void *)(own + head_at(w, 0)))->version);
+    w->version =
+        atomic_load(&((const struct ps_head *)(const void *)(own + head_at(w, 0)))->version);
     set_base(w, w->version, 0);
     *params_p = area_of(w, w->area);
     return VB_OK;

@@ -16,4 +16,3 @@ void ps_stale_add(struct vb_stale *stale, uint64_t by)
         b++;
     stale->bucket[b]++;
 }
-

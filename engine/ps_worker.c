@@ -69,13 +69,17 @@ static bool all_acked(void *arg)
     return true;
 }
 
+vb_status ps_worker_settle(struct ps_worker *w)
+{
+    return vb_group_wait(w->group, all_acked, w, "an acknowledgement", w->job->workers);
+}
+
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st =
-        vb_group_wait(w->group, has_ticket, w, "permission to go on", w->job->workers);
+    vb_status st = vb_group_wait(w->group, has_ticket, w, "permission to go on", w->job->workers);
 
     if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
-        st = vb_group_wait(w->group, all_acked, w, "a round to end", w->job->workers);
+        st = ps_worker_settle(w);
     *go_p = st == VB_OK && w->tickets > w->used;
     w->used += *go_p;
     return st;
@@ -254,7 +258,7 @@ vb_status ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const
                                 size_t n_next)
 {
     return push_list(w, keys, values, n, samples, scale, next, n_next,
-                     w->lay.replies ? 0 : PS_OWN_KEYS);
+                     w->lay.replies && next != NULL ? 0 : PS_OWN_KEYS);
 }
 
 /* ---- snapshots and the end ------------------------------------------------------------------- */
@@ -330,8 +334,8 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
 
 static vb_status make_windows(struct ps_worker *w)
 {
-    vb_status st = vb_window_create_for(w->group, w->lay.worker_shard_bytes, VB_WINDOW_GET,
-                                        &w->shards);
+    vb_status st =
+        vb_window_create_for(w->group, w->lay.worker_shard_bytes, VB_WINDOW_GET, &w->shards);
     int k;
 
     if (st == VB_OK)
@@ -370,6 +374,17 @@ vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
         st = make_windows(w);
     }
     return st == VB_OK ? vb_group_barrier(group) : st;
+}
+
+void ps_worker_restart(struct ps_worker *w)
+{
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        w->links[k].acked = w->links[k].replies = 0;
+    w->tickets = w->used = 0;
+    w->pushed = 0;
+    w->last = w->getting = false;
 }
 
 void ps_worker_close(struct ps_worker *w)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Asynchronous training: every rank is a worker that makes steps at its own pace, on parameters that
- * servers own. Servers are threads of the first ranks, or ranks of their own. docs/async.md has the
- * whole of it; ps_*.c is what workers and servers say to each other.
+ * Asynchronous training: every rank is a worker that makes steps at its own pace, on parameters
+ * that servers own. Servers are threads of the first ranks, or ranks of their own. docs/async.md
+ * has the whole of it; ps_*.c is what workers and servers say to each other.
  *
  * Without a bound of 0 every worker goes through all of the data, in an order of its own: so what a
  * slow worker, or one that is gone, does not come to, others do. With it shares are those of
@@ -50,8 +50,8 @@ vb_status vb_async_check(const struct vb_train_opts *o)
     if (o->async.backup > 0 && !in_rounds)
         return vb_err(VB_ERR_USAGE, "--backup needs --staleness 0");
     if (o->async.backup >= workers)
-        return vb_err(VB_ERR_USAGE, "--backup %d leaves no gradient of %d workers",
-                      o->async.backup, workers);
+        return vb_err(VB_ERR_USAGE, "--backup %d leaves no gradient of %d workers", o->async.backup,
+                      workers);
     if (o->async.backup > 0 && servers > 1)
         return vb_err(VB_ERR_USAGE, "--backup needs one server: several would not leave out the "
                                     "same gradients");

@@ -156,8 +156,8 @@ static vb_status by_keys(struct sparse_worker *s, const struct small *b, float *
     if (st != VB_OK)
         return st;
     gradient(s, b, values);
-    vb_k_shared_update_keys(&t->recipe.rule, w, state, b->keys, s->grad, b->n,
-                            scale_of(b->csr.n), rate);
+    vb_k_shared_update_keys(&t->recipe.rule, w, state, b->keys, s->grad, b->n, scale_of(b->csr.n),
+                            rate);
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     return VB_OK;
 }

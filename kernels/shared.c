@@ -42,9 +42,8 @@ void vb_k_shared_gather(const float *w, const uint32_t *keys, size_t n, float *v
 
 /* ---- update rules ---------------------------------------------------------------------------- */
 
-static inline __attribute__((always_inline)) void update_at(const struct vb_k_rule *rule,
-                                                            float rate, float grad, float *w,
-                                                            float *s, float *t)
+static inline __attribute__((always_inline)) void
+update_at(const struct vb_k_rule *rule, float rate, float grad, float *w, float *s, float *t)
 {
     struct update_one p = {.w = load(w)};
 

@@ -65,6 +65,7 @@ fi
 in_preset debug build-debug
 scripts/distributions.sh
 tests/train_sync.sh build/verbena mnist alexnet5 || [ $? = 77 ]
+tests/train_async.sh build/verbena mnist || [ $? = 77 ]
 tests/lab_nightly.sh || [ $? = 77 ]
 tests/lab_verbs.sh build all || [ $? = 77 ]
 tests/lab_verbs.sh build-asan sanitized || [ $? = 77 ]

@@ -16,7 +16,7 @@ holds() {
 }
 
 # ---- bad usage: one line, exit 2, also where there would be several ranks
-refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels or step"
+refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps"
 refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
 refused 2 "unknown bench nothing; there are transfer" nothing
 refused 2 "kernels of which model? --model alexnet" kernels
