@@ -214,6 +214,19 @@ vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_trai
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
+static void print_staleness(const struct vb_train_result *r)
+{
+    struct vb_stale all = {0};
+    int i;
+
+    for (i = 0; i < r->ranks; i++)
+        add_stale(&all, &r->staleness[i]);
+    printf("\nstaleness   %.2f gradients on average, %llu at most",
+           all.n > 0 ? (double)all.sum / (double)all.n : 0, (unsigned long long)all.max);
+    if (all.dropped > 0)
+        printf("; %llu came too late", (unsigned long long)all.dropped);
+}
+
 static void print_text(const char *mode, const struct vb_train_opts *o,
                        const struct vb_train_result *r)
 {
@@ -244,6 +257,8 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
     if (r->bottleneck.why[0] != '\0')
         printf("\nheld up by  %s, %.0f %%: %s", vb_resource_str(r->bottleneck.resource),
                100 * r->bottleneck.share, r->bottleneck.why);
+    if (r->staleness != NULL)
+        print_staleness(r);
     printf("\naccuracy    %.2f %% of %d test samples, loss %.4f\n", 100 * r->accuracy,
            r->test_samples, r->loss);
     if (r->checkpoint[0] != '\0')

@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#define PIECE 4096 /* floats */
+
 static vb_status garbled(int worker, const char *what)
 {
     return vb_err(VB_ERR_INPUT, "worker %d pushed something wrong: %s", worker, what);
@@ -24,6 +26,24 @@ static float rate_now(const struct ps_server *s)
 
 /* ---- dense ----------------------------------------------------------------------------------- */
 
+/* Workers that map the shard may read it meanwhile: what is new is made elsewhere, a piece at a
+ * time, and then written as they read. */
+static void update_mapped(struct ps_server *s, const float *grads, struct vb_k_update u)
+{
+    float made[PIECE];
+    size_t at, n = s->lay.n[s->k];
+
+    for (at = 0; at < n; at += u.n) {
+        u.n = n - at < PIECE ? n - at : PIECE;
+        u.params = s->params + at;
+        u.grads = grads + at;
+        u.params_out = made;
+        u.state = u.state_out = s->job->words > 0 ? (float *)s->state + at : NULL;
+        vb_k_update(&s->job->rule, &u);
+        vb_k_shared_write(made, u.n, s->params + at);
+    }
+}
+
 static void update(struct ps_server *s, const float *grads, float scale)
 {
     struct vb_k_update u = {.n = s->lay.n[s->k],
@@ -35,7 +55,10 @@ static void update(struct ps_server *s, const float *grads, float scale)
                             .params_out = s->params,
                             .state_out = s->state};
 
-    vb_k_update(&s->job->rule, &u);
+    if (s->mapped)
+        update_mapped(s, grads, u);
+    else
+        vb_k_update(&s->job->rule, &u);
 }
 
 static const float *values_of(const struct ps_push *push)
@@ -94,6 +117,22 @@ vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *
     return VB_OK;
 }
 
+/* Mapped: as with dense shards. Rules are not lazy then. */
+static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const float *values,
+                             size_t n, float scale)
+{
+    size_t i;
+
+    if (!s->mapped)
+        return vb_k_sparse_update(s->sparse, keys, values, n, scale, rate_now(s), NULL);
+    for (i = 0; i < n; i++)
+        if (keys[i] >= s->lay.n[s->k] || (i > 0 && keys[i] <= keys[i - 1]))
+            return vb_err(VB_ERR_INPUT, "entry %zu: key %u is out of order or range", i, keys[i]);
+    vb_k_shared_update_keys(&s->job->rule, s->params, s->state, keys, values, n, scale,
+                            rate_now(s));
+    return VB_OK;
+}
+
 /* ---- one gradient ---------------------------------------------------------------------------- */
 
 vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
@@ -109,8 +148,7 @@ vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
     }
     st = find_keys(s, worker, push, &keys);
     if (st == VB_OK && !(push->flags & PS_NO_GRADIENT))
-        st = vb_k_sparse_update(s->sparse, keys, values_of(push), push->n_values, push->scale,
-                                rate_now(s), NULL);
+        st = update_keys(s, keys, values_of(push), push->n_values, push->scale);
     return st;
 }
 
@@ -203,8 +241,7 @@ vb_status ps_apply_round(struct ps_server *s)
     if (s->job->sparse) {
         st = sum_sparse(s, &n, &which, &samples);
         if (st == VB_OK)
-            st = vb_k_sparse_update(s->sparse, s->keys[which], s->values[which], n,
-                                    1.f / (float)samples, rate_now(s), NULL);
+            st = update_keys(s, s->keys[which], s->values[which], n, 1.f / (float)samples);
     } else {
         sum_dense(s, &samples);
         scale = 1.f / (float)samples;
@@ -229,7 +266,7 @@ void ps_snapshot(struct ps_server *s, bool with_state)
     if (s->sparse != NULL)
         vb_k_sparse_read(s->sparse, 0, n, (float *)(void *)(base + s->lay.snap[s->k]));
     else if (s->job->hogwild)
-        vb_k_shared_copy(s->params, n, (float *)(void *)(base + s->lay.snap[s->k]));
+        vb_k_shared_read(s->params, n, (float *)(void *)(base + s->lay.snap[s->k]));
     else
         memcpy(base + s->lay.snap[s->k], s->params, n * sizeof(float));
     if (with_state && s->job->words > 0)

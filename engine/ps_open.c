@@ -97,6 +97,7 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
     s->job = job;
     s->group = group;
     s->k = vb_group_rank(group) - job->workers;
+    s->reader = -1;
     *server_p = s; /* to be closed, whatever came of it */
     st = make_seats(s);
     if (st == VB_OK)

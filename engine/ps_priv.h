@@ -108,6 +108,7 @@ vb_status ps_all_mapped(struct vb_group *group, const struct ps_job *job, bool *
 enum ps_kind {
     PS_PUSH,    /* worker: value is the slot */
     PS_SNAP,    /* worker: take a snapshot; value 1: with state */
+    PS_READ,    /* worker: the snapshot was read, another may be taken */
     PS_END,     /* worker: I shall push no more */
     PS_WORD,    /* server: see below */
     PS_SNAPPED, /* server: the snapshot is there */
@@ -140,6 +141,7 @@ struct ps_seat {
     bool alive;     /* takes part */
     bool ended;     /* has said so */
     bool told_last; /* that there are no more tickets */
+    int wants_snap; /* it waits for a snapshot: 1, or 2 with state */
     bool held;      /* bound 0: its gradient of this round waits for the others' */
     const struct ps_push *held_push;
     const uint32_t *held_keys; /* sparse */
@@ -193,6 +195,7 @@ struct ps_server {
     struct ps_server_stats stats;
     uint64_t mark_ns, begin_ns;
     uint32_t due; /* PS_EVAL, PS_SAVE: to be told */
+    int reader;   /* the worker that reads the snapshot; -1: none */
     bool opened, over;
 };
 

@@ -41,10 +41,7 @@ static const float *copy_mapped(struct ps_worker *w)
     for (k = 0; k < w->job->servers; k++) {
         const float *from = (const void *)(w->links[k].mapped_shards + w->lay.params);
 
-        if (w->job->hogwild)
-            vb_k_shared_copy(from, w->lay.n[k], to + w->lay.first[k]);
-        else
-            memcpy(to + w->lay.first[k], from, w->lay.n[k] * sizeof(float));
+        vb_k_shared_read(from, w->lay.n[k], to + w->lay.first[k]);
     }
     return to;
 }

@@ -220,14 +220,39 @@ static vb_status take_end(struct ps_server *s, int worker)
     return s->job->bound > 0 ? ps_tell_all(s) : VB_OK; /* the slowest may be another now */
 }
 
+/* There is room for one, which must stay until it was read: one worker at a time. */
+static vb_status take_snapshot(struct ps_server *s)
+{
+    int w;
+
+    for (w = 0; w < s->job->workers && s->reader < 0; w++) {
+        if (s->seats[w].wants_snap == 0)
+            continue;
+        ps_snapshot(s, s->seats[w].wants_snap == 2);
+        s->seats[w].wants_snap = 0;
+        s->reader = w;
+        return ps_say(s, w, PS_SNAPPED, 0);
+    }
+    return VB_OK;
+}
+
+static vb_status read_by(struct ps_server *s, int worker)
+{
+    if (s->reader == worker)
+        s->reader = -1;
+    return take_snapshot(s);
+}
+
 static vb_status take(struct ps_server *s, struct ps_arrival a)
 {
     switch (PS_KIND(a.value)) {
     case PS_PUSH:
         return take_push(s, a.worker, a.value & 0xfffffu);
     case PS_SNAP:
-        ps_snapshot(s, (a.value & 1) != 0);
-        return ps_say(s, a.worker, PS_SNAPPED, 0);
+        s->seats[a.worker].wants_snap = 1 + (int)(a.value & 1);
+        return take_snapshot(s);
+    case PS_READ:
+        return read_by(s, a.worker);
     case PS_END:
         return take_end(s, a.worker);
     case PS_WORD:
@@ -304,6 +329,7 @@ vb_status ps_server_run(struct ps_server *s)
 vb_status ps_server_retire(struct ps_server *s, int worker)
 {
     struct ps_seat *seat = &s->seats[worker];
+    vb_status st;
 
     if (!seat->alive)
         return VB_OK;
@@ -311,9 +337,13 @@ vb_status ps_server_retire(struct ps_server *s, int worker)
         s->granted -= seat->granted - seat->clock; /* for others to use */
     s->n_held -= seat->held;
     seat->alive = seat->held = false;
+    seat->wants_snap = 0;
     s->over = all_ended(s);
     if (s->over)
         return VB_OK;
+    st = read_by(s, worker);
+    if (st != VB_OK)
+        return st;
     if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= wanted(s))
         return close_round(s);
     return ps_tell_all(s);

@@ -28,10 +28,11 @@ static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
 static void note_came(void *arg, int rank, uint32_t value)
 {
     struct ps_worker *w = arg;
-    struct ps_link *link = &w->links[rank - w->job->workers];
+    struct ps_link *link;
 
     if (rank < w->job->workers)
         return; /* workers have nothing to say to each other */
+    link = &w->links[rank - w->job->workers];
     switch (PS_KIND(value)) {
     case PS_WORD:
         take_word(w, link, value);
@@ -44,6 +45,7 @@ static void note_came(void *arg, int rank, uint32_t value)
         break;
     case PS_PUSH:
     case PS_SNAP:
+    case PS_READ:
     case PS_END:
         break;
     }
@@ -263,15 +265,9 @@ vb_status ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const
 
 /* ---- snapshots and the end ------------------------------------------------------------------- */
 
-static bool all_snapped(void *arg)
+static bool has_snapped(void *arg)
 {
-    const struct ps_worker *w = arg;
-    int k;
-
-    for (k = 0; k < w->job->servers; k++)
-        if (!w->links[k].snapped)
-            return false;
-    return true;
+    return ((const struct ps_link *)arg)->snapped;
 }
 
 static bool all_final(void *arg)
@@ -285,29 +281,44 @@ static bool all_final(void *arg)
     return true;
 }
 
-static vb_status tell_all(struct ps_worker *w, enum ps_kind kind, uint32_t value)
+static vb_status tell(struct ps_worker *w, struct ps_link *link, enum ps_kind kind, uint32_t value)
+{
+    vb_status st =
+        ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(kind, value), &link->word_op);
+
+    if (st == VB_OK)
+        st = vb_op_wait(w->group, &link->word_op, "a word to the server", link->rank);
+    return st;
+}
+
+static vb_status tell_all(struct ps_worker *w, enum ps_kind kind)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    for (k = 0; k < w->job->servers && st == VB_OK; k++)
+        st = tell(w, &w->links[k], kind, 0);
+    return st;
+}
+
+/* A server has one reader at a time, so all ask the servers in the same order: nobody can wait for
+ * one who waits for him. */
+vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
 {
     vb_status st = VB_OK;
     int k;
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
-        w->links[k].snapped = false;
-        st = ps_put(w->group, w->slots, w->links[k].rank, 0, 0, 0, PS_VALUE(kind, value),
-                    &w->links[k].word_op);
+        struct ps_link *link = &w->links[k];
+
+        link->snapped = false;
+        st = tell(w, link, PS_SNAP, state != NULL);
         if (st == VB_OK)
-            st = vb_op_wait(w->group, &w->links[k].word_op, "a word to the server",
-                            w->links[k].rank);
+            st = vb_group_wait(w->group, has_snapped, link, "a snapshot", link->rank);
     }
-    return st;
-}
-
-vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
-{
-    vb_status st = tell_all(w, PS_SNAP, state != NULL);
-
     if (st == VB_OK)
-        st = vb_group_wait(w->group, all_snapped, w, "a snapshot", w->job->workers);
-    return st == VB_OK ? ps_read_snapshot(w, params, state, version_p) : st;
+        st = ps_read_snapshot(w, params, state, version_p);
+    return st == VB_OK ? tell_all(w, PS_READ) : st;
 }
 
 /* In place nobody else counts what a worker did. */
@@ -324,7 +335,7 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
 
     if (w->job->hogwild)
         leave_figures(w);
-    st = tell_all(w, PS_END, 0);
+    st = tell_all(w, PS_END);
     if (st == VB_OK)
         st = vb_group_wait(w->group, all_final, w, "the others to end", w->job->workers);
     return st == VB_OK ? ps_read_snapshot(w, params, state, version_p) : st;

@@ -110,20 +110,22 @@ static void pin_loader(void *arg)
 {
     const struct vb_trainer *t = arg;
 
-    if (t->o->pin && t->place.plan != NULL)
+    if (t->place.pinned && t->place.plan != NULL)
         (void)vb_plan_pin(t->place.topo, t->place.plan, t->place.local_rank, VB_ROLE_LOADER);
 }
 
-/* Lists of pixels need nothing but numbers, and rows little more: a thread would only be woken. */
+/* Lists of pixels need nothing but numbers: a thread would only be woken. Nor is one of use to
+ * workers of sparse rows who have all cores already. */
 static vb_status open_loader(struct vb_trainer *t)
 {
     bool softmax = strcmp(t->o->model, "softmax") == 0, apart = t->shares < t->world;
+    bool full = t->async && t->o->pin && !t->place.pinned && t->ops == &vb_trainee_sparse;
     struct vb_loader_opts opts = {.set = &t->train,
                                   .seed = t->o->seed + (apart ? (uint64_t)t->rank << 32 : 0),
                                   .global_batch = t->recipe.global_batch,
                                   .rank = apart ? 0 : t->rank,
                                   .world = t->shares,
-                                  .ahead = softmax ? 0 : AHEAD,
+                                  .ahead = softmax || full ? 0 : AHEAD,
                                   .no_x = softmax,
                                   .on_start = pin_loader,
                                   .on_start_arg = t};

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LOOK_EVERY 64 /* steps: who never waits hears of a death only then */
+
 /* ---- options --------------------------------------------------------------------------------- */
 
 static int servers_of(const struct vb_train_opts *o)
@@ -141,6 +143,7 @@ static vb_status serve(struct async_server *srv, int k)
     if (st != VB_OK)
         return st;
     st = ps_server_create(group, &a->job, a->params, a->state, &s);
+    atomic_store_explicit(&srv->ready, true, memory_order_release); /* for work() */
     if (st == VB_OK)
         st = ps_server_run(s);
     if (st == VB_OK)
@@ -163,6 +166,7 @@ static void *serve_main(void *arg)
     vb_log_set_rank(t->world > 1 ? t->rank : -1);
     vb_team_size(1);
     srv->status = serve(srv, t->rank);
+    atomic_store_explicit(&srv->ready, true, memory_order_release);
     return NULL;
 }
 
@@ -242,7 +246,7 @@ vb_status async_ticket(struct vb_async *a, bool *go_p)
     return st;
 }
 
-void async_step_done(struct vb_async *a, uint64_t computed_ns)
+vb_status async_step_done(struct vb_async *a, uint64_t computed_ns)
 {
     struct vb_trainer *t = a->trainer;
 
@@ -251,6 +255,7 @@ void async_step_done(struct vb_async *a, uint64_t computed_ns)
     t->samples += t->batch_n;
     vb_group_step(a->ps);
     vb_trainer_show(t, step_now(a), false);
+    return t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : VB_OK;
 }
 
 /* At its own end, on parameters that others go on changing; with a bound of 0 nobody does. */
@@ -304,6 +309,9 @@ static vb_status work(struct vb_async *a)
     struct vb_trainer *t = a->trainer;
     vb_status st = open_worker(a);
 
+    /* Pairs with the releases in serve(): only then may this thread write what that one read. */
+    while (a->server.started && !atomic_load_explicit(&a->server.ready, memory_order_acquire))
+        sched_yield();
     vb_laps_begin(&t->laps);
     if (st == VB_OK)
         st = a->job.sparse ? async_run_sparse(a) : async_run_dense(a);

@@ -43,8 +43,7 @@ static vb_status step(struct vb_async *a, float *own)
     if (st == VB_OK)
         st = ps_worker_prefetch(a->worker);
     vb_lap(&t->laps, VB_PHASE_COMM);
-    async_step_done(a, computed);
-    return st;
+    return st == VB_OK ? async_step_done(a, computed) : st;
 }
 
 static vb_status step_in_place(struct vb_async *a, float *grads)
@@ -71,8 +70,8 @@ static vb_status step_in_place(struct vb_async *a, float *grads)
     ps_worker_applied(a->worker);
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     t->batch_n = t->batch->n;
-    async_step_done(a, computed);
-    return a->worker->due != 0 ? async_do_due(a) : VB_OK;
+    st = async_step_done(a, computed);
+    return st == VB_OK && a->worker->due != 0 ? async_do_due(a) : st;
 }
 
 vb_status async_run_dense(struct vb_async *a)

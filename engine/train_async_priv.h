@@ -14,8 +14,9 @@
 struct async_server {
     struct vb_async *async;
     pthread_t thread;
-    bool started; /* as a thread */
-    bool served;  /* what is below is known */
+    bool started;       /* as a thread */
+    bool served;        /* what is below is known */
+    _Atomic bool ready; /* it has copied the parameters that it starts with, or failed */
     vb_status status;
     struct ps_server_stats stats;
     struct vb_stale *stale;      /* (workers) */
@@ -57,7 +58,7 @@ vb_status async_do_due(struct vb_async *a);
 /* The ticket of the next step, giving its time to waiting or transfer. */
 vb_status async_ticket(struct vb_async *a, bool *go_p);
 
-/* After a step. computed_ns: before it. */
-void async_step_done(struct vb_async *a, uint64_t computed_ns);
+/* After a step. computed_ns: before it. Now and then looks whether all others are there. */
+vb_status async_step_done(struct vb_async *a, uint64_t computed_ns);
 
 #endif

@@ -120,8 +120,7 @@ static vb_status step(struct sparse_worker *s)
                                    next->keys, next->n);
     vb_lap(&t->laps, VB_PHASE_COMM);
     s->now = 1 - s->now;
-    async_step_done(a, computed);
-    return st;
+    return st == VB_OK ? async_step_done(a, computed) : st;
 }
 
 /* ---- in place -------------------------------------------------------------------------------- */
@@ -133,7 +132,7 @@ static void by_rows(struct sparse_worker *s, const struct small *b, float *w, fl
     size_t i;
 
     vb_trainer_drag(t);
-    vb_k_shared_copy(w + s->features, 1, &bias);
+    vb_k_shared_read(w + s->features, 1, &bias);
     vb_k_shared_forward(&b->csr, w, bias, s->logits);
     note_loss(t, vb_k_logistic(s->logits, t->batch->rows.y, b->csr.n), b->csr.n);
     vb_lap(&t->laps, VB_PHASE_FORWARD);
@@ -182,7 +181,8 @@ static vb_status step_in_place(struct sparse_worker *s)
     else
         st = by_keys(s, b, w, state, rate);
     ps_worker_applied(worker);
-    async_step_done(s->async, computed);
+    if (st == VB_OK)
+        st = async_step_done(s->async, computed);
     return st == VB_OK && worker->due != 0 ? async_do_due(s->async) : st;
 }
 

@@ -69,6 +69,7 @@ struct vb_place {
     struct vb_plan *plan;
     struct vb_group *group; /* NULL: there are no others */
     bool borrowed;          /* the group is not ours to close */
+    bool pinned;            /* threads have places of their own */
     int local_rank;
 };
 

@@ -450,7 +450,8 @@ void vb_k_sparse_settle(struct vb_k_sparse *sparse);
 /* Several threads or processes read and update the same weights and state without a lock: a number
  * is never torn, but of two updates at once one may be lost, which SGD can bear (Hogwild). */
 
-void vb_k_shared_copy(const float *from, size_t n, float *to);
+void vb_k_shared_read(const float *from, size_t n, float *to);  /* from is shared */
+void vb_k_shared_write(const float *from, size_t n, float *to); /* to is shared */
 
 /* values (n) = w at keys; ahead of them the cores fetch. Keys are not checked. */
 void vb_k_shared_gather(const float *w, const uint32_t *keys, size_t n, float *values);

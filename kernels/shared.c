@@ -6,6 +6,8 @@
  */
 #include "kernels/update_priv.h"
 
+#include <string.h>
+
 #define AHEAD 16 /* entries that are prefetched */
 
 static inline float load(const float *at)
@@ -21,12 +23,31 @@ static inline void store(float *at, float v)
     __atomic_store(at, &v, __ATOMIC_RELAXED);
 }
 
-void vb_k_shared_copy(const float *from, size_t n, float *to)
+/* Two at a time where they lie in one word. */
+void vb_k_shared_read(const float *from, size_t n, float *to)
 {
-    size_t i;
+    size_t i = 0;
+    uint64_t two;
 
-    for (i = 0; i < n; i++)
+    for (; i + 2 <= n && (uintptr_t)from % sizeof(two) == 0; i += 2) {
+        two = __atomic_load_n((const uint64_t *)(const void *)(from + i), __ATOMIC_RELAXED);
+        memcpy(to + i, &two, sizeof(two));
+    }
+    for (; i < n; i++)
         to[i] = load(from + i);
+}
+
+void vb_k_shared_write(const float *from, size_t n, float *to)
+{
+    size_t i = 0;
+    uint64_t two;
+
+    for (; i + 2 <= n && (uintptr_t)to % sizeof(two) == 0; i += 2) {
+        memcpy(&two, from + i, sizeof(two));
+        __atomic_store_n((uint64_t *)(void *)(to + i), two, __ATOMIC_RELAXED);
+    }
+    for (; i < n; i++)
+        store(to + i, from[i]);
 }
 
 void vb_k_shared_gather(const float *w, const uint32_t *keys, size_t n, float *values)

@@ -94,15 +94,20 @@ static int server(struct vb_group *g, struct run *run)
 
 /* ---- what workers check ---------------------------------------------------------------------- */
 
-/* Each class has one number, and with one server they add up to the version. */
-static int check_counts(const struct run *run, const float *params, uint64_t version, bool exact)
+/* In each shard a class has one number, and with one server they add up to the version. */
+static int check_counts(const struct run *run, const struct ps_worker *w, const float *params,
+                        uint64_t version, bool exact)
 {
-    size_t i, n = run->job.n, classes = (size_t)run->job.workers;
+    size_t i, classes = (size_t)run->job.workers;
     double sum = 0;
-    int wrong = 0;
+    int wrong = 0, k;
 
-    for (i = 0; i < n; i++)
-        wrong += params[i] != params[i % classes];
+    for (k = 0; k < run->job.servers; k++) {
+        const float *shard = params + w->lay.first[k];
+
+        for (i = 0; i < w->lay.n[k]; i++)
+            wrong += shard[i] != shard[i % classes];
+    }
     for (i = 0; i < classes; i++)
         sum -= (double)params[i];
     wrong += exact && sum != (double)version;
@@ -128,7 +133,7 @@ static int check_snapshot(const struct run *run, struct ps_worker *w, float *par
 
     if (ps_worker_snapshot(w, params, NULL, &version) != VB_OK)
         return 1;
-    return check_counts(run, params, version, run->job.servers == 1);
+    return check_counts(run, w, params, version, run->job.servers == 1);
 }
 
 /* ---- dense workers --------------------------------------------------------------------------- */
@@ -214,7 +219,7 @@ static int dense_worker(struct vb_group *g, struct run *run)
     if (wrong == 0)
         wrong = T_WRONG(ps_worker_end(w, own, NULL, &version) == VB_OK);
     if (wrong == 0)
-        wrong = check_counts(run, own, version, run->job.bound != 0);
+        wrong = check_counts(run, w, own, version, run->job.bound != 0);
     for (c = 0; c < run->job.workers && wrong == 0; c++)
         wrong += T_WRONG((double)own[c] == -(double)run->begun[c]);
     ps_worker_close(w);
