@@ -110,7 +110,8 @@ static int check_counts(const struct run *run, const struct ps_worker *w, const 
     }
     for (i = 0; i < classes; i++)
         sum -= (double)params[i];
-    wrong += exact && sum != (double)version;
+    /* a round has one of each worker */
+    wrong += exact && sum != (double)version * (run->job.bound == 0 ? run->job.workers : 1);
     if (wrong > 0)
         fprintf(stderr, "version %llu has %g gradients, %d parameters differ\n",
                 (unsigned long long)version, sum, wrong);
@@ -219,9 +220,11 @@ static int dense_worker(struct vb_group *g, struct run *run)
     if (wrong == 0)
         wrong = T_WRONG(ps_worker_end(w, own, NULL, &version) == VB_OK);
     if (wrong == 0)
-        wrong = check_counts(run, w, own, version, run->job.bound != 0);
+        wrong = check_counts(run, w, own, version, true);
     for (c = 0; c < run->job.workers && wrong == 0; c++)
         wrong += T_WRONG((double)own[c] == -(double)run->begun[c]);
+    if (wrong > 0)
+        vb_group_abort(g, "a worker has found something wrong"); /* nobody is to wait for it */
     ps_worker_close(w);
     free(own);
     return wrong;
@@ -306,6 +309,8 @@ static int sparse_worker(struct vb_group *g, struct run *run)
         wrong = T_WRONG(ps_worker_end(w, params, NULL, &version) == VB_OK);
     for (k = 0; k < KEYS && wrong == 0; k++)
         wrong += T_WRONG((double)params[k] == -(double)run->of_key[k]);
+    if (wrong > 0)
+        vb_group_abort(g, "a worker has found something wrong");
     ps_worker_close(w);
     return wrong;
 }
