@@ -123,6 +123,8 @@ static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const fl
 {
     size_t i;
 
+    if (s->sparse == NULL) /* with more servers than lines of parameters some have nothing */
+        return n == 0 ? VB_OK : vb_err(VB_ERR_INPUT, "a key for a server that has none");
     if (!s->mapped)
         return vb_k_sparse_update(s->sparse, keys, values, n, scale, rate_now(s), NULL);
     for (i = 0; i < n; i++)

@@ -6,10 +6,12 @@
  */
 #include "engine/ps_priv.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LINE ((size_t)64)
+#define YIELD_NS 200000
 #define UNIT 16              /* floats of a line: shards begin at one */
 #define ONE_SLOT (64u << 20) /* bytes: of larger gradients one is enough */
 
@@ -29,13 +31,14 @@ static size_t in_line(size_t *at, size_t bytes)
 /* Neighbouring servers have neighbouring shards, whole lines but for the last. */
 static void cut_shards(const struct ps_job *job, struct ps_layout *lay)
 {
-    size_t units = (job->n + UNIT - 1) / UNIT, first, n;
+    size_t units = (job->n + UNIT - 1) / UNIT, first, end;
     int k;
 
     for (k = 0; k < job->servers; k++) {
-        vb_coll_share(units, job->servers, k, &first, &n);
-        lay->first[k] = first * UNIT < job->n ? first * UNIT : job->n;
-        lay->n[k] = ((first + n) * UNIT < job->n ? (first + n) * UNIT : job->n) - lay->first[k];
+        first = units * (size_t)k / (size_t)job->servers * UNIT;
+        end = units * (size_t)(k + 1) / (size_t)job->servers * UNIT;
+        lay->first[k] = first < job->n ? first : job->n;
+        lay->n[k] = (end < job->n ? end : job->n) - lay->first[k];
     }
 }
 
@@ -152,6 +155,24 @@ vb_status ps_all_mapped(struct vb_group *group, const struct ps_job *job, bool *
     /* Weights in the memory of a lazy rule are those of long ago: only the server can read them. */
     *all_p = own != 0 && !(job->sparse && vb_k_sparse_is_lazy(&job->rule));
     return st;
+}
+
+vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what, int from)
+{
+    uint64_t begin = 0, now = 0;
+    vb_status st;
+
+    while (now - begin <= YIELD_NS) {
+        if (ready(arg))
+            return VB_OK;
+        st = vb_progress(group);
+        if (st != VB_OK || ready(arg))
+            return st;
+        sched_yield();
+        now = vb_clock_ns();
+        begin = begin == 0 ? now : begin;
+    }
+    return vb_group_wait(group, ready, arg, what, from);
 }
 
 vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,

@@ -324,6 +324,10 @@ vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, ui
 /* No more pushes; then, when all workers have come to that, the final parameters. */
 vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
 
+/* As vb_group_wait(), but gives the cpu to others for a while before it sleeps: answers mostly come
+ * within that, and to be woken takes as long. ready looks at atomics only. */
+vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what, int from);
+
 /* Puts, making progress while there is no room. */
 vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
                  size_t len, uint32_t value, struct vb_op *op);

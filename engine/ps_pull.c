@@ -78,7 +78,7 @@ static bool reply_is_there(void *arg)
 
 static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 {
-    vb_status st = vb_group_wait(w->group, reply_is_there, w, "parameters", w->job->workers);
+    vb_status st = ps_wait(w->group, reply_is_there, w, "parameters", w->job->workers);
     uint32_t n = replies_of_all(w);
     const char *own = vb_window_ptr(w->slots);
 

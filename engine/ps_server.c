@@ -266,7 +266,7 @@ static vb_status take(struct ps_server *s, struct ps_arrival a)
 vb_status ps_server_round(struct ps_server *s)
 {
     struct waiting waiting = {s, vb_clock_ns() + WAIT_NS};
-    vb_status st = vb_group_wait(s->group, something_to_do, &waiting, "a gradient", -1);
+    vb_status st = ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
 
     lap(s, &s->stats.idle_ns);
     while (st == VB_OK && s->queue_first != s->queue_end) {

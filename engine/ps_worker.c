@@ -73,12 +73,12 @@ static bool all_acked(void *arg)
 
 vb_status ps_worker_settle(struct ps_worker *w)
 {
-    return vb_group_wait(w->group, all_acked, w, "an acknowledgement", w->job->workers);
+    return ps_wait(w->group, all_acked, w, "an acknowledgement", w->job->workers);
 }
 
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st = vb_group_wait(w->group, has_ticket, w, "permission to go on", w->job->workers);
+    vb_status st = ps_wait(w->group, has_ticket, w, "permission to go on", w->job->workers);
 
     if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
         st = ps_worker_settle(w);
@@ -115,7 +115,7 @@ static int slot_of(const struct ps_worker *w)
 /* All servers have taken in what was there, and it has left this rank. */
 static vb_status wait_for_slot(struct ps_worker *w)
 {
-    vb_status st = vb_group_wait(w->group, slot_is_free, w, "an acknowledgement", w->job->workers);
+    vb_status st = ps_wait(w->group, slot_is_free, w, "an acknowledgement", w->job->workers);
     int k, slot = slot_of(w);
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
@@ -314,7 +314,7 @@ vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, ui
         link->snapped = false;
         st = tell(w, link, PS_SNAP, state != NULL);
         if (st == VB_OK)
-            st = vb_group_wait(w->group, has_snapped, link, "a snapshot", link->rank);
+            st = ps_wait(w->group, has_snapped, link, "a snapshot", link->rank);
     }
     if (st == VB_OK)
         st = ps_read_snapshot(w, params, state, version_p);
@@ -337,7 +337,7 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
         leave_figures(w);
     st = tell_all(w, PS_END);
     if (st == VB_OK)
-        st = vb_group_wait(w->group, all_final, w, "the others to end", w->job->workers);
+        st = ps_wait(w->group, all_final, w, "the others to end", w->job->workers);
     return st == VB_OK ? ps_read_snapshot(w, params, state, version_p) : st;
 }
 
