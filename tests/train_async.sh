@@ -33,7 +33,7 @@ declare -A data=(
 )
 
 # What every run says of itself.
-rows='(.per_rank | map(select(.role == "server")) | length) as $servers | $servers >= 1 and
+rows='(.per_rank | map(select(.role == "server")) | length) >= 1 and
     all(.per_rank[]; (.breakdown | add) - .train_s | fabs < 0.01) and
     .staleness.gradients == ([.staleness.per_worker[].gradients] | add) and
     .staleness.gradients == ([.staleness.histogram[]] | add)'
@@ -109,7 +109,7 @@ keeps() {
         args+=(--ranks 2 --mode async)
         trained '.checkpoint | test("checkpoint-200.vbc$")' "$model" "${args[@]}" --steps 200 --eval-every 40 \
             --checkpoint "$dir/keep-$model" --checkpoint-every 50
-        what=eval run "$dir/keep-$model/checkpoint-200.vbc" --data "${args[1]}" --json
+        what="eval" run "$dir/keep-$model/checkpoint-200.vbc" --data "${args[1]}" --json
         [ "$code" = 0 ] || fail "eval of an asynchronous checkpoint: $err"
     done
     read -ra args <<<"${data[softmax]}"
@@ -190,4 +190,4 @@ for model; do
         ;;
     esac
 done
-exit $bad
+exit "$bad"
