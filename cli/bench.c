@@ -4,6 +4,7 @@
  */
 #include "bench/bench.h"
 #include "cli/bench_kernels.h"
+#include "cli/bench_ps.h"
 #include "cli/bench_step.h"
 #include "cli/hosts.h"
 #include "topo/topo.h"
@@ -13,9 +14,9 @@
 #include <unistd.h>
 
 struct bench_args {
-    const char *sizes, *only, *algo, *model, *batches, *data, *plot;
+    const char *sizes, *only, *algo, *model, *batches, *data, *plot, *keys;
     double seconds;
-    int64_t in_flight, features, batch, threads;
+    int64_t in_flight, features, batch, threads, servers;
     int order, wire;
     bool explain, json;
 };
@@ -43,7 +44,11 @@ static const struct vb_opt bench_opts[] = {
     {"in-flight", VB_OPT_INT, FIELD(in_flight), "1", 1, 256, NULL, "N",
      "allreduce: operations under way at once, which share the bytes"},
     {"features", VB_OPT_INT, FIELD(features), "33762578", 1, INT64_C(1) << 32, NULL, "N",
-     "sparse-allreduce: what indices are below"},
+     "sparse-allreduce, ps: what indices are below"},
+    {"keys", VB_OPT_TEXT, FIELD(keys), NULL, 0, 0, NULL, "LIST",
+     "ps: of sparse pushes and pulls; else " CLI_PS_KEYS ", and none"},
+    {"servers", VB_OPT_INT, FIELD(servers), NULL, 1, 64, NULL, "K",
+     "ps: the last K ranks serve; else 1"},
     {"model", VB_OPT_TEXT, FIELD(model), NULL, 0, 0, NULL, "M",
      "kernels: whose layers: alexnet, alexnet32, lenet, softmax; step: one of these or sparse-lr"},
     {"batch", VB_OPT_INT, FIELD(batch), NULL, 1, 1 << 16, NULL, "B",
@@ -62,10 +67,10 @@ static const struct vb_opt bench_opts[] = {
      "one JSON object a line instead of a table"},
 };
 
-enum what { TRANSFER, ALLREDUCE, SPARSE, KERNELS, STEP, BENCHES };
+enum what { TRANSFER, ALLREDUCE, SPARSE, KERNELS, STEP, PS, BENCHES };
 
-static const char *const names[BENCHES] = {"transfer", "allreduce", "sparse-allreduce", "kernels",
-                                           "step"};
+static const char *const names[BENCHES] = {"transfer", "allreduce", "sparse-allreduce",
+                                           "kernels",  "step",      "ps"};
 
 static const char *const default_sizes[BENCHES] = {
     "8,64,1K,16K,256K,1M,16M,64M",
@@ -73,6 +78,7 @@ static const char *const default_sizes[BENCHES] = {
     "312,3120,31200,312000,3120000", /* 1 to 10,000 rows of 39 */
     "",
     "",
+    "4K,64K,1M,16M,64M",
 };
 
 static int refuse(const char *why)
@@ -88,7 +94,7 @@ static int find(const struct vb_opts *parsed, enum what *what_p)
     int i;
 
     if (parsed->n_operands == 0)
-        return refuse("which bench? transfer, allreduce, sparse-allreduce, kernels or step");
+        return refuse("which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps");
     for (i = 0; i < BENCHES; i++)
         if (strcmp(parsed->operands[0], names[i]) == 0) {
             *what_p = (enum what)i;
@@ -101,8 +107,8 @@ static int find(const struct vb_opts *parsed, enum what *what_p)
     else
         snprintf(
             why, sizeof(why),
-            "unknown bench %.64s; there are transfer, allreduce, sparse-allreduce, kernels and "
-            "step",
+            "unknown bench %.64s; there are transfer, allreduce, sparse-allreduce, kernels, step "
+            "and ps",
             parsed->operands[0]);
     return refuse(why);
 }
@@ -120,6 +126,10 @@ static const char *misplaced(enum what what, const struct bench_args *args)
         return "--batches, --data and --plot are for step";
     if (about_model && (strcmp(args->algo, "auto") != 0 || args->explain || args->sizes != NULL))
         return "kernels and step have no --sizes, --algo and --explain: these are for the others";
+    if (what != PS && (args->keys != NULL || args->servers != 0))
+        return "--keys and --servers are for ps";
+    if (what == PS && (strcmp(args->algo, "auto") != 0 || args->explain))
+        return "ps has no algorithms: --algo and --explain are for the collectives";
     if (what == TRANSFER && (strcmp(args->algo, "auto") != 0 || args->explain))
         return "transfer has no algorithms: --algo and --explain are for the collectives";
     if (what != TRANSFER && strcmp(args->only, "all") != 0)
@@ -133,7 +143,7 @@ static const char *misplaced(enum what what, const struct bench_args *args)
 
 static int check_sizes(enum what what, const char *sizes, struct vb_bench_opts *o)
 {
-    size_t unit = what == ALLREDUCE ? sizeof(float) : 2 * sizeof(float);
+    size_t unit = what != SPARSE ? sizeof(float) : 2 * sizeof(float);
     char why[VB_OPTS_WHY];
     int i;
 
@@ -183,7 +193,8 @@ static int check_only(const char *only, struct vb_bench_opts *o)
 }
 
 static int check(const struct vb_opts *parsed, const struct bench_args *args,
-                 const struct vb_group_opts *group, enum what *what_p, struct vb_bench_opts *o)
+                 const struct vb_group_opts *group, enum what *what_p, struct vb_bench_opts *o,
+                 struct cli_bench_ps *ps)
 {
     const char *why;
     int code = find(parsed, what_p);
@@ -209,6 +220,10 @@ static int check(const struct vb_opts *parsed, const struct bench_args *args,
     o->explain = args->explain;
     if (*what_p == KERNELS || *what_p == STEP)
         return -1;
+    if (*what_p == PS)
+        code = cli_bench_ps_check(args->keys, args->features, args->servers, group->world, ps);
+    if (code >= 0)
+        return code;
     code = check_sizes(*what_p, args->sizes != NULL ? args->sizes : default_sizes[*what_p], o);
     if (code < 0)
         code = check_only(args->only, o);
@@ -259,7 +274,8 @@ static vb_status climb(const struct vb_group_opts *group, const struct vb_bench_
 
 /* A collective: one group, as it was asked for. */
 static vb_status collective(const struct vb_group_opts *group, enum what what,
-                            const struct vb_bench_opts *o, int64_t *wrong_p)
+                            const struct vb_bench_opts *o, const struct cli_bench_ps *ps,
+                            int64_t *wrong_p)
 {
     struct vb_group_opts opts = *group;
     struct vb_group *g;
@@ -270,7 +286,10 @@ static vb_status collective(const struct vb_group_opts *group, enum what what,
     st = vb_group_open(&opts, &g);
     if (st != VB_OK)
         return st;
-    st = what == ALLREDUCE ? vb_bench_allreduce(g, o, wrong_p) : vb_bench_sparse(g, o, wrong_p);
+    if (what == PS)
+        st = cli_bench_ps(g, ps, o, wrong_p);
+    else
+        st = what == ALLREDUCE ? vb_bench_allreduce(g, o, wrong_p) : vb_bench_sparse(g, o, wrong_p);
     vb_group_close(g);
     return st;
 }
@@ -303,7 +322,7 @@ static vb_status place(const struct vb_launch *launch, struct vb_group_opts *gro
 }
 
 static int measure(const struct vb_launch *launch, struct vb_group_opts *group, enum what what,
-                   const struct vb_bench_opts *o)
+                   const struct vb_bench_opts *o, const struct cli_bench_ps *ps)
 {
     struct vb_topo *topo;
     struct vb_plan *plan;
@@ -313,12 +332,13 @@ static int measure(const struct vb_launch *launch, struct vb_group_opts *group, 
     vb_log_set_rank(group->rank);
     st = place(launch, group, &topo, &plan);
     if (st == VB_OK)
-        st = what == TRANSFER ? climb(group, o, &wrong) : collective(group, what, o, &wrong);
+        st = what == TRANSFER ? climb(group, o, &wrong) : collective(group, what, o, ps, &wrong);
     vb_plan_destroy(plan);
     vb_topo_close(topo);
     if (st == VB_OK && wrong > 0)
         st = vb_err(VB_ERR_INPUT, "%lld %s", (long long)wrong,
                     what == TRANSFER ? "bytes did not arrive as they were sent"
+                    : what == PS     ? "parameters are not what the pushes make them"
                                      : "numbers are not what the sum should be");
     return cli_finish(cli_exit_code(st));
 }
@@ -353,6 +373,7 @@ static int run_parsed(const struct cli_command *command, const struct bench_args
     struct vb_group_opts group;
     struct cli_bench_step step;
     struct vb_bench_opts opts;
+    struct cli_bench_ps ps;
     struct vb_launch launch;
     enum what what;
     int code;
@@ -360,7 +381,7 @@ static int run_parsed(const struct cli_command *command, const struct bench_args
     fill_step(args, &step);
     code = cli_hosts_place(command, hosts, job, &launch, &group);
     if (code < 0)
-        code = check(parsed, args, &group, &what, &opts);
+        code = check(parsed, args, &group, &what, &opts, &ps);
     if (code < 0 && what == KERNELS)
         return kernels(args);
     if (code < 0 && what == STEP)
@@ -368,7 +389,9 @@ static int run_parsed(const struct cli_command *command, const struct bench_args
     if (code >= 0 || cli_hosts_launch(command, hosts, job, argc, argv, &code) ||
         cli_job_supervise(command, job, &launch, argc, argv, &code))
         return code;
-    return what == STEP ? cli_bench_step(&step, &step_opts) : measure(&launch, &group, what, &opts);
+    if (what == STEP)
+        return cli_bench_step(&step, &step_opts);
+    return measure(&launch, &group, what, &opts, &ps);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
@@ -396,7 +419,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_bench = {
     .name = "bench",
-    .summary = "what transports, collectives, kernels and steps reach, here or on several hosts",
+    .summary = "what transports, collectives, kernels, steps and servers reach, here or on hosts",
     .usage = "WHAT [--ranks N] [--transport HOW] [--sizes LIST] [--algo LIST] [--json] ...",
     .about =
         "transfer: put and get between ranks 0 and 1, of each size: the time of one put, from\n"
@@ -434,6 +457,11 @@ const struct cli_command cli_bench = {
         "line\n"
         "through the points. bytes is what one rank has to give.\n"
         "\n"
+        "ps: pushes, pulls and both to the parameter server, dense of each size and sparse of "
+        "each\n"
+        "number of keys, one at a time by each worker: the time of the slowest worker (median and\n"
+        "p99), and the cpu time of the servers' threads for each. The last ranks serve.\n"
+        "\n"
         "GB are 10^9 bytes.\n"
         "\n"
         "  verbena bench transfer --ranks 2\n"
@@ -442,6 +470,7 @@ const struct cli_command cli_bench = {
         "  verbena bench allreduce --ranks 2 --sizes 256K --in-flight 16\n"
         "  verbena bench sparse-allreduce --ranks 2 --algo all\n"
         "  verbena bench kernels --model alexnet --batch 32\n"
-        "  verbena bench step --model lenet --ranks 2 --transport tcp --plot step.svg",
+        "  verbena bench step --model lenet --ranks 2 --transport tcp --plot step.svg\n"
+        "  verbena bench ps --ranks 3 --transport tcp --sizes 4K,1M --keys 2000",
     .run = run,
 };

@@ -30,6 +30,8 @@ struct train_args {
     bool resume, dry_run;
     int mode, order, algo;
     int64_t bucket, check_replicas;
+    int64_t servers, staleness, backup;
+    bool dedicated, hogwild;
     const char *slow;
     int pin;
     bool json;
@@ -38,7 +40,8 @@ struct train_args {
 #define FIELD(name) offsetof(struct train_args, name)
 
 static const char *const models[] = {"softmax", "sparse-lr", "lenet", "alexnet"};
-static const char *const mode_choices[] = {"sync", "single", NULL}; /* as in enum vb_mode */
+static const char *const mode_choices[] = {"sync", "single", "async",
+                                           NULL}; /* as in enum vb_mode */
 static const char *const pin_choices[] = {"on", "off", NULL};
 static const char *const schedule_choices[] = {"auto", "constant", "step", "cosine",
                                                NULL}; /* as in its enum */
@@ -64,7 +67,7 @@ static const struct vb_opt train_opts[] = {
     {"features", VB_OPT_INT, FIELD(features), NULL, 1, INT32_MAX, NULL, "N",
      "of sparse rows: indices are below N; criteo and synth hash into so many"},
     {"mode", VB_OPT_CHOICE, FIELD(mode), "sync", 0, 0, mode_choices, "MODE",
-     "how ranks work together"},
+     "how ranks work together: async is a parameter server, --ranks counts its workers"},
     {"batch", VB_OPT_INT, FIELD(batch), NULL, 1, BATCH_MAX, NULL, "B",
      "samples of one rank in a step; else 100, lenet 64, alexnet 32"},
     {"global-batch", VB_OPT_INT, FIELD(global_batch), NULL, 1, BATCH_MAX, NULL, "G",
@@ -114,6 +117,19 @@ static const struct vb_opt keep_opts[] = {
      "write run.json there, and plan: which kernels computed"},
 };
 
+static const struct vb_opt async_opts[] = {
+    {"servers", VB_OPT_INT, FIELD(servers), NULL, 1, 64, NULL, "K",
+     "parameters are shared out over K servers, threads of the first ranks; else 1"},
+    {"dedicated-servers", VB_OPT_FLAG, FIELD(dedicated), NULL, 0, 0, NULL, NULL,
+     "servers are K processes more, the last ranks, which do nothing else"},
+    {"staleness", VB_OPT_INT, FIELD(staleness), "-1", -1, STEPS_MAX, NULL, "S",
+     "a worker may be S steps ahead of the slowest; 0: the bits of sync, -1: no bound"},
+    {"backup", VB_OPT_INT, FIELD(backup), NULL, 1, VB_WORLD_MAX, NULL, "K",
+     "with --staleness 0: a step does not wait for the last K gradients, which are dropped"},
+    {"hogwild", VB_OPT_FLAG, FIELD(hogwild), NULL, 0, 0, NULL, NULL,
+     "workers on the server's host update its parameters in place, without a lock"},
+};
+
 static const struct vb_opt place_opts[] = {
     {"threads", VB_OPT_INT, FIELD(threads), "1", 0, VB_PLAN_THREADS_MAX, NULL, "T",
      "compute threads a rank; 0: as many as the machine suggests"},
@@ -159,6 +175,34 @@ static int find_model(const struct vb_opts *parsed, const char **model_p)
     return refuse(why);
 }
 
+static int check_async(const struct train_args *a, const struct vb_train_opts *o)
+{
+    int64_t servers = a->servers > 0 ? a->servers : 1;
+    int64_t workers = o->group.world - (a->dedicated ? servers : 0);
+
+    if (a->mode != VB_MODE_ASYNC) {
+        if (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild)
+            return refuse("--servers, --dedicated-servers, --staleness, --backup and --hogwild "
+                          "are for --mode async");
+        return -1;
+    }
+    if (a->check_replicas > 0)
+        return refuse("--check-replicas: mode async has no replicas");
+    if (workers < 1)
+        return refuse("--dedicated-servers: the ranks that are left over must be one at least");
+    if (!a->dedicated && servers > workers)
+        return refuse("--servers: at most one a rank, or more with --dedicated-servers");
+    if (a->backup > 0 && a->staleness != 0)
+        return refuse("--backup needs --staleness 0");
+    if (a->backup >= workers)
+        return refuse("--backup: must leave one gradient at least");
+    if (a->backup > 0 && servers > 1)
+        return refuse("--backup needs one server: several would not drop the same gradients");
+    if (a->hogwild && (a->staleness >= 0 || servers > 1))
+        return refuse("--hogwild has no --staleness, and one server");
+    return -1;
+}
+
 /* Options that contradict each other. */
 static int check_together(const struct train_args *a, const struct vb_train_opts *o)
 {
@@ -176,21 +220,22 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
         return refuse("--input is 32 or 224");
     if (a->checkpoint == NULL && (a->resume || a->checkpoint_every > 0))
         return refuse("--resume and --checkpoint-every need --checkpoint DIR");
-    return -1;
+    return check_async(a, o);
 }
 
 /* What can be told before the data is opened. */
 static int check_batch(const struct train_args *a, const struct vb_train_opts *o)
 {
-    int64_t global = a->global_batch > 0 ? a->global_batch : a->batch * o->group.world;
+    int world = vb_train_workers(o);
+    int64_t global = a->global_batch > 0 ? a->global_batch : a->batch * world;
     const struct vb_data_spec *data = &o->data.data;
     bool known = data->format == VB_DATA_SYNTH && data->n_given;
     char why[VB_OPTS_WHY];
 
-    if (global == 0 || (global >= o->group.world && (!known || global <= data->n_train)))
+    if (global == 0 || (global >= world && (!known || global <= data->n_train)))
         return -1;
     snprintf(why, sizeof(why), "%lld samples in a step: must be from %d, one a rank",
-             (long long)global, o->group.world);
+             (long long)global, world);
     if (known)
         snprintf(why + strlen(why), sizeof(why) - strlen(why), ", to %d, all there are",
                  data->n_train);
@@ -264,6 +309,12 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->coll.algo = (enum vb_algo)a->algo;
     o->bucket_bytes = a->bucket;
     o->check_replicas = a->check_replicas;
+    o->async = (struct vb_async_opts){.servers = (int)a->servers,
+                                      .dedicated = a->dedicated,
+                                      .bounded = a->staleness >= 0,
+                                      .staleness = a->staleness,
+                                      .backup = (int)a->backup,
+                                      .hogwild = a->hogwild};
     o->threads = (int)a->threads;
     o->pin = a->pin == 0;
     fill_rule(a, o);
@@ -279,7 +330,8 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
 
 static int train(const struct train_args *a, struct vb_train_opts *o)
 {
-    const char *mode = o->group.world == 1 ? "single" : mode_choices[o->mode];
+    bool single = o->group.world == 1 && o->mode != VB_MODE_ASYNC;
+    const char *mode = single ? "single" : mode_choices[o->mode];
     struct vb_train_result result;
     bool terminal = isatty(STDERR_FILENO) == 1;
     vb_status st;
@@ -329,6 +381,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
         {"Training", train_opts, VB_COUNT(train_opts), &args},
         {"Learning", rule_opts, VB_COUNT(rule_opts), &args},
         {"What is kept", keep_opts, VB_COUNT(keep_opts), &args},
+        {"Asynchronous", async_opts, VB_COUNT(async_opts), &args},
         {"Ranks", cli_job_opts, CLI_JOB_OPTS, &job},
         {"Hosts", cli_hosts_opts, CLI_HOSTS_OPTS, &hosts},
         {"Placement", place_opts, VB_COUNT(place_opts), &args},
@@ -345,6 +398,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
         rc = find_model(&parsed, &model);
     if (rc < 0 && args.lr == 0 && vb_opts_given(&parsed, "lr")) /* 0 stands for none given */
         rc = refuse("--lr 0 would learn nothing: leave it out for what suits model and batch");
+    if (rc < 0 && args.dedicated && job.world == 0 && hosts.hosts == NULL)
+        job.ranks += args.servers > 0 ? args.servers : 1; /* --ranks counts workers */
     if (rc < 0)
         rc = run_job(command, &args, model, &job, &hosts, argc, given);
     free(given);

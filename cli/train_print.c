@@ -29,8 +29,7 @@ static void json_breakdown(struct vb_json *json, const double phase_s[VB_PHASES]
     vb_json_end(json);
 }
 
-/* All ranks hold the same parameters, which was checked: they have the same accuracy. */
-static void json_rank(struct vb_json *json, const struct vb_rank_result *r, double accuracy)
+static void json_rank(struct vb_json *json, const struct vb_rank_result *r)
 {
     static const char *const unknown[] = {"send_mb_s",      "send_mb_s_peak", "recv_mb_s",
                                           "recv_mb_s_peak", "disk_read_mb_s", "disk_write_mb_s"};
@@ -38,7 +37,7 @@ static void json_rank(struct vb_json *json, const struct vb_rank_result *r, doub
 
     vb_json_object(json, NULL);
     vb_json_int(json, "rank", r->rank);
-    vb_json_text(json, "role", "worker");
+    vb_json_text(json, "role", r->server ? "server" : "worker");
     vb_json_text(json, "host", r->host);
     vb_json_real(json, "cpu_pct", r->cpu_pct);
     json_null(json, "cpu_pct_peak");
@@ -46,13 +45,75 @@ static void json_rank(struct vb_json *json, const struct vb_rank_result *r, doub
     for (i = 0; i < VB_COUNT(unknown); i++)
         json_null(json, unknown[i]);
     vb_json_real(json, "train_s", r->train_s);
-    vb_json_real(json, "accuracy", accuracy);
+    vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
     json_breakdown(json, r->phase_s);
+    if (r->server) {
+        vb_json_real(json, "apply_s", r->phase_s[VB_PHASE_UPDATE]);
+        vb_json_real(json, "idle_s", r->phase_s[VB_PHASE_WAIT]);
+    }
     vb_json_real(json, "registered_mb", r->registered_mb);
     vb_json_real(json, "register_s", r->register_s);
     vb_json_int(json, "late_n", r->late_n);
     vb_json_real(json, "late_s", r->late_s);
     vb_json_real(json, "late_max_s", r->late_max_s);
+    vb_json_end(json);
+}
+
+/* Up to the last bucket that is not empty; bucket i > 0 is for 2^(i-1) to 2^i - 1. */
+static void json_stale(struct vb_json *json, const struct vb_stale *s)
+{
+    int b, n = VB_STALE_BUCKETS;
+
+    vb_json_int(json, "gradients", (int64_t)s->n);
+    vb_json_real(json, "mean", s->n > 0 ? (double)s->sum / (double)s->n : 0);
+    vb_json_int(json, "max", (int64_t)s->max);
+    vb_json_int(json, "dropped", (int64_t)s->dropped);
+    while (n > 0 && s->bucket[n - 1] == 0)
+        n--;
+    vb_json_array(json, "histogram");
+    for (b = 0; b < n; b++)
+        vb_json_int(json, NULL, (int64_t)s->bucket[b]);
+    vb_json_end(json);
+}
+
+static void add_stale(struct vb_stale *to, const struct vb_stale *from)
+{
+    int b;
+
+    to->n += from->n;
+    to->sum += from->sum;
+    to->max = from->max > to->max ? from->max : to->max;
+    to->dropped += from->dropped;
+    for (b = 0; b < VB_STALE_BUCKETS; b++)
+        to->bucket[b] += from->bucket[b];
+}
+
+static void json_staleness(struct vb_json *json, const struct vb_train_opts *o,
+                           const struct vb_train_result *r)
+{
+    struct vb_stale all = {0};
+    int i;
+
+    if (r->staleness == NULL) {
+        json_null(json, "staleness");
+        return;
+    }
+    for (i = 0; i < r->ranks; i++)
+        add_stale(&all, &r->staleness[i]);
+    vb_json_object(json, "staleness");
+    if (o->async.bounded)
+        vb_json_int(json, "bound", o->async.staleness);
+    else
+        json_null(json, "bound");
+    json_stale(json, &all);
+    vb_json_array(json, "per_worker");
+    for (i = 0; i < r->ranks; i++) {
+        vb_json_object(json, NULL);
+        vb_json_int(json, "rank", i);
+        json_stale(json, &r->staleness[i]);
+        vb_json_end(json);
+    }
+    vb_json_end(json);
     vb_json_end(json);
 }
 
@@ -106,12 +167,12 @@ static struct vb_json *final_object(const char *mode, const struct vb_train_opts
     vb_json_text(json, "order", r->order);
     vb_json_text(json, "algo", r->algo);
     json_figures(json, r);
-    json_null(json, "staleness");
+    json_staleness(json, o, r);
     vb_json_array(json, "faults");
     vb_json_end(json);
     vb_json_array(json, "per_rank");
-    for (i = 0; i < r->ranks; i++)
-        json_rank(json, &r->per_rank[i], r->accuracy);
+    for (i = 0; i < r->rows; i++)
+        json_rank(json, &r->per_rank[i]);
     vb_json_end(json);
     json_breakdown(json, r->phase_s);
     json_bottleneck(json, &r->bottleneck);
@@ -153,6 +214,19 @@ vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_trai
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
+static void print_staleness(const struct vb_train_result *r)
+{
+    struct vb_stale all = {0};
+    int i;
+
+    for (i = 0; i < r->ranks; i++)
+        add_stale(&all, &r->staleness[i]);
+    printf("\nstaleness   %.2f gradients on average, %llu at most",
+           all.n > 0 ? (double)all.sum / (double)all.n : 0, (unsigned long long)all.max);
+    if (all.dropped > 0)
+        printf("; %llu came too late", (unsigned long long)all.dropped);
+}
+
 static void print_text(const char *mode, const struct vb_train_opts *o,
                        const struct vb_train_result *r)
 {
@@ -183,6 +257,8 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
     if (r->bottleneck.why[0] != '\0')
         printf("\nheld up by  %s, %.0f %%: %s", vb_resource_str(r->bottleneck.resource),
                100 * r->bottleneck.share, r->bottleneck.why);
+    if (r->staleness != NULL)
+        print_staleness(r);
     printf("\naccuracy    %.2f %% of %d test samples, loss %.4f\n", 100 * r->accuracy,
            r->test_samples, r->loss);
     if (r->checkpoint[0] != '\0')

@@ -210,7 +210,7 @@ vb_status vb_checkpoint_latest(const char *dir, char *path, size_t size);
 
 /* ---- training -------------------------------------------------------------------------------- */
 
-enum vb_mode { VB_MODE_SYNC, VB_MODE_SINGLE };
+enum vb_mode { VB_MODE_SYNC, VB_MODE_SINGLE, VB_MODE_ASYNC };
 
 /* Where the time of a rank goes. Every moment of training belongs to one of these. */
 enum vb_phase {
@@ -248,10 +248,21 @@ typedef void (*vb_train_look_fn)(void *arg, int64_t step, const float *params, s
 
 enum vb_schedule { VB_SCHEDULE_AUTO, VB_SCHEDULE_CONSTANT, VB_SCHEDULE_STEP, VB_SCHEDULE_COSINE };
 
+/* The parameter server. Its servers are threads of ranks 0 to servers - 1, or the last ranks. */
+struct vb_async_opts {
+    int servers;       /* 0: one */
+    bool dedicated;    /* the last ranks of the group serve, and do nothing else */
+    bool bounded;      /* workers are at most staleness steps apart; 0: the bits of sync */
+    int64_t staleness; /* if bounded */
+    int backup;        /* staleness 0: so many late gradients of a step are left out */
+    bool hogwild;      /* workers on the server's host update in place */
+};
+
 /* What is 0, NULL or AUTO is chosen by model and batch; negative numbers were not given. */
 struct vb_train_opts {
-    const char *model; /* "softmax", "sparse-lr", "lenet", "alexnet" */
-    int input;         /* alexnet: side of its images, 224 or 32 */
+    const char *model;          /* "softmax", "sparse-lr", "lenet", "alexnet" */
+    struct vb_async_opts async; /* mode async */
+    int input;                  /* alexnet: side of its images, 224 or 32 */
     enum vb_mode mode;
     struct vb_data_ask data;
     const char *test_text; /* NULL: none was asked for */
@@ -294,6 +305,8 @@ struct vb_train_opts {
 
 struct vb_rank_result {
     int rank;
+    bool server;     /* its row as a server: applying counts as update, idling as wait */
+    double accuracy; /* of a worker, at its own end, or of all; negative: none */
     char host[64];
     double train_s;
     double phase_s[VB_PHASES]; /* sum to train_s */
@@ -303,6 +316,16 @@ struct vb_rank_result {
     double register_s;         /* that it took, before training */
     int64_t late_n;            /* how often others waited for it (at most one of them counts) */
     double late_s, late_max_s; /* for how long in all, and at most */
+};
+
+#define VB_STALE_BUCKETS 20
+
+/* How many gradients of others were applied between reading parameters and applying what was
+ * computed from them. */
+struct vb_stale {
+    uint64_t n, sum, max;
+    uint64_t dropped;                  /* gradients that came too late */
+    uint64_t bucket[VB_STALE_BUCKETS]; /* 0, 1, 2 to 3, 4 to 7 ... */
 };
 
 /* What took the most time, and how that is known. */
@@ -318,7 +341,8 @@ struct vb_bottleneck {
 
 /* The same on all ranks but for wall_s. */
 struct vb_train_result {
-    int ranks;
+    int ranks;                /* that compute */
+    int rows;                 /* of per_rank: the ranks, then the servers */
     char transport[16];       /* "" where nothing was moved */
     const char *order, *algo; /* of the gradients; NULL where nothing was moved */
     int batch, global_batch;  /* of the largest rank, of all */
@@ -341,8 +365,12 @@ struct vb_train_result {
     char checkpoint[512];   /* the last that was written; "": none */
     double pause_s;         /* the longest that one held up training */
     struct vb_rank_result *per_rank;
+    struct vb_stale *staleness; /* of each rank; NULL: synchronous */
     struct vb_bottleneck bottleneck;
 };
+
+/* Ranks that compute, of those that the group has: the others are dedicated servers. */
+int vb_train_workers(const struct vb_train_opts *o);
 
 /* Trains a model, as the rank that o->group says. All ranks call it with the same options but for
  * their place. The result is given back with vb_train_result_fini(), unless it failed. */
@@ -391,6 +419,38 @@ vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *res
 /* The smallest batch from which on computing takes at least as long as the sums, by straight lines
  * through the points; 0: there is none in reach. Does no I/O. */
 int64_t vb_step_hidden_from(const struct vb_step_point *points, int n);
+
+/* ---- what the parameter server takes --------------------------------------------------------- */
+
+enum vb_ps_op { VB_PS_PUSH, VB_PS_PULL, VB_PS_BOTH };
+
+/* One operation at a time by each of the workers, all at once. */
+struct vb_ps_line {
+    enum vb_ps_op op;
+    char transport[32];
+    int workers, servers;
+    int64_t keys;           /* sparse; 0: dense */
+    int64_t bytes;          /* of the values, one way */
+    double time_us, p99_us; /* median and 99 %, of the slowest worker */
+    double gb_s;            /* of values, of all workers together */
+    double server_cpu_us;   /* of the servers' threads, an operation: waiting by polling counts */
+    int64_t wrong;          /* parameters that are not what the pushes make them */
+};
+
+struct vb_ps_bench {
+    const size_t *sizes; /* bytes of dense parameters */
+    int n_sizes;
+    const int64_t *keys; /* of sparse ones */
+    int n_keys;
+    int64_t features;
+    int servers; /* the last ranks; 0: one */
+    double seconds;
+    void (*each)(void *arg, const struct vb_ps_line *line); /* on rank 0; NULL: not */
+    void *each_arg;
+};
+
+/* Collective. Pushes, pulls and both, for each size and each number of keys. */
+vb_status vb_bench_ps(struct vb_group *group, const struct vb_ps_bench *o, int64_t *wrong_p);
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 

@@ -114,7 +114,7 @@ static vb_status judge(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
                                  .data_text = o->data_text,
                                  .seed = cp->seed,
                                  .group = {.world = 1}};
-    struct vb_trainer t = {.o = &opts, .world = 1, .judge_only = true};
+    struct vb_trainer t = {.o = &opts, .world = 1, .shares = 1, .judge_only = true};
     vb_status st = set_up(&t, cp);
 
     vb_laps_begin(&t.laps);

@@ -21,7 +21,7 @@
 
 int vb_trainer_share(const struct vb_trainer *t)
 {
-    return (t->recipe.global_batch + t->world - 1) / t->world;
+    return (t->recipe.global_batch + t->shares - 1) / t->shares;
 }
 
 static vb_status load_data(struct vb_trainer *t)
@@ -110,20 +110,22 @@ static void pin_loader(void *arg)
 {
     const struct vb_trainer *t = arg;
 
-    if (t->o->pin && t->place.plan != NULL)
+    if (t->place.pinned && t->place.plan != NULL)
         (void)vb_plan_pin(t->place.topo, t->place.plan, t->place.local_rank, VB_ROLE_LOADER);
 }
 
-/* Lists of pixels need nothing but numbers, and rows little more: a thread would only be woken. */
+/* Lists of pixels need nothing but numbers: a thread would only be woken. Nor is one of use to
+ * workers of sparse rows who have all cores already. */
 static vb_status open_loader(struct vb_trainer *t)
 {
-    bool softmax = strcmp(t->o->model, "softmax") == 0;
+    bool softmax = strcmp(t->o->model, "softmax") == 0, apart = t->shares < t->world;
+    bool full = t->async && t->o->pin && !t->place.pinned && t->ops == &vb_trainee_sparse;
     struct vb_loader_opts opts = {.set = &t->train,
-                                  .seed = t->o->seed,
+                                  .seed = t->o->seed + (apart ? (uint64_t)t->rank << 32 : 0),
                                   .global_batch = t->recipe.global_batch,
-                                  .rank = t->rank,
-                                  .world = t->world,
-                                  .ahead = softmax ? 0 : AHEAD,
+                                  .rank = apart ? 0 : t->rank,
+                                  .world = t->shares,
+                                  .ahead = softmax || full ? 0 : AHEAD,
                                   .no_x = softmax,
                                   .on_start = pin_loader,
                                   .on_start_arg = t};
@@ -161,7 +163,7 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
                     t->o->plan);
     if (st == VB_OK)
         st = t->ops->create(t);
-    if (st == VB_OK)
+    if (st == VB_OK && t->rank < t->world)
         st = open_loader(t);
     if (st == VB_OK && cp != NULL)
         st = vb_train_restore(t, cp);
@@ -211,21 +213,23 @@ static bool to_show(const struct vb_trainer *t, bool evaluated)
     return evaluated || t->laps.mark_ns - t->watched_ns >= WATCH_NS;
 }
 
-static void show(struct vb_trainer *t, bool evaluated)
+void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
 {
     double seconds = (double)(t->laps.mark_ns - t->laps.begin_ns) / 1e9;
-    struct vb_train_news news = {.step = t->step,
+    struct vb_train_news news = {.step = step,
                                  .steps = t->recipe.steps,
-                                 .epoch = (double)t->step / (double)t->recipe.steps_per_epoch,
+                                 .epoch = (double)step / (double)t->recipe.steps_per_epoch,
                                  .loss = t->loss,
                                  .accuracy = t->accuracy,
                                  .test_loss = t->test_loss,
                                  .evaluated = evaluated};
-    int64_t made = t->step - t->resumed;
+    int64_t made = step - t->resumed;
 
+    if (!to_show(t, evaluated))
+        return;
     t->watched_ns = t->laps.mark_ns;
     news.samples_per_s = (double)t->samples / seconds;
-    news.left_s = made > 0 ? seconds / (double)made * (double)(news.steps - t->step) : 0;
+    news.left_s = made > 0 ? seconds / (double)made * (double)(news.steps - step) : 0;
     t->o->watch(t->o->watch_arg, &news);
 }
 
@@ -239,7 +243,7 @@ void vb_trainer_drag(struct vb_trainer *t)
         nanosleep(&ts, NULL);
 }
 
-static void slow_down(struct vb_trainer *t, uint64_t computed_ns)
+void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns)
 {
     if (t->o->slow_factor > 1 && t->rank == t->o->slow_rank)
         t->drag_ns = (uint64_t)((double)(computed_ns - t->drag_ns) * (t->o->slow_factor - 1));
@@ -250,7 +254,7 @@ static bool due(int64_t every, int64_t step)
     return every > 0 && step % every == 0;
 }
 
-static uint64_t computed_ns(const struct vb_trainer *t)
+uint64_t vb_trainer_computed_ns(const struct vb_trainer *t)
 {
     return t->laps.ns[VB_PHASE_FORWARD] + t->laps.ns[VB_PHASE_BACKWARD];
 }
@@ -269,7 +273,7 @@ static void look(struct vb_trainer *t, bool failed)
 
 vb_status vb_trainer_step(struct vb_trainer *t)
 {
-    uint64_t computed = computed_ns(t);
+    uint64_t computed = vb_trainer_computed_ns(t);
     vb_status st = vb_loader_next(t->loader, &t->batch);
 
     vb_lap(&t->laps, VB_PHASE_DATA);
@@ -277,7 +281,7 @@ vb_status vb_trainer_step(struct vb_trainer *t)
         st = t->ops->step(t);
     if (st != VB_OK)
         return st;
-    slow_down(t, computed_ns(t) - computed);
+    vb_trainer_slow_down(t, vb_trainer_computed_ns(t) - computed);
     t->step++;
     t->samples += t->batch->n_global;
     if (t->place.group != NULL)
@@ -300,13 +304,11 @@ static vb_status run_steps(struct vb_trainer *t)
             look(t, false);
         if (st == VB_OK && due(o->eval_every, t->step) && !last) {
             st = vb_train_evaluate(t);
-            if (to_show(t, true))
-                show(t, true);
+            vb_trainer_show(t, t->step, true);
         }
         if (st == VB_OK && o->checkpoint != NULL && (last || due(o->checkpoint_every, t->step)))
             st = vb_train_save(t);
-        if (to_show(t, false))
-            show(t, false);
+        vb_trainer_show(t, t->step, false);
     }
     if (st == VB_OK)
         st = vb_train_evaluate(t);
@@ -317,11 +319,17 @@ static vb_status run_steps(struct vb_trainer *t)
 
 static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
 {
-    vb_status st = t->o->dry_run ? VB_OK : run_steps(t);
+    struct vb_async *async = NULL;
+    vb_status st = VB_OK;
 
+    if (!t->o->dry_run)
+        st = t->async ? vb_async_run(t, &async) : run_steps(t);
     if (st != VB_OK)
         look(t, true);
-    return st == VB_OK ? vb_train_collect(t, result) : st;
+    else
+        st = vb_train_collect(t, async, result);
+    vb_async_destroy(async);
+    return st;
 }
 
 /* All find out about a lost peer, and about options that differ; anything else must be told, or the
@@ -348,15 +356,22 @@ static vb_status check(const struct vb_train_opts *o)
                       o->group.world);
     if (o->resume && o->checkpoint == NULL)
         return vb_err(VB_ERR_USAGE, "--resume needs --checkpoint DIR");
-    return VB_OK;
+    return o->mode == VB_MODE_ASYNC ? vb_async_check(o) : VB_OK;
 }
 
 vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
 {
     vb_status st;
 
-    *t = (struct vb_trainer){
-        .o = o, .rank = o->group.rank, .world = o->group.world, .accuracy = -1, .test_loss = -1};
+    *t = (struct vb_trainer){.o = o,
+                             .rank = o->group.rank,
+                             .world = vb_train_workers(o),
+                             .async = o->mode == VB_MODE_ASYNC,
+                             .accuracy = -1,
+                             .test_loss = -1};
+    t->shares = vb_train_apart(o) ? 1 : t->world;
+    if (sched_getaffinity(0, sizeof(t->cpus), &t->cpus) != 0)
+        CPU_ZERO(&t->cpus);
     st = check(o);
     if (st == VB_OK)
         st = vb_place_open(o, &t->place);

@@ -37,8 +37,15 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
                  (long long)r->schedule.warmup, (long long)r->schedule.period, r->schedule.factor,
                  (int)r->rule.kind, (double)r->rule.momentum, (double)r->rule.decay, r->clip,
                  (int)o->coll.order, (int)o->coll.algo, (long long)saves_that_matter(o));
+    char *both = NULL;
 
-    return n < 0 ? NULL : text;
+    if (n < 0 || o->mode != VB_MODE_ASYNC)
+        return n < 0 ? NULL : text;
+    n = asprintf(&both, "%smode=async\nservers=%d %d\nstaleness=%d %lld %d\nin place=%d\n", text,
+                 o->async.servers, o->async.dedicated, o->async.bounded,
+                 (long long)o->async.staleness, o->async.backup, o->async.hogwild);
+    free(text);
+    return n < 0 ? NULL : both;
 }
 
 /* What ranks must agree on beside that, for they do it together. */

@@ -99,7 +99,7 @@ static vb_status make_model(struct vb_trainer *t, struct dense *d)
 /* Parameters, then state, then the other copy of both. */
 static vb_status make_params(struct vb_trainer *t, struct dense *d)
 {
-    int states = vb_k_rule_states(t->recipe.rule.kind), copies = t->world > 1 ? 2 : 1;
+    int states = vb_k_rule_states(t->recipe.rule.kind), copies = t->world > 1 && !t->async ? 2 : 1;
     size_t n = (d->n_params + 15) / 16 * 16;
     vb_status st = vb_mem_map_private(n * sizeof(float) * (size_t)(copies * (1 + states)), &d->mem);
     float *at = d->mem.ptr;
@@ -175,7 +175,7 @@ static vb_status dense_create(struct vb_trainer *t)
 
     if (st == VB_OK)
         st = make_buffers(t, d);
-    if (st != VB_OK || t->judge_only)
+    if (st != VB_OK || t->judge_only || t->async)
         return st;
     st = vb_buckets_create(t, d->n_params, &d->buckets);
     if (st == VB_OK)
@@ -185,7 +185,7 @@ static vb_status dense_create(struct vb_trainer *t)
 
 static void dense_close(struct vb_trainer *t)
 {
-    if (dense_of(t) != NULL)
+    if (dense_of(t) != NULL && dense_of(t)->buckets != NULL)
         vb_buckets_close(dense_of(t)->buckets);
 }
 
@@ -284,25 +284,45 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
     return true;
 }
 
-static vb_status dense_step(struct vb_trainer *t)
+static struct vb_model_batch batch_of(const struct vb_trainer *t)
 {
-    struct dense *d = dense_of(t);
-    struct vb_model_batch batch = {.n = t->batch->n,
+    return (struct vb_model_batch){.n = t->batch->n,
                                    .x = t->batch->x,
-                                   .pixels = d->train,
+                                   .pixels = dense_of(t)->train,
                                    .which = t->batch->which,
                                    .y = t->batch->y,
                                    .training = true,
                                    .seed = t->o->seed + (uint64_t)t->rank,
                                    .step = (uint64_t)t->step};
-    const float *params = d->params[d->now];
+}
+
+static void forward(struct vb_trainer *t, const float *params, const struct vb_model_batch *batch)
+{
     struct vb_model_loss loss;
-    vb_status st;
 
     vb_trainer_drag(t);
-    vb_model_forward(d->model, params, &batch, &loss);
-    t->loss = batch.n > 0 ? loss.loss / batch.n : t->loss;
+    vb_model_forward(dense_of(t)->model, params, batch, &loss);
+    t->loss = batch->n > 0 ? loss.loss / batch->n : t->loss;
     vb_lap(&t->laps, VB_PHASE_FORWARD);
+}
+
+void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads)
+{
+    struct vb_model_batch batch = batch_of(t);
+
+    forward(t, params, &batch);
+    vb_model_backward(dense_of(t)->model, params, &batch, grads, NULL, NULL);
+    vb_lap(&t->laps, VB_PHASE_BACKWARD);
+}
+
+static vb_status dense_step(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+    struct vb_model_batch batch = batch_of(t);
+    const float *params = d->params[d->now];
+    vb_status st;
+
+    forward(t, params, &batch);
     if (descend(t, &batch))
         return VB_OK;
     vb_buckets_begin(d->buckets);
@@ -364,6 +384,16 @@ static const float *dense_params(struct vb_trainer *t, size_t *n_p)
 {
     *n_p = dense_of(t)->n_params;
     return dense_of(t)->params[dense_of(t)->now];
+}
+
+static float *dense_memory(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p)
+{
+    struct dense *d = dense_of(t);
+
+    *n_p = d->n_params;
+    *state_p = d->state[d->now];
+    *words_p = vb_k_rule_states(t->recipe.rule.kind);
+    return d->params[d->now];
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -430,6 +460,7 @@ const struct vb_trainee vb_trainee_dense = {
     .params = dense_params,
     .save = dense_save,
     .restore = dense_restore,
+    .memory = dense_memory,
     .close = dense_close,
     .destroy = dense_destroy,
 };

@@ -40,7 +40,8 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
         return VB_OK;
     }
     /* Large gradients travel while the layers below still compute; the others are soon there. */
-    opts.progress = strcmp(o->model, "lenet") == 0 || strcmp(o->model, "alexnet") == 0;
+    opts.progress = (strcmp(o->model, "lenet") == 0 || strcmp(o->model, "alexnet") == 0) &&
+                    o->mode != VB_MODE_ASYNC; /* which has a group of its own for that */
     if (place->plan != NULL) {
         opts.crowded = place->plan->overlap;
         opts.topo = place->topo;
@@ -74,8 +75,23 @@ static vb_status pin(const struct vb_place *place, int local_rank)
     return st == VB_OK ? vb_plan_pin_team(place->topo, place->plan, local_rank) : st;
 }
 
+/* A server's thread beside workers that have all cores: pinned, those would wait for it where it
+ * happens to run, and half of the machine be idle. */
+static bool is_full(const struct vb_train_opts *o)
+{
+    int servers = o->async.servers > 0 ? o->async.servers : 1, threads;
+    int ranks = o->local_ranks > 0 ? o->local_ranks : o->group.world;
+    cpu_set_t cpus;
+
+    if (o->mode != VB_MODE_ASYNC || sched_getaffinity(0, sizeof(cpus), &cpus) != 0)
+        return false;
+    threads = o->threads > 0 ? o->threads : 1;
+    return ranks * threads + (o->async.dedicated ? 0 : servers) > CPU_COUNT(&cpus);
+}
+
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 {
+    bool pinned = o->pin && !is_full(o);
     int local_rank = o->local_rank, local_ranks = o->group.world == 1 ? 1 : o->local_ranks;
     struct vb_place place = {0};
     vb_status st = VB_OK;
@@ -88,13 +104,14 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
         find_neighbours(place.group, &local_rank, &local_ranks);
         st = make_plan(o, local_ranks, &place);
     }
-    if (st == VB_OK && o->pin)
+    if (st == VB_OK && pinned)
         st = pin(&place, local_rank);
-    if (!o->pin)
+    if (!pinned)
         vb_team_size(o->threads);
     if (st != VB_OK)
         vb_place_close(&place);
     place.local_rank = local_rank;
+    place.pinned = pinned;
     if (st == VB_OK)
         *place_p = place;
     return st;

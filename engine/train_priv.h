@@ -8,6 +8,8 @@
 #include "engine/engine.h"
 #include "models/models.h"
 
+#include <sched.h>
+
 /* ---- where time goes (train_result.c) -------------------------------------------------------- */
 
 struct vb_laps {
@@ -67,6 +69,7 @@ struct vb_place {
     struct vb_plan *plan;
     struct vb_group *group; /* NULL: there are no others */
     bool borrowed;          /* the group is not ours to close */
+    bool pinned;            /* threads have places of their own */
     int local_rank;
 };
 
@@ -106,6 +109,10 @@ struct vb_trainee {
     vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
     vb_status (*restore)(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
+    /* Asynchronous: parameters, and the state of their rule (NULL: it has none) of so many words a
+     * parameter, as they are judged and saved. */
+    float *(*memory)(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p);
+
     void (*close)(struct vb_trainer *t);   /* collective, before the group is closed */
     void (*destroy)(struct vb_trainer *t); /* after it */
 };
@@ -115,7 +122,10 @@ extern const struct vb_trainee vb_trainee_sparse; /* train_sparse.c */
 
 struct vb_trainer {
     const struct vb_train_opts *o;
-    int rank, world;
+    int rank, world; /* ranks that compute; a dedicated server has a rank behind them */
+    int shares;      /* ranks that share a batch: world, or 1 where each has batches of its own */
+    bool async;
+    cpu_set_t cpus; /* that this process may use, before anything was pinned */
     struct vb_place place;
     struct vb_dataset train, test;
     int n_test;      /* samples to test with */
@@ -126,6 +136,7 @@ struct vb_trainer {
     char *plan_text;        /* of the kernels in use; NULL: there is none */
     struct vb_loader *loader;
     const struct vb_batch *batch;
+    int batch_n; /* asynchronous: samples of the last step */
     const struct vb_trainee *ops;
     void *state;  /* of ops */
     int64_t step; /* steps that are complete */
@@ -140,6 +151,7 @@ struct vb_trainer {
     int64_t equal_step;         /* the last at which replicas were compared and equal */
     double accuracy, test_loss; /* of the last evaluation; negative: none */
     const char *algo;           /* how gradients are summed; NULL: they are not */
+    char transport[16];         /* asynchronous */
     uint64_t watched_ns;
 };
 
@@ -155,12 +167,40 @@ void vb_trainer_close(struct vb_trainer *t);
 /* After a failure, before closing: the other ranks are told. */
 void vb_trainer_give_up(struct vb_trainer *t, vb_status st);
 
+/* After a step that took so long to compute: how long to be idle in the next. */
+void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns);
+uint64_t vb_trainer_computed_ns(const struct vb_trainer *t);
+
+/* Tells the watcher how far it is, if it is time to. */
+void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
+
 /* A rank that is slowed on purpose is idle for a while, before it computes. */
 void vb_trainer_drag(struct vb_trainer *t);
 
 /* Collective: whether all ranks hold the same parameters; the error says which does not, and since
  * when (train_check.c). */
 vb_status vb_train_compare(struct vb_trainer *t);
+
+/* ---- asynchronous training (train_async*.c) -------------------------------------------------- */
+
+/* Each has batches of its own. */
+bool vb_train_apart(const struct vb_train_opts *o);
+
+struct vb_async;
+vb_status vb_async_check(const struct vb_train_opts *o);
+vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p); /* to be destroyed */
+void vb_async_destroy(struct vb_async *async);
+
+/* This rank's row as a server, if it is one, and as a worker. */
+bool vb_async_server_row(const struct vb_async *async, struct vb_rank_result *row);
+double vb_async_accuracy(const struct vb_async *async); /* at this worker's own end */
+
+/* Collective: what server 0 knows of the workers; (workers), to be freed. */
+vb_status vb_async_staleness(struct vb_trainer *t, const struct vb_async *async,
+                             struct vb_rank_result *rows, struct vb_stale **stale_p);
+
+/* The gradient of t->batch, summed over its samples (train_dense.c). */
+void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
 
 /* ---- gradients of all ranks (train_buckets.c) ------------------------------------------------ */
 
@@ -212,7 +252,8 @@ vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
 vb_status vb_train_evaluate(struct vb_trainer *t);
 
 /* Collective: brings the ranks' figures together. Fails if they ended with other parameters. */
-vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p);
+vb_status vb_train_collect(struct vb_trainer *t, const struct vb_async *async,
+                           struct vb_train_result *result_p);
 
 /* What held the run up most, from its figures (train_verdict.c). */
 void vb_train_judge(struct vb_train_result *r);

@@ -121,12 +121,15 @@ static vb_status make_batch(const struct vb_train_opts *o, const struct habit *h
                             struct vb_recipe *r)
 {
     int64_t batch = o->batch > 0 ? o->batch : h->batch;
-    int64_t global = o->global_batch > 0 ? o->global_batch : batch * o->group.world;
+    int workers = vb_train_workers(o);
+    int64_t global = o->global_batch > 0 ? o->global_batch : batch * workers;
 
-    if (global < 1 || global < o->group.world || global > n)
+    if (global < 1 || global < workers || global > n)
         return vb_err(VB_ERR_USAGE,
                       "%lld samples in a step: must be from %d, one a rank, to %d, all there are",
-                      (long long)global, o->group.world, n);
+                      (long long)global, workers, n);
+    if (vb_train_apart(o)) /* a step is one worker's */
+        global = o->batch > 0 || o->global_batch == 0 ? batch : global / workers;
     r->global_batch = (int)global;
     return VB_OK;
 }

@@ -13,7 +13,9 @@
 
 /* What ranks tell each other at the end. */
 struct record {
-    struct vb_rank_result result;
+    struct vb_rank_result result, server;
+    bool serves;
+    int64_t samples;
     char params_sha256[65];
     uint64_t n_params;
 };
@@ -107,7 +109,23 @@ static void fill_registered(struct vb_group *group, struct vb_rank_result *r)
     r->registered_mb = (double)bytes / 1e6;
 }
 
-static vb_status fill_record(struct vb_trainer *t, struct record *record)
+/* The time of a server's thread is not the worker's. */
+static void fill_async(struct vb_trainer *t, const struct vb_async *async, struct record *record)
+{
+    struct vb_rank_result *r = &record->result, *server = &record->server;
+
+    r->accuracy = vb_async_accuracy(async);
+    record->serves = vb_async_server_row(async, server);
+    record->samples = t->samples;
+    server->rank = t->rank < t->world ? t->world + t->rank : t->rank;
+    server->rss_peak_mb = r->rss_peak_mb;
+    memcpy(server->host, r->host, sizeof(server->host));
+    if (record->serves && r->train_s > 0)
+        r->cpu_pct -= server->cpu_pct * server->train_s / r->train_s;
+}
+
+static vb_status fill_record(struct vb_trainer *t, const struct vb_async *async,
+                             struct record *record)
 {
     struct vb_rank_result *r = &record->result;
     const float *params;
@@ -117,6 +135,9 @@ static vb_status fill_record(struct vb_trainer *t, struct record *record)
     fill_rank(&t->laps, t->rank, r);
     fill_registered(t->place.group, r);
     gethostname(r->host, sizeof(r->host) - 1);
+    r->accuracy = t->accuracy;
+    if (async != NULL)
+        fill_async(t, async, record);
     params = t->ops->params(t, &n);
     if (params == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu parameters", n);
@@ -127,23 +148,31 @@ static vb_status fill_record(struct vb_trainer *t, struct record *record)
 
 /* ---- test data ------------------------------------------------------------------------------- */
 
+/* Those that compute, and dedicated servers. */
+static int all_ranks(const struct vb_trainer *t)
+{
+    return t->place.group != NULL ? vb_group_world(t->place.group) : 1;
+}
+
 vb_status vb_train_evaluate(struct vb_trainer *t)
 {
     struct vb_model_loss own = {0}, *all;
     int64_t correct = 0;
     double loss = 0;
-    vb_status st;
-    int first, n, r;
+    vb_status st = VB_OK;
+    int first, n, r, ranks = all_ranks(t);
 
-    all = calloc((size_t)t->world, sizeof(*all));
+    all = calloc((size_t)ranks, sizeof(*all));
     if (all == NULL)
         return vb_err_sys("calloc");
-    vb_share(t->n_test, t->rank, t->world, &first, &n);
-    st = t->ops->judge(t, first, n, &own);
+    if (t->rank < t->world) {
+        vb_share(t->n_test, t->rank, t->world, &first, &n);
+        st = t->ops->judge(t, first, n, &own);
+    }
     all[0] = own;
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_gather(t->place.group, &own, sizeof(own), all);
-    for (r = 0; r < t->world; r++) { /* in rank order: the same bits on all */
+    for (r = 0; r < ranks; r++) { /* in rank order: the same bits on all */
         correct += all[r].correct;
         loss += all[r].loss;
     }
@@ -156,10 +185,10 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
-static vb_status gather(struct vb_trainer *t, struct record *all)
+static vb_status gather(struct vb_trainer *t, const struct vb_async *async, struct record *all)
 {
     struct record own;
-    vb_status st = fill_record(t, &own);
+    vb_status st = fill_record(t, async, &own);
 
     if (st == VB_OK && t->place.group != NULL)
         return vb_group_gather(t->place.group, &own, sizeof(own), all);
@@ -206,6 +235,12 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
         vb_sha256(t->plan_text, strlen(t->plan_text), r->plan_sha256);
     r->plan = t->plan_text;
     t->plan_text = NULL;
+    if (t->async) {
+        snprintf(r->transport, sizeof(r->transport), "%s", t->transport);
+        r->order = vb_train_apart(t->o) ? NULL : "rank";
+        r->algo = t->algo;
+        return;
+    }
     if (t->place.group == NULL)
         return;
     snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
@@ -235,7 +270,7 @@ static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *resu
     vb_status st;
     int i;
 
-    if (t->place.group == NULL || t->world > LATE_MAX)
+    if (t->place.group == NULL || t->world > LATE_MAX || t->async)
         return VB_OK;
     all = calloc((size_t)t->world, sizeof(*all));
     if (all == NULL)
@@ -249,13 +284,14 @@ static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *resu
     return st;
 }
 
-static vb_status collect(struct vb_trainer *t, struct record *all, struct vb_train_result *result)
+static vb_status collect(struct vb_trainer *t, const struct vb_async *async, struct record *all,
+                         struct vb_train_result *result)
 {
-    vb_status st = gather(t, all);
+    vb_status st = gather(t, async, all);
     int i;
 
     if (st == VB_OK)
-        st = compare(all, result->ranks);
+        st = compare(all, result->ranks); /* servers have a part each */
     if (st != VB_OK)
         return st;
     fill_run(t, result);
@@ -265,20 +301,30 @@ static vb_status collect(struct vb_trainer *t, struct record *all, struct vb_tra
         result->per_rank[i] = all[i].result;
         add_rank(result, &all[i]);
     }
+    result->rows = result->ranks;
+    result->samples = async != NULL ? 0 : result->samples;
+    for (i = 0; i < all_ranks(t) && async != NULL; i++)
+        result->samples += all[i].samples;
+    for (i = 0; i < all_ranks(t); i++)
+        if (all[i].serves)
+            result->per_rank[result->rows++] = all[i].server;
     st = collect_late(t, result);
+    if (st == VB_OK && async != NULL)
+        st = vb_async_staleness(t, async, result->per_rank, &result->staleness);
     vb_train_judge(result);
     return st;
 }
 
-vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p)
+vb_status vb_train_collect(struct vb_trainer *t, const struct vb_async *async,
+                           struct vb_train_result *result_p)
 {
     struct vb_train_result result = {.ranks = t->world};
-    struct record *all = calloc((size_t)t->world, sizeof(*all));
+    struct record *all = calloc((size_t)all_ranks(t), sizeof(*all));
     vb_status st = VB_ERR_NO_MEMORY;
 
-    result.per_rank = calloc((size_t)t->world, sizeof(*result.per_rank));
+    result.per_rank = calloc(2 * (size_t)all_ranks(t), sizeof(*result.per_rank));
     if (all != NULL && result.per_rank != NULL)
-        st = collect(t, all, &result);
+        st = collect(t, async, all, &result);
     if (st == VB_OK)
         *result_p = result;
     else
@@ -290,6 +336,7 @@ vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_
 void vb_train_result_fini(struct vb_train_result *result)
 {
     free(result->per_rank);
+    free(result->staleness);
     free(result->plan);
     result->per_rank = NULL;
     result->plan = NULL;

@@ -80,14 +80,14 @@ static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p
 
 static vb_status same_on_all(struct vb_trainer *t, int64_t step)
 {
-    int64_t *all = calloc((size_t)t->world, sizeof(*all));
+    int r, n = vb_group_world(t->place.group);
+    int64_t *all = calloc((size_t)n, sizeof(*all));
     vb_status st;
-    int r;
 
     if (all == NULL)
         return vb_err_sys("calloc");
     st = vb_group_gather(t->place.group, &step, sizeof(step), all);
-    for (r = 1; r < t->world && st == VB_OK; r++)
+    for (r = 1; r < n && st == VB_OK; r++)
         if (all[r] != all[0])
             st = vb_err(VB_ERR_INPUT,
                         "rank %d finds a checkpoint of step %lld in %s, rank 0 one of step %lld", r,
@@ -114,10 +114,14 @@ vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p)
 vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
     vb_status st = t->ops->restore(t, cp);
+    int64_t made;
 
     if (st != VB_OK)
         return st;
     t->step = t->resumed = cp->step;
-    return vb_loader_seek(t->loader, t->step / t->recipe.steps_per_epoch,
-                          t->step % t->recipe.steps_per_epoch);
+    if (t->loader == NULL) /* a server has none */
+        return VB_OK;
+    made = t->shares < t->world ? t->step / t->world : t->step;
+    return vb_loader_seek(t->loader, made / t->recipe.steps_per_epoch,
+                          made % t->recipe.steps_per_epoch);
 }

@@ -114,6 +114,8 @@ static vb_status sparse_create(struct vb_trainer *t)
         st = vb_k_grad_create(s->features, s->max_nnz, &s->grad);
     opts.features = s->features + 1;
     opts.max_nnz = s->max_nnz + 1;
+    if (t->async)
+        return st;
     if (st == VB_OK && t->place.group != NULL)
         st = make_undo(t, s);
     if (st == VB_OK && t->place.group != NULL)
@@ -309,6 +311,17 @@ static const float *sparse_params(struct vb_trainer *t, size_t *n_p)
     return s->flat;
 }
 
+static float *sparse_memory(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p)
+{
+    struct sparse *s = sparse_of(t);
+    struct vb_k_sparse_part parts[VB_K_SPARSE_PARTS];
+
+    *n_p = s->features + 1;
+    *words_p = vb_k_sparse_words(&t->recipe.rule);
+    *state_p = vb_k_sparse_parts(s->weights, parts) > 1 ? parts[1].data : NULL;
+    return vb_k_sparse_weights(s->weights);
+}
+
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
 static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
@@ -357,6 +370,7 @@ const struct vb_trainee vb_trainee_sparse = {
     .params = sparse_params,
     .save = sparse_save,
     .restore = sparse_restore,
+    .memory = sparse_memory,
     .close = sparse_close,
     .destroy = sparse_destroy,
 };

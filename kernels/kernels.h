@@ -398,6 +398,13 @@ vb_status vb_k_sparse_create(const struct vb_k_rule *rule, uint64_t features,
                              struct vb_k_sparse **sparse_p);
 void vb_k_sparse_destroy(struct vb_k_sparse *sparse);
 
+/* The same in memory of the caller's, as it is: features weights, and as many times
+ * vb_k_sparse_words() words of state. NULL: its own. */
+vb_status vb_k_sparse_create_at(const struct vb_k_rule *rule, uint64_t features, float *weights,
+                                void *state, struct vb_k_sparse **sparse_p);
+int vb_k_sparse_words(const struct vb_k_rule *rule);
+bool vb_k_sparse_is_lazy(const struct vb_k_rule *rule); /* weights in memory may be old */
+
 /* The weights in memory: with momentum or weight decay as of when each was last named. */
 float *vb_k_sparse_weights(struct vb_k_sparse *sparse);
 
@@ -436,5 +443,30 @@ int vb_k_sparse_parts(struct vb_k_sparse *sparse, struct vb_k_sparse_part parts[
 /* Brings all features up to date. Goes over all memory. Done by itself after 65,536 changes of the
  * rate. Bits of later steps depend on when it was done: all ranks do it at the same step. */
 void vb_k_sparse_settle(struct vb_k_sparse *sparse);
+
+/* ---- weights that others change at the same time ----------------------------------------------
+ */
+
+/* Several threads or processes read and update the same weights and state without a lock: a number
+ * is never torn, but of two updates at once one may be lost, which SGD can bear (Hogwild). */
+
+void vb_k_shared_read(const float *from, size_t n, float *to);  /* from is shared */
+void vb_k_shared_write(const float *from, size_t n, float *to); /* to is shared */
+
+/* values (n) = w at keys; ahead of them the cores fetch. Keys are not checked. */
+void vb_k_shared_gather(const float *w, const uint32_t *keys, size_t n, float *values);
+
+/* params_out and state_out are params and state themselves. */
+void vb_k_shared_update(const struct vb_k_rule *rule, const struct vb_k_update *update);
+
+/* Gradient scale * values at keys, each once. Rules that are not lazy; state as in
+ * vb_k_sparse_create_at(). Keys are not checked. */
+void vb_k_shared_update_keys(const struct vb_k_rule *rule, float *w, float *state,
+                             const uint32_t *keys, const float *values, size_t n, float scale,
+                             float rate);
+
+/* As vb_k_csr_forward() and vb_k_csr_add(), on one thread. The batch was checked. */
+void vb_k_shared_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits);
+void vb_k_shared_add(const struct vb_k_csr *m, const float *d, float scale, float *w);
 
 #endif

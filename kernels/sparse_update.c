@@ -57,6 +57,9 @@ static vb_status map_all(struct vb_k_sparse *s)
 {
     vb_status st;
 
+    if (s->w != NULL) /* the caller's */
+        return VB_OK;
+
     st = map((size_t)s->features * sizeof(*s->w), &s->weights);
     if (st != VB_OK)
         return st;
@@ -69,8 +72,24 @@ static vb_status map_all(struct vb_k_sparse *s)
     return st;
 }
 
+int vb_k_sparse_words(const struct vb_k_rule *rule)
+{
+    return vb_k_rule_states(rule->kind) + is_lazy(rule);
+}
+
+bool vb_k_sparse_is_lazy(const struct vb_k_rule *rule)
+{
+    return is_lazy(rule);
+}
+
 vb_status vb_k_sparse_create(const struct vb_k_rule *rule, uint64_t features,
                              struct vb_k_sparse **sparse_p)
+{
+    return vb_k_sparse_create_at(rule, features, NULL, NULL, sparse_p);
+}
+
+vb_status vb_k_sparse_create_at(const struct vb_k_rule *rule, uint64_t features, float *weights,
+                                void *state, struct vb_k_sparse **sparse_p)
 {
     struct vb_k_sparse *s;
     vb_status st;
@@ -87,7 +106,9 @@ vb_status vb_k_sparse_create(const struct vb_k_rule *rule, uint64_t features,
     s->rule = *rule;
     s->features = features;
     s->floats = vb_k_rule_states(rule->kind);
-    s->words = s->floats + is_lazy(rule);
+    s->words = vb_k_sparse_words(rule);
+    s->w = weights;
+    s->state = state;
     st = map_all(s);
     if (st == VB_OK && is_lazy(rule))
         st = vb_k_lazy_create(rule, &s->lazy);

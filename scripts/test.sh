@@ -66,6 +66,7 @@ in_preset debug build-debug
 tests/check.sh tidy build all || [ $? = 77 ]
 scripts/distributions.sh
 tests/train_sync.sh build/verbena mnist alexnet5 || [ $? = 77 ]
+tests/train_async.sh build/verbena mnist || [ $? = 77 ]
 tests/lab_nightly.sh || [ $? = 77 ]
 tests/lab_verbs.sh build all || [ $? = 77 ]
 tests/lab_verbs.sh build-asan sanitized || [ $? = 77 ]

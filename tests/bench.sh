@@ -16,10 +16,18 @@ holds() {
 }
 
 # ---- bad usage: one line, exit 2, also where there would be several ranks
-refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels or step"
+refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps"
 refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
 refused 2 "unknown bench nothing; there are transfer" nothing
 refused 2 "kernels of which model? --model alexnet" kernels
+refused 2 "--keys and --servers are for ps" transfer --ranks 2 --keys 5
+refused 2 "ps needs a worker beside its servers" ps
+refused 2 "ps needs a worker beside its servers" ps --ranks 2 --servers 2
+refused 2 "ps has no algorithms" ps --ranks 2 --algo ring
+refused 2 "--sizes 6: ps must be multiples of 4" ps --ranks 2 --sizes 6
+for keys in 0 "1," x -5 101; do
+    refused 2 "--keys $keys: must be none, or up to 32 numbers" ps --ranks 2 --features 100 --keys "$keys"
+done
 refused 2 "--model lenot: unknown; did you mean lenet?" kernels --model lenot
 refused 2 "--model is for kernels and step" allreduce --model lenet
 refused 2 "have no --sizes, --algo and --explain" kernels --model lenet --sizes 8
@@ -204,6 +212,17 @@ done
 [ $? = 2 ] || fail "bare_allreduce with no ranks"
 "$bare" shm 2 6 0.01 2>/dev/null
 [ $? = 2 ] || fail "bare_allreduce of one float and a half"
+
+# ---- the parameter server: right parameters, the keys of its lines, by shared memory, replies and get
+for transport in shm tcp; do
+    for servers in 1 2; do
+        holds "length == 9 and all(.[]; .bench == \"ps\" and .transport == \"$transport\" and .ranks == 4 and
+            .workers == 4 - $servers and .servers == $servers and .wrong == 0 and .time_us > 0 and
+            .time_us_p99 >= .time_us and .gb_s > 0 and .server_cpu_us >= 0) and
+            ([.[] | [.op, .bytes, .keys]] | unique | length == 9)" \
+            ps --ranks 4 --servers $servers --transport $transport --sizes 4K,1M --keys 50 --features 10000
+    done
+done
 
 [ $bad = 0 ] && echo "all as it should be"
 exit $bad

@@ -18,7 +18,7 @@ refused 2 "--lr -1: must be from 0 to 1000" softmax --lr -1
 refused 2 "--lr 0 would learn nothing" softmax --lr 0
 refused 2 "--lr 0 would learn nothing" lenet --lr 0.0 --ranks 2
 VB_LR=0 refused 2 "--lr 0 would learn nothing" softmax
-refused 2 "--mode async: must be sync or single" softmax --mode async
+refused 2 "--mode asink: must be sync, single or async" softmax --mode asink
 refused 2 "--transport udp: must be auto, shm, tcp or verbs" softmax --transport udp
 refused 2 "--mode single has one rank" softmax --mode single --ranks 2
 refused 2 "--batch or --global-batch: not both" softmax --batch 5 --global-batch 10

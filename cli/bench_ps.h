@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * verbena bench ps: what the parameter server takes.
+ */
+#ifndef VB_CLI_BENCH_PS_H
+#define VB_CLI_BENCH_PS_H
+
+#include "bench/bench.h"
+
+#define CLI_PS_KEYS "1,10,100,1000,2000,10000"
+#define CLI_PS_KEYS_MAX 32
+
+struct cli_bench_ps {
+    int64_t keys[CLI_PS_KEYS_MAX];
+    int n_keys;
+    int64_t features;
+    int servers;
+};
+
+/* Returns -1 to go on, or the exit code after one line that says what is wrong. world: ranks. */
+int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int world,
+                       struct cli_bench_ps *ps_p);
+
+/* Measures, as one rank of the group; rank 0 prints. */
+vb_status cli_bench_ps(struct vb_group *group, const struct cli_bench_ps *ps,
+                       const struct vb_bench_opts *o, int64_t *wrong_p);
+
+#endif

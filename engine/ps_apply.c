@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a push does to a server's shard.
+ *
+ * Without a bound of 0 a gradient is applied as it comes. With it gradients are held until those of
+ * a round are there, added up in the order of the workers' ranks, ((g0 + g1) + g2) + ..., and
+ * applied once: the bits of synchronous training.
+ */
+#include "engine/ps_priv.h"
+
+#include <string.h>
+
+#define PIECE 4096 /* floats */
+
+static vb_status garbled(int worker, const char *what)
+{
+    return vb_err(VB_ERR_INPUT, "worker %d pushed something wrong: %s", worker, what);
+}
+
+static float rate_now(const struct ps_server *s)
+{
+    uint64_t version = atomic_load_explicit(&s->head->version, memory_order_relaxed);
+
+    return vb_k_rate(&s->job->schedule, (int64_t)version);
+}
+
+/* ---- dense ----------------------------------------------------------------------------------- */
+
+/* Workers that map the shard may read it meanwhile: what is new is made elsewhere, a piece at a
+ * time, and then written as they read. */
+static void update_mapped(struct ps_server *s, const float *grads, struct vb_k_update u)
+{
+    float made[PIECE];
+    size_t at, n = s->lay.n[s->k];
+
+    for (at = 0; at < n; at += u.n) {
+        u.n = n - at < PIECE ? n - at : PIECE;
+        u.params = s->params + at;
+        u.grads = grads + at;
+        u.params_out = made;
+        u.state = u.state_out = s->job->words > 0 ? (float *)s->state + at : NULL;
+        vb_k_update(&s->job->rule, &u);
+        vb_k_shared_write(made, u.n, s->params + at);
+    }
+}
+
+static void update(struct ps_server *s, const float *grads, float scale)
+{
+    struct vb_k_update u = {.n = s->lay.n[s->k],
+                            .params = s->params,
+                            .state = s->state,
+                            .grads = grads,
+                            .scale = scale,
+                            .rate = rate_now(s),
+                            .params_out = s->params,
+                            .state_out = s->state};
+
+    if (s->mapped)
+        update_mapped(s, grads, u);
+    else
+        vb_k_update(&s->job->rule, &u);
+}
+
+static const float *values_of(const struct ps_push *push)
+{
+    return (const float *)(const void *)(push + 1);
+}
+
+static const struct ps_push *slot_of(const struct ps_server *s, int worker, int slot)
+{
+    const char *at = vb_window_ptr(s->slots);
+
+    return (const void *)(at + ps_slot_at(&s->lay, s->k, worker, slot));
+}
+
+/* ---- sparse ---------------------------------------------------------------------------------- */
+
+/* Behind the values. */
+static const uint32_t *keys_of(const struct ps_push *push)
+{
+    return (const uint32_t *)(const void *)(push + 1) + push->n_values;
+}
+
+/* The keys of a gradient came with it, or with the push before. */
+static vb_status find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
+                           const uint32_t **keys_p)
+{
+    const struct ps_seat *seat = &s->seats[worker];
+    const struct ps_push *asked = slot_of(s, worker, seat->ask_slot);
+
+    if (push->n_keys > s->job->max_keys || push->n_values > s->job->max_keys ||
+        push->reply_at > s->job->max_keys - push->n_keys)
+        return garbled(worker, "too many keys");
+    if (push->flags & PS_OWN_KEYS) {
+        *keys_p = keys_of(push);
+        return push->n_keys == push->n_values ? VB_OK : garbled(worker, "a value without a key");
+    }
+    if (!(push->flags & PS_NO_GRADIENT) && push->n_values != asked->n_keys)
+        return garbled(worker, "not as many values as it asked for");
+    *keys_p = keys_of(asked);
+    return VB_OK;
+}
+
+vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values)
+{
+    size_t i, have = s->lay.n[s->k];
+
+    for (i = 0; i < n; i++)
+        if (keys[i] >= have)
+            return vb_err(VB_ERR_INPUT, "a worker asks for key %u of %zu", keys[i], have);
+    if (!vb_k_sparse_is_lazy(&s->job->rule)) {
+        vb_k_shared_gather(s->params, keys, n, values);
+        return VB_OK;
+    }
+    for (i = 0; i < n; i++)
+        vb_k_sparse_read(s->sparse, keys[i], 1, values + i);
+    return VB_OK;
+}
+
+/* Mapped: as with dense shards. Rules are not lazy then. */
+static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const float *values,
+                             size_t n, float scale)
+{
+    size_t i;
+
+    if (s->sparse == NULL) /* with more servers than lines of parameters some have nothing */
+        return n == 0 ? VB_OK : vb_err(VB_ERR_INPUT, "a key for a server that has none");
+    if (!s->mapped)
+        return vb_k_sparse_update(s->sparse, keys, values, n, scale, rate_now(s), NULL);
+    for (i = 0; i < n; i++)
+        if (keys[i] >= s->lay.n[s->k] || (i > 0 && keys[i] <= keys[i - 1]))
+            return vb_err(VB_ERR_INPUT, "entry %zu: key %u is out of order or range", i, keys[i]);
+    vb_k_shared_update_keys(&s->job->rule, s->params, s->state, keys, values, n, scale,
+                            rate_now(s));
+    return VB_OK;
+}
+
+/* ---- one gradient ---------------------------------------------------------------------------- */
+
+vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
+{
+    const uint32_t *keys = NULL;
+    vb_status st = VB_OK;
+
+    if (push->samples > INT32_MAX)
+        return garbled(worker, "a number of samples that cannot be");
+    if (!s->job->sparse) {
+        update(s, values_of(push), push->scale);
+        return VB_OK;
+    }
+    st = find_keys(s, worker, push, &keys);
+    if (st == VB_OK && !(push->flags & PS_NO_GRADIENT))
+        st = update_keys(s, keys, values_of(push), push->n_values, push->scale);
+    return st;
+}
+
+/* ---- a round --------------------------------------------------------------------------------- */
+
+vb_status ps_hold(struct ps_server *s, int worker, const struct ps_push *push)
+{
+    struct ps_seat *seat = &s->seats[worker];
+
+    seat->held_push = push;
+    seat->held_keys = NULL;
+    return s->job->sparse ? find_keys(s, worker, push, &seat->held_keys) : VB_OK;
+}
+
+static void add(float *sum, const float *v, size_t n)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        sum[i] += v[i];
+}
+
+static void sum_dense(struct ps_server *s, uint32_t *samples_p)
+{
+    size_t n = s->lay.n[s->k];
+    bool first = true;
+    int w;
+
+    *samples_p = 0;
+    for (w = 0; w < s->job->workers; w++) {
+        if (!s->seats[w].held)
+            continue;
+        if (first)
+            memcpy(s->sum, values_of(s->seats[w].held_push), n * sizeof(float));
+        else
+            add(s->sum, values_of(s->seats[w].held_push), n);
+        first = false;
+        *samples_p += s->seats[w].held_push->samples;
+    }
+}
+
+/* The list a, which is in keys[from], and the next worker's into keys[1 - from]. */
+static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_seat *seat)
+{
+    const uint32_t *ka = s->keys[from], *kb = seat->held_keys;
+    const float *va = s->values[from], *vb = values_of(seat->held_push);
+    size_t i = 0, j = 0, at = 0, m = seat->held_push->n_values;
+    uint32_t *keys = s->keys[1 - from];
+    float *values = s->values[1 - from];
+
+    while (i < n || j < m) {
+        bool left = i < n && (j >= m || ka[i] <= kb[j]);
+        bool both = left && j < m && ka[i] == kb[j];
+
+        keys[at] = left ? ka[i] : kb[j];
+        /* as in the sparse allreduce, there is no -0 */
+        values[at++] = both ? va[i] + vb[j] : (left ? va[i] : vb[j]) + 0.f;
+        i += left;
+        j += both || !left;
+    }
+    return at;
+}
+
+static vb_status sum_sparse(struct ps_server *s, size_t *n_p, int *which_p, uint32_t *samples_p)
+{
+    size_t n = 0;
+    int w, from = 0;
+
+    *samples_p = 0;
+    for (w = 0; w < s->job->workers; w++) {
+        if (!s->seats[w].held)
+            continue;
+        n = merge(s, from, n, &s->seats[w]);
+        from = 1 - from;
+        *samples_p += s->seats[w].held_push->samples;
+    }
+    *n_p = n;
+    *which_p = from;
+    return VB_OK;
+}
+
+vb_status ps_apply_round(struct ps_server *s)
+{
+    uint32_t samples;
+    float scale;
+    vb_status st;
+    size_t n;
+    int which;
+
+    if (s->job->sparse) {
+        st = sum_sparse(s, &n, &which, &samples);
+        if (st == VB_OK)
+            st = update_keys(s, s->keys[which], s->values[which], n, 1.f / (float)samples);
+    } else {
+        sum_dense(s, &samples);
+        scale = 1.f / (float)samples;
+        if (s->job->clip > 0)
+            scale *= vb_k_clip(vb_k_norm(s->sum, s->job->n) * (double)scale, s->job->clip);
+        update(s, s->sum, scale);
+        st = VB_OK;
+    }
+    s->stats.samples += samples;
+    return st;
+}
+
+/* ---- snapshots ------------------------------------------------------------------------------- */
+
+void ps_snapshot(struct ps_server *s, bool with_state)
+{
+    char *base = vb_window_ptr(s->shards);
+    size_t n = s->lay.n[s->k];
+
+    if (s->sparse != NULL && with_state)
+        vb_k_sparse_settle(s->sparse);
+    if (s->sparse != NULL)
+        vb_k_sparse_read(s->sparse, 0, n, (float *)(void *)(base + s->lay.snap[s->k]));
+    else if (s->job->hogwild)
+        vb_k_shared_read(s->params, n, (float *)(void *)(base + s->lay.snap[s->k]));
+    else
+        memcpy(base + s->lay.snap[s->k], s->params, n * sizeof(float));
+    if (with_state && s->job->words > 0)
+        memcpy(base + s->lay.snap_state[s->k], s->state, n * (size_t)s->job->words * 4);
+    atomic_store(&s->head->snapped, atomic_load(&s->head->version));
+}

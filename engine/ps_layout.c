@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where things lie in the two windows of the parameter server. Shards are for reading: parameters
+ * and the last snapshot at a server, room to read them into at a worker. Slots are for writing:
+ * pushes at a server, replies at a worker, and what either sends from.
+ */
+#include "engine/ps_priv.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE ((size_t)64)
+#define YIELD_NS 200000
+#define UNIT 16              /* floats of a line: shards begin at one */
+#define ONE_SLOT (64u << 20) /* bytes: of larger gradients one is enough */
+
+static size_t pad(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+static size_t in_line(size_t *at, size_t bytes)
+{
+    size_t here = *at;
+
+    *at += pad(bytes);
+    return here;
+}
+
+/* Neighbouring servers have neighbouring shards, whole lines but for the last. */
+static void cut_shards(const struct ps_job *job, struct ps_layout *lay)
+{
+    size_t units = (job->n + UNIT - 1) / UNIT, first, end;
+    int k;
+
+    for (k = 0; k < job->servers; k++) {
+        first = units * (size_t)k / (size_t)job->servers * UNIT;
+        end = units * (size_t)(k + 1) / (size_t)job->servers * UNIT;
+        lay->first[k] = first < job->n ? first : job->n;
+        lay->n[k] = (end < job->n ? end : job->n) - lay->first[k];
+    }
+}
+
+static size_t largest_shard(const struct ps_job *job, const struct ps_layout *lay)
+{
+    size_t most = 0;
+    int k;
+
+    for (k = 0; k < job->servers; k++)
+        most = lay->n[k] > most ? lay->n[k] : most;
+    return most;
+}
+
+/* A reply of a dense shard comes with the ticket, and only server 0 has those: with a bound, and
+ * several servers, the others could be read too early. */
+static bool has_replies(const struct ps_job *job, bool mapped, const struct ps_layout *lay)
+{
+    if (mapped || job->hogwild)
+        return false;
+    if (job->sparse)
+        return true;
+    if (job->no_reply || (job->bound >= 0 && job->servers > 1))
+        return false;
+    return largest_shard(job, lay) * sizeof(float) <= PS_REPLY_MAX;
+}
+
+static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
+{
+    size_t state = lay->n[k] * (size_t)job->words * sizeof(float), at = 0;
+
+    (void)in_line(&at, sizeof(struct ps_head));
+    lay->params = at;
+    (void)in_line(&at, lay->n[k] * sizeof(float));
+    lay->state[k] = in_line(&at, job->hogwild ? state : 0);
+    lay->snap[k] = in_line(&at, lay->n[k] * sizeof(float));
+    lay->snap_state[k] = in_line(&at, state);
+    lay->shard_bytes[k] = at;
+    lay->slot[k] = sizeof(struct ps_push) +
+                   (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
+    lay->slots_bytes[k] = (size_t)job->workers *
+                          ((size_t)lay->slots * lay->slot[k] + (lay->replies ? 2 * lay->reply : 0));
+    if (lay->slots_bytes[k] == 0)
+        lay->slots_bytes[k] = LINE;
+}
+
+static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *lay)
+{
+    size_t params = job->n * sizeof(float), at = 0;
+    bool direct = mapped && job->servers == 1; /* written into the slot itself */
+    int k;
+
+    lay->area[0] = in_line(&at, params);
+    lay->area[1] = in_line(&at, job->sparse ? 0 : params);
+    lay->area_state = in_line(&at, params * (size_t)job->words);
+    lay->area_heads = in_line(&at, (size_t)job->servers * sizeof(struct ps_head));
+    lay->worker_shard_bytes = at;
+    at = 0;
+    for (k = 0; k < job->servers; k++)
+        lay->push[k] = in_line(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
+    lay->replies_at =
+        in_line(&at, lay->replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
+    lay->worker_slots_bytes = at > 0 ? at : LINE;
+}
+
+void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay)
+{
+    int k;
+
+    memset(lay, 0, sizeof(*lay));
+    cut_shards(job, lay);
+    lay->replies = has_replies(job, mapped, lay);
+    lay->slots = job->n * sizeof(float) > ONE_SLOT && !job->sparse ? 1 : PS_SLOTS_MAX;
+    lay->reply = pad((job->sparse ? job->max_keys : largest_shard(job, lay)) * sizeof(float));
+    for (k = 0; k < job->servers; k++)
+        lay_server(job, k, lay);
+    lay_worker(job, mapped, lay);
+}
+
+size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot)
+{
+    return ((size_t)worker * (size_t)lay->slots + (size_t)slot) * lay->slot[k];
+}
+
+size_t ps_reply_from(const struct ps_job *job, const struct ps_layout *lay, int k, int worker,
+                     int parity)
+{
+    return (size_t)job->workers * (size_t)lay->slots * lay->slot[k] +
+           ((size_t)worker * 2 + (size_t)parity) * lay->reply;
+}
+
+size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity)
+{
+    return lay->replies_at + (size_t)parity * pad((job->sparse ? job->max_keys : job->n) * 4);
+}
+
+bool ps_mapped(const struct vb_group *group, int rank)
+{
+    return strcmp(vb_group_transport(group, rank), "shm") == 0;
+}
+
+vb_status ps_all_mapped(struct vb_group *group, const struct ps_job *job, bool *all_p)
+{
+    int world = vb_group_world(group), r, k, own = 1, *all = calloc((size_t)world, sizeof(*all));
+    vb_status st;
+
+    if (all == NULL)
+        return vb_err_sys("calloc");
+    for (k = job->workers; k < world && vb_group_rank(group) < job->workers; k++)
+        own &= ps_mapped(group, k);
+    st = vb_group_gather(group, &own, sizeof(own), all);
+    for (r = 0; r < world && st == VB_OK; r++)
+        own &= all[r];
+    free(all);
+    /* Weights in the memory of a lazy rule are those of long ago: only the server can read them. */
+    *all_p = own != 0 && !(job->sparse && vb_k_sparse_is_lazy(&job->rule));
+    return st;
+}
+
+vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what, int from)
+{
+    uint64_t begin = 0, now = 0;
+    vb_status st;
+
+    while (now - begin <= YIELD_NS) {
+        if (ready(arg))
+            return VB_OK;
+        st = vb_progress(group);
+        if (st != VB_OK || ready(arg))
+            return st;
+        sched_yield();
+        now = vb_clock_ns();
+        begin = begin == 0 ? now : begin;
+    }
+    return vb_group_wait(group, ready, arg, what, from);
+}
+
+vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
+                 size_t len, uint32_t value, struct vb_op *op)
+{
+    uint64_t begin = 0, now;
+    vb_status st;
+
+    for (;;) {
+        st = vb_put(win, to, from, at, len, VB_NOTE(PS_CHANNEL, value), op);
+        if (st != VB_AGAIN)
+            return st;
+        st = vb_progress(group);
+        if (st != VB_OK)
+            return st;
+        now = vb_clock_ns();
+        begin = begin == 0 ? now : begin;
+        if (now - begin > PS_PUT_NS)
+            return vb_err(VB_ERR_TIMEOUT, "rank %d takes nothing in", to);
+    }
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opening and closing a server: its windows, the parameters and their state, the workers' seats.
+ */
+#include "engine/ps_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static vb_status make_windows(struct ps_server *s)
+{
+    vb_status st =
+        vb_window_create_for(s->group, s->lay.shard_bytes[s->k], VB_WINDOW_GET, &s->shards);
+
+    if (st == VB_OK)
+        st = vb_window_create_for(s->group, s->lay.slots_bytes[s->k], VB_WINDOW_PUT, &s->slots);
+    return st;
+}
+
+static vb_status make_state(struct ps_server *s, const void *state)
+{
+    size_t first = s->lay.first[s->k], n = s->lay.n[s->k], word = (size_t)s->job->words * 4;
+    vb_status st = VB_OK;
+
+    if (s->job->hogwild)
+        s->state = (char *)vb_window_ptr(s->shards) + s->lay.state[s->k];
+    else if (word > 0 && n > 0)
+        st = vb_mem_map_private(n * word, &s->own);
+    if (st == VB_OK && !s->job->hogwild)
+        s->state = s->own.ptr;
+    if (st == VB_OK && word > 0 && state != NULL)
+        memcpy(s->state, (const char *)state + first * word, n * word);
+    return st;
+}
+
+/* The lists of a round: those of all workers, as they are merged. */
+static vb_status make_sums(struct ps_server *s)
+{
+    size_t most = (size_t)s->job->workers * s->job->max_keys, n = s->lay.n[s->k];
+    int i;
+
+    if (!s->job->sparse) {
+        s->sum = vb_alloc_aligned(n * sizeof(float));
+        return s->sum != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory for %zu sums", n);
+    }
+    for (i = 0; i < 2; i++) {
+        s->keys[i] = vb_alloc_aligned(most * sizeof(uint32_t));
+        s->values[i] = vb_alloc_aligned(most * sizeof(float));
+        if (s->keys[i] == NULL || s->values[i] == NULL)
+            return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu sums", most);
+    }
+    return VB_OK;
+}
+
+static vb_status make_seats(struct ps_server *s)
+{
+    int w;
+
+    s->queue_size = (unsigned)s->job->workers * 8;
+    s->queue = calloc(s->queue_size, sizeof(*s->queue));
+    s->seats = calloc((size_t)s->job->workers, sizeof(*s->seats));
+    if (s->queue == NULL || s->seats == NULL)
+        return vb_err_sys("calloc");
+    for (w = 0; w < s->job->workers; w++) {
+        s->seats[w].alive = true;
+        s->seats[w].round = -1;
+    }
+    return VB_OK;
+}
+
+static vb_status fill(struct ps_server *s, const float *params, const void *state)
+{
+    size_t first = s->lay.first[s->k], n = s->lay.n[s->k];
+    vb_status st;
+
+    s->head = vb_window_ptr(s->shards);
+    s->params = (float *)(void *)((char *)vb_window_ptr(s->shards) + s->lay.params);
+    memcpy(s->params, params + first, n * sizeof(float));
+    atomic_store(&s->head->version, (uint64_t)s->job->begin);
+    atomic_store(&s->head->claimed, s->job->begin);
+    st = make_state(s, state);
+    if (st == VB_OK && s->job->bound == 0)
+        st = make_sums(s);
+    if (st == VB_OK && s->job->sparse && !s->job->hogwild && n > 0)
+        st = vb_k_sparse_create_at(&s->job->rule, n, s->params, s->state, &s->sparse);
+    return st;
+}
+
+vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, const float *params,
+                           const void *state, struct ps_server **server_p)
+{
+    struct ps_server *s = calloc(1, sizeof(*s));
+    vb_status st;
+
+    if (s == NULL)
+        return vb_err_sys("calloc");
+    s->job = job;
+    s->group = group;
+    s->k = vb_group_rank(group) - job->workers;
+    s->reader = -1;
+    *server_p = s; /* to be closed, whatever came of it */
+    st = make_seats(s);
+    if (st == VB_OK)
+        st = vb_channel_open(group, PS_CHANNEL, ps_server_note, s);
+    s->opened = st == VB_OK;
+    if (st == VB_OK)
+        st = ps_all_mapped(group, job, &s->mapped);
+    if (st == VB_OK) {
+        ps_layout_make(job, s->mapped, &s->lay);
+        st = make_windows(s);
+    }
+    if (st == VB_OK)
+        st = fill(s, params, state);
+    return st == VB_OK ? vb_group_barrier(group) : st;
+}
+
+void ps_server_close(struct ps_server *s)
+{
+    int i;
+
+    if (s == NULL)
+        return;
+    vb_window_destroy(s->slots);
+    vb_window_destroy(s->shards);
+    if (s->opened)
+        vb_channel_close(s->group, PS_CHANNEL);
+    vb_k_sparse_destroy(s->sparse);
+    vb_mem_unmap(&s->own);
+    for (i = 0; i < 2; i++) {
+        free(s->keys[i]);
+        free(s->values[i]);
+    }
+    free(s->sum);
+    free(s->seats);
+    free(s->queue);
+    free(s);
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The parameter server, from inside. docs/async.md tells how it works.
+ *
+ * Workers and servers are the ranks of a group of their own: first the workers, then the servers.
+ * Each server owns a shard of the parameters. A worker needs a *ticket* for each gradient, which
+ * server 0 gives: that bounds how many there will be, how many of a worker are under way, and how
+ * far one may be ahead of the others. A gradient is *pushed* into one of the worker's slots at each
+ * server, which applies it and acknowledges. A *reply* is what a server puts back with that:
+ * small dense shards, and the values that a sparse worker has asked for.
+ */
+#ifndef VB_PS_PRIV_H
+#define VB_PS_PRIV_H
+
+#include "engine/engine.h"
+
+#include <stdatomic.h>
+
+#define PS_CHANNEL 100
+#define PS_SERVERS_MAX 64
+#define PS_SLOTS_MAX 2
+#define PS_REPLY_MAX 65536 /* bytes: a larger dense shard is read with get */
+#define PS_UNBOUNDED (-1)
+#define PS_PUT_NS UINT64_C(60000000000) /* how long a put may find no room */
+
+/* What is to be done: the same on all ranks. */
+struct ps_job {
+    int workers, servers;
+    bool sparse;
+    bool hogwild;    /* workers apply in place; all are on the server's host */
+    int64_t bound;   /* steps that a worker may be ahead of the slowest; PS_UNBOUNDED */
+    int backup;      /* bound 0: so many of the last gradients of a round are not waited for */
+    int64_t begin;   /* steps that were made before */
+    int64_t steps;   /* in all: gradients applied; bound 0: rounds */
+    size_t n;        /* parameters */
+    int words;       /* of state a parameter */
+    size_t max_keys; /* sparse: of a batch */
+    bool no_reply;   /* dense shards are read with get, whatever their size */
+    double clip;     /* bound 0: of the sum */
+    int64_t eval_every, save_every; /* steps after which worker 0 is told; 0: never */
+    struct vb_k_rule rule;
+    struct vb_k_schedule schedule;
+};
+
+/* ---- where things lie (ps_layout.c) ---------------------------------------------------------- */
+
+/* At the beginning of a server's part of the window of shards. */
+struct ps_head {
+    _Atomic uint64_t version; /* gradients in the parameters; bound 0: rounds */
+    _Atomic int64_t claimed;  /* in place: tickets taken */
+    _Atomic uint64_t snapped; /* version of the snapshot */
+    char pad[40];
+};
+
+/* At the beginning of a slot. */
+struct ps_push {
+    uint32_t seq; /* counts the pushes of a worker */
+    uint32_t flags;
+    uint64_t base;     /* version that it was computed from, or, by PS_BASE_REPLY, which reply */
+    uint32_t samples;  /* of the batch */
+    float scale;       /* of the gradient: 1 / samples, and what clipping makes of it */
+    uint32_t n_values; /* sparse: of the gradient, likewise below */
+    uint32_t n_keys;   /* behind the values */
+    uint32_t reply_at; /* place of the first answer in the worker's reply */
+    char pad[28];
+};
+
+enum {
+    PS_BASE_REPLY = 1,
+    PS_NO_GRADIENT = 2, /* the first keys, before there is a gradient */
+    PS_OWN_KEYS = 4,    /* keys of this gradient, and no answer; else of the next, to be answered */
+};
+
+/* Sizes and offsets in bytes, but for shards, which are in parameters. */
+struct ps_layout {
+    int slots; /* a worker */
+    bool replies;
+    size_t first[PS_SERVERS_MAX], n[PS_SERVERS_MAX]; /* of shards */
+
+    /* of a server */
+    size_t slot[PS_SERVERS_MAX]; /* size of one */
+    size_t reply;                /* size of one */
+    size_t params, state[PS_SERVERS_MAX], snap[PS_SERVERS_MAX], snap_state[PS_SERVERS_MAX];
+    size_t shard_bytes[PS_SERVERS_MAX], slots_bytes[PS_SERVERS_MAX];
+
+    /* of a worker */
+    size_t area[2], area_state, area_heads, worker_shard_bytes;
+    size_t push[PS_SERVERS_MAX], replies_at, worker_slots_bytes;
+};
+
+void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay);
+
+/* Where the slot of a worker is at server k, and what the server answers from. */
+size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot);
+size_t ps_reply_from(const struct ps_job *job, const struct ps_layout *lay, int k, int worker,
+                     int parity);
+
+size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity);
+
+/* Whether rank and peer share memory. */
+bool ps_mapped(const struct vb_group *group, int rank);
+
+/* What all ranks must have in common: every worker sees every server's memory. Collective. */
+vb_status ps_all_mapped(struct vb_group *group, const struct ps_job *job, bool *all_p);
+
+/* ---- notes ----------------------------------------------------------------------------------- */
+
+enum ps_kind {
+    PS_PUSH,    /* worker: value is the slot */
+    PS_SNAP,    /* worker: take a snapshot; value 1: with state */
+    PS_READ,    /* worker: the snapshot was read, another may be taken */
+    PS_END,     /* worker: I shall push no more */
+    PS_WORD,    /* server: see below */
+    PS_SNAPPED, /* server: the snapshot is there */
+    PS_FINAL,   /* server: nothing changes any more */
+};
+
+#define PS_VALUE(kind, value) ((uint32_t)(kind) << 20 | (uint32_t)(value))
+#define PS_KIND(value) ((enum ps_kind)((value) >> 20))
+
+/* A word of the server. */
+enum {
+    PS_ACK = 1,       /* the oldest push under way was taken in */
+    PS_REPLY = 2,     /* came with a reply */
+    PS_LAST = 4,      /* there will be no more tickets */
+    PS_EVAL = 8,      /* it is time for a test */
+    PS_SAVE = 16,     /* ... for a checkpoint */
+    PS_TICKETS = 256, /* times how many there are */
+};
+
+/* ---- staleness (ps_stale.c) ------------------------------------------------------------------ */
+
+void ps_stale_add(struct vb_stale *stale, uint64_t by);
+
+/* ---- the server (ps_server.c, ps_open.c) ----------------------------------------------------- */
+
+#define PS_OPS 16
+
+/* A worker, as a server sees it. */
+struct ps_seat {
+    bool alive;     /* takes part */
+    bool ended;     /* has said so */
+    bool told_last; /* that there are no more tickets */
+    int wants_snap; /* it waits for a snapshot: 1, or 2 with state */
+    bool held;      /* bound 0: its gradient of this round waits for the others' */
+    const struct ps_push *held_push;
+    const uint32_t *held_keys; /* sparse */
+    uint32_t pushes;           /* that were taken in */
+    uint32_t replies;          /* that were sent */
+    uint64_t reply_version[4];
+    int64_t clock;   /* gradients that were applied, or came too late */
+    int64_t granted; /* tickets */
+    int64_t round;   /* bound 0: of its last ticket */
+    bool asks;       /* sparse: its keys are to be answered, with the next word */
+    int ask_slot;
+    uint64_t late_n, late_ns, late_max_ns; /* how the others waited for it */
+    struct vb_stale stale;
+    struct vb_op ops[PS_OPS];
+    unsigned n_ops;
+};
+
+struct ps_server_stats {
+    int64_t applied, samples; /* in this run; applied counts as steps do */
+    uint64_t apply_ns, idle_ns, total_ns, cpu_ns;
+};
+
+struct ps_arrival {
+    int worker;
+    uint32_t value;
+};
+
+struct ps_server {
+    const struct ps_job *job;
+    struct vb_group *group;
+    struct ps_layout lay;
+    int k; /* which of the servers */
+    bool mapped;
+    struct vb_window *shards, *slots;
+    struct ps_head *head;
+    float *params;
+    void *state; /* in the window, or own */
+    struct vb_mem own;
+    struct vb_k_sparse *sparse;
+    struct ps_seat *seats;
+    struct ps_arrival *queue; /* by the handler of notes, in order */
+    unsigned queue_size, queue_first;
+    _Atomic unsigned queue_end;
+    int64_t granted; /* tickets, or rounds, in all */
+    int64_t round;   /* bound 0 */
+    int n_held;
+    uint64_t held_ns; /* when the last came */
+    float *sum;       /* bound 0 */
+    uint32_t *keys[2];
+    float *values[2];
+    struct ps_server_stats stats;
+    uint64_t mark_ns, begin_ns;
+    uint32_t due; /* PS_EVAL, PS_SAVE: to be told */
+    int reader;   /* the worker that reads the snapshot; -1: none */
+    bool opened, over;
+};
+
+/* Collective with ps_worker_create(): the windows. params and state: of the whole model, copied. */
+vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, const float *params,
+                           const void *state, struct ps_server **server_p);
+
+/* Collective with ps_worker_close(). NULL is fine. */
+void ps_server_close(struct ps_server *s);
+
+/* Serves until all workers that take part have ended. */
+vb_status ps_server_run(struct ps_server *s);
+
+/* The same in pieces: begin, then a round as long as over is false. A round waits for at most about
+ * 0.1 s for something to do. */
+vb_status ps_server_begin(struct ps_server *s);
+vb_status ps_server_round(struct ps_server *s);
+vb_status ps_server_finish(struct ps_server *s);
+
+/* Between rounds: a worker takes part no more, and what it has under way is not applied; or it
+ * takes part from now on, as one that has just been started. */
+vb_status ps_server_retire(struct ps_server *s, int worker);
+vb_status ps_server_admit(struct ps_server *s, int worker);
+
+void ps_server_note(void *server, int rank, uint32_t value); /* a vb_note_fn */
+
+/* ps_tell.c: a note alone; what there is to tell one worker, or all of them; a worker's first. */
+vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value);
+vb_status ps_tell(struct ps_server *s, int worker, uint32_t word);
+vb_status ps_tell_all(struct ps_server *s);
+vb_status ps_greet(struct ps_server *s, int worker);
+int64_t ps_slowest(const struct ps_server *s); /* its clock; INT64_MAX: there is none */
+const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot);
+uint64_t ps_version_of(const struct ps_server *s);
+
+/* ps_apply.c: what a push does to the parameters. A push that makes no sense is VB_ERR_INPUT. */
+vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push);
+vb_status ps_hold(struct ps_server *s, int worker, const struct ps_push *push);
+vb_status ps_apply_round(struct ps_server *s); /* all that are held, in rank order */
+void ps_snapshot(struct ps_server *s, bool with_state);
+vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *values);
+
+/* ---- the worker (ps_worker.c, ps_pull.c) ------------------------------------------------------
+ */
+
+/* What a worker knows of a server. */
+struct ps_link {
+    int rank;
+    const char *mapped_shards; /* NULL: it is not mapped */
+    char *mapped_slots;
+    _Atomic uint32_t acked, replies;
+    _Atomic bool snapped, final;
+    struct vb_op push_ops[PS_SLOTS_MAX], get_op, head_op, word_op;
+};
+
+struct ps_worker {
+    const struct ps_job *job;
+    struct vb_group *group;
+    struct ps_layout lay;
+    int rank;
+    bool mapped;     /* all servers */
+    bool overlapped; /* gets are started with the push before */
+    bool opened;
+    struct vb_window *shards, *slots;
+    struct ps_link links[PS_SERVERS_MAX];
+    _Atomic int64_t tickets;
+    _Atomic bool last;
+    _Atomic uint32_t due; /* PS_EVAL, PS_SAVE; whoever does it takes it out */
+    int64_t used;         /* tickets */
+    uint32_t pushed;
+    int area;         /* which one holds the parameters */
+    uint64_t version; /* of server 0's shard, as last read */
+    uint64_t base;    /* for the next push, with its flag */
+    uint32_t base_flag;
+    bool getting;
+    struct vb_stale stale; /* in place, likewise below */
+    uint64_t seen;         /* the version that this worker made last */
+    size_t slice[PS_SERVERS_MAX + 1];
+};
+
+vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
+                           struct ps_worker **worker_p);
+void ps_worker_close(struct ps_worker *w);
+
+/* Forgets what was pushed and heard, as one that the servers will admit anew; nothing of before may
+ * be under way. */
+void ps_worker_restart(struct ps_worker *w);
+
+/* Waits for a ticket; go is false if there are no more. */
+vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p);
+
+/* Dense: the parameters, as fresh as they can be had; borrowed until the push. */
+vb_status ps_worker_pull(struct ps_worker *w, const float **params_p);
+
+/* Right after a push: the next pull begins, where it can overlap computing. */
+vb_status ps_worker_prefetch(struct ps_worker *w);
+
+/* Dense: where the gradient is to be written, or NULL: wherever the caller likes. */
+vb_status ps_worker_grads(struct ps_worker *w, float **grads_p);
+vb_status ps_worker_push(struct ps_worker *w, const float *grads, uint32_t samples, float scale);
+
+/* Waits until all pushes were acknowledged. */
+vb_status ps_worker_settle(struct ps_worker *w);
+
+/* Sparse. Keys ascend. Over shared memory the values are read when they are asked for. */
+vb_status ps_worker_ask(struct ps_worker *w, const uint32_t *keys, size_t n); /* the first ones */
+vb_status ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t n,
+                           const float **values_p);
+
+/* The gradient at keys, and the keys of the next batch; next NULL: nothing is asked for. */
+vb_status ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const float *values,
+                                size_t n, uint32_t samples, float scale, const uint32_t *next,
+                                size_t n_next);
+
+/* In place (hogwild). */
+bool ps_worker_claim(struct ps_worker *w); /* a ticket */
+float *ps_worker_shared(struct ps_worker *w, int k, void **state_p);
+void ps_worker_applied(struct ps_worker *w);
+uint64_t ps_worker_version(const struct ps_worker *w); /* of server 0, mapped */
+
+vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
+
+/* Lets the servers take a snapshot and reads it. state: NULL or job->n * words * 4 bytes. */
+vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
+
+/* No more pushes; then, when all workers have come to that, the final parameters. */
+vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
+
+/* As vb_group_wait(), but gives the cpu to others for a while before it sleeps: answers mostly come
+ * within that, and to be woken takes as long. ready looks at atomics only. */
+vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what, int from);
+
+/* Puts, making progress while there is no room. */
+vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
+                 size_t len, uint32_t value, struct vb_op *op);
+
+/* ---- batches in few words (ps_compact.c) ----------------------------------------------------- */
+
+/* The distinct keys of a batch, ascending, and its entries by their places among these. */
+struct ps_compact;
+vb_status ps_compact_create(uint64_t features, size_t max_nnz, struct ps_compact **compact_p);
+void ps_compact_destroy(struct ps_compact *c);
+
+/* index: (n), each below features. keys: borrowed until the next call, with room for one more;
+ * places: (n), likewise. */
+void ps_compact_make(struct ps_compact *c, const uint32_t *index, size_t n, uint32_t **keys_p,
+                     size_t *n_keys_p, const uint32_t **places_p);
+
+#endif

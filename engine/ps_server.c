@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A server: one thread that takes in pushes in the order of their arrival, applies them, and tells
+ * the workers. Notes are queued by their handler; everything else happens between two looks at the
+ * queue. What a worker is to the server is its seat.
+ */
+#include "engine/ps_priv.h"
+
+#include <string.h>
+#include <time.h>
+
+#define WAIT_NS 100000000u
+
+/* ---- pushes ---------------------------------------------------------------------------------- */
+
+static void note_staleness(struct ps_server *s, struct ps_seat *seat, const struct ps_push *push)
+{
+    uint64_t base = push->base, now = ps_version_of(s);
+
+    if (push->flags & PS_BASE_REPLY)
+        base = seat->reply_version[base % 4];
+    ps_stale_add(&seat->stale, now > base ? now - base : 0);
+}
+
+static void lap(struct ps_server *s, uint64_t *ns)
+{
+    uint64_t now = vb_clock_ns();
+
+    *ns += now - s->mark_ns;
+    s->mark_ns = now;
+}
+
+static vb_status acknowledge(struct ps_server *s, int worker)
+{
+    s->seats[worker].clock++;
+    return ps_tell(s, worker, PS_ACK);
+}
+
+static bool is_due(int64_t every, uint64_t version)
+{
+    return every > 0 && version % (uint64_t)every == 0;
+}
+
+static void step_on(struct ps_server *s)
+{
+    uint64_t now = atomic_fetch_add_explicit(&s->head->version, 1, memory_order_release) + 1;
+
+    if (s->k == 0 && now < (uint64_t)s->job->steps)
+        s->due |= (is_due(s->job->eval_every, now) ? PS_EVAL : 0u) |
+                  (is_due(s->job->save_every, now) ? PS_SAVE : 0u);
+    s->stats.applied++;
+    vb_group_step(s->group);
+}
+
+/* The keys that came with a push are those of the next. */
+static void ask_next(const struct ps_server *s, struct ps_seat *seat, const struct ps_push *push,
+                     int slot)
+{
+    if (!s->job->sparse || (push->flags & PS_OWN_KEYS))
+        return;
+    seat->asks = true;
+    seat->ask_slot = slot;
+}
+
+static vb_status apply_now(struct ps_server *s, int worker, int slot)
+{
+    const struct ps_push *push = ps_push_in(s, worker, slot);
+    struct ps_seat *seat = &s->seats[worker];
+    vb_status st;
+
+    lap(s, &s->stats.idle_ns);
+    st = ps_apply(s, worker, push);
+    if (st != VB_OK)
+        return st;
+    ask_next(s, seat, push, slot);
+    note_staleness(s, seat, push);
+    s->stats.samples += push->samples;
+    step_on(s);
+    lap(s, &s->stats.apply_ns);
+    st = acknowledge(s, worker);
+    return st == VB_OK && s->job->bound > 0 ? ps_tell_all(s) : st; /* others may go now */
+}
+
+static int wanted(const struct ps_server *s)
+{
+    int w, n = 0;
+
+    for (w = 0; w < s->job->workers; w++)
+        n += s->seats[w].alive && !s->seats[w].ended;
+    return n - s->job->backup > 1 ? n - s->job->backup : 1;
+}
+
+/* The round is complete: all that took part are acknowledged, and the next one begins. */
+static vb_status close_round(struct ps_server *s)
+{
+    vb_status st;
+    int w;
+
+    lap(s, &s->stats.idle_ns);
+    st = ps_apply_round(s);
+    if (st != VB_OK)
+        return st;
+    for (w = 0; w < s->job->workers; w++)
+        if (s->seats[w].held)
+            note_staleness(s, &s->seats[w], s->seats[w].held_push);
+    step_on(s);
+    lap(s, &s->stats.apply_ns);
+    s->n_held = 0;
+    s->round++;
+    for (w = 0; w < s->job->workers && st == VB_OK; w++) {
+        bool held = s->seats[w].held;
+
+        s->seats[w].held = false;
+        if (held)
+            st = acknowledge(s, w);
+    }
+    return st == VB_OK ? ps_tell_all(s) : st;
+}
+
+static void note_late(struct ps_server *s, struct ps_seat *seat)
+{
+    uint64_t now = vb_clock_ns(), by = now - s->held_ns;
+
+    s->held_ns = now;
+    if (s->n_held != wanted(s) || s->n_held < 2)
+        return;
+    seat->late_n += by >= 20000;
+    seat->late_ns += by;
+    seat->late_max_ns = by > seat->late_max_ns ? by : seat->late_max_ns;
+}
+
+/* Bound 0. With backups there is one server, which knows the round from the ticket. */
+static vb_status hold(struct ps_server *s, int worker, int slot)
+{
+    const struct ps_push *push = ps_push_in(s, worker, slot);
+    struct ps_seat *seat = &s->seats[worker];
+    vb_status st = ps_hold(s, worker, push);
+
+    ask_next(s, seat, push, slot);
+    if (st == VB_OK && s->job->backup > 0 && seat->round < s->round) {
+        seat->stale.dropped++;
+        return acknowledge(s, worker);
+    }
+    if (st != VB_OK)
+        return st;
+    seat->held = true;
+    s->n_held++;
+    note_late(s, seat);
+    return s->n_held >= wanted(s) ? close_round(s) : VB_OK;
+}
+
+static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
+{
+    struct ps_seat *seat = &s->seats[worker];
+    const struct ps_push *push;
+
+    if (slot >= (uint32_t)s->lay.slots)
+        return vb_err(VB_ERR_INPUT, "worker %d names slot %u", worker, slot);
+    if (!seat->alive)
+        return VB_OK; /* nothing that the retired wrote is applied */
+    push = ps_push_in(s, worker, (int)slot);
+    if (push->seq != seat->pushes)
+        return vb_err(VB_ERR_INPUT, "worker %d pushed number %u, not %u", worker, push->seq,
+                      seat->pushes);
+    seat->pushes++;
+    if (!(push->flags & PS_NO_GRADIENT))
+        return s->job->bound == 0 ? hold(s, worker, (int)slot) : apply_now(s, worker, (int)slot);
+    ask_next(s, seat, push, (int)slot);
+    return ps_tell(s, worker, PS_ACK);
+}
+
+/* ---- the queue ------------------------------------------------------------------------------- */
+
+/* A vb_note_fn. There is room: a worker has a few notes under way at most. */
+void ps_server_note(void *arg, int rank, uint32_t value)
+{
+    struct ps_server *s = arg;
+    unsigned end = s->queue_end;
+
+    if (rank >= s->job->workers || end - s->queue_first >= s->queue_size)
+        return; /* it means nothing here */
+    s->queue[end % s->queue_size] = (struct ps_arrival){rank, value};
+    s->queue_end = end + 1;
+}
+
+struct waiting {
+    struct ps_server *server;
+    uint64_t until_ns;
+};
+
+static bool something_to_do(void *arg)
+{
+    const struct waiting *w = arg;
+
+    return w->server->queue_end != w->server->queue_first || vb_clock_ns() >= w->until_ns;
+}
+
+static bool all_ended(const struct ps_server *s)
+{
+    int w;
+
+    for (w = 0; w < s->job->workers; w++)
+        if (s->seats[w].alive && !s->seats[w].ended)
+            return false;
+    return true;
+}
+
+static vb_status take_end(struct ps_server *s, int worker)
+{
+    struct ps_seat *seat = &s->seats[worker];
+
+    seat->ended = true;
+    if (s->job->hogwild)
+        seat->stale = *(const struct vb_stale *)(const void *)(ps_push_in(s, worker, 0) + 1);
+    s->over = all_ended(s);
+    if (s->over)
+        return VB_OK;
+    if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= wanted(s))
+        return close_round(s);
+    return s->job->bound > 0 ? ps_tell_all(s) : VB_OK; /* the slowest may be another now */
+}
+
+/* There is room for one, which must stay until it was read: one worker at a time. */
+static vb_status take_snapshot(struct ps_server *s)
+{
+    int w;
+
+    for (w = 0; w < s->job->workers && s->reader < 0; w++) {
+        if (s->seats[w].wants_snap == 0)
+            continue;
+        ps_snapshot(s, s->seats[w].wants_snap == 2);
+        s->seats[w].wants_snap = 0;
+        s->reader = w;
+        return ps_say(s, w, PS_SNAPPED, 0);
+    }
+    return VB_OK;
+}
+
+static vb_status read_by(struct ps_server *s, int worker)
+{
+    if (s->reader == worker)
+        s->reader = -1;
+    return take_snapshot(s);
+}
+
+static vb_status take(struct ps_server *s, struct ps_arrival a)
+{
+    switch (PS_KIND(a.value)) {
+    case PS_PUSH:
+        return take_push(s, a.worker, a.value & 0xfffffu);
+    case PS_SNAP:
+        s->seats[a.worker].wants_snap = 1 + (int)(a.value & 1);
+        return take_snapshot(s);
+    case PS_READ:
+        return read_by(s, a.worker);
+    case PS_END:
+        return take_end(s, a.worker);
+    case PS_WORD:
+    case PS_SNAPPED:
+    case PS_FINAL:
+        break;
+    }
+    return vb_err(VB_ERR_INPUT, "worker %d sent a note that is none: %x", a.worker, a.value);
+}
+
+vb_status ps_server_round(struct ps_server *s)
+{
+    struct waiting waiting = {s, vb_clock_ns() + WAIT_NS};
+    vb_status st = ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
+
+    lap(s, &s->stats.idle_ns);
+    while (st == VB_OK && s->queue_first != s->queue_end) {
+        struct ps_arrival a = s->queue[s->queue_first % s->queue_size];
+
+        s->queue_first++;
+        st = take(s, a);
+    }
+    return st;
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+vb_status ps_server_begin(struct ps_server *s)
+{
+    vb_status st = VB_OK;
+    int w;
+
+    s->begin_ns = s->mark_ns = vb_clock_ns();
+    s->stats.cpu_ns = cpu_ns();
+    for (w = 0; w < s->job->workers && st == VB_OK; w++)
+        if (s->seats[w].alive)
+            st = ps_greet(s, w);
+    return st;
+}
+
+vb_status ps_server_finish(struct ps_server *s)
+{
+    vb_status st = VB_OK;
+    int w;
+
+    s->stats.total_ns = vb_clock_ns() - s->begin_ns;
+    s->stats.cpu_ns = cpu_ns() - s->stats.cpu_ns;
+    if (s->job->hogwild)
+        s->stats.applied = (int64_t)ps_version_of(s) - s->job->begin;
+    ps_snapshot(s, true);
+    for (w = 0; w < s->job->workers && st == VB_OK; w++)
+        if (s->seats[w].alive)
+            st = ps_say(s, w, PS_FINAL, 0);
+    return st;
+}
+
+vb_status ps_server_run(struct ps_server *s)
+{
+    vb_status st = ps_server_begin(s);
+
+    while (st == VB_OK && !s->over)
+        st = ps_server_round(s);
+    return st == VB_OK ? ps_server_finish(s) : st;
+}
+
+/* ---- who takes part -------------------------------------------------------------------------- */
+
+vb_status ps_server_retire(struct ps_server *s, int worker)
+{
+    struct ps_seat *seat = &s->seats[worker];
+    vb_status st;
+
+    if (!seat->alive)
+        return VB_OK;
+    if (s->job->bound != 0)
+        s->granted -= seat->granted - seat->clock; /* for others to use */
+    s->n_held -= seat->held;
+    seat->alive = seat->held = false;
+    seat->wants_snap = 0;
+    s->over = all_ended(s);
+    if (s->over)
+        return VB_OK;
+    st = read_by(s, worker);
+    if (st != VB_OK)
+        return st;
+    if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= wanted(s))
+        return close_round(s);
+    return ps_tell_all(s);
+}
+
+vb_status ps_server_admit(struct ps_server *s, int worker)
+{
+    struct ps_seat *seat = &s->seats[worker];
+    int64_t clock = ps_slowest(s);
+    struct vb_stale stale = seat->stale;
+
+    if (seat->alive)
+        return VB_OK;
+    memset(seat, 0, offsetof(struct ps_seat, ops)); /* ops may be under way */
+    seat->stale = stale;
+    seat->alive = true;
+    seat->clock = seat->granted = clock == INT64_MAX ? 0 : clock;
+    seat->round = s->round - 1;
+    s->over = false;
+    return ps_greet(s, worker);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a server tells the workers: that a push was taken in, tickets, replies.
+ *
+ * Tickets are what all bounds are made of. Server 0 gives worker w its next one if fewer than
+ * `slots` of its gradients are under way, if it would not be more than `bound` steps ahead of the
+ * slowest worker, and if there are steps left. With a bound of 0 there is one ticket a worker and
+ * round.
+ */
+#include "engine/ps_priv.h"
+
+#include <string.h>
+
+/* ---- words to workers ------------------------------------------------------------------------ */
+
+uint64_t ps_version_of(const struct ps_server *s)
+{
+    return atomic_load_explicit(&s->head->version, memory_order_relaxed);
+}
+
+static bool op_is_done(void *arg)
+{
+    return ((struct vb_op *)arg)->done;
+}
+
+static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
+{
+    struct ps_seat *seat = &s->seats[worker];
+    struct vb_op *op = &seat->ops[seat->n_ops % PS_OPS];
+
+    *op_p = op;
+    if (seat->n_ops++ < PS_OPS || op->done)
+        return VB_OK;
+    return vb_group_wait(s->group, op_is_done, op, "a word to a worker", worker);
+}
+
+vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value)
+{
+    struct vb_op *op;
+    vb_status st = take_op(s, worker, &op);
+
+    return st == VB_OK ? ps_put(s->group, s->slots, worker, 0, 0, 0, PS_VALUE(kind, value), op)
+                       : st;
+}
+
+const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot)
+{
+    const char *at = vb_window_ptr(s->slots);
+
+    return (const void *)(at + ps_slot_at(&s->lay, s->k, worker, slot));
+}
+
+/* The values of the keys that a worker has asked for. */
+static vb_status answer(struct ps_server *s, int worker, float *to, size_t *bytes_p, size_t *at_p)
+{
+    struct ps_seat *seat = &s->seats[worker];
+    const struct ps_push *push = ps_push_in(s, worker, seat->ask_slot);
+    const uint32_t *keys = (const uint32_t *)(const void *)(push + 1) + push->n_values;
+
+    seat->asks = false;
+    *bytes_p = push->n_keys * sizeof(float);
+    *at_p = push->reply_at * sizeof(float);
+    return ps_gather(s, keys, push->n_keys, to);
+}
+
+/* A word with a reply. What it is sent from must not change on its way, so it is copied. */
+static vb_status reply(struct ps_server *s, int worker, uint32_t word)
+{
+    struct ps_seat *seat = &s->seats[worker];
+    int parity = (int)(seat->replies % 2);
+    size_t from = ps_reply_from(s->job, &s->lay, s->k, worker, parity), bytes, at;
+    float *to = (float *)(void *)((char *)vb_window_ptr(s->slots) + from);
+    struct vb_op *op;
+    vb_status st = take_op(s, worker, &op);
+
+    if (st == VB_OK && s->job->sparse) {
+        st = answer(s, worker, to, &bytes, &at);
+    } else {
+        bytes = s->lay.n[s->k] * sizeof(float);
+        at = s->lay.first[s->k] * sizeof(float);
+        memcpy(to, s->params, bytes);
+    }
+    if (st != VB_OK)
+        return st;
+    seat->reply_version[++seat->replies % 4] = ps_version_of(s);
+    return ps_put(s->group, s->slots, worker, from, ps_reply_to(s->job, &s->lay, parity) + at,
+                  bytes, PS_VALUE(PS_WORD, word | PS_REPLY), op);
+}
+
+/* ---- tickets --------------------------------------------------------------------------------- */
+
+int64_t ps_slowest(const struct ps_server *s)
+{
+    int64_t least = INT64_MAX;
+    int w;
+
+    for (w = 0; w < s->job->workers; w++)
+        if (s->seats[w].alive && !s->seats[w].ended && s->seats[w].clock < least)
+            least = s->seats[w].clock;
+    return least;
+}
+
+static bool none_left(const struct ps_server *s)
+{
+    if (s->job->bound == 0)
+        return s->job->begin + s->round >= s->job->steps;
+    return s->job->begin + s->granted >= s->job->steps;
+}
+
+/* Sparse workers without shared memory need the answer to the push before. */
+static int depth(const struct ps_server *s)
+{
+    return s->job->sparse && s->lay.replies ? 1 : s->lay.slots;
+}
+
+static bool may_go(const struct ps_server *s, const struct ps_seat *seat)
+{
+    const struct ps_job *job = s->job;
+
+    if (s->k != 0 || job->hogwild || !seat->alive || seat->told_last || none_left(s))
+        return false;
+    if (job->sparse && s->lay.replies && !seat->asks)
+        return false; /* it has not asked yet */
+    if (job->bound == 0)
+        return seat->round < s->round && seat->granted == seat->clock;
+    if (seat->granted - seat->clock >= depth(s))
+        return false;
+    return job->bound < 0 || seat->granted - ps_slowest(s) <= job->bound;
+}
+
+/* How many tickets a worker gets now. */
+static uint32_t take_tickets(struct ps_server *s, struct ps_seat *seat)
+{
+    uint32_t n = 0;
+
+    while (may_go(s, seat)) {
+        seat->granted++;
+        seat->round = s->round;
+        s->granted++;
+        n++;
+    }
+    return n;
+}
+
+/* Tells a worker what there is to tell: an acknowledgement, tickets, that these are the last. */
+vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
+{
+    struct ps_seat *seat = &s->seats[worker];
+    uint32_t tickets = take_tickets(s, seat);
+    bool replies = s->lay.replies && (s->job->sparse ? seat->asks : true);
+
+    if (s->k == 0 && s->job->bound >= 0 && tickets == 0)
+        replies = false; /* it comes with the ticket: until then there may be more to read */
+    word |= tickets * PS_TICKETS;
+    if (s->k == 0 && !s->job->hogwild && none_left(s) && !seat->told_last) {
+        seat->told_last = true;
+        word |= PS_LAST;
+    }
+    if (worker == 0) {
+        word |= s->due;
+        s->due = 0;
+    }
+    if (word == 0)
+        return VB_OK;
+    return replies ? reply(s, worker, word) : ps_say(s, worker, PS_WORD, word);
+}
+
+vb_status ps_tell_all(struct ps_server *s)
+{
+    vb_status st = VB_OK;
+    int w;
+
+    for (w = 0; w < s->job->workers && st == VB_OK; w++)
+        if (s->seats[w].alive && !s->seats[w].ended)
+            st = ps_tell(s, w, 0);
+    return st;
+}
+
+/* A worker's first word. Those of server 0 have tickets; replies come from all. */
+vb_status ps_greet(struct ps_server *s, int worker)
+{
+    if (s->k > 0 && s->lay.replies && !s->job->sparse)
+        return reply(s, worker, 0);
+    return ps_tell(s, worker, 0);
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A worker's side of the parameter server: tickets, pushes, the end. ps_pull.c has the reading.
+ *
+ * Words of servers are counted by the handler of notes, which may run on the group's progress
+ * thread; whoever waits looks at the counts.
+ */
+#include "engine/ps_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- words of servers ------------------------------------------------------------------------ */
+
+static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
+{
+    if (word & PS_ACK)
+        link->acked++;
+    if (word & PS_REPLY)
+        link->replies++;
+    w->tickets += (word & 0xfffffu) / PS_TICKETS;
+    if (word & PS_LAST)
+        w->last = true;
+    w->due |= word & (PS_EVAL | PS_SAVE);
+}
+
+/* A vb_note_fn. */
+static void note_came(void *arg, int rank, uint32_t value)
+{
+    struct ps_worker *w = arg;
+    struct ps_link *link;
+
+    if (rank < w->job->workers)
+        return; /* workers have nothing to say to each other */
+    link = &w->links[rank - w->job->workers];
+    switch (PS_KIND(value)) {
+    case PS_WORD:
+        take_word(w, link, value);
+        break;
+    case PS_SNAPPED:
+        link->snapped = true;
+        break;
+    case PS_FINAL:
+        link->final = true;
+        break;
+    case PS_PUSH:
+    case PS_SNAP:
+    case PS_READ:
+    case PS_END:
+        break;
+    }
+}
+
+/* ---- tickets --------------------------------------------------------------------------------- */
+
+static bool has_ticket(void *arg)
+{
+    const struct ps_worker *w = arg;
+
+    return w->tickets > w->used || w->last;
+}
+
+static bool all_acked(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        if (w->links[k].acked != w->pushed)
+            return false;
+    return true;
+}
+
+vb_status ps_worker_settle(struct ps_worker *w)
+{
+    return ps_wait(w->group, all_acked, w, "an acknowledgement", w->job->workers);
+}
+
+vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
+{
+    vb_status st = ps_wait(w->group, has_ticket, w, "permission to go on", w->job->workers);
+
+    if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
+        st = ps_worker_settle(w);
+    *go_p = st == VB_OK && w->tickets > w->used;
+    w->used += *go_p;
+    return st;
+}
+
+bool ps_worker_claim(struct ps_worker *w)
+{
+    struct ps_head *head = (struct ps_head *)(void *)w->links[0].mapped_shards;
+
+    return atomic_fetch_add_explicit(&head->claimed, 1, memory_order_relaxed) < w->job->steps;
+}
+
+/* ---- pushes ---------------------------------------------------------------------------------- */
+
+static bool slot_is_free(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        if (w->pushed - w->links[k].acked >= (uint32_t)w->lay.slots)
+            return false;
+    return true;
+}
+
+static int slot_of(const struct ps_worker *w)
+{
+    return (int)(w->pushed % (uint32_t)w->lay.slots);
+}
+
+/* All servers have taken in what was there, and it has left this rank. */
+static vb_status wait_for_slot(struct ps_worker *w)
+{
+    vb_status st = ps_wait(w->group, slot_is_free, w, "an acknowledgement", w->job->workers);
+    int k, slot = slot_of(w);
+
+    for (k = 0; k < w->job->servers && st == VB_OK; k++)
+        if (w->pushed >= (uint32_t)w->lay.slots && !w->links[k].push_ops[slot].done)
+            st = vb_op_wait(w->group, &w->links[k].push_ops[slot], "a push", w->links[k].rank);
+    return st;
+}
+
+static bool is_direct(const struct ps_worker *w)
+{
+    return w->mapped && w->job->servers == 1;
+}
+
+/* Where a push to server k is written: into its memory, or from where it is sent. */
+static struct ps_push *push_to(const struct ps_worker *w, int k)
+{
+    char *own = vb_window_ptr(w->slots);
+
+    if (is_direct(w))
+        return (void *)(w->links[k].mapped_slots + ps_slot_at(&w->lay, k, w->rank, slot_of(w)));
+    return (void *)(own + w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k]);
+}
+
+static vb_status send_push(struct ps_worker *w, int k, size_t bytes)
+{
+    size_t from = w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k];
+    size_t at = ps_slot_at(&w->lay, k, w->rank, slot_of(w));
+    bool direct = is_direct(w);
+
+    return ps_put(w->group, w->slots, w->links[k].rank, direct ? 0 : from, direct ? 0 : at,
+                  direct ? 0 : sizeof(struct ps_push) + bytes, PS_VALUE(PS_PUSH, slot_of(w)),
+                  &w->links[k].push_ops[slot_of(w)]);
+}
+
+vb_status ps_worker_grads(struct ps_worker *w, float **grads_p)
+{
+    vb_status st = wait_for_slot(w);
+
+    *grads_p = w->job->servers == 1 ? (float *)(void *)(push_to(w, 0) + 1) : NULL;
+    return st;
+}
+
+static void fill_head(const struct ps_worker *w, uint32_t samples, float scale,
+                      struct ps_push *push)
+{
+    *push = (struct ps_push){.seq = w->pushed,
+                             .flags = w->base_flag,
+                             .base = w->base,
+                             .samples = samples,
+                             .scale = scale};
+}
+
+vb_status ps_worker_push(struct ps_worker *w, const float *grads, uint32_t samples, float scale)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        struct ps_push *push = push_to(w, k);
+        size_t bytes = w->lay.n[k] * sizeof(float);
+
+        fill_head(w, samples, scale, push);
+        if (w->job->servers > 1)
+            memcpy(push + 1, grads + w->lay.first[k], bytes);
+        st = send_push(w, k, bytes);
+    }
+    w->pushed++;
+    return st;
+}
+
+/* ---- sparse ---------------------------------------------------------------------------------- */
+
+/* Where the keys of each server begin. */
+static void slice(struct ps_worker *w, const uint32_t *keys, size_t n)
+{
+    size_t low, high, mid;
+    int k;
+
+    w->slice[0] = 0;
+    w->slice[w->job->servers] = n;
+    for (k = 1; k < w->job->servers; k++) {
+        for (low = w->slice[k - 1], high = n; low < high;) {
+            mid = (low + high) / 2;
+            if (keys[mid] < w->lay.first[k])
+                low = mid + 1;
+            else
+                high = mid;
+        }
+        w->slice[k] = low;
+    }
+}
+
+/* A server counts keys from the beginning of its shard. They come right behind the values. */
+static size_t put_keys(struct ps_worker *w, int k, const uint32_t *keys, struct ps_push *push)
+{
+    size_t i, first = w->slice[k], n = w->slice[k + 1] - first;
+    uint32_t *to = (uint32_t *)(void *)(push + 1) + push->n_values;
+
+    for (i = 0; i < n; i++)
+        to[i] = keys[first + i] - (uint32_t)w->lay.first[k];
+    push->n_keys = (uint32_t)n;
+    push->reply_at = (uint32_t)first;
+    return (push->n_values + n) * sizeof(*to);
+}
+
+static vb_status push_list(struct ps_worker *w, const uint32_t *keys, const float *values, size_t n,
+                           uint32_t samples, float scale, const uint32_t *next, size_t n_next,
+                           uint32_t flags)
+{
+    size_t cut[PS_SERVERS_MAX + 1];
+    vb_status st = wait_for_slot(w);
+    int k;
+
+    slice(w, keys, n);
+    memcpy(cut, w->slice, sizeof(cut));
+    if (!(flags & PS_OWN_KEYS))
+        slice(w, next, n_next);
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        struct ps_push *push = push_to(w, k);
+        size_t n_values = cut[k + 1] - cut[k];
+
+        fill_head(w, samples, scale, push);
+        push->flags |= flags;
+        push->n_values = (uint32_t)n_values;
+        if (n_values > 0)
+            memcpy(push + 1, values + cut[k], n_values * sizeof(float));
+        st = send_push(w, k, put_keys(w, k, flags & PS_OWN_KEYS ? keys : next, push));
+    }
+    w->pushed++;
+    return st;
+}
+
+vb_status ps_worker_ask(struct ps_worker *w, const uint32_t *keys, size_t n)
+{
+    if (!w->lay.replies)
+        return VB_OK;
+    return push_list(w, NULL, NULL, 0, 0, 0, keys, n, PS_NO_GRADIENT);
+}
+
+vb_status ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const float *values,
+                                size_t n, uint32_t samples, float scale, const uint32_t *next,
+                                size_t n_next)
+{
+    return push_list(w, keys, values, n, samples, scale, next, n_next,
+                     w->lay.replies && next != NULL ? 0 : PS_OWN_KEYS);
+}
+
+/* ---- snapshots and the end ------------------------------------------------------------------- */
+
+static bool has_snapped(void *arg)
+{
+    return ((const struct ps_link *)arg)->snapped;
+}
+
+static bool all_final(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        if (!w->links[k].final)
+            return false;
+    return true;
+}
+
+static vb_status tell(struct ps_worker *w, struct ps_link *link, enum ps_kind kind, uint32_t value)
+{
+    vb_status st =
+        ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(kind, value), &link->word_op);
+
+    if (st == VB_OK)
+        st = vb_op_wait(w->group, &link->word_op, "a word to the server", link->rank);
+    return st;
+}
+
+static vb_status tell_all(struct ps_worker *w, enum ps_kind kind)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    for (k = 0; k < w->job->servers && st == VB_OK; k++)
+        st = tell(w, &w->links[k], kind, 0);
+    return st;
+}
+
+/* A server has one reader at a time, so all ask the servers in the same order: nobody can wait for
+ * one who waits for him. */
+vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        struct ps_link *link = &w->links[k];
+
+        link->snapped = false;
+        st = tell(w, link, PS_SNAP, state != NULL);
+        if (st == VB_OK)
+            st = ps_wait(w->group, has_snapped, link, "a snapshot", link->rank);
+    }
+    if (st == VB_OK)
+        st = ps_read_snapshot(w, params, state, version_p);
+    return st == VB_OK ? tell_all(w, PS_READ) : st;
+}
+
+/* In place nobody else counts what a worker did. */
+static void leave_figures(struct ps_worker *w)
+{
+    struct ps_push *push = (void *)(w->links[0].mapped_slots + ps_slot_at(&w->lay, 0, w->rank, 0));
+
+    memcpy(push + 1, &w->stale, sizeof(w->stale));
+}
+
+vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+{
+    vb_status st;
+
+    if (w->job->hogwild)
+        leave_figures(w);
+    st = tell_all(w, PS_END);
+    if (st == VB_OK)
+        st = ps_wait(w->group, all_final, w, "the others to end", w->job->workers);
+    return st == VB_OK ? ps_read_snapshot(w, params, state, version_p) : st;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static vb_status make_windows(struct ps_worker *w)
+{
+    vb_status st =
+        vb_window_create_for(w->group, w->lay.worker_shard_bytes, VB_WINDOW_GET, &w->shards);
+    int k;
+
+    if (st == VB_OK)
+        st = vb_window_create_for(w->group, w->lay.worker_slots_bytes, VB_WINDOW_PUT, &w->slots);
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        w->links[k].mapped_shards = vb_window_peer(w->shards, w->links[k].rank);
+        w->links[k].mapped_slots = vb_window_peer(w->slots, w->links[k].rank);
+    }
+    return st;
+}
+
+vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
+                           struct ps_worker **worker_p)
+{
+    struct ps_worker *w = calloc(1, sizeof(*w));
+    vb_status st;
+    int k;
+
+    if (w == NULL)
+        return vb_err_sys("calloc");
+    w->job = job;
+    w->group = group;
+    w->rank = vb_group_rank(group);
+    for (k = 0; k < job->servers; k++)
+        w->links[k].rank = job->workers + k;
+    *worker_p = w; /* to be closed, whatever came of it */
+    st = vb_channel_open(group, PS_CHANNEL, note_came, w);
+    w->opened = st == VB_OK;
+    if (st == VB_OK)
+        st = ps_all_mapped(group, job, &w->mapped);
+    if (st == VB_OK && job->hogwild && !w->mapped)
+        st = vb_err(VB_ERR_USAGE, "updates in place need all ranks on one host, over shm");
+    if (st == VB_OK) {
+        ps_layout_make(job, w->mapped, &w->lay);
+        w->overlapped = !w->mapped && !w->lay.replies && job->bound < 0;
+        st = make_windows(w);
+    }
+    return st == VB_OK ? vb_group_barrier(group) : st;
+}
+
+void ps_worker_restart(struct ps_worker *w)
+{
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        w->links[k].acked = w->links[k].replies = 0;
+    w->tickets = w->used = 0;
+    w->pushed = 0;
+    w->last = w->getting = false;
+}
+
+void ps_worker_close(struct ps_worker *w)
+{
+    if (w == NULL)
+        return;
+    vb_window_destroy(w->slots);
+    vb_window_destroy(w->shards);
+    if (w->opened)
+        vb_channel_close(w->group, PS_CHANNEL);
+    free(w);
+}

@@ -1,0 +1,193 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# The parameter server in training: train_async.sh VERBENA MODEL... For each model, over shared memory and TCP:
+# the loss falls, as many gradients are applied as were asked for, staleness is told and kept within its bound, a
+# bound of 0 gives the bits of synchronous training. A dead rank ends the job, which names the last checkpoint.
+# mnist is no model, but the accuracies on real digits.
+# shellcheck source=tests/command_test.sh
+. "$(dirname "$0")/command_test.sh"
+what=train
+shift
+export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
+
+# trained FILTER ARGUMENTS...
+trained() {
+    local filter=$1
+    shift
+    run "$@" --json
+    [ "$code" = 0 ] || fail "train $*: exit $code: $err"
+    tail -n 1 "$dir/out" | jq -e "$filter" >/dev/null ||
+        fail "train $*: does not hold: $filter: $(tail -n 1 "$dir/out" | cut -c 1-1500)"
+}
+
+get() {
+    tail -n 1 "$dir/out" | jq -r "$1"
+}
+
+declare -A data=(
+    [softmax]="--data synth:1200 --batch 20"
+    [lenet]="--data synth:1200 --batch 20"
+    [sparse-lr]="--data synth:kind=criteo,n=3000,features=100000 --batch 20"
+    [alexnet]="--data synth:n=64,test=16 --input 32 --batch 10 --lr 0.003"
+)
+
+# What every run says of itself.
+rows='(.per_rank | map(select(.role == "server")) | length) >= 1 and
+    all(.per_rank[]; (.breakdown | add) - .train_s | fabs < 0.01) and
+    .staleness.gradients == ([.staleness.per_worker[].gradients] | add) and
+    .staleness.gradients == ([.staleness.histogram[]] | add)'
+
+learns() { # learns MODEL STEPS
+    local model=$1 steps=$2 args first ranks transport
+    read -ra args <<<"${data[$model]}"
+    trained 'true' "$model" "${args[@]}" --steps 1
+    first=$(get .loss)
+    for transport in shm tcp; do
+        for ranks in 1 2 3; do
+            trained ".loss < $first and .ranks == $ranks and .mode == \"async\" and .steps == $steps and
+                .staleness.gradients == $steps and .transport == \"$transport\" and $rows" \
+                "$model" "${args[@]}" --steps "$steps" --mode async --ranks $ranks --transport $transport
+        done
+        trained ".steps == $steps and .staleness.bound == 2 and $rows" "$model" "${args[@]}" \
+            --steps "$steps" --mode async --ranks 3 --transport $transport --staleness 2 --slow 1:3
+    done
+}
+
+same_bits() { # same_bits MODEL STEPS RANKS [OPTIONS...]
+    local model=$1 steps=$2 ranks=$3 args want transport
+    read -ra args <<<"${data[$model]}"
+    args+=("${@:4}")
+    trained 'true' "$model" "${args[@]}" --steps "$steps" --ranks "$ranks"
+    want=$(get .params_sha256)
+    for transport in shm tcp; do
+        trained ".params_sha256 == \"$want\" and .steps == $steps and .staleness.max == 0 and .order == \"rank\"" \
+            "$model" "${args[@]}" --steps "$steps" --ranks "$ranks" --mode async --staleness 0 \
+            --transport $transport
+    done
+}
+
+other_ways() {
+    local args
+    read -ra args <<<"${data[softmax]}"
+    same_bits softmax 30 5
+    same_bits softmax 30 3 --clip 0.5
+    trained 'true' softmax "${args[@]}" --steps 30 --ranks 3
+    trained ".params_sha256 == \"$(get .params_sha256)\" and ([.per_rank[].role] | index(\"server\")) == 3" softmax \
+        "${args[@]}" --steps 30 --ranks 3 --mode async --staleness 0 --servers 2 --transport tcp
+    trained ".steps == 300 and (.per_rank | length) == 5" softmax "${args[@]}" --steps 300 --ranks 3 --mode async \
+        --servers 2 --dedicated-servers --transport tcp
+    trained ".steps == 60 and .staleness.dropped > 0" softmax "${args[@]}" --steps 60 --ranks 3 --mode async \
+        --staleness 0 --backup 1 --slow 2:20
+    trained ".steps == 500 and .algo == \"hogwild\" and $rows" softmax "${args[@]}" --steps 500 --ranks 2 \
+        --mode async --hogwild
+    read -ra args <<<"${data[sparse-lr]}"
+    for rule in sgd adagrad ftrl; do
+        trained ".steps == 300 and .algo == \"hogwild\"" sparse-lr "${args[@]}" --rule $rule --steps 300 --ranks 2 \
+            --mode async --hogwild
+    done
+    same_bits sparse-lr 30 3 --rule momentum
+    same_bits sparse-lr 30 3 --rule ftrl
+}
+
+# A slow worker: others go on, and it is the one that the bound waits for.
+slow_worker() {
+    local args
+    read -ra args <<<"${data[softmax]}"
+    trained '.staleness.per_worker[0].gradients > 2 * .staleness.per_worker[1].gradients' softmax "${args[@]}" \
+        --steps 400 --ranks 2 --mode async --slow 1:20
+    trained '.staleness.per_worker[0].gradients - .staleness.per_worker[1].gradients <= 3 and
+        .per_rank[0].breakdown.wait > .per_rank[1].breakdown.wait' softmax "${args[@]}" \
+        --steps 400 --ranks 2 --mode async --slow 1:20 --staleness 2
+}
+
+# Tests and checkpoints while training goes on; going on from one.
+keeps() {
+    local args model
+    for model in softmax sparse-lr; do
+        read -ra args <<<"${data[$model]}"
+        args+=(--ranks 2 --mode async)
+        trained '.checkpoint | test("checkpoint-200.vbc$")' "$model" "${args[@]}" --steps 200 --eval-every 40 \
+            --checkpoint "$dir/keep-$model" --checkpoint-every 50
+        what="eval" run "$dir/keep-$model/checkpoint-200.vbc" --data "${args[1]}" --json
+        [ "$code" = 0 ] || fail "eval of an asynchronous checkpoint: $err"
+    done
+    read -ra args <<<"${data[softmax]}"
+    args+=(--ranks 3 --mode async --staleness 0 --steps 60)
+    trained 'true' softmax "${args[@]}"
+    local want
+    want=$(get .params_sha256)
+    trained 'true' softmax "${args[@]}" --checkpoint "$dir/half" --checkpoint-every 25
+    rm "$dir"/half/checkpoint-60.vbc
+    trained ".params_sha256 == \"$want\" and .resumed == 50" softmax "${args[@]}" --checkpoint "$dir/half" --resume
+}
+
+# The job ends, soon, and says where to go on from.
+a_death() {
+    local args pid victim i
+    read -ra args <<<"${data[softmax]}"
+    timeout 60 "$verbena" train softmax "${args[@]}" --mode async --ranks 3 --steps 100000000 \
+        --checkpoint "$dir/dead" --checkpoint-every 2000 >"$dir/out" 2>"$dir/err" &
+    pid=$!
+    for ((i = 0; i < 300; i++)); do
+        [ -n "$(find "$dir/dead" -name 'checkpoint-*.vbc' 2>/dev/null)" ] && break
+        sleep 0.1
+    done
+    victim=$(pgrep -P "$(pgrep -P $pid | head -n 1)" | tail -n 1)
+    kill -9 "${victim:?no rank to kill}"
+    wait $pid && fail "a job that lost a rank exits 0"
+    grep -q "the last checkpoint is $dir/dead/checkpoint-[0-9]*.vbc" "$dir/err" ||
+        fail "a death: no checkpoint is named: $(cat "$dir/err")"
+}
+
+usage() {
+    refused 2 "are for --mode async" softmax --staleness 1
+    refused 2 "are for --mode async" softmax --hogwild --ranks 2
+    refused 2 "--backup needs --staleness 0" softmax --mode async --ranks 3 --backup 1
+    refused 2 "--backup: must leave one" softmax --mode async --ranks 2 --staleness 0 --backup 2
+    refused 2 "--hogwild has no --staleness" softmax --mode async --ranks 2 --hogwild --staleness 1
+    refused 2 "--servers: at most one a rank" softmax --mode async --ranks 2 --servers 3
+    refused 2 "--servers 65: must be from 1 to 64" softmax --mode async --servers 65
+    refused 2 "--staleness -2: must be from -1" softmax --mode async --staleness=-2
+    refused 2 "mode async has no replicas" softmax --mode async --ranks 2 --check-replicas 5
+    refused 2 "momentum or weight decay cannot be updated in place" sparse-lr --data synth:n=1000,features=1000 \
+        --mode async --hogwild --rule momentum
+}
+
+on_mnist() {
+    local mnist=${VERBENA_TEST_DATA:-$(dirname "$0")/../../shared/data}/mnist
+    if [ ! -d "$mnist" ]; then
+        echo "skipped: there is no MNIST at $mnist"
+        exit 77
+    fi
+    trained '.accuracy >= 0.922' softmax --data "mnist:$mnist" --epochs 10 --mode async --ranks 3
+    echo "softmax with 3 workers: $(get .accuracy)"
+    trained '.accuracy >= 0.987' lenet --data "mnist:$mnist" --mode async --ranks 3
+    echo "lenet with 3 workers: $(get .accuracy)"
+}
+
+for model; do
+    case $model in
+    mnist) on_mnist ;;
+    usage) usage ;;
+    ways)
+        other_ways
+        slow_worker
+        keeps
+        a_death
+        ;;
+    alexnet)
+        learns alexnet 8
+        same_bits alexnet 4 2
+        ;;
+    lenet)
+        learns lenet 60
+        same_bits lenet 12 3
+        ;;
+    *)
+        learns "$model" 300
+        same_bits "$model" 30 3
+        ;;
+    esac
+done
+exit "$bad"
