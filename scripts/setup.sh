@@ -17,12 +17,12 @@ test=(libcmocka-dev jq)
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
       clang-format clang-tidy cppcheck shellcheck mandoc gnuplot-nox
       busybox-static cpio iproute2 xz-utils zstd perftest rdmacm-utils ibverbs-utils
-      ibverbs-providers openmpi-bin slurm-wlm munge)
+      ibverbs-providers)
 case $(uname -m) in
 aarch64) full+=(qemu-system-arm) ;;
 x86_64) full+=(qemu-system-x86) ;;
 esac
-nightly=(debootstrap libopenmpi-dev)
+nightly=(debootstrap openmpi-bin libopenmpi-dev slurm-wlm munge)
 
 case "${1:-test}" in
 build) wanted=("${build[@]}") ;;
