@@ -9,29 +9,20 @@
 #include "engine/ps_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-#define DIGIT_BITS 9
-#define DIGITS ((size_t)1 << DIGIT_BITS)
-#define PASSES_MAX 4
 
 struct ps_compact {
-    int passes;
+    int bits;                /* of a key */
     uint64_t *words, *spare; /* (max_nnz) each, likewise below */
     uint32_t *keys, *places;
-    uint32_t counts[PASSES_MAX][DIGITS];
 };
 
 vb_status ps_compact_create(uint64_t features, size_t max_nnz, struct ps_compact **compact_p)
 {
     struct ps_compact *c = calloc(1, sizeof(*c));
-    int bits = 0;
 
     if (c == NULL)
         return vb_err_sys("calloc");
-    while (bits < 32 && (features - 1) >> bits != 0)
-        bits++;
-    c->passes = bits == 0 ? 1 : (bits + DIGIT_BITS - 1) / DIGIT_BITS;
+    c->bits = vb_bits_below(features);
     c->words = vb_alloc_aligned(max_nnz * sizeof(*c->words));
     c->spare = vb_alloc_aligned(max_nnz * sizeof(*c->spare));
     c->keys = vb_alloc_aligned((max_nnz + 1) * sizeof(*c->keys)); /* room for one more */
@@ -55,48 +46,6 @@ void ps_compact_destroy(struct ps_compact *c)
     free(c);
 }
 
-static size_t digit(uint64_t word, int pass)
-{
-    return (size_t)(word >> (32 + pass * DIGIT_BITS)) & (DIGITS - 1);
-}
-
-/* How many words have each digit, then where the first of them goes. */
-static void count(struct ps_compact *c, size_t n)
-{
-    uint32_t at, many;
-    size_t i;
-    int p;
-
-    memset(c->counts, 0, sizeof(c->counts));
-    for (i = 0; i < n; i++)
-        for (p = 0; p < c->passes; p++)
-            c->counts[p][digit(c->words[i], p)]++;
-    for (p = 0; p < c->passes; p++) {
-        for (at = 0, i = 0; i < DIGITS; i++) {
-            many = c->counts[p][i];
-            c->counts[p][i] = at;
-            at += many;
-        }
-    }
-}
-
-static const uint64_t *sort(struct ps_compact *c, size_t n)
-{
-    uint64_t *from = c->words, *to = c->spare, *other;
-    size_t i;
-    int p;
-
-    count(c, n);
-    for (p = 0; p < c->passes; p++) {
-        for (i = 0; i < n; i++)
-            to[c->counts[p][digit(from[i], p)]++] = from[i];
-        other = from;
-        from = to;
-        to = other;
-    }
-    return from;
-}
-
 void ps_compact_make(struct ps_compact *c, const uint32_t *index, size_t n, uint32_t **keys_p,
                      size_t *n_keys_p, const uint32_t **places_p)
 {
@@ -106,7 +55,7 @@ void ps_compact_make(struct ps_compact *c, const uint32_t *index, size_t n, uint
 
     for (i = 0; i < n; i++)
         c->words[i] = (uint64_t)index[i] << 32 | i;
-    sorted = sort(c, n);
+    sorted = vb_sort_words(c->words, c->spare, n, c->bits);
     for (i = 0; i < n; i++) { /* no branch: whether the next is the same cannot be foreseen */
         key = (uint32_t)(sorted[i] >> 32);
         at += i > 0 && key != (uint32_t)(sorted[i - 1] >> 32);

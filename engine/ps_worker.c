@@ -252,7 +252,7 @@ vb_status ps_worker_ask(struct ps_worker *w, const uint32_t *keys, size_t n)
 {
     if (!w->lay.replies)
         return VB_OK;
-    return push_list(w, NULL, NULL, 0, 0, 0, keys, n, PS_NO_GRADIENT);
+    return push_list(w, keys, NULL, 0, 0, 0, keys, n, PS_NO_GRADIENT);
 }
 
 vb_status ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const float *values,

@@ -33,16 +33,6 @@ struct sparse_worker {
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
-static struct vb_k_csr csr_of(const struct vb_rows *rows)
-{
-    return (struct vb_k_csr){.n = (size_t)rows->n,
-                             .offset = (const uint64_t *)rows->at,
-                             .index = rows->index,
-                             .value = rows->value,
-                             .n_rows = (size_t)rows->n,
-                             .nnz = (size_t)rows->at[rows->n]};
-}
-
 /* Takes the next batch from the loader, which takes the one before back. */
 static vb_status next_batch(struct sparse_worker *s, struct small *b)
 {
@@ -53,7 +43,7 @@ static vb_status next_batch(struct sparse_worker *s, struct small *b)
     vb_lap(&t->laps, VB_PHASE_DATA);
     if (st != VB_OK)
         return st;
-    b->csr = csr_of(&t->batch->rows);
+    b->csr = vb_train_csr(&t->batch->rows);
     st = vb_k_csr_check(&b->csr, s->features);
     if (st != VB_OK || s->by_rows)
         return st;
@@ -127,8 +117,10 @@ static vb_status step(struct sparse_worker *s)
 
 static void by_rows(struct sparse_worker *s, const struct small *b, float *w, float rate)
 {
+    const struct vb_k_rule sgd = {.kind = VB_K_SGD};
     struct vb_trainer *t = s->async->trainer;
     float bias, sum = 0, scale = -rate * scale_of(b->csr.n);
+    uint32_t bias_key = (uint32_t)s->features;
     size_t i;
 
     vb_trainer_drag(t);
@@ -139,8 +131,7 @@ static void by_rows(struct sparse_worker *s, const struct small *b, float *w, fl
     vb_k_shared_add(&b->csr, s->logits, scale, w);
     for (i = 0; i < b->csr.n; i++)
         sum += s->logits[i];
-    vb_k_shared_update_keys(&(struct vb_k_rule){.kind = VB_K_SGD}, w, NULL,
-                            &(uint32_t){(uint32_t)s->features}, &sum, 1, -scale, 1);
+    vb_k_shared_update_keys(&sgd, w, NULL, &bias_key, &sum, 1, -scale, 1);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
 }
 

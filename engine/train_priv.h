@@ -225,6 +225,10 @@ vb_status vb_buckets_again(struct vb_buckets *b);
 
 const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest; NULL: none */
 
+/* ---- sparse rows (train_sparse.c) ------------------------------------------------------------ */
+
+struct vb_k_csr vb_train_csr(const struct vb_rows *rows); /* a batch, as kernels take it */
+
 /* ---- plans (train_plan.c) -------------------------------------------------------------------- */
 
 #define VB_PLAN_BYTES_MAX 65536 /* of a plan as text, with its end */

@@ -37,7 +37,7 @@ static struct sparse *sparse_of(const struct vb_trainer *t)
     return t->state;
 }
 
-static struct vb_k_csr csr_of(const struct vb_rows *rows)
+struct vb_k_csr vb_train_csr(const struct vb_rows *rows)
 {
     return (struct vb_k_csr){.n = (size_t)rows->n,
                              .offset = (const uint64_t *)rows->at,
@@ -188,7 +188,7 @@ static void fetch_next(struct vb_trainer *t)
 
     if (next == NULL)
         return;
-    csr = csr_of(&next->rows);
+    csr = vb_train_csr(&next->rows);
     vb_k_sparse_fetch(sparse_of(t)->weights, &csr);
 }
 
@@ -214,7 +214,7 @@ static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
 static vb_status sparse_step(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
-    struct vb_k_csr csr = csr_of(&t->batch->rows);
+    struct vb_k_csr csr = vb_train_csr(&t->batch->rows);
     const uint32_t *keys = s->keys;
     const float *values = s->values;
     double loss;
@@ -290,7 +290,7 @@ static vb_status sparse_judge(struct vb_trainer *t, int first, int n, struct vb_
         st = vb_dataset_rows(&t->test, s->which, len, &s->rows);
         if (st != VB_OK)
             return st;
-        csr = csr_of(&s->rows);
+        csr = vb_train_csr(&s->rows);
         vb_k_sparse_forward(s->weights, &csr, bias(s), s->logits);
         for (i = 0; i < len; i++)
             sum->correct += (s->logits[i] > 0) == (s->rows.y[i] != 0);

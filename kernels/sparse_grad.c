@@ -13,27 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIGIT_BITS 9
-#define DIGITS ((size_t)1 << DIGIT_BITS)
-#define PASSES_MAX 4
-
 struct vb_k_grad {
     size_t max_nnz;
-    int passes;
+    int bits;                /* of a key */
     uint64_t *words, *spare; /* (max_nnz) each */
     uint32_t *keys;          /* (max_nnz): the list */
     float *values;
-    uint32_t counts[PASSES_MAX][DIGITS];
 };
-
-static int passes_for(uint64_t features)
-{
-    int bits = 0;
-
-    while (bits < 32 && (features - 1) >> bits != 0)
-        bits++;
-    return bits == 0 ? 1 : (bits + DIGIT_BITS - 1) / DIGIT_BITS;
-}
 
 vb_status vb_k_grad_create(uint64_t features, size_t max_nnz, struct vb_k_grad **grad_p)
 {
@@ -46,7 +32,7 @@ vb_status vb_k_grad_create(uint64_t features, size_t max_nnz, struct vb_k_grad *
     if (g == NULL)
         return vb_err_sys("calloc");
     g->max_nnz = max_nnz;
-    g->passes = passes_for(features);
+    g->bits = vb_bits_below(features);
     g->words = vb_alloc_aligned(max_nnz * sizeof(*g->words));
     g->spare = vb_alloc_aligned(max_nnz * sizeof(*g->spare));
     g->keys = vb_alloc_aligned(max_nnz * sizeof(*g->keys));
@@ -109,48 +95,6 @@ static vb_status pack(struct vb_k_grad *g, const struct vb_k_csr *m, const float
     return VB_OK;
 }
 
-static size_t digit(uint64_t word, int pass)
-{
-    return (size_t)(word >> (32 + pass * DIGIT_BITS)) & (DIGITS - 1);
-}
-
-/* How many words have each digit, then where the first of them goes. */
-static void count(struct vb_k_grad *g, size_t n)
-{
-    uint32_t at, many;
-    size_t i;
-    int p;
-
-    memset(g->counts, 0, sizeof(g->counts));
-    for (i = 0; i < n; i++)
-        for (p = 0; p < g->passes; p++)
-            g->counts[p][digit(g->words[i], p)]++;
-    for (p = 0; p < g->passes; p++) {
-        for (at = 0, i = 0; i < DIGITS; i++) {
-            many = g->counts[p][i];
-            g->counts[p][i] = at;
-            at += many;
-        }
-    }
-}
-
-static const uint64_t *sort(struct vb_k_grad *g, size_t n)
-{
-    uint64_t *from = g->words, *to = g->spare, *other;
-    size_t i;
-    int p;
-
-    count(g, n);
-    for (p = 0; p < g->passes; p++) {
-        for (i = 0; i < n; i++)
-            to[g->counts[p][digit(from[i], p)]++] = from[i];
-        other = from;
-        from = to;
-        to = other;
-    }
-    return from;
-}
-
 /* Adds up neighbours of the same key. Whether the next one is of the same key cannot be foreseen,
  * so there is a choice and no branch; what is overwritten was not complete. */
 static size_t add_up(const uint64_t *words, size_t n, uint32_t *keys, float *values)
@@ -188,7 +132,8 @@ vb_status vb_k_grad_build(struct vb_k_grad *grad, const struct vb_k_csr *m, cons
     st = pack(grad, m, d, &n);
     if (st != VB_OK)
         return st;
-    *n_p = add_up(sort(grad, n), n, grad->keys, grad->values);
+    *n_p =
+        add_up(vb_sort_words(grad->words, grad->spare, n, grad->bits), n, grad->keys, grad->values);
     *keys_p = grad->keys;
     *values_p = grad->values;
     return VB_OK;

@@ -53,17 +53,24 @@ bool control_take_card(struct control *c, int rank, struct wire_member *member_p
     return taken;
 }
 
-vb_status control_send_card(struct control *c, int rank, const struct wire_card *card)
+static vb_status send_frame(struct control *c, int rank, uint16_t type, const void *bytes,
+                            size_t len)
 {
-    unsigned char bytes[WIRE_CARD_BYTES];
     vb_status st;
 
-    wire_card_encode(card, bytes);
     pthread_mutex_lock(&c->lock);
-    st = conn_send(c, rank, WIRE_CARD, bytes, sizeof(bytes));
+    st = conn_send(c, rank, type, bytes, len);
     pthread_mutex_unlock(&c->lock);
     control_wake(c);
     return st;
+}
+
+vb_status control_send_card(struct control *c, int rank, const struct wire_card *card)
+{
+    unsigned char bytes[WIRE_CARD_BYTES];
+
+    wire_card_encode(card, bytes);
+    return send_frame(c, rank, WIRE_CARD, bytes, sizeof(bytes));
 }
 
 static bool has_card(struct control *c, int rank)
@@ -133,14 +140,9 @@ void control_drop_offer(struct control *c, int rank)
 vb_status control_send_offer(struct control *c, int rank, const struct wire_offer *offer)
 {
     unsigned char bytes[WIRE_OFFER_BYTES];
-    vb_status st;
 
     wire_offer_encode(offer, bytes);
-    pthread_mutex_lock(&c->lock);
-    st = conn_send(c, rank, WIRE_OFFER, bytes, sizeof(bytes));
-    pthread_mutex_unlock(&c->lock);
-    control_wake(c);
-    return st;
+    return send_frame(c, rank, WIRE_OFFER, bytes, sizeof(bytes));
 }
 
 /* ---- a seat for this rank -------------------------------------------------------------------- */

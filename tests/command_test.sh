@@ -52,7 +52,7 @@ final() {
     local filter=$1
     shift
     tail -n 1 "$dir/out" | jq -e "$filter" >/dev/null ||
-        fail "$what $*: does not hold: $filter: $(tail -n 1 "$dir/out" | cut -c 1-700)"
+        fail "$what $*: does not hold: $filter: $(tail -n 1 "$dir/out" | cut -c 1-1500)"
 }
 
 # trained FILTER ARGUMENTS...: it succeeds, says nothing else, and its final object is right
@@ -60,5 +60,14 @@ trained() {
     local filter=$1
     shift
     quiet "$@" --json
+    final "$filter" "$@"
+}
+
+# ends FILTER ARGUMENTS...: the same of a run that may say something on standard error
+ends() {
+    local filter=$1
+    shift
+    run "$@" --json
+    [ "$code" = 0 ] || fail "$what $*: exit $code: $err"
     final "$filter" "$@"
 }

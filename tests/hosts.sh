@@ -36,10 +36,8 @@ cleanup() {
 }
 trap cleanup EXIT
 
-fail() {
-    echo "FAIL: $*"
-    bad=1
-}
+# shellcheck source=tests/launch_test.sh
+. "$(dirname "$0")/launch_test.sh"
 
 # ---- the hosts ----------------------------------------------------------------------------------
 
@@ -114,22 +112,9 @@ ours() {
     done
 }
 
-# nothing_left WHAT: soon after it nothing of ours runs
-nothing_left() {
-    local i
-    for ((i = 0; i < 200; i++)); do
-        [ -n "$(ours)" ] || return
-        sleep 0.1
-    done
-    fail "$1: still running: $(ours)"
-}
-
 # doctor ARGUMENTS...: output in $dir/out, standard error in $err, exit code in $code
 doctor() {
-    timeout 100 ip netns exec "$hub" "$verbena" doctor "$@" >"$dir/out" 2>"$dir/err"
-    code=$?
-    err=$(cat "$dir/err")
-    nothing_left "doctor $*"
+    under ip netns exec "$hub" "$verbena" doctor "$@"
 }
 
 # refused CODE TEXT ARGUMENTS...

@@ -17,33 +17,14 @@ export TMPDIR=$dir # for what mpirun keeps there
 mpi=(mpirun --oversubscribe)
 [ "$(id -u)" != 0 ] || mpi+=(--allow-run-as-root)
 
-fail() {
-    echo "FAIL: $*"
-    bad=1
-}
+# shellcheck source=tests/launch_test.sh
+. "$(dirname "$0")/launch_test.sh"
 
 # ours: ranks of this test, which all know its folder
 ours() {
     grep -lsz "^TMPDIR=$dir" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do
         [ "$(readlink "/proc/$pid/exe")" != "$verbena" ] || echo "$pid"
     done
-}
-
-nothing_left() {
-    local i
-    for ((i = 0; i < 200; i++)); do
-        [ -n "$(ours)" ] || return
-        sleep 0.1
-    done
-    fail "$1: still running: $(ours)"
-}
-
-# under WORDS...: runs them; output in $dir/out, standard error in $err, exit code in $code
-under() {
-    timeout 100 "$@" >"$dir/out" 2>"$dir/err" </dev/null
-    code=$?
-    err=$(cat "$dir/err")
-    nothing_left "$*"
 }
 
 job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json)

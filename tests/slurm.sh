@@ -33,10 +33,8 @@ bad=0
 unset VB_TEST_INSIDE
 unset "${!VB_@}" "${!SLURM_@}" "${!PMIX_@}"
 
-fail() {
-    echo "FAIL: $*"
-    bad=1
-}
+# shellcheck source=tests/launch_test.sh
+. "$(dirname "$0")/launch_test.sh"
 
 # ---- the cluster --------------------------------------------------------------------------------
 
@@ -116,24 +114,6 @@ ours() {
     for pid in /proc/[0-9]*; do
         [ "$(readlink "$pid/exe")" != "$verbena" ] || echo "${pid#/proc/}"
     done
-}
-
-# nothing_left WHAT: soon after it nothing of ours runs
-nothing_left() {
-    local i
-    for ((i = 0; i < 200; i++)); do
-        [ -n "$(ours)" ] || return
-        sleep 0.1
-    done
-    fail "$1: still running: $(ours)"
-}
-
-# under WORDS...: runs them; output in $dir/out, standard error in $err, exit code in $code
-under() {
-    timeout 100 "$@" >"$dir/out" 2>"$dir/err" </dev/null
-    code=$?
-    err=$(cat "$dir/err")
-    nothing_left "$*"
 }
 
 job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json)

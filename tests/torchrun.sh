@@ -16,10 +16,8 @@ trap 'rm -rf "$dir"' EXIT
 bad=0
 unset "${!VB_@}" "${!SLURM_@}" "${!PMIX_@}" RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
 
-fail() {
-    echo "FAIL: $*"
-    bad=1
-}
+# shellcheck source=tests/launch_test.sh
+. "$(dirname "$0")/launch_test.sh"
 
 job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json)
 timeout 100 "$verbena" "${job[@]}" --ranks 3 >"$dir/here" 2>"$dir/err" || fail "$(cat "$dir/err")"

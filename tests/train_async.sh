@@ -11,25 +11,11 @@ what=train
 shift
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 
-# trained FILTER ARGUMENTS...
-trained() {
-    local filter=$1
-    shift
-    run "$@" --json
-    [ "$code" = 0 ] || fail "train $*: exit $code: $err"
-    tail -n 1 "$dir/out" | jq -e "$filter" >/dev/null ||
-        fail "train $*: does not hold: $filter: $(tail -n 1 "$dir/out" | cut -c 1-1500)"
-}
-
-get() {
-    tail -n 1 "$dir/out" | jq -r "$1"
-}
-
 declare -A data=(
     [softmax]="--data synth:1200 --batch 20"
     [lenet]="--data synth:1200 --batch 20"
     [sparse-lr]="--data synth:kind=criteo,n=3000,features=100000 --batch 20"
-    [alexnet]="--data synth:n=64,test=16 --input 32 --batch 10 --lr 0.003"
+    [alexnet]="--data synth:n=64,test=16 --input 32 --batch 10 --lr 0.001"
 )
 
 # What every run says of itself.
@@ -41,15 +27,15 @@ rows='(.per_rank | map(select(.role == "server")) | length) >= 1 and
 learns() { # learns MODEL STEPS
     local model=$1 steps=$2 args first ranks transport
     read -ra args <<<"${data[$model]}"
-    trained 'true' "$model" "${args[@]}" --steps 1
+    ends 'true' "$model" "${args[@]}" --steps 1
     first=$(get .loss)
     for transport in shm tcp; do
         for ranks in 1 2 3; do
-            trained ".loss < $first and .ranks == $ranks and .mode == \"async\" and .steps == $steps and
+            ends ".loss < $first and .ranks == $ranks and .mode == \"async\" and .steps == $steps and
                 .staleness.gradients == $steps and .transport == \"$transport\" and $rows" \
                 "$model" "${args[@]}" --steps "$steps" --mode async --ranks $ranks --transport $transport
         done
-        trained ".steps == $steps and .staleness.bound == 2 and $rows" "$model" "${args[@]}" \
+        ends ".steps == $steps and .staleness.bound == 2 and $rows" "$model" "${args[@]}" \
             --steps "$steps" --mode async --ranks 3 --transport $transport --staleness 2 --slow 1:3
     done
 }
@@ -58,10 +44,10 @@ same_bits() { # same_bits MODEL STEPS RANKS [OPTIONS...]
     local model=$1 steps=$2 ranks=$3 args want transport
     read -ra args <<<"${data[$model]}"
     args+=("${@:4}")
-    trained 'true' "$model" "${args[@]}" --steps "$steps" --ranks "$ranks"
+    ends 'true' "$model" "${args[@]}" --steps "$steps" --ranks "$ranks"
     want=$(get .params_sha256)
     for transport in shm tcp; do
-        trained ".params_sha256 == \"$want\" and .steps == $steps and .staleness.max == 0 and .order == \"rank\"" \
+        ends ".params_sha256 == \"$want\" and .steps == $steps and .staleness.max == 0 and .order == \"rank\"" \
             "$model" "${args[@]}" --steps "$steps" --ranks "$ranks" --mode async --staleness 0 \
             --transport $transport
     done
@@ -72,18 +58,18 @@ other_ways() {
     read -ra args <<<"${data[softmax]}"
     same_bits softmax 30 5
     same_bits softmax 30 3 --clip 0.5
-    trained 'true' softmax "${args[@]}" --steps 30 --ranks 3
-    trained ".params_sha256 == \"$(get .params_sha256)\" and ([.per_rank[].role] | index(\"server\")) == 3" softmax \
+    ends 'true' softmax "${args[@]}" --steps 30 --ranks 3
+    ends ".params_sha256 == \"$(get .params_sha256)\" and ([.per_rank[].role] | index(\"server\")) == 3" softmax \
         "${args[@]}" --steps 30 --ranks 3 --mode async --staleness 0 --servers 2 --transport tcp
-    trained ".steps == 300 and (.per_rank | length) == 5" softmax "${args[@]}" --steps 300 --ranks 3 --mode async \
+    ends ".steps == 300 and (.per_rank | length) == 5" softmax "${args[@]}" --steps 300 --ranks 3 --mode async \
         --servers 2 --dedicated-servers --transport tcp
-    trained ".steps == 60 and .staleness.dropped > 0" softmax "${args[@]}" --steps 60 --ranks 3 --mode async \
+    ends ".steps == 60 and .staleness.dropped > 0" softmax "${args[@]}" --steps 60 --ranks 3 --mode async \
         --staleness 0 --backup 1 --slow 2:20
-    trained ".steps == 500 and .algo == \"hogwild\" and $rows" softmax "${args[@]}" --steps 500 --ranks 2 \
+    ends ".steps == 500 and .algo == \"hogwild\" and $rows" softmax "${args[@]}" --steps 500 --ranks 2 \
         --mode async --hogwild
     read -ra args <<<"${data[sparse-lr]}"
     for rule in sgd adagrad ftrl; do
-        trained ".steps == 300 and .algo == \"hogwild\"" sparse-lr "${args[@]}" --rule $rule --steps 300 --ranks 2 \
+        ends ".steps == 300 and .algo == \"hogwild\"" sparse-lr "${args[@]}" --rule $rule --steps 300 --ranks 2 \
             --mode async --hogwild
     done
     same_bits sparse-lr 30 3 --rule momentum
@@ -94,9 +80,9 @@ other_ways() {
 slow_worker() {
     local args
     read -ra args <<<"${data[softmax]}"
-    trained '.staleness.per_worker[0].gradients > 2 * .staleness.per_worker[1].gradients' softmax "${args[@]}" \
+    ends '.staleness.per_worker[0].gradients > 2 * .staleness.per_worker[1].gradients' softmax "${args[@]}" \
         --steps 400 --ranks 2 --mode async --slow 1:20
-    trained '.staleness.per_worker[0].gradients - .staleness.per_worker[1].gradients <= 3 and
+    ends '.staleness.per_worker[0].gradients - .staleness.per_worker[1].gradients <= 3 and
         .per_rank[0].breakdown.wait > .per_rank[1].breakdown.wait' softmax "${args[@]}" \
         --steps 400 --ranks 2 --mode async --slow 1:20 --staleness 2
 }
@@ -107,19 +93,19 @@ keeps() {
     for model in softmax sparse-lr; do
         read -ra args <<<"${data[$model]}"
         args+=(--ranks 2 --mode async)
-        trained '.checkpoint | test("checkpoint-200.vbc$")' "$model" "${args[@]}" --steps 200 --eval-every 40 \
+        ends '.checkpoint | test("checkpoint-200.vbc$")' "$model" "${args[@]}" --steps 200 --eval-every 40 \
             --checkpoint "$dir/keep-$model" --checkpoint-every 50
         what="eval" run "$dir/keep-$model/checkpoint-200.vbc" --data "${args[1]}" --json
         [ "$code" = 0 ] || fail "eval of an asynchronous checkpoint: $err"
     done
     read -ra args <<<"${data[softmax]}"
     args+=(--ranks 3 --mode async --staleness 0 --steps 60)
-    trained 'true' softmax "${args[@]}"
+    ends 'true' softmax "${args[@]}"
     local want
     want=$(get .params_sha256)
-    trained 'true' softmax "${args[@]}" --checkpoint "$dir/half" --checkpoint-every 25
+    ends 'true' softmax "${args[@]}" --checkpoint "$dir/half" --checkpoint-every 25
     rm "$dir"/half/checkpoint-60.vbc
-    trained ".params_sha256 == \"$want\" and .resumed == 50" softmax "${args[@]}" --checkpoint "$dir/half" --resume
+    ends ".params_sha256 == \"$want\" and .resumed == 50" softmax "${args[@]}" --checkpoint "$dir/half" --resume
 }
 
 # The job ends, soon, and says where to go on from.
@@ -160,9 +146,9 @@ on_mnist() {
         echo "skipped: there is no MNIST at $mnist"
         exit 77
     fi
-    trained '.accuracy >= 0.922' softmax --data "mnist:$mnist" --epochs 10 --mode async --ranks 3
+    ends '.accuracy >= 0.922' softmax --data "mnist:$mnist" --epochs 10 --mode async --ranks 3
     echo "softmax with 3 workers: $(get .accuracy)"
-    trained '.accuracy >= 0.987' lenet --data "mnist:$mnist" --mode async --ranks 3
+    ends '.accuracy >= 0.987' lenet --data "mnist:$mnist" --mode async --ranks 3
     echo "lenet with 3 workers: $(get .accuracy)"
 }
 

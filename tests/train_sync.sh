@@ -10,15 +10,6 @@ what=train
 shift
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 
-# trained FILTER ARGUMENTS...: as of the others, but it may say something: a model that has learnt little does
-trained() {
-    local filter=$1
-    shift
-    run "$@" --json
-    [ "$code" = 0 ] || fail "train $*: exit $code: $err"
-    final "$filter" "$@"
-}
-
 declare -A data=(
     [softmax]="--data synth:1200 --global-batch 60"
     [lenet]="--data synth:1200 --global-batch 60"
@@ -29,18 +20,18 @@ declare -A data=(
 learns() { # learns MODEL STEPS RANKS
     local model=$1 steps=$2 most=$3 args first ranks transport seen
     read -ra args <<<"${data[$model]}"
-    trained 'true' "$model" "${args[@]}" --steps 1
+    ends 'true' "$model" "${args[@]}" --steps 1
     first=$(get .loss)
     for ((ranks = 1; ranks <= most; ranks++)); do
         seen=
         for transport in shm tcp; do
-            trained ".loss < $first and .ranks == $ranks" "$model" "${args[@]}" --steps "$steps" \
+            ends ".loss < $first and .ranks == $ranks" "$model" "${args[@]}" --steps "$steps" \
                 --ranks $ranks --transport $transport --check-replicas 5
             [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] ||
                 fail "$model on $ranks ranks over $transport: other bits"
         done
     done
-    trained ".params_sha256 == \"$seen\"" "$model" "${args[@]}" --steps "$steps" --ranks "$most" \
+    ends ".params_sha256 == \"$seen\"" "$model" "${args[@]}" --steps "$steps" --ranks "$most" \
         --transport tcp --bucket 4096
 }
 
@@ -49,7 +40,7 @@ slow_rank_is_named() { # slow_rank_is_named MODEL
     local model=$1 args transport
     read -ra args <<<"${data[$model]}"
     for transport in shm tcp; do
-        trained '.bottleneck.resource == "straggler" and (.bottleneck.why | startswith("rank 1 (")) and
+        ends '.bottleneck.resource == "straggler" and (.bottleneck.why | startswith("rank 1 (")) and
             .per_rank[1].late_n > 20 and .per_rank[1].late_s > 5 * .per_rank[0].late_s and
             .per_rank[0].breakdown.wait > 5 * .per_rank[0].breakdown.comm_exposed' \
             "$model" "${args[@]}" --steps 30 --ranks 2 --transport $transport --slow 1:20
@@ -62,10 +53,10 @@ on_mnist() {
         echo "skipped: there is no MNIST at $dir"
         exit 77
     fi
-    trained '.accuracy >= 0.924' softmax --data "mnist:$dir" --epochs 10 --ranks 3
+    ends '.accuracy >= 0.924' softmax --data "mnist:$dir" --epochs 10 --ranks 3
     echo "softmax on 3 ranks: $(get .accuracy)"
     for ranks in 1 2 3; do
-        trained '.accuracy >= 0.989' lenet --data "mnist:$dir" --epochs 6 --batch 64 --ranks $ranks
+        ends '.accuracy >= 0.989' lenet --data "mnist:$dir" --epochs 6 --batch 64 --ranks $ranks
         echo "lenet on $ranks ranks: $(get .accuracy)"
     done
 }
