@@ -220,9 +220,10 @@ static vb_status tcp_pair(const struct bench *b, int fds[2])
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     char *const *via = b->via;
     socklen_t len = sizeof(addr);
-    int i, one = 1, listener;
+    int i, one = 1, listener = -1;
     vb_status st;
 
+    fds[0] = fds[1] = -1;
     if (via != NULL && inet_pton(AF_INET, via[2], &addr.sin_addr) != 1)
         return vb_err(VB_ERR_USAGE, "%s is no address", via[2]);
     st = socket_in(via != NULL ? via[1] : NULL, &listener);

@@ -44,16 +44,20 @@ static vb_status listen_at(const struct addrinfo *at, int *fd_p)
     return st;
 }
 
+/* 0: nobody can say. */
 static int port_of(int fd)
 {
-    struct sockaddr_storage at;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } at;
     socklen_t len = sizeof(at);
 
-    if (getsockname(fd, (struct sockaddr *)&at, &len) != 0)
+    memset(&at, 0, sizeof(at));
+    if (getsockname(fd, &at.any, &len) != 0)
         return 0;
-    if (at.ss_family == AF_INET6)
-        return ntohs(((const struct sockaddr_in6 *)&at)->sin6_port);
-    return ntohs(((const struct sockaddr_in *)&at)->sin_port);
+    return ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
 }
 
 static vb_status listen_for_members(struct vb_async *a)

@@ -46,15 +46,15 @@ struct conn {
     char why[CONTROL_WHY]; /* it is gone */
     bool dropped_us;
     bool handed;      /* the group has been told that it ended */
-    uint64_t left_ns; /* when it said goodbye */
-    uint64_t freed;   /* counts seats that became empty; 0: never was taken */
     bool admit_due;   /* at rank 0: it has not yet admitted the newcomer */
     bool admit_waits; /* ... who waits here until the seat is clean */
-    struct wire_member admit;
     bool has_card, card_taken;
-    unsigned char card[WIRE_CARD_BYTES];
-    struct blob *offers;
     int n_offers;
+    struct blob *offers;
+    uint64_t left_ns; /* when it said goodbye */
+    uint64_t freed;   /* counts seats that became empty; 0: never was taken */
+    struct wire_member admit;
+    unsigned char card[WIRE_CARD_BYTES];
 
     unsigned char session[AUTH_KEY_BYTES];
     uint64_t heard_ns;

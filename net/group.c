@@ -142,7 +142,7 @@ static vb_status listen_on(struct vb_group *g, int listen_fd)
 vb_status group_listen_towards(struct vb_group *g, const struct sock_addr *root)
 {
     vb_status st;
-    int fd;
+    int fd = -1;
 
     st = listen_towards(root, &fd);
     return st == VB_OK ? listen_on(g, fd) : st;
@@ -153,7 +153,7 @@ static vb_status join(struct vb_group *g, uint64_t deadline)
 {
     struct sock_addr root;
     vb_status st;
-    int fd;
+    int fd = -1;
 
     if (g->rank == 0) {
         st = listen_as_root(g, &fd);

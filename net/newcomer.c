@@ -214,7 +214,7 @@ static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int
         st = vb_err_sys("calloc");
     else
         st = group_listen_towards(g, root);
-    if (st != VB_OK) {
+    if (st != VB_OK || members == NULL) {
         close(fd);
         free(members);
         return st;

@@ -165,7 +165,7 @@ vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned ri
         st = vb_err_sys("calloc");
     else
         st = make_memory(g, len_bytes > 0 ? len_bytes : 1, &win->mem);
-    if (st == VB_OK)
+    if (st == VB_OK && win->lens != NULL)
         st = open_window(win);
     group_lock(g);
     if (st == VB_OK)

@@ -22,12 +22,6 @@ sources() {
     find base topo net kernels data models engine bench cli lab tests examples -name '*.[ch]' | sort
 }
 
-# tidy BUILD [OPTION]: of the files that standard input names
-tidy() {
-    xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p "$@" 2>&1 |
-        grep -vE '^[0-9]+ warnings? (generated|treated)' || [ "${PIPESTATUS[0]}" = 0 ]
-}
-
 case $1 in
 format)
     need 'version 14\.' clang-format
@@ -35,11 +29,13 @@ format)
     ;;
 tidy)
     need 'version 14\.' clang-tidy
-    # The analyzer takes nearly all of the time: tests get it in the nightly run.
-    find base topo net kernels data models engine bench cli lab -name '*.c' -not -path bench/peers/mpi.c | sort |
-        tidy "$2"
-    find tests -name '*.c' -not -path 'tests/fuzz/*' | sort |
-        if [ "${3:-}" = all ]; then tidy "$2"; else tidy "$2" --checks='-clang-analyzer-*'; fi
+    # The analyzer takes nearly all of the time: it is for the nightly run.
+    checks=--checks='-clang-analyzer-*'
+    [ "${3:-}" != all ] || checks=--checks=
+    find base topo net kernels data models engine bench cli lab tests -name '*.c' -not -path 'tests/fuzz/*' \
+        -not -path bench/peers/mpi.c | sort |
+        xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p "$2" "$checks" 2>&1 |
+        grep -vE '^[0-9]+ warnings? (generated|treated)' || [ "${PIPESTATUS[2]}" = 0 ]
     ;;
 cppcheck)
     need 'Cppcheck 2\.10' cppcheck
