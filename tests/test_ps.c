@@ -169,7 +169,7 @@ static vb_status push_one(struct run *run, struct ps_worker *w, float *own)
         return st;
     grads = grads != NULL ? grads : own;
     for (i = 0; i < run->job.n; i++)
-        grads[i] = (int)(i % (size_t)run->job.workers) == w->rank;
+        grads[i] = (int)(i % (size_t)run->job.workers) == w->rank ? 1 : 0;
     run->begun[w->rank]++;
     st = ps_worker_push(w, grads, 1, 1);
     return st == VB_OK ? ps_worker_prefetch(w) : st;
