@@ -230,6 +230,7 @@ static bool take_frame(struct control *c, int rank)
         return true;
     case WIRE_BYE:
         conn->left = true;
+        conn->left_ns = vb_clock_ns();
         if (c->opts.elastic)
             seat_leave(c, rank);
         return true;

@@ -395,7 +395,7 @@ bool control_has_left(struct control *c, int rank)
     bool left;
 
     pthread_mutex_lock(&c->lock);
-    left = c->conns[rank].left;
+    left = c->conns[rank].left && vb_clock_ns() > c->conns[rank].left_ns + LEAVE_NS;
     pthread_mutex_unlock(&c->lock);
     return left;
 }

@@ -82,6 +82,8 @@ void control_step(struct control *control); /* the counter of the heartbeat */
 
 /* VB_OK, or why the group cannot go on; text then says it. Cheap while all is well. */
 vb_status control_status(struct control *control, char *text, size_t size);
+
+/* A peer said goodbye so long ago that its last notes, which come another way, are here too. */
 bool control_has_left(struct control *control, int rank);
 
 /* ---- elastic groups (seats.c) ----------------------------------------------------------------

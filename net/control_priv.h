@@ -17,6 +17,7 @@
 
 #define PENDING_MAX 32
 #define REFUSED_MAX 16
+#define LEAVE_NS 2000000000u /* for the last notes of a rank that said goodbye */
 
 /* A blob that has come from a peer and was not asked for yet. */
 struct blob {
@@ -36,8 +37,9 @@ enum seat_state {
 
 /* The connection to one peer. */
 struct conn {
-    int fd;    /* -1: not up */
-    bool left; /* it said goodbye */
+    int fd;           /* -1: not up */
+    bool left;        /* it said goodbye */
+    uint64_t left_ns; /* when */
     bool lost;
     enum seat_state seat;
     uint32_t epoch; /* of the pair: that of the rank that came later */
@@ -51,8 +53,7 @@ struct conn {
     bool has_card, card_taken;
     int n_offers;
     struct blob *offers;
-    uint64_t left_ns; /* when it said goodbye */
-    uint64_t freed;   /* counts seats that became empty; 0: never was taken */
+    uint64_t freed; /* counts seats that became empty; 0: never was taken */
     struct wire_member admit;
     unsigned char card[WIRE_CARD_BYTES];
 

@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #define FIRST_EPOCH 1u
-#define LEAVE_NS 2000000000u /* for the last notes of a rank that said goodbye */
 #define JOIN_NS 30000000000u /* for a newcomer to connect with all */
 #define OFFERS_MAX 64        /* windows that a peer may be ahead by */
 
@@ -137,7 +136,6 @@ void seat_leave(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 
-    conn->left_ns = vb_clock_ns();
     snprintf(conn->why, sizeof(conn->why), "it left");
     hang_up(conn); /* so that it need not wait */
     stop_joining(c, rank);

@@ -599,6 +599,40 @@ static void a_wait_has_an_end(void **state)
     assert_non_null(strstr(text, "waited 1.5 s for rank 1"));
 }
 
+/* True when it was asked often; a wait asks again after each sleep. */
+static bool asked_often(void *arg)
+{
+    int *n = arg;
+
+    return ++*n >= 8;
+}
+
+/* Rank 1 says goodbye and ends, after a last barrier when its window goes; what rank 0 waits for
+ * is, as it were, still on the wire. */
+static int outlives_a_goodbye(struct vb_group *g, void *arg)
+{
+    int n = 0;
+
+    (void)arg;
+    if (vb_group_rank(g) == 1)
+        return 0;
+    return T_WRONG(vb_group_barrier(g) == VB_OK) +
+           T_WRONG(vb_group_wait(g, asked_often, &n, "its last note", 1) == VB_OK) +
+           T_WRONG(vb_group_wait(g, never, NULL, "nothing", 1) == VB_ERR_PEER);
+}
+
+static void last_notes_outlive_a_goodbye(void **state)
+{
+    struct t_job job = {.fn = outlives_a_goodbye, .world = 2, .never_spin = true};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        job.transport = transports[t];
+        t_as_processes(&job);
+    }
+}
+
 static int gives_up(struct vb_group *g, void *arg)
 {
     (void)arg;
@@ -638,6 +672,7 @@ int main(void)
         cmocka_unit_test(bounds_are_checked),
         cmocka_unit_test(stray_notes_are_refused),
         cmocka_unit_test(a_wait_has_an_end),
+        cmocka_unit_test(last_notes_outlive_a_goodbye),
         cmocka_unit_test(an_abort_reaches_all),
         cmocka_unit_test(
             a_dead_rank_is_noticed), /* the last: one that dies takes no further part */
