@@ -180,7 +180,7 @@ static void sum_dense(struct ps_server *s, uint32_t *samples_p)
     int w;
 
     *samples_p = 0;
-    for (w = 0; w < s->job->workers; w++) {
+    for (w = 0; w < ps_seats(s->job); w++) {
         if (!s->seats[w].held)
             continue;
         if (first)
@@ -220,7 +220,7 @@ static vb_status sum_sparse(struct ps_server *s, size_t *n_p, int *which_p, uint
     int w, from = 0;
 
     *samples_p = 0;
-    for (w = 0; w < s->job->workers; w++) {
+    for (w = 0; w < ps_seats(s->job); w++) {
         if (!s->seats[w].held)
             continue;
         n = merge(s, from, n, &s->seats[w]);

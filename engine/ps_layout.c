@@ -28,6 +28,28 @@ static size_t in_line(size_t *at, size_t bytes)
     return here;
 }
 
+int ps_seats(const struct ps_job *job)
+{
+    return job->workers + job->late;
+}
+
+int ps_worker_rank(const struct ps_job *job, int worker)
+{
+    return worker < job->workers ? worker : worker + job->servers;
+}
+
+int ps_worker_at(const struct ps_job *job, int rank)
+{
+    if (rank >= job->workers && rank < job->workers + job->servers)
+        return -1;
+    return rank < job->workers ? rank : rank - job->servers;
+}
+
+int ps_server_rank(const struct ps_job *job, int k)
+{
+    return job->workers + k;
+}
+
 /* Neighbouring servers have neighbouring shards, whole lines but for the last. */
 static void cut_shards(const struct ps_job *job, struct ps_layout *lay)
 {
@@ -78,7 +100,7 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
     lay->shard_bytes[k] = at;
     lay->slot[k] = sizeof(struct ps_push) +
                    (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
-    lay->slots_bytes[k] = (size_t)job->workers *
+    lay->slots_bytes[k] = (size_t)ps_seats(job) *
                           ((size_t)lay->slots * lay->slot[k] + (lay->replies ? 2 * lay->reply : 0));
     if (lay->slots_bytes[k] == 0)
         lay->slots_bytes[k] = LINE;
@@ -125,7 +147,7 @@ size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot)
 size_t ps_reply_from(const struct ps_job *job, const struct ps_layout *lay, int k, int worker,
                      int parity)
 {
-    return (size_t)job->workers * (size_t)lay->slots * lay->slot[k] +
+    return (size_t)ps_seats(job) * (size_t)lay->slots * lay->slot[k] +
            ((size_t)worker * 2 + (size_t)parity) * lay->reply;
 }
 

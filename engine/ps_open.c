@@ -36,7 +36,7 @@ static vb_status make_state(struct ps_server *s, const void *state)
 /* The lists of a round: those of all workers, as they are merged. */
 static vb_status make_sums(struct ps_server *s)
 {
-    size_t most = (size_t)s->job->workers * s->job->max_keys, n = s->lay.n[s->k];
+    size_t most = (size_t)ps_seats(s->job) * s->job->max_keys, n = s->lay.n[s->k];
     int i;
 
     if (!s->job->sparse) {
@@ -56,9 +56,9 @@ static vb_status make_seats(struct ps_server *s)
 {
     int w;
 
-    s->queue_size = (unsigned)s->job->workers * 8;
+    s->queue_size = (unsigned)ps_seats(s->job) * 8;
     s->queue = calloc(s->queue_size, sizeof(*s->queue));
-    s->seats = calloc((size_t)s->job->workers, sizeof(*s->seats));
+    s->seats = calloc((size_t)ps_seats(s->job), sizeof(*s->seats));
     if (s->queue == NULL || s->seats == NULL)
         return vb_err_sys("calloc");
     for (w = 0; w < s->job->workers; w++) {
@@ -96,7 +96,7 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
         return vb_err_sys("calloc");
     s->job = job;
     s->group = group;
-    s->k = vb_group_rank(group) - job->workers;
+    s->k = vb_group_rank(group) - ps_server_rank(job, 0);
     s->reader = -1;
     *server_p = s; /* to be closed, whatever came of it */
     st = make_seats(s);

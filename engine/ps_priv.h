@@ -26,6 +26,7 @@
 /* What is to be done: the same on all ranks. */
 struct ps_job {
     int workers, servers;
+    int late; /* seats for workers that join later */
     bool sparse;
     bool hogwild;    /* workers apply in place; all are on the server's host */
     int64_t bound;   /* steps that a worker may be ahead of the slowest; PS_UNBOUNDED */
@@ -87,6 +88,13 @@ struct ps_layout {
     size_t area[2], area_state, area_heads, worker_shard_bytes;
     size_t push[PS_SERVERS_MAX], replies_at, worker_slots_bytes;
 };
+
+/* Workers have numbers, and servers a seat for each: first those that were there at the start, then
+ * those that may join. Ranks of the group: workers of the start, servers, workers that joined. */
+int ps_seats(const struct ps_job *job);
+int ps_worker_rank(const struct ps_job *job, int worker);
+int ps_worker_at(const struct ps_job *job, int rank); /* -1: a server is there */
+int ps_server_rank(const struct ps_job *job, int k);
 
 void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay);
 
@@ -255,7 +263,7 @@ struct ps_worker {
     const struct ps_job *job;
     struct vb_group *group;
     struct ps_layout lay;
-    int rank;
+    int number;
     bool mapped;     /* all servers */
     bool overlapped; /* gets are started with the push before */
     bool opened;

@@ -78,7 +78,7 @@ static bool reply_is_there(void *arg)
 
 static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 {
-    vb_status st = ps_wait(w->group, reply_is_there, w, "parameters", w->job->workers);
+    vb_status st = ps_wait(w->group, reply_is_there, w, "parameters", w->links[0].rank);
     uint32_t n = replies_of_all(w);
     const char *own = vb_window_ptr(w->slots);
 
@@ -221,7 +221,7 @@ static void note_due(struct ps_worker *w, uint64_t now)
     const struct ps_job *job = w->job;
     uint64_t eval = (uint64_t)job->eval_every, save = (uint64_t)job->save_every;
 
-    if (w->rank != 0 || now >= (uint64_t)job->steps)
+    if (w->number != 0 || now >= (uint64_t)job->steps)
         return;
     if (eval > 0 && now / eval > w->seen / eval)
         w->due |= PS_EVAL;

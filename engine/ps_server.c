@@ -85,7 +85,7 @@ static int wanted(const struct ps_server *s)
 {
     int w, n = 0;
 
-    for (w = 0; w < s->job->workers; w++)
+    for (w = 0; w < ps_seats(s->job); w++)
         n += s->seats[w].alive && !s->seats[w].ended;
     return n - s->job->backup > 1 ? n - s->job->backup : 1;
 }
@@ -100,14 +100,14 @@ static vb_status close_round(struct ps_server *s)
     st = ps_apply_round(s);
     if (st != VB_OK)
         return st;
-    for (w = 0; w < s->job->workers; w++)
+    for (w = 0; w < ps_seats(s->job); w++)
         if (s->seats[w].held)
             note_staleness(s, &s->seats[w], s->seats[w].held_push);
     step_on(s);
     lap(s, &s->stats.apply_ns);
     s->n_held = 0;
     s->round++;
-    for (w = 0; w < s->job->workers && st == VB_OK; w++) {
+    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++) {
         bool held = s->seats[w].held;
 
         s->seats[w].held = false;
@@ -176,10 +176,11 @@ void ps_server_note(void *arg, int rank, uint32_t value)
 {
     struct ps_server *s = arg;
     unsigned end = s->queue_end;
+    int worker = ps_worker_at(s->job, rank);
 
-    if (rank >= s->job->workers || end - s->queue_first >= s->queue_size)
+    if (worker < 0 || end - s->queue_first >= s->queue_size)
         return; /* it means nothing here */
-    s->queue[end % s->queue_size] = (struct ps_arrival){rank, value};
+    s->queue[end % s->queue_size] = (struct ps_arrival){worker, value};
     s->queue_end = end + 1;
 }
 
@@ -199,7 +200,7 @@ static bool all_ended(const struct ps_server *s)
 {
     int w;
 
-    for (w = 0; w < s->job->workers; w++)
+    for (w = 0; w < ps_seats(s->job); w++)
         if (s->seats[w].alive && !s->seats[w].ended)
             return false;
     return true;
@@ -225,7 +226,7 @@ static vb_status take_snapshot(struct ps_server *s)
 {
     int w;
 
-    for (w = 0; w < s->job->workers && s->reader < 0; w++) {
+    for (w = 0; w < ps_seats(s->job) && s->reader < 0; w++) {
         if (s->seats[w].wants_snap == 0)
             continue;
         ps_snapshot(s, s->seats[w].wants_snap == 2);
@@ -293,7 +294,7 @@ vb_status ps_server_begin(struct ps_server *s)
 
     s->begin_ns = s->mark_ns = vb_clock_ns();
     s->stats.cpu_ns = cpu_ns();
-    for (w = 0; w < s->job->workers && st == VB_OK; w++)
+    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
         if (s->seats[w].alive)
             st = ps_greet(s, w);
     return st;
@@ -309,7 +310,7 @@ vb_status ps_server_finish(struct ps_server *s)
     if (s->job->hogwild)
         s->stats.applied = (int64_t)ps_version_of(s) - s->job->begin;
     ps_snapshot(s, true);
-    for (w = 0; w < s->job->workers && st == VB_OK; w++)
+    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
         if (s->seats[w].alive)
             st = ps_say(s, w, PS_FINAL, 0);
     return st;

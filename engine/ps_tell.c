@@ -31,7 +31,8 @@ static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
     *op_p = op;
     if (seat->n_ops++ < PS_OPS || op->done)
         return VB_OK;
-    return vb_group_wait(s->group, op_is_done, op, "a word to a worker", worker);
+    return vb_group_wait(s->group, op_is_done, op, "a word to a worker",
+                         ps_worker_rank(s->job, worker));
 }
 
 vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value)
@@ -39,8 +40,10 @@ vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t va
     struct vb_op *op;
     vb_status st = take_op(s, worker, &op);
 
-    return st == VB_OK ? ps_put(s->group, s->slots, worker, 0, 0, 0, PS_VALUE(kind, value), op)
-                       : st;
+    if (st != VB_OK)
+        return st;
+    return ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), 0, 0, 0,
+                  PS_VALUE(kind, value), op);
 }
 
 const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot)
@@ -83,8 +86,9 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t word)
     if (st != VB_OK)
         return st;
     seat->reply_version[++seat->replies % 4] = ps_version_of(s);
-    return ps_put(s->group, s->slots, worker, from, ps_reply_to(s->job, &s->lay, parity) + at,
-                  bytes, PS_VALUE(PS_WORD, word | PS_REPLY), op);
+    return ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
+                  ps_reply_to(s->job, &s->lay, parity) + at, bytes,
+                  PS_VALUE(PS_WORD, word | PS_REPLY), op);
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */
@@ -94,7 +98,7 @@ int64_t ps_slowest(const struct ps_server *s)
     int64_t least = INT64_MAX;
     int w;
 
-    for (w = 0; w < s->job->workers; w++)
+    for (w = 0; w < ps_seats(s->job); w++)
         if (s->seats[w].alive && !s->seats[w].ended && s->seats[w].clock < least)
             least = s->seats[w].clock;
     return least;
@@ -170,7 +174,7 @@ vb_status ps_tell_all(struct ps_server *s)
     vb_status st = VB_OK;
     int w;
 
-    for (w = 0; w < s->job->workers && st == VB_OK; w++)
+    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
         if (s->seats[w].alive && !s->seats[w].ended)
             st = ps_tell(s, w, 0);
     return st;

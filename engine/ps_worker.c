@@ -30,9 +30,9 @@ static void note_came(void *arg, int rank, uint32_t value)
     struct ps_worker *w = arg;
     struct ps_link *link;
 
-    if (rank < w->job->workers)
+    if (ps_worker_at(w->job, rank) >= 0)
         return; /* workers have nothing to say to each other */
-    link = &w->links[rank - w->job->workers];
+    link = &w->links[rank - ps_server_rank(w->job, 0)];
     switch (PS_KIND(value)) {
     case PS_WORD:
         take_word(w, link, value);
@@ -73,12 +73,12 @@ static bool all_acked(void *arg)
 
 vb_status ps_worker_settle(struct ps_worker *w)
 {
-    return ps_wait(w->group, all_acked, w, "an acknowledgement", w->job->workers);
+    return ps_wait(w->group, all_acked, w, "an acknowledgement", w->links[0].rank);
 }
 
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st = ps_wait(w->group, has_ticket, w, "permission to go on", w->job->workers);
+    vb_status st = ps_wait(w->group, has_ticket, w, "permission to go on", w->links[0].rank);
 
     if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
         st = ps_worker_settle(w);
@@ -115,7 +115,7 @@ static int slot_of(const struct ps_worker *w)
 /* All servers have taken in what was there, and it has left this rank. */
 static vb_status wait_for_slot(struct ps_worker *w)
 {
-    vb_status st = ps_wait(w->group, slot_is_free, w, "an acknowledgement", w->job->workers);
+    vb_status st = ps_wait(w->group, slot_is_free, w, "an acknowledgement", w->links[0].rank);
     int k, slot = slot_of(w);
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
@@ -135,14 +135,14 @@ static struct ps_push *push_to(const struct ps_worker *w, int k)
     char *own = vb_window_ptr(w->slots);
 
     if (is_direct(w))
-        return (void *)(w->links[k].mapped_slots + ps_slot_at(&w->lay, k, w->rank, slot_of(w)));
+        return (void *)(w->links[k].mapped_slots + ps_slot_at(&w->lay, k, w->number, slot_of(w)));
     return (void *)(own + w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k]);
 }
 
 static vb_status send_push(struct ps_worker *w, int k, size_t bytes)
 {
     size_t from = w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k];
-    size_t at = ps_slot_at(&w->lay, k, w->rank, slot_of(w));
+    size_t at = ps_slot_at(&w->lay, k, w->number, slot_of(w));
     bool direct = is_direct(w);
 
     return ps_put(w->group, w->slots, w->links[k].rank, direct ? 0 : from, direct ? 0 : at,
@@ -324,7 +324,8 @@ vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, ui
 /* In place nobody else counts what a worker did. */
 static void leave_figures(struct ps_worker *w)
 {
-    struct ps_push *push = (void *)(w->links[0].mapped_slots + ps_slot_at(&w->lay, 0, w->rank, 0));
+    struct ps_push *push =
+        (void *)(w->links[0].mapped_slots + ps_slot_at(&w->lay, 0, w->number, 0));
 
     memcpy(push + 1, &w->stale, sizeof(w->stale));
 }
@@ -337,7 +338,7 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
         leave_figures(w);
     st = tell_all(w, PS_END);
     if (st == VB_OK)
-        st = ps_wait(w->group, all_final, w, "the others to end", w->job->workers);
+        st = ps_wait(w->group, all_final, w, "the others to end", w->links[0].rank);
     return st == VB_OK ? ps_read_snapshot(w, params, state, version_p) : st;
 }
 
@@ -369,9 +370,9 @@ vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
         return vb_err_sys("calloc");
     w->job = job;
     w->group = group;
-    w->rank = vb_group_rank(group);
+    w->number = ps_worker_at(job, vb_group_rank(group));
     for (k = 0; k < job->servers; k++)
-        w->links[k].rank = job->workers + k;
+        w->links[k].rank = ps_server_rank(job, k);
     *worker_p = w; /* to be closed, whatever came of it */
     st = vb_channel_open(group, PS_CHANNEL, note_came, w);
     w->opened = st == VB_OK;

@@ -114,7 +114,7 @@ static void fill_job(struct vb_async *a)
 
 static vb_status note_figures(struct async_server *srv, const struct ps_server *s)
 {
-    size_t n = (size_t)srv->async->job.workers;
+    size_t n = (size_t)ps_seats(&srv->async->job);
     size_t w;
 
     srv->stats = s->stats;
@@ -135,7 +135,7 @@ static vb_status note_figures(struct async_server *srv, const struct ps_server *
 static vb_status serve(struct async_server *srv, int k)
 {
     struct vb_async *a = srv->async;
-    struct vb_group_opts opts = async_group(a, a->job.workers + k);
+    struct vb_group_opts opts = async_group(a, ps_server_rank(&a->job, k));
     struct ps_server *s = NULL;
     struct vb_group *group;
     vb_status st = vb_group_open(&opts, &group);
@@ -300,7 +300,7 @@ static vb_status open_worker(struct vb_async *a)
         st = ps_worker_create(a->ps, &a->job, &a->worker);
     if (st == VB_OK)
         snprintf(a->trainer->transport, sizeof(a->trainer->transport), "%s",
-                 vb_group_transport(a->ps, a->job.workers));
+                 vb_group_transport(a->ps, ps_server_rank(&a->job, 0)));
     return st;
 }
 

@@ -169,8 +169,8 @@ static vb_status push_one(struct run *run, struct ps_worker *w, float *own)
         return st;
     grads = grads != NULL ? grads : own;
     for (i = 0; i < run->job.n; i++)
-        grads[i] = (int)(i % (size_t)run->job.workers) == w->rank ? 1 : 0;
-    run->begun[w->rank]++;
+        grads[i] = (int)(i % (size_t)run->job.workers) == w->number ? 1 : 0;
+    run->begun[w->number]++;
     st = ps_worker_push(w, grads, 1, 1);
     return st == VB_OK ? ps_worker_prefetch(w) : st;
 }
@@ -196,14 +196,14 @@ static int dense_steps(struct run *run, struct ps_worker *w, float *own)
         wrong += check_bound(run, i);
         if (run->delays && i % 37 == 5)
             wrong += check_snapshot(run, w, own);
-        pause_at_random(run, (uint64_t)w->rank, (uint64_t)i);
+        pause_at_random(run, (uint64_t)w->number, (uint64_t)i);
         wrong += T_WRONG(push_one(run, w, own) == VB_OK);
-        if (w->rank == 0)
+        if (w->number == 0)
             count_allocations(run, i);
-        if (run->dies && w->rank == 1 && ++i == 20)
+        if (run->dies && w->number == 1 && ++i == 20)
             wrong += T_WRONG(die(run, w) == VB_OK);
         else
-            i += !(run->dies && w->rank == 1);
+            i += !(run->dies && w->number == 1);
     }
     return wrong;
 }
@@ -268,7 +268,7 @@ static int sparse_steps(struct run *run, struct ps_worker *w)
     const float *values;
     float ones[ROW];
     size_t n[2], j;
-    uint64_t i = 0, seed = (uint64_t)w->rank + 1;
+    uint64_t i = 0, seed = (uint64_t)w->number + 1;
     bool go = true;
     int wrong;
 
@@ -289,7 +289,7 @@ static int sparse_steps(struct run *run, struct ps_worker *w)
         n[(i + 1) % 2] = draw_keys(seed, i + 1, next);
         for (j = 0; j < n[i % 2]; j++)
             run->of_key[now[j]]++;
-        run->begun[w->rank]++;
+        run->begun[w->number]++;
         wrong += T_WRONG(
             ps_worker_push_sparse(w, now, ones, n[i % 2], 1, 1, next, n[(i + 1) % 2]) == VB_OK);
     }
