@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SOON_ENTRIES 64 /* of a row; the rest comes by itself */
+#define LINE_ENTRIES (VB_CACHE_LINE / sizeof(uint32_t))
 #define CHECK_AT_ONCE ((size_t)1 << 30) /* bytes */
 
 struct csr_store {
@@ -182,6 +184,28 @@ static vb_status csr_row(const struct vb_store *base, int i, struct row *row, st
     return VB_OK;
 }
 
+/* First where the row is, then, when that has come, its beginning. */
+static void csr_soon(const struct vb_store *base, int i, bool near)
+{
+    const struct csr_store *s = (const struct csr_store *)base;
+    uint32_t number = block_of(s, (uint64_t)i), r, j;
+    struct view v = view_of(s, &s->blocks[number]);
+
+    if (!atomic_load_explicit(&s->good[number], memory_order_relaxed))
+        return; /* it might be anywhere */
+    r = (uint32_t)((uint64_t)i - s->blocks[number].first);
+
+    if (!near) {
+        __builtin_prefetch(&v.at[r]);
+        __builtin_prefetch(&v.y[r]);
+        return;
+    }
+    for (j = v.at[r]; j < v.at[r + 1] && j < v.at[r] + SOON_ENTRIES; j += LINE_ENTRIES) {
+        __builtin_prefetch(&v.index[j]);
+        __builtin_prefetch(&v.value[j]);
+    }
+}
+
 /* Pages are read ahead, or given back; what a neighbour still needs is read again. */
 static void csr_advise(const struct vb_store *base, int first, int n, bool wanted)
 {
@@ -205,7 +229,8 @@ static void csr_close(struct vb_store *base)
     free(s);
 }
 
-static const struct store_ops csr_ops = {.close = csr_close, .row = csr_row, .advise = csr_advise};
+static const struct store_ops csr_ops = {
+    .close = csr_close, .row = csr_row, .soon = csr_soon, .advise = csr_advise};
 
 /* ---- opening --------------------------------------------------------------------------------- */
 

@@ -33,6 +33,8 @@ struct store_ops {
     void (*close)(struct vb_store *store);
     int (*image)(const struct vb_store *store, int i, uint8_t *pixels); /* NULL: in memory */
     vb_status (*row)(const struct vb_store *store, int i, struct row *row, struct row_room *room);
+    /* A row will be read soon, or (near) next but a few; may be NULL. */
+    void (*soon)(const struct vb_store *store, int i, bool near);
     /* Samples will soon be wanted, or will not for long; may be NULL. */
     void (*advise)(const struct vb_store *store, int first, int n, bool wanted);
 };

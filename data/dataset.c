@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ROWS_AHEAD 4 /* that are prefetched */
+
 static const float default_scale = 1.0f / 255;
 
 static void images_close(struct vb_store *store)
@@ -106,6 +108,19 @@ vb_status dataset_row(const struct vb_dataset *set, int i, struct row *row, stru
     return set->store->ops->row(set->store, stored(set, (uint32_t)i), row, room);
 }
 
+/* Rows of a batch lie anywhere in memory: what waits for one would wait for each. */
+static void row_soon(const struct vb_dataset *set, const uint32_t *which, int i, int n)
+{
+    void (*soon)(const struct vb_store *, int, bool) = set->store->ops->soon;
+
+    if (soon == NULL)
+        return;
+    if (i + 2 * ROWS_AHEAD < n)
+        soon(set->store, stored(set, which[i + 2 * ROWS_AHEAD]), false);
+    if (i + ROWS_AHEAD < n)
+        soon(set->store, stored(set, which[i + ROWS_AHEAD]), true);
+}
+
 vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, int n,
                           struct vb_rows *rows)
 {
@@ -118,6 +133,7 @@ vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, i
     rows->n = 0;
     rows->at[0] = 0;
     for (i = 0; i < n; i++) {
+        row_soon(set, which, i, n);
         st = dataset_row(set, (int)which[i], &row, &room);
         if (st != VB_OK)
             return st;
