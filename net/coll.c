@@ -51,8 +51,6 @@ vb_status coll_open(struct vb_group *g)
 
 void coll_close(struct vb_group *g)
 {
-    vb_window_destroy(g->coll.win);
-    g->coll.win = NULL;
     free(g->coll.arrived);
     free(g->coll.ops);
     g->coll.arrived = NULL;

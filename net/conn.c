@@ -174,7 +174,7 @@ static bool take_table(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 
-    if (rank != 0 || c->table != NULL)
+    if (rank != 0 || c->table != NULL || c->opts.epoch != GROUP_EPOCH)
         return false;
     c->table = conn->payload;
     c->table_len = conn->payload_len;

@@ -15,6 +15,8 @@
 
 #include <stdatomic.h>
 
+#define GROUP_EPOCH 1u /* of those that a job begins with */
+
 struct control;
 
 struct control_opts {

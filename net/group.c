@@ -309,7 +309,7 @@ vb_status group_set_going(struct vb_group *g)
 
     name_transports(g);
     needed = g->n_devices > 0 && strcmp(g->transports, "shm") != 0;
-    return g->opts.progress && (needed || g->seats > g->world) ? progress_start(g) : VB_OK;
+    return g->opts.progress && (needed || g->opts.elastic) ? progress_start(g) : VB_OK;
 }
 
 static vb_status group_join(struct vb_group *g)
@@ -369,8 +369,9 @@ void vb_group_close(struct vb_group *g)
 
     if (g == NULL)
         return;
-    coll_close(g);
+    vb_window_destroy(g->coll.win); /* notes on it may come until then, and after that */
     progress_stop(g);
+    coll_close(g);
     control_close(g->control); /* first, so that peers read our goodbye before sockets close */
     for (i = 0; g->peers != NULL && i < g->seats; i++) {
         if (g->peers[i].ep != NULL)

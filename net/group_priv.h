@@ -34,9 +34,10 @@ struct peer {
     uint32_t epoch;  /* of the pair: that of the rank that came later */
 
     /* Elastic groups. */
-    bool member; /* it can be put to */
-    bool gone;   /* it was a member, and is fenced */
-    bool left;   /* ... after a goodbye */
+    bool member;  /* it can be put to */
+    bool gone;    /* it was a member, and is fenced */
+    bool left;    /* ... after a goodbye */
+    int gone_pid; /* ... 0: on another host */
     char why[CONTROL_WHY];
     enum late_step step; /* of a newcomer */
     int late_fd;         /* its data connection, until it is used; -1: none */
@@ -140,8 +141,6 @@ static inline uint64_t group_deadline(const struct vb_group *g)
     return vb_clock_ns() + (uint64_t)g->opts.timeout_ms * 1000000u;
 }
 
-#define GROUP_EPOCH 1 /* of those that a job begins with */
-
 /* group.c: the parts of opening that a newcomer needs, too. What group_alloc() makes is closed by
  * the caller, whatever happened. */
 vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group **group_p);
@@ -181,6 +180,7 @@ vb_status window_export(struct vb_window *win, struct vb_device *dev, struct wir
 vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offer);
 
 /* offer.c: windows of an elastic group. Under the lock, but for the first. */
+void offer_link(struct vb_window *win);       /* and no note comes up until it is shared */
 vb_status offer_share(struct vb_window *win); /* with all members; waits for theirs */
 int offer_take(struct vb_group *g, int rank); /* those of a peer; how many */
 bool offer_has_all(struct vb_group *g, int rank);

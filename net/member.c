@@ -65,6 +65,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
     if (!was_member)
         return; /* nobody has heard of it */
     peer->gone = true;
+    peer->gone_pid = pair_same_host(g, end->rank) ? (int)peer->info.pid : 0;
     peer->left = end->left;
     memcpy(peer->why, end->why, sizeof(peer->why));
     if (end->left)
@@ -195,9 +196,19 @@ uint32_t vb_group_epoch(struct vb_group *g)
     return control_epoch(g->control);
 }
 
-int vb_group_pid(const struct vb_group *g, int rank)
+/* The seat of who is gone may have its next owner's name on it already. */
+int vb_group_pid(struct vb_group *g, int rank)
 {
-    return pair_same_host(g, rank) ? (int)g->peers[rank].info.pid : 0;
+    const struct peer *peer = &g->peers[rank];
+    int pid;
+
+    group_lock(g);
+    if (peer->gone)
+        pid = peer->gone_pid;
+    else
+        pid = pair_same_host(g, rank) ? (int)peer->info.pid : 0;
+    group_unlock(g);
+    return pid;
 }
 
 void vb_group_on_gone(struct vb_group *g, vb_member_fn fn, void *arg)

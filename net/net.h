@@ -121,7 +121,7 @@ int vb_group_seats(const struct vb_group *group); /* ranks are below; world wher
 uint32_t vb_group_epoch(struct vb_group *group);  /* of the membership; grows with who joins */
 
 /* Process id of a rank on this host, for its supervisor; 0: it is on another host. */
-int vb_group_pid(const struct vb_group *group, int rank);
+int vb_group_pid(struct vb_group *group, int rank);
 
 /* Called once for each rank that is gone, or that has joined and can be put to. By the same rules
  * as the handlers of notes. One each; before progress is made. */

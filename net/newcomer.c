@@ -20,6 +20,11 @@
 
 #define PAIR_NS 5000000000u /* for one member, from call to connection */
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static uint64_t pair_deadline(const struct vb_group *g)
 {
     return vb_clock_ns() + (uint64_t)(PAIR_NS * g->opts.patience);
@@ -47,12 +52,13 @@ static vb_status verbs_for(struct vb_group *g, int rank, const struct wire_card 
 }
 
 static vb_status connect_verbs(struct vb_group *g, int rank, struct vb_device *verbs,
-                               const struct wire_card *theirs, enum vb_link_role role)
+                               const struct wire_card *theirs, enum vb_link_role role,
+                               uint64_t deadline)
 {
     struct vb_ep *ep;
     vb_status st;
 
-    st = pair_connect_verbs(g, rank, verbs, &theirs->address, role, pair_deadline(g), &ep);
+    st = pair_connect_verbs(g, rank, verbs, &theirs->address, role, deadline, &ep);
     if (st == VB_OK)
         pair_take_verbs(g, rank, verbs, ep);
     return st;
@@ -83,7 +89,7 @@ static vb_status greet(struct vb_group *g, int rank, const struct wire_card *the
     if (pair_way(g, &mine, theirs, rank) != WAY_VERBS)
         return control_give_key(g->control, rank);
     peer->step = LATE_WINDOWS;
-    return connect_verbs(g, rank, verbs, theirs, VB_LINK_ANSWER);
+    return connect_verbs(g, rank, verbs, theirs, VB_LINK_ANSWER, pair_deadline(g));
 }
 
 /* Over a unix socket the newcomer speaks first: nothing is waited for here. */
@@ -146,7 +152,7 @@ int newcomer_step(struct vb_group *g, int rank)
 
 /* ---- the newcomer's own ---------------------------------------------------------------------- */
 
-static vb_status call_member(struct vb_group *g, int rank)
+static vb_status call_member(struct vb_group *g, int rank, uint64_t deadline)
 {
     struct sock_addr addr;
     vb_status st;
@@ -154,16 +160,17 @@ static vb_status call_member(struct vb_group *g, int rank)
     if (rank == 0)
         return VB_OK; /* who gave us the seat */
     st = pair_address_of(g, rank, &addr);
-    return st == VB_OK ? control_dial(g->control, rank, &addr, pair_deadline(g)) : st;
+    return st == VB_OK ? control_dial(g->control, rank, &addr, deadline) : st;
 }
 
-static vb_status connect_member(struct vb_group *g, int rank)
+/* A call is answered at once, or not at all; but a member makes progress when it likes. */
+static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
 {
     struct vb_device *verbs = NULL;
     struct wire_card mine, theirs;
     vb_status st;
 
-    st = call_member(g, rank);
+    st = call_member(g, rank, earlier(deadline, pair_deadline(g)));
     if (st == VB_OK)
         st = group_check_route(g, rank);
     if (st == VB_OK)
@@ -172,17 +179,19 @@ static vb_status connect_member(struct vb_group *g, int rank)
         st = pair_card(g, verbs, &mine);
     if (st == VB_OK)
         st = control_send_card(g->control, rank, &mine);
-    if (st == VB_OK) /* it makes progress when it likes */
-        st = control_wait_card(g->control, rank, group_deadline(g), &theirs);
+    if (st == VB_OK)
+        st = control_wait_card(g->control, rank, deadline, &theirs);
     if (st != VB_OK)
         return st;
     if (pair_way(g, &mine, &theirs, rank) == WAY_VERBS)
-        return connect_verbs(g, rank, verbs, &theirs, VB_LINK_CALL);
-    return pair_dial(g, rank, group_deadline(g));
+        return connect_verbs(g, rank, verbs, &theirs, VB_LINK_CALL,
+                             earlier(deadline, pair_deadline(g)));
+    return pair_dial(g, rank, deadline);
 }
 
 /* One that dies meanwhile is gone, like any other; without rank 0 there is no joining. */
-static vb_status connect_members(struct vb_group *g, const struct wire_member *members)
+static vb_status connect_members(struct vb_group *g, const struct wire_member *members,
+                                 uint64_t deadline)
 {
     vb_status st;
     int i;
@@ -191,7 +200,7 @@ static vb_status connect_members(struct vb_group *g, const struct wire_member *m
         if (i == g->rank || members[i].epoch == 0)
             continue;
         g->peers[i].info = members[i].info;
-        st = connect_member(g, i);
+        st = connect_member(g, i, deadline);
         if (st != VB_OK && (i == 0 || (st != VB_ERR_PEER && st != VB_ERR_TIMEOUT)))
             return st;
         g->peers[i].member = st == VB_OK;
@@ -205,7 +214,7 @@ static vb_status connect_members(struct vb_group *g, const struct wire_member *m
 }
 
 static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int fd,
-                           const unsigned char session[AUTH_KEY_BYTES])
+                           const unsigned char session[AUTH_KEY_BYTES], uint64_t deadline)
 {
     struct wire_member *members = calloc((size_t)g->seats, sizeof(*members));
     vb_status st;
@@ -220,9 +229,9 @@ static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int
         return st;
     }
     control_adopt(g->control, 0, fd, session);
-    st = control_meet_members(g->control, &g->peers[g->rank].info, members, group_deadline(g));
+    st = control_meet_members(g->control, &g->peers[g->rank].info, members, deadline);
     if (st == VB_OK)
-        st = connect_members(g, members);
+        st = connect_members(g, members, deadline);
     free(members);
     if (st != VB_OK)
         return st;
@@ -264,23 +273,23 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     struct vb_group *g = NULL;
     struct wire_seat seat;
     struct sock_addr root;
+    uint64_t deadline;
     vb_status st;
     int fd;
 
     if (opts->root == NULL || opts->timeout_ms <= 0 || opts->timeout_ms * patience > INT_MAX)
         return vb_err(VB_ERR_USAGE, "a group is joined at its root, within a time");
+    deadline = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
     st = auth_init();
     if (st == VB_OK)
         st = sock_resolve(opts->root, &root);
     if (st == VB_OK)
-        st = control_ask_seat(&root, opts->secret,
-                              vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6), &seat,
-                              &fd, session);
+        st = control_ask_seat(&root, opts->secret, deadline, &seat, &fd, session);
     if (st != VB_OK)
         return st;
     st = take_seat(opts, &seat, &g);
     if (st == VB_OK)
-        st = settle_in(g, &root, fd, session);
+        st = settle_in(g, &root, fd, session, deadline);
     else
         close(fd);
     auth_wipe(session, sizeof(session));

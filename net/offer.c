@@ -25,10 +25,11 @@ static struct vb_window *find_window(struct vb_group *g, uint32_t id)
     return win;
 }
 
-static void link_window(struct vb_window *win)
+void offer_link(struct vb_window *win)
 {
     struct vb_window **at = &win->group->windows;
 
+    win->group->opening = true; /* until the caller has it */
     while (*at != NULL)
         at = &(*at)->next;
     *at = win;
@@ -123,6 +124,7 @@ void offer_forget(struct vb_group *g, int rank)
 
     for (win = g->windows; win != NULL; win = win->next) {
         win->offered[rank] = false;
+        win->lens[rank] = 0;
         if (win->remotes[rank] == NULL)
             continue;
         if (ops->caps & VB_CAP_MAPPED)
@@ -141,6 +143,13 @@ vb_status offer_device(struct vb_group *g, struct vb_device *dev)
 
     for (win = g->windows; win != NULL && st == VB_OK; win = win->next)
         st = window_export(win, dev, &unused);
+    if (st == VB_OK)
+        return VB_OK;
+    for (win = g->windows; win != NULL; win = win->next)
+        if (win->n_exported > g->n_devices) {
+            ops_of(dev)->unexport_window(dev, win->id);
+            win->n_exported--;
+        }
     return st;
 }
 
@@ -210,8 +219,6 @@ vb_status offer_share(struct vb_window *win)
     int i;
 
     group_lock(g);
-    g->opening = true; /* until the caller has it */
-    link_window(win);
     for (i = 0; i < g->seats; i++)
         if (i != g->rank && g->peers[i].member && offer_send(win, i) != VB_OK)
             control_lose(g->control, i, "a window could not be shared with it");

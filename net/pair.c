@@ -58,9 +58,15 @@ vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transp
         transport->close(dev);
         return st;
     }
+    st = offer_device(g, dev);
+    if (st != VB_OK) {
+        (void)epoll_ctl(g->epoll_fd, EPOLL_CTL_DEL, ev.data.fd, NULL);
+        transport->close(dev);
+        return st;
+    }
     g->devices[g->n_devices++] = dev;
     *dev_p = dev;
-    return offer_device(g, dev);
+    return VB_OK;
 }
 
 struct vb_device *pair_device(struct vb_group *g, const struct vb_transport *transport)

@@ -48,6 +48,12 @@ void group_finish(struct vb_op *op, vb_status st)
     op->done = true;
 }
 
+/* It has yet to join, or was dropped: nothing of it may come up. */
+static void refuse_early(struct vb_group *g, int rank)
+{
+    control_lose(g->control, rank, "it sent a note before it had joined");
+}
+
 static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
 {
     switch (ev->type) {
@@ -55,7 +61,10 @@ static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
         group_finish(ev->op, ev->status);
         break;
     case VB_RAW_NOTE:
-        hand_note(g, ev->rank, ev->note);
+        if (g->opts.elastic && !g->peers[ev->rank].member)
+            refuse_early(g, ev->rank);
+        else
+            hand_note(g, ev->rank, ev->note);
         break;
     case VB_RAW_LOST:
         control_lose(g->control, ev->rank,

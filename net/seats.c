@@ -19,7 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FIRST_EPOCH 1u
 #define JOIN_NS 30000000000u /* for a newcomer to connect with all */
 #define OFFERS_MAX 64        /* windows that a peer may be ahead by */
 
@@ -369,7 +368,7 @@ static bool take_members(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 
-    if (rank != 0 || c->opts.epoch == FIRST_EPOCH || c->table != NULL ||
+    if (rank != 0 || c->opts.epoch == GROUP_EPOCH || c->table != NULL ||
         conn->payload_len % WIRE_MEMBER_BYTES != 0)
         return false;
     c->table = conn->payload;

@@ -166,7 +166,7 @@ extern const struct vb_transport vb_transport_shm;
 extern const struct vb_transport vb_transport_tcp;
 extern const struct vb_transport vb_transport_verbs;
 
-/* Of a peer that is not there: nothing can be put to it. Has just what put and get come to. */
+/* Of a peer that is not there: a name and nothing else, for no window is shared with it. */
 extern const struct vb_transport vb_transport_nobody;
 
 /* Whether the device that such a rank is called at is software. */

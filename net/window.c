@@ -58,6 +58,7 @@ vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offe
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
+    int wait_ms = g->opts.elastic ? 0 : g->opts.timeout_ms; /* what is offered was sent before */
 
     if (offer->rights != win->rights)
         return vb_err(VB_ERR_USAGE, "rank %d (%s) opens window %u for something else", rank,
@@ -66,7 +67,7 @@ vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offe
     if (rank == g->rank)
         return VB_OK;
     return peer->transport->import_window(peer->ep, win->id, window_key(offer, peer->transport),
-                                          win->lens[rank], g->opts.timeout_ms, &win->remotes[rank]);
+                                          win->lens[rank], wait_ms, &win->remotes[rank]);
 }
 
 static vb_status import_all(struct vb_window *win, struct wire_offer *offers)
@@ -107,12 +108,14 @@ static vb_status open_window(struct vb_window *win)
     mine.window = win->id;
     mine.len_bytes = win->mem.len_bytes;
     mine.rights = win->rights;
+    win->lens[g->rank] = win->mem.len_bytes;
     group_lock(g);
     st = export_all(win, &mine);
+    if (st == VB_OK && g->opts.elastic)
+        offer_link(win); /* at once: a device that opens now must find it */
     group_unlock(g);
     if (st != VB_OK)
         return st;
-    win->lens[g->rank] = win->mem.len_bytes;
     return g->opts.elastic ? offer_share(win) : share(win, &mine);
 }
 
@@ -210,7 +213,8 @@ void *vb_window_peer(const struct vb_window *win, int rank)
     if (rank == g->rank)
         return win->mem.ptr;
     group_lock(g);
-    ptr = g->peers[rank].transport->remote_ptr(win->remotes[rank]);
+    ptr = win->remotes[rank] != NULL ? g->peers[rank].transport->remote_ptr(win->remotes[rank])
+                                     : NULL;
     group_unlock(g);
     return ptr;
 }
@@ -227,28 +231,30 @@ static vb_status not_open(const struct vb_window *win, const char *what)
     return vb_err(VB_ERR_USAGE, "window %u is not open for %s", win->id, what);
 }
 
+/* Of who is gone, or has not come yet. */
+static bool is_nobodys(const struct vb_window *win, int rank)
+{
+    return rank != win->group->rank && win->remotes[rank] == NULL;
+}
+
 static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, size_t theirs,
                                size_t len)
 {
     struct vb_group *g = win->group;
 
-    if (g->opts.elastic && rank != g->rank && g->peers[rank].ep == NULL)
-        return VB_ERR_PEER;
     return vb_err(VB_ERR_USAGE,
                   "%zu bytes from offset %zu here (of %zu) to offset %zu at rank %d (of %zu)", len,
                   mine, win->lens[g->rank], theirs, rank, win->lens[rank]);
 }
 
-/* A dead endpoint has been reported, or will be with the next poll; the caller hears why now. */
+/* A dead endpoint has been reported, or will be with the next poll, after the last notes that came
+ * over it. Where that ends the group the caller hears why now. */
 static vb_status dead(struct vb_group *g, int rank, vb_status st)
 {
     char why[256];
 
-    if (g->opts.elastic) { /* said once, when it is gone */
-        if (g->peers[rank].ep != NULL)
-            control_lose(g->control, rank, "its data connection failed");
-        return st;
-    }
+    if (g->opts.elastic)
+        return st; /* said once, when it is gone */
     control_lose(g->control, rank, "its data connection failed");
     if (control_status(g->control, why, sizeof(why)) != VB_OK)
         return vb_err(st, "%s", why);
@@ -279,6 +285,8 @@ static vb_status put(struct vb_window *win, int rank, size_t src_offset, size_t 
     struct vb_target dst = {win->remotes[rank], dst_offset};
     vb_status st;
 
+    if (is_nobodys(win, rank))
+        return VB_ERR_PEER;
     if (!inside(src_offset, len_bytes, win->lens[g->rank]) ||
         !inside(dst_offset, len_bytes, win->lens[rank]))
         return out_of_bounds(win, rank, src_offset, dst_offset, len_bytes);
@@ -312,6 +320,8 @@ static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t 
     struct vb_target src = {win->remotes[rank], src_offset};
     vb_status st;
 
+    if (is_nobodys(win, rank))
+        return VB_ERR_PEER;
     if (!inside(dst_offset, len_bytes, win->lens[g->rank]) ||
         !inside(src_offset, len_bytes, win->lens[rank]))
         return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);

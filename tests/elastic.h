@@ -35,6 +35,9 @@ struct e_proc {
     _Atomic int n_fds;             /* open files, brought up to date now and then */
     _Atomic int n_out;             /* how often it found itself dropped */
     _Atomic int retire;            /* a seat that it shall drop; -1: none */
+    _Atomic int poke;              /* a seat that it shall put to, in vain; -1: none */
+    _Atomic bool leave;            /* it shall */
+    _Atomic int left[E_SEATS];     /* who is gone from each seat said goodbye */
     _Atomic int wrong;
 };
 
@@ -209,21 +212,42 @@ static inline vb_status e_block(struct e_rank *r, int to)
 
 static inline bool e_goes_on(const struct e_rank *r)
 {
+    if (r->me->leave)
+        return false;
     return r->board->until_gone > 0 ? r->me->n_gone < r->board->until_gone : !r->board->stop;
+}
+
+/* Whoever is there has not opened the window. */
+static inline void e_poke(struct e_rank *r, int seat)
+{
+    struct vb_op op;
+
+    r->me->wrong += T_WRONG(vb_put(r->win, seat, 0, 0, 0, VB_NOTE(E_ACK, 1), &op) == VB_ERR_PEER) +
+                    T_WRONG(vb_put(r->win, seat, 0, 0, 8, VB_NOTE(E_ACK, 1), &op) == VB_ERR_PEER) +
+                    T_WRONG(vb_get(r->win, seat, 0, 0, 8, &op) == VB_ERR_PEER) +
+                    T_WRONG(vb_window_peer(r->win, seat) == NULL) +
+                    T_WRONG(vb_window_len(r->win, seat) == 0);
+    r->me->poke = -1;
 }
 
 static inline void e_look_around(struct e_rank *r)
 {
     int seat = r->me->retire, i;
 
+    if (r->me->poke >= 0)
+        e_poke(r, r->me->poke);
+
     if (seat >= 0) {
         r->me->retire = -1;
         r->me->wrong += T_WRONG(vb_group_retire(r->g, seat, "the test says so") == VB_OK);
         r->me->wrong += T_WRONG(r->gone[seat] && vb_group_gone(r->g, seat));
     }
-    for (i = 0; i < r->board->seats; i++)
+    for (i = 0; i < r->board->seats; i++) {
         if (r->ack_due[i] != 0)
             e_send_ack(r, i, r->ack_due[i]);
+        if (r->gone[i])
+            r->me->left[i] = vb_group_left(r->g, i);
+    }
     r->me->n_fds = e_count_fds();
     r->me->epoch = vb_group_epoch(r->g);
 }
@@ -340,6 +364,8 @@ static inline pid_t e_fork(struct e_board *b, int proc, int rank)
 
     b->procs[proc].rank = -1;
     b->procs[proc].retire = -1;
+    b->procs[proc].poke = -1;
+    b->procs[proc].leave = false;
     pid = fork();
     assert_true(pid >= 0);
     if (pid > 0)

@@ -54,6 +54,16 @@ static void kill_proc(int proc)
     pids[proc] = 0;
 }
 
+static void leave_proc(int proc)
+{
+    int status;
+
+    board->procs[proc].leave = true;
+    assert_int_equal(waitpid(pids[proc], &status, 0), pids[proc]);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    pids[proc] = 0;
+}
+
 /* Has this process put so many blocks to each of the others that run? */
 static bool meets_all(int proc, long puts)
 {
@@ -303,14 +313,62 @@ static void seats_are_used_again(void **state)
             joined = n + 1;
             E_UNTIL(board, board->procs[0].n_joined == joined);
             E_UNTIL(board, board->procs[0].puts_at[2] > 5 && board->procs[2].puts > 5);
-            kill_proc(2);
+            if (n % 2 == 0)
+                kill_proc(2);
+            else
+                leave_proc(2);
             all_know(2, n + 1);
+            E_UNTIL(board, board->procs[0].left[2] == n % 2);
             board->procs[0].n_fds = 0;
             E_UNTIL(board, board->procs[0].n_fds > 0);
             if (n == 0)
                 fds = board->procs[0].n_fds;
         }
         assert_int_equal(board->procs[0].n_fds, fds);
+        end();
+    }
+}
+
+/* Joins, and opens no window; until it shall leave. */
+static void lurk(int proc)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+    struct vb_group_opts opts;
+    struct vb_group *g;
+
+    e_options(board, -1, &opts);
+    if (vb_group_join(&opts, &g) != VB_OK)
+        _exit(1);
+    board->procs[proc].rank = vb_group_rank(g);
+    while (!board->procs[proc].leave && !board->stop)
+        nanosleep(&pause, NULL);
+    vb_group_close(g);
+    _exit(0);
+}
+
+/* It is connected with, into a seat that another had; but nothing can be put to it. */
+static void who_opens_no_window_is_not_put_to(void **state)
+{
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        begin(transports[t], 2, 3, false);
+        newcomer(2);
+        E_UNTIL(board, board->procs[0].puts_at[2] > 5);
+        kill_proc(2);
+        all_know(2, 1);
+        board->procs[3].leave = false;
+        board->procs[3].rank = -1;
+        pids[3] = fork();
+        assert_true(pids[3] >= 0);
+        if (pids[3] == 0)
+            lurk(3);
+        E_UNTIL(board, board->procs[3].rank == 2);
+        board->procs[0].poke = 2;
+        E_UNTIL(board, board->procs[0].poke < 0);
+        leave_proc(3);
+        all_go_on();
         end();
     }
 }
@@ -391,6 +449,7 @@ int main(void)
         cmocka_unit_test_teardown(a_sleeper_finds_out, tear_down),
         cmocka_unit_test_teardown(a_retired_rank_is_out, tear_down),
         cmocka_unit_test_teardown(some_come_late, tear_down),
+        cmocka_unit_test_teardown(who_opens_no_window_is_not_put_to, tear_down),
         cmocka_unit_test_teardown(seats_are_used_again, tear_down),
         cmocka_unit_test_teardown(others_are_closed, tear_down),
     };
