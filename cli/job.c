@@ -60,6 +60,8 @@ static const char *contradiction(const struct cli_job *job, const struct vb_laun
     if (job->ranks > 1 && (job->world > 0 || by_hand))
         return "--ranks starts all ranks here; --rank, --world, --root and --secret-file are for "
                "ranks started by hand";
+    if (job->ranks + job->extra > VB_WORLD_MAX)
+        return "--ranks and --dedicated-servers are more processes than a job can have";
     if (job->world == 0 && by_hand)
         return "--rank, --root and --secret-file need --world";
     if (job->world > 0 && job->rank >= job->world)
@@ -74,6 +76,12 @@ static const char *contradiction(const struct cli_job *job, const struct vb_laun
 static void announce(const char *why)
 {
     fprintf(stderr, "transport: %s\n", why);
+}
+
+/* Processes that this one would start, or be. */
+static int64_t to_start(const struct cli_job *job)
+{
+    return (job->ranks > 0 ? job->ranks : 1) + job->extra;
 }
 
 static void fill_group(const struct cli_job *job, const struct vb_launch *launch,
@@ -97,7 +105,7 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
         g->root_fd = launch->root_fd;
     } else {
         g->rank = (int)job->rank;
-        g->world = (int)(job->world > 0 ? job->world : job->ranks > 0 ? job->ranks : 1);
+        g->world = (int)(job->world > 0 ? job->world : to_start(job));
         g->root = job->root;
     }
     if (launch->has_secret)
@@ -174,9 +182,9 @@ int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *o
 bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
                        const struct vb_launch *launch, int argc, char **argv, int *code_p)
 {
-    struct vb_supervise_opts o = {.ranks = (int)job->ranks, .logs = job->logs};
+    struct vb_supervise_opts o = {.ranks = (int)to_start(job), .logs = job->logs};
 
-    if (job->ranks < 2 || launch->supervised)
+    if (o.ranks < 2 || launch->supervised)
         return false;
     *code_p = cli_supervise(command, &o, argc, argv);
     return true;

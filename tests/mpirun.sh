@@ -38,6 +38,14 @@ for ranks in 1 2 3; do
         fail "mpirun -n $ranks: $(cat "$dir/here" "$dir/out")"
 done
 
+# Dedicated servers are among the ranks, for nobody could start more.
+under "${mpi[@]}" -n 3 "$verbena" "${job[@]}" --mode async --dedicated-servers
+[ "$code $(jq -c '[.per_rank[].role]' "$dir/out")" = '0 ["worker","worker","server"]' ] ||
+    fail "--dedicated-servers: exit $code: $err $(cat "$dir/out")"
+under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" --mode async --dedicated-servers
+[[ $code != 0 && $err == *'the ranks that are left over must be one at least'* ]] ||
+    fail "--dedicated-servers alone: exit $code: $err"
+
 # A rank that has its cpus to itself does not share them out again: two ranks, a cpu each.
 if [ "$(nproc)" -ge 2 ]; then
     under "${mpi[@]}" --bind-to core -n 2 "$verbena" bench allreduce --sizes 1024 --seconds 0.01 --json
