@@ -42,6 +42,9 @@ struct launch_found {
 vb_status launch_find_slurm(struct launch_found *found);
 vb_status launch_find_torch(struct launch_found *found);
 
+/* Of the environment; NULL: it is not set, or empty. */
+const char *launch_variable(const char *name);
+
 /* A number of the environment, in the decimal system. The variable is named if it is no number
  * from min to max; one that is not set is that, too. */
 vb_status launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p);

@@ -18,13 +18,20 @@
 #define PORT_FIRST 10240 /* below those that Linux hands out, which begin at 32768 */
 #define PORTS 16384
 
-/* ---- numbers --------------------------------------------------------------------------------- */
+/* ---- variables ------------------------------------------------------------------------------- */
 
-vb_status launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p)
+const char *launch_variable(const char *name)
 {
     const char *text = getenv(name);
 
-    if (text == NULL || text[0] == '\0')
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+vb_status launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p)
+{
+    const char *text = launch_variable(name);
+
+    if (text == NULL)
         text = "is not set";
     if (!vb_parse_int(text, value_p) || *value_p < min || *value_p > max)
         return vb_err(VB_ERR_USAGE, "%s %.64s: must be a number from %lld to %lld", name, text,
@@ -39,9 +46,7 @@ int launch_port(uint64_t number)
 
 static bool by_pmix(void)
 {
-    const char *rank = getenv("PMIX_RANK"), *job = getenv("PMIX_NAMESPACE");
-
-    return rank != NULL && rank[0] != '\0' && job != NULL && job[0] != '\0';
+    return launch_variable("PMIX_RANK") != NULL && launch_variable("PMIX_NAMESPACE") != NULL;
 }
 
 /* MPICH's mpirun and its like. Ranks that do not know of each other would all do the same work. */
