@@ -49,19 +49,25 @@ static bool by_pmix(void)
     return launch_variable("PMIX_RANK") != NULL && launch_variable("PMIX_NAMESPACE") != NULL;
 }
 
-/* MPICH's mpirun and its like. Ranks that do not know of each other would all do the same work. */
-static vb_status refuse_pmi(void)
+/* MPICH's mpirun and its like. Ranks that do not know of each other would all do the same work. In
+ * an allocation of Slurm's they have what srun says of mpirun's helpers, which is something else;
+ * srun --mpi=pmi2 sets these too, and means the same by them. */
+static vb_status refuse_pmi(const struct launch_found *found)
 {
-    const char *rank = getenv("PMI_RANK"), *size = getenv("PMI_SIZE");
-    int64_t n;
+    const char *rank = launch_variable("PMI_RANK"), *size = launch_variable("PMI_SIZE");
+    int64_t r = -1, n = -1;
 
-    if (rank == NULL || size == NULL || !vb_parse_int(size, &n) || n < 2)
+    if (rank == NULL || size == NULL)
+        return VB_OK;
+    if (vb_parse_int(rank, &r) && vb_parse_int(size, &n) && n == found->world && r == found->rank)
+        return VB_OK;
+    if (found->by == LAUNCH_BY_NOBODY && n < 2)
         return VB_OK;
     return vb_err(
         VB_ERR_USAGE,
-        "PMI_SIZE %lld: this mpirun has PMI, and not PMIx, by which ranks find each other; "
-        "use --hosts, srun or Open MPI's, or --ranks 1 to run without others",
-        (long long)n);
+        "PMI_RANK %.32s, PMI_SIZE %.32s: this mpirun has PMI, and not PMIx, by which ranks find "
+        "each other; use --hosts, srun or Open MPI's, or --ranks 1 to run without others",
+        rank, size);
 }
 
 static vb_status find(struct launch_found *found)
@@ -70,11 +76,10 @@ static vb_status find(struct launch_found *found)
 
     if (st == VB_OK && found->by == LAUNCH_BY_NOBODY && by_pmix())
         st = pmix_join(found);
-    if (st == VB_OK && found->by == LAUNCH_BY_NOBODY)
-        st = launch_find_slurm(found);
-    if (st == VB_OK && found->by == LAUNCH_BY_NOBODY)
-        st = refuse_pmi();
-    return st;
+    if (st != VB_OK || found->by != LAUNCH_BY_NOBODY)
+        return st;
+    st = launch_find_slurm(found);
+    return st == VB_OK ? refuse_pmi(found) : st;
 }
 
 /* ---- secret and root ------------------------------------------------------------------------- */

@@ -235,6 +235,12 @@ static void broken_environments_are_named(void **state)
          "SLURM_LOCALID 1: must be a number from 0 to 0"},
         {TASK TWO, "srun has 4 ranks on several hosts, and they have no secret"},
         {"PMI_RANK=1 PMI_SIZE=3", "PMI_SIZE 3: this mpirun has PMI, and not PMIx"},
+        {TASK TWO "PMI_RANK=1 PMI_SIZE=8", "PMI_RANK 1, PMI_SIZE 8: this mpirun has PMI"},
+        {TASK TWO "PMI_RANK=2 PMI_SIZE=4", "PMI_RANK 2, PMI_SIZE 4: this mpirun has PMI"},
+        {TASK TWO "PMI_RANK=1 PMI_SIZE=4", "srun has 4 ranks on several hosts"}, /* --mpi=pmi2 */
+        {STEP "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0 SLURM_JOB_NODELIST=n1 PMI_RANK=0 "
+              "PMI_SIZE=3",
+         "PMI_RANK 0, PMI_SIZE 3: this mpirun has PMI"},
         {"RANK=0 WORLD_SIZE=0", "WORLD_SIZE 0: must be a number from 1 to 1024"},
         {"RANK=0 WORLD_SIZE=1e3", "WORLD_SIZE 1e3: must be"},
         {"RANK=4 WORLD_SIZE=4", "RANK 4: must be a number from 0 to 3"},
