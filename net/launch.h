@@ -12,6 +12,10 @@
  * connection, NULL if it does not. */
 vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection);
 
+/* Takes root and secret out of a line that vb_launch_answer() has made, without its end; whose is
+ * the line. A secret is there if and only if launch has none, else the ranks do not agree. */
+vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *launch);
+
 /* ---- rank 0's socket (launch_root.c) --------------------------------------------------------- */
 
 /* Listens at all addresses of this host, at the port of launch->root, which is "NAME:PORT", and

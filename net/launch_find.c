@@ -97,6 +97,18 @@ static vb_status need_secret(const struct launch_found *found)
         found->by == LAUNCH_BY_SLURM ? "; or srun --mpi=pmix, which needs none" : "");
 }
 
+/* Rank 0 makes the secret and local rank 0 hands it out, so they must be one where all are here;
+ * PMIx carries it to all. */
+static vb_status check_first(const struct launch_found *found)
+{
+    if (!found->one_host || found->by == LAUNCH_BY_PMIX ||
+        (found->rank == 0) == (found->local_rank == 0))
+        return VB_OK;
+    return vb_err(VB_ERR_USAGE,
+                  "rank %d is number %d of the %d on this host, where all are: that cannot be",
+                  found->rank, found->local_rank, found->local_ranks);
+}
+
 /* Rank 0 makes the secret where there is none, and it can be handed on. */
 static vb_status make_secret(struct vb_launch *launch)
 {
@@ -132,32 +144,20 @@ static vb_status find_root(const struct launch_found *found, const char *given,
 
 /* ---- PMIx ------------------------------------------------------------------------------------ */
 
-static vb_status take_line(char *line, struct vb_launch *launch)
-{
-    char *space = strchr(line, ' ');
-
-    if (space == NULL || (size_t)(space - line) >= sizeof(launch->root))
-        return vb_err(VB_ERR_INPUT, "PMIx: rank 0 has not put its address and the secret");
-    line[strcspn(line, "\n")] = '\0';
-    memcpy(launch->root, line, (size_t)(space - line));
-    launch->root[space - line] = '\0';
-    return launch->has_secret ? VB_OK : vb_secret_parse(space + 1, launch->secret);
-}
-
 /* A secret that the user gave is not passed on: all have it. */
 static vb_status share(const struct launch_found *found, uint64_t deadline,
                        struct vb_launch *launch)
 {
-    static const unsigned char none[VB_SECRET_BYTES];
     char line[512] = "";
     vb_status st;
 
     if (found->rank == 0)
         (void)vb_launch_answer(line, sizeof(line), launch->root,
-                               launch->has_secret ? none : launch->secret);
+                               launch->has_secret ? NULL : launch->secret);
     st = pmix_share(found, deadline, line, sizeof(line));
+    line[strcspn(line, "\n")] = '\0';
     if (st == VB_OK && found->rank != 0)
-        st = take_line(line, launch);
+        st = launch_take_answer(line, "what PMIx has of rank 0", launch);
     auth_wipe(line, sizeof(line));
     return st;
 }
@@ -168,9 +168,9 @@ static vb_status settle(const struct launch_found *found, const struct vb_launch
                         struct vb_launch *launch)
 {
     uint64_t deadline = vb_clock_ns() + (uint64_t)o->timeout_ms * 1000000;
-    vb_status st = VB_OK;
+    vb_status st = check_first(found);
 
-    if (o->secret_file != NULL) {
+    if (st == VB_OK && o->secret_file != NULL) {
         st = vb_secret_read(o->secret_file, launch->secret);
         launch->has_secret = true;
     }

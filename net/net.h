@@ -438,7 +438,8 @@ struct vb_hello {
 vb_status vb_hello_own(struct vb_hello *hello_p); /* of this process, without a root */
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p);
 
-/* What a rank is told then, a line. Returns its length; 512 bytes are enough. */
+/* What a rank is told then, a line. secret NULL: the rank has it. Returns its length; 512 bytes are
+ * enough. */
 int vb_launch_answer(char *buf, size_t size, const char *root,
                      const unsigned char secret[VB_SECRET_BYTES]);
 

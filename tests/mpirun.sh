@@ -56,6 +56,12 @@ fi
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")
 under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
 [ "$code" = 0 ] || fail "--secret-file: exit $code: $err"
+under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" --secret-file "$dir/key" : -n 1 "$verbena" "${job[@]}"
+[[ $code != 0 && $err == *'rank 0 was given a secret, and rank 1 was not'*'mpirun -x VB_SECRET'* ]] ||
+    fail "a secret for rank 0 alone: exit $code: $err"
+under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" : -n 1 "$verbena" "${job[@]}" --secret-file "$dir/key"
+[[ $code != 0 && $err == *'rank 1 was given a secret, and rank 0 was not'* ]] ||
+    fail "a secret for rank 1 alone: exit $code: $err"
 chmod 644 "$dir/key"
 under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
 [[ $code != 0 && $err == *'others may read'* ]] || fail "a secret for all to read: exit $code: $err"

@@ -252,6 +252,12 @@ static void broken_environments_are_named(void **state)
         {TORCH "LOCAL_WORLD_SIZE=5 LOCAL_RANK=0", "LOCAL_WORLD_SIZE 5: must be"},
         {TORCH "LOCAL_WORLD_SIZE=2 LOCAL_RANK=2", "LOCAL_RANK 2: must be a number from 0 to 1"},
         {TORCH "LOCAL_WORLD_SIZE=2 LOCAL_RANK=1", "torchrun has 4 ranks on several hosts"},
+        {TORCH "LOCAL_WORLD_SIZE=4 LOCAL_RANK=0",
+         "rank 1 is number 0 of the 4 on this host, where all are"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=29500 LOCAL_WORLD_SIZE=2 LOCAL_RANK=1",
+         "rank 0 is number 1 of the 2 on this host"},
+        {STEP "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_STEP_NODELIST=n1",
+         "rank 1 is number 0 of the 2 on this host"},
         {TORCH, "give all the same --secret-file FILE or VB_SECRET"},
     };
     struct vb_launch launch;
