@@ -38,7 +38,8 @@ struct launch_found {
     bool one_host;               /* all ranks are on this one */
     char host[256];              /* of rank 0; not by PMIx */
     int port;                    /* for rank 0 to listen at; likewise */
-    char job[300];               /* what no other job of this user is called meanwhile */
+    char job[300];               /* what no other job of this user is called meanwhile; by Slurm
+                                  * the same on all hosts, and of at most AUTH_MESSAGE_MAX bytes */
 };
 
 /* They look for what srun and torchrun have put into the environment. by stays LAUNCH_BY_NOBODY if

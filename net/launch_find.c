@@ -115,6 +115,21 @@ static vb_status make_secret(struct vb_launch *launch)
     return launch->has_secret ? VB_OK : vb_secret_make(launch->secret);
 }
 
+/* A secret for this job alone, made of the one that the user has for many: jobs whose numbers lead
+ * to the same port are then strangers to each other. */
+static vb_status narrow_secret(const struct launch_found *found, struct vb_launch *launch)
+{
+    unsigned char own[VB_SECRET_BYTES];
+    vb_status st = auth_init();
+
+    if (st != VB_OK)
+        return st;
+    auth_code(launch->secret, "verbena job    1", found->job, strlen(found->job), own);
+    memcpy(launch->secret, own, sizeof(own));
+    auth_wipe(own, sizeof(own));
+    return VB_OK;
+}
+
 static void name_root(const struct launch_found *found, struct vb_launch *launch)
 {
     bool v6 = strchr(found->host, ':') != NULL;
@@ -174,6 +189,8 @@ static vb_status settle(const struct launch_found *found, const struct vb_launch
         st = vb_secret_read(o->secret_file, launch->secret);
         launch->has_secret = true;
     }
+    if (st == VB_OK && launch->has_secret && found->by == LAUNCH_BY_SLURM)
+        st = narrow_secret(found, launch);
     if (st == VB_OK && !launch->has_secret && !found->one_host && found->by != LAUNCH_BY_PMIX)
         st = need_secret(found);
     if (st == VB_OK && found->rank == 0)

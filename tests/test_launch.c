@@ -321,6 +321,40 @@ static void one_task_is_one_rank(void **state)
     assert_true(launch.supervised && launch.rank == 0 && launch.world == 1);
 }
 
+/* What rank 1 of 2, on another host than rank 0, makes of the user's secret. */
+static void narrowed(int job, int step, unsigned char secret[VB_SECRET_BYTES])
+{
+    struct vb_launch_opts opts = {.timeout_ms = TIMEOUT_MS};
+    struct vb_launch launch = {.root_fd = -1, .has_secret = true, .secret = {1, 2, 3}};
+    char text[300];
+
+    snprintf(text, sizeof(text),
+             "SLURM_JOB_ID=%d SLURM_STEP_ID=%d SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 "
+             "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_NODEID=1",
+             job, step);
+    set_environment(text);
+    assert_int_equal(vb_launch_find(&opts, &launch), VB_OK);
+    memcpy(secret, launch.secret, VB_SECRET_BYTES);
+}
+
+/* Jobs 77 and 333 have the same port. */
+static void a_job_of_slurm_has_a_secret_of_its_own(void **state)
+{
+    static const unsigned char given[VB_SECRET_BYTES] = {1, 2, 3};
+    unsigned char a[VB_SECRET_BYTES], b[VB_SECRET_BYTES];
+
+    (void)state;
+    assert_int_equal(launch_port(77 * 64 + 1), launch_port(333 * 64 + 1));
+    narrowed(77, 1, a);
+    assert_memory_not_equal(a, given, sizeof(a));
+    narrowed(77, 1, b);
+    assert_memory_equal(a, b, sizeof(a));
+    narrowed(333, 1, b);
+    assert_memory_not_equal(a, b, sizeof(a));
+    narrowed(77, 2, b);
+    assert_memory_not_equal(a, b, sizeof(a));
+}
+
 /* ---- meetings -------------------------------------------------------------------------------- */
 
 struct told {
@@ -593,6 +627,7 @@ int main(void)
         cmocka_unit_test(broken_environments_are_named),
         cmocka_unit_test(places_are_read),
         cmocka_unit_test(one_task_is_one_rank),
+        cmocka_unit_test(a_job_of_slurm_has_a_secret_of_its_own),
         cmocka_unit_test(ranks_of_a_host_meet),
         cmocka_unit_test(who_has_cpus_of_its_own_is_alone_there),
         cmocka_unit_test(who_does_not_come_is_missed),
