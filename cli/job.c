@@ -68,6 +68,8 @@ static const char *contradiction(const struct cli_job *job, const struct vb_laun
         return "--rank must be less than --world";
     if (job->world > 1 && job->root == NULL)
         return "--world needs --root HOST:PORT, where rank 0 listens";
+    if (job->world > 1 && vb_root_wants_port(job->root))
+        return "--root HOST:0: the other ranks would not know the port";
     if (job->world > 1 && job->secret_file == NULL && !launch->has_secret)
         return "--world needs the job's secret: --secret-file FILE or VB_SECRET";
     return NULL;

@@ -54,7 +54,7 @@ static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
     len = (size_t)snprintf(name, WIRE_UNIX_NAME, "verbena-");
     for (i = 0; i < sizeof(random); i++)
         len += (size_t)snprintf(name + len, WIRE_UNIX_NAME - len, "%02x", random[i]);
-    return sock_listen_unix(name, fd_p);
+    return sock_listen_unix(name, NULL, fd_p);
 }
 
 static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
@@ -80,6 +80,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
 /* The socket of rank 0: given by a supervisor, or made at the root address. */
 static vb_status listen_as_root(struct vb_group *g, int *fd_p)
 {
+    char root[VB_ROOT_TEXT];
     struct sock_addr at;
     vb_status st;
 
@@ -90,7 +91,12 @@ static vb_status listen_as_root(struct vb_group *g, int *fd_p)
         return VB_OK;
     }
     st = sock_resolve(g->opts.root, &at);
-    return st == VB_OK ? sock_listen(&at, fd_p) : st;
+    if (st != VB_OK)
+        return st;
+    if (!sock_is_loopback(&at))
+        return sock_listen(&at, SOCK_ROOT_TAKEN, fd_p);
+    snprintf(root, sizeof(root), "%s", g->opts.root); /* it may be another address elsewhere */
+    return vb_root_listen(root, fd_p);
 }
 
 /* The others listen where their route to the root leaves this host: a datagram socket that is
@@ -117,7 +123,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
         ((struct sockaddr_in6 *)&local.sa)->sin6_port = 0;
     else
         ((struct sockaddr_in *)&local.sa)->sin_port = 0;
-    return sock_listen(&local, fd_p);
+    return sock_listen(&local, NULL, fd_p);
 }
 
 /* The control thread, on a listening socket that it owns from here on, and on a unix socket. */

@@ -18,9 +18,8 @@ vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *la
 
 /* ---- rank 0's socket (launch_root.c) --------------------------------------------------------- */
 
-/* Listens at all addresses of this host, at the port of launch->root, which is "NAME:PORT", and
- * sets launch->root_fd. Unless the user gave it so, root becomes an address that others can reach,
- * and the port that was found if it is 0: NAME stands for this host. */
+/* vb_root_listen() with launch->root, "NAME:PORT", and launch->root_fd. Unless the user gave it so,
+ * with a port, NAME merely stands for this host: root becomes an address that others can reach. */
 vb_status launch_listen(struct vb_launch *launch, const char *ssh_connection, bool as_given);
 
 /* For ranks on this host alone: at loopback, any port. */

@@ -168,7 +168,7 @@ static vb_status be_host(const struct launch_found *found, const char *name, uin
     if (m.fds == NULL)
         return vb_err_sys("malloc");
     memset(m.fds, -1, n * sizeof(*m.fds));
-    st = sock_listen_unix(name, &m.listen_fd);
+    st = sock_listen_unix(name, NULL, &m.listen_fd);
     if (st == VB_OK) {
         st = hold(&m, launch);
         close(m.listen_fd);

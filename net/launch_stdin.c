@@ -189,18 +189,6 @@ static vb_status start_watch(void)
     return vb_err_sys("pthread_create");
 }
 
-/* Port 0 stands for a root that nobody has chosen. */
-static vb_status listen_as_root(struct vb_launch *launch, const char *connection, char *root)
-{
-    const char *colon = strrchr(launch->root, ':');
-    vb_status st;
-
-    st = launch_listen(launch, connection, colon == NULL || strcmp(colon, ":0") != 0);
-    if (st == VB_OK)
-        snprintf(root, VB_ROOT_TEXT, "%s", launch->root);
-    return st;
-}
-
 vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection)
 {
     struct vb_hello hello;
@@ -208,9 +196,11 @@ vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection
 
     st = vb_hello_own(&hello);
     if (st == VB_OK && launch->rank == 0)
-        st = listen_as_root(launch, ssh_connection, hello.root);
+        st = launch_listen(launch, ssh_connection, true);
     if (st != VB_OK)
         return st;
+    if (launch->rank == 0)
+        snprintf(hello.root, sizeof(hello.root), "%s", launch->root);
     say_hello(&hello);
     st = hear_answer(launch);
     return st == VB_OK ? start_watch() : st;

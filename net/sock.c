@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BACKLOG 128
+#define BACKLOG 1024 /* all ranks of a job may call rank 0 at once */
 #define RETRY_MS 20
 
 int sock_ms_left(uint64_t deadline, int limit_ms)
@@ -149,9 +149,11 @@ void sock_peer_text(int fd, char out[SOCK_TEXT])
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-static vb_status listen_at(int family, const struct sockaddr *sa, socklen_t len, const char *text,
-                           int *fd_p)
+static vb_status listen_at(const struct sockaddr *sa, socklen_t len, const char *text,
+                           const char *if_taken, int *fd_p)
 {
+    int family = sa->sa_family;
+    bool taken;
     vb_status st;
     int fd, on = 1;
 
@@ -161,7 +163,8 @@ static vb_status listen_at(int family, const struct sockaddr *sa, socklen_t len,
     if (family != AF_UNIX)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(fd, sa, len) != 0 || listen(fd, BACKLOG) != 0) {
-        st = vb_err_sys("listen on %s", text);
+        taken = errno == EADDRINUSE && if_taken != NULL;
+        st = vb_err_sys("listen on %s%s%s", text, taken ? ", " : "", taken ? if_taken : "");
         close(fd);
         return st;
     }
@@ -169,12 +172,12 @@ static vb_status listen_at(int family, const struct sockaddr *sa, socklen_t len,
     return VB_OK;
 }
 
-vb_status sock_listen(const struct sock_addr *at, int *fd_p)
+vb_status sock_listen(const struct sock_addr *at, const char *if_taken, int *fd_p)
 {
     char text[SOCK_TEXT];
 
     sock_text(at, text);
-    return listen_at(at->sa.ss_family, (const struct sockaddr *)&at->sa, at->len, text, fd_p);
+    return listen_at((const struct sockaddr *)&at->sa, at->len, text, if_taken, fd_p);
 }
 
 /* A zero byte before the name makes it abstract. */
@@ -188,12 +191,12 @@ static socklen_t unix_addr(const char *name, struct sockaddr_un *un)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
 }
 
-vb_status sock_listen_unix(const char *name, int *fd_p)
+vb_status sock_listen_unix(const char *name, const char *if_taken, int *fd_p)
 {
     struct sockaddr_un un;
     socklen_t len = unix_addr(name, &un);
 
-    return listen_at(AF_UNIX, (struct sockaddr *)&un, len, name, fd_p);
+    return listen_at((struct sockaddr *)&un, len, name, if_taken, fd_p);
 }
 
 /* ---- connecting ------------------------------------------------------------------------------ */

@@ -154,6 +154,24 @@ under srun -N 2 -n 3 "$verbena" "${job[@]}"
 [[ $err == *'srun has 3 ranks on several hosts'*'--secret-file FILE or VB_SECRET'* ]] ||
     fail "two nodes and no secret: $err"
 
+# The name of rank 0's host stands for loopback there, and a group of servers and workers has a port of its own.
+under srun -N 2 -n 3 "$verbena" "${job[@]}" --mode async --staleness 0 --root node1:7100 --timeout 20 \
+    --secret-file "$dir/job.key"
+same 'srun on two nodes, --root and --mode async' '["node1","node1","node2","node1"]'
+under srun -N 2 -n 3 "$verbena" "${job[@]}" --root node1:0 --secret-file "$dir/job.key"
+[ "$code" = 2 ] || fail "--root without a port: exit $code: $err"
+[[ $err == *'--root node1:0: ranks on other hosts would not know the port'* ]] || fail "--root: $err"
+under srun -w node1 -n 3 "$verbena" "${job[@]}" --root node1:0
+same 'srun on one node, --root without a port' "$here"
+
+# By hand, at such a name.
+by_hand=("$verbena" "${job[@]}" --world 2 --root node1:7101 --secret-file "$dir/job.key" --timeout 20)
+timeout 100 srun -Q -w node2 -n 1 "${by_hand[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" </dev/null &
+pid=$!
+under srun -w node1 -n 1 "${by_hand[@]}" --rank 0
+wait $pid || fail "by hand, rank 1: $(cat "$dir/err1")"
+[ "$code $(jq -c '.per_rank | map(.host)' "$dir/out")" = '0 ["node1","node2"]' ] || fail "by hand: exit $code: $err"
+
 with_pmix=no
 if srun --mpi=list 2>&1 | grep -qw pmix; then
     with_pmix=yes

@@ -121,6 +121,58 @@ static void ports_do_not_clash(void **state)
     assert_true(launch_port(UINT64_MAX) < 32768);
 }
 
+/* ---- where rank 0 listens -------------------------------------------------------------------- */
+
+/* Root as it becomes; false: at all addresses. The socket is fd_p. */
+static bool listens_here(const char *given, char root[VB_ROOT_TEXT], int *fd_p)
+{
+    const char *colon = strrchr(given, ':');
+    char want[VB_ROOT_TEXT];
+    struct sock_addr at;
+
+    snprintf(root, VB_ROOT_TEXT, "%s", given);
+    assert_int_equal(vb_root_listen(root, fd_p), VB_OK);
+    assert_int_equal(sock_local(*fd_p, &at), VB_OK);
+    assert_true(sock_port(&at) > 0);
+    snprintf(want, sizeof(want), "%.*s:%d", (int)(colon - given), given, sock_port(&at));
+    assert_string_equal(root, want);
+    return sock_is_loopback(&at);
+}
+
+static void roots_are_opened(void **state)
+{
+    static const char *const bad[] = {"", "node", "node:", "node:x", "127.0.0.1:70000", ":1"};
+    char root[VB_ROOT_TEXT], again[VB_ROOT_TEXT], said[1000];
+    struct t_stderr caught;
+    vb_status st;
+    size_t i;
+    int fd;
+
+    (void)state;
+    assert_true(listens_here("127.0.0.1:0", root, &fd));
+    close(fd);
+    assert_true(listens_here("localhost:0", root, &fd));
+    close(fd);
+    assert_false(listens_here("192.0.2.1:0", root, &fd)); /* no address of this host */
+    snprintf(again, sizeof(again), "%s", root);
+    t_stderr_catch(&caught);
+    st = vb_root_listen(again, &fd);
+    t_stderr_release(&caught, said, sizeof(said));
+    assert_true(st < 0);
+    assert_non_null(strstr(said, "--root HOST:PORT chooses another port"));
+    assert_string_equal(again, root);
+    close(fd);
+    for (i = 0; i < VB_COUNT(bad); i++) {
+        snprintf(root, sizeof(root), "%s", bad[i]);
+        t_stderr_catch(&caught);
+        st = vb_root_listen(root, &fd);
+        t_stderr_release(&caught, said, sizeof(said));
+        assert_int_equal(st, VB_ERR_USAGE);
+    }
+    assert_true(vb_root_wants_port("node:0") && vb_root_wants_port("[::1]:0"));
+    assert_false(vb_root_wants_port("node:10") || vb_root_wants_port("node"));
+}
+
 /* ---- environments ---------------------------------------------------------------------------- */
 
 static const char *const variables[] = {"RANK",
@@ -598,7 +650,7 @@ static void another_user_is_not_believed(void **state)
     squatter = fork();
     assert_true(squatter >= 0);
     if (squatter == 0) {
-        if (setuid(another_user()) != 0 || sock_listen_unix(name, &fd) != VB_OK ||
+        if (setuid(another_user()) != 0 || sock_listen_unix(name, NULL, &fd) != VB_OK ||
             write(ready[1], "r", 1) != 1)
             _exit(1);
         do
@@ -623,6 +675,7 @@ int main(void)
         cmocka_unit_test(hosts_of_slurm),
         cmocka_unit_test(tasks_of_slurm),
         cmocka_unit_test(ports_do_not_clash),
+        cmocka_unit_test(roots_are_opened),
         cmocka_unit_test(environments_that_make_no_rank),
         cmocka_unit_test(broken_environments_are_named),
         cmocka_unit_test(places_are_read),
