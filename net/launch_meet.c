@@ -27,6 +27,7 @@
 #define MAGIC 0x76626d31u /* "vbm1" */
 #define RETRY_MS 20
 #define HELLO_MS 5000 /* for somebody who has called, to say who it is */
+#define TAKEN "where the ranks of this host meet: another job or user has taken the name"
 
 struct hello {
     uint32_t magic, local_rank;
@@ -46,6 +47,7 @@ struct meeting {
     int listen_fd;
     int *fds;       /* of those who are here, by local rank; -1: not yet */
     int here;       /* how many, local rank 0 too */
+    bool warned;    /* of strangers */
     int cpus_sum;   /* of all ranks' numbers of cpus */
     cpu_set_t cpus; /* of all ranks */
 };
@@ -104,7 +106,9 @@ static void admit(struct meeting *m, int fd)
         note_cpus(m, &hello.cpus);
         return;
     }
-    VB_LOG_WARN("somebody who is no rank of this job has called, and was not answered");
+    if (!m->warned)
+        VB_LOG_WARN("somebody who is no rank of this job has called, and was not answered");
+    m->warned = true;
     close(fd);
 }
 
@@ -114,14 +118,16 @@ static vb_status gather(struct meeting *m)
     int fd;
 
     while (m->here < m->found->local_ranks) {
+        if (sock_ms_left(m->deadline, 1) == 0) /* however many strangers call */
+            return vb_err(VB_ERR_TIMEOUT, "only %d of the %d ranks on this host have come", m->here,
+                          m->found->local_ranks);
         if (poll(&wait, 1, sock_ms_left(m->deadline, 1000)) < 0 && errno != EINTR)
             return vb_err_sys("poll");
         fd = accept4(m->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
             admit(m, fd);
-        else if (sock_ms_left(m->deadline, 1) == 0)
-            return vb_err(VB_ERR_TIMEOUT, "only %d of the %d ranks on this host have come", m->here,
-                          m->found->local_ranks);
+        else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            return vb_err_sys("accept");
     }
     return VB_OK;
 }
@@ -168,7 +174,7 @@ static vb_status be_host(const struct launch_found *found, const char *name, uin
     if (m.fds == NULL)
         return vb_err_sys("malloc");
     memset(m.fds, -1, n * sizeof(*m.fds));
-    st = sock_listen_unix(name, NULL, &m.listen_fd);
+    st = sock_listen_unix(name, TAKEN, &m.listen_fd);
     if (st == VB_OK) {
         st = hold(&m, launch);
         close(m.listen_fd);

@@ -630,6 +630,65 @@ static void another_user_is_not_answered(void **state)
     close(fds[1]);
 }
 
+/* Strangers who call all the time, even the same user's, do not keep rank 0 beyond its deadline. */
+static void strangers_do_not_keep_rank_0(void **state)
+{
+    char name[120], said[1000];
+    struct t_stderr caught;
+    struct told told;
+    pid_t pid, strangers[2];
+    int fds[2], fd, i;
+
+    (void)state;
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    t_stderr_catch(&caught);
+    pid = start(905, 0, 2, -1, 2000, fds[1]);
+    meeting_name(name);
+    for (i = 0; i < 2; i++) {
+        strangers[i] = fork();
+        while (strangers[i] == 0)
+            if (sock_connect_unix(name, vb_clock_ns() + 1000000000, &fd) == VB_OK)
+                close(fd);
+    }
+    ended_well(pid);
+    t_stderr_release(&caught, said, sizeof(said));
+    for (i = 0; i < 2; i++) {
+        kill(strangers[i], SIGKILL);
+        assert_int_equal(waitpid(strangers[i], NULL, 0), strangers[i]);
+    }
+    assert_int_equal(read(fds[0], &told, sizeof(told)), sizeof(told));
+    assert_int_equal(told.st, VB_ERR_TIMEOUT);
+    assert_non_null(strstr(said, "only 1 of the 2 ranks on this host have come"));
+    assert_non_null(strstr(said, "has called, and was not answered"));
+    assert_null(strstr(strstr(said, "has called") + 1, "has called")); /* once */
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void a_place_that_is_taken_is_said(void **state)
+{
+    char name[120], said[1000];
+    struct t_stderr caught;
+    struct told told;
+    int fds[2];
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    pid = start(906, 0, 2, -1, TIMEOUT_MS, fds[1]);
+    meeting_name(name);
+    t_stderr_catch(&caught);
+    ended_well(start(906, 0, 2, -1, TIMEOUT_MS, fds[1]));
+    t_stderr_release(&caught, said, sizeof(said));
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(read(fds[0], &told, sizeof(told)), sizeof(told));
+    assert_true(told.st < 0 && told.st != VB_ERR_TIMEOUT);
+    assert_non_null(strstr(said, "another job or user has taken the name"));
+    close(fds[0]);
+    close(fds[1]);
+}
+
 /* Another user listens where rank 0 would: a rank says so, and tells it nothing. */
 static void another_user_is_not_believed(void **state)
 {
@@ -685,6 +744,8 @@ int main(void)
         cmocka_unit_test(who_has_cpus_of_its_own_is_alone_there),
         cmocka_unit_test(who_does_not_come_is_missed),
         cmocka_unit_test(another_user_is_not_answered),
+        cmocka_unit_test(strangers_do_not_keep_rank_0),
+        cmocka_unit_test(a_place_that_is_taken_is_said),
         cmocka_unit_test(another_user_is_not_believed),
     };
 
