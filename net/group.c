@@ -8,6 +8,7 @@
  *   4. The transport of every pair is settled, and the pairs connect (pairs.c).
  */
 #include "net/group_priv.h"
+#include "net/launch.h"
 #include "net/route.h"
 
 #include <fcntl.h>
@@ -165,7 +166,7 @@ static vb_status join(struct vb_group *g, uint64_t deadline)
         st = listen_as_root(g, &fd);
         return st == VB_OK ? listen_on(g, fd) : st;
     }
-    st = sock_resolve(g->opts.root, &root);
+    st = root_resolve(g->opts.root, &root);
     if (st == VB_OK)
         st = group_listen_towards(g, &root);
     return st == VB_OK ? control_dial(g->control, 0, &root, deadline) : st;

@@ -6,6 +6,7 @@
 #define VB_LAUNCH_H
 
 #include "net/net.h"
+#include "net/sock.h"
 
 /* The rest of the way into a job whose launcher is at the other end of standard input and output:
  * place and root of launch are those of the environment. ssh_connection is what sshd says of the
@@ -17,6 +18,10 @@ vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection
 vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *launch);
 
 /* ---- rank 0's socket (launch_root.c) --------------------------------------------------------- */
+
+/* What "HOST:PORT" of rank 0 stands for, seen from here. On rank 0's own host its name may stand for
+ * loopback, by which nobody else could be reached: then it is another address of this host. */
+vb_status root_resolve(const char *root, struct sock_addr *addr_p);
 
 /* vb_root_listen() with launch->root, "NAME:PORT", and launch->root_fd. Unless the user gave it so,
  * with a port, NAME merely stands for this host: root becomes an address that others can reach. */

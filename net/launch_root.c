@@ -118,44 +118,83 @@ static bool is_here(const char *host)
            (sock_from_text(host, 0, &addr) && sock_is_loopback(&addr));
 }
 
-static vb_status where_to_listen(const char *root, struct sock_addr *at)
+static void set_port(struct sock_addr *addr, int port)
 {
-    char host[VB_ROOT_TEXT];
+    char host[SOCK_TEXT];
+
+    sock_host_text(addr, host, sizeof(host));
+    (void)sock_from_text(host, port, addr);
+}
+
+/* moved_p: the name stands for loopback here, and addr_p is another address of this host. */
+static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved_p)
+{
+    char name[VB_ROOT_TEXT];
+    struct sock_addr other;
     vb_status st;
     int port = 0;
 
-    snprintf(host, sizeof(host), "%s", root);
-    st = cut_port(host, &port);
-    if (st == VB_OK)
-        st = sock_resolve(root, at);
-    if (st != VB_OK || is_here(host))
+    *moved_p = false;
+    st = sock_resolve(root, addr_p);
+    if (st != VB_OK || !sock_is_loopback(addr_p))
         return st;
-    if (!sock_from_text(at->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0", port, at))
-        return vb_err(VB_ERR_UNSUPPORTED, "no address to listen at");
+    snprintf(name, sizeof(name), "%s", root);
+    st = cut_port(name, &port);
+    if (st != VB_OK || is_here(name) ||
+        !(address_by_name(name, &other) || address_of_iface(&other)))
+        return st;
+    set_port(&other, port);
+    *addr_p = other;
+    *moved_p = true;
     return VB_OK;
+}
+
+vb_status root_resolve(const char *root, struct sock_addr *addr_p)
+{
+    bool moved;
+
+    return resolve(root, addr_p, &moved);
+}
+
+/* The rule of vb_root_listen(): at is what root stands for. */
+static vb_status listen_for(const struct sock_addr *at, int *fd_p)
+{
+    const char *all = at->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0";
+    struct sock_addr any;
+
+    if (sock_is_loopback(at))
+        return sock_listen(at, SOCK_ROOT_TAKEN, fd_p);
+    if (!sock_from_text(all, sock_port(at), &any))
+        return vb_err(VB_ERR_UNSUPPORTED, "no address to listen at");
+    return sock_listen(&any, SOCK_ROOT_TAKEN, fd_p);
 }
 
 vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)
 {
-    char *port = strrchr(root, ':');
-    struct sock_addr at;
+    char *colon = strrchr(root, ':'), text[SOCK_TEXT];
+    struct sock_addr at, bound;
+    bool moved = false;
     vb_status st;
     int fd = -1;
 
-    st = where_to_listen(root, &at);
+    st = resolve(root, &at, &moved);
     if (st == VB_OK)
-        st = sock_listen(&at, SOCK_ROOT_TAKEN, &fd);
-    if (st != VB_OK)
+        st = listen_for(&at, &fd);
+    if (st == VB_OK)
+        st = sock_local(fd, &bound);
+    if (st != VB_OK) {
+        if (fd >= 0)
+            close(fd);
         return st;
-    if (vb_root_wants_port(root)) {
-        st = sock_local(fd, &at);
-        snprintf(port, VB_ROOT_TEXT - (size_t)(port - root), ":%d", sock_port(&at));
     }
-    if (st == VB_OK)
-        *fd_p = fd;
+    set_port(&at, sock_port(&bound));
+    sock_text(&at, text);
+    if (moved)
+        snprintf(root, VB_ROOT_TEXT, "%s", text);
     else
-        close(fd);
-    return st;
+        snprintf(colon, VB_ROOT_TEXT - (size_t)(colon - root), ":%d", sock_port(&bound));
+    *fd_p = fd;
+    return VB_OK;
 }
 
 vb_status launch_listen(struct vb_launch *launch, const char *connection, bool as_given)
@@ -173,8 +212,7 @@ vb_status launch_listen(struct vb_launch *launch, const char *connection, bool a
         st = find_address(name, connection, &addr);
     if (st != VB_OK)
         return st;
-    sock_host_text(&addr, name, sizeof(name));
-    (void)sock_from_text(name, port, &addr);
+    set_port(&addr, port);
     sock_text(&addr, text);
     snprintf(launch->root, sizeof(launch->root), "%s", text);
     return vb_root_listen(launch->root, &launch->root_fd);

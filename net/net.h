@@ -389,10 +389,10 @@ const char *vb_net_pmix_library(void);   /* likewise */
 #define VB_ROOT_TEXT 272 /* bytes of "HOST:PORT", with its end */
 
 /* Where rank 0 of a group listens, or will. root is "HOST:PORT", by which others find this host.
- * The socket is at all addresses, for here HOST may stand for another one than elsewhere (Debian has
- * 127.0.1.1 for a host's own name), or for none; loopback by number or as localhost is for ranks on
- * this host, and is taken as it is. Port 0 is any that is free, and root then becomes what the
- * others must be told. */
+ * The socket is at all addresses, for here HOST may stand for another one than elsewhere, or for
+ * none; but loopback, by number or as localhost, is for ranks on this host alone. Root becomes what
+ * others must be told: port 0 is any that is free, and a name that stands for loopback on its own
+ * host (Debian has 127.0.1.1 there) becomes an address. */
 vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p);
 bool vb_root_wants_port(const char *root); /* "HOST:0" */
 

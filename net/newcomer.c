@@ -11,6 +11,7 @@
  * an RDMA connection; what others send it meanwhile is kept.
  */
 #include "net/group_priv.h"
+#include "net/launch.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -271,7 +272,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
         return vb_err(VB_ERR_USAGE, "a group is joined at its root, within a time");
     st = auth_init();
     if (st == VB_OK)
-        st = sock_resolve(opts->root, &root);
+        st = root_resolve(opts->root, &root);
     if (st == VB_OK)
         st = control_ask_seat(&root, opts->secret,
                               vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6), &seat,
