@@ -72,8 +72,8 @@ bool slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p);
 
 /* The ranks that a launcher has started on this host meet, at a socket without a file, which the
  * kernel tells the users of: another user's processes are neither answered nor believed. All get
- * local rank 0's root, and its secret unless they have one. If the launcher has given each cpus of
- * its own, a rank is from then on the only one on its cpus: local rank 0 of 1. */
+ * local rank 0's root, and its secret unless they have one. From then on launch->local_rank and
+ * local_ranks count those alone that may run on the same cpus as this rank. */
 vb_status launch_meet(const struct launch_found *found, uint64_t deadline,
                       struct vb_launch *launch);
 

@@ -546,6 +546,31 @@ static void who_has_cpus_of_its_own_is_alone_there(void **state)
     close(fds[1]);
 }
 
+/* Ranks 0 and 2 on one cpu, rank 1 on another, rank 3 on all: each is counted with its like. */
+static void who_has_the_same_cpus_shares_them(void **state)
+{
+    static const int numbers[] = {0, 0, 1, 0}, ranks[] = {2, 1, 2, 1};
+    int cpu[2], fds[2], i;
+    struct told told[4];
+    pid_t pids[4];
+
+    (void)state;
+    if (!two_cpus(cpu))
+        skip();
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    for (i = 0; i < 4; i++)
+        pids[i] = start(907, i, 4, i == 3 ? -1 : cpu[i % 2], TIMEOUT_MS, fds[1]);
+    listen_to(fds[0], 4, told);
+    for (i = 0; i < 4; i++) {
+        ended_well(pids[i]);
+        assert_int_equal(told[i].launch.local_rank, numbers[i]);
+        assert_int_equal(told[i].launch.local_ranks, ranks[i]);
+    }
+    same_word_for_all(told, 4);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 static void who_does_not_come_is_missed(void **state)
 {
     struct told told;
@@ -742,6 +767,7 @@ int main(void)
         cmocka_unit_test(a_job_of_slurm_has_a_secret_of_its_own),
         cmocka_unit_test(ranks_of_a_host_meet),
         cmocka_unit_test(who_has_cpus_of_its_own_is_alone_there),
+        cmocka_unit_test(who_has_the_same_cpus_shares_them),
         cmocka_unit_test(who_does_not_come_is_missed),
         cmocka_unit_test(another_user_is_not_answered),
         cmocka_unit_test(strangers_do_not_keep_rank_0),
