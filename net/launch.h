@@ -34,6 +34,9 @@ vb_status launch_listen_here(struct vb_launch *launch);
 
 enum launch_by { LAUNCH_BY_NOBODY, LAUNCH_BY_TORCHRUN, LAUNCH_BY_PMIX, LAUNCH_BY_SLURM };
 
+/* At the end of what refuses an environment. */
+#define LAUNCH_ALONE "; --ranks 1 runs without others"
+
 /* Where another launcher has put this process. */
 struct launch_found {
     enum launch_by by;

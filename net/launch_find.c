@@ -34,8 +34,8 @@ vb_status launch_number(const char *name, int64_t min, int64_t max, int64_t *val
     if (text == NULL)
         text = "is not set";
     if (!vb_parse_int(text, value_p) || *value_p < min || *value_p > max)
-        return vb_err(VB_ERR_USAGE, "%s %.64s: must be a number from %lld to %lld", name, text,
-                      (long long)min, (long long)max);
+        return vb_err(VB_ERR_USAGE, "%s %.64s: must be a number from %lld to %lld" LAUNCH_ALONE,
+                      name, text, (long long)min, (long long)max);
     return VB_OK;
 }
 
@@ -66,7 +66,7 @@ static vb_status refuse_pmi(const struct launch_found *found)
     return vb_err(
         VB_ERR_USAGE,
         "PMI_RANK %.32s, PMI_SIZE %.32s: this mpirun has PMI, and not PMIx, by which ranks find "
-        "each other; use --hosts, srun or Open MPI's, or --ranks 1 to run without others",
+        "each other; use --hosts, srun or Open MPI's" LAUNCH_ALONE,
         rank, size);
 }
 
@@ -86,15 +86,15 @@ static vb_status find(struct launch_found *found)
 
 static vb_status need_secret(const struct launch_found *found)
 {
-    static const char *const who[] = {
-        [LAUNCH_BY_TORCHRUN] = "torchrun", [LAUNCH_BY_SLURM] = "srun"};
+    bool slurm = found->by == LAUNCH_BY_SLURM;
 
-    return vb_err(
-        VB_ERR_USAGE,
-        "%s has %d ranks on several hosts, and they have no secret to know each other by: "
-        "give all the same --secret-file FILE or VB_SECRET%s",
-        who[found->by], found->world,
-        found->by == LAUNCH_BY_SLURM ? "; or srun --mpi=pmix, which needs none" : "");
+    return vb_err(VB_ERR_USAGE,
+                  "%s has %d ranks on several hosts, and they have no secret to know each other by "
+                  "(%s): give all the same --secret-file FILE or VB_SECRET%s" LAUNCH_ALONE,
+                  slurm ? "srun" : "torchrun", found->world,
+                  slurm ? "SLURM_PROCID, SLURM_STEP_NODELIST"
+                        : "RANK, WORLD_SIZE, LOCAL_WORLD_SIZE",
+                  slurm ? "; or srun --mpi=pmix, which needs none" : "");
 }
 
 /* Rank 0 makes the secret and local rank 0 hands it out, so they must be one where all are here;
@@ -104,9 +104,10 @@ static vb_status check_first(const struct launch_found *found)
     if (!found->one_host || found->by == LAUNCH_BY_PMIX ||
         (found->rank == 0) == (found->local_rank == 0))
         return VB_OK;
-    return vb_err(VB_ERR_USAGE,
-                  "rank %d is number %d of the %d on this host, where all are: that cannot be",
-                  found->rank, found->local_rank, found->local_ranks);
+    return vb_err(
+        VB_ERR_USAGE,
+        "rank %d is number %d of the %d on this host, where all are: that cannot be" LAUNCH_ALONE,
+        found->rank, found->local_rank, found->local_ranks);
 }
 
 /* Rank 0 makes the secret where there is none, and it can be handed on. */

@@ -173,7 +173,8 @@ static vb_status read_hosts(struct launch_found *found)
     if (list == NULL)
         list = launch_variable(name = "SLURM_JOB_NODELIST");
     if (list == NULL || !slurm_hosts_parse(list, found->host, sizeof(found->host), &hosts))
-        return vb_err(VB_ERR_USAGE, "%s %.64s: must be hosts, such as node[01-03,07],gpu1", name,
+        return vb_err(VB_ERR_USAGE,
+                      "%s %.64s: must be hosts, such as node[01-03,07],gpu1" LAUNCH_ALONE, name,
                       list != NULL ? list : "is not set");
     found->one_host = hosts == 1;
     return VB_OK;
@@ -195,7 +196,8 @@ static vb_status read_local(struct launch_found *found)
         if (st != VB_OK)
             return st;
         if (!slurm_tasks_parse(list, node, &tasks) || tasks > found->world)
-            return vb_err(VB_ERR_USAGE, "%s %.64s: must say how many tasks node %d has", name, list,
+            return vb_err(VB_ERR_USAGE,
+                          "%s %.64s: must say how many tasks node %d has" LAUNCH_ALONE, name, list,
                           (int)node);
     }
     st = launch_number("SLURM_LOCALID", 0, tasks - 1, &local);
@@ -214,7 +216,8 @@ vb_status launch_find_slurm(struct launch_found *found)
     if (!is_task(&job, &step))
         return VB_OK;
     if (step < 0 || job < 0)
-        return vb_err(VB_ERR_USAGE, "SLURM_JOB_ID %.32s, SLURM_STEP_ID %.32s: must be numbers",
+        return vb_err(VB_ERR_USAGE,
+                      "SLURM_JOB_ID %.32s, SLURM_STEP_ID %.32s: must be numbers" LAUNCH_ALONE,
                       launch_variable("SLURM_JOB_ID"), launch_variable("SLURM_STEP_ID"));
     st = launch_number(tasks, 1, VB_WORLD_MAX, &world);
     if (st == VB_OK)

@@ -40,7 +40,7 @@ static vb_status read_master(struct launch_found *found)
     vb_status st;
 
     if (host == NULL || strlen(host) >= sizeof(found->host) || strpbrk(host, " []/") != NULL)
-        return vb_err(VB_ERR_USAGE, "MASTER_ADDR %.64s: must be the host of rank 0",
+        return vb_err(VB_ERR_USAGE, "MASTER_ADDR %.64s: must be the host of rank 0" LAUNCH_ALONE,
                       host != NULL ? host : "is not set");
     st = launch_number("MASTER_PORT", 1, 65535, &port);
     if (st != VB_OK)

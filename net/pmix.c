@@ -63,10 +63,10 @@ vb_status pmix_join(struct launch_found *found)
 
     code = PMIx_Init(&me, NULL, 0);
     if (code != PMIX_SUCCESS)
-        return vb_err(VB_ERR_PEER,
-                      "PMIX_RANK is set, but the PMIx server that set it is not to be had: %s; "
-                      "--ranks 1 runs without others",
-                      PMIx_Error_string(code));
+        return vb_err(
+            VB_ERR_PEER,
+            "PMIX_RANK is set, but the PMIx server that set it is not to be had: %s" LAUNCH_ALONE,
+            PMIx_Error_string(code));
     PMIX_LOAD_PROCID(&all, me.nspace, PMIX_RANK_WILDCARD);
     st = ask(&all, PMIX_JOB_SIZE, VB_WORLD_MAX, &found->world);
     if (st == VB_OK)

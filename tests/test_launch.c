@@ -311,6 +311,8 @@ static void broken_environments_are_named(void **state)
         {STEP "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_STEP_NODELIST=n1",
          "rank 1 is number 0 of the 2 on this host"},
         {TORCH, "give all the same --secret-file FILE or VB_SECRET"},
+        {TORCH, "(RANK, WORLD_SIZE, LOCAL_WORLD_SIZE)"},
+        {TASK TWO, "(SLURM_PROCID, SLURM_STEP_NODELIST)"},
     };
     struct vb_launch launch;
     struct t_stderr caught;
@@ -327,6 +329,7 @@ static void broken_environments_are_named(void **state)
         if (st != VB_ERR_USAGE || strstr(said, broken[i].why) == NULL)
             fail_msg("\"%s\": status %d, \"%s\", not \"%s\"", broken[i].text, st, said,
                      broken[i].why);
+        assert_non_null(strstr(said, "; --ranks 1 runs without others\n"));
         assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1); /* one line */
         assert_false(launch.supervised);
     }
