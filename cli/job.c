@@ -50,6 +50,12 @@ static int refuse(const struct cli_command *command, const char *why)
     return CLI_USAGE;
 }
 
+/* Processes that this one would start, or be. */
+static int64_t to_start(const struct cli_job *job)
+{
+    return (job->ranks > 0 ? job->ranks : 1) + job->extra;
+}
+
 /* Options that contradict each other, or need one another. */
 static const char *contradiction(const struct cli_job *job, const struct vb_launch *launch)
 {
@@ -75,15 +81,19 @@ static const char *contradiction(const struct cli_job *job, const struct vb_laun
     return NULL;
 }
 
+/* Only our own supervisor keeps logs; ours: it has started this process. */
+static const char *lost_logs(const struct cli_job *job, const struct vb_launch *launch, bool ours)
+{
+    bool keeps = !launch->supervised && (job->hosts || to_start(job) > 1);
+
+    if (job->logs == NULL || ours || keeps)
+        return NULL;
+    return "--logs is for ranks that --ranks N or --hosts starts";
+}
+
 static void announce(const char *why)
 {
     fprintf(stderr, "transport: %s\n", why);
-}
-
-/* Processes that this one would start, or be. */
-static int64_t to_start(const struct cli_job *job)
-{
-    return (job->ranks > 0 ? job->ranks : 1) + job->extra;
 }
 
 static void fill_group(const struct cli_job *job, const struct vb_launch *launch,
@@ -120,7 +130,8 @@ static bool says_where(const struct cli_job *job)
     return job->ranks > 0 || job->rank > 0 || job->world > 0 || job->hosts;
 }
 
-static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch)
+/* ours_p: it was a supervisor of ours that made this process a rank. */
+static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch, bool *ours_p)
 {
     double patience = job->patience > 0 ? job->patience : 1;
     struct vb_launch_opts opts = {.root = job->root,
@@ -129,6 +140,7 @@ static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch
                                       (int64_t)((double)job->timeout_s * 1000 * patience)};
     vb_status st = vb_launch_read(launch);
 
+    *ours_p = st == VB_OK && launch->supervised;
     if (st == VB_OK && !launch->supervised && !says_where(job))
         st = vb_launch_find(&opts, launch);
     return st;
@@ -139,11 +151,14 @@ int cli_job_place(const struct cli_command *command, const struct cli_job *job,
 {
     const char *why;
     vb_status st;
+    bool ours;
 
-    st = find_launch(job, launch);
+    st = find_launch(job, launch, &ours);
     if (st != VB_OK)
         return cli_exit_code(st);
     why = contradiction(job, launch);
+    if (why == NULL)
+        why = lost_logs(job, launch, ours);
     if (why != NULL)
         return refuse(command, why);
     fill_group(job, launch, group);
