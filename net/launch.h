@@ -19,8 +19,8 @@ vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *la
 
 /* ---- rank 0's socket (launch_root.c) --------------------------------------------------------- */
 
-/* What "HOST:PORT" of rank 0 stands for, seen from here. On rank 0's own host its name may stand for
- * loopback, by which nobody else could be reached: then it is another address of this host. */
+/* What "HOST:PORT" of rank 0 stands for, seen from here. On rank 0's own host its name may stand
+ * for loopback, by which nobody else could be reached: then it is another address of this host. */
 vb_status root_resolve(const char *root, struct sock_addr *addr_p);
 
 /* vb_root_listen() with launch->root, "NAME:PORT", and launch->root_fd. Unless the user gave it so,
@@ -82,13 +82,15 @@ vb_status launch_meet(const struct launch_found *found, uint64_t deadline,
 
 /* ---- PMIx (pmix.c) --------------------------------------------------------------------------- */
 
-/* Calls the PMIx server that started this process, and fills found. */
+/* Calls the PMIx server that started this process, and fills found. Has no deadline: it waits for
+ * that server, which is on this host, and for no other rank. */
 vb_status pmix_join(struct launch_found *found);
 
-/* Hands a line of rank 0's to all ranks, who all call this; size is that of the buffer. */
+/* Hands a line of rank 0's to all ranks, who all call this; size is that of the buffer. The
+ * deadline is for the other ranks. */
 vb_status pmix_share(const struct launch_found *found, uint64_t deadline, char *line, size_t size);
 
-/* Not after a failure: the other side may not answer. */
+/* Has no deadline either; not after pmix_share() has failed, for then the server may not answer. */
 void pmix_leave(void);
 
 #endif
