@@ -21,12 +21,10 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAGIC 0x76626d32u /* "vbm2" */
-#define RETRY_MS 20
-#define HELLO_MS 5000 /* for somebody who has called, to say who it is */
+#define HELLO_MS 5000     /* for somebody who has called, to say who it is */
 #define TAKEN "where the ranks of this host meet: another job or user has taken the name"
 
 struct hello {
@@ -195,14 +193,10 @@ static vb_status be_host(const struct launch_found *found, const char *name, uin
 
 static vb_status call(const char *name, uint64_t deadline, int *fd_p)
 {
-    struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
-    vb_status st;
+    vb_status st = sock_await_unix(name, deadline, fd_p);
 
-    while ((st = sock_connect_unix(name, deadline, fd_p)) == VB_AGAIN) {
-        if (sock_ms_left(deadline, 1) == 0)
-            return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not come: is it on this host?");
-        nanosleep(&pause, NULL);
-    }
+    if (st == VB_AGAIN)
+        return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not come: is it on this host?");
     if (st != VB_OK)
         return vb_err_sys("connect %s", name);
     if (same_user(*fd_p))

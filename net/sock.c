@@ -235,30 +235,31 @@ static vb_status connect_once(const struct sockaddr *sa, socklen_t len, uint64_t
                : vb_status_from_errno(err);
 }
 
-static vb_status connect_to(const struct sockaddr *sa, socklen_t len, const char *text,
-                            uint64_t deadline, int *fd_p)
+/* VB_AGAIN: nobody has come until the deadline. */
+static vb_status connect_to(const struct sockaddr *sa, socklen_t len, uint64_t deadline, int *fd_p)
 {
     struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
     vb_status st;
 
-    for (;;) {
-        st = connect_once(sa, len, deadline, fd_p);
-        if (st == VB_OK)
-            return VB_OK;
-        if (st != VB_AGAIN || sock_ms_left(deadline, 1) == 0)
+    while ((st = connect_once(sa, len, deadline, fd_p)) == VB_AGAIN) {
+        if (sock_ms_left(deadline, 1) == 0)
             break;
         nanosleep(&pause, NULL);
     }
-    (void)vb_err_sys("connect %s", text);
-    return st == VB_AGAIN ? VB_ERR_TIMEOUT : st;
+    return st;
 }
 
 vb_status sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd_p)
 {
     char text[SOCK_TEXT];
+    vb_status st;
 
     sock_text(to, text);
-    return connect_to((const struct sockaddr *)&to->sa, to->len, text, deadline, fd_p);
+    st = connect_to((const struct sockaddr *)&to->sa, to->len, deadline, fd_p);
+    if (st == VB_OK)
+        return VB_OK;
+    (void)vb_err_sys("connect %s", text);
+    return st == VB_AGAIN ? VB_ERR_TIMEOUT : st;
 }
 
 vb_status sock_connect_unix(const char *name, uint64_t deadline, int *fd_p)
@@ -267,6 +268,14 @@ vb_status sock_connect_unix(const char *name, uint64_t deadline, int *fd_p)
     socklen_t len = unix_addr(name, &un);
 
     return connect_once((struct sockaddr *)&un, len, deadline, fd_p);
+}
+
+vb_status sock_await_unix(const char *name, uint64_t deadline, int *fd_p)
+{
+    struct sockaddr_un un;
+    socklen_t len = unix_addr(name, &un);
+
+    return connect_to((struct sockaddr *)&un, len, deadline, fd_p);
 }
 
 /* ---- whole messages -------------------------------------------------------------------------- */
