@@ -192,9 +192,9 @@ static int check_only(const char *only, struct vb_bench_opts *o)
     return refuse(why);
 }
 
-static int check(const struct vb_opts *parsed, const struct bench_args *args,
-                 const struct vb_group_opts *group, enum what *what_p, struct vb_bench_opts *o,
-                 struct cli_bench_ps *ps)
+/* What needs no other ranks to be told, which may be on their way. */
+static int check_alone(const struct vb_opts *parsed, const struct bench_args *args,
+                       enum what *what_p)
 {
     const char *why;
     int code = find(parsed, what_p);
@@ -204,12 +204,18 @@ static int check(const struct vb_opts *parsed, const struct bench_args *args,
     why = misplaced(*what_p, args);
     if (why != NULL)
         return refuse(why);
-    if (*what_p == KERNELS && group->world > 1)
-        return refuse("kernels is about one process: without --ranks");
-    if (*what_p == TRANSFER && group->world < 2)
+    return args->seconds <= 0 ? refuse("--seconds 0: must be more") : -1;
+}
+
+static int check(enum what what, const struct bench_args *args, const struct vb_group_opts *group,
+                 struct vb_bench_opts *o, struct cli_bench_ps *ps)
+{
+    int code = -1;
+
+    if (what == KERNELS && group->world > 1)
+        return refuse("kernels is about one process: without --ranks, or with --ranks 1");
+    if (what == TRANSFER && group->world < 2)
         return refuse("transfer needs two ranks: --ranks 2");
-    if (args->seconds <= 0)
-        return refuse("--seconds 0: must be more");
     memset(o, 0, sizeof(*o));
     o->seconds = args->seconds;
     o->json = args->json;
@@ -218,16 +224,16 @@ static int check(const struct vb_opts *parsed, const struct bench_args *args,
     o->in_flight = (int)args->in_flight;
     o->features = args->features;
     o->explain = args->explain;
-    if (*what_p == KERNELS || *what_p == STEP)
+    if (what == KERNELS || what == STEP)
         return -1;
-    if (*what_p == PS)
+    if (what == PS)
         code = cli_bench_ps_check(args->keys, args->features, args->servers, group->world, ps);
     if (code >= 0)
         return code;
-    code = check_sizes(*what_p, args->sizes != NULL ? args->sizes : default_sizes[*what_p], o);
+    code = check_sizes(what, args->sizes != NULL ? args->sizes : default_sizes[what], o);
     if (code < 0)
         code = check_only(args->only, o);
-    return code < 0 ? check_algos(*what_p, args, o) : code;
+    return code < 0 ? check_algos(what, args, o) : code;
 }
 
 /* One rung: a group over a transport, and all measurements in it. */
@@ -379,9 +385,11 @@ static int run_parsed(const struct cli_command *command, const struct bench_args
     int code;
 
     fill_step(args, &step);
-    code = cli_hosts_place(command, hosts, job, &launch, &group);
+    code = check_alone(parsed, args, &what);
     if (code < 0)
-        code = check(parsed, args, &group, &what, &opts, &ps);
+        code = cli_hosts_place(command, hosts, job, &launch, &group);
+    if (code < 0)
+        code = check(what, args, &group, &opts, &ps);
     if (code < 0 && what == KERNELS)
         return kernels(args);
     if (code < 0 && what == STEP)
@@ -398,7 +406,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct bench_args args;
     struct cli_hosts hosts;
-    struct cli_job job;
+    struct cli_job job = {.extra = 0};
     struct vb_opt_group groups[] = {
         {"Measurements", bench_opts, VB_COUNT(bench_opts), &args},
         {"Ranks", cli_job_opts, CLI_JOB_OPTS, &job},

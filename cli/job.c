@@ -50,6 +50,12 @@ static int refuse(const struct cli_command *command, const char *why)
     return CLI_USAGE;
 }
 
+/* Processes that this one would start, or be. */
+static int64_t to_start(const struct cli_job *job)
+{
+    return (job->ranks > 0 ? job->ranks : 1) + job->extra;
+}
+
 /* Options that contradict each other, or need one another. */
 static const char *contradiction(const struct cli_job *job, const struct vb_launch *launch)
 {
@@ -60,15 +66,29 @@ static const char *contradiction(const struct cli_job *job, const struct vb_laun
     if (job->ranks > 1 && (job->world > 0 || by_hand))
         return "--ranks starts all ranks here; --rank, --world, --root and --secret-file are for "
                "ranks started by hand";
+    if (job->ranks + job->extra > VB_WORLD_MAX)
+        return "--ranks and --dedicated-servers are more processes than a job can have";
     if (job->world == 0 && by_hand)
         return "--rank, --root and --secret-file need --world";
     if (job->world > 0 && job->rank >= job->world)
         return "--rank must be less than --world";
     if (job->world > 1 && job->root == NULL)
         return "--world needs --root HOST:PORT, where rank 0 listens";
+    if (job->world > 1 && vb_root_wants_port(job->root))
+        return "--root HOST:0: the other ranks would not know the port";
     if (job->world > 1 && job->secret_file == NULL && !launch->has_secret)
         return "--world needs the job's secret: --secret-file FILE or VB_SECRET";
     return NULL;
+}
+
+/* Only our own supervisor keeps logs; ours: it has started this process. */
+static const char *lost_logs(const struct cli_job *job, const struct vb_launch *launch, bool ours)
+{
+    bool keeps = !launch->supervised && (job->hosts || to_start(job) > 1);
+
+    if (job->logs == NULL || ours || keeps)
+        return NULL;
+    return "--logs is for ranks that --ranks N or --hosts starts";
 }
 
 static void announce(const char *why)
@@ -97,7 +117,7 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
         g->root_fd = launch->root_fd;
     } else {
         g->rank = (int)job->rank;
-        g->world = (int)(job->world > 0 ? job->world : job->ranks > 0 ? job->ranks : 1);
+        g->world = (int)(job->world > 0 ? job->world : to_start(job));
         g->root = job->root;
     }
     if (launch->has_secret)
@@ -110,7 +130,8 @@ static bool says_where(const struct cli_job *job)
     return job->ranks > 0 || job->rank > 0 || job->world > 0 || job->hosts;
 }
 
-static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch)
+/* ours_p: it was a supervisor of ours that made this process a rank. */
+static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch, bool *ours_p)
 {
     double patience = job->patience > 0 ? job->patience : 1;
     struct vb_launch_opts opts = {.root = job->root,
@@ -119,6 +140,7 @@ static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch
                                       (int64_t)((double)job->timeout_s * 1000 * patience)};
     vb_status st = vb_launch_read(launch);
 
+    *ours_p = st == VB_OK && launch->supervised;
     if (st == VB_OK && !launch->supervised && !says_where(job))
         st = vb_launch_find(&opts, launch);
     return st;
@@ -129,11 +151,14 @@ int cli_job_place(const struct cli_command *command, const struct cli_job *job,
 {
     const char *why;
     vb_status st;
+    bool ours;
 
-    st = find_launch(job, launch);
+    st = find_launch(job, launch, &ours);
     if (st != VB_OK)
         return cli_exit_code(st);
     why = contradiction(job, launch);
+    if (why == NULL)
+        why = lost_logs(job, launch, ours);
     if (why != NULL)
         return refuse(command, why);
     fill_group(job, launch, group);
@@ -174,9 +199,9 @@ int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *o
 bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
                        const struct vb_launch *launch, int argc, char **argv, int *code_p)
 {
-    struct vb_supervise_opts o = {.ranks = (int)job->ranks, .logs = job->logs};
+    struct vb_supervise_opts o = {.ranks = (int)to_start(job), .logs = job->logs};
 
-    if (job->ranks < 2 || launch->supervised)
+    if (o.ranks < 2 || launch->supervised)
         return false;
     *code_p = cli_supervise(command, &o, argc, argv);
     return true;

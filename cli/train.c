@@ -376,7 +376,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct train_args args;
     struct cli_hosts hosts;
-    struct cli_job job;
+    struct cli_job job = {.extra = 0};
     struct vb_opt_group groups[] = {
         {"Training", train_opts, VB_COUNT(train_opts), &args},
         {"Learning", rule_opts, VB_COUNT(rule_opts), &args},
@@ -399,7 +399,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (rc < 0 && args.lr == 0 && vb_opts_given(&parsed, "lr")) /* 0 stands for none given */
         rc = refuse("--lr 0 would learn nothing: leave it out for what suits model and batch");
     if (rc < 0 && args.dedicated && job.world == 0 && hosts.hosts == NULL)
-        job.ranks += args.servers > 0 ? args.servers : 1; /* --ranks counts workers */
+        job.extra = args.servers > 0 ? args.servers : 1; /* --ranks counts workers */
     if (rc < 0)
         rc = run_job(command, &args, model, &job, &hosts, argc, given);
     free(given);

@@ -296,7 +296,7 @@ struct vb_train_opts {
     bool pin;
     struct vb_group_opts group;  /* with a world of 1 only rank and world count */
     struct vb_group *open_group; /* already open, and left so; NULL: opened as group says */
-    int local_rank, local_ranks; /* on this host; 0 ranks: to be found out from the group */
+    int local_rank, local_ranks; /* of those that share this rank's cpus; 0: the group tells */
     vb_train_watch_fn watch;     /* NULL: none */
     void *watch_arg;
     vb_train_look_fn look; /* NULL: none */

@@ -8,13 +8,10 @@
  */
 #include "engine/supervise_priv.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define EXEC_FAILED 127 /* as a shell has it */
@@ -32,28 +29,6 @@ struct image {
 };
 
 /* ---- what the ranks share -------------------------------------------------------------------- */
-
-/* The socket is bound here and handed to rank 0, so that the port is known before any rank runs
- * and nobody else can take it. */
-static vb_status listen_for_root(struct vb_spawner *s)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(addr);
-    vb_status st;
-
-    s->root_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (s->root_fd < 0)
-        return vb_err_sys("socket");
-    if (bind(s->root_fd, (struct sockaddr *)&addr, sizeof(addr)) == 0 &&
-        listen(s->root_fd, VB_WORLD_MAX) == 0 &&
-        getsockname(s->root_fd, (struct sockaddr *)&addr, &len) == 0) {
-        snprintf(s->root, sizeof(s->root), "127.0.0.1:%d", ntohs(addr.sin_port));
-        return VB_OK;
-    }
-    st = vb_err_sys("listen at 127.0.0.1");
-    close(s->root_fd);
-    return st;
-}
 
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
                           const struct vb_remote *remote, const struct vb_signals *signals)
@@ -74,7 +49,8 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     s->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (s->null_fd < 0)
         return vb_err_sys("open /dev/null");
-    st = listen_for_root(s);
+    snprintf(s->root, sizeof(s->root), "127.0.0.1:0");
+    st = vb_root_listen(s->root, &s->root_fd); /* so that nobody else can take rank 0's port */
     if (st != VB_OK)
         close(s->null_fd);
     return st;

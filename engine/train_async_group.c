@@ -7,76 +7,18 @@
  */
 #include "engine/train_async_priv.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-/* The host that the job's ranks have found rank 0 at; without a port, brackets left out. */
-static void host_of_root(const struct vb_train_opts *o, char host[VB_ROOT_TEXT])
-{
-    const char *root = o->group.root, *colon = root != NULL ? strrchr(root, ':') : NULL;
-    size_t len = colon != NULL ? (size_t)(colon - root) : 0;
-
-    snprintf(host, VB_ROOT_TEXT, "%s", "127.0.0.1");
-    if (len == 0 || len >= VB_ROOT_TEXT)
-        return;
-    if (root[0] == '[' && root[len - 1] == ']')
-        snprintf(host, VB_ROOT_TEXT, "%.*s", (int)len - 2, root + 1);
-    else
-        snprintf(host, VB_ROOT_TEXT, "%.*s", (int)len, root);
-}
-
-static vb_status listen_at(const struct addrinfo *at, int *fd_p)
-{
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    vb_status st;
-
-    if (fd >= 0 && bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, VB_WORLD_MAX) == 0) {
-        *fd_p = fd;
-        return VB_OK;
-    }
-    st = vb_err_sys("listen for workers and servers");
-    if (fd >= 0)
-        close(fd);
-    return st;
-}
-
-/* 0: nobody can say. */
-static int port_of(int fd)
-{
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } at;
-    socklen_t len = sizeof(at);
-
-    memset(&at, 0, sizeof(at));
-    if (getsockname(fd, &at.any, &len) != 0)
-        return 0;
-    return ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
-}
-
+/* At the host that the job's ranks have found rank 0 at, and a port of its own. */
 static vb_status listen_for_members(struct vb_async *a)
 {
-    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
-    char host[VB_ROOT_TEXT];
-    vb_status st;
-    int err;
+    const char *root = a->trainer->o->group.root, *colon = root != NULL ? strrchr(root, ':') : NULL;
 
-    host_of_root(a->trainer->o, host);
-    err = getaddrinfo(host, "0", &want, &found);
-    if (err != 0)
-        return vb_err(VB_ERR_INPUT, "%s: %s", host, gai_strerror(err));
-    st = listen_at(found, &a->root_fd);
-    freeaddrinfo(found);
-    if (st == VB_OK)
-        snprintf(a->root, sizeof(a->root), strchr(host, ':') != NULL ? "[%.240s]:%d" : "%.240s:%d",
-                 host, port_of(a->root_fd));
-    return st;
+    if (colon != NULL && colon - root < VB_ROOT_TEXT - 7)
+        snprintf(a->root, sizeof(a->root), "%.*s:0", (int)(colon - root), root);
+    else
+        snprintf(a->root, sizeof(a->root), "127.0.0.1:0");
+    return vb_root_listen(a->root, &a->root_fd);
 }
 
 vb_status async_find_root(struct vb_async *a)

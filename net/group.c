@@ -8,6 +8,7 @@
  *   4. The transport of every pair is settled, and the pairs connect (pairs.c).
  */
 #include "net/group_priv.h"
+#include "net/launch.h"
 #include "net/route.h"
 
 #include <fcntl.h>
@@ -54,7 +55,7 @@ static vb_status open_unix(char name[WIRE_UNIX_NAME], int *fd_p)
     len = (size_t)snprintf(name, WIRE_UNIX_NAME, "verbena-");
     for (i = 0; i < sizeof(random); i++)
         len += (size_t)snprintf(name + len, WIRE_UNIX_NAME - len, "%02x", random[i]);
-    return sock_listen_unix(name, fd_p);
+    return sock_listen_unix(name, NULL, fd_p);
 }
 
 static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
@@ -80,6 +81,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
 /* The socket of rank 0: given by a supervisor, or made at the root address. */
 static vb_status listen_as_root(struct vb_group *g, int *fd_p)
 {
+    char root[VB_ROOT_TEXT];
     struct sock_addr at;
     vb_status st;
 
@@ -90,7 +92,12 @@ static vb_status listen_as_root(struct vb_group *g, int *fd_p)
         return VB_OK;
     }
     st = sock_resolve(g->opts.root, &at);
-    return st == VB_OK ? sock_listen(&at, fd_p) : st;
+    if (st != VB_OK)
+        return st;
+    if (!sock_is_loopback(&at))
+        return sock_listen(&at, SOCK_ROOT_TAKEN, fd_p);
+    snprintf(root, sizeof(root), "%s", g->opts.root); /* it may be another address elsewhere */
+    return vb_root_listen(root, fd_p);
 }
 
 /* The others listen where their route to the root leaves this host: a datagram socket that is
@@ -117,7 +124,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
         ((struct sockaddr_in6 *)&local.sa)->sin6_port = 0;
     else
         ((struct sockaddr_in *)&local.sa)->sin_port = 0;
-    return sock_listen(&local, fd_p);
+    return sock_listen(&local, NULL, fd_p);
 }
 
 /* The control thread, on a listening socket that it owns from here on, and on a unix socket. */
@@ -159,7 +166,7 @@ static vb_status join(struct vb_group *g, uint64_t deadline)
         st = listen_as_root(g, &fd);
         return st == VB_OK ? listen_on(g, fd) : st;
     }
-    st = sock_resolve(g->opts.root, &root);
+    st = root_resolve(g->opts.root, &root);
     if (st == VB_OK)
         st = group_listen_towards(g, &root);
     return st == VB_OK ? control_dial(g->control, 0, &root, deadline) : st;

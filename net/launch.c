@@ -130,11 +130,14 @@ static vb_status read_remote(struct vb_launch *launch)
 {
     vb_status st;
 
-    launch->supervised = launch->has_secret = true;
+    launch->supervised = true;
     if (strcmp(value_of(LAUNCH), "stdin") != 0)
         return vb_err(VB_ERR_USAGE, "%s %.64s: must be stdin", names[LAUNCH], value_of(LAUNCH));
     st = read_place(launch);
-    return st == VB_OK ? launch_read_stdin(launch, getenv("SSH_CONNECTION")) : st;
+    if (st == VB_OK)
+        st = launch_read_stdin(launch, getenv("SSH_CONNECTION"));
+    launch->has_secret = true;
+    return st;
 }
 
 vb_status vb_launch_read(struct vb_launch *launch_p)

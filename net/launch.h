@@ -6,17 +6,25 @@
 #define VB_LAUNCH_H
 
 #include "net/net.h"
+#include "net/sock.h"
 
 /* The rest of the way into a job whose launcher is at the other end of standard input and output:
  * place and root of launch are those of the environment. ssh_connection is what sshd says of the
  * connection, NULL if it does not. */
 vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection);
 
+/* Takes root and secret out of a line that vb_launch_answer() has made, without its end; whose is
+ * the line. A secret is there if and only if launch has none, else the ranks do not agree. */
+vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *launch);
+
 /* ---- rank 0's socket (launch_root.c) --------------------------------------------------------- */
 
-/* Listens at all addresses of this host, at the port of launch->root, which is "NAME:PORT", and
- * sets launch->root_fd. Unless the user gave it so, root becomes an address that others can reach,
- * and the port that was found if it is 0: NAME stands for this host. */
+/* What "HOST:PORT" of rank 0 stands for, seen from here. On rank 0's own host its name may stand
+ * for loopback, by which nobody else could be reached: then it is another address of this host. */
+vb_status root_resolve(const char *root, struct sock_addr *addr_p);
+
+/* vb_root_listen() with launch->root, "NAME:PORT", and launch->root_fd. Unless the user gave it so,
+ * with a port, NAME merely stands for this host: root becomes an address that others can reach. */
 vb_status launch_listen(struct vb_launch *launch, const char *ssh_connection, bool as_given);
 
 /* For ranks on this host alone: at loopback, any port. */
@@ -26,6 +34,9 @@ vb_status launch_listen_here(struct vb_launch *launch);
 
 enum launch_by { LAUNCH_BY_NOBODY, LAUNCH_BY_TORCHRUN, LAUNCH_BY_PMIX, LAUNCH_BY_SLURM };
 
+/* At the end of what refuses an environment. */
+#define LAUNCH_ALONE "; --ranks 1 runs without others"
+
 /* Where another launcher has put this process. */
 struct launch_found {
     enum launch_by by;
@@ -34,13 +45,17 @@ struct launch_found {
     bool one_host;               /* all ranks are on this one */
     char host[256];              /* of rank 0; not by PMIx */
     int port;                    /* for rank 0 to listen at; likewise */
-    char job[300];               /* what no other job of this user is called meanwhile */
+    char job[300];               /* what no other job of this user is called meanwhile; by Slurm
+                                  * the same on all hosts, and of at most AUTH_MESSAGE_MAX bytes */
 };
 
 /* They look for what srun and torchrun have put into the environment. by stays LAUNCH_BY_NOBODY if
  * this process is no rank of theirs. */
 vb_status launch_find_slurm(struct launch_found *found);
 vb_status launch_find_torch(struct launch_found *found);
+
+/* Of the environment; NULL: it is not set, or empty. */
+const char *launch_variable(const char *name);
 
 /* A number of the environment, in the decimal system. The variable is named if it is no number
  * from min to max; one that is not set is that, too. */
@@ -60,20 +75,22 @@ bool slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p);
 
 /* The ranks that a launcher has started on this host meet, at a socket without a file, which the
  * kernel tells the users of: another user's processes are neither answered nor believed. All get
- * local rank 0's root, and its secret unless they have one. If the launcher has given each cpus of
- * its own, a rank is from then on the only one on its cpus: local rank 0 of 1. */
+ * local rank 0's root, and its secret unless they have one. From then on launch->local_rank and
+ * local_ranks count those alone that may run on the same cpus as this rank. */
 vb_status launch_meet(const struct launch_found *found, uint64_t deadline,
                       struct vb_launch *launch);
 
 /* ---- PMIx (pmix.c) --------------------------------------------------------------------------- */
 
-/* Calls the PMIx server that started this process, and fills found. */
+/* Calls the PMIx server that started this process, and fills found. Has no deadline: it waits for
+ * that server, which is on this host, and for no other rank. */
 vb_status pmix_join(struct launch_found *found);
 
-/* Hands a line of rank 0's to all ranks, who all call this; size is that of the buffer. */
+/* Hands a line of rank 0's to all ranks, who all call this; size is that of the buffer. The
+ * deadline is for the other ranks. */
 vb_status pmix_share(const struct launch_found *found, uint64_t deadline, char *line, size_t size);
 
-/* Not after a failure: the other side may not answer. */
+/* Has no deadline either; not after pmix_share() has failed, for then the server may not answer. */
 void pmix_leave(void);
 
 #endif

@@ -18,17 +18,24 @@
 #define PORT_FIRST 10240 /* below those that Linux hands out, which begin at 32768 */
 #define PORTS 16384
 
-/* ---- numbers --------------------------------------------------------------------------------- */
+/* ---- variables ------------------------------------------------------------------------------- */
 
-vb_status launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p)
+const char *launch_variable(const char *name)
 {
     const char *text = getenv(name);
 
-    if (text == NULL || text[0] == '\0')
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+vb_status launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p)
+{
+    const char *text = launch_variable(name);
+
+    if (text == NULL)
         text = "is not set";
     if (!vb_parse_int(text, value_p) || *value_p < min || *value_p > max)
-        return vb_err(VB_ERR_USAGE, "%s %.64s: must be a number from %lld to %lld", name, text,
-                      (long long)min, (long long)max);
+        return vb_err(VB_ERR_USAGE, "%s %.64s: must be a number from %lld to %lld" LAUNCH_ALONE,
+                      name, text, (long long)min, (long long)max);
     return VB_OK;
 }
 
@@ -39,24 +46,28 @@ int launch_port(uint64_t number)
 
 static bool by_pmix(void)
 {
-    const char *rank = getenv("PMIX_RANK"), *job = getenv("PMIX_NAMESPACE");
-
-    return rank != NULL && rank[0] != '\0' && job != NULL && job[0] != '\0';
+    return launch_variable("PMIX_RANK") != NULL && launch_variable("PMIX_NAMESPACE") != NULL;
 }
 
-/* MPICH's mpirun and its like. Ranks that do not know of each other would all do the same work. */
-static vb_status refuse_pmi(void)
+/* MPICH's mpirun and its like. Ranks that do not know of each other would all do the same work. In
+ * an allocation of Slurm's they have what srun says of mpirun's helpers, which is something else;
+ * srun --mpi=pmi2 sets these too, and means the same by them. */
+static vb_status refuse_pmi(const struct launch_found *found)
 {
-    const char *rank = getenv("PMI_RANK"), *size = getenv("PMI_SIZE");
-    int64_t n;
+    const char *rank = launch_variable("PMI_RANK"), *size = launch_variable("PMI_SIZE");
+    int64_t r = -1, n = -1;
 
-    if (rank == NULL || size == NULL || !vb_parse_int(size, &n) || n < 2)
+    if (rank == NULL || size == NULL)
+        return VB_OK;
+    if (vb_parse_int(rank, &r) && vb_parse_int(size, &n) && n == found->world && r == found->rank)
+        return VB_OK;
+    if (found->by == LAUNCH_BY_NOBODY && n < 2)
         return VB_OK;
     return vb_err(
         VB_ERR_USAGE,
-        "PMI_SIZE %lld: this mpirun has PMI, and not PMIx, by which ranks find each other; "
-        "use --hosts, srun or Open MPI's, or --ranks 1 to run without others",
-        (long long)n);
+        "PMI_RANK %.32s, PMI_SIZE %.32s: this mpirun has PMI, and not PMIx, by which ranks find "
+        "each other; use --hosts, srun or Open MPI's" LAUNCH_ALONE,
+        rank, size);
 }
 
 static vb_status find(struct launch_found *found)
@@ -65,32 +76,59 @@ static vb_status find(struct launch_found *found)
 
     if (st == VB_OK && found->by == LAUNCH_BY_NOBODY && by_pmix())
         st = pmix_join(found);
-    if (st == VB_OK && found->by == LAUNCH_BY_NOBODY)
-        st = launch_find_slurm(found);
-    if (st == VB_OK && found->by == LAUNCH_BY_NOBODY)
-        st = refuse_pmi();
-    return st;
+    if (st != VB_OK || found->by != LAUNCH_BY_NOBODY)
+        return st;
+    st = launch_find_slurm(found);
+    return st == VB_OK ? refuse_pmi(found) : st;
 }
 
 /* ---- secret and root ------------------------------------------------------------------------- */
 
 static vb_status need_secret(const struct launch_found *found)
 {
-    static const char *const who[] = {
-        [LAUNCH_BY_TORCHRUN] = "torchrun", [LAUNCH_BY_SLURM] = "srun"};
+    bool slurm = found->by == LAUNCH_BY_SLURM;
 
+    return vb_err(VB_ERR_USAGE,
+                  "%s has %d ranks on several hosts, and they have no secret to know each other by "
+                  "(%s): give all the same --secret-file FILE or VB_SECRET%s" LAUNCH_ALONE,
+                  slurm ? "srun" : "torchrun", found->world,
+                  slurm ? "SLURM_PROCID, SLURM_STEP_NODELIST"
+                        : "RANK, WORLD_SIZE, LOCAL_WORLD_SIZE",
+                  slurm ? "; or srun --mpi=pmix, which needs none" : "");
+}
+
+/* Rank 0 makes the secret and local rank 0 hands it out, so they must be one where all are here;
+ * PMIx carries it to all. */
+static vb_status check_first(const struct launch_found *found)
+{
+    if (!found->one_host || found->by == LAUNCH_BY_PMIX ||
+        (found->rank == 0) == (found->local_rank == 0))
+        return VB_OK;
     return vb_err(
         VB_ERR_USAGE,
-        "%s has %d ranks on several hosts, and they have no secret to know each other by: "
-        "give all the same --secret-file FILE or VB_SECRET%s",
-        who[found->by], found->world,
-        found->by == LAUNCH_BY_SLURM ? "; or srun --mpi=pmix, which needs none" : "");
+        "rank %d is number %d of the %d on this host, where all are: that cannot be" LAUNCH_ALONE,
+        found->rank, found->local_rank, found->local_ranks);
 }
 
 /* Rank 0 makes the secret where there is none, and it can be handed on. */
 static vb_status make_secret(struct vb_launch *launch)
 {
     return launch->has_secret ? VB_OK : vb_secret_make(launch->secret);
+}
+
+/* A secret for this job alone, made of the one that the user has for many: jobs whose numbers lead
+ * to the same port are then strangers to each other. */
+static vb_status narrow_secret(const struct launch_found *found, struct vb_launch *launch)
+{
+    unsigned char own[VB_SECRET_BYTES];
+    vb_status st = auth_init();
+
+    if (st != VB_OK)
+        return st;
+    auth_code(launch->secret, "verbena job    1", found->job, strlen(found->job), own);
+    memcpy(launch->secret, own, sizeof(own));
+    auth_wipe(own, sizeof(own));
+    return VB_OK;
 }
 
 static void name_root(const struct launch_found *found, struct vb_launch *launch)
@@ -107,6 +145,10 @@ static vb_status find_root(const struct launch_found *found, const char *given,
 {
     char name[128] = "";
 
+    if (given != NULL && vb_root_wants_port(given) && !found->one_host &&
+        found->by != LAUNCH_BY_PMIX)
+        return vb_err(VB_ERR_USAGE, "--root %.256s: ranks on other hosts would not know the port",
+                      given);
     if (given != NULL)
         snprintf(launch->root, sizeof(launch->root), "%s", given);
     else if (found->by != LAUNCH_BY_PMIX)
@@ -122,32 +164,20 @@ static vb_status find_root(const struct launch_found *found, const char *given,
 
 /* ---- PMIx ------------------------------------------------------------------------------------ */
 
-static vb_status take_line(char *line, struct vb_launch *launch)
-{
-    char *space = strchr(line, ' ');
-
-    if (space == NULL || (size_t)(space - line) >= sizeof(launch->root))
-        return vb_err(VB_ERR_INPUT, "PMIx: rank 0 has not put its address and the secret");
-    line[strcspn(line, "\n")] = '\0';
-    memcpy(launch->root, line, (size_t)(space - line));
-    launch->root[space - line] = '\0';
-    return launch->has_secret ? VB_OK : vb_secret_parse(space + 1, launch->secret);
-}
-
 /* A secret that the user gave is not passed on: all have it. */
 static vb_status share(const struct launch_found *found, uint64_t deadline,
                        struct vb_launch *launch)
 {
-    static const unsigned char none[VB_SECRET_BYTES];
     char line[512] = "";
     vb_status st;
 
     if (found->rank == 0)
         (void)vb_launch_answer(line, sizeof(line), launch->root,
-                               launch->has_secret ? none : launch->secret);
+                               launch->has_secret ? NULL : launch->secret);
     st = pmix_share(found, deadline, line, sizeof(line));
+    line[strcspn(line, "\n")] = '\0';
     if (st == VB_OK && found->rank != 0)
-        st = take_line(line, launch);
+        st = launch_take_answer(line, "what PMIx has of rank 0", launch);
     auth_wipe(line, sizeof(line));
     return st;
 }
@@ -158,12 +188,14 @@ static vb_status settle(const struct launch_found *found, const struct vb_launch
                         struct vb_launch *launch)
 {
     uint64_t deadline = vb_clock_ns() + (uint64_t)o->timeout_ms * 1000000;
-    vb_status st = VB_OK;
+    vb_status st = check_first(found);
 
-    if (o->secret_file != NULL) {
+    if (st == VB_OK && o->secret_file != NULL) {
         st = vb_secret_read(o->secret_file, launch->secret);
         launch->has_secret = true;
     }
+    if (st == VB_OK && launch->has_secret && found->by == LAUNCH_BY_SLURM)
+        st = narrow_secret(found, launch);
     if (st == VB_OK && !launch->has_secret && !found->one_host && found->by != LAUNCH_BY_PMIX)
         st = need_secret(found);
     if (st == VB_OK && found->rank == 0)

@@ -5,8 +5,8 @@
  *
  *   secret   where all ranks are on this host and the user gave none: local rank 0 makes one
  *   root     as local rank 0 knows it: its name may stand for loopback on its own host
- *   cpus     whether the launcher has given each rank cpus of its own (mpirun does), or all the
- *            same, which they must then share out
+ *   cpus     who has been given the same (mpirun gives each its own, srun may give all of them to
+ *            all), for those must share them out
  *
  * They meet at an abstract unix socket: it has no file that could be left behind, be found by a
  * later job or be written by somebody else. Its name is no secret; the kernel tells both ends whose
@@ -21,12 +21,11 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#define MAGIC 0x76626d31u /* "vbm1" */
-#define RETRY_MS 20
-#define HELLO_MS 5000 /* for somebody who has called, to say who it is */
+#define MAGIC 0x76626d32u /* "vbm2" */
+#define HELLO_MS 5000     /* for somebody who has called, to say who it is */
+#define TAKEN "where the ranks of this host meet: another job or user has taken the name"
 
 struct hello {
     uint32_t magic, local_rank;
@@ -34,9 +33,14 @@ struct hello {
 };
 
 struct answer {
-    uint32_t magic, own_cpus;
+    uint32_t magic, number, ranks; /* number of the ranks that have the same cpus */
     char root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES];
+};
+
+struct guest {
+    int fd; /* -1: not yet here */
+    cpu_set_t cpus;
 };
 
 /* The meeting, as local rank 0 holds it. */
@@ -44,10 +48,9 @@ struct meeting {
     const struct launch_found *found;
     uint64_t deadline;
     int listen_fd;
-    int *fds;       /* of those who are here, by local rank; -1: not yet */
-    int here;       /* how many, local rank 0 too */
-    int cpus_sum;   /* of all ranks' numbers of cpus */
-    cpu_set_t cpus; /* of all ranks */
+    struct guest *guests; /* by local rank; the first is the host itself */
+    int here;             /* how many of them, the host too */
+    bool warned;          /* of strangers */
 };
 
 static void name_of(const struct launch_found *found, char name[96])
@@ -75,19 +78,19 @@ static void own_cpus(cpu_set_t *cpus)
         CPU_ZERO(cpus);
 }
 
-static void leave_alone(struct vb_launch *launch)
-{
-    launch->local_rank = 0;
-    launch->local_ranks = 1;
-}
-
 /* ---- local rank 0 ---------------------------------------------------------------------------- */
 
-static void note_cpus(struct meeting *m, const cpu_set_t *cpus)
+/* The number of a rank among those with the same cpus, and how many these are. */
+static void count_cpus(const struct meeting *m, int rank, uint32_t *number_p, uint32_t *ranks_p)
 {
-    CPU_OR(&m->cpus, &m->cpus, cpus);
-    m->cpus_sum += CPU_COUNT(cpus) > 0 ? CPU_COUNT(cpus) : 1;
-    m->here++;
+    int i;
+
+    *number_p = *ranks_p = 0;
+    for (i = 0; i < m->found->local_ranks; i++)
+        if (CPU_EQUAL(&m->guests[i].cpus, &m->guests[rank].cpus)) {
+            *number_p += i < rank;
+            ++*ranks_p;
+        }
 }
 
 /* Takes a caller in, or shows it out: whoever it is, the others are still waited for. */
@@ -99,12 +102,14 @@ static void admit(struct meeting *m, int fd)
     if (same_user(fd) &&
         sock_read(fd, &hello, sizeof(hello), soon < m->deadline ? soon : m->deadline) == VB_OK &&
         hello.magic == MAGIC && hello.local_rank > 0 &&
-        hello.local_rank < (uint32_t)m->found->local_ranks && m->fds[hello.local_rank] < 0) {
-        m->fds[hello.local_rank] = fd;
-        note_cpus(m, &hello.cpus);
+        hello.local_rank < (uint32_t)m->found->local_ranks && m->guests[hello.local_rank].fd < 0) {
+        m->guests[hello.local_rank] = (struct guest){.fd = fd, .cpus = hello.cpus};
+        m->here++;
         return;
     }
-    VB_LOG_WARN("somebody who is no rank of this job has called, and was not answered");
+    if (!m->warned)
+        VB_LOG_WARN("somebody who is no rank of this job has called, and was not answered");
+    m->warned = true;
     close(fd);
 }
 
@@ -114,46 +119,49 @@ static vb_status gather(struct meeting *m)
     int fd;
 
     while (m->here < m->found->local_ranks) {
+        if (sock_ms_left(m->deadline, 1) == 0) /* however many strangers call */
+            return vb_err(VB_ERR_TIMEOUT, "only %d of the %d ranks on this host have come", m->here,
+                          m->found->local_ranks);
         if (poll(&wait, 1, sock_ms_left(m->deadline, 1000)) < 0 && errno != EINTR)
             return vb_err_sys("poll");
         fd = accept4(m->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
             admit(m, fd);
-        else if (sock_ms_left(m->deadline, 1) == 0)
-            return vb_err(VB_ERR_TIMEOUT, "only %d of the %d ranks on this host have come", m->here,
-                          m->found->local_ranks);
+        else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            return vb_err_sys("accept");
     }
     return VB_OK;
 }
 
-static void answer_all(const struct meeting *m, const struct vb_launch *launch, bool own)
+static void answer_all(const struct meeting *m, const struct vb_launch *launch)
 {
-    struct answer answer = {.magic = MAGIC, .own_cpus = own};
+    struct answer answer = {.magic = MAGIC};
     int i;
 
     snprintf(answer.root, sizeof(answer.root), "%s", launch->root);
     memcpy(answer.secret, launch->secret, sizeof(answer.secret));
-    for (i = 1; i < m->found->local_ranks; i++)
-        if (sock_write(m->fds[i], &answer, sizeof(answer), m->deadline) != VB_OK)
+    for (i = 1; i < m->found->local_ranks; i++) {
+        count_cpus(m, i, &answer.number, &answer.ranks);
+        if (sock_write(m->guests[i].fd, &answer, sizeof(answer), m->deadline) != VB_OK)
             VB_LOG_DEBUG("local rank %d is gone", i); /* the group will miss it */
+    }
     auth_wipe(&answer, sizeof(answer));
 }
 
 static vb_status hold(struct meeting *m, struct vb_launch *launch)
 {
-    cpu_set_t cpus;
+    uint32_t number, ranks;
     vb_status st;
-    bool own;
 
-    own_cpus(&cpus);
-    note_cpus(m, &cpus);
+    own_cpus(&m->guests[0].cpus);
+    m->here = 1;
     st = gather(m);
     if (st != VB_OK)
         return st;
-    own = CPU_COUNT(&m->cpus) == m->cpus_sum;
-    answer_all(m, launch, own);
-    if (own)
-        leave_alone(launch);
+    answer_all(m, launch);
+    count_cpus(m, 0, &number, &ranks);
+    launch->local_rank = (int)number;
+    launch->local_ranks = (int)ranks;
     return VB_OK;
 }
 
@@ -161,22 +169,23 @@ static vb_status be_host(const struct launch_found *found, const char *name, uin
                          struct vb_launch *launch)
 {
     struct meeting m = {.found = found, .deadline = deadline};
-    size_t n = (size_t)found->local_ranks, i;
+    int i;
     vb_status st;
 
-    m.fds = malloc(n * sizeof(*m.fds));
-    if (m.fds == NULL)
-        return vb_err_sys("malloc");
-    memset(m.fds, -1, n * sizeof(*m.fds));
-    st = sock_listen_unix(name, &m.listen_fd);
+    m.guests = calloc((size_t)found->local_ranks, sizeof(*m.guests));
+    if (m.guests == NULL)
+        return vb_err_sys("calloc");
+    for (i = 0; i < found->local_ranks; i++)
+        m.guests[i].fd = -1;
+    st = sock_listen_unix(name, TAKEN, &m.listen_fd);
     if (st == VB_OK) {
         st = hold(&m, launch);
         close(m.listen_fd);
     }
-    for (i = 1; i < n; i++)
-        if (m.fds[i] >= 0)
-            close(m.fds[i]);
-    free(m.fds);
+    for (i = 1; i < found->local_ranks; i++)
+        if (m.guests[i].fd >= 0)
+            close(m.guests[i].fd);
+    free(m.guests);
     return st;
 }
 
@@ -184,14 +193,10 @@ static vb_status be_host(const struct launch_found *found, const char *name, uin
 
 static vb_status call(const char *name, uint64_t deadline, int *fd_p)
 {
-    struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
-    vb_status st;
+    vb_status st = sock_await_unix(name, deadline, fd_p);
 
-    while ((st = sock_connect_unix(name, deadline, fd_p)) == VB_AGAIN) {
-        if (sock_ms_left(deadline, 1) == 0)
-            return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not come: is it on this host?");
-        nanosleep(&pause, NULL);
-    }
+    if (st == VB_AGAIN)
+        return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not come: is it on this host?");
     if (st != VB_OK)
         return vb_err_sys("connect %s", name);
     if (same_user(*fd_p))
@@ -203,13 +208,14 @@ static vb_status call(const char *name, uint64_t deadline, int *fd_p)
 
 static vb_status take(const struct answer *answer, struct vb_launch *launch)
 {
-    if (answer->magic != MAGIC || memchr(answer->root, '\0', sizeof(answer->root)) == NULL)
+    if (answer->magic != MAGIC || memchr(answer->root, '\0', sizeof(answer->root)) == NULL ||
+        answer->number >= answer->ranks || answer->ranks > (uint32_t)launch->local_ranks)
         return vb_err(VB_ERR_INPUT, "local rank 0 is another program");
     snprintf(launch->root, sizeof(launch->root), "%s", answer->root);
     if (!launch->has_secret)
         memcpy(launch->secret, answer->secret, sizeof(launch->secret));
-    if (answer->own_cpus != 0)
-        leave_alone(launch);
+    launch->local_rank = (int)answer->number;
+    launch->local_ranks = (int)answer->ranks;
     return VB_OK;
 }
 

@@ -8,6 +8,10 @@
 
 #include <netdb.h>
 #include <string.h>
+#include <unistd.h>
+
+/* ---- the address ------------------------------------------------------------------------------
+ */
 
 /* An address of this host that others may know: its name's, if that is not loopback, as it is on
  * many a Debian; else the one that ssh came to; else that of the interface for data, or of any that
@@ -76,16 +80,6 @@ static vb_status find_address(const char *name, const char *connection, struct s
     return vb_err(VB_ERR_NO_FILE, "no address for %s", name);
 }
 
-/* At all addresses: the one that others know may not be one of this host's own. */
-static vb_status listen_everywhere(const struct sock_addr *as, int port, int *fd_p)
-{
-    struct sock_addr any;
-
-    if (!sock_from_text(as->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0", port, &any))
-        return vb_err(VB_ERR_UNSUPPORTED, "no address to listen at");
-    return sock_listen(&any, fd_p);
-}
-
 /* Cuts "NAME:PORT" or "[V6]:PORT" in two. */
 static vb_status cut_port(char *name, int *port_p)
 {
@@ -105,44 +99,127 @@ static vb_status cut_port(char *name, int *port_p)
     return VB_OK;
 }
 
-vb_status launch_listen(struct vb_launch *launch, const char *connection, bool as_given)
+/* ---- the socket ------------------------------------------------------------------------------ */
+
+bool vb_root_wants_port(const char *root)
 {
-    char name[VB_ROOT_TEXT], text[SOCK_TEXT];
-    struct sock_addr addr, bound;
+    const char *colon = strrchr(root, ':');
+    int64_t port;
+
+    return colon != NULL && vb_parse_int(colon + 1, &port) && port == 0;
+}
+
+/* For ranks on this host alone; a name that is loopback here may be something else elsewhere. */
+static bool is_here(const char *host)
+{
+    struct sock_addr addr;
+
+    return strcmp(host, "localhost") == 0 ||
+           (sock_from_text(host, 0, &addr) && sock_is_loopback(&addr));
+}
+
+static void set_port(struct sock_addr *addr, int port)
+{
+    char host[SOCK_TEXT];
+
+    sock_host_text(addr, host, sizeof(host));
+    (void)sock_from_text(host, port, addr);
+}
+
+/* moved_p: the name stands for loopback here, and addr_p is another address of this host. */
+static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved_p)
+{
+    char name[VB_ROOT_TEXT];
+    struct sock_addr other;
     vb_status st;
     int port = 0;
 
+    *moved_p = false;
+    st = sock_resolve(root, addr_p);
+    if (st != VB_OK || !sock_is_loopback(addr_p))
+        return st;
+    snprintf(name, sizeof(name), "%s", root);
+    st = cut_port(name, &port);
+    if (st != VB_OK || is_here(name) ||
+        !(address_by_name(name, &other) || address_of_iface(&other)))
+        return st;
+    set_port(&other, port);
+    *addr_p = other;
+    *moved_p = true;
+    return VB_OK;
+}
+
+vb_status root_resolve(const char *root, struct sock_addr *addr_p)
+{
+    bool moved;
+
+    return resolve(root, addr_p, &moved);
+}
+
+/* The rule of vb_root_listen(): at is what root stands for. */
+static vb_status listen_for(const struct sock_addr *at, int *fd_p)
+{
+    const char *all = at->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0";
+    struct sock_addr any;
+
+    if (sock_is_loopback(at))
+        return sock_listen(at, SOCK_ROOT_TAKEN, fd_p);
+    if (!sock_from_text(all, sock_port(at), &any))
+        return vb_err(VB_ERR_UNSUPPORTED, "no address to listen at");
+    return sock_listen(&any, SOCK_ROOT_TAKEN, fd_p);
+}
+
+vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)
+{
+    char *colon = strrchr(root, ':'), text[SOCK_TEXT];
+    struct sock_addr at, bound;
+    bool moved = false;
+    vb_status st;
+    int fd = -1;
+
+    st = resolve(root, &at, &moved);
+    if (st == VB_OK)
+        st = listen_for(&at, &fd);
+    if (st == VB_OK)
+        st = sock_local(fd, &bound);
+    if (st != VB_OK) {
+        if (fd >= 0)
+            close(fd);
+        return st;
+    }
+    set_port(&at, sock_port(&bound));
+    sock_text(&at, text);
+    if (moved)
+        snprintf(root, VB_ROOT_TEXT, "%s", text);
+    else
+        snprintf(colon, VB_ROOT_TEXT - (size_t)(colon - root), ":%d", sock_port(&bound));
+    *fd_p = fd;
+    return VB_OK;
+}
+
+vb_status launch_listen(struct vb_launch *launch, const char *connection, bool as_given)
+{
+    char name[VB_ROOT_TEXT], text[SOCK_TEXT];
+    struct sock_addr addr;
+    vb_status st;
+    int port = 0;
+
+    if (as_given && !vb_root_wants_port(launch->root))
+        return vb_root_listen(launch->root, &launch->root_fd);
     snprintf(name, sizeof(name), "%s", launch->root);
     st = cut_port(name, &port);
     if (st == VB_OK)
-        st = as_given ? sock_resolve(launch->root, &addr) : find_address(name, connection, &addr);
-    if (st == VB_OK)
-        st = listen_everywhere(&addr, port, &launch->root_fd);
-    if (st == VB_OK && !as_given)
-        st = sock_local(launch->root_fd, &bound);
-    if (st != VB_OK || as_given)
+        st = find_address(name, connection, &addr);
+    if (st != VB_OK)
         return st;
-    sock_host_text(&addr, name, sizeof(name));
-    (void)sock_from_text(name, sock_port(&bound), &addr);
+    set_port(&addr, port);
     sock_text(&addr, text);
     snprintf(launch->root, sizeof(launch->root), "%s", text);
-    return VB_OK;
+    return vb_root_listen(launch->root, &launch->root_fd);
 }
 
 vb_status launch_listen_here(struct vb_launch *launch)
 {
-    struct sock_addr addr;
-    char text[SOCK_TEXT];
-    vb_status st;
-
-    if (!sock_from_text("127.0.0.1", 0, &addr))
-        return vb_err(VB_ERR_UNSUPPORTED, "no loopback address to listen at");
-    st = sock_listen(&addr, &launch->root_fd);
-    if (st == VB_OK)
-        st = sock_local(launch->root_fd, &addr);
-    if (st != VB_OK)
-        return st;
-    sock_text(&addr, text);
-    snprintf(launch->root, sizeof(launch->root), "%s", text);
-    return VB_OK;
+    snprintf(launch->root, sizeof(launch->root), "127.0.0.1:0");
+    return vb_root_listen(launch->root, &launch->root_fd);
 }

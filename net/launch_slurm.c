@@ -153,19 +153,12 @@ bool slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p)
 
 /* ---- the environment ------------------------------------------------------------------------- */
 
-static const char *set(const char *name)
-{
-    const char *text = getenv(name);
-
-    return text != NULL && text[0] != '\0' ? text : NULL;
-}
-
 /* A task of a step that srun has started, and not a shell that srun may be called in. */
 static bool is_task(int64_t *job_p, int64_t *step_p)
 {
-    const char *step = set("SLURM_STEP_ID"), *job = set("SLURM_JOB_ID");
+    const char *step = launch_variable("SLURM_STEP_ID"), *job = launch_variable("SLURM_JOB_ID");
 
-    if (step == NULL || job == NULL || set("SLURM_PROCID") == NULL)
+    if (step == NULL || job == NULL || launch_variable("SLURM_PROCID") == NULL)
         return false;
     if (!vb_parse_int(step, step_p) || !vb_parse_int(job, job_p))
         *job_p = *step_p = -1; /* broken, which is for later */
@@ -174,13 +167,14 @@ static bool is_task(int64_t *job_p, int64_t *step_p)
 
 static vb_status read_hosts(struct launch_found *found)
 {
-    const char *name = "SLURM_STEP_NODELIST", *list = set(name);
+    const char *name = "SLURM_STEP_NODELIST", *list = launch_variable(name);
     int64_t hosts = 0;
 
     if (list == NULL)
-        list = set(name = "SLURM_JOB_NODELIST");
+        list = launch_variable(name = "SLURM_JOB_NODELIST");
     if (list == NULL || !slurm_hosts_parse(list, found->host, sizeof(found->host), &hosts))
-        return vb_err(VB_ERR_USAGE, "%s %.64s: must be hosts, such as node[01-03,07],gpu1", name,
+        return vb_err(VB_ERR_USAGE,
+                      "%s %.64s: must be hosts, such as node[01-03,07],gpu1" LAUNCH_ALONE, name,
                       list != NULL ? list : "is not set");
     found->one_host = hosts == 1;
     return VB_OK;
@@ -189,7 +183,7 @@ static vb_status read_hosts(struct launch_found *found)
 /* Where the list is missing, ranks find out who is on their host when they have met. */
 static vb_status read_local(struct launch_found *found)
 {
-    const char *name = "SLURM_STEP_TASKS_PER_NODE", *list = set(name);
+    const char *name = "SLURM_STEP_TASKS_PER_NODE", *list = launch_variable(name);
     int64_t node = 0, tasks = 0, local = 0;
     vb_status st;
 
@@ -202,7 +196,8 @@ static vb_status read_local(struct launch_found *found)
         if (st != VB_OK)
             return st;
         if (!slurm_tasks_parse(list, node, &tasks) || tasks > found->world)
-            return vb_err(VB_ERR_USAGE, "%s %.64s: must say how many tasks node %d has", name, list,
+            return vb_err(VB_ERR_USAGE,
+                          "%s %.64s: must say how many tasks node %d has" LAUNCH_ALONE, name, list,
                           (int)node);
     }
     st = launch_number("SLURM_LOCALID", 0, tasks - 1, &local);
@@ -214,15 +209,16 @@ static vb_status read_local(struct launch_found *found)
 vb_status launch_find_slurm(struct launch_found *found)
 {
     const char *tasks =
-        set("SLURM_STEP_NUM_TASKS") != NULL ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+        launch_variable("SLURM_STEP_NUM_TASKS") != NULL ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
     int64_t job, step, world = 0, rank = 0;
     vb_status st;
 
     if (!is_task(&job, &step))
         return VB_OK;
     if (step < 0 || job < 0)
-        return vb_err(VB_ERR_USAGE, "SLURM_JOB_ID %.32s, SLURM_STEP_ID %.32s: must be numbers",
-                      set("SLURM_JOB_ID"), set("SLURM_STEP_ID"));
+        return vb_err(VB_ERR_USAGE,
+                      "SLURM_JOB_ID %.32s, SLURM_STEP_ID %.32s: must be numbers" LAUNCH_ALONE,
+                      launch_variable("SLURM_JOB_ID"), launch_variable("SLURM_STEP_ID"));
     st = launch_number(tasks, 1, VB_WORLD_MAX, &world);
     if (st == VB_OK)
         st = launch_number("SLURM_PROCID", 0, world - 1, &rank);

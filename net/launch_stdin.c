@@ -101,11 +101,28 @@ static void say_hello(const struct vb_hello *hello)
 int vb_launch_answer(char *buf, size_t size, const char *root,
                      const unsigned char secret[VB_SECRET_BYTES])
 {
-    int n = snprintf(buf, size, "%s ", root), i;
+    int n = snprintf(buf, size, "%s %s", root, secret == NULL ? "-" : ""), i;
 
-    for (i = 0; i < VB_SECRET_BYTES; i++)
+    for (i = 0; i < VB_SECRET_BYTES && secret != NULL; i++)
         n += snprintf(buf + n, size - (size_t)n, "%02x", secret[i]);
     return n + snprintf(buf + n, size - (size_t)n, "\n");
+}
+
+vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *launch)
+{
+    char *space = strchr(line, ' ');
+    bool none = space != NULL && strcmp(space + 1, "-") == 0;
+
+    if (space == NULL || (size_t)(space - line) >= sizeof(launch->root))
+        return vb_err(VB_ERR_INPUT, "%s is not the address of rank 0 and the secret", whose);
+    if (none != launch->has_secret)
+        return vb_err(VB_ERR_USAGE,
+                      "rank %d was given a secret, and rank %d was not: give it to all, by mpirun "
+                      "-x VB_SECRET or --secret-file FILE",
+                      none ? 0 : launch->rank, none ? launch->rank : 0);
+    memcpy(launch->root, line, (size_t)(space - line));
+    launch->root[space - line] = '\0';
+    return none ? VB_OK : vb_secret_parse(space + 1, launch->secret);
 }
 
 /* Not a byte beyond the line is taken. */
@@ -128,19 +145,14 @@ static bool read_answer(char line[LINE_MAX_BYTES])
     return false;
 }
 
-static vb_status take_answer(struct vb_launch *launch)
+static vb_status hear_answer(struct vb_launch *launch)
 {
-    char line[LINE_MAX_BYTES], *space;
+    char line[LINE_MAX_BYTES];
     vb_status st;
 
     if (!read_answer(line))
         return vb_err(VB_ERR_PEER, "the launcher is gone: no word from it on standard input");
-    space = strchr(line, ' ');
-    if (space == NULL || (size_t)(space - line) >= sizeof(launch->root))
-        return vb_err(VB_ERR_INPUT, "standard input does not begin with the address of rank 0");
-    *space = '\0';
-    memcpy(launch->root, line, (size_t)(space - line) + 1);
-    st = vb_secret_parse(space + 1, launch->secret);
+    st = launch_take_answer(line, "the first line of standard input", launch);
     explicit_bzero(line, sizeof(line));
     return st;
 }
@@ -177,18 +189,6 @@ static vb_status start_watch(void)
     return vb_err_sys("pthread_create");
 }
 
-/* Port 0 stands for a root that nobody has chosen. */
-static vb_status listen_as_root(struct vb_launch *launch, const char *connection, char *root)
-{
-    const char *colon = strrchr(launch->root, ':');
-    vb_status st;
-
-    st = launch_listen(launch, connection, colon == NULL || strcmp(colon, ":0") != 0);
-    if (st == VB_OK)
-        snprintf(root, VB_ROOT_TEXT, "%s", launch->root);
-    return st;
-}
-
 vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection)
 {
     struct vb_hello hello;
@@ -196,10 +196,12 @@ vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection
 
     st = vb_hello_own(&hello);
     if (st == VB_OK && launch->rank == 0)
-        st = listen_as_root(launch, ssh_connection, hello.root);
+        st = launch_listen(launch, ssh_connection, true);
     if (st != VB_OK)
         return st;
+    if (launch->rank == 0)
+        snprintf(hello.root, sizeof(hello.root), "%s", launch->root);
     say_hello(&hello);
-    st = take_answer(launch);
+    st = hear_answer(launch);
     return st == VB_OK ? start_watch() : st;
 }

@@ -8,15 +8,7 @@
  */
 #include "net/launch.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-static const char *set(const char *name)
-{
-    const char *text = getenv(name);
-
-    return text != NULL && text[0] != '\0' ? text : NULL;
-}
 
 static const char *or_dash(const char *text)
 {
@@ -30,7 +22,7 @@ static vb_status read_local(struct launch_found *found)
     int64_t local_ranks = 0, local_rank = 0;
     vb_status st;
 
-    if (set("LOCAL_WORLD_SIZE") == NULL || set("LOCAL_RANK") == NULL)
+    if (launch_variable("LOCAL_WORLD_SIZE") == NULL || launch_variable("LOCAL_RANK") == NULL)
         return VB_OK;
     st = launch_number("LOCAL_WORLD_SIZE", 1, found->world, &local_ranks);
     if (st == VB_OK)
@@ -43,12 +35,12 @@ static vb_status read_local(struct launch_found *found)
 
 static vb_status read_master(struct launch_found *found)
 {
-    const char *host = set("MASTER_ADDR");
+    const char *host = launch_variable("MASTER_ADDR");
     int64_t port = 0;
     vb_status st;
 
     if (host == NULL || strlen(host) >= sizeof(found->host) || strpbrk(host, " []/") != NULL)
-        return vb_err(VB_ERR_USAGE, "MASTER_ADDR %.64s: must be the host of rank 0",
+        return vb_err(VB_ERR_USAGE, "MASTER_ADDR %.64s: must be the host of rank 0" LAUNCH_ALONE,
                       host != NULL ? host : "is not set");
     st = launch_number("MASTER_PORT", 1, 65535, &port);
     if (st != VB_OK)
@@ -56,7 +48,8 @@ static vb_status read_master(struct launch_found *found)
     snprintf(found->host, sizeof(found->host), "%s", host);
     found->port = launch_port((uint64_t)port);
     snprintf(found->job, sizeof(found->job), "torch %.64s:%d %.64s %.16s", host, (int)port,
-             or_dash(set("TORCHELASTIC_RUN_ID")), or_dash(set("TORCHELASTIC_RESTART_COUNT")));
+             or_dash(launch_variable("TORCHELASTIC_RUN_ID")),
+             or_dash(launch_variable("TORCHELASTIC_RESTART_COUNT")));
     return VB_OK;
 }
 
@@ -65,7 +58,7 @@ vb_status launch_find_torch(struct launch_found *found)
     int64_t world = 0, rank = 0;
     vb_status st;
 
-    if (set("RANK") == NULL || set("WORLD_SIZE") == NULL)
+    if (launch_variable("RANK") == NULL || launch_variable("WORLD_SIZE") == NULL)
         return VB_OK;
     st = launch_number("WORLD_SIZE", 1, VB_WORLD_MAX, &world);
     if (st == VB_OK)

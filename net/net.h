@@ -388,6 +388,14 @@ const char *vb_net_pmix_library(void);   /* likewise */
 
 #define VB_ROOT_TEXT 272 /* bytes of "HOST:PORT", with its end */
 
+/* Where rank 0 of a group listens, or will. root is "HOST:PORT", by which others find this host.
+ * The socket is at all addresses, for here HOST may stand for another one than elsewhere, or for
+ * none; but loopback, by number or as localhost, is for ranks on this host alone. Root becomes what
+ * others must be told: port 0 is any that is free, and a name that stands for loopback on its own
+ * host (Debian has 127.0.1.1 there) becomes an address. */
+vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p);
+bool vb_root_wants_port(const char *root); /* "HOST:0" */
+
 /* How this process became a rank, as far as its environment tells. */
 struct vb_launch {
     bool supervised; /* a launcher made it one; all but the secret is unknown otherwise */
@@ -405,7 +413,7 @@ vb_status vb_launch_read(struct vb_launch *launch_p);
 
 /* What the user has to say to ranks that others start. */
 struct vb_launch_opts {
-    const char *root;        /* where rank 0 listens; NULL: it is found out */
+    const char *root;        /* where rank 0 listens; NULL, or port 0: it is found out */
     const char *secret_file; /* NULL: VB_SECRET, or none */
     int64_t timeout_ms;      /* for meeting the other ranks */
 };
@@ -438,7 +446,8 @@ struct vb_hello {
 vb_status vb_hello_own(struct vb_hello *hello_p); /* of this process, without a root */
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p);
 
-/* What a rank is told then, a line. Returns its length; 512 bytes are enough. */
+/* What a rank is told then, a line. secret NULL: the rank has it. Returns its length; 512 bytes are
+ * enough. */
 int vb_launch_answer(char *buf, size_t size, const char *root,
                      const unsigned char secret[VB_SECRET_BYTES]);
 

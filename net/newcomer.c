@@ -11,6 +11,7 @@
  * an RDMA connection; what others send it meanwhile is kept.
  */
 #include "net/group_priv.h"
+#include "net/launch.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -282,7 +283,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     deadline = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
     st = auth_init();
     if (st == VB_OK)
-        st = sock_resolve(opts->root, &root);
+        st = root_resolve(opts->root, &root);
     if (st == VB_OK)
         st = control_ask_seat(&root, opts->secret, deadline, &seat, &fd, session);
     if (st != VB_OK)

@@ -4,6 +4,7 @@
  * at the start, newcomer.c for those of a rank that comes late.
  */
 #include "net/group_priv.h"
+#include "net/launch.h"
 
 #include <string.h>
 #include <sys/epoll.h>
@@ -25,7 +26,7 @@ vb_status pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p
     const struct wire_info *info = &g->peers[rank].info;
 
     if (rank == 0)
-        return sock_resolve(g->opts.root, addr_p);
+        return root_resolve(g->opts.root, addr_p);
     if (!sock_from_text(info->addr, (int)info->port, addr_p))
         return vb_err(VB_ERR_INPUT, "rank %d says it listens at %s", rank, info->addr);
     return VB_OK;

@@ -3,9 +3,13 @@
  * PMIx, by which mpirun and srun --mpi=pmix tell processes who they are, and carry a word from one
  * to all others: rank 0 puts, all meet at a fence, the others get. This file alone knows libpmix.
  *
- * Its calls that wait have no deadlines that every server heeds, so the others are used, which call
- * back from a thread of the library's.
+ * The calls that wait for other ranks (the fence, and the get of what rank 0 has put) have no
+ * deadlines that every server heeds, so those are used that call back from a thread of the
+ * library's, and we do the waiting. PMIx_Init, PMIx_Get of what the server itself knows, and
+ * PMIx_Finalize have no such twins: they wait for the server of this host, which has just started
+ * this process, for as long as it takes.
  */
+#include "net/auth.h"
 #include "net/launch.h"
 
 #include <pmix.h>
@@ -32,7 +36,7 @@ static vb_status failed(const char *what, pmix_status_t code)
 
 /* ---- who we are ------------------------------------------------------------------------------ */
 
-/* A number that the server knows of a process, or with PMIX_RANK_WILDCARD of the job. */
+/* A number that the server itself knows of a process, or with PMIX_RANK_WILDCARD of the job. */
 static vb_status ask(const pmix_proc_t *who, const char *key, int64_t max, int *value_p)
 {
     pmix_value_t *value = NULL;
@@ -63,10 +67,10 @@ vb_status pmix_join(struct launch_found *found)
 
     code = PMIx_Init(&me, NULL, 0);
     if (code != PMIX_SUCCESS)
-        return vb_err(VB_ERR_PEER,
-                      "PMIX_RANK is set, but the PMIx server that set it is not to be had: %s; "
-                      "--ranks 1 runs without others",
-                      PMIx_Error_string(code));
+        return vb_err(
+            VB_ERR_PEER,
+            "PMIX_RANK is set, but the PMIx server that set it is not to be had: %s" LAUNCH_ALONE,
+            PMIx_Error_string(code));
     PMIX_LOAD_PROCID(&all, me.nspace, PMIX_RANK_WILDCARD);
     st = ask(&all, PMIX_JOB_SIZE, VB_WORLD_MAX, &found->world);
     if (st == VB_OK)
@@ -107,6 +111,8 @@ static void reply_destroy(struct reply *r)
 {
     pthread_cond_destroy(&r->said);
     pthread_mutex_destroy(&r->lock);
+    if (r->line != NULL)
+        auth_wipe(r->line, strlen(r->line)); /* it has the secret */
     free(r->line);
     free(r);
 }
@@ -196,6 +202,8 @@ static vb_status put(const char *line)
 
     PMIX_VALUE_LOAD(&value, line, PMIX_STRING);
     code = PMIx_Put(PMIX_GLOBAL, KEY, &value);
+    if (value.data.string != NULL)
+        auth_wipe(value.data.string, strlen(value.data.string));
     PMIX_VALUE_DESTRUCT(&value);
     if (code == PMIX_SUCCESS)
         code = PMIx_Commit();

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BACKLOG 128
+#define BACKLOG 1024 /* all ranks of a job may call rank 0 at once */
 #define RETRY_MS 20
 
 int sock_ms_left(uint64_t deadline, int limit_ms)
@@ -149,9 +149,11 @@ void sock_peer_text(int fd, char out[SOCK_TEXT])
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-static vb_status listen_at(int family, const struct sockaddr *sa, socklen_t len, const char *text,
-                           int *fd_p)
+static vb_status listen_at(const struct sockaddr *sa, socklen_t len, const char *text,
+                           const char *if_taken, int *fd_p)
 {
+    int family = sa->sa_family;
+    bool taken;
     vb_status st;
     int fd, on = 1;
 
@@ -161,7 +163,8 @@ static vb_status listen_at(int family, const struct sockaddr *sa, socklen_t len,
     if (family != AF_UNIX)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(fd, sa, len) != 0 || listen(fd, BACKLOG) != 0) {
-        st = vb_err_sys("listen on %s", text);
+        taken = errno == EADDRINUSE && if_taken != NULL;
+        st = vb_err_sys("listen on %s%s%s", text, taken ? ", " : "", taken ? if_taken : "");
         close(fd);
         return st;
     }
@@ -169,12 +172,12 @@ static vb_status listen_at(int family, const struct sockaddr *sa, socklen_t len,
     return VB_OK;
 }
 
-vb_status sock_listen(const struct sock_addr *at, int *fd_p)
+vb_status sock_listen(const struct sock_addr *at, const char *if_taken, int *fd_p)
 {
     char text[SOCK_TEXT];
 
     sock_text(at, text);
-    return listen_at(at->sa.ss_family, (const struct sockaddr *)&at->sa, at->len, text, fd_p);
+    return listen_at((const struct sockaddr *)&at->sa, at->len, text, if_taken, fd_p);
 }
 
 /* A zero byte before the name makes it abstract. */
@@ -188,12 +191,12 @@ static socklen_t unix_addr(const char *name, struct sockaddr_un *un)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
 }
 
-vb_status sock_listen_unix(const char *name, int *fd_p)
+vb_status sock_listen_unix(const char *name, const char *if_taken, int *fd_p)
 {
     struct sockaddr_un un;
     socklen_t len = unix_addr(name, &un);
 
-    return listen_at(AF_UNIX, (struct sockaddr *)&un, len, name, fd_p);
+    return listen_at((struct sockaddr *)&un, len, name, if_taken, fd_p);
 }
 
 /* ---- connecting ------------------------------------------------------------------------------ */
@@ -232,30 +235,31 @@ static vb_status connect_once(const struct sockaddr *sa, socklen_t len, uint64_t
                : vb_status_from_errno(err);
 }
 
-static vb_status connect_to(const struct sockaddr *sa, socklen_t len, const char *text,
-                            uint64_t deadline, int *fd_p)
+/* VB_AGAIN: nobody has come until the deadline. */
+static vb_status connect_to(const struct sockaddr *sa, socklen_t len, uint64_t deadline, int *fd_p)
 {
     struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
     vb_status st;
 
-    for (;;) {
-        st = connect_once(sa, len, deadline, fd_p);
-        if (st == VB_OK)
-            return VB_OK;
-        if (st != VB_AGAIN || sock_ms_left(deadline, 1) == 0)
+    while ((st = connect_once(sa, len, deadline, fd_p)) == VB_AGAIN) {
+        if (sock_ms_left(deadline, 1) == 0)
             break;
         nanosleep(&pause, NULL);
     }
-    (void)vb_err_sys("connect %s", text);
-    return st == VB_AGAIN ? VB_ERR_TIMEOUT : st;
+    return st;
 }
 
 vb_status sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd_p)
 {
     char text[SOCK_TEXT];
+    vb_status st;
 
     sock_text(to, text);
-    return connect_to((const struct sockaddr *)&to->sa, to->len, text, deadline, fd_p);
+    st = connect_to((const struct sockaddr *)&to->sa, to->len, deadline, fd_p);
+    if (st == VB_OK)
+        return VB_OK;
+    (void)vb_err_sys("connect %s", text);
+    return st == VB_AGAIN ? VB_ERR_TIMEOUT : st;
 }
 
 vb_status sock_connect_unix(const char *name, uint64_t deadline, int *fd_p)
@@ -264,6 +268,14 @@ vb_status sock_connect_unix(const char *name, uint64_t deadline, int *fd_p)
     socklen_t len = unix_addr(name, &un);
 
     return connect_once((struct sockaddr *)&un, len, deadline, fd_p);
+}
+
+vb_status sock_await_unix(const char *name, uint64_t deadline, int *fd_p)
+{
+    struct sockaddr_un un;
+    socklen_t len = unix_addr(name, &un);
+
+    return connect_to((struct sockaddr *)&un, len, deadline, fd_p);
 }
 
 /* ---- whole messages -------------------------------------------------------------------------- */

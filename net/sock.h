@@ -11,7 +11,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#define SOCK_TEXT 64 /* "[ff02::1]:65535" and longer */
+#define SOCK_ROOT_TAKEN "--root HOST:PORT chooses another port" /* where rank 0's own is taken */
+#define SOCK_TEXT 64                                            /* "[ff02::1]:65535" and longer */
 
 struct sock_addr {
     struct sockaddr_storage sa;
@@ -26,15 +27,18 @@ void sock_host_text(const struct sock_addr *addr, char *out, size_t size); /* wi
 int sock_port(const struct sock_addr *addr);
 bool sock_is_loopback(const struct sock_addr *addr);
 
-/* Port 0: any that is free. */
-vb_status sock_listen(const struct sock_addr *at, int *fd_p);
+/* Port 0: any that is free. if_taken, unless NULL, is said too where somebody else listens. */
+vb_status sock_listen(const struct sock_addr *at, const char *if_taken, int *fd_p);
 
 /* An abstract unix socket: it has no file and goes away with its last descriptor. */
-vb_status sock_listen_unix(const char *name, int *fd_p);
+vb_status sock_listen_unix(const char *name, const char *if_taken, int *fd_p);
 
 /* Tries again while nobody listens there yet. */
 vb_status sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd_p);
+
+/* Once, or as long as nobody listens there; VB_AGAIN: nobody does. What fails is not logged. */
 vb_status sock_connect_unix(const char *name, uint64_t deadline, int *fd_p);
+vb_status sock_await_unix(const char *name, uint64_t deadline, int *fd_p);
 
 vb_status sock_local(int fd, struct sock_addr *addr_p);
 void sock_peer_text(int fd, char out[SOCK_TEXT]);

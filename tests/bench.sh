@@ -19,6 +19,8 @@ holds() {
 refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps"
 refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
 refused 2 "unknown bench nothing; there are transfer" nothing
+RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 \
+    refused 2 "unknown bench nothing" nothing # before any other rank is waited for
 refused 2 "kernels of which model? --model alexnet" kernels
 refused 2 "--keys and --servers are for ps" transfer --ranks 2 --keys 5
 refused 2 "ps needs a worker beside its servers" ps

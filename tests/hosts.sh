@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Three network namespaces, each with its own name and its own sshd, are three hosts; a fourth is
-# where commands are given. hosts.sh VERBENA [time]: all tests, or how long eight ranks take to start
+# where commands are given. hosts.sh VERBENA [time]: all tests, or how long eight ranks take to start, which on
+# a machine that does nothing else must be less than 3 s
 #
 # Nothing of the machine's own ssh is used or changed: keys, configuration and known hosts are in a
 # folder of this test, and what an sshd wants below /run is in a mount namespace of its own.
@@ -134,13 +135,15 @@ eight_ranks() {
     timeout 100 ip netns exec "$hub" "$verbena" train softmax --data synth:1000 --steps 1 \
         --global-batch 64 --hosts 10.98.0.1:3,10.98.0.2:3,10.98.0.3:2 >"$dir/out" 2>"$dir/err" ||
         fail "eight ranks: exit $?: $(cat "$dir/err")"
-    echo "eight ranks over ssh, one step: $((($(date +%s%N) - begin) / 1000000)) ms"
+    took_ms=$((($(date +%s%N) - begin) / 1000000))
+    echo "eight ranks over ssh, one step: $took_ms ms"
     nothing_left "eight ranks"
 }
 
 if [ "${2:-}" = time ]; then
     for k in 1 2 3 4 5; do
         eight_ranks
+        [ $took_ms -le 3000 ] || fail "more than 3000 ms"
     done
     exit $bad
 fi
@@ -351,6 +354,12 @@ jq -se 'length == 3 and all(.[]; .ranks == 4) and .[0].transfer_ms > 0' "$dir/ou
     fail "bench step: $(cat "$dir/out")"
 [ -s "$dir/step.gp" ] || fail "bench step: rank 0 wrote no script"
 nothing_left "bench step"
+
+timeout 100 ip netns exec "$hub" "$verbena" bench allreduce --hosts 10.98.0.1,10.98.0.3 --sizes 1024 --seconds 0.01 \
+    --json >"$dir/out" 2>"$dir/err" || fail "bench allreduce: exit $?: $(cat "$dir/err")"
+jq -se 'length == 1 and .[0].ranks == 2 and .[0].transport == "tcp" and .[0].wrong == 0' "$dir/out" >/dev/null ||
+    fail "bench allreduce: $(cat "$dir/out")"
+nothing_left "bench allreduce"
 
 [ $bad = 0 ] && echo "three hosts over ssh"
 exit $bad

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2034,SC2154 # bad, code and err are for, dir is from, who sources it
+# shellcheck disable=SC2034,SC2154 # bad, code and err are for, dir and pid are from, who sources it
 # SPDX-License-Identifier: MIT
 #
 # What the tests of launchers share; they source it and say in ours() what of theirs runs.
@@ -25,4 +25,32 @@ under() {
     code=$?
     err=$(cat "$dir/err")
     nothing_left "$*"
+}
+
+# running N: returns when so many of ours run
+running() {
+    local i
+    for ((i = 0; i < 1500; i++)); do
+        [ "$(ours | wc -l)" -lt "$1" ] || return
+        sleep 0.02
+    done
+    fail "the ranks do not run: $(cat "$dir/err")"
+}
+
+# ends WHAT: process $pid, soon, and not as if all were well; nothing of ours is left
+ends() {
+    if timeout 60 tail --pid="$pid" -f /dev/null; then
+        { wait "$pid"; } 2>/dev/null && fail "$1: exit 0"
+    else
+        fail "$1: it does not end: $(cat "$dir/err")"
+        kill -KILL "$pid"
+    fi
+    nothing_left "$1"
+}
+
+# with_folder: ranks of this test, who all have its folder in their environment
+with_folder() {
+    grep -lsz "^TMPDIR=$dir" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do
+        [ "$(readlink "/proc/$pid/exe")" != "$verbena" ] || echo "$pid"
+    done
 }

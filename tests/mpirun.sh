@@ -20,11 +20,8 @@ mpi=(mpirun --oversubscribe)
 # shellcheck source=tests/launch_test.sh
 . "$(dirname "$0")/launch_test.sh"
 
-# ours: ranks of this test, which all know its folder
 ours() {
-    grep -lsz "^TMPDIR=$dir" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do
-        [ "$(readlink "/proc/$pid/exe")" != "$verbena" ] || echo "$pid"
-    done
+    with_folder
 }
 
 job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json)
@@ -38,16 +35,66 @@ for ranks in 1 2 3; do
         fail "mpirun -n $ranks: $(cat "$dir/here" "$dir/out")"
 done
 
-# A rank that has its cpus to itself does not share them out again: two ranks, a cpu each.
+# Dedicated servers are among the ranks, for nobody could start more.
+under "${mpi[@]}" -n 3 "$verbena" "${job[@]}" --mode async --dedicated-servers
+[ "$code $(jq -c '[.per_rank[].role]' "$dir/out")" = '0 ["worker","worker","server"]' ] ||
+    fail "--dedicated-servers: exit $code: $err $(cat "$dir/out")"
+under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" --mode async --dedicated-servers
+[[ $code != 0 && $err == *'the ranks that are left over must be one at least'* ]] ||
+    fail "--dedicated-servers alone: exit $code: $err"
+
+# long WORDS...: mpirun with these and a job that does not end by itself; sets pid
+long=("$verbena" train softmax --data synth:1000 --steps 100000000 --timeout 10)
+long() {
+    "${mpi[@]}" "$@" >"$dir/out" 2>"$dir/err" </dev/null &
+    pid=$!
+}
+
+# pinned N: our ranks are so many, each on one cpu, and no two on the same
+pinned() {
+    local p cpus=()
+    for p in $(ours); do
+        cpus+=("$(sed -n 's/^Cpus_allowed_list:\t//p' "/proc/$p/status")")
+    done
+    [[ ${#cpus[@]} = "$1" && ! ${cpus[*]} =~ [,-] ]] &&
+        [ "$(printf '%s\n' "${cpus[@]}" | sort -u | wc -l)" = "$1" ]
+}
+
+# Two ranks have a cpu each, whether mpirun has given them one, or both the same, which they share out. With one
+# cpu for rank 0 and another for ranks 1 and 2, these two alone are crowded.
 if [ "$(nproc)" -ge 2 ]; then
-    under "${mpi[@]}" --bind-to core -n 2 "$verbena" bench allreduce --sizes 1024 --seconds 0.01 --json
-    [ "$code" = 0 ] || fail "bench: exit $code: $err"
+    cpu=()
+    for ((i = 0; ${#cpu[@]} < 2; i++)); do
+        ! taskset -c $i true 2>/dev/null || cpu+=("$i")
+    done
+    for bind in core none; do
+        long --bind-to $bind -n 2 "${long[@]}"
+        for ((i = 0; i < 500; i++)); do
+            ! pinned 2 || break
+            sleep 0.02
+        done
+        [ $i -lt 500 ] || fail "--bind-to $bind: the ranks are not on a cpu each: $(cat "$dir/err")"
+        kill -TERM $pid
+        ends "--bind-to $bind"
+    done
+    crowded=("$verbena" "${job[@]}" --log-level info)
+    under "${mpi[@]}" --bind-to none -n 1 taskset -c "${cpu[0]}" "${crowded[@]}" : \
+        -n 2 taskset -c "${cpu[1]}" "${crowded[@]}"
+    [ "$code" = 0 ] || fail "one cpu for two ranks, one for another: exit $code: $err"
+    [ "$(grep -c '2 ranks share 1 cores' "$dir/err") $(grep -c 'ranks share' "$dir/err")" = '2 2' ] ||
+        fail "one cpu for two ranks, one for another: $err"
 fi
 
 # What the user gives comes before what PMIx carries.
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")
 under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
 [ "$code" = 0 ] || fail "--secret-file: exit $code: $err"
+under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" --secret-file "$dir/key" : -n 1 "$verbena" "${job[@]}"
+[[ $code != 0 && $err == *'rank 0 was given a secret, and rank 1 was not'*'mpirun -x VB_SECRET'* ]] ||
+    fail "a secret for rank 0 alone: exit $code: $err"
+under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" : -n 1 "$verbena" "${job[@]}" --secret-file "$dir/key"
+[[ $code != 0 && $err == *'rank 1 was given a secret, and rank 0 was not'* ]] ||
+    fail "a secret for rank 1 alone: exit $code: $err"
 chmod 644 "$dir/key"
 under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
 [[ $code != 0 && $err == *'others may read'* ]] || fail "a secret for all to read: exit $code: $err"
@@ -63,22 +110,14 @@ under env PMIX_RANK=0 PMIX_NAMESPACE=gone "$verbena" "${job[@]}" --ranks 1
 
 # A rank killed, and Ctrl-C, end all.
 for how in KILL INT; do
-    "${mpi[@]}" -n 3 "$verbena" train softmax --data synth:1000 --steps 100000000 --timeout 10 \
-        >"$dir/out" 2>"$dir/err" </dev/null &
-    pid=$!
-    for ((i = 0; i < 1500; i++)); do
-        [ "$(ours | wc -l)" -lt 3 ] || break
-        sleep 0.02
-    done
-    [ $i -lt 1500 ] || fail "the ranks do not run: $(cat "$dir/err")"
+    long -n 3 "${long[@]}"
+    running 3
     if [ $how = KILL ]; then
         kill -KILL "$(ours | tail -n 1)"
     else
         kill -TERM $pid # in the background a shell's jobs ignore SIGINT; mpirun treats both alike
     fi
-    timeout 60 tail --pid=$pid -f /dev/null || fail "$how: mpirun does not end"
-    { wait $pid; } 2>/dev/null && fail "$how: exit 0"
-    nothing_left $how
+    ends $how
 done
 
 [ $bad = 0 ] && echo "mpirun: 1 to 3 ranks"

@@ -121,6 +121,58 @@ static void ports_do_not_clash(void **state)
     assert_true(launch_port(UINT64_MAX) < 32768);
 }
 
+/* ---- where rank 0 listens -------------------------------------------------------------------- */
+
+/* Root as it becomes; false: at all addresses. The socket is fd_p. */
+static bool listens_here(const char *given, char root[VB_ROOT_TEXT], int *fd_p)
+{
+    const char *colon = strrchr(given, ':');
+    char want[VB_ROOT_TEXT];
+    struct sock_addr at;
+
+    snprintf(root, VB_ROOT_TEXT, "%s", given);
+    assert_int_equal(vb_root_listen(root, fd_p), VB_OK);
+    assert_int_equal(sock_local(*fd_p, &at), VB_OK);
+    assert_true(sock_port(&at) > 0);
+    snprintf(want, sizeof(want), "%.*s:%d", (int)(colon - given), given, sock_port(&at));
+    assert_string_equal(root, want);
+    return sock_is_loopback(&at);
+}
+
+static void roots_are_opened(void **state)
+{
+    static const char *const bad[] = {"", "node", "node:", "node:x", "127.0.0.1:70000", ":1"};
+    char root[VB_ROOT_TEXT], again[VB_ROOT_TEXT], said[1000];
+    struct t_stderr caught;
+    vb_status st;
+    size_t i;
+    int fd;
+
+    (void)state;
+    assert_true(listens_here("127.0.0.1:0", root, &fd));
+    close(fd);
+    assert_true(listens_here("localhost:0", root, &fd));
+    close(fd);
+    assert_false(listens_here("192.0.2.1:0", root, &fd)); /* no address of this host */
+    snprintf(again, sizeof(again), "%s", root);
+    t_stderr_catch(&caught);
+    st = vb_root_listen(again, &fd);
+    t_stderr_release(&caught, said, sizeof(said));
+    assert_true(st < 0);
+    assert_non_null(strstr(said, "--root HOST:PORT chooses another port"));
+    assert_string_equal(again, root);
+    close(fd);
+    for (i = 0; i < VB_COUNT(bad); i++) {
+        snprintf(root, sizeof(root), "%s", bad[i]);
+        t_stderr_catch(&caught);
+        st = vb_root_listen(root, &fd);
+        t_stderr_release(&caught, said, sizeof(said));
+        assert_int_equal(st, VB_ERR_USAGE);
+    }
+    assert_true(vb_root_wants_port("node:0") && vb_root_wants_port("[::1]:0"));
+    assert_false(vb_root_wants_port("node:10") || vb_root_wants_port("node"));
+}
+
 /* ---- environments ---------------------------------------------------------------------------- */
 
 static const char *const variables[] = {"RANK",
@@ -235,6 +287,12 @@ static void broken_environments_are_named(void **state)
          "SLURM_LOCALID 1: must be a number from 0 to 0"},
         {TASK TWO, "srun has 4 ranks on several hosts, and they have no secret"},
         {"PMI_RANK=1 PMI_SIZE=3", "PMI_SIZE 3: this mpirun has PMI, and not PMIx"},
+        {TASK TWO "PMI_RANK=1 PMI_SIZE=8", "PMI_RANK 1, PMI_SIZE 8: this mpirun has PMI"},
+        {TASK TWO "PMI_RANK=2 PMI_SIZE=4", "PMI_RANK 2, PMI_SIZE 4: this mpirun has PMI"},
+        {TASK TWO "PMI_RANK=1 PMI_SIZE=4", "srun has 4 ranks on several hosts"}, /* --mpi=pmi2 */
+        {STEP "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0 SLURM_JOB_NODELIST=n1 PMI_RANK=0 "
+              "PMI_SIZE=3",
+         "PMI_RANK 0, PMI_SIZE 3: this mpirun has PMI"},
         {"RANK=0 WORLD_SIZE=0", "WORLD_SIZE 0: must be a number from 1 to 1024"},
         {"RANK=0 WORLD_SIZE=1e3", "WORLD_SIZE 1e3: must be"},
         {"RANK=4 WORLD_SIZE=4", "RANK 4: must be a number from 0 to 3"},
@@ -246,7 +304,15 @@ static void broken_environments_are_named(void **state)
         {TORCH "LOCAL_WORLD_SIZE=5 LOCAL_RANK=0", "LOCAL_WORLD_SIZE 5: must be"},
         {TORCH "LOCAL_WORLD_SIZE=2 LOCAL_RANK=2", "LOCAL_RANK 2: must be a number from 0 to 1"},
         {TORCH "LOCAL_WORLD_SIZE=2 LOCAL_RANK=1", "torchrun has 4 ranks on several hosts"},
+        {TORCH "LOCAL_WORLD_SIZE=4 LOCAL_RANK=0",
+         "rank 1 is number 0 of the 4 on this host, where all are"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=29500 LOCAL_WORLD_SIZE=2 LOCAL_RANK=1",
+         "rank 0 is number 1 of the 2 on this host"},
+        {STEP "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_STEP_NODELIST=n1",
+         "rank 1 is number 0 of the 2 on this host"},
         {TORCH, "give all the same --secret-file FILE or VB_SECRET"},
+        {TORCH, "(RANK, WORLD_SIZE, LOCAL_WORLD_SIZE)"},
+        {TASK TWO, "(SLURM_PROCID, SLURM_STEP_NODELIST)"},
     };
     struct vb_launch launch;
     struct t_stderr caught;
@@ -263,6 +329,7 @@ static void broken_environments_are_named(void **state)
         if (st != VB_ERR_USAGE || strstr(said, broken[i].why) == NULL)
             fail_msg("\"%s\": status %d, \"%s\", not \"%s\"", broken[i].text, st, said,
                      broken[i].why);
+        assert_non_null(strstr(said, "; --ranks 1 runs without others\n"));
         assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1); /* one line */
         assert_false(launch.supervised);
     }
@@ -307,6 +374,40 @@ static void one_task_is_one_rank(void **state)
     set_environment(TASK TWO "RANK=0 WORLD_SIZE=1");
     assert_int_equal(find(TIMEOUT_MS, &launch), VB_OK);
     assert_true(launch.supervised && launch.rank == 0 && launch.world == 1);
+}
+
+/* What rank 1 of 2, on another host than rank 0, makes of the user's secret. */
+static void narrowed(int job, int step, unsigned char secret[VB_SECRET_BYTES])
+{
+    struct vb_launch_opts opts = {.timeout_ms = TIMEOUT_MS};
+    struct vb_launch launch = {.root_fd = -1, .has_secret = true, .secret = {1, 2, 3}};
+    char text[300];
+
+    snprintf(text, sizeof(text),
+             "SLURM_JOB_ID=%d SLURM_STEP_ID=%d SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 "
+             "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_NODEID=1",
+             job, step);
+    set_environment(text);
+    assert_int_equal(vb_launch_find(&opts, &launch), VB_OK);
+    memcpy(secret, launch.secret, VB_SECRET_BYTES);
+}
+
+/* Jobs 77 and 333 have the same port. */
+static void a_job_of_slurm_has_a_secret_of_its_own(void **state)
+{
+    static const unsigned char given[VB_SECRET_BYTES] = {1, 2, 3};
+    unsigned char a[VB_SECRET_BYTES], b[VB_SECRET_BYTES];
+
+    (void)state;
+    assert_int_equal(launch_port(77 * 64 + 1), launch_port(333 * 64 + 1));
+    narrowed(77, 1, a);
+    assert_memory_not_equal(a, given, sizeof(a));
+    narrowed(77, 1, b);
+    assert_memory_equal(a, b, sizeof(a));
+    narrowed(333, 1, b);
+    assert_memory_not_equal(a, b, sizeof(a));
+    narrowed(77, 2, b);
+    assert_memory_not_equal(a, b, sizeof(a));
 }
 
 /* ---- meetings -------------------------------------------------------------------------------- */
@@ -448,6 +549,31 @@ static void who_has_cpus_of_its_own_is_alone_there(void **state)
     close(fds[1]);
 }
 
+/* Ranks 0 and 2 on one cpu, rank 1 on another, rank 3 on all: each is counted with its like. */
+static void who_has_the_same_cpus_shares_them(void **state)
+{
+    static const int numbers[] = {0, 0, 1, 0}, ranks[] = {2, 1, 2, 1};
+    int cpu[2], fds[2], i;
+    struct told told[4];
+    pid_t pids[4];
+
+    (void)state;
+    if (!two_cpus(cpu))
+        skip();
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    for (i = 0; i < 4; i++)
+        pids[i] = start(907, i, 4, i == 3 ? -1 : cpu[i % 2], TIMEOUT_MS, fds[1]);
+    listen_to(fds[0], 4, told);
+    for (i = 0; i < 4; i++) {
+        ended_well(pids[i]);
+        assert_int_equal(told[i].launch.local_rank, numbers[i]);
+        assert_int_equal(told[i].launch.local_ranks, ranks[i]);
+    }
+    same_word_for_all(told, 4);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 static void who_does_not_come_is_missed(void **state)
 {
     struct told told;
@@ -532,6 +658,65 @@ static void another_user_is_not_answered(void **state)
     close(fds[1]);
 }
 
+/* Strangers who call all the time, even the same user's, do not keep rank 0 beyond its deadline. */
+static void strangers_do_not_keep_rank_0(void **state)
+{
+    char name[120], said[1000];
+    struct t_stderr caught;
+    struct told told;
+    pid_t pid, strangers[2];
+    int fds[2], fd, i;
+
+    (void)state;
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    t_stderr_catch(&caught);
+    pid = start(905, 0, 2, -1, 2000, fds[1]);
+    meeting_name(name);
+    for (i = 0; i < 2; i++) {
+        strangers[i] = fork();
+        while (strangers[i] == 0)
+            if (sock_connect_unix(name, vb_clock_ns() + 1000000000, &fd) == VB_OK)
+                close(fd);
+    }
+    ended_well(pid);
+    t_stderr_release(&caught, said, sizeof(said));
+    for (i = 0; i < 2; i++) {
+        kill(strangers[i], SIGKILL);
+        assert_int_equal(waitpid(strangers[i], NULL, 0), strangers[i]);
+    }
+    assert_int_equal(read(fds[0], &told, sizeof(told)), sizeof(told));
+    assert_int_equal(told.st, VB_ERR_TIMEOUT);
+    assert_non_null(strstr(said, "only 1 of the 2 ranks on this host have come"));
+    assert_non_null(strstr(said, "has called, and was not answered"));
+    assert_null(strstr(strstr(said, "has called") + 1, "has called")); /* once */
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void a_place_that_is_taken_is_said(void **state)
+{
+    char name[120], said[1000];
+    struct t_stderr caught;
+    struct told told;
+    int fds[2];
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    pid = start(906, 0, 2, -1, TIMEOUT_MS, fds[1]);
+    meeting_name(name);
+    t_stderr_catch(&caught);
+    ended_well(start(906, 0, 2, -1, TIMEOUT_MS, fds[1]));
+    t_stderr_release(&caught, said, sizeof(said));
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(read(fds[0], &told, sizeof(told)), sizeof(told));
+    assert_true(told.st < 0 && told.st != VB_ERR_TIMEOUT);
+    assert_non_null(strstr(said, "another job or user has taken the name"));
+    close(fds[0]);
+    close(fds[1]);
+}
+
 /* Another user listens where rank 0 would: a rank says so, and tells it nothing. */
 static void another_user_is_not_believed(void **state)
 {
@@ -552,7 +737,7 @@ static void another_user_is_not_believed(void **state)
     squatter = fork();
     assert_true(squatter >= 0);
     if (squatter == 0) {
-        if (setuid(another_user()) != 0 || sock_listen_unix(name, &fd) != VB_OK ||
+        if (setuid(another_user()) != 0 || sock_listen_unix(name, NULL, &fd) != VB_OK ||
             write(ready[1], "r", 1) != 1)
             _exit(1);
         do
@@ -577,14 +762,19 @@ int main(void)
         cmocka_unit_test(hosts_of_slurm),
         cmocka_unit_test(tasks_of_slurm),
         cmocka_unit_test(ports_do_not_clash),
+        cmocka_unit_test(roots_are_opened),
         cmocka_unit_test(environments_that_make_no_rank),
         cmocka_unit_test(broken_environments_are_named),
         cmocka_unit_test(places_are_read),
         cmocka_unit_test(one_task_is_one_rank),
+        cmocka_unit_test(a_job_of_slurm_has_a_secret_of_its_own),
         cmocka_unit_test(ranks_of_a_host_meet),
         cmocka_unit_test(who_has_cpus_of_its_own_is_alone_there),
+        cmocka_unit_test(who_has_the_same_cpus_shares_them),
         cmocka_unit_test(who_does_not_come_is_missed),
         cmocka_unit_test(another_user_is_not_answered),
+        cmocka_unit_test(strangers_do_not_keep_rank_0),
+        cmocka_unit_test(a_place_that_is_taken_is_said),
         cmocka_unit_test(another_user_is_not_believed),
     };
 

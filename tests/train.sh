@@ -29,6 +29,11 @@ refused 2 "need --checkpoint DIR" softmax --resume
 refused 2 "3 samples in a step: must be from 4" softmax --global-batch 3 --ranks 4
 refused 2 "200 samples in a step: must be from 2, one a rank, to 100" \
     softmax --data synth:100 --batch 100 --ranks 2
+refused 2 "--root HOST:0: the other ranks would not know" softmax --world 2 --rank 1 --root localhost:0
+for ranks in '' --ranks=1; do
+    refused 2 "--logs is for ranks that --ranks N or --hosts starts" softmax --logs "$dir/none" $ranks
+done
+RANK=0 WORLD_SIZE=1 refused 2 "--logs is for ranks that --ranks N or --hosts starts" softmax --logs "$dir/none"
 refused 2 "--ranks starts all ranks here" softmax --ranks 2 --rank 1 --world 2
 refused 2 "need --world" softmax --rank 1
 refused 2 "--rank must be less than --world" softmax --rank 2 --world 2
@@ -124,6 +129,9 @@ done
 trained '.batch == 41 and .global_batch == 121' \
     softmax --data synth:3000 --ranks 3 --global-batch 121 --steps 20 # shares of two sizes
 VB_RANKS=2 trained '.ranks == 2' softmax --data synth:1000 --steps 5
+trained '.ranks == 2' softmax --data synth:1000 --steps 5 --ranks 2 --logs "$dir/logs"
+cmp -s "$dir/out" "$dir/logs/rank-0.log" || fail "--logs: rank 0's log is not what it said: $(ls -l "$dir/logs")"
+[ "$(ls "$dir/logs")" = $'rank-0.log\nrank-1.log' ] || fail "--logs: there is $(ls "$dir/logs")"
 
 # ---- ranks started by hand
 chmod 600 "$dir/open"

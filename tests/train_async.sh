@@ -63,6 +63,10 @@ other_ways() {
         "${args[@]}" --steps 30 --ranks 3 --mode async --staleness 0 --servers 2 --transport tcp
     ends ".steps == 300 and (.per_rank | length) == 5" softmax "${args[@]}" --steps 300 --ranks 3 --mode async \
         --servers 2 --dedicated-servers --transport tcp
+    ends ".steps == 30 and [.per_rank[].role] == [\"worker\", \"server\"]" softmax "${args[@]}" --steps 30 \
+        --mode async --dedicated-servers
+    ends ".steps == 30 and [.per_rank[].role] == [\"worker\", \"server\", \"server\"]" softmax "${args[@]}" \
+        --steps 30 --ranks 1 --mode async --servers 2 --dedicated-servers
     ends ".steps == 60 and .staleness.dropped > 0" softmax "${args[@]}" --steps 60 --ranks 3 --mode async \
         --staleness 0 --backup 1 --slow 2:20
     ends ".steps == 500 and .algo == \"hogwild\" and $rows" softmax "${args[@]}" --steps 500 --ranks 2 \
