@@ -97,16 +97,21 @@ static vb_status share(struct vb_window *win, struct wire_offer *mine)
     return st;
 }
 
+void window_offer(const struct vb_window *win, struct wire_offer *offer_p)
+{
+    memset(offer_p, 0, sizeof(*offer_p)); /* its gaps too: it is sent */
+    offer_p->window = win->id;
+    offer_p->len_bytes = win->mem.len_bytes;
+    offer_p->rights = win->rights;
+}
+
 static vb_status open_window(struct vb_window *win)
 {
     struct vb_group *g = win->group;
     struct wire_offer mine;
     vb_status st;
 
-    memset(&mine, 0, sizeof(mine));
-    mine.window = win->id;
-    mine.len_bytes = win->mem.len_bytes;
-    mine.rights = win->rights;
+    window_offer(win, &mine);
     group_lock(g);
     st = export_all(win, &mine);
     group_unlock(g);
