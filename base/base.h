@@ -199,9 +199,9 @@ uint64_t vb_random(uint64_t seed, uint64_t position);
 /* Ascending, for medians and the like. */
 void vb_sort(double *values, size_t n);
 
-/* Words by their upper 32 bits, of which the lowest bits count; equal ones keep their order. The
- * result is in words or in spare, which has as much room. n is below 2^32. */
-const uint64_t *vb_sort_words(uint64_t *words, uint64_t *spare, size_t n, int bits);
+/* Words by their upper 32 bits, all of them below 2^bits; equal ones keep their order. The result
+ * is in words or in spare, which has as much room. n is below 2^32. */
+uint64_t *vb_sort_words(uint64_t *words, uint64_t *spare, size_t n, int bits);
 
 int vb_bits_below(uint64_t n); /* how many bits numbers below n have */
 

@@ -18,46 +18,66 @@ void vb_sort(double *values, size_t n)
 
 /* ---- words by their upper half --------------------------------------------------------------- */
 
-#define DIGIT_BITS 9
-#define DIGITS ((size_t)1 << DIGIT_BITS)
-#define PASSES_MAX 4
+#define PASSES_MAX 3
+#define DIGIT_BITS_MAX 11 /* three of them are 32 bits; two tables of 2048 fit the first cache */
+#define DIGITS_MAX ((size_t)1 << DIGIT_BITS_MAX)
 
-static size_t digit(uint64_t word, int pass)
+struct radix {
+    int passes, digit_bits;
+    uint32_t at[PASSES_MAX][DIGITS_MAX]; /* of each digit: where the next word with it goes */
+};
+
+static size_t digits(const struct radix *r)
 {
-    return (size_t)(word >> (32 + pass * DIGIT_BITS)) & (DIGITS - 1);
+    return (size_t)1 << r->digit_bits;
+}
+
+static size_t digit_of(const struct radix *r, int pass, uint64_t word)
+{
+    return (size_t)(word >> (32 + pass * r->digit_bits)) & (digits(r) - 1);
+}
+
+/* As few passes as possible, with digits of the same length: 12 bits are 6 and 6, not 11 and 1. */
+static void radix_init(struct radix *r, int bits)
+{
+    if (bits < 1)
+        bits = 1;
+    r->passes = (bits + DIGIT_BITS_MAX - 1) / DIGIT_BITS_MAX;
+    r->digit_bits = (bits + r->passes - 1) / r->passes;
+    memset(r->at, 0, sizeof(r->at));
 }
 
 /* How many words have each digit, then where the first of them goes. */
-static void count(const uint64_t *words, size_t n, int passes, uint32_t counts[PASSES_MAX][DIGITS])
+static void radix_count(struct radix *r, const uint64_t *words, size_t n)
 {
     uint32_t at, many;
     size_t i;
     int p;
 
-    memset(counts, 0, PASSES_MAX * sizeof(*counts));
     for (i = 0; i < n; i++)
-        for (p = 0; p < passes; p++)
-            counts[p][digit(words[i], p)]++;
-    for (p = 0; p < passes; p++) {
-        for (at = 0, i = 0; i < DIGITS; i++) {
-            many = counts[p][i];
-            counts[p][i] = at;
+        for (p = 0; p < r->passes; p++)
+            r->at[p][digit_of(r, p, words[i])]++;
+    for (p = 0; p < r->passes; p++) {
+        for (at = 0, i = 0; i < digits(r); i++) {
+            many = r->at[p][i];
+            r->at[p][i] = at;
             at += many;
         }
     }
 }
 
-const uint64_t *vb_sort_words(uint64_t *words, uint64_t *spare, size_t n, int bits)
+uint64_t *vb_sort_words(uint64_t *words, uint64_t *spare, size_t n, int bits)
 {
-    int p, passes = bits > 0 ? (bits + DIGIT_BITS - 1) / DIGIT_BITS : 1;
     uint64_t *from = words, *to = spare, *other;
-    uint32_t counts[PASSES_MAX][DIGITS];
+    struct radix r;
     size_t i;
+    int p;
 
-    count(words, n, passes, counts);
-    for (p = 0; p < passes; p++) {
+    radix_init(&r, bits);
+    radix_count(&r, words, n);
+    for (p = 0; p < r.passes; p++) {
         for (i = 0; i < n; i++)
-            to[counts[p][digit(from[i], p)]++] = from[i];
+            to[r.at[p][digit_of(&r, p, from[i])]++] = from[i];
         other = from;
         from = to;
         to = other;

@@ -14,18 +14,21 @@
  */
 #include "net/coll_priv.h"
 
+/* A lane is what this rank does itself: its share, or what it reads of each of the others, then the
+ * word that it is done. That all others are too is looked at in schedule.c, of many operations at
+ * once. A barrier has nothing to do, and what is eager need not be told. */
 static void plan(struct vb_coll *coll, struct op *op)
 {
     op->mapped = true;
     op->n_lanes = 1;
-    op->lanes[0].n = 3;
+    op->lanes[0].n = 2;
     if (op->kind == OP_ALLREDUCE && op->n_bytes <= coll->eager_bytes) {
         op->eager = true;
         op->lanes[0].n = 1;
     } else if (op->kind == OP_ALLGATHER) {
-        op->lanes[0].n = (uint32_t)coll->world + 1;
+        op->lanes[0].n = (uint32_t)coll->world;
     } else if (op->kind == OP_BARRIER) {
-        op->n_lanes = 0;
+        op->lanes[0].n = 0;
     }
 }
 
@@ -72,21 +75,14 @@ static void read_step(const struct vb_coll *coll, const struct op *op, int from,
 static void step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
                  struct step *s)
 {
-    uint32_t n = op->lanes[lane].n;
-
-    if (op->eager || i + 2 < n) {
-        if (op->kind == OP_BROADCAST)
-            read_step(coll, op, op->root, s);
-        else if (op->kind == OP_ALLGATHER)
-            read_step(coll, op, (coll->rank + 1 + (int)i) % coll->world, s);
-        else
-            sum_step(coll, op, s);
-    } else if (i + 2 == n) {
+    if (!op->eager && i + 1 == op->lanes[lane].n)
         s->kind = STEP_DONE;
-    } else { /* of a broadcast only the root is read */
-        s->kind = STEP_WAIT;
-        s->all_done = op->kind != OP_BROADCAST || op->root == coll->rank;
-    }
+    else if (op->kind == OP_BROADCAST)
+        read_step(coll, op, op->root, s);
+    else if (op->kind == OP_ALLGATHER)
+        read_step(coll, op, (coll->rank + 1 + (int)i) % coll->world, s);
+    else
+        sum_step(coll, op, s);
 }
 
 const struct schedule schedule_mapped = {plan, step};

@@ -112,7 +112,6 @@ struct step {
     int result_of;        /* a result of this rank has come, which this step takes; NO_RANK: none */
     int after_lane;       /* this lane has done so many steps */
     uint32_t after;
-    bool all_done; /* mapped: all ranks have done their shares */
     bool all_left; /* what was put needs its source no more */
 
     /* Where: a range of the data. */

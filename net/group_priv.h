@@ -175,6 +175,7 @@ void pair_take_verbs(struct vb_group *g, int rank, struct vb_device *verbs, stru
 
 /* window.c: what elastic groups need of it. */
 void window_release(struct vb_window *win); /* the peers are not asked */
+void window_offer(const struct vb_window *win, struct wire_offer *offer_p); /* without keys */
 struct vb_blob *window_key(struct wire_offer *offer, const struct vb_transport *transport);
 vb_status window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer);
 vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offer);

@@ -64,10 +64,7 @@ static vb_status offer_send(struct vb_window *win, int rank)
     struct wire_offer offer;
     vb_status st;
 
-    memset(&offer, 0, sizeof(offer));
-    offer.window = win->id;
-    offer.len_bytes = win->mem.len_bytes;
-    offer.rights = win->rights;
+    window_offer(win, &offer);
     win->offered[rank] = true;
     st = peer->transport->offer_window(peer->ep, win->id, &win->mem,
                                        window_key(&offer, peer->transport));

@@ -37,7 +37,7 @@ static bool conditions(struct vb_coll *coll, struct op *op, const struct step *s
         coll->blocked = true; /* no note tells of that */
         return false;
     }
-    return !s->all_done || op_are_done(coll, op);
+    return true;
 }
 
 /* Segments that a share does not have are passed over, by sender and receiver alike. */
@@ -48,13 +48,13 @@ static bool is_empty(const struct step *s)
             s->kind == STEP_EXPAND || s->kind == STEP_READ || s->result_of != NO_RANK);
 }
 
-static bool lane_run(struct vb_coll *coll, struct op *op, int lane, uint32_t end)
+static bool lane_run(struct vb_coll *coll, struct op *op, int lane)
 {
     struct lane *l = &op->lanes[lane];
     bool got_on = false;
     struct step s;
 
-    for (; l->at < end; l->at++) {
+    for (; l->at < l->n; l->at++) {
         memset(&s, 0, sizeof(s));
         s.result_of = NO_RANK;
         op->schedule->step(coll, op, lane, l->at, &s);
@@ -103,7 +103,7 @@ static void op_run(struct vb_coll *coll, struct op *op)
     do {
         got_on = false;
         for (i = 0; i < op->n_lanes && coll->failed == VB_OK; i++)
-            if (op->lanes[i].at < op->lanes[i].n && lane_run(coll, op, i, op->lanes[i].n))
+            if (op->lanes[i].at < op->lanes[i].n && lane_run(coll, op, i))
                 got_on = true;
     } while (got_on && op->n_lanes > 1);
     if (coll->failed == VB_OK && op_finished(coll, op))
@@ -128,12 +128,6 @@ static void fetch_heads(const struct vb_coll *coll, uint32_t seq)
             __builtin_prefetch(coll->ways[r].base + at);
 }
 
-/* The last step of a mapped operation waits for the others; an eager one's does all. */
-static uint32_t own_steps(const struct op *op)
-{
-    return op->eager ? 1 : op->n_lanes == 0 ? 0 : op->lanes[0].n - 1;
-}
-
 /* Does this rank's shares of mapped operations, in the order of the operations, for done tells of
  * all before it: who has to wait holds up all after it. */
 static void mapped_shares(struct vb_coll *coll)
@@ -146,8 +140,8 @@ static void mapped_shares(struct vb_coll *coll)
         if (!op->active || op->seq != seq || !op->mapped)
             continue;
         fetch_heads(coll, seq + 4);
-        lane_run(coll, op, 0, own_steps(op));
-        if (op->lanes[0].at < own_steps(op))
+        lane_run(coll, op, 0);
+        if (op->lanes[0].at < op->lanes[0].n)
             break;
     }
     coll->next_share = seq;
@@ -178,7 +172,7 @@ static void mapped_run(struct vb_coll *coll)
         op = op_at(coll, seq);
         if (!op->active || op->seq != seq || !op->mapped)
             continue;
-        if (op->lanes[0].at < own_steps(op) || !mapped_over(coll, op))
+        if (op->lanes[0].at < op->lanes[0].n || !mapped_over(coll, op))
             break;
         op_end(coll, op);
     }
@@ -236,11 +230,12 @@ static bool arrival(struct vb_coll *coll, int rank, enum stream stream, uint32_t
 {
     uint32_t area = low & (coll->n_areas - 1), seq = coll->area_seq[area];
     struct op *op = op_at(coll, seq);
+    bool under_way = op->active && op->seq == seq;
 
-    if (low != (seq & SEQ_MASK))
+    if (low != (seq & SEQ_MASK) || (under_way && op->mapped)) /* which has flags, no notes */
         return false;
     arrivals_of(coll, seq, rank)->n[stream]++;
-    if (op->active && op->seq == seq)
+    if (under_way)
         coll_run_op(coll, op);
     else if (coll->blocked)
         coll_run(coll);

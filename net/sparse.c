@@ -272,7 +272,7 @@ vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, si
         return vb_err(VB_ERR_USAGE, "a list with index %u to merge: there are %llu features",
                       largest, (unsigned long long)s->opts.features);
     sparse_pack(index, value, n, s->a);
-    sorted = sparse_sort(s->a, s->b, n, largest);
+    sorted = vb_sort_words(s->a, s->b, n, vb_bits_below((uint64_t)largest + 1));
     *n_p = sparse_add_up(sorted, n, sorted);
     sparse_unpack(sorted, *n_p, 1.0f, index, value);
     return VB_OK;

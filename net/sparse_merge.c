@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loops over lists: packing, sorting, merging, adding up.
+ * The loops over lists: packing, merging, adding up.
  *
  * Gradients of different ranks interleave at random, so a branch on "whose index is smaller" is
  * mispredicted half of the time. The loops below choose by arithmetic instead, and the merge runs
@@ -105,68 +105,6 @@ size_t sparse_below(const uint64_t *words, size_t n, uint64_t limit)
         }
     }
     return low;
-}
-
-/* ---- sorting ----------------------------------------------------------------------------------
- */
-
-#define PASSES_MAX 3
-#define DIGIT_BITS_MAX 11 /* three of them are 32 bits; two tables of 2048 fit the first cache */
-#define DIGITS ((size_t)1 << DIGIT_BITS_MAX)
-
-struct radix {
-    int passes, digit_bits;
-    uint32_t counts[PASSES_MAX][DIGITS]; /* of each digit; then where the next word with it goes */
-};
-
-static size_t digit_of(const struct radix *r, int pass, uint64_t word)
-{
-    return (size_t)(word >> (32 + pass * r->digit_bits)) & (((size_t)1 << r->digit_bits) - 1);
-}
-
-static void radix_init(struct radix *r, uint32_t largest)
-{
-    int bits = largest == 0 ? 1 : 32 - __builtin_clz(largest);
-
-    r->passes = (bits + DIGIT_BITS_MAX - 1) / DIGIT_BITS_MAX;
-    r->digit_bits = (bits + r->passes - 1) / r->passes;
-    memset(r->counts, 0, sizeof(r->counts));
-}
-
-static void radix_count(struct radix *r, const uint64_t *words, size_t n)
-{
-    size_t i, at, count, digit;
-    int p;
-
-    for (i = 0; i < n; i++)
-        for (p = 0; p < r->passes; p++)
-            r->counts[p][digit_of(r, p, words[i])]++;
-    for (p = 0; p < r->passes; p++) {
-        for (at = 0, digit = 0; digit < DIGITS; digit++) {
-            count = r->counts[p][digit];
-            r->counts[p][digit] = (uint32_t)at;
-            at += count;
-        }
-    }
-}
-
-uint64_t *sparse_sort(uint64_t *words, uint64_t *spare, size_t n, uint32_t largest)
-{
-    uint64_t *from = words, *to = spare, *other;
-    struct radix r;
-    size_t i;
-    int p;
-
-    radix_init(&r, largest);
-    radix_count(&r, words, n);
-    for (p = 0; p < r.passes; p++) {
-        for (i = 0; i < n; i++)
-            to[r.counts[p][digit_of(&r, p, from[i])]++] = from[i];
-        other = from;
-        from = to;
-        to = other;
-    }
-    return from;
 }
 
 /* ---- merging ----------------------------------------------------------------------------------

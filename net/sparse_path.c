@@ -173,6 +173,10 @@ vb_status sparse_measure(struct vb_sparse *s)
     }
     if (st == VB_OK)
         st = vb_group_broadcast(s->group, 0, &s->model, sizeof(s->model));
+    if (st == VB_OK && s->model.along > s->limits.max_along)
+        st = vb_err(VB_ERR_INPUT, "%s: rank 0 (%s) lets lists of %llu words go along, at most %llu",
+                    s->what, vb_group_host(s->group, 0), (unsigned long long)s->model.along,
+                    (unsigned long long)s->limits.max_along);
     s->wire_bytes = 0;
     return st;
 }
@@ -236,7 +240,7 @@ double sparse_predict_ns(const struct vb_sparse *s, enum vb_sparse_path path)
     }
     if (path == VB_SPARSE_DENSE)
         return predict_dense(s, total, longest);
-    if (s->model.along > 0 && longest <= (double)s->model.along)
+    if (sparse_all_along(s))
         return predict_along(s, total, longest);
     return predict_sparse(s, total, longest);
 }

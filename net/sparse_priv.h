@@ -75,10 +75,6 @@ uint32_t sparse_largest(const uint32_t *index, size_t n);
 /* How many words have an index below limit: a binary search. */
 size_t sparse_below(const uint64_t *words, size_t n, uint64_t limit);
 
-/* Sorts by index; words of one index stay in order. spare has room for n, too; the result lies in
- * one of the two, which is returned. No index is larger than largest. */
-uint64_t *sparse_sort(uint64_t *words, uint64_t *spare, size_t n, uint32_t largest);
-
 /* Merges ascending runs into one in which equal indices stand in the order of the runs. It lies in
  * a or b, which have room for all words, or is the only run itself. runs is used up. */
 struct sparse_run sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_t *b);

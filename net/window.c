@@ -98,17 +98,22 @@ static vb_status share(struct vb_window *win, struct wire_offer *mine)
     return st;
 }
 
+void window_offer(const struct vb_window *win, struct wire_offer *offer_p)
+{
+    memset(offer_p, 0, sizeof(*offer_p)); /* its gaps too: it is sent */
+    offer_p->window = win->id;
+    offer_p->len_bytes = win->mem.len_bytes;
+    offer_p->rights = win->rights;
+}
+
 static vb_status open_window(struct vb_window *win)
 {
     struct vb_group *g = win->group;
     struct wire_offer mine;
     vb_status st;
 
-    memset(&mine, 0, sizeof(mine));
-    mine.window = win->id;
-    mine.len_bytes = win->mem.len_bytes;
-    mine.rights = win->rights;
-    win->lens[g->rank] = win->mem.len_bytes;
+    window_offer(win, &mine);
+    win->lens[win->group->rank] = win->mem.len_bytes;
     group_lock(g);
     st = export_all(win, &mine);
     if (st == VB_OK && g->opts.elastic)

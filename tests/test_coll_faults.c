@@ -13,7 +13,7 @@
 #define TIMEOUT_MS 2000
 #define SLACK_S 20 /* for a machine that is busy with something else */
 
-enum fault { DIES, STALLS, OTHER_SIZE, OTHER_OPERATION };
+enum fault { DIES, STALLS, OTHER_SIZE, OTHER_OPERATION, SENDS_NOTES };
 
 struct how {
     enum fault fault;
@@ -26,6 +26,30 @@ static void nap_ms(long ms)
     struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
 
     nanosleep(&ts, NULL);
+}
+
+/* Notes of an operation that has flags, while all others are in it: they wait for this rank's
+ * share. */
+static vb_status send_notes(struct vb_coll *coll, const struct how *how, struct vb_req *req)
+{
+    uint64_t deadline = vb_clock_ns() + SLACK_S * UINT64_C(1000000000);
+    vb_status st = vb_allreduce_start(coll, 0, how->n, VB_REDUCE_SUM, req);
+    int r;
+
+    group_lock(coll->group);
+    while (st == VB_OK && !op_are_here(coll, op_at(coll, coll->seq), 0, coll->world))
+        if (vb_clock_ns() > deadline)
+            st = VB_ERR_TIMEOUT;
+    for (r = 0; r < coll->world && st == VB_OK; r++)
+        if (r != coll->rank &&
+            !coll_put(coll, r, 0, 0, 0, coll_note_value(STREAM_PART, coll->seq & SEQ_MASK)))
+            st = VB_ERR_IO;
+    group_unlock(coll->group);
+    while (st == VB_OK && vb_clock_ns() < deadline) { /* until the others have given up */
+        st = vb_progress(coll->group);
+        nap_ms(1);
+    }
+    return st;
 }
 
 /* What the culprit does instead of its fourth allreduce. */
@@ -41,6 +65,8 @@ static vb_status misbehave(struct vb_coll *coll, const struct how *how, struct v
         return vb_allreduce_start(coll, 0, how->n + 1, VB_REDUCE_SUM, req);
     case OTHER_OPERATION:
         return vb_reduce_scatter_start(coll, 0, how->n, VB_REDUCE_SUM, req);
+    case SENDS_NOTES:
+        return send_notes(coll, how, req);
     }
     return VB_OK;
 }
@@ -147,6 +173,12 @@ static void a_rank_brings_another_size(void **state)
     try_fault(OTHER_OPERATION, VB_TRANSPORT_TCP, VB_ALGO_EXCHANGE, 100);
 }
 
+static void a_rank_sends_what_cannot_be_due(void **state)
+{
+    (void)state;
+    try_fault(SENDS_NOTES, VB_TRANSPORT_SHM, VB_ALGO_MAPPED, N_ELEMS - 1);
+}
+
 /* ---- callers --------------------------------------------------------------------------------- */
 
 static int impossible(struct vb_group *g, void *arg)
@@ -194,6 +226,7 @@ int main(void)
         cmocka_unit_test(a_rank_dies),
         cmocka_unit_test(a_rank_stalls),
         cmocka_unit_test(a_rank_brings_another_size),
+        cmocka_unit_test(a_rank_sends_what_cannot_be_due),
         cmocka_unit_test(callers_ask_too_much),
     };
 

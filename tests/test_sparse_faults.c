@@ -58,6 +58,10 @@ static void assert_said(const char *what)
 static const struct vb_sparse_opts plain = {
     .features = FEATURES, .max_nnz = MAX_NNZ, .path = VB_SPARSE_SPARSE};
 
+/* Longer lists are allowed than may go along with their heads. */
+static const struct vb_sparse_opts wide = {
+    .features = FEATURES, .max_nnz = FEATURES, .path = VB_SPARSE_SPARSE};
+
 /* Every third index, from the rank on. */
 static size_t make_list(int rank, uint32_t *index, float *value)
 {
@@ -235,7 +239,8 @@ enum evil {
     HEAD_NONSENSE,
     HEAD_OLD,
     HEAD_OTHER_FEATURES,
-    ALONG_TOO_LONG, /* short lists, with their heads */
+    ALONG_NONSENSE, /* short lists, with their heads */
+    ALONG_TOO_LONG,
     ALONG_UNSORTED,
     ALONG_OUT_OF_RANGE,
     PART_UNSORTED,
@@ -258,6 +263,7 @@ static const char *const words_for[EVILS] = {
     [HEAD_NONSENSE] = "its head makes no sense",
     [HEAD_OLD] = "it is at another sequence number",
     [HEAD_OTHER_FEATURES] = "features, this rank",
+    [ALONG_NONSENSE] = "it brings a list with its head that is too long for that",
     [ALONG_TOO_LONG] = "it brings a list with its head that is too long for that",
     [ALONG_UNSORTED] = "its list is out of order or out of range",
     [ALONG_OUT_OF_RANGE] = "its list is out of order or out of range",
@@ -277,7 +283,7 @@ static uint32_t note(enum sparse_kind kind, uint32_t count)
     return (uint32_t)kind << 22 | count;
 }
 
-static void spoil_head(struct sparse_head *head, enum evil evil)
+static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum evil evil)
 {
     switch (evil) {
     case HEAD_TOO_LONG:
@@ -301,8 +307,11 @@ static void spoil_head(struct sparse_head *head, enum evil evil)
     case HEAD_OTHER_FEATURES:
         head->features = 4;
         break;
-    case ALONG_TOO_LONG:
+    case ALONG_NONSENSE:
         head->along = 2;
+        break;
+    case ALONG_TOO_LONG: /* but no longer than it said that any would be */
+        head->n = s->limits.max_along + 1;
         break;
     default:
         break;
@@ -311,7 +320,7 @@ static void spoil_head(struct sparse_head *head, enum evil evil)
 
 static bool is_along(enum evil evil)
 {
-    return evil >= ALONG_TOO_LONG && evil <= ALONG_OUT_OF_RANGE;
+    return evil >= ALONG_NONSENSE && evil <= ALONG_OUT_OF_RANGE;
 }
 
 /* A head that is as it should be, but for what evil says. */
@@ -320,7 +329,7 @@ static void send_head(struct vb_sparse *s, enum evil evil)
     struct sparse_head *head;
     uint32_t index[MAX_NNZ];
     float value[MAX_NNZ];
-    size_t n = make_list(s->rank, index, value);
+    size_t n = make_list(s->rank, index, value), len = s->at.head_bytes;
 
     s->seq++;
     head = (void *)(s->base + sparse_own_head_at(s));
@@ -329,21 +338,19 @@ static void send_head(struct vb_sparse *s, enum evil evil)
     sparse_sample(sparse_list(s), s->limits.max_samples, head);
     memcpy(s->heads[s->rank], head, sparse_head_bytes(head->n_samples));
     head->along = is_along(evil);
-    spoil_head(head, evil);
     if (evil == ALONG_UNSORTED)
         sparse_list(s)[7] = sparse_list(s)[6];
     if (evil == ALONG_OUT_OF_RANGE)
         sparse_list(s)[n - 1] = word_of(FEATURES, 0);
-    if (is_along(evil)) {
-        (void)sparse_send_heads(s, sparse_take_along(s, head));
-        return;
-    }
+    if (is_along(evil))
+        len = sparse_take_along(s, head);
+    spoil_head(s, head, evil);
     if (evil == PART_UNSORTED) /* everywhere, and so that a search finds its way */
         for (n = 1; n + 1 < MAX_NNZ; n += 2)
             sparse_list(s)[n] = sparse_list(s)[n - 1];
     if (evil == PART_OUT_OF_RANGE) /* what is no owner's at the end of all parts */
         sparse_list(s)[MAX_NNZ - 1] = word_of(FEATURES - 1 + 40, 0);
-    (void)sparse_send_heads(s, s->at.head_bytes);
+    (void)sparse_send_heads(s, len);
 }
 
 static void take_heads(struct vb_sparse *s)
@@ -415,8 +422,9 @@ static int among_villains(struct vb_group *g, void *arg)
     int wrong = 0;
     size_t n;
 
-    if (vb_sparse_open(g, &plain, &s) != VB_OK)
+    if (vb_sparse_open(g, is_along(evil) ? &wide : &plain, &s) != VB_OK)
         return 1;
+    wrong += T_WRONG(evil != ALONG_TOO_LONG || s->limits.max_along < wide.max_nnz);
     s->model.along = is_along(evil) ? s->limits.max_along : 0; /* whatever was measured */
     n = make_list(vb_group_rank(g), index, value);
     wrong += T_WRONG(sum_once(s, index, value, n, &n) == VB_OK);
@@ -462,6 +470,36 @@ static void who_breaks_the_rules_is_named(void **state)
             assert_said("rank 1 (");
             assert_said("sparse allreduce 2");
         }
+}
+
+/* Rank 0 says what all shall do: lists for which there is no room. */
+static int follows_a_bad_model(struct vb_group *g, void *arg)
+{
+    struct vb_sparse *s = NULL;
+    struct sparse_model model;
+    int wrong = 0;
+
+    (void)arg;
+    if (vb_sparse_open(g, &plain, &s) != VB_OK)
+        return 1;
+    model = s->model;
+    model.along = s->limits.max_along + 1;
+    if (vb_group_rank(g) == BAD) /* the last rank would answer probes first */
+        wrong += T_WRONG(sparse_measure(s) == VB_ERR_INPUT);
+    else
+        wrong += T_WRONG(vb_group_broadcast(g, 0, &model, sizeof(model)) == VB_OK);
+    vb_sparse_close(s);
+    return wrong;
+}
+
+static void a_model_without_room_is_refused(void **state)
+{
+    struct t_job job = {.fn = follows_a_bad_model, .transport = VB_TRANSPORT_TCP};
+
+    (void)state;
+    run(&job, true);
+    assert_said("rank 0 (");
+    assert_said("lets lists of 1201 words go along, at most 1200");
 }
 
 /* ---- those that are not there -----------------------------------------------------------------
@@ -527,6 +565,7 @@ int main(void)
         cmocka_unit_test_teardown(other_features_are_found_at_the_opening, show),
         cmocka_unit_test_teardown(short_lists_give_the_same_sums, show),
         cmocka_unit_test_teardown(who_breaks_the_rules_is_named, show),
+        cmocka_unit_test_teardown(a_model_without_room_is_refused, show),
         cmocka_unit_test_teardown(who_dies_or_stalls_is_named, show),
     };
 

@@ -10,6 +10,7 @@
 #define WORLD 3
 #define SAMPLES 16u
 #define MAX_NNZ 300u
+#define MAX_ALONG 100u
 #define FEATURES 4096u
 
 struct input {
@@ -33,7 +34,7 @@ static uint32_t take(struct input *in, size_t len)
 
 static void read_head(struct input *in, struct sparse_head *head)
 {
-    uint32_t i, index = 0;
+    uint32_t i, index = 0, how;
 
     memset(head, 0, sparse_head_bytes(SAMPLES));
     head->features = FEATURES;
@@ -41,7 +42,9 @@ static void read_head(struct input *in, struct sparse_head *head)
     head->n_samples = sparse_n_samples(head->n, SAMPLES);
     if (take(in, 1) == 0)
         head->n_samples = take(in, 4);
-    head->refused = take(in, 1) % 16 == 0 ? take(in, 4) : 0;
+    how = take(in, 1);
+    head->refused = how % 16 == 0 ? take(in, 4) : 0;
+    head->along = how / 16 % 3;
     for (i = 0; i < head->n_samples && i < SAMPLES; i++) /* mostly ascending */
         head->samples[i] = take(in, 1) == 0 ? take(in, 4) : (index += 1 + take(in, 2) % 500);
 }
@@ -70,7 +73,7 @@ static void check_plan(const struct sparse_plan *plan)
 static void plan_from(struct input *in)
 {
     struct sparse_limits limits = {
-        .features = FEATURES, .max_nnz = MAX_NNZ, .max_samples = SAMPLES};
+        .features = FEATURES, .max_nnz = MAX_NNZ, .max_samples = SAMPLES, .max_along = MAX_ALONG};
     struct sparse_head *heads[WORLD];
     struct sparse_plan plan;
     bool fine = true;
@@ -82,6 +85,8 @@ static void plan_from(struct input *in)
             abort();
         read_head(in, heads[r]);
         fine = fine && sparse_head_wrong(heads[r], &limits) == NULL;
+        if (fine && (heads[r]->along > 1 || (heads[r]->along == 1 && heads[r]->n > MAX_ALONG)))
+            abort();
     }
     if (fine && sparse_plan_init(&plan, WORLD, SAMPLES) == VB_OK) {
         sparse_plan_make(&plan, heads);
