@@ -328,6 +328,15 @@ struct vb_stale {
     uint64_t bucket[VB_STALE_BUCKETS]; /* 0, 1, 2 to 3, 4 to 7 ... */
 };
 
+/* Something that happened to a rank while others went on. */
+struct vb_fault {
+    double at_s;   /* since training began */
+    int64_t step;  /* gradients that were applied by then */
+    int rank;
+    char what[16]; /* "died", "stopped", "left", "joined", "rejoined" */
+    char why[160];
+};
+
 /* What took the most time, and how that is known. */
 enum vb_resource { VB_COMPUTE, VB_NETWORK, VB_STRAGGLER, VB_INPUT, VB_DISK };
 
