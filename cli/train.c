@@ -346,9 +346,9 @@ static int train(const struct train_args *a, struct vb_train_opts *o)
         cli_train_watch_end();
     if (st != VB_OK)
         return cli_exit_code(st);
-    if (o->group.rank == 0)
+    if (result.reports)
         st = cli_train_print(mode, o, &result, a->json);
-    if (o->group.rank == 0 && a->run != NULL && st == VB_OK)
+    if (result.reports && a->run != NULL && st == VB_OK)
         st = cli_train_keep(a->run, mode, o, &result);
     vb_train_result_fini(&result);
     return cli_finish(cli_exit_code(st));

@@ -256,6 +256,7 @@ struct vb_async_opts {
     int64_t staleness; /* if bounded */
     int backup;        /* staleness 0: so many late gradients of a step are left out */
     bool hogwild;      /* workers on the server's host update in place */
+    int max_workers;   /* with those who join late; 0: some more than there are */
 };
 
 /* What is 0, NULL or AUTO is chosen by model and batch; negative numbers were not given. */
@@ -328,6 +329,11 @@ struct vb_stale {
     uint64_t bucket[VB_STALE_BUCKETS]; /* 0, 1, 2 to 3, 4 to 7 ... */
 };
 
+struct vb_worker_stale {
+    int rank;
+    struct vb_stale stale;
+};
+
 /* Something that happened to a rank while others went on. */
 struct vb_fault {
     double at_s;   /* since training began */
@@ -350,8 +356,10 @@ struct vb_bottleneck {
 
 /* The same on all ranks but for wall_s. */
 struct vb_train_result {
-    int ranks;                /* that compute */
-    int rows;                 /* of per_rank: the ranks, then the servers */
+    bool reports;             /* this rank tells the result; others have nothing below */
+    int ranks;                /* that compute, at the start */
+    int workers;              /* that computed to the end, those that joined included */
+    int rows;                 /* of per_rank: the workers, then the servers */
     char transport[16];       /* "" where nothing was moved */
     const char *order, *algo; /* of the gradients; NULL where nothing was moved */
     int batch, global_batch;  /* of the largest rank, of all */
@@ -374,7 +382,10 @@ struct vb_train_result {
     char checkpoint[512];   /* the last that was written; "": none */
     double pause_s;         /* the longest that one held up training */
     struct vb_rank_result *per_rank;
-    struct vb_stale *staleness; /* of each rank; NULL: synchronous */
+    struct vb_worker_stale *staleness; /* of each worker; NULL: synchronous */
+    int n_staleness;
+    struct vb_fault *faults;
+    int n_faults;
     struct vb_bottleneck bottleneck;
 };
 
