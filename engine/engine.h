@@ -136,6 +136,12 @@ struct vb_supervise_opts {
                                      path over there */
     const char *ssh;              /* words that start a remote shell; NULL: ssh, never asking */
     const char *root;             /* HOST:PORT for rank 0 to listen at; NULL: it is found out */
+
+    /* The job goes on without ranks that die, but for those from vital to vital_end - 1; ranks from
+     * workers on end before the others. */
+    bool outlive;
+    int vital, vital_end, workers;
+    const unsigned char *secret; /* the job's; NULL: a new one */
 };
 
 /* Runs a program once a rank and waits for all of them. Each finds out which rank it is with
@@ -144,9 +150,10 @@ struct vb_supervise_opts {
  * cannot run the program, is named. Standard output of rank 0 is passed on as it is, everything
  * else goes to standard error, line by line, with the rank before it. The logs have both. The first
  * rank that fails is named there, and the others are ended. No rank is alive on return, and none
- * outlives this process.
+ * outlives this process. A job that outlives its ranks is ended when a vital one has failed, or soon
+ * after the first has ended well; standard output of all is passed on then, for any may report.
  *
- * exit_code: 0 if all ranks had that, else 1, or 2 if it was 2; 128 and the signal's number if one
+ * exit_code: 0 if all ranks had that, or those that count, else 1, or 2 if it was 2; 128 and the signal's number if one
  * ended the job. A failure is returned only if the ranks could not be run at all. Blocks; takes
  * over SIGCHLD, SIGINT, SIGTERM, SIGHUP and SIGPIPE meanwhile, so one at a time in a process, and
  * from a thread that stays: ranks die with the thread that started them. */
