@@ -347,9 +347,11 @@ vb_status ps_worker_hello(struct ps_worker *w, bool again);
 /* After the end, in an elastic group: the servers need not wait for this worker. */
 vb_status ps_worker_bye(struct ps_worker *w);
 
-/* As ps_wait(), but fails as soon as a server is gone. */
+/* As ps_wait(), but fails as soon as a server is gone. For what other workers have to do first there
+ * is no other deadline: they may be testing, or slow, and who is dead or silent is found out. */
 vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
                          int from);
+vb_status ps_worker_wait_long(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what);
 
 /* Forgets what was pushed and heard, as one that the servers will admit anew; nothing of before may
  * be under way. */

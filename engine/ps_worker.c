@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SLICE_NS 100000000u
+
 /* ---- words of servers ------------------------------------------------------------------------ */
 
 static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
@@ -86,6 +88,7 @@ struct awaited {
     const struct ps_worker *worker;
     vb_ready_fn ready;
     void *arg;
+    uint64_t until_ns; /* of a slice */
 };
 
 static bool came_or_lost(void *arg)
@@ -95,16 +98,38 @@ static bool came_or_lost(void *arg)
     return a->ready(a->arg) || a->worker->lost >= 0;
 }
 
+static bool came_or_late(void *arg)
+{
+    return came_or_lost(arg) || vb_clock_ns() >= ((const struct awaited *)arg)->until_ns;
+}
+
+static vb_status lost_server(const struct ps_worker *w, const char *what)
+{
+    return vb_err(VB_ERR_PEER, "the server at rank %d (%s) is gone, %s: %s", w->lost,
+                  vb_group_host(w->group, w->lost), vb_group_gone_why(w->group, w->lost), what);
+}
+
 vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
                          int from)
 {
-    struct awaited awaited = {w, ready, arg};
+    struct awaited awaited = {w, ready, arg, 0};
     vb_status st = ps_wait(w->group, came_or_lost, &awaited, what, from);
 
-    if (st != VB_OK || w->lost < 0 || ready(arg))
-        return st;
-    return vb_err(VB_ERR_PEER, "the server at rank %d (%s) is gone, %s: %s", w->lost,
-                  vb_group_host(w->group, w->lost), vb_group_gone_why(w->group, w->lost), what);
+    return st == VB_OK && !ready(arg) ? lost_server(w, what) : st;
+}
+
+vb_status ps_worker_wait_long(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what)
+{
+    struct awaited awaited = {w, ready, arg, 0};
+    vb_status st = VB_OK;
+
+    while (st == VB_OK && !ready(arg)) {
+        if (w->lost >= 0)
+            return lost_server(w, what);
+        awaited.until_ns = vb_clock_ns() + SLICE_NS;
+        st = ps_wait(w->group, came_or_late, &awaited, what, -1);
+    }
+    return st;
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */
@@ -134,7 +159,7 @@ vb_status ps_worker_settle(struct ps_worker *w)
 
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st = ps_worker_wait(w, has_ticket, w, "permission to go on", w->links[0].rank);
+    vb_status st = ps_worker_wait_long(w, has_ticket, w, "permission to go on");
 
     if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
         st = ps_worker_settle(w);
@@ -370,7 +395,7 @@ vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, ui
         link->snapped = false;
         st = tell(w, link, PS_SNAP, state != NULL);
         if (st == VB_OK)
-            st = ps_worker_wait(w, has_snapped, link, "a snapshot", link->rank);
+            st = ps_worker_wait_long(w, has_snapped, link, "a snapshot");
     }
     if (st == VB_OK)
         st = ps_read_snapshot(w, params, state, version_p);
@@ -394,7 +419,7 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
         leave_figures(w);
     st = tell_all(w, PS_END);
     if (st == VB_OK)
-        st = ps_worker_wait(w, all_final, w, "the others to end", w->links[0].rank);
+        st = ps_worker_wait_long(w, all_final, w, "the others to end");
     return st == VB_OK ? ps_read_snapshot(w, params, state, version_p) : st;
 }
 
@@ -467,6 +492,7 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job, struct 
     w->job = job;
     w->group = group;
     w->number = ps_worker_at(job, vb_group_rank(group));
+    w->seen = (uint64_t)job->begin;
     w->lost = -1;
     for (k = 0; k < job->servers; k++) {
         w->links[k].rank = ps_server_rank(job, k);
