@@ -122,6 +122,14 @@ vb_status async_do_due(struct vb_async *a);
 /* The ticket of the next step, giving its time to waiting or transfer. */
 vb_status async_ticket(struct vb_async *a, bool *go_p);
 
+/* Before a batch is taken: with a bound of 0 this worker's share of the data may be another now. */
+vb_status async_cut_anew(struct vb_async *a);
+
+static inline bool async_has_new_share(const struct vb_async *a)
+{
+    return atomic_load_explicit(&a->worker->shares, memory_order_relaxed) != a->shares;
+}
+
 /* After a step. computed_ns: before it. Now and then looks whether all others are there. */
 vb_status async_step_done(struct vb_async *a, uint64_t computed_ns);
 
