@@ -59,7 +59,8 @@ static int64_t to_start(const struct cli_job *job)
 /* Options that contradict each other, or need one another. */
 static const char *contradiction(const struct cli_job *job, const struct vb_launch *launch)
 {
-    bool by_hand = job->rank > 0 || job->root != NULL || job->secret_file != NULL;
+    bool by_hand = job->rank > 0 || job->root != NULL ||
+                   (job->secret_file != NULL && !job->outlive);
 
     if (launch->supervised)
         return NULL;
@@ -96,10 +97,8 @@ static void announce(const char *why)
     fprintf(stderr, "transport: %s\n", why);
 }
 
-static void fill_group(const struct cli_job *job, const struct vb_launch *launch,
-                       struct vb_group_opts *g)
+void cli_job_group(const struct cli_job *job, struct vb_group_opts *g)
 {
-    memset(g, 0, sizeof(*g));
     g->root_fd = -1;
     g->transport = (enum vb_transport_choice)job->transport;
     g->timeout_ms = (int)job->timeout_s * 1000;
@@ -110,6 +109,13 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
     g->no_immediate = job->verbs_imm == 1;
     g->any_interface = job->any_interface;
     g->announce = announce;
+}
+
+static void fill_group(const struct cli_job *job, const struct vb_launch *launch,
+                       struct vb_group_opts *g)
+{
+    memset(g, 0, sizeof(*g));
+    cli_job_group(job, g);
     if (launch->supervised) {
         g->rank = launch->rank;
         g->world = launch->world;
@@ -196,13 +202,25 @@ int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *o
     return st == VB_OK ? code : cli_exit_code(st);
 }
 
+void cli_job_outlive(const struct cli_job *job, const unsigned char *secret,
+                     struct vb_supervise_opts *opts)
+{
+    opts->outlive = job->outlive;
+    opts->vital = job->vital;
+    opts->vital_end = job->vital_end;
+    opts->workers = job->workers;
+    opts->secret = job->outlive && job->secret_file != NULL ? secret : NULL;
+}
+
 bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
-                       const struct vb_launch *launch, int argc, char **argv, int *code_p)
+                       const struct vb_launch *launch, const struct vb_group_opts *group, int argc,
+                       char **argv, int *code_p)
 {
     struct vb_supervise_opts o = {.ranks = (int)to_start(job), .logs = job->logs};
 
     if (o.ranks < 2 || launch->supervised)
         return false;
+    cli_job_outlive(job, group->secret, &o);
     *code_p = cli_supervise(command, &o, argc, argv);
     return true;
 }

@@ -161,21 +161,30 @@ bool ps_mapped(const struct vb_group *group, int rank)
     return strcmp(vb_group_transport(group, rank), "shm") == 0;
 }
 
-vb_status ps_all_mapped(struct vb_group *group, const struct ps_job *job, bool *all_p)
+/* Weights in the memory of a lazy rule are those of long ago: only the server can read them. */
+bool ps_maps_all(const struct vb_group *group, const struct ps_job *job)
 {
-    int world = vb_group_world(group), r, k, own = 1, *all = calloc((size_t)world, sizeof(*all));
+    bool all = !(job->sparse && vb_k_sparse_is_lazy(&job->rule));
+    int k;
+
+    for (k = 0; k < job->servers; k++)
+        all = all && ps_mapped(group, ps_server_rank(job, k));
+    return all;
+}
+
+vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps)
+{
+    int world = vb_group_world(group), r, own, *all = calloc((size_t)world, sizeof(*all));
+    bool worker = vb_group_rank(group) < job->workers;
     vb_status st;
 
     if (all == NULL)
         return vb_err_sys("calloc");
-    for (k = job->workers; k < world && vb_group_rank(group) < job->workers; k++)
-        own &= ps_mapped(group, k);
+    own = worker && ps_maps_all(group, job);
     st = vb_group_gather(group, &own, sizeof(own), all);
-    for (r = 0; r < world && st == VB_OK; r++)
-        own &= all[r];
+    for (r = 0; r < job->workers && st == VB_OK; r++)
+        maps[r] = all[r] != 0;
     free(all);
-    /* Weights in the memory of a lazy rule are those of long ago: only the server can read them. */
-    *all_p = own != 0 && !(job->sparse && vb_k_sparse_is_lazy(&job->rule));
     return st;
 }
 

@@ -108,8 +108,11 @@ size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int pa
 /* Whether rank and peer share memory. */
 bool ps_mapped(const struct vb_group *group, int rank);
 
-/* What all ranks must have in common: every worker sees every server's memory. Collective. */
-vb_status ps_all_mapped(struct vb_group *group, const struct ps_job *job, bool *all_p);
+/* Whether this worker sees every server's memory, and may read there. */
+bool ps_maps_all(const struct vb_group *group, const struct ps_job *job);
+
+/* Collective, at the start: the same of all workers, (workers). */
+vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps);
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
@@ -118,13 +121,24 @@ enum ps_kind {
     PS_SNAP,    /* worker: take a snapshot; value 1: with state */
     PS_READ,    /* worker: the snapshot was read, another may be taken */
     PS_END,     /* worker: I shall push no more */
+    PS_HELLO,   /* worker that has joined: see below; server: welcome */
+    PS_BYE,     /* worker: I have all that I need */
     PS_WORD,    /* server: see below */
     PS_SNAPPED, /* server: the snapshot is there */
     PS_FINAL,   /* server: nothing changes any more */
+    PS_OVER,    /* server: there is nothing left to do for who says hello */
+    PS_SHARES,  /* server 0, bound 0: which share of the data is the worker's now, of how many */
+    PS_GONE = 15, /* never sent: queued where a worker is gone */
 };
 
 #define PS_VALUE(kind, value) ((uint32_t)(kind) << 20 | (uint32_t)(value))
 #define PS_KIND(value) ((enum ps_kind)((value) >> 20))
+
+/* What a hello says. */
+enum {
+    PS_MAPS = 1,  /* it reads the servers' memory */
+    PS_AGAIN = 2, /* it had another seat before */
+};
 
 /* A word of the server. */
 enum {
@@ -148,6 +162,10 @@ void ps_stale_add(struct vb_stale *stale, uint64_t by);
 struct ps_seat {
     bool alive;     /* takes part */
     bool ended;     /* has said so */
+    bool bye;       /* has said that, too, or is gone */
+    bool was_here;  /* takes part, or has */
+    bool mapped;    /* reads parameters from memory: no replies */
+    int share, shares; /* bound 0: what it was told last; 0 shares: nothing yet */
     bool told_last; /* that there are no more tickets */
     int wants_snap; /* it waits for a snapshot: 1, or 2 with state */
     bool held;      /* bound 0: its gradient of this round waits for the others' */
@@ -177,12 +195,14 @@ struct ps_arrival {
     uint32_t value;
 };
 
+#define PS_FAULTS_MAX 64 /* that are kept: the first ones */
+
 struct ps_server {
     const struct ps_job *job;
     struct vb_group *group;
     struct ps_layout lay;
     int k; /* which of the servers */
-    bool mapped;
+    bool mapped; /* a worker reads its memory */
     struct vb_window *shards, *slots;
     struct ps_head *head;
     float *params;
@@ -205,6 +225,9 @@ struct ps_server {
     uint32_t due; /* PS_EVAL, PS_SAVE: to be told */
     int reader;   /* the worker that reads the snapshot; -1: none */
     bool opened, over;
+    bool final; /* all was said: only goodbyes are waited for */
+    struct vb_fault faults[PS_FAULTS_MAX];
+    int n_faults;
 };
 
 /* Collective with ps_worker_create(): the windows. params and state: of the whole model, copied. */
@@ -222,6 +245,28 @@ vb_status ps_server_run(struct ps_server *s);
 vb_status ps_server_begin(struct ps_server *s);
 vb_status ps_server_round(struct ps_server *s);
 vb_status ps_server_finish(struct ps_server *s);
+
+/* The first half of the finish: figures, and the last snapshot. It may be left out. */
+void ps_server_conclude(struct ps_server *s);
+
+/* In an elastic group: serves until all workers have said goodbye, or are gone. */
+vb_status ps_server_linger(struct ps_server *s);
+
+/* ps_member.c: workers that come and go in an elastic group. What has happened is put down, too. */
+void ps_member_watch(struct ps_server *s);
+vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how);
+vb_status ps_member_gone(struct ps_server *s, int worker);
+
+/* Bound 0: tells workers of their shares, if these have changed. */
+vb_status ps_member_shares(struct ps_server *s);
+
+/* What became of telling a worker something: one that is gone need not be told. */
+vb_status ps_member_told(struct ps_server *s, int worker, vb_status st);
+
+/* Queues what is never sent, too; there is always room for that. */
+void ps_server_queue(struct ps_server *s, int worker, uint32_t value);
+
+int ps_first_worker(const struct ps_server *s); /* the lowest that works; -1: none */
 
 /* Between rounds: a worker takes part no more, and what it has under way is not applied; or it
  * takes part from now on, as one that has just been started. */
@@ -255,7 +300,7 @@ struct ps_link {
     const char *mapped_shards; /* NULL: it is not mapped */
     char *mapped_slots;
     _Atomic uint32_t acked, replies;
-    _Atomic bool snapped, final;
+    _Atomic bool snapped, final, welcome;
     struct vb_op push_ops[PS_SLOTS_MAX], get_op, head_op, word_op;
 };
 
@@ -271,6 +316,10 @@ struct ps_worker {
     struct ps_link links[PS_SERVERS_MAX];
     _Atomic int64_t tickets;
     _Atomic bool last;
+    _Atomic bool over;       /* it came too late */
+    _Atomic uint32_t shares; /* as PS_SHARES says; 0: as at the start */
+    _Atomic int lost;        /* the rank of a server that is gone; -1: none */
+    _Atomic int below;       /* workers with lower numbers that are there */
     _Atomic uint32_t due; /* PS_EVAL, PS_SAVE; whoever does it takes it out */
     int64_t used;         /* tickets */
     uint32_t pushed;
@@ -287,6 +336,22 @@ struct ps_worker {
 vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
                            struct ps_worker **worker_p);
 void ps_worker_close(struct ps_worker *w);
+
+/* The same for one that has joined an elastic group late, whose servers are at work. */
+vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
+                         struct ps_worker **worker_p);
+
+/* Then: takes part from now on, if it is not too late (VB_ERR_ACCESS). */
+vb_status ps_worker_hello(struct ps_worker *w, bool again);
+
+/* After the end, in an elastic group: the servers need not wait for this worker. */
+vb_status ps_worker_bye(struct ps_worker *w);
+
+/* As ps_wait(), but fails as soon as a server is gone. For what other workers have to do first there
+ * is no other deadline: they may be testing, or slow, and who is dead or silent is found out. */
+vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
+                         int from);
+vb_status ps_worker_wait_long(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what);
 
 /* Forgets what was pushed and heard, as one that the servers will admit anew; nothing of before may
  * be under way. */
@@ -323,6 +388,9 @@ bool ps_worker_claim(struct ps_worker *w); /* a ticket */
 float *ps_worker_shared(struct ps_worker *w, int k, void **state_p);
 void ps_worker_applied(struct ps_worker *w);
 uint64_t ps_worker_version(const struct ps_worker *w); /* of server 0, mapped */
+
+/* The version of server 0, asked for just now. */
+vb_status ps_worker_now(struct ps_worker *w, uint64_t *version_p);
 
 vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
 

@@ -78,7 +78,9 @@ static vb_status apply_now(struct ps_server *s, int worker, int slot)
     step_on(s);
     lap(s, &s->stats.apply_ns);
     st = acknowledge(s, worker);
-    return st == VB_OK && s->job->bound > 0 ? ps_tell_all(s) : st; /* others may go now */
+    if (st == VB_OK && (s->job->bound > 0 || ps_version_of(s) == (uint64_t)s->job->steps))
+        st = ps_tell_all(s); /* others may go now, or need not wait */
+    return st;
 }
 
 static int wanted(const struct ps_server *s)
@@ -156,8 +158,6 @@ static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
 
     if (slot >= (uint32_t)s->lay.slots)
         return vb_err(VB_ERR_INPUT, "worker %d names slot %u", worker, slot);
-    if (!seat->alive)
-        return VB_OK; /* nothing that the retired wrote is applied */
     push = ps_push_in(s, worker, (int)slot);
     if (push->seq != seat->pushes)
         return vb_err(VB_ERR_INPUT, "worker %d pushed number %u, not %u", worker, push->seq,
@@ -171,17 +171,25 @@ static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-/* A vb_note_fn. There is room: a worker has a few notes under way at most. */
+void ps_server_queue(struct ps_server *s, int worker, uint32_t value)
+{
+    unsigned end = s->queue_end;
+
+    if (end - s->queue_first >= s->queue_size)
+        return;
+    s->queue[end % s->queue_size] = (struct ps_arrival){worker, value};
+    s->queue_end = end + 1;
+}
+
+/* A vb_note_fn. A worker has a few notes under way at most; two places each are kept for its end. */
 void ps_server_note(void *arg, int rank, uint32_t value)
 {
     struct ps_server *s = arg;
-    unsigned end = s->queue_end;
+    unsigned room = s->queue_size - 2 * (unsigned)ps_seats(s->job);
     int worker = ps_worker_at(s->job, rank);
 
-    if (worker < 0 || end - s->queue_first >= s->queue_size)
-        return; /* it means nothing here */
-    s->queue[end % s->queue_size] = (struct ps_arrival){worker, value};
-    s->queue_end = end + 1;
+    if (worker >= 0 && s->queue_end - s->queue_first < room && PS_KIND(value) != PS_GONE)
+        ps_server_queue(s, worker, value);
 }
 
 struct waiting {
@@ -244,8 +252,11 @@ static vb_status read_by(struct ps_server *s, int worker)
     return take_snapshot(s);
 }
 
+/* Nothing that a worker has sent counts once it is retired. */
 static vb_status take(struct ps_server *s, struct ps_arrival a)
 {
+    if (!s->seats[a.worker].alive && PS_KIND(a.value) != PS_HELLO && PS_KIND(a.value) != PS_GONE)
+        return VB_OK;
     switch (PS_KIND(a.value)) {
     case PS_PUSH:
         return take_push(s, a.worker, a.value & 0xfffffu);
@@ -256,9 +267,18 @@ static vb_status take(struct ps_server *s, struct ps_arrival a)
         return read_by(s, a.worker);
     case PS_END:
         return take_end(s, a.worker);
+    case PS_HELLO:
+        return ps_member_hello(s, a.worker, a.value & 0xfffffu);
+    case PS_GONE:
+        return ps_member_gone(s, a.worker);
+    case PS_BYE:
+        s->seats[a.worker].bye = true;
+        return VB_OK;
     case PS_WORD:
     case PS_SNAPPED:
     case PS_FINAL:
+    case PS_OVER:
+    case PS_SHARES:
         break;
     }
     return vb_err(VB_ERR_INPUT, "worker %d sent a note that is none: %x", a.worker, a.value);
@@ -300,19 +320,49 @@ vb_status ps_server_begin(struct ps_server *s)
     return st;
 }
 
-vb_status ps_server_finish(struct ps_server *s)
+void ps_server_conclude(struct ps_server *s)
 {
-    vb_status st = VB_OK;
-    int w;
-
+    s->final = true;
     s->stats.total_ns = vb_clock_ns() - s->begin_ns;
     s->stats.cpu_ns = cpu_ns() - s->stats.cpu_ns;
     if (s->job->hogwild)
         s->stats.applied = (int64_t)ps_version_of(s) - s->job->begin;
     ps_snapshot(s, true);
+}
+
+vb_status ps_server_finish(struct ps_server *s)
+{
+    vb_status st = VB_OK;
+    int w;
+
+    if (!s->final)
+        ps_server_conclude(s);
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
         if (s->seats[w].alive)
             st = ps_say(s, w, PS_FINAL, 0);
+    return st;
+}
+
+static bool all_said_bye(const struct ps_server *s)
+{
+    int w;
+
+    for (w = 0; w < ps_seats(s->job); w++)
+        if (s->seats[w].alive && !s->seats[w].bye)
+            return false;
+    return true;
+}
+
+vb_status ps_server_linger(struct ps_server *s)
+{
+    uint64_t until = vb_clock_ns() + PS_PUT_NS;
+    vb_status st = VB_OK;
+
+    while (st == VB_OK && !all_said_bye(s)) {
+        st = ps_server_round(s);
+        if (vb_clock_ns() > until)
+            return vb_err(VB_ERR_TIMEOUT, "workers do not leave");
+    }
     return st;
 }
 
@@ -339,6 +389,8 @@ vb_status ps_server_retire(struct ps_server *s, int worker)
     s->n_held -= seat->held;
     seat->alive = seat->held = false;
     seat->wants_snap = 0;
+    if (s->final)
+        return VB_OK;
     s->over = all_ended(s);
     if (s->over)
         return VB_OK;
@@ -347,22 +399,26 @@ vb_status ps_server_retire(struct ps_server *s, int worker)
         return st;
     if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= wanted(s))
         return close_round(s);
-    return ps_tell_all(s);
+    st = ps_member_shares(s);
+    return st == VB_OK ? ps_tell_all(s) : st;
 }
 
 vb_status ps_server_admit(struct ps_server *s, int worker)
 {
     struct ps_seat *seat = &s->seats[worker];
     int64_t clock = ps_slowest(s);
-    struct vb_stale stale = seat->stale;
+    bool mapped = seat->mapped;
+    vb_status st;
 
     if (seat->alive)
         return VB_OK;
-    memset(seat, 0, offsetof(struct ps_seat, ops)); /* ops may be under way */
-    seat->stale = stale;
-    seat->alive = true;
+    memset(seat, 0, offsetof(struct ps_seat, late_n)); /* ops may be under way */
+    seat->alive = seat->was_here = true;
+    seat->mapped = mapped;
     seat->clock = seat->granted = clock == INT64_MAX ? 0 : clock;
     seat->round = s->round - 1;
+    s->mapped = s->mapped || mapped;
     s->over = false;
-    return ps_greet(s, worker);
+    st = ps_member_shares(s);
+    return st == VB_OK ? ps_greet(s, worker) : st;
 }

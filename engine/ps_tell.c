@@ -18,21 +18,29 @@ uint64_t ps_version_of(const struct ps_server *s)
     return atomic_load_explicit(&s->head->version, memory_order_relaxed);
 }
 
-static bool op_is_done(void *arg)
+struct word_under_way {
+    struct vb_group *group;
+    int to;
+    struct vb_op *op;
+};
+
+static bool has_left_or_is_lost(void *arg)
 {
-    return ((struct vb_op *)arg)->done;
+    const struct word_under_way *word = arg;
+
+    return word->op->done || vb_group_gone(word->group, word->to);
 }
 
 static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
 {
     struct ps_seat *seat = &s->seats[worker];
     struct vb_op *op = &seat->ops[seat->n_ops % PS_OPS];
+    struct word_under_way word = {s->group, ps_worker_rank(s->job, worker), op};
 
     *op_p = op;
     if (seat->n_ops++ < PS_OPS || op->done)
         return VB_OK;
-    return vb_group_wait(s->group, op_is_done, op, "a word to a worker",
-                         ps_worker_rank(s->job, worker));
+    return vb_group_wait(s->group, has_left_or_is_lost, &word, "a word to a worker", -1);
 }
 
 vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value)
@@ -40,10 +48,10 @@ vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t va
     struct vb_op *op;
     vb_status st = take_op(s, worker, &op);
 
-    if (st != VB_OK)
-        return st;
-    return ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), 0, 0, 0,
-                  PS_VALUE(kind, value), op);
+    if (st == VB_OK)
+        st = ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), 0, 0, 0,
+                    PS_VALUE(kind, value), op);
+    return st == VB_OK ? VB_OK : ps_member_told(s, worker, st);
 }
 
 const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot)
@@ -76,7 +84,9 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t word)
     struct vb_op *op;
     vb_status st = take_op(s, worker, &op);
 
-    if (st == VB_OK && s->job->sparse) {
+    if (st != VB_OK)
+        return ps_member_told(s, worker, st);
+    if (s->job->sparse) {
         st = answer(s, worker, to, &bytes, &at);
     } else {
         bytes = s->lay.n[s->k] * sizeof(float);
@@ -86,9 +96,10 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t word)
     if (st != VB_OK)
         return st;
     seat->reply_version[++seat->replies % 4] = ps_version_of(s);
-    return ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
-                  ps_reply_to(s->job, &s->lay, parity) + at, bytes,
-                  PS_VALUE(PS_WORD, word | PS_REPLY), op);
+    st = ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
+                ps_reply_to(s->job, &s->lay, parity) + at, bytes,
+                PS_VALUE(PS_WORD, word | PS_REPLY), op);
+    return st == VB_OK ? VB_OK : ps_member_told(s, worker, st);
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */
@@ -111,10 +122,15 @@ static bool none_left(const struct ps_server *s)
     return s->job->begin + s->granted >= s->job->steps;
 }
 
-/* Sparse workers without shared memory need the answer to the push before. */
-static int depth(const struct ps_server *s)
+static bool has_replies(const struct ps_server *s, const struct ps_seat *seat)
 {
-    return s->job->sparse && s->lay.replies ? 1 : s->lay.slots;
+    return s->lay.replies && !seat->mapped;
+}
+
+/* Sparse workers without shared memory need the answer to the push before. */
+static int depth(const struct ps_server *s, const struct ps_seat *seat)
+{
+    return s->job->sparse && has_replies(s, seat) ? 1 : s->lay.slots;
 }
 
 static bool may_go(const struct ps_server *s, const struct ps_seat *seat)
@@ -123,13 +139,19 @@ static bool may_go(const struct ps_server *s, const struct ps_seat *seat)
 
     if (s->k != 0 || job->hogwild || !seat->alive || seat->told_last || none_left(s))
         return false;
-    if (job->sparse && s->lay.replies && !seat->asks)
+    if (job->sparse && has_replies(s, seat) && !seat->asks)
         return false; /* it has not asked yet */
     if (job->bound == 0)
         return seat->round < s->round && seat->granted == seat->clock;
-    if (seat->granted - seat->clock >= depth(s))
+    if (seat->granted - seat->clock >= depth(s, seat))
         return false;
     return job->bound < 0 || seat->granted - ps_slowest(s) <= job->bound;
+}
+
+/* Only then does nobody wait for a ticket in vain: that of a worker which dies is another's. */
+static bool all_applied(const struct ps_server *s)
+{
+    return (int64_t)ps_version_of(s) >= s->job->steps;
 }
 
 /* How many tickets a worker gets now. */
@@ -151,16 +173,16 @@ vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
 {
     struct ps_seat *seat = &s->seats[worker];
     uint32_t tickets = take_tickets(s, seat);
-    bool replies = s->lay.replies && (s->job->sparse ? seat->asks : true);
+    bool replies = has_replies(s, seat) && (s->job->sparse ? seat->asks : true);
 
     if (s->k == 0 && s->job->bound >= 0 && tickets == 0)
         replies = false; /* it comes with the ticket: until then there may be more to read */
     word |= tickets * PS_TICKETS;
-    if (s->k == 0 && !s->job->hogwild && none_left(s) && !seat->told_last) {
+    if (s->k == 0 && !s->job->hogwild && all_applied(s) && !seat->told_last) {
         seat->told_last = true;
         word |= PS_LAST;
     }
-    if (worker == 0) {
+    if (s->due != 0 && worker == ps_first_worker(s)) {
         word |= s->due;
         s->due = 0;
     }
@@ -183,7 +205,7 @@ vb_status ps_tell_all(struct ps_server *s)
 /* A worker's first word. Those of server 0 have tickets; replies come from all. */
 vb_status ps_greet(struct ps_server *s, int worker)
 {
-    if (s->k > 0 && s->lay.replies && !s->job->sparse)
+    if (s->k > 0 && has_replies(s, &s->seats[worker]) && !s->job->sparse)
         return reply(s, worker, 0);
     return ps_tell(s, worker, 0);
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SLICE_NS 100000000u
+
 /* ---- words of servers ------------------------------------------------------------------------ */
 
 static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
@@ -31,7 +33,7 @@ static void note_came(void *arg, int rank, uint32_t value)
     struct ps_link *link;
 
     if (ps_worker_at(w->job, rank) >= 0)
-        return; /* workers have nothing to say to each other */
+        return; /* workers have nothing to say to each other here */
     link = &w->links[rank - ps_server_rank(w->job, 0)];
     switch (PS_KIND(value)) {
     case PS_WORD:
@@ -43,12 +45,91 @@ static void note_came(void *arg, int rank, uint32_t value)
     case PS_FINAL:
         link->final = true;
         break;
+    case PS_OVER:
+        w->over = true;
+        break;
+    case PS_SHARES:
+        w->shares = value & 0xfffffu;
+        break;
+    case PS_HELLO:
+        link->welcome = true;
+        break;
     case PS_PUSH:
     case PS_SNAP:
     case PS_READ:
     case PS_END:
+    case PS_BYE:
+    case PS_GONE:
         break;
     }
+}
+
+/* vb_member_fn, both. */
+static void member_gone(void *arg, int rank)
+{
+    struct ps_worker *w = arg;
+    int number = ps_worker_at(w->job, rank);
+
+    if (number < 0)
+        w->lost = rank;
+    else if (number < w->number)
+        w->below--;
+}
+
+static void member_came(void *arg, int rank)
+{
+    struct ps_worker *w = arg;
+
+    if (ps_worker_at(w->job, rank) < w->number)
+        w->below++;
+}
+
+struct awaited {
+    const struct ps_worker *worker;
+    vb_ready_fn ready;
+    void *arg;
+    uint64_t until_ns; /* of a slice */
+};
+
+static bool came_or_lost(void *arg)
+{
+    const struct awaited *a = arg;
+
+    return a->ready(a->arg) || a->worker->lost >= 0;
+}
+
+static bool came_or_late(void *arg)
+{
+    return came_or_lost(arg) || vb_clock_ns() >= ((const struct awaited *)arg)->until_ns;
+}
+
+static vb_status lost_server(const struct ps_worker *w, const char *what)
+{
+    return vb_err(VB_ERR_PEER, "the server at rank %d (%s) is gone, %s: %s", w->lost,
+                  vb_group_host(w->group, w->lost), vb_group_gone_why(w->group, w->lost), what);
+}
+
+vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
+                         int from)
+{
+    struct awaited awaited = {w, ready, arg, 0};
+    vb_status st = ps_wait(w->group, came_or_lost, &awaited, what, from);
+
+    return st == VB_OK && !ready(arg) ? lost_server(w, what) : st;
+}
+
+vb_status ps_worker_wait_long(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what)
+{
+    struct awaited awaited = {w, ready, arg, 0};
+    vb_status st = VB_OK;
+
+    while (st == VB_OK && !ready(arg)) {
+        if (w->lost >= 0)
+            return lost_server(w, what);
+        awaited.until_ns = vb_clock_ns() + SLICE_NS;
+        st = ps_wait(w->group, came_or_late, &awaited, what, -1);
+    }
+    return st;
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */
@@ -73,12 +154,12 @@ static bool all_acked(void *arg)
 
 vb_status ps_worker_settle(struct ps_worker *w)
 {
-    return ps_wait(w->group, all_acked, w, "an acknowledgement", w->links[0].rank);
+    return ps_worker_wait(w, all_acked, w, "an acknowledgement", w->links[0].rank);
 }
 
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st = ps_wait(w->group, has_ticket, w, "permission to go on", w->links[0].rank);
+    vb_status st = ps_worker_wait_long(w, has_ticket, w, "permission to go on");
 
     if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
         st = ps_worker_settle(w);
@@ -115,7 +196,7 @@ static int slot_of(const struct ps_worker *w)
 /* All servers have taken in what was there, and it has left this rank. */
 static vb_status wait_for_slot(struct ps_worker *w)
 {
-    vb_status st = ps_wait(w->group, slot_is_free, w, "an acknowledgement", w->links[0].rank);
+    vb_status st = ps_worker_wait(w, slot_is_free, w, "an acknowledgement", w->links[0].rank);
     int k, slot = slot_of(w);
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
@@ -314,7 +395,7 @@ vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, ui
         link->snapped = false;
         st = tell(w, link, PS_SNAP, state != NULL);
         if (st == VB_OK)
-            st = ps_wait(w->group, has_snapped, link, "a snapshot", link->rank);
+            st = ps_worker_wait_long(w, has_snapped, link, "a snapshot");
     }
     if (st == VB_OK)
         st = ps_read_snapshot(w, params, state, version_p);
@@ -338,8 +419,40 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
         leave_figures(w);
     st = tell_all(w, PS_END);
     if (st == VB_OK)
-        st = ps_wait(w->group, all_final, w, "the others to end", w->links[0].rank);
+        st = ps_worker_wait_long(w, all_final, w, "the others to end");
     return st == VB_OK ? ps_read_snapshot(w, params, state, version_p) : st;
+}
+
+vb_status ps_worker_bye(struct ps_worker *w)
+{
+    return tell_all(w, PS_BYE);
+}
+
+static bool was_answered(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    if (w->over)
+        return true;
+    for (k = 0; k < w->job->servers; k++)
+        if (!w->links[k].welcome)
+            return false;
+    return true;
+}
+
+vb_status ps_worker_hello(struct ps_worker *w, bool again)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    for (k = 0; k < w->job->servers && st == VB_OK; k++)
+        st = tell(w, &w->links[k], PS_HELLO, (w->mapped ? PS_MAPS : 0) | (again ? PS_AGAIN : 0));
+    if (st == VB_OK)
+        st = ps_worker_wait(w, was_answered, w, "a welcome", w->links[0].rank);
+    if (st == VB_OK && w->over)
+        st = vb_err(VB_ERR_ACCESS, "this job is nearly over: there is nothing left to do");
+    return st;
 }
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -359,8 +472,16 @@ static vb_status make_windows(struct ps_worker *w)
     return st;
 }
 
-vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
-                           struct ps_worker **worker_p)
+static int count_below(const struct ps_worker *w)
+{
+    int i, n = 0;
+
+    for (i = 0; i < w->number; i++)
+        n += vb_group_member(w->group, ps_worker_rank(w->job, i));
+    return n;
+}
+
+static vb_status begin(struct vb_group *group, const struct ps_job *job, struct ps_worker **worker_p)
 {
     struct ps_worker *w = calloc(1, sizeof(*w));
     vb_status st;
@@ -371,21 +492,63 @@ vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
     w->job = job;
     w->group = group;
     w->number = ps_worker_at(job, vb_group_rank(group));
-    for (k = 0; k < job->servers; k++)
+    w->seen = (uint64_t)job->begin;
+    w->lost = -1;
+    for (k = 0; k < job->servers; k++) {
         w->links[k].rank = ps_server_rank(job, k);
+        if (!vb_group_member(group, w->links[k].rank))
+            w->lost = w->links[k].rank;
+    }
+    w->below = count_below(w);
     *worker_p = w; /* to be closed, whatever came of it */
+    vb_group_on_gone(group, member_gone, w);
+    vb_group_on_join(group, member_came, w);
     st = vb_channel_open(group, PS_CHANNEL, note_came, w);
     w->opened = st == VB_OK;
+    return st;
+}
+
+static vb_status open_windows(struct ps_worker *w, bool mapped)
+{
+    w->mapped = mapped;
+    ps_layout_make(w->job, w->mapped, &w->lay);
+    w->overlapped = !w->mapped && !w->lay.replies && w->job->bound < 0;
+    return make_windows(w);
+}
+
+static vb_status check_in_place(const struct ps_job *job, bool mapped)
+{
+    if (!job->hogwild || mapped)
+        return VB_OK;
+    return vb_err(VB_ERR_USAGE, "updates in place need all ranks on one host, over shm");
+}
+
+vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
+                           struct ps_worker **worker_p)
+{
+    bool *maps = calloc((size_t)job->workers, sizeof(*maps));
+    vb_status st = maps != NULL ? begin(group, job, worker_p) : vb_err_sys("calloc");
+    int i;
+
     if (st == VB_OK)
-        st = ps_all_mapped(group, job, &w->mapped);
-    if (st == VB_OK && job->hogwild && !w->mapped)
-        st = vb_err(VB_ERR_USAGE, "updates in place need all ranks on one host, over shm");
-    if (st == VB_OK) {
-        ps_layout_make(job, w->mapped, &w->lay);
-        w->overlapped = !w->mapped && !w->lay.replies && job->bound < 0;
-        st = make_windows(w);
-    }
+        st = ps_who_maps(group, job, maps);
+    for (i = 0; i < job->workers && st == VB_OK; i++)
+        st = check_in_place(job, maps[i]);
+    if (st == VB_OK)
+        st = open_windows(*worker_p, maps[vb_group_rank(group)]);
+    free(maps);
     return st == VB_OK ? vb_group_barrier(group) : st;
+}
+
+vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
+                         struct ps_worker **worker_p)
+{
+    bool mapped = ps_maps_all(group, job);
+    vb_status st = check_in_place(job, mapped);
+
+    if (st == VB_OK)
+        st = begin(group, job, worker_p);
+    return st == VB_OK ? open_windows(*worker_p, mapped) : st;
 }
 
 void ps_worker_restart(struct ps_worker *w)
@@ -403,6 +566,8 @@ void ps_worker_close(struct ps_worker *w)
 {
     if (w == NULL)
         return;
+    vb_group_on_gone(w->group, NULL, NULL);
+    vb_group_on_join(w->group, NULL, NULL);
     vb_window_destroy(w->slots);
     vb_window_destroy(w->shards);
     if (w->opened)

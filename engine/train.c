@@ -116,21 +116,48 @@ static void pin_loader(void *arg)
 
 /* Lists of pixels need nothing but numbers: a thread would only be woken. Nor is one of use to
  * workers of sparse rows who have all cores already. */
-static vb_status open_loader(struct vb_trainer *t)
+static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)
 {
-    bool softmax = strcmp(t->o->model, "softmax") == 0, apart = t->shares < t->world;
+    bool softmax = strcmp(t->o->model, "softmax") == 0, apart = vb_train_apart(t->o);
     bool full = t->async && t->o->pin && !t->place.pinned && t->ops == &vb_trainee_sparse;
     struct vb_loader_opts opts = {.set = &t->train,
                                   .seed = t->o->seed + (apart ? (uint64_t)t->rank << 32 : 0),
-                                  .global_batch = t->recipe.global_batch,
-                                  .rank = apart ? 0 : t->rank,
-                                  .world = t->shares,
+                                  .global_batch = global_batch,
+                                  .rank = rank,
+                                  .world = ranks,
                                   .ahead = softmax || full ? 0 : AHEAD,
                                   .no_x = softmax,
                                   .on_start = pin_loader,
                                   .on_start_arg = t};
 
     return vb_loader_open(&opts, &t->loader);
+}
+
+/* Who has joined, and has a share of batches, is told of it when it takes part. */
+static vb_status open_first_loader(struct vb_trainer *t)
+{
+    if (vb_train_apart(t->o))
+        return open_loader(t, t->recipe.global_batch, 0, 1);
+    if (t->o->joined != NULL)
+        return open_loader(t, vb_trainer_share(t), 0, 1);
+    return open_loader(t, t->recipe.global_batch, t->rank, t->shares);
+}
+
+vb_status vb_trainer_cut_anew(struct vb_trainer *t, int rank, int ranks, int64_t step)
+{
+    int64_t global_batch = (int64_t)vb_trainer_share(t) * ranks, steps;
+    vb_status st;
+
+    vb_loader_close(t->loader);
+    t->loader = NULL;
+    t->batch = NULL;
+    if (global_batch > t->train.n)
+        global_batch = t->train.n;
+    st = open_loader(t, (int)global_batch, rank, ranks);
+    if (st != VB_OK)
+        return st;
+    steps = vb_loader_steps(t->loader);
+    return vb_loader_seek(t->loader, step / steps, step % steps);
 }
 
 static vb_status settle_options(struct vb_trainer *t)
@@ -142,6 +169,8 @@ static vb_status settle_options(struct vb_trainer *t)
     t->settings = vb_train_settings(t->o, &t->recipe);
     if (t->settings == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for the settings");
+    if (t->o->joined != NULL)
+        return vb_joined_check(t->o->joined, t->settings);
     if (t->place.group != NULL)
         st = vb_train_agree(t->o, t->place.group, t->settings);
     t->all_know = st == VB_ERR_USAGE;
@@ -156,6 +185,8 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
 
     if (cp != NULL && cp->plan[0] != '\0' && t->plan == NULL)
         st = parse_plan(t, "the checkpoint", cp->plan);
+    if (t->o->joined != NULL && vb_joined_plan(t->o->joined) != NULL)
+        st = parse_plan(t, "the plan of the job", vb_joined_plan(t->o->joined));
     if (st == VB_OK)
         st = compile(t);
     if (st == VB_OK && cp != NULL && t->plan_text != NULL && strcmp(cp->plan, t->plan_text) != 0)
@@ -163,8 +194,8 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
                     t->o->plan);
     if (st == VB_OK)
         st = t->ops->create(t);
-    if (st == VB_OK && t->rank < t->world)
-        st = open_loader(t);
+    if (st == VB_OK && !t->serves)
+        st = open_first_loader(t);
     if (st == VB_OK && cp != NULL)
         st = vb_train_restore(t, cp);
     return st;
@@ -181,7 +212,7 @@ static vb_status set_up(struct vb_trainer *t)
         st = settle_options(t);
     if (st == VB_OK)
         st = vb_train_prepare_save(t);
-    if (st == VB_OK && t->o->resume)
+    if (st == VB_OK && t->o->resume && t->o->joined == NULL)
         st = vb_train_find(t, &cp);
     if (st == VB_OK)
         st = make_model(t, cp);
@@ -208,7 +239,7 @@ void vb_trainer_close(struct vb_trainer *t)
 
 static bool to_show(const struct vb_trainer *t, bool evaluated)
 {
-    if (t->o->watch == NULL || t->rank != 0 || t->laps.mark_ns == t->laps.begin_ns)
+    if (t->o->watch == NULL || !t->shows || t->laps.mark_ns == t->laps.begin_ns)
         return false;
     return evaluated || t->laps.mark_ns - t->watched_ns >= WATCH_NS;
 }
@@ -326,8 +357,9 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
         st = t->async ? vb_async_run(t, &async) : run_steps(t);
     if (st != VB_OK)
         look(t, true);
-    else
+    else if (async == NULL || vb_async_reports(async))
         st = vb_train_collect(t, async, result);
+    vb_async_leave(async, st);
     vb_async_destroy(async);
     return st;
 }
@@ -370,6 +402,13 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
                              .accuracy = -1,
                              .test_loss = -1};
     t->shares = vb_train_apart(o) ? 1 : t->world;
+    t->serves = t->async && t->rank >= t->world;
+    t->shows = t->rank == 0;
+    if (o->joined != NULL) {
+        t->rank = vb_joined_rank(o->joined);
+        t->step = t->resumed = vb_joined_begin(o->joined);
+        t->shows = t->serves = false;
+    }
     if (sched_getaffinity(0, sizeof(t->cpus), &t->cpus) != 0)
         CPU_ZERO(&t->cpus);
     st = check(o);
@@ -394,6 +433,7 @@ vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result
     struct vb_trainer t;
     vb_status st = vb_trainer_open(&t, o);
 
+    memset(result_p, 0, sizeof(*result_p));
     if (st == VB_OK)
         st = work(&t, result_p);
     if (st == VB_OK)

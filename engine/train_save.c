@@ -34,7 +34,10 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
 static vb_status write_one(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
     double seconds = 0;
-    vb_status st = vb_checkpoint_write(t->o->checkpoint, cp, KEEP, &seconds);
+    vb_status st = t->o->joined != NULL ? vb_dir_make(t->o->checkpoint) : VB_OK;
+
+    if (st == VB_OK)
+        st = vb_checkpoint_write(t->o->checkpoint, cp, KEEP, &seconds);
 
     if (st != VB_OK)
         return st;
@@ -54,7 +57,7 @@ vb_status vb_train_save(struct vb_trainer *t)
 
     snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
     st = t->ops->save(t, &cp);
-    if (st == VB_OK && t->rank == 0)
+    if (st == VB_OK && (t->rank == 0 || t->async)) /* there one alone is told to */
         st = write_one(t, &cp);
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
     return st;

@@ -66,6 +66,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
                                 .epoch = g->epoch,
                                 .elastic = g->opts.elastic,
                                 .patience = g->opts.patience,
+                                .choice = (uint32_t)g->opts.transport,
                                 .secret = g->opts.secret,
                                 .listen_fd = listen_fd,
                                 .unix_fd = unix_fd,

@@ -113,7 +113,7 @@ static vb_status open_window(struct vb_window *win)
     vb_status st;
 
     window_offer(win, &mine);
-    win->lens[win->group->rank] = win->mem.len_bytes;
+    win->lens[g->rank] = win->mem.len_bytes;
     group_lock(g);
     st = export_all(win, &mine);
     if (st == VB_OK && g->opts.elastic)
@@ -245,7 +245,7 @@ static bool is_nobodys(const struct vb_window *win, int rank)
 static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, size_t theirs,
                                size_t len)
 {
-    struct vb_group *g = win->group;
+    const struct vb_group *g = win->group;
 
     return vb_err(VB_ERR_USAGE,
                   "%zu bytes from offset %zu here (of %zu) to offset %zu at rank %d (of %zu)", len,
