@@ -61,7 +61,7 @@ deaths() { # deaths TRANSPORTS ARGUMENTS...
     local transports=$1 transport
     shift
     for transport in $transports; do
-        start "$@" --steps "$steps" --ranks 3 --transport $transport
+        start "$@" --steps "$steps" --ranks 3 --transport "$transport"
         kill -9 "${ranks[2]}"
         finish "$workers == [0, 1] and $told == [[2, \"died\"]] and .ranks == 3 and .staleness.gradients == $steps and
             all(.faults[]; .at_s > 0 and .step > 0 and .step < $steps)" "$1 over $transport, a death"
@@ -120,7 +120,7 @@ joins() {
 late() { # late TRANSPORT ARGUMENTS...
     local transport=$1 steps=$((3 * steps))
     shift
-    start "$@" --steps "$steps" --ranks 2 --transport $transport --secret-file "$dir/key" --max-workers 3
+    start "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
     joins 0 ""
     finish "$workers == [0, 1, 3] and $told == [[3, \"joined\"]] and
         (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, one comes late"
