@@ -231,9 +231,11 @@ static vb_status serve(struct async_server *srv, int k)
         st = serve_workers(srv, s, board);
     if (st != VB_OK && st != VB_ERR_PEER)
         vb_group_abort(group, "a server failed");
-    ps_server_close(s);
-    async_board_close(board);
+    ps_server_leave(s);
+    async_board_leave(board);
     vb_group_close(group);
+    ps_server_close(s);
+    async_board_free(board);
     return st;
 }
 
@@ -447,12 +449,14 @@ static vb_status join_others(struct vb_async *a, bool again)
 
 static void close_worker(struct vb_async *a)
 {
-    ps_worker_close(a->worker);
-    a->worker = NULL;
-    async_board_close(a->board);
-    a->board = NULL;
+    ps_worker_leave(a->worker);
+    async_board_leave(a->board);
     vb_group_close(a->ps);
+    ps_worker_close(a->worker);
+    async_board_free(a->board);
     a->ps = NULL;
+    a->worker = NULL;
+    a->board = NULL;
 }
 
 /* Who fails by itself says so at once: others may be waiting. */

@@ -49,7 +49,8 @@ struct async_board;
 /* The first window of the group; papers_bytes: of this member, for those who join. */
 vb_status async_board_open(struct vb_group *group, size_t papers_bytes,
                            struct async_board **board_p);
-void async_board_close(struct async_board *board); /* NULL is fine */
+void async_board_leave(struct async_board *board); /* before the group is closed; NULL is fine */
+void async_board_free(struct async_board *board);  /* after it, likewise */
 
 void *async_board_papers(const struct async_board *board); /* this member's */
 struct vb_window *async_board_window(const struct async_board *board, size_t *papers_at_p);
