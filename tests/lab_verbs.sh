@@ -78,8 +78,12 @@ done
 
 # Which kernels compute is found out here, as it decides the bits and takes long in the lab.
 "$verbena" train lenet --data synth:120 --steps 1 --threads 1 --run "$work/run" >/dev/null
-"$verbena" train alexnet --input 32 --data synth:n=24,test=4 --steps 1 --global-batch 6 --threads 1 \
-    --run "$work/alexnet" >/dev/null
+room=(--with "$work/run/plan")
+if [ -n "$all" ]; then
+    "$verbena" train alexnet --input 32 --data synth:n=24,test=4 --steps 1 --global-batch 6 --threads 1 \
+        --run "$work/alexnet" >/dev/null
+    room+=(--with "$work/alexnet/plan" --mem 1400 --timeout 1800)
+fi
 softmax="train softmax --data synth:2000 --steps 10 --global-batch 96 --json --timeout 60"
 lenet="train lenet --data synth:120 --steps 3 --global-batch 12 --test-limit 12 --plan $work/run/plan
     --json --timeout 60"
@@ -114,8 +118,7 @@ for nodes in 2 ${all:+3}; do
         step "collectives across 2 nodes"
     fi
     expect 0 'transport: verbs over rxe0/1, GID .* RoCE v2, MTU 1024: asked for' \
-        lab/run --nodes "$nodes" --mem 1400 --timeout 1800 --with "$verbena" --with "$work/run/plan" \
-        --with "$work/alexnet/plan" -- sh -ec "$everyway
+        lab/run --nodes "$nodes" "${room[@]}" --with "$verbena" -- sh -ec "$everyway
             every_way $softmax
             every_way ${lenet//$'\n'/ }
             ${all:+every_way ${sparse//$'\n'/ }}
@@ -124,8 +127,31 @@ for nodes in 2 ${all:+3}; do
     [ "$(wc -l <"$work/jobs")" = $((4 * models)) ] || fail "jobs: $(cat "$work/jobs")"
     [ "$(cut -d ' ' -f 1,3,4 "$work/jobs" | sort -u | wc -l)" = $models ] ||
         fail "transports end with other parameters: $(cat "$work/jobs")"
+    [ "$nodes" != 2 ] || cp "$work/jobs" "$work/sync"
     step "jobs on $nodes nodes"
 done
+
+# --- the parameter server: a bound of 0 gives the bits of synchronous training ------------------------
+
+if [ -n "$all" ]; then
+    expect 0 '' lab/run "${room[@]}" --with "$verbena" -- sh -ec "
+        for how in verbs tcp; do
+            for bound in '' '--staleness 0'; do
+                $verbena $softmax --mode async \$bound --transport \$how
+                $verbena ${lenet//$'\n'/ } --mode async \$bound --transport \$how
+                $verbena ${sparse//$'\n'/ } --mode async \$bound --transport \$how
+            done
+        done"
+    # A step of so many ranks in step is one of each.
+    jq -e -s 'length == 12 and all(.mode == "async" and .ranks == 2 and
+        .staleness.gradients == .steps * (if .staleness.bound == 0 then 2 else 1 end))' \
+        "$work/out" >/dev/null || fail "asynchronous jobs: $(cat "$work/out")"
+    jq -r 'select(.staleness.bound == 0) | "\(.model) \(.transport) \(.ranks) \(.params_sha256)"' "$work/out" |
+        sort >"$work/jobs"
+    grep -E '^(softmax|lenet|sparse-lr) (verbs|tcp) ' "$work/sync" | sort -u | diff - "$work/jobs" >&2 ||
+        fail "a bound of 0 ends with other parameters"
+    step "the parameter server on 2 nodes"
+fi
 
 # --- what a step is made of -------------------------------------------------------------------------
 

@@ -20,26 +20,57 @@ using Clock = std::chrono::steady_clock;
 
 static std::unordered_map<ps::Key, std::vector<float>> store;
 
-/* Adds what is pushed; a key has as many values as came with it. */
+static ps::SArray<float> room_for(size_t n)
+{
+    ps::SArray<float> room;
+
+    room.reset(new float[n], n, [](float *p) { delete[] p; }); /* resize() would fill it first */
+    return room;
+}
+
+static void add(const ps::KVPairs<float> &data)
+{
+    size_t each = data.keys.empty() ? 0 : data.vals.size() / data.keys.size();
+    const float *from = data.vals.data();
+
+    for (size_t i = 0; i < data.keys.size(); i++, from += each) {
+        std::vector<float> &have = store[data.keys[i]];
+
+        if (have.size() < each)
+            have.resize(each);
+        for (size_t j = 0; j < each; j++)
+            have[j] += from[j];
+    }
+}
+
+static void fetch(const ps::SArray<ps::Key> &keys, ps::KVPairs<float> *out)
+{
+    std::vector<const std::vector<float> *> found(keys.size());
+    size_t n = 0;
+
+    for (size_t i = 0; i < keys.size(); i++) {
+        found[i] = &store[keys[i]];
+        n += found[i]->size();
+    }
+    out->keys = keys;
+    out->vals = room_for(n);
+    n = 0;
+    for (const std::vector<float> *have : found) {
+        std::copy(have->begin(), have->end(), out->vals.data() + n);
+        n += have->size();
+    }
+}
+
+/* Adds what is pushed, then answers what is pulled; all keys have the same number of values. */
 static void handle(const ps::KVMeta &meta, const ps::KVPairs<float> &data,
                    ps::KVServer<float> *server)
 {
     ps::KVPairs<float> out;
-    size_t each = meta.push && !data.keys.empty() ? data.vals.size() / data.keys.size() : 0;
 
-    out.keys = meta.push ? out.keys : data.keys;
-    for (size_t i = 0; i < data.keys.size(); i++) {
-        std::vector<float> &have = store[data.keys[i]];
-
-        have.resize(std::max(have.size(), each));
-        for (size_t j = 0; j < each; j++)
-            have[j] += data.vals[i * each + j];
-        if (!meta.push) {
-            out.lens.push_back((int)have.size());
-            for (float v : have)
-                out.vals.push_back(v);
-        }
-    }
+    if (meta.push)
+        add(data);
+    if (meta.pull)
+        fetch(data.keys, &out);
     server->Response(meta, out);
 }
 
@@ -60,25 +91,19 @@ template <typename Op> static void measure(const char *name, long bytes, long ke
     std::printf("%s %ld %ld %.3f\n", name, bytes, keys, us[us.size() / 2]);
 }
 
+/* Without copies on the worker's side; push and pull together are one round trip. */
 static void work(long bytes, long keys, double seconds)
 {
     ps::KVWorker<float> kv(0, 0);
     size_t n = keys > 0 ? (size_t)keys : 1, values = (size_t)bytes / sizeof(float);
-    std::vector<ps::Key> key(n);
-    std::vector<float> vals(values, 1), back;
-    std::vector<int> lens(n, (int)(values / n)), back_lens;
+    ps::SArray<ps::Key> key(n);
+    ps::SArray<float> vals(values, 1), back(values, 0);
 
     for (size_t i = 0; i < n; i++)
         key[i] = ps::kMaxKey / n * i;
-    auto push = [&] { kv.Wait(kv.Push(key, vals, lens)); };
-    auto pull = [&] { kv.Wait(kv.Pull(key, &back, &back_lens)); };
-
-    measure("push", bytes, keys, seconds, push);
-    measure("pull", bytes, keys, seconds, pull);
-    measure("push+pull", bytes, keys, seconds, [&] {
-        push();
-        pull();
-    });
+    measure("push", bytes, keys, seconds, [&] { kv.Wait(kv.ZPush(key, vals)); });
+    measure("pull", bytes, keys, seconds, [&] { kv.Wait(kv.ZPull(key, &back)); });
+    measure("push+pull", bytes, keys, seconds, [&] { kv.Wait(kv.ZPushPull(key, vals, &back)); });
 }
 
 int main(int argc, char **argv)
