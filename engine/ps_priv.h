@@ -8,6 +8,9 @@
  * far one may be ahead of the others. A gradient is *pushed* into one of the worker's slots at each
  * server, which applies it and acknowledges. A *reply* is what a server puts back with that:
  * small dense shards, and the values that a sparse worker has asked for.
+ *
+ * With replicas every server has a *standby*, a server of the same shard that follows it: see
+ * ps_replica.c.
  */
 #ifndef VB_PS_PRIV_H
 #define VB_PS_PRIV_H
@@ -26,7 +29,8 @@
 /* What is to be done: the same on all ranks. */
 struct ps_job {
     int workers, servers;
-    int late; /* seats for workers that join later */
+    int late;     /* seats for workers that join later */
+    int replicas; /* 2: each server has a standby; the group is elastic */
     bool sparse;
     bool hogwild;    /* workers apply in place; all are on the server's host */
     int64_t bound;   /* steps that a worker may be ahead of the slowest; PS_UNBOUNDED */
@@ -87,14 +91,22 @@ struct ps_layout {
     /* of a worker */
     size_t area[2], area_state, area_heads, worker_shard_bytes;
     size_t push[PS_SERVERS_MAX], replies_at, worker_slots_bytes;
+
+    size_t stands[PS_SERVERS_MAX]; /* replicas: where the workers' struct ps_stand are at a server */
+    size_t stand;                  /* ... and where a worker sends its own from */
 };
 
 /* Workers have numbers, and servers a seat for each: first those that were there at the start, then
- * those that may join. Ranks of the group: workers of the start, servers, workers that joined. */
+ * those that may join. Ranks of the group: workers of the start, servers, their standbys, workers
+ * that joined. */
 int ps_seats(const struct ps_job *job);
 int ps_worker_rank(const struct ps_job *job, int worker);
 int ps_worker_at(const struct ps_job *job, int rank); /* -1: a server is there */
 int ps_server_rank(const struct ps_job *job, int k);
+int ps_standby_rank(const struct ps_job *job, int k); /* -1: there are no replicas */
+int ps_server_ranks(const struct ps_job *job);        /* how many: standbys count */
+int ps_server_at(const struct ps_job *job, int rank); /* whose shard; -1: a worker is there */
+bool ps_is_direct(const struct ps_job *job, bool mapped); /* gradients are written into the slot */
 
 void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay);
 
@@ -121,10 +133,23 @@ enum ps_kind {
     PS_WORD,    /* server: see below */
     PS_SNAPPED, /* server: the snapshot is there */
     PS_FINAL,   /* server: nothing changes any more */
+
+    PS_RETIRE, /* never sent by a worker: it is gone, or has come */
+    PS_ADMIT,
+    PS_FORWARD, /* server to its standby: PS_ARRIVAL() of what came */
+    PS_CONFIRM, /* standby: the oldest that was forwarded is here */
+    PS_TAKE,    /* worker to a standby: the server is gone, and this is where I stand */
+    PS_TAKEN,   /* standby: it serves; value: pushes it has that were not acknowledged */
+    PS_ALONE,   /* server: there is no standby any more */
+    PS_GONE,    /* never sent: the other server of the shard is gone */
 };
 
 #define PS_VALUE(kind, value) ((uint32_t)(kind) << 20 | (uint32_t)(value))
 #define PS_KIND(value) ((enum ps_kind)((value) >> 20))
+
+/* What came from a worker, in the 20 bits of another note's value. */
+#define PS_ARRIVAL(worker, value)                                                                  \
+    ((uint32_t)(worker) << 8 | (uint32_t)PS_KIND(value) << 4 | ((value)&0xfu))
 
 /* A word of the server. */
 enum {
@@ -162,10 +187,27 @@ struct ps_seat {
     bool asks;       /* sparse: its keys are to be answered, with the next word */
     int ask_slot;
     uint64_t late_n, late_ns, late_max_ns; /* how the others waited for it */
+    int64_t base;                          /* tickets are counted from here */
     struct vb_stale stale;
     struct vb_op ops[PS_OPS];
     unsigned n_ops;
+
+    /* of a standby */
+    bool here;              /* in the group, as far as it knows */
+    bool takes;             /* has sent PS_TAKE */
+    unsigned gone, retired; /* how often it was seen to go; how often the server has said so */
 };
+
+/* Where a worker stands when its server is gone: what it has heard. */
+struct ps_stand {
+    uint32_t acked, replies;
+    int64_t tickets;
+    uint32_t evals, saves;
+    char pad[40];
+};
+
+/* Called when a server or a standby is gone, once: text is a sentence for people. */
+typedef void (*ps_fault_fn)(void *arg, int rank, uint64_t version, const char *text);
 
 struct ps_server_stats {
     int64_t applied, samples; /* in this run; applied counts as steps do */
@@ -173,9 +215,11 @@ struct ps_server_stats {
 };
 
 struct ps_arrival {
-    int worker;
+    int worker; /* PS_PARTNER: the other server of the shard */
     uint32_t value;
 };
+
+#define PS_PARTNER (-1)
 
 struct ps_server {
     const struct ps_job *job;
@@ -203,8 +247,20 @@ struct ps_server {
     struct ps_server_stats stats;
     uint64_t mark_ns, begin_ns;
     uint32_t due; /* PS_EVAL, PS_SAVE: to be told */
-    int reader;   /* the worker that reads the snapshot; -1: none */
-    bool opened, over;
+    uint32_t evals, saves; /* how often that was told */
+    int reader;            /* the worker that reads the snapshot; -1: none */
+    bool opened, over, finished;
+
+    /* replicas */
+    int partner;  /* rank of the other server of the shard; -1: there is none, or no more */
+    bool standby; /* follows its partner, and tells nobody anything */
+    bool partner_gone;
+    struct ps_arrival *log; /* forwarded and not confirmed; as large as the queue */
+    unsigned log_first, log_end;
+    struct vb_op partner_ops[PS_OPS];
+    unsigned n_partner_ops;
+    ps_fault_fn on_fault; /* may be NULL */
+    void *fault_arg;
 };
 
 /* Collective with ps_worker_create(): the windows. params and state: of the whole model, copied. */
@@ -229,12 +285,23 @@ vb_status ps_server_retire(struct ps_server *s, int worker);
 vb_status ps_server_admit(struct ps_server *s, int worker);
 
 void ps_server_note(void *server, int rank, uint32_t value); /* a vb_note_fn */
+void ps_server_gone(void *server, int rank);                 /* a vb_member_fn */
+
+/* What came does what it does. */
+vb_status ps_act(struct ps_server *s, struct ps_arrival a);
+
+/* ps_replica.c: what came while there is another server of the shard; the end, when workers may
+ * still have to read. */
+vb_status ps_replicate(struct ps_server *s, struct ps_arrival a);
+vb_status ps_tell_taken(struct ps_server *s, int worker);
+vb_status ps_linger(struct ps_server *s);
 
 /* ps_tell.c: a note alone; what there is to tell one worker, or all of them; a worker's first. */
 vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value);
 vb_status ps_tell(struct ps_server *s, int worker, uint32_t word);
 vb_status ps_tell_all(struct ps_server *s);
 vb_status ps_greet(struct ps_server *s, int worker);
+vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *stand);
 int64_t ps_slowest(const struct ps_server *s); /* its clock; INT64_MAX: there is none */
 const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot);
 uint64_t ps_version_of(const struct ps_server *s);
@@ -252,11 +319,19 @@ vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *
 /* What a worker knows of a server. */
 struct ps_link {
     int rank;
+    _Atomic int standby; /* rank; -1: there is none, or no more */
     const char *mapped_shards; /* NULL: it is not mapped */
     char *mapped_slots;
+    const char *standby_shards; /* as mapped_shards, of the standby */
     _Atomic uint32_t acked, replies;
     _Atomic bool snapped, final;
     struct vb_op push_ops[PS_SLOTS_MAX], get_op, head_op, word_op;
+    uint32_t sent;     /* pushes */
+    _Atomic bool lost; /* it is gone, and nothing was done about it yet */
+    bool over;         /* it is the standby that is meant now */
+    bool calling;      /* ... which does not serve yet */
+    uint32_t acked_before;
+    _Atomic int taken; /* value of PS_TAKEN; -1: not yet, and the standby has nothing to say */
 };
 
 struct ps_worker {
@@ -272,6 +347,10 @@ struct ps_worker {
     _Atomic int64_t tickets;
     _Atomic bool last;
     _Atomic uint32_t due; /* PS_EVAL, PS_SAVE; whoever does it takes it out */
+    _Atomic uint32_t evals, saves;
+    _Atomic bool lost; /* one of the links is */
+    uint32_t overs;    /* how often a standby was gone over to */
+    bool ended;        /* has said so */
     int64_t used;         /* tickets */
     uint32_t pushed;
     int area;         /* which one holds the parameters */
@@ -339,6 +418,27 @@ vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const ch
 /* Puts, making progress while there is no room. */
 vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
                  size_t len, uint32_t value, struct vb_op *op);
+
+/* ---- when a server is gone (ps_over.c) -------------------------------------------------------- */
+
+void ps_worker_gone(void *worker, int rank); /* a vb_member_fn */
+
+/* As ps_wait(), for a server's word. If one is gone meanwhile its standby is gone over to: what it
+ * did not have is sent anew, and the wait goes on. */
+vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k);
+
+/* Waits for an op with server k. VB_AGAIN: the server is gone, and its standby was gone over to. */
+vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k);
+
+/* After VB_ERR_PEER from server k: VB_OK if its standby was gone over to. */
+vb_status ps_go_over(struct ps_worker *w, int k);
+
+/* As ps_put(), to server k or its standby. */
+vb_status ps_put_to(struct ps_worker *w, int k, size_t from, size_t at, size_t len, uint32_t value,
+                    struct vb_op *op);
+
+/* Puts the push of that number again, and its note. */
+vb_status ps_push_again(struct ps_worker *w, int k, uint32_t seq);
 
 /* ---- batches in few words (ps_compact.c) ----------------------------------------------------- */
 

@@ -78,7 +78,7 @@ static bool reply_is_there(void *arg)
 
 static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 {
-    vb_status st = ps_wait(w->group, reply_is_there, w, "parameters", w->links[0].rank);
+    vb_status st = ps_await(w, reply_is_there, w, "parameters", 0);
     uint32_t n = replies_of_all(w);
     const char *own = vb_window_ptr(w->slots);
 
@@ -99,6 +99,11 @@ static vb_status get(struct ps_worker *w, int k, size_t to, size_t from, size_t 
 
     for (;;) {
         st = vb_get(w->shards, w->links[k].rank, to, from, bytes, op);
+        if (st == VB_ERR_PEER) {
+            st = ps_go_over(w, k);
+            if (st == VB_OK)
+                continue;
+        }
         if (st != VB_AGAIN)
             return st;
         st = vb_progress(w->group);
@@ -134,27 +139,35 @@ static vb_status start_gets(struct ps_worker *w, int area)
     return st;
 }
 
+/* VB_AGAIN: of a server that is gone, so that they are to be started anew. */
 static vb_status wait_for_gets(struct ps_worker *w)
 {
-    vb_status st = VB_OK;
-    int k;
+    vb_status st = VB_OK, again = VB_OK;
+    int k, i;
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
-        st = vb_op_wait(w->group, &w->links[k].head_op, "a version", w->links[k].rank);
-        if (st == VB_OK)
-            st = vb_op_wait(w->group, &w->links[k].get_op, "parameters", w->links[k].rank);
+        struct vb_op *ops[] = {&w->links[k].head_op, &w->links[k].get_op};
+
+        for (i = 0; i < 2 && st == VB_OK; i++) {
+            st = ps_op_await(w, ops[i], i == 0 ? "a version" : "parameters", k);
+            again = st == VB_AGAIN ? st : again;
+            st = st == VB_AGAIN ? VB_OK : st;
+        }
     }
     w->getting = false;
-    return st;
+    return st == VB_OK ? again : st;
 }
 
 static vb_status get_all(struct ps_worker *w, const float **params_p)
 {
     const char *own = vb_window_ptr(w->shards);
-    vb_status st = w->getting ? VB_OK : start_gets(w, 1 - w->area);
+    vb_status st;
 
-    if (st == VB_OK)
-        st = wait_for_gets(w);
+    do {
+        st = w->getting ? VB_OK : start_gets(w, 1 - w->area);
+        if (st == VB_OK)
+            st = wait_for_gets(w);
+    } while (st == VB_AGAIN);
     if (st != VB_OK)
         return st;
     w->area = 1 - w->area;
@@ -249,8 +262,8 @@ static vb_status read_one(struct ps_worker *w, int k, size_t from, size_t to, si
         return VB_OK;
     st = get(w, k, to, from, bytes, &w->links[k].get_op);
     if (st == VB_OK)
-        st = vb_op_wait(w->group, &w->links[k].get_op, "a snapshot", w->links[k].rank);
-    return st;
+        st = ps_op_await(w, &w->links[k].get_op, "a snapshot", k);
+    return st == VB_AGAIN ? VB_OK : st; /* then the caller asks again */
 }
 
 vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
@@ -263,6 +276,7 @@ vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint
 
     if (w->getting) /* the other area is not free before */
         st = wait_for_gets(w);
+    st = st == VB_AGAIN ? VB_OK : st; /* they are started anew by the next pull */
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         st = read_one(w, k, 0, head_at(w, k), sizeof(struct ps_head));
         if (st == VB_OK)

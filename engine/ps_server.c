@@ -171,17 +171,39 @@ static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-/* A vb_note_fn. There is room: a worker has a few notes under way at most. */
-void ps_server_note(void *arg, int rank, uint32_t value)
+/* There is room: a worker has a few notes under way at most. */
+static void enqueue(struct ps_server *s, int worker, uint32_t value)
 {
-    struct ps_server *s = arg;
     unsigned end = s->queue_end;
-    int worker = ps_worker_at(s->job, rank);
 
-    if (worker < 0 || end - s->queue_first >= s->queue_size)
+    if (end - s->queue_first >= s->queue_size)
         return; /* it means nothing here */
     s->queue[end % s->queue_size] = (struct ps_arrival){worker, value};
     s->queue_end = end + 1;
+}
+
+/* A vb_note_fn. */
+void ps_server_note(void *arg, int rank, uint32_t value)
+{
+    struct ps_server *s = arg;
+    int worker = ps_worker_at(s->job, rank);
+
+    if (worker >= 0)
+        enqueue(s, worker, value);
+    else if (rank == s->partner)
+        enqueue(s, PS_PARTNER, value);
+}
+
+/* A vb_member_fn. */
+void ps_server_gone(void *arg, int rank)
+{
+    struct ps_server *s = arg;
+    int worker = ps_worker_at(s->job, rank);
+
+    if (worker >= 0)
+        enqueue(s, worker, PS_VALUE(PS_RETIRE, 0));
+    else if (rank == s->partner)
+        enqueue(s, PS_PARTNER, PS_VALUE(PS_GONE, 0));
 }
 
 struct waiting {
@@ -229,7 +251,10 @@ static vb_status take_snapshot(struct ps_server *s)
     for (w = 0; w < ps_seats(s->job) && s->reader < 0; w++) {
         if (s->seats[w].wants_snap == 0)
             continue;
-        ps_snapshot(s, s->seats[w].wants_snap == 2);
+        if (!s->standby)
+            ps_snapshot(s, s->seats[w].wants_snap == 2);
+        else if (s->sparse != NULL && s->seats[w].wants_snap == 2)
+            vb_k_sparse_settle(s->sparse); /* which the server's snapshot does */
         s->seats[w].wants_snap = 0;
         s->reader = w;
         return ps_say(s, w, PS_SNAPPED, 0);
@@ -244,7 +269,10 @@ static vb_status read_by(struct ps_server *s, int worker)
     return take_snapshot(s);
 }
 
-static vb_status take(struct ps_server *s, struct ps_arrival a)
+static vb_status retire(struct ps_server *s, int worker);
+static vb_status admit(struct ps_server *s, int worker);
+
+vb_status ps_act(struct ps_server *s, struct ps_arrival a)
 {
     switch (PS_KIND(a.value)) {
     case PS_PUSH:
@@ -256,12 +284,22 @@ static vb_status take(struct ps_server *s, struct ps_arrival a)
         return read_by(s, a.worker);
     case PS_END:
         return take_end(s, a.worker);
-    case PS_WORD:
-    case PS_SNAPPED:
-    case PS_FINAL:
+    case PS_RETIRE:
+        return retire(s, a.worker);
+    case PS_ADMIT:
+        return admit(s, a.worker);
+    case PS_TAKE: /* of one that this server has let in itself */
+        s->seats[a.worker].takes = true;
+        return ps_tell_taken(s, a.worker);
+    default:
         break;
     }
     return vb_err(VB_ERR_INPUT, "worker %d sent a note that is none: %x", a.worker, a.value);
+}
+
+static vb_status take(struct ps_server *s, struct ps_arrival a)
+{
+    return s->partner < 0 ? ps_act(s, a) : ps_replicate(s, a);
 }
 
 vb_status ps_server_round(struct ps_server *s)
@@ -313,7 +351,8 @@ vb_status ps_server_finish(struct ps_server *s)
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
         if (s->seats[w].alive)
             st = ps_say(s, w, PS_FINAL, 0);
-    return st;
+    s->finished = true;
+    return st == VB_OK && s->job->replicas > 1 ? ps_linger(s) : st;
 }
 
 vb_status ps_server_run(struct ps_server *s)
@@ -327,13 +366,17 @@ vb_status ps_server_run(struct ps_server *s)
 
 /* ---- who takes part -------------------------------------------------------------------------- */
 
-vb_status ps_server_retire(struct ps_server *s, int worker)
+static vb_status retire(struct ps_server *s, int worker)
 {
     struct ps_seat *seat = &s->seats[worker];
     vb_status st;
 
     if (!seat->alive)
         return VB_OK;
+    if (s->finished) {
+        seat->alive = false;
+        return VB_OK;
+    }
     if (s->job->bound != 0)
         s->granted -= seat->granted - seat->clock; /* for others to use */
     s->n_held -= seat->held;
@@ -350,7 +393,7 @@ vb_status ps_server_retire(struct ps_server *s, int worker)
     return ps_tell_all(s);
 }
 
-vb_status ps_server_admit(struct ps_server *s, int worker)
+static vb_status admit(struct ps_server *s, int worker)
 {
     struct ps_seat *seat = &s->seats[worker];
     int64_t clock = ps_slowest(s);
@@ -361,8 +404,20 @@ vb_status ps_server_admit(struct ps_server *s, int worker)
     memset(seat, 0, offsetof(struct ps_seat, ops)); /* ops may be under way */
     seat->stale = stale;
     seat->alive = true;
-    seat->clock = seat->granted = clock == INT64_MAX ? 0 : clock;
+    seat->base = seat->clock = seat->granted = clock == INT64_MAX ? 0 : clock;
     seat->round = s->round - 1;
     s->over = false;
+    if (s->job->replicas > 1 && s->partner < 0 && ps_say(s, worker, PS_ALONE, 0) != VB_OK)
+        return VB_ERR_PEER;
     return ps_greet(s, worker);
+}
+
+vb_status ps_server_retire(struct ps_server *s, int worker)
+{
+    return take(s, (struct ps_arrival){worker, PS_VALUE(PS_RETIRE, 0)});
+}
+
+vb_status ps_server_admit(struct ps_server *s, int worker)
+{
+    return take(s, (struct ps_arrival){worker, PS_VALUE(PS_ADMIT, 0)});
 }

@@ -32,18 +32,27 @@ static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
     if (seat->n_ops++ < PS_OPS || op->done)
         return VB_OK;
     return vb_group_wait(s->group, op_is_done, op, "a word to a worker",
-                         ps_worker_rank(s->job, worker));
+                         ps_worker_rank(s->job, worker)); /* whose going ends all ops */
+}
+
+/* A worker that cannot be put to is gone, or will be soon, and then it is retired. */
+static vb_status unless_gone(const struct ps_server *s, vb_status st)
+{
+    return s->job->replicas > 1 && st == VB_ERR_PEER ? VB_OK : st;
 }
 
 vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value)
 {
     struct vb_op *op;
-    vb_status st = take_op(s, worker, &op);
+    vb_status st;
 
+    if (s->standby)
+        return VB_OK;
+    st = take_op(s, worker, &op);
     if (st != VB_OK)
         return st;
-    return ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), 0, 0, 0,
-                  PS_VALUE(kind, value), op);
+    return unless_gone(s, ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), 0, 0, 0,
+                                 PS_VALUE(kind, value), op));
 }
 
 const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot)
@@ -74,8 +83,14 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t word)
     size_t from = ps_reply_from(s->job, &s->lay, s->k, worker, parity), bytes, at;
     float *to = (float *)(void *)((char *)vb_window_ptr(s->slots) + from);
     struct vb_op *op;
-    vb_status st = take_op(s, worker, &op);
+    vb_status st;
 
+    if (s->standby) {
+        seat->asks = false;
+        seat->reply_version[++seat->replies % 4] = ps_version_of(s);
+        return VB_OK;
+    }
+    st = take_op(s, worker, &op);
     if (st == VB_OK && s->job->sparse) {
         st = answer(s, worker, to, &bytes, &at);
     } else {
@@ -86,9 +101,9 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t word)
     if (st != VB_OK)
         return st;
     seat->reply_version[++seat->replies % 4] = ps_version_of(s);
-    return ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
-                  ps_reply_to(s->job, &s->lay, parity) + at, bytes,
-                  PS_VALUE(PS_WORD, word | PS_REPLY), op);
+    return unless_gone(s, ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
+                                 ps_reply_to(s->job, &s->lay, parity) + at, bytes,
+                                 PS_VALUE(PS_WORD, word | PS_REPLY), op));
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */
@@ -162,6 +177,8 @@ vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
     }
     if (worker == 0) {
         word |= s->due;
+        s->evals += (s->due & PS_EVAL) != 0;
+        s->saves += (s->due & PS_SAVE) != 0;
         s->due = 0;
     }
     if (word == 0)
@@ -186,4 +203,45 @@ vb_status ps_greet(struct ps_server *s, int worker)
     if (s->k > 0 && s->lay.replies && !s->job->sparse)
         return reply(s, worker, 0);
     return ps_tell(s, worker, 0);
+}
+
+/* ---- again ----------------------------------------------------------------------------------- */
+
+/* What a worker was to be told and has not heard; false: that cannot be. */
+static bool find_missing(const struct ps_server *s, int worker, const struct ps_stand *stand,
+                         struct ps_stand *missing)
+{
+    const struct ps_seat *seat = &s->seats[worker];
+
+    *missing = (struct ps_stand){.acked = seat->pushes - seat->held - stand->acked,
+                                 .replies = seat->replies - stand->replies,
+                                 .tickets = seat->granted - seat->base - stand->tickets,
+                                 .evals = s->evals - stand->evals,
+                                 .saves = s->saves - stand->saves};
+    return missing->acked <= (uint32_t)s->lay.slots && missing->replies <= 4 &&
+           missing->tickets >= 0 && missing->tickets <= s->lay.slots;
+}
+
+/* To a worker that has heard so much from the server before. Replies are made anew: they are to be
+ * as new as can be. */
+vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *stand)
+{
+    struct ps_seat *seat = &s->seats[worker];
+    struct ps_stand missing;
+    uint32_t i, word;
+    vb_status st;
+
+    if (!find_missing(s, worker, stand, &missing))
+        return vb_err(VB_ERR_INPUT, "worker %d has heard what nobody said", worker);
+    st = seat->takes ? ps_say(s, worker, PS_TAKEN, seat->pushes - stand->acked) : VB_OK;
+    word = (uint32_t)missing.tickets * PS_TICKETS | (seat->told_last ? PS_LAST : 0u);
+    if (worker == 0)
+        word |= (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);
+    seat->replies = stand->replies;
+    for (i = 0; st == VB_OK && (word != 0 || i < missing.acked || i < missing.replies); i++) {
+        word |= i < missing.acked ? PS_ACK : 0u;
+        st = i < missing.replies ? reply(s, worker, word) : ps_say(s, worker, PS_WORD, word);
+        word = 0;
+    }
+    return st == VB_OK && s->finished ? ps_say(s, worker, PS_FINAL, 0) : st;
 }

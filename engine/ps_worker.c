@@ -21,18 +21,32 @@ static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
     w->tickets += (word & 0xfffffu) / PS_TICKETS;
     if (word & PS_LAST)
         w->last = true;
-    w->due |= word & (PS_EVAL | PS_SAVE);
+    if (word & (PS_EVAL | PS_SAVE)) {
+        w->due |= word & (PS_EVAL | PS_SAVE);
+        w->evals += (word & PS_EVAL) != 0;
+        w->saves += (word & PS_SAVE) != 0;
+    }
+}
+
+/* What a server says: not before it serves, if it was a standby. */
+static struct ps_link *link_at(struct ps_worker *w, int rank, uint32_t value)
+{
+    int k = ps_server_at(w->job, rank);
+    struct ps_link *link = k >= 0 ? &w->links[k] : NULL;
+
+    if (link == NULL || rank == ps_server_rank(w->job, k))
+        return link; /* NULL: workers have nothing to say to each other */
+    return link->taken >= 0 || PS_KIND(value) == PS_TAKEN ? link : NULL;
 }
 
 /* A vb_note_fn. */
 static void note_came(void *arg, int rank, uint32_t value)
 {
     struct ps_worker *w = arg;
-    struct ps_link *link;
+    struct ps_link *link = link_at(w, rank, value);
 
-    if (ps_worker_at(w->job, rank) >= 0)
-        return; /* workers have nothing to say to each other */
-    link = &w->links[rank - ps_server_rank(w->job, 0)];
+    if (link == NULL)
+        return;
     switch (PS_KIND(value)) {
     case PS_WORD:
         take_word(w, link, value);
@@ -43,10 +57,13 @@ static void note_came(void *arg, int rank, uint32_t value)
     case PS_FINAL:
         link->final = true;
         break;
-    case PS_PUSH:
-    case PS_SNAP:
-    case PS_READ:
-    case PS_END:
+    case PS_TAKEN:
+        link->taken = (int)(value & 0xfffffu);
+        break;
+    case PS_ALONE:
+        link->standby = -1;
+        break;
+    default:
         break;
     }
 }
@@ -73,12 +90,12 @@ static bool all_acked(void *arg)
 
 vb_status ps_worker_settle(struct ps_worker *w)
 {
-    return ps_wait(w->group, all_acked, w, "an acknowledgement", w->links[0].rank);
+    return ps_await(w, all_acked, w, "an acknowledgement", 0);
 }
 
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st = ps_wait(w->group, has_ticket, w, "permission to go on", w->links[0].rank);
+    vb_status st = ps_await(w, has_ticket, w, "permission to go on", 0);
 
     if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
         st = ps_worker_settle(w);
@@ -115,18 +132,20 @@ static int slot_of(const struct ps_worker *w)
 /* All servers have taken in what was there, and it has left this rank. */
 static vb_status wait_for_slot(struct ps_worker *w)
 {
-    vb_status st = ps_wait(w->group, slot_is_free, w, "an acknowledgement", w->links[0].rank);
+    vb_status st = ps_await(w, slot_is_free, w, "an acknowledgement", 0);
     int k, slot = slot_of(w);
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
-        if (w->pushed >= (uint32_t)w->lay.slots && !w->links[k].push_ops[slot].done)
-            st = vb_op_wait(w->group, &w->links[k].push_ops[slot], "a push", w->links[k].rank);
+        if (w->pushed >= (uint32_t)w->lay.slots && !w->links[k].push_ops[slot].done) {
+            st = ps_op_await(w, &w->links[k].push_ops[slot], "a push", k);
+            st = st == VB_AGAIN ? VB_OK : st; /* it was acknowledged, so whoever serves has it */
+        }
     return st;
 }
 
 static bool is_direct(const struct ps_worker *w)
 {
-    return w->mapped && w->job->servers == 1;
+    return ps_is_direct(w->job, w->mapped);
 }
 
 /* Where a push to server k is written: into its memory, or from where it is sent. */
@@ -144,10 +163,26 @@ static vb_status send_push(struct ps_worker *w, int k, size_t bytes)
     size_t from = w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k];
     size_t at = ps_slot_at(&w->lay, k, w->number, slot_of(w));
     bool direct = is_direct(w);
+    vb_status st;
 
-    return ps_put(w->group, w->slots, w->links[k].rank, direct ? 0 : from, direct ? 0 : at,
-                  direct ? 0 : sizeof(struct ps_push) + bytes, PS_VALUE(PS_PUSH, slot_of(w)),
-                  &w->links[k].push_ops[slot_of(w)]);
+    st = ps_put_to(w, k, direct ? 0 : from, direct ? 0 : at,
+                   direct ? 0 : sizeof(struct ps_push) + bytes, PS_VALUE(PS_PUSH, slot_of(w)),
+                   &w->links[k].push_ops[slot_of(w)]);
+    w->links[k].sent = w->pushed + 1;
+    return st;
+}
+
+vb_status ps_push_again(struct ps_worker *w, int k, uint32_t seq)
+{
+    uint32_t slot = seq % (uint32_t)w->lay.slots;
+    size_t from = w->lay.push[k] + slot * w->lay.slot[k], bytes;
+    const struct ps_push *push = (const void *)((const char *)vb_window_ptr(w->slots) + from);
+
+    bytes = w->job->sparse ? ((size_t)push->n_values + push->n_keys) * sizeof(float)
+                           : w->lay.n[k] * sizeof(float);
+    return ps_put(w->group, w->slots, w->links[k].rank, from,
+                  ps_slot_at(&w->lay, k, w->number, (int)slot), sizeof(*push) + bytes,
+                  PS_VALUE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
 }
 
 vb_status ps_worker_grads(struct ps_worker *w, float **grads_p)
@@ -281,13 +316,16 @@ static bool all_final(void *arg)
     return true;
 }
 
-static vb_status tell(struct ps_worker *w, struct ps_link *link, enum ps_kind kind, uint32_t value)
+static vb_status tell(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
 {
-    vb_status st =
-        ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(kind, value), &link->word_op);
+    struct vb_op *op = &w->links[k].word_op;
+    vb_status st;
 
-    if (st == VB_OK)
-        st = vb_op_wait(w->group, &link->word_op, "a word to the server", link->rank);
+    do {
+        st = ps_put_to(w, k, 0, 0, 0, PS_VALUE(kind, value), op);
+        if (st == VB_OK)
+            st = ps_op_await(w, op, "a word to the server", k);
+    } while (st == VB_AGAIN);
     return st;
 }
 
@@ -297,13 +335,13 @@ static vb_status tell_all(struct ps_worker *w, enum ps_kind kind)
     int k;
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
-        st = tell(w, &w->links[k], kind, 0);
+        st = tell(w, k, kind, 0);
     return st;
 }
 
 /* A server has one reader at a time, so all ask the servers in the same order: nobody can wait for
  * one who waits for him. */
-vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
 {
     vb_status st = VB_OK;
     int k;
@@ -312,13 +350,28 @@ vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, ui
         struct ps_link *link = &w->links[k];
 
         link->snapped = false;
-        st = tell(w, link, PS_SNAP, state != NULL);
+        st = tell(w, k, PS_SNAP, with_state);
         if (st == VB_OK)
-            st = ps_wait(w->group, has_snapped, link, "a snapshot", link->rank);
+            st = ps_await(w, has_snapped, link, "a snapshot", k);
     }
-    if (st == VB_OK)
-        st = ps_read_snapshot(w, params, state, version_p);
-    return st == VB_OK ? tell_all(w, PS_READ) : st;
+    return st;
+}
+
+/* If a server is gone meanwhile: again, from its standby. */
+vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+{
+    uint32_t overs;
+    vb_status st;
+
+    do {
+        overs = w->overs;
+        st = ask_for_snapshot(w, state != NULL);
+        if (st == VB_OK && w->overs == overs)
+            st = ps_read_snapshot(w, params, state, version_p);
+        if (st == VB_OK)
+            st = tell_all(w, PS_READ);
+    } while (st == VB_OK && w->overs != overs);
+    return st;
 }
 
 /* In place nobody else counts what a worker did. */
@@ -332,14 +385,21 @@ static void leave_figures(struct ps_worker *w)
 
 vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
 {
+    uint32_t overs;
     vb_status st;
 
     if (w->job->hogwild)
         leave_figures(w);
+    w->ended = true;
     st = tell_all(w, PS_END);
-    if (st == VB_OK)
-        st = ps_wait(w->group, all_final, w, "the others to end", w->links[0].rank);
-    return st == VB_OK ? ps_read_snapshot(w, params, state, version_p) : st;
+    do {
+        overs = w->overs;
+        if (st == VB_OK)
+            st = ps_await(w, all_final, w, "the others to end", 0);
+        if (st == VB_OK)
+            st = ps_read_snapshot(w, params, state, version_p);
+    } while (st == VB_OK && w->overs != overs);
+    return st;
 }
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -355,8 +415,22 @@ static vb_status make_windows(struct ps_worker *w)
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         w->links[k].mapped_shards = vb_window_peer(w->shards, w->links[k].rank);
         w->links[k].mapped_slots = vb_window_peer(w->slots, w->links[k].rank);
+        if (w->links[k].standby >= 0)
+            w->links[k].standby_shards = vb_window_peer(w->shards, w->links[k].standby);
     }
     return st;
+}
+
+static void make_links(struct ps_worker *w)
+{
+    const struct ps_job *job = w->job;
+    int k;
+
+    for (k = 0; k < job->servers; k++) {
+        w->links[k].rank = ps_server_rank(job, k);
+        w->links[k].standby = ps_standby_rank(job, k);
+        w->links[k].taken = -1;
+    }
 }
 
 vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
@@ -364,17 +438,17 @@ vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
 {
     struct ps_worker *w = calloc(1, sizeof(*w));
     vb_status st;
-    int k;
 
     if (w == NULL)
         return vb_err_sys("calloc");
     w->job = job;
     w->group = group;
     w->number = ps_worker_at(job, vb_group_rank(group));
-    for (k = 0; k < job->servers; k++)
-        w->links[k].rank = ps_server_rank(job, k);
+    make_links(w);
     *worker_p = w; /* to be closed, whatever came of it */
     st = vb_channel_open(group, PS_CHANNEL, note_came, w);
+    if (st == VB_OK && job->replicas > 1)
+        vb_group_on_gone(group, ps_worker_gone, w);
     w->opened = st == VB_OK;
     if (st == VB_OK)
         st = ps_all_mapped(group, job, &w->mapped);
@@ -393,7 +467,7 @@ void ps_worker_restart(struct ps_worker *w)
     int k;
 
     for (k = 0; k < w->job->servers; k++)
-        w->links[k].acked = w->links[k].replies = 0;
+        w->links[k].acked = w->links[k].replies = w->links[k].sent = 0;
     w->tickets = w->used = 0;
     w->pushed = 0;
     w->last = w->getting = false;
@@ -407,5 +481,7 @@ void ps_worker_close(struct ps_worker *w)
     vb_window_destroy(w->shards);
     if (w->opened)
         vb_channel_close(w->group, PS_CHANNEL);
+    if (w->opened && w->job->replicas > 1)
+        vb_group_on_gone(w->group, NULL, NULL);
     free(w);
 }
