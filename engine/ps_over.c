@@ -16,7 +16,7 @@ void ps_worker_gone(void *arg, int rank)
 
     if (k < 0)
         return;
-    if (rank == ps_standby_rank(w->job, k) && w->links[k].standby == rank) {
+    if (rank == ps_standby_rank(w->job, k) && !w->links[k].over) {
         w->links[k].standby = -1; /* the server goes on alone */
         return;
     }
@@ -52,13 +52,13 @@ static vb_status no_standby(const struct ps_worker *w, int k)
 static vb_status call_standby(struct ps_worker *w, int k)
 {
     struct ps_link *link = &w->links[k];
+    int standby = atomic_exchange(&link->standby, -1);
     vb_status st;
 
     link->lost = false;
-    if (link->standby < 0)
+    if (standby < 0)
         return no_standby(w, k);
-    link->rank = link->standby;
-    link->standby = -1;
+    link->rank = standby;
     link->mapped_shards = link->standby_shards;
     link->mapped_slots = NULL; /* nothing is written there by hand */
     link->over = link->calling = true;

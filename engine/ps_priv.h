@@ -92,8 +92,9 @@ struct ps_layout {
     size_t area[2], area_state, area_heads, worker_shard_bytes;
     size_t push[PS_SERVERS_MAX], replies_at, worker_slots_bytes;
 
-    size_t stands[PS_SERVERS_MAX]; /* replicas: where the workers' struct ps_stand are at a server */
-    size_t stand;                  /* ... and where a worker sends its own from */
+    size_t
+        stands[PS_SERVERS_MAX]; /* replicas: where the workers' struct ps_stand are at a server */
+    size_t stand;               /* ... and where a worker sends its own from */
 };
 
 /* Workers have numbers, and servers a seat for each: first those that were there at the start, then
@@ -103,9 +104,9 @@ int ps_seats(const struct ps_job *job);
 int ps_worker_rank(const struct ps_job *job, int worker);
 int ps_worker_at(const struct ps_job *job, int rank); /* -1: a server is there */
 int ps_server_rank(const struct ps_job *job, int k);
-int ps_standby_rank(const struct ps_job *job, int k); /* -1: there are no replicas */
-int ps_server_ranks(const struct ps_job *job);        /* how many: standbys count */
-int ps_server_at(const struct ps_job *job, int rank); /* whose shard; -1: a worker is there */
+int ps_standby_rank(const struct ps_job *job, int k);     /* -1: there are no replicas */
+int ps_server_ranks(const struct ps_job *job);            /* how many: standbys count */
+int ps_server_at(const struct ps_job *job, int rank);     /* whose shard; -1: a worker is there */
 bool ps_is_direct(const struct ps_job *job, bool mapped); /* gradients are written into the slot */
 
 void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay);
@@ -246,7 +247,7 @@ struct ps_server {
     float *values[2];
     struct ps_server_stats stats;
     uint64_t mark_ns, begin_ns;
-    uint32_t due; /* PS_EVAL, PS_SAVE: to be told */
+    uint32_t due;          /* PS_EVAL, PS_SAVE: to be told */
     uint32_t evals, saves; /* how often that was told */
     int reader;            /* the worker that reads the snapshot; -1: none */
     bool opened, over, finished;
@@ -319,7 +320,7 @@ vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *
 /* What a worker knows of a server. */
 struct ps_link {
     int rank;
-    _Atomic int standby; /* rank; -1: there is none, or no more */
+    _Atomic int standby;       /* rank; -1: there is none, or no more */
     const char *mapped_shards; /* NULL: it is not mapped */
     char *mapped_slots;
     const char *standby_shards; /* as mapped_shards, of the standby */
@@ -328,7 +329,7 @@ struct ps_link {
     struct vb_op push_ops[PS_SLOTS_MAX], get_op, head_op, word_op;
     uint32_t sent;     /* pushes */
     _Atomic bool lost; /* it is gone, and nothing was done about it yet */
-    bool over;         /* it is the standby that is meant now */
+    _Atomic bool over; /* it is the standby that is meant now */
     bool calling;      /* ... which does not serve yet */
     uint32_t acked_before;
     _Atomic int taken; /* value of PS_TAKEN; -1: not yet, and the standby has nothing to say */
@@ -351,7 +352,7 @@ struct ps_worker {
     _Atomic bool lost; /* one of the links is */
     uint32_t overs;    /* how often a standby was gone over to */
     bool ended;        /* has said so */
-    int64_t used;         /* tickets */
+    int64_t used;      /* tickets */
     uint32_t pushed;
     int area;         /* which one holds the parameters */
     uint64_t version; /* of server 0's shard, as last read */
@@ -419,7 +420,8 @@ vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const ch
 vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
                  size_t len, uint32_t value, struct vb_op *op);
 
-/* ---- when a server is gone (ps_over.c) -------------------------------------------------------- */
+/* ---- when a server is gone (ps_over.c) --------------------------------------------------------
+ */
 
 void ps_worker_gone(void *worker, int rank); /* a vb_member_fn */
 

@@ -116,8 +116,10 @@ static vb_status go_on_alone(struct ps_server *s)
     vb_status st = VB_OK;
     int w;
 
-    snprintf(text, sizeof(text), "the standby of server %d (rank %d, %s) is gone; the server goes "
-             "on without it", s->k, s->partner, vb_group_host(s->group, s->partner));
+    snprintf(text, sizeof(text),
+             "the standby of server %d (rank %d, %s) is gone; the server goes "
+             "on without it",
+             s->k, s->partner, vb_group_host(s->group, s->partner));
     report(s, s->partner, text);
     s->partner = -1;
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
@@ -185,8 +187,8 @@ static vb_status take_over(struct ps_server *s)
     s->standby = false;
     s->partner = s->reader = -1;
     snprintf(text, sizeof(text),
-             "server %d (rank %d, %s) is gone; its standby on rank %d goes on at version %llu", s->k,
-             rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
+             "server %d (rank %d, %s) is gone; its standby on rank %d goes on at version %llu",
+             s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
              (unsigned long long)ps_version_of(s));
     report(s, rank, text);
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++) {
