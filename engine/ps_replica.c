@@ -4,9 +4,9 @@
  *
  * What a server does follows from what comes, in the order in which it comes: pushes, ends, workers
  * that go and join. So the one that serves does nothing at once. It forwards what came, with the
- * push, and keeps it in a *log*; the standby confirms; then both do the same, with the same code,
- * and come to the same bits. Only, the standby tells nobody. So whatever anybody was told, the
- * standby has.
+ * push, and keeps it in a *log*; the standby does it and confirms; then the server does the same,
+ * with the same code, and comes to the same bits. Only, the standby tells nobody. So whatever
+ * anybody was told, the standby has.
  *
  * When the server is gone each worker tells the standby what it has heard (PS_TAKE). When all
  * workers that are left have done that, the standby *takes over*: it tells each what it lacks, and
@@ -132,6 +132,7 @@ static vb_status go_on_alone(struct ps_server *s)
 
 /* ---- the standby ----------------------------------------------------------------------------- */
 
+/* It confirms afterwards: then the worker may fill the slot again. */
 static vb_status follow(struct ps_server *s, uint32_t value)
 {
     struct ps_arrival a = {(int)(value >> 8 & 0xfffu), PS_VALUE(value >> 4 & 0xfu, value & 0xfu)};
@@ -139,10 +140,12 @@ static vb_status follow(struct ps_server *s, uint32_t value)
 
     if (a.worker >= ps_seats(s->job))
         return vb_err(VB_ERR_INPUT, "a server forwards for worker %d", a.worker);
-    st = unless_gone(put_to_partner(s, 0, 0, PS_VALUE(PS_CONFIRM, 0)));
     if (PS_KIND(a.value) == PS_RETIRE)
         s->seats[a.worker].retired++;
-    return st == VB_OK ? ps_act(s, a) : st;
+    st = ps_act(s, a);
+    if (st == VB_OK)
+        st = unless_gone(put_to_partner(s, 0, 0, PS_VALUE(PS_CONFIRM, 0)));
+    return st;
 }
 
 static bool is_gone(const struct ps_seat *seat)
