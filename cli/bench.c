@@ -386,8 +386,8 @@ static int run_parsed(const struct cli_command *command, const struct bench_args
         return kernels(args);
     if (code < 0 && what == STEP)
         code = cli_bench_step_check(&step, &launch, &group, hosts->parsed.n > 0, &step_opts);
-    if (code >= 0 || cli_hosts_launch(command, hosts, job, argc, argv, &code) ||
-        cli_job_supervise(command, job, &launch, argc, argv, &code))
+    if (code >= 0 || cli_hosts_launch(command, hosts, job, &group, argc, argv, &code) ||
+        cli_job_supervise(command, job, &launch, &group, argc, argv, &code))
         return code;
     if (what == STEP)
         return cli_bench_step(&step, &step_opts);
@@ -398,7 +398,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct bench_args args;
     struct cli_hosts hosts;
-    struct cli_job job;
+    struct cli_job job = {0};
     struct vb_opt_group groups[] = {
         {"Measurements", bench_opts, VB_COUNT(bench_opts), &args},
         {"Ranks", cli_job_opts, CLI_JOB_OPTS, &job},

@@ -138,8 +138,8 @@ static int run_parsed(const struct cli_command *command, struct doctor_opts *own
         fprintf(stderr, "verbena doctor: --sysroot is for one machine, not for several ranks\n");
         return CLI_USAGE;
     }
-    if (cli_hosts_launch(command, hosts, job, argc, argv, &code) ||
-        cli_job_supervise(command, job, &launch, argc, argv, &code))
+    if (cli_hosts_launch(command, hosts, job, &group, argc, argv, &code) ||
+        cli_job_supervise(command, job, &launch, &group, argc, argv, &code))
         return code;
     return group.world > 1 ? cli_doctor_hosts(&group, own->json) : this_machine(own);
 }
@@ -148,7 +148,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct doctor_opts own = {.json = false};
     struct cli_hosts hosts;
-    struct cli_job job;
+    struct cli_job job = {0};
     struct vb_opt_group groups[] = {
         {"Options", doctor_table, VB_COUNT(doctor_table), &own},
         {"Hosts", cli_hosts_opts, CLI_HOSTS_OPTS, &hosts},

@@ -28,7 +28,7 @@ static const char *contradiction(const struct cli_hosts *hosts, const struct cli
         return NULL; /* a VB_SSH that is always set does no harm */
     if (job->ranks > 1)
         return "--hosts says how many ranks there are: a:2 is two on a; leave --ranks out";
-    if (job->rank > 0 || job->world > 0 || job->secret_file != NULL)
+    if (job->rank > 0 || job->world > 0 || (job->secret_file != NULL && !job->outlive))
         return "--hosts starts all ranks; --rank, --world and --secret-file are for ranks started "
                "by hand";
     if (job->root != NULL && (strrchr(job->root, ':') == NULL || strlen(job->root) >= VB_ROOT_TEXT))
@@ -63,7 +63,8 @@ int cli_hosts_place(const struct cli_command *command, struct cli_hosts *hosts,
 }
 
 bool cli_hosts_launch(const struct cli_command *command, struct cli_hosts *hosts,
-                      const struct cli_job *job, int argc, char **argv, int *code_p)
+                      const struct cli_job *job, const struct vb_group_opts *group, int argc,
+                      char **argv, int *code_p)
 {
     struct vb_supervise_opts o = {.hosts = &hosts->parsed,
                                   .ssh = hosts->ssh,
@@ -73,6 +74,7 @@ bool cli_hosts_launch(const struct cli_command *command, struct cli_hosts *hosts
 
     if (hosts->parsed.n == 0)
         return false;
+    cli_job_outlive(job, group->secret, &o);
     *code_p = cli_supervise(command, &o, argc, argv);
     vb_hosts_fini(&hosts->parsed);
     return true;

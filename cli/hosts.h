@@ -26,6 +26,7 @@ int cli_hosts_place(const struct cli_command *command, struct cli_hosts *hosts,
 
 /* True: this process was the launcher of the ranks, which have ended; code_p is the job's. */
 bool cli_hosts_launch(const struct cli_command *command, struct cli_hosts *hosts,
-                      const struct cli_job *job, int argc, char **argv, int *code_p);
+                      const struct cli_job *job, const struct vb_group_opts *group, int argc,
+                      char **argv, int *code_p);
 
 #endif

@@ -53,7 +53,8 @@ static int refuse(const struct cli_command *command, const char *why)
 /* Options that contradict each other, or need one another. */
 static const char *contradiction(const struct cli_job *job, const struct vb_launch *launch)
 {
-    bool by_hand = job->rank > 0 || job->root != NULL || job->secret_file != NULL;
+    bool by_hand = job->rank > 0 || job->root != NULL ||
+                   (job->secret_file != NULL && !job->outlive);
 
     if (launch->supervised)
         return NULL;
@@ -171,13 +172,25 @@ int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *o
     return st == VB_OK ? code : cli_exit_code(st);
 }
 
+void cli_job_outlive(const struct cli_job *job, const unsigned char *secret,
+                     struct vb_supervise_opts *opts)
+{
+    opts->outlive = job->outlive;
+    opts->vital = job->vital;
+    opts->vital_end = job->vital_end;
+    opts->workers = job->workers;
+    opts->secret = job->outlive && job->secret_file != NULL ? secret : NULL;
+}
+
 bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
-                       const struct vb_launch *launch, int argc, char **argv, int *code_p)
+                       const struct vb_launch *launch, const struct vb_group_opts *group, int argc,
+                       char **argv, int *code_p)
 {
     struct vb_supervise_opts o = {.ranks = (int)job->ranks, .logs = job->logs};
 
     if (job->ranks < 2 || launch->supervised)
         return false;
+    cli_job_outlive(job, group->secret, &o);
     *code_p = cli_supervise(command, &o, argc, argv);
     return true;
 }

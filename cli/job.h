@@ -21,6 +21,11 @@ struct cli_job {
     int verbs_imm;
     bool any_interface;
     bool hosts; /* no option: there is a list of hosts (cli/hosts.h) */
+
+    /* No options: as in struct vb_supervise_opts. Then others may join, who know the secret, so the
+     * user may say what it is. */
+    bool outlive;
+    int vital, vital_end, workers;
 };
 
 #define CLI_JOB_OPTS 14
@@ -34,11 +39,16 @@ int cli_job_place(const struct cli_command *command, const struct cli_job *job,
 /* True: this process was the supervisor of the ranks, which have ended; code_p is the job's. argv
  * are the command's own arguments, from before they were parsed. */
 bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
-                       const struct vb_launch *launch, int argc, char **argv, int *code_p);
+                       const struct vb_launch *launch, const struct vb_group_opts *group, int argc,
+                       char **argv, int *code_p);
 
 /* Becomes the supervisor of ranks that run the same command; returns the exit code. */
 int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *opts, int argc,
                   char **argv);
+
+/* What a supervisor, or a launcher, needs of the job. secret: of cli_job_place(). */
+void cli_job_outlive(const struct cli_job *job, const unsigned char *secret,
+                     struct vb_supervise_opts *opts);
 
 /* A copy of the arguments, before parsing moves them about. To be freed; NULL: no memory. */
 char **cli_job_arguments(int argc, char **argv);

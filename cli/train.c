@@ -30,7 +30,7 @@ struct train_args {
     bool resume, dry_run;
     int mode, order, algo;
     int64_t bucket, check_replicas;
-    int64_t servers, staleness, backup;
+    int64_t servers, staleness, backup, max_workers;
     bool dedicated, hogwild;
     const char *slow;
     int pin;
@@ -128,6 +128,8 @@ static const struct vb_opt async_opts[] = {
      "with --staleness 0: a step does not wait for the last K gradients, which are dropped"},
     {"hogwild", VB_OPT_FLAG, FIELD(hogwild), NULL, 0, 0, NULL, NULL,
      "workers on the server's host update its parameters in place, without a lock"},
+    {"max-workers", VB_OPT_INT, FIELD(max_workers), NULL, 1, VB_WORLD_MAX, NULL, "N",
+     "those that join late included; else 4 more than at the start, 1 where gradients are large"},
 };
 
 static const struct vb_opt place_opts[] = {
@@ -181,9 +183,10 @@ static int check_async(const struct train_args *a, const struct vb_train_opts *o
     int64_t workers = o->group.world - (a->dedicated ? servers : 0);
 
     if (a->mode != VB_MODE_ASYNC) {
-        if (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild)
-            return refuse("--servers, --dedicated-servers, --staleness, --backup and --hogwild "
-                          "are for --mode async");
+        if (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild ||
+            a->max_workers > 0)
+            return refuse("--servers, --dedicated-servers, --staleness, --backup, --hogwild and "
+                          "--max-workers are for --mode async");
         return -1;
     }
     if (a->check_replicas > 0)
@@ -200,6 +203,10 @@ static int check_async(const struct train_args *a, const struct vb_train_opts *o
         return refuse("--backup needs one server: several would not drop the same gradients");
     if (a->hogwild && (a->staleness >= 0 || servers > 1))
         return refuse("--hogwild has no --staleness, and one server");
+    if (a->hogwild && o->group.transport > VB_TRANSPORT_SHM)
+        return refuse("--hogwild: updates in place need shared memory");
+    if (a->max_workers > 0 && a->max_workers < workers)
+        return refuse("--max-workers: there are more at the start");
     return -1;
 }
 
@@ -314,7 +321,8 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
                                       .bounded = a->staleness >= 0,
                                       .staleness = a->staleness,
                                       .backup = (int)a->backup,
-                                      .hogwild = a->hogwild};
+                                      .hogwild = a->hogwild,
+                                      .max_workers = (int)a->max_workers};
     o->threads = (int)a->threads;
     o->pin = a->pin == 0;
     fill_rule(a, o);
@@ -346,16 +354,27 @@ static int train(const struct train_args *a, struct vb_train_opts *o)
         cli_train_watch_end();
     if (st != VB_OK)
         return cli_exit_code(st);
-    if (o->group.rank == 0)
+    if (result.reports)
         st = cli_train_print(mode, o, &result, a->json);
-    if (o->group.rank == 0 && a->run != NULL && st == VB_OK)
+    if (result.reports && a->run != NULL && st == VB_OK)
         st = cli_train_keep(a->run, mode, o, &result);
     vb_train_result_fini(&result);
     return cli_finish(cli_exit_code(st));
 }
 
+/* Ranks that only compute may die: asynchronous training goes on without them. */
+static void fill_outlive(const struct train_args *a, const struct vb_train_opts *o,
+                         struct cli_job *job)
+{
+    int servers = a->servers > 0 ? (int)a->servers : 1;
+
+    job->workers = vb_train_workers(o);
+    job->vital = a->dedicated ? job->workers : 0;
+    job->vital_end = job->vital + servers;
+}
+
 static int run_job(const struct cli_command *command, const struct train_args *args,
-                   const char *model, const struct cli_job *job, struct cli_hosts *hosts, int argc,
+                   const char *model, struct cli_job *job, struct cli_hosts *hosts, int argc,
                    char **argv)
 {
     struct vb_train_opts o = {.model = model};
@@ -363,11 +382,14 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     struct vb_launch launch;
     int rc;
 
+    job->outlive = args->mode == VB_MODE_ASYNC;
     rc = cli_hosts_place(command, hosts, job, &launch, &o.group);
     if (rc < 0)
         rc = fill_opts(args, &launch, &test, &o);
-    if (rc >= 0 || cli_hosts_launch(command, hosts, job, argc, argv, &rc) ||
-        cli_job_supervise(command, job, &launch, argc, argv, &rc))
+    if (rc < 0)
+        fill_outlive(args, &o, job);
+    if (rc >= 0 || cli_hosts_launch(command, hosts, job, &o.group, argc, argv, &rc) ||
+        cli_job_supervise(command, job, &launch, &o.group, argc, argv, &rc))
         return rc;
     return train(args, &o);
 }
@@ -376,7 +398,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct train_args args;
     struct cli_hosts hosts;
-    struct cli_job job;
+    struct cli_job job = {0};
     struct vb_opt_group groups[] = {
         {"Training", train_opts, VB_COUNT(train_opts), &args},
         {"Learning", rule_opts, VB_COUNT(rule_opts), &args},

@@ -98,8 +98,8 @@ static void json_staleness(struct vb_json *json, const struct vb_train_opts *o,
         json_null(json, "staleness");
         return;
     }
-    for (i = 0; i < r->ranks; i++)
-        add_stale(&all, &r->staleness[i]);
+    for (i = 0; i < r->n_staleness; i++)
+        add_stale(&all, &r->staleness[i].stale);
     vb_json_object(json, "staleness");
     if (o->async.bounded)
         vb_json_int(json, "bound", o->async.staleness);
@@ -107,13 +107,32 @@ static void json_staleness(struct vb_json *json, const struct vb_train_opts *o,
         json_null(json, "bound");
     json_stale(json, &all);
     vb_json_array(json, "per_worker");
-    for (i = 0; i < r->ranks; i++) {
+    for (i = 0; i < r->n_staleness; i++) {
         vb_json_object(json, NULL);
-        vb_json_int(json, "rank", i);
-        json_stale(json, &r->staleness[i]);
+        vb_json_int(json, "rank", r->staleness[i].rank);
+        json_stale(json, &r->staleness[i].stale);
         vb_json_end(json);
     }
     vb_json_end(json);
+    vb_json_end(json);
+}
+
+static void json_faults(struct vb_json *json, const struct vb_train_result *r)
+{
+    int i;
+
+    vb_json_array(json, "faults");
+    for (i = 0; i < r->n_faults; i++) {
+        const struct vb_fault *f = &r->faults[i];
+
+        vb_json_object(json, NULL);
+        vb_json_real(json, "at_s", f->at_s);
+        vb_json_int(json, "step", f->step);
+        vb_json_int(json, "rank", f->rank);
+        vb_json_text(json, "what", f->what);
+        vb_json_text(json, "why", f->why);
+        vb_json_end(json);
+    }
     vb_json_end(json);
 }
 
@@ -168,8 +187,7 @@ static struct vb_json *final_object(const char *mode, const struct vb_train_opts
     vb_json_text(json, "algo", r->algo);
     json_figures(json, r);
     json_staleness(json, o, r);
-    vb_json_array(json, "faults");
-    vb_json_end(json);
+    json_faults(json, r);
     vb_json_array(json, "per_rank");
     for (i = 0; i < r->rows; i++)
         json_rank(json, &r->per_rank[i]);
@@ -219,8 +237,8 @@ static void print_staleness(const struct vb_train_result *r)
     struct vb_stale all = {0};
     int i;
 
-    for (i = 0; i < r->ranks; i++)
-        add_stale(&all, &r->staleness[i]);
+    for (i = 0; i < r->n_staleness; i++)
+        add_stale(&all, &r->staleness[i].stale);
     printf("\nstaleness   %.2f gradients on average, %llu at most",
            all.n > 0 ? (double)all.sum / (double)all.n : 0, (unsigned long long)all.max);
     if (all.dropped > 0)
@@ -230,7 +248,7 @@ static void print_staleness(const struct vb_train_result *r)
 static void print_text(const char *mode, const struct vb_train_opts *o,
                        const struct vb_train_result *r)
 {
-    int p;
+    int p, i;
 
     printf("model       %s, %lld parameters\n", o->model, (long long)r->params);
     printf("ranks       %d, %s", r->ranks, mode);
@@ -259,6 +277,10 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
                100 * r->bottleneck.share, r->bottleneck.why);
     if (r->staleness != NULL)
         print_staleness(r);
+    for (i = 0; i < r->n_faults; i++)
+        printf("\nat %6.1f s  rank %d %s, after %lld steps: %s", r->faults[i].at_s,
+               r->faults[i].rank, r->faults[i].what, (long long)r->faults[i].step,
+               r->faults[i].why);
     printf("\naccuracy    %.2f %% of %d test samples, loss %.4f\n", 100 * r->accuracy,
            r->test_samples, r->loss);
     if (r->checkpoint[0] != '\0')

@@ -136,6 +136,12 @@ struct vb_supervise_opts {
                                      path over there */
     const char *ssh;              /* words that start a remote shell; NULL: ssh, never asking */
     const char *root;             /* HOST:PORT for rank 0 to listen at; NULL: it is found out */
+
+    /* The job goes on without ranks that die, but for those from vital to vital_end - 1; ranks from
+     * workers on end before the others. */
+    bool outlive;
+    int vital, vital_end, workers;
+    const unsigned char *secret; /* the job's; NULL: a new one */
 };
 
 /* Runs a program once a rank and waits for all of them. Each finds out which rank it is with
@@ -144,9 +150,10 @@ struct vb_supervise_opts {
  * cannot run the program, is named. Standard output of rank 0 is passed on as it is, everything
  * else goes to standard error, line by line, with the rank before it. The logs have both. The first
  * rank that fails is named there, and the others are ended. No rank is alive on return, and none
- * outlives this process.
+ * outlives this process. A job that outlives its ranks is ended when a vital one has failed, or soon
+ * after the first has ended well; standard output of all is passed on then, for any may report.
  *
- * exit_code: 0 if all ranks had that, else 1, or 2 if it was 2; 128 and the signal's number if one
+ * exit_code: 0 if all ranks had that, or those that count, else 1, or 2 if it was 2; 128 and the signal's number if one
  * ended the job. A failure is returned only if the ranks could not be run at all. Blocks; takes
  * over SIGCHLD, SIGINT, SIGTERM, SIGHUP and SIGPIPE meanwhile, so one at a time in a process, and
  * from a thread that stays: ranks die with the thread that started them. */
@@ -256,6 +263,7 @@ struct vb_async_opts {
     int64_t staleness; /* if bounded */
     int backup;        /* staleness 0: so many late gradients of a step are left out */
     bool hogwild;      /* workers on the server's host update in place */
+    int max_workers;   /* with those who join late; 0: some more than there are */
 };
 
 /* What is 0, NULL or AUTO is chosen by model and batch; negative numbers were not given. */
@@ -328,6 +336,20 @@ struct vb_stale {
     uint64_t bucket[VB_STALE_BUCKETS]; /* 0, 1, 2 to 3, 4 to 7 ... */
 };
 
+struct vb_worker_stale {
+    int rank;
+    struct vb_stale stale;
+};
+
+/* Something that happened to a rank while others went on. */
+struct vb_fault {
+    double at_s;   /* since training began */
+    int64_t step;  /* gradients that were applied by then */
+    int rank;
+    char what[16]; /* "died", "stopped", "left", "joined", "rejoined" */
+    char why[160];
+};
+
 /* What took the most time, and how that is known. */
 enum vb_resource { VB_COMPUTE, VB_NETWORK, VB_STRAGGLER, VB_INPUT, VB_DISK };
 
@@ -341,8 +363,10 @@ struct vb_bottleneck {
 
 /* The same on all ranks but for wall_s. */
 struct vb_train_result {
-    int ranks;                /* that compute */
-    int rows;                 /* of per_rank: the ranks, then the servers */
+    bool reports;             /* this rank tells the result; others have nothing below */
+    int ranks;                /* that compute, at the start */
+    int workers;              /* that computed to the end, those that joined included */
+    int rows;                 /* of per_rank: the workers, then the servers */
     char transport[16];       /* "" where nothing was moved */
     const char *order, *algo; /* of the gradients; NULL where nothing was moved */
     int batch, global_batch;  /* of the largest rank, of all */
@@ -365,7 +389,10 @@ struct vb_train_result {
     char checkpoint[512];   /* the last that was written; "": none */
     double pause_s;         /* the longest that one held up training */
     struct vb_rank_result *per_rank;
-    struct vb_stale *staleness; /* of each rank; NULL: synchronous */
+    struct vb_worker_stale *staleness; /* of each worker; NULL: synchronous */
+    int n_staleness;
+    struct vb_fault *faults;
+    int n_faults;
     struct vb_bottleneck bottleneck;
 };
 

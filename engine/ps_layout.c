@@ -123,11 +123,12 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
     lay->shard_bytes[k] = at;
     lay->slot[k] = sizeof(struct ps_push) +
                    (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
-    lay->slots_bytes[k] = (size_t)ps_seats(job) *
-                          ((size_t)lay->slots * lay->slot[k] + (lay->replies ? 2 * lay->reply : 0));
-    if (job->replicas > 1)
-        lay->stands[k] =
-            in_line(&lay->slots_bytes[k], (size_t)ps_seats(job) * sizeof(struct ps_stand));
+    /* Workers know where stands are; only the server knows where it answers from. */
+    lay->stands[k] = (size_t)ps_seats(job) * (size_t)lay->slots * lay->slot[k];
+    lay->replies_from[k] =
+        lay->stands[k] + (job->replicas > 1 ? (size_t)ps_seats(job) * sizeof(struct ps_stand) : 0);
+    lay->slots_bytes[k] =
+        lay->replies_from[k] + (lay->replies ? (size_t)ps_seats(job) * 2 * lay->reply : 0);
     if (lay->slots_bytes[k] == 0)
         lay->slots_bytes[k] = LINE;
 }
@@ -172,11 +173,9 @@ size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot)
     return ((size_t)worker * (size_t)lay->slots + (size_t)slot) * lay->slot[k];
 }
 
-size_t ps_reply_from(const struct ps_job *job, const struct ps_layout *lay, int k, int worker,
-                     int parity)
+size_t ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity)
 {
-    return (size_t)ps_seats(job) * (size_t)lay->slots * lay->slot[k] +
-           ((size_t)worker * 2 + (size_t)parity) * lay->reply;
+    return lay->replies_from[k] + ((size_t)worker * 2 + (size_t)parity) * lay->reply;
 }
 
 size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity)
@@ -189,21 +188,30 @@ bool ps_mapped(const struct vb_group *group, int rank)
     return strcmp(vb_group_transport(group, rank), "shm") == 0;
 }
 
-vb_status ps_all_mapped(struct vb_group *group, const struct ps_job *job, bool *all_p)
+/* Weights in the memory of a lazy rule are those of long ago: only the server can read them. */
+bool ps_maps_all(const struct vb_group *group, const struct ps_job *job)
 {
-    int world = vb_group_world(group), r, k, own = 1, *all = calloc((size_t)world, sizeof(*all));
+    bool all = !(job->sparse && vb_k_sparse_is_lazy(&job->rule));
+    int k;
+
+    for (k = 0; k < ps_server_ranks(job); k++)
+        all = all && ps_mapped(group, ps_server_rank(job, k));
+    return all;
+}
+
+vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps)
+{
+    int world = vb_group_world(group), r, own, *all = calloc((size_t)world, sizeof(*all));
+    bool worker = vb_group_rank(group) < job->workers;
     vb_status st;
 
     if (all == NULL)
         return vb_err_sys("calloc");
-    for (k = job->workers; k < world && vb_group_rank(group) < job->workers; k++)
-        own &= ps_mapped(group, k);
+    own = worker && ps_maps_all(group, job);
     st = vb_group_gather(group, &own, sizeof(own), all);
-    for (r = 0; r < world && st == VB_OK; r++)
-        own &= all[r];
+    for (r = 0; r < job->workers && st == VB_OK; r++)
+        maps[r] = all[r] != 0;
     free(all);
-    /* Weights in the memory of a lazy rule are those of long ago: only the server can read them. */
-    *all_p = own != 0 && !(job->sparse && vb_k_sparse_is_lazy(&job->rule));
     return st;
 }
 

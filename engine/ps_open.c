@@ -56,8 +56,8 @@ static vb_status make_seats(struct ps_server *s)
 {
     int w;
 
-    s->queue_size = (unsigned)ps_seats(s->job) * 8;
-    if (s->job->replicas > 1) /* as much again from the other server, and news of both */
+    s->queue_size = (unsigned)ps_seats(s->job) * 10;
+    if (s->job->replicas > 1) /* as much again from the other server */
         s->queue_size = 2 * s->queue_size + 8;
     s->queue = calloc(s->queue_size, sizeof(*s->queue));
     s->log = calloc(s->queue_size, sizeof(*s->log));
@@ -65,10 +65,29 @@ static vb_status make_seats(struct ps_server *s)
     if (s->queue == NULL || s->log == NULL || s->seats == NULL)
         return vb_err_sys("calloc");
     for (w = 0; w < s->job->workers; w++) {
-        s->seats[w].alive = s->seats[w].here = true;
+        s->seats[w].alive = s->seats[w].was_here = true;
         s->seats[w].round = -1;
+        s->seats[w].share = w;
+        s->seats[w].shares = s->job->workers;
     }
     return VB_OK;
+}
+
+static vb_status ask_who_maps(struct ps_server *s)
+{
+    bool *maps = calloc((size_t)s->job->workers, sizeof(*maps));
+    vb_status st;
+    int w;
+
+    if (maps == NULL)
+        return vb_err_sys("calloc");
+    st = ps_who_maps(s->group, s->job, maps);
+    for (w = 0; w < s->job->workers && st == VB_OK; w++) {
+        s->seats[w].mapped = maps[w];
+        s->mapped = s->mapped || maps[w];
+    }
+    free(maps);
+    return st;
 }
 
 static vb_status fill(struct ps_server *s, const float *params, const void *state)
@@ -107,13 +126,13 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
     st = make_seats(s);
     if (st == VB_OK)
         st = vb_channel_open(group, PS_CHANNEL, ps_server_note, s);
-    if (st == VB_OK && job->replicas > 1)
-        vb_group_on_gone(group, ps_server_gone, s);
     s->opened = st == VB_OK;
     if (st == VB_OK)
-        st = ps_all_mapped(group, job, &s->mapped);
+        ps_member_watch(s);
+    if (st == VB_OK)
+        st = ask_who_maps(s);
     if (st == VB_OK) {
-        ps_layout_make(job, s->mapped, &s->lay);
+        ps_layout_make(job, false, &s->lay); /* with room for workers that need replies */
         st = make_windows(s);
     }
     if (st == VB_OK)
@@ -127,12 +146,11 @@ void ps_server_close(struct ps_server *s)
 
     if (s == NULL)
         return;
+    vb_group_on_gone(s->group, NULL, NULL);
     vb_window_destroy(s->slots);
     vb_window_destroy(s->shards);
     if (s->opened)
         vb_channel_close(s->group, PS_CHANNEL);
-    if (s->opened && s->job->replicas > 1)
-        vb_group_on_gone(s->group, NULL, NULL);
     vb_k_sparse_destroy(s->sparse);
     vb_mem_unmap(&s->own);
     for (i = 0; i < 2; i++) {

@@ -8,20 +8,17 @@
 
 #include <string.h>
 
-/* A vb_member_fn: may run on the group's progress thread. */
-void ps_worker_gone(void *arg, int rank)
+/* May run on the group's progress thread. */
+void ps_worker_gone(struct ps_worker *w, int rank)
 {
-    struct ps_worker *w = arg;
     int k = ps_server_at(w->job, rank);
 
-    if (k < 0)
-        return;
     if (rank == ps_standby_rank(w->job, k) && !w->links[k].over) {
         w->links[k].standby = -1; /* the server goes on alone */
         return;
     }
     w->links[k].lost = true;
-    w->lost = true;
+    w->lost = rank;
 }
 
 /* ---- going over ------------------------------------------------------------------------------ */
@@ -82,7 +79,14 @@ static bool all_taken(void *arg)
 
 static bool all_taken_or_lost(void *arg)
 {
-    return ((const struct ps_worker *)arg)->lost || all_taken(arg);
+    return ((const struct ps_worker *)arg)->lost >= 0 || all_taken(arg);
+}
+
+static vb_status say(struct ps_worker *w, struct ps_link *link, uint32_t value)
+{
+    vb_status st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, value, &link->word_op);
+
+    return st == VB_OK ? vb_op_wait(w->group, &link->word_op, "a word to the standby", -1) : st;
 }
 
 /* The standby serves: it gets what it does not have. */
@@ -95,10 +99,9 @@ static vb_status send_rest(struct ps_worker *w, int k)
     link->calling = false;
     for (; st == VB_OK && seq != link->sent; seq++)
         st = ps_push_again(w, k, seq);
-    if (st != VB_OK || !w->ended)
-        return st;
-    st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(PS_END, 0), &link->word_op);
-    return st == VB_OK ? vb_op_wait(w->group, &link->word_op, "the end", -1) : st;
+    if (st == VB_OK && w->hello != 0 && !link->welcome)
+        st = say(w, link, PS_VALUE(PS_HELLO, w->hello));
+    return st == VB_OK && w->ended ? say(w, link, PS_VALUE(PS_END, 0)) : st;
 }
 
 /* To the standbys of all servers that are gone. All are called before any is waited for: they wait
@@ -108,8 +111,8 @@ static vb_status go_over(struct ps_worker *w)
     vb_status st = VB_OK;
     int k;
 
-    while (st == VB_OK && w->lost) {
-        w->lost = false; /* first: another may be lost meanwhile */
+    while (st == VB_OK && w->lost >= 0) {
+        w->lost = -1; /* first: another may be lost meanwhile */
         for (k = 0; k < w->job->servers && st == VB_OK; k++)
             if (w->links[k].lost)
                 st = call_standby(w, k);
@@ -134,19 +137,17 @@ static bool ready_or_lost(void *arg)
 {
     const struct awaited *a = arg;
 
-    return a->worker->lost || a->ready(a->arg);
+    return a->worker->lost >= 0 || a->ready(a->arg);
 }
 
-vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k)
+vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what)
 {
     struct awaited a = {w, ready, arg};
     vb_status st;
 
-    if (w->job->replicas < 2)
-        return ps_wait(w->group, ready, arg, what, w->links[k].rank);
     for (;;) {
         st = ps_wait(w->group, ready_or_lost, &a, what, -1);
-        if (st != VB_OK || !w->lost)
+        if (st != VB_OK || w->lost < 0)
             return st;
         st = go_over(w);
         if (st != VB_OK)
@@ -180,7 +181,7 @@ vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, i
 
     if (w->job->replicas < 2)
         return vb_op_wait(w->group, op, what, w->links[k].rank);
-    st = ps_await(w, op_is_done, op, what, k);
+    st = ps_await(w, op_is_done, op, what);
     if (st != VB_OK || op->status == VB_OK)
         return st;
     if (op->status != VB_ERR_PEER)

@@ -86,15 +86,14 @@ struct ps_layout {
     size_t slot[PS_SERVERS_MAX]; /* size of one */
     size_t reply;                /* size of one */
     size_t params, state[PS_SERVERS_MAX], snap[PS_SERVERS_MAX], snap_state[PS_SERVERS_MAX];
+    size_t stands[PS_SERVERS_MAX]; /* replicas: the workers' struct ps_stand */
+    size_t replies_from[PS_SERVERS_MAX];
     size_t shard_bytes[PS_SERVERS_MAX], slots_bytes[PS_SERVERS_MAX];
 
     /* of a worker */
     size_t area[2], area_state, area_heads, worker_shard_bytes;
     size_t push[PS_SERVERS_MAX], replies_at, worker_slots_bytes;
-
-    size_t
-        stands[PS_SERVERS_MAX]; /* replicas: where the workers' struct ps_stand are at a server */
-    size_t stand;               /* ... and where a worker sends its own from */
+    size_t stand; /* replicas: where its struct ps_stand are sent from */
 };
 
 /* Workers have numbers, and servers a seat for each: first those that were there at the start, then
@@ -113,16 +112,18 @@ void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay
 
 /* Where the slot of a worker is at server k, and what the server answers from. */
 size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot);
-size_t ps_reply_from(const struct ps_job *job, const struct ps_layout *lay, int k, int worker,
-                     int parity);
+size_t ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity);
 
 size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity);
 
 /* Whether rank and peer share memory. */
 bool ps_mapped(const struct vb_group *group, int rank);
 
-/* What all ranks must have in common: every worker sees every server's memory. Collective. */
-vb_status ps_all_mapped(struct vb_group *group, const struct ps_job *job, bool *all_p);
+/* Whether this worker sees every server's memory, and may read there. */
+bool ps_maps_all(const struct vb_group *group, const struct ps_job *job);
+
+/* Collective, at the start: the same of all workers, (workers). */
+vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *maps);
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
@@ -131,18 +132,20 @@ enum ps_kind {
     PS_SNAP,    /* worker: take a snapshot; value 1: with state */
     PS_READ,    /* worker: the snapshot was read, another may be taken */
     PS_END,     /* worker: I shall push no more */
+    PS_HELLO,   /* worker that has joined: see below; server: welcome */
+    PS_BYE,     /* worker: I have all that I need */
     PS_WORD,    /* server: see below */
     PS_SNAPPED, /* server: the snapshot is there */
     PS_FINAL,   /* server: nothing changes any more */
+    PS_OVER,    /* server: there is nothing left to do for who says hello */
+    PS_SHARES,  /* server 0, bound 0: which share of the data is the worker's now, of how many */
 
-    PS_RETIRE, /* never sent by a worker: it is gone, or has come */
-    PS_ADMIT,
     PS_FORWARD, /* server to its standby: PS_ARRIVAL() of what came */
-    PS_CONFIRM, /* standby: the oldest that was forwarded is here */
+    PS_CONFIRM, /* standby: the oldest that was forwarded is done */
     PS_TAKE,    /* worker to a standby: the server is gone, and this is where I stand */
     PS_TAKEN,   /* standby: it serves; value: pushes it has that were not acknowledged */
-    PS_ALONE,   /* server: there is no standby any more */
-    PS_GONE,    /* never sent: the other server of the shard is gone */
+
+    PS_GONE = 15, /* never sent: queued where a worker, or the other server, is gone */
 };
 
 #define PS_VALUE(kind, value) ((uint32_t)(kind) << 20 | (uint32_t)(value))
@@ -151,6 +154,12 @@ enum ps_kind {
 /* What came from a worker, in the 20 bits of another note's value. */
 #define PS_ARRIVAL(worker, value)                                                                  \
     ((uint32_t)(worker) << 8 | (uint32_t)PS_KIND(value) << 4 | ((value)&0xfu))
+/* What a hello says. */
+enum {
+    PS_MAPS = 1,  /* it reads the servers' memory */
+    PS_AGAIN = 2, /* it had another seat before */
+    PS_CAME = 4,  /* always */
+};
 
 /* A word of the server. */
 enum {
@@ -159,6 +168,7 @@ enum {
     PS_LAST = 4,      /* there will be no more tickets */
     PS_EVAL = 8,      /* it is time for a test */
     PS_SAVE = 16,     /* ... for a checkpoint */
+    PS_ALONE = 32,    /* there is no standby any more */
     PS_TICKETS = 256, /* times how many there are */
 };
 
@@ -172,11 +182,15 @@ void ps_stale_add(struct vb_stale *stale, uint64_t by);
 
 /* A worker, as a server sees it. */
 struct ps_seat {
-    bool alive;     /* takes part */
-    bool ended;     /* has said so */
-    bool told_last; /* that there are no more tickets */
-    int wants_snap; /* it waits for a snapshot: 1, or 2 with state */
-    bool held;      /* bound 0: its gradient of this round waits for the others' */
+    bool alive;        /* takes part */
+    bool ended;        /* has said so */
+    bool bye;          /* has said that, too, or is gone */
+    bool was_here;     /* takes part, or has */
+    bool mapped;       /* reads parameters from memory: no replies */
+    int share, shares; /* bound 0: what it was told last; 0 shares: nothing yet */
+    bool told_last;    /* that there are no more tickets */
+    int wants_snap;    /* it waits for a snapshot: 1, or 2 with state */
+    bool held;         /* bound 0: its gradient of this round waits for the others' */
     const struct ps_push *held_push;
     const uint32_t *held_keys; /* sparse */
     uint32_t pushes;           /* that were taken in */
@@ -194,8 +208,8 @@ struct ps_seat {
     unsigned n_ops;
 
     /* of a standby */
-    bool here;              /* in the group, as far as it knows */
     bool takes;             /* has sent PS_TAKE */
+    uint32_t hello;         /* has said hello, before the standby serves */
     unsigned gone, retired; /* how often it was seen to go; how often the server has said so */
 };
 
@@ -206,9 +220,6 @@ struct ps_stand {
     uint32_t evals, saves;
     char pad[40];
 };
-
-/* Called when a server or a standby is gone, once: text is a sentence for people. */
-typedef void (*ps_fault_fn)(void *arg, int rank, uint64_t version, const char *text);
 
 struct ps_server_stats {
     int64_t applied, samples; /* in this run; applied counts as steps do */
@@ -221,13 +232,14 @@ struct ps_arrival {
 };
 
 #define PS_PARTNER (-1)
+#define PS_FAULTS_MAX 64 /* that are kept: the first ones */
 
 struct ps_server {
     const struct ps_job *job;
     struct vb_group *group;
     struct ps_layout lay;
-    int k; /* which of the servers */
-    bool mapped;
+    int k;       /* which of the servers */
+    bool mapped; /* a worker reads its memory */
     struct vb_window *shards, *slots;
     struct ps_head *head;
     float *params;
@@ -250,7 +262,10 @@ struct ps_server {
     uint32_t due;          /* PS_EVAL, PS_SAVE: to be told */
     uint32_t evals, saves; /* how often that was told */
     int reader;            /* the worker that reads the snapshot; -1: none */
-    bool opened, over, finished;
+    bool opened, over;
+    bool final; /* all was said: only goodbyes are waited for */
+    struct vb_fault faults[PS_FAULTS_MAX];
+    int n_faults;
 
     /* replicas */
     int partner;  /* rank of the other server of the shard; -1: there is none, or no more */
@@ -260,8 +275,10 @@ struct ps_server {
     unsigned log_first, log_end;
     struct vb_op partner_ops[PS_OPS];
     unsigned n_partner_ops;
-    ps_fault_fn on_fault; /* may be NULL */
-    void *fault_arg;
+
+    /* Called before the workers are told that all is final. May be NULL. */
+    vb_status (*on_final)(struct ps_server *s, void *arg);
+    void *final_arg;
 };
 
 /* Collective with ps_worker_create(): the windows. params and state: of the whole model, copied. */
@@ -280,22 +297,44 @@ vb_status ps_server_begin(struct ps_server *s);
 vb_status ps_server_round(struct ps_server *s);
 vb_status ps_server_finish(struct ps_server *s);
 
+/* The first half of the finish: figures, and the last snapshot. It may be left out. */
+void ps_server_conclude(struct ps_server *s);
+
+/* In an elastic group: serves until all workers have said goodbye, or are gone. */
+vb_status ps_server_linger(struct ps_server *s);
+
+/* ps_member.c: workers that come and go in an elastic group. What has happened is put down, too. */
+void ps_member_watch(struct ps_server *s);
+void ps_put_down(struct ps_server *s, int rank, const char *what, const char *why);
+vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how);
+vb_status ps_member_gone(struct ps_server *s, int worker);
+
+/* Bound 0: tells workers of their shares, if these have changed. */
+vb_status ps_member_shares(struct ps_server *s);
+
+/* What became of telling a worker something: one that is gone need not be told. */
+vb_status ps_member_told(struct ps_server *s, int worker, vb_status st);
+
+/* Queues what is never sent, too; there is always room for that. */
+void ps_server_queue(struct ps_server *s, int worker, uint32_t value);
+
+int ps_first_worker(const struct ps_server *s); /* the lowest that works; -1: none */
+
 /* Between rounds: a worker takes part no more, and what it has under way is not applied; or it
  * takes part from now on, as one that has just been started. */
 vb_status ps_server_retire(struct ps_server *s, int worker);
 vb_status ps_server_admit(struct ps_server *s, int worker);
 
 void ps_server_note(void *server, int rank, uint32_t value); /* a vb_note_fn */
-void ps_server_gone(void *server, int rank);                 /* a vb_member_fn */
 
 /* What came does what it does. */
 vb_status ps_act(struct ps_server *s, struct ps_arrival a);
 
-/* ps_replica.c: what came while there is another server of the shard; the end, when workers may
- * still have to read. */
+/* ps_replica.c: what came while there is another server of the shard; whether the end has come for
+ * a standby. */
 vb_status ps_replicate(struct ps_server *s, struct ps_arrival a);
 vb_status ps_tell_taken(struct ps_server *s, int worker);
-vb_status ps_linger(struct ps_server *s);
+bool ps_follows_no_more(const struct ps_server *s);
 
 /* ps_tell.c: a note alone; what there is to tell one worker, or all of them; a worker's first. */
 vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value);
@@ -325,7 +364,7 @@ struct ps_link {
     char *mapped_slots;
     const char *standby_shards; /* as mapped_shards, of the standby */
     _Atomic uint32_t acked, replies;
-    _Atomic bool snapped, final;
+    _Atomic bool snapped, final, welcome;
     struct vb_op push_ops[PS_SLOTS_MAX], get_op, head_op, word_op;
     uint32_t sent;     /* pushes */
     _Atomic bool lost; /* it is gone, and nothing was done about it yet */
@@ -347,12 +386,17 @@ struct ps_worker {
     struct ps_link links[PS_SERVERS_MAX];
     _Atomic int64_t tickets;
     _Atomic bool last;
-    _Atomic uint32_t due; /* PS_EVAL, PS_SAVE; whoever does it takes it out */
+    _Atomic bool over;       /* it came too late */
+    _Atomic uint32_t shares; /* as PS_SHARES says; 0: as at the start */
+    _Atomic int lost;        /* the rank of a server that is gone; -1: none */
+    _Atomic int below;       /* workers with lower numbers that are there */
+    _Atomic uint32_t due;    /* PS_EVAL, PS_SAVE; whoever does it takes it out */
     _Atomic uint32_t evals, saves;
-    _Atomic bool lost; /* one of the links is */
-    uint32_t overs;    /* how often a standby was gone over to */
-    bool ended;        /* has said so */
-    int64_t used;      /* tickets */
+    uint32_t overs;   /* how often a standby was gone over to */
+    uint32_t hello;   /* what it said; 0: it was there from the start */
+    bool ended;       /* has said so */
+    _Atomic bool bye; /* has said that, too */
+    int64_t used;     /* tickets */
     uint32_t pushed;
     int area;         /* which one holds the parameters */
     uint64_t version; /* of server 0's shard, as last read */
@@ -367,6 +411,20 @@ struct ps_worker {
 vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
                            struct ps_worker **worker_p);
 void ps_worker_close(struct ps_worker *w);
+
+/* The same for one that has joined an elastic group late, whose servers are at work. */
+vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
+                         struct ps_worker **worker_p);
+
+/* Then: takes part from now on, if it is not too late (VB_ERR_ACCESS). */
+vb_status ps_worker_hello(struct ps_worker *w, bool again);
+
+/* After the end, in an elastic group: the servers need not wait for this worker. */
+vb_status ps_worker_bye(struct ps_worker *w);
+
+/* As ps_wait(), but fails as soon as a server is gone. */
+vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
+                         int from);
 
 /* Forgets what was pushed and heard, as one that the servers will admit anew; nothing of before may
  * be under way. */
@@ -404,6 +462,9 @@ float *ps_worker_shared(struct ps_worker *w, int k, void **state_p);
 void ps_worker_applied(struct ps_worker *w);
 uint64_t ps_worker_version(const struct ps_worker *w); /* of server 0, mapped */
 
+/* The version of server 0, asked for just now. */
+vb_status ps_worker_now(struct ps_worker *w, uint64_t *version_p);
+
 vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
 
 /* Lets the servers take a snapshot and reads it. state: NULL or job->n * words * 4 bytes. */
@@ -423,11 +484,11 @@ vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t f
 /* ---- when a server is gone (ps_over.c) --------------------------------------------------------
  */
 
-void ps_worker_gone(void *worker, int rank); /* a vb_member_fn */
+void ps_worker_gone(struct ps_worker *w, int rank); /* a server's; by the hook of the group */
 
-/* As ps_wait(), for a server's word. If one is gone meanwhile its standby is gone over to: what it
- * did not have is sent anew, and the wait goes on. */
-vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k);
+/* ps_worker_wait() with replicas. If a server is gone meanwhile its standby is gone over to: what
+ * it did not have is sent anew, and the wait goes on. */
+vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what);
 
 /* Waits for an op with server k. VB_AGAIN: the server is gone, and its standby was gone over to. */
 vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k);

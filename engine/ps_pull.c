@@ -78,7 +78,7 @@ static bool reply_is_there(void *arg)
 
 static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 {
-    vb_status st = ps_await(w, reply_is_there, w, "parameters", 0);
+    vb_status st = ps_worker_wait(w, reply_is_there, w, "parameters", w->links[0].rank);
     uint32_t n = replies_of_all(w);
     const char *own = vb_window_ptr(w->slots);
 
@@ -264,6 +264,19 @@ static vb_status read_one(struct ps_worker *w, int k, size_t from, size_t to, si
     if (st == VB_OK)
         st = ps_op_await(w, &w->links[k].get_op, "a snapshot", k);
     return st == VB_AGAIN ? VB_OK : st; /* then the caller asks again */
+}
+
+vb_status ps_worker_now(struct ps_worker *w, uint64_t *version_p)
+{
+    const char *own = vb_window_ptr(w->shards);
+    vb_status st = w->getting ? wait_for_gets(w) : VB_OK; /* into the same place */
+
+    if (st == VB_OK || st == VB_AGAIN)
+        st = read_one(w, 0, 0, head_at(w, 0), sizeof(struct ps_head));
+    if (st == VB_OK)
+        *version_p =
+            atomic_load(&((const struct ps_head *)(const void *)(own + head_at(w, 0)))->version);
+    return st;
 }
 
 vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)

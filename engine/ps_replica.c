@@ -20,15 +20,6 @@
 
 #include <string.h>
 
-#define LINGER_NS UINT64_C(60000000000)
-
-static void report(struct ps_server *s, int rank, const char *text)
-{
-    VB_LOG_WARN("%s", text);
-    if (s->on_fault != NULL)
-        s->on_fault(s->fault_arg, rank, ps_version_of(s), text);
-}
-
 /* ---- between the two ------------------------------------------------------------------------- */
 
 static bool op_is_done(void *arg)
@@ -112,19 +103,17 @@ static vb_status confirmed(struct ps_server *s)
 /* Workers hear of it before anything that the standby has not. */
 static vb_status go_on_alone(struct ps_server *s)
 {
-    char text[256];
+    char text[160];
     vb_status st = VB_OK;
     int w;
 
-    snprintf(text, sizeof(text),
-             "the standby of server %d (rank %d, %s) is gone; the server goes "
-             "on without it",
-             s->k, s->partner, vb_group_host(s->group, s->partner));
-    report(s, s->partner, text);
+    snprintf(text, sizeof(text), "the standby of server %d (%.60s) is gone; it goes on alone", s->k,
+             vb_group_host(s->group, s->partner));
+    ps_put_down(s, s->partner, "died", text);
     s->partner = -1;
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
         if (s->seats[w].alive)
-            st = ps_say(s, w, PS_ALONE, 0);
+            st = ps_say(s, w, PS_WORD, PS_ALONE);
     while (st == VB_OK && s->log_first != s->log_end)
         st = ps_act(s, oldest(s));
     return st;
@@ -140,7 +129,7 @@ static vb_status follow(struct ps_server *s, uint32_t value)
 
     if (a.worker >= ps_seats(s->job))
         return vb_err(VB_ERR_INPUT, "a server forwards for worker %d", a.worker);
-    if (PS_KIND(a.value) == PS_RETIRE)
+    if (PS_KIND(a.value) == PS_GONE)
         s->seats[a.worker].retired++;
     st = ps_act(s, a);
     if (st == VB_OK)
@@ -153,52 +142,67 @@ static bool is_gone(const struct ps_seat *seat)
     return seat->gone > seat->retired;
 }
 
-/* Who takes part, as this server sees it: it may have heard more than the other had. */
-static vb_status catch_up(struct ps_server *s, int w)
-{
-    struct ps_seat *seat = &s->seats[w];
-    vb_status st = VB_OK;
-
-    if (seat->alive && is_gone(seat))
-        st = ps_act(s, (struct ps_arrival){w, PS_VALUE(PS_RETIRE, 0)});
-    if (st == VB_OK && !seat->alive && seat->here && !s->finished)
-        st = ps_act(s, (struct ps_arrival){w, PS_VALUE(PS_ADMIT, 0)});
-    return st;
-}
-
 vb_status ps_tell_taken(struct ps_server *s, int w)
 {
     const char *at = vb_window_ptr(s->slots);
     struct ps_seat *seat = &s->seats[w];
     struct ps_stand stand = {0}; /* of one that has just come */
 
-    if (!seat->alive)
+    if (seat->alive && seat->bye)
         return VB_OK;
+    if (!seat->alive) /* it has not come yet, and says hello again */
+        return seat->takes ? ps_say(s, w, PS_TAKEN, 0) : VB_OK;
     if (seat->takes)
         memcpy(&stand, at + s->lay.stands[s->k] + (size_t)w * sizeof(stand), sizeof(stand));
     return ps_tell_again(s, w, &stand);
+}
+
+static void put_down_take_over(struct ps_server *s, int rank)
+{
+    char text[160];
+
+    snprintf(text, sizeof(text),
+             "server %d (rank %d, %.60s) is gone; its standby on rank %d goes on at version %llu",
+             s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
+             (unsigned long long)ps_version_of(s));
+    ps_put_down(s, rank, "died", text);
+}
+
+/* What it was to do when it serves. */
+static vb_status do_for(struct ps_server *s, int w)
+{
+    struct ps_seat *seat = &s->seats[w];
+    vb_status st;
+
+    seat->wants_snap = 0; /* who still wants one asks again */
+    st = ps_tell_taken(s, w);
+    if (st == VB_OK && seat->hello != 0)
+        st = ps_act(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, seat->hello)});
+    return st;
 }
 
 static vb_status take_over(struct ps_server *s)
 {
     int w, rank = s->partner;
     vb_status st = VB_OK;
-    char text[256];
 
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
-        st = catch_up(s, w);
+        if (s->seats[w].alive && is_gone(&s->seats[w]))
+            st = ps_act(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});
     s->standby = false;
     s->partner = s->reader = -1;
-    snprintf(text, sizeof(text),
-             "server %d (rank %d, %s) is gone; its standby on rank %d goes on at version %llu",
-             s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
-             (unsigned long long)ps_version_of(s));
-    report(s, rank, text);
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++) {
-        s->seats[w].wants_snap = 0; /* who still wants one asks again */
-        st = ps_tell_taken(s, w);
-    }
+    put_down_take_over(s, rank);
+    if (st == VB_OK && s->final && s->on_final != NULL)
+        st = s->on_final(s, s->final_arg);
+    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
+        st = do_for(s, w);
     return st;
+}
+
+/* Who has said goodbye goes over to nobody. */
+static bool is_needed(const struct ps_seat *seat)
+{
+    return seat->alive && !seat->bye && !seat->takes && !is_gone(seat);
 }
 
 static vb_status look_for_all(struct ps_server *s)
@@ -208,7 +212,7 @@ static vb_status look_for_all(struct ps_server *s)
     if (!s->partner_gone)
         return VB_OK;
     for (w = 0; w < ps_seats(s->job); w++)
-        if (s->seats[w].alive && !s->seats[w].takes && !is_gone(&s->seats[w]))
+        if (is_needed(&s->seats[w]))
             return VB_OK;
     return take_over(s);
 }
@@ -219,12 +223,13 @@ static vb_status hear(struct ps_server *s, struct ps_arrival a)
     struct ps_seat *seat = &s->seats[a.worker];
 
     switch (PS_KIND(a.value)) {
-    case PS_RETIRE:
+    case PS_GONE:
         seat->gone++;
-        seat->here = seat->takes = false;
+        seat->takes = false;
+        seat->hello = 0;
         break;
-    case PS_ADMIT:
-        seat->here = true;
+    case PS_HELLO: /* the server was gone already when it came */
+        seat->hello = a.value & 0xfu;
         break;
     case PS_TAKE:
         seat->takes = true;
@@ -242,7 +247,7 @@ static vb_status lose_partner(struct ps_server *s)
     if (!s->standby)
         return go_on_alone(s);
     s->partner_gone = true;
-    if (s->finished && vb_group_left(s->group, s->partner))
+    if (s->final && vb_group_left(s->group, s->partner))
         return VB_OK; /* all is done */
     return look_for_all(s);
 }
@@ -268,29 +273,8 @@ vb_status ps_replicate(struct ps_server *s, struct ps_arrival a)
     return vb_err(VB_ERR_INPUT, "the other server sent a note that is none: %x", a.value);
 }
 
-static bool is_done(const struct ps_server *s)
+/* The server stays until all workers have said goodbye, and then it leaves. */
+bool ps_follows_no_more(const struct ps_server *s)
 {
-    int w;
-
-    if (s->standby)
-        return s->partner_gone && vb_group_left(s->group, s->partner);
-    for (w = 0; w < ps_seats(s->job); w++)
-        if (s->seats[w].alive)
-            return false;
-    return true;
-}
-
-/* Nobody waits for the others when an elastic group is closed. So the server stays until all
- * workers have read, and left; the standby until the server has. */
-vb_status ps_linger(struct ps_server *s)
-{
-    uint64_t until = vb_clock_ns() + LINGER_NS;
-    vb_status st = VB_OK;
-
-    while (st == VB_OK && !is_done(s)) {
-        st = ps_server_round(s);
-        if (vb_clock_ns() > until)
-            return vb_err(VB_ERR_TIMEOUT, "workers have ended, and do not leave");
-    }
-    return st;
+    return s->partner_gone && vb_group_left(s->group, s->partner);
 }

@@ -171,39 +171,28 @@ static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-/* There is room: a worker has a few notes under way at most. */
-static void enqueue(struct ps_server *s, int worker, uint32_t value)
+void ps_server_queue(struct ps_server *s, int worker, uint32_t value)
 {
     unsigned end = s->queue_end;
 
     if (end - s->queue_first >= s->queue_size)
-        return; /* it means nothing here */
+        return;
     s->queue[end % s->queue_size] = (struct ps_arrival){worker, value};
     s->queue_end = end + 1;
 }
 
-/* A vb_note_fn. */
+/* A vb_note_fn. A worker has a few notes under way at most; two places each are kept for its end.
+ */
 void ps_server_note(void *arg, int rank, uint32_t value)
 {
     struct ps_server *s = arg;
+    unsigned room = s->queue_size - 2 * (unsigned)ps_seats(s->job);
     int worker = ps_worker_at(s->job, rank);
 
-    if (worker >= 0)
-        enqueue(s, worker, value);
-    else if (rank == s->partner)
-        enqueue(s, PS_PARTNER, value);
-}
-
-/* A vb_member_fn. */
-void ps_server_gone(void *arg, int rank)
-{
-    struct ps_server *s = arg;
-    int worker = ps_worker_at(s->job, rank);
-
-    if (worker >= 0)
-        enqueue(s, worker, PS_VALUE(PS_RETIRE, 0));
-    else if (rank == s->partner)
-        enqueue(s, PS_PARTNER, PS_VALUE(PS_GONE, 0));
+    if (worker < 0 && rank != s->partner)
+        return; /* it means nothing here */
+    if (s->queue_end - s->queue_first < room && PS_KIND(value) != PS_GONE)
+        ps_server_queue(s, worker >= 0 ? worker : PS_PARTNER, value);
 }
 
 struct waiting {
@@ -232,6 +221,8 @@ static vb_status take_end(struct ps_server *s, int worker)
 {
     struct ps_seat *seat = &s->seats[worker];
 
+    if (!seat->alive)
+        return VB_OK;
     seat->ended = true;
     if (s->job->hogwild)
         seat->stale = *(const struct vb_stale *)(const void *)(ps_push_in(s, worker, 0) + 1);
@@ -269,26 +260,27 @@ static vb_status read_by(struct ps_server *s, int worker)
     return take_snapshot(s);
 }
 
-static vb_status retire(struct ps_server *s, int worker);
-static vb_status admit(struct ps_server *s, int worker);
-
 vb_status ps_act(struct ps_server *s, struct ps_arrival a)
 {
     switch (PS_KIND(a.value)) {
     case PS_PUSH:
         return take_push(s, a.worker, a.value & 0xfffffu);
     case PS_SNAP:
-        s->seats[a.worker].wants_snap = 1 + (int)(a.value & 1);
+        if (s->seats[a.worker].alive)
+            s->seats[a.worker].wants_snap = 1 + (int)(a.value & 1);
         return take_snapshot(s);
     case PS_READ:
         return read_by(s, a.worker);
     case PS_END:
         return take_end(s, a.worker);
-    case PS_RETIRE:
-        return retire(s, a.worker);
-    case PS_ADMIT:
-        return admit(s, a.worker);
-    case PS_TAKE: /* of one that this server has let in itself */
+    case PS_HELLO:
+        return ps_member_hello(s, a.worker, a.value & 0xfffffu);
+    case PS_GONE:
+        return ps_member_gone(s, a.worker);
+    case PS_BYE:
+        s->seats[a.worker].bye = true;
+        return VB_OK;
+    case PS_TAKE: /* of one that this server has not waited for */
         s->seats[a.worker].takes = true;
         return ps_tell_taken(s, a.worker);
     default:
@@ -338,21 +330,54 @@ vb_status ps_server_begin(struct ps_server *s)
     return st;
 }
 
-vb_status ps_server_finish(struct ps_server *s)
+void ps_server_conclude(struct ps_server *s)
 {
-    vb_status st = VB_OK;
-    int w;
-
+    s->final = true;
     s->stats.total_ns = vb_clock_ns() - s->begin_ns;
     s->stats.cpu_ns = cpu_ns() - s->stats.cpu_ns;
     if (s->job->hogwild)
         s->stats.applied = (int64_t)ps_version_of(s) - s->job->begin;
     ps_snapshot(s, true);
+}
+
+vb_status ps_server_finish(struct ps_server *s)
+{
+    vb_status st = VB_OK;
+    int w;
+
+    if (!s->final)
+        ps_server_conclude(s);
+    if (!s->standby && s->on_final != NULL)
+        st = s->on_final(s, s->final_arg);
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
         if (s->seats[w].alive)
             st = ps_say(s, w, PS_FINAL, 0);
-    s->finished = true;
-    return st == VB_OK && s->job->replicas > 1 ? ps_linger(s) : st;
+    return st;
+}
+
+static bool all_said_bye(const struct ps_server *s)
+{
+    int w;
+
+    for (w = 0; w < ps_seats(s->job); w++)
+        if (s->seats[w].alive && !s->seats[w].bye)
+            return false;
+    return true;
+}
+
+vb_status ps_server_linger(struct ps_server *s)
+{
+    uint64_t until = vb_clock_ns() + PS_PUT_NS;
+    vb_status st = VB_OK;
+
+    while (st == VB_OK && !(s->standby ? ps_follows_no_more(s) : all_said_bye(s))) {
+        st = ps_server_round(s);
+        if (vb_clock_ns() > until && s->standby)
+            return VB_OK; /* nobody has missed it */
+        if (vb_clock_ns() > until)
+            return vb_err(VB_ERR_TIMEOUT, "workers do not leave");
+    }
+    return st;
 }
 
 vb_status ps_server_run(struct ps_server *s)
@@ -366,22 +391,20 @@ vb_status ps_server_run(struct ps_server *s)
 
 /* ---- who takes part -------------------------------------------------------------------------- */
 
-static vb_status retire(struct ps_server *s, int worker)
+vb_status ps_server_retire(struct ps_server *s, int worker)
 {
     struct ps_seat *seat = &s->seats[worker];
     vb_status st;
 
     if (!seat->alive)
         return VB_OK;
-    if (s->finished) {
-        seat->alive = false;
-        return VB_OK;
-    }
     if (s->job->bound != 0)
         s->granted -= seat->granted - seat->clock; /* for others to use */
     s->n_held -= seat->held;
     seat->alive = seat->held = false;
     seat->wants_snap = 0;
+    if (s->final)
+        return VB_OK;
     s->over = all_ended(s);
     if (s->over)
         return VB_OK;
@@ -390,34 +413,31 @@ static vb_status retire(struct ps_server *s, int worker)
         return st;
     if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= wanted(s))
         return close_round(s);
-    return ps_tell_all(s);
+    st = ps_member_shares(s);
+    return st == VB_OK ? ps_tell_all(s) : st;
 }
 
-static vb_status admit(struct ps_server *s, int worker)
+vb_status ps_server_admit(struct ps_server *s, int worker)
 {
     struct ps_seat *seat = &s->seats[worker];
     int64_t clock = ps_slowest(s);
     struct vb_stale stale = seat->stale;
+    bool mapped = seat->mapped;
+    vb_status st = VB_OK;
 
     if (seat->alive)
         return VB_OK;
     memset(seat, 0, offsetof(struct ps_seat, ops)); /* ops may be under way */
     seat->stale = stale;
-    seat->alive = true;
+    seat->alive = seat->was_here = true;
+    seat->mapped = mapped;
     seat->base = seat->clock = seat->granted = clock == INT64_MAX ? 0 : clock;
     seat->round = s->round - 1;
+    s->mapped = s->mapped || mapped;
     s->over = false;
-    if (s->job->replicas > 1 && s->partner < 0 && ps_say(s, worker, PS_ALONE, 0) != VB_OK)
-        return VB_ERR_PEER;
-    return ps_greet(s, worker);
-}
-
-vb_status ps_server_retire(struct ps_server *s, int worker)
-{
-    return take(s, (struct ps_arrival){worker, PS_VALUE(PS_RETIRE, 0)});
-}
-
-vb_status ps_server_admit(struct ps_server *s, int worker)
-{
-    return take(s, (struct ps_arrival){worker, PS_VALUE(PS_ADMIT, 0)});
+    if (s->job->replicas > 1 && s->partner < 0)
+        st = ps_say(s, worker, PS_WORD, PS_ALONE);
+    if (st == VB_OK)
+        st = ps_member_shares(s);
+    return st == VB_OK ? ps_greet(s, worker) : st;
 }

@@ -18,27 +18,29 @@ uint64_t ps_version_of(const struct ps_server *s)
     return atomic_load_explicit(&s->head->version, memory_order_relaxed);
 }
 
-static bool op_is_done(void *arg)
+struct word_under_way {
+    struct vb_group *group;
+    int to;
+    struct vb_op *op;
+};
+
+static bool has_left_or_is_lost(void *arg)
 {
-    return ((struct vb_op *)arg)->done;
+    const struct word_under_way *word = arg;
+
+    return word->op->done || vb_group_gone(word->group, word->to);
 }
 
 static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
 {
     struct ps_seat *seat = &s->seats[worker];
     struct vb_op *op = &seat->ops[seat->n_ops % PS_OPS];
+    struct word_under_way word = {s->group, ps_worker_rank(s->job, worker), op};
 
     *op_p = op;
     if (seat->n_ops++ < PS_OPS || op->done)
         return VB_OK;
-    return vb_group_wait(s->group, op_is_done, op, "a word to a worker",
-                         ps_worker_rank(s->job, worker)); /* whose going ends all ops */
-}
-
-/* A worker that cannot be put to is gone, or will be soon, and then it is retired. */
-static vb_status unless_gone(const struct ps_server *s, vb_status st)
-{
-    return s->job->replicas > 1 && st == VB_ERR_PEER ? VB_OK : st;
+    return vb_group_wait(s->group, has_left_or_is_lost, &word, "a word to a worker", -1);
 }
 
 vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value)
@@ -49,10 +51,10 @@ vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t va
     if (s->standby)
         return VB_OK;
     st = take_op(s, worker, &op);
-    if (st != VB_OK)
-        return st;
-    return unless_gone(s, ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), 0, 0, 0,
-                                 PS_VALUE(kind, value), op));
+    if (st == VB_OK)
+        st = ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), 0, 0, 0,
+                    PS_VALUE(kind, value), op);
+    return st == VB_OK ? VB_OK : ps_member_told(s, worker, st);
 }
 
 const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot)
@@ -80,7 +82,7 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t word)
 {
     struct ps_seat *seat = &s->seats[worker];
     int parity = (int)(seat->replies % 2);
-    size_t from = ps_reply_from(s->job, &s->lay, s->k, worker, parity), bytes, at;
+    size_t from = ps_reply_from(&s->lay, s->k, worker, parity), bytes, at;
     float *to = (float *)(void *)((char *)vb_window_ptr(s->slots) + from);
     struct vb_op *op;
     vb_status st;
@@ -91,7 +93,9 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t word)
         return VB_OK;
     }
     st = take_op(s, worker, &op);
-    if (st == VB_OK && s->job->sparse) {
+    if (st != VB_OK)
+        return ps_member_told(s, worker, st);
+    if (s->job->sparse) {
         st = answer(s, worker, to, &bytes, &at);
     } else {
         bytes = s->lay.n[s->k] * sizeof(float);
@@ -101,9 +105,10 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t word)
     if (st != VB_OK)
         return st;
     seat->reply_version[++seat->replies % 4] = ps_version_of(s);
-    return unless_gone(s, ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
-                                 ps_reply_to(s->job, &s->lay, parity) + at, bytes,
-                                 PS_VALUE(PS_WORD, word | PS_REPLY), op));
+    st = ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
+                ps_reply_to(s->job, &s->lay, parity) + at, bytes,
+                PS_VALUE(PS_WORD, word | PS_REPLY), op);
+    return st == VB_OK ? VB_OK : ps_member_told(s, worker, st);
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */
@@ -126,10 +131,15 @@ static bool none_left(const struct ps_server *s)
     return s->job->begin + s->granted >= s->job->steps;
 }
 
-/* Sparse workers without shared memory need the answer to the push before. */
-static int depth(const struct ps_server *s)
+static bool has_replies(const struct ps_server *s, const struct ps_seat *seat)
 {
-    return s->job->sparse && s->lay.replies ? 1 : s->lay.slots;
+    return s->lay.replies && !seat->mapped;
+}
+
+/* Sparse workers without shared memory need the answer to the push before. */
+static int depth(const struct ps_server *s, const struct ps_seat *seat)
+{
+    return s->job->sparse && has_replies(s, seat) ? 1 : s->lay.slots;
 }
 
 static bool may_go(const struct ps_server *s, const struct ps_seat *seat)
@@ -138,11 +148,11 @@ static bool may_go(const struct ps_server *s, const struct ps_seat *seat)
 
     if (s->k != 0 || job->hogwild || !seat->alive || seat->told_last || none_left(s))
         return false;
-    if (job->sparse && s->lay.replies && !seat->asks)
+    if (job->sparse && has_replies(s, seat) && !seat->asks)
         return false; /* it has not asked yet */
     if (job->bound == 0)
         return seat->round < s->round && seat->granted == seat->clock;
-    if (seat->granted - seat->clock >= depth(s))
+    if (seat->granted - seat->clock >= depth(s, seat))
         return false;
     return job->bound < 0 || seat->granted - ps_slowest(s) <= job->bound;
 }
@@ -166,7 +176,7 @@ vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
 {
     struct ps_seat *seat = &s->seats[worker];
     uint32_t tickets = take_tickets(s, seat);
-    bool replies = s->lay.replies && (s->job->sparse ? seat->asks : true);
+    bool replies = has_replies(s, seat) && (s->job->sparse ? seat->asks : true);
 
     if (s->k == 0 && s->job->bound >= 0 && tickets == 0)
         replies = false; /* it comes with the ticket: until then there may be more to read */
@@ -175,7 +185,7 @@ vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
         seat->told_last = true;
         word |= PS_LAST;
     }
-    if (worker == 0) {
+    if (s->due != 0 && worker == ps_first_worker(s)) {
         word |= s->due;
         s->evals += (s->due & PS_EVAL) != 0;
         s->saves += (s->due & PS_SAVE) != 0;
@@ -200,7 +210,7 @@ vb_status ps_tell_all(struct ps_server *s)
 /* A worker's first word. Those of server 0 have tickets; replies come from all. */
 vb_status ps_greet(struct ps_server *s, int worker)
 {
-    if (s->k > 0 && s->lay.replies && !s->job->sparse)
+    if (s->k > 0 && has_replies(s, &s->seats[worker]) && !s->job->sparse)
         return reply(s, worker, 0);
     return ps_tell(s, worker, 0);
 }
@@ -222,6 +232,24 @@ static bool find_missing(const struct ps_server *s, int worker, const struct ps_
            missing->tickets >= 0 && missing->tickets <= s->lay.slots;
 }
 
+/* That the server serves, and what is no word. */
+static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_stand *stand)
+{
+    const struct ps_seat *seat = &s->seats[worker];
+    vb_status st = VB_OK;
+
+    if (!seat->takes)
+        return VB_OK;
+    if (worker >= s->job->workers)
+        st = ps_say(s, worker, PS_HELLO, 0);
+    if (st == VB_OK)
+        st = ps_say(s, worker, PS_TAKEN, seat->pushes - stand->acked);
+    if (st == VB_OK && s->k == 0 && s->job->bound == 0 &&
+        (seat->share != worker || seat->shares != s->job->workers))
+        st = ps_say(s, worker, PS_SHARES, (uint32_t)seat->share << 10 | (uint32_t)seat->shares);
+    return st;
+}
+
 /* To a worker that has heard so much from the server before. Replies are made anew: they are to be
  * as new as can be. */
 vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *stand)
@@ -233,9 +261,9 @@ vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *
 
     if (!find_missing(s, worker, stand, &missing))
         return vb_err(VB_ERR_INPUT, "worker %d has heard what nobody said", worker);
-    st = seat->takes ? ps_say(s, worker, PS_TAKEN, seat->pushes - stand->acked) : VB_OK;
+    st = welcome_again(s, worker, stand);
     word = (uint32_t)missing.tickets * PS_TICKETS | (seat->told_last ? PS_LAST : 0u);
-    if (worker == 0)
+    if (worker == ps_first_worker(s))
         word |= (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);
     seat->replies = stand->replies;
     for (i = 0; st == VB_OK && (word != 0 || i < missing.acked || i < missing.replies); i++) {
@@ -243,5 +271,5 @@ vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *
         st = i < missing.replies ? reply(s, worker, word) : ps_say(s, worker, PS_WORD, word);
         word = 0;
     }
-    return st == VB_OK && s->finished ? ps_say(s, worker, PS_FINAL, 0) : st;
+    return st == VB_OK && s->final ? ps_say(s, worker, PS_FINAL, 0) : st;
 }

@@ -18,6 +18,8 @@ static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
         link->acked++;
     if (word & PS_REPLY)
         link->replies++;
+    if (word & PS_ALONE)
+        link->standby = -1;
     w->tickets += (word & 0xfffffu) / PS_TICKETS;
     if (word & PS_LAST)
         w->last = true;
@@ -36,7 +38,9 @@ static struct ps_link *link_at(struct ps_worker *w, int rank, uint32_t value)
 
     if (link == NULL || rank == ps_server_rank(w->job, k))
         return link; /* NULL: workers have nothing to say to each other */
-    return link->taken >= 0 || PS_KIND(value) == PS_TAKEN ? link : NULL;
+    if (link->taken >= 0 || PS_KIND(value) == PS_TAKEN || PS_KIND(value) == PS_HELLO)
+        return link;
+    return NULL;
 }
 
 /* A vb_note_fn. */
@@ -57,15 +61,69 @@ static void note_came(void *arg, int rank, uint32_t value)
     case PS_FINAL:
         link->final = true;
         break;
+    case PS_OVER:
+        w->over = true;
+        break;
+    case PS_SHARES:
+        w->shares = value & 0xfffffu;
+        break;
+    case PS_HELLO:
+        link->welcome = true;
+        break;
     case PS_TAKEN:
         link->taken = (int)(value & 0xfffffu);
-        break;
-    case PS_ALONE:
-        link->standby = -1;
         break;
     default:
         break;
     }
+}
+
+/* vb_member_fn, both. */
+static void member_gone(void *arg, int rank)
+{
+    struct ps_worker *w = arg;
+    int number = ps_worker_at(w->job, rank);
+
+    if (number >= 0)
+        w->below -= number < w->number;
+    else if (!w->bye)
+        ps_worker_gone(w, rank);
+}
+
+static void member_came(void *arg, int rank)
+{
+    struct ps_worker *w = arg;
+
+    if (ps_worker_at(w->job, rank) < w->number)
+        w->below++;
+}
+
+struct awaited {
+    const struct ps_worker *worker;
+    vb_ready_fn ready;
+    void *arg;
+};
+
+static bool came_or_lost(void *arg)
+{
+    const struct awaited *a = arg;
+
+    return a->ready(a->arg) || a->worker->lost >= 0;
+}
+
+vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
+                         int from)
+{
+    struct awaited awaited = {w, ready, arg};
+    vb_status st;
+
+    if (w->job->replicas > 1)
+        return ps_await(w, ready, arg, what);
+    st = ps_wait(w->group, came_or_lost, &awaited, what, from);
+    if (st != VB_OK || w->lost < 0 || ready(arg))
+        return st;
+    return vb_err(VB_ERR_PEER, "the server at rank %d (%s) is gone, %s: %s", w->lost,
+                  vb_group_host(w->group, w->lost), vb_group_gone_why(w->group, w->lost), what);
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */
@@ -90,12 +148,12 @@ static bool all_acked(void *arg)
 
 vb_status ps_worker_settle(struct ps_worker *w)
 {
-    return ps_await(w, all_acked, w, "an acknowledgement", 0);
+    return ps_worker_wait(w, all_acked, w, "an acknowledgement", w->links[0].rank);
 }
 
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st = ps_await(w, has_ticket, w, "permission to go on", 0);
+    vb_status st = ps_worker_wait(w, has_ticket, w, "permission to go on", w->links[0].rank);
 
     if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
         st = ps_worker_settle(w);
@@ -132,7 +190,7 @@ static int slot_of(const struct ps_worker *w)
 /* All servers have taken in what was there, and it has left this rank. */
 static vb_status wait_for_slot(struct ps_worker *w)
 {
-    vb_status st = ps_await(w, slot_is_free, w, "an acknowledgement", 0);
+    vb_status st = ps_worker_wait(w, slot_is_free, w, "an acknowledgement", w->links[0].rank);
     int k, slot = slot_of(w);
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
@@ -352,7 +410,7 @@ static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
         link->snapped = false;
         st = tell(w, k, PS_SNAP, with_state);
         if (st == VB_OK)
-            st = ps_await(w, has_snapped, link, "a snapshot", k);
+            st = ps_worker_wait(w, has_snapped, link, "a snapshot", link->rank);
     }
     return st;
 }
@@ -395,10 +453,62 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
     do {
         overs = w->overs;
         if (st == VB_OK)
-            st = ps_await(w, all_final, w, "the others to end", 0);
+            st = ps_worker_wait(w, all_final, w, "the others to end", w->links[0].rank);
         if (st == VB_OK)
             st = ps_read_snapshot(w, params, state, version_p);
     } while (st == VB_OK && w->overs != overs);
+    return st;
+}
+
+static bool op_is_done(void *arg)
+{
+    return ((const struct vb_op *)arg)->done;
+}
+
+/* A server that has heard it from all is gone at once, which is no fault any more. */
+vb_status ps_worker_bye(struct ps_worker *w)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    w->bye = true;
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        struct ps_link *link = &w->links[k];
+
+        st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(PS_BYE, 0), &link->word_op);
+        if (st == VB_OK)
+            st = vb_group_wait(w->group, op_is_done, &link->word_op, "a goodbye", -1);
+        else if (st == VB_ERR_PEER)
+            st = vb_progress(w->group);
+    }
+    return st;
+}
+
+static bool was_answered(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    if (w->over)
+        return true;
+    for (k = 0; k < w->job->servers; k++)
+        if (!w->links[k].welcome)
+            return false;
+    return true;
+}
+
+vb_status ps_worker_hello(struct ps_worker *w, bool again)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    w->hello = (w->mapped ? PS_MAPS : 0u) | (again ? PS_AGAIN : 0u) | PS_CAME;
+    for (k = 0; k < w->job->servers && st == VB_OK; k++)
+        st = tell(w, k, PS_HELLO, w->hello);
+    if (st == VB_OK)
+        st = ps_worker_wait(w, was_answered, w, "a welcome", w->links[0].rank);
+    if (st == VB_OK && w->over)
+        st = vb_err(VB_ERR_ACCESS, "this job is nearly over: there is nothing left to do");
     return st;
 }
 
@@ -421,20 +531,42 @@ static vb_status make_windows(struct ps_worker *w)
     return st;
 }
 
+static int count_below(const struct ps_worker *w)
+{
+    int i, n = 0;
+
+    for (i = 0; i < w->number; i++)
+        n += vb_group_member(w->group, ps_worker_rank(w->job, i));
+    return n;
+}
+
+/* One that joins may find a server gone, and its standby in its place. */
 static void make_links(struct ps_worker *w)
 {
     const struct ps_job *job = w->job;
-    int k;
+    int k, standby;
 
+    w->lost = -1;
     for (k = 0; k < job->servers; k++) {
-        w->links[k].rank = ps_server_rank(job, k);
-        w->links[k].standby = ps_standby_rank(job, k);
-        w->links[k].taken = -1;
+        struct ps_link *link = &w->links[k];
+
+        standby = ps_standby_rank(job, k);
+        link->rank = ps_server_rank(job, k);
+        link->standby = standby >= 0 && vb_group_member(w->group, standby) ? standby : -1;
+        link->taken = -1;
+        if (vb_group_member(w->group, link->rank))
+            continue;
+        if (link->standby < 0)
+            w->lost = link->rank;
+        link->rank = link->standby >= 0 ? link->standby : link->rank;
+        link->standby = -1;
+        link->over = true;
+        link->taken = 0;
     }
 }
 
-vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
-                           struct ps_worker **worker_p)
+static vb_status begin(struct vb_group *group, const struct ps_job *job,
+                       struct ps_worker **worker_p)
 {
     struct ps_worker *w = calloc(1, sizeof(*w));
     vb_status st;
@@ -445,21 +577,56 @@ vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
     w->group = group;
     w->number = ps_worker_at(job, vb_group_rank(group));
     make_links(w);
+    w->below = count_below(w);
     *worker_p = w; /* to be closed, whatever came of it */
+    vb_group_on_gone(group, member_gone, w);
+    vb_group_on_join(group, member_came, w);
     st = vb_channel_open(group, PS_CHANNEL, note_came, w);
-    if (st == VB_OK && job->replicas > 1)
-        vb_group_on_gone(group, ps_worker_gone, w);
     w->opened = st == VB_OK;
+    return st;
+}
+
+static vb_status open_windows(struct ps_worker *w, bool mapped)
+{
+    w->mapped = mapped;
+    ps_layout_make(w->job, w->mapped, &w->lay);
+    w->overlapped = !w->mapped && !w->lay.replies && w->job->bound < 0;
+    return make_windows(w);
+}
+
+static vb_status check_in_place(const struct ps_job *job, bool mapped)
+{
+    if (!job->hogwild || mapped)
+        return VB_OK;
+    return vb_err(VB_ERR_USAGE, "updates in place need all ranks on one host, over shm");
+}
+
+vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
+                           struct ps_worker **worker_p)
+{
+    bool *maps = calloc((size_t)job->workers, sizeof(*maps));
+    vb_status st = maps != NULL ? begin(group, job, worker_p) : vb_err_sys("calloc");
+    int i;
+
     if (st == VB_OK)
-        st = ps_all_mapped(group, job, &w->mapped);
-    if (st == VB_OK && job->hogwild && !w->mapped)
-        st = vb_err(VB_ERR_USAGE, "updates in place need all ranks on one host, over shm");
-    if (st == VB_OK) {
-        ps_layout_make(job, w->mapped, &w->lay);
-        w->overlapped = !w->mapped && !w->lay.replies && job->bound < 0;
-        st = make_windows(w);
-    }
+        st = ps_who_maps(group, job, maps);
+    for (i = 0; i < job->workers && st == VB_OK; i++)
+        st = check_in_place(job, maps[i]);
+    if (st == VB_OK)
+        st = open_windows(*worker_p, maps[vb_group_rank(group)]);
+    free(maps);
     return st == VB_OK ? vb_group_barrier(group) : st;
+}
+
+vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
+                         struct ps_worker **worker_p)
+{
+    bool mapped = ps_maps_all(group, job);
+    vb_status st = check_in_place(job, mapped);
+
+    if (st == VB_OK)
+        st = begin(group, job, worker_p);
+    return st == VB_OK ? open_windows(*worker_p, mapped) : st;
 }
 
 void ps_worker_restart(struct ps_worker *w)
@@ -477,11 +644,11 @@ void ps_worker_close(struct ps_worker *w)
 {
     if (w == NULL)
         return;
+    vb_group_on_gone(w->group, NULL, NULL);
+    vb_group_on_join(w->group, NULL, NULL);
     vb_window_destroy(w->slots);
     vb_window_destroy(w->shards);
     if (w->opened)
         vb_channel_close(w->group, PS_CHANNEL);
-    if (w->opened && w->job->replicas > 1)
-        vb_group_on_gone(w->group, NULL, NULL);
     free(w);
 }

@@ -99,7 +99,9 @@ vb_status vb_remote_create(const struct vb_supervise_opts *o, struct vb_remote *
     if (st == VB_OK)
         st = vb_hello_own(&r->own);
     if (st == VB_OK)
-        st = vb_secret_make(r->secret);
+        st = o->secret != NULL ? VB_OK : vb_secret_make(r->secret);
+    if (st == VB_OK && o->secret != NULL)
+        memcpy(r->secret, o->secret, sizeof(r->secret));
     if (st != VB_OK) {
         vb_remote_destroy(r);
         return st;

@@ -40,6 +40,8 @@ struct job {
     struct vb_relay *relay;
     const char *logs;         /* folder; NULL: none */
     struct vb_remote *remote; /* NULL: the ranks are on this host */
+    const struct vb_supervise_opts *o;
+    int ended_well;           /* outlived: the lowest worker that has, else the number of ranks */
     bool answered;            /* they have root and secret */
     uint64_t hello_deadline_ns;
     struct pollfd *fds; /* the signals, then the relay's */
@@ -156,6 +158,56 @@ static void note_failure(struct job *job, int rank, const siginfo_t *info)
     enter(job, GRACE);
 }
 
+static bool is_vital(const struct job *job, int rank)
+{
+    return !job->o->outlive || (rank >= job->o->vital && rank < job->o->vital_end);
+}
+
+/* Training goes on without it. Bad usage is everybody's. */
+static bool can_do_without(const struct job *job, int rank, const siginfo_t *info)
+{
+    return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 &&
+           !(info->si_code == CLD_EXITED && info->si_status == 2);
+}
+
+static void say_loss(struct job *job, int rank, const siginfo_t *info)
+{
+    char why[512];
+
+    if (job->remote != NULL) {
+        vb_remote_explain(job->remote, rank, info, vb_relay_last_words(job->relay, rank), why,
+                          sizeof(why));
+        vb_relay_say(job->relay, "%.440s; training goes on", why);
+    } else if (info->si_code == CLD_EXITED) {
+        vb_relay_say(job->relay, "rank %d failed: exit %d", rank, info->si_status);
+    } else {
+        vb_relay_say(job->relay, "rank %d was killed by signal %d; training goes on", rank,
+                     info->si_status);
+    }
+}
+
+/* The first worker that ends well has heard from who reports: the others will be soon, too, but for
+ * one that stands still. */
+static void note_end(struct job *job, int rank)
+{
+    if (!job->o->outlive || rank >= job->o->workers)
+        return;
+    if (rank < job->ended_well)
+        job->ended_well = rank;
+    if (job->alive > 0)
+        enter(job, GRACE);
+}
+
+/* Who reports is lower than all that ended well. */
+static void note_late_failure(struct job *job, int rank, const siginfo_t *info)
+{
+    if (job->o->outlive && job->stage == GRACE && rank < job->ended_well &&
+        job->ended_well < job->ranks && info->si_code == CLD_EXITED && job->exit_code == 0) {
+        job->exit_code = 1;
+        say_death(job, rank, info);
+    }
+}
+
 /* Rather than having ended by itself. Over there a kill looks like a broken connection: 255. */
 static bool was_killed(const struct job *job, const siginfo_t *info)
 {
@@ -190,8 +242,15 @@ static void reap_all(struct job *job)
             note_host(job, i, &info);
             continue;
         }
-        if (info.si_code == CLD_EXITED && info.si_status == 0)
+        if (info.si_code == CLD_EXITED && info.si_status == 0) {
+            note_end(job, i);
             continue;
+        }
+        if (can_do_without(job, i, &info)) {
+            say_loss(job, i, &info);
+            continue;
+        }
+        note_late_failure(job, i, &info);
         if (first_rank < 0 || (!was_killed(job, &first) && was_killed(job, &info))) {
             first = info;
             first_rank = i;
@@ -382,14 +441,15 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
     vb_status st;
 
     memset(job, 0, sizeof(*job));
-    job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
+    job->o = o;
+    job->ranks = job->ended_well = o->hosts != NULL ? o->hosts->ranks : o->ranks;
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
     job->logs = o->logs;
     st = fill_standard_fds();
     if (st == VB_OK && o->logs != NULL)
         st = vb_dir_make(o->logs);
     if (st == VB_OK)
-        st = vb_relay_create(job->ranks, &job->relay);
+        st = vb_relay_create(job->ranks, o->outlive, &job->relay);
     if (st == VB_OK && o->hosts != NULL)
         st = vb_remote_create(o, &job->remote);
     if (st != VB_OK)
@@ -434,6 +494,8 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
         st = run(&job);
     kill_the_rest(&job);
     vb_signals_release(&job.signals);
+    if (st == VB_OK && o->outlive && job.exit_code == 0 && job.ended_well == job.ranks)
+        job.exit_code = 1; /* nobody is left who could have reported */
     if (st == VB_OK)
         *exit_code_p = job.exit_code;
     job_fini(&job);

@@ -91,7 +91,8 @@ vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child
 
 struct vb_relay;
 
-vb_status vb_relay_create(int ranks, struct vb_relay **relay_p);
+/* all_out: standard output of all ranks is passed on as it is, not that of rank 0 alone. */
+vb_status vb_relay_create(int ranks, bool all_out, struct vb_relay **relay_p);
 void vb_relay_destroy(struct vb_relay *relay);
 
 /* Takes over the reading ends of a rank's standard output and standard error. host: what to name

@@ -53,11 +53,12 @@ struct vb_relay {
     struct sink out, err;
     vb_hear_fn hear; /* NULL: there is nothing to hear */
     void *hear_arg;
+    bool all_out;
     int n_streams;
     struct stream streams[];
 };
 
-vb_status vb_relay_create(int ranks, struct vb_relay **relay_p)
+vb_status vb_relay_create(int ranks, bool all_out, struct vb_relay **relay_p)
 {
     int n = 2 * ranks, i;
     struct vb_relay *relay;
@@ -69,6 +70,7 @@ vb_status vb_relay_create(int ranks, struct vb_relay **relay_p)
     relay->err.fd = STDERR_FILENO;
     relay->err.lines = true;
     relay->n_streams = n;
+    relay->all_out = all_out;
     for (i = 0; i < n; i++) {
         relay->streams[i].fd = relay->streams[i].log_fd = -1;
         relay->streams[i].to = relay->streams[i].then = &relay->err;
@@ -128,7 +130,7 @@ void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd
     err->fd = err_fd;
     out->rank = err->rank = rank;
     out->host = err->host = host;
-    out->then = rank == 0 ? &relay->out : &relay->err;
+    out->then = rank == 0 || relay->all_out ? &relay->out : &relay->err;
     out->heard = relay->hear == NULL;
     out->to = out->heard ? out->then : &relay->err;
     err->heard = true;

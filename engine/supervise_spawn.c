@@ -68,9 +68,11 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     s->program = o->program != NULL ? o->program : "/proc/self/exe";
     s->argv = o->argv;
     s->ranks = o->ranks;
-    st = vb_secret_make(s->secret);
+    st = o->secret != NULL ? VB_OK : vb_secret_make(s->secret);
     if (st != VB_OK)
         return st;
+    if (o->secret != NULL)
+        memcpy(s->secret, o->secret, sizeof(s->secret));
     s->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (s->null_fd < 0)
         return vb_err_sys("open /dev/null");

@@ -163,7 +163,7 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
                     t->o->plan);
     if (st == VB_OK)
         st = t->ops->create(t);
-    if (st == VB_OK && t->rank < t->world)
+    if (st == VB_OK && !t->serves)
         st = open_loader(t);
     if (st == VB_OK && cp != NULL)
         st = vb_train_restore(t, cp);
@@ -208,7 +208,7 @@ void vb_trainer_close(struct vb_trainer *t)
 
 static bool to_show(const struct vb_trainer *t, bool evaluated)
 {
-    if (t->o->watch == NULL || t->rank != 0 || t->laps.mark_ns == t->laps.begin_ns)
+    if (t->o->watch == NULL || !t->shows || t->laps.mark_ns == t->laps.begin_ns)
         return false;
     return evaluated || t->laps.mark_ns - t->watched_ns >= WATCH_NS;
 }
@@ -326,8 +326,9 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
         st = t->async ? vb_async_run(t, &async) : run_steps(t);
     if (st != VB_OK)
         look(t, true);
-    else
+    else if (async == NULL || vb_async_reports(async))
         st = vb_train_collect(t, async, result);
+    vb_async_leave(async, st);
     vb_async_destroy(async);
     return st;
 }
@@ -370,6 +371,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
                              .accuracy = -1,
                              .test_loss = -1};
     t->shares = vb_train_apart(o) ? 1 : t->world;
+    t->serves = t->async && t->rank >= t->world;
+    t->shows = t->rank == 0;
     if (sched_getaffinity(0, sizeof(t->cpus), &t->cpus) != 0)
         CPU_ZERO(&t->cpus);
     st = check(o);
@@ -394,6 +397,7 @@ vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result
     struct vb_trainer t;
     vb_status st = vb_trainer_open(&t, o);
 
+    memset(result_p, 0, sizeof(*result_p));
     if (st == VB_OK)
         st = work(&t, result_p);
     if (st == VB_OK)

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LARGE (16u << 20) /* bytes of a gradient */
 #define LOOK_EVERY 64 /* steps: who never waits hears of a death only then */
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -59,6 +60,12 @@ vb_status vb_async_check(const struct vb_train_opts *o)
                                     "same gradients");
     if (o->async.hogwild && (o->async.bounded || servers > 1))
         return vb_err(VB_ERR_USAGE, "--hogwild has no --staleness and one server");
+    if (o->async.hogwild &&
+        (o->group.transport == VB_TRANSPORT_TCP || o->group.transport == VB_TRANSPORT_VERBS))
+        return vb_err(VB_ERR_USAGE, "updates in place need all ranks on one host, over shm");
+    if (o->async.max_workers > 0 && o->async.max_workers < workers)
+        return vb_err(VB_ERR_USAGE, "--max-workers %d: there are %d at the start",
+                      o->async.max_workers, workers);
     if (o->check_replicas > 0)
         return vb_err(VB_ERR_USAGE, "there are no replicas to check in mode async");
     return VB_OK;
@@ -86,6 +93,20 @@ static size_t max_keys(const struct vb_trainer *t)
     return (size_t)vb_trainer_share(t) * row + 1;
 }
 
+/* Each costs a server as much memory as a worker. With a bound of 0 several servers would not let a
+ * worker in at the same round. */
+static int late_seats(const struct vb_train_opts *o, const struct ps_job *job)
+{
+    int late = job->n * sizeof(float) > LARGE && !job->sparse ? 1 : 4;
+    int room = VB_WORLD_MAX - job->workers - job->servers;
+
+    if (o->async.max_workers > 0)
+        late = o->async.max_workers - job->workers;
+    if (job->bound == 0 && job->servers > 1)
+        late = 0;
+    return late < room ? late : room;
+}
+
 static void fill_job(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -107,50 +128,109 @@ static void fill_job(struct vb_async *a)
                            .schedule = t->recipe.schedule};
     a->params = t->ops->memory(t, &job->n, &a->state, &job->words);
     job->max_keys = job->sparse ? max_keys(t) : 0;
+    job->late = late_seats(o, job);
     t->algo = job->hogwild ? "hogwild" : "ps";
 }
 
 /* ---- a server -------------------------------------------------------------------------------- */
 
-static vb_status note_figures(struct async_server *srv, const struct ps_server *s)
+static struct async_row server_row(const struct ps_server *s, int rank)
 {
-    size_t n = (size_t)ps_seats(&srv->async->job);
-    size_t w;
+    const struct ps_server_stats *stats = &s->stats;
+    struct async_row row = {.samples = stats->samples};
+    struct vb_rank_result *r = &row.result;
 
-    srv->stats = s->stats;
-    srv->stale = calloc(n, sizeof(*srv->stale));
-    srv->late = calloc(n, sizeof(*srv->late));
-    if (srv->stale == NULL || srv->late == NULL)
-        return vb_err_sys("calloc");
-    for (w = 0; w < n; w++) {
-        srv->stale[w] = s->seats[w].stale;
-        srv->late[w].late_n = (int64_t)s->seats[w].late_n;
-        srv->late[w].late_s = (double)s->seats[w].late_ns / 1e9;
-        srv->late[w].late_max_s = (double)s->seats[w].late_max_ns / 1e9;
+    vb_train_fill_host(r);
+    r->rank = rank;
+    r->server = true;
+    r->accuracy = -1;
+    r->train_s = (double)stats->total_ns / 1e9;
+    r->phase_s[VB_PHASE_UPDATE] = (double)stats->apply_ns / 1e9;
+    r->phase_s[VB_PHASE_WAIT] = (double)stats->idle_ns / 1e9;
+    r->phase_s[VB_PHASE_COMM] = (double)(stats->total_ns - stats->apply_ns - stats->idle_ns) / 1e9;
+    r->cpu_pct = stats->total_ns > 0 ? 100 * (double)stats->cpu_ns / (double)stats->total_ns : 0;
+    return row;
+}
+
+/* What a server knows of the workers, on its own board. */
+static void note_workers(const struct ps_server *s, struct async_board *board)
+{
+    struct async_news *news = async_board_news(board);
+    int w;
+
+    for (w = 0; w < ps_seats(s->job); w++) {
+        const struct ps_seat *seat = &s->seats[w];
+        struct async_known *known = async_board_known(board, ps_worker_rank(s->job, w));
+
+        *known = (struct async_known){.alive = seat->alive,
+                                      .was_here = seat->was_here,
+                                      .stale = seat->stale,
+                                      .late_n = (int64_t)seat->late_n,
+                                      .late_s = (double)seat->late_ns / 1e9,
+                                      .late_max_s = (double)seat->late_max_ns / 1e9};
     }
-    srv->served = true;
-    return VB_OK;
+    news->samples = s->job->hogwild ? -1 : s->stats.samples;
+    news->n_faults = s->n_faults;
+    memcpy(news->faults, s->faults, sizeof(news->faults));
+}
+
+static bool anybody_left(const struct ps_server *s)
+{
+    int w;
+
+    for (w = 0; w < ps_seats(s->job); w++)
+        if (s->seats[w].alive)
+            return true;
+    return false;
+}
+
+/* To the end, and until nobody needs it any more. */
+static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
+                               struct async_board *board)
+{
+    vb_status st = ps_server_begin(s);
+    struct async_row row;
+
+    while (st == VB_OK && !s->over)
+        st = ps_server_round(s);
+    if (st == VB_OK && !anybody_left(s))
+        return vb_err(VB_ERR_PEER, "no worker is left, after %lld of %lld steps",
+                      (long long)ps_version_of(s), (long long)s->job->steps);
+    if (st != VB_OK)
+        return st;
+    ps_server_conclude(s);
+    note_workers(s, board);
+    row = server_row(s, ps_server_rank(s->job, s->k));
+    atomic_store(&srv->cpu_ns, s->stats.cpu_ns);
+    st = async_board_serve(board, &row, s->k == 0);
+    if (st == VB_OK)
+        st = ps_server_finish(s);
+    return st == VB_OK ? ps_server_linger(s) : st;
 }
 
 static vb_status serve(struct async_server *srv, int k)
 {
     struct vb_async *a = srv->async;
     struct vb_group_opts opts = async_group(a, ps_server_rank(&a->job, k));
+    struct async_board *board = NULL;
     struct ps_server *s = NULL;
     struct vb_group *group;
     vb_status st = vb_group_open(&opts, &group);
 
     if (st != VB_OK)
         return st;
-    st = ps_server_create(group, &a->job, a->params, a->state, &s);
+    st = async_board_open(group, 0, &board);
+    if (st == VB_OK)
+        st = ps_server_create(group, &a->job, a->params, a->state, &s);
     atomic_store_explicit(&srv->ready, true, memory_order_release); /* for work() */
+    if (st == VB_OK && a->trainer->serves)
+        vb_place_leave(&a->trainer->place);
     if (st == VB_OK)
-        st = ps_server_run(s);
-    if (st == VB_OK)
-        st = note_figures(srv, s);
-    else if (st != VB_ERR_PEER)
+        st = serve_workers(srv, s, board);
+    if (st != VB_OK && st != VB_ERR_PEER)
         vb_group_abort(group, "a server failed");
     ps_server_close(s);
+    async_board_close(board);
     vb_group_close(group);
     return st;
 }
@@ -253,6 +333,7 @@ vb_status async_step_done(struct vb_async *a, uint64_t computed_ns)
     vb_trainer_slow_down(t, vb_trainer_computed_ns(t) - computed_ns);
     t->step++;
     t->samples += t->batch_n;
+    t->shows = a->worker->below == 0;
     vb_group_step(a->ps);
     vb_trainer_show(t, step_now(a), false);
     return t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : VB_OK;
@@ -275,19 +356,42 @@ static vb_status judge_own_end(struct vb_async *a)
     return st;
 }
 
+/* This worker's figures. The time of a server's thread is not its own. */
+static struct async_row worker_row(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    struct async_row row = {.samples = t->samples};
+    struct vb_rank_result *r = &row.result;
+    double cpu_s = (double)atomic_load(&a->server.cpu_ns) / 1e9;
+
+    vb_train_fill_rank(t, a->ps, r);
+    r->rank = vb_group_rank(a->ps);
+    r->accuracy = a->accuracy;
+    if (r->train_s > 0)
+        r->cpu_pct -= 100 * cpu_s / r->train_s;
+    return row;
+}
+
+/* The final parameters, and everybody's figures for whoever reports. */
 static vb_status end(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
+    struct async_row row;
     uint64_t version;
     vb_status st = judge_own_end(a);
 
-    a->job.save_every = 0;
     if (st == VB_OK)
         st = ps_worker_end(a->worker, a->params, t->o->checkpoint != NULL ? a->state : NULL,
                            &version);
+    if (st != VB_OK)
+        return st;
+    vb_lap(&t->laps, VB_PHASE_WAIT);
+    t->step = (int64_t)version;
+    row = worker_row(a);
+    st = async_board_tell(a->board, &row);
     if (st == VB_OK)
-        t->step = (int64_t)version;
-    return st;
+        st = ps_worker_bye(a->worker);
+    return st == VB_OK ? async_board_settle(a->board, &a->reports) : st;
 }
 
 static vb_status open_worker(struct vb_async *a)
@@ -297,6 +401,8 @@ static vb_status open_worker(struct vb_async *a)
 
     a->root_fd = -1; /* the group's now */
     if (st == VB_OK)
+        st = async_board_open(a->ps, 0, &a->board);
+    if (st == VB_OK)
         st = ps_worker_create(a->ps, &a->job, &a->worker);
     if (st == VB_OK)
         snprintf(a->trainer->transport, sizeof(a->trainer->transport), "%s",
@@ -304,25 +410,42 @@ static vb_status open_worker(struct vb_async *a)
     return st;
 }
 
+static void close_worker(struct vb_async *a)
+{
+    ps_worker_close(a->worker);
+    a->worker = NULL;
+    async_board_close(a->board);
+    a->board = NULL;
+    vb_group_close(a->ps);
+    a->ps = NULL;
+}
+
+/* Who fails by itself says so at once: others may be waiting. */
+static void give_up(struct vb_async *a, vb_status st)
+{
+    if (st != VB_OK && st != VB_ERR_PEER && a->ps != NULL)
+        vb_group_abort(a->ps, "a worker failed");
+}
+
 static vb_status work(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     vb_status st = open_worker(a);
 
+    give_up(a, st);
     /* Pairs with the releases in serve(): only then may this thread write what that one read. */
     while (a->server.started && !atomic_load_explicit(&a->server.ready, memory_order_acquire))
         sched_yield();
+    if (st == VB_OK)
+        vb_place_leave(&t->place); /* from here on the job is the other group */
     vb_laps_begin(&t->laps);
     if (st == VB_OK)
         st = a->job.sparse ? async_run_sparse(a) : async_run_dense(a);
     if (st == VB_OK)
         st = end(a);
-    if (st != VB_OK && st != VB_ERR_PEER && a->ps != NULL)
-        vb_group_abort(a->ps, "a worker failed");
-    ps_worker_close(a->worker);
-    a->worker = NULL;
-    vb_group_close(a->ps);
-    a->ps = NULL;
+    give_up(a, st);
+    if (st != VB_OK)
+        close_worker(a);
     return st;
 }
 
@@ -345,17 +468,24 @@ static vb_status run_ranks(struct vb_async *a)
     struct vb_trainer *t = a->trainer;
     vb_status st, served;
 
-    if (t->rank >= t->world) {
-        vb_laps_begin(&t->laps);
-        st = a->server.status = serve(&a->server, t->rank - t->world);
-        vb_lap(&t->laps, VB_PHASE_UPDATE);
-        return st;
-    }
+    if (t->serves)
+        return serve(&a->server, t->rank - t->world);
     st = start_server(a);
     if (st == VB_OK)
         st = work(a);
     served = join_server(a);
     return st == VB_OK ? served : st;
+}
+
+/* What one worker does for all, when everything is over. */
+static vb_status report(struct vb_async *a)
+{
+    struct vb_trainer *t = a->trainer;
+    vb_status st = VB_OK;
+
+    if (t->o->checkpoint != NULL)
+        st = vb_train_save(t);
+    return st == VB_OK ? judge_alone(t) : st;
 }
 
 vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
@@ -369,6 +499,7 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
     a->trainer = t;
     a->server.async = a;
     a->accuracy = -1;
+    a->root_fd = -1;
     fill_job(a);
     st = check_recipe(a);
     if (st == VB_OK)
@@ -377,11 +508,18 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
         st = run_ranks(a);
     if (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT)
         say_last_checkpoint(t);
-    if (st == VB_OK && t->place.group != NULL)
-        st = vb_group_broadcast(t->place.group, 0, &t->step, sizeof(t->step));
-    if (st == VB_OK && t->o->checkpoint != NULL)
-        st = vb_train_save(t);
-    return st == VB_OK ? vb_train_evaluate(t) : st;
+    return st == VB_OK && a->reports ? report(a) : st;
+}
+
+void vb_async_leave(struct vb_async *a, vb_status st)
+{
+    if (a == NULL || a->ps == NULL)
+        return;
+    if (st != VB_OK)
+        vb_group_abort(a->ps, "it could not report");
+    else if (a->reports)
+        (void)async_board_done(a->board);
+    close_worker(a);
 }
 
 void vb_async_destroy(struct vb_async *a)
@@ -390,61 +528,81 @@ void vb_async_destroy(struct vb_async *a)
         return;
     if (a->root_fd >= 0)
         close(a->root_fd);
-    free(a->server.stale);
-    free(a->server.late);
     free(a);
 }
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-double vb_async_accuracy(const struct vb_async *a)
+bool vb_async_reports(const struct vb_async *a)
 {
-    return a->accuracy >= 0 ? a->accuracy : a->trainer->accuracy;
+    return a->reports;
 }
 
-bool vb_async_server_row(const struct vb_async *a, struct vb_rank_result *row)
+static void add_worker(struct vb_async *a, int rank, const struct async_row *row,
+                       struct vb_train_result *result)
 {
-    const struct ps_server_stats *s = &a->server.stats;
+    const struct async_known *known = async_board_known(a->board, rank);
+    struct vb_rank_result *r = &result->per_rank[result->rows++];
 
-    memset(row, 0, sizeof(*row));
-    if (!a->server.served)
-        return false;
-    row->server = true;
-    row->accuracy = -1;
-    row->train_s = (double)s->total_ns / 1e9;
-    row->phase_s[VB_PHASE_UPDATE] = (double)s->apply_ns / 1e9;
-    row->phase_s[VB_PHASE_WAIT] = (double)s->idle_ns / 1e9;
-    row->phase_s[VB_PHASE_COMM] = (double)(s->total_ns - s->apply_ns - s->idle_ns) / 1e9;
-    row->cpu_pct = row->train_s > 0 ? 100 * (double)s->cpu_ns / (double)s->total_ns : 0;
-    return true;
+    *r = row->result;
+    r->late_n = known->late_n;
+    r->late_s = known->late_s;
+    r->late_max_s = known->late_max_s;
+    if (r->accuracy < 0)
+        r->accuracy = a->trainer->accuracy; /* nobody has tested before the end */
+    if (async_board_news(a->board)->samples < 0)
+        result->samples += row->samples;
+    result->workers++;
 }
 
-vb_status vb_async_staleness(struct vb_trainer *t, const struct vb_async *a,
-                             struct vb_rank_result *rows, struct vb_stale **stale_p)
+/* Rows of workers, then of servers, each by rank. */
+static void add_rows(struct vb_async *a, struct vb_train_result *result)
 {
-    int from = t->o->async.dedicated ? t->world : 0, w;
-    struct vb_stale *stale = calloc((size_t)t->world, sizeof(*stale));
-    struct {
-        struct vb_stale stale;
-        struct vb_rank_result late;
-    } one;
-    vb_status st = VB_OK;
+    const struct async_row *row;
+    bool server;
+    int pass, r;
 
-    if (stale == NULL)
-        return vb_err_sys("calloc");
-    for (w = 0; w < t->world && st == VB_OK; w++) {
-        memset(&one, 0, sizeof(one));
-        if (t->rank == from && a->server.served) {
-            one.stale = a->server.stale[w];
-            one.late = a->server.late[w];
+    for (pass = 0; pass < 2; pass++)
+        for (r = 0; r < async_board_seats(a->board); r++) {
+            row = async_board_row(a->board, r, &server);
+            if (row == NULL || server != (pass == 1))
+                continue;
+            if (server)
+                result->per_rank[result->rows++] = row->result;
+            else
+                add_worker(a, r, row, result);
         }
-        if (t->place.group != NULL)
-            st = vb_group_broadcast(t->place.group, from, &one, sizeof(one));
-        stale[w] = one.stale;
-        rows[w].late_n = one.late.late_n;
-        rows[w].late_s = one.late.late_s;
-        rows[w].late_max_s = one.late.late_max_s;
+}
+
+static void add_staleness(struct vb_async *a, struct vb_train_result *result)
+{
+    int r;
+
+    for (r = 0; r < async_board_seats(a->board); r++) {
+        const struct async_known *known = async_board_known(a->board, r);
+
+        if (known->was_here)
+            result->staleness[result->n_staleness++] =
+                (struct vb_worker_stale){.rank = r, .stale = known->stale};
     }
-    *stale_p = stale;
-    return st;
+}
+
+vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
+{
+    const struct async_news *news = async_board_news(a->board);
+    struct async_row own = worker_row(a);
+    size_t seats = (size_t)async_board_seats(a->board);
+
+    result->per_rank = calloc(seats, sizeof(*result->per_rank));
+    result->staleness = calloc(seats, sizeof(*result->staleness));
+    result->faults = calloc(PS_FAULTS_MAX, sizeof(*result->faults));
+    if (result->per_rank == NULL || result->staleness == NULL || result->faults == NULL)
+        return vb_err_sys("calloc");
+    async_board_own(a->board, &own); /* with the last test in it */
+    result->samples = news->samples > 0 ? news->samples : 0;
+    add_rows(a, result);
+    add_staleness(a, result);
+    result->n_faults = news->n_faults;
+    memcpy(result->faults, news->faults, sizeof(news->faults));
+    return VB_OK;
 }

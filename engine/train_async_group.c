@@ -79,13 +79,24 @@ static vb_status listen_for_members(struct vb_async *a)
     return st;
 }
 
+static bool is_zero(const unsigned char *bytes, size_t n)
+{
+    unsigned char any = 0;
+
+    while (n > 0)
+        any |= bytes[--n];
+    return any == 0;
+}
+
 vb_status async_find_root(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     vb_status st = VB_OK;
 
-    a->root_fd = -1;
-    if (t->rank == 0)
+    memcpy(a->secret, t->o->group.secret, sizeof(a->secret));
+    if (t->o->group.world == 1 && is_zero(a->secret, sizeof(a->secret)))
+        st = vb_secret_make(a->secret); /* one process has told nobody */
+    if (st == VB_OK && t->rank == 0)
         st = listen_for_members(a);
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_broadcast(t->place.group, 0, a->root, sizeof(a->root));
@@ -110,6 +121,9 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank)
 
     o.rank = rank;
     o.world = a->job.workers + a->job.servers;
+    o.elastic = true;
+    o.seats = o.world + a->job.late;
+    memcpy(o.secret, a->secret, sizeof(o.secret));
     o.root = a->root;
     o.root_fd = rank == 0 ? a->root_fd : -1;
     o.announce = NULL;

@@ -15,26 +15,78 @@ struct async_server {
     struct vb_async *async;
     pthread_t thread;
     bool started;       /* as a thread */
-    bool served;        /* what is below is known */
     _Atomic bool ready; /* it has copied the parameters that it starts with, or failed */
+    _Atomic uint64_t cpu_ns; /* that it took, once it has served */
     vb_status status;
-    struct ps_server_stats stats;
-    struct vb_stale *stale;      /* (workers) */
-    struct vb_rank_result *late; /* (workers): only how the others waited for them */
 };
+
+/* ---- the board (train_async_board.c) --------------------------------------------------------- */
+
+/* A member's figures. */
+struct async_row {
+    struct vb_rank_result result;
+    int64_t samples;
+};
+
+/* What server 0 knows of a worker; 0 where the rank is none. */
+struct async_known {
+    bool alive;    /* to the end */
+    bool was_here; /* once */
+    struct vb_stale stale;
+    int64_t late_n;
+    double late_s, late_max_s;
+};
+
+/* ... and of the run. */
+struct async_news {
+    int64_t samples; /* of all gradients; negative: nobody counted */
+    int n_faults;
+    struct vb_fault faults[PS_FAULTS_MAX];
+};
+
+struct async_board;
+
+/* The first window of the group; papers_bytes: of this member, for those who join. */
+vb_status async_board_open(struct vb_group *group, size_t papers_bytes,
+                           struct async_board **board_p);
+void async_board_close(struct async_board *board); /* NULL is fine */
+
+void *async_board_papers(const struct async_board *board); /* this member's */
+struct vb_window *async_board_window(const struct async_board *board, size_t *papers_at_p);
+
+int async_board_seats(const struct async_board *board);
+struct async_known *async_board_known(const struct async_board *board, int rank);
+struct async_news *async_board_news(const struct async_board *board);
+const struct async_row *async_board_row(const struct async_board *board, int rank,
+                                        bool *server_p); /* NULL: it gave none */
+
+/* A server's row, and of the first one what is known and the news, for all workers. */
+vb_status async_board_serve(struct async_board *board, const struct async_row *row, bool first);
+
+/* A worker's row, when it has heard from all servers that all is final. */
+vb_status async_board_tell(struct async_board *board, const struct async_row *row);
+
+/* A later state of this member's row, here alone. */
+void async_board_own(struct async_board *board, const struct async_row *row);
+
+/* Waits until this worker is to report, or another has. */
+vb_status async_board_settle(struct async_board *board, bool *reports_p);
+vb_status async_board_done(struct async_board *board); /* the reporter has */
 
 struct vb_async {
     struct vb_trainer *trainer;
     struct ps_job job;
-    struct vb_group_opts group; /* of the group that the servers are in */
+    unsigned char secret[VB_SECRET_BYTES];
     char root[VB_ROOT_TEXT];
     int root_fd; /* worker 0: where it listens */
     struct vb_group *ps;
+    struct async_board *board;
     struct ps_worker *worker;
     struct async_server server;
     float *params; /* the trainee's own, likewise below */
     void *state;
-    int words;
+    uint32_t shares; /* bound 0: which share of the data this worker has, as it was told */
+    bool reports;    /* this worker tells the result */
     double accuracy; /* at this worker's own end */
 };
 

@@ -117,10 +117,16 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
     return st;
 }
 
-void vb_place_close(struct vb_place *place)
+void vb_place_leave(struct vb_place *place)
 {
     if (place->group != NULL && !place->borrowed)
         vb_group_close(place->group);
+    place->group = NULL;
+}
+
+void vb_place_close(struct vb_place *place)
+{
+    vb_place_leave(place);
     vb_plan_destroy(place->plan);
     if (place->topo != NULL)
         vb_topo_close(place->topo);

@@ -75,6 +75,7 @@ struct vb_place {
 
 /* Opens the group, and puts this thread and its memory where the plan wants them. */
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p);
+void vb_place_leave(struct vb_place *place); /* the group, and nothing else */
 void vb_place_close(struct vb_place *place);
 
 /* ---- training (train.c) ---------------------------------------------------------------------- */
@@ -122,7 +123,9 @@ extern const struct vb_trainee vb_trainee_sparse; /* train_sparse.c */
 
 struct vb_trainer {
     const struct vb_train_opts *o;
-    int rank, world; /* ranks that compute; a dedicated server has a rank behind them */
+    int rank, world; /* ranks that compute; a dedicated server has a rank behind them, */
+    bool serves;     /* ... and does nothing else */
+    bool shows;      /* how far training is: one of those that are there */
     int shares;      /* ranks that share a batch: world, or 1 where each has batches of its own */
     bool async;
     cpu_set_t cpus; /* that this process may use, before anything was pinned */
@@ -189,15 +192,14 @@ bool vb_train_apart(const struct vb_train_opts *o);
 struct vb_async;
 vb_status vb_async_check(const struct vb_train_opts *o);
 vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p); /* to be destroyed */
+
+/* One worker tells the result of all: it has tested and saved. */
+bool vb_async_reports(const struct vb_async *async);
+vb_status vb_async_collect(struct vb_async *async, struct vb_train_result *result);
+
+/* The others need not wait any longer; or, with a failure, one of them is to report. */
+void vb_async_leave(struct vb_async *async, vb_status st);
 void vb_async_destroy(struct vb_async *async);
-
-/* This rank's row as a server, if it is one, and as a worker. */
-bool vb_async_server_row(const struct vb_async *async, struct vb_rank_result *row);
-double vb_async_accuracy(const struct vb_async *async); /* at this worker's own end */
-
-/* Collective: what server 0 knows of the workers; (workers), to be freed. */
-vb_status vb_async_staleness(struct vb_trainer *t, const struct vb_async *async,
-                             struct vb_rank_result *rows, struct vb_stale **stale_p);
 
 /* The gradient of t->batch, summed over its samples (train_dense.c). */
 void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
@@ -255,9 +257,15 @@ vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
 /* Collective: what the share of test data that each rank judged comes to. */
 vb_status vb_train_evaluate(struct vb_trainer *t);
 
-/* Collective: brings the ranks' figures together. Fails if they ended with other parameters. */
-vb_status vb_train_collect(struct vb_trainer *t, const struct vb_async *async,
+/* Collective: brings the ranks' figures together. Fails if they ended with other parameters.
+ * Asynchronous: called by the one that reports. */
+vb_status vb_train_collect(struct vb_trainer *t, struct vb_async *async,
                            struct vb_train_result *result_p);
+
+/* This rank's figures, as a worker; group: whose memory is registered, NULL: none. */
+void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
+                        struct vb_rank_result *r);
+void vb_train_fill_host(struct vb_rank_result *r); /* what is the process's */
 
 /* What held the run up most, from its figures (train_verdict.c). */
 void vb_train_judge(struct vb_train_result *r);

@@ -52,7 +52,7 @@ void vb_train_remark(const struct vb_trainer *t, const struct vb_train_result *r
 {
     struct guess g;
 
-    if (t->rank != 0 || t->o->dry_run)
+    if (!r->reports || t->o->dry_run)
         return;
     if (!isfinite(r->loss)) {
         VB_LOG_WARN("the loss is not finite: a learning rate of %g is too high", r->lr);

@@ -13,9 +13,7 @@
 
 /* What ranks tell each other at the end. */
 struct record {
-    struct vb_rank_result result, server;
-    bool serves;
-    int64_t samples;
+    struct vb_rank_result result;
     char params_sha256[65];
     uint64_t n_params;
 };
@@ -86,73 +84,48 @@ void vb_lap_comm(struct vb_laps *laps, struct vb_group *group)
 
 /* ---- this rank ------------------------------------------------------------------------------- */
 
-static void fill_rank(const struct vb_laps *laps, int rank, struct vb_rank_result *r)
+void vb_train_fill_host(struct vb_rank_result *r)
 {
     struct rusage ru;
+
+    getrusage(RUSAGE_SELF, &ru);
+    r->rss_peak_mb = (double)ru.ru_maxrss * 1024 / 1e6;
+    gethostname(r->host, sizeof(r->host) - 1);
+}
+
+void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
+                        struct vb_rank_result *r)
+{
+    const struct vb_laps *laps = &t->laps;
+    uint64_t bytes = 0;
     int p;
 
-    r->rank = rank;
+    memset(r, 0, sizeof(*r));
+    vb_train_fill_host(r);
+    r->rank = t->rank;
+    r->accuracy = t->accuracy;
     r->train_s = (double)(laps->mark_ns - laps->begin_ns) / 1e9;
     for (p = 0; p < VB_PHASES; p++)
         r->phase_s[p] = (double)laps->ns[p] / 1e9;
     r->cpu_pct = r->train_s > 0 ? 100 * (cpu_seconds() - laps->cpu_begin_s) / r->train_s : 0;
-    getrusage(RUSAGE_SELF, &ru);
-    r->rss_peak_mb = (double)ru.ru_maxrss * 1024 / 1e6;
-}
-
-static void fill_registered(struct vb_group *group, struct vb_rank_result *r)
-{
-    uint64_t bytes = 0;
-
     if (group != NULL)
         vb_group_registered(group, &bytes, &r->register_s);
     r->registered_mb = (double)bytes / 1e6;
 }
 
-/* The time of a server's thread is not the worker's. */
-static void fill_async(struct vb_trainer *t, const struct vb_async *async, struct record *record)
+static vb_status fill_params(struct vb_trainer *t, char sha256[65], uint64_t *n_p)
 {
-    struct vb_rank_result *r = &record->result, *server = &record->server;
-
-    r->accuracy = vb_async_accuracy(async);
-    record->serves = vb_async_server_row(async, server);
-    record->samples = t->samples;
-    server->rank = t->rank < t->world ? t->world + t->rank : t->rank;
-    server->rss_peak_mb = r->rss_peak_mb;
-    memcpy(server->host, r->host, sizeof(server->host));
-    if (record->serves && r->train_s > 0)
-        r->cpu_pct -= server->cpu_pct * server->train_s / r->train_s;
-}
-
-static vb_status fill_record(struct vb_trainer *t, const struct vb_async *async,
-                             struct record *record)
-{
-    struct vb_rank_result *r = &record->result;
-    const float *params;
     size_t n;
+    const float *params = t->ops->params(t, &n);
 
-    memset(record, 0, sizeof(*record));
-    fill_rank(&t->laps, t->rank, r);
-    fill_registered(t->place.group, r);
-    gethostname(r->host, sizeof(r->host) - 1);
-    r->accuracy = t->accuracy;
-    if (async != NULL)
-        fill_async(t, async, record);
-    params = t->ops->params(t, &n);
     if (params == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu parameters", n);
-    vb_sha256(params, n * sizeof(float), record->params_sha256);
-    record->n_params = n;
+    vb_sha256(params, n * sizeof(float), sha256);
+    *n_p = n;
     return VB_OK;
 }
 
 /* ---- test data ------------------------------------------------------------------------------- */
-
-/* Those that compute, and dedicated servers. */
-static int all_ranks(const struct vb_trainer *t)
-{
-    return t->place.group != NULL ? vb_group_world(t->place.group) : 1;
-}
 
 vb_status vb_train_evaluate(struct vb_trainer *t)
 {
@@ -160,15 +133,13 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
     int64_t correct = 0;
     double loss = 0;
     vb_status st = VB_OK;
-    int first, n, r, ranks = all_ranks(t);
+    int first, n, r, ranks = t->world;
 
     all = calloc((size_t)ranks, sizeof(*all));
     if (all == NULL)
         return vb_err_sys("calloc");
-    if (t->rank < t->world) {
-        vb_share(t->n_test, t->rank, t->world, &first, &n);
-        st = t->ops->judge(t, first, n, &own);
-    }
+    vb_share(t->n_test, t->rank, t->world, &first, &n);
+    st = t->ops->judge(t, first, n, &own);
     all[0] = own;
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_gather(t->place.group, &own, sizeof(own), all);
@@ -185,11 +156,14 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
-static vb_status gather(struct vb_trainer *t, const struct vb_async *async, struct record *all)
+static vb_status gather(struct vb_trainer *t, struct record *all)
 {
     struct record own;
-    vb_status st = fill_record(t, async, &own);
+    vb_status st;
 
+    memset(&own, 0, sizeof(own));
+    vb_train_fill_rank(t, t->place.group, &own.result);
+    st = fill_params(t, own.params_sha256, &own.n_params);
     if (st == VB_OK && t->place.group != NULL)
         return vb_group_gather(t->place.group, &own, sizeof(own), all);
     *all = own;
@@ -206,13 +180,15 @@ static vb_status compare(const struct record *all, int n)
     return VB_OK;
 }
 
-static void add_rank(struct vb_train_result *result, const struct record *record)
+static void make_means(struct vb_train_result *result)
 {
-    int p;
+    int i, p;
 
-    result->train_s += record->result.train_s / result->ranks;
-    for (p = 0; p < VB_PHASES; p++)
-        result->phase_s[p] += record->result.phase_s[p] / result->ranks;
+    for (i = 0; i < result->workers; i++) {
+        result->train_s += result->per_rank[i].train_s / result->workers;
+        for (p = 0; p < VB_PHASES; p++)
+            result->phase_s[p] += result->per_rank[i].phase_s[p] / result->workers;
+    }
 }
 
 /* What is the same on all ranks. */
@@ -222,7 +198,6 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->global_batch = t->recipe.global_batch;
     r->steps = t->step;
     r->resumed = t->resumed;
-    r->samples = t->samples;
     r->epochs = (double)t->step / (double)t->recipe.steps_per_epoch;
     r->lr = t->recipe.schedule.base;
     r->accuracy = t->accuracy;
@@ -284,60 +259,77 @@ static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *resu
     return st;
 }
 
-static vb_status collect(struct vb_trainer *t, const struct vb_async *async, struct record *all,
-                         struct vb_train_result *result)
+static vb_status collect_all(struct vb_trainer *t, struct record *all,
+                             struct vb_train_result *result)
 {
-    vb_status st = gather(t, async, all);
+    vb_status st = gather(t, all);
     int i;
 
     if (st == VB_OK)
-        st = compare(all, result->ranks); /* servers have a part each */
+        st = compare(all, result->ranks);
     if (st != VB_OK)
         return st;
-    fill_run(t, result);
     result->params = (int64_t)all[0].n_params;
     memcpy(result->params_sha256, all[0].params_sha256, sizeof(result->params_sha256));
-    for (i = 0; i < result->ranks; i++) {
+    for (i = 0; i < result->ranks; i++)
         result->per_rank[i] = all[i].result;
-        add_rank(result, &all[i]);
-    }
-    result->rows = result->ranks;
-    result->samples = async != NULL ? 0 : result->samples;
-    for (i = 0; i < all_ranks(t) && async != NULL; i++)
-        result->samples += all[i].samples;
-    for (i = 0; i < all_ranks(t); i++)
-        if (all[i].serves)
-            result->per_rank[result->rows++] = all[i].server;
-    st = collect_late(t, result);
-    if (st == VB_OK && async != NULL)
-        st = vb_async_staleness(t, async, result->per_rank, &result->staleness);
-    vb_train_judge(result);
+    result->rows = result->workers = result->ranks;
+    result->reports = t->rank == 0;
+    result->samples = t->samples;
+    return collect_late(t, result);
+}
+
+static vb_status collect_sync(struct vb_trainer *t, struct vb_train_result *result)
+{
+    size_t n = t->place.group != NULL ? (size_t)vb_group_world(t->place.group) : 1;
+    struct record *all = calloc(n, sizeof(*all)); /* a dry run may have dedicated servers */
+    vb_status st = VB_ERR_NO_MEMORY;
+
+    result->per_rank = calloc((size_t)t->world, sizeof(*result->per_rank));
+    if (all != NULL && result->per_rank != NULL)
+        st = collect_all(t, all, result);
+    free(all);
     return st;
 }
 
-vb_status vb_train_collect(struct vb_trainer *t, const struct vb_async *async,
+static vb_status collect_async(struct vb_trainer *t, struct vb_async *async,
+                               struct vb_train_result *result)
+{
+    uint64_t n = 0;
+    vb_status st = vb_async_collect(async, result);
+
+    if (st == VB_OK)
+        st = fill_params(t, result->params_sha256, &n);
+    result->params = (int64_t)n;
+    result->reports = true;
+    return st;
+}
+
+vb_status vb_train_collect(struct vb_trainer *t, struct vb_async *async,
                            struct vb_train_result *result_p)
 {
     struct vb_train_result result = {.ranks = t->world};
-    struct record *all = calloc((size_t)all_ranks(t), sizeof(*all));
-    vb_status st = VB_ERR_NO_MEMORY;
+    vb_status st = async != NULL ? collect_async(t, async, &result) : collect_sync(t, &result);
 
-    result.per_rank = calloc(2 * (size_t)all_ranks(t), sizeof(*result.per_rank));
-    if (all != NULL && result.per_rank != NULL)
-        st = collect(t, async, all, &result);
-    if (st == VB_OK)
-        *result_p = result;
-    else
+    if (st != VB_OK) {
         vb_train_result_fini(&result);
-    free(all);
-    return st;
+        return st;
+    }
+    fill_run(t, &result);
+    make_means(&result);
+    vb_train_judge(&result);
+    *result_p = result;
+    return VB_OK;
 }
 
 void vb_train_result_fini(struct vb_train_result *result)
 {
     free(result->per_rank);
     free(result->staleness);
+    free(result->faults);
     free(result->plan);
     result->per_rank = NULL;
+    result->staleness = NULL;
+    result->faults = NULL;
     result->plan = NULL;
 }

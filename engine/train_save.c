@@ -54,7 +54,7 @@ vb_status vb_train_save(struct vb_trainer *t)
 
     snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
     st = t->ops->save(t, &cp);
-    if (st == VB_OK && t->rank == 0)
+    if (st == VB_OK && (t->rank == 0 || t->async)) /* there one alone is told to */
         st = write_one(t, &cp);
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
     return st;

@@ -37,7 +37,7 @@ static const struct vb_rank_result *latest(const struct vb_train_result *r)
     const struct vb_rank_result *late = &r->per_rank[0];
     int i;
 
-    for (i = 1; i < r->ranks; i++)
+    for (i = 1; i < r->workers; i++)
         if (r->per_rank[i].late_s > late->late_s)
             late = &r->per_rank[i];
     return late;
@@ -81,7 +81,7 @@ static double waited(const struct vb_train_result *r)
     double most = 0;
     int i;
 
-    for (i = 0; i < r->ranks; i++)
+    for (i = 0; i < r->workers; i++)
         if (r->per_rank[i].phase_s[VB_PHASE_WAIT] > most)
             most = r->per_rank[i].phase_s[VB_PHASE_WAIT];
     return most;

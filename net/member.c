@@ -70,7 +70,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
     if (end->left)
         VB_LOG_INFO("rank %d (%s) has left", end->rank, peer->info.host);
     else
-        VB_LOG_WARN("rank %d (%s) is gone: %s", end->rank, peer->info.host, peer->why);
+        VB_LOG_INFO("rank %d (%s) is gone: %s", end->rank, peer->info.host, peer->why);
     tell(&g->on_gone, end->rank);
 }
 

@@ -55,15 +55,6 @@ static void pause_at_random(uint64_t seed, uint64_t i)
 
 /* ---- servers --------------------------------------------------------------------------------- */
 
-static void note_fault(void *arg, int rank, uint64_t version, const char *text)
-{
-    (void)arg;
-    (void)rank;
-    (void)version;
-    (void)text;
-    board->faults++;
-}
-
 static int server(struct vb_group *g)
 {
     const struct ps_job *job = &board->job;
@@ -72,11 +63,12 @@ static int server(struct vb_group *g)
     struct ps_server *s = NULL;
     vb_status st = ps_server_create(g, job, zero, NULL, &s);
 
-    if (st == VB_OK) {
-        s->on_fault = note_fault;
+    if (st == VB_OK)
         st = ps_server_run(s);
-    }
+    if (st == VB_OK)
+        st = ps_server_linger(s);
     if (st == VB_OK) {
+        board->faults += s->n_faults;
         memcpy(board->params[rank], s->params, s->lay.n[s->k] * sizeof(float));
         if (job->words > 0)
             memcpy(board->state[rank], s->state, s->lay.n[s->k] * sizeof(float));
@@ -259,6 +251,8 @@ static int worker(struct vb_group *g)
         st = job->sparse ? sparse_steps(w, &wrong) : dense_steps(w, own, &wrong);
     if (st == VB_OK && wrong == 0)
         st = ps_worker_end(w, own, NULL, &version);
+    if (st == VB_OK && wrong == 0)
+        st = ps_worker_bye(w);
     if (st == VB_OK && wrong == 0)
         wrong = check_final(w, own, version);
     wrong += T_WRONG(st == (board->to_stop ? VB_ERR_PEER : VB_OK));

@@ -3,7 +3,7 @@
 #
 # The parameter server in training: train_async.sh VERBENA MODEL... For each model, over shared memory and TCP:
 # the loss falls, as many gradients are applied as were asked for, staleness is told and kept within its bound, a
-# bound of 0 gives the bits of synchronous training. A dead rank ends the job, which names the last checkpoint.
+# bound of 0 gives the bits of synchronous training. A dead server ends the job, which names the last checkpoint.
 # mnist is no model, but the accuracies on real digits.
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
@@ -119,9 +119,9 @@ a_death() {
         [ -n "$(find "$dir/dead" -name 'checkpoint-*.vbc' 2>/dev/null)" ] && break
         sleep 0.1
     done
-    victim=$(pgrep -P "$(pgrep -P $pid | head -n 1)" | tail -n 1)
+    victim=$(pgrep -P "$(pgrep -P $pid | head -n 1)" | head -n 1)
     kill -9 "${victim:?no rank to kill}"
-    wait $pid && fail "a job that lost a rank exits 0"
+    wait $pid && fail "a job that lost its server exits 0"
     grep -q "the last checkpoint is $dir/dead/checkpoint-[0-9]*.vbc" "$dir/err" ||
         fail "a death: no checkpoint is named: $(cat "$dir/err")"
 }
