@@ -77,10 +77,8 @@ static void announce(const char *why)
     fprintf(stderr, "transport: %s\n", why);
 }
 
-static void fill_group(const struct cli_job *job, const struct vb_launch *launch,
-                       struct vb_group_opts *g)
+void cli_job_group(const struct cli_job *job, struct vb_group_opts *g)
 {
-    memset(g, 0, sizeof(*g));
     g->root_fd = -1;
     g->transport = (enum vb_transport_choice)job->transport;
     g->timeout_ms = (int)job->timeout_s * 1000;
@@ -91,6 +89,13 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
     g->no_immediate = job->verbs_imm == 1;
     g->any_interface = job->any_interface;
     g->announce = announce;
+}
+
+static void fill_group(const struct cli_job *job, const struct vb_launch *launch,
+                       struct vb_group_opts *g)
+{
+    memset(g, 0, sizeof(*g));
+    cli_job_group(job, g);
     if (launch->supervised) {
         g->rank = launch->rank;
         g->world = launch->world;

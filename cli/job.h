@@ -46,6 +46,9 @@ bool cli_job_supervise(const struct cli_command *command, const struct cli_job *
 int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *opts, int argc,
                   char **argv);
 
+/* The options that are about this process alone, into a group whose secret is there already. */
+void cli_job_group(const struct cli_job *job, struct vb_group_opts *group);
+
 /* What a supervisor, or a launcher, needs of the job. secret: of cli_job_place(). */
 void cli_job_outlive(const struct cli_job *job, const unsigned char *secret,
                      struct vb_supervise_opts *opts);

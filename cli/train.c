@@ -6,6 +6,7 @@
  * same arguments. So everything that can be wrong with the arguments is found before that.
  */
 #include "cli/hosts.h"
+#include "cli/train_join.h"
 #include "cli/train_print.h"
 #include "engine/engine.h"
 
@@ -32,7 +33,7 @@ struct train_args {
     int64_t bucket, check_replicas;
     int64_t servers, staleness, backup, max_workers;
     bool dedicated, hogwild;
-    const char *slow;
+    const char *slow, *join;
     int pin;
     bool json;
 };
@@ -128,6 +129,9 @@ static const struct vb_opt async_opts[] = {
      "with --staleness 0: a step does not wait for the last K gradients, which are dropped"},
     {"hogwild", VB_OPT_FLAG, FIELD(hogwild), NULL, 0, 0, NULL, NULL,
      "workers on the server's host update its parameters in place, without a lock"},
+    {"join", VB_OPT_TEXT, FIELD(join), NULL, 0, 0, NULL, "HOST:PORT",
+     "be one more worker of a job that is under way, and has the same secret; all options are the "
+     "job's but for those given here, such as --data and --threads"},
     {"max-workers", VB_OPT_INT, FIELD(max_workers), NULL, 1, VB_WORLD_MAX, NULL, "N",
      "those that join late included; else 4 more than at the start, 1 where gradients are large"},
 };
@@ -344,10 +348,13 @@ static int train(const struct train_args *a, struct vb_train_opts *o)
     bool terminal = isatty(STDERR_FILENO) == 1;
     vb_status st;
 
-    vb_log_set_rank(o->group.world > 1 ? o->group.rank : -1);
+    if (o->joined != NULL)
+        vb_log_set_rank(vb_joined_rank(o->joined));
+    else
+        vb_log_set_rank(o->group.world > 1 ? o->group.rank : -1);
     if (terminal)
         o->watch = cli_train_watch;
-    if (o->group.rank == 0 && a->run != NULL && vb_dir_make(a->run) != VB_OK)
+    if (o->group.rank == 0 && o->joined == NULL && a->run != NULL && vb_dir_make(a->run) != VB_OK)
         return CLI_FAILED;
     st = vb_train(o, &result);
     if (terminal)
@@ -356,6 +363,8 @@ static int train(const struct train_args *a, struct vb_train_opts *o)
         return cli_exit_code(st);
     if (result.reports)
         st = cli_train_print(mode, o, &result, a->json);
+    if (result.reports && a->run != NULL && st == VB_OK)
+        st = vb_dir_make(a->run); /* it may be another rank, on another host */
     if (result.reports && a->run != NULL && st == VB_OK)
         st = cli_train_keep(a->run, mode, o, &result);
     vb_train_result_fini(&result);
@@ -380,6 +389,7 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     struct vb_train_opts o = {.model = model};
     struct vb_data_spec test = {0};
     struct vb_launch launch;
+    char *words;
     int rc;
 
     job->outlive = args->mode == VB_MODE_ASYNC;
@@ -388,26 +398,105 @@ static int run_job(const struct cli_command *command, const struct train_args *a
         rc = fill_opts(args, &launch, &test, &o);
     if (rc < 0)
         fill_outlive(args, &o, job);
+    o.joinable = job->outlive && (job->secret_file != NULL || (launch.has_secret &&
+                                                               !launch.supervised));
     if (rc >= 0 || cli_hosts_launch(command, hosts, job, &o.group, argc, argv, &rc) ||
         cli_job_supervise(command, job, &launch, &o.group, argc, argv, &rc))
         return rc;
-    return train(args, &o);
+    words = o.joinable ? cli_join_words(argc, argv, &o.words_len) : NULL;
+    o.joinable = words != NULL;
+    o.words = words;
+    o.say = cli_join_say;
+    rc = train(args, &o);
+    free(words);
+    return rc;
+}
+
+#define GROUPS 7
+
+/* All that there is to be asked for. */
+struct asked {
+    struct train_args args;
+    struct cli_hosts hosts;
+    struct cli_job job;
+    struct vb_opt_group groups[GROUPS];
+};
+
+static void asked_init(struct asked *a)
+{
+    const struct vb_opt_group groups[GROUPS] = {
+        {"Training", train_opts, VB_COUNT(train_opts), &a->args},
+        {"Learning", rule_opts, VB_COUNT(rule_opts), &a->args},
+        {"What is kept", keep_opts, VB_COUNT(keep_opts), &a->args},
+        {"Asynchronous", async_opts, VB_COUNT(async_opts), &a->args},
+        {"Ranks", cli_job_opts, CLI_JOB_OPTS, &a->job},
+        {"Hosts", cli_hosts_opts, CLI_HOSTS_OPTS, &a->hosts},
+        {"Placement", place_opts, VB_COUNT(place_opts), &a->args},
+    };
+
+    memset(a, 0, sizeof(*a));
+    memcpy(a->groups, groups, sizeof(groups));
+}
+
+/* The job's words, and then one's own. data_p: the job's data, which is to be compared, whatever the
+ * newcomer calls it. */
+static int parse_joined(const struct cli_command *command, const struct vb_joined *joined, int argc,
+                        char **argv, struct asked *a, const char **data_p, const char **model_p)
+{
+    int n = 0, all_n = 0, rc = CLI_FAILED;
+    char **words = cli_join_arguments(joined, 0, NULL, &n);
+    char **all = cli_join_arguments(joined, argc, argv, &all_n);
+    struct vb_opts parsed;
+
+    if (words != NULL && all != NULL)
+        rc = cli_parse(command, a->groups, GROUPS, 1, n, words, &parsed);
+    *data_p = a->args.data;
+    if (rc < 0)
+        rc = cli_parse(command, a->groups, GROUPS, 1, all_n, all, &parsed);
+    if (rc < 0)
+        rc = find_model(&parsed, model_p);
+    free(words);
+    free(all);
+    return rc;
+}
+
+static int train_joined(const struct cli_command *command, struct vb_joined *joined, int argc,
+                        char **argv, struct asked *a, struct vb_train_opts *o)
+{
+    struct vb_launch launch = {.root_fd = -1};
+    struct vb_data_spec test = {0};
+    const char *data = NULL;
+    int rc = parse_joined(command, joined, argc, argv, a, &data, &o->model);
+
+    if (rc >= 0)
+        return rc;
+    o->group.rank = 0;
+    o->group.world = vb_joined_world(joined);
+    rc = fill_opts(&a->args, &launch, &test, o);
+    if (rc >= 0)
+        return rc;
+    o->data_text = data;
+    o->plan = NULL; /* it comes with the job */
+    o->joined = joined;
+    return train(&a->args, o);
+}
+
+static int join(const struct cli_command *command, int argc, char **argv, struct asked *a)
+{
+    struct vb_train_opts o = {0};
+    struct vb_joined *joined = NULL;
+    int rc = cli_join_open(command, a->args.join, &a->job, &o.group, &joined);
+
+    if (rc >= 0)
+        return rc;
+    rc = train_joined(command, joined, argc, argv, a, &o);
+    vb_joined_leave(joined);
+    return rc;
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
 {
-    struct train_args args;
-    struct cli_hosts hosts;
-    struct cli_job job = {0};
-    struct vb_opt_group groups[] = {
-        {"Training", train_opts, VB_COUNT(train_opts), &args},
-        {"Learning", rule_opts, VB_COUNT(rule_opts), &args},
-        {"What is kept", keep_opts, VB_COUNT(keep_opts), &args},
-        {"Asynchronous", async_opts, VB_COUNT(async_opts), &args},
-        {"Ranks", cli_job_opts, CLI_JOB_OPTS, &job},
-        {"Hosts", cli_hosts_opts, CLI_HOSTS_OPTS, &hosts},
-        {"Placement", place_opts, VB_COUNT(place_opts), &args},
-    };
+    struct asked a;
     char **given = cli_job_arguments(argc, argv);
     const char *model = NULL;
     struct vb_opts parsed;
@@ -415,15 +504,22 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
     if (given == NULL)
         return cli_exit_code(vb_err_sys("calloc"));
-    rc = cli_parse(command, groups, VB_COUNT(groups), 1, argc, argv, &parsed);
+    asked_init(&a);
+    rc = cli_parse(command, a.groups, GROUPS, 1, argc, argv, &parsed);
+    if (rc < 0 && a.args.join != NULL) {
+        rc = parsed.n_operands > 0 ? refuse("--join: the model is the job's")
+                                   : join(command, argc, given, &a);
+        free(given);
+        return rc;
+    }
     if (rc < 0)
         rc = find_model(&parsed, &model);
-    if (rc < 0 && args.lr == 0 && vb_opts_given(&parsed, "lr")) /* 0 stands for none given */
+    if (rc < 0 && a.args.lr == 0 && vb_opts_given(&parsed, "lr")) /* 0 stands for none given */
         rc = refuse("--lr 0 would learn nothing: leave it out for what suits model and batch");
-    if (rc < 0 && args.dedicated && job.world == 0 && hosts.hosts == NULL)
-        job.ranks += args.servers > 0 ? args.servers : 1; /* --ranks counts workers */
+    if (rc < 0 && a.args.dedicated && a.job.world == 0 && a.hosts.hosts == NULL)
+        a.job.ranks += a.args.servers > 0 ? a.args.servers : 1; /* --ranks counts workers */
     if (rc < 0)
-        rc = run_job(command, &args, model, &job, &hosts, argc, given);
+        rc = run_job(command, &a.args, model, &a.job, &a.hosts, argc, given);
     free(given);
     return rc;
 }

@@ -266,6 +266,8 @@ struct vb_async_opts {
     int max_workers;   /* with those who join late; 0: some more than there are */
 };
 
+struct vb_joined;
+
 /* What is 0, NULL or AUTO is chosen by model and batch; negative numbers were not given. */
 struct vb_train_opts {
     const char *model;          /* "softmax", "sparse-lr", "lenet", "alexnet" */
@@ -305,6 +307,11 @@ struct vb_train_opts {
     struct vb_group_opts group;  /* with a world of 1 only rank and world count */
     struct vb_group *open_group; /* already open, and left so; NULL: opened as group says */
     int local_rank, local_ranks; /* on this host; 0 ranks: to be found out from the group */
+    struct vb_joined *joined;    /* borrowed: a job that this worker joins late; NULL: none */
+    const char *words;           /* the command line, a zero behind each word: for who joins */
+    size_t words_len;
+    bool joinable;               /* others know the secret, and may join ... */
+    void (*say)(const char *root); /* ... there: called on rank 0; NULL: not */
     vb_train_watch_fn watch;     /* NULL: none */
     void *watch_arg;
     vb_train_look_fn look; /* NULL: none */
@@ -398,6 +405,15 @@ struct vb_train_result {
 
 /* Ranks that compute, of those that the group has: the others are dedicated servers. */
 int vb_train_workers(const struct vb_train_opts *o);
+
+/* Joins an asynchronous job that is under way, as one more worker; rank and world of opts do not
+ * count. Then vb_train() with options made of the job's words, of which the newcomer may replace what
+ * is its own affair; group.world is the job's, group.rank 0. Left after that. */
+vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joined_p);
+void vb_joined_leave(struct vb_joined *joined); /* NULL is fine */
+const char *vb_joined_words(const struct vb_joined *joined, size_t *len_p);
+int vb_joined_world(const struct vb_joined *joined);
+int vb_joined_rank(const struct vb_joined *joined); /* this process's, until it trains */
 
 /* Trains a model, as the rank that o->group says. All ranks call it with the same options but for
  * their place. The result is given back with vb_train_result_fini(), unless it failed. */

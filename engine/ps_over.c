@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#define SLICE_NS 100000000u
+
 /* May run on the group's progress thread. */
 void ps_worker_gone(struct ps_worker *w, int rank)
 {
@@ -19,6 +21,41 @@ void ps_worker_gone(struct ps_worker *w, int rank)
     }
     w->links[k].lost = true;
     w->lost = rank;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+struct awaited {
+    struct ps_worker *worker;
+    vb_ready_fn ready;
+    void *arg;
+    uint64_t until_ns; /* 0: as long as the group waits for anything */
+};
+
+static bool ready_or_lost(void *arg)
+{
+    const struct awaited *a = arg;
+
+    return a->worker->lost >= 0 || a->ready(a->arg);
+}
+
+static bool ready_or_late(void *arg)
+{
+    return ready_or_lost(arg) || vb_clock_ns() >= ((const struct awaited *)arg)->until_ns;
+}
+
+/* for_long: as long as it takes, since others may be busy; the dead are found by the group. */
+static vb_status wait_for(struct awaited *a, const char *what, bool for_long)
+{
+    vb_status st = VB_OK;
+
+    if (!for_long)
+        return ps_wait(a->worker->group, ready_or_lost, a, what, -1);
+    while (st == VB_OK && !ready_or_lost(a)) {
+        a->until_ns = vb_clock_ns() + SLICE_NS;
+        st = ps_wait(a->worker->group, ready_or_late, a, what, -1);
+    }
+    return st;
 }
 
 /* ---- going over ------------------------------------------------------------------------------ */
@@ -77,11 +114,6 @@ static bool all_taken(void *arg)
     return true;
 }
 
-static bool all_taken_or_lost(void *arg)
-{
-    return ((const struct ps_worker *)arg)->lost >= 0 || all_taken(arg);
-}
-
 static vb_status say(struct ps_worker *w, struct ps_link *link, uint32_t value)
 {
     vb_status st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, value, &link->word_op);
@@ -108,6 +140,7 @@ static vb_status send_rest(struct ps_worker *w, int k)
  * for the calls of all workers, which may have lost them in another order. */
 static vb_status go_over(struct ps_worker *w)
 {
+    struct awaited taken = {.worker = w, .ready = all_taken, .arg = w};
     vb_status st = VB_OK;
     int k;
 
@@ -117,7 +150,7 @@ static vb_status go_over(struct ps_worker *w)
             if (w->links[k].lost)
                 st = call_standby(w, k);
         if (st == VB_OK)
-            st = ps_wait(w->group, all_taken_or_lost, w, "a standby to take over", -1);
+            st = wait_for(&taken, "a standby to take over", true);
     }
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
         if (w->links[k].calling)
@@ -125,28 +158,16 @@ static vb_status go_over(struct ps_worker *w)
     return st;
 }
 
-/* ---- waiting --------------------------------------------------------------------------------- */
+/* ---- for others ------------------------------------------------------------------------------ */
 
-struct awaited {
-    struct ps_worker *worker;
-    vb_ready_fn ready;
-    void *arg;
-};
-
-static bool ready_or_lost(void *arg)
+vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
+                   bool for_long)
 {
-    const struct awaited *a = arg;
-
-    return a->worker->lost >= 0 || a->ready(a->arg);
-}
-
-vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what)
-{
-    struct awaited a = {w, ready, arg};
+    struct awaited a = {.worker = w, .ready = ready, .arg = arg};
     vb_status st;
 
     for (;;) {
-        st = ps_wait(w->group, ready_or_lost, &a, what, -1);
+        st = wait_for(&a, what, for_long);
         if (st != VB_OK || w->lost < 0)
             return st;
         st = go_over(w);
@@ -181,7 +202,7 @@ vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, i
 
     if (w->job->replicas < 2)
         return vb_op_wait(w->group, op, what, w->links[k].rank);
-    st = ps_await(w, op_is_done, op, what);
+    st = ps_await(w, op_is_done, op, what, false);
     if (st != VB_OK || op->status == VB_OK)
         return st;
     if (op->status != VB_ERR_PEER)

@@ -78,7 +78,9 @@ static vb_status apply_now(struct ps_server *s, int worker, int slot)
     step_on(s);
     lap(s, &s->stats.apply_ns);
     st = acknowledge(s, worker);
-    return st == VB_OK && s->job->bound > 0 ? ps_tell_all(s) : st; /* others may go now */
+    if (st == VB_OK && (s->job->bound > 0 || ps_version_of(s) == (uint64_t)s->job->steps))
+        st = ps_tell_all(s); /* others may go now, or need not wait */
+    return st;
 }
 
 static int wanted(const struct ps_server *s)
@@ -156,8 +158,6 @@ static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
 
     if (slot >= (uint32_t)s->lay.slots)
         return vb_err(VB_ERR_INPUT, "worker %d names slot %u", worker, slot);
-    if (!seat->alive)
-        return VB_OK; /* nothing that the retired wrote is applied */
     push = ps_push_in(s, worker, (int)slot);
     if (push->seq != seat->pushes)
         return vb_err(VB_ERR_INPUT, "worker %d pushed number %u, not %u", worker, push->seq,
@@ -221,8 +221,6 @@ static vb_status take_end(struct ps_server *s, int worker)
 {
     struct ps_seat *seat = &s->seats[worker];
 
-    if (!seat->alive)
-        return VB_OK;
     seat->ended = true;
     if (s->job->hogwild)
         seat->stale = *(const struct vb_stale *)(const void *)(ps_push_in(s, worker, 0) + 1);
@@ -260,14 +258,17 @@ static vb_status read_by(struct ps_server *s, int worker)
     return take_snapshot(s);
 }
 
+/* Nothing that a worker has sent counts once it is retired. */
 vb_status ps_act(struct ps_server *s, struct ps_arrival a)
 {
+    if (!s->seats[a.worker].alive && PS_KIND(a.value) != PS_HELLO && PS_KIND(a.value) != PS_GONE &&
+        PS_KIND(a.value) != PS_TAKE)
+        return VB_OK;
     switch (PS_KIND(a.value)) {
     case PS_PUSH:
         return take_push(s, a.worker, a.value & 0xfffffu);
     case PS_SNAP:
-        if (s->seats[a.worker].alive)
-            s->seats[a.worker].wants_snap = 1 + (int)(a.value & 1);
+        s->seats[a.worker].wants_snap = 1 + (int)(a.value & 1);
         return take_snapshot(s);
     case PS_READ:
         return read_by(s, a.worker);
@@ -421,14 +422,12 @@ vb_status ps_server_admit(struct ps_server *s, int worker)
 {
     struct ps_seat *seat = &s->seats[worker];
     int64_t clock = ps_slowest(s);
-    struct vb_stale stale = seat->stale;
     bool mapped = seat->mapped;
     vb_status st = VB_OK;
 
     if (seat->alive)
         return VB_OK;
-    memset(seat, 0, offsetof(struct ps_seat, ops)); /* ops may be under way */
-    seat->stale = stale;
+    memset(seat, 0, offsetof(struct ps_seat, late_n)); /* ops may be under way */
     seat->alive = seat->was_here = true;
     seat->mapped = mapped;
     seat->base = seat->clock = seat->granted = clock == INT64_MAX ? 0 : clock;

@@ -157,6 +157,12 @@ static bool may_go(const struct ps_server *s, const struct ps_seat *seat)
     return job->bound < 0 || seat->granted - ps_slowest(s) <= job->bound;
 }
 
+/* Only then does nobody wait for a ticket in vain: that of a worker which dies is another's. */
+static bool all_applied(const struct ps_server *s)
+{
+    return (int64_t)ps_version_of(s) >= s->job->steps;
+}
+
 /* How many tickets a worker gets now. */
 static uint32_t take_tickets(struct ps_server *s, struct ps_seat *seat)
 {
@@ -181,7 +187,7 @@ vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
     if (s->k == 0 && s->job->bound >= 0 && tickets == 0)
         replies = false; /* it comes with the ticket: until then there may be more to read */
     word |= tickets * PS_TICKETS;
-    if (s->k == 0 && !s->job->hogwild && none_left(s) && !seat->told_last) {
+    if (s->k == 0 && !s->job->hogwild && all_applied(s) && !seat->told_last) {
         seat->told_last = true;
         word |= PS_LAST;
     }

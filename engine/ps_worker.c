@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SLICE_NS 100000000u
+
 /* ---- words of servers ------------------------------------------------------------------------ */
 
 static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
@@ -102,6 +104,7 @@ struct awaited {
     const struct ps_worker *worker;
     vb_ready_fn ready;
     void *arg;
+    uint64_t until_ns; /* of a slice */
 };
 
 static bool came_or_lost(void *arg)
@@ -111,19 +114,43 @@ static bool came_or_lost(void *arg)
     return a->ready(a->arg) || a->worker->lost >= 0;
 }
 
+static bool came_or_late(void *arg)
+{
+    return came_or_lost(arg) || vb_clock_ns() >= ((const struct awaited *)arg)->until_ns;
+}
+
+static vb_status lost_server(const struct ps_worker *w, const char *what)
+{
+    return vb_err(VB_ERR_PEER, "the server at rank %d (%s) is gone, %s: %s", w->lost,
+                  vb_group_host(w->group, w->lost), vb_group_gone_why(w->group, w->lost), what);
+}
+
 vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
                          int from)
 {
-    struct awaited awaited = {w, ready, arg};
+    struct awaited awaited = {w, ready, arg, 0};
     vb_status st;
 
     if (w->job->replicas > 1)
-        return ps_await(w, ready, arg, what);
+        return ps_await(w, ready, arg, what, false);
     st = ps_wait(w->group, came_or_lost, &awaited, what, from);
-    if (st != VB_OK || w->lost < 0 || ready(arg))
-        return st;
-    return vb_err(VB_ERR_PEER, "the server at rank %d (%s) is gone, %s: %s", w->lost,
-                  vb_group_host(w->group, w->lost), vb_group_gone_why(w->group, w->lost), what);
+    return st == VB_OK && !ready(arg) ? lost_server(w, what) : st;
+}
+
+vb_status ps_worker_wait_long(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what)
+{
+    struct awaited awaited = {w, ready, arg, 0};
+    vb_status st = VB_OK;
+
+    if (w->job->replicas > 1)
+        return ps_await(w, ready, arg, what, true);
+    while (st == VB_OK && !ready(arg)) {
+        if (w->lost >= 0)
+            return lost_server(w, what);
+        awaited.until_ns = vb_clock_ns() + SLICE_NS;
+        st = ps_wait(w->group, came_or_late, &awaited, what, -1);
+    }
+    return st;
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */
@@ -153,7 +180,7 @@ vb_status ps_worker_settle(struct ps_worker *w)
 
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st = ps_worker_wait(w, has_ticket, w, "permission to go on", w->links[0].rank);
+    vb_status st = ps_worker_wait_long(w, has_ticket, w, "permission to go on");
 
     if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
         st = ps_worker_settle(w);
@@ -410,7 +437,7 @@ static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
         link->snapped = false;
         st = tell(w, k, PS_SNAP, with_state);
         if (st == VB_OK)
-            st = ps_worker_wait(w, has_snapped, link, "a snapshot", link->rank);
+            st = ps_worker_wait_long(w, has_snapped, link, "a snapshot");
     }
     return st;
 }
@@ -453,7 +480,7 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
     do {
         overs = w->overs;
         if (st == VB_OK)
-            st = ps_worker_wait(w, all_final, w, "the others to end", w->links[0].rank);
+            st = ps_worker_wait_long(w, all_final, w, "the others to end");
         if (st == VB_OK)
             st = ps_read_snapshot(w, params, state, version_p);
     } while (st == VB_OK && w->overs != overs);
@@ -576,6 +603,7 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
     w->job = job;
     w->group = group;
     w->number = ps_worker_at(job, vb_group_rank(group));
+    w->seen = (uint64_t)job->begin;
     make_links(w);
     w->below = count_below(w);
     *worker_p = w; /* to be closed, whatever came of it */

@@ -118,13 +118,15 @@ static void pin_loader(void *arg)
  * workers of sparse rows who have all cores already. */
 static vb_status open_loader(struct vb_trainer *t)
 {
-    bool softmax = strcmp(t->o->model, "softmax") == 0, apart = t->shares < t->world;
+    bool softmax = strcmp(t->o->model, "softmax") == 0, apart = vb_train_apart(t->o);
+    bool alone = apart || t->o->joined != NULL; /* who has joined is told of its share later */
     bool full = t->async && t->o->pin && !t->place.pinned && t->ops == &vb_trainee_sparse;
     struct vb_loader_opts opts = {.set = &t->train,
                                   .seed = t->o->seed + (apart ? (uint64_t)t->rank << 32 : 0),
-                                  .global_batch = t->recipe.global_batch,
-                                  .rank = apart ? 0 : t->rank,
-                                  .world = t->shares,
+                                  .global_batch = alone && !apart ? vb_trainer_share(t)
+                                                                  : t->recipe.global_batch,
+                                  .rank = alone ? 0 : t->rank,
+                                  .world = alone ? 1 : t->shares,
                                   .ahead = softmax || full ? 0 : AHEAD,
                                   .no_x = softmax,
                                   .on_start = pin_loader,
@@ -142,6 +144,8 @@ static vb_status settle_options(struct vb_trainer *t)
     t->settings = vb_train_settings(t->o, &t->recipe);
     if (t->settings == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for the settings");
+    if (t->o->joined != NULL)
+        return vb_joined_check(t->o->joined, t->settings);
     if (t->place.group != NULL)
         st = vb_train_agree(t->o, t->place.group, t->settings);
     t->all_know = st == VB_ERR_USAGE;
@@ -156,6 +160,8 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
 
     if (cp != NULL && cp->plan[0] != '\0' && t->plan == NULL)
         st = parse_plan(t, "the checkpoint", cp->plan);
+    if (t->o->joined != NULL && vb_joined_plan(t->o->joined) != NULL)
+        st = parse_plan(t, "the plan of the job", vb_joined_plan(t->o->joined));
     if (st == VB_OK)
         st = compile(t);
     if (st == VB_OK && cp != NULL && t->plan_text != NULL && strcmp(cp->plan, t->plan_text) != 0)
@@ -181,7 +187,7 @@ static vb_status set_up(struct vb_trainer *t)
         st = settle_options(t);
     if (st == VB_OK)
         st = vb_train_prepare_save(t);
-    if (st == VB_OK && t->o->resume)
+    if (st == VB_OK && t->o->resume && t->o->joined == NULL)
         st = vb_train_find(t, &cp);
     if (st == VB_OK)
         st = make_model(t, cp);
@@ -373,6 +379,11 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
     t->shares = vb_train_apart(o) ? 1 : t->world;
     t->serves = t->async && t->rank >= t->world;
     t->shows = t->rank == 0;
+    if (o->joined != NULL) {
+        t->rank = vb_joined_rank(o->joined);
+        t->step = t->resumed = vb_joined_begin(o->joined);
+        t->shows = t->serves = false;
+    }
     if (sched_getaffinity(0, sizeof(t->cpus), &t->cpus) != 0)
         CPU_ZERO(&t->cpus);
     st = check(o);

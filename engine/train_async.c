@@ -219,7 +219,9 @@ static vb_status serve(struct async_server *srv, int k)
 
     if (st != VB_OK)
         return st;
-    st = async_board_open(group, 0, &board);
+    st = async_board_open(group, k == 0 ? a->papers_bytes : 0, &board);
+    if (st == VB_OK && k == 0)
+        async_papers_put(a, board);
     if (st == VB_OK)
         st = ps_server_create(group, &a->job, a->params, a->state, &s);
     atomic_store_explicit(&srv->ready, true, memory_order_release); /* for work() */
@@ -254,7 +256,8 @@ static vb_status start_server(struct vb_async *a)
 {
     int err;
 
-    if (a->trainer->o->async.dedicated || a->trainer->rank >= a->job.servers)
+    if (a->trainer->o->async.dedicated || a->trainer->rank >= a->job.servers ||
+        a->trainer->o->joined != NULL)
         return VB_OK;
     err = pthread_create(&a->server.thread, NULL, serve_main, &a->server);
     if (err != 0)
@@ -410,6 +413,24 @@ static vb_status open_worker(struct vb_async *a)
     return st;
 }
 
+/* Takes part in a job that is under way; again: after having been dropped. */
+static vb_status join_others(struct vb_async *a, bool again)
+{
+    struct vb_group_opts opts = async_group(a, 0);
+    vb_status st = a->ps == NULL ? vb_group_join(&opts, &a->ps) : VB_OK;
+
+    if (st == VB_OK && a->board == NULL)
+        st = async_board_open(a->ps, 0, &a->board);
+    if (st == VB_OK)
+        st = ps_worker_join(a->ps, &a->job, &a->worker);
+    if (st == VB_OK)
+        st = ps_worker_hello(a->worker, again);
+    if (st == VB_OK)
+        snprintf(a->trainer->transport, sizeof(a->trainer->transport), "%s",
+                 vb_group_transport(a->ps, ps_server_rank(&a->job, 0)));
+    return st;
+}
+
 static void close_worker(struct vb_async *a)
 {
     ps_worker_close(a->worker);
@@ -430,7 +451,7 @@ static void give_up(struct vb_async *a, vb_status st)
 static vb_status work(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
-    vb_status st = open_worker(a);
+    vb_status st = t->o->joined != NULL ? join_others(a, false) : open_worker(a);
 
     give_up(a, st);
     /* Pairs with the releases in serve(): only then may this thread write what that one read. */
@@ -488,6 +509,22 @@ static vb_status report(struct vb_async *a)
     return st == VB_OK ? judge_alone(t) : st;
 }
 
+/* Before the group of servers and workers opens. */
+static vb_status meet(struct vb_async *a)
+{
+    const struct vb_train_opts *o = a->trainer->o;
+    int rank = a->trainer->rank;
+    vb_status st = async_find_root(a);
+
+    if (st != VB_OK || a->job.late == 0 || !o->joinable)
+        return st;
+    if (rank == (o->async.dedicated ? a->job.workers : 0))
+        st = async_papers_make(a);
+    if (st == VB_OK && rank == 0 && o->say != NULL)
+        o->say(a->root);
+    return st;
+}
+
 vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
 {
     struct vb_async *a = calloc(1, sizeof(*a));
@@ -503,7 +540,7 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
     fill_job(a);
     st = check_recipe(a);
     if (st == VB_OK)
-        st = async_find_root(a);
+        st = t->o->joined != NULL ? async_take_joined(a) : meet(a);
     if (st == VB_OK)
         st = run_ranks(a);
     if (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT)
@@ -528,6 +565,8 @@ void vb_async_destroy(struct vb_async *a)
         return;
     if (a->root_fd >= 0)
         close(a->root_fd);
+    explicit_bzero(a->secret, sizeof(a->secret));
+    free(a->papers);
     free(a);
 }
 

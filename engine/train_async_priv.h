@@ -85,6 +85,8 @@ struct vb_async {
     struct async_server server;
     float *params; /* the trainee's own, likewise below */
     void *state;
+    void *papers; /* for those who join, at server 0; NULL: nobody can */
+    size_t papers_bytes;
     uint32_t shares; /* bound 0: which share of the data this worker has, as it was told */
     bool reports;    /* this worker tells the result */
     double accuracy; /* at this worker's own end */
@@ -97,6 +99,16 @@ vb_status async_find_root(struct vb_async *a);
 
 /* How a member opens it. rank: its number there. */
 struct vb_group_opts async_group(const struct vb_async *a, int rank);
+
+/* ---- those who join (train_join.c) ------------------------------------------------------------
+ */
+
+/* What they need to know, made before the servers start, and put on the board of server 0. */
+vb_status async_papers_make(struct vb_async *a);
+void async_papers_put(const struct vb_async *a, struct async_board *board);
+
+/* This worker has joined: the job, the group and the board are those it has found. */
+vb_status async_take_joined(struct vb_async *a);
 
 /* ---- one worker (train_async_dense.c, train_async_sparse.c) ---------------------------------- */
 

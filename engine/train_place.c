@@ -32,7 +32,7 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
 {
     struct vb_group_opts opts = o->group;
 
-    if (opts.world == 1)
+    if (opts.world == 1 || o->joined != NULL) /* who joins is in the other group already */
         return VB_OK;
     if (o->open_group != NULL) {
         place->group = o->open_group;
@@ -91,16 +91,16 @@ static bool is_full(const struct vb_train_opts *o)
 
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 {
-    bool pinned = o->pin && !is_full(o);
+    bool pinned = o->pin && !is_full(o) && o->joined == NULL; /* its cores may be others' */
     int local_rank = o->local_rank, local_ranks = o->group.world == 1 ? 1 : o->local_ranks;
     struct vb_place place = {0};
     vb_status st = VB_OK;
 
-    if (local_ranks > 0 && (o->pin || o->group.world > 1))
+    if (local_ranks > 0 && (o->pin || o->group.world > 1) && o->joined == NULL)
         st = make_plan(o, local_ranks, &place);
     if (st == VB_OK)
         st = open_group(o, local_rank, &place);
-    if (st == VB_OK && local_ranks == 0 && o->pin) {
+    if (st == VB_OK && local_ranks == 0 && o->pin && o->joined == NULL) {
         find_neighbours(place.group, &local_rank, &local_ranks);
         st = make_plan(o, local_ranks, &place);
     }

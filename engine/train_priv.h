@@ -193,6 +193,11 @@ struct vb_async;
 vb_status vb_async_check(const struct vb_train_opts *o);
 vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p); /* to be destroyed */
 
+/* Of a job that this worker has joined (train_join.c): what it must agree with. */
+const char *vb_joined_plan(const struct vb_joined *joined); /* NULL: it has none */
+vb_status vb_joined_check(const struct vb_joined *joined, const char *settings);
+int64_t vb_joined_begin(const struct vb_joined *joined); /* steps of a run before */
+
 /* One worker tells the result of all: it has tested and saved. */
 bool vb_async_reports(const struct vb_async *async);
 vb_status vb_async_collect(struct vb_async *async, struct vb_train_result *result);

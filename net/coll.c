@@ -53,6 +53,7 @@ void coll_close(struct vb_group *g)
 {
     vb_window_destroy(g->coll.win);
     g->coll.win = NULL;
+    progress_stop(g); /* it may be handing out a note of who does not wait for us */
     free(g->coll.arrived);
     free(g->coll.ops);
     g->coll.arrived = NULL;

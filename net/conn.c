@@ -174,7 +174,7 @@ static bool take_table(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 
-    if (rank != 0 || c->table != NULL)
+    if (rank != 0 || c->opts.epoch != FIRST_EPOCH || c->table != NULL)
         return false;
     c->table = conn->payload;
     c->table_len = conn->payload_len;
@@ -265,7 +265,7 @@ static int read_some(struct control *c, struct conn *conn, const char **why_p)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n < 0 || (n == 0 && want > 0)) {
-        *why_p = n == 0 ? "its connection closed" : "its connection failed";
+        *why_p = n == 0 ? CONN_CLOSED : "its connection failed";
         return -1;
     }
     if (!in_head) {

@@ -24,6 +24,7 @@ struct control_opts {
     uint32_t epoch; /* that this rank came with */
     bool elastic;   /* a peer that is lost is gone, alone */
     double patience;
+    uint32_t choice; /* enum vb_transport_choice: newcomers are told */
     const unsigned char *secret;
     int listen_fd; /* taken over, closed by control_close(), also when control_open() fails */
     int unix_fd;   /* likewise; -1: none */

@@ -17,6 +17,7 @@
 
 #define PENDING_MAX 32
 #define REFUSED_MAX 16
+#define FIRST_EPOCH 1u
 #define LEAVE_NS 2000000000u /* for the last notes of a rank that said goodbye */
 
 /* A blob that has come from a peer and was not asked for yet. */
@@ -34,6 +35,15 @@ enum seat_state {
     SEAT_TAKEN,
     SEAT_ENDED, /* elastic: the group has yet to fence it */
 };
+
+/* What there may be of a process that had a seat and did not leave it. */
+enum seat_ghost {
+    GHOST_NONE,
+    GHOST_HERE,      /* as long as the process lives, on this host */
+    GHOST_ELSEWHERE, /* for good: nobody here can tell */
+};
+
+#define CONN_CLOSED "its connection closed"
 
 /* The connection to one peer. */
 struct conn {
@@ -54,6 +64,8 @@ struct conn {
     int n_offers;
     struct blob *offers;
     uint64_t freed; /* counts seats that became empty; 0: never was taken */
+    enum seat_ghost ghost;
+    uint32_t ghost_pid;
     struct wire_member admit;
     unsigned char card[WIRE_CARD_BYTES];
 

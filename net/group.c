@@ -65,6 +65,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
                                 .epoch = g->epoch,
                                 .elastic = g->opts.elastic,
                                 .patience = g->opts.patience,
+                                .choice = (uint32_t)g->opts.transport,
                                 .secret = g->opts.secret,
                                 .listen_fd = listen_fd,
                                 .unix_fd = unix_fd,
@@ -309,7 +310,7 @@ vb_status group_set_going(struct vb_group *g)
 
     name_transports(g);
     needed = g->n_devices > 0 && strcmp(g->transports, "shm") != 0;
-    return g->opts.progress && (needed || g->seats > g->world) ? progress_start(g) : VB_OK;
+    return g->opts.progress && (needed || g->opts.elastic) ? progress_start(g) : VB_OK;
 }
 
 static vb_status group_join(struct vb_group *g)

@@ -246,6 +246,8 @@ static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_s
     o.rank = (int)seat->seat;
     o.world = (int)seat->world;
     o.seats = (int)seat->seats;
+    if (o.transport == VB_TRANSPORT_AUTO) /* as all the others */
+        o.transport = (enum vb_transport_choice)seat->choice;
     o.elastic = true;
     o.root_fd = -1;
     st = group_alloc(&o, group_p);

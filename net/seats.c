@@ -19,7 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FIRST_EPOCH 1u
 #define JOIN_NS 30000000000u /* for a newcomer to connect with all */
 #define OFFERS_MAX 64        /* windows that a peer may be ahead by */
 
@@ -194,6 +193,54 @@ bool control_take_ended(struct control *c, struct control_end *end_p)
 
 /* ---- who comes ------------------------------------------------------------------------------- */
 
+static bool on_one_host(const struct wire_info *a, const struct wire_info *b)
+{
+    return a->netns == b->netns && memcmp(a->boot_id, b->boot_id, sizeof(a->boot_id)) == 0;
+}
+
+/* Whether others share memory with who had a seat. */
+static bool has_neighbours(const struct control *c, int rank)
+{
+    int i;
+
+    for (i = 0; i < c->opts.seats; i++)
+        if (i != rank && (i == c->opts.rank || is_here(&c->conns[i])) &&
+            on_one_host(&c->conns[i].info, &c->conns[rank].info))
+            return true;
+    return false;
+}
+
+/* A process that was dropped, but lives, may still write to memory that is mapped, where its seat
+ * was: nobody else is to have the seat. On other hosts than this one nobody can tell when it ends. */
+static enum seat_ghost ghost_of(const struct control *c, int rank)
+{
+    const struct conn *conn = &c->conns[rank];
+
+    if (conn->left || !conn->has_info || !has_neighbours(c, rank))
+        return GHOST_NONE;
+    if (on_one_host(&conn->info, &c->conns[c->opts.rank].info))
+        return GHOST_HERE;
+    return strcmp(conn->why, CONN_CLOSED) == 0 ? GHOST_NONE : GHOST_ELSEWHERE;
+}
+
+/* A zombie does nothing any more. */
+static bool process_lives(uint32_t pid)
+{
+    char line[512] = "";
+    const char *state;
+
+    if (!vb_probe_line(line, sizeof(line), "/proc/%u/stat", pid))
+        return false;
+    state = strrchr(line, ')');
+    return state == NULL || strlen(state) < 3 || (state[2] != 'Z' && state[2] != 'X');
+}
+
+static bool is_haunted(const struct conn *conn)
+{
+    return conn->ghost == GHOST_ELSEWHERE ||
+           (conn->ghost == GHOST_HERE && process_lives(conn->ghost_pid));
+}
+
 /* One that nobody had before, else the one that is empty for longest: whoever still has business
  * with the rank that had it has time to end it. */
 static int find_empty(const struct control *c)
@@ -201,7 +248,7 @@ static int find_empty(const struct control *c)
     int i, best = -1;
 
     for (i = 0; i < c->opts.seats; i++)
-        if (i != c->opts.rank && c->conns[i].seat == SEAT_EMPTY &&
+        if (i != c->opts.rank && c->conns[i].seat == SEAT_EMPTY && !is_haunted(&c->conns[i]) &&
             (best < 0 || c->conns[i].freed < c->conns[best].freed))
             best = i;
     return best;
@@ -244,7 +291,8 @@ bool seat_give(struct control *c, int fd, const unsigned char session[AUTH_KEY_B
     given = (struct wire_seat){.seat = (uint32_t)seat,
                                .epoch = c->epoch,
                                .world = (uint32_t)c->opts.world,
-                               .seats = (uint32_t)c->opts.seats};
+                               .seats = (uint32_t)c->opts.seats,
+                               .choice = c->opts.choice};
     wire_seat_encode(&given, bytes);
     (void)conn_send(c, seat, WIRE_SEAT, bytes, sizeof(bytes));
     return true;
@@ -327,12 +375,18 @@ void control_seat_clean(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
     struct wire_member admit;
+    enum seat_ghost ghost;
+    uint32_t pid;
     bool waits;
 
     pthread_mutex_lock(&c->lock);
     admit = conn->admit;
     waits = conn->admit_waits;
+    ghost = ghost_of(c, rank);
+    pid = conn->info.pid;
     conn_fini(conn);
+    conn->ghost = ghost;
+    conn->ghost_pid = pid;
     conn->freed = ++c->n_freed;
     if (waits)
         expect(c, rank, &admit);

@@ -210,7 +210,8 @@ void *vb_window_peer(const struct vb_window *win, int rank)
     if (rank == g->rank)
         return win->mem.ptr;
     group_lock(g);
-    ptr = g->peers[rank].transport->remote_ptr(win->remotes[rank]);
+    ptr = win->remotes[rank] != NULL ? g->peers[rank].transport->remote_ptr(win->remotes[rank])
+                                     : NULL; /* gone, or not there yet */
     group_unlock(g);
     return ptr;
 }
@@ -230,25 +231,21 @@ static vb_status not_open(const struct vb_window *win, const char *what)
 static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, size_t theirs,
                                size_t len)
 {
-    struct vb_group *g = win->group;
+    const struct vb_group *g = win->group;
 
-    if (g->opts.elastic && rank != g->rank && g->peers[rank].ep == NULL)
-        return VB_ERR_PEER;
     return vb_err(VB_ERR_USAGE,
                   "%zu bytes from offset %zu here (of %zu) to offset %zu at rank %d (of %zu)", len,
                   mine, win->lens[g->rank], theirs, rank, win->lens[rank]);
 }
 
-/* A dead endpoint has been reported, or will be with the next poll; the caller hears why now. */
+/* A dead endpoint has been reported, or will be with the next poll; the caller hears why now. In an
+ * elastic group that is said once, after the last notes of who is gone. */
 static vb_status dead(struct vb_group *g, int rank, vb_status st)
 {
     char why[256];
 
-    if (g->opts.elastic) { /* said once, when it is gone */
-        if (g->peers[rank].ep != NULL)
-            control_lose(g->control, rank, "its data connection failed");
+    if (g->opts.elastic)
         return st;
-    }
     control_lose(g->control, rank, "its data connection failed");
     if (control_status(g->control, why, sizeof(why)) != VB_OK)
         return vb_err(st, "%s", why);
@@ -279,6 +276,8 @@ static vb_status put(struct vb_window *win, int rank, size_t src_offset, size_t 
     struct vb_target dst = {win->remotes[rank], dst_offset};
     vb_status st;
 
+    if (rank != g->rank && win->remotes[rank] == NULL)
+        return VB_ERR_PEER; /* gone, or its seat is just being taken */
     if (!inside(src_offset, len_bytes, win->lens[g->rank]) ||
         !inside(dst_offset, len_bytes, win->lens[rank]))
         return out_of_bounds(win, rank, src_offset, dst_offset, len_bytes);
@@ -312,6 +311,8 @@ static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t 
     struct vb_target src = {win->remotes[rank], src_offset};
     vb_status st;
 
+    if (rank != g->rank && win->remotes[rank] == NULL)
+        return VB_ERR_PEER;
     if (!inside(dst_offset, len_bytes, win->lens[g->rank]) ||
         !inside(src_offset, len_bytes, win->lens[rank]))
         return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);

@@ -95,7 +95,7 @@ enum wire_type {
     WIRE_DROPPED = 15,  /* the receiver is dropped; the reason, as text */
 };
 
-#define WIRE_SEAT_BYTES 16
+#define WIRE_SEAT_BYTES 20
 #define WIRE_MEMBER_BYTES (8 + WIRE_INFO_BYTES)
 #define WIRE_ADMITTED_BYTES 8
 #define WIRE_CARD_BYTES 140

@@ -16,6 +16,7 @@ void wire_seat_encode(const struct wire_seat *seat, unsigned char out[WIRE_SEAT_
     wire_u32_encode(seat->epoch, out + 4);
     wire_u32_encode(seat->world, out + 8);
     wire_u32_encode(seat->seats, out + 12);
+    wire_u32_encode(seat->choice, out + 16);
 }
 
 bool wire_seat_decode(const unsigned char in[WIRE_SEAT_BYTES], struct wire_seat *seat_p)
@@ -24,7 +25,9 @@ bool wire_seat_decode(const unsigned char in[WIRE_SEAT_BYTES], struct wire_seat 
     seat_p->epoch = wire_u32_decode(in + 4);
     seat_p->world = wire_u32_decode(in + 8);
     seat_p->seats = wire_u32_decode(in + 12);
-    return seat_p->seats <= VB_WORLD_MAX && seat_p->seat > 0 && seat_p->seat < seat_p->seats &&
+    seat_p->choice = wire_u32_decode(in + 16);
+    return seat_p->choice <= VB_TRANSPORT_VERBS &&
+           seat_p->seats <= VB_WORLD_MAX && seat_p->seat > 0 && seat_p->seat < seat_p->seats &&
            seat_p->world > 0 && seat_p->world <= seat_p->seats && seat_p->epoch > 1;
 }
 

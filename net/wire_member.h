@@ -15,6 +15,7 @@ struct wire_seat {
     uint32_t epoch; /* of the membership that begins with it */
     uint32_t world; /* ranks that the job began with */
     uint32_t seats;
+    uint32_t choice; /* enum vb_transport_choice, of the job */
 };
 
 void wire_seat_encode(const struct wire_seat *seat, unsigned char out[WIRE_SEAT_BYTES]);

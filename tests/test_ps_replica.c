@@ -31,8 +31,8 @@ struct board {
     _Atomic int64_t begun[WORKERS_MAX]; /* gradients that a worker has begun to push */
     _Atomic int64_t total;
     _Atomic uint32_t of_key[KEYS]; /* gradients that have named a key */
+    _Atomic int opened;            /* processes: a group must be complete first */
     _Atomic int faults;            /* told by servers */
-    _Atomic bool go_on;            /* the test has killed whom it wanted to */
     _Atomic uint64_t version[RANKS_MAX];
     float params[RANKS_MAX][N_MAX]; /* of servers, at the end */
     float state[RANKS_MAX][N_MAX];
@@ -63,6 +63,7 @@ static int server(struct vb_group *g)
     struct ps_server *s = NULL;
     vb_status st = ps_server_create(g, job, zero, NULL, &s);
 
+    board->opened++;
     if (st == VB_OK)
         st = ps_server_run(s);
     if (st == VB_OK)
@@ -247,6 +248,7 @@ static int worker(struct vb_group *g)
     int wrong = 0;
     vb_status st = ps_worker_create(g, job, &w);
 
+    board->opened++;
     if (st == VB_OK)
         st = job->sparse ? sparse_steps(w, &wrong) : dense_steps(w, own, &wrong);
     if (st == VB_OK && wrong == 0)
@@ -311,8 +313,10 @@ static bool kill_at(int rank, int64_t total, long nap_ns)
     struct timespec look = {.tv_nsec = 50000}, nap = {.tv_nsec = nap_ns};
     int status, tries;
 
-    for (tries = 0; board->total < total && tries < 1000000; tries++)
+    for (tries = 0; board->opened < world_of(&board->job) || board->total < total; tries++) {
+        assert_true(tries < 1000000);
         nanosleep(&look, NULL);
+    }
     nanosleep(&nap, NULL);
     assert_int_equal(kill(pids[rank], SIGKILL), 0);
     assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
