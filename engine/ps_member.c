@@ -18,7 +18,7 @@ void ps_put_down(struct ps_server *s, int rank, const char *what, const char *wh
 
     snprintf(fault.what, sizeof(fault.what), "%s", what);
     snprintf(fault.why, sizeof(fault.why), "%s", why);
-    if (!s->standby) /* the server has said so */
+    if (!s->standby || s->partner_gone) /* else the server has said so */
         VB_LOG_WARN("step %lld: rank %d %s%s%s", (long long)fault.step, fault.rank, what,
                     why[0] != '\0' ? ": " : "", why);
     if (s->n_faults < PS_FAULTS_MAX)

@@ -201,6 +201,9 @@ struct ps_seat {
     int64_t round;   /* bound 0: of its last ticket */
     bool asks;       /* sparse: its keys are to be answered, with the next word */
     int ask_slot;
+    uint32_t ask_values, ask_keys, ask_at; /* as its push said */
+    uint64_t made[2];                      /* versions that its last gradients made */
+    unsigned n_made;
     uint64_t late_n, late_ns, late_max_ns; /* how the others waited for it */
     int64_t base;                          /* tickets are counted from here */
     struct vb_stale stale;
@@ -223,7 +226,7 @@ struct ps_stand {
 
 struct ps_server_stats {
     int64_t applied, samples; /* in this run; applied counts as steps do */
-    uint64_t apply_ns, idle_ns, total_ns, cpu_ns;
+    uint64_t apply_ns, tell_ns, idle_ns, total_ns, cpu_ns;
 };
 
 struct ps_arrival {
@@ -263,7 +266,8 @@ struct ps_server {
     uint32_t evals, saves; /* how often that was told */
     int reader;            /* the worker that reads the snapshot; -1: none */
     bool opened, over;
-    bool final; /* all was said: only goodbyes are waited for */
+    _Atomic bool flooded; /* with notes */
+    bool final;           /* all was said: only goodbyes are waited for */
     struct vb_fault faults[PS_FAULTS_MAX];
     int n_faults;
 
@@ -347,6 +351,7 @@ const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot
 uint64_t ps_version_of(const struct ps_server *s);
 
 /* ps_apply.c: what a push does to the parameters. A push that makes no sense is VB_ERR_INPUT. */
+bool ps_push_is_sane(const struct ps_server *s, const struct ps_push *push); /* its numbers */
 vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push);
 vb_status ps_hold(struct ps_server *s, int worker, const struct ps_push *push);
 vb_status ps_apply_round(struct ps_server *s); /* all that are held, in rank order */

@@ -62,15 +62,14 @@ static uint32_t replies_of_all(const struct ps_worker *w)
 }
 
 /* Dense: the first comes before any push, then one with each acknowledgement, and a ticket means
- * that all but the last push have been acknowledged by server 0; the others may be slower. Sparse:
- * one for each push. */
+ * that all but the last push have been acknowledged by server 0; the others may be slower. So many
+ * must have come that at most one more can: its place is not that of the newest. Sparse: one for
+ * each push. */
 static bool reply_is_there(void *arg)
 {
     const struct ps_worker *w = arg;
     uint32_t need = w->pushed;
 
-    if (!w->job->sparse && w->job->bound < 0)
-        need = w->pushed + 1 > (uint32_t)w->lay.slots ? w->pushed + 1 - (uint32_t)w->lay.slots : 0;
     if (!w->job->sparse && w->job->bound >= 0)
         need = 0;
     return replies_of_all(w) >= (need > 0 ? need : 1);

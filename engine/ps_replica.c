@@ -61,11 +61,10 @@ static vb_status bytes_of(const struct ps_server *s, struct ps_arrival a, size_t
     push = ps_push_in(s, a.worker, slot);
     *at_p = ps_slot_at(&s->lay, s->k, a.worker, slot);
     *len_p = sizeof(*push) + s->lay.n[s->k] * sizeof(float);
-    if (!s->job->sparse)
-        return VB_OK;
-    if (push->n_keys > s->job->max_keys || push->n_values > s->job->max_keys)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed something wrong: too many keys", a.worker);
-    *len_p = sizeof(*push) + ((size_t)push->n_values + push->n_keys) * sizeof(float);
+    if (!ps_push_is_sane(s, push))
+        return vb_err(VB_ERR_INPUT, "worker %d pushed numbers that cannot be", a.worker);
+    if (s->job->sparse)
+        *len_p = sizeof(*push) + ((size_t)push->n_values + push->n_keys) * sizeof(float);
     return VB_OK;
 }
 

@@ -13,13 +13,20 @@
 
 /* ---- pushes ---------------------------------------------------------------------------------- */
 
+/* Gradients of others between reading and applying: at most two of its own were not in what it has
+ * read. */
 static void note_staleness(struct ps_server *s, struct ps_seat *seat, const struct ps_push *push)
 {
-    uint64_t base = push->base, now = ps_version_of(s);
+    uint64_t base = push->base, now = ps_version_of(s), by;
+    int i;
 
     if (push->flags & PS_BASE_REPLY)
         base = seat->reply_version[base % 4];
-    ps_stale_add(&seat->stale, now > base ? now - base : 0);
+    by = now > base ? now - base : 0;
+    for (i = 0; i < 2; i++)
+        by -= by > 0 && seat->made[i] > base;
+    seat->made[seat->n_made++ % 2] = now + 1;
+    ps_stale_add(&seat->stale, by);
 }
 
 static void lap(struct ps_server *s, uint64_t *ns)
@@ -52,7 +59,8 @@ static void step_on(struct ps_server *s)
     vb_group_step(s->group);
 }
 
-/* The keys that came with a push are those of the next. */
+/* The keys that came with a push are those of the next. How many is noted: the worker may write to
+ * its slot again. */
 static void ask_next(const struct ps_server *s, struct ps_seat *seat, const struct ps_push *push,
                      int slot)
 {
@@ -60,6 +68,9 @@ static void ask_next(const struct ps_server *s, struct ps_seat *seat, const stru
         return;
     seat->asks = true;
     seat->ask_slot = slot;
+    seat->ask_values = push->n_values;
+    seat->ask_keys = push->n_keys;
+    seat->ask_at = push->reply_at;
 }
 
 static vb_status apply_now(struct ps_server *s, int worker, int slot)
@@ -68,7 +79,7 @@ static vb_status apply_now(struct ps_server *s, int worker, int slot)
     struct ps_seat *seat = &s->seats[worker];
     vb_status st;
 
-    lap(s, &s->stats.idle_ns);
+    lap(s, &s->stats.tell_ns);
     st = ps_apply(s, worker, push);
     if (st != VB_OK)
         return st;
@@ -98,7 +109,7 @@ static vb_status close_round(struct ps_server *s)
     vb_status st;
     int w;
 
-    lap(s, &s->stats.idle_ns);
+    lap(s, &s->stats.tell_ns);
     st = ps_apply_round(s);
     if (st != VB_OK)
         return st;
@@ -136,8 +147,11 @@ static vb_status hold(struct ps_server *s, int worker, int slot)
 {
     const struct ps_push *push = ps_push_in(s, worker, slot);
     struct ps_seat *seat = &s->seats[worker];
-    vb_status st = ps_hold(s, worker, push);
+    vb_status st;
 
+    if (seat->held)
+        return vb_err(VB_ERR_INPUT, "worker %d pushed two gradients of one round", worker);
+    st = ps_hold(s, worker, push);
     ask_next(s, seat, push, slot);
     if (st == VB_OK && s->job->backup > 0 && seat->round < s->round) {
         seat->stale.dropped++;
@@ -162,6 +176,8 @@ static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
     if (push->seq != seat->pushes)
         return vb_err(VB_ERR_INPUT, "worker %d pushed number %u, not %u", worker, push->seq,
                       seat->pushes);
+    if (!ps_push_is_sane(s, push))
+        return vb_err(VB_ERR_INPUT, "worker %d pushed numbers that cannot be", worker);
     seat->pushes++;
     if (!(push->flags & PS_NO_GRADIENT))
         return s->job->bound == 0 ? hold(s, worker, (int)slot) : apply_now(s, worker, (int)slot);
@@ -191,7 +207,9 @@ void ps_server_note(void *arg, int rank, uint32_t value)
 
     if (worker < 0 && rank != s->partner)
         return; /* it means nothing here */
-    if (s->queue_end - s->queue_first < room && PS_KIND(value) != PS_GONE)
+    if (PS_KIND(value) == PS_GONE || s->queue_end - s->queue_first >= room)
+        s->flooded = true;
+    else
         ps_server_queue(s, worker >= 0 ? worker : PS_PARTNER, value);
 }
 
@@ -297,10 +315,15 @@ static vb_status take(struct ps_server *s, struct ps_arrival a)
 
 vb_status ps_server_round(struct ps_server *s)
 {
-    struct waiting waiting = {s, vb_clock_ns() + WAIT_NS};
-    vb_status st = ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
+    struct waiting waiting = {s, 0};
+    vb_status st;
 
+    lap(s, &s->stats.tell_ns);
+    waiting.until_ns = s->mark_ns + WAIT_NS;
+    st = ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
     lap(s, &s->stats.idle_ns);
+    if (st == VB_OK && s->flooded)
+        return vb_err(VB_ERR_INPUT, "a worker has sent more notes than there can be");
     while (st == VB_OK && s->queue_first != s->queue_end) {
         struct ps_arrival a = s->queue[s->queue_first % s->queue_size];
 

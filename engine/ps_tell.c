@@ -69,12 +69,12 @@ static vb_status answer(struct ps_server *s, int worker, float *to, size_t *byte
 {
     struct ps_seat *seat = &s->seats[worker];
     const struct ps_push *push = ps_push_in(s, worker, seat->ask_slot);
-    const uint32_t *keys = (const uint32_t *)(const void *)(push + 1) + push->n_values;
+    const uint32_t *keys = (const uint32_t *)(const void *)(push + 1) + seat->ask_values;
 
     seat->asks = false;
-    *bytes_p = push->n_keys * sizeof(float);
-    *at_p = push->reply_at * sizeof(float);
-    return ps_gather(s, keys, push->n_keys, to);
+    *bytes_p = seat->ask_keys * sizeof(float);
+    *at_p = seat->ask_at * sizeof(float);
+    return ps_gather(s, keys, seat->ask_keys, to);
 }
 
 /* A word with a reply. What it is sent from must not change on its way, so it is copied. */
