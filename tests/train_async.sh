@@ -139,7 +139,7 @@ usage() {
     refused 2 "--servers: at most one a rank" softmax --mode async --ranks 2 --servers 3
     refused 2 "--servers 65: must be from 1 to 64" softmax --mode async --servers 65
     refused 2 "--staleness -2: must be from -1" softmax --mode async --staleness=-2
-    refused 2 "mode async has no replicas" softmax --mode async --ranks 2 --check-replicas 5
+    refused 2 "check-replicas is for" softmax --mode async --ranks 2 --check-replicas 5
     refused 2 "momentum or weight decay cannot be updated in place" sparse-lr --data synth:n=1000,features=1000 \
         --mode async --hogwild --rule momentum
 }
