@@ -406,7 +406,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct bench_args args;
     struct cli_hosts hosts;
-    struct cli_job job = {.extra = 0};
+    struct cli_job job = {0};
     struct vb_opt_group groups[] = {
         {"Measurements", bench_opts, VB_COUNT(bench_opts), &args},
         {"Ranks", cli_job_opts, CLI_JOB_OPTS, &job},

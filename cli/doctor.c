@@ -148,7 +148,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct doctor_opts own = {.json = false};
     struct cli_hosts hosts;
-    struct cli_job job = {.extra = 0};
+    struct cli_job job = {0};
     struct vb_opt_group groups[] = {
         {"Options", doctor_table, VB_COUNT(doctor_table), &own},
         {"Hosts", cli_hosts_opts, CLI_HOSTS_OPTS, &hosts},

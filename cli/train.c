@@ -376,7 +376,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct train_args args;
     struct cli_hosts hosts;
-    struct cli_job job = {.extra = 0};
+    struct cli_job job = {0};
     struct vb_opt_group groups[] = {
         {"Training", train_opts, VB_COUNT(train_opts), &args},
         {"Learning", rule_opts, VB_COUNT(rule_opts), &args},
