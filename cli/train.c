@@ -406,8 +406,8 @@ static int run_job(const struct cli_command *command, const struct train_args *a
         rc = fill_opts(args, &launch, &test, &o);
     if (rc < 0)
         fill_outlive(args, &o, job);
-    o.joinable =
-        job->outlive && (job->secret_file != NULL || (launch.has_secret && !launch.supervised));
+    o.joinable = job->outlive && !launch.own_secret &&
+                 (job->secret_file != NULL || (launch.has_secret && !launch.supervised));
     if (rc >= 0 || cli_hosts_launch(command, hosts, job, &o.group, argc, argv, &rc) ||
         cli_job_supervise(command, job, &launch, &o.group, argc, argv, &rc))
         return rc;

@@ -127,6 +127,7 @@ static vb_status narrow_secret(const struct launch_found *found, struct vb_launc
         return st;
     auth_code(launch->secret, "verbena job    1", found->job, strlen(found->job), own);
     memcpy(launch->secret, own, sizeof(own));
+    launch->own_secret = true;
     auth_wipe(own, sizeof(own));
     return VB_OK;
 }

@@ -400,6 +400,7 @@ bool vb_root_wants_port(const char *root); /* "HOST:0" */
 struct vb_launch {
     bool supervised; /* a launcher made it one; all but the secret is unknown otherwise */
     bool has_secret;
+    bool own_secret; /* of this job alone: who has the user's does not know it */
     int rank, world;
     int local_rank, local_ranks; /* among those that share its cpus; 0 ranks: unknown */
     int root_fd;                 /* rank 0: the socket to listen at, its owner now; else -1 */

@@ -77,6 +77,8 @@ if [ "$(nproc)" -ge 2 ]; then
         kill -TERM $pid
         ends "--bind-to $bind"
     done
+    under "${mpi[@]}" --bind-to core -n 2 "$verbena" bench allreduce --sizes 1024 --seconds 0.01 --json
+    [ "$code" = 0 ] || fail "bench: exit $code: $err"
     crowded=("$verbena" "${job[@]}" --log-level info)
     under "${mpi[@]}" --bind-to none -n 1 taskset -c "${cpu[0]}" "${crowded[@]}" : \
         -n 2 taskset -c "${cpu[1]}" "${crowded[@]}"
