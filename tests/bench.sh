@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# verbena bench as a user meets it, alone and with ranks: bench.sh VERBENA. Looks at what is printed,
-# never at how long it took.
+# verbena bench as a user meets it, alone and with ranks: bench.sh VERBENA [quick]. Looks at what is printed,
+# never at how long it took. quick is for a build with a sanitizer: each bench once, with two ranks.
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=bench
@@ -14,6 +14,23 @@ holds() {
     quiet "$@" --seconds 0.01 --json
     jq -se "$filter" >/dev/null <"$dir/out" || fail "bench $*: does not hold: $filter: $(cat "$dir/out")"
 }
+
+if [ "${2:-}" = quick ]; then
+    for transport in shm tcp; do
+        at=(--ranks 2 --transport "$transport")
+        holds 'length == 6 and all(.[]; .gb_s > 0 or .lat_us_p50 > 0)' \
+            transfer "${at[@]}" --sizes 64,64K --only put,get,round
+        holds 'length == 4 and all(.[]; .wrong == 0)' allreduce "${at[@]}" --sizes 4,1020,64K,1048580
+        holds 'length == 2 and all(.[]; .wrong == 0)' \
+            sparse-allreduce "${at[@]}" --sizes 8,31200 --features 100000
+        holds 'length == 6 and all(.[]; .wrong == 0)' \
+            ps --ranks 3 --transport $transport --sizes 64K --keys 50 --features 10000
+        holds '.[0].step_ms > 0 and .[0].transfer_ms > 0' step --model softmax "${at[@]}" --batches 8
+    done
+    holds '.[-1].layer == "all"' kernels --model softmax --batch 2 --threads 1
+    [ $bad = 0 ] && echo "all as it should be"
+    exit $bad
+fi
 
 # ---- bad usage: one line, exit 2, also where there would be several ranks
 refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps"
