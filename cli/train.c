@@ -398,8 +398,8 @@ static int run_job(const struct cli_command *command, const struct train_args *a
         rc = fill_opts(args, &launch, &test, &o);
     if (rc < 0)
         fill_outlive(args, &o, job);
-    o.joinable = job->outlive && (job->secret_file != NULL || (launch.has_secret &&
-                                                               !launch.supervised));
+    o.joinable =
+        job->outlive && (job->secret_file != NULL || (launch.has_secret && !launch.supervised));
     if (rc >= 0 || cli_hosts_launch(command, hosts, job, &o.group, argc, argv, &rc) ||
         cli_job_supervise(command, job, &launch, &o.group, argc, argv, &rc))
         return rc;
@@ -438,8 +438,8 @@ static void asked_init(struct asked *a)
     memcpy(a->groups, groups, sizeof(groups));
 }
 
-/* The job's words, and then one's own. data_p: the job's data, which is to be compared, whatever the
- * newcomer calls it. */
+/* The job's words, and then one's own. data_p: the job's data, which is to be compared, whatever
+ * the newcomer calls it. */
 static int parse_joined(const struct cli_command *command, const struct vb_joined *joined, int argc,
                         char **argv, struct asked *a, const char **data_p, const char **model_p)
 {

@@ -117,17 +117,17 @@ vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *ma
 /* ---- notes ----------------------------------------------------------------------------------- */
 
 enum ps_kind {
-    PS_PUSH,    /* worker: value is the slot */
-    PS_SNAP,    /* worker: take a snapshot; value 1: with state */
-    PS_READ,    /* worker: the snapshot was read, another may be taken */
-    PS_END,     /* worker: I shall push no more */
-    PS_HELLO,   /* worker that has joined: see below; server: welcome */
-    PS_BYE,     /* worker: I have all that I need */
-    PS_WORD,    /* server: see below */
-    PS_SNAPPED, /* server: the snapshot is there */
-    PS_FINAL,   /* server: nothing changes any more */
-    PS_OVER,    /* server: there is nothing left to do for who says hello */
-    PS_SHARES,  /* server 0, bound 0: which share of the data is the worker's now, of how many */
+    PS_PUSH,      /* worker: value is the slot */
+    PS_SNAP,      /* worker: take a snapshot; value 1: with state */
+    PS_READ,      /* worker: the snapshot was read, another may be taken */
+    PS_END,       /* worker: I shall push no more */
+    PS_HELLO,     /* worker that has joined: see below; server: welcome */
+    PS_BYE,       /* worker: I have all that I need */
+    PS_WORD,      /* server: see below */
+    PS_SNAPPED,   /* server: the snapshot is there */
+    PS_FINAL,     /* server: nothing changes any more */
+    PS_OVER,      /* server: there is nothing left to do for who says hello */
+    PS_SHARES,    /* server 0, bound 0: which share of the data is the worker's now, of how many */
     PS_GONE = 15, /* never sent: queued where a worker is gone */
 };
 
@@ -160,15 +160,15 @@ void ps_stale_add(struct vb_stale *stale, uint64_t by);
 
 /* A worker, as a server sees it. */
 struct ps_seat {
-    bool alive;     /* takes part */
-    bool ended;     /* has said so */
-    bool bye;       /* has said that, too, or is gone */
-    bool was_here;  /* takes part, or has */
-    bool mapped;    /* reads parameters from memory: no replies */
+    bool alive;        /* takes part */
+    bool ended;        /* has said so */
+    bool bye;          /* has said that, too, or is gone */
+    bool was_here;     /* takes part, or has */
+    bool mapped;       /* reads parameters from memory: no replies */
     int share, shares; /* bound 0: what it was told last; 0 shares: nothing yet */
-    bool told_last; /* that there are no more tickets */
-    int wants_snap; /* it waits for a snapshot: 1, or 2 with state */
-    bool held;      /* bound 0: its gradient of this round waits for the others' */
+    bool told_last;    /* that there are no more tickets */
+    int wants_snap;    /* it waits for a snapshot: 1, or 2 with state */
+    bool held;         /* bound 0: its gradient of this round waits for the others' */
     const struct ps_push *held_push;
     const uint32_t *held_keys; /* sparse */
     uint32_t pushes;           /* that were taken in */
@@ -201,7 +201,7 @@ struct ps_server {
     const struct ps_job *job;
     struct vb_group *group;
     struct ps_layout lay;
-    int k; /* which of the servers */
+    int k;       /* which of the servers */
     bool mapped; /* a worker reads its memory */
     struct vb_window *shards, *slots;
     struct ps_head *head;
@@ -234,8 +234,8 @@ struct ps_server {
 vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, const float *params,
                            const void *state, struct ps_server **server_p);
 
-/* Collective with ps_worker_close(). NULL is fine. In an elastic group, where ops may be under way to
- * who is gone, it is in two steps: the server leaves, the group is closed, the server is. */
+/* Collective with ps_worker_close(). NULL is fine. In an elastic group, where ops may be under way
+ * to who is gone, it is in two steps: the server leaves, the group is closed, the server is. */
 void ps_server_leave(struct ps_server *s);
 void ps_server_close(struct ps_server *s);
 
@@ -322,8 +322,8 @@ struct ps_worker {
     _Atomic uint32_t shares; /* as PS_SHARES says; 0: as at the start */
     _Atomic int lost;        /* the rank of a server that is gone; -1: none */
     _Atomic int below;       /* workers with lower numbers that are there */
-    _Atomic uint32_t due; /* PS_EVAL, PS_SAVE; whoever does it takes it out */
-    int64_t used;         /* tickets */
+    _Atomic uint32_t due;    /* PS_EVAL, PS_SAVE; whoever does it takes it out */
+    int64_t used;            /* tickets */
     uint32_t pushed;
     int area;         /* which one holds the parameters */
     uint64_t version; /* of server 0's shard, as last read */
@@ -350,8 +350,9 @@ vb_status ps_worker_hello(struct ps_worker *w, bool again);
 /* After the end, in an elastic group: the servers need not wait for this worker. */
 vb_status ps_worker_bye(struct ps_worker *w);
 
-/* As ps_wait(), but fails as soon as a server is gone. For what other workers have to do first there
- * is no other deadline: they may be testing, or slow, and who is dead or silent is found out. */
+/* As ps_wait(), but fails as soon as a server is gone. For what other workers have to do first
+ * there is no other deadline: they may be testing, or slow, and who is dead or silent is found out.
+ */
 vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
                          int from);
 vb_status ps_worker_wait_long(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what);

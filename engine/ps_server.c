@@ -181,7 +181,8 @@ void ps_server_queue(struct ps_server *s, int worker, uint32_t value)
     s->queue_end = end + 1;
 }
 
-/* A vb_note_fn. A worker has a few notes under way at most; two places each are kept for its end. */
+/* A vb_note_fn. A worker has a few notes under way at most; two places each are kept for its end.
+ */
 void ps_server_note(void *arg, int rank, uint32_t value)
 {
     struct ps_server *s = arg;

@@ -481,7 +481,8 @@ static int count_below(const struct ps_worker *w)
     return n;
 }
 
-static vb_status begin(struct vb_group *group, const struct ps_job *job, struct ps_worker **worker_p)
+static vb_status begin(struct vb_group *group, const struct ps_job *job,
+                       struct ps_worker **worker_p)
 {
     struct ps_worker *w = calloc(1, sizeof(*w));
     vb_status st;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define LARGE (16u << 20) /* bytes of a gradient */
-#define LOOK_EVERY 64 /* steps: who never waits hears of a death only then */
+#define LOOK_EVERY 64     /* steps: who never waits hears of a death only then */
 
 /* ---- options --------------------------------------------------------------------------------- */
 

@@ -14,8 +14,8 @@
 struct async_server {
     struct vb_async *async;
     pthread_t thread;
-    bool started;       /* as a thread */
-    _Atomic bool ready; /* it has copied the parameters that it starts with, or failed */
+    bool started;            /* as a thread */
+    _Atomic bool ready;      /* it has copied the parameters that it starts with, or failed */
     _Atomic uint64_t cpu_ns; /* that it took, once it has served */
     vb_status status;
 };
