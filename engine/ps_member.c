@@ -124,14 +124,16 @@ static bool nothing_left(const struct ps_server *s)
 vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how)
 {
     struct ps_seat *seat = &s->seats[worker];
+    char where[128];
     vb_status st;
 
     if (seat->alive)
         return vb_err(VB_ERR_INPUT, "worker %d says hello twice", worker);
     if (nothing_left(s))
         return ps_say(s, worker, PS_OVER, 0);
-    put_down(s, worker, how & PS_AGAIN ? "rejoined" : "joined",
+    snprintf(where, sizeof(where), "from %s",
              vb_group_host(s->group, ps_worker_rank(s->job, worker)));
+    put_down(s, worker, how & PS_AGAIN ? "rejoined" : "joined", where);
     seat->mapped = (how & PS_MAPS) != 0;
     st = ps_say(s, worker, PS_HELLO, 0);
     if (st == VB_OK)

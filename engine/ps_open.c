@@ -140,17 +140,25 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
     return st == VB_OK ? vb_group_barrier(group) : st;
 }
 
-void ps_server_close(struct ps_server *s)
+void ps_server_leave(struct ps_server *s)
 {
-    int i;
-
-    if (s == NULL)
+    if (s == NULL || s->group == NULL)
         return;
     vb_group_on_gone(s->group, NULL, NULL);
     vb_window_destroy(s->slots);
     vb_window_destroy(s->shards);
     if (s->opened)
         vb_channel_close(s->group, PS_CHANNEL);
+    s->group = NULL;
+}
+
+void ps_server_close(struct ps_server *s)
+{
+    int i;
+
+    if (s == NULL)
+        return;
+    ps_server_leave(s);
     vb_k_sparse_destroy(s->sparse);
     vb_mem_unmap(&s->own);
     for (i = 0; i < 2; i++) {

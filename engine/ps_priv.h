@@ -289,7 +289,9 @@ struct ps_server {
 vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, const float *params,
                            const void *state, struct ps_server **server_p);
 
-/* Collective with ps_worker_close(). NULL is fine. */
+/* Collective with ps_worker_close(). NULL is fine. In an elastic group, where ops may be under way to
+ * who is gone, it is in two steps: the server leaves, the group is closed, the server is. */
+void ps_server_leave(struct ps_server *s);
 void ps_server_close(struct ps_server *s);
 
 /* Serves until all workers that take part have ended. */
@@ -415,6 +417,7 @@ struct ps_worker {
 
 vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
                            struct ps_worker **worker_p);
+void ps_worker_leave(struct ps_worker *w); /* as ps_server_leave() */
 void ps_worker_close(struct ps_worker *w);
 
 /* The same for one that has joined an elastic group late, whose servers are at work. */

@@ -668,9 +668,9 @@ void ps_worker_restart(struct ps_worker *w)
     w->last = w->getting = false;
 }
 
-void ps_worker_close(struct ps_worker *w)
+void ps_worker_leave(struct ps_worker *w)
 {
-    if (w == NULL)
+    if (w == NULL || w->group == NULL)
         return;
     vb_group_on_gone(w->group, NULL, NULL);
     vb_group_on_join(w->group, NULL, NULL);
@@ -678,5 +678,11 @@ void ps_worker_close(struct ps_worker *w)
     vb_window_destroy(w->shards);
     if (w->opened)
         vb_channel_close(w->group, PS_CHANNEL);
+    w->group = NULL;
+}
+
+void ps_worker_close(struct ps_worker *w)
+{
+    ps_worker_leave(w);
     free(w);
 }

@@ -116,23 +116,48 @@ static void pin_loader(void *arg)
 
 /* Lists of pixels need nothing but numbers: a thread would only be woken. Nor is one of use to
  * workers of sparse rows who have all cores already. */
-static vb_status open_loader(struct vb_trainer *t)
+static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)
 {
     bool softmax = strcmp(t->o->model, "softmax") == 0, apart = vb_train_apart(t->o);
-    bool alone = apart || t->o->joined != NULL; /* who has joined is told of its share later */
     bool full = t->async && t->o->pin && !t->place.pinned && t->ops == &vb_trainee_sparse;
     struct vb_loader_opts opts = {.set = &t->train,
                                   .seed = t->o->seed + (apart ? (uint64_t)t->rank << 32 : 0),
-                                  .global_batch = alone && !apart ? vb_trainer_share(t)
-                                                                  : t->recipe.global_batch,
-                                  .rank = alone ? 0 : t->rank,
-                                  .world = alone ? 1 : t->shares,
+                                  .global_batch = global_batch,
+                                  .rank = rank,
+                                  .world = ranks,
                                   .ahead = softmax || full ? 0 : AHEAD,
                                   .no_x = softmax,
                                   .on_start = pin_loader,
                                   .on_start_arg = t};
 
     return vb_loader_open(&opts, &t->loader);
+}
+
+/* Who has joined, and has a share of batches, is told of it when it takes part. */
+static vb_status open_first_loader(struct vb_trainer *t)
+{
+    if (vb_train_apart(t->o))
+        return open_loader(t, t->recipe.global_batch, 0, 1);
+    if (t->o->joined != NULL)
+        return open_loader(t, vb_trainer_share(t), 0, 1);
+    return open_loader(t, t->recipe.global_batch, t->rank, t->shares);
+}
+
+vb_status vb_trainer_cut_anew(struct vb_trainer *t, int rank, int ranks, int64_t step)
+{
+    int64_t global_batch = (int64_t)vb_trainer_share(t) * ranks, steps;
+    vb_status st;
+
+    vb_loader_close(t->loader);
+    t->loader = NULL;
+    t->batch = NULL;
+    if (global_batch > t->train.n)
+        global_batch = t->train.n;
+    st = open_loader(t, (int)global_batch, rank, ranks);
+    if (st != VB_OK)
+        return st;
+    steps = vb_loader_steps(t->loader);
+    return vb_loader_seek(t->loader, step / steps, step % steps);
 }
 
 static vb_status settle_options(struct vb_trainer *t)
@@ -170,7 +195,7 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
     if (st == VB_OK)
         st = t->ops->create(t);
     if (st == VB_OK && !t->serves)
-        st = open_loader(t);
+        st = open_first_loader(t);
     if (st == VB_OK && cp != NULL)
         st = vb_train_restore(t, cp);
     return st;

@@ -253,9 +253,11 @@ static vb_status serve(struct async_server *srv, int number)
         st = serve_workers(srv, s, board);
     if (st != VB_OK && st != VB_ERR_PEER)
         vb_group_abort(group, "a server failed");
-    ps_server_close(s);
-    async_board_close(board);
+    ps_server_leave(s);
+    async_board_leave(board);
     vb_group_close(group);
+    ps_server_close(s);
+    async_board_free(board);
     return st;
 }
 
@@ -379,6 +381,20 @@ vb_status async_ticket(struct vb_async *a, bool *go_p)
     return st;
 }
 
+vb_status async_cut_anew(struct vb_async *a)
+{
+    uint64_t version = 0;
+    vb_status st = VB_OK;
+
+    a->shares = atomic_load(&a->worker->shares);
+    if (a->shares != 0) /* else a new seat, of which nothing was said yet */
+        st = ps_worker_now(a->worker, &version);
+    if (st == VB_OK && a->shares != 0)
+        st = vb_trainer_cut_anew(a->trainer, (int)(a->shares >> 10), (int)(a->shares & 1023),
+                                 (int64_t)version);
+    return st;
+}
+
 vb_status async_step_done(struct vb_async *a, uint64_t computed_ns)
 {
     struct vb_trainer *t = a->trainer;
@@ -484,12 +500,14 @@ static vb_status join_others(struct vb_async *a, bool again)
 
 static void close_worker(struct vb_async *a)
 {
-    ps_worker_close(a->worker);
-    a->worker = NULL;
-    async_board_close(a->board);
-    a->board = NULL;
+    ps_worker_leave(a->worker);
+    async_board_leave(a->board);
     vb_group_close(a->ps);
+    ps_worker_close(a->worker);
+    async_board_free(a->board);
     a->ps = NULL;
+    a->worker = NULL;
+    a->board = NULL;
 }
 
 /* Who fails by itself says so at once: others may be waiting. */
@@ -497,6 +515,42 @@ static void give_up(struct vb_async *a, vb_status st)
 {
     if (st != VB_OK && st != VB_ERR_PEER && a->ps != NULL)
         vb_group_abort(a->ps, "a worker failed");
+}
+
+/* From the first step to the end. */
+static vb_status take_part(struct vb_async *a)
+{
+    vb_status st = a->job.sparse ? async_run_sparse(a) : async_run_dense(a);
+
+    return st == VB_OK ? end(a) : st;
+}
+
+/* The others have given this worker up, as it stood still for too long, and not it a server. Rank 0
+ * is where others join, and a server that was dropped is lost. */
+static bool was_dropped(const struct vb_async *a)
+{
+    const struct ps_worker *w = a->worker;
+    const char *by_us = "it dropped this rank";
+
+    if (w == NULL || a->server.started || vb_group_rank(a->ps) == 0)
+        return false;
+    return w->lost < 0 || strncmp(vb_group_gone_why(a->ps, w->lost), by_us, strlen(by_us)) == 0;
+}
+
+/* The same process, with all that it has, in another seat. */
+static vb_status rejoin(struct vb_async *a)
+{
+    vb_status st;
+
+    VB_LOG_WARN("this worker was given up by the others, and joins again");
+    close_worker(a);
+    a->shares = 0;
+    st = join_others(a, true);
+    if (st == VB_OK) {
+        vb_log_set_rank(vb_group_rank(a->ps));
+        VB_LOG_WARN("it goes on as rank %d", vb_group_rank(a->ps));
+    }
+    return st;
 }
 
 static vb_status work(struct vb_async *a)
@@ -511,9 +565,12 @@ static vb_status work(struct vb_async *a)
         vb_place_leave(&t->place); /* from here on the job is the other group */
     vb_laps_begin(&t->laps);
     if (st == VB_OK)
-        st = a->job.sparse ? async_run_sparse(a) : async_run_dense(a);
-    if (st == VB_OK)
-        st = end(a);
+        st = take_part(a);
+    while (st == VB_ERR_PEER && was_dropped(a)) {
+        st = rejoin(a);
+        if (st == VB_OK)
+            st = take_part(a);
+    }
     give_up(a, st);
     if (st != VB_OK)
         close_worker(a);

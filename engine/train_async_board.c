@@ -114,14 +114,21 @@ vb_status async_board_open(struct vb_group *group, size_t papers_bytes, struct a
     return st;
 }
 
-void async_board_close(struct async_board *b)
+void async_board_leave(struct async_board *b)
 {
     if (b == NULL)
         return;
     vb_window_destroy(b->win);
+    b->win = NULL;
     if (b->opened)
         vb_channel_close(b->group, BOARD_CHANNEL);
-    free(b->has_row);
+    b->opened = false;
+}
+
+void async_board_free(struct async_board *b)
+{
+    if (b != NULL)
+        free(b->has_row);
     free(b);
 }
 

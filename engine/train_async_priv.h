@@ -50,7 +50,8 @@ struct async_board;
 /* The first window of the group; papers_bytes: of this member, for those who join. */
 vb_status async_board_open(struct vb_group *group, size_t papers_bytes,
                            struct async_board **board_p);
-void async_board_close(struct async_board *board); /* NULL is fine */
+void async_board_leave(struct async_board *board); /* before the group is closed; NULL is fine */
+void async_board_free(struct async_board *board);  /* after it, likewise */
 
 void *async_board_papers(const struct async_board *board); /* this member's */
 struct vb_window *async_board_window(const struct async_board *board, size_t *papers_at_p);
@@ -122,6 +123,14 @@ vb_status async_do_due(struct vb_async *a);
 
 /* The ticket of the next step, giving its time to waiting or transfer. */
 vb_status async_ticket(struct vb_async *a, bool *go_p);
+
+/* Before a batch is taken: with a bound of 0 this worker's share of the data may be another now. */
+vb_status async_cut_anew(struct vb_async *a);
+
+static inline bool async_has_new_share(const struct vb_async *a)
+{
+    return atomic_load_explicit(&a->worker->shares, memory_order_relaxed) != a->shares;
+}
 
 /* After a step. computed_ns: before it. Now and then looks whether all others are there. */
 vb_status async_step_done(struct vb_async *a, uint64_t computed_ns);

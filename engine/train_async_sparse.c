@@ -38,8 +38,10 @@ static vb_status next_batch(struct sparse_worker *s, struct small *b)
 {
     struct vb_trainer *t = s->async->trainer;
     const uint32_t *places;
-    vb_status st = vb_loader_next(t->loader, &t->batch);
+    vb_status st = async_has_new_share(s->async) ? async_cut_anew(s->async) : VB_OK;
 
+    if (st == VB_OK)
+        st = vb_loader_next(t->loader, &t->batch);
     vb_lap(&t->laps, VB_PHASE_DATA);
     if (st != VB_OK)
         return st;

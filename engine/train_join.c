@@ -193,8 +193,9 @@ void vb_joined_leave(struct vb_joined *j)
 {
     if (j == NULL)
         return;
-    async_board_close(j->board);
+    async_board_leave(j->board);
     vb_group_close(j->group);
+    async_board_free(j->board);
     explicit_bzero(j->opts.secret, sizeof(j->opts.secret));
     free(j->text);
     free(j);

@@ -161,6 +161,10 @@ struct vb_trainer {
 /* This rank's share of a global batch, at most. */
 int vb_trainer_share(const struct vb_trainer *t);
 
+/* The batches are from now on those of this rank among so many, of as many samples as before; step:
+ * that training has come to. */
+vb_status vb_trainer_cut_anew(struct vb_trainer *t, int rank, int ranks, int64_t step);
+
 /* For who drives the steps by himself. Collective: sets up all that a step needs; to be closed,
  * whatever came of it. */
 vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o);

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Workers of a parameter server that are killed at some moment, and others that join: no gradient is
+ * lost or applied twice, none is applied in part, and there are as many as were asked for.
+ *
+ * A gradient of worker w is 1 at every parameter of class w, so parameters count the gradients of each
+ * seat. Workers are processes, which note on a board what they have begun to push and what was
+ * acknowledged: of a worker that was killed anything in between may have been applied.
+ */
+#include "engine/ps_priv.h"
+#include "tests/ranks.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#define WORKERS 3
+#define LATE 2
+#define SEATS (WORKERS + LATE)
+#define PROCS 8
+#define WAIT_S 60
+
+struct board {
+    struct ps_job job;
+    enum vb_transport_choice transport;
+    char root[32];
+    _Atomic int64_t begun[SEATS], acked[SEATS];
+    _Atomic bool killed[SEATS]; /* somebody who had the seat */
+    _Atomic bool seen[SEATS];
+    _Atomic int n_ended; /* workers that came to the end */
+    bool trap;           /* worker 1 dies with a ticket, when the others have had theirs */
+    int64_t applied;
+    int n_faults;
+};
+
+static struct board *board;
+static int root_fd = -1;
+static pid_t pids[PROCS];
+static int n_procs;
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+static void options(int rank, struct vb_group_opts *o)
+{
+    struct t_job job = {.transport = board->transport, .world = WORKERS + board->job.servers};
+
+    t_group_opts(&job, rank, board->root, root_fd, o);
+    o->elastic = true;
+    o->seats = job.world + LATE;
+}
+
+static int serve(struct vb_group *g)
+{
+    float *zero = calloc(board->job.n, sizeof(*zero));
+    struct ps_server *s = NULL;
+    vb_status st = ps_server_create(g, &board->job, zero, NULL, &s);
+
+    if (st == VB_OK)
+        st = ps_server_run(s);
+    if (st == VB_OK)
+        st = ps_server_linger(s);
+    if (s != NULL && s->k == 0) {
+        board->applied = s->stats.applied;
+        board->n_faults = s->n_faults;
+    }
+    ps_server_leave(s);
+    vb_group_close(g);
+    ps_server_close(s);
+    free(zero);
+    return T_WRONG(st == VB_OK);
+}
+
+/* Each class has one number in all shards; with several servers a gradient of one that was killed may
+ * have come to one of them alone. */
+static int check_counts(const struct ps_worker *w, const float *params, uint64_t version)
+{
+    double sum = 0;
+    size_t i;
+    int c, k, wrong = 0;
+
+    for (k = 0; k < w->job->servers; k++)
+        for (i = 0; i < w->lay.n[k]; i++)
+            wrong += params[w->lay.first[k] + i] != params[w->lay.first[k] + i % SEATS];
+    for (c = 0; c < SEATS; c++) {
+        double n = -(double)params[c];
+
+        sum += n;
+        wrong += n > (double)board->begun[c] || n < (double)board->acked[c];
+        wrong += !board->killed[c] && n != (double)board->begun[c];
+    }
+    wrong += sum != (double)version || (int64_t)version != w->job->steps;
+    if (wrong > 0)
+        fprintf(stderr, "%d wrong: version %llu has %g gradients\n", wrong,
+                (unsigned long long)version, sum);
+    return wrong;
+}
+
+static vb_status one_step(struct ps_worker *w, float *own)
+{
+    const float *params;
+    float *grads;
+    vb_status st = ps_worker_pull(w, &params);
+    size_t i;
+
+    if (st == VB_OK)
+        st = ps_worker_grads(w, &grads);
+    if (st != VB_OK)
+        return st;
+    grads = grads != NULL ? grads : own;
+    for (i = 0; i < w->job->n; i++)
+        grads[i] = (int)(i % SEATS) == w->number ? 1 : 0;
+    board->begun[w->number]++;
+    st = ps_worker_push(w, grads, 1, 1);
+    return st == VB_OK ? ps_worker_prefetch(w) : st;
+}
+
+static void die_late(const struct ps_worker *w)
+{
+    struct timespec nap = {.tv_nsec = 200000000};
+
+    if (!board->trap || w->number != 1 ||
+        board->begun[0] + board->begun[1] + board->begun[2] < w->job->steps - 50)
+        return;
+    nanosleep(&nap, NULL);
+    board->killed[1] = true;
+    raise(SIGKILL);
+}
+
+static vb_status steps(struct ps_worker *w, float *own)
+{
+    int64_t before = board->acked[w->number];
+    struct timespec nap = {.tv_nsec = 50000};
+    vb_status st = VB_OK;
+    bool go = true;
+
+    board->seen[w->number] = true;
+    while (st == VB_OK && go) {
+        st = ps_worker_ticket(w, &go);
+        board->acked[w->number] = before + w->links[0].acked;
+        if (st == VB_OK && go)
+            die_late(w);
+        if (st == VB_OK && go)
+            st = one_step(w, own);
+        nanosleep(&nap, NULL);
+    }
+    return st;
+}
+
+static int work(struct vb_group *g, bool late)
+{
+    float *own = calloc(board->job.n, sizeof(*own));
+    struct ps_worker *w = NULL;
+    uint64_t version = 0;
+    int wrong = 0;
+    vb_status st = late ? ps_worker_join(g, &board->job, &w) : ps_worker_create(g, &board->job, &w);
+
+    if (st == VB_OK && late)
+        st = ps_worker_hello(w, false);
+    if (st == VB_OK)
+        st = steps(w, own);
+    if (st == VB_OK)
+        st = ps_worker_end(w, own, NULL, &version);
+    if (st == VB_OK)
+        wrong = check_counts(w, own, version);
+    if (st == VB_OK)
+        st = ps_worker_bye(w);
+    board->n_ended++;
+    ps_worker_leave(w);
+    vb_group_close(g);
+    ps_worker_close(w);
+    free(own);
+    return wrong + T_WRONG(st == VB_OK);
+}
+
+static int be_rank(int rank)
+{
+    struct vb_group_opts opts;
+    struct vb_group *g = NULL;
+    vb_status st;
+
+    options(rank, &opts);
+    st = rank >= 0 ? vb_group_open(&opts, &g) : vb_group_join(&opts, &g);
+    if (st != VB_OK)
+        return 1;
+    return rank >= WORKERS ? serve(g) : work(g, rank < 0);
+}
+
+/* rank -1: one that joins */
+static int start(int rank)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        _exit(be_rank(rank) != 0);
+    }
+    assert_true(pid > 0);
+    pids[n_procs] = pid;
+    return n_procs++;
+}
+
+/* ---- the test's side ------------------------------------------------------------------------- */
+
+#define UNTIL(what)                                                                                \
+    do {                                                                                           \
+        uint64_t until_ = vb_clock_ns() + WAIT_S * UINT64_C(1000000000);                           \
+        struct timespec nap_ = {.tv_nsec = 1000000};                                               \
+        while (!(what)) {                                                                          \
+            assert_true(vb_clock_ns() < until_);                                                   \
+            nanosleep(&nap_, NULL);                                                                \
+        }                                                                                          \
+    } while (0)
+
+static void kill_at_random(int proc, int number, unsigned *seed)
+{
+    struct timespec nap = {.tv_nsec = rand_r(seed) % 3000000};
+    int64_t from = board->begun[number];
+
+    UNTIL(board->begun[number] > from + 20);
+    nanosleep(&nap, NULL);
+    board->killed[number] = true; /* before it is, so that nobody looks in between */
+    assert_int_equal(kill(pids[proc], SIGKILL), 0);
+    assert_int_equal(waitpid(pids[proc], NULL, 0), pids[proc]);
+    pids[proc] = 0;
+}
+
+static void begin(enum vb_transport_choice transport, int servers, int64_t bound, size_t n,
+                  bool trap)
+{
+    int r;
+
+    memset(board, 0, sizeof(*board));
+    board->job = (struct ps_job){.workers = WORKERS,
+                                 .servers = servers,
+                                 .late = LATE,
+                                 .bound = bound,
+                                 .n = n,
+                                 .steps = 4000,
+                                 .rule = {.kind = VB_K_SGD},
+                                 .schedule = {.kind = VB_K_RATE_CONSTANT, .base = 1}};
+    board->transport = transport;
+    board->trap = trap;
+    n_procs = 0;
+    root_fd = t_listen(board->root);
+    for (r = 0; r < WORKERS + servers; r++)
+        start(r);
+    close(root_fd);
+    root_fd = -1;
+}
+
+static void end(void)
+{
+    int i, status;
+
+    for (i = 0; i < n_procs; i++) {
+        if (pids[i] == 0)
+            continue;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        pids[i] = 0;
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    assert_int_equal(board->applied, board->job.steps);
+}
+
+static int tear_down(void **state)
+{
+    int i;
+
+    (void)state;
+    for (i = 0; i < n_procs; i++) {
+        if (pids[i] <= 0)
+            continue;
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+        pids[i] = 0;
+    }
+    return 0;
+}
+
+/* One of three is killed, one joins and is killed, and another joins. */
+static void come_and_go(enum vb_transport_choice transport, int64_t bound, size_t n, unsigned *seed)
+{
+    int proc;
+
+    begin(transport, 1, bound, n, false);
+    kill_at_random(2, 2, seed);
+    proc = start(-1);
+    UNTIL(board->seen[WORKERS]);
+    kill_at_random(proc, WORKERS, seed);
+    start(-1);
+    UNTIL(board->seen[WORKERS + 1]);
+    end();
+    assert_true(board->begun[WORKERS + 1] > 0);
+    assert_int_equal(board->n_faults, 4);
+    assert_int_equal(board->n_ended, 3);
+}
+
+static void no_gradient_is_lost(void **state)
+{
+    static const enum vb_transport_choice transports[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
+    static const size_t sizes[] = {50, 20000};
+    unsigned seed = 20261115;
+    size_t t, s;
+
+    (void)state;
+    for (t = 0; t < VB_COUNT(transports); t++)
+        for (s = 0; s < VB_COUNT(sizes); s++)
+            come_and_go(transports[t], s == 0 ? PS_UNBOUNDED : 2, sizes[s], &seed);
+}
+
+/* The last tickets of one that dies become others', who must not have gone by then. */
+static void nor_at_the_end(void **state)
+{
+    static const int64_t bounds[] = {PS_UNBOUNDED, 5};
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(bounds); i++) {
+        begin(i == 0 ? VB_TRANSPORT_SHM : VB_TRANSPORT_TCP, 1, bounds[i], 50, true);
+        assert_int_equal(waitpid(pids[1], NULL, 0), pids[1]);
+        pids[1] = 0;
+        end();
+        assert_true(board->killed[1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(no_gradient_is_lost, tear_down),
+        cmocka_unit_test_teardown(nor_at_the_end, tear_down),
+    };
+
+    board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (board == MAP_FAILED)
+        return 1;
+    return T_RUN(tests);
+}

@@ -1,0 +1,195 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Workers that die, stand still and come late: train_member.sh VERBENA [--full]. Training goes on without them, to as
+# many steps as were asked for and as well as without; the final object tells what happened; nothing is left running.
+# Without --full all deadlines are shorter than they are in use.
+# shellcheck source=tests/command_test.sh
+. "$(dirname "$0")/command_test.sh"
+what=train
+shift
+full=${1:-}
+export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
+
+softmax=(softmax --data synth:3000 --batch 50 --mode async --json)
+sparse=(sparse-lr --data "synth:kind=criteo,n=60000,features=100000" --batch 50 --rule adagrad --mode async --json)
+
+# pace ARGUMENTS...: as many steps as this machine makes in about 1 s are in $steps, the loss of one alone in $loss
+pace() {
+    ends 'true' "$@" --ranks 2 --steps 1
+    loss=$(get .loss)
+    ends 'true' "$@" --ranks 2 --steps 1000
+    steps=$(get '.steps_per_s | floor | if . < 2000 then 2000 else . end')
+}
+
+# start ARGUMENTS...: a job that is under way when this returns; $job is its process, $ranks are those of its ranks
+start() {
+    local i
+    rm -rf "$dir/keep"
+    timeout 100 "$verbena" train "$@" --checkpoint "$dir/keep" \
+        --checkpoint-every $((steps / 10)) >"$dir/out" 2>"$dir/err" &
+    job=$!
+    for ((i = 0; i < 600; i++)); do
+        [ -n "$(find "$dir/keep" -name 'checkpoint-*.vbc' 2>/dev/null)" ] && break
+        kill -0 $job 2>/dev/null || break
+        sleep 0.05
+    done
+    mapfile -t ranks < <(pgrep -P "$(pgrep -P $job | head -n 1)")
+}
+
+# finish FILTER WORDS...: the job ends well, its final object makes the filter true, and nothing is left of it
+finish() {
+    local filter=$1 pid
+    shift
+    wait $job
+    code=$?
+    err=$(cat "$dir/err")
+    [ $code = 0 ] || fail "$*: exit $code: $err"
+    final "$filter and .steps == $steps and .staleness.gradients >= $steps and .loss < $loss and
+        .staleness.gradients == ([.staleness.per_worker[].gradients] | add) and
+        all(.per_rank[]; (.breakdown | add) - .train_s | fabs < 0.01)" "$@"
+    for pid in "${ranks[@]}"; do
+        ! kill -0 "$pid" 2>/dev/null || fail "$*: process $pid is left"
+    done
+}
+
+workers='[.per_rank[] | select(.role == "worker") | .rank]'
+told='[.faults[] | [.rank, .what]]'
+
+# A worker is killed in the middle; also one that others join at, and that would have told the result.
+deaths() { # deaths TRANSPORTS ARGUMENTS...
+    local transports=$1 transport
+    shift
+    for transport in $transports; do
+        start "$@" --steps "$steps" --ranks 3 --transport "$transport"
+        kill -9 "${ranks[2]}"
+        finish "$workers == [0, 1] and $told == [[2, \"died\"]] and .ranks == 3 and .staleness.gradients == $steps and
+            all(.faults[]; .at_s > 0 and .step > 0 and .step < $steps)" "$1 over $transport, a death"
+        [[ $err == *"rank 2 was killed by signal 9; training goes on"* ]] || fail "a death is not told: $err"
+    done
+}
+
+first_rank() {
+    start "${softmax[@]}" --steps "$steps" --ranks 3 --dedicated-servers
+    kill -9 "${ranks[0]}"
+    finish "$workers == [1, 2] and $told == [[0, \"died\"]] and (.checkpoint | test(\"checkpoint-$steps.vbc\"))" \
+        "the death of rank 0"
+}
+
+# A bound: nobody waits for the dead. With 0 the others have its share of the data, from then on.
+bounds() {
+    start "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 2
+    kill -9 "${ranks[1]}"
+    finish "$workers == [0, 2] and $told == [[1, \"died\"]] and .staleness.gradients == $steps" "a bound of 2, a death"
+    local steps=$((steps / 3))
+    start "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 0 --transport tcp
+    kill -9 "${ranks[1]}"
+    finish "$workers == [0, 2] and $told == [[1, \"died\"]] and .staleness.max == 0" "a bound of 0, a death"
+}
+
+key() {
+    head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$1"
+    chmod 600 "$1"
+}
+
+# says TEXT: the job does, before long
+says() {
+    local i
+    for ((i = 0; i < 600; i++)); do
+        grep -q "$1" "$dir/err" && return
+        sleep 0.05
+    done
+    fail "the job does not say '$1': $(cat "$dir/err")"
+}
+
+# Where to join, as the job has said.
+root() {
+    sed -n 's/.*--join \([^ ]*\) .*/\1/p' "$dir/err"
+}
+
+# joins CODE TEXT ARGUMENTS...: a newcomer, which ends so
+joins() {
+    local want=$1 text=$2 said
+    shift 2
+    said=$(timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" "$@" 2>&1)
+    code=$?
+    [ "$code" = "$want" ] || fail "--join $*: exit $code, not $want: $said"
+    [[ $said == *"$text"* ]] || fail "--join $*: '$said' lacks '$text'"
+}
+
+late() { # late TRANSPORT ARGUMENTS...
+    local transport=$1 steps=$((3 * steps))
+    shift
+    start "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
+    joins 0 ""
+    finish "$workers == [0, 1, 3] and $told == [[3, \"joined\"]] and
+        (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, one comes late"
+}
+
+# Who cannot join is told why, and the job does not mind. Who has joined may die, and its seat be taken again.
+not_everybody() {
+    local pid steps=$((6 * steps))
+    cp "$verbena" "$dir/another"
+    echo >>"$dir/another"
+    start "${softmax[@]}" --steps "$steps" --ranks 2 --secret-file "$dir/key" --max-workers 3
+    joins 1 "the secrets differ" --secret-file "$dir/other"
+    joins 2 "another seed than the job" --seed 7
+    joins 2 "--join is one worker" --ranks 2
+    verbena=$dir/another joins 1 "another program"
+    timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" >"$dir/late" 2>&1 &
+    pid=$!
+    says "rank 3 joined"
+    joins 1 "no seat is empty"
+    kill -9 "$(pgrep -P $pid)"
+    { wait $pid; } 2>/dev/null
+    says "rank 3 died"
+    joins 0 ""
+    finish "$workers == [0, 1, 3] and
+        $told == [[3, \"joined\"], [3, \"died\"], [3, \"joined\"]]" "some who want to join"
+    refused 2 "--join must be HOST:PORT" --join here --secret-file "$dir/key"
+    refused 2 "--join needs the job's secret" --join 127.0.0.1:1
+    refused 2 "the model is the job's" softmax --join 127.0.0.1:1 --secret-file "$dir/key"
+    refused 1 "Connection refused" --join 127.0.0.1:1 --secret-file "$dir/key"
+}
+
+# stops SECONDS FILTER ARGUMENTS...: worker 2 stands still for so long
+stops() {
+    local seconds=$1 filter=$2
+    shift 2
+    start "$@" --steps "$steps" --ranks 3
+    kill -STOP "${ranks[2]}"
+    sleep "$seconds"
+    kill -CONT "${ranks[2]}"
+    finish "$filter" "$1, a worker that stands still for $seconds s"
+}
+
+still() {
+    local again="$workers == [0, 1, 4] and $told == [[2, \"stopped\"], [4, \"rejoined\"]]"
+    if [ "$full" = --full ]; then
+        steps=$((15 * steps))
+        stops 10 "$again" "${softmax[@]}"
+        stops 10 "$again" "${softmax[@]}" --transport tcp
+        return
+    fi
+    stops 0.3 "$workers == [0, 1, 2] and .faults == []" "${softmax[@]}"
+    steps=$((4 * steps))
+    stops 2.5 "$again" "${softmax[@]}" --patience 0.4
+    start "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.4
+    kill -STOP "${ranks[2]}" # for good: it is ended with the job
+    finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that stands still for good"
+}
+
+key "$dir/key"
+key "$dir/other"
+pace "${sparse[@]}"
+deaths "shm tcp" "${sparse[@]}"
+late shm "${sparse[@]}"
+late tcp "${sparse[@]}"
+pace "${softmax[@]}"
+deaths "shm tcp" "${softmax[@]}"
+late tcp "${softmax[@]}"
+first_rank
+bounds
+not_everybody
+still
+exit "$bad"
