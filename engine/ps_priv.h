@@ -326,8 +326,8 @@ void ps_server_queue(struct ps_server *s, int worker, uint32_t value);
 
 int ps_first_worker(const struct ps_server *s); /* the lowest that works; -1: none */
 
-/* Between rounds, without replicas: a worker takes part no more, and what it has under way is not applied; or it
- * takes part from now on, as one that has just been started. */
+/* Between rounds, without replicas: a worker takes part no more, and what it has under way is not
+ * applied; or it takes part from now on, as one that has just been started. */
 vb_status ps_server_retire(struct ps_server *s, int worker);
 vb_status ps_server_admit(struct ps_server *s, int worker);
 

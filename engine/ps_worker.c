@@ -585,8 +585,10 @@ static void make_links(struct ps_worker *w)
         link->taken = -1;
         if (vb_group_member(w->group, link->rank))
             continue;
-        if (link->standby < 0)
+        if (link->standby < 0) {
             w->lost = link->rank;
+            link->lost = true;
+        }
         link->rank = link->standby >= 0 ? link->standby : link->rank;
         link->standby = -1;
         link->over = true;
