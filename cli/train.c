@@ -31,7 +31,7 @@ struct train_args {
     bool resume, dry_run;
     int mode, order, algo;
     int64_t bucket, check_replicas;
-    int64_t servers, staleness, backup, max_workers;
+    int64_t servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild;
     const char *slow, *join;
     int pin;
@@ -123,6 +123,9 @@ static const struct vb_opt async_opts[] = {
      "parameters are shared out over K servers, threads of the first ranks; else 1"},
     {"dedicated-servers", VB_OPT_FLAG, FIELD(dedicated), NULL, 0, 0, NULL, NULL,
      "servers are K processes more, the last ranks, which do nothing else"},
+    {"replicas", VB_OPT_INT, FIELD(replicas), "1", 1, 2, NULL, "1|2",
+     "2: each server has a standby, on the next rank or K more processes, that takes over if it "
+     "dies"},
     {"staleness", VB_OPT_INT, FIELD(staleness), "-1", -1, STEPS_MAX, NULL, "S",
      "a worker may be S steps ahead of the slowest; 0: the bits of sync, -1: no bound"},
     {"backup", VB_OPT_INT, FIELD(backup), NULL, 1, VB_WORLD_MAX, NULL, "K",
@@ -184,19 +187,22 @@ static int find_model(const struct vb_opts *parsed, const char **model_p)
 static int check_async(const struct train_args *a, const struct vb_train_opts *o)
 {
     int64_t servers = a->servers > 0 ? a->servers : 1;
-    int64_t workers = o->group.world - (a->dedicated ? servers : 0);
+    int64_t workers = o->group.world - (a->dedicated ? servers * a->replicas : 0);
 
     if (a->mode != VB_MODE_ASYNC) {
         if (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild ||
-            a->max_workers > 0)
-            return refuse("--servers, --dedicated-servers, --staleness, --backup, --hogwild and "
-                          "--max-workers are for --mode async");
+            a->max_workers > 0 || a->replicas > 1)
+            return refuse("--servers, --dedicated-servers, --replicas, --staleness, --backup, "
+                          "--hogwild and --max-workers are for --mode async");
         return -1;
     }
     if (a->check_replicas > 0)
-        return refuse("--check-replicas: mode async has no replicas");
+        return refuse("--check-replicas is for --mode sync");
     if (workers < 1)
         return refuse("--dedicated-servers: the ranks that are left over must be one at least");
+    if (a->replicas > 1 && (a->hogwild || servers > 32 || (!a->dedicated && workers < 2)))
+        return refuse("--replicas 2 needs a second rank or --dedicated-servers, has 32 servers at "
+                      "most, and no --hogwild");
     if (!a->dedicated && servers > workers)
         return refuse("--servers: at most one a rank, or more with --dedicated-servers");
     if (a->backup > 0 && a->staleness != 0)
@@ -326,7 +332,8 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
                                       .staleness = a->staleness,
                                       .backup = (int)a->backup,
                                       .hogwild = a->hogwild,
-                                      .max_workers = (int)a->max_workers};
+                                      .max_workers = (int)a->max_workers,
+                                      .replicas = (int)a->replicas};
     o->threads = (int)a->threads;
     o->pin = a->pin == 0;
     fill_rule(a, o);
@@ -371,7 +378,8 @@ static int train(const struct train_args *a, struct vb_train_opts *o)
     return cli_finish(cli_exit_code(st));
 }
 
-/* Ranks that only compute may die: asynchronous training goes on without them. */
+/* Ranks that only compute may die, and servers that have a standby: asynchronous training goes on
+ * without them. */
 static void fill_outlive(const struct train_args *a, const struct vb_train_opts *o,
                          struct cli_job *job)
 {
@@ -379,7 +387,7 @@ static void fill_outlive(const struct train_args *a, const struct vb_train_opts 
 
     job->workers = vb_train_workers(o);
     job->vital = a->dedicated ? job->workers : 0;
-    job->vital_end = job->vital + servers;
+    job->vital_end = job->vital + (a->replicas > 1 ? 0 : servers);
 }
 
 static int run_job(const struct cli_command *command, const struct train_args *args,
@@ -517,7 +525,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (rc < 0 && a.args.lr == 0 && vb_opts_given(&parsed, "lr")) /* 0 stands for none given */
         rc = refuse("--lr 0 would learn nothing: leave it out for what suits model and batch");
     if (rc < 0 && a.args.dedicated && a.job.world == 0 && a.hosts.hosts == NULL)
-        a.job.ranks += a.args.servers > 0 ? a.args.servers : 1; /* --ranks counts workers */
+        a.job.ranks += (a.args.servers > 0 ? a.args.servers : 1) *
+                       a.args.replicas; /* --ranks counts workers */
     if (rc < 0)
         rc = run_job(command, &a.args, model, &a.job, &a.hosts, argc, given);
     free(given);

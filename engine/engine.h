@@ -256,7 +256,8 @@ typedef void (*vb_train_look_fn)(void *arg, int64_t step, const float *params, s
 
 enum vb_schedule { VB_SCHEDULE_AUTO, VB_SCHEDULE_CONSTANT, VB_SCHEDULE_STEP, VB_SCHEDULE_COSINE };
 
-/* The parameter server. Its servers are threads of ranks 0 to servers - 1, or the last ranks. */
+/* The parameter server. Its servers are threads of ranks 0 to servers - 1, or the last ranks;
+ * behind them their standbys. */
 struct vb_async_opts {
     int servers;       /* 0: one */
     bool dedicated;    /* the last ranks of the group serve, and do nothing else */
@@ -265,6 +266,7 @@ struct vb_async_opts {
     int backup;        /* staleness 0: so many late gradients of a step are left out */
     bool hogwild;      /* workers on the server's host update in place */
     int max_workers;   /* with those who join late; 0: some more than there are */
+    int replicas;      /* 2: each server has a standby, on the next rank; 0: none */
 };
 
 struct vb_joined;

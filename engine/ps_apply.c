@@ -66,19 +66,22 @@ static const float *values_of(const struct ps_push *push)
     return (const float *)(const void *)(push + 1);
 }
 
-static const struct ps_push *slot_of(const struct ps_server *s, int worker, int slot)
-{
-    const char *at = vb_window_ptr(s->slots);
-
-    return (const void *)(at + ps_slot_at(&s->lay, s->k, worker, slot));
-}
-
 /* ---- sparse ---------------------------------------------------------------------------------- */
 
 /* Behind the values. */
-static const uint32_t *keys_of(const struct ps_push *push)
+static const uint32_t *keys_of(const struct ps_push *push, size_t n_values)
 {
-    return (const uint32_t *)(const void *)(push + 1) + push->n_values;
+    return (const uint32_t *)(const void *)(push + 1) + n_values;
+}
+
+bool ps_push_is_sane(const struct ps_server *s, const struct ps_push *push)
+{
+    size_t most = s->job->max_keys;
+
+    if (push->samples > INT32_MAX)
+        return false;
+    return !s->job->sparse || (push->n_keys <= most && push->n_values <= most &&
+                               push->reply_at <= most - push->n_keys);
 }
 
 /* The keys of a gradient came with it, or with the push before. */
@@ -86,18 +89,13 @@ static vb_status find_keys(const struct ps_server *s, int worker, const struct p
                            const uint32_t **keys_p)
 {
     const struct ps_seat *seat = &s->seats[worker];
-    const struct ps_push *asked = slot_of(s, worker, seat->ask_slot);
-
-    if (push->n_keys > s->job->max_keys || push->n_values > s->job->max_keys ||
-        push->reply_at > s->job->max_keys - push->n_keys)
-        return garbled(worker, "too many keys");
     if (push->flags & PS_OWN_KEYS) {
-        *keys_p = keys_of(push);
+        *keys_p = keys_of(push, push->n_values);
         return push->n_keys == push->n_values ? VB_OK : garbled(worker, "a value without a key");
     }
-    if (!(push->flags & PS_NO_GRADIENT) && push->n_values != asked->n_keys)
+    if (push->n_values != seat->ask_keys)
         return garbled(worker, "not as many values as it asked for");
-    *keys_p = keys_of(asked);
+    *keys_p = keys_of(ps_push_in(s, worker, seat->ask_slot), seat->ask_values);
     return VB_OK;
 }
 
@@ -142,14 +140,12 @@ vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
     const uint32_t *keys = NULL;
     vb_status st = VB_OK;
 
-    if (push->samples > INT32_MAX)
-        return garbled(worker, "a number of samples that cannot be");
     if (!s->job->sparse) {
         update(s, values_of(push), push->scale);
         return VB_OK;
     }
     st = find_keys(s, worker, push, &keys);
-    if (st == VB_OK && !(push->flags & PS_NO_GRADIENT))
+    if (st == VB_OK)
         st = update_keys(s, keys, values_of(push), push->n_values, push->scale);
     return st;
 }
@@ -214,7 +210,7 @@ static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_sea
     return at;
 }
 
-static vb_status sum_sparse(struct ps_server *s, size_t *n_p, int *which_p, uint32_t *samples_p)
+static void sum_sparse(struct ps_server *s, size_t *n_p, int *which_p, uint32_t *samples_p)
 {
     size_t n = 0;
     int w, from = 0;
@@ -229,7 +225,12 @@ static vb_status sum_sparse(struct ps_server *s, size_t *n_p, int *which_p, uint
     }
     *n_p = n;
     *which_p = from;
-    return VB_OK;
+}
+
+/* A round may have no samples: the last batch of an epoch can be that small. */
+static float one_by(uint32_t samples)
+{
+    return samples > 0 ? 1.f / (float)samples : 0;
 }
 
 vb_status ps_apply_round(struct ps_server *s)
@@ -241,12 +242,11 @@ vb_status ps_apply_round(struct ps_server *s)
     int which;
 
     if (s->job->sparse) {
-        st = sum_sparse(s, &n, &which, &samples);
-        if (st == VB_OK)
-            st = update_keys(s, s->keys[which], s->values[which], n, 1.f / (float)samples);
+        sum_sparse(s, &n, &which, &samples);
+        st = update_keys(s, s->keys[which], s->values[which], n, one_by(samples));
     } else {
         sum_dense(s, &samples);
-        scale = 1.f / (float)samples;
+        scale = one_by(samples);
         if (s->job->clip > 0)
             scale *= vb_k_clip(vb_k_norm(s->sum, s->job->n) * (double)scale, s->job->clip);
         update(s, s->sum, scale);
@@ -271,7 +271,10 @@ void ps_snapshot(struct ps_server *s, bool with_state)
         vb_k_shared_read(s->params, n, (float *)(void *)(base + s->lay.snap[s->k]));
     else
         memcpy(base + s->lay.snap[s->k], s->params, n * sizeof(float));
-    if (with_state && s->job->words > 0)
+    if (with_state && s->job->hogwild)
+        vb_k_shared_read(s->state, n * (size_t)s->job->words,
+                         (float *)(void *)(base + s->lay.snap_state[s->k]));
+    else if (with_state && s->job->words > 0)
         memcpy(base + s->lay.snap_state[s->k], s->state, n * (size_t)s->job->words * 4);
     atomic_store(&s->head->snapped, atomic_load(&s->head->version));
 }

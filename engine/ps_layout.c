@@ -33,21 +33,44 @@ int ps_seats(const struct ps_job *job)
     return job->workers + job->late;
 }
 
+int ps_server_ranks(const struct ps_job *job)
+{
+    return job->replicas > 1 ? 2 * job->servers : job->servers;
+}
+
 int ps_worker_rank(const struct ps_job *job, int worker)
 {
-    return worker < job->workers ? worker : worker + job->servers;
+    return worker < job->workers ? worker : worker + ps_server_ranks(job);
 }
 
 int ps_worker_at(const struct ps_job *job, int rank)
 {
-    if (rank >= job->workers && rank < job->workers + job->servers)
+    if (ps_server_at(job, rank) >= 0)
         return -1;
-    return rank < job->workers ? rank : rank - job->servers;
+    return rank < job->workers ? rank : rank - ps_server_ranks(job);
 }
 
 int ps_server_rank(const struct ps_job *job, int k)
 {
     return job->workers + k;
+}
+
+int ps_standby_rank(const struct ps_job *job, int k)
+{
+    return job->replicas > 1 ? job->workers + job->servers + k : -1;
+}
+
+int ps_server_at(const struct ps_job *job, int rank)
+{
+    if (rank < job->workers || rank >= job->workers + ps_server_ranks(job))
+        return -1;
+    return (rank - job->workers) % job->servers;
+}
+
+/* A push must stay with the worker until a standby has it too. */
+bool ps_is_direct(const struct ps_job *job, bool mapped)
+{
+    return mapped && job->servers == 1 && job->replicas < 2;
 }
 
 /* Neighbouring servers have neighbouring shards, whole lines but for the last. */
@@ -100,8 +123,12 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
     lay->shard_bytes[k] = at;
     lay->slot[k] = sizeof(struct ps_push) +
                    (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
-    lay->slots_bytes[k] = (size_t)ps_seats(job) *
-                          ((size_t)lay->slots * lay->slot[k] + (lay->replies ? 2 * lay->reply : 0));
+    /* Workers know where stands are; only the server knows where it answers from. */
+    lay->stands[k] = (size_t)ps_seats(job) * (size_t)lay->slots * lay->slot[k];
+    lay->replies_from[k] =
+        lay->stands[k] + (job->replicas > 1 ? (size_t)ps_seats(job) * sizeof(struct ps_stand) : 0);
+    lay->slots_bytes[k] =
+        lay->replies_from[k] + (lay->replies ? (size_t)ps_seats(job) * 2 * lay->reply : 0);
     if (lay->slots_bytes[k] == 0)
         lay->slots_bytes[k] = LINE;
 }
@@ -109,7 +136,7 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *lay)
 {
     size_t params = job->n * sizeof(float), at = 0;
-    bool direct = mapped && job->servers == 1; /* written into the slot itself */
+    bool direct = ps_is_direct(job, mapped);
     int k;
 
     lay->area[0] = in_line(&at, params);
@@ -122,6 +149,8 @@ static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *
         lay->push[k] = in_line(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
     lay->replies_at =
         in_line(&at, lay->replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
+    lay->stand =
+        in_line(&at, job->replicas > 1 ? (size_t)job->servers * sizeof(struct ps_stand) : 0);
     lay->worker_slots_bytes = at > 0 ? at : LINE;
 }
 
@@ -144,11 +173,9 @@ size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot)
     return ((size_t)worker * (size_t)lay->slots + (size_t)slot) * lay->slot[k];
 }
 
-size_t ps_reply_from(const struct ps_job *job, const struct ps_layout *lay, int k, int worker,
-                     int parity)
+size_t ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity)
 {
-    return (size_t)ps_seats(job) * (size_t)lay->slots * lay->slot[k] +
-           ((size_t)worker * 2 + (size_t)parity) * lay->reply;
+    return lay->replies_from[k] + ((size_t)worker * 2 + (size_t)parity) * lay->reply;
 }
 
 size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity)
@@ -167,7 +194,7 @@ bool ps_maps_all(const struct vb_group *group, const struct ps_job *job)
     bool all = !(job->sparse && vb_k_sparse_is_lazy(&job->rule));
     int k;
 
-    for (k = 0; k < job->servers; k++)
+    for (k = 0; k < ps_server_ranks(job); k++)
         all = all && ps_mapped(group, ps_server_rank(job, k));
     return all;
 }

@@ -8,6 +8,23 @@
 
 #include <string.h>
 
+/* ---- what has happened ----------------------------------------------------------------------- */
+
+void ps_put_down(struct ps_server *s, int rank, const char *what, const char *why)
+{
+    struct vb_fault fault = {.at_s = (double)(vb_clock_ns() - s->begin_ns) / 1e9,
+                             .step = (int64_t)ps_version_of(s),
+                             .rank = rank};
+
+    snprintf(fault.what, sizeof(fault.what), "%s", what);
+    snprintf(fault.why, sizeof(fault.why), "%s", why);
+    if (!s->standby || s->partner_gone) /* else the server has said so */
+        VB_LOG_WARN("step %lld: rank %d %s%s%s", (long long)fault.step, fault.rank, what,
+                    why[0] != '\0' ? ": " : "", why);
+    if (s->n_faults < PS_FAULTS_MAX)
+        s->faults[s->n_faults++] = fault;
+}
+
 /* ---- who ------------------------------------------------------------------------------------- */
 
 int ps_first_worker(const struct ps_server *s)
@@ -20,6 +37,17 @@ int ps_first_worker(const struct ps_server *s)
     return -1;
 }
 
+/* Of another shard: its standby, or its server, tells the rest. */
+static void put_down_server(struct ps_server *s, int rank)
+{
+    int k = ps_server_at(s->job, rank);
+    char text[64];
+
+    snprintf(text, sizeof(text), "%s %d is gone",
+             rank == ps_server_rank(s->job, k) ? "server" : "the standby of server", k);
+    ps_put_down(s, rank, "died", text);
+}
+
 /* A vb_member_fn. */
 static void worker_gone(void *arg, int rank)
 {
@@ -28,6 +56,10 @@ static void worker_gone(void *arg, int rank)
 
     if (worker >= 0)
         ps_server_queue(s, worker, PS_VALUE(PS_GONE, 0));
+    else if (rank == s->partner)
+        ps_server_queue(s, PS_PARTNER, PS_VALUE(PS_GONE, 0));
+    else if (s->k == 0 && !s->standby && !s->final && s->job->replicas > 1)
+        put_down_server(s, rank);
 }
 
 void ps_member_watch(struct ps_server *s)
@@ -52,23 +84,11 @@ vb_status ps_member_told(struct ps_server *s, int worker, vb_status st)
     return vb_group_retire(s->group, rank, "it takes nothing in");
 }
 
-/* ---- what has happened ----------------------------------------------------------------------- */
-
 /* Server 0 speaks for all. */
 static void put_down(struct ps_server *s, int worker, const char *what, const char *why)
 {
-    struct vb_fault fault = {.at_s = (double)(vb_clock_ns() - s->begin_ns) / 1e9,
-                             .step = (int64_t)ps_version_of(s),
-                             .rank = ps_worker_rank(s->job, worker)};
-
-    if (s->k != 0)
-        return;
-    snprintf(fault.what, sizeof(fault.what), "%s", what);
-    snprintf(fault.why, sizeof(fault.why), "%s", why);
-    VB_LOG_WARN("step %lld: rank %d %s%s%s", (long long)fault.step, fault.rank, what,
-                why[0] != '\0' ? ": " : "", why);
-    if (s->n_faults < PS_FAULTS_MAX)
-        s->faults[s->n_faults++] = fault;
+    if (s->k == 0)
+        ps_put_down(s, ps_worker_rank(s->job, worker), what, why);
 }
 
 static const char *what_became_of(const struct ps_server *s, int rank, const char *why)

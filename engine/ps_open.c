@@ -57,9 +57,12 @@ static vb_status make_seats(struct ps_server *s)
     int w;
 
     s->queue_size = (unsigned)ps_seats(s->job) * 10;
+    if (s->job->replicas > 1) /* as much again from the other server */
+        s->queue_size = 2 * s->queue_size + 8;
     s->queue = calloc(s->queue_size, sizeof(*s->queue));
+    s->log = calloc(s->queue_size, sizeof(*s->log));
     s->seats = calloc((size_t)ps_seats(s->job), sizeof(*s->seats));
-    if (s->queue == NULL || s->seats == NULL)
+    if (s->queue == NULL || s->log == NULL || s->seats == NULL)
         return vb_err_sys("calloc");
     for (w = 0; w < s->job->workers; w++) {
         s->seats[w].alive = s->seats[w].was_here = true;
@@ -115,7 +118,9 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
         return vb_err_sys("calloc");
     s->job = job;
     s->group = group;
-    s->k = vb_group_rank(group) - ps_server_rank(job, 0);
+    s->k = ps_server_at(job, vb_group_rank(group));
+    s->standby = vb_group_rank(group) == ps_standby_rank(job, s->k);
+    s->partner = s->standby ? ps_server_rank(job, s->k) : ps_standby_rank(job, s->k);
     s->reader = -1;
     *server_p = s; /* to be closed, whatever came of it */
     st = make_seats(s);
@@ -162,6 +167,7 @@ void ps_server_close(struct ps_server *s)
     }
     free(s->sum);
     free(s->seats);
+    free(s->log);
     free(s->queue);
     free(s);
 }

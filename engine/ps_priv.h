@@ -8,6 +8,9 @@
  * far one may be ahead of the others. A gradient is *pushed* into one of the worker's slots at each
  * server, which applies it and acknowledges. A *reply* is what a server puts back with that:
  * small dense shards, and the values that a sparse worker has asked for.
+ *
+ * With replicas every server has a *standby*, a server of the same shard that follows it: see
+ * ps_replica.c.
  */
 #ifndef VB_PS_PRIV_H
 #define VB_PS_PRIV_H
@@ -26,7 +29,8 @@
 /* What is to be done: the same on all ranks. */
 struct ps_job {
     int workers, servers;
-    int late; /* seats for workers that join later */
+    int late;     /* seats for workers that join later */
+    int replicas; /* 2: each server has a standby; the group is elastic */
     bool sparse;
     bool hogwild;    /* workers apply in place; all are on the server's host */
     int64_t bound;   /* steps that a worker may be ahead of the slowest; PS_UNBOUNDED */
@@ -82,26 +86,33 @@ struct ps_layout {
     size_t slot[PS_SERVERS_MAX]; /* size of one */
     size_t reply;                /* size of one */
     size_t params, state[PS_SERVERS_MAX], snap[PS_SERVERS_MAX], snap_state[PS_SERVERS_MAX];
+    size_t stands[PS_SERVERS_MAX]; /* replicas: the workers' struct ps_stand */
+    size_t replies_from[PS_SERVERS_MAX];
     size_t shard_bytes[PS_SERVERS_MAX], slots_bytes[PS_SERVERS_MAX];
 
     /* of a worker */
     size_t area[2], area_state, area_heads, worker_shard_bytes;
     size_t push[PS_SERVERS_MAX], replies_at, worker_slots_bytes;
+    size_t stand; /* replicas: where its struct ps_stand are sent from */
 };
 
 /* Workers have numbers, and servers a seat for each: first those that were there at the start, then
- * those that may join. Ranks of the group: workers of the start, servers, workers that joined. */
+ * those that may join. Ranks of the group: workers of the start, servers, their standbys, workers
+ * that joined. */
 int ps_seats(const struct ps_job *job);
 int ps_worker_rank(const struct ps_job *job, int worker);
 int ps_worker_at(const struct ps_job *job, int rank); /* -1: a server is there */
 int ps_server_rank(const struct ps_job *job, int k);
+int ps_standby_rank(const struct ps_job *job, int k);     /* -1: there are no replicas */
+int ps_server_ranks(const struct ps_job *job);            /* how many: standbys count */
+int ps_server_at(const struct ps_job *job, int rank);     /* whose shard; -1: a worker is there */
+bool ps_is_direct(const struct ps_job *job, bool mapped); /* gradients are written into the slot */
 
 void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay);
 
 /* Where the slot of a worker is at server k, and what the server answers from. */
 size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot);
-size_t ps_reply_from(const struct ps_job *job, const struct ps_layout *lay, int k, int worker,
-                     int parity);
+size_t ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity);
 
 size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity);
 
@@ -117,27 +128,37 @@ vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *ma
 /* ---- notes ----------------------------------------------------------------------------------- */
 
 enum ps_kind {
-    PS_PUSH,      /* worker: value is the slot */
-    PS_SNAP,      /* worker: take a snapshot; value 1: with state */
-    PS_READ,      /* worker: the snapshot was read, another may be taken */
-    PS_END,       /* worker: I shall push no more */
-    PS_HELLO,     /* worker that has joined: see below; server: welcome */
-    PS_BYE,       /* worker: I have all that I need */
-    PS_WORD,      /* server: see below */
-    PS_SNAPPED,   /* server: the snapshot is there */
-    PS_FINAL,     /* server: nothing changes any more */
-    PS_OVER,      /* server: there is nothing left to do for who says hello */
-    PS_SHARES,    /* server 0, bound 0: which share of the data is the worker's now, of how many */
-    PS_GONE = 15, /* never sent: queued where a worker is gone */
+    PS_PUSH,    /* worker: value is the slot */
+    PS_SNAP,    /* worker: take a snapshot; value 1: with state */
+    PS_READ,    /* worker: the snapshot was read, another may be taken */
+    PS_END,     /* worker: I shall push no more */
+    PS_HELLO,   /* worker that has joined: see below; server: welcome */
+    PS_BYE,     /* worker: I have all that I need */
+    PS_WORD,    /* server: see below */
+    PS_SNAPPED, /* server: the snapshot is there */
+    PS_FINAL,   /* server: nothing changes any more */
+    PS_OVER,    /* server: there is nothing left to do for who says hello */
+    PS_SHARES,  /* server 0, bound 0: which share of the data is the worker's now, of how many */
+
+    PS_FORWARD, /* server to its standby: PS_ARRIVAL() of what came */
+    PS_CONFIRM, /* standby: the oldest that was forwarded is done */
+    PS_TAKE,    /* worker to a standby: the server is gone, and this is where I stand */
+    PS_TAKEN,   /* standby: it serves; value: pushes it has that were not acknowledged */
+
+    PS_GONE = 15, /* never sent: queued where a worker, or the other server, is gone */
 };
 
 #define PS_VALUE(kind, value) ((uint32_t)(kind) << 20 | (uint32_t)(value))
 #define PS_KIND(value) ((enum ps_kind)((value) >> 20))
 
+/* What came from a worker, in the 20 bits of another note's value. */
+#define PS_ARRIVAL(worker, value)                                                                  \
+    ((uint32_t)(worker) << 8 | (uint32_t)PS_KIND(value) << 4 | ((value)&0xfu))
 /* What a hello says. */
 enum {
     PS_MAPS = 1,  /* it reads the servers' memory */
     PS_AGAIN = 2, /* it had another seat before */
+    PS_CAME = 4,  /* always */
 };
 
 /* A word of the server. */
@@ -147,6 +168,7 @@ enum {
     PS_LAST = 4,      /* there will be no more tickets */
     PS_EVAL = 8,      /* it is time for a test */
     PS_SAVE = 16,     /* ... for a checkpoint */
+    PS_ALONE = 32,    /* there is no standby any more */
     PS_TICKETS = 256, /* times how many there are */
 };
 
@@ -179,22 +201,40 @@ struct ps_seat {
     int64_t round;   /* bound 0: of its last ticket */
     bool asks;       /* sparse: its keys are to be answered, with the next word */
     int ask_slot;
+    uint32_t ask_values, ask_keys, ask_at; /* as its push said */
+    uint64_t made[2];                      /* versions that its last gradients made */
+    unsigned n_made;
     uint64_t late_n, late_ns, late_max_ns; /* how the others waited for it */
+    int64_t base;                          /* tickets are counted from here */
     struct vb_stale stale;
     struct vb_op ops[PS_OPS];
     unsigned n_ops;
+
+    /* of a standby */
+    bool takes;             /* has sent PS_TAKE */
+    uint32_t hello;         /* has said hello, before the standby serves */
+    unsigned gone, retired; /* how often it was seen to go; how often the server has said so */
+};
+
+/* Where a worker stands when its server is gone: what it has heard. */
+struct ps_stand {
+    uint32_t acked, replies;
+    int64_t tickets;
+    uint32_t evals, saves;
+    char pad[40];
 };
 
 struct ps_server_stats {
     int64_t applied, samples; /* in this run; applied counts as steps do */
-    uint64_t apply_ns, idle_ns, total_ns, cpu_ns;
+    uint64_t apply_ns, tell_ns, idle_ns, total_ns, cpu_ns;
 };
 
 struct ps_arrival {
-    int worker;
+    int worker; /* PS_PARTNER: the other server of the shard */
     uint32_t value;
 };
 
+#define PS_PARTNER (-1)
 #define PS_FAULTS_MAX 64 /* that are kept: the first ones */
 
 struct ps_server {
@@ -222,12 +262,27 @@ struct ps_server {
     float *values[2];
     struct ps_server_stats stats;
     uint64_t mark_ns, begin_ns;
-    uint32_t due; /* PS_EVAL, PS_SAVE: to be told */
-    int reader;   /* the worker that reads the snapshot; -1: none */
+    uint32_t due;          /* PS_EVAL, PS_SAVE: to be told */
+    uint32_t evals, saves; /* how often that was told */
+    int reader;            /* the worker that reads the snapshot; -1: none */
     bool opened, over;
-    bool final; /* all was said: only goodbyes are waited for */
+    _Atomic bool flooded; /* with notes */
+    bool final;           /* all was said: only goodbyes are waited for */
     struct vb_fault faults[PS_FAULTS_MAX];
     int n_faults;
+
+    /* replicas */
+    int partner;  /* rank of the other server of the shard; -1: there is none, or no more */
+    bool standby; /* follows its partner, and tells nobody anything */
+    bool partner_gone;
+    struct ps_arrival *log; /* forwarded and not confirmed; as large as the queue */
+    unsigned log_first, log_end;
+    struct vb_op partner_ops[PS_OPS];
+    unsigned n_partner_ops;
+
+    /* Called before the workers are told that all is final. May be NULL. */
+    vb_status (*on_final)(struct ps_server *s, void *arg);
+    void *final_arg;
 };
 
 /* Collective with ps_worker_create(): the windows. params and state: of the whole model, copied. */
@@ -256,6 +311,7 @@ vb_status ps_server_linger(struct ps_server *s);
 
 /* ps_member.c: workers that come and go in an elastic group. What has happened is put down, too. */
 void ps_member_watch(struct ps_server *s);
+void ps_put_down(struct ps_server *s, int rank, const char *what, const char *why);
 vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how);
 vb_status ps_member_gone(struct ps_server *s, int worker);
 
@@ -270,23 +326,34 @@ void ps_server_queue(struct ps_server *s, int worker, uint32_t value);
 
 int ps_first_worker(const struct ps_server *s); /* the lowest that works; -1: none */
 
-/* Between rounds: a worker takes part no more, and what it has under way is not applied; or it
- * takes part from now on, as one that has just been started. */
+/* Between rounds, without replicas: a worker takes part no more, and what it has under way is not
+ * applied; or it takes part from now on, as one that has just been started. */
 vb_status ps_server_retire(struct ps_server *s, int worker);
 vb_status ps_server_admit(struct ps_server *s, int worker);
 
 void ps_server_note(void *server, int rank, uint32_t value); /* a vb_note_fn */
+
+/* What came does what it does. */
+vb_status ps_act(struct ps_server *s, struct ps_arrival a);
+
+/* ps_replica.c: what came while there is another server of the shard; whether the end has come for
+ * a standby. */
+vb_status ps_replicate(struct ps_server *s, struct ps_arrival a);
+vb_status ps_tell_taken(struct ps_server *s, int worker);
+bool ps_follows_no_more(const struct ps_server *s);
 
 /* ps_tell.c: a note alone; what there is to tell one worker, or all of them; a worker's first. */
 vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value);
 vb_status ps_tell(struct ps_server *s, int worker, uint32_t word);
 vb_status ps_tell_all(struct ps_server *s);
 vb_status ps_greet(struct ps_server *s, int worker);
+vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *stand);
 int64_t ps_slowest(const struct ps_server *s); /* its clock; INT64_MAX: there is none */
 const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot);
 uint64_t ps_version_of(const struct ps_server *s);
 
 /* ps_apply.c: what a push does to the parameters. A push that makes no sense is VB_ERR_INPUT. */
+bool ps_push_is_sane(const struct ps_server *s, const struct ps_push *push); /* its numbers */
 vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push);
 vb_status ps_hold(struct ps_server *s, int worker, const struct ps_push *push);
 vb_status ps_apply_round(struct ps_server *s); /* all that are held, in rank order */
@@ -299,11 +366,19 @@ vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *
 /* What a worker knows of a server. */
 struct ps_link {
     int rank;
+    _Atomic int standby;       /* rank; -1: there is none, or no more */
     const char *mapped_shards; /* NULL: it is not mapped */
     char *mapped_slots;
+    const char *standby_shards; /* as mapped_shards, of the standby */
     _Atomic uint32_t acked, replies;
     _Atomic bool snapped, final, welcome;
     struct vb_op push_ops[PS_SLOTS_MAX], get_op, head_op, word_op;
+    uint32_t sent;     /* pushes */
+    _Atomic bool lost; /* it is gone, and nothing was done about it yet */
+    _Atomic bool over; /* it is the standby that is meant now */
+    bool calling;      /* ... which does not serve yet */
+    uint32_t acked_before;
+    _Atomic int taken; /* value of PS_TAKEN; -1: not yet, and the standby has nothing to say */
 };
 
 struct ps_worker {
@@ -323,7 +398,12 @@ struct ps_worker {
     _Atomic int lost;        /* the rank of a server that is gone; -1: none */
     _Atomic int below;       /* workers with lower numbers that are there */
     _Atomic uint32_t due;    /* PS_EVAL, PS_SAVE; whoever does it takes it out */
-    int64_t used;            /* tickets */
+    _Atomic uint32_t evals, saves;
+    uint32_t overs;   /* how often a standby was gone over to */
+    uint32_t hello;   /* what it said; 0: it was there from the start */
+    bool ended;       /* has said so */
+    _Atomic bool bye; /* has said that, too */
+    int64_t used;     /* tickets */
     uint32_t pushed;
     int area;         /* which one holds the parameters */
     uint64_t version; /* of server 0's shard, as last read */
@@ -411,6 +491,29 @@ vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const ch
 /* Puts, making progress while there is no room. */
 vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
                  size_t len, uint32_t value, struct vb_op *op);
+
+/* ---- when a server is gone (ps_over.c) --------------------------------------------------------
+ */
+
+void ps_worker_gone(struct ps_worker *w, int rank); /* a server's; by the hook of the group */
+
+/* ps_worker_wait() with replicas; for_long: of ps_worker_wait_long(). If a server is gone meanwhile
+ * its standby is gone over to: what it did not have is sent anew, and the wait goes on. */
+vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
+                   bool for_long);
+
+/* Waits for an op with server k. VB_AGAIN: the server is gone, and its standby was gone over to. */
+vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k);
+
+/* After VB_ERR_PEER from server k: VB_OK if its standby was gone over to. */
+vb_status ps_go_over(struct ps_worker *w, int k);
+
+/* As ps_put(), to server k or its standby. */
+vb_status ps_put_to(struct ps_worker *w, int k, size_t from, size_t at, size_t len, uint32_t value,
+                    struct vb_op *op);
+
+/* Puts the push of that number again, and its note. */
+vb_status ps_push_again(struct ps_worker *w, int k, uint32_t seq);
 
 /* ---- batches in few words (ps_compact.c) ----------------------------------------------------- */
 

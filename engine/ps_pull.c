@@ -62,15 +62,14 @@ static uint32_t replies_of_all(const struct ps_worker *w)
 }
 
 /* Dense: the first comes before any push, then one with each acknowledgement, and a ticket means
- * that all but the last push have been acknowledged by server 0; the others may be slower. Sparse:
- * one for each push. */
+ * that all but the last push have been acknowledged by server 0; the others may be slower. So many
+ * must have come that at most one more can: its place is not that of the newest. Sparse: one for
+ * each push. */
 static bool reply_is_there(void *arg)
 {
     const struct ps_worker *w = arg;
     uint32_t need = w->pushed;
 
-    if (!w->job->sparse && w->job->bound < 0)
-        need = w->pushed + 1 > (uint32_t)w->lay.slots ? w->pushed + 1 - (uint32_t)w->lay.slots : 0;
     if (!w->job->sparse && w->job->bound >= 0)
         need = 0;
     return replies_of_all(w) >= (need > 0 ? need : 1);
@@ -99,6 +98,11 @@ static vb_status get(struct ps_worker *w, int k, size_t to, size_t from, size_t 
 
     for (;;) {
         st = vb_get(w->shards, w->links[k].rank, to, from, bytes, op);
+        if (st == VB_ERR_PEER) {
+            st = ps_go_over(w, k);
+            if (st == VB_OK)
+                continue;
+        }
         if (st != VB_AGAIN)
             return st;
         st = vb_progress(w->group);
@@ -134,27 +138,35 @@ static vb_status start_gets(struct ps_worker *w, int area)
     return st;
 }
 
+/* VB_AGAIN: of a server that is gone, so that they are to be started anew. */
 static vb_status wait_for_gets(struct ps_worker *w)
 {
-    vb_status st = VB_OK;
-    int k;
+    vb_status st = VB_OK, again = VB_OK;
+    int k, i;
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
-        st = vb_op_wait(w->group, &w->links[k].head_op, "a version", w->links[k].rank);
-        if (st == VB_OK)
-            st = vb_op_wait(w->group, &w->links[k].get_op, "parameters", w->links[k].rank);
+        struct vb_op *ops[] = {&w->links[k].head_op, &w->links[k].get_op};
+
+        for (i = 0; i < 2 && st == VB_OK; i++) {
+            st = ps_op_await(w, ops[i], i == 0 ? "a version" : "parameters", k);
+            again = st == VB_AGAIN ? st : again;
+            st = st == VB_AGAIN ? VB_OK : st;
+        }
     }
     w->getting = false;
-    return st;
+    return st == VB_OK ? again : st;
 }
 
 static vb_status get_all(struct ps_worker *w, const float **params_p)
 {
     const char *own = vb_window_ptr(w->shards);
-    vb_status st = w->getting ? VB_OK : start_gets(w, 1 - w->area);
+    vb_status st;
 
-    if (st == VB_OK)
-        st = wait_for_gets(w);
+    do {
+        st = w->getting ? VB_OK : start_gets(w, 1 - w->area);
+        if (st == VB_OK)
+            st = wait_for_gets(w);
+    } while (st == VB_AGAIN);
     if (st != VB_OK)
         return st;
     w->area = 1 - w->area;
@@ -249,8 +261,21 @@ static vb_status read_one(struct ps_worker *w, int k, size_t from, size_t to, si
         return VB_OK;
     st = get(w, k, to, from, bytes, &w->links[k].get_op);
     if (st == VB_OK)
-        st = vb_op_wait(w->group, &w->links[k].get_op, "a snapshot", w->links[k].rank);
-    return st;
+        st = ps_op_await(w, &w->links[k].get_op, "a snapshot", k);
+    return st == VB_AGAIN ? VB_OK : st; /* then the caller asks again */
+}
+
+/* The server goes on counting: from memory it is read as it is written. */
+static vb_status read_head(struct ps_worker *w, int k)
+{
+    const struct ps_head *from = (const void *)w->links[k].mapped_shards;
+    struct ps_head *to = (void *)((char *)vb_window_ptr(w->shards) + head_at(w, k));
+
+    if (from == NULL)
+        return read_one(w, k, 0, head_at(w, k), sizeof(*to));
+    atomic_store(&to->version, atomic_load(&from->version));
+    atomic_store(&to->snapped, atomic_load(&from->snapped));
+    return VB_OK;
 }
 
 vb_status ps_worker_now(struct ps_worker *w, uint64_t *version_p)
@@ -258,8 +283,8 @@ vb_status ps_worker_now(struct ps_worker *w, uint64_t *version_p)
     const char *own = vb_window_ptr(w->shards);
     vb_status st = w->getting ? wait_for_gets(w) : VB_OK; /* into the same place */
 
-    if (st == VB_OK)
-        st = read_one(w, 0, 0, head_at(w, 0), sizeof(struct ps_head));
+    if (st == VB_OK || st == VB_AGAIN)
+        st = read_head(w, 0);
     if (st == VB_OK)
         *version_p =
             atomic_load(&((const struct ps_head *)(const void *)(own + head_at(w, 0)))->version);
@@ -276,8 +301,9 @@ vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint
 
     if (w->getting) /* the other area is not free before */
         st = wait_for_gets(w);
+    st = st == VB_AGAIN ? VB_OK : st; /* they are started anew by the next pull */
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
-        st = read_one(w, k, 0, head_at(w, k), sizeof(struct ps_head));
+        st = read_head(w, k);
         if (st == VB_OK)
             st = read_one(w, k, lay->snap[k], lay->area[area] + lay->first[k] * sizeof(float),
                           lay->n[k] * sizeof(float));

@@ -13,13 +13,20 @@
 
 /* ---- pushes ---------------------------------------------------------------------------------- */
 
+/* Gradients of others between reading and applying: at most two of its own were not in what it has
+ * read. */
 static void note_staleness(struct ps_server *s, struct ps_seat *seat, const struct ps_push *push)
 {
-    uint64_t base = push->base, now = ps_version_of(s);
+    uint64_t base = push->base, now = ps_version_of(s), by;
+    int i;
 
     if (push->flags & PS_BASE_REPLY)
         base = seat->reply_version[base % 4];
-    ps_stale_add(&seat->stale, now > base ? now - base : 0);
+    by = now > base ? now - base : 0;
+    for (i = 0; i < 2; i++)
+        by -= by > 0 && seat->made[i] > base;
+    seat->made[seat->n_made++ % 2] = now + 1;
+    ps_stale_add(&seat->stale, by);
 }
 
 static void lap(struct ps_server *s, uint64_t *ns)
@@ -52,7 +59,8 @@ static void step_on(struct ps_server *s)
     vb_group_step(s->group);
 }
 
-/* The keys that came with a push are those of the next. */
+/* The keys that came with a push are those of the next. How many is noted: the worker may write to
+ * its slot again. */
 static void ask_next(const struct ps_server *s, struct ps_seat *seat, const struct ps_push *push,
                      int slot)
 {
@@ -60,6 +68,9 @@ static void ask_next(const struct ps_server *s, struct ps_seat *seat, const stru
         return;
     seat->asks = true;
     seat->ask_slot = slot;
+    seat->ask_values = push->n_values;
+    seat->ask_keys = push->n_keys;
+    seat->ask_at = push->reply_at;
 }
 
 static vb_status apply_now(struct ps_server *s, int worker, int slot)
@@ -68,7 +79,7 @@ static vb_status apply_now(struct ps_server *s, int worker, int slot)
     struct ps_seat *seat = &s->seats[worker];
     vb_status st;
 
-    lap(s, &s->stats.idle_ns);
+    lap(s, &s->stats.tell_ns);
     st = ps_apply(s, worker, push);
     if (st != VB_OK)
         return st;
@@ -98,7 +109,7 @@ static vb_status close_round(struct ps_server *s)
     vb_status st;
     int w;
 
-    lap(s, &s->stats.idle_ns);
+    lap(s, &s->stats.tell_ns);
     st = ps_apply_round(s);
     if (st != VB_OK)
         return st;
@@ -136,8 +147,11 @@ static vb_status hold(struct ps_server *s, int worker, int slot)
 {
     const struct ps_push *push = ps_push_in(s, worker, slot);
     struct ps_seat *seat = &s->seats[worker];
-    vb_status st = ps_hold(s, worker, push);
+    vb_status st;
 
+    if (seat->held)
+        return vb_err(VB_ERR_INPUT, "worker %d pushed two gradients of one round", worker);
+    st = ps_hold(s, worker, push);
     ask_next(s, seat, push, slot);
     if (st == VB_OK && s->job->backup > 0 && seat->round < s->round) {
         seat->stale.dropped++;
@@ -162,6 +176,8 @@ static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
     if (push->seq != seat->pushes)
         return vb_err(VB_ERR_INPUT, "worker %d pushed number %u, not %u", worker, push->seq,
                       seat->pushes);
+    if (!ps_push_is_sane(s, push))
+        return vb_err(VB_ERR_INPUT, "worker %d pushed numbers that cannot be", worker);
     seat->pushes++;
     if (!(push->flags & PS_NO_GRADIENT))
         return s->job->bound == 0 ? hold(s, worker, (int)slot) : apply_now(s, worker, (int)slot);
@@ -189,8 +205,12 @@ void ps_server_note(void *arg, int rank, uint32_t value)
     unsigned room = s->queue_size - 2 * (unsigned)ps_seats(s->job);
     int worker = ps_worker_at(s->job, rank);
 
-    if (worker >= 0 && s->queue_end - s->queue_first < room && PS_KIND(value) != PS_GONE)
-        ps_server_queue(s, worker, value);
+    if (worker < 0 && rank != s->partner)
+        return; /* it means nothing here */
+    if (PS_KIND(value) == PS_GONE || s->queue_end - s->queue_first >= room)
+        s->flooded = true;
+    else
+        ps_server_queue(s, worker >= 0 ? worker : PS_PARTNER, value);
 }
 
 struct waiting {
@@ -238,7 +258,10 @@ static vb_status take_snapshot(struct ps_server *s)
     for (w = 0; w < ps_seats(s->job) && s->reader < 0; w++) {
         if (s->seats[w].wants_snap == 0)
             continue;
-        ps_snapshot(s, s->seats[w].wants_snap == 2);
+        if (!s->standby)
+            ps_snapshot(s, s->seats[w].wants_snap == 2);
+        else if (s->sparse != NULL && s->seats[w].wants_snap == 2)
+            vb_k_sparse_settle(s->sparse); /* which the server's snapshot does */
         s->seats[w].wants_snap = 0;
         s->reader = w;
         return ps_say(s, w, PS_SNAPPED, 0);
@@ -254,9 +277,10 @@ static vb_status read_by(struct ps_server *s, int worker)
 }
 
 /* Nothing that a worker has sent counts once it is retired. */
-static vb_status take(struct ps_server *s, struct ps_arrival a)
+vb_status ps_act(struct ps_server *s, struct ps_arrival a)
 {
-    if (!s->seats[a.worker].alive && PS_KIND(a.value) != PS_HELLO && PS_KIND(a.value) != PS_GONE)
+    if (!s->seats[a.worker].alive && PS_KIND(a.value) != PS_HELLO && PS_KIND(a.value) != PS_GONE &&
+        PS_KIND(a.value) != PS_TAKE)
         return VB_OK;
     switch (PS_KIND(a.value)) {
     case PS_PUSH:
@@ -275,22 +299,31 @@ static vb_status take(struct ps_server *s, struct ps_arrival a)
     case PS_BYE:
         s->seats[a.worker].bye = true;
         return VB_OK;
-    case PS_WORD:
-    case PS_SNAPPED:
-    case PS_FINAL:
-    case PS_OVER:
-    case PS_SHARES:
+    case PS_TAKE: /* of one that this server has not waited for */
+        s->seats[a.worker].takes = true;
+        return ps_tell_taken(s, a.worker);
+    default:
         break;
     }
     return vb_err(VB_ERR_INPUT, "worker %d sent a note that is none: %x", a.worker, a.value);
 }
 
+static vb_status take(struct ps_server *s, struct ps_arrival a)
+{
+    return s->partner < 0 ? ps_act(s, a) : ps_replicate(s, a);
+}
+
 vb_status ps_server_round(struct ps_server *s)
 {
-    struct waiting waiting = {s, vb_clock_ns() + WAIT_NS};
-    vb_status st = ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
+    struct waiting waiting = {s, 0};
+    vb_status st;
 
+    lap(s, &s->stats.tell_ns);
+    waiting.until_ns = s->mark_ns + WAIT_NS;
+    st = ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
     lap(s, &s->stats.idle_ns);
+    if (st == VB_OK && s->flooded)
+        return vb_err(VB_ERR_INPUT, "a worker has sent more notes than there can be");
     while (st == VB_OK && s->queue_first != s->queue_end) {
         struct ps_arrival a = s->queue[s->queue_first % s->queue_size];
 
@@ -338,6 +371,8 @@ vb_status ps_server_finish(struct ps_server *s)
 
     if (!s->final)
         ps_server_conclude(s);
+    if (!s->standby && s->on_final != NULL)
+        st = s->on_final(s, s->final_arg);
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
         if (s->seats[w].alive)
             st = ps_say(s, w, PS_FINAL, 0);
@@ -359,8 +394,10 @@ vb_status ps_server_linger(struct ps_server *s)
     uint64_t until = vb_clock_ns() + PS_PUT_NS;
     vb_status st = VB_OK;
 
-    while (st == VB_OK && !all_said_bye(s)) {
+    while (st == VB_OK && !(s->standby ? ps_follows_no_more(s) : all_said_bye(s))) {
         st = ps_server_round(s);
+        if (vb_clock_ns() > until && s->standby)
+            return VB_OK; /* nobody has missed it */
         if (vb_clock_ns() > until)
             return vb_err(VB_ERR_TIMEOUT, "workers do not leave");
     }
@@ -409,17 +446,20 @@ vb_status ps_server_admit(struct ps_server *s, int worker)
     struct ps_seat *seat = &s->seats[worker];
     int64_t clock = ps_slowest(s);
     bool mapped = seat->mapped;
-    vb_status st;
+    vb_status st = VB_OK;
 
     if (seat->alive)
         return VB_OK;
     memset(seat, 0, offsetof(struct ps_seat, late_n)); /* ops may be under way */
     seat->alive = seat->was_here = true;
     seat->mapped = mapped;
-    seat->clock = seat->granted = clock == INT64_MAX ? 0 : clock;
+    seat->base = seat->clock = seat->granted = clock == INT64_MAX ? 0 : clock;
     seat->round = s->round - 1;
     s->mapped = s->mapped || mapped;
     s->over = false;
-    st = ps_member_shares(s);
+    if (s->job->replicas > 1 && s->partner < 0)
+        st = ps_say(s, worker, PS_WORD, PS_ALONE);
+    if (st == VB_OK)
+        st = ps_member_shares(s);
     return st == VB_OK ? ps_greet(s, worker) : st;
 }

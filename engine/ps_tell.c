@@ -46,8 +46,11 @@ static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
 vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value)
 {
     struct vb_op *op;
-    vb_status st = take_op(s, worker, &op);
+    vb_status st;
 
+    if (s->standby)
+        return VB_OK;
+    st = take_op(s, worker, &op);
     if (st == VB_OK)
         st = ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), 0, 0, 0,
                     PS_VALUE(kind, value), op);
@@ -66,12 +69,12 @@ static vb_status answer(struct ps_server *s, int worker, float *to, size_t *byte
 {
     struct ps_seat *seat = &s->seats[worker];
     const struct ps_push *push = ps_push_in(s, worker, seat->ask_slot);
-    const uint32_t *keys = (const uint32_t *)(const void *)(push + 1) + push->n_values;
+    const uint32_t *keys = (const uint32_t *)(const void *)(push + 1) + seat->ask_values;
 
     seat->asks = false;
-    *bytes_p = push->n_keys * sizeof(float);
-    *at_p = push->reply_at * sizeof(float);
-    return ps_gather(s, keys, push->n_keys, to);
+    *bytes_p = seat->ask_keys * sizeof(float);
+    *at_p = seat->ask_at * sizeof(float);
+    return ps_gather(s, keys, seat->ask_keys, to);
 }
 
 /* A word with a reply. What it is sent from must not change on its way, so it is copied. */
@@ -79,11 +82,17 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t word)
 {
     struct ps_seat *seat = &s->seats[worker];
     int parity = (int)(seat->replies % 2);
-    size_t from = ps_reply_from(s->job, &s->lay, s->k, worker, parity), bytes, at;
+    size_t from = ps_reply_from(&s->lay, s->k, worker, parity), bytes, at;
     float *to = (float *)(void *)((char *)vb_window_ptr(s->slots) + from);
     struct vb_op *op;
-    vb_status st = take_op(s, worker, &op);
+    vb_status st;
 
+    if (s->standby) {
+        seat->asks = false;
+        seat->reply_version[++seat->replies % 4] = ps_version_of(s);
+        return VB_OK;
+    }
+    st = take_op(s, worker, &op);
     if (st != VB_OK)
         return ps_member_told(s, worker, st);
     if (s->job->sparse) {
@@ -184,6 +193,8 @@ vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
     }
     if (s->due != 0 && worker == ps_first_worker(s)) {
         word |= s->due;
+        s->evals += (s->due & PS_EVAL) != 0;
+        s->saves += (s->due & PS_SAVE) != 0;
         s->due = 0;
     }
     if (word == 0)
@@ -208,4 +219,63 @@ vb_status ps_greet(struct ps_server *s, int worker)
     if (s->k > 0 && has_replies(s, &s->seats[worker]) && !s->job->sparse)
         return reply(s, worker, 0);
     return ps_tell(s, worker, 0);
+}
+
+/* ---- again ----------------------------------------------------------------------------------- */
+
+/* What a worker was to be told and has not heard; false: that cannot be. */
+static bool find_missing(const struct ps_server *s, int worker, const struct ps_stand *stand,
+                         struct ps_stand *missing)
+{
+    const struct ps_seat *seat = &s->seats[worker];
+
+    *missing = (struct ps_stand){.acked = seat->pushes - seat->held - stand->acked,
+                                 .replies = seat->replies - stand->replies,
+                                 .tickets = seat->granted - seat->base - stand->tickets,
+                                 .evals = s->evals - stand->evals,
+                                 .saves = s->saves - stand->saves};
+    return missing->acked <= (uint32_t)s->lay.slots && missing->replies <= 4 &&
+           missing->tickets >= 0 && missing->tickets <= s->lay.slots;
+}
+
+/* That the server serves, and what is no word. */
+static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_stand *stand)
+{
+    const struct ps_seat *seat = &s->seats[worker];
+    vb_status st = VB_OK;
+
+    if (!seat->takes)
+        return VB_OK;
+    if (worker >= s->job->workers)
+        st = ps_say(s, worker, PS_HELLO, 0);
+    if (st == VB_OK)
+        st = ps_say(s, worker, PS_TAKEN, seat->pushes - stand->acked);
+    if (st == VB_OK && s->k == 0 && s->job->bound == 0 &&
+        (seat->share != worker || seat->shares != s->job->workers))
+        st = ps_say(s, worker, PS_SHARES, (uint32_t)seat->share << 10 | (uint32_t)seat->shares);
+    return st;
+}
+
+/* To a worker that has heard so much from the server before. Replies are made anew: they are to be
+ * as new as can be. */
+vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *stand)
+{
+    struct ps_seat *seat = &s->seats[worker];
+    struct ps_stand missing;
+    uint32_t i, word;
+    vb_status st;
+
+    if (!find_missing(s, worker, stand, &missing))
+        return vb_err(VB_ERR_INPUT, "worker %d has heard what nobody said", worker);
+    st = welcome_again(s, worker, stand);
+    word = (uint32_t)missing.tickets * PS_TICKETS | (seat->told_last ? PS_LAST : 0u);
+    if (worker == ps_first_worker(s))
+        word |= (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);
+    seat->replies = stand->replies;
+    for (i = 0; st == VB_OK && (word != 0 || i < missing.acked || i < missing.replies); i++) {
+        word |= i < missing.acked ? PS_ACK : 0u;
+        st = i < missing.replies ? reply(s, worker, word) : ps_say(s, worker, PS_WORD, word);
+        word = 0;
+    }
+    return st == VB_OK && s->final ? ps_say(s, worker, PS_FINAL, 0) : st;
 }

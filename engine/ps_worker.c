@@ -20,21 +20,39 @@ static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
         link->acked++;
     if (word & PS_REPLY)
         link->replies++;
+    if (word & PS_ALONE)
+        link->standby = -1;
     w->tickets += (word & 0xfffffu) / PS_TICKETS;
     if (word & PS_LAST)
         w->last = true;
-    w->due |= word & (PS_EVAL | PS_SAVE);
+    if (word & (PS_EVAL | PS_SAVE)) {
+        w->due |= word & (PS_EVAL | PS_SAVE);
+        w->evals += (word & PS_EVAL) != 0;
+        w->saves += (word & PS_SAVE) != 0;
+    }
+}
+
+/* What a server says: not before it serves, if it was a standby. */
+static struct ps_link *link_at(struct ps_worker *w, int rank, uint32_t value)
+{
+    int k = ps_server_at(w->job, rank);
+    struct ps_link *link = k >= 0 ? &w->links[k] : NULL;
+
+    if (link == NULL || rank == ps_server_rank(w->job, k))
+        return link; /* NULL: workers have nothing to say to each other */
+    if (link->taken >= 0 || PS_KIND(value) == PS_TAKEN || PS_KIND(value) == PS_HELLO)
+        return link;
+    return NULL;
 }
 
 /* A vb_note_fn. */
 static void note_came(void *arg, int rank, uint32_t value)
 {
     struct ps_worker *w = arg;
-    struct ps_link *link;
+    struct ps_link *link = link_at(w, rank, value);
 
-    if (ps_worker_at(w->job, rank) >= 0)
-        return; /* workers have nothing to say to each other here */
-    link = &w->links[rank - ps_server_rank(w->job, 0)];
+    if (link == NULL)
+        return;
     switch (PS_KIND(value)) {
     case PS_WORD:
         take_word(w, link, value);
@@ -54,12 +72,10 @@ static void note_came(void *arg, int rank, uint32_t value)
     case PS_HELLO:
         link->welcome = true;
         break;
-    case PS_PUSH:
-    case PS_SNAP:
-    case PS_READ:
-    case PS_END:
-    case PS_BYE:
-    case PS_GONE:
+    case PS_TAKEN:
+        link->taken = (int)(value & 0xfffffu);
+        break;
+    default:
         break;
     }
 }
@@ -70,17 +86,19 @@ static void member_gone(void *arg, int rank)
     struct ps_worker *w = arg;
     int number = ps_worker_at(w->job, rank);
 
-    if (number < 0)
-        w->lost = rank;
-    else if (number < w->number)
-        w->below--;
+    if (number >= 0)
+        w->below -= number < w->number;
+    else if (!w->bye)
+        ps_worker_gone(w, rank);
 }
 
 static void member_came(void *arg, int rank)
 {
     struct ps_worker *w = arg;
 
-    if (ps_worker_at(w->job, rank) < w->number)
+    int number = ps_worker_at(w->job, rank);
+
+    if (number >= 0 && number < w->number)
         w->below++;
 }
 
@@ -113,8 +131,11 @@ vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, cons
                          int from)
 {
     struct awaited awaited = {w, ready, arg, 0};
-    vb_status st = ps_wait(w->group, came_or_lost, &awaited, what, from);
+    vb_status st;
 
+    if (w->job->replicas > 1)
+        return ps_await(w, ready, arg, what, false);
+    st = ps_wait(w->group, came_or_lost, &awaited, what, from);
     return st == VB_OK && !ready(arg) ? lost_server(w, what) : st;
 }
 
@@ -123,6 +144,8 @@ vb_status ps_worker_wait_long(struct ps_worker *w, vb_ready_fn ready, void *arg,
     struct awaited awaited = {w, ready, arg, 0};
     vb_status st = VB_OK;
 
+    if (w->job->replicas > 1)
+        return ps_await(w, ready, arg, what, true);
     while (st == VB_OK && !ready(arg)) {
         if (w->lost >= 0)
             return lost_server(w, what);
@@ -200,14 +223,16 @@ static vb_status wait_for_slot(struct ps_worker *w)
     int k, slot = slot_of(w);
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
-        if (w->pushed >= (uint32_t)w->lay.slots && !w->links[k].push_ops[slot].done)
-            st = vb_op_wait(w->group, &w->links[k].push_ops[slot], "a push", w->links[k].rank);
+        if (w->pushed >= (uint32_t)w->lay.slots && !w->links[k].push_ops[slot].done) {
+            st = ps_op_await(w, &w->links[k].push_ops[slot], "a push", k);
+            st = st == VB_AGAIN ? VB_OK : st; /* it was acknowledged, so whoever serves has it */
+        }
     return st;
 }
 
 static bool is_direct(const struct ps_worker *w)
 {
-    return w->mapped && w->job->servers == 1;
+    return ps_is_direct(w->job, w->mapped);
 }
 
 /* Where a push to server k is written: into its memory, or from where it is sent. */
@@ -225,10 +250,26 @@ static vb_status send_push(struct ps_worker *w, int k, size_t bytes)
     size_t from = w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k];
     size_t at = ps_slot_at(&w->lay, k, w->number, slot_of(w));
     bool direct = is_direct(w);
+    vb_status st;
 
-    return ps_put(w->group, w->slots, w->links[k].rank, direct ? 0 : from, direct ? 0 : at,
-                  direct ? 0 : sizeof(struct ps_push) + bytes, PS_VALUE(PS_PUSH, slot_of(w)),
-                  &w->links[k].push_ops[slot_of(w)]);
+    st = ps_put_to(w, k, direct ? 0 : from, direct ? 0 : at,
+                   direct ? 0 : sizeof(struct ps_push) + bytes, PS_VALUE(PS_PUSH, slot_of(w)),
+                   &w->links[k].push_ops[slot_of(w)]);
+    w->links[k].sent = w->pushed + 1;
+    return st;
+}
+
+vb_status ps_push_again(struct ps_worker *w, int k, uint32_t seq)
+{
+    uint32_t slot = seq % (uint32_t)w->lay.slots;
+    size_t from = w->lay.push[k] + slot * w->lay.slot[k], bytes;
+    const struct ps_push *push = (const void *)((const char *)vb_window_ptr(w->slots) + from);
+
+    bytes = w->job->sparse ? ((size_t)push->n_values + push->n_keys) * sizeof(float)
+                           : w->lay.n[k] * sizeof(float);
+    return ps_put(w->group, w->slots, w->links[k].rank, from,
+                  ps_slot_at(&w->lay, k, w->number, (int)slot), sizeof(*push) + bytes,
+                  PS_VALUE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
 }
 
 vb_status ps_worker_grads(struct ps_worker *w, float **grads_p)
@@ -362,13 +403,16 @@ static bool all_final(void *arg)
     return true;
 }
 
-static vb_status tell(struct ps_worker *w, struct ps_link *link, enum ps_kind kind, uint32_t value)
+static vb_status tell(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
 {
-    vb_status st =
-        ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(kind, value), &link->word_op);
+    struct vb_op *op = &w->links[k].word_op;
+    vb_status st;
 
-    if (st == VB_OK)
-        st = vb_op_wait(w->group, &link->word_op, "a word to the server", link->rank);
+    do {
+        st = ps_put_to(w, k, 0, 0, 0, PS_VALUE(kind, value), op);
+        if (st == VB_OK)
+            st = ps_op_await(w, op, "a word to the server", k);
+    } while (st == VB_AGAIN);
     return st;
 }
 
@@ -378,13 +422,13 @@ static vb_status tell_all(struct ps_worker *w, enum ps_kind kind)
     int k;
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
-        st = tell(w, &w->links[k], kind, 0);
+        st = tell(w, k, kind, 0);
     return st;
 }
 
 /* A server has one reader at a time, so all ask the servers in the same order: nobody can wait for
  * one who waits for him. */
-vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
 {
     vb_status st = VB_OK;
     int k;
@@ -393,13 +437,28 @@ vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, ui
         struct ps_link *link = &w->links[k];
 
         link->snapped = false;
-        st = tell(w, link, PS_SNAP, state != NULL);
+        st = tell(w, k, PS_SNAP, with_state);
         if (st == VB_OK)
             st = ps_worker_wait_long(w, has_snapped, link, "a snapshot");
     }
-    if (st == VB_OK)
-        st = ps_read_snapshot(w, params, state, version_p);
-    return st == VB_OK ? tell_all(w, PS_READ) : st;
+    return st;
+}
+
+/* If a server is gone meanwhile: again, from its standby. */
+vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+{
+    uint32_t overs;
+    vb_status st;
+
+    do {
+        overs = w->overs;
+        st = ask_for_snapshot(w, state != NULL);
+        if (st == VB_OK && w->overs == overs)
+            st = ps_read_snapshot(w, params, state, version_p);
+        if (st == VB_OK)
+            st = tell_all(w, PS_READ);
+    } while (st == VB_OK && w->overs != overs);
+    return st;
 }
 
 /* In place nobody else counts what a worker did. */
@@ -413,19 +472,45 @@ static void leave_figures(struct ps_worker *w)
 
 vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
 {
+    uint32_t overs;
     vb_status st;
 
     if (w->job->hogwild)
         leave_figures(w);
+    w->ended = true;
     st = tell_all(w, PS_END);
-    if (st == VB_OK)
-        st = ps_worker_wait_long(w, all_final, w, "the others to end");
-    return st == VB_OK ? ps_read_snapshot(w, params, state, version_p) : st;
+    do {
+        overs = w->overs;
+        if (st == VB_OK)
+            st = ps_worker_wait_long(w, all_final, w, "the others to end");
+        if (st == VB_OK)
+            st = ps_read_snapshot(w, params, state, version_p);
+    } while (st == VB_OK && w->overs != overs);
+    return st;
 }
 
+static bool op_is_done(void *arg)
+{
+    return ((const struct vb_op *)arg)->done;
+}
+
+/* A server that has heard it from all is gone at once, which is no fault any more. */
 vb_status ps_worker_bye(struct ps_worker *w)
 {
-    return tell_all(w, PS_BYE);
+    vb_status st = VB_OK;
+    int k;
+
+    w->bye = true;
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        struct ps_link *link = &w->links[k];
+
+        st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(PS_BYE, 0), &link->word_op);
+        if (st == VB_OK)
+            st = vb_group_wait(w->group, op_is_done, &link->word_op, "a goodbye", -1);
+        else if (st == VB_ERR_PEER)
+            st = vb_progress(w->group);
+    }
+    return st;
 }
 
 static bool was_answered(void *arg)
@@ -446,8 +531,9 @@ vb_status ps_worker_hello(struct ps_worker *w, bool again)
     vb_status st = VB_OK;
     int k;
 
+    w->hello = (w->mapped ? PS_MAPS : 0u) | (again ? PS_AGAIN : 0u) | PS_CAME;
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
-        st = tell(w, &w->links[k], PS_HELLO, (w->mapped ? PS_MAPS : 0) | (again ? PS_AGAIN : 0));
+        st = tell(w, k, PS_HELLO, w->hello);
     if (st == VB_OK)
         st = ps_worker_wait(w, was_answered, w, "a welcome", w->links[0].rank);
     if (st == VB_OK && w->over)
@@ -468,6 +554,8 @@ static vb_status make_windows(struct ps_worker *w)
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         w->links[k].mapped_shards = vb_window_peer(w->shards, w->links[k].rank);
         w->links[k].mapped_slots = vb_window_peer(w->slots, w->links[k].rank);
+        if (w->links[k].standby >= 0)
+            w->links[k].standby_shards = vb_window_peer(w->shards, w->links[k].standby);
     }
     return st;
 }
@@ -481,25 +569,50 @@ static int count_below(const struct ps_worker *w)
     return n;
 }
 
+/* One that joins may find a server gone, and its standby in its place. */
+static void make_links(struct ps_worker *w)
+{
+    const struct ps_job *job = w->job;
+    int k, standby;
+
+    w->lost = -1;
+    for (k = 0; k < job->servers; k++) {
+        struct ps_link *link = &w->links[k];
+
+        standby = ps_standby_rank(job, k);
+        link->rank = ps_server_rank(job, k);
+        link->standby = standby >= 0 && vb_group_member(w->group, standby) ? standby : -1;
+        link->taken = -1;
+        if (vb_group_member(w->group, link->rank))
+            continue;
+        if (link->standby < 0) {
+            w->lost = link->rank;
+            link->lost = true;
+        }
+        link->rank = link->standby >= 0 ? link->standby : link->rank;
+        link->standby = -1;
+        link->over = true;
+        link->taken = 0;
+    }
+}
+
 static vb_status begin(struct vb_group *group, const struct ps_job *job,
                        struct ps_worker **worker_p)
 {
     struct ps_worker *w = calloc(1, sizeof(*w));
     vb_status st;
-    int k;
 
     if (w == NULL)
         return vb_err_sys("calloc");
     w->job = job;
     w->group = group;
     w->number = ps_worker_at(job, vb_group_rank(group));
-    w->seen = (uint64_t)job->begin;
-    w->lost = -1;
-    for (k = 0; k < job->servers; k++) {
-        w->links[k].rank = ps_server_rank(job, k);
-        if (!vb_group_member(group, w->links[k].rank))
-            w->lost = w->links[k].rank;
+    if (w->number < 0) {
+        free(w);
+        return vb_err(VB_ERR_ACCESS, "no seat is empty but that of a server that is gone");
     }
+    w->seen = (uint64_t)job->begin;
+    make_links(w);
     w->below = count_below(w);
     *worker_p = w; /* to be closed, whatever came of it */
     vb_group_on_gone(group, member_gone, w);
@@ -557,7 +670,7 @@ void ps_worker_restart(struct ps_worker *w)
     int k;
 
     for (k = 0; k < w->job->servers; k++)
-        w->links[k].acked = w->links[k].replies = 0;
+        w->links[k].acked = w->links[k].replies = w->links[k].sent = 0;
     w->tickets = w->used = 0;
     w->pushed = 0;
     w->last = w->getting = false;

@@ -24,11 +24,16 @@ static int servers_of(const struct vb_train_opts *o)
     return o->async.servers > 0 ? o->async.servers : 1;
 }
 
+static int replicas_of(const struct vb_train_opts *o)
+{
+    return o->async.replicas > 1 ? o->async.replicas : 1;
+}
+
 int vb_train_workers(const struct vb_train_opts *o)
 {
     if (o->mode != VB_MODE_ASYNC || !o->async.dedicated)
         return o->group.world;
-    return o->group.world - servers_of(o);
+    return o->group.world - servers_of(o) * replicas_of(o);
 }
 
 bool vb_train_apart(const struct vb_train_opts *o)
@@ -47,7 +52,14 @@ vb_status vb_async_check(const struct vb_train_opts *o)
     if (servers > PS_SERVERS_MAX || (!o->async.dedicated && servers > workers))
         return vb_err(VB_ERR_USAGE, "%d servers: at most %d, one a rank", servers,
                       workers < PS_SERVERS_MAX ? workers : PS_SERVERS_MAX);
-    if (workers + servers > VB_WORLD_MAX)
+    if (o->async.replicas > 2 || servers * replicas_of(o) > PS_SERVERS_MAX)
+        return vb_err(VB_ERR_USAGE, "%d servers, %d times: at most %d, 2 times", servers,
+                      replicas_of(o), PS_SERVERS_MAX / 2);
+    if (replicas_of(o) > 1 && o->async.hogwild)
+        return vb_err(VB_ERR_USAGE, "--hogwild has no --replicas: no server sees the updates");
+    if (replicas_of(o) > 1 && !o->async.dedicated && workers < 2)
+        return vb_err(VB_ERR_USAGE, "--replicas 2 needs a second rank, or --dedicated-servers");
+    if (workers + servers * replicas_of(o) > VB_WORLD_MAX)
         return vb_err(VB_ERR_USAGE, "%d workers and %d servers: at most %d in all", workers,
                       servers, VB_WORLD_MAX);
     if (o->async.backup > 0 && !in_rounds)
@@ -98,7 +110,7 @@ static size_t max_keys(const struct vb_trainer *t)
 static int late_seats(const struct vb_train_opts *o, const struct ps_job *job)
 {
     int late = job->n * sizeof(float) > LARGE && !job->sparse ? 1 : 4;
-    int room = VB_WORLD_MAX - job->workers - job->servers;
+    int room = VB_WORLD_MAX - job->workers - ps_server_ranks(job);
 
     if (o->async.max_workers > 0)
         late = o->async.max_workers - job->workers;
@@ -115,6 +127,7 @@ static void fill_job(struct vb_async *a)
 
     *job = (struct ps_job){.workers = t->world,
                            .servers = servers_of(o),
+                           .replicas = replicas_of(o),
                            .sparse = strcmp(o->model, "sparse-lr") == 0,
                            .hogwild = o->async.hogwild,
                            .bound = o->async.bounded ? o->async.staleness : PS_UNBOUNDED,
@@ -184,13 +197,24 @@ static bool anybody_left(const struct ps_server *s)
     return false;
 }
 
+/* What the workers need for the end: from whichever of two servers serves then. */
+static vb_status show_board(struct ps_server *s, void *arg)
+{
+    struct async_board *board = arg;
+    struct async_row row = server_row(s, vb_group_rank(s->group));
+
+    note_workers(s, board);
+    return async_board_serve(board, &row, s->k == 0);
+}
+
 /* To the end, and until nobody needs it any more. */
 static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
                                struct async_board *board)
 {
     vb_status st = ps_server_begin(s);
-    struct async_row row;
 
+    s->on_final = show_board;
+    s->final_arg = board;
     while (st == VB_OK && !s->over)
         st = ps_server_round(s);
     if (st == VB_OK && !anybody_left(s))
@@ -199,19 +223,17 @@ static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
     if (st != VB_OK)
         return st;
     ps_server_conclude(s);
-    note_workers(s, board);
-    row = server_row(s, ps_server_rank(s->job, s->k));
     atomic_store(&srv->cpu_ns, s->stats.cpu_ns);
-    st = async_board_serve(board, &row, s->k == 0);
-    if (st == VB_OK)
-        st = ps_server_finish(s);
+    st = ps_server_finish(s);
     return st == VB_OK ? ps_server_linger(s) : st;
 }
 
-static vb_status serve(struct async_server *srv, int k)
+/* number: servers first, then standbys. */
+static vb_status serve(struct async_server *srv, int number)
 {
     struct vb_async *a = srv->async;
-    struct vb_group_opts opts = async_group(a, ps_server_rank(&a->job, k));
+    struct vb_group_opts opts = async_group(a, ps_server_rank(&a->job, 0) + number);
+    bool first = number % a->job.servers == 0;
     struct async_board *board = NULL;
     struct ps_server *s = NULL;
     struct vb_group *group;
@@ -219,8 +241,8 @@ static vb_status serve(struct async_server *srv, int k)
 
     if (st != VB_OK)
         return st;
-    st = async_board_open(group, k == 0 ? a->papers_bytes : 0, &board);
-    if (st == VB_OK && k == 0)
+    st = async_board_open(group, first ? a->papers_bytes : 0, &board);
+    if (st == VB_OK && first)
         async_papers_put(a, board);
     if (st == VB_OK)
         st = ps_server_create(group, &a->job, a->params, a->state, &s);
@@ -249,32 +271,60 @@ static void *serve_main(void *arg)
         (void)sched_setaffinity(0, sizeof(t->cpus), &t->cpus);
     vb_log_set_rank(t->world > 1 ? t->rank : -1);
     vb_team_size(1);
-    srv->status = serve(srv, t->rank);
+    srv->status = serve(srv, srv->number);
     atomic_store_explicit(&srv->ready, true, memory_order_release);
     return NULL;
 }
 
-static vb_status start_server(struct vb_async *a)
+static vb_status start_server(struct async_server *srv, int number)
 {
     int err;
 
-    if (a->trainer->o->async.dedicated || a->trainer->rank >= a->job.servers ||
-        a->trainer->o->joined != NULL)
-        return VB_OK;
-    err = pthread_create(&a->server.thread, NULL, serve_main, &a->server);
+    srv->number = number;
+    err = pthread_create(&srv->thread, NULL, serve_main, srv);
     if (err != 0)
         return vb_err(VB_ERR_NO_MEMORY, "start a server: %s", strerror(err));
-    a->server.started = true;
+    srv->started = true;
     return VB_OK;
 }
 
-static vb_status join_server(struct vb_async *a)
+/* Server k is a thread of rank k, its standby one of the next rank. */
+static vb_status start_servers(struct vb_async *a)
 {
-    if (!a->server.started)
+    const struct vb_trainer *t = a->trainer;
+    int before = (t->rank + t->world - 1) % t->world;
+    vb_status st = VB_OK;
+
+    if (t->o->async.dedicated || t->o->joined != NULL)
         return VB_OK;
-    pthread_join(a->server.thread, NULL);
-    a->server.started = false;
-    return a->server.status;
+    if (t->rank < a->job.servers)
+        st = start_server(&a->server, t->rank);
+    if (st == VB_OK && a->job.replicas > 1 && before < a->job.servers)
+        st = start_server(&a->standby, a->job.servers + before);
+    return st;
+}
+
+static vb_status join_server(struct async_server *srv)
+{
+    if (!srv->started)
+        return VB_OK;
+    pthread_join(srv->thread, NULL);
+    srv->started = false;
+    return srv->status;
+}
+
+static vb_status join_servers(struct vb_async *a)
+{
+    vb_status st = join_server(&a->server), other = join_server(&a->standby);
+
+    return st == VB_OK ? other : st;
+}
+
+/* Pairs with the releases in serve(): only then may another thread write what that one read. */
+static void wait_until_ready(const struct async_server *srv)
+{
+    while (srv->started && !atomic_load_explicit(&srv->ready, memory_order_acquire))
+        sched_yield();
 }
 
 /* ---- a worker -------------------------------------------------------------------------------- */
@@ -381,7 +431,7 @@ static struct async_row worker_row(struct vb_async *a)
     struct vb_trainer *t = a->trainer;
     struct async_row row = {.samples = t->samples};
     struct vb_rank_result *r = &row.result;
-    double cpu_s = (double)atomic_load(&a->server.cpu_ns) / 1e9;
+    double cpu_s = (double)(atomic_load(&a->server.cpu_ns) + atomic_load(&a->standby.cpu_ns)) / 1e9;
 
     vb_train_fill_rank(t, a->ps, r);
     r->rank = vb_group_rank(a->ps);
@@ -508,9 +558,8 @@ static vb_status work(struct vb_async *a)
     vb_status st = t->o->joined != NULL ? join_others(a, false) : open_worker(a);
 
     give_up(a, st);
-    /* Pairs with the releases in serve(): only then may this thread write what that one read. */
-    while (a->server.started && !atomic_load_explicit(&a->server.ready, memory_order_acquire))
-        sched_yield();
+    wait_until_ready(&a->server);
+    wait_until_ready(&a->standby);
     if (st == VB_OK)
         vb_place_leave(&t->place); /* from here on the job is the other group */
     vb_laps_begin(&t->laps);
@@ -548,10 +597,10 @@ static vb_status run_ranks(struct vb_async *a)
 
     if (t->serves)
         return serve(&a->server, t->rank - t->world);
-    st = start_server(a);
+    st = start_servers(a);
     if (st == VB_OK)
         st = work(a);
-    served = join_server(a);
+    served = join_servers(a);
     return st == VB_OK ? served : st;
 }
 
@@ -575,7 +624,8 @@ static vb_status meet(struct vb_async *a)
 
     if (st != VB_OK || a->job.late == 0 || !o->joinable)
         return st;
-    if (rank == (o->async.dedicated ? a->job.workers : 0))
+    if (rank == (o->async.dedicated ? a->job.workers : 0) ||
+        (a->job.replicas > 1 && rank == (o->async.dedicated ? ps_standby_rank(&a->job, 0) : 1)))
         st = async_papers_make(a);
     if (st == VB_OK && rank == 0 && o->say != NULL)
         o->say(a->root);
@@ -591,7 +641,7 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
         return vb_err_sys("calloc");
     *async_p = a;
     a->trainer = t;
-    a->server.async = a;
+    a->server.async = a->standby.async = a;
     a->accuracy = -1;
     a->root_fd = -1;
     fill_job(a);

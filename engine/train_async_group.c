@@ -110,7 +110,7 @@ static bool is_crowded(const struct vb_async *a)
     int cpus = CPU_COUNT(&t->cpus), threads = t->o->threads > 0 ? t->o->threads : 1;
     int here = t->o->local_ranks > 0 ? t->o->local_ranks : t->world;
 
-    return here * threads + (t->o->async.dedicated ? 0 : a->job.servers) > cpus;
+    return here * threads + (t->o->async.dedicated ? 0 : ps_server_ranks(&a->job)) > cpus;
 }
 
 struct vb_group_opts async_group(const struct vb_async *a, int rank)
@@ -120,7 +120,7 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank)
     bool large = strcmp(t->o->model, "lenet") == 0 || strcmp(t->o->model, "alexnet") == 0;
 
     o.rank = rank;
-    o.world = a->job.workers + a->job.servers;
+    o.world = a->job.workers + ps_server_ranks(&a->job);
     o.elastic = true;
     o.seats = o.world + a->job.late;
     memcpy(o.secret, a->secret, sizeof(o.secret));

@@ -41,8 +41,8 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
 
     if (n < 0 || o->mode != VB_MODE_ASYNC)
         return n < 0 ? NULL : text;
-    n = asprintf(&both, "%smode=async\nservers=%d %d\nstaleness=%d %lld %d\nin place=%d\n", text,
-                 o->async.servers, o->async.dedicated, o->async.bounded,
+    n = asprintf(&both, "%smode=async\nservers=%d %d %d\nstaleness=%d %lld %d\nin place=%d\n", text,
+                 o->async.servers, o->async.dedicated, o->async.replicas > 1, o->async.bounded,
                  (long long)o->async.staleness, o->async.backup, o->async.hogwild);
     free(text);
     return n < 0 ? NULL : both;

@@ -86,6 +86,7 @@ static bool is_full(const struct vb_train_opts *o)
     if (o->mode != VB_MODE_ASYNC || sched_getaffinity(0, sizeof(cpus), &cpus) != 0)
         return false;
     threads = o->threads > 0 ? o->threads : 1;
+    servers *= o->async.replicas > 1 ? 2 : 1;
     return ranks * threads + (o->async.dedicated ? 0 : servers) > CPU_COUNT(&cpus);
 }
 

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a worker does when a server is gone and has a standby (ps_replica.c): it *goes over*. It
+ * tells the standby what it has heard, waits until that serves, and sends what it does not have.
+ * Whatever was under way with the server, a get or a snapshot, is begun anew by whoever began it.
+ */
+#include "engine/ps_priv.h"
+
+#include <string.h>
+
+#define SLICE_NS 100000000u
+
+/* May run on the group's progress thread. */
+void ps_worker_gone(struct ps_worker *w, int rank)
+{
+    int k = ps_server_at(w->job, rank);
+
+    if (rank == ps_standby_rank(w->job, k) && !w->links[k].over) {
+        w->links[k].standby = -1; /* the server goes on alone */
+        return;
+    }
+    if (rank == ps_server_rank(w->job, k) && w->links[k].over)
+        return; /* somebody who had the seat of a server that was gone before */
+    w->links[k].lost = true;
+    w->lost = rank;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+struct awaited {
+    struct ps_worker *worker;
+    vb_ready_fn ready;
+    void *arg;
+    uint64_t until_ns; /* 0: as long as the group waits for anything */
+};
+
+static bool ready_or_lost(void *arg)
+{
+    const struct awaited *a = arg;
+
+    return a->worker->lost >= 0 || a->ready(a->arg);
+}
+
+static bool ready_or_late(void *arg)
+{
+    return ready_or_lost(arg) || vb_clock_ns() >= ((const struct awaited *)arg)->until_ns;
+}
+
+/* for_long: as long as it takes, since others may be busy; the dead are found by the group. */
+static vb_status wait_for(struct awaited *a, const char *what, bool for_long)
+{
+    vb_status st = VB_OK;
+
+    if (!for_long)
+        return ps_wait(a->worker->group, ready_or_lost, a, what, -1);
+    while (st == VB_OK && !ready_or_lost(a)) {
+        a->until_ns = vb_clock_ns() + SLICE_NS;
+        st = ps_wait(a->worker->group, ready_or_late, a, what, -1);
+    }
+    return st;
+}
+
+/* ---- going over ------------------------------------------------------------------------------ */
+
+static vb_status tell_stand(struct ps_worker *w, int k)
+{
+    struct ps_link *link = &w->links[k];
+    struct ps_stand stand = {.acked = link->acked,
+                             .replies = link->replies,
+                             .tickets = k == 0 ? w->tickets : 0,
+                             .evals = k == 0 ? w->evals : 0,
+                             .saves = k == 0 ? w->saves : 0};
+    size_t from = w->lay.stand + (size_t)k * sizeof(stand);
+    size_t at = w->lay.stands[k] + (size_t)w->number * sizeof(stand);
+
+    link->acked_before = stand.acked;
+    memcpy((char *)vb_window_ptr(w->slots) + from, &stand, sizeof(stand));
+    return ps_put(w->group, w->slots, link->rank, from, at, sizeof(stand), PS_VALUE(PS_TAKE, 0),
+                  &link->word_op);
+}
+
+static vb_status no_standby(const struct ps_worker *w, int k)
+{
+    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone, and there is no standby of it", k,
+                  w->links[k].rank, vb_group_host(w->group, w->links[k].rank));
+}
+
+static vb_status call_standby(struct ps_worker *w, int k)
+{
+    struct ps_link *link = &w->links[k];
+    int standby = atomic_exchange(&link->standby, -1);
+    vb_status st;
+
+    link->lost = false;
+    if (standby < 0)
+        return no_standby(w, k);
+    link->rank = standby;
+    link->mapped_shards = link->standby_shards;
+    link->mapped_slots = NULL; /* nothing is written there by hand */
+    link->over = link->calling = true;
+    link->snapped = true; /* a wait for it is in vain; overs says so */
+    link->final = false;
+    w->overs++;
+    st = tell_stand(w, k);
+    return st == VB_ERR_PEER ? VB_OK : st; /* it is lost too, which comes up next */
+}
+
+static bool all_taken(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        if (w->links[k].calling && w->links[k].taken < 0)
+            return false;
+    return true;
+}
+
+static vb_status say(struct ps_worker *w, struct ps_link *link, uint32_t value)
+{
+    vb_status st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, value, &link->word_op);
+
+    return st == VB_OK ? vb_op_wait(w->group, &link->word_op, "a word to the standby", -1) : st;
+}
+
+/* The standby serves: it gets what it does not have. */
+static vb_status send_rest(struct ps_worker *w, int k)
+{
+    struct ps_link *link = &w->links[k];
+    vb_status st = vb_op_wait(w->group, &link->word_op, "a call for the standby", -1);
+    uint32_t seq = link->acked_before + (uint32_t)link->taken;
+
+    link->calling = false;
+    for (; st == VB_OK && seq != link->sent; seq++)
+        st = ps_push_again(w, k, seq);
+    if (st == VB_OK && w->hello != 0 && !link->welcome)
+        st = say(w, link, PS_VALUE(PS_HELLO, w->hello));
+    return st == VB_OK && w->ended ? say(w, link, PS_VALUE(PS_END, 0)) : st;
+}
+
+/* To the standbys of all servers that are gone. All are called before any is waited for: they wait
+ * for the calls of all workers, which may have lost them in another order. */
+static vb_status go_over(struct ps_worker *w)
+{
+    struct awaited taken = {.worker = w, .ready = all_taken, .arg = w};
+    vb_status st = VB_OK;
+    int k;
+
+    while (st == VB_OK && w->lost >= 0) {
+        w->lost = -1; /* first: another may be lost meanwhile */
+        for (k = 0; k < w->job->servers && st == VB_OK; k++)
+            if (w->links[k].lost)
+                st = call_standby(w, k);
+        if (st == VB_OK)
+            st = wait_for(&taken, "a standby to take over", true);
+    }
+    for (k = 0; k < w->job->servers && st == VB_OK; k++)
+        if (w->links[k].calling)
+            st = send_rest(w, k);
+    return st;
+}
+
+/* ---- for others ------------------------------------------------------------------------------ */
+
+vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
+                   bool for_long)
+{
+    struct awaited a = {.worker = w, .ready = ready, .arg = arg};
+    vb_status st;
+
+    for (;;) {
+        st = wait_for(&a, what, for_long);
+        if (st != VB_OK || w->lost < 0)
+            return st;
+        st = go_over(w);
+        if (st != VB_OK)
+            return st;
+    }
+}
+
+static bool is_lost(void *arg)
+{
+    return ((const struct ps_link *)arg)->lost;
+}
+
+vb_status ps_go_over(struct ps_worker *w, int k)
+{
+    vb_status st;
+
+    if (w->job->replicas < 2)
+        return VB_ERR_PEER;
+    st = ps_wait(w->group, is_lost, &w->links[k], "news of a server that takes nothing in", -1);
+    return st == VB_OK ? go_over(w) : st;
+}
+
+static bool op_is_done(void *arg)
+{
+    return ((const struct vb_op *)arg)->done;
+}
+
+vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k)
+{
+    vb_status st;
+
+    if (w->job->replicas < 2)
+        return vb_op_wait(w->group, op, what, w->links[k].rank);
+    st = ps_await(w, op_is_done, op, what, false);
+    if (st != VB_OK || op->status == VB_OK)
+        return st;
+    if (op->status != VB_ERR_PEER)
+        return vb_err(op->status, "%s failed, with server %d: %s", what, k,
+                      vb_status_str(op->status));
+    st = w->links[k].over ? VB_OK : ps_go_over(w, k);
+    return st == VB_OK ? VB_AGAIN : st;
+}
+
+vb_status ps_put_to(struct ps_worker *w, int k, size_t from, size_t at, size_t len, uint32_t value,
+                    struct vb_op *op)
+{
+    vb_status st;
+
+    for (;;) {
+        st = ps_put(w->group, w->slots, w->links[k].rank, from, at, len, value, op);
+        if (st != VB_ERR_PEER || w->job->replicas < 2)
+            return st;
+        st = ps_go_over(w, k);
+        if (st != VB_OK)
+            return st;
+    }
+}

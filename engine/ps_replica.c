@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Two servers of one shard: one that serves, and its standby.
+ *
+ * What a server does follows from what comes, in the order in which it comes: pushes, ends, workers
+ * that go and join. So the one that serves does nothing at once. It forwards what came, with the
+ * push, and keeps it in a *log*; the standby does it and confirms; then the server does the same,
+ * with the same code, and comes to the same bits. Only, the standby tells nobody. So whatever
+ * anybody was told, the standby has.
+ *
+ * When the server is gone each worker tells the standby what it has heard (PS_TAKE). When all
+ * workers that are left have done that, the standby *takes over*: it tells each what it lacks, and
+ * gets the pushes that it lacks itself. It waits for all of them because a worker that can still
+ * reach the server goes on with it: there must never be two that serve.
+ *
+ * When the standby is gone the server says so to all workers before anything else, does what is in
+ * the log, and goes on alone.
+ */
+#include "engine/ps_priv.h"
+
+#include <string.h>
+
+/* ---- between the two ------------------------------------------------------------------------- */
+
+static bool op_is_done(void *arg)
+{
+    return ((struct vb_op *)arg)->done;
+}
+
+static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint32_t value)
+{
+    struct vb_op *op = &s->partner_ops[s->n_partner_ops % PS_OPS];
+    vb_status st = VB_OK;
+
+    if (s->n_partner_ops++ >= PS_OPS && !op->done)
+        st = vb_group_wait(s->group, op_is_done, op, "a word to the other server", -1);
+    if (st != VB_OK)
+        return st;
+    return ps_put(s->group, s->slots, s->partner, at, at, len, value, op);
+}
+
+/* Who cannot be put to is gone, or will be soon; that is told by PS_GONE. */
+static vb_status unless_gone(vb_status st)
+{
+    return st == VB_ERR_PEER ? VB_OK : st;
+}
+
+/* ---- the one that serves --------------------------------------------------------------------- */
+
+static vb_status bytes_of(const struct ps_server *s, struct ps_arrival a, size_t *at_p,
+                          size_t *len_p)
+{
+    int slot = (int)(a.value & 0xfffffu);
+    const struct ps_push *push;
+
+    *at_p = *len_p = 0;
+    if (PS_KIND(a.value) != PS_PUSH || !s->seats[a.worker].alive)
+        return VB_OK;
+    if (slot >= s->lay.slots)
+        return vb_err(VB_ERR_INPUT, "worker %d names slot %d", a.worker, slot);
+    push = ps_push_in(s, a.worker, slot);
+    *at_p = ps_slot_at(&s->lay, s->k, a.worker, slot);
+    *len_p = sizeof(*push) + s->lay.n[s->k] * sizeof(float);
+    if (!ps_push_is_sane(s, push))
+        return vb_err(VB_ERR_INPUT, "worker %d pushed numbers that cannot be", a.worker);
+    if (s->job->sparse)
+        *len_p = sizeof(*push) + ((size_t)push->n_values + push->n_keys) * sizeof(float);
+    return VB_OK;
+}
+
+static void keep(struct ps_server *s, struct ps_arrival a)
+{
+    s->log[s->log_end++ % s->queue_size] = a;
+}
+
+static struct ps_arrival oldest(struct ps_server *s)
+{
+    return s->log[s->log_first++ % s->queue_size];
+}
+
+static vb_status forward(struct ps_server *s, struct ps_arrival a)
+{
+    size_t at, len;
+    vb_status st = bytes_of(s, a, &at, &len);
+
+    if (st != VB_OK)
+        return st;
+    if (s->log_end - s->log_first >= s->queue_size)
+        return vb_err(VB_ERR_INPUT, "worker %d sends more than it may", a.worker);
+    keep(s, a);
+    st = put_to_partner(s, at, len, PS_VALUE(PS_FORWARD, PS_ARRIVAL(a.worker, a.value)));
+    return unless_gone(st);
+}
+
+static vb_status confirmed(struct ps_server *s)
+{
+    if (s->log_first == s->log_end)
+        return vb_err(VB_ERR_INPUT, "a standby confirms what was never sent");
+    return ps_act(s, oldest(s));
+}
+
+/* Workers hear of it before anything that the standby has not. */
+static vb_status go_on_alone(struct ps_server *s)
+{
+    char text[160];
+    vb_status st = VB_OK;
+    int w;
+
+    snprintf(text, sizeof(text), "the standby of server %d (%.60s) is gone; it goes on alone", s->k,
+             vb_group_host(s->group, s->partner));
+    ps_put_down(s, s->partner, "died", text);
+    s->partner = -1;
+    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
+        if (s->seats[w].alive)
+            st = ps_say(s, w, PS_WORD, PS_ALONE);
+    while (st == VB_OK && s->log_first != s->log_end)
+        st = ps_act(s, oldest(s));
+    return st;
+}
+
+/* ---- the standby ----------------------------------------------------------------------------- */
+
+/* It confirms afterwards: then the worker may fill the slot again. */
+static vb_status follow(struct ps_server *s, uint32_t value)
+{
+    struct ps_arrival a = {(int)(value >> 8 & 0xfffu), PS_VALUE(value >> 4 & 0xfu, value & 0xfu)};
+    vb_status st;
+
+    if (a.worker >= ps_seats(s->job))
+        return vb_err(VB_ERR_INPUT, "a server forwards for worker %d", a.worker);
+    if (PS_KIND(a.value) == PS_GONE)
+        s->seats[a.worker].retired++;
+    st = ps_act(s, a);
+    if (st == VB_OK)
+        st = unless_gone(put_to_partner(s, 0, 0, PS_VALUE(PS_CONFIRM, 0)));
+    return st;
+}
+
+static bool is_gone(const struct ps_seat *seat)
+{
+    return seat->gone > seat->retired;
+}
+
+vb_status ps_tell_taken(struct ps_server *s, int w)
+{
+    const char *at = vb_window_ptr(s->slots);
+    struct ps_seat *seat = &s->seats[w];
+    struct ps_stand stand = {0}; /* of one that has just come */
+
+    if (seat->alive && seat->bye)
+        return VB_OK;
+    if (!seat->alive) /* it has not come yet, and says hello again */
+        return seat->takes ? ps_say(s, w, PS_TAKEN, 0) : VB_OK;
+    if (seat->takes)
+        memcpy(&stand, at + s->lay.stands[s->k] + (size_t)w * sizeof(stand), sizeof(stand));
+    return ps_tell_again(s, w, &stand);
+}
+
+static void put_down_take_over(struct ps_server *s, int rank)
+{
+    char text[160];
+
+    snprintf(text, sizeof(text),
+             "server %d (rank %d, %.60s) is gone; its standby on rank %d goes on at version %llu",
+             s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
+             (unsigned long long)ps_version_of(s));
+    ps_put_down(s, rank, "died", text);
+}
+
+/* What it was to do when it serves. */
+static vb_status do_for(struct ps_server *s, int w)
+{
+    struct ps_seat *seat = &s->seats[w];
+    vb_status st;
+
+    seat->wants_snap = 0; /* who still wants one asks again */
+    st = ps_tell_taken(s, w);
+    if (st == VB_OK && seat->hello != 0)
+        st = ps_act(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, seat->hello)});
+    return st;
+}
+
+static vb_status take_over(struct ps_server *s)
+{
+    int w, rank = s->partner;
+    vb_status st = VB_OK;
+
+    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
+        if (s->seats[w].alive && is_gone(&s->seats[w]))
+            st = ps_act(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});
+    s->standby = false;
+    s->partner = s->reader = -1;
+    put_down_take_over(s, rank);
+    if (st == VB_OK && s->final && s->on_final != NULL)
+        st = s->on_final(s, s->final_arg);
+    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
+        st = do_for(s, w);
+    return st;
+}
+
+/* Who has said goodbye goes over to nobody. */
+static bool is_needed(const struct ps_seat *seat)
+{
+    return seat->alive && !seat->bye && !seat->takes && !is_gone(seat);
+}
+
+static vb_status look_for_all(struct ps_server *s)
+{
+    int w;
+
+    if (!s->partner_gone)
+        return VB_OK;
+    for (w = 0; w < ps_seats(s->job); w++)
+        if (is_needed(&s->seats[w]))
+            return VB_OK;
+    return take_over(s);
+}
+
+/* What a standby hears of workers itself. */
+static vb_status hear(struct ps_server *s, struct ps_arrival a)
+{
+    struct ps_seat *seat = &s->seats[a.worker];
+
+    switch (PS_KIND(a.value)) {
+    case PS_GONE:
+        seat->gone++;
+        seat->takes = false;
+        seat->hello = 0;
+        break;
+    case PS_HELLO: /* the server was gone already when it came */
+        seat->hello = a.value & 0xfu;
+        break;
+    case PS_TAKE:
+        seat->takes = true;
+        break;
+    default:
+        return vb_err(VB_ERR_INPUT, "worker %d takes a standby for a server", a.worker);
+    }
+    return look_for_all(s);
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+static vb_status lose_partner(struct ps_server *s)
+{
+    if (!s->standby)
+        return go_on_alone(s);
+    s->partner_gone = true;
+    if (s->final && vb_group_left(s->group, s->partner))
+        return VB_OK; /* all is done */
+    return look_for_all(s);
+}
+
+vb_status ps_replicate(struct ps_server *s, struct ps_arrival a)
+{
+    if (a.worker != PS_PARTNER)
+        return s->standby ? hear(s, a) : forward(s, a);
+    switch (PS_KIND(a.value)) {
+    case PS_GONE:
+        return lose_partner(s);
+    case PS_FORWARD:
+        if (s->standby)
+            return follow(s, a.value);
+        break;
+    case PS_CONFIRM:
+        if (!s->standby)
+            return confirmed(s);
+        break;
+    default:
+        break;
+    }
+    return vb_err(VB_ERR_INPUT, "the other server sent a note that is none: %x", a.value);
+}
+
+/* The server stays until all workers have said goodbye, and then it leaves. */
+bool ps_follows_no_more(const struct ps_server *s)
+{
+    return s->partner_gone && vb_group_left(s->group, s->partner);
+}
