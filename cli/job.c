@@ -59,8 +59,8 @@ static int64_t to_start(const struct cli_job *job)
 /* Options that contradict each other, or need one another. */
 static const char *contradiction(const struct cli_job *job, const struct vb_launch *launch)
 {
-    bool by_hand = job->rank > 0 || job->root != NULL ||
-                   (job->secret_file != NULL && !job->outlive);
+    bool by_hand =
+        job->rank > 0 || job->root != NULL || (job->secret_file != NULL && !job->outlive);
 
     if (launch->supervised)
         return NULL;

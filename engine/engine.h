@@ -150,13 +150,14 @@ struct vb_supervise_opts {
  * cannot run the program, is named. Standard output of rank 0 is passed on as it is, everything
  * else goes to standard error, line by line, with the rank before it. The logs have both. The first
  * rank that fails is named there, and the others are ended. No rank is alive on return, and none
- * outlives this process. A job that outlives its ranks is ended when a vital one has failed, or soon
- * after the first has ended well; standard output of all is passed on then, for any may report.
+ * outlives this process. A job that outlives its ranks is ended when a vital one has failed, or
+ * soon after the first has ended well; standard output of all is passed on then, for any may
+ * report.
  *
- * exit_code: 0 if all ranks had that, or those that count, else 1, or 2 if it was 2; 128 and the signal's number if one
- * ended the job. A failure is returned only if the ranks could not be run at all. Blocks; takes
- * over SIGCHLD, SIGINT, SIGTERM, SIGHUP and SIGPIPE meanwhile, so one at a time in a process, and
- * from a thread that stays: ranks die with the thread that started them. */
+ * exit_code: 0 if all ranks had that, or those that count, else 1, or 2 if it was 2; 128 and the
+ * signal's number if one ended the job. A failure is returned only if the ranks could not be run at
+ * all. Blocks; takes over SIGCHLD, SIGINT, SIGTERM, SIGHUP and SIGPIPE meanwhile, so one at a time
+ * in a process, and from a thread that stays: ranks die with the thread that started them. */
 vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p);
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -312,9 +313,9 @@ struct vb_train_opts {
     struct vb_joined *joined;    /* borrowed: a job that this worker joins late; NULL: none */
     const char *words;           /* the command line, a zero behind each word: for who joins */
     size_t words_len;
-    bool joinable;               /* others know the secret, and may join ... */
+    bool joinable;                 /* others know the secret, and may join ... */
     void (*say)(const char *root); /* ... there: called on rank 0; NULL: not */
-    vb_train_watch_fn watch;     /* NULL: none */
+    vb_train_watch_fn watch;       /* NULL: none */
     void *watch_arg;
     vb_train_look_fn look; /* NULL: none */
     void *look_arg;
@@ -352,8 +353,8 @@ struct vb_worker_stale {
 
 /* Something that happened to a rank while others went on. */
 struct vb_fault {
-    double at_s;   /* since training began */
-    int64_t step;  /* gradients that were applied by then */
+    double at_s;  /* since training began */
+    int64_t step; /* gradients that were applied by then */
     int rank;
     char what[16]; /* "died", "stopped", "left", "joined", "rejoined" */
     char why[160];
@@ -409,8 +410,8 @@ struct vb_train_result {
 int vb_train_workers(const struct vb_train_opts *o);
 
 /* Joins an asynchronous job that is under way, as one more worker; rank and world of opts do not
- * count. Then vb_train() with options made of the job's words, of which the newcomer may replace what
- * is its own affair; group.world is the job's, group.rank 0. Left after that. */
+ * count. Then vb_train() with options made of the job's words, of which the newcomer may replace
+ * what is its own affair; group.world is the job's, group.rank 0. Left after that. */
 vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joined_p);
 void vb_joined_leave(struct vb_joined *joined); /* NULL is fine */
 const char *vb_joined_words(const struct vb_joined *joined, size_t *len_p);

@@ -19,6 +19,8 @@ void ps_worker_gone(struct ps_worker *w, int rank)
         w->links[k].standby = -1; /* the server goes on alone */
         return;
     }
+    if (rank == ps_server_rank(w->job, k) && w->links[k].over)
+        return; /* somebody who had the seat of a server that was gone before */
     w->links[k].lost = true;
     w->lost = rank;
 }

@@ -289,8 +289,8 @@ struct ps_server {
 vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, const float *params,
                            const void *state, struct ps_server **server_p);
 
-/* Collective with ps_worker_close(). NULL is fine. In an elastic group, where ops may be under way to
- * who is gone, it is in two steps: the server leaves, the group is closed, the server is. */
+/* Collective with ps_worker_close(). NULL is fine. In an elastic group, where ops may be under way
+ * to who is gone, it is in two steps: the server leaves, the group is closed, the server is. */
 void ps_server_leave(struct ps_server *s);
 void ps_server_close(struct ps_server *s);
 
@@ -326,8 +326,8 @@ void ps_server_queue(struct ps_server *s, int worker, uint32_t value);
 
 int ps_first_worker(const struct ps_server *s); /* the lowest that works; -1: none */
 
-/* Between rounds: a worker takes part no more, and what it has under way is not applied; or it
- * takes part from now on, as one that has just been started. */
+/* Between rounds, without replicas: a worker takes part no more, and what it has under way is not
+ * applied; or it takes part from now on, as one that has just been started. */
 vb_status ps_server_retire(struct ps_server *s, int worker);
 vb_status ps_server_admit(struct ps_server *s, int worker);
 

@@ -265,13 +265,26 @@ static vb_status read_one(struct ps_worker *w, int k, size_t from, size_t to, si
     return st == VB_AGAIN ? VB_OK : st; /* then the caller asks again */
 }
 
+/* The server goes on counting: from memory it is read as it is written. */
+static vb_status read_head(struct ps_worker *w, int k)
+{
+    const struct ps_head *from = (const void *)w->links[k].mapped_shards;
+    struct ps_head *to = (void *)((char *)vb_window_ptr(w->shards) + head_at(w, k));
+
+    if (from == NULL)
+        return read_one(w, k, 0, head_at(w, k), sizeof(*to));
+    atomic_store(&to->version, atomic_load(&from->version));
+    atomic_store(&to->snapped, atomic_load(&from->snapped));
+    return VB_OK;
+}
+
 vb_status ps_worker_now(struct ps_worker *w, uint64_t *version_p)
 {
     const char *own = vb_window_ptr(w->shards);
     vb_status st = w->getting ? wait_for_gets(w) : VB_OK; /* into the same place */
 
     if (st == VB_OK || st == VB_AGAIN)
-        st = read_one(w, 0, 0, head_at(w, 0), sizeof(struct ps_head));
+        st = read_head(w, 0);
     if (st == VB_OK)
         *version_p =
             atomic_load(&((const struct ps_head *)(const void *)(own + head_at(w, 0)))->version);
@@ -290,7 +303,7 @@ vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint
         st = wait_for_gets(w);
     st = st == VB_AGAIN ? VB_OK : st; /* they are started anew by the next pull */
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
-        st = read_one(w, k, 0, head_at(w, k), sizeof(struct ps_head));
+        st = read_head(w, k);
         if (st == VB_OK)
             st = read_one(w, k, lay->snap[k], lay->area[area] + lay->first[k] * sizeof(float),
                           lay->n[k] * sizeof(float));

@@ -96,7 +96,9 @@ static void member_came(void *arg, int rank)
 {
     struct ps_worker *w = arg;
 
-    if (ps_worker_at(w->job, rank) < w->number)
+    int number = ps_worker_at(w->job, rank);
+
+    if (number >= 0 && number < w->number)
         w->below++;
 }
 
@@ -583,8 +585,10 @@ static void make_links(struct ps_worker *w)
         link->taken = -1;
         if (vb_group_member(w->group, link->rank))
             continue;
-        if (link->standby < 0)
+        if (link->standby < 0) {
             w->lost = link->rank;
+            link->lost = true;
+        }
         link->rank = link->standby >= 0 ? link->standby : link->rank;
         link->standby = -1;
         link->over = true;
@@ -603,6 +607,10 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
     w->job = job;
     w->group = group;
     w->number = ps_worker_at(job, vb_group_rank(group));
+    if (w->number < 0) {
+        free(w);
+        return vb_err(VB_ERR_ACCESS, "no seat is empty but that of a server that is gone");
+    }
     w->seen = (uint64_t)job->begin;
     make_links(w);
     w->below = count_below(w);

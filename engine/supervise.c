@@ -41,8 +41,8 @@ struct job {
     const char *logs;         /* folder; NULL: none */
     struct vb_remote *remote; /* NULL: the ranks are on this host */
     const struct vb_supervise_opts *o;
-    int ended_well;           /* outlived: the lowest worker that has, else the number of ranks */
-    bool answered;            /* they have root and secret */
+    int ended_well; /* outlived: the lowest worker that has, else the number of ranks */
+    bool answered;  /* they have root and secret */
     uint64_t hello_deadline_ns;
     struct pollfd *fds; /* the signals, then the relay's */
 };

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define LARGE (16u << 20) /* bytes of a gradient */
-#define LOOK_EVERY 64 /* steps: who never waits hears of a death only then */
+#define LOOK_EVERY 64     /* steps: who never waits hears of a death only then */
 
 /* ---- options --------------------------------------------------------------------------------- */
 
@@ -431,8 +431,7 @@ static struct async_row worker_row(struct vb_async *a)
     struct vb_trainer *t = a->trainer;
     struct async_row row = {.samples = t->samples};
     struct vb_rank_result *r = &row.result;
-    double cpu_s =
-        (double)(atomic_load(&a->server.cpu_ns) + atomic_load(&a->standby.cpu_ns)) / 1e9;
+    double cpu_s = (double)(atomic_load(&a->server.cpu_ns) + atomic_load(&a->standby.cpu_ns)) / 1e9;
 
     vb_train_fill_rank(t, a->ps, r);
     r->rank = vb_group_rank(a->ps);

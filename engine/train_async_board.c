@@ -4,10 +4,10 @@
  * servers itself, whose members may be gone by then.
  *
  * The *board* is a small window that all members have, with a row for each. A server puts its own
- * row on the board of every worker, and server 0 what it knows of the workers and what has happened,
- * before it says that all is final. Workers put theirs on the boards of the others. The *reporter* is
- * the worker with the lowest rank that is there: it waits for the rows of the others, tests, saves
- * and prints, and then says so. If it is gone before, the next one does it.
+ * row on the board of every worker, and server 0 what it knows of the workers and what has
+ * happened, before it says that all is final. Workers put theirs on the boards of the others. The
+ * *reporter* is the worker with the lowest rank that is there: it waits for the rows of the others,
+ * tests, saves and prints, and then says so. If it is gone before, the next one does it.
  */
 #include "engine/train_async_priv.h"
 
@@ -90,7 +90,8 @@ static size_t in_line(size_t *len, size_t bytes)
     return here;
 }
 
-vb_status async_board_open(struct vb_group *group, size_t papers_bytes, struct async_board **board_p)
+vb_status async_board_open(struct vb_group *group, size_t papers_bytes,
+                           struct async_board **board_p)
 {
     struct async_board *b = calloc(1, sizeof(*b));
     vb_status st;

@@ -14,9 +14,9 @@
 struct async_server {
     struct vb_async *async;
     pthread_t thread;
-    int number;         /* servers first, then standbys */
-    bool started;       /* as a thread */
-    _Atomic bool ready; /* it has copied the parameters that it starts with, or failed */
+    int number;              /* servers first, then standbys */
+    bool started;            /* as a thread */
+    _Atomic bool ready;      /* it has copied the parameters that it starts with, or failed */
     _Atomic uint64_t cpu_ns; /* that it took, once it has served */
     vb_status status;
 };
@@ -85,7 +85,7 @@ struct vb_async {
     struct async_board *board;
     struct ps_worker *worker;
     struct async_server server, standby; /* the latter as a thread only */
-    float *params; /* the trainee's own, likewise below */
+    float *params;                       /* the trainee's own, likewise below */
     void *state;
     void *papers; /* for those who join, at server 0; NULL: nobody can */
     size_t papers_bytes;

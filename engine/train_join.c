@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A worker that joins a job late. Server 0 has *papers* on its board: the job's command line, what
- * the ranks had settled, the plan and which program it is. A newcomer joins the group, reads them, and
- * then sets itself up like any rank of the job.
+ * the ranks had settled, the plan and which program it is. A newcomer joins the group, reads them,
+ * and then sets itself up like any rank of the job.
  */
 #include "engine/train_async_priv.h"
 
@@ -136,8 +136,9 @@ static vb_status check_papers(const struct papers *p)
     if (st != VB_OK)
         return st;
     if (strncmp(p->program, hello.sha256, sizeof(p->program)) != 0)
-        return vb_err(VB_ERR_USAGE, "this is another program than that of the job: SHA-256 %.12s, "
-                                    "not %.12s",
+        return vb_err(VB_ERR_USAGE,
+                      "this is another program than that of the job: SHA-256 %.12s, "
+                      "not %.12s",
                       hello.sha256, p->program);
     if (p->words > WORDS_MAX || p->settings > SETTINGS_MAX || p->plan >= VB_PLAN_BYTES_MAX ||
         p->world < 1 || p->world > VB_WORLD_MAX)
@@ -249,8 +250,9 @@ vb_status async_take_joined(struct vb_async *a)
 
     a->job = j->papers.job;
     if (n != a->job.n || words != a->job.words || max_keys > a->job.max_keys)
-        return vb_err(VB_ERR_USAGE, "this worker's data, of %zu parameters and up to %zu entries a "
-                                    "batch, does not fit the job's: %zu and %zu",
+        return vb_err(VB_ERR_USAGE,
+                      "this worker's data, of %zu parameters and up to %zu entries a "
+                      "batch, does not fit the job's: %zu and %zu",
                       n, max_keys, a->job.n, a->job.max_keys);
     memcpy(a->secret, j->opts.secret, sizeof(a->secret));
     memcpy(a->root, j->root, sizeof(a->root));

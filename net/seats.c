@@ -211,7 +211,8 @@ static bool has_neighbours(const struct control *c, int rank)
 }
 
 /* A process that was dropped, but lives, may still write to memory that is mapped, where its seat
- * was: nobody else is to have the seat. On other hosts than this one nobody can tell when it ends. */
+ * was: nobody else is to have the seat. On other hosts than this one nobody can tell when it ends.
+ */
 static enum seat_ghost ghost_of(const struct control *c, int rank)
 {
     const struct conn *conn = &c->conns[rank];

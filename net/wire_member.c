@@ -26,9 +26,9 @@ bool wire_seat_decode(const unsigned char in[WIRE_SEAT_BYTES], struct wire_seat 
     seat_p->world = wire_u32_decode(in + 8);
     seat_p->seats = wire_u32_decode(in + 12);
     seat_p->choice = wire_u32_decode(in + 16);
-    return seat_p->choice <= VB_TRANSPORT_VERBS &&
-           seat_p->seats <= VB_WORLD_MAX && seat_p->seat > 0 && seat_p->seat < seat_p->seats &&
-           seat_p->world > 0 && seat_p->world <= seat_p->seats && seat_p->epoch > 1;
+    return seat_p->choice <= VB_TRANSPORT_VERBS && seat_p->seats <= VB_WORLD_MAX &&
+           seat_p->seat > 0 && seat_p->seat < seat_p->seats && seat_p->world > 0 &&
+           seat_p->world <= seat_p->seats && seat_p->epoch > 1;
 }
 
 void wire_member_encode(const struct wire_member *member, unsigned char out[WIRE_MEMBER_BYTES])

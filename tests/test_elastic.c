@@ -298,6 +298,23 @@ static void some_come_late(void **state)
     }
 }
 
+/* A process that was dropped, but lives, could still write where its seat was: nobody has that seat
+ * before the process is dead. */
+static void seats_of_the_living_stay_empty(void **state)
+{
+    (void)state;
+    begin(transports[0], 3, 3, false);
+    all_go_on();
+    assert_int_equal(kill(pids[2], SIGSTOP), 0);
+    E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
+    join_in_vain("no seat is empty", 7, VB_ERR_ACCESS);
+    kill_proc(2);
+    newcomer(3);
+    E_UNTIL(board, board->procs[3].rank == 2);
+    all_go_on();
+    end();
+}
+
 /* One seat, taken again and again, by some who die and some who leave: nothing is left behind. */
 static void seats_are_used_again(void **state)
 {
@@ -450,6 +467,7 @@ int main(void)
         cmocka_unit_test_teardown(a_retired_rank_is_out, tear_down),
         cmocka_unit_test_teardown(some_come_late, tear_down),
         cmocka_unit_test_teardown(who_opens_no_window_is_not_put_to, tear_down),
+        cmocka_unit_test_teardown(seats_of_the_living_stay_empty, tear_down),
         cmocka_unit_test_teardown(seats_are_used_again, tear_down),
         cmocka_unit_test_teardown(others_are_closed, tear_down),
     };

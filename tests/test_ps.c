@@ -17,11 +17,13 @@
 
 #define WORKERS_MAX 4
 #define KEYS 400
-#define ROW 40 /* keys of a batch */
+#define ROW 40       /* keys of a batch */
+#define DIES_AFTER 5 /* steps: few, for where cores are scarce it may not come to more */
 
 struct run {
     struct ps_job job;
     bool delays;
+    size_t nonsense;                    /* which of the pushes that make no sense */
     bool dies;                          /* worker 1 stops half-way, and comes back later */
     _Atomic int64_t begun[WORKERS_MAX]; /* gradients that a worker has begun to push */
     _Atomic uint32_t of_key[KEYS];      /* gradients that have named a key */
@@ -200,7 +202,7 @@ static int dense_steps(struct run *run, struct ps_worker *w, float *own)
         wrong += T_WRONG(push_one(run, w, own) == VB_OK);
         if (w->number == 0)
             count_allocations(run, i);
-        if (run->dies && w->number == 1 && ++i == 20)
+        if (run->dies && w->number == 1 && ++i == DIES_AFTER)
             wrong += T_WRONG(die(run, w) == VB_OK);
         else
             i += !(run->dies && w->number == 1);
@@ -322,6 +324,50 @@ static int sparse_member(struct vb_group *g, void *arg)
     return vb_group_rank(g) < run->job.workers ? sparse_worker(g, run) : server(g, run);
 }
 
+/* ---- pushes that make no sense --------------------------------------------------------------- */
+
+static const struct ps_push nonsense[] = {
+    {.flags = PS_NO_GRADIENT, .n_keys = UINT32_MAX},
+    {.flags = PS_NO_GRADIENT, .n_values = ROW + 1, .n_keys = 1},
+    {.flags = PS_NO_GRADIENT, .n_keys = ROW, .reply_at = 1},
+    {.flags = PS_OWN_KEYS, .n_keys = 2, .n_values = 1},
+    {.flags = PS_OWN_KEYS, .samples = UINT32_MAX},
+    {.flags = PS_OWN_KEYS, .seq = 7},
+};
+
+static int push_nonsense(struct vb_group *g, const struct run *run)
+{
+    struct ps_worker *w = NULL;
+    vb_status st = ps_worker_create(g, &run->job, &w);
+
+    if (st == VB_OK) {
+        memcpy((char *)vb_window_ptr(w->slots) + w->lay.push[0], &nonsense[run->nonsense],
+               sizeof(struct ps_push));
+        st = ps_put(g, w->slots, w->links[0].rank, w->lay.push[0], 0, sizeof(struct ps_push),
+                    PS_VALUE(PS_PUSH, 0), &w->links[0].push_ops[0]);
+    }
+    if (st == VB_OK)
+        st = vb_op_wait(g, &w->links[0].push_ops[0], "a push", -1);
+    ps_worker_close(w);
+    return T_WRONG(st == VB_OK);
+}
+
+static int nonsense_member(struct vb_group *g, void *arg)
+{
+    struct run *run = arg;
+    struct ps_server *s = NULL;
+    float zero[KEYS] = {0};
+    vb_status st;
+
+    if (vb_group_rank(g) < run->job.workers)
+        return push_nonsense(g, run);
+    st = ps_server_create(g, &run->job, zero, NULL, &s);
+    if (st == VB_OK)
+        st = ps_server_run(s);
+    ps_server_close(s);
+    return T_WRONG(st == VB_ERR_INPUT);
+}
+
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 static const enum vb_transport_choice transports[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
@@ -436,7 +482,27 @@ static void a_worker_is_retired_and_admitted(void **state)
         run.dies = true;
         go(&run, transports[t], dense_member);
         assert_true(run.retired && run.admitted);
-        assert_true(run.begun[1] >= 20);
+        assert_true(run.begun[1] >= DIES_AFTER);
+    }
+}
+
+static void nonsense_is_refused(void **state)
+{
+    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 2, .fn = nonsense_member};
+    struct t_stderr err;
+    char text[4096];
+    struct run run;
+
+    (void)state;
+    prepare(&run, 1, 1, PS_UNBOUNDED, KEYS);
+    run.job.sparse = true;
+    run.job.max_keys = ROW;
+    job.arg = &run;
+    for (run.nonsense = 0; run.nonsense < VB_COUNT(nonsense); run.nonsense++) {
+        t_stderr_catch(&err);
+        t_as_threads(&job);
+        t_stderr_release(&err, text, sizeof(text));
+        assert_non_null(strstr(text, "worker 0 pushed"));
     }
 }
 
@@ -465,6 +531,7 @@ int main(void)
         cmocka_unit_test(sparse_gradients_neither),
         cmocka_unit_test(rounds_have_all_gradients),
         cmocka_unit_test(a_worker_is_retired_and_admitted),
+        cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(steps_allocate_nothing),
     };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Workers of a parameter server that are killed at some moment, and others that join: no gradient is
- * lost or applied twice, none is applied in part, and there are as many as were asked for.
+ * Workers of a parameter server that are killed at some moment, and others that join: no gradient
+ * is lost or applied twice, none is applied in part, and there are as many as were asked for.
  *
- * A gradient of worker w is 1 at every parameter of class w, so parameters count the gradients of each
- * seat. Workers are processes, which note on a board what they have begun to push and what was
+ * A gradient of worker w is 1 at every parameter of class w, so parameters count the gradients of
+ * each seat. Workers are processes, which note on a board what they have begun to push and what was
  * acknowledged: of a worker that was killed anything in between may have been applied.
  */
 #include "engine/ps_priv.h"
@@ -70,8 +70,8 @@ static int serve(struct vb_group *g)
     return T_WRONG(st == VB_OK);
 }
 
-/* Each class has one number in all shards; with several servers a gradient of one that was killed may
- * have come to one of them alone. */
+/* Each class has one number in all shards; with several servers a gradient of one that was killed
+ * may have come to one of them alone. */
 static int check_counts(const struct ps_worker *w, const float *params, uint64_t version)
 {
     double sum = 0;

@@ -156,8 +156,11 @@ static void an_info_survives_the_wire(void **state)
 
 static void seats_survive_the_wire(void **state)
 {
-    struct wire_seat seat = {
-                         .seat = 3, .epoch = 5, .world = 2, .seats = 4, .choice = VB_TRANSPORT_TCP},
+    struct wire_seat seat = {.seat = 3,
+                             .epoch = 5,
+                             .world = 2,
+                             .seats = 4,
+                             .choice = VB_TRANSPORT_TCP},
                      back;
     unsigned char bytes[WIRE_SEAT_BYTES];
 

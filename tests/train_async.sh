@@ -69,6 +69,10 @@ other_ways() {
         --steps 30 --ranks 1 --mode async --servers 2 --dedicated-servers
     ends ".steps == 60 and .staleness.dropped > 0" softmax "${args[@]}" --steps 60 --ranks 3 --mode async \
         --staleness 0 --backup 1 --slow 2:20
+    # a round whose workers had no samples: the last batch of an epoch has one
+    ends ".steps == 45 and .loss < 10 and .accuracy > 0.2" softmax "${args[@]}" --data synth:1201 --steps 45 --ranks 3 \
+        --mode async --staleness 0 --backup 1 --slow 2:20
+    ends ".staleness.max == 0" softmax "${args[@]}" --steps 300 --ranks 1 --mode async # all are its own
     ends ".steps == 500 and .algo == \"hogwild\" and $rows" softmax "${args[@]}" --steps 500 --ranks 2 \
         --mode async --hogwild
     read -ra args <<<"${data[sparse-lr]}"
