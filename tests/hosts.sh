@@ -200,6 +200,26 @@ grep -q '^welcome to host 2' "$dir/logs/rank-1.log" || fail "a login shell's wor
 
 eight_ranks
 
+# ---- a parameter server goes on without the worker of a host ------------------------------------
+
+timeout 100 ip netns exec "$hub" "$verbena" train softmax --data synth:3000 --batch 200 --steps 8000 --mode async \
+    --hosts 10.98.0.1,10.98.0.2,10.98.0.3 --checkpoint "$dir/async" --checkpoint-every 400 --json >"$dir/out" 2>"$dir/err" &
+pid=$!
+for ((i = 0; i < 400; i++)); do
+    [ -n "$(find "$dir/async" -name 'checkpoint-*' 2>/dev/null)" ] && break
+    sleep 0.05
+done
+for victim in $(ip netns pids "${names[2]}"); do
+    if [[ $(tr '\0' ' ' <"/proc/$victim/cmdline") == *"train softmax"* && $(readlink "/proc/$victim/exe") == *verbena* ]]; then
+        kill -9 "$victim"
+    fi
+done
+wait $pid || fail "a worker on another host died: exit $?: $(cat "$dir/err")"
+nothing_left "a worker on another host died"
+jq -e '.steps == 8000 and [.faults[] | [.rank, .what]] == [[2, "died"]] and (.per_rank | map(.host)) == ["host-1", "host-2", "host-1"]' \
+    "$dir/out" >/dev/null || fail "a worker on another host died: $(cat "$dir/out")"
+grep -q 'training goes on' "$dir/err" || fail "a worker on another host died: $(cat "$dir/err")"
+
 # ---- by hand, without ssh -----------------------------------------------------------------------
 
 (umask 077 && head -c 32 /dev/urandom >"$dir/job.key")

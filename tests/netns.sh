@@ -59,6 +59,29 @@ for root in 10.99.0.1:7001 '[fd99::1]:7002'; do
 done
 [ "${sums[0]}" = "${sums[1]}" ] || fail "IPv4 and IPv6 differ: ${sums[*]}"
 
+# late MODEL...: two workers share memory, and one from the other host joins them
+late() {
+    local args=(train "$@" --mode async --world 2 --root 10.99.0.1:7008 --secret-file "$dir/key" --timeout 20 --json) i pids
+    : >"$dir/err0"
+    "${on0[@]}" "$verbena" "${args[@]}" --rank 0 >"$dir/out0" 2>"$dir/err0" &
+    pids=$!
+    "${on0[@]}" "$verbena" "${args[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
+    pids+=" $!"
+    for ((i = 0; i < 200; i++)); do
+        grep -q "others can join" "$dir/err0" && break
+        sleep 0.05
+    done
+    "${on1[@]}" "$verbena" train --join "$(sed -n 's/.*--join \([^ ]*\) .*/\1/p' "$dir/err0")" \
+        --secret-file "$dir/key" 2>"$dir/err2" || fail "$1: it does not join: $(cat "$dir/err2")"
+    # shellcheck disable=SC2086 # two words
+    wait $pids || fail "$1, joined: $(cat "$dir/err0" "$dir/err1")"
+    jq -e '.transport == "shm" and .staleness.per_worker[2].gradients > 0 and
+        [.faults[] | [.rank, .what]] == [[3, "joined"]]' "$dir/out0" >/dev/null || fail "$1, joined: $(cat "$dir/out0")"
+}
+late softmax --data synth:3000 --batch 200 --steps 8000
+late sparse-lr --data synth:kind=criteo,n=60000,features=100000 --batch 100 --steps 8000
+late lenet --data synth:1200 --batch 20 --steps 1500
+
 # Shared memory does not reach the other host, and says so.
 job 10.99.0.1:7003 --transport shm
 [ "$code1" = 1 ] || fail "shared memory between hosts: exit $code1"
