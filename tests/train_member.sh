@@ -166,15 +166,15 @@ stops() {
 still() {
     local again="$workers == [0, 1, 4] and $told == [[2, \"stopped\"], [4, \"rejoined\"]]"
     if [ "$full" = --full ]; then
-        steps=$((15 * steps))
+        steps=$((25 * steps))
         stops 10 "$again" "${softmax[@]}"
         stops 10 "$again" "${softmax[@]}" --transport tcp
         return
     fi
     stops 0.3 "$workers == [0, 1, 2] and .faults == []" "${softmax[@]}"
-    steps=$((4 * steps))
-    stops 2.5 "$again" "${softmax[@]}" --patience 0.4
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.4
+    steps=$((6 * steps))
+    stops 1.5 "$again" "${softmax[@]}" --patience 0.3
+    start "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
     kill -STOP "${ranks[2]}" # for good: it is ended with the job
     finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that stands still for good"
 }
