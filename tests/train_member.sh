@@ -169,7 +169,7 @@ not_everybody() {
     says "rank 3 joined"
     joins 1 "no seat is empty"
     kill -9 "$(pgrep -P $pid)" 2>/dev/null
-    { wait $pid; } 2>/dev/null
+    { wait "$pid"; } 2>/dev/null
     says "rank 3 died"
     joins 0 ""
     finish "$workers == [0, 1, 3] and
