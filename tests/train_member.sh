@@ -21,7 +21,7 @@ pace() {
     ends 'true' "$@" --ranks 2 --steps 1
     loss=$(get .loss)
     ends 'true' "$@" --ranks 2 --steps 1000
-    steps=$(get '.steps_per_s | floor | if . < 2000 then 2000 else . end')
+    steps=$(get '.steps_per_s * 0.8 | floor | if . < 2000 then 2000 else . end')
 }
 
 # lasting FUNCTION ARGUMENTS...: again, with more steps, if the job was over before all had happened to it
@@ -56,7 +56,7 @@ start() {
         kill -0 "$job" 2>/dev/null || break
         sleep 0.05
     done
-    mapfile -t ranks < <(pgrep -P "$(pgrep -P $job | head -n 1)")
+    mapfile -t ranks < <(pgrep -P "$(pgrep -P "$job" | head -n 1)")
 }
 
 # finish FILTER WORDS...: the job ends well, its final object makes the filter true, and nothing is left of it
@@ -67,7 +67,7 @@ finish() {
     wait "$job"
     code=$?
     err=$(cat "$dir/err")
-    [ $code = 0 ] || fail "$*: exit $code: $err"
+    [ "$code" = 0 ] || fail "$*: exit $code: $err"
     final "$filter and .steps == $steps and .staleness.gradients >= $steps and .loss < $loss and
         .staleness.gradients == ([.staleness.per_worker[].gradients] | add) and
         all(.per_rank[]; (.breakdown | add) - .train_s | fabs < 0.01)" "$@"
@@ -146,7 +146,7 @@ joins() {
 }
 
 late() { # late TRANSPORT ARGUMENTS...
-    local transport=$1 steps=$((3 * steps))
+    local transport=$1 steps=$((2 * steps))
     shift
     start "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
     joins 0 ""
@@ -156,7 +156,7 @@ late() { # late TRANSPORT ARGUMENTS...
 
 # Who cannot join is told why, and the job does not mind. Who has joined may die, and its seat be taken again.
 not_everybody() {
-    local pid steps=$((6 * steps))
+    local pid steps=$((5 * steps))
     cp "$verbena" "$dir/another"
     echo >>"$dir/another"
     start "${softmax[@]}" --steps "$steps" --ranks 2 --secret-file "$dir/key" --max-workers 3
@@ -168,7 +168,7 @@ not_everybody() {
     pid=$!
     says "rank 3 joined"
     joins 1 "no seat is empty"
-    kill -9 "$(pgrep -P $pid)" 2>/dev/null
+    kill -9 "$(pgrep -P "$pid")" 2>/dev/null
     { wait "$pid"; } 2>/dev/null
     says "rank 3 died"
     joins 0 ""
