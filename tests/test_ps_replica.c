@@ -97,7 +97,8 @@ static int check_counts(const struct ps_worker *w, const float *params, uint64_t
     }
     for (i = 0; i < classes; i++)
         sum -= (double)params[i];
-    wrong += w->job->servers == 1 && sum != (double)version * (w->job->bound == 0 ? classes : 1);
+    wrong +=
+        w->job->servers == 1 && sum != (double)version * (double)(w->job->bound == 0 ? classes : 1);
     if (wrong > 0)
         fprintf(stderr, "version %llu has %g gradients, %d parameters differ\n",
                 (unsigned long long)version, sum, wrong);
