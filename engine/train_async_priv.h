@@ -112,7 +112,28 @@ void async_papers_put(const struct vb_async *a, struct async_board *board);
 /* This worker has joined: the job, the group and the board are those it has found. */
 vb_status async_take_joined(struct vb_async *a);
 
-/* ---- one worker (train_async_dense.c, train_async_sparse.c) ---------------------------------- */
+/* ---- servers (train_async_server.c) -----------------------------------------------------------
+ */
+
+/* number: servers first, then standbys. To the end, and until nobody needs it any more. */
+vb_status async_serve(struct async_server *srv, int number);
+
+/* Those that are threads of this rank; the status of joining is theirs. */
+vb_status async_start_servers(struct vb_async *a);
+vb_status async_join_servers(struct vb_async *a);
+void async_wait_until_ready(const struct async_server *srv);
+
+/* ---- the worker (train_async_worker.c) --------------------------------------------------------
+ */
+
+/* From the group to the end, when a->reports is known; the group stays open unless it failed. */
+vb_status async_work(struct vb_async *a);
+void async_close_worker(struct vb_async *a);
+
+vb_status async_judge_alone(struct vb_trainer *t); /* all test samples, by this worker */
+struct async_row async_worker_row(struct vb_async *a);
+
+/* ---- its steps (train_async_dense.c, train_async_sparse.c) ---------------------------------- */
 
 /* Makes steps until there are no more tickets. */
 vb_status async_run_dense(struct vb_async *a);

@@ -19,7 +19,7 @@ pace() {
     ends 'true' "$@" --ranks 2 --steps 1
     loss=$(get .loss)
     ends 'true' "$@" --ranks 2 --steps 1000
-    steps=$(get '.steps_per_s | floor | if . < 2000 then 2000 else . end')
+    steps=$(get '.steps_per_s * 0.8 | floor | if . < 2000 then 2000 else . end')
 }
 
 # start ARGUMENTS...: a job that is under way when this returns; $job is its process, $ranks are those of its ranks
@@ -118,7 +118,7 @@ joins() {
 }
 
 late() { # late TRANSPORT ARGUMENTS...
-    local transport=$1 steps=$((3 * steps))
+    local transport=$1 steps=$((2 * steps))
     shift
     start "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
     joins 0 ""
@@ -128,7 +128,7 @@ late() { # late TRANSPORT ARGUMENTS...
 
 # Who cannot join is told why, and the job does not mind. Who has joined may die, and its seat be taken again.
 not_everybody() {
-    local pid steps=$((6 * steps))
+    local pid steps=$((5 * steps))
     cp "$verbena" "$dir/another"
     echo >>"$dir/another"
     start "${softmax[@]}" --steps "$steps" --ranks 2 --secret-file "$dir/key" --max-workers 3
@@ -174,6 +174,7 @@ still() {
     stops 0.3 "$workers == [0, 1, 2] and .faults == []" "${softmax[@]}"
     steps=$((6 * steps))
     stops 1.5 "$again" "${softmax[@]}" --patience 0.3
+    steps=$((steps / 3))
     start "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
     kill -STOP "${ranks[2]}" # for good: it is ended with the job
     finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that stands still for good"
@@ -184,7 +185,6 @@ key "$dir/other"
 pace "${sparse[@]}"
 deaths "shm tcp" "${sparse[@]}"
 late shm "${sparse[@]}"
-late tcp "${sparse[@]}"
 pace "${softmax[@]}"
 deaths "shm tcp" "${softmax[@]}"
 late tcp "${softmax[@]}"

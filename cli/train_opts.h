@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The options of verbena train.
+ */
+#ifndef VB_CLI_TRAIN_OPTS_H
+#define VB_CLI_TRAIN_OPTS_H
+
+#include "cli/hosts.h"
+
+struct train_args {
+    const char *data, *test_data;
+    double test_split;
+    int64_t input, features, batch, global_batch;
+    int64_t epochs, steps, samples;
+    int64_t seed, threads;
+    double lr, momentum, weight_decay, clip;
+    int64_t warmup;
+    int schedule, rule;
+    int64_t eval_every, test_limit, checkpoint_every;
+    const char *checkpoint, *run, *plan;
+    bool resume, dry_run;
+    int mode, order, algo;
+    int64_t bucket, check_replicas;
+    int64_t servers, replicas, staleness, backup, max_workers;
+    bool dedicated, hogwild;
+    const char *slow, *join;
+    int pin;
+    bool json;
+};
+
+#define TRAIN_GROUPS 7
+
+/* All that there is to be asked for. */
+struct train_asked {
+    struct train_args args;
+    struct cli_hosts hosts;
+    struct cli_job job;
+    struct vb_opt_group groups[TRAIN_GROUPS];
+};
+
+/* Ready to be parsed into. */
+void cli_train_asked_init(struct train_asked *a);
+
+extern const char *const cli_train_modes[]; /* as in enum vb_mode; ends with NULL */
+extern const char *const cli_train_rules[]; /* the first is auto; likewise */
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The figures of all workers and servers, from the board of the one that reports.
+ */
+#include "engine/train_async_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool vb_async_reports(const struct vb_async *a)
+{
+    return a->reports;
+}
+
+static void add_worker(struct vb_async *a, int rank, const struct async_row *row,
+                       struct vb_train_result *result)
+{
+    const struct async_known *known = async_board_known(a->board, rank);
+    struct vb_rank_result *r = &result->per_rank[result->rows++];
+
+    *r = row->result;
+    r->late_n = known->late_n;
+    r->late_s = known->late_s;
+    r->late_max_s = known->late_max_s;
+    if (r->accuracy < 0)
+        r->accuracy = a->trainer->accuracy; /* nobody has tested before the end */
+    if (async_board_news(a->board)->samples < 0)
+        result->samples += row->samples;
+    result->workers++;
+}
+
+/* Rows of workers, then of servers, each by rank. */
+static void add_rows(struct vb_async *a, struct vb_train_result *result)
+{
+    const struct async_row *row;
+    bool server;
+    int pass, r;
+
+    for (pass = 0; pass < 2; pass++)
+        for (r = 0; r < async_board_seats(a->board); r++) {
+            row = async_board_row(a->board, r, &server);
+            if (row == NULL || server != (pass == 1))
+                continue;
+            if (server)
+                result->per_rank[result->rows++] = row->result;
+            else
+                add_worker(a, r, row, result);
+        }
+}
+
+static void add_staleness(struct vb_async *a, struct vb_train_result *result)
+{
+    int r;
+
+    for (r = 0; r < async_board_seats(a->board); r++) {
+        const struct async_known *known = async_board_known(a->board, r);
+
+        if (known->was_here)
+            result->staleness[result->n_staleness++] =
+                (struct vb_worker_stale){.rank = r, .stale = known->stale};
+    }
+}
+
+vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
+{
+    const struct async_news *news = async_board_news(a->board);
+    struct async_row own = async_worker_row(a);
+    size_t seats = (size_t)async_board_seats(a->board);
+
+    result->per_rank = calloc(seats, sizeof(*result->per_rank));
+    result->staleness = calloc(seats, sizeof(*result->staleness));
+    result->faults = calloc(PS_FAULTS_MAX, sizeof(*result->faults));
+    if (result->per_rank == NULL || result->staleness == NULL || result->faults == NULL)
+        return vb_err_sys("calloc");
+    async_board_own(a->board, &own); /* with the last test in it */
+    result->samples = news->samples > 0 ? news->samples : 0;
+    add_rows(a, result);
+    add_staleness(a, result);
+    result->n_faults = news->n_faults;
+    memcpy(result->faults, news->faults, sizeof(news->faults));
+    return VB_OK;
+}
