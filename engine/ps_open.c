@@ -121,6 +121,7 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
     s->k = ps_server_at(job, vb_group_rank(group));
     s->standby = vb_group_rank(group) == ps_standby_rank(job, s->k);
     s->partner = s->standby ? ps_server_rank(job, s->k) : ps_standby_rank(job, s->k);
+    s->shares_memory = s->partner >= 0 && ps_mapped(group, s->partner);
     s->reader = -1;
     *server_p = s; /* to be closed, whatever came of it */
     st = make_seats(s);

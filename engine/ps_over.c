@@ -79,8 +79,10 @@ static vb_status tell_stand(struct ps_worker *w, int k)
                   &link->word_op);
 }
 
-static vb_status no_standby(const struct ps_worker *w, int k)
+/* It stays lost: that is why this worker stops. */
+static vb_status no_standby(struct ps_worker *w, int k)
 {
+    w->lost = w->links[k].rank;
     return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone, and there is no standby of it", k,
                   w->links[k].rank, vb_group_host(w->group, w->links[k].rank));
 }

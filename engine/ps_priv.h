@@ -272,8 +272,9 @@ struct ps_server {
     int n_faults;
 
     /* replicas */
-    int partner;  /* rank of the other server of the shard; -1: there is none, or no more */
-    bool standby; /* follows its partner, and tells nobody anything */
+    int partner;        /* rank of the other server of the shard; -1: there is none, or no more */
+    bool standby;       /* follows its partner, and tells nobody anything */
+    bool shares_memory; /* with its partner */
     bool partner_gone;
     struct ps_arrival *log; /* forwarded and not confirmed; as large as the queue */
     unsigned log_first, log_end;

@@ -18,7 +18,10 @@
  */
 #include "engine/ps_priv.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- between the two ------------------------------------------------------------------------- */
 
@@ -156,6 +159,22 @@ vb_status ps_tell_taken(struct ps_server *s, int w)
     return ps_tell_again(s, w, &stand);
 }
 
+static bool stands_still(const struct ps_server *s, int rank)
+{
+    return strncmp(vb_group_gone_why(s->group, rank), "silent", 6) == 0;
+}
+
+/* A server that stands still and shares memory could go on in the middle of a put, into slots that
+ * are in use again. One whose connection has closed is dead, and its number may be another's. */
+static void end_for_good(const struct ps_server *s, int rank)
+{
+    int pid = s->shares_memory && stands_still(s, rank) ? vb_group_pid(s->group, rank) : 0;
+
+    if (pid > 0 && pid != (int)getpid() && kill(pid, SIGKILL) != 0 && errno != ESRCH)
+        VB_LOG_WARN("server %d (rank %d, process %d) cannot be ended: %s", s->k, rank, pid,
+                    strerror(errno));
+}
+
 static void put_down_take_over(struct ps_server *s, int rank)
 {
     char text[160];
@@ -164,7 +183,7 @@ static void put_down_take_over(struct ps_server *s, int rank)
              "server %d (rank %d, %.60s) is gone; its standby on rank %d goes on at version %llu",
              s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
              (unsigned long long)ps_version_of(s));
-    ps_put_down(s, rank, "died", text);
+    ps_put_down(s, rank, stands_still(s, rank) ? "stopped" : "died", text);
 }
 
 /* What it was to do when it serves. */
@@ -185,6 +204,7 @@ static vb_status take_over(struct ps_server *s)
     int w, rank = s->partner;
     vb_status st = VB_OK;
 
+    end_for_good(s, rank);
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
         if (s->seats[w].alive && is_gone(&s->seats[w]))
             st = ps_act(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});

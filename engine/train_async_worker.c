@@ -212,7 +212,7 @@ static bool was_dropped(const struct vb_async *a)
     const struct ps_worker *w = a->worker;
     const char *by_us = "it dropped this rank";
 
-    if (w == NULL || a->server.started || vb_group_rank(a->ps) == 0)
+    if (w == NULL || a->server.started || a->standby.started || vb_group_rank(a->ps) == 0)
         return false;
     return w->lost < 0 || strncmp(vb_group_gone_why(a->ps, w->lost), by_us, strlen(by_us)) == 0;
 }
