@@ -22,19 +22,25 @@ pace() {
     steps=$(get '.steps_per_s * 0.8 | floor | if . < 2000 then 2000 else . end')
 }
 
-# start ARGUMENTS...: a job that is under way when this returns; $job is its process, $ranks are those of its ranks
+# start ARGUMENTS...: a job of $steps steps that is under way when this returns; $job is its process, $ranks are those
+# of its ranks. If it was over too soon, as on a machine with much else to do, it is begun again with more steps.
 start() {
     local i
     rm -rf "$dir/keep"
-    timeout 100 "$verbena" train "$@" --checkpoint "$dir/keep" \
+    timeout 100 "$verbena" train "$@" --steps "$steps" --checkpoint "$dir/keep" \
         --checkpoint-every $((steps / 10)) >"$dir/out" 2>"$dir/err" &
     job=$!
     for ((i = 0; i < 600; i++)); do
-        [ -n "$(find "$dir/keep" -name 'checkpoint-*.vbc' 2>/dev/null)" ] && break
+        compgen -G "$dir/keep/checkpoint-*.vbc" >/dev/null && break
         kill -0 $job 2>/dev/null || break
         sleep 0.05
     done
-    mapfile -t ranks < <(pgrep -P "$(pgrep -P $job | head -n 1)")
+    mapfile -t ranks < <(pgrep -P "$(pgrep -P $job | head -n 1)" 2>/dev/null)
+    [ ${#ranks[@]} = 0 ] || return
+    wait $job || fail "$*: $(cat "$dir/err")"
+    [ "$steps" -lt 10000000 ] || return
+    steps=$((4 * steps))
+    start "$@"
 }
 
 # finish FILTER WORDS...: the job ends well, its final object makes the filter true, and nothing is left of it
@@ -58,10 +64,10 @@ told='[.faults[] | [.rank, .what]]'
 
 # A worker is killed in the middle; also one that others join at, and that would have told the result.
 deaths() { # deaths TRANSPORTS ARGUMENTS...
-    local transports=$1 transport
+    local transports=$1 transport steps=$steps
     shift
     for transport in $transports; do
-        start "$@" --steps "$steps" --ranks 3 --transport "$transport"
+        start "$@" --ranks 3 --transport "$transport"
         kill -9 "${ranks[2]}"
         finish "$workers == [0, 1] and $told == [[2, \"died\"]] and .ranks == 3 and .staleness.gradients == $steps and
             all(.faults[]; .at_s > 0 and .step > 0 and .step < $steps)" "$1 over $transport, a death"
@@ -70,7 +76,8 @@ deaths() { # deaths TRANSPORTS ARGUMENTS...
 }
 
 first_rank() {
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --dedicated-servers
+    local steps=$steps
+    start "${softmax[@]}" --ranks 3 --dedicated-servers
     kill -9 "${ranks[0]}"
     finish "$workers == [1, 2] and $told == [[0, \"died\"]] and (.checkpoint | test(\"checkpoint-$steps.vbc\"))" \
         "the death of rank 0"
@@ -78,11 +85,12 @@ first_rank() {
 
 # A bound: nobody waits for the dead. With 0 the others have its share of the data, from then on.
 bounds() {
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 2
+    local steps=$steps
+    start "${softmax[@]}" --ranks 3 --staleness 2
     kill -9 "${ranks[1]}"
     finish "$workers == [0, 2] and $told == [[1, \"died\"]] and .staleness.gradients == $steps" "a bound of 2, a death"
-    local steps=$((steps / 3))
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 0 --transport tcp
+    steps=$((steps / 3))
+    start "${softmax[@]}" --ranks 3 --staleness 0 --transport tcp
     kill -9 "${ranks[1]}"
     finish "$workers == [0, 2] and $told == [[1, \"died\"]] and .staleness.max == 0" "a bound of 0, a death"
 }
@@ -120,7 +128,7 @@ joins() {
 late() { # late TRANSPORT ARGUMENTS...
     local transport=$1 steps=$((2 * steps))
     shift
-    start "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
+    start "$@" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
     joins 0 ""
     finish "$workers == [0, 1, 3] and $told == [[3, \"joined\"]] and
         (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, one comes late"
@@ -131,7 +139,7 @@ not_everybody() {
     local pid steps=$((5 * steps))
     cp "$verbena" "$dir/another"
     echo >>"$dir/another"
-    start "${softmax[@]}" --steps "$steps" --ranks 2 --secret-file "$dir/key" --max-workers 3
+    start "${softmax[@]}" --ranks 2 --secret-file "$dir/key" --max-workers 3
     joins 1 "the secrets differ" --secret-file "$dir/other"
     joins 2 "another seed than the job" --seed 7
     joins 2 "--join is one worker" --ranks 2
@@ -156,7 +164,7 @@ not_everybody() {
 stops() {
     local seconds=$1 filter=$2
     shift 2
-    start "$@" --steps "$steps" --ranks 3
+    start "$@" --ranks 3
     kill -STOP "${ranks[2]}"
     sleep "$seconds"
     kill -CONT "${ranks[2]}"
@@ -175,7 +183,7 @@ still() {
     steps=$((6 * steps))
     stops 1.5 "$again" "${softmax[@]}" --patience 0.3
     steps=$((steps / 3))
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
+    start "${softmax[@]}" --ranks 3 --patience 0.3
     kill -STOP "${ranks[2]}" # for good: it is ended with the job
     finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that stands still for good"
 }
