@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a worker asks of servers beside tickets and pushes: a welcome, snapshots, the end.
+ */
+#include "engine/ps_priv.h"
+
+#include <string.h>
+
+static bool has_snapped(void *arg)
+{
+    return ((const struct ps_link *)arg)->snapped;
+}
+
+static bool all_final(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        if (!w->links[k].final)
+            return false;
+    return true;
+}
+
+static vb_status tell(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
+{
+    struct vb_op *op = &w->links[k].word_op;
+    vb_status st;
+
+    do {
+        st = ps_put_to(w, k, 0, 0, 0, PS_VALUE(kind, value), op);
+        if (st == VB_OK)
+            st = ps_op_await(w, op, "a word to the server", k);
+    } while (st == VB_AGAIN);
+    return st;
+}
+
+static vb_status tell_all(struct ps_worker *w, enum ps_kind kind)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    for (k = 0; k < w->job->servers && st == VB_OK; k++)
+        st = tell(w, k, kind, 0);
+    return st;
+}
+
+/* A server has one reader at a time, so all ask the servers in the same order: nobody can wait for
+ * one who waits for him. */
+static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        struct ps_link *link = &w->links[k];
+
+        link->snapped = false;
+        st = tell(w, k, PS_SNAP, with_state);
+        if (st == VB_OK)
+            st = ps_worker_wait_long(w, has_snapped, link, "a snapshot");
+    }
+    return st;
+}
+
+/* If a server is gone meanwhile: again, from its standby. */
+vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+{
+    uint32_t overs;
+    vb_status st;
+
+    do {
+        overs = w->overs;
+        st = ask_for_snapshot(w, state != NULL);
+        if (st == VB_OK && w->overs == overs)
+            st = ps_read_snapshot(w, params, state, version_p);
+        if (st == VB_OK)
+            st = tell_all(w, PS_READ);
+    } while (st == VB_OK && w->overs != overs);
+    return st;
+}
+
+/* In place nobody else counts what a worker did. */
+static void leave_figures(struct ps_worker *w)
+{
+    struct ps_push *push =
+        (void *)(w->links[0].mapped_slots + ps_slot_at(&w->lay, 0, w->number, 0));
+
+    memcpy(push + 1, &w->stale, sizeof(w->stale));
+}
+
+vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
+{
+    uint32_t overs;
+    vb_status st;
+
+    if (w->job->hogwild)
+        leave_figures(w);
+    w->ended = true;
+    st = tell_all(w, PS_END);
+    do {
+        overs = w->overs;
+        if (st == VB_OK)
+            st = ps_worker_wait_long(w, all_final, w, "the others to end");
+        if (st == VB_OK)
+            st = ps_read_snapshot(w, params, state, version_p);
+    } while (st == VB_OK && w->overs != overs);
+    return st;
+}
+
+static bool op_is_done(void *arg)
+{
+    return ((const struct vb_op *)arg)->done;
+}
+
+/* A server that has heard it from all is gone at once, which is no fault any more. */
+vb_status ps_worker_bye(struct ps_worker *w)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    w->bye = true;
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        struct ps_link *link = &w->links[k];
+
+        st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(PS_BYE, 0), &link->word_op);
+        if (st == VB_OK)
+            st = vb_group_wait(w->group, op_is_done, &link->word_op, "a goodbye", -1);
+        else if (st == VB_ERR_PEER)
+            st = vb_progress(w->group);
+    }
+    return st;
+}
+
+static bool was_answered(void *arg)
+{
+    const struct ps_worker *w = arg;
+    int k;
+
+    if (w->over)
+        return true;
+    for (k = 0; k < w->job->servers; k++)
+        if (!w->links[k].welcome)
+            return false;
+    return true;
+}
+
+vb_status ps_worker_hello(struct ps_worker *w, bool again)
+{
+    vb_status st = VB_OK;
+    int k;
+
+    w->hello = (w->mapped ? PS_MAPS : 0u) | (again ? PS_AGAIN : 0u) | PS_CAME;
+    for (k = 0; k < w->job->servers && st == VB_OK; k++)
+        st = tell(w, k, PS_HELLO, w->hello);
+    if (st == VB_OK)
+        st = ps_worker_wait(w, was_answered, w, "a welcome", w->links[0].rank);
+    if (st == VB_OK && w->over)
+        st = vb_err(VB_ERR_ACCESS, "this job is nearly over: there is nothing left to do");
+    return st;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opening and closing a worker of the parameter server, and what it hears meanwhile: words of
+ * servers are counted by the handler of notes, which may run on the group's progress thread;
+ * whoever waits looks at the counts.
+ */
+#include "engine/ps_priv.h"
+
+#include <stdlib.h>
+
+/* ---- words of servers ------------------------------------------------------------------------ */
+
+static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
+{
+    if (word & PS_ACK)
+        link->acked++;
+    if (word & PS_REPLY)
+        link->replies++;
+    if (word & PS_ALONE)
+        link->standby = -1;
+    w->tickets += (word & 0xfffffu) / PS_TICKETS;
+    if (word & PS_LAST)
+        w->last = true;
+    if (word & (PS_EVAL | PS_SAVE)) {
+        w->due |= word & (PS_EVAL | PS_SAVE);
+        w->evals += (word & PS_EVAL) != 0;
+        w->saves += (word & PS_SAVE) != 0;
+    }
+}
+
+/* What a server says: not before it serves, if it was a standby. */
+static struct ps_link *link_at(struct ps_worker *w, int rank, uint32_t value)
+{
+    int k = ps_server_at(w->job, rank);
+    struct ps_link *link = k >= 0 ? &w->links[k] : NULL;
+
+    if (link == NULL || rank == ps_server_rank(w->job, k))
+        return link; /* NULL: workers have nothing to say to each other */
+    if (link->taken >= 0 || PS_KIND(value) == PS_TAKEN || PS_KIND(value) == PS_HELLO)
+        return link;
+    return NULL;
+}
+
+/* A vb_note_fn. */
+static void note_came(void *arg, int rank, uint32_t value)
+{
+    struct ps_worker *w = arg;
+    struct ps_link *link = link_at(w, rank, value);
+
+    if (link == NULL)
+        return;
+    switch (PS_KIND(value)) {
+    case PS_WORD:
+        take_word(w, link, value);
+        break;
+    case PS_SNAPPED:
+        link->snapped = true;
+        break;
+    case PS_FINAL:
+        link->final = true;
+        break;
+    case PS_OVER:
+        w->over = true;
+        break;
+    case PS_SHARES:
+        w->shares = value & 0xfffffu;
+        break;
+    case PS_HELLO:
+        link->welcome = true;
+        break;
+    case PS_TAKEN:
+        link->taken = (int)(value & 0xfffffu);
+        break;
+    default:
+        break;
+    }
+}
+
+/* vb_member_fn, both. */
+static void member_gone(void *arg, int rank)
+{
+    struct ps_worker *w = arg;
+    int number = ps_worker_at(w->job, rank);
+
+    if (number >= 0)
+        w->below -= number < w->number;
+    else if (!w->bye)
+        ps_worker_gone(w, rank);
+}
+
+static void member_came(void *arg, int rank)
+{
+    struct ps_worker *w = arg;
+    int number = ps_worker_at(w->job, rank);
+
+    if (number >= 0 && number < w->number)
+        w->below++;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static vb_status make_windows(struct ps_worker *w)
+{
+    vb_status st =
+        vb_window_create_for(w->group, w->lay.worker_shard_bytes, VB_WINDOW_GET, &w->shards);
+    int k;
+
+    if (st == VB_OK)
+        st = vb_window_create_for(w->group, w->lay.worker_slots_bytes, VB_WINDOW_PUT, &w->slots);
+    for (k = 0; k < w->job->servers && st == VB_OK; k++) {
+        w->links[k].mapped_shards = vb_window_peer(w->shards, w->links[k].rank);
+        w->links[k].mapped_slots = vb_window_peer(w->slots, w->links[k].rank);
+        if (w->links[k].standby >= 0)
+            w->links[k].standby_shards = vb_window_peer(w->shards, w->links[k].standby);
+    }
+    return st;
+}
+
+static int count_below(const struct ps_worker *w)
+{
+    int i, n = 0;
+
+    for (i = 0; i < w->number; i++)
+        n += vb_group_member(w->group, ps_worker_rank(w->job, i));
+    return n;
+}
+
+/* One that joins may find a server gone, and its standby in its place. */
+static void make_links(struct ps_worker *w)
+{
+    const struct ps_job *job = w->job;
+    int k, standby;
+
+    w->lost = -1;
+    for (k = 0; k < job->servers; k++) {
+        struct ps_link *link = &w->links[k];
+
+        standby = ps_standby_rank(job, k);
+        link->rank = ps_server_rank(job, k);
+        link->standby = standby >= 0 && vb_group_member(w->group, standby) ? standby : -1;
+        link->taken = -1;
+        if (vb_group_member(w->group, link->rank))
+            continue;
+        if (link->standby < 0) {
+            w->lost = link->rank;
+            link->lost = true;
+        }
+        link->rank = link->standby >= 0 ? link->standby : link->rank;
+        link->standby = -1;
+        link->over = true;
+        link->taken = 0;
+    }
+}
+
+static vb_status begin(struct vb_group *group, const struct ps_job *job,
+                       struct ps_worker **worker_p)
+{
+    struct ps_worker *w = calloc(1, sizeof(*w));
+    vb_status st;
+
+    if (w == NULL)
+        return vb_err_sys("calloc");
+    w->job = job;
+    w->group = group;
+    w->number = ps_worker_at(job, vb_group_rank(group));
+    if (w->number < 0) {
+        free(w);
+        return vb_err(VB_ERR_ACCESS, "no seat is empty but that of a server that is gone");
+    }
+    w->seen = (uint64_t)job->begin;
+    make_links(w);
+    w->below = count_below(w);
+    *worker_p = w; /* to be closed, whatever came of it */
+    vb_group_on_gone(group, member_gone, w);
+    vb_group_on_join(group, member_came, w);
+    st = vb_channel_open(group, PS_CHANNEL, note_came, w);
+    w->opened = st == VB_OK;
+    return st;
+}
+
+static vb_status open_windows(struct ps_worker *w, bool mapped)
+{
+    w->mapped = mapped;
+    ps_layout_make(w->job, w->mapped, &w->lay);
+    w->overlapped = !w->mapped && !w->lay.replies && w->job->bound < 0;
+    return make_windows(w);
+}
+
+static vb_status check_in_place(const struct ps_job *job, bool mapped)
+{
+    if (!job->hogwild || mapped)
+        return VB_OK;
+    return vb_err(VB_ERR_USAGE, "updates in place need all ranks on one host, over shm");
+}
+
+vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
+                           struct ps_worker **worker_p)
+{
+    bool *maps = calloc((size_t)job->workers, sizeof(*maps));
+    vb_status st = maps != NULL ? begin(group, job, worker_p) : vb_err_sys("calloc");
+    int i;
+
+    if (st == VB_OK)
+        st = ps_who_maps(group, job, maps);
+    for (i = 0; i < job->workers && st == VB_OK; i++)
+        st = check_in_place(job, maps[i]);
+    if (st == VB_OK)
+        st = open_windows(*worker_p, maps[vb_group_rank(group)]);
+    free(maps);
+    return st == VB_OK ? vb_group_barrier(group) : st;
+}
+
+vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
+                         struct ps_worker **worker_p)
+{
+    bool mapped = ps_maps_all(group, job);
+    vb_status st = check_in_place(job, mapped);
+
+    if (st == VB_OK)
+        st = begin(group, job, worker_p);
+    return st == VB_OK ? open_windows(*worker_p, mapped) : st;
+}
+
+void ps_worker_restart(struct ps_worker *w)
+{
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        w->links[k].acked = w->links[k].replies = w->links[k].sent = 0;
+    w->tickets = w->used = 0;
+    w->pushed = 0;
+    w->last = w->getting = false;
+}
+
+void ps_worker_leave(struct ps_worker *w)
+{
+    if (w == NULL || w->group == NULL)
+        return;
+    vb_group_on_gone(w->group, NULL, NULL);
+    vb_group_on_join(w->group, NULL, NULL);
+    vb_window_destroy(w->slots);
+    vb_window_destroy(w->shards);
+    if (w->opened)
+        vb_channel_close(w->group, PS_CHANNEL);
+    w->group = NULL;
+}
+
+void ps_worker_close(struct ps_worker *w)
+{
+    ps_worker_leave(w);
+    free(w);
+}
