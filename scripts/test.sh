@@ -45,7 +45,7 @@ in_preset() {
     echo
     echo "== $1"
     build_with "$@"
-    ctest --preset "$1" -j "$(nproc)"
+    ctest --preset "$1" -j "$(nproc)" "${less[@]}"
 }
 
 if [ "$tier" = test ]; then
@@ -54,6 +54,8 @@ if [ "$tier" = test ]; then
     exit
 fi
 
+less=()
+[ "$tier" != full ] || less=(-LE nightly)
 in_preset release build -DVB_TESTS=ON -DVB_WERROR=ON
 in_preset asan build-asan
 in_preset tsan build-tsan
