@@ -48,6 +48,9 @@ transfer() {
     ours 64 put-latency
     perftest ib_write_lat 64 300 5
     perftest ib_send_lat 64 300 5 -e
+    perftest ib_read_lat 4096 300 5
+    ours 4096 get-latency
+    perftest ib_read_lat 4096 300 5 -e
     perftest ib_write_bw 65536 80 4
     perftest ib_read_bw 65536 80 4
     ours 64K,1M put,get

@@ -9,9 +9,11 @@
 #include <stdlib.h>
 
 #define BUCKETS_MAX 32 /* a bucket is as much larger as that takes */
-#define BUCKET_MIN ((size_t)64 << 10)
+#define BUCKET_MIN ((size_t)16 << 10)
 #define BUCKET_MAX ((size_t)16 << 20)
-#define WASTE 1.1 /* what a bucket may take, against its part of a very large one */
+#define PARTS 4      /* a small model is cut into about so many */
+#define WASTE 1.1    /* what a bucket may take, against its part of a very large one ... */
+#define WASTE_MOST 2 /* ... for the sake of that */
 
 struct bucket {
     size_t first, n;
@@ -30,18 +32,29 @@ struct vb_buckets {
     vb_status failed;
 };
 
-/* The smallest bucket that uses the link well: the more there are the earlier the first can start,
- * but each costs some latency. */
-static size_t choose_bytes(const struct vb_coll *coll)
+/* The smallest bucket whose latency is no more than that part of what it takes. */
+static size_t least_bytes(const struct vb_coll *coll, double waste)
 {
     double best = vb_coll_predict_us(coll, vb_coll_algo(coll, BUCKET_MAX), BUCKET_MAX) / BUCKET_MAX;
     size_t bytes;
 
     for (bytes = BUCKET_MIN; bytes < BUCKET_MAX; bytes *= 2)
         if (vb_coll_predict_us(coll, vb_coll_algo(coll, bytes), bytes) <=
-            WASTE * best * (double)bytes)
+            waste * best * (double)bytes)
             break;
     return bytes;
+}
+
+/* The more buckets there are the earlier the first can start, but each costs some latency. Of a
+ * model that is but one bucket by that rule nothing would be hidden behind backward. */
+static size_t choose_bytes(const struct vb_coll *coll, size_t model_bytes)
+{
+    size_t bytes = least_bytes(coll, WASTE), least, part = model_bytes / PARTS;
+
+    if (bytes <= part)
+        return bytes;
+    least = least_bytes(coll, WASTE_MOST);
+    return part > least ? part : least;
 }
 
 /* Rank 0's choice is that of all, for theirs may be rounded otherwise. */
@@ -52,7 +65,7 @@ static vb_status choose_bucket(struct vb_buckets *b)
     vb_status st = VB_OK;
 
     if (asked == 0 && b->coll != NULL) {
-        bytes = choose_bytes(b->coll);
+        bytes = choose_bytes(b->coll, b->n_params * sizeof(float));
         st = vb_group_broadcast(b->trainer->place.group, 0, &bytes, sizeof(bytes));
     }
     b->bucket = (size_t)bytes / sizeof(float);
