@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -180,6 +181,36 @@ static inline void t_as_threads(const struct t_job *job)
         pthread_join(ids[i], NULL);
     for (i = 0; i < job->world; i++)
         assert_int_equal(ranks[i].wrong, 0);
+}
+
+/* ---- processes that tests start and end themselves ------------------------------------------- */
+
+/* All that run, those that are not 0, end by themselves and well. */
+static inline void t_end_all(pid_t *pids, int n)
+{
+    int i, status;
+
+    for (i = 0; i < n; i++) {
+        if (pids[i] == 0)
+            continue;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        pids[i] = 0;
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+/* After a test that failed. */
+static inline void t_kill_all(pid_t *pids, int n)
+{
+    int i;
+
+    for (i = 0; i < n; i++) {
+        if (pids[i] <= 0)
+            continue;
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+        pids[i] = 0;
+    }
 }
 
 #endif

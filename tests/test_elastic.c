@@ -101,31 +101,15 @@ static void all_know(int seat, int times)
 
 static void end(void)
 {
-    int i, status;
-
     board->stop = true;
-    for (i = 0; i < E_PROCS; i++) {
-        if (pids[i] == 0)
-            continue;
-        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-        pids[i] = 0;
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
+    t_end_all(pids, E_PROCS);
 }
 
 /* After a test that failed. */
 static int tear_down(void **state)
 {
-    int i;
-
     (void)state;
-    for (i = 0; i < E_PROCS; i++) {
-        if (pids[i] == 0)
-            continue;
-        kill(pids[i], SIGKILL);
-        waitpid(pids[i], NULL, 0);
-        pids[i] = 0;
-    }
+    t_kill_all(pids, E_PROCS);
     return 0;
 }
 

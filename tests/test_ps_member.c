@@ -250,30 +250,14 @@ static void begin(enum vb_transport_choice transport, int servers, int64_t bound
 
 static void end(void)
 {
-    int i, status;
-
-    for (i = 0; i < n_procs; i++) {
-        if (pids[i] == 0)
-            continue;
-        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-        pids[i] = 0;
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
+    t_end_all(pids, n_procs);
     assert_int_equal(board->applied, board->job.steps);
 }
 
 static int tear_down(void **state)
 {
-    int i;
-
     (void)state;
-    for (i = 0; i < n_procs; i++) {
-        if (pids[i] <= 0)
-            continue;
-        kill(pids[i], SIGKILL);
-        waitpid(pids[i], NULL, 0);
-        pids[i] = 0;
-    }
+    t_kill_all(pids, n_procs);
     return 0;
 }
 

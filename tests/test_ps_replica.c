@@ -327,30 +327,14 @@ static bool kill_at(int rank, int64_t total, long nap_ns)
 
 static void end(void)
 {
-    int i, status;
-
-    for (i = 0; i < RANKS_MAX; i++) {
-        if (pids[i] == 0)
-            continue;
-        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-        pids[i] = 0;
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
+    t_end_all(pids, RANKS_MAX);
 }
 
 /* After a test that failed. */
 static int tear_down(void **state)
 {
-    int i;
-
     (void)state;
-    for (i = 0; i < RANKS_MAX; i++) {
-        if (pids[i] == 0)
-            continue;
-        kill(pids[i], SIGKILL);
-        waitpid(pids[i], NULL, 0);
-        pids[i] = 0;
-    }
+    t_kill_all(pids, RANKS_MAX);
     return 0;
 }
 
