@@ -60,7 +60,7 @@ in_preset release build -DVB_TESTS=ON -DVB_WERROR=ON
 in_preset asan build-asan
 in_preset tsan build-tsan
 if [ "$tier" = full ]; then
-    in_preset fuzz build-fuzz -DVB_FUZZ_SECONDS=3
+    in_preset fuzz build-fuzz -DVB_FUZZ_SECONDS=2
     exit
 fi
 

@@ -52,9 +52,11 @@ static inline void t_stderr_release(struct t_stderr *t, char *text, size_t size)
     close(t->file);
 }
 
-/* All of them, or those whose names match VB_TEST_ONLY: "gets_*". */
+/* All of them, or those whose names match VB_TEST_ONLY: "gets_*"; but not those that match
+ * VB_TEST_BUT. */
 #define T_RUN(tests)                                                                               \
     (cmocka_set_test_filter(getenv("VB_TEST_ONLY")),                                               \
+     cmocka_set_skip_filter(getenv("VB_TEST_BUT")),                                                \
      cmocka_run_group_tests((tests), NULL, NULL) == 0 ? 0 : 1)
 
 #endif
