@@ -40,11 +40,14 @@ static size_t digit_of(const struct radix *r, int pass, uint64_t word)
 /* As few passes as possible, with digits of the same length: 12 bits are 6 and 6, not 11 and 1. */
 static void radix_init(struct radix *r, int bits)
 {
+    int p;
+
     if (bits < 1)
         bits = 1;
     r->passes = (bits + DIGIT_BITS_MAX - 1) / DIGIT_BITS_MAX;
     r->digit_bits = (bits + r->passes - 1) / r->passes;
-    memset(r->at, 0, sizeof(r->at));
+    for (p = 0; p < r->passes; p++)
+        memset(r->at[p], 0, digits(r) * sizeof(r->at[p][0]));
 }
 
 /* How many words have each digit, then where the first of them goes. */

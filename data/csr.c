@@ -149,10 +149,13 @@ static vb_status check_all(const struct csr_store *s, size_t at_once)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* No block before the guess can have the row, and where rows are short that one has. */
 static uint32_t block_of(const struct csr_store *s, uint64_t row)
 {
-    uint32_t low = 0, high = s->head->n_blocks, middle;
+    uint32_t low = (uint32_t)(row / CSR_BLOCK_ROWS), high = s->head->n_blocks, middle;
 
+    if (row - s->blocks[low].first < s->blocks[low].n)
+        return low;
     while (high - low > 1) {
         middle = low + (high - low) / 2;
         if (s->blocks[middle].first <= row)

@@ -45,7 +45,7 @@ static void put_down_server(struct ps_server *s, int rank)
 
     snprintf(text, sizeof(text), "%s %d is gone",
              rank == ps_server_rank(s->job, k) ? "server" : "the standby of server", k);
-    ps_put_down(s, rank, "died", text);
+    ps_put_down(s, rank, ps_what_became_of(s, rank), text);
 }
 
 /* A vb_member_fn. */
@@ -91,11 +91,16 @@ static void put_down(struct ps_server *s, int worker, const char *what, const ch
         ps_put_down(s, ps_worker_rank(s->job, worker), what, why);
 }
 
-static const char *what_became_of(const struct ps_server *s, int rank, const char *why)
+const char *ps_what_became_of(const struct ps_server *s, int rank)
 {
-    if (vb_group_left(s->group, rank))
+    switch (vb_group_end(s->group, rank)) {
+    case VB_END_LEFT:
         return "left";
-    return strncmp(why, "silent", 6) == 0 ? "stopped" : "died";
+    case VB_END_SILENT:
+        return "stopped";
+    default:
+        return "died";
+    }
 }
 
 vb_status ps_member_gone(struct ps_server *s, int worker)
@@ -108,7 +113,7 @@ vb_status ps_member_gone(struct ps_server *s, int worker)
     if (!seat->alive)
         return VB_OK;
     if (!s->final)
-        put_down(s, worker, what_became_of(s, rank, why), why);
+        put_down(s, worker, ps_what_became_of(s, rank), why);
     return ps_server_retire(s, worker);
 }
 

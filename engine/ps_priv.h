@@ -315,6 +315,7 @@ void ps_member_watch(struct ps_server *s);
 void ps_put_down(struct ps_server *s, int rank, const char *what, const char *why);
 vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how);
 vb_status ps_member_gone(struct ps_server *s, int worker);
+const char *ps_what_became_of(const struct ps_server *s, int rank); /* for `faults` */
 
 /* Bound 0: tells workers of their shares, if these have changed. */
 vb_status ps_member_shares(struct ps_server *s);

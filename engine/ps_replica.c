@@ -111,7 +111,7 @@ static vb_status go_on_alone(struct ps_server *s)
 
     snprintf(text, sizeof(text), "the standby of server %d (%.60s) is gone; it goes on alone", s->k,
              vb_group_host(s->group, s->partner));
-    ps_put_down(s, s->partner, "died", text);
+    ps_put_down(s, s->partner, ps_what_became_of(s, s->partner), text);
     s->partner = -1;
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
         if (s->seats[w].alive)
@@ -159,16 +159,12 @@ vb_status ps_tell_taken(struct ps_server *s, int w)
     return ps_tell_again(s, w, &stand);
 }
 
-static bool stands_still(const struct ps_server *s, int rank)
-{
-    return strncmp(vb_group_gone_why(s->group, rank), "silent", 6) == 0;
-}
-
 /* A server that stands still and shares memory could go on in the middle of a put, into slots that
  * are in use again. One whose connection has closed is dead, and its number may be another's. */
 static void end_for_good(const struct ps_server *s, int rank)
 {
-    int pid = s->shares_memory && stands_still(s, rank) ? vb_group_pid(s->group, rank) : 0;
+    bool still = vb_group_end(s->group, rank) == VB_END_SILENT;
+    int pid = s->shares_memory && still ? vb_group_pid(s->group, rank) : 0;
 
     if (pid > 0 && pid != (int)getpid() && kill(pid, SIGKILL) != 0 && errno != ESRCH)
         VB_LOG_WARN("server %d (rank %d, process %d) cannot be ended: %s", s->k, rank, pid,
@@ -183,7 +179,7 @@ static void put_down_take_over(struct ps_server *s, int rank)
              "server %d (rank %d, %.60s) is gone; its standby on rank %d goes on at version %llu",
              s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
              (unsigned long long)ps_version_of(s));
-    ps_put_down(s, rank, stands_still(s, rank) ? "stopped" : "died", text);
+    ps_put_down(s, rank, ps_what_became_of(s, rank), text);
 }
 
 /* What it was to do when it serves. */
@@ -266,7 +262,7 @@ static vb_status lose_partner(struct ps_server *s)
     if (!s->standby)
         return go_on_alone(s);
     s->partner_gone = true;
-    if (s->final && vb_group_left(s->group, s->partner))
+    if (s->final && vb_group_end(s->group, s->partner) == VB_END_LEFT)
         return VB_OK; /* all is done */
     return look_for_all(s);
 }
@@ -295,5 +291,5 @@ vb_status ps_replicate(struct ps_server *s, struct ps_arrival a)
 /* The server stays until all workers have said goodbye, and then it leaves. */
 bool ps_follows_no_more(const struct ps_server *s)
 {
-    return s->partner_gone && vb_group_left(s->group, s->partner);
+    return s->partner_gone && vb_group_end(s->group, s->partner) == VB_END_LEFT;
 }

@@ -210,11 +210,10 @@ static vb_status take_part(struct vb_async *a)
 static bool was_dropped(const struct vb_async *a)
 {
     const struct ps_worker *w = a->worker;
-    const char *by_us = "it dropped this rank";
 
     if (w == NULL || a->server.started || a->standby.started || vb_group_rank(a->ps) == 0)
         return false;
-    return w->lost < 0 || strncmp(vb_group_gone_why(a->ps, w->lost), by_us, strlen(by_us)) == 0;
+    return w->lost < 0 || vb_group_end(a->ps, w->lost) == VB_END_DROPPED_US;
 }
 
 /* The same process, with all that it has, in another seat. */

@@ -199,6 +199,7 @@ static void take_abort(struct control *c, int rank)
     conn_text(conn, why, sizeof(why));
     if (c->opts.elastic) {
         snprintf(gone, sizeof(gone), "it gave up: %.180s", why);
+        conn->ended = true;
         conn_lose(c, rank, gone);
         return;
     }
@@ -265,7 +266,8 @@ static int read_some(struct control *c, struct conn *conn, const char **why_p)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n < 0 || (n == 0 && want > 0)) {
-        *why_p = n == 0 ? CONN_CLOSED : "its connection failed";
+        conn->ended = n == 0;
+        *why_p = n == 0 ? "its connection closed" : "its connection failed";
         return -1;
     }
     if (!in_head) {

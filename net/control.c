@@ -74,6 +74,11 @@ static void send_beats(struct control *c, uint64_t now)
             conn_send(c, i, WIRE_BEAT, step, sizeof(step));
 }
 
+uint64_t control_patient(const struct control *c, uint64_t ns)
+{
+    return c->opts.patience > 0 ? (uint64_t)((double)ns * c->opts.patience) : ns;
+}
+
 /* Where this thread itself did not run for a while (a machine that was paused, say), that time does
  * not count as the peers' silence. */
 static void forgive_own_absence(struct control *c, uint64_t now)
@@ -100,6 +105,7 @@ static void find_silent(struct control *c, uint64_t now)
         if (conn->fd < 0 || conn->left || silent_s * 1000 < c->opts.silent_ms)
             continue;
         snprintf(why, sizeof(why), "silent for %.1f s", silent_s);
+        conn->silent = true;
         conn_lose(c, i, why);
     }
     if (c->opts.elastic)
@@ -392,10 +398,11 @@ void control_step(struct control *c)
 
 bool control_has_left(struct control *c, int rank)
 {
+    const struct conn *conn = &c->conns[rank];
     bool left;
 
     pthread_mutex_lock(&c->lock);
-    left = c->conns[rank].left && vb_clock_ns() > c->conns[rank].left_ns + LEAVE_NS;
+    left = conn->left && vb_clock_ns() > conn->left_ns + control_patient(c, LEAVE_NS);
     pthread_mutex_unlock(&c->lock);
     return left;
 }

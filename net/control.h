@@ -101,7 +101,7 @@ uint32_t control_epoch(struct control *control); /* of the membership: the newes
 /* A peer that is lost or has left, once: the group fences it, then says that its seat is clean. */
 struct control_end {
     int rank;
-    bool left; /* it said goodbye */
+    enum vb_end how;
     char why[CONTROL_WHY];
 };
 bool control_take_ended(struct control *control, struct control_end *end_p);

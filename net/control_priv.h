@@ -39,10 +39,8 @@ enum seat_state {
 enum seat_ghost {
     GHOST_NONE,
     GHOST_HERE,      /* as long as the process lives, on this host */
-    GHOST_ELSEWHERE, /* for good: nobody here can tell */
+    GHOST_ELSEWHERE, /* for good: nobody here can tell when it ends */
 };
-
-#define CONN_CLOSED "its connection closed"
 
 /* The connection to one peer. */
 struct conn {
@@ -56,6 +54,8 @@ struct conn {
     /* Elastic. */
     char why[CONTROL_WHY]; /* it is gone */
     bool dropped_us;
+    bool silent;      /* was, when it was lost */
+    bool ended;       /* it hung up, gave up or had not joined: it does nothing */
     bool handed;      /* the group has been told that it ended */
     bool admit_due;   /* at rank 0: it has not yet admitted the newcomer */
     bool admit_waits; /* ... who waits here until the seat is clean */
@@ -150,6 +150,7 @@ void conn_read(struct control *c, int rank);
 void conn_flush(struct control *c, int rank);
 vb_status conn_send(struct control *c, int rank, uint16_t type, const void *payload,
                     size_t len_bytes);
+uint64_t control_patient(const struct control *c, uint64_t ns); /* as long, here */
 void conn_lose(struct control *c, int rank, const char *why);
 void conn_text(const struct conn *conn, char *out, size_t size); /* the payload, printable */
 bool conn_keep_blob(struct conn *conn, struct blob **list, int *n, int max);

@@ -83,8 +83,6 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
 static vb_status listen_as_root(struct vb_group *g, int *fd_p)
 {
     char root[VB_ROOT_TEXT];
-    struct sock_addr at;
-    vb_status st;
 
     if (g->opts.root_fd >= 0) {
         if (fcntl(g->opts.root_fd, F_SETFL, O_NONBLOCK) != 0)
@@ -92,11 +90,6 @@ static vb_status listen_as_root(struct vb_group *g, int *fd_p)
         *fd_p = g->opts.root_fd;
         return VB_OK;
     }
-    st = sock_resolve(g->opts.root, &at);
-    if (st != VB_OK)
-        return st;
-    if (!sock_is_loopback(&at))
-        return sock_listen(&at, SOCK_ROOT_TAKEN, fd_p);
     snprintf(root, sizeof(root), "%s", g->opts.root); /* it may be another address elsewhere */
     return vb_root_listen(root, fd_p);
 }

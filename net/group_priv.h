@@ -36,7 +36,7 @@ struct peer {
     /* Elastic groups. */
     bool member;  /* it can be put to */
     bool gone;    /* it was a member, and is fenced */
-    bool left;    /* ... after a goodbye */
+    enum vb_end end;
     int gone_pid; /* ... 0: on another host */
     char why[CONTROL_WHY];
     enum late_step step; /* of a newcomer */

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define TAKEN "--root HOST:PORT chooses another port"
+
 /* ---- the address ------------------------------------------------------------------------------
  */
 
@@ -163,10 +165,10 @@ static vb_status listen_for(const struct sock_addr *at, int *fd_p)
     struct sock_addr any;
 
     if (sock_is_loopback(at))
-        return sock_listen(at, SOCK_ROOT_TAKEN, fd_p);
+        return sock_listen(at, TAKEN, fd_p);
     if (!sock_from_text(all, sock_port(at), &any))
         return vb_err(VB_ERR_UNSUPPORTED, "no address to listen at");
-    return sock_listen(&any, SOCK_ROOT_TAKEN, fd_p);
+    return sock_listen(&any, TAKEN, fd_p);
 }
 
 vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)

@@ -66,9 +66,9 @@ static void fence(struct vb_group *g, const struct control_end *end)
         return; /* nobody has heard of it */
     peer->gone = true;
     peer->gone_pid = pair_same_host(g, end->rank) ? (int)peer->info.pid : 0;
-    peer->left = end->left;
+    peer->end = end->how;
     memcpy(peer->why, end->why, sizeof(peer->why));
-    if (end->left)
+    if (end->how == VB_END_LEFT)
         VB_LOG_INFO("rank %d (%s) has left", end->rank, peer->info.host);
     else
         VB_LOG_INFO("rank %d (%s) is gone: %s", end->rank, peer->info.host, peer->why);
@@ -83,7 +83,8 @@ void member_hail(struct vb_group *g, int rank)
 
     peer->step = LATE_NONE;
     peer->member = true;
-    peer->gone = peer->left = false;
+    peer->gone = false;
+    peer->end = VB_END_NONE;
     peer->why[0] = '\0';
     VB_LOG_INFO("rank %d (%s) has joined, over %s", rank, peer->info.host, peer->transport->name);
     tell(&g->on_join, rank);
@@ -161,14 +162,14 @@ bool vb_group_gone(struct vb_group *g, int rank)
     return gone;
 }
 
-bool vb_group_left(struct vb_group *g, int rank)
+enum vb_end vb_group_end(struct vb_group *g, int rank)
 {
-    bool left;
+    enum vb_end end;
 
     group_lock(g);
-    left = g->peers[rank].gone && g->peers[rank].left;
+    end = g->peers[rank].end;
     group_unlock(g);
-    return left;
+    return end;
 }
 
 const char *vb_group_gone_why(struct vb_group *g, int rank)

@@ -112,8 +112,17 @@ void vb_group_step(struct vb_group *group);
  * Barrier, broadcast and gather are for a group that is as it began; collectives on windows are not
  * for one with seats for late-comers. */
 bool vb_group_gone(struct vb_group *group, int rank);
-bool vb_group_left(struct vb_group *group, int rank);            /* gone, after a goodbye */
 const char *vb_group_gone_why(struct vb_group *group, int rank); /* until the seat is taken again */
+
+/* How a rank ended, for what is done about it; the text above is for people. */
+enum vb_end {
+    VB_END_NONE,       /* it has not */
+    VB_END_LEFT,       /* it said goodbye */
+    VB_END_DIED,       /* it hung up, gave up or broke the protocol */
+    VB_END_SILENT,     /* it may live, and stand still */
+    VB_END_DROPPED_US, /* it has given up this rank */
+};
+enum vb_end vb_group_end(struct vb_group *group, int rank);
 
 /* A rank that is there and can be put to; true of oneself. */
 bool vb_group_member(struct vb_group *group, int rank);

@@ -129,7 +129,6 @@ void offer_forget(struct vb_group *g, int rank)
         else
             ops->release_window(win->remotes[rank]);
         win->remotes[rank] = NULL;
-        win->lens[rank] = 0;
     }
 }
 

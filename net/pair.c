@@ -14,10 +14,7 @@
 
 bool pair_same_host(const struct vb_group *g, int rank)
 {
-    const struct wire_info *a = &g->peers[rank].info, *b = &g->peers[g->rank].info;
-
-    return a->boot_id[0] != '\0' && strcmp(a->boot_id, b->boot_id) == 0 && a->netns != 0 &&
-           a->netns == b->netns;
+    return wire_info_same_host(&g->peers[rank].info, &g->peers[g->rank].info);
 }
 
 /* Rank 0 may listen on all addresses; what reached it once will again. */

@@ -22,11 +22,6 @@
 #define JOIN_NS 30000000000u /* for a newcomer to connect with all */
 #define OFFERS_MAX 64        /* windows that a peer may be ahead by */
 
-static uint64_t patient(const struct control *c, uint64_t ns)
-{
-    return c->opts.patience > 0 ? (uint64_t)((double)ns * c->opts.patience) : ns;
-}
-
 void seat_news(struct control *c)
 {
     if (!c->opts.elastic)
@@ -120,6 +115,7 @@ void seat_end(struct control *c, int rank, const char *why)
     }
     conn->seat = SEAT_ENDED; /* first: sending may come back here */
     conn->lost = true;
+    conn->ended |= c->joining == rank;
     snprintf(conn->why, sizeof(conn->why), "%s", why);
     if (conn->fd >= 0 && !conn->dropped_us)
         (void)conn_send(c, rank, WIRE_DROPPED, why, strnlen(why, CONTROL_WHY));
@@ -148,7 +144,8 @@ void seat_look(struct control *c, uint64_t now)
 
     for (i = 0; i < c->opts.seats; i++) {
         conn = &c->conns[i];
-        if (conn->seat == SEAT_TAKEN && conn->left && now > conn->left_ns + patient(c, LEAVE_NS)) {
+        if (conn->seat == SEAT_TAKEN && conn->left &&
+            now > conn->left_ns + control_patient(c, LEAVE_NS)) {
             conn->seat = SEAT_ENDED;
             seat_news(c);
         }
@@ -171,6 +168,15 @@ static bool take_dropped(struct control *c, int rank)
     return true;
 }
 
+static enum vb_end how_it_ended(const struct conn *conn)
+{
+    if (conn->left)
+        return VB_END_LEFT;
+    if (conn->dropped_us)
+        return VB_END_DROPPED_US;
+    return conn->silent ? VB_END_SILENT : VB_END_DIED;
+}
+
 bool control_take_ended(struct control *c, struct control_end *end_p)
 {
     struct conn *conn;
@@ -184,7 +190,7 @@ bool control_take_ended(struct control *c, struct control_end *end_p)
             continue;
         found = conn->handed = true;
         end_p->rank = i;
-        end_p->left = conn->left;
+        end_p->how = how_it_ended(conn);
         memcpy(end_p->why, conn->why, sizeof(end_p->why));
     }
     pthread_mutex_unlock(&c->lock);
@@ -193,19 +199,16 @@ bool control_take_ended(struct control *c, struct control_end *end_p)
 
 /* ---- who comes ------------------------------------------------------------------------------- */
 
-static bool on_one_host(const struct wire_info *a, const struct wire_info *b)
-{
-    return a->netns == b->netns && memcmp(a->boot_id, b->boot_id, sizeof(a->boot_id)) == 0;
-}
-
 /* Whether others share memory with who had a seat. */
 static bool has_neighbours(const struct control *c, int rank)
 {
     int i;
 
+    if (c->opts.choice == VB_TRANSPORT_TCP || c->opts.choice == VB_TRANSPORT_VERBS)
+        return false;
     for (i = 0; i < c->opts.seats; i++)
         if (i != rank && (i == c->opts.rank || is_here(&c->conns[i])) &&
-            on_one_host(&c->conns[i].info, &c->conns[rank].info))
+            wire_info_same_host(&c->conns[i].info, &c->conns[rank].info))
             return true;
     return false;
 }
@@ -219,9 +222,9 @@ static enum seat_ghost ghost_of(const struct control *c, int rank)
 
     if (conn->left || !conn->has_info || !has_neighbours(c, rank))
         return GHOST_NONE;
-    if (on_one_host(&conn->info, &c->conns[c->opts.rank].info))
+    if (wire_info_same_host(&conn->info, &c->conns[c->opts.rank].info))
         return GHOST_HERE;
-    return strcmp(conn->why, CONN_CLOSED) == 0 ? GHOST_NONE : GHOST_ELSEWHERE;
+    return conn->ended ? GHOST_NONE : GHOST_ELSEWHERE;
 }
 
 /* A zombie does nothing any more. */
@@ -286,7 +289,7 @@ bool seat_give(struct control *c, int fd, const unsigned char session[AUTH_KEY_B
         return false;
     c->joining = seat;
     c->told_members = false;
-    c->joining_until = vb_clock_ns() + patient(c, JOIN_NS);
+    c->joining_until = vb_clock_ns() + control_patient(c, JOIN_NS);
     c->conns[seat].epoch = ++c->epoch;
     conn_up(c, seat, fd, session);
     given = (struct wire_seat){.seat = (uint32_t)seat,

@@ -11,7 +11,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#define SOCK_ROOT_TAKEN "--root HOST:PORT chooses another port" /* where rank 0's own is taken */
 #define SOCK_TEXT 64                                            /* "[ff02::1]:65535" and longer */
 
 struct sock_addr {

@@ -193,6 +193,12 @@ enum {
 
 _Static_assert(AT_END <= WIRE_INFO_BYTES, "a rank's info does not fit");
 
+bool wire_info_same_host(const struct wire_info *a, const struct wire_info *b)
+{
+    return a->boot_id[0] != '\0' && strcmp(a->boot_id, b->boot_id) == 0 && a->netns != 0 &&
+           a->netns == b->netns;
+}
+
 void wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES])
 {
     memset(out, 0, WIRE_INFO_BYTES);

@@ -125,6 +125,9 @@ struct wire_info {
     char unix_name[WIRE_UNIX_NAME]; /* abstract unix socket it listens on; "": none */
 };
 
+/* Where two ranks say that they are; no, if one of them does not know. */
+bool wire_info_same_host(const struct wire_info *a, const struct wire_info *b);
+
 void wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES]);
 
 /* False if a text does not end, is not printable, or the port is none. */

@@ -246,7 +246,7 @@ static inline void e_look_around(struct e_rank *r)
         if (r->ack_due[i] != 0)
             e_send_ack(r, i, r->ack_due[i]);
         if (r->gone[i])
-            r->me->left[i] = vb_group_left(r->g, i);
+            r->me->left[i] = vb_group_end(r->g, i) == VB_END_LEFT;
     }
     r->me->n_fds = e_count_fds();
     r->me->epoch = vb_group_epoch(r->g);

@@ -299,6 +299,25 @@ static void seats_of_the_living_stay_empty(void **state)
     end();
 }
 
+/* Where no memory is mapped it could not, and its connections are shut. */
+static void seats_of_the_fenced_are_free(void **state)
+{
+    size_t t;
+
+    (void)state;
+    for (t = 1; t < n_transports; t++) {
+        begin(transports[t], 3, 3, false);
+        all_go_on();
+        assert_int_equal(kill(pids[2], SIGSTOP), 0);
+        E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
+        newcomer(3);
+        E_UNTIL(board, board->procs[3].rank == 2);
+        kill_proc(2);
+        all_go_on();
+        end();
+    }
+}
+
 /* One seat, taken again and again, by some who die and some who leave: nothing is left behind. */
 static void seats_are_used_again(void **state)
 {
@@ -452,6 +471,7 @@ int main(void)
         cmocka_unit_test_teardown(some_come_late, tear_down),
         cmocka_unit_test_teardown(who_opens_no_window_is_not_put_to, tear_down),
         cmocka_unit_test_teardown(seats_of_the_living_stay_empty, tear_down),
+        cmocka_unit_test_teardown(seats_of_the_fenced_are_free, tear_down),
         cmocka_unit_test_teardown(seats_are_used_again, tear_down),
         cmocka_unit_test_teardown(others_are_closed, tear_down),
     };

@@ -5,10 +5,12 @@
  */
 #include "net/launch.h"
 #include "net/sock.h"
+#include "tests/ranks.h"
 #include "tests/test.h"
 
 #include <pwd.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -674,16 +676,16 @@ static void strangers_do_not_keep_rank_0(void **state)
     meeting_name(name);
     for (i = 0; i < 2; i++) {
         strangers[i] = fork();
+        assert_true(strangers[i] >= 0);
+        if (strangers[i] == 0)
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
         while (strangers[i] == 0)
             if (sock_connect_unix(name, vb_clock_ns() + 1000000000, &fd) == VB_OK)
                 close(fd);
     }
     ended_well(pid);
     t_stderr_release(&caught, said, sizeof(said));
-    for (i = 0; i < 2; i++) {
-        kill(strangers[i], SIGKILL);
-        assert_int_equal(waitpid(strangers[i], NULL, 0), strangers[i]);
-    }
+    t_kill_all(strangers, 2);
     assert_int_equal(read(fds[0], &told, sizeof(told)), sizeof(told));
     assert_int_equal(told.st, VB_ERR_TIMEOUT);
     assert_non_null(strstr(said, "only 1 of the 2 ranks on this host have come"));

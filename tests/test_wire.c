@@ -212,6 +212,19 @@ static void cards_survive_the_wire(void **state)
     assert_false(wire_card_decode(bytes, &back));
 }
 
+static void who_does_not_know_is_on_no_host(void **state)
+{
+    struct wire_info a = {.boot_id = "f00d", .netns = 7}, b = a, c = a, unknown = {.netns = 7};
+
+    (void)state;
+    assert_true(wire_info_same_host(&a, &b));
+    b.netns = 8;
+    assert_false(wire_info_same_host(&a, &b));
+    c.boot_id[0] = 'd';
+    assert_false(wire_info_same_host(&a, &c));
+    assert_false(wire_info_same_host(&unknown, &unknown));
+}
+
 static void every_verdict_has_words(void **state)
 {
     uint32_t v;
@@ -224,10 +237,15 @@ static void every_verdict_has_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_little_endian),   cmocka_unit_test(a_call_survives_the_wire),
-        cmocka_unit_test(an_answer_survives_the_wire), cmocka_unit_test(frames_are_bounded),
-        cmocka_unit_test(an_info_survives_the_wire),   cmocka_unit_test(every_verdict_has_words),
-        cmocka_unit_test(seats_survive_the_wire),      cmocka_unit_test(offers_survive_the_wire),
+        cmocka_unit_test(numbers_are_little_endian),
+        cmocka_unit_test(a_call_survives_the_wire),
+        cmocka_unit_test(an_answer_survives_the_wire),
+        cmocka_unit_test(frames_are_bounded),
+        cmocka_unit_test(an_info_survives_the_wire),
+        cmocka_unit_test(who_does_not_know_is_on_no_host),
+        cmocka_unit_test(every_verdict_has_words),
+        cmocka_unit_test(seats_survive_the_wire),
+        cmocka_unit_test(offers_survive_the_wire),
         cmocka_unit_test(cards_survive_the_wire),
     };
 
