@@ -153,6 +153,53 @@ if [ -n "$all" ]; then
     step "the parameter server on 2 nodes"
 fi
 
+# --- ... and its workers and servers may die, and come late ------------------------------------------
+
+# member VICTIM OPTION...: a job of three nodes. The process on node VICTIM is killed once it trains; for
+# the victim "join", two nodes have a job, and the third one joins it.
+member() {
+    local victim=$1
+    shift
+    mkdir -p "$work/share"
+    rm -rf "$work"/share/*
+    (umask 077 && head -c 32 /dev/urandom >"$work/share/key")
+    expect 0 '' lab/run --nodes 3 --each --with "$verbena" --share "$work/share" -- sh -c "
+        cp $work/share/key /key && chmod 600 /key
+        said=$work/share/said
+        trains() { until ls $work/share/points 2>/dev/null | grep -q .; do sleep 1; done; }
+        [ \$VB_NODE != 0 ] || exec 2>\$said
+        if [ $victim\$VB_NODE = join2 ]; then
+            trains
+            exec $verbena train --join \$(sed -n 's/.*--join \([^ ]*\) .*/\1/p' \$said) --secret-file /key
+        fi
+        [ $victim != join ] && world=3 || world=2
+        $verbena train softmax --data synth:2000 --mode async --batch 20 --steps 3000 --transport verbs \
+            --threads 1 --json --checkpoint $work/share/points --checkpoint-every 200 $* --rank \$VB_NODE --world \$world --root 10.77.0.1:7000 --secret-file /key &
+        if [ $victim = \$VB_NODE ]; then
+            trains
+            kill -9 \$!
+            wait
+            exit 0
+        fi
+        wait \$!"
+    # Who reports is not always node 0, whose output alone comes back as it is.
+    { cat "$work/out" && sed -n 's/^\[node[0-9]\] {/{/p' "$work/err"; } >"$work/result"
+    step "the parameter server, victim $victim $*: $(jq -c '[.faults[] | [.rank, .what]]' "$work/result")"
+}
+
+if [ -n "$all" ]; then
+    member 2
+    jq -e '.steps == 3000 and .accuracy > 0.8 and [.faults[] | [.rank, .what]] == [[2, "died"]]' "$work/result" \
+        >/dev/null || fail "a worker died: $(cat "$work/result")"
+    # Servers and standbys have ranks after all workers.
+    member 0 --replicas 2
+    jq -e '.steps == 3000 and .accuracy > 0.8 and ([.faults[].rank] | sort) == [0, 3]' "$work/result" \
+        >/dev/null || fail "a server died: $(cat "$work/result")"
+    member join
+    jq -e '.steps == 3000 and [.faults[] | [.rank, .what]] == [[3, "joined"]]' "$work/result" \
+        >/dev/null || fail "a worker came late: $(cat "$work/result")"
+fi
+
 # --- what a step is made of -------------------------------------------------------------------------
 
 if [ -n "$all" ]; then
