@@ -207,35 +207,53 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
 
 /* ---- doing it -------------------------------------------------------------------------------- */
 
+struct reporter {
+    const struct train_args *args;
+    const struct vb_train_opts *o;
+    bool terminal; /* that shows how far it is */
+};
+
+/* A vb_train_report_fn. It may be on another host than rank 0. */
+static vb_status report(void *arg, const struct vb_train_result *result)
+{
+    const struct reporter *r = arg;
+    const struct vb_train_opts *o = r->o;
+    bool single = o->group.world == 1 && o->mode != VB_MODE_ASYNC;
+    const char *mode = single ? "single" : cli_train_modes[o->mode], *dir = r->args->run;
+    vb_status st;
+
+    if (r->terminal)
+        cli_train_watch_end();
+    st = cli_train_print(mode, o, result, r->args->json);
+    if (cli_finish(CLI_OK) != CLI_OK) /* the last moment at which another can print it */
+        return VB_ERR_IO;
+    if (st == VB_OK && dir != NULL)
+        st = vb_dir_make(dir);
+    return st == VB_OK && dir != NULL ? cli_train_keep(dir, mode, o, result) : st;
+}
+
 static int train(const struct train_args *a, struct vb_train_opts *o)
 {
-    bool single = o->group.world == 1 && o->mode != VB_MODE_ASYNC;
-    const char *mode = single ? "single" : cli_train_modes[o->mode];
+    struct reporter r = {.args = a, .o = o, .terminal = isatty(STDERR_FILENO) == 1};
     struct vb_train_result result;
-    bool terminal = isatty(STDERR_FILENO) == 1;
     vb_status st;
 
     if (o->joined != NULL)
         vb_log_set_rank(vb_joined_rank(o->joined));
     else
         vb_log_set_rank(o->group.world > 1 ? o->group.rank : -1);
-    if (terminal)
+    if (r.terminal)
         o->watch = cli_train_watch;
+    o->report = report;
+    o->report_arg = &r;
     if (o->group.rank == 0 && o->joined == NULL && a->run != NULL && vb_dir_make(a->run) != VB_OK)
         return CLI_FAILED;
     st = vb_train(o, &result);
-    if (terminal)
+    if (r.terminal)
         cli_train_watch_end();
-    if (st != VB_OK)
-        return cli_exit_code(st);
-    if (result.reports)
-        st = cli_train_print(mode, o, &result, a->json);
-    if (result.reports && a->run != NULL && st == VB_OK)
-        st = vb_dir_make(a->run); /* it may be another rank, on another host */
-    if (result.reports && a->run != NULL && st == VB_OK)
-        st = cli_train_keep(a->run, mode, o, &result);
-    vb_train_result_fini(&result);
-    return cli_finish(cli_exit_code(st));
+    if (st == VB_OK)
+        vb_train_result_fini(&result);
+    return cli_exit_code(st);
 }
 
 /* Ranks that only compute may die, and servers that have a standby: asynchronous training goes on

@@ -254,6 +254,12 @@ typedef void (*vb_train_watch_fn)(void *arg, const struct vb_train_news *news);
 typedef void (*vb_train_look_fn)(void *arg, int64_t step, const float *params, size_t n,
                                  bool failed);
 
+struct vb_train_result;
+
+/* Tells the user. Called once the result is complete, on the rank that reports, while the others
+ * wait: if it fails, or the rank dies in it, asynchronous training has the next worker report. */
+typedef vb_status (*vb_train_report_fn)(void *arg, const struct vb_train_result *result);
+
 enum vb_schedule { VB_SCHEDULE_AUTO, VB_SCHEDULE_CONSTANT, VB_SCHEDULE_STEP, VB_SCHEDULE_COSINE };
 
 /* The parameter server. Its servers are threads of ranks 0 to servers - 1, or the last ranks;
@@ -319,6 +325,8 @@ struct vb_train_opts {
     void *watch_arg;
     vb_train_look_fn look; /* NULL: none */
     void *look_arg;
+    vb_train_report_fn report; /* NULL: none */
+    void *report_arg;
 };
 
 struct vb_rank_result {
@@ -371,9 +379,9 @@ struct vb_bottleneck {
     char why[256];
 };
 
-/* The same on all ranks but for wall_s. */
+/* The same on all ranks but for reports and wall_s. */
 struct vb_train_result {
-    bool reports;             /* this rank tells the result; others have nothing below */
+    bool reports;             /* this rank tells the result; asynchronous: others have none of it */
     int ranks;                /* that compute, at the start */
     int workers;              /* that computed to the end, those that joined included */
     int rows;                 /* of per_rank: the workers, then the servers */

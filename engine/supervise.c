@@ -41,8 +41,8 @@ struct job {
     const char *logs;         /* folder; NULL: none */
     struct vb_remote *remote; /* NULL: the ranks are on this host */
     const struct vb_supervise_opts *o;
-    int ended_well; /* outlived: the lowest worker that has, else the number of ranks */
-    bool answered;  /* they have root and secret */
+    bool ended_well; /* outlived: a worker has */
+    bool answered;   /* they have root and secret */
     uint64_t hello_deadline_ns;
     struct pollfd *fds; /* the signals, then the relay's */
 };
@@ -186,26 +186,15 @@ static void say_loss(struct job *job, int rank, const siginfo_t *info)
     }
 }
 
-/* The first worker that ends well has heard from who reports: the others will be soon, too, but for
- * one that stands still. */
+/* The first worker that ends well has reported, or has heard from the one that did: the others will
+ * end soon, too, but for one that stands still. However they end, the result is out. */
 static void note_end(struct job *job, int rank)
 {
     if (!job->o->outlive || rank >= job->o->workers)
         return;
-    if (rank < job->ended_well)
-        job->ended_well = rank;
+    job->ended_well = true;
     if (job->alive > 0)
         enter(job, GRACE);
-}
-
-/* Who reports is lower than all that ended well. */
-static void note_late_failure(struct job *job, int rank, const siginfo_t *info)
-{
-    if (job->o->outlive && job->stage == GRACE && rank < job->ended_well &&
-        job->ended_well < job->ranks && info->si_code == CLD_EXITED && job->exit_code == 0) {
-        job->exit_code = 1;
-        say_death(job, rank, info);
-    }
 }
 
 /* Rather than having ended by itself. Over there a kill looks like a broken connection: 255. */
@@ -250,7 +239,6 @@ static void reap_all(struct job *job)
             say_loss(job, i, &info);
             continue;
         }
-        note_late_failure(job, i, &info);
         if (first_rank < 0 || (!was_killed(job, &first) && was_killed(job, &info))) {
             first = info;
             first_rank = i;
@@ -442,7 +430,7 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
 
     memset(job, 0, sizeof(*job));
     job->o = o;
-    job->ranks = job->ended_well = o->hosts != NULL ? o->hosts->ranks : o->ranks;
+    job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
     job->logs = o->logs;
     st = fill_standard_fds();
@@ -494,7 +482,7 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
         st = run(&job);
     kill_the_rest(&job);
     vb_signals_release(&job.signals);
-    if (st == VB_OK && o->outlive && job.exit_code == 0 && job.ended_well == job.ranks)
+    if (st == VB_OK && o->outlive && job.exit_code == 0 && !job.ended_well)
         job.exit_code = 1; /* nobody is left who could have reported */
     if (st == VB_OK)
         *exit_code_p = job.exit_code;

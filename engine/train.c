@@ -348,6 +348,21 @@ static vb_status run_steps(struct vb_trainer *t)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* What may fail here must fail before the others are told that all is done. In synchronous training
+ * they have the result, too, and need not hear of it. */
+static vb_status tell(struct vb_trainer *t, struct vb_train_result *result)
+{
+    vb_status st;
+
+    result->wall_s = (double)(vb_clock_ns() - t->opened_ns) / 1e9;
+    vb_train_remark(t, result);
+    if (!result->reports || t->o->report == NULL)
+        return VB_OK;
+    st = t->o->report(t->o->report_arg, result);
+    t->all_know = st != VB_OK;
+    return st;
+}
+
 static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
 {
     struct vb_async *async = NULL;
@@ -359,6 +374,8 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
         look(t, true);
     else if (async == NULL || vb_async_reports(async))
         st = vb_train_collect(t, async, result);
+    if (st == VB_OK)
+        st = tell(t, result);
     vb_async_leave(async, st);
     vb_async_destroy(async);
     return st;
@@ -396,6 +413,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
     vb_status st;
 
     *t = (struct vb_trainer){.o = o,
+                             .opened_ns = vb_clock_ns(),
                              .rank = o->group.rank,
                              .world = vb_train_workers(o),
                              .async = o->mode == VB_MODE_ASYNC,
@@ -429,19 +447,16 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
 
 vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p)
 {
-    uint64_t begin_ns = vb_clock_ns();
     struct vb_trainer t;
     vb_status st = vb_trainer_open(&t, o);
 
     memset(result_p, 0, sizeof(*result_p));
     if (st == VB_OK)
         st = work(&t, result_p);
-    if (st == VB_OK)
-        vb_train_remark(&t, result_p);
-    else
+    if (st != VB_OK)
         vb_trainer_give_up(&t, st);
     vb_trainer_close(&t);
-    if (st == VB_OK)
-        result_p->wall_s = (double)(vb_clock_ns() - begin_ns) / 1e9;
+    if (st != VB_OK)
+        vb_train_result_fini(result_p);
     return st;
 }

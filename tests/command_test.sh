@@ -51,7 +51,7 @@ get() {
 final() {
     local filter=$1
     shift
-    tail -n 1 "$dir/out" | jq -e "$filter" >/dev/null ||
+    tail -n 1 "$dir/out" | jq -en "input | $filter" >/dev/null || # also fails where there is no object
         fail "$what $*: does not hold: $filter: $(tail -n 1 "$dir/out" | cut -c 1-1500)"
 }
 

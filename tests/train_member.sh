@@ -213,6 +213,60 @@ still() {
     lasting stops_for_good
 }
 
+# by_hand RANK OUT: one of two workers and a server, in a folder of its own as if on a host of its own
+by_hand() {
+    mkdir -p "$dir/hand/$1"
+    (cd "$dir/hand/$1" && exec "$verbena" train "${softmax[@]}" --steps 200 --dedicated-servers --rank "$1" --world 3 \
+        --root "127.0.0.1:$port" --secret-file "$dir/key" --checkpoint deep/keep >"$2" 2>err) &
+}
+
+# two_by_hand OUT: all of them; rank 0 prints to OUT
+two_by_hand() {
+    local port=$((20000 + RANDOM % 20000))
+    rm -rf "$dir/hand"
+    by_hand 0 "$1"
+    ranks=($!)
+    by_hand 1 out
+    ranks+=($!)
+    by_hand 2 out
+    ranks+=($!)
+}
+
+# second_reports WORDS...: rank 1 has done what rank 0 could not do for all, the checkpoint included
+second_reports() {
+    wait "${ranks[1]}" || fail "$*: rank 1: exit $?: $(cat "$dir/hand/1/err")"
+    wait "${ranks[2]}" || fail "$*: the server: exit $?: $(cat "$dir/hand/2/err")"
+    cp "$dir/hand/1/out" "$dir/out"
+    final '.steps == 200 and (.checkpoint | test("checkpoint-200.vbc"))' "$*"
+    [ -e "$dir/hand/1/deep/keep/checkpoint-200.vbc" ] || fail "$*: rank 1 has not saved: $(cat "$dir/hand/1/err")"
+}
+
+# Who is to tell the result cannot, or is killed while it tells: the next worker does.
+reporters() {
+    local i
+    two_by_hand /dev/full
+    wait "${ranks[0]}" && fail "rank 0, which could not print, exits 0"
+    grep -q "writing to standard output failed" "$dir/hand/0/err" || fail "rank 0: $(cat "$dir/hand/0/err")"
+    second_reports "a reporter that cannot print"
+
+    mkfifo "$dir/full"
+    exec 9<>"$dir/full"
+    dd if=/dev/zero of="$dir/full" oflag=nonblock bs=4096 count=1024 2>/dev/null
+    two_by_hand "$dir/full"
+    for ((i = 0; i < 1200; i++)); do
+        [ -e "$dir/hand/0/deep/keep/checkpoint-200.vbc" ] && break
+        sleep 0.05
+    done
+    for ((i = 0; i < 40; i++)); do # nobody ends before the result is out: a worker that would has the time to
+        kill -0 "${ranks[1]}" 2>/dev/null || break
+        sleep 0.05
+    done
+    kill -9 "${ranks[0]}"
+    { wait "${ranks[0]}"; } 2>/dev/null
+    exec 9>&-
+    second_reports "a reporter that is killed"
+}
+
 key "$dir/key"
 key "$dir/other"
 if [ "$full" = --full ]; then
@@ -231,4 +285,5 @@ lasting first_rank
 lasting bounds
 lasting not_everybody
 still
+reporters
 exit "$bad"
