@@ -346,8 +346,11 @@ static int join(const struct cli_command *command, int argc, char **argv, struct
 {
     struct vb_train_opts o = {0};
     struct vb_joined *joined = NULL;
-    int rc = cli_join_open(command, a->args.join, &a->job, &o.group, &joined);
+    int rc;
 
+    if (a->args.dry_run || a->hosts.hosts != NULL)
+        return refuse("--join is one worker, which trains: --dry-run and --hosts are for jobs");
+    rc = cli_join_open(command, a->args.join, &a->job, &o.group, &joined);
     if (rc >= 0)
         return rc;
     rc = train_joined(command, joined, argc, argv, a, &o);

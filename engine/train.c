@@ -405,6 +405,8 @@ static vb_status check(const struct vb_train_opts *o)
                       o->group.world);
     if (o->resume && o->checkpoint == NULL)
         return vb_err(VB_ERR_USAGE, "--resume needs --checkpoint DIR");
+    if (o->joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
+        return vb_err(VB_ERR_USAGE, "who joins a job trains as it does: no dry run, mode async");
     return o->mode == VB_MODE_ASYNC ? vb_async_check(o) : VB_OK;
 }
 
