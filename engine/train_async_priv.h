@@ -109,7 +109,7 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank);
 vb_status async_papers_make(struct vb_async *a);
 void async_papers_put(const struct vb_async *a, struct async_board *board);
 
-/* This worker has joined: the job, the group and the board are those it has found. */
+/* This worker has joined: the group and the board are those it has found, and the job fits them. */
 vb_status async_take_joined(struct vb_async *a);
 
 /* ---- servers (train_async_server.c) -----------------------------------------------------------

@@ -21,7 +21,8 @@ struct papers {
     char program[65];
     int world;
     uint32_t words, settings, plan;
-    struct ps_job job;
+    int64_t begin;        /* steps of a run before */
+    uint64_t n, max_keys; /* what the job's own data comes to, as in struct ps_job */
 };
 
 struct vb_joined {
@@ -59,7 +60,9 @@ vb_status async_papers_make(struct vb_async *a)
     p = a->papers;
     memcpy(p->program, hello.sha256, sizeof(p->program));
     p->world = o->group.world;
-    p->job = a->job;
+    p->begin = a->job.begin;
+    p->n = a->job.n;
+    p->max_keys = a->job.max_keys;
     p->words = (uint32_t)o->words_len;
     p->settings = (uint32_t)strlen(t->settings);
     p->plan = t->plan_text != NULL ? (uint32_t)strlen(t->plan_text) : 0;
@@ -141,7 +144,7 @@ static vb_status check_papers(const struct papers *p)
                       "not %.12s",
                       hello.sha256, p->program);
     if (p->words > WORDS_MAX || p->settings > SETTINGS_MAX || p->plan >= VB_PLAN_BYTES_MAX ||
-        p->world < 1 || p->world > VB_WORLD_MAX)
+        p->world < 1 || p->world > VB_WORLD_MAX || p->begin < 0 || p->max_keys > UINT32_MAX)
         return vb_err(VB_ERR_INPUT, "what the job says of itself makes no sense");
     return VB_OK;
 }
@@ -238,22 +241,34 @@ vb_status vb_joined_check(const struct vb_joined *j, const char *settings)
 
 int64_t vb_joined_begin(const struct vb_joined *j)
 {
-    return j->papers.job.begin;
+    return j->papers.begin;
 }
 
+/* The job is the one that this worker has made of its options; the peer's word is taken for what its
+ * data alone tells: how long a list can be. */
 vb_status async_take_joined(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     struct vb_joined *j = t->o->joined;
-    size_t n = a->job.n, max_keys = a->job.max_keys;
-    int words = a->job.words;
+    const struct papers *p = &j->papers;
+    int world = a->job.workers + ps_server_ranks(&a->job);
 
-    a->job = j->papers.job;
-    if (n != a->job.n || words != a->job.words || max_keys > a->job.max_keys)
+    if (world != vb_group_world(j->group) || world + a->job.late != vb_group_seats(j->group))
+        return vb_err(VB_ERR_USAGE,
+                      "by its options this worker expects %d ranks and %d that join, but the job "
+                      "has %d and %d",
+                      world, a->job.late, vb_group_world(j->group),
+                      vb_group_seats(j->group) - vb_group_world(j->group));
+    if (a->job.n != p->n || a->job.max_keys > p->max_keys)
         return vb_err(VB_ERR_USAGE,
                       "this worker's data, of %zu parameters and up to %zu entries a "
-                      "batch, does not fit the job's: %zu and %zu",
-                      n, max_keys, a->job.n, a->job.max_keys);
+                      "batch, does not fit the job's: %llu and %llu",
+                      a->job.n, a->job.max_keys, (unsigned long long)p->n,
+                      (unsigned long long)p->max_keys);
+    if (p->begin > a->job.steps)
+        return vb_err(VB_ERR_INPUT, "the job says that it began at step %lld of %lld",
+                      (long long)p->begin, (long long)a->job.steps);
+    a->job.max_keys = (size_t)p->max_keys;
     memcpy(a->secret, j->opts.secret, sizeof(a->secret));
     memcpy(a->root, j->root, sizeof(a->root));
     a->ps = j->group;

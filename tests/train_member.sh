@@ -163,6 +163,7 @@ not_everybody() {
     joins 1 "the secrets differ" --secret-file "$dir/other"
     joins 2 "another seed than the job" --seed 7
     joins 2 "--join is one worker" --ranks 2
+    joins 2 "2 ranks and 7 that join, but the job has 3 and 1" --max-workers 9
     verbena=$dir/another joins 1 "another program"
     timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" >"$dir/late" 2>&1 &
     pid=$!
