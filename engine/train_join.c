@@ -172,13 +172,15 @@ static vb_status copy_papers(struct vb_joined *j)
 vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joined_p)
 {
     struct vb_joined *j = calloc(1, sizeof(*j));
+    struct vb_group_opts own = *opts;
     vb_status st;
 
     if (j == NULL)
         return vb_err_sys("calloc");
+    own.progress = true; /* the model is not known yet, it may be a large one */
     j->opts = *opts;
     snprintf(j->root, sizeof(j->root), "%s", opts->root);
-    st = vb_group_join(opts, &j->group);
+    st = vb_group_join(&own, &j->group);
     if (st == VB_OK)
         st = async_board_open(j->group, PAPERS_MAX, &j->board);
     if (st == VB_OK)
