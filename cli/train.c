@@ -268,6 +268,13 @@ static void fill_outlive(const struct train_args *a, const struct vb_train_opts 
     job->vital_end = job->vital + (a->replicas > 1 ? 0 : servers);
 }
 
+/* The user knows the secret, and so who else does. */
+static bool is_joinable(const struct cli_job *job, const struct vb_launch *launch)
+{
+    return job->outlive && !launch->own_secret &&
+           (job->secret_file != NULL || (launch->has_secret && !launch->supervised));
+}
+
 static int run_job(const struct cli_command *command, const struct train_args *args,
                    const char *model, struct cli_job *job, struct cli_hosts *hosts, int argc,
                    char **argv)
@@ -284,13 +291,10 @@ static int run_job(const struct cli_command *command, const struct train_args *a
         rc = fill_opts(args, &launch, &test, &o);
     if (rc < 0)
         fill_outlive(args, &o, job);
-    o.joinable = job->outlive && !launch.own_secret &&
-                 (job->secret_file != NULL || (launch.has_secret && !launch.supervised));
     if (rc >= 0 || cli_hosts_launch(command, hosts, job, &o.group, argc, argv, &rc) ||
         cli_job_supervise(command, job, &launch, &o.group, argc, argv, &rc))
         return rc;
-    words = o.joinable ? cli_join_words(argc, argv, &o.words_len) : NULL;
-    o.joinable = words != NULL;
+    words = is_joinable(job, &launch) ? cli_join_words(argc, argv, &o.words_len) : NULL;
     o.words = words;
     o.say = cli_join_say;
     rc = train(args, &o);

@@ -317,10 +317,10 @@ struct vb_train_opts {
     struct vb_group *open_group; /* already open, and left so; NULL: opened as group says */
     int local_rank, local_ranks; /* of those that share this rank's cpus; 0: the group tells */
     struct vb_joined *joined;    /* borrowed: a job that this worker joins late; NULL: none */
-    const char *words;           /* the command line, a zero behind each word: for who joins */
+    const char *words; /* the command line, a zero behind each word: for others who know the secret
+                          and may join; NULL: none may */
     size_t words_len;
-    bool joinable;                 /* others know the secret, and may join ... */
-    void (*say)(const char *root); /* ... there: called on rank 0; NULL: not */
+    void (*say)(const char *root); /* where they can: called on rank 0; NULL: not */
     vb_train_watch_fn watch;       /* NULL: none */
     void *watch_arg;
     vb_train_look_fn look; /* NULL: none */

@@ -187,17 +187,10 @@ static vb_status report(struct vb_async *a)
 /* Before the group of servers and workers opens. */
 static vb_status meet(struct vb_async *a)
 {
-    const struct vb_train_opts *o = a->trainer->o;
-    int rank = a->trainer->rank;
     vb_status st = async_find_root(a);
 
-    if (st != VB_OK || a->job.late == 0 || !o->joinable)
-        return st;
-    if (rank == (o->async.dedicated ? a->job.workers : 0) ||
-        (a->job.replicas > 1 && rank == (o->async.dedicated ? ps_standby_rank(&a->job, 0) : 1)))
-        st = async_papers_make(a);
-    if (st == VB_OK && rank == 0 && o->say != NULL)
-        o->say(a->root);
+    if (st == VB_OK && a->trainer->rank == 0)
+        async_invite(a);
     return st;
 }
 
@@ -242,6 +235,5 @@ void vb_async_destroy(struct vb_async *a)
     if (a->root_fd >= 0)
         close(a->root_fd);
     explicit_bzero(a->secret, sizeof(a->secret));
-    free(a->papers);
     free(a);
 }

@@ -26,8 +26,6 @@ struct papers {
 };
 
 struct vb_joined {
-    struct vb_group_opts opts;
-    char root[VB_ROOT_TEXT];
     struct vb_group *group;
     struct async_board *board;
     struct vb_op op; /* of the get */
@@ -38,52 +36,54 @@ struct vb_joined {
 
 /* ---- given ----------------------------------------------------------------------------------- */
 
-vb_status async_papers_make(struct vb_async *a)
+static bool fit(const struct vb_trainer *t)
+{
+    return t->o->words_len <= WORDS_MAX && strlen(t->settings) <= SETTINGS_MAX;
+}
+
+void async_invite(const struct vb_async *a)
+{
+    const struct vb_train_opts *o = a->trainer->o;
+
+    if (o->words == NULL || a->job.late == 0)
+        return;
+    if (!fit(a->trainer))
+        VB_LOG_WARN("nobody can join: the command line is too long");
+    else if (o->say != NULL)
+        o->say(a->root);
+}
+
+size_t async_papers_bytes(const struct vb_async *a)
 {
     const struct vb_trainer *t = a->trainer;
-    const struct vb_train_opts *o = t->o;
-    struct vb_hello hello;
-    struct papers *p;
-    vb_status st;
-    char *at;
 
-    if (o->words_len > WORDS_MAX || strlen(t->settings) > SETTINGS_MAX) {
-        VB_LOG_WARN("nobody can join: the command line is too long");
-        return VB_OK;
-    }
-    st = vb_hello_own(&hello);
+    return t->o->words != NULL && a->job.late > 0 && fit(t) ? PAPERS_MAX : 0;
+}
+
+vb_status async_papers_put(const struct vb_async *a, struct async_board *board)
+{
+    const struct vb_trainer *t = a->trainer;
+    struct papers *p = async_board_papers(board);
+    char *at = (char *)(p + 1);
+    struct vb_hello hello;
+    vb_status st = vb_hello_own(&hello);
+
     if (st != VB_OK)
         return st;
-    a->papers = calloc(1, PAPERS_MAX);
-    if (a->papers == NULL)
-        return vb_err_sys("calloc");
-    p = a->papers;
     memcpy(p->program, hello.sha256, sizeof(p->program));
-    p->world = o->group.world;
+    p->world = t->o->group.world;
     p->begin = a->job.begin;
     p->n = a->job.n;
     p->max_keys = a->job.max_keys;
-    p->words = (uint32_t)o->words_len;
+    p->words = (uint32_t)t->o->words_len;
     p->settings = (uint32_t)strlen(t->settings);
     p->plan = t->plan_text != NULL ? (uint32_t)strlen(t->plan_text) : 0;
-    at = (char *)(p + 1);
-    memcpy(at, o->words, p->words);
+    memcpy(at, t->o->words, p->words);
     memcpy(at + p->words, t->settings, p->settings);
     if (p->plan > 0)
         memcpy(at + p->words + p->settings, t->plan_text, p->plan);
-    a->papers_bytes = PAPERS_MAX;
+    atomic_store_explicit(&p->ready, PAPERS_MAGIC, memory_order_release);
     return VB_OK;
-}
-
-void async_papers_put(const struct vb_async *a, struct async_board *board)
-{
-    struct papers *to = async_board_papers(board);
-
-    if (a->papers == NULL)
-        return;
-    memcpy((char *)to + sizeof(to->ready), (const char *)a->papers + sizeof(to->ready),
-           a->papers_bytes - sizeof(to->ready));
-    atomic_store_explicit(&to->ready, PAPERS_MAGIC, memory_order_release);
 }
 
 /* ---- taken ----------------------------------------------------------------------------------- */
@@ -178,8 +178,6 @@ vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joi
     if (j == NULL)
         return vb_err_sys("calloc");
     own.progress = true; /* the model is not known yet, it may be a large one */
-    j->opts = *opts;
-    snprintf(j->root, sizeof(j->root), "%s", opts->root);
     st = vb_group_join(&own, &j->group);
     if (st == VB_OK)
         st = async_board_open(j->group, PAPERS_MAX, &j->board);
@@ -202,7 +200,6 @@ void vb_joined_leave(struct vb_joined *j)
     async_board_leave(j->board);
     vb_group_close(j->group);
     async_board_free(j->board);
-    explicit_bzero(j->opts.secret, sizeof(j->opts.secret));
     free(j->text);
     free(j);
 }
@@ -246,8 +243,8 @@ int64_t vb_joined_begin(const struct vb_joined *j)
     return j->papers.begin;
 }
 
-/* The job is the one that this worker has made of its options; the peer's word is taken for what its
- * data alone tells: how long a list can be. */
+/* The job is the one that this worker has made of its options. The peer's word is taken for what
+ * its data alone tells: how long a list can be. */
 vb_status async_take_joined(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -271,8 +268,8 @@ vb_status async_take_joined(struct vb_async *a)
         return vb_err(VB_ERR_INPUT, "the job says that it began at step %lld of %lld",
                       (long long)p->begin, (long long)a->job.steps);
     a->job.max_keys = (size_t)p->max_keys;
-    memcpy(a->secret, j->opts.secret, sizeof(a->secret));
-    memcpy(a->root, j->root, sizeof(a->root));
+    memcpy(a->secret, t->o->group.secret, sizeof(a->secret));
+    snprintf(a->root, sizeof(a->root), "%s", t->o->group.root);
     a->ps = j->group;
     a->board = j->board;
     j->group = NULL; /* they are the run's now */

@@ -280,7 +280,7 @@ void vb_train_fill_host(struct vb_rank_result *r); /* what is the process's */
 /* What held the run up most, from its figures (train_verdict.c). */
 void vb_train_judge(struct vb_train_result *r);
 
-/* Who reports warns of a model that has learnt nothing (train_remark.c). The data is still there. */
+/* Who reports warns of a model that learnt nothing (train_remark.c). The data is still there. */
 void vb_train_remark(const struct vb_trainer *t, const struct vb_train_result *r);
 
 #endif

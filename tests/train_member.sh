@@ -163,7 +163,7 @@ not_everybody() {
     joins 1 "the secrets differ" --secret-file "$dir/other"
     joins 2 "another seed than the job" --seed 7
     joins 2 "--join is one worker" --ranks 2
-    joins 2 "2 ranks and 7 that join, but the job has 3 and 1" --max-workers 9
+    joins 2 "expects 3 ranks and 7 that join, but the job has 3 and 1" --max-workers 9
     verbena=$dir/another joins 1 "another program"
     timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" >"$dir/late" 2>&1 &
     pid=$!
@@ -181,6 +181,15 @@ not_everybody() {
     refused 2 "--join is one worker, which trains" --join 127.0.0.1:1 --secret-file "$dir/key" --hosts a,b
     refused 2 "the model is the job's" softmax --join 127.0.0.1:1 --secret-file "$dir/key"
     refused 1 "Connection refused" --join 127.0.0.1:1 --secret-file "$dir/key"
+}
+
+# A command line that no newcomer could be told: nobody is invited.
+too_long() {
+    local words
+    mapfile -t words < <(yes -- --seed=1 | head -n 4000)
+    ends '.steps == 20' "${softmax[@]}" --steps 20 --ranks 2 --secret-file "$dir/key" "${words[@]}"
+    [[ $err == *"nobody can join: the command line is too long"* && $err != *"others can join"* ]] ||
+        fail "a long command line: $err"
 }
 
 # stops SECONDS FILTER ARGUMENTS...: worker 2 stands still for so long
@@ -287,6 +296,7 @@ lasting late tcp "${softmax[@]}"
 lasting first_rank
 lasting bounds
 lasting not_everybody
+too_long
 still
 reporters
 exit "$bad"
