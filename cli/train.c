@@ -44,60 +44,26 @@ static int find_model(const struct vb_opts *parsed, const char **model_p)
     return refuse(why);
 }
 
-static int check_async(const struct train_args *a, const struct vb_train_opts *o)
-{
-    int64_t servers = a->servers > 0 ? a->servers : 1;
-    int64_t workers = o->group.world - (a->dedicated ? servers * a->replicas : 0);
-
-    if (a->mode != VB_MODE_ASYNC) {
-        if (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild ||
-            a->max_workers > 0 || a->replicas > 1)
-            return refuse("--servers, --dedicated-servers, --replicas, --staleness, --backup, "
-                          "--hogwild and --max-workers are for --mode async");
-        return -1;
-    }
-    if (a->check_replicas > 0)
-        return refuse("--check-replicas is for --mode sync");
-    if (workers < 1)
-        return refuse("--dedicated-servers: the ranks that are left over must be one at least");
-    if (a->replicas > 1 && (a->hogwild || servers > 32 || (!a->dedicated && workers < 2)))
-        return refuse("--replicas 2 needs a second rank or --dedicated-servers, has 32 servers at "
-                      "most, and no --hogwild");
-    if (!a->dedicated && servers > workers)
-        return refuse("--servers: at most one a rank, or more with --dedicated-servers");
-    if (a->backup > 0 && a->staleness != 0)
-        return refuse("--backup needs --staleness 0");
-    if (a->backup >= workers)
-        return refuse("--backup: must leave one gradient at least");
-    if (a->backup > 0 && servers > 1)
-        return refuse("--backup needs one server: several would not drop the same gradients");
-    if (a->hogwild && (a->staleness >= 0 || servers > 1))
-        return refuse("--hogwild has no --staleness, and one server");
-    if (a->hogwild && o->group.transport > VB_TRANSPORT_SHM)
-        return refuse("--hogwild: updates in place need shared memory");
-    if (a->max_workers > 0 && a->max_workers < workers)
-        return refuse("--max-workers: there are more at the start");
-    return -1;
-}
-
-/* Options that contradict each other. */
+/* Options that contradict each other, by what the engine cannot know of them: the rest is for
+ * vb_train_check(). */
 static int check_together(const struct train_args *a, const struct vb_train_opts *o)
 {
     if (a->batch > 0 && a->global_batch > 0)
         return refuse("--batch or --global-batch: not both");
     if ((a->epochs > 0) + (a->steps > 0) + (a->samples > 0) > 1)
         return refuse("--epochs, --steps or --samples: one of them");
-    if (a->mode == VB_MODE_SINGLE && o->group.world > 1)
-        return refuse("--mode single has one rank");
     if (a->test_data != NULL && a->test_split > 0)
         return refuse("--test-data or --test-split: not both");
     if (a->input != 0 && strcmp(o->model, "alexnet") != 0)
         return refuse("--input is for alexnet");
     if (a->input != 0 && a->input != 32 && a->input != 224)
         return refuse("--input is 32 or 224");
-    if (a->checkpoint == NULL && (a->resume || a->checkpoint_every > 0))
-        return refuse("--resume and --checkpoint-every need --checkpoint DIR");
-    return check_async(a, o);
+    if (a->mode != VB_MODE_ASYNC &&
+        (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild ||
+         a->max_workers > 0 || a->replicas > 1))
+        return refuse("--servers, --dedicated-servers, --replicas, --staleness, --backup, "
+                      "--hogwild and --max-workers are for --mode async");
+    return -1;
 }
 
 /* What can be told before the data is opened. */
@@ -148,6 +114,18 @@ static int fill_slow(const char *text, struct vb_train_opts *o)
     return -1;
 }
 
+static struct vb_async_opts async_opts(const struct train_args *a)
+{
+    return (struct vb_async_opts){.servers = (int)a->servers,
+                                  .dedicated = a->dedicated,
+                                  .bounded = a->staleness >= 0,
+                                  .staleness = a->staleness,
+                                  .backup = (int)a->backup,
+                                  .hogwild = a->hogwild,
+                                  .max_workers = (int)a->max_workers,
+                                  .replicas = (int)a->replicas};
+}
+
 static void fill_rule(const struct train_args *a, struct vb_train_opts *o)
 {
     o->lr = a->lr;
@@ -186,14 +164,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->coll.algo = (enum vb_algo)a->algo;
     o->bucket_bytes = a->bucket;
     o->check_replicas = a->check_replicas;
-    o->async = (struct vb_async_opts){.servers = (int)a->servers,
-                                      .dedicated = a->dedicated,
-                                      .bounded = a->staleness >= 0,
-                                      .staleness = a->staleness,
-                                      .backup = (int)a->backup,
-                                      .hogwild = a->hogwild,
-                                      .max_workers = (int)a->max_workers,
-                                      .replicas = (int)a->replicas};
+    o->async = async_opts(a);
     o->threads = (int)a->threads;
     o->pin = a->pin == 0;
     fill_rule(a, o);
@@ -258,14 +229,11 @@ static int train(const struct train_args *a, struct vb_train_opts *o)
 
 /* Ranks that only compute may die, and servers that have a standby: asynchronous training goes on
  * without them. */
-static void fill_outlive(const struct train_args *a, const struct vb_train_opts *o,
-                         struct cli_job *job)
+static void fill_outlive(const struct vb_train_opts *o, struct cli_job *job)
 {
-    int servers = a->servers > 0 ? (int)a->servers : 1;
-
     job->workers = vb_train_workers(o);
-    job->vital = a->dedicated ? job->workers : 0;
-    job->vital_end = job->vital + (a->replicas > 1 ? 0 : servers);
+    job->vital = o->async.dedicated ? job->workers : 0;
+    job->vital_end = job->vital + (o->async.replicas > 1 ? 0 : vb_train_servers(&o->async));
 }
 
 /* The user knows the secret, and so who else does. */
@@ -289,8 +257,10 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     rc = cli_hosts_place(command, hosts, job, &launch, &o.group);
     if (rc < 0)
         rc = fill_opts(args, &launch, &test, &o);
+    if (rc < 0 && vb_train_check(&o) != VB_OK)
+        rc = CLI_USAGE;
     if (rc < 0)
-        fill_outlive(args, &o, job);
+        fill_outlive(&o, job);
     if (rc >= 0 || cli_hosts_launch(command, hosts, job, &o.group, argc, argv, &rc) ||
         cli_job_supervise(command, job, &launch, &o.group, argc, argv, &rc))
         return rc;
@@ -365,6 +335,7 @@ static int join(const struct cli_command *command, int argc, char **argv, struct
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct train_asked a;
+    struct vb_async_opts async;
     char **given = cli_job_arguments(argc, argv);
     const char *model = NULL;
     struct vb_opts parsed;
@@ -384,9 +355,9 @@ static int run(const struct cli_command *command, int argc, char **argv)
         rc = find_model(&parsed, &model);
     if (rc < 0 && a.args.lr == 0 && vb_opts_given(&parsed, "lr")) /* 0 stands for none given */
         rc = refuse("--lr 0 would learn nothing: leave it out for what suits model and batch");
+    async = async_opts(&a.args);
     if (rc < 0 && a.args.dedicated && a.job.world == 0 && a.hosts.hosts == NULL)
-        a.job.extra = (a.args.servers > 0 ? a.args.servers : 1) *
-                      a.args.replicas; /* --ranks counts workers */
+        a.job.extra = vb_train_servers(&async); /* --ranks counts workers */
     if (rc < 0)
         rc = run_job(command, &a.args, model, &a.job, &a.hosts, argc, given);
     free(given);

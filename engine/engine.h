@@ -417,6 +417,13 @@ struct vb_train_result {
 /* Ranks that compute, of those that the group has: the others are dedicated servers. */
 int vb_train_workers(const struct vb_train_opts *o);
 
+/* Threads or ranks that serve: standbys count. */
+int vb_train_servers(const struct vb_async_opts *o);
+
+/* Whether the options fit each other, as far as they alone tell; what does not is logged.
+ * vb_train() does it, too. */
+vb_status vb_train_check(const struct vb_train_opts *o);
+
 /* Joins an asynchronous job that is under way, as one more worker; rank and world of opts do not
  * count. Then vb_train() with options made of the job's words, of which the newcomer may replace
  * what is its own affair; group.world is the job's, group.rank 0. Left after that. */

@@ -393,18 +393,18 @@ void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
     vb_group_abort(t->place.group, why);
 }
 
-static vb_status check(const struct vb_train_opts *o)
+vb_status vb_train_check(const struct vb_train_opts *o)
 {
     if (o->group.world < 1 || o->group.rank < 0 || o->group.rank >= o->group.world)
         return vb_err(VB_ERR_USAGE, "rank %d of %d: there is no such rank", o->group.rank,
                       o->group.world);
     if (o->mode == VB_MODE_SINGLE && o->group.world != 1)
-        return vb_err(VB_ERR_USAGE, "mode single has one rank, not %d", o->group.world);
+        return vb_err(VB_ERR_USAGE, "--mode single has one rank, not %d", o->group.world);
     if (o->slow_factor > 0 && (o->slow_rank < 0 || o->slow_rank >= o->group.world))
         return vb_err(VB_ERR_USAGE, "rank %d is to be slow: there are %d ranks", o->slow_rank,
                       o->group.world);
-    if (o->resume && o->checkpoint == NULL)
-        return vb_err(VB_ERR_USAGE, "--resume needs --checkpoint DIR");
+    if (o->checkpoint == NULL && (o->resume || o->checkpoint_every > 0))
+        return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
     if (o->joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
         return vb_err(VB_ERR_USAGE, "who joins a job trains as it does: no dry run, mode async");
     return o->mode == VB_MODE_ASYNC ? vb_async_check(o) : VB_OK;
@@ -431,7 +431,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
     }
     if (sched_getaffinity(0, sizeof(t->cpus), &t->cpus) != 0)
         CPU_ZERO(&t->cpus);
-    st = check(o);
+    st = vb_train_check(o);
     if (st == VB_OK)
         st = vb_place_open(o, &t->place);
     if (st == VB_OK)

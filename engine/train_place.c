@@ -79,14 +79,13 @@ static vb_status pin(const struct vb_place *place, int local_rank)
  * happens to run, and half of the machine be idle. */
 static bool is_full(const struct vb_train_opts *o)
 {
-    int servers = o->async.servers > 0 ? o->async.servers : 1, threads;
+    int servers = vb_train_servers(&o->async), threads;
     int ranks = o->local_ranks > 0 ? o->local_ranks : o->group.world;
     cpu_set_t cpus;
 
     if (o->mode != VB_MODE_ASYNC || sched_getaffinity(0, sizeof(cpus), &cpus) != 0)
         return false;
     threads = o->threads > 0 ? o->threads : 1;
-    servers *= o->async.replicas > 1 ? 2 : 1;
     return ranks * threads + (o->async.dedicated ? 0 : servers) > CPU_COUNT(&cpus);
 }
 
