@@ -134,16 +134,20 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
     return true;
 }
 
-static void say_death(struct job *job, int rank, const siginfo_t *info)
+/* goes_on: training does, without it. */
+static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
 {
+    const char *tail = goes_on ? "; training goes on" : "";
     char why[512];
 
     if (job->remote != NULL) {
         vb_remote_explain(job->remote, rank, info, vb_relay_last_words(job->relay, rank), why,
                           sizeof(why));
-        vb_relay_say(job->relay, "%s", why);
+        vb_relay_say(job->relay, "%.460s%s", why, tail);
     } else if (info->si_code == CLD_EXITED)
-        vb_relay_say(job->relay, "rank %d failed: exit %d", rank, info->si_status);
+        vb_relay_say(job->relay, "rank %d failed: exit %d%s", rank, info->si_status, tail);
+    else if (goes_on)
+        vb_relay_say(job->relay, "rank %d was killed by signal %d%s", rank, info->si_status, tail);
     else
         vb_relay_say(job->relay, "rank %d died: signal %d (%s)%s", rank, info->si_status,
                      strsignal(info->si_status),
@@ -154,7 +158,7 @@ static void note_failure(struct job *job, int rank, const siginfo_t *info)
 {
     /* 2 is bad usage, which a rank may find where the supervisor could not. */
     job->exit_code = info->si_code == CLD_EXITED && info->si_status == 2 ? 2 : 1;
-    say_death(job, rank, info);
+    say_death(job, rank, info, false);
     enter(job, GRACE);
 }
 
@@ -168,22 +172,6 @@ static bool can_do_without(const struct job *job, int rank, const siginfo_t *inf
 {
     return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 &&
            !(info->si_code == CLD_EXITED && info->si_status == 2);
-}
-
-static void say_loss(struct job *job, int rank, const siginfo_t *info)
-{
-    char why[512];
-
-    if (job->remote != NULL) {
-        vb_remote_explain(job->remote, rank, info, vb_relay_last_words(job->relay, rank), why,
-                          sizeof(why));
-        vb_relay_say(job->relay, "%.440s; training goes on", why);
-    } else if (info->si_code == CLD_EXITED) {
-        vb_relay_say(job->relay, "rank %d failed: exit %d", rank, info->si_status);
-    } else {
-        vb_relay_say(job->relay, "rank %d was killed by signal %d; training goes on", rank,
-                     info->si_status);
-    }
 }
 
 /* The first worker that ends well has reported, or has heard from the one that did: the others will
@@ -212,7 +200,7 @@ static void note_host(struct job *job, int rank, const siginfo_t *info)
     if (job->stage == RUNNING)
         note_failure(job, rank, info);
     else
-        say_death(job, rank, info);
+        say_death(job, rank, info, false);
 }
 
 /* Several may have died by the time we look. One that was killed is then the cause, and one that
@@ -236,7 +224,7 @@ static void reap_all(struct job *job)
             continue;
         }
         if (can_do_without(job, i, &info)) {
-            say_loss(job, i, &info);
+            say_death(job, i, &info, true);
             continue;
         }
         if (first_rank < 0 || (!was_killed(job, &first) && was_killed(job, &info))) {
@@ -247,7 +235,7 @@ static void reap_all(struct job *job)
     if (first_rank >= 0 && job->stage == RUNNING)
         note_failure(job, first_rank, &first);
     else if (first_rank >= 0 && job->stage == GRACE && was_killed(job, &first))
-        say_death(job, first_rank, &first);
+        say_death(job, first_rank, &first, false);
 }
 
 static void take_signals(struct job *job)
