@@ -26,7 +26,7 @@ struct async_server {
 /* A member's figures. */
 struct async_row {
     struct vb_rank_result result;
-    int64_t samples;
+    int64_t samples; /* of a worker */
 };
 
 /* What server 0 knows of a worker; 0 where the rank is none. */

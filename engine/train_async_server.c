@@ -10,7 +10,7 @@
 static struct async_row server_row(const struct ps_server *s, int rank)
 {
     const struct ps_server_stats *stats = &s->stats;
-    struct async_row row = {.samples = stats->samples};
+    struct async_row row = {0};
     struct vb_rank_result *r = &row.result;
 
     vb_train_fill_host(r);

@@ -78,6 +78,10 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 void vb_place_leave(struct vb_place *place); /* the group, and nothing else */
 void vb_place_close(struct vb_place *place);
 
+/* Asynchronous: whether ranks and servers have more threads than there are cpus for them. Where
+ * nobody says how many ranks share the cpus, all do. */
+bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus);
+
 /* ---- training (train.c) ---------------------------------------------------------------------- */
 
 struct vb_trainer;
