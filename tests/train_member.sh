@@ -34,7 +34,7 @@ lasting() {
         wait "$job"
         steps=$((2 * steps))
     done
-    fail "$*: the job is over too soon, $try times"
+    fail "$*: the job is over too soon, $try times: $(cat "$dir/err")"
 }
 
 # lives: the job does; else it was too short
@@ -42,21 +42,6 @@ lives() {
     kill -0 "$job" 2>/dev/null && return
     short=1
     return 1
-}
-
-# start ARGUMENTS...: a job that is under way when this returns; $job is its process, $ranks are those of its ranks
-start() {
-    local i
-    rm -rf "$dir/keep"
-    timeout 100 "$verbena" train "$@" --checkpoint "$dir/keep" \
-        --checkpoint-every $((steps / 10)) >"$dir/out" 2>"$dir/err" &
-    job=$!
-    for ((i = 0; i < 600; i++)); do
-        [ -n "$(find "$dir/keep" -name 'checkpoint-*.vbc' 2>/dev/null)" ] && break
-        kill -0 "$job" 2>/dev/null || break
-        sleep 0.05
-    done
-    mapfile -t ranks < <(pgrep -P "$(pgrep -P "$job" | head -n 1)")
 }
 
 # finish FILTER WORDS...: the job ends well, its final object makes the filter true, and nothing is left of it
@@ -84,7 +69,7 @@ deaths() { # deaths TRANSPORTS ARGUMENTS...
     local transports=$1 transport
     shift
     for transport in $transports; do
-        start "$@" --steps "$steps" --ranks 3 --transport "$transport"
+        start $((steps / 10)) "$@" --steps "$steps" --ranks 3 --transport "$transport"
         lives && kill -9 "${ranks[2]}"
         finish "$workers == [0, 1] and $told == [[2, \"died\"]] and .ranks == 3 and .staleness.gradients == $steps and
             all(.faults[]; .at_s > 0 and .step > 0 and .step < $steps)" "$1 over $transport, a death"
@@ -94,7 +79,7 @@ deaths() { # deaths TRANSPORTS ARGUMENTS...
 }
 
 first_rank() {
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --dedicated-servers
+    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --dedicated-servers
     lives && kill -9 "${ranks[0]}"
     finish "$workers == [1, 2] and $told == [[0, \"died\"]] and (.checkpoint | test(\"checkpoint-$steps.vbc\"))" \
         "the death of rank 0"
@@ -102,12 +87,12 @@ first_rank() {
 
 # A bound: nobody waits for the dead. With 0 the others have its share of the data, from then on.
 bounds() {
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 2
+    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 2
     lives && kill -9 "${ranks[1]}"
     finish "$workers == [0, 2] and $told == [[1, \"died\"]] and .staleness.gradients == $steps" "a bound of 2, a death"
     [ -z "$short" ] || return
     local steps=$((steps / 3))
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 0 --transport tcp
+    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 0 --transport tcp
     lives && kill -9 "${ranks[1]}"
     finish "$workers == [0, 2] and $told == [[1, \"died\"]] and .staleness.max == 0" "a bound of 0, a death"
 }
@@ -148,7 +133,7 @@ joins() {
 late() { # late TRANSPORT ARGUMENTS...
     local transport=$1 steps=$((2 * steps))
     shift
-    start "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
+    start $((steps / 10)) "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
     joins 0 ""
     finish "$workers == [0, 1, 3] and $told == [[3, \"joined\"]] and
         (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, one comes late"
@@ -159,7 +144,7 @@ not_everybody() {
     local pid steps=$((5 * steps))
     cp "$verbena" "$dir/another"
     echo >>"$dir/another"
-    start "${softmax[@]}" --steps "$steps" --ranks 2 --secret-file "$dir/key" --max-workers 3
+    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 2 --secret-file "$dir/key" --max-workers 3
     joins 1 "the secrets differ" --secret-file "$dir/other"
     joins 2 "another seed than the job" --seed 7
     joins 2 "--join is one worker" --ranks 2
@@ -196,7 +181,7 @@ too_long() {
 stops() {
     local seconds=$1 filter=$2
     shift 2
-    start "$@" --steps "$steps" --ranks 3
+    start $((steps / 10)) "$@" --steps "$steps" --ranks 3
     lives && kill -STOP "${ranks[2]}"
     sleep "$seconds"
     lives && kill -CONT "${ranks[2]}"
@@ -205,7 +190,7 @@ stops() {
 }
 
 stops_for_good() { # it is ended with the job
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
+    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
     lives && kill -STOP "${ranks[2]}"
     says "rank 2 stopped"
     finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that stands still for good"
