@@ -256,8 +256,8 @@ typedef void (*vb_train_look_fn)(void *arg, int64_t step, const float *params, s
 
 struct vb_train_result;
 
-/* Tells the user. Called once the result is complete, on the rank that reports, while the others
- * wait: if it fails, or the rank dies in it, asynchronous training has the next worker report. */
+/* Tells the user. Called when the result is complete, on the rank that reports. In asynchronous
+ * training the others wait for it: if it fails, or the rank dies in it, the next worker reports. */
 typedef vb_status (*vb_train_report_fn)(void *arg, const struct vb_train_result *result);
 
 enum vb_schedule { VB_SCHEDULE_AUTO, VB_SCHEDULE_CONSTANT, VB_SCHEDULE_STEP, VB_SCHEDULE_COSINE };

@@ -348,19 +348,17 @@ static vb_status run_steps(struct vb_trainer *t)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* What may fail here must fail before the others are told that all is done. In synchronous training
- * they have the result, too, and need not hear of it. */
-static vb_status tell(struct vb_trainer *t, struct vb_train_result *result)
+static bool has_servers(const struct vb_train_opts *o)
 {
-    vb_status st;
+    return o->mode == VB_MODE_ASYNC && !o->dry_run;
+}
 
+static vb_status tell(const struct vb_trainer *t, struct vb_train_result *result)
+{
     result->wall_s = (double)(vb_clock_ns() - t->opened_ns) / 1e9;
-    vb_train_remark(t, result);
     if (!result->reports || t->o->report == NULL)
         return VB_OK;
-    st = t->o->report(t->o->report_arg, result);
-    t->all_know = st != VB_OK;
-    return st;
+    return t->o->report(t->o->report_arg, result);
 }
 
 static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
@@ -368,14 +366,18 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
     struct vb_async *async = NULL;
     vb_status st = VB_OK;
 
-    if (!t->o->dry_run)
-        st = t->async ? vb_async_run(t, &async) : run_steps(t);
+    if (has_servers(t->o))
+        st = vb_async_run(t, &async);
+    else if (!t->o->dry_run)
+        st = run_steps(t);
     if (st != VB_OK)
         look(t, true);
     else if (async == NULL || vb_async_reports(async))
         st = vb_train_collect(t, async, result);
     if (st == VB_OK)
-        st = tell(t, result);
+        vb_train_remark(t, result);
+    if (st == VB_OK && async != NULL)
+        st = tell(t, result); /* while the others wait: if it fails, one of them can do it */
     vb_async_leave(async, st);
     vb_async_destroy(async);
     return st;
@@ -458,6 +460,8 @@ vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result
     if (st != VB_OK)
         vb_trainer_give_up(&t, st);
     vb_trainer_close(&t);
+    if (st == VB_OK && !has_servers(o))
+        st = tell(&t, result_p); /* nobody waits */
     if (st != VB_OK)
         vb_train_result_fini(result_p);
     return st;
