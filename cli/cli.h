@@ -34,6 +34,9 @@ extern const struct cli_command cli_train;
 int cli_parse(const struct cli_command *command, const struct vb_opt_group *groups, int n_groups,
               int max_operands, int argc, char **argv, struct vb_opts *opts);
 
+/* One line about what is wrong with the arguments; returns the exit code. */
+int cli_refuse(const struct cli_command *command, const char *why);
+
 /* The exit code for a status. */
 int cli_exit_code(vb_status st);
 

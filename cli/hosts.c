@@ -16,12 +16,6 @@ const struct vb_opt cli_hosts_opts[CLI_HOSTS_OPTS] = {
      "where verbena is on the hosts, if it is not where it is here"},
 };
 
-static int refuse(const struct cli_command *command, const char *why)
-{
-    fprintf(stderr, "verbena %s: %s\n", command->name, why);
-    return CLI_USAGE;
-}
-
 static const char *contradiction(const struct cli_hosts *hosts, const struct cli_job *job)
 {
     if (hosts->hosts == NULL)
@@ -53,7 +47,7 @@ int cli_hosts_place(const struct cli_command *command, struct cli_hosts *hosts,
         return code;
     why = contradiction(hosts, job);
     if (why != NULL)
-        return refuse(command, why);
+        return cli_refuse(command, why);
     if (hosts->hosts == NULL)
         return -1;
     if (vb_hosts_parse(hosts->hosts, &hosts->parsed) != VB_OK)

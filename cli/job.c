@@ -44,12 +44,6 @@ const struct vb_opt cli_job_opts[CLI_JOB_OPTS] = {
      "let hosts talk over loopback, bridges and the control network too"},
 };
 
-static int refuse(const struct cli_command *command, const char *why)
-{
-    fprintf(stderr, "verbena %s: %s\n", command->name, why);
-    return CLI_USAGE;
-}
-
 /* Processes that this one would start, or be. */
 static int64_t to_start(const struct cli_job *job)
 {
@@ -166,7 +160,7 @@ int cli_job_place(const struct cli_command *command, const struct cli_job *job,
     if (why == NULL)
         why = lost_logs(job, launch, ours);
     if (why != NULL)
-        return refuse(command, why);
+        return cli_refuse(command, why);
     fill_group(job, launch, group);
     if (job->secret_file != NULL && !launch->supervised &&
         vb_secret_read(job->secret_file, group->secret) != VB_OK)

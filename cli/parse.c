@@ -35,7 +35,7 @@ static void print_help(const struct cli_command *command, const struct vb_opt_gr
            "line wins.\n");
 }
 
-static int usage_error(const struct cli_command *command, const char *why)
+int cli_refuse(const struct cli_command *command, const char *why)
 {
     fprintf(stderr, "verbena %s: %s\n", command->name, why);
     return CLI_USAGE;
@@ -49,19 +49,19 @@ int cli_parse(const struct cli_command *command, const struct vb_opt_group *grou
     char why[VB_OPTS_WHY];
 
     if (n_groups >= GROUPS_MAX)
-        return usage_error(command, "more groups of options than there is room for");
+        return cli_refuse(command, "more groups of options than there is room for");
     memcpy(all, groups, (size_t)n_groups * sizeof(*all));
     all[n_groups] = (struct vb_opt_group){
         .title = "Common options", .opts = common_opts, .n_opts = 1, .into = &common};
     if (vb_opts_parse(opts, all, n_groups + 1, argc, argv, why) != VB_OK)
-        return usage_error(command, why);
+        return cli_refuse(command, why);
     if (opts->help) {
         print_help(command, all, n_groups + 1);
         return cli_finish(CLI_OK);
     }
     if (opts->n_operands > max_operands) {
         snprintf(why, sizeof(why), "unexpected argument %.64s", opts->operands[max_operands]);
-        return usage_error(command, why);
+        return cli_refuse(command, why);
     }
     vb_log_set_level((enum vb_level)common.log_level);
     vb_opts_dump(opts, command->name);

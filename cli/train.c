@@ -44,60 +44,26 @@ static int find_model(const struct vb_opts *parsed, const char **model_p)
     return refuse(why);
 }
 
-static int check_async(const struct train_args *a, const struct vb_train_opts *o)
-{
-    int64_t servers = a->servers > 0 ? a->servers : 1;
-    int64_t workers = o->group.world - (a->dedicated ? servers * a->replicas : 0);
-
-    if (a->mode != VB_MODE_ASYNC) {
-        if (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild ||
-            a->max_workers > 0 || a->replicas > 1)
-            return refuse("--servers, --dedicated-servers, --replicas, --staleness, --backup, "
-                          "--hogwild and --max-workers are for --mode async");
-        return -1;
-    }
-    if (a->check_replicas > 0)
-        return refuse("--check-replicas is for --mode sync");
-    if (workers < 1)
-        return refuse("--dedicated-servers: the ranks that are left over must be one at least");
-    if (a->replicas > 1 && (a->hogwild || servers > 32 || (!a->dedicated && workers < 2)))
-        return refuse("--replicas 2 needs a second rank or --dedicated-servers, has 32 servers at "
-                      "most, and no --hogwild");
-    if (!a->dedicated && servers > workers)
-        return refuse("--servers: at most one a rank, or more with --dedicated-servers");
-    if (a->backup > 0 && a->staleness != 0)
-        return refuse("--backup needs --staleness 0");
-    if (a->backup >= workers)
-        return refuse("--backup: must leave one gradient at least");
-    if (a->backup > 0 && servers > 1)
-        return refuse("--backup needs one server: several would not drop the same gradients");
-    if (a->hogwild && (a->staleness >= 0 || servers > 1))
-        return refuse("--hogwild has no --staleness, and one server");
-    if (a->hogwild && o->group.transport > VB_TRANSPORT_SHM)
-        return refuse("--hogwild: updates in place need shared memory");
-    if (a->max_workers > 0 && a->max_workers < workers)
-        return refuse("--max-workers: there are more at the start");
-    return -1;
-}
-
-/* Options that contradict each other. */
+/* Options that contradict each other, by what the engine cannot know of them: the rest is for
+ * vb_train_check(). */
 static int check_together(const struct train_args *a, const struct vb_train_opts *o)
 {
     if (a->batch > 0 && a->global_batch > 0)
         return refuse("--batch or --global-batch: not both");
     if ((a->epochs > 0) + (a->steps > 0) + (a->samples > 0) > 1)
         return refuse("--epochs, --steps or --samples: one of them");
-    if (a->mode == VB_MODE_SINGLE && o->group.world > 1)
-        return refuse("--mode single has one rank");
     if (a->test_data != NULL && a->test_split > 0)
         return refuse("--test-data or --test-split: not both");
     if (a->input != 0 && strcmp(o->model, "alexnet") != 0)
         return refuse("--input is for alexnet");
     if (a->input != 0 && a->input != 32 && a->input != 224)
         return refuse("--input is 32 or 224");
-    if (a->checkpoint == NULL && (a->resume || a->checkpoint_every > 0))
-        return refuse("--resume and --checkpoint-every need --checkpoint DIR");
-    return check_async(a, o);
+    if (a->mode != VB_MODE_ASYNC &&
+        (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild ||
+         a->max_workers > 0 || a->replicas > 1))
+        return refuse("--servers, --dedicated-servers, --replicas, --staleness, --backup, "
+                      "--hogwild and --max-workers are for --mode async");
+    return -1;
 }
 
 /* What can be told before the data is opened. */
@@ -148,6 +114,18 @@ static int fill_slow(const char *text, struct vb_train_opts *o)
     return -1;
 }
 
+static struct vb_async_opts async_opts(const struct train_args *a)
+{
+    return (struct vb_async_opts){.servers = (int)a->servers,
+                                  .dedicated = a->dedicated,
+                                  .bounded = a->staleness >= 0,
+                                  .staleness = a->staleness,
+                                  .backup = (int)a->backup,
+                                  .hogwild = a->hogwild,
+                                  .max_workers = (int)a->max_workers,
+                                  .replicas = (int)a->replicas};
+}
+
 static void fill_rule(const struct train_args *a, struct vb_train_opts *o)
 {
     o->lr = a->lr;
@@ -186,14 +164,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->coll.algo = (enum vb_algo)a->algo;
     o->bucket_bytes = a->bucket;
     o->check_replicas = a->check_replicas;
-    o->async = (struct vb_async_opts){.servers = (int)a->servers,
-                                      .dedicated = a->dedicated,
-                                      .bounded = a->staleness >= 0,
-                                      .staleness = a->staleness,
-                                      .backup = (int)a->backup,
-                                      .hogwild = a->hogwild,
-                                      .max_workers = (int)a->max_workers,
-                                      .replicas = (int)a->replicas};
+    o->async = async_opts(a);
     o->threads = (int)a->threads;
     o->pin = a->pin == 0;
     fill_rule(a, o);
@@ -207,47 +178,69 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
 
 /* ---- doing it -------------------------------------------------------------------------------- */
 
+struct reporter {
+    const struct train_args *args;
+    const struct vb_train_opts *o;
+    bool terminal; /* that shows how far it is */
+};
+
+/* A vb_train_report_fn. It may be on another host than rank 0. */
+static vb_status report(void *arg, const struct vb_train_result *result)
+{
+    const struct reporter *r = arg;
+    const struct vb_train_opts *o = r->o;
+    bool single = o->group.world == 1 && o->mode != VB_MODE_ASYNC;
+    const char *mode = single ? "single" : cli_train_modes[o->mode], *dir = r->args->run;
+    vb_status st;
+
+    if (r->terminal)
+        cli_train_watch_end();
+    st = cli_train_print(mode, o, result, r->args->json);
+    if (cli_finish(CLI_OK) != CLI_OK) /* the last moment at which another can print it */
+        return VB_ERR_IO;
+    if (st == VB_OK && dir != NULL)
+        st = vb_dir_make(dir);
+    return st == VB_OK && dir != NULL ? cli_train_keep(dir, mode, o, result) : st;
+}
+
 static int train(const struct train_args *a, struct vb_train_opts *o)
 {
-    bool single = o->group.world == 1 && o->mode != VB_MODE_ASYNC;
-    const char *mode = single ? "single" : cli_train_modes[o->mode];
+    struct reporter r = {.args = a, .o = o, .terminal = isatty(STDERR_FILENO) == 1};
     struct vb_train_result result;
-    bool terminal = isatty(STDERR_FILENO) == 1;
     vb_status st;
 
     if (o->joined != NULL)
         vb_log_set_rank(vb_joined_rank(o->joined));
     else
         vb_log_set_rank(o->group.world > 1 ? o->group.rank : -1);
-    if (terminal)
+    if (r.terminal)
         o->watch = cli_train_watch;
+    o->report = report;
+    o->report_arg = &r;
     if (o->group.rank == 0 && o->joined == NULL && a->run != NULL && vb_dir_make(a->run) != VB_OK)
         return CLI_FAILED;
     st = vb_train(o, &result);
-    if (terminal)
+    if (r.terminal)
         cli_train_watch_end();
-    if (st != VB_OK)
-        return cli_exit_code(st);
-    if (result.reports)
-        st = cli_train_print(mode, o, &result, a->json);
-    if (result.reports && a->run != NULL && st == VB_OK)
-        st = vb_dir_make(a->run); /* it may be another rank, on another host */
-    if (result.reports && a->run != NULL && st == VB_OK)
-        st = cli_train_keep(a->run, mode, o, &result);
-    vb_train_result_fini(&result);
-    return cli_finish(cli_exit_code(st));
+    if (st == VB_OK)
+        vb_train_result_fini(&result);
+    return cli_exit_code(st);
 }
 
 /* Ranks that only compute may die, and servers that have a standby: asynchronous training goes on
  * without them. */
-static void fill_outlive(const struct train_args *a, const struct vb_train_opts *o,
-                         struct cli_job *job)
+static void fill_outlive(const struct vb_train_opts *o, struct cli_job *job)
 {
-    int servers = a->servers > 0 ? (int)a->servers : 1;
-
     job->workers = vb_train_workers(o);
-    job->vital = a->dedicated ? job->workers : 0;
-    job->vital_end = job->vital + (a->replicas > 1 ? 0 : servers);
+    job->vital = o->async.dedicated ? job->workers : 0;
+    job->vital_end = job->vital + (o->async.replicas > 1 ? 0 : vb_train_servers(&o->async));
+}
+
+/* The user knows the secret, and so who else does. */
+static bool is_joinable(const struct cli_job *job, const struct vb_launch *launch)
+{
+    return job->outlive && !launch->own_secret &&
+           (job->secret_file != NULL || (launch->has_secret && !launch->supervised));
 }
 
 static int run_job(const struct cli_command *command, const struct train_args *args,
@@ -264,15 +257,14 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     rc = cli_hosts_place(command, hosts, job, &launch, &o.group);
     if (rc < 0)
         rc = fill_opts(args, &launch, &test, &o);
+    if (rc < 0 && vb_train_check(&o) != VB_OK)
+        rc = CLI_USAGE;
     if (rc < 0)
-        fill_outlive(args, &o, job);
-    o.joinable = job->outlive && !launch.own_secret &&
-                 (job->secret_file != NULL || (launch.has_secret && !launch.supervised));
+        fill_outlive(&o, job);
     if (rc >= 0 || cli_hosts_launch(command, hosts, job, &o.group, argc, argv, &rc) ||
         cli_job_supervise(command, job, &launch, &o.group, argc, argv, &rc))
         return rc;
-    words = o.joinable ? cli_join_words(argc, argv, &o.words_len) : NULL;
-    o.joinable = words != NULL;
+    words = is_joinable(job, &launch) ? cli_join_words(argc, argv, &o.words_len) : NULL;
     o.words = words;
     o.say = cli_join_say;
     rc = train(args, &o);
@@ -328,8 +320,11 @@ static int join(const struct cli_command *command, int argc, char **argv, struct
 {
     struct vb_train_opts o = {0};
     struct vb_joined *joined = NULL;
-    int rc = cli_join_open(command, a->args.join, &a->job, &o.group, &joined);
+    int rc;
 
+    if (a->args.dry_run || a->hosts.hosts != NULL)
+        return refuse("--join is one worker, which trains: --dry-run and --hosts are for jobs");
+    rc = cli_join_open(command, a->args.join, &a->job, &o.group, &joined);
     if (rc >= 0)
         return rc;
     rc = train_joined(command, joined, argc, argv, a, &o);
@@ -340,6 +335,7 @@ static int join(const struct cli_command *command, int argc, char **argv, struct
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct train_asked a;
+    struct vb_async_opts async;
     char **given = cli_job_arguments(argc, argv);
     const char *model = NULL;
     struct vb_opts parsed;
@@ -359,9 +355,9 @@ static int run(const struct cli_command *command, int argc, char **argv)
         rc = find_model(&parsed, &model);
     if (rc < 0 && a.args.lr == 0 && vb_opts_given(&parsed, "lr")) /* 0 stands for none given */
         rc = refuse("--lr 0 would learn nothing: leave it out for what suits model and batch");
+    async = async_opts(&a.args);
     if (rc < 0 && a.args.dedicated && a.job.world == 0 && a.hosts.hosts == NULL)
-        a.job.extra = (a.args.servers > 0 ? a.args.servers : 1) *
-                      a.args.replicas; /* --ranks counts workers */
+        a.job.extra = vb_train_servers(&async); /* --ranks counts workers */
     if (rc < 0)
         rc = run_job(command, &a.args, model, &a.job, &a.hosts, argc, given);
     free(given);

@@ -4,12 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int refuse(const struct cli_command *command, const char *why)
-{
-    fprintf(stderr, "verbena %s: %s\n", command->name, why);
-    return CLI_USAGE;
-}
-
 static int find_secret(const struct cli_command *command, const struct cli_job *job,
                        struct vb_group_opts *group)
 {
@@ -20,7 +14,8 @@ static int find_secret(const struct cli_command *command, const struct cli_job *
     if (job->secret_file != NULL)
         return vb_secret_read(job->secret_file, group->secret) == VB_OK ? -1 : CLI_FAILED;
     if (launch.supervised || !launch.has_secret)
-        return refuse(command, "--join needs the job's secret: --secret-file FILE or VB_SECRET");
+        return cli_refuse(command,
+                          "--join needs the job's secret: --secret-file FILE or VB_SECRET");
     memcpy(group->secret, launch.secret, sizeof(group->secret));
     return -1;
 }
@@ -32,16 +27,17 @@ int cli_join_open(const struct cli_command *command, const char *root, const str
     int rc;
 
     if (colon == NULL || colon == root || colon[1] == '\0' || strlen(root) >= VB_ROOT_TEXT)
-        return refuse(command, "--join must be HOST:PORT, as rank 0 of the job has said");
+        return cli_refuse(command, "--join must be HOST:PORT, as rank 0 of the job has said");
     if (job->ranks > 0 || job->world > 0 || job->rank > 0 || job->root != NULL)
-        return refuse(command, "--join is one worker: --ranks, --rank, --world and --root are the "
-                               "job's");
+        return cli_refuse(command,
+                          "--join is one worker: --ranks, --rank, --world and --root are the "
+                          "job's");
     rc = find_secret(command, job, group);
     if (rc >= 0)
         return rc;
     cli_job_group(job, group);
     group->root = root;
-    return cli_exit_code(vb_train_join(group, joined_p)) == CLI_OK ? -1 : CLI_FAILED;
+    return vb_train_join(group, joined_p) == VB_OK ? -1 : CLI_FAILED;
 }
 
 static int count_words(const char *words, size_t len)

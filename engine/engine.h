@@ -254,6 +254,12 @@ typedef void (*vb_train_watch_fn)(void *arg, const struct vb_train_news *news);
 typedef void (*vb_train_look_fn)(void *arg, int64_t step, const float *params, size_t n,
                                  bool failed);
 
+struct vb_train_result;
+
+/* Tells the user. Called when the result is complete, on the rank that reports. In asynchronous
+ * training the others wait for it: if it fails, or the rank dies in it, the next worker reports. */
+typedef vb_status (*vb_train_report_fn)(void *arg, const struct vb_train_result *result);
+
 enum vb_schedule { VB_SCHEDULE_AUTO, VB_SCHEDULE_CONSTANT, VB_SCHEDULE_STEP, VB_SCHEDULE_COSINE };
 
 /* The parameter server. Its servers are threads of ranks 0 to servers - 1, or the last ranks;
@@ -311,14 +317,16 @@ struct vb_train_opts {
     struct vb_group *open_group; /* already open, and left so; NULL: opened as group says */
     int local_rank, local_ranks; /* of those that share this rank's cpus; 0: the group tells */
     struct vb_joined *joined;    /* borrowed: a job that this worker joins late; NULL: none */
-    const char *words;           /* the command line, a zero behind each word: for who joins */
+    const char *words; /* the command line, a zero behind each word: for others who know the secret
+                          and may join; NULL: none may */
     size_t words_len;
-    bool joinable;                 /* others know the secret, and may join ... */
-    void (*say)(const char *root); /* ... there: called on rank 0; NULL: not */
+    void (*say)(const char *root); /* where they can: called on rank 0; NULL: not */
     vb_train_watch_fn watch;       /* NULL: none */
     void *watch_arg;
     vb_train_look_fn look; /* NULL: none */
     void *look_arg;
+    vb_train_report_fn report; /* NULL: none */
+    void *report_arg;
 };
 
 struct vb_rank_result {
@@ -371,9 +379,9 @@ struct vb_bottleneck {
     char why[256];
 };
 
-/* The same on all ranks but for wall_s. */
+/* The same on all ranks but for reports and wall_s. */
 struct vb_train_result {
-    bool reports;             /* this rank tells the result; others have nothing below */
+    bool reports;             /* this rank tells the result; asynchronous: others have none of it */
     int ranks;                /* that compute, at the start */
     int workers;              /* that computed to the end, those that joined included */
     int rows;                 /* of per_rank: the workers, then the servers */
@@ -408,6 +416,13 @@ struct vb_train_result {
 
 /* Ranks that compute, of those that the group has: the others are dedicated servers. */
 int vb_train_workers(const struct vb_train_opts *o);
+
+/* Threads or ranks that serve: standbys count. */
+int vb_train_servers(const struct vb_async_opts *o);
+
+/* Whether the options fit each other, as far as they alone tell; what does not is logged.
+ * vb_train() does it, too. */
+vb_status vb_train_check(const struct vb_train_opts *o);
 
 /* Joins an asynchronous job that is under way, as one more worker; rank and world of opts do not
  * count. Then vb_train() with options made of the job's words, of which the newcomer may replace

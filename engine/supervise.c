@@ -41,8 +41,8 @@ struct job {
     const char *logs;         /* folder; NULL: none */
     struct vb_remote *remote; /* NULL: the ranks are on this host */
     const struct vb_supervise_opts *o;
-    int ended_well; /* outlived: the lowest worker that has, else the number of ranks */
-    bool answered;  /* they have root and secret */
+    bool ended_well; /* outlived: a worker has */
+    bool answered;   /* they have root and secret */
     uint64_t hello_deadline_ns;
     struct pollfd *fds; /* the signals, then the relay's */
 };
@@ -134,16 +134,20 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
     return true;
 }
 
-static void say_death(struct job *job, int rank, const siginfo_t *info)
+/* goes_on: training does, without it. */
+static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
 {
+    const char *tail = goes_on ? "; training goes on" : "";
     char why[512];
 
     if (job->remote != NULL) {
         vb_remote_explain(job->remote, rank, info, vb_relay_last_words(job->relay, rank), why,
                           sizeof(why));
-        vb_relay_say(job->relay, "%s", why);
+        vb_relay_say(job->relay, "%.460s%s", why, tail);
     } else if (info->si_code == CLD_EXITED)
-        vb_relay_say(job->relay, "rank %d failed: exit %d", rank, info->si_status);
+        vb_relay_say(job->relay, "rank %d failed: exit %d%s", rank, info->si_status, tail);
+    else if (goes_on)
+        vb_relay_say(job->relay, "rank %d was killed by signal %d%s", rank, info->si_status, tail);
     else
         vb_relay_say(job->relay, "rank %d died: signal %d (%s)%s", rank, info->si_status,
                      strsignal(info->si_status),
@@ -154,7 +158,7 @@ static void note_failure(struct job *job, int rank, const siginfo_t *info)
 {
     /* 2 is bad usage, which a rank may find where the supervisor could not. */
     job->exit_code = info->si_code == CLD_EXITED && info->si_status == 2 ? 2 : 1;
-    say_death(job, rank, info);
+    say_death(job, rank, info, false);
     enter(job, GRACE);
 }
 
@@ -170,42 +174,15 @@ static bool can_do_without(const struct job *job, int rank, const siginfo_t *inf
            !(info->si_code == CLD_EXITED && info->si_status == 2);
 }
 
-static void say_loss(struct job *job, int rank, const siginfo_t *info)
-{
-    char why[512];
-
-    if (job->remote != NULL) {
-        vb_remote_explain(job->remote, rank, info, vb_relay_last_words(job->relay, rank), why,
-                          sizeof(why));
-        vb_relay_say(job->relay, "%.440s; training goes on", why);
-    } else if (info->si_code == CLD_EXITED) {
-        vb_relay_say(job->relay, "rank %d failed: exit %d", rank, info->si_status);
-    } else {
-        vb_relay_say(job->relay, "rank %d was killed by signal %d; training goes on", rank,
-                     info->si_status);
-    }
-}
-
-/* The first worker that ends well has heard from who reports: the others will be soon, too, but for
- * one that stands still. */
+/* The first worker that ends well has reported, or has heard from the one that did: the others will
+ * end soon, too, but for one that stands still. However they end, the result is out. */
 static void note_end(struct job *job, int rank)
 {
     if (!job->o->outlive || rank >= job->o->workers)
         return;
-    if (rank < job->ended_well)
-        job->ended_well = rank;
+    job->ended_well = true;
     if (job->alive > 0)
         enter(job, GRACE);
-}
-
-/* Who reports is lower than all that ended well. */
-static void note_late_failure(struct job *job, int rank, const siginfo_t *info)
-{
-    if (job->o->outlive && job->stage == GRACE && rank < job->ended_well &&
-        job->ended_well < job->ranks && info->si_code == CLD_EXITED && job->exit_code == 0) {
-        job->exit_code = 1;
-        say_death(job, rank, info);
-    }
 }
 
 /* Rather than having ended by itself. Over there a kill looks like a broken connection: 255. */
@@ -223,7 +200,7 @@ static void note_host(struct job *job, int rank, const siginfo_t *info)
     if (job->stage == RUNNING)
         note_failure(job, rank, info);
     else
-        say_death(job, rank, info);
+        say_death(job, rank, info, false);
 }
 
 /* Several may have died by the time we look. One that was killed is then the cause, and one that
@@ -247,10 +224,9 @@ static void reap_all(struct job *job)
             continue;
         }
         if (can_do_without(job, i, &info)) {
-            say_loss(job, i, &info);
+            say_death(job, i, &info, true);
             continue;
         }
-        note_late_failure(job, i, &info);
         if (first_rank < 0 || (!was_killed(job, &first) && was_killed(job, &info))) {
             first = info;
             first_rank = i;
@@ -259,7 +235,7 @@ static void reap_all(struct job *job)
     if (first_rank >= 0 && job->stage == RUNNING)
         note_failure(job, first_rank, &first);
     else if (first_rank >= 0 && job->stage == GRACE && was_killed(job, &first))
-        say_death(job, first_rank, &first);
+        say_death(job, first_rank, &first, false);
 }
 
 static void take_signals(struct job *job)
@@ -442,7 +418,7 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
 
     memset(job, 0, sizeof(*job));
     job->o = o;
-    job->ranks = job->ended_well = o->hosts != NULL ? o->hosts->ranks : o->ranks;
+    job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
     job->logs = o->logs;
     st = fill_standard_fds();
@@ -494,7 +470,7 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
         st = run(&job);
     kill_the_rest(&job);
     vb_signals_release(&job.signals);
-    if (st == VB_OK && o->outlive && job.exit_code == 0 && job.ended_well == job.ranks)
+    if (st == VB_OK && o->outlive && job.exit_code == 0 && !job.ended_well)
         job.exit_code = 1; /* nobody is left who could have reported */
     if (st == VB_OK)
         *exit_code_p = job.exit_code;

@@ -348,17 +348,36 @@ static vb_status run_steps(struct vb_trainer *t)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+static bool has_servers(const struct vb_train_opts *o)
+{
+    return o->mode == VB_MODE_ASYNC && !o->dry_run;
+}
+
+static vb_status tell(const struct vb_trainer *t, struct vb_train_result *result)
+{
+    result->wall_s = (double)(vb_clock_ns() - t->opened_ns) / 1e9;
+    if (!result->reports || t->o->report == NULL)
+        return VB_OK;
+    return t->o->report(t->o->report_arg, result);
+}
+
 static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
 {
     struct vb_async *async = NULL;
     vb_status st = VB_OK;
 
-    if (!t->o->dry_run)
-        st = t->async ? vb_async_run(t, &async) : run_steps(t);
+    if (has_servers(t->o))
+        st = vb_async_run(t, &async);
+    else if (!t->o->dry_run)
+        st = run_steps(t);
     if (st != VB_OK)
         look(t, true);
     else if (async == NULL || vb_async_reports(async))
         st = vb_train_collect(t, async, result);
+    if (st == VB_OK)
+        vb_train_remark(t, result);
+    if (st == VB_OK && async != NULL)
+        st = tell(t, result); /* while the others wait: if it fails, one of them can do it */
     vb_async_leave(async, st);
     vb_async_destroy(async);
     return st;
@@ -376,18 +395,20 @@ void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
     vb_group_abort(t->place.group, why);
 }
 
-static vb_status check(const struct vb_train_opts *o)
+vb_status vb_train_check(const struct vb_train_opts *o)
 {
     if (o->group.world < 1 || o->group.rank < 0 || o->group.rank >= o->group.world)
         return vb_err(VB_ERR_USAGE, "rank %d of %d: there is no such rank", o->group.rank,
                       o->group.world);
     if (o->mode == VB_MODE_SINGLE && o->group.world != 1)
-        return vb_err(VB_ERR_USAGE, "mode single has one rank, not %d", o->group.world);
+        return vb_err(VB_ERR_USAGE, "--mode single has one rank, not %d", o->group.world);
     if (o->slow_factor > 0 && (o->slow_rank < 0 || o->slow_rank >= o->group.world))
         return vb_err(VB_ERR_USAGE, "rank %d is to be slow: there are %d ranks", o->slow_rank,
                       o->group.world);
-    if (o->resume && o->checkpoint == NULL)
-        return vb_err(VB_ERR_USAGE, "--resume needs --checkpoint DIR");
+    if (o->checkpoint == NULL && (o->resume || o->checkpoint_every > 0))
+        return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
+    if (o->joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
+        return vb_err(VB_ERR_USAGE, "who joins a job trains as it does: no dry run, mode async");
     return o->mode == VB_MODE_ASYNC ? vb_async_check(o) : VB_OK;
 }
 
@@ -396,6 +417,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
     vb_status st;
 
     *t = (struct vb_trainer){.o = o,
+                             .opened_ns = vb_clock_ns(),
                              .rank = o->group.rank,
                              .world = vb_train_workers(o),
                              .async = o->mode == VB_MODE_ASYNC,
@@ -411,7 +433,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
     }
     if (sched_getaffinity(0, sizeof(t->cpus), &t->cpus) != 0)
         CPU_ZERO(&t->cpus);
-    st = check(o);
+    st = vb_train_check(o);
     if (st == VB_OK)
         st = vb_place_open(o, &t->place);
     if (st == VB_OK)
@@ -429,19 +451,18 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
 
 vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p)
 {
-    uint64_t begin_ns = vb_clock_ns();
     struct vb_trainer t;
     vb_status st = vb_trainer_open(&t, o);
 
     memset(result_p, 0, sizeof(*result_p));
     if (st == VB_OK)
         st = work(&t, result_p);
-    if (st == VB_OK)
-        vb_train_remark(&t, result_p);
-    else
+    if (st != VB_OK)
         vb_trainer_give_up(&t, st);
     vb_trainer_close(&t);
-    if (st == VB_OK)
-        result_p->wall_s = (double)(vb_clock_ns() - begin_ns) / 1e9;
+    if (st == VB_OK && !has_servers(o))
+        st = tell(&t, result_p); /* nobody waits */
+    if (st != VB_OK)
+        vb_train_result_fini(result_p);
     return st;
 }

@@ -15,25 +15,29 @@
 #include <unistd.h>
 
 #define LARGE (16u << 20) /* bytes of a gradient */
-#define LOOK_EVERY 64     /* steps: who never waits hears of a death only then */
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-static int servers_of(const struct vb_train_opts *o)
+static int servers_of(const struct vb_async_opts *o)
 {
-    return o->async.servers > 0 ? o->async.servers : 1;
+    return o->servers > 0 ? o->servers : 1;
 }
 
-static int replicas_of(const struct vb_train_opts *o)
+static int replicas_of(const struct vb_async_opts *o)
 {
-    return o->async.replicas > 1 ? o->async.replicas : 1;
+    return o->replicas > 1 ? o->replicas : 1;
+}
+
+int vb_train_servers(const struct vb_async_opts *o)
+{
+    return servers_of(o) * replicas_of(o);
 }
 
 int vb_train_workers(const struct vb_train_opts *o)
 {
     if (o->mode != VB_MODE_ASYNC || !o->async.dedicated)
         return o->group.world;
-    return o->group.world - servers_of(o) * replicas_of(o);
+    return o->group.world - vb_train_servers(&o->async);
 }
 
 bool vb_train_apart(const struct vb_train_opts *o)
@@ -41,45 +45,63 @@ bool vb_train_apart(const struct vb_train_opts *o)
     return o->mode == VB_MODE_ASYNC && !(o->async.bounded && o->async.staleness == 0);
 }
 
-vb_status vb_async_check(const struct vb_train_opts *o)
+static vb_status check_servers(const struct vb_async_opts *o, int workers)
 {
-    int workers = vb_train_workers(o), servers = servers_of(o);
-    bool in_rounds = !vb_train_apart(o);
+    int servers = servers_of(o), all = vb_train_servers(o);
 
     if (workers < 1)
-        return vb_err(VB_ERR_USAGE, "%d servers of %d ranks leave no worker", servers,
-                      o->group.world);
-    if (servers > PS_SERVERS_MAX || (!o->async.dedicated && servers > workers))
-        return vb_err(VB_ERR_USAGE, "%d servers: at most %d, one a rank", servers,
-                      workers < PS_SERVERS_MAX ? workers : PS_SERVERS_MAX);
-    if (o->async.replicas > 2 || servers * replicas_of(o) > PS_SERVERS_MAX)
-        return vb_err(VB_ERR_USAGE, "%d servers, %d times: at most %d, 2 times", servers,
-                      replicas_of(o), PS_SERVERS_MAX / 2);
-    if (replicas_of(o) > 1 && o->async.hogwild)
-        return vb_err(VB_ERR_USAGE, "--hogwild has no --replicas: no server sees the updates");
-    if (replicas_of(o) > 1 && !o->async.dedicated && workers < 2)
-        return vb_err(VB_ERR_USAGE, "--replicas 2 needs a second rank, or --dedicated-servers");
-    if (workers + servers * replicas_of(o) > VB_WORLD_MAX)
-        return vb_err(VB_ERR_USAGE, "%d workers and %d servers: at most %d in all", workers,
-                      servers, VB_WORLD_MAX);
-    if (o->async.backup > 0 && !in_rounds)
+        return vb_err(VB_ERR_USAGE, "--dedicated-servers: %d of them leave no worker", all);
+    if (replicas_of(o) > 1 &&
+        (o->replicas > 2 || o->hogwild || all > PS_SERVERS_MAX || (!o->dedicated && workers < 2)))
+        return vb_err(VB_ERR_USAGE,
+                      "--replicas 2 needs a second rank or --dedicated-servers, has %d servers at "
+                      "most, and no --hogwild",
+                      PS_SERVERS_MAX / 2);
+    if (servers > PS_SERVERS_MAX || (!o->dedicated && servers > workers))
+        return vb_err(VB_ERR_USAGE,
+                      "--servers: at most one a rank, or up to %d with --dedicated-servers",
+                      PS_SERVERS_MAX);
+    if (workers + all > VB_WORLD_MAX)
+        return vb_err(VB_ERR_USAGE, "%d workers and %d servers: at most %d in all", workers, all,
+                      VB_WORLD_MAX);
+    return VB_OK;
+}
+
+static vb_status check_backup(const struct vb_async_opts *o, int workers)
+{
+    if (o->backup == 0)
+        return VB_OK;
+    if (!o->bounded || o->staleness != 0)
         return vb_err(VB_ERR_USAGE, "--backup needs --staleness 0");
-    if (o->async.backup >= workers)
-        return vb_err(VB_ERR_USAGE, "--backup %d leaves no gradient of %d workers", o->async.backup,
-                      workers);
-    if (o->async.backup > 0 && servers > 1)
-        return vb_err(VB_ERR_USAGE, "--backup needs one server: several would not leave out the "
-                                    "same gradients");
-    if (o->async.hogwild && (o->async.bounded || servers > 1))
-        return vb_err(VB_ERR_USAGE, "--hogwild has no --staleness and one server");
-    if (o->async.hogwild &&
+    if (o->backup >= workers)
+        return vb_err(VB_ERR_USAGE, "--backup: must leave one gradient at least, of %d", workers);
+    if (servers_of(o) > 1)
+        return vb_err(VB_ERR_USAGE, "--backup needs one server: several would not drop the same "
+                                    "gradients");
+    return VB_OK;
+}
+
+vb_status vb_async_check(const struct vb_train_opts *o)
+{
+    const struct vb_async_opts *a = &o->async;
+    int workers = vb_train_workers(o);
+    vb_status st = check_servers(a, workers);
+
+    if (st == VB_OK)
+        st = check_backup(a, workers);
+    if (st != VB_OK)
+        return st;
+    if (a->hogwild && (a->bounded || servers_of(a) > 1))
+        return vb_err(VB_ERR_USAGE, "--hogwild has no --staleness, and one server");
+    if (a->hogwild &&
         (o->group.transport == VB_TRANSPORT_TCP || o->group.transport == VB_TRANSPORT_VERBS))
-        return vb_err(VB_ERR_USAGE, "updates in place need all ranks on one host, over shm");
-    if (o->async.max_workers > 0 && o->async.max_workers < workers)
-        return vb_err(VB_ERR_USAGE, "--max-workers %d: there are %d at the start",
-                      o->async.max_workers, workers);
+        return vb_err(VB_ERR_USAGE, "--hogwild: updates in place need all ranks on one host, over "
+                                    "shm");
+    if (a->max_workers > 0 && a->max_workers < workers)
+        return vb_err(VB_ERR_USAGE, "--max-workers %d: there are %d at the start", a->max_workers,
+                      workers);
     if (o->check_replicas > 0)
-        return vb_err(VB_ERR_USAGE, "there are no replicas to check in mode async");
+        return vb_err(VB_ERR_USAGE, "--check-replicas is for --mode sync");
     return VB_OK;
 }
 
@@ -126,8 +148,8 @@ static void fill_job(struct vb_async *a)
     struct ps_job *job = &a->job;
 
     *job = (struct ps_job){.workers = t->world,
-                           .servers = servers_of(o),
-                           .replicas = replicas_of(o),
+                           .servers = servers_of(&o->async),
+                           .replicas = replicas_of(&o->async),
                            .sparse = strcmp(o->model, "sparse-lr") == 0,
                            .hogwild = o->async.hogwild,
                            .bound = o->async.bounded ? o->async.staleness : PS_UNBOUNDED,
@@ -187,17 +209,10 @@ static vb_status report(struct vb_async *a)
 /* Before the group of servers and workers opens. */
 static vb_status meet(struct vb_async *a)
 {
-    const struct vb_train_opts *o = a->trainer->o;
-    int rank = a->trainer->rank;
     vb_status st = async_find_root(a);
 
-    if (st != VB_OK || a->job.late == 0 || !o->joinable)
-        return st;
-    if (rank == (o->async.dedicated ? a->job.workers : 0) ||
-        (a->job.replicas > 1 && rank == (o->async.dedicated ? ps_standby_rank(&a->job, 0) : 1)))
-        st = async_papers_make(a);
-    if (st == VB_OK && rank == 0 && o->say != NULL)
-        o->say(a->root);
+    if (st == VB_OK && a->trainer->rank == 0)
+        async_invite(a);
     return st;
 }
 
@@ -242,6 +257,5 @@ void vb_async_destroy(struct vb_async *a)
     if (a->root_fd >= 0)
         close(a->root_fd);
     explicit_bzero(a->secret, sizeof(a->secret));
-    free(a->papers);
     free(a);
 }

@@ -45,16 +45,6 @@ vb_status async_find_root(struct vb_async *a)
     return st;
 }
 
-/* Threads that want a cpu of this host; 2 are there where nobody says otherwise. */
-static bool is_crowded(const struct vb_async *a)
-{
-    const struct vb_trainer *t = a->trainer;
-    int cpus = CPU_COUNT(&t->cpus), threads = t->o->threads > 0 ? t->o->threads : 1;
-    int here = t->o->local_ranks > 0 ? t->o->local_ranks : t->world;
-
-    return here * threads + (t->o->async.dedicated ? 0 : ps_server_ranks(&a->job)) > cpus;
-}
-
 struct vb_group_opts async_group(const struct vb_async *a, int rank)
 {
     const struct vb_trainer *t = a->trainer;
@@ -70,7 +60,7 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank)
     o.root_fd = rank == 0 ? a->root_fd : -1;
     o.announce = NULL;
     o.progress = large && rank < a->job.workers; /* a server does nothing but that */
-    o.crowded = is_crowded(a);
+    o.crowded = vb_place_is_crowded(t->o, &t->cpus);
     if (o.timeout_ms == 0)
         o.timeout_ms = 60000;
     if (t->place.plan != NULL) {

@@ -26,7 +26,7 @@ struct async_server {
 /* A member's figures. */
 struct async_row {
     struct vb_rank_result result;
-    int64_t samples;
+    int64_t samples; /* of a worker */
 };
 
 /* What server 0 knows of a worker; 0 where the rank is none. */
@@ -87,8 +87,6 @@ struct vb_async {
     struct async_server server, standby; /* the latter as a thread only */
     float *params;                       /* the trainee's own, likewise below */
     void *state;
-    void *papers; /* for those who join, at server 0; NULL: nobody can */
-    size_t papers_bytes;
     uint32_t shares; /* bound 0: which share of the data this worker has, as it was told */
     bool reports;    /* this worker tells the result */
     double accuracy; /* at this worker's own end */
@@ -105,11 +103,14 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank);
 /* ---- those who join (train_join.c) ------------------------------------------------------------
  */
 
-/* What they need to know, made before the servers start, and put on the board of server 0. */
-vb_status async_papers_make(struct vb_async *a);
-void async_papers_put(const struct vb_async *a, struct async_board *board);
+/* Rank 0 says where, if others can join. */
+void async_invite(const struct vb_async *a);
 
-/* This worker has joined: the job, the group and the board are those it has found. */
+/* What they need to know, on the board of server 0, which has room for it. 0: nobody can join. */
+size_t async_papers_bytes(const struct vb_async *a);
+vb_status async_papers_put(const struct vb_async *a, struct async_board *board);
+
+/* This worker has joined: the group and the board are those it has found, and the job fits them. */
 vb_status async_take_joined(struct vb_async *a);
 
 /* ---- servers (train_async_server.c) -----------------------------------------------------------

@@ -5,20 +5,28 @@
 #include "engine/train_async_priv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 bool vb_async_reports(const struct vb_async *a)
 {
     return a->reports;
 }
 
+/* A row was put there by a peer: its texts may have no end. */
+static void add_row(const struct async_row *row, struct vb_train_result *result)
+{
+    struct vb_rank_result *r = &result->per_rank[result->rows++];
+
+    *r = row->result;
+    r->host[sizeof(r->host) - 1] = '\0';
+}
+
 static void add_worker(struct vb_async *a, int rank, const struct async_row *row,
                        struct vb_train_result *result)
 {
     const struct async_known *known = async_board_known(a->board, rank);
-    struct vb_rank_result *r = &result->per_rank[result->rows++];
+    struct vb_rank_result *r = &result->per_rank[result->rows];
 
-    *r = row->result;
+    add_row(row, result);
     r->late_n = known->late_n;
     r->late_s = known->late_s;
     r->late_max_s = known->late_max_s;
@@ -42,7 +50,7 @@ static void add_rows(struct vb_async *a, struct vb_train_result *result)
             if (row == NULL || server != (pass == 1))
                 continue;
             if (server)
-                result->per_rank[result->rows++] = row->result;
+                add_row(row, result);
             else
                 add_worker(a, r, row, result);
         }
@@ -61,6 +69,20 @@ static void add_staleness(struct vb_async *a, struct vb_train_result *result)
     }
 }
 
+/* Likewise: as many as there is room for. */
+static void add_faults(const struct async_news *news, struct vb_train_result *result)
+{
+    int i, n = news->n_faults < PS_FAULTS_MAX ? news->n_faults : PS_FAULTS_MAX;
+
+    for (i = 0; i < n; i++) {
+        struct vb_fault *f = &result->faults[i];
+
+        *f = news->faults[i];
+        f->what[sizeof(f->what) - 1] = f->why[sizeof(f->why) - 1] = '\0';
+    }
+    result->n_faults = n > 0 ? n : 0;
+}
+
 vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
 {
     const struct async_news *news = async_board_news(a->board);
@@ -76,7 +98,6 @@ vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
     result->samples = news->samples > 0 ? news->samples : 0;
     add_rows(a, result);
     add_staleness(a, result);
-    result->n_faults = news->n_faults;
-    memcpy(result->faults, news->faults, sizeof(news->faults));
+    add_faults(news, result);
     return VB_OK;
 }

@@ -10,7 +10,7 @@
 static struct async_row server_row(const struct ps_server *s, int rank)
 {
     const struct ps_server_stats *stats = &s->stats;
-    struct async_row row = {.samples = stats->samples};
+    struct async_row row = {0};
     struct vb_rank_result *r = &row.result;
 
     vb_train_fill_host(r);
@@ -93,7 +93,7 @@ vb_status async_serve(struct async_server *srv, int number)
 {
     struct vb_async *a = srv->async;
     struct vb_group_opts opts = async_group(a, ps_server_rank(&a->job, 0) + number);
-    bool first = number % a->job.servers == 0;
+    size_t papers = number % a->job.servers == 0 ? async_papers_bytes(a) : 0;
     struct async_board *board = NULL;
     struct ps_server *s = NULL;
     struct vb_group *group;
@@ -101,9 +101,9 @@ vb_status async_serve(struct async_server *srv, int number)
 
     if (st != VB_OK)
         return st;
-    st = async_board_open(group, first ? a->papers_bytes : 0, &board);
-    if (st == VB_OK && first)
-        async_papers_put(a, board);
+    st = async_board_open(group, papers, &board);
+    if (st == VB_OK && papers > 0)
+        st = async_papers_put(a, board);
     if (st == VB_OK)
         st = ps_server_create(group, &a->job, a->params, a->state, &s);
     atomic_store_explicit(&srv->ready, true, memory_order_release); /* for async_work() */

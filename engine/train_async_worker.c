@@ -144,6 +144,12 @@ static vb_status end(struct vb_async *a)
     return st == VB_OK ? async_board_settle(a->board, &a->reports) : st;
 }
 
+static void name_transport(struct vb_async *a)
+{
+    snprintf(a->trainer->transport, sizeof(a->trainer->transport), "%s",
+             vb_group_transport(a->ps, ps_server_rank(&a->job, 0)));
+}
+
 static vb_status open_worker(struct vb_async *a)
 {
     struct vb_group_opts opts = async_group(a, a->trainer->rank);
@@ -155,8 +161,7 @@ static vb_status open_worker(struct vb_async *a)
     if (st == VB_OK)
         st = ps_worker_create(a->ps, &a->job, &a->worker);
     if (st == VB_OK)
-        snprintf(a->trainer->transport, sizeof(a->trainer->transport), "%s",
-                 vb_group_transport(a->ps, ps_server_rank(&a->job, 0)));
+        name_transport(a);
     return st;
 }
 
@@ -173,8 +178,7 @@ static vb_status join_others(struct vb_async *a, bool again)
     if (st == VB_OK)
         st = ps_worker_hello(a->worker, again);
     if (st == VB_OK)
-        snprintf(a->trainer->transport, sizeof(a->trainer->transport), "%s",
-                 vb_group_transport(a->ps, ps_server_rank(&a->job, 0)));
+        name_transport(a);
     return st;
 }
 

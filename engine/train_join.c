@@ -21,12 +21,11 @@ struct papers {
     char program[65];
     int world;
     uint32_t words, settings, plan;
-    struct ps_job job;
+    int64_t begin;        /* steps of a run before */
+    uint64_t n, max_keys; /* what the job's own data comes to, as in struct ps_job */
 };
 
 struct vb_joined {
-    struct vb_group_opts opts;
-    char root[VB_ROOT_TEXT];
     struct vb_group *group;
     struct async_board *board;
     struct vb_op op; /* of the get */
@@ -37,50 +36,54 @@ struct vb_joined {
 
 /* ---- given ----------------------------------------------------------------------------------- */
 
-vb_status async_papers_make(struct vb_async *a)
+static bool fit(const struct vb_trainer *t)
+{
+    return t->o->words_len <= WORDS_MAX && strlen(t->settings) <= SETTINGS_MAX;
+}
+
+void async_invite(const struct vb_async *a)
+{
+    const struct vb_train_opts *o = a->trainer->o;
+
+    if (o->words == NULL || a->job.late == 0)
+        return;
+    if (!fit(a->trainer))
+        VB_LOG_WARN("nobody can join: the command line is too long");
+    else if (o->say != NULL)
+        o->say(a->root);
+}
+
+size_t async_papers_bytes(const struct vb_async *a)
 {
     const struct vb_trainer *t = a->trainer;
-    const struct vb_train_opts *o = t->o;
-    struct vb_hello hello;
-    struct papers *p;
-    vb_status st;
-    char *at;
 
-    if (o->words_len > WORDS_MAX || strlen(t->settings) > SETTINGS_MAX) {
-        VB_LOG_WARN("nobody can join: the command line is too long");
-        return VB_OK;
-    }
-    st = vb_hello_own(&hello);
+    return t->o->words != NULL && a->job.late > 0 && fit(t) ? PAPERS_MAX : 0;
+}
+
+vb_status async_papers_put(const struct vb_async *a, struct async_board *board)
+{
+    const struct vb_trainer *t = a->trainer;
+    struct papers *p = async_board_papers(board);
+    char *at = (char *)(p + 1);
+    struct vb_hello hello;
+    vb_status st = vb_hello_own(&hello);
+
     if (st != VB_OK)
         return st;
-    a->papers = calloc(1, PAPERS_MAX);
-    if (a->papers == NULL)
-        return vb_err_sys("calloc");
-    p = a->papers;
     memcpy(p->program, hello.sha256, sizeof(p->program));
-    p->world = o->group.world;
-    p->job = a->job;
-    p->words = (uint32_t)o->words_len;
+    p->world = t->o->group.world;
+    p->begin = a->job.begin;
+    p->n = a->job.n;
+    p->max_keys = a->job.max_keys;
+    p->words = (uint32_t)t->o->words_len;
     p->settings = (uint32_t)strlen(t->settings);
     p->plan = t->plan_text != NULL ? (uint32_t)strlen(t->plan_text) : 0;
-    at = (char *)(p + 1);
-    memcpy(at, o->words, p->words);
+    memcpy(at, t->o->words, p->words);
     memcpy(at + p->words, t->settings, p->settings);
     if (p->plan > 0)
         memcpy(at + p->words + p->settings, t->plan_text, p->plan);
-    a->papers_bytes = PAPERS_MAX;
+    atomic_store_explicit(&p->ready, PAPERS_MAGIC, memory_order_release);
     return VB_OK;
-}
-
-void async_papers_put(const struct vb_async *a, struct async_board *board)
-{
-    struct papers *to = async_board_papers(board);
-
-    if (a->papers == NULL)
-        return;
-    memcpy((char *)to + sizeof(to->ready), (const char *)a->papers + sizeof(to->ready),
-           a->papers_bytes - sizeof(to->ready));
-    atomic_store_explicit(&to->ready, PAPERS_MAGIC, memory_order_release);
 }
 
 /* ---- taken ----------------------------------------------------------------------------------- */
@@ -141,7 +144,7 @@ static vb_status check_papers(const struct papers *p)
                       "not %.12s",
                       hello.sha256, p->program);
     if (p->words > WORDS_MAX || p->settings > SETTINGS_MAX || p->plan >= VB_PLAN_BYTES_MAX ||
-        p->world < 1 || p->world > VB_WORLD_MAX)
+        p->world < 1 || p->world > VB_WORLD_MAX || p->begin < 0 || p->max_keys > UINT32_MAX)
         return vb_err(VB_ERR_INPUT, "what the job says of itself makes no sense");
     return VB_OK;
 }
@@ -169,13 +172,13 @@ static vb_status copy_papers(struct vb_joined *j)
 vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joined_p)
 {
     struct vb_joined *j = calloc(1, sizeof(*j));
+    struct vb_group_opts own = *opts;
     vb_status st;
 
     if (j == NULL)
         return vb_err_sys("calloc");
-    j->opts = *opts;
-    snprintf(j->root, sizeof(j->root), "%s", opts->root);
-    st = vb_group_join(opts, &j->group);
+    own.progress = true; /* the model is not known yet, it may be a large one */
+    st = vb_group_join(&own, &j->group);
     if (st == VB_OK)
         st = async_board_open(j->group, PAPERS_MAX, &j->board);
     if (st == VB_OK)
@@ -197,7 +200,6 @@ void vb_joined_leave(struct vb_joined *j)
     async_board_leave(j->board);
     vb_group_close(j->group);
     async_board_free(j->board);
-    explicit_bzero(j->opts.secret, sizeof(j->opts.secret));
     free(j->text);
     free(j);
 }
@@ -238,24 +240,36 @@ vb_status vb_joined_check(const struct vb_joined *j, const char *settings)
 
 int64_t vb_joined_begin(const struct vb_joined *j)
 {
-    return j->papers.job.begin;
+    return j->papers.begin;
 }
 
+/* The job is the one that this worker has made of its options. The peer's word is taken for what
+ * its data alone tells: how long a list can be. */
 vb_status async_take_joined(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     struct vb_joined *j = t->o->joined;
-    size_t n = a->job.n, max_keys = a->job.max_keys;
-    int words = a->job.words;
+    const struct papers *p = &j->papers;
+    int world = a->job.workers + ps_server_ranks(&a->job);
 
-    a->job = j->papers.job;
-    if (n != a->job.n || words != a->job.words || max_keys > a->job.max_keys)
+    if (world != vb_group_world(j->group) || world + a->job.late != vb_group_seats(j->group))
+        return vb_err(VB_ERR_USAGE,
+                      "by its options this worker expects %d ranks and %d that join, but the job "
+                      "has %d and %d",
+                      world, a->job.late, vb_group_world(j->group),
+                      vb_group_seats(j->group) - vb_group_world(j->group));
+    if (a->job.n != p->n || a->job.max_keys > p->max_keys)
         return vb_err(VB_ERR_USAGE,
                       "this worker's data, of %zu parameters and up to %zu entries a "
-                      "batch, does not fit the job's: %zu and %zu",
-                      n, max_keys, a->job.n, a->job.max_keys);
-    memcpy(a->secret, j->opts.secret, sizeof(a->secret));
-    memcpy(a->root, j->root, sizeof(a->root));
+                      "batch, does not fit the job's: %llu and %llu",
+                      a->job.n, a->job.max_keys, (unsigned long long)p->n,
+                      (unsigned long long)p->max_keys);
+    if (p->begin > a->job.steps)
+        return vb_err(VB_ERR_INPUT, "the job says that it began at step %lld of %lld",
+                      (long long)p->begin, (long long)a->job.steps);
+    a->job.max_keys = (size_t)p->max_keys;
+    memcpy(a->secret, t->o->group.secret, sizeof(a->secret));
+    snprintf(a->root, sizeof(a->root), "%s", t->o->group.root);
     a->ps = j->group;
     a->board = j->board;
     j->group = NULL; /* they are the run's now */

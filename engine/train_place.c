@@ -75,19 +75,23 @@ static vb_status pin(const struct vb_place *place, int local_rank)
     return st == VB_OK ? vb_plan_pin_team(place->topo, place->plan, local_rank) : st;
 }
 
+bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
+{
+    int ranks = o->local_ranks > 0 ? o->local_ranks : o->group.world;
+    int threads = o->threads > 0 ? o->threads : 1;
+    int servers = o->async.dedicated ? 0 : vb_train_servers(&o->async);
+
+    return CPU_COUNT(cpus) > 0 && ranks * threads + servers > CPU_COUNT(cpus);
+}
+
 /* A server's thread beside workers that have all cores: pinned, those would wait for it where it
  * happens to run, and half of the machine be idle. */
 static bool is_full(const struct vb_train_opts *o)
 {
-    int servers = o->async.servers > 0 ? o->async.servers : 1, threads;
-    int ranks = o->local_ranks > 0 ? o->local_ranks : o->group.world;
     cpu_set_t cpus;
 
-    if (o->mode != VB_MODE_ASYNC || sched_getaffinity(0, sizeof(cpus), &cpus) != 0)
-        return false;
-    threads = o->threads > 0 ? o->threads : 1;
-    servers *= o->async.replicas > 1 ? 2 : 1;
-    return ranks * threads + (o->async.dedicated ? 0 : servers) > CPU_COUNT(&cpus);
+    return o->mode == VB_MODE_ASYNC && sched_getaffinity(0, sizeof(cpus), &cpus) == 0 &&
+           vb_place_is_crowded(o, &cpus);
 }
 
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)

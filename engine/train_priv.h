@@ -78,6 +78,10 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 void vb_place_leave(struct vb_place *place); /* the group, and nothing else */
 void vb_place_close(struct vb_place *place);
 
+/* Asynchronous: whether ranks and servers have more threads than there are cpus for them. Where
+ * nobody says how many ranks share the cpus, all do. */
+bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus);
+
 /* ---- training (train.c) ---------------------------------------------------------------------- */
 
 struct vb_trainer;
@@ -123,6 +127,7 @@ extern const struct vb_trainee vb_trainee_sparse; /* train_sparse.c */
 
 struct vb_trainer {
     const struct vb_train_opts *o;
+    uint64_t opened_ns;
     int rank, world; /* ranks that compute; a dedicated server has a rank behind them, */
     bool serves;     /* ... and does nothing else */
     bool shows;      /* how far training is: one of those that are there */
@@ -279,7 +284,7 @@ void vb_train_fill_host(struct vb_rank_result *r); /* what is the process's */
 /* What held the run up most, from its figures (train_verdict.c). */
 void vb_train_judge(struct vb_train_result *r);
 
-/* Rank 0 warns of a model that has learnt nothing (train_remark.c). The data is still there. */
+/* Who reports warns of a model that learnt nothing (train_remark.c). The data is still there. */
 void vb_train_remark(const struct vb_trainer *t, const struct vb_train_result *r);
 
 #endif

@@ -34,11 +34,12 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
 static vb_status write_one(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
     double seconds = 0;
-    vb_status st = t->o->joined != NULL ? vb_dir_make(t->o->checkpoint) : VB_OK;
+    vb_status st = VB_OK;
 
+    if (t->async) /* any worker, and rank 0 made the folder on its own host */
+        st = vb_dir_make(t->o->checkpoint);
     if (st == VB_OK)
         st = vb_checkpoint_write(t->o->checkpoint, cp, KEEP, &seconds);
-
     if (st != VB_OK)
         return st;
     snprintf(t->checkpoint, sizeof(t->checkpoint), "%s/checkpoint-%lld.vbc", t->o->checkpoint,

@@ -51,7 +51,7 @@ get() {
 final() {
     local filter=$1
     shift
-    tail -n 1 "$dir/out" | jq -e "$filter" >/dev/null ||
+    tail -n 1 "$dir/out" | jq -en "input | $filter" >/dev/null || # also fails where there is no object
         fail "$what $*: does not hold: $filter: $(tail -n 1 "$dir/out" | cut -c 1-1500)"
 }
 
@@ -70,4 +70,25 @@ ends() {
     run "$@" --json
     [ "$code" = 0 ] || fail "$what $*: exit $code: $err"
     final "$filter" "$@"
+}
+
+# start STEPS ARGUMENTS...: a job of several ranks that is under way when this returns: it has written a checkpoint, of
+# which it writes one every so many steps to $dir/keep. Or it has ended. $job is its process, $ranks those of its ranks
+start() {
+    local every=$1 i
+    shift
+    rm -rf "$dir/keep"
+    timeout 120 "$verbena" "$what" "$@" --checkpoint "$dir/keep" --checkpoint-every "$every" >"$dir/out" 2>"$dir/err" &
+    job=$!
+    for ((i = 0; i < 1200; i++)); do
+        [ -n "$(find "$dir/keep" -name 'checkpoint-*.vbc' 2>/dev/null)" ] && break
+        kill -0 "$job" 2>/dev/null || break
+        sleep 0.05
+    done
+    mapfile -t ranks < <(pgrep -P "$(pgrep -P "$job" | head -n 1)" 2>/dev/null)
+}
+
+# kill_rank RANK: of the job that was started, which must not have ended
+kill_rank() {
+    kill -9 "${ranks[$1]:-none}" 2>/dev/null || fail "the job was over before rank $1 could be killed: $(cat "$dir/err")"
 }

@@ -118,19 +118,12 @@ keeps() {
 
 # The job ends, soon, and says where to go on from.
 a_death() {
-    local args pid victim i
+    local args
     read -ra args <<<"${data[softmax]}"
-    timeout 60 "$verbena" train softmax "${args[@]}" --mode async --ranks 3 --steps 100000000 \
-        --checkpoint "$dir/dead" --checkpoint-every 2000 >"$dir/out" 2>"$dir/err" &
-    pid=$!
-    for ((i = 0; i < 300; i++)); do
-        [ -n "$(find "$dir/dead" -name 'checkpoint-*.vbc' 2>/dev/null)" ] && break
-        sleep 0.1
-    done
-    victim=$(pgrep -P "$(pgrep -P $pid | head -n 1)" | head -n 1)
-    kill -9 "${victim:?no rank to kill}"
-    wait $pid && fail "a job that lost its server exits 0"
-    grep -q "the last checkpoint is $dir/dead/checkpoint-[0-9]*.vbc" "$dir/err" ||
+    start 2000 softmax "${args[@]}" --mode async --ranks 3 --steps 100000000
+    kill_rank 0
+    wait "$job" && fail "a job that lost its server exits 0"
+    grep -q "the last checkpoint is $dir/keep/checkpoint-[0-9]*.vbc" "$dir/err" ||
         fail "a death: no checkpoint is named: $(cat "$dir/err")"
 }
 

@@ -34,7 +34,7 @@ lasting() {
         wait "$job"
         steps=$((2 * steps))
     done
-    fail "$*: the job is over too soon, $try times"
+    fail "$*: the job is over too soon, $try times: $(cat "$dir/err")"
 }
 
 # lives: the job does; else it was too short
@@ -42,21 +42,6 @@ lives() {
     kill -0 "$job" 2>/dev/null && return
     short=1
     return 1
-}
-
-# start ARGUMENTS...: a job that is under way when this returns; $job is its process, $ranks are those of its ranks
-start() {
-    local i
-    rm -rf "$dir/keep"
-    timeout 100 "$verbena" train "$@" --checkpoint "$dir/keep" \
-        --checkpoint-every $((steps / 10)) >"$dir/out" 2>"$dir/err" &
-    job=$!
-    for ((i = 0; i < 600; i++)); do
-        [ -n "$(find "$dir/keep" -name 'checkpoint-*.vbc' 2>/dev/null)" ] && break
-        kill -0 "$job" 2>/dev/null || break
-        sleep 0.05
-    done
-    mapfile -t ranks < <(pgrep -P "$(pgrep -P "$job" | head -n 1)")
 }
 
 # finish FILTER WORDS...: the job ends well, its final object makes the filter true, and nothing is left of it
@@ -84,7 +69,7 @@ deaths() { # deaths TRANSPORTS ARGUMENTS...
     local transports=$1 transport
     shift
     for transport in $transports; do
-        start "$@" --steps "$steps" --ranks 3 --transport "$transport"
+        start $((steps / 10)) "$@" --steps "$steps" --ranks 3 --transport "$transport"
         lives && kill -9 "${ranks[2]}"
         finish "$workers == [0, 1] and $told == [[2, \"died\"]] and .ranks == 3 and .staleness.gradients == $steps and
             all(.faults[]; .at_s > 0 and .step > 0 and .step < $steps)" "$1 over $transport, a death"
@@ -94,7 +79,7 @@ deaths() { # deaths TRANSPORTS ARGUMENTS...
 }
 
 first_rank() {
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --dedicated-servers
+    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --dedicated-servers
     lives && kill -9 "${ranks[0]}"
     finish "$workers == [1, 2] and $told == [[0, \"died\"]] and (.checkpoint | test(\"checkpoint-$steps.vbc\"))" \
         "the death of rank 0"
@@ -102,12 +87,12 @@ first_rank() {
 
 # A bound: nobody waits for the dead. With 0 the others have its share of the data, from then on.
 bounds() {
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 2
+    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 2
     lives && kill -9 "${ranks[1]}"
     finish "$workers == [0, 2] and $told == [[1, \"died\"]] and .staleness.gradients == $steps" "a bound of 2, a death"
     [ -z "$short" ] || return
     local steps=$((steps / 3))
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 0 --transport tcp
+    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 0 --transport tcp
     lives && kill -9 "${ranks[1]}"
     finish "$workers == [0, 2] and $told == [[1, \"died\"]] and .staleness.max == 0" "a bound of 0, a death"
 }
@@ -148,7 +133,7 @@ joins() {
 late() { # late TRANSPORT ARGUMENTS...
     local transport=$1 steps=$((2 * steps))
     shift
-    start "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
+    start $((steps / 10)) "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
     joins 0 ""
     finish "$workers == [0, 1, 3] and $told == [[3, \"joined\"]] and
         (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, one comes late"
@@ -159,10 +144,11 @@ not_everybody() {
     local pid steps=$((5 * steps))
     cp "$verbena" "$dir/another"
     echo >>"$dir/another"
-    start "${softmax[@]}" --steps "$steps" --ranks 2 --secret-file "$dir/key" --max-workers 3
+    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 2 --secret-file "$dir/key" --max-workers 3
     joins 1 "the secrets differ" --secret-file "$dir/other"
     joins 2 "another seed than the job" --seed 7
     joins 2 "--join is one worker" --ranks 2
+    joins 2 "expects 3 ranks and 7 that join, but the job has 3 and 1" --max-workers 9
     verbena=$dir/another joins 1 "another program"
     timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" >"$dir/late" 2>&1 &
     pid=$!
@@ -176,15 +162,26 @@ not_everybody() {
         $told == [[3, \"joined\"], [3, \"died\"], [3, \"joined\"]]" "some who want to join"
     refused 2 "--join must be HOST:PORT" --join here --secret-file "$dir/key"
     refused 2 "--join needs the job's secret" --join 127.0.0.1:1
+    refused 2 "--join is one worker, which trains" --join 127.0.0.1:1 --secret-file "$dir/key" --dry-run
+    refused 2 "--join is one worker, which trains" --join 127.0.0.1:1 --secret-file "$dir/key" --hosts a,b
     refused 2 "the model is the job's" softmax --join 127.0.0.1:1 --secret-file "$dir/key"
     refused 1 "Connection refused" --join 127.0.0.1:1 --secret-file "$dir/key"
+}
+
+# A command line that no newcomer could be told: nobody is invited.
+too_long() {
+    local words
+    mapfile -t words < <(yes -- --seed=1 | head -n 4000)
+    ends '.steps == 20' "${softmax[@]}" --steps 20 --ranks 2 --secret-file "$dir/key" "${words[@]}"
+    [[ $err == *"nobody can join: the command line is too long"* && $err != *"others can join"* ]] ||
+        fail "a long command line: $err"
 }
 
 # stops SECONDS FILTER ARGUMENTS...: worker 2 stands still for so long
 stops() {
     local seconds=$1 filter=$2
     shift 2
-    start "$@" --steps "$steps" --ranks 3
+    start $((steps / 10)) "$@" --steps "$steps" --ranks 3
     lives && kill -STOP "${ranks[2]}"
     sleep "$seconds"
     lives && kill -CONT "${ranks[2]}"
@@ -193,7 +190,7 @@ stops() {
 }
 
 stops_for_good() { # it is ended with the job
-    start "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
+    start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
     lives && kill -STOP "${ranks[2]}"
     says "rank 2 stopped"
     finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that stands still for good"
@@ -213,6 +210,60 @@ still() {
     lasting stops_for_good
 }
 
+# by_hand RANK OUT: one of two workers and a server, in a folder of its own as if on a host of its own
+by_hand() {
+    mkdir -p "$dir/hand/$1"
+    (cd "$dir/hand/$1" && exec "$verbena" train "${softmax[@]}" --steps 200 --dedicated-servers --rank "$1" --world 3 \
+        --root "127.0.0.1:$port" --secret-file "$dir/key" --checkpoint deep/keep >"$2" 2>err) &
+}
+
+# two_by_hand OUT: all of them; rank 0 prints to OUT
+two_by_hand() {
+    local port=$((20000 + RANDOM % 20000))
+    rm -rf "$dir/hand"
+    by_hand 0 "$1"
+    ranks=($!)
+    by_hand 1 out
+    ranks+=($!)
+    by_hand 2 out
+    ranks+=($!)
+}
+
+# second_reports WORDS...: rank 1 has done what rank 0 could not do for all, the checkpoint included
+second_reports() {
+    wait "${ranks[1]}" || fail "$*: rank 1: exit $?: $(cat "$dir/hand/1/err")"
+    wait "${ranks[2]}" || fail "$*: the server: exit $?: $(cat "$dir/hand/2/err")"
+    cp "$dir/hand/1/out" "$dir/out"
+    final '.steps == 200 and (.checkpoint | test("checkpoint-200.vbc"))' "$*"
+    [ -e "$dir/hand/1/deep/keep/checkpoint-200.vbc" ] || fail "$*: rank 1 has not saved: $(cat "$dir/hand/1/err")"
+}
+
+# Who is to tell the result cannot, or is killed while it tells: the next worker does.
+reporters() {
+    local i
+    two_by_hand /dev/full
+    wait "${ranks[0]}" && fail "rank 0, which could not print, exits 0"
+    grep -q "writing to standard output failed" "$dir/hand/0/err" || fail "rank 0: $(cat "$dir/hand/0/err")"
+    second_reports "a reporter that cannot print"
+
+    mkfifo "$dir/full"
+    exec 9<>"$dir/full"
+    dd if=/dev/zero of="$dir/full" oflag=nonblock bs=4096 count=1024 2>/dev/null
+    two_by_hand "$dir/full"
+    for ((i = 0; i < 1200; i++)); do
+        [ -e "$dir/hand/0/deep/keep/checkpoint-200.vbc" ] && break
+        sleep 0.05
+    done
+    for ((i = 0; i < 40; i++)); do # nobody ends before the result is out: a worker that would has the time to
+        kill -0 "${ranks[1]}" 2>/dev/null || break
+        sleep 0.05
+    done
+    kill -9 "${ranks[0]}"
+    { wait "${ranks[0]}"; } 2>/dev/null
+    exec 9>&-
+    second_reports "a reporter that is killed"
+}
+
 key "$dir/key"
 key "$dir/other"
 if [ "$full" = --full ]; then
@@ -230,5 +281,7 @@ lasting late tcp "${softmax[@]}"
 lasting first_rank
 lasting bounds
 lasting not_everybody
+too_long
 still
+reporters
 exit "$bad"
