@@ -433,12 +433,13 @@ vb_status ps_server_retire(struct ps_server *s, int worker)
     if (s->over)
         return VB_OK;
     st = read_by(s, worker);
+    if (st == VB_OK)
+        st = ps_member_shares(s); /* before the tickets of the next round */
     if (st != VB_OK)
         return st;
     if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= wanted(s))
         return close_round(s);
-    st = ps_member_shares(s);
-    return st == VB_OK ? ps_tell_all(s) : st;
+    return ps_tell_all(s);
 }
 
 vb_status ps_server_admit(struct ps_server *s, int worker)

@@ -29,6 +29,7 @@ struct board {
     _Atomic bool seen[SEATS];
     _Atomic int n_ended; /* workers that came to the end */
     bool trap;           /* worker 1 dies with a ticket, when the others have had theirs */
+    _Atomic uint32_t shares[SEATS]; /* as a worker was told last */
     int64_t applied;
     int n_faults;
 };
@@ -70,6 +71,18 @@ static int serve(struct vb_group *g)
     return T_WRONG(st == VB_OK);
 }
 
+/* A round takes the mean, at a rate of 6: of three gradients each counts as 2, of two as 3. Worker
+ * 1 was in the first ones. */
+static int check_rounds(const struct ps_worker *w, const float *params, uint64_t version)
+{
+    double steps = (double)w->job->steps, with_all = -(double)params[1] / 2;
+
+    return T_WRONG((int64_t)version == w->job->steps) +
+           T_WRONG(with_all >= (double)board->acked[1] && with_all <= (double)board->begun[1]) +
+           T_WRONG(-(double)params[0] == 2 * with_all + 3 * (steps - with_all)) +
+           T_WRONG(params[0] == params[2]) + T_WRONG(board->begun[w->number] == w->job->steps);
+}
+
 /* Each class has one number in all shards; with several servers a gradient of one that was killed
  * may have come to one of them alone. */
 static int check_counts(const struct ps_worker *w, const float *params, uint64_t version)
@@ -81,6 +94,8 @@ static int check_counts(const struct ps_worker *w, const float *params, uint64_t
     for (k = 0; k < w->job->servers; k++)
         for (i = 0; i < w->lay.n[k]; i++)
             wrong += params[w->lay.first[k] + i] != params[w->lay.first[k] + i % SEATS];
+    if (w->job->bound == 0)
+        return wrong + check_rounds(w, params, version);
     for (c = 0; c < SEATS; c++) {
         double n = -(double)params[c];
 
@@ -114,12 +129,22 @@ static vb_status one_step(struct ps_worker *w, float *own)
     return st == VB_OK ? ps_worker_prefetch(w) : st;
 }
 
+static bool is_trapped(const struct ps_worker *w)
+{
+    int64_t own = board->begun[1], others = board->begun[0] + board->begun[2];
+
+    if (!board->trap || w->number != 1)
+        return false;
+    return w->job->bound == 0 ? own == 30 : own + others >= w->job->steps - 50;
+}
+
+/* The others have done what they can without it by then: of a round, all but its gradient is there.
+ */
 static void die_late(const struct ps_worker *w)
 {
     struct timespec nap = {.tv_nsec = 200000000};
 
-    if (!board->trap || w->number != 1 ||
-        board->begun[0] + board->begun[1] + board->begun[2] < w->job->steps - 50)
+    if (!is_trapped(w))
         return;
     nanosleep(&nap, NULL);
     board->killed[1] = true;
@@ -165,6 +190,8 @@ static int work(struct vb_group *g, bool late)
     if (st == VB_OK)
         st = ps_worker_bye(w);
     board->n_ended++;
+    if (w != NULL)
+        board->shares[w->number] = w->shares;
     ps_worker_leave(w);
     vb_group_close(g);
     ps_worker_close(w);
@@ -230,14 +257,15 @@ static void begin(enum vb_transport_choice transport, int servers, int64_t bound
     int r;
 
     memset(board, 0, sizeof(*board));
-    board->job = (struct ps_job){.workers = WORKERS,
-                                 .servers = servers,
-                                 .late = LATE,
-                                 .bound = bound,
-                                 .n = n,
-                                 .steps = 4000,
-                                 .rule = {.kind = VB_K_SGD},
-                                 .schedule = {.kind = VB_K_RATE_CONSTANT, .base = 1}};
+    board->job =
+        (struct ps_job){.workers = WORKERS,
+                        .servers = servers,
+                        .late = LATE,
+                        .bound = bound,
+                        .n = n,
+                        .steps = bound == 0 ? 200 : 4000,
+                        .rule = {.kind = VB_K_SGD},
+                        .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? 6 : 1}};
     board->transport = transport;
     board->trap = trap;
     n_procs = 0;
@@ -308,11 +336,31 @@ static void nor_at_the_end(void **state)
     }
 }
 
+/* Its death completes the round that the others wait in; of the next one each has its half. */
+static void shares_are_cut_anew(void **state)
+{
+    static const enum vb_transport_choice transports[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        begin(transports[t], 1, 0, 50, true);
+        assert_int_equal(waitpid(pids[1], NULL, 0), pids[1]);
+        pids[1] = 0;
+        end();
+        assert_true(board->killed[1]);
+        assert_int_equal(board->begun[1], 30);
+        assert_int_equal(board->shares[0], 0 << 10 | 2);
+        assert_int_equal(board->shares[2], 1 << 10 | 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(no_gradient_is_lost, tear_down),
         cmocka_unit_test_teardown(nor_at_the_end, tear_down),
+        cmocka_unit_test_teardown(shares_are_cut_anew, tear_down),
     };
 
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
