@@ -215,18 +215,3 @@ vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, i
     st = w->links[k].over ? VB_OK : ps_go_over(w, k);
     return st == VB_OK ? VB_AGAIN : st;
 }
-
-vb_status ps_put_to(struct ps_worker *w, int k, size_t from, size_t at, size_t len, uint32_t value,
-                    struct vb_op *op)
-{
-    vb_status st;
-
-    for (;;) {
-        st = ps_put(w->group, w->slots, w->links[k].rank, from, at, len, value, op);
-        if (st != VB_ERR_PEER || w->job->replicas < 2)
-            return st;
-        st = ps_go_over(w, k);
-        if (st != VB_OK)
-            return st;
-    }
-}

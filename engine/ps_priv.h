@@ -509,10 +509,6 @@ vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, i
 /* After VB_ERR_PEER from server k: VB_OK if its standby was gone over to. */
 vb_status ps_go_over(struct ps_worker *w, int k);
 
-/* As ps_put(), to server k or its standby. */
-vb_status ps_put_to(struct ps_worker *w, int k, size_t from, size_t at, size_t len, uint32_t value,
-                    struct vb_op *op);
-
 /* Puts the push of that number again, and its note. */
 vb_status ps_push_again(struct ps_worker *w, int k, uint32_t seq);
 

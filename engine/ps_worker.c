@@ -154,6 +154,21 @@ static struct ps_push *push_to(const struct ps_worker *w, int k)
     return (void *)(own + w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k]);
 }
 
+/* To server k, or to its standby. */
+static vb_status put_to(struct ps_worker *w, int k, size_t from, size_t at, size_t len,
+                        uint32_t value, struct vb_op *op)
+{
+    vb_status st;
+
+    do {
+        st = ps_put(w->group, w->slots, w->links[k].rank, from, at, len, value, op);
+        if (st != VB_ERR_PEER)
+            return st;
+        st = ps_go_over(w, k);
+    } while (st == VB_OK);
+    return st;
+}
+
 static vb_status send_push(struct ps_worker *w, int k, size_t bytes)
 {
     size_t from = w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k];
@@ -161,9 +176,9 @@ static vb_status send_push(struct ps_worker *w, int k, size_t bytes)
     bool direct = is_direct(w);
     vb_status st;
 
-    st = ps_put_to(w, k, direct ? 0 : from, direct ? 0 : at,
-                   direct ? 0 : sizeof(struct ps_push) + bytes, PS_VALUE(PS_PUSH, slot_of(w)),
-                   &w->links[k].push_ops[slot_of(w)]);
+    st = put_to(w, k, direct ? 0 : from, direct ? 0 : at,
+                direct ? 0 : sizeof(struct ps_push) + bytes, PS_VALUE(PS_PUSH, slot_of(w)),
+                &w->links[k].push_ops[slot_of(w)]);
     w->links[k].sent = w->pushed + 1;
     return st;
 }

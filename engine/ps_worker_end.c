@@ -22,17 +22,19 @@ static bool all_final(void *arg)
     return true;
 }
 
+/* If the server is gone the word is not said again: going over says hello and the end, and who
+ * wants a snapshot sees by `overs` that it must ask anew. */
 static vb_status tell(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
 {
-    struct vb_op *op = &w->links[k].word_op;
-    vb_status st;
+    struct ps_link *link = &w->links[k];
+    vb_status st =
+        ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(kind, value), &link->word_op);
 
-    do {
-        st = ps_put_to(w, k, 0, 0, 0, PS_VALUE(kind, value), op);
-        if (st == VB_OK)
-            st = ps_op_await(w, op, "a word to the server", k);
-    } while (st == VB_AGAIN);
-    return st;
+    if (st == VB_ERR_PEER)
+        return ps_go_over(w, k);
+    if (st == VB_OK)
+        st = ps_op_await(w, &link->word_op, "a word to the server", k);
+    return st == VB_AGAIN ? VB_OK : st;
 }
 
 static vb_status tell_all(struct ps_worker *w, enum ps_kind kind)

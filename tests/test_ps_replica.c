@@ -16,7 +16,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define WORKERS_MAX 3
+#define SEATS_MAX 4 /* of workers */
 #define RANKS_MAX 8
 #define N_MAX 40000
 #define KEYS 400
@@ -26,9 +26,11 @@
 struct board {
     struct ps_job job;
     enum vb_transport_choice transport;
-    bool to_stop; /* the job cannot go on, and says so */
+    bool to_stop;     /* the job cannot go on, and says so */
+    bool hello_after; /* who joins says hello when it knows that server 0 is gone */
     char root[32];
-    _Atomic int64_t begun[WORKERS_MAX]; /* gradients that a worker has begun to push */
+    _Atomic bool joined;              /* all but for the hello */
+    _Atomic int64_t begun[SEATS_MAX]; /* gradients that a worker has begun to push */
     _Atomic int64_t total;
     _Atomic uint32_t of_key[KEYS]; /* gradients that have named a key */
     _Atomic int opened;            /* processes: a group must be complete first */
@@ -51,6 +53,15 @@ static void pause_at_random(uint64_t seed, uint64_t i)
 
     if (r % 3 == 0)
         nanosleep(&ts, NULL);
+}
+
+/* Who is to join finds something to do. */
+static void wait_for_joiner(void)
+{
+    struct timespec nap = {.tv_nsec = 2000000};
+
+    if (board->job.late > 0 && board->begun[board->job.workers] == 0)
+        nanosleep(&nap, NULL);
 }
 
 /* ---- servers --------------------------------------------------------------------------------- */
@@ -85,7 +96,7 @@ static int server(struct vb_group *g)
 /* In each shard a class has one number, and with one server they add up to the version. */
 static int check_counts(const struct ps_worker *w, const float *params, uint64_t version)
 {
-    size_t i, classes = (size_t)w->job->workers;
+    size_t i, classes = (size_t)ps_seats(w->job);
     double sum = 0;
     int wrong = 0, k;
 
@@ -118,7 +129,7 @@ static int check_bound(int64_t own)
 /* Random numbers where the bits of two servers are compared. */
 static void make_gradient(const struct ps_worker *w, uint64_t step, float *grads)
 {
-    size_t i, n = w->job->n, classes = (size_t)w->job->workers;
+    size_t i, n = w->job->n, classes = (size_t)ps_seats(w->job);
 
     for (i = 0; i < n; i++)
         grads[i] = (int)(i % classes) == w->number ? 1 : 0;
@@ -170,6 +181,7 @@ static vb_status dense_steps(struct ps_worker *w, float *own, int *wrong_p)
         if (i % 37 == 5)
             st = snapshot(w, own, wrong_p);
         pause_at_random((uint64_t)w->number, (uint64_t)i);
+        wait_for_joiner();
         if (st == VB_OK)
             st = push_one(w, (uint64_t)i, own);
     }
@@ -235,19 +247,36 @@ static int check_final(const struct ps_worker *w, const float *params, uint64_t 
             wrong += T_WRONG((double)params[c] == -(double)board->of_key[c]);
         return wrong;
     }
-    for (c = 0; c < w->job->workers; c++)
+    for (c = 0; c < ps_seats(w->job); c++)
         wrong += T_WRONG((double)params[c] == -(double)board->begun[c]);
     return wrong + check_counts(w, params, version);
 }
 
-static int worker(struct vb_group *g)
+static bool server_is_gone(void *arg)
+{
+    const struct ps_worker *w = arg;
+
+    return vb_group_gone(w->group, ps_server_rank(w->job, 0));
+}
+
+static vb_status join(struct vb_group *g, struct ps_worker **w_p)
+{
+    vb_status st = ps_worker_join(g, &board->job, w_p);
+
+    board->joined = true;
+    if (st == VB_OK && board->hello_after)
+        st = vb_group_wait(g, server_is_gone, *w_p, "a server's end", -1);
+    return st == VB_OK ? ps_worker_hello(*w_p, false) : st;
+}
+
+static int worker(struct vb_group *g, bool late)
 {
     const struct ps_job *job = &board->job;
     float *own = calloc(job->n, sizeof(*own));
     struct ps_worker *w = NULL;
     uint64_t version = 0;
     int wrong = 0;
-    vb_status st = ps_worker_create(g, job, &w);
+    vb_status st = late ? join(g, &w) : ps_worker_create(g, job, &w);
 
     board->opened++;
     if (st == VB_OK)
@@ -271,6 +300,7 @@ static int world_of(const struct ps_job *job)
     return job->workers + ps_server_ranks(job);
 }
 
+/* rank -1: one that joins */
 static int member(int rank)
 {
     struct t_job job = {.transport = board->transport, .world = world_of(&board->job)};
@@ -282,11 +312,24 @@ static int member(int rank)
     vb_log_set_level(VB_LEVEL_ERROR);
     t_group_opts(&job, rank, board->root, root_fd, &opts);
     opts.elastic = true;
-    if (vb_group_open(&opts, &g) != VB_OK)
+    opts.seats = job.world + board->job.late;
+    if ((rank >= 0 ? vb_group_open(&opts, &g) : vb_group_join(&opts, &g)) != VB_OK)
         return 1;
-    wrong = rank < board->job.workers ? worker(g) : server(g);
+    wrong = rank < board->job.workers ? worker(g, rank < 0) : server(g);
     vb_group_close(g);
     return wrong;
+}
+
+static void start(int i, int rank)
+{
+    pids[i] = fork();
+    assert_true(pids[i] >= 0);
+    if (pids[i] > 0)
+        return;
+    signal(SIGSEGV, SIG_DFL); /* cmocka's handler is for the test itself */
+    signal(SIGABRT, SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    _exit(member(rank) == 0 ? 0 : 1);
 }
 
 static void begin(void)
@@ -294,16 +337,8 @@ static void begin(void)
     int i;
 
     root_fd = t_listen(board->root);
-    for (i = 0; i < world_of(&board->job); i++) {
-        pids[i] = fork();
-        assert_true(pids[i] >= 0);
-        if (pids[i] > 0)
-            continue;
-        signal(SIGSEGV, SIG_DFL); /* cmocka's handler is for the test itself */
-        signal(SIGABRT, SIG_DFL);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(member(i) == 0 ? 0 : 1);
-    }
+    for (i = 0; i < world_of(&board->job); i++)
+        start(i, i);
     close(root_fd);
     root_fd = -1;
 }
@@ -495,6 +530,39 @@ static void both_may_not_die(void **state)
     }
 }
 
+static void wait_until_joined(void)
+{
+    struct timespec look = {.tv_nsec = 1000000};
+    int tries;
+
+    for (tries = 0; !board->joined; tries++) {
+        assert_true(tries < 60000);
+        nanosleep(&look, NULL);
+    }
+}
+
+/* A server dies while one joins: before its hello, so that this is said while it goes over. */
+static void one_may_join_meanwhile(void **state)
+{
+    size_t t;
+    int k;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (k = 1; k <= 2; k++) {
+            prepare(transports[t], 2, k, PS_UNBOUNDED, 50);
+            board->job.late = 1;
+            board->job.steps *= 20;
+            board->hello_after = true;
+            begin();
+            start(world_of(&board->job), -1);
+            wait_until_joined();
+            assert_true(kill_at(2, 1, 0));
+            end();
+            assert_true(board->begun[2] > 0);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -504,6 +572,7 @@ int main(void)
         cmocka_unit_test_teardown(a_standby_may_die, tear_down),
         cmocka_unit_test_teardown(both_have_the_same_bits, tear_down),
         cmocka_unit_test_teardown(both_may_not_die, tear_down),
+        cmocka_unit_test_teardown(one_may_join_meanwhile, tear_down),
     };
 
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
