@@ -90,16 +90,20 @@ static vb_status no_standby(struct ps_worker *w, int k)
 static vb_status call_standby(struct ps_worker *w, int k)
 {
     struct ps_link *link = &w->links[k];
-    int standby = atomic_exchange(&link->standby, -1);
     vb_status st;
+    int standby;
 
     link->lost = false;
-    if (standby < 0)
+    link->over = true; /* before it is looked for: if it is gone from now on, it is lost */
+    standby = atomic_exchange(&link->standby, -1);
+    if (standby < 0) {
+        link->over = false;
         return no_standby(w, k);
+    }
     link->rank = standby;
     link->mapped_shards = link->standby_shards;
     link->mapped_slots = NULL; /* nothing is written there by hand */
-    link->over = link->calling = true;
+    link->calling = true;
     link->snapped = true; /* a wait for it is in vain; overs says so */
     link->final = false;
     w->overs++;
