@@ -204,6 +204,7 @@ struct ps_seat {
     uint32_t ask_values, ask_keys, ask_at; /* as its push said */
     uint64_t made[2];                      /* versions that its last gradients made */
     unsigned n_made;
+    uint32_t evals, saves;                 /* that it was told of */
     uint64_t late_n, late_ns, late_max_ns; /* how the others waited for it */
     int64_t base;                          /* tickets are counted from here */
     struct vb_stale stale;
@@ -262,9 +263,8 @@ struct ps_server {
     float *values[2];
     struct ps_server_stats stats;
     uint64_t mark_ns, begin_ns;
-    uint32_t due;          /* PS_EVAL, PS_SAVE: to be told */
-    uint32_t evals, saves; /* how often that was told */
-    int reader;            /* the worker that reads the snapshot; -1: none */
+    uint32_t due; /* PS_EVAL, PS_SAVE: to be told */
+    int reader;   /* the worker that reads the snapshot; -1: none */
     bool opened, over;
     _Atomic bool flooded; /* with notes */
     bool final;           /* all was said: only goodbyes are waited for */

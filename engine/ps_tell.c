@@ -193,8 +193,8 @@ vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
     }
     if (s->due != 0 && worker == ps_first_worker(s)) {
         word |= s->due;
-        s->evals += (s->due & PS_EVAL) != 0;
-        s->saves += (s->due & PS_SAVE) != 0;
+        seat->evals += (s->due & PS_EVAL) != 0;
+        seat->saves += (s->due & PS_SAVE) != 0;
         s->due = 0;
     }
     if (word == 0)
@@ -232,8 +232,8 @@ static bool find_missing(const struct ps_server *s, int worker, const struct ps_
     *missing = (struct ps_stand){.acked = seat->pushes - seat->held - stand->acked,
                                  .replies = seat->replies - stand->replies,
                                  .tickets = seat->granted - seat->base - stand->tickets,
-                                 .evals = s->evals - stand->evals,
-                                 .saves = s->saves - stand->saves};
+                                 .evals = seat->evals - stand->evals,
+                                 .saves = seat->saves - stand->saves};
     return missing->acked <= (uint32_t)s->lay.slots && missing->replies <= 4 &&
            missing->tickets >= 0 && missing->tickets <= s->lay.slots;
 }
@@ -268,9 +268,8 @@ vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *
     if (!find_missing(s, worker, stand, &missing))
         return vb_err(VB_ERR_INPUT, "worker %d has heard what nobody said", worker);
     st = welcome_again(s, worker, stand);
-    word = (uint32_t)missing.tickets * PS_TICKETS | (seat->told_last ? PS_LAST : 0u);
-    if (worker == ps_first_worker(s))
-        word |= (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);
+    word = (uint32_t)missing.tickets * PS_TICKETS | (seat->told_last ? PS_LAST : 0u) |
+           (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);
     seat->replies = stand->replies;
     for (i = 0; st == VB_OK && (word != 0 || i < missing.acked || i < missing.replies); i++) {
         word |= i < missing.acked ? PS_ACK : 0u;

@@ -28,9 +28,11 @@ struct board {
     enum vb_transport_choice transport;
     bool to_stop;     /* the job cannot go on, and says so */
     bool hello_after; /* who joins says hello when it knows that server 0 is gone */
+    int mortal;       /* a worker that is killed; -1: none */
     char root[32];
-    _Atomic bool joined;              /* all but for the hello */
-    _Atomic int64_t begun[SEATS_MAX]; /* gradients that a worker has begun to push */
+    _Atomic uint32_t evals[SEATS_MAX]; /* that a worker was told of */
+    _Atomic bool joined;               /* all but for the hello */
+    _Atomic int64_t begun[SEATS_MAX];  /* gradients that a worker has begun to push */
     _Atomic int64_t total;
     _Atomic uint32_t of_key[KEYS]; /* gradients that have named a key */
     _Atomic int opened;            /* processes: a group must be complete first */
@@ -178,6 +180,7 @@ static vb_status dense_steps(struct ps_worker *w, float *own, int *wrong_p)
         if (!go || st != VB_OK)
             break;
         *wrong_p += check_bound(i);
+        board->evals[w->number] = w->evals;
         if (i % 37 == 5)
             st = snapshot(w, own, wrong_p);
         pause_at_random((uint64_t)w->number, (uint64_t)i);
@@ -247,8 +250,12 @@ static int check_final(const struct ps_worker *w, const float *params, uint64_t 
             wrong += T_WRONG((double)params[c] == -(double)board->of_key[c]);
         return wrong;
     }
-    for (c = 0; c < ps_seats(w->job); c++)
-        wrong += T_WRONG((double)params[c] == -(double)board->begun[c]);
+    for (c = 0; c < ps_seats(w->job); c++) {
+        double begun = (double)board->begun[c], least = begun;
+
+        least -= c == board->mortal ? w->lay.slots : 0; /* that were under way */
+        wrong += T_WRONG(-(double)params[c] <= begun && -(double)params[c] >= least);
+    }
     return wrong + check_counts(w, params, version);
 }
 
@@ -343,16 +350,23 @@ static void begin(void)
     root_fd = -1;
 }
 
+#define UNTIL(what)                                                                                \
+    do {                                                                                           \
+        struct timespec look_ = {.tv_nsec = 50000};                                                \
+        int tries_;                                                                                \
+        for (tries_ = 0; !(what); tries_++) {                                                      \
+            assert_true(tries_ < 1000000);                                                         \
+            nanosleep(&look_, NULL);                                                               \
+        }                                                                                          \
+    } while (0)
+
 /* When so many gradients were begun, and a little later. Returns whether it was still there. */
 static bool kill_at(int rank, int64_t total, long nap_ns)
 {
-    struct timespec look = {.tv_nsec = 50000}, nap = {.tv_nsec = nap_ns};
-    int status, tries;
+    struct timespec nap = {.tv_nsec = nap_ns};
+    int status;
 
-    for (tries = 0; board->opened < world_of(&board->job) || board->total < total; tries++) {
-        assert_true(tries < 1000000);
-        nanosleep(&look, NULL);
-    }
+    UNTIL(board->opened >= world_of(&board->job) && board->total >= total);
     nanosleep(&nap, NULL);
     assert_int_equal(kill(pids[rank], SIGKILL), 0);
     assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
@@ -380,6 +394,7 @@ static void prepare(enum vb_transport_choice transport, int workers, int servers
 {
     memset(board, 0, sizeof(*board));
     board->transport = transport;
+    board->mortal = -1;
     board->job =
         (struct ps_job){.workers = workers,
                         .servers = servers,
@@ -530,17 +545,6 @@ static void both_may_not_die(void **state)
     }
 }
 
-static void wait_until_joined(void)
-{
-    struct timespec look = {.tv_nsec = 1000000};
-    int tries;
-
-    for (tries = 0; !board->joined; tries++) {
-        assert_true(tries < 60000);
-        nanosleep(&look, NULL);
-    }
-}
-
 /* A server dies while one joins: before its hello, so that this is said while it goes over. */
 static void one_may_join_meanwhile(void **state)
 {
@@ -556,11 +560,33 @@ static void one_may_join_meanwhile(void **state)
             board->hello_after = true;
             begin();
             start(world_of(&board->job), -1);
-            wait_until_joined();
+            UNTIL(board->joined);
             assert_true(kill_at(2, 1, 0));
             end();
             assert_true(board->begun[2] > 0);
         }
+}
+
+/* One test is due, which worker 0 is told of. Then it dies, and the server: nobody tests again. */
+static void nothing_is_asked_for_again(void **state)
+{
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        prepare(transports[t], 3, 1, PS_UNBOUNDED, 50);
+        board->job.eval_every = board->job.steps * 10;
+        board->job.steps *= 20;
+        board->mortal = 0;
+        begin();
+        UNTIL(board->evals[0] == 1);
+        assert_true(kill_at(0, 1, 0));
+        assert_true(kill_at(3, board->total + 50, 0));
+        end();
+        assert_true(board->faults > 0);
+        assert_int_equal(board->evals[1], 0);
+        assert_int_equal(board->evals[2], 0);
+    }
 }
 
 int main(void)
@@ -573,6 +599,7 @@ int main(void)
         cmocka_unit_test_teardown(both_have_the_same_bits, tear_down),
         cmocka_unit_test_teardown(both_may_not_die, tear_down),
         cmocka_unit_test_teardown(one_may_join_meanwhile, tear_down),
+        cmocka_unit_test_teardown(nothing_is_asked_for_again, tear_down),
     };
 
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
