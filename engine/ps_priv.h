@@ -307,7 +307,8 @@ vb_status ps_server_finish(struct ps_server *s);
 /* The first half of the finish: figures, and the last snapshot. It may be left out. */
 void ps_server_conclude(struct ps_server *s);
 
-/* In an elastic group: serves until all workers have said goodbye, or are gone. */
+/* In an elastic group: serves until all workers have said goodbye, or are gone; for at most a
+ * minute after the last goodbye. */
 vb_status ps_server_linger(struct ps_server *s);
 
 /* ps_member.c: workers that come and go in an elastic group. What has happened is put down, too. */
