@@ -28,6 +28,7 @@ struct board {
     enum vb_transport_choice transport;
     bool to_stop;     /* the job cannot go on, and says so */
     bool hello_after; /* who joins says hello when it knows that server 0 is gone */
+    double patience;  /* 0: as usual */
     int mortal;       /* a worker that is killed; -1: none */
     char root[32];
     _Atomic uint32_t evals[SEATS_MAX]; /* that a worker was told of */
@@ -320,6 +321,8 @@ static int member(int rank)
     t_group_opts(&job, rank, board->root, root_fd, &opts);
     opts.elastic = true;
     opts.seats = job.world + board->job.late;
+    if (board->patience > 0)
+        opts.patience = board->patience * (opts.patience > 0 ? opts.patience : 1);
     if ((rank >= 0 ? vb_group_open(&opts, &g) : vb_group_join(&opts, &g)) != VB_OK)
         return 1;
     wrong = rank < board->job.workers ? worker(g, rank < 0) : server(g);
@@ -413,6 +416,13 @@ static void make_sparse(void)
 {
     board->job.sparse = true;
     board->job.max_keys = ROW;
+}
+
+static void make_momentum(void)
+{
+    board->job.words = 1;
+    board->job.rule = (struct vb_k_rule){.kind = VB_K_MOMENTUM, .momentum = .9f};
+    board->job.schedule.base = .01;
 }
 
 /* Kills a server at some moment; the rest goes on to the end. */
@@ -509,9 +519,7 @@ static void both_have_the_same_bits(void **state)
     for (t = 0; t < n_transports; t++)
         for (b = 0; b < VB_COUNT(bounds); b++) {
             prepare(transports[t], 3, 2, bounds[b], 600);
-            board->job.words = 1;
-            board->job.rule = (struct vb_k_rule){.kind = VB_K_MOMENTUM, .momentum = .9f};
-            board->job.schedule.base = .01;
+            make_momentum();
             begin();
             end();
             assert_int_equal(board->faults, 0);
@@ -526,6 +534,36 @@ static void both_have_the_same_bits(void **state)
                 assert_true(board->state[one][0] != 0);
             }
         }
+}
+
+/* With a bound of 0 the bits are those of a run in which nobody died. */
+static void a_death_changes_no_bit(void **state)
+{
+    static float in_peace[2][600];
+    size_t t;
+    int i, k, hits = 0;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        prepare(transports[t], 3, 2, 0, 600);
+        make_momentum();
+        begin();
+        end();
+        for (k = 0; k < 2; k++)
+            memcpy(in_peace[k], board->params[ps_server_rank(&board->job, k)], sizeof(in_peace[k]));
+        for (i = 0; i < KILLS; i++) {
+            prepare(transports[t], 3, 2, 0, 600);
+            make_momentum();
+            hits += run_and_kill(ps_server_rank(&board->job, i % 2), 800 + t * 10 + (uint64_t)i);
+            for (k = 0; k < 2; k++)
+                assert_memory_equal(board->params[ps_standby_rank(&board->job, k)], in_peace[k],
+                                    sizeof(in_peace[k]));
+            k = 1 - i % 2;
+            assert_memory_equal(board->params[ps_server_rank(&board->job, k)], in_peace[k],
+                                sizeof(in_peace[k]));
+        }
+    }
+    assert_true(in_peace[0][0] != 0 && hits > 0);
 }
 
 /* The standby dies, then the server: that is the end, and nobody goes on with what it lacks. */
@@ -567,6 +605,52 @@ static void one_may_join_meanwhile(void **state)
         }
 }
 
+/* Right after its end, so that some have found out and others have not. */
+static void one_may_join_right_after(void **state)
+{
+    size_t t;
+    int k;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (k = 1; k <= 2; k++) {
+            prepare(transports[t], 2, k, PS_UNBOUNDED, 50);
+            board->job.late = 1;
+            board->job.steps *= 20;
+            begin();
+            assert_true(kill_at(2, 20, 0));
+            start(world_of(&board->job), -1);
+            end();
+            assert_true(board->begun[2] > 0);
+        }
+}
+
+/* A server that stands still is given up. Where it shares memory it is killed: it could go on in
+ * the middle of a put. */
+static void what_stands_still_is_ended(void **state)
+{
+    size_t t;
+    int status;
+    pid_t pid;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        prepare(transports[t], 2, 1, PS_UNBOUNDED, 50);
+        board->patience = .5;
+        begin();
+        UNTIL(board->opened >= world_of(&board->job) && board->total >= 20);
+        pid = pids[2];
+        assert_int_equal(kill(pid, SIGSTOP), 0);
+        pids[2] = 0;
+        end();
+        if (transports[t] != VB_TRANSPORT_SHM)
+            assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        assert_true(board->faults > 0);
+    }
+}
+
 /* One test is due, which worker 0 is told of. Then it dies, and the server: nobody tests again. */
 static void nothing_is_asked_for_again(void **state)
 {
@@ -598,7 +682,10 @@ int main(void)
         cmocka_unit_test_teardown(a_standby_may_die, tear_down),
         cmocka_unit_test_teardown(both_have_the_same_bits, tear_down),
         cmocka_unit_test_teardown(both_may_not_die, tear_down),
+        cmocka_unit_test_teardown(a_death_changes_no_bit, tear_down),
         cmocka_unit_test_teardown(one_may_join_meanwhile, tear_down),
+        cmocka_unit_test_teardown(one_may_join_right_after, tear_down),
+        cmocka_unit_test_teardown(what_stands_still_is_ended, tear_down),
         cmocka_unit_test_teardown(nothing_is_asked_for_again, tear_down),
     };
 
