@@ -75,7 +75,7 @@ static vb_status tell_stand(struct ps_worker *w, int k)
 
     link->acked_before = stand.acked;
     memcpy((char *)vb_window_ptr(w->slots) + from, &stand, sizeof(stand));
-    return ps_put(w->group, w->slots, link->rank, from, at, sizeof(stand), PS_VALUE(PS_TAKE, 0),
+    return ps_put(w->group, w->slots, link->rank, from, at, sizeof(stand), PS_NOTE(PS_TAKE, 0),
                   &link->word_op);
 }
 
@@ -122,9 +122,9 @@ static bool all_taken(void *arg)
     return true;
 }
 
-static vb_status say(struct ps_worker *w, struct ps_link *link, uint32_t value)
+static vb_status say(struct ps_worker *w, struct ps_link *link, uint32_t note)
 {
-    vb_status st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, value, &link->word_op);
+    vb_status st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, note, &link->word_op);
 
     return st == VB_OK ? vb_op_wait(w->group, &link->word_op, "a word to the standby", -1) : st;
 }
@@ -138,10 +138,10 @@ static vb_status send_rest(struct ps_worker *w, int k)
 
     link->calling = false;
     for (; st == VB_OK && seq != link->sent; seq++)
-        st = ps_push_again(w, k, seq);
+        st = ps_put_push(w, k, seq);
     if (st == VB_OK && w->hello != 0 && !link->welcome)
-        st = say(w, link, PS_VALUE(PS_HELLO, w->hello));
-    return st == VB_OK && w->ended ? say(w, link, PS_VALUE(PS_END, 0)) : st;
+        st = say(w, link, PS_NOTE(PS_HELLO, w->hello));
+    return st == VB_OK && w->ended ? say(w, link, PS_NOTE(PS_END, 0)) : st;
 }
 
 /* To the standbys of all servers that are gone. All are called before any is waited for: they wait
@@ -199,18 +199,13 @@ vb_status ps_go_over(struct ps_worker *w, int k)
     return st == VB_OK ? go_over(w) : st;
 }
 
-static bool op_is_done(void *arg)
-{
-    return ((const struct vb_op *)arg)->done;
-}
-
 vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k)
 {
     vb_status st;
 
     if (w->job->replicas < 2)
         return vb_op_wait(w->group, op, what, w->links[k].rank);
-    st = ps_await(w, op_is_done, op, what, false);
+    st = ps_await(w, ps_op_is_done, op, what, false);
     if (st != VB_OK || op->status == VB_OK)
         return st;
     if (op->status != VB_ERR_PEER)

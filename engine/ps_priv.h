@@ -114,6 +114,10 @@ void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay
 size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot);
 size_t ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity);
 
+/* Of a push to server k, whose numbers are sane: with its head. */
+size_t ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, int k,
+                     const struct ps_push *push);
+
 size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity);
 
 /* Whether rank and peer share memory. */
@@ -150,6 +154,7 @@ enum ps_kind {
 
 #define PS_VALUE(kind, value) ((uint32_t)(kind) << 20 | (uint32_t)(value))
 #define PS_KIND(value) ((enum ps_kind)((value) >> 20))
+#define PS_NOTE(kind, value) VB_NOTE(PS_CHANNEL, PS_VALUE(kind, value))
 
 /* What came from a worker, in the 20 bits of another note's value. */
 #define PS_ARRIVAL(worker, value)                                                                  \
@@ -180,6 +185,12 @@ void ps_stale_add(struct vb_stale *stale, uint64_t by);
 
 #define PS_OPS 16
 
+/* Ops of words to one rank, used in turn. */
+struct ps_ring {
+    struct vb_op ops[PS_OPS];
+    uint64_t n;
+};
+
 /* A worker, as a server sees it. */
 struct ps_seat {
     bool alive;        /* takes part */
@@ -208,8 +219,7 @@ struct ps_seat {
     uint64_t late_n, late_ns, late_max_ns; /* how the others waited for it */
     int64_t base;                          /* tickets are counted from here */
     struct vb_stale stale;
-    struct vb_op ops[PS_OPS];
-    unsigned n_ops;
+    struct ps_ring words;
 
     /* of a standby */
     bool takes;             /* has sent PS_TAKE */
@@ -278,8 +288,7 @@ struct ps_server {
     bool partner_gone;
     struct ps_arrival *log; /* forwarded and not confirmed; as large as the queue */
     unsigned log_first, log_end;
-    struct vb_op partner_ops[PS_OPS];
-    unsigned n_partner_ops;
+    struct ps_ring partner_words;
 
     /* Called before the workers are told that all is final. May be NULL. */
     vb_status (*on_final)(struct ps_server *s, void *arg);
@@ -490,9 +499,15 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
  * within that, and to be woken takes as long. ready looks at atomics only. */
 vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what, int from);
 
-/* Puts, making progress while there is no room. */
+bool ps_op_is_done(void *op); /* a vb_ready_fn */
+
+/* Puts, making progress while there is no room. After a failure the op is done. */
 vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
-                 size_t len, uint32_t value, struct vb_op *op);
+                 size_t len, uint32_t note, struct vb_op *op);
+
+/* The next op of a ring, for ps_put(), when what it was used for before is done. */
+vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,
+                       struct vb_op **op_p);
 
 /* ---- when a server is gone (ps_over.c) --------------------------------------------------------
  */
@@ -510,8 +525,8 @@ vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, i
 /* After VB_ERR_PEER from server k: VB_OK if its standby was gone over to. */
 vb_status ps_go_over(struct ps_worker *w, int k);
 
-/* Puts the push of that number again, and its note. */
-vb_status ps_push_again(struct ps_worker *w, int k, uint32_t seq);
+/* Puts the push of that number, as it lies in its slot. */
+vb_status ps_put_push(struct ps_worker *w, int k, uint32_t seq);
 
 /* ---- batches in few words (ps_compact.c) ----------------------------------------------------- */
 

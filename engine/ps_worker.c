@@ -154,46 +154,31 @@ static struct ps_push *push_to(const struct ps_worker *w, int k)
     return (void *)(own + w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k]);
 }
 
+vb_status ps_put_push(struct ps_worker *w, int k, uint32_t seq)
+{
+    int slot = (int)(seq % (uint32_t)w->lay.slots);
+    size_t from = w->lay.push[k] + (size_t)slot * w->lay.slot[k];
+    size_t at = ps_slot_at(&w->lay, k, w->number, slot);
+    const struct ps_push *push = (const void *)((const char *)vb_window_ptr(w->slots) + from);
+    size_t len = is_direct(w) ? 0 : ps_push_bytes(w->job, &w->lay, k, push);
+
+    return ps_put(w->group, w->slots, w->links[k].rank, len > 0 ? from : 0, len > 0 ? at : 0, len,
+                  PS_NOTE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
+}
+
 /* To server k, or to its standby. */
-static vb_status put_to(struct ps_worker *w, int k, size_t from, size_t at, size_t len,
-                        uint32_t value, struct vb_op *op)
+static vb_status send_push(struct ps_worker *w, int k)
 {
     vb_status st;
 
     do {
-        st = ps_put(w->group, w->slots, w->links[k].rank, from, at, len, value, op);
+        st = ps_put_push(w, k, w->pushed);
         if (st != VB_ERR_PEER)
-            return st;
+            break;
         st = ps_go_over(w, k);
     } while (st == VB_OK);
-    return st;
-}
-
-static vb_status send_push(struct ps_worker *w, int k, size_t bytes)
-{
-    size_t from = w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k];
-    size_t at = ps_slot_at(&w->lay, k, w->number, slot_of(w));
-    bool direct = is_direct(w);
-    vb_status st;
-
-    st = put_to(w, k, direct ? 0 : from, direct ? 0 : at,
-                direct ? 0 : sizeof(struct ps_push) + bytes, PS_VALUE(PS_PUSH, slot_of(w)),
-                &w->links[k].push_ops[slot_of(w)]);
     w->links[k].sent = w->pushed + 1;
     return st;
-}
-
-vb_status ps_push_again(struct ps_worker *w, int k, uint32_t seq)
-{
-    uint32_t slot = seq % (uint32_t)w->lay.slots;
-    size_t from = w->lay.push[k] + slot * w->lay.slot[k], bytes;
-    const struct ps_push *push = (const void *)((const char *)vb_window_ptr(w->slots) + from);
-
-    bytes = w->job->sparse ? ((size_t)push->n_values + push->n_keys) * sizeof(float)
-                           : w->lay.n[k] * sizeof(float);
-    return ps_put(w->group, w->slots, w->links[k].rank, from,
-                  ps_slot_at(&w->lay, k, w->number, (int)slot), sizeof(*push) + bytes,
-                  PS_VALUE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
 }
 
 vb_status ps_worker_grads(struct ps_worker *w, float **grads_p)
@@ -221,12 +206,11 @@ vb_status ps_worker_push(struct ps_worker *w, const float *grads, uint32_t sampl
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         struct ps_push *push = push_to(w, k);
-        size_t bytes = w->lay.n[k] * sizeof(float);
 
         fill_head(w, samples, scale, push);
         if (w->job->servers > 1)
-            memcpy(push + 1, grads + w->lay.first[k], bytes);
-        st = send_push(w, k, bytes);
+            memcpy(push + 1, grads + w->lay.first[k], w->lay.n[k] * sizeof(float));
+        st = send_push(w, k);
     }
     w->pushed++;
     return st;
@@ -255,7 +239,7 @@ static void slice(struct ps_worker *w, const uint32_t *keys, size_t n)
 }
 
 /* A server counts keys from the beginning of its shard. They come right behind the values. */
-static size_t put_keys(struct ps_worker *w, int k, const uint32_t *keys, struct ps_push *push)
+static void put_keys(struct ps_worker *w, int k, const uint32_t *keys, struct ps_push *push)
 {
     size_t i, first = w->slice[k], n = w->slice[k + 1] - first;
     uint32_t *to = (uint32_t *)(void *)(push + 1) + push->n_values;
@@ -264,7 +248,6 @@ static size_t put_keys(struct ps_worker *w, int k, const uint32_t *keys, struct 
         to[i] = keys[first + i] - (uint32_t)w->lay.first[k];
     push->n_keys = (uint32_t)n;
     push->reply_at = (uint32_t)first;
-    return (push->n_values + n) * sizeof(*to);
 }
 
 static vb_status push_list(struct ps_worker *w, const uint32_t *keys, const float *values, size_t n,
@@ -288,7 +271,8 @@ static vb_status push_list(struct ps_worker *w, const uint32_t *keys, const floa
         push->n_values = (uint32_t)n_values;
         if (n_values > 0)
             memcpy(push + 1, values + cut[k], n_values * sizeof(float));
-        st = send_push(w, k, put_keys(w, k, flags & PS_OWN_KEYS ? keys : next, push));
+        put_keys(w, k, flags & PS_OWN_KEYS ? keys : next, push);
+        st = send_push(w, k);
     }
     w->pushed++;
     return st;

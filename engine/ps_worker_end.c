@@ -28,7 +28,7 @@ static vb_status tell(struct ps_worker *w, int k, enum ps_kind kind, uint32_t va
 {
     struct ps_link *link = &w->links[k];
     vb_status st =
-        ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(kind, value), &link->word_op);
+        ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_NOTE(kind, value), &link->word_op);
 
     if (st == VB_ERR_PEER)
         return ps_go_over(w, k);
@@ -110,11 +110,6 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
     return st;
 }
 
-static bool op_is_done(void *arg)
-{
-    return ((const struct vb_op *)arg)->done;
-}
-
 /* A server that has heard it from all is gone at once, which is no fault any more. */
 vb_status ps_worker_bye(struct ps_worker *w)
 {
@@ -125,9 +120,9 @@ vb_status ps_worker_bye(struct ps_worker *w)
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         struct ps_link *link = &w->links[k];
 
-        st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(PS_BYE, 0), &link->word_op);
+        st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_NOTE(PS_BYE, 0), &link->word_op);
         if (st == VB_OK)
-            st = vb_group_wait(w->group, op_is_done, &link->word_op, "a goodbye", -1);
+            st = vb_group_wait(w->group, ps_op_is_done, &link->word_op, "a goodbye", -1);
         else if (st == VB_ERR_PEER)
             st = vb_progress(w->group);
     }

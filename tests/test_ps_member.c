@@ -29,6 +29,8 @@ struct board {
     _Atomic bool seen[SEATS];
     _Atomic int n_ended; /* workers that came to the end */
     bool trap;           /* worker 1 dies with a ticket, when the others have had theirs */
+    bool sleepy;         /* the server does nothing until worker 2 is gone */
+    _Atomic bool asleep;
     _Atomic uint32_t shares[SEATS]; /* as a worker was told last */
     int64_t applied;
     int n_faults;
@@ -47,7 +49,33 @@ static void options(int rank, struct vb_group_opts *o)
 
     t_group_opts(&job, rank, board->root, root_fd, o);
     o->elastic = true;
-    o->seats = job.world + LATE;
+    o->seats = job.world + board->job.late;
+}
+
+static bool worker_2_is_gone(void *arg)
+{
+    return vb_group_gone(((const struct ps_server *)arg)->group, 2);
+}
+
+/* It finds all in its queue together: pushes of a worker, and that it is gone. */
+static vb_status sleep_once(struct ps_server *s)
+{
+    if (!board->sleepy || board->asleep || board->begun[2] < 20)
+        return VB_OK;
+    board->asleep = true;
+    return vb_group_wait(s->group, worker_2_is_gone, s, "a death", -1);
+}
+
+static vb_status run(struct ps_server *s)
+{
+    vb_status st = ps_server_begin(s);
+
+    while (st == VB_OK && !s->over) {
+        st = ps_server_round(s);
+        if (st == VB_OK)
+            st = sleep_once(s);
+    }
+    return st == VB_OK ? ps_server_finish(s) : st;
 }
 
 static int serve(struct vb_group *g)
@@ -57,7 +85,7 @@ static int serve(struct vb_group *g)
     vb_status st = ps_server_create(g, &board->job, zero, NULL, &s);
 
     if (st == VB_OK)
-        st = ps_server_run(s);
+        st = run(s);
     if (st == VB_OK)
         st = ps_server_linger(s);
     if (s != NULL && s->k == 0) {
@@ -251,11 +279,8 @@ static void kill_at_random(int proc, int number, unsigned *seed)
     pids[proc] = 0;
 }
 
-static void begin(enum vb_transport_choice transport, int servers, int64_t bound, size_t n,
-                  bool trap)
+static void prepare(enum vb_transport_choice transport, int servers, int64_t bound, size_t n)
 {
-    int r;
-
     memset(board, 0, sizeof(*board));
     board->job =
         (struct ps_job){.workers = WORKERS,
@@ -267,10 +292,15 @@ static void begin(enum vb_transport_choice transport, int servers, int64_t bound
                         .rule = {.kind = VB_K_SGD},
                         .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? 6 : 1}};
     board->transport = transport;
-    board->trap = trap;
+}
+
+static void begin(void)
+{
+    int r;
+
     n_procs = 0;
     root_fd = t_listen(board->root);
-    for (r = 0; r < WORKERS + servers; r++)
+    for (r = 0; r < WORKERS + board->job.servers; r++)
         start(r);
     close(root_fd);
     root_fd = -1;
@@ -294,7 +324,8 @@ static void come_and_go(enum vb_transport_choice transport, int64_t bound, size_
 {
     int proc;
 
-    begin(transport, 1, bound, n, false);
+    prepare(transport, 1, bound, n);
+    begin();
     kill_at_random(2, 2, seed);
     proc = start(-1);
     UNTIL(board->seen[WORKERS]);
@@ -328,7 +359,9 @@ static void nor_at_the_end(void **state)
 
     (void)state;
     for (i = 0; i < VB_COUNT(bounds); i++) {
-        begin(i == 0 ? VB_TRANSPORT_SHM : VB_TRANSPORT_TCP, 1, bounds[i], 50, true);
+        prepare(i == 0 ? VB_TRANSPORT_SHM : VB_TRANSPORT_TCP, 1, bounds[i], 50);
+        board->trap = true;
+        begin();
         assert_int_equal(waitpid(pids[1], NULL, 0), pids[1]);
         pids[1] = 0;
         end();
@@ -344,7 +377,9 @@ static void shares_are_cut_anew(void **state)
 
     (void)state;
     for (t = 0; t < VB_COUNT(transports); t++) {
-        begin(transports[t], 1, 0, 50, true);
+        prepare(transports[t], 1, 0, 50);
+        board->trap = true;
+        begin();
         assert_int_equal(waitpid(pids[1], NULL, 0), pids[1]);
         pids[1] = 0;
         end();
@@ -355,12 +390,41 @@ static void shares_are_cut_anew(void **state)
     }
 }
 
+/* Worker 2 dies with pushes that the server has not looked at: their acknowledgements go nowhere,
+ * which is nothing to the one that has its seat then. */
+static void a_seat_is_used_again(void **state)
+{
+    static const enum vb_transport_choice transports[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
+    struct timespec nap = {.tv_nsec = 100000000};
+    int64_t begun;
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < VB_COUNT(transports); t++) {
+        prepare(transports[t], 1, PS_UNBOUNDED, 50);
+        board->job.late = 0;
+        board->sleepy = true;
+        begin();
+        UNTIL(board->asleep);
+        nanosleep(&nap, NULL);
+        board->killed[2] = true;
+        assert_int_equal(kill(pids[2], SIGKILL), 0);
+        assert_int_equal(waitpid(pids[2], NULL, 0), pids[2]);
+        pids[2] = 0;
+        begun = board->begun[2];
+        start(-1);
+        end();
+        assert_true(board->begun[2] > begun + PS_OPS);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(no_gradient_is_lost, tear_down),
         cmocka_unit_test_teardown(nor_at_the_end, tear_down),
         cmocka_unit_test_teardown(shares_are_cut_anew, tear_down),
+        cmocka_unit_test_teardown(a_seat_is_used_again, tear_down),
     };
 
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
