@@ -441,13 +441,6 @@ vb_status ps_worker_hello(struct ps_worker *w, bool again);
 /* After the end, in an elastic group: the servers need not wait for this worker. */
 vb_status ps_worker_bye(struct ps_worker *w);
 
-/* As ps_wait(), but fails as soon as a server is gone. For what other workers have to do first
- * there is no other deadline: they may be testing, or slow, and who is dead or silent is found out.
- */
-vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
-                         int from);
-vb_status ps_worker_wait_long(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what);
-
 /* Forgets what was pushed and heard, as one that the servers will admit anew; nothing of before may
  * be under way. */
 void ps_worker_restart(struct ps_worker *w);
@@ -509,14 +502,16 @@ vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t f
 vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,
                        struct vb_op **op_p);
 
-/* ---- when a server is gone (ps_over.c) --------------------------------------------------------
+/* ---- waiting, and when a server is gone (ps_over.c) -------------------------------------------
  */
 
 void ps_worker_gone(struct ps_worker *w, int rank); /* a server's; by the hook of the group */
 
-/* ps_worker_wait() with replicas; for_long: of ps_worker_wait_long(). If a server is gone meanwhile
- * its standby is gone over to: what it did not have is sent anew, and the wait goes on. */
-vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
+/* As ps_wait(), for server k (-1: for any). If a server is gone meanwhile its standby is gone over
+ * to: what it did not have is sent anew, and the wait goes on; without one it fails at once.
+ * for_long: for what other workers have to do first. There is no other deadline then: they may be
+ * testing, or slow, and who is dead or silent is found out. */
+vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
                    bool for_long);
 
 /* Waits for an op with server k. VB_AGAIN: the server is gone, and its standby was gone over to. */

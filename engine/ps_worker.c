@@ -1,68 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker's side of the parameter server: waiting, tickets, pushes. ps_pull.c has the reading,
- * ps_worker_open.c what it hears of servers, ps_worker_end.c snapshots and the end.
+ * A worker's side of the parameter server: tickets, pushes. ps_pull.c has the reading, ps_over.c
+ * the waiting, ps_worker_open.c what it hears of servers, ps_worker_end.c snapshots and the end.
  */
 #include "engine/ps_priv.h"
 
 #include <string.h>
-
-#define SLICE_NS 100000000u
-
-/* ---- waiting --------------------------------------------------------------------------------- */
-
-struct awaited {
-    const struct ps_worker *worker;
-    vb_ready_fn ready;
-    void *arg;
-    uint64_t until_ns; /* of a slice */
-};
-
-static bool came_or_lost(void *arg)
-{
-    const struct awaited *a = arg;
-
-    return a->ready(a->arg) || a->worker->lost >= 0;
-}
-
-static bool came_or_late(void *arg)
-{
-    return came_or_lost(arg) || vb_clock_ns() >= ((const struct awaited *)arg)->until_ns;
-}
-
-static vb_status lost_server(const struct ps_worker *w, const char *what)
-{
-    return vb_err(VB_ERR_PEER, "the server at rank %d (%s) is gone, %s: %s", w->lost,
-                  vb_group_host(w->group, w->lost), vb_group_gone_why(w->group, w->lost), what);
-}
-
-vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
-                         int from)
-{
-    struct awaited awaited = {w, ready, arg, 0};
-    vb_status st;
-
-    if (w->job->replicas > 1)
-        return ps_await(w, ready, arg, what, false);
-    st = ps_wait(w->group, came_or_lost, &awaited, what, from);
-    return st == VB_OK && !ready(arg) ? lost_server(w, what) : st;
-}
-
-vb_status ps_worker_wait_long(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what)
-{
-    struct awaited awaited = {w, ready, arg, 0};
-    vb_status st = VB_OK;
-
-    if (w->job->replicas > 1)
-        return ps_await(w, ready, arg, what, true);
-    while (st == VB_OK && !ready(arg)) {
-        if (w->lost >= 0)
-            return lost_server(w, what);
-        awaited.until_ns = vb_clock_ns() + SLICE_NS;
-        st = ps_wait(w->group, came_or_late, &awaited, what, -1);
-    }
-    return st;
-}
 
 /* ---- tickets --------------------------------------------------------------------------------- */
 
@@ -86,12 +29,12 @@ static bool all_acked(void *arg)
 
 vb_status ps_worker_settle(struct ps_worker *w)
 {
-    return ps_worker_wait(w, all_acked, w, "an acknowledgement", w->links[0].rank);
+    return ps_await(w, all_acked, w, "an acknowledgement", 0, false);
 }
 
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st = ps_worker_wait_long(w, has_ticket, w, "permission to go on");
+    vb_status st = ps_await(w, has_ticket, w, "permission to go on", -1, true);
 
     if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
         st = ps_worker_settle(w);
@@ -128,7 +71,7 @@ static int slot_of(const struct ps_worker *w)
 /* All servers have taken in what was there, and it has left this rank. */
 static vb_status wait_for_slot(struct ps_worker *w)
 {
-    vb_status st = ps_worker_wait(w, slot_is_free, w, "an acknowledgement", w->links[0].rank);
+    vb_status st = ps_await(w, slot_is_free, w, "an acknowledgement", 0, false);
     int k, slot = slot_of(w);
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)

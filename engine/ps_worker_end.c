@@ -60,7 +60,7 @@ static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
         link->snapped = false;
         st = tell(w, k, PS_SNAP, with_state);
         if (st == VB_OK)
-            st = ps_worker_wait_long(w, has_snapped, link, "a snapshot");
+            st = ps_await(w, has_snapped, link, "a snapshot", -1, true);
     }
     return st;
 }
@@ -103,7 +103,7 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
     do {
         overs = w->overs;
         if (st == VB_OK)
-            st = ps_worker_wait_long(w, all_final, w, "the others to end");
+            st = ps_await(w, all_final, w, "the others to end", -1, true);
         if (st == VB_OK)
             st = ps_read_snapshot(w, params, state, version_p);
     } while (st == VB_OK && w->overs != overs);
@@ -151,7 +151,7 @@ vb_status ps_worker_hello(struct ps_worker *w, bool again)
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
         st = tell(w, k, PS_HELLO, w->hello);
     if (st == VB_OK)
-        st = ps_worker_wait(w, was_answered, w, "a welcome", w->links[0].rank);
+        st = ps_await(w, was_answered, w, "a welcome", 0, false);
     if (st == VB_OK && w->over)
         st = vb_err(VB_ERR_ACCESS, "this job is nearly over: there is nothing left to do");
     return st;
