@@ -4,23 +4,16 @@
  * the final parameters, versions are right, snapshots are those of one moment. Server and standby
  * end with the same bits.
  *
- * As in test_ps.c a gradient of worker w is 1 at every parameter of class w (sparse: at its keys),
- * and a step takes it off. Ranks are processes, and share a board with the test.
+ * Ranks are processes, and share a board with the test.
  */
-#include "engine/ps_priv.h"
-#include "tests/ranks.h"
-#include "tests/rdma.h"
+#include "tests/ps.h"
 
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <time.h>
 
-#define SEATS_MAX 4 /* of workers */
 #define RANKS_MAX 8
 #define N_MAX 40000
-#define KEYS 400
-#define ROW 40 /* keys of a batch */
 #define KILLS (t_rdma_only() ? 1 : 3)
 
 struct board {
@@ -31,13 +24,11 @@ struct board {
     double patience;  /* 0: as usual */
     int mortal;       /* a worker that is killed; -1: none */
     char root[32];
-    _Atomic uint32_t evals[SEATS_MAX]; /* that a worker was told of */
-    _Atomic bool joined;               /* all but for the hello */
-    _Atomic int64_t begun[SEATS_MAX];  /* gradients that a worker has begun to push */
-    _Atomic int64_t total;
-    _Atomic uint32_t of_key[KEYS]; /* gradients that have named a key */
-    _Atomic int opened;            /* processes: a group must be complete first */
-    _Atomic int faults;            /* told by servers */
+    struct p_tally tally;
+    _Atomic uint32_t evals[P_SEATS]; /* that a worker was told of */
+    _Atomic bool joined;             /* all but for the hello */
+    _Atomic int opened;              /* processes: a group must be complete first */
+    _Atomic int faults;              /* told by servers */
     _Atomic uint64_t version[RANKS_MAX];
     float params[RANKS_MAX][N_MAX]; /* of servers, at the end */
     float state[RANKS_MAX][N_MAX];
@@ -49,21 +40,12 @@ static size_t n_transports;
 static pid_t pids[RANKS_MAX];
 static int root_fd = -1;
 
-static void pause_at_random(uint64_t seed, uint64_t i)
-{
-    uint64_t r = vb_random(seed, i);
-    struct timespec ts = {.tv_nsec = (long)(r % 100000)};
-
-    if (r % 3 == 0)
-        nanosleep(&ts, NULL);
-}
-
 /* Who is to join finds something to do. */
 static void wait_for_joiner(void)
 {
     struct timespec nap = {.tv_nsec = 2000000};
 
-    if (board->job.late > 0 && board->begun[board->job.workers] == 0)
+    if (board->job.late > 0 && board->tally.begun[board->job.workers] == 0)
         nanosleep(&nap, NULL);
 }
 
@@ -96,68 +78,17 @@ static int server(struct vb_group *g)
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-/* In each shard a class has one number, and with one server they add up to the version. */
-static int check_counts(const struct ps_worker *w, const float *params, uint64_t version)
-{
-    size_t i, classes = (size_t)ps_seats(w->job);
-    double sum = 0;
-    int wrong = 0, k;
-
-    for (k = 0; k < w->job->servers; k++) {
-        const float *shard = params + w->lay.first[k];
-
-        for (i = 0; i < w->lay.n[k]; i++)
-            wrong += shard[i] != shard[i % classes];
-    }
-    for (i = 0; i < classes; i++)
-        sum -= (double)params[i];
-    wrong +=
-        w->job->servers == 1 && sum != (double)version * (double)(w->job->bound == 0 ? classes : 1);
-    if (wrong > 0)
-        fprintf(stderr, "version %llu has %g gradients, %d parameters differ\n",
-                (unsigned long long)version, sum, wrong);
-    return wrong;
-}
-
-/* The ticket of its step number `own` means that no other is more than bound behind. */
-static int check_bound(int64_t own)
-{
-    int w, wrong = 0;
-
-    for (w = 0; w < board->job.workers && board->job.bound >= 0; w++)
-        wrong += board->begun[w] < own - board->job.bound;
-    return T_WRONG(wrong == 0);
-}
-
 /* Random numbers where the bits of two servers are compared. */
 static void make_gradient(const struct ps_worker *w, uint64_t step, float *grads)
 {
-    size_t i, n = w->job->n, classes = (size_t)ps_seats(w->job);
+    size_t i;
 
-    for (i = 0; i < n; i++)
-        grads[i] = (int)(i % classes) == w->number ? 1 : 0;
-    if (w->job->words == 0)
+    if (w->job->words == 0) {
+        p_ones(w, step, grads);
         return;
-    for (i = 0; i < n; i++)
+    }
+    for (i = 0; i < w->job->n; i++)
         grads[i] = (float)(vb_random(step * 8 + (uint64_t)w->number, i) % 1000) / 999.f - .5f;
-}
-
-static vb_status push_one(struct ps_worker *w, uint64_t step, float *own)
-{
-    const float *params;
-    float *grads;
-    vb_status st = ps_worker_pull(w, &params);
-
-    if (st == VB_OK)
-        st = ps_worker_grads(w, &grads);
-    if (st != VB_OK)
-        return st;
-    grads = grads != NULL ? grads : own;
-    make_gradient(w, step, grads);
-    board->begun[w->number]++;
-    board->total++;
-    st = ps_worker_push(w, grads, 1, 1);
-    return st == VB_OK ? ps_worker_prefetch(w) : st;
 }
 
 static vb_status snapshot(struct ps_worker *w, float *params, int *wrong_p)
@@ -166,7 +97,7 @@ static vb_status snapshot(struct ps_worker *w, float *params, int *wrong_p)
     vb_status st = ps_worker_snapshot(w, params, NULL, &version);
 
     if (st == VB_OK && w->job->words == 0)
-        *wrong_p += check_counts(w, params, version);
+        *wrong_p += p_check_counts(w, params, version, w->job->servers == 1);
     return st;
 }
 
@@ -180,61 +111,14 @@ static vb_status dense_steps(struct ps_worker *w, float *own, int *wrong_p)
         st = ps_worker_ticket(w, &go);
         if (!go || st != VB_OK)
             break;
-        *wrong_p += check_bound(i);
+        *wrong_p += p_check_bound(w->job, &board->tally, i);
         board->evals[w->number] = w->evals;
         if (i % 37 == 5)
             st = snapshot(w, own, wrong_p);
-        pause_at_random((uint64_t)w->number, (uint64_t)i);
+        p_pause(&board->tally, (uint64_t)w->number, (uint64_t)i);
         wait_for_joiner();
         if (st == VB_OK)
-            st = push_one(w, (uint64_t)i, own);
-    }
-    return st;
-}
-
-static size_t draw_keys(uint64_t seed, uint64_t i, uint32_t *keys)
-{
-    uint32_t k;
-    size_t n = 0;
-
-    for (k = 0; k < KEYS && n < ROW; k++)
-        if (vb_random(seed * 1000 + i, k) % 12 == 0 || (k == KEYS - 1 && n == 0))
-            keys[n++] = k;
-    return n;
-}
-
-static vb_status sparse_steps(struct ps_worker *w, int *wrong_p)
-{
-    uint64_t i = 0, seed = (uint64_t)w->number + 1;
-    uint32_t keys[2][ROW];
-    const float *values;
-    float ones[ROW];
-    size_t n[2], j;
-    bool go = true;
-    vb_status st;
-
-    for (j = 0; j < ROW; j++)
-        ones[j] = 1;
-    n[0] = draw_keys(seed, 0, keys[0]);
-    st = ps_worker_ask(w, keys[0], n[0]);
-    for (; st == VB_OK && *wrong_p == 0; i++) {
-        uint32_t *now = keys[i % 2], *next = keys[(i + 1) % 2];
-
-        st = ps_worker_ticket(w, &go);
-        if (!go || st != VB_OK)
-            break;
-        *wrong_p += check_bound((int64_t)i);
-        st = ps_worker_values(w, now, n[i % 2], &values);
-        for (j = 0; st == VB_OK && j < n[i % 2]; j++)
-            *wrong_p += T_WRONG((double)-values[j] <= (double)board->of_key[now[j]]);
-        pause_at_random(seed, i);
-        n[(i + 1) % 2] = draw_keys(seed, i + 1, next);
-        for (j = 0; j < n[i % 2]; j++)
-            board->of_key[now[j]]++;
-        board->begun[w->number]++;
-        board->total++;
-        if (st == VB_OK)
-            st = ps_worker_push_sparse(w, now, ones, n[i % 2], 1, 1, next, n[(i + 1) % 2]);
+            st = p_push(w, &board->tally, make_gradient, (uint64_t)i, own);
     }
     return st;
 }
@@ -247,17 +131,17 @@ static int check_final(const struct ps_worker *w, const float *params, uint64_t 
     if (w->job->words > 0)
         return wrong;
     if (w->job->sparse) {
-        for (c = 0; c < KEYS; c++)
-            wrong += T_WRONG((double)params[c] == -(double)board->of_key[c]);
+        for (c = 0; c < P_KEYS; c++)
+            wrong += T_WRONG((double)params[c] == -(double)board->tally.of_key[c]);
         return wrong;
     }
     for (c = 0; c < ps_seats(w->job); c++) {
-        double begun = (double)board->begun[c], least = begun;
+        double begun = (double)board->tally.begun[c], least = begun;
 
         least -= c == board->mortal ? w->lay.slots : 0; /* that were under way */
         wrong += T_WRONG(-(double)params[c] <= begun && -(double)params[c] >= least);
     }
-    return wrong + check_counts(w, params, version);
+    return wrong + p_check_counts(w, params, version, w->job->servers == 1);
 }
 
 static bool server_is_gone(void *arg)
@@ -288,7 +172,7 @@ static int worker(struct vb_group *g, bool late)
 
     board->opened++;
     if (st == VB_OK)
-        st = job->sparse ? sparse_steps(w, &wrong) : dense_steps(w, own, &wrong);
+        st = job->sparse ? p_sparse_steps(w, &board->tally, &wrong) : dense_steps(w, own, &wrong);
     if (st == VB_OK && wrong == 0)
         st = ps_worker_end(w, own, NULL, &version);
     if (st == VB_OK && wrong == 0)
@@ -369,7 +253,7 @@ static bool kill_at(int rank, int64_t total, long nap_ns)
     struct timespec nap = {.tv_nsec = nap_ns};
     int status;
 
-    UNTIL(board->opened >= world_of(&board->job) && board->total >= total);
+    UNTIL(board->opened >= world_of(&board->job) && board->tally.total >= total);
     nanosleep(&nap, NULL);
     assert_int_equal(kill(pids[rank], SIGKILL), 0);
     assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
@@ -397,6 +281,7 @@ static void prepare(enum vb_transport_choice transport, int workers, int servers
 {
     memset(board, 0, sizeof(*board));
     board->transport = transport;
+    board->tally.nap_ns = 100000;
     board->mortal = -1;
     board->job =
         (struct ps_job){.workers = workers,
@@ -404,18 +289,16 @@ static void prepare(enum vb_transport_choice transport, int workers, int servers
                         .replicas = 2,
                         .bound = bound,
                         .n = n,
-                        .steps = bound == 0 ? 60 : 150,
+                        .steps = p_steps(bound == 0 ? 60 : 150),
                         .rule = {.kind = VB_K_SGD},
                         /* a round takes the mean: with this each counts as 1 */
                         .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? workers : 1}};
-    if (t_rdma_only())
-        board->job.steps /= 5;
 }
 
 static void make_sparse(void)
 {
     board->job.sparse = true;
-    board->job.max_keys = ROW;
+    board->job.max_keys = P_ROW;
 }
 
 static void make_momentum(void)
@@ -487,7 +370,7 @@ static void sparse_ones_may_die(void **state)
     for (t = 0; t < n_transports; t++)
         for (i = 0; i < KILLS; i++)
             for (k = 1; k <= 2; k++) {
-                prepare(transports[t], 3, k, i == 1 ? 2 : PS_UNBOUNDED, KEYS);
+                prepare(transports[t], 3, k, i == 1 ? 2 : PS_UNBOUNDED, P_KEYS);
                 make_sparse();
                 hits += run_and_kill(3 + i % k, 600 + t * 10 + (uint64_t)(i * 2 + k));
             }
@@ -578,7 +461,7 @@ static void both_may_not_die(void **state)
         board->to_stop = true;
         begin();
         assert_true(kill_at(3, 20, 0));
-        assert_true(kill_at(2, board->total + 50, 1000000));
+        assert_true(kill_at(2, board->tally.total + 50, 1000000));
         end();
     }
 }
@@ -601,7 +484,7 @@ static void one_may_join_meanwhile(void **state)
             UNTIL(board->joined);
             assert_true(kill_at(2, 1, 0));
             end();
-            assert_true(board->begun[2] > 0);
+            assert_true(board->tally.begun[2] > 0);
         }
 }
 
@@ -621,7 +504,7 @@ static void one_may_join_right_after(void **state)
             assert_true(kill_at(2, 20, 0));
             start(world_of(&board->job), -1);
             end();
-            assert_true(board->begun[2] > 0);
+            assert_true(board->tally.begun[2] > 0);
         }
 }
 
@@ -638,7 +521,7 @@ static void what_stands_still_is_ended(void **state)
         prepare(transports[t], 2, 1, PS_UNBOUNDED, 50);
         board->patience = .5;
         begin();
-        UNTIL(board->opened >= world_of(&board->job) && board->total >= 20);
+        UNTIL(board->opened >= world_of(&board->job) && board->tally.total >= 20);
         pid = pids[2];
         assert_int_equal(kill(pid, SIGSTOP), 0);
         pids[2] = 0;
@@ -665,7 +548,7 @@ static void nothing_is_asked_for_again(void **state)
         begin();
         UNTIL(board->evals[0] == 1);
         assert_true(kill_at(0, 1, 0));
-        assert_true(kill_at(3, board->total + 50, 0));
+        assert_true(kill_at(3, board->tally.total + 50, 0));
         end();
         assert_true(board->faults > 0);
         assert_int_equal(board->evals[1], 0);
