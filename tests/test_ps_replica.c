@@ -7,78 +7,7 @@
  * As in test_ps.c a gradient of worker w is 1 at every parameter of class w (sparse: at its keys),
  * and a step takes it off. Ranks are processes, and share a board with the test.
  */
-#include "engine/ps_priv.h"
-#include "tests/ranks.h"
-#include "tests/rdma.h"
-
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <time.h>
-
-#define WORKERS_MAX 3
-#define RANKS_MAX 8
-#define N_MAX 40000
-#define KEYS 400
-#define ROW 40 /* keys of a batch */
-#define KILLS (t_rdma_only() ? 1 : 3)
-
-struct board {
-    struct ps_job job;
-    enum vb_transport_choice transport;
-    bool to_stop; /* the job cannot go on, and says so */
-    char root[32];
-    _Atomic int64_t begun[WORKERS_MAX]; /* gradients that a worker has begun to push */
-    _Atomic int64_t total;
-    _Atomic uint32_t of_key[KEYS]; /* gradients that have named a key */
-    _Atomic int opened;            /* processes: a group must be complete first */
-    _Atomic int faults;            /* told by servers */
-    _Atomic uint64_t version[RANKS_MAX];
-    float params[RANKS_MAX][N_MAX]; /* of servers, at the end */
-    float state[RANKS_MAX][N_MAX];
-};
-
-static struct board *board;
-static enum vb_transport_choice transports[3];
-static size_t n_transports;
-static pid_t pids[RANKS_MAX];
-static int root_fd = -1;
-
-static void pause_at_random(uint64_t seed, uint64_t i)
-{
-    uint64_t r = vb_random(seed, i);
-    struct timespec ts = {.tv_nsec = (long)(r % 100000)};
-
-    if (r % 3 == 0)
-        nanosleep(&ts, NULL);
-}
-
-/* ---- servers --------------------------------------------------------------------------------- */
-
-static int server(struct vb_group *g)
-{
-    const struct ps_job *job = &board->job;
-    int rank = vb_group_rank(g);
-    float *zero = calloc(job->n, sizeof(*zero));
-    struct ps_server *s = NULL;
-    vb_status st = ps_server_create(g, job, zero, NULL, &s);
-
-    board->opened++;
-    if (st == VB_OK)
-        st = ps_server_run(s);
-    if (st == VB_OK)
-        st = ps_server_linger(s);
-    if (st == VB_OK) {
-        board->faults += s->n_faults;
-        memcpy(board->params[rank], s->params, s->lay.n[s->k] * sizeof(float));
-        if (job->words > 0)
-            memcpy(board->state[rank], s->state, s->lay.n[s->k] * sizeof(float));
-        board->version[rank] = ps_version_of(s);
-    }
-    ps_server_close(s);
-    free(zero);
-    return T_WRONG(st == VB_OK || board->to_stop);
-}
+#include "tests/replica.h"
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
@@ -240,13 +169,13 @@ static int check_final(const struct ps_worker *w, const float *params, uint64_t 
     return wrong + check_counts(w, params, version);
 }
 
-static int worker(struct vb_group *g)
+static int worker(struct vb_group *g, bool late)
 {
     const struct ps_job *job = &board->job;
     float *own = calloc(job->n, sizeof(*own));
     struct ps_worker *w = NULL;
     uint64_t version = 0;
-    int wrong = 0;
+    int wrong = T_WRONG(!late);
     vb_status st = ps_worker_create(g, job, &w);
 
     board->opened++;
@@ -264,120 +193,7 @@ static int worker(struct vb_group *g)
     return wrong;
 }
 
-/* ---- processes ------------------------------------------------------------------------------- */
-
-static int world_of(const struct ps_job *job)
-{
-    return job->workers + ps_server_ranks(job);
-}
-
-static int member(int rank)
-{
-    struct t_job job = {.transport = board->transport, .world = world_of(&board->job)};
-    struct vb_group_opts opts;
-    struct vb_group *g;
-    int wrong;
-
-    vb_log_set_rank(rank);
-    vb_log_set_level(VB_LEVEL_ERROR);
-    t_group_opts(&job, rank, board->root, root_fd, &opts);
-    opts.elastic = true;
-    if (vb_group_open(&opts, &g) != VB_OK)
-        return 1;
-    wrong = rank < board->job.workers ? worker(g) : server(g);
-    vb_group_close(g);
-    return wrong;
-}
-
-static void begin(void)
-{
-    int i;
-
-    root_fd = t_listen(board->root);
-    for (i = 0; i < world_of(&board->job); i++) {
-        pids[i] = fork();
-        assert_true(pids[i] >= 0);
-        if (pids[i] > 0)
-            continue;
-        signal(SIGSEGV, SIG_DFL); /* cmocka's handler is for the test itself */
-        signal(SIGABRT, SIG_DFL);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(member(i) == 0 ? 0 : 1);
-    }
-    close(root_fd);
-    root_fd = -1;
-}
-
-/* When so many gradients were begun, and a little later. Returns whether it was still there. */
-static bool kill_at(int rank, int64_t total, long nap_ns)
-{
-    struct timespec look = {.tv_nsec = 50000}, nap = {.tv_nsec = nap_ns};
-    int status, tries;
-
-    for (tries = 0; board->opened < world_of(&board->job) || board->total < total; tries++) {
-        assert_true(tries < 1000000);
-        nanosleep(&look, NULL);
-    }
-    nanosleep(&nap, NULL);
-    assert_int_equal(kill(pids[rank], SIGKILL), 0);
-    assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
-    pids[rank] = 0;
-    return WIFSIGNALED(status);
-}
-
-static void end(void)
-{
-    t_end_all(pids, RANKS_MAX);
-}
-
-/* After a test that failed. */
-static int tear_down(void **state)
-{
-    (void)state;
-    t_kill_all(pids, RANKS_MAX);
-    return 0;
-}
-
 /* ---- runs ------------------------------------------------------------------------------------ */
-
-static void prepare(enum vb_transport_choice transport, int workers, int servers, int64_t bound,
-                    size_t n)
-{
-    memset(board, 0, sizeof(*board));
-    board->transport = transport;
-    board->job =
-        (struct ps_job){.workers = workers,
-                        .servers = servers,
-                        .replicas = 2,
-                        .bound = bound,
-                        .n = n,
-                        .steps = bound == 0 ? 60 : 150,
-                        .rule = {.kind = VB_K_SGD},
-                        /* a round takes the mean: with this each counts as 1 */
-                        .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? workers : 1}};
-    if (t_rdma_only())
-        board->job.steps /= 5;
-}
-
-static void make_sparse(void)
-{
-    board->job.sparse = true;
-    board->job.max_keys = ROW;
-}
-
-/* Kills a server at some moment; the rest goes on to the end. */
-static int run_and_kill(int rank, uint64_t seed)
-{
-    int64_t gradients = board->job.steps * (board->job.bound == 0 ? board->job.workers : 1);
-    bool hit;
-
-    seed += t_number("VB_TEST_SEED") > 0 ? (uint64_t)t_number("VB_TEST_SEED") * 10000 : 0;
-    begin();
-    hit = kill_at(rank, 1 + (int64_t)(vb_random(seed, 1) % (uint64_t)gradients),
-                  (long)(vb_random(seed, 2) % 2000000));
-    end();
-    return hit && board->faults > 0; /* what comes after the last word is no fault */
-}
 
 static int kill_dense(enum vb_transport_choice transport, int64_t bound, size_t n, uint64_t seed)
 {
@@ -506,9 +322,5 @@ int main(void)
         cmocka_unit_test_teardown(both_may_not_die, tear_down),
     };
 
-    board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (board == MAP_FAILED)
-        return 1;
-    n_transports = t_find_transports(transports);
-    return T_RUN(tests);
+    return make_board() ? T_RUN(tests) : 1;
 }
