@@ -173,6 +173,14 @@ size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot)
     return ((size_t)worker * (size_t)lay->slots + (size_t)slot) * lay->slot[k];
 }
 
+size_t ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, int k,
+                     const struct ps_push *push)
+{
+    size_t n = job->sparse ? (size_t)push->n_values + push->n_keys : lay->n[k];
+
+    return sizeof(*push) + n * sizeof(float);
+}
+
 size_t ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity)
 {
     return lay->replies_from[k] + ((size_t)worker * 2 + (size_t)parity) * lay->reply;
@@ -233,22 +241,48 @@ vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const ch
     return vb_group_wait(group, ready, arg, what, from);
 }
 
-vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
-                 size_t len, uint32_t value, struct vb_op *op)
+bool ps_op_is_done(void *op)
 {
-    uint64_t begin = 0, now;
+    return ((const struct vb_op *)op)->done;
+}
+
+/* begin: since when there was none; 0 at first. */
+static vb_status make_room(struct vb_group *group, int to, uint64_t *begin)
+{
+    vb_status st = vb_progress(group);
+    uint64_t now = vb_clock_ns();
+
+    *begin = *begin == 0 ? now : *begin;
+    if (st == VB_OK && now - *begin > PS_PUT_NS)
+        st = vb_err(VB_ERR_TIMEOUT, "rank %d takes nothing in", to);
+    return st;
+}
+
+vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
+                 size_t len, uint32_t note, struct vb_op *op)
+{
+    uint64_t begin = 0;
     vb_status st;
 
-    for (;;) {
-        st = vb_put(win, to, from, at, len, VB_NOTE(PS_CHANNEL, value), op);
-        if (st != VB_AGAIN)
-            return st;
-        st = vb_progress(group);
-        if (st != VB_OK)
-            return st;
-        now = vb_clock_ns();
-        begin = begin == 0 ? now : begin;
-        if (now - begin > PS_PUT_NS)
-            return vb_err(VB_ERR_TIMEOUT, "rank %d takes nothing in", to);
-    }
+    do {
+        st = vb_put(win, to, from, at, len, note, op);
+        if (st == VB_OK)
+            return VB_OK;
+        if (st == VB_AGAIN)
+            st = make_room(group, to, &begin);
+    } while (st == VB_OK);
+    op->status = st;
+    op->done = true; /* nobody will say so, and the next one to use it would wait */
+    return st;
+}
+
+vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,
+                       struct vb_op **op_p)
+{
+    struct vb_op *op = &ring->ops[ring->n % PS_OPS];
+
+    *op_p = op;
+    if (ring->n++ < PS_OPS || op->done)
+        return VB_OK;
+    return vb_group_wait(group, ps_op_is_done, op, what, -1);
 }

@@ -133,7 +133,7 @@ vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how)
     vb_status st;
 
     if (seat->alive)
-        return vb_err(VB_ERR_INPUT, "worker %d says hello twice", worker);
+        return VB_OK; /* said again to a standby */
     if (nothing_left(s))
         return ps_say(s, worker, PS_OVER, 0);
     snprintf(where, sizeof(where), "from %s",

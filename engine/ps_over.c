@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a worker does when a server is gone and has a standby (ps_replica.c): it *goes over*. It
- * tells the standby what it has heard, waits until that serves, and sends what it does not have.
- * Whatever was under way with the server, a get or a snapshot, is begun anew by whoever began it.
+ * How a worker waits, and what it does when a server is gone and has a standby (ps_replica.c): it
+ * *goes over*. It tells the standby what it has heard, waits until that serves, and sends what it
+ * does not have. Whatever was under way with the server, a get or a snapshot, is begun anew by
+ * whoever began it. Without replicas no server has a standby.
  */
 #include "engine/ps_priv.h"
 
@@ -31,7 +32,7 @@ struct awaited {
     struct ps_worker *worker;
     vb_ready_fn ready;
     void *arg;
-    uint64_t until_ns; /* 0: as long as the group waits for anything */
+    uint64_t until_ns; /* of a slice */
 };
 
 static bool ready_or_lost(void *arg)
@@ -47,15 +48,15 @@ static bool ready_or_late(void *arg)
 }
 
 /* for_long: as long as it takes, since others may be busy; the dead are found by the group. */
-static vb_status wait_for(struct awaited *a, const char *what, bool for_long)
+static vb_status wait_for(struct awaited *a, const char *what, int from, bool for_long)
 {
     vb_status st = VB_OK;
 
     if (!for_long)
-        return ps_wait(a->worker->group, ready_or_lost, a, what, -1);
+        return ps_wait(a->worker->group, ready_or_lost, a, what, from);
     while (st == VB_OK && !ready_or_lost(a)) {
         a->until_ns = vb_clock_ns() + SLICE_NS;
-        st = ps_wait(a->worker->group, ready_or_late, a, what, -1);
+        st = ps_wait(a->worker->group, ready_or_late, a, what, from);
     }
     return st;
 }
@@ -75,31 +76,38 @@ static vb_status tell_stand(struct ps_worker *w, int k)
 
     link->acked_before = stand.acked;
     memcpy((char *)vb_window_ptr(w->slots) + from, &stand, sizeof(stand));
-    return ps_put(w->group, w->slots, link->rank, from, at, sizeof(stand), PS_VALUE(PS_TAKE, 0),
+    return ps_put(w->group, w->slots, link->rank, from, at, sizeof(stand), PS_NOTE(PS_TAKE, 0),
                   &link->word_op);
 }
 
 /* It stays lost: that is why this worker stops. */
 static vb_status no_standby(struct ps_worker *w, int k)
 {
-    w->lost = w->links[k].rank;
-    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone, and there is no standby of it", k,
-                  w->links[k].rank, vb_group_host(w->group, w->links[k].rank));
+    int rank = w->links[k].rank;
+
+    w->links[k].lost = true;
+    w->lost = rank;
+    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone, %s, and there is no standby of it",
+                  k, rank, vb_group_host(w->group, rank), vb_group_gone_why(w->group, rank));
 }
 
 static vb_status call_standby(struct ps_worker *w, int k)
 {
     struct ps_link *link = &w->links[k];
-    int standby = atomic_exchange(&link->standby, -1);
     vb_status st;
+    int standby;
 
     link->lost = false;
-    if (standby < 0)
+    link->over = true; /* before it is looked for: if it is gone from now on, it is lost */
+    standby = atomic_exchange(&link->standby, -1);
+    if (standby < 0) {
+        link->over = false;
         return no_standby(w, k);
+    }
     link->rank = standby;
     link->mapped_shards = link->standby_shards;
     link->mapped_slots = NULL; /* nothing is written there by hand */
-    link->over = link->calling = true;
+    link->calling = true;
     link->snapped = true; /* a wait for it is in vain; overs says so */
     link->final = false;
     w->overs++;
@@ -118,9 +126,9 @@ static bool all_taken(void *arg)
     return true;
 }
 
-static vb_status say(struct ps_worker *w, struct ps_link *link, uint32_t value)
+static vb_status say(struct ps_worker *w, struct ps_link *link, uint32_t note)
 {
-    vb_status st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, value, &link->word_op);
+    vb_status st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, note, &link->word_op);
 
     return st == VB_OK ? vb_op_wait(w->group, &link->word_op, "a word to the standby", -1) : st;
 }
@@ -134,10 +142,10 @@ static vb_status send_rest(struct ps_worker *w, int k)
 
     link->calling = false;
     for (; st == VB_OK && seq != link->sent; seq++)
-        st = ps_push_again(w, k, seq);
+        st = ps_put_push(w, k, seq);
     if (st == VB_OK && w->hello != 0 && !link->welcome)
-        st = say(w, link, PS_VALUE(PS_HELLO, w->hello));
-    return st == VB_OK && w->ended ? say(w, link, PS_VALUE(PS_END, 0)) : st;
+        st = say(w, link, PS_NOTE(PS_HELLO, w->hello));
+    return st == VB_OK && w->ended ? say(w, link, PS_NOTE(PS_END, 0)) : st;
 }
 
 /* To the standbys of all servers that are gone. All are called before any is waited for: they wait
@@ -154,7 +162,7 @@ static vb_status go_over(struct ps_worker *w)
             if (w->links[k].lost)
                 st = call_standby(w, k);
         if (st == VB_OK)
-            st = wait_for(&taken, "a standby to take over", true);
+            st = wait_for(&taken, "a standby to take over", -1, true);
     }
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
         if (w->links[k].calling)
@@ -164,14 +172,14 @@ static vb_status go_over(struct ps_worker *w)
 
 /* ---- for others ------------------------------------------------------------------------------ */
 
-vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
+vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
                    bool for_long)
 {
     struct awaited a = {.worker = w, .ready = ready, .arg = arg};
     vb_status st;
 
     for (;;) {
-        st = wait_for(&a, what, for_long);
+        st = wait_for(&a, what, k >= 0 ? w->links[k].rank : -1, for_long);
         if (st != VB_OK || w->lost < 0)
             return st;
         st = go_over(w);
@@ -190,43 +198,20 @@ vb_status ps_go_over(struct ps_worker *w, int k)
     vb_status st;
 
     if (w->job->replicas < 2)
-        return VB_ERR_PEER;
+        return VB_ERR_PEER; /* the group may not be elastic, and tell of nobody */
     st = ps_wait(w->group, is_lost, &w->links[k], "news of a server that takes nothing in", -1);
     return st == VB_OK ? go_over(w) : st;
 }
 
-static bool op_is_done(void *arg)
-{
-    return ((const struct vb_op *)arg)->done;
-}
-
 vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k)
 {
-    vb_status st;
+    vb_status st = ps_await(w, ps_op_is_done, op, what, k, false);
 
-    if (w->job->replicas < 2)
-        return vb_op_wait(w->group, op, what, w->links[k].rank);
-    st = ps_await(w, op_is_done, op, what, false);
     if (st != VB_OK || op->status == VB_OK)
         return st;
-    if (op->status != VB_ERR_PEER)
+    if (op->status != VB_ERR_PEER || w->job->replicas < 2)
         return vb_err(op->status, "%s failed, with server %d: %s", what, k,
                       vb_status_str(op->status));
     st = w->links[k].over ? VB_OK : ps_go_over(w, k);
     return st == VB_OK ? VB_AGAIN : st;
-}
-
-vb_status ps_put_to(struct ps_worker *w, int k, size_t from, size_t at, size_t len, uint32_t value,
-                    struct vb_op *op)
-{
-    vb_status st;
-
-    for (;;) {
-        st = ps_put(w->group, w->slots, w->links[k].rank, from, at, len, value, op);
-        if (st != VB_ERR_PEER || w->job->replicas < 2)
-            return st;
-        st = ps_go_over(w, k);
-        if (st != VB_OK)
-            return st;
-    }
 }

@@ -114,6 +114,10 @@ void ps_layout_make(const struct ps_job *job, bool mapped, struct ps_layout *lay
 size_t ps_slot_at(const struct ps_layout *lay, int k, int worker, int slot);
 size_t ps_reply_from(const struct ps_layout *lay, int k, int worker, int parity);
 
+/* Of a push to server k, whose numbers are sane: with its head. */
+size_t ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, int k,
+                     const struct ps_push *push);
+
 size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity);
 
 /* Whether rank and peer share memory. */
@@ -150,6 +154,7 @@ enum ps_kind {
 
 #define PS_VALUE(kind, value) ((uint32_t)(kind) << 20 | (uint32_t)(value))
 #define PS_KIND(value) ((enum ps_kind)((value) >> 20))
+#define PS_NOTE(kind, value) VB_NOTE(PS_CHANNEL, PS_VALUE(kind, value))
 
 /* What came from a worker, in the 20 bits of another note's value. */
 #define PS_ARRIVAL(worker, value)                                                                  \
@@ -180,6 +185,12 @@ void ps_stale_add(struct vb_stale *stale, uint64_t by);
 
 #define PS_OPS 16
 
+/* Ops of words to one rank, used in turn. */
+struct ps_ring {
+    struct vb_op ops[PS_OPS];
+    uint64_t n;
+};
+
 /* A worker, as a server sees it. */
 struct ps_seat {
     bool alive;        /* takes part */
@@ -204,11 +215,11 @@ struct ps_seat {
     uint32_t ask_values, ask_keys, ask_at; /* as its push said */
     uint64_t made[2];                      /* versions that its last gradients made */
     unsigned n_made;
+    uint32_t evals, saves;                 /* that it was told of */
     uint64_t late_n, late_ns, late_max_ns; /* how the others waited for it */
     int64_t base;                          /* tickets are counted from here */
     struct vb_stale stale;
-    struct vb_op ops[PS_OPS];
-    unsigned n_ops;
+    struct ps_ring words;
 
     /* of a standby */
     bool takes;             /* has sent PS_TAKE */
@@ -262,9 +273,8 @@ struct ps_server {
     float *values[2];
     struct ps_server_stats stats;
     uint64_t mark_ns, begin_ns;
-    uint32_t due;          /* PS_EVAL, PS_SAVE: to be told */
-    uint32_t evals, saves; /* how often that was told */
-    int reader;            /* the worker that reads the snapshot; -1: none */
+    uint32_t due; /* PS_EVAL, PS_SAVE: to be told */
+    int reader;   /* the worker that reads the snapshot; -1: none */
     bool opened, over;
     _Atomic bool flooded; /* with notes */
     bool final;           /* all was said: only goodbyes are waited for */
@@ -278,8 +288,7 @@ struct ps_server {
     bool partner_gone;
     struct ps_arrival *log; /* forwarded and not confirmed; as large as the queue */
     unsigned log_first, log_end;
-    struct vb_op partner_ops[PS_OPS];
-    unsigned n_partner_ops;
+    struct ps_ring partner_words;
 
     /* Called before the workers are told that all is final. May be NULL. */
     vb_status (*on_final)(struct ps_server *s, void *arg);
@@ -307,7 +316,8 @@ vb_status ps_server_finish(struct ps_server *s);
 /* The first half of the finish: figures, and the last snapshot. It may be left out. */
 void ps_server_conclude(struct ps_server *s);
 
-/* In an elastic group: serves until all workers have said goodbye, or are gone. */
+/* In an elastic group: serves until all workers have said goodbye, or are gone; for at most a
+ * minute after the last goodbye. */
 vb_status ps_server_linger(struct ps_server *s);
 
 /* ps_member.c: workers that come and go in an elastic group. What has happened is put down, too. */
@@ -432,13 +442,6 @@ vb_status ps_worker_hello(struct ps_worker *w, bool again);
 /* After the end, in an elastic group: the servers need not wait for this worker. */
 vb_status ps_worker_bye(struct ps_worker *w);
 
-/* As ps_wait(), but fails as soon as a server is gone. For what other workers have to do first
- * there is no other deadline: they may be testing, or slow, and who is dead or silent is found out.
- */
-vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
-                         int from);
-vb_status ps_worker_wait_long(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what);
-
 /* Forgets what was pushed and heard, as one that the servers will admit anew; nothing of before may
  * be under way. */
 void ps_worker_restart(struct ps_worker *w);
@@ -490,18 +493,26 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
  * within that, and to be woken takes as long. ready looks at atomics only. */
 vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what, int from);
 
-/* Puts, making progress while there is no room. */
-vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
-                 size_t len, uint32_t value, struct vb_op *op);
+bool ps_op_is_done(void *op); /* a vb_ready_fn */
 
-/* ---- when a server is gone (ps_over.c) --------------------------------------------------------
+/* Puts, making progress while there is no room. After a failure the op is done. */
+vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
+                 size_t len, uint32_t note, struct vb_op *op);
+
+/* The next op of a ring, for ps_put(), when what it was used for before is done. */
+vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,
+                       struct vb_op **op_p);
+
+/* ---- waiting, and when a server is gone (ps_over.c) -------------------------------------------
  */
 
 void ps_worker_gone(struct ps_worker *w, int rank); /* a server's; by the hook of the group */
 
-/* ps_worker_wait() with replicas; for_long: of ps_worker_wait_long(). If a server is gone meanwhile
- * its standby is gone over to: what it did not have is sent anew, and the wait goes on. */
-vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
+/* As ps_wait(), for server k (-1: for any). If a server is gone meanwhile its standby is gone over
+ * to: what it did not have is sent anew, and the wait goes on; without one it fails at once.
+ * for_long: for what other workers have to do first. There is no other deadline then: they may be
+ * testing, or slow, and who is dead or silent is found out. */
+vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
                    bool for_long);
 
 /* Waits for an op with server k. VB_AGAIN: the server is gone, and its standby was gone over to. */
@@ -510,12 +521,8 @@ vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, i
 /* After VB_ERR_PEER from server k: VB_OK if its standby was gone over to. */
 vb_status ps_go_over(struct ps_worker *w, int k);
 
-/* As ps_put(), to server k or its standby. */
-vb_status ps_put_to(struct ps_worker *w, int k, size_t from, size_t at, size_t len, uint32_t value,
-                    struct vb_op *op);
-
-/* Puts the push of that number again, and its note. */
-vb_status ps_push_again(struct ps_worker *w, int k, uint32_t seq);
+/* Puts the push of that number, as it lies in its slot. */
+vb_status ps_put_push(struct ps_worker *w, int k, uint32_t seq);
 
 /* ---- batches in few words (ps_compact.c) ----------------------------------------------------- */
 

@@ -77,7 +77,7 @@ static bool reply_is_there(void *arg)
 
 static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 {
-    vb_status st = ps_worker_wait(w, reply_is_there, w, "parameters", w->links[0].rank);
+    vb_status st = ps_await(w, reply_is_there, w, "parameters", 0, false);
     uint32_t n = replies_of_all(w);
     const char *own = vb_window_ptr(w->slots);
 

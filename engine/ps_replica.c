@@ -25,21 +25,12 @@
 
 /* ---- between the two ------------------------------------------------------------------------- */
 
-static bool op_is_done(void *arg)
+static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint32_t note)
 {
-    return ((struct vb_op *)arg)->done;
-}
+    struct vb_op *op;
+    vb_status st = ps_ring_take(s->group, &s->partner_words, "a word to the other server", &op);
 
-static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint32_t value)
-{
-    struct vb_op *op = &s->partner_ops[s->n_partner_ops % PS_OPS];
-    vb_status st = VB_OK;
-
-    if (s->n_partner_ops++ >= PS_OPS && !op->done)
-        st = vb_group_wait(s->group, op_is_done, op, "a word to the other server", -1);
-    if (st != VB_OK)
-        return st;
-    return ps_put(s->group, s->slots, s->partner, at, at, len, value, op);
+    return st == VB_OK ? ps_put(s->group, s->slots, s->partner, at, at, len, note, op) : st;
 }
 
 /* Who cannot be put to is gone, or will be soon; that is told by PS_GONE. */
@@ -62,12 +53,10 @@ static vb_status bytes_of(const struct ps_server *s, struct ps_arrival a, size_t
     if (slot >= s->lay.slots)
         return vb_err(VB_ERR_INPUT, "worker %d names slot %d", a.worker, slot);
     push = ps_push_in(s, a.worker, slot);
-    *at_p = ps_slot_at(&s->lay, s->k, a.worker, slot);
-    *len_p = sizeof(*push) + s->lay.n[s->k] * sizeof(float);
     if (!ps_push_is_sane(s, push))
         return vb_err(VB_ERR_INPUT, "worker %d pushed numbers that cannot be", a.worker);
-    if (s->job->sparse)
-        *len_p = sizeof(*push) + ((size_t)push->n_values + push->n_keys) * sizeof(float);
+    *at_p = ps_slot_at(&s->lay, s->k, a.worker, slot);
+    *len_p = ps_push_bytes(s->job, &s->lay, s->k, push);
     return VB_OK;
 }
 
@@ -91,7 +80,7 @@ static vb_status forward(struct ps_server *s, struct ps_arrival a)
     if (s->log_end - s->log_first >= s->queue_size)
         return vb_err(VB_ERR_INPUT, "worker %d sends more than it may", a.worker);
     keep(s, a);
-    st = put_to_partner(s, at, len, PS_VALUE(PS_FORWARD, PS_ARRIVAL(a.worker, a.value)));
+    st = put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, PS_ARRIVAL(a.worker, a.value)));
     return unless_gone(st);
 }
 
@@ -135,7 +124,7 @@ static vb_status follow(struct ps_server *s, uint32_t value)
         s->seats[a.worker].retired++;
     st = ps_act(s, a);
     if (st == VB_OK)
-        st = unless_gone(put_to_partner(s, 0, 0, PS_VALUE(PS_CONFIRM, 0)));
+        st = unless_gone(put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0)));
     return st;
 }
 

@@ -379,23 +379,28 @@ vb_status ps_server_finish(struct ps_server *s)
     return st;
 }
 
-static bool all_said_bye(const struct ps_server *s)
+/* Workers that have not said goodbye. */
+static int n_left(const struct ps_server *s)
 {
-    int w;
+    int w, n = 0;
 
     for (w = 0; w < ps_seats(s->job); w++)
-        if (s->seats[w].alive && !s->seats[w].bye)
-            return false;
-    return true;
+        n += s->seats[w].alive && !s->seats[w].bye;
+    return n;
 }
 
+/* One worker after the other may read a large snapshot, so there is time for each. */
 vb_status ps_server_linger(struct ps_server *s)
 {
     uint64_t until = vb_clock_ns() + PS_PUT_NS;
+    int left = n_left(s);
     vb_status st = VB_OK;
 
-    while (st == VB_OK && !(s->standby ? ps_follows_no_more(s) : all_said_bye(s))) {
+    while (st == VB_OK && !(s->standby ? ps_follows_no_more(s) : left == 0)) {
         st = ps_server_round(s);
+        if (n_left(s) < left)
+            until = vb_clock_ns() + PS_PUT_NS;
+        left = n_left(s);
         if (vb_clock_ns() > until && s->standby)
             return VB_OK; /* nobody has missed it */
         if (vb_clock_ns() > until)
@@ -433,12 +438,13 @@ vb_status ps_server_retire(struct ps_server *s, int worker)
     if (s->over)
         return VB_OK;
     st = read_by(s, worker);
+    if (st == VB_OK)
+        st = ps_member_shares(s); /* before the tickets of the next round */
     if (st != VB_OK)
         return st;
     if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= wanted(s))
         return close_round(s);
-    st = ps_member_shares(s);
-    return st == VB_OK ? ps_tell_all(s) : st;
+    return ps_tell_all(s);
 }
 
 vb_status ps_server_admit(struct ps_server *s, int worker)

@@ -18,29 +18,9 @@ uint64_t ps_version_of(const struct ps_server *s)
     return atomic_load_explicit(&s->head->version, memory_order_relaxed);
 }
 
-struct word_under_way {
-    struct vb_group *group;
-    int to;
-    struct vb_op *op;
-};
-
-static bool has_left_or_is_lost(void *arg)
-{
-    const struct word_under_way *word = arg;
-
-    return word->op->done || vb_group_gone(word->group, word->to);
-}
-
 static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
 {
-    struct ps_seat *seat = &s->seats[worker];
-    struct vb_op *op = &seat->ops[seat->n_ops % PS_OPS];
-    struct word_under_way word = {s->group, ps_worker_rank(s->job, worker), op};
-
-    *op_p = op;
-    if (seat->n_ops++ < PS_OPS || op->done)
-        return VB_OK;
-    return vb_group_wait(s->group, has_left_or_is_lost, &word, "a word to a worker", -1);
+    return ps_ring_take(s->group, &s->seats[worker].words, "a word to a worker", op_p);
 }
 
 vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value)
@@ -53,7 +33,7 @@ vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t va
     st = take_op(s, worker, &op);
     if (st == VB_OK)
         st = ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), 0, 0, 0,
-                    PS_VALUE(kind, value), op);
+                    PS_NOTE(kind, value), op);
     return st == VB_OK ? VB_OK : ps_member_told(s, worker, st);
 }
 
@@ -106,8 +86,8 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t word)
         return st;
     seat->reply_version[++seat->replies % 4] = ps_version_of(s);
     st = ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
-                ps_reply_to(s->job, &s->lay, parity) + at, bytes,
-                PS_VALUE(PS_WORD, word | PS_REPLY), op);
+                ps_reply_to(s->job, &s->lay, parity) + at, bytes, PS_NOTE(PS_WORD, word | PS_REPLY),
+                op);
     return st == VB_OK ? VB_OK : ps_member_told(s, worker, st);
 }
 
@@ -193,8 +173,8 @@ vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
     }
     if (s->due != 0 && worker == ps_first_worker(s)) {
         word |= s->due;
-        s->evals += (s->due & PS_EVAL) != 0;
-        s->saves += (s->due & PS_SAVE) != 0;
+        seat->evals += (s->due & PS_EVAL) != 0;
+        seat->saves += (s->due & PS_SAVE) != 0;
         s->due = 0;
     }
     if (word == 0)
@@ -232,8 +212,8 @@ static bool find_missing(const struct ps_server *s, int worker, const struct ps_
     *missing = (struct ps_stand){.acked = seat->pushes - seat->held - stand->acked,
                                  .replies = seat->replies - stand->replies,
                                  .tickets = seat->granted - seat->base - stand->tickets,
-                                 .evals = s->evals - stand->evals,
-                                 .saves = s->saves - stand->saves};
+                                 .evals = seat->evals - stand->evals,
+                                 .saves = seat->saves - stand->saves};
     return missing->acked <= (uint32_t)s->lay.slots && missing->replies <= 4 &&
            missing->tickets >= 0 && missing->tickets <= s->lay.slots;
 }
@@ -268,9 +248,8 @@ vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *
     if (!find_missing(s, worker, stand, &missing))
         return vb_err(VB_ERR_INPUT, "worker %d has heard what nobody said", worker);
     st = welcome_again(s, worker, stand);
-    word = (uint32_t)missing.tickets * PS_TICKETS | (seat->told_last ? PS_LAST : 0u);
-    if (worker == ps_first_worker(s))
-        word |= (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);
+    word = (uint32_t)missing.tickets * PS_TICKETS | (seat->told_last ? PS_LAST : 0u) |
+           (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);
     seat->replies = stand->replies;
     for (i = 0; st == VB_OK && (word != 0 || i < missing.acked || i < missing.replies); i++) {
         word |= i < missing.acked ? PS_ACK : 0u;

@@ -1,68 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker's side of the parameter server: waiting, tickets, pushes. ps_pull.c has the reading,
- * ps_worker_open.c what it hears of servers, ps_worker_end.c snapshots and the end.
+ * A worker's side of the parameter server: tickets, pushes. ps_pull.c has the reading, ps_over.c
+ * the waiting, ps_worker_open.c what it hears of servers, ps_worker_end.c snapshots and the end.
  */
 #include "engine/ps_priv.h"
 
 #include <string.h>
-
-#define SLICE_NS 100000000u
-
-/* ---- waiting --------------------------------------------------------------------------------- */
-
-struct awaited {
-    const struct ps_worker *worker;
-    vb_ready_fn ready;
-    void *arg;
-    uint64_t until_ns; /* of a slice */
-};
-
-static bool came_or_lost(void *arg)
-{
-    const struct awaited *a = arg;
-
-    return a->ready(a->arg) || a->worker->lost >= 0;
-}
-
-static bool came_or_late(void *arg)
-{
-    return came_or_lost(arg) || vb_clock_ns() >= ((const struct awaited *)arg)->until_ns;
-}
-
-static vb_status lost_server(const struct ps_worker *w, const char *what)
-{
-    return vb_err(VB_ERR_PEER, "the server at rank %d (%s) is gone, %s: %s", w->lost,
-                  vb_group_host(w->group, w->lost), vb_group_gone_why(w->group, w->lost), what);
-}
-
-vb_status ps_worker_wait(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what,
-                         int from)
-{
-    struct awaited awaited = {w, ready, arg, 0};
-    vb_status st;
-
-    if (w->job->replicas > 1)
-        return ps_await(w, ready, arg, what, false);
-    st = ps_wait(w->group, came_or_lost, &awaited, what, from);
-    return st == VB_OK && !ready(arg) ? lost_server(w, what) : st;
-}
-
-vb_status ps_worker_wait_long(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what)
-{
-    struct awaited awaited = {w, ready, arg, 0};
-    vb_status st = VB_OK;
-
-    if (w->job->replicas > 1)
-        return ps_await(w, ready, arg, what, true);
-    while (st == VB_OK && !ready(arg)) {
-        if (w->lost >= 0)
-            return lost_server(w, what);
-        awaited.until_ns = vb_clock_ns() + SLICE_NS;
-        st = ps_wait(w->group, came_or_late, &awaited, what, -1);
-    }
-    return st;
-}
 
 /* ---- tickets --------------------------------------------------------------------------------- */
 
@@ -86,12 +29,12 @@ static bool all_acked(void *arg)
 
 vb_status ps_worker_settle(struct ps_worker *w)
 {
-    return ps_worker_wait(w, all_acked, w, "an acknowledgement", w->links[0].rank);
+    return ps_await(w, all_acked, w, "an acknowledgement", 0, false);
 }
 
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st = ps_worker_wait_long(w, has_ticket, w, "permission to go on");
+    vb_status st = ps_await(w, has_ticket, w, "permission to go on", -1, true);
 
     if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
         st = ps_worker_settle(w);
@@ -128,7 +71,7 @@ static int slot_of(const struct ps_worker *w)
 /* All servers have taken in what was there, and it has left this rank. */
 static vb_status wait_for_slot(struct ps_worker *w)
 {
-    vb_status st = ps_worker_wait(w, slot_is_free, w, "an acknowledgement", w->links[0].rank);
+    vb_status st = ps_await(w, slot_is_free, w, "an acknowledgement", 0, false);
     int k, slot = slot_of(w);
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
@@ -154,31 +97,31 @@ static struct ps_push *push_to(const struct ps_worker *w, int k)
     return (void *)(own + w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k]);
 }
 
-static vb_status send_push(struct ps_worker *w, int k, size_t bytes)
+vb_status ps_put_push(struct ps_worker *w, int k, uint32_t seq)
 {
-    size_t from = w->lay.push[k] + (size_t)slot_of(w) * w->lay.slot[k];
-    size_t at = ps_slot_at(&w->lay, k, w->number, slot_of(w));
-    bool direct = is_direct(w);
-    vb_status st;
+    int slot = (int)(seq % (uint32_t)w->lay.slots);
+    size_t from = w->lay.push[k] + (size_t)slot * w->lay.slot[k];
+    size_t at = ps_slot_at(&w->lay, k, w->number, slot);
+    const struct ps_push *push = (const void *)((const char *)vb_window_ptr(w->slots) + from);
+    size_t len = is_direct(w) ? 0 : ps_push_bytes(w->job, &w->lay, k, push);
 
-    st = ps_put_to(w, k, direct ? 0 : from, direct ? 0 : at,
-                   direct ? 0 : sizeof(struct ps_push) + bytes, PS_VALUE(PS_PUSH, slot_of(w)),
-                   &w->links[k].push_ops[slot_of(w)]);
-    w->links[k].sent = w->pushed + 1;
-    return st;
+    return ps_put(w->group, w->slots, w->links[k].rank, len > 0 ? from : 0, len > 0 ? at : 0, len,
+                  PS_NOTE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
 }
 
-vb_status ps_push_again(struct ps_worker *w, int k, uint32_t seq)
+/* To server k, or to its standby. */
+static vb_status send_push(struct ps_worker *w, int k)
 {
-    uint32_t slot = seq % (uint32_t)w->lay.slots;
-    size_t from = w->lay.push[k] + slot * w->lay.slot[k], bytes;
-    const struct ps_push *push = (const void *)((const char *)vb_window_ptr(w->slots) + from);
+    vb_status st;
 
-    bytes = w->job->sparse ? ((size_t)push->n_values + push->n_keys) * sizeof(float)
-                           : w->lay.n[k] * sizeof(float);
-    return ps_put(w->group, w->slots, w->links[k].rank, from,
-                  ps_slot_at(&w->lay, k, w->number, (int)slot), sizeof(*push) + bytes,
-                  PS_VALUE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
+    do {
+        st = ps_put_push(w, k, w->pushed);
+        if (st != VB_ERR_PEER)
+            break;
+        st = ps_go_over(w, k);
+    } while (st == VB_OK);
+    w->links[k].sent = w->pushed + 1;
+    return st;
 }
 
 vb_status ps_worker_grads(struct ps_worker *w, float **grads_p)
@@ -206,12 +149,11 @@ vb_status ps_worker_push(struct ps_worker *w, const float *grads, uint32_t sampl
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         struct ps_push *push = push_to(w, k);
-        size_t bytes = w->lay.n[k] * sizeof(float);
 
         fill_head(w, samples, scale, push);
         if (w->job->servers > 1)
-            memcpy(push + 1, grads + w->lay.first[k], bytes);
-        st = send_push(w, k, bytes);
+            memcpy(push + 1, grads + w->lay.first[k], w->lay.n[k] * sizeof(float));
+        st = send_push(w, k);
     }
     w->pushed++;
     return st;
@@ -240,7 +182,7 @@ static void slice(struct ps_worker *w, const uint32_t *keys, size_t n)
 }
 
 /* A server counts keys from the beginning of its shard. They come right behind the values. */
-static size_t put_keys(struct ps_worker *w, int k, const uint32_t *keys, struct ps_push *push)
+static void put_keys(struct ps_worker *w, int k, const uint32_t *keys, struct ps_push *push)
 {
     size_t i, first = w->slice[k], n = w->slice[k + 1] - first;
     uint32_t *to = (uint32_t *)(void *)(push + 1) + push->n_values;
@@ -249,7 +191,6 @@ static size_t put_keys(struct ps_worker *w, int k, const uint32_t *keys, struct 
         to[i] = keys[first + i] - (uint32_t)w->lay.first[k];
     push->n_keys = (uint32_t)n;
     push->reply_at = (uint32_t)first;
-    return (push->n_values + n) * sizeof(*to);
 }
 
 static vb_status push_list(struct ps_worker *w, const uint32_t *keys, const float *values, size_t n,
@@ -273,7 +214,8 @@ static vb_status push_list(struct ps_worker *w, const uint32_t *keys, const floa
         push->n_values = (uint32_t)n_values;
         if (n_values > 0)
             memcpy(push + 1, values + cut[k], n_values * sizeof(float));
-        st = send_push(w, k, put_keys(w, k, flags & PS_OWN_KEYS ? keys : next, push));
+        put_keys(w, k, flags & PS_OWN_KEYS ? keys : next, push);
+        st = send_push(w, k);
     }
     w->pushed++;
     return st;

@@ -22,17 +22,19 @@ static bool all_final(void *arg)
     return true;
 }
 
+/* If the server is gone the word is not said again: going over says hello and the end, and who
+ * wants a snapshot sees by `overs` that it must ask anew. */
 static vb_status tell(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
 {
-    struct vb_op *op = &w->links[k].word_op;
-    vb_status st;
+    struct ps_link *link = &w->links[k];
+    vb_status st =
+        ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_NOTE(kind, value), &link->word_op);
 
-    do {
-        st = ps_put_to(w, k, 0, 0, 0, PS_VALUE(kind, value), op);
-        if (st == VB_OK)
-            st = ps_op_await(w, op, "a word to the server", k);
-    } while (st == VB_AGAIN);
-    return st;
+    if (st == VB_ERR_PEER)
+        return ps_go_over(w, k);
+    if (st == VB_OK)
+        st = ps_op_await(w, &link->word_op, "a word to the server", k);
+    return st == VB_AGAIN ? VB_OK : st;
 }
 
 static vb_status tell_all(struct ps_worker *w, enum ps_kind kind)
@@ -58,7 +60,7 @@ static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
         link->snapped = false;
         st = tell(w, k, PS_SNAP, with_state);
         if (st == VB_OK)
-            st = ps_worker_wait_long(w, has_snapped, link, "a snapshot");
+            st = ps_await(w, has_snapped, link, "a snapshot", -1, true);
     }
     return st;
 }
@@ -101,16 +103,11 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
     do {
         overs = w->overs;
         if (st == VB_OK)
-            st = ps_worker_wait_long(w, all_final, w, "the others to end");
+            st = ps_await(w, all_final, w, "the others to end", -1, true);
         if (st == VB_OK)
             st = ps_read_snapshot(w, params, state, version_p);
     } while (st == VB_OK && w->overs != overs);
     return st;
-}
-
-static bool op_is_done(void *arg)
-{
-    return ((const struct vb_op *)arg)->done;
 }
 
 /* A server that has heard it from all is gone at once, which is no fault any more. */
@@ -123,9 +120,9 @@ vb_status ps_worker_bye(struct ps_worker *w)
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         struct ps_link *link = &w->links[k];
 
-        st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_VALUE(PS_BYE, 0), &link->word_op);
+        st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_NOTE(PS_BYE, 0), &link->word_op);
         if (st == VB_OK)
-            st = vb_group_wait(w->group, op_is_done, &link->word_op, "a goodbye", -1);
+            st = vb_group_wait(w->group, ps_op_is_done, &link->word_op, "a goodbye", -1);
         else if (st == VB_ERR_PEER)
             st = vb_progress(w->group);
     }
@@ -154,7 +151,7 @@ vb_status ps_worker_hello(struct ps_worker *w, bool again)
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
         st = tell(w, k, PS_HELLO, w->hello);
     if (st == VB_OK)
-        st = ps_worker_wait(w, was_answered, w, "a welcome", w->links[0].rank);
+        st = ps_await(w, was_answered, w, "a welcome", 0, false);
     if (st == VB_OK && w->over)
         st = vb_err(VB_ERR_ACCESS, "this job is nearly over: there is nothing left to do");
     return st;

@@ -229,6 +229,7 @@ void ps_worker_restart(struct ps_worker *w)
         w->links[k].acked = w->links[k].replies = w->links[k].sent = 0;
     w->tickets = w->used = 0;
     w->pushed = 0;
+    w->evals = w->saves = 0;
     w->last = w->getting = false;
 }
 

@@ -148,27 +148,16 @@ struct vb_window *async_board_window(const struct async_board *b, size_t *papers
 
 /* ---- putting --------------------------------------------------------------------------------- */
 
-static bool op_is_done(void *arg)
-{
-    return ((const struct vb_op *)arg)->done;
-}
-
 /* To one who may be gone, which is no failure: then the op is done, too. */
 static vb_status put(struct async_board *b, int rank, size_t offset, size_t len, uint32_t value)
 {
-    uint64_t until = vb_clock_ns() + PS_PUT_NS;
-    vb_status st;
+    vb_status st =
+        ps_put(b->group, b->win, rank, offset, offset, len, VB_NOTE(BOARD_CHANNEL, value), &b->op);
 
-    do {
-        st = vb_put(b->win, rank, offset, offset, len, VB_NOTE(BOARD_CHANNEL, value), &b->op);
-        if (st == VB_AGAIN && vb_progress(b->group) != VB_OK)
-            return VB_ERR_PEER;
-    } while (st == VB_AGAIN && vb_clock_ns() < until);
     if (st == VB_ERR_PEER)
         return vb_progress(b->group);
-    if (st == VB_AGAIN)
-        return vb_err(VB_ERR_TIMEOUT, "rank %d takes nothing in", rank);
-    return st == VB_OK ? vb_group_wait(b->group, op_is_done, &b->op, "the last figures", -1) : st;
+    return st == VB_OK ? vb_group_wait(b->group, ps_op_is_done, &b->op, "the last figures", -1)
+                       : st;
 }
 
 /* To all workers that were there when the last gradient was applied. */

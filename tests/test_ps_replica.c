@@ -4,146 +4,32 @@
  * the final parameters, versions are right, snapshots are those of one moment. Server and standby
  * end with the same bits.
  *
- * As in test_ps.c a gradient of worker w is 1 at every parameter of class w (sparse: at its keys),
- * and a step takes it off. Ranks are processes, and share a board with the test.
+ * Ranks are processes, and share a board with the test.
  */
-#include "engine/ps_priv.h"
-#include "tests/ranks.h"
-#include "tests/rdma.h"
-
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <time.h>
-
-#define WORKERS_MAX 3
-#define RANKS_MAX 8
-#define N_MAX 40000
-#define KEYS 400
-#define ROW 40 /* keys of a batch */
-#define KILLS (t_rdma_only() ? 1 : 3)
-
-struct board {
-    struct ps_job job;
-    enum vb_transport_choice transport;
-    bool to_stop; /* the job cannot go on, and says so */
-    char root[32];
-    _Atomic int64_t begun[WORKERS_MAX]; /* gradients that a worker has begun to push */
-    _Atomic int64_t total;
-    _Atomic uint32_t of_key[KEYS]; /* gradients that have named a key */
-    _Atomic int opened;            /* processes: a group must be complete first */
-    _Atomic int faults;            /* told by servers */
-    _Atomic uint64_t version[RANKS_MAX];
-    float params[RANKS_MAX][N_MAX]; /* of servers, at the end */
-    float state[RANKS_MAX][N_MAX];
-};
-
-static struct board *board;
-static enum vb_transport_choice transports[3];
-static size_t n_transports;
-static pid_t pids[RANKS_MAX];
-static int root_fd = -1;
-
-static void pause_at_random(uint64_t seed, uint64_t i)
-{
-    uint64_t r = vb_random(seed, i);
-    struct timespec ts = {.tv_nsec = (long)(r % 100000)};
-
-    if (r % 3 == 0)
-        nanosleep(&ts, NULL);
-}
-
-/* ---- servers --------------------------------------------------------------------------------- */
-
-static int server(struct vb_group *g)
-{
-    const struct ps_job *job = &board->job;
-    int rank = vb_group_rank(g);
-    float *zero = calloc(job->n, sizeof(*zero));
-    struct ps_server *s = NULL;
-    vb_status st = ps_server_create(g, job, zero, NULL, &s);
-
-    board->opened++;
-    if (st == VB_OK)
-        st = ps_server_run(s);
-    if (st == VB_OK)
-        st = ps_server_linger(s);
-    if (st == VB_OK) {
-        board->faults += s->n_faults;
-        memcpy(board->params[rank], s->params, s->lay.n[s->k] * sizeof(float));
-        if (job->words > 0)
-            memcpy(board->state[rank], s->state, s->lay.n[s->k] * sizeof(float));
-        board->version[rank] = ps_version_of(s);
-    }
-    ps_server_close(s);
-    free(zero);
-    return T_WRONG(st == VB_OK || board->to_stop);
-}
+#include "tests/replica.h"
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-/* In each shard a class has one number, and with one server they add up to the version. */
-static int check_counts(const struct ps_worker *w, const float *params, uint64_t version)
+/* Who is to join finds something to do. */
+static void wait_for_joiner(void)
 {
-    size_t i, classes = (size_t)w->job->workers;
-    double sum = 0;
-    int wrong = 0, k;
+    struct timespec nap = {.tv_nsec = 2000000};
 
-    for (k = 0; k < w->job->servers; k++) {
-        const float *shard = params + w->lay.first[k];
-
-        for (i = 0; i < w->lay.n[k]; i++)
-            wrong += shard[i] != shard[i % classes];
-    }
-    for (i = 0; i < classes; i++)
-        sum -= (double)params[i];
-    wrong +=
-        w->job->servers == 1 && sum != (double)version * (double)(w->job->bound == 0 ? classes : 1);
-    if (wrong > 0)
-        fprintf(stderr, "version %llu has %g gradients, %d parameters differ\n",
-                (unsigned long long)version, sum, wrong);
-    return wrong;
-}
-
-/* The ticket of its step number `own` means that no other is more than bound behind. */
-static int check_bound(int64_t own)
-{
-    int w, wrong = 0;
-
-    for (w = 0; w < board->job.workers && board->job.bound >= 0; w++)
-        wrong += board->begun[w] < own - board->job.bound;
-    return T_WRONG(wrong == 0);
+    if (board->job.late > 0 && board->tally.begun[board->job.workers] == 0)
+        nanosleep(&nap, NULL);
 }
 
 /* Random numbers where the bits of two servers are compared. */
 static void make_gradient(const struct ps_worker *w, uint64_t step, float *grads)
 {
-    size_t i, n = w->job->n, classes = (size_t)w->job->workers;
+    size_t i;
 
-    for (i = 0; i < n; i++)
-        grads[i] = (int)(i % classes) == w->number ? 1 : 0;
-    if (w->job->words == 0)
+    if (w->job->words == 0) {
+        p_ones(w, step, grads);
         return;
-    for (i = 0; i < n; i++)
+    }
+    for (i = 0; i < w->job->n; i++)
         grads[i] = (float)(vb_random(step * 8 + (uint64_t)w->number, i) % 1000) / 999.f - .5f;
-}
-
-static vb_status push_one(struct ps_worker *w, uint64_t step, float *own)
-{
-    const float *params;
-    float *grads;
-    vb_status st = ps_worker_pull(w, &params);
-
-    if (st == VB_OK)
-        st = ps_worker_grads(w, &grads);
-    if (st != VB_OK)
-        return st;
-    grads = grads != NULL ? grads : own;
-    make_gradient(w, step, grads);
-    board->begun[w->number]++;
-    board->total++;
-    st = ps_worker_push(w, grads, 1, 1);
-    return st == VB_OK ? ps_worker_prefetch(w) : st;
 }
 
 static vb_status snapshot(struct ps_worker *w, float *params, int *wrong_p)
@@ -152,7 +38,7 @@ static vb_status snapshot(struct ps_worker *w, float *params, int *wrong_p)
     vb_status st = ps_worker_snapshot(w, params, NULL, &version);
 
     if (st == VB_OK && w->job->words == 0)
-        *wrong_p += check_counts(w, params, version);
+        *wrong_p += p_check_counts(w, params, version, w->job->servers == 1);
     return st;
 }
 
@@ -166,59 +52,14 @@ static vb_status dense_steps(struct ps_worker *w, float *own, int *wrong_p)
         st = ps_worker_ticket(w, &go);
         if (!go || st != VB_OK)
             break;
-        *wrong_p += check_bound(i);
+        *wrong_p += p_check_bound(w->job, &board->tally, i);
+        board->evals[w->number] = w->evals;
         if (i % 37 == 5)
             st = snapshot(w, own, wrong_p);
-        pause_at_random((uint64_t)w->number, (uint64_t)i);
+        p_pause(&board->tally, (uint64_t)w->number, (uint64_t)i);
+        wait_for_joiner();
         if (st == VB_OK)
-            st = push_one(w, (uint64_t)i, own);
-    }
-    return st;
-}
-
-static size_t draw_keys(uint64_t seed, uint64_t i, uint32_t *keys)
-{
-    uint32_t k;
-    size_t n = 0;
-
-    for (k = 0; k < KEYS && n < ROW; k++)
-        if (vb_random(seed * 1000 + i, k) % 12 == 0 || (k == KEYS - 1 && n == 0))
-            keys[n++] = k;
-    return n;
-}
-
-static vb_status sparse_steps(struct ps_worker *w, int *wrong_p)
-{
-    uint64_t i = 0, seed = (uint64_t)w->number + 1;
-    uint32_t keys[2][ROW];
-    const float *values;
-    float ones[ROW];
-    size_t n[2], j;
-    bool go = true;
-    vb_status st;
-
-    for (j = 0; j < ROW; j++)
-        ones[j] = 1;
-    n[0] = draw_keys(seed, 0, keys[0]);
-    st = ps_worker_ask(w, keys[0], n[0]);
-    for (; st == VB_OK && *wrong_p == 0; i++) {
-        uint32_t *now = keys[i % 2], *next = keys[(i + 1) % 2];
-
-        st = ps_worker_ticket(w, &go);
-        if (!go || st != VB_OK)
-            break;
-        *wrong_p += check_bound((int64_t)i);
-        st = ps_worker_values(w, now, n[i % 2], &values);
-        for (j = 0; st == VB_OK && j < n[i % 2]; j++)
-            *wrong_p += T_WRONG((double)-values[j] <= (double)board->of_key[now[j]]);
-        pause_at_random(seed, i);
-        n[(i + 1) % 2] = draw_keys(seed, i + 1, next);
-        for (j = 0; j < n[i % 2]; j++)
-            board->of_key[now[j]]++;
-        board->begun[w->number]++;
-        board->total++;
-        if (st == VB_OK)
-            st = ps_worker_push_sparse(w, now, ones, n[i % 2], 1, 1, next, n[(i + 1) % 2]);
+            st = p_push(w, &board->tally, make_gradient, (uint64_t)i, own);
     }
     return st;
 }
@@ -231,27 +72,48 @@ static int check_final(const struct ps_worker *w, const float *params, uint64_t 
     if (w->job->words > 0)
         return wrong;
     if (w->job->sparse) {
-        for (c = 0; c < KEYS; c++)
-            wrong += T_WRONG((double)params[c] == -(double)board->of_key[c]);
+        for (c = 0; c < P_KEYS; c++)
+            wrong += T_WRONG((double)params[c] == -(double)board->tally.of_key[c]);
         return wrong;
     }
-    for (c = 0; c < w->job->workers; c++)
-        wrong += T_WRONG((double)params[c] == -(double)board->begun[c]);
-    return wrong + check_counts(w, params, version);
+    for (c = 0; c < ps_seats(w->job); c++) {
+        double begun = (double)board->tally.begun[c], least = begun;
+
+        least -= c == board->mortal ? w->lay.slots : 0; /* that were under way */
+        wrong += T_WRONG(-(double)params[c] <= begun && -(double)params[c] >= least);
+    }
+    return wrong + p_check_counts(w, params, version, w->job->servers == 1);
 }
 
-static int worker(struct vb_group *g)
+static bool server_is_gone(void *arg)
+{
+    const struct ps_worker *w = arg;
+
+    return vb_group_gone(w->group, ps_server_rank(w->job, 0));
+}
+
+static vb_status join(struct vb_group *g, struct ps_worker **w_p)
+{
+    vb_status st = ps_worker_join(g, &board->job, w_p);
+
+    board->joined = true;
+    if (st == VB_OK && board->hello_after)
+        st = vb_group_wait(g, server_is_gone, *w_p, "a server's end", -1);
+    return st == VB_OK ? ps_worker_hello(*w_p, false) : st;
+}
+
+static int worker(struct vb_group *g, bool late)
 {
     const struct ps_job *job = &board->job;
     float *own = calloc(job->n, sizeof(*own));
     struct ps_worker *w = NULL;
     uint64_t version = 0;
     int wrong = 0;
-    vb_status st = ps_worker_create(g, job, &w);
+    vb_status st = late ? join(g, &w) : ps_worker_create(g, job, &w);
 
     board->opened++;
     if (st == VB_OK)
-        st = job->sparse ? sparse_steps(w, &wrong) : dense_steps(w, own, &wrong);
+        st = job->sparse ? p_sparse_steps(w, &board->tally, &wrong) : dense_steps(w, own, &wrong);
     if (st == VB_OK && wrong == 0)
         st = ps_worker_end(w, own, NULL, &version);
     if (st == VB_OK && wrong == 0)
@@ -264,119 +126,13 @@ static int worker(struct vb_group *g)
     return wrong;
 }
 
-/* ---- processes ------------------------------------------------------------------------------- */
-
-static int world_of(const struct ps_job *job)
-{
-    return job->workers + ps_server_ranks(job);
-}
-
-static int member(int rank)
-{
-    struct t_job job = {.transport = board->transport, .world = world_of(&board->job)};
-    struct vb_group_opts opts;
-    struct vb_group *g;
-    int wrong;
-
-    vb_log_set_rank(rank);
-    vb_log_set_level(VB_LEVEL_ERROR);
-    t_group_opts(&job, rank, board->root, root_fd, &opts);
-    opts.elastic = true;
-    if (vb_group_open(&opts, &g) != VB_OK)
-        return 1;
-    wrong = rank < board->job.workers ? worker(g) : server(g);
-    vb_group_close(g);
-    return wrong;
-}
-
-static void begin(void)
-{
-    int i;
-
-    root_fd = t_listen(board->root);
-    for (i = 0; i < world_of(&board->job); i++) {
-        pids[i] = fork();
-        assert_true(pids[i] >= 0);
-        if (pids[i] > 0)
-            continue;
-        signal(SIGSEGV, SIG_DFL); /* cmocka's handler is for the test itself */
-        signal(SIGABRT, SIG_DFL);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(member(i) == 0 ? 0 : 1);
-    }
-    close(root_fd);
-    root_fd = -1;
-}
-
-/* When so many gradients were begun, and a little later. Returns whether it was still there. */
-static bool kill_at(int rank, int64_t total, long nap_ns)
-{
-    struct timespec look = {.tv_nsec = 50000}, nap = {.tv_nsec = nap_ns};
-    int status, tries;
-
-    for (tries = 0; board->opened < world_of(&board->job) || board->total < total; tries++) {
-        assert_true(tries < 1000000);
-        nanosleep(&look, NULL);
-    }
-    nanosleep(&nap, NULL);
-    assert_int_equal(kill(pids[rank], SIGKILL), 0);
-    assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
-    pids[rank] = 0;
-    return WIFSIGNALED(status);
-}
-
-static void end(void)
-{
-    t_end_all(pids, RANKS_MAX);
-}
-
-/* After a test that failed. */
-static int tear_down(void **state)
-{
-    (void)state;
-    t_kill_all(pids, RANKS_MAX);
-    return 0;
-}
-
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-static void prepare(enum vb_transport_choice transport, int workers, int servers, int64_t bound,
-                    size_t n)
+static void make_momentum(void)
 {
-    memset(board, 0, sizeof(*board));
-    board->transport = transport;
-    board->job =
-        (struct ps_job){.workers = workers,
-                        .servers = servers,
-                        .replicas = 2,
-                        .bound = bound,
-                        .n = n,
-                        .steps = bound == 0 ? 60 : 150,
-                        .rule = {.kind = VB_K_SGD},
-                        /* a round takes the mean: with this each counts as 1 */
-                        .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? workers : 1}};
-    if (t_rdma_only())
-        board->job.steps /= 5;
-}
-
-static void make_sparse(void)
-{
-    board->job.sparse = true;
-    board->job.max_keys = ROW;
-}
-
-/* Kills a server at some moment; the rest goes on to the end. */
-static int run_and_kill(int rank, uint64_t seed)
-{
-    int64_t gradients = board->job.steps * (board->job.bound == 0 ? board->job.workers : 1);
-    bool hit;
-
-    seed += t_number("VB_TEST_SEED") > 0 ? (uint64_t)t_number("VB_TEST_SEED") * 10000 : 0;
-    begin();
-    hit = kill_at(rank, 1 + (int64_t)(vb_random(seed, 1) % (uint64_t)gradients),
-                  (long)(vb_random(seed, 2) % 2000000));
-    end();
-    return hit && board->faults > 0; /* what comes after the last word is no fault */
+    board->job.words = 1;
+    board->job.rule = (struct vb_k_rule){.kind = VB_K_MOMENTUM, .momentum = .9f};
+    board->job.schedule.base = .01;
 }
 
 static int kill_dense(enum vb_transport_choice transport, int64_t bound, size_t n, uint64_t seed)
@@ -427,7 +183,7 @@ static void sparse_ones_may_die(void **state)
     for (t = 0; t < n_transports; t++)
         for (i = 0; i < KILLS; i++)
             for (k = 1; k <= 2; k++) {
-                prepare(transports[t], 3, k, i == 1 ? 2 : PS_UNBOUNDED, KEYS);
+                prepare(transports[t], 3, k, i == 1 ? 2 : PS_UNBOUNDED, P_KEYS);
                 make_sparse();
                 hits += run_and_kill(3 + i % k, 600 + t * 10 + (uint64_t)(i * 2 + k));
             }
@@ -459,9 +215,7 @@ static void both_have_the_same_bits(void **state)
     for (t = 0; t < n_transports; t++)
         for (b = 0; b < VB_COUNT(bounds); b++) {
             prepare(transports[t], 3, 2, bounds[b], 600);
-            board->job.words = 1;
-            board->job.rule = (struct vb_k_rule){.kind = VB_K_MOMENTUM, .momentum = .9f};
-            board->job.schedule.base = .01;
+            make_momentum();
             begin();
             end();
             assert_int_equal(board->faults, 0);
@@ -478,6 +232,36 @@ static void both_have_the_same_bits(void **state)
         }
 }
 
+/* With a bound of 0 the bits are those of a run in which nobody died. */
+static void a_death_changes_no_bit(void **state)
+{
+    static float in_peace[2][600];
+    size_t t;
+    int i, k, hits = 0;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        prepare(transports[t], 3, 2, 0, 600);
+        make_momentum();
+        begin();
+        end();
+        for (k = 0; k < 2; k++)
+            memcpy(in_peace[k], board->params[ps_server_rank(&board->job, k)], sizeof(in_peace[k]));
+        for (i = 0; i < KILLS; i++) {
+            prepare(transports[t], 3, 2, 0, 600);
+            make_momentum();
+            hits += run_and_kill(ps_server_rank(&board->job, i % 2), 800 + t * 10 + (uint64_t)i);
+            for (k = 0; k < 2; k++)
+                assert_memory_equal(board->params[ps_standby_rank(&board->job, k)], in_peace[k],
+                                    sizeof(in_peace[k]));
+            k = 1 - i % 2;
+            assert_memory_equal(board->params[ps_server_rank(&board->job, k)], in_peace[k],
+                                sizeof(in_peace[k]));
+        }
+    }
+    assert_true(in_peace[0][0] != 0 && hits > 0);
+}
+
 /* The standby dies, then the server: that is the end, and nobody goes on with what it lacks. */
 static void both_may_not_die(void **state)
 {
@@ -490,8 +274,98 @@ static void both_may_not_die(void **state)
         board->to_stop = true;
         begin();
         assert_true(kill_at(3, 20, 0));
-        assert_true(kill_at(2, board->total + 50, 1000000));
+        assert_true(kill_at(2, board->tally.total + 50, 1000000));
         end();
+    }
+}
+
+/* A server dies while one joins: before its hello, so that this is said while it goes over. */
+static void one_may_join_meanwhile(void **state)
+{
+    size_t t;
+    int k;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (k = 1; k <= 2; k++) {
+            prepare(transports[t], 2, k, PS_UNBOUNDED, 50);
+            board->job.late = 1;
+            board->job.steps *= 20;
+            board->hello_after = true;
+            begin();
+            pids[world_of(&board->job)] = start(-1);
+            UNTIL(board->joined);
+            assert_true(kill_at(2, 1, 0));
+            end();
+            assert_true(board->tally.begun[2] > 0);
+        }
+}
+
+/* Right after its end, so that some have found out and others have not. */
+static void one_may_join_right_after(void **state)
+{
+    size_t t;
+    int k;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++)
+        for (k = 1; k <= 2; k++) {
+            prepare(transports[t], 2, k, PS_UNBOUNDED, 50);
+            board->job.late = 1;
+            board->job.steps *= 20;
+            begin();
+            assert_true(kill_at(2, 20, 0));
+            pids[world_of(&board->job)] = start(-1);
+            end();
+            assert_true(board->tally.begun[2] > 0);
+        }
+}
+
+/* A server that stands still is given up. Where it shares memory it is killed: it could go on in
+ * the middle of a put. */
+static void what_stands_still_is_ended(void **state)
+{
+    size_t t;
+    int status;
+    pid_t pid;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        prepare(transports[t], 2, 1, PS_UNBOUNDED, 50);
+        board->patience = .5;
+        begin();
+        UNTIL(board->opened >= world_of(&board->job) && board->tally.total >= 20);
+        pid = pids[2];
+        assert_int_equal(kill(pid, SIGSTOP), 0);
+        pids[2] = 0;
+        end();
+        if (transports[t] != VB_TRANSPORT_SHM)
+            assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        assert_true(board->faults > 0);
+    }
+}
+
+/* One test is due, which worker 0 is told of. Then it dies, and the server: nobody tests again. */
+static void nothing_is_asked_for_again(void **state)
+{
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        prepare(transports[t], 3, 1, PS_UNBOUNDED, 50);
+        board->job.eval_every = board->job.steps * 10;
+        board->job.steps *= 20;
+        board->mortal = 0;
+        begin();
+        UNTIL(board->evals[0] == 1);
+        assert_true(kill_at(0, 1, 0));
+        assert_true(kill_at(3, board->tally.total + 50, 0));
+        end();
+        assert_true(board->faults > 0);
+        assert_int_equal(board->evals[1], 0);
+        assert_int_equal(board->evals[2], 0);
     }
 }
 
@@ -504,11 +378,12 @@ int main(void)
         cmocka_unit_test_teardown(a_standby_may_die, tear_down),
         cmocka_unit_test_teardown(both_have_the_same_bits, tear_down),
         cmocka_unit_test_teardown(both_may_not_die, tear_down),
+        cmocka_unit_test_teardown(a_death_changes_no_bit, tear_down),
+        cmocka_unit_test_teardown(one_may_join_meanwhile, tear_down),
+        cmocka_unit_test_teardown(one_may_join_right_after, tear_down),
+        cmocka_unit_test_teardown(what_stands_still_is_ended, tear_down),
+        cmocka_unit_test_teardown(nothing_is_asked_for_again, tear_down),
     };
 
-    board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (board == MAP_FAILED)
-        return 1;
-    n_transports = t_find_transports(transports);
-    return T_RUN(tests);
+    return make_board() ? T_RUN(tests) : 1;
 }

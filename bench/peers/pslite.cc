@@ -6,6 +6,10 @@
  *   pslite BYTES KEYS SECONDS      KEYS 0: dense, one key that has all the bytes
  *
  * Workers print lines "OP BYTES KEYS TIME_US".
+ *
+ * Newer ps-lite has push and pull in one message (PSLITE_BOTH: bench/compare looks for it). The
+ * others, BytePS's among them, are sent a push and, without waiting for it, a pull: servers
+ * take the messages of a worker in order.
  */
 #include "ps/ps.h"
 
@@ -66,10 +70,15 @@ static void handle(const ps::KVMeta &meta, const ps::KVPairs<float> &data,
                    ps::KVServer<float> *server)
 {
     ps::KVPairs<float> out;
+#ifdef PSLITE_BOTH
+    bool pull = meta.pull;
+#else
+    bool pull = !meta.push;
+#endif
 
     if (meta.push)
         add(data);
-    if (meta.pull)
+    if (pull)
         fetch(data.keys, &out);
     server->Response(meta, out);
 }
@@ -91,7 +100,20 @@ template <typename Op> static void measure(const char *name, long bytes, long ke
     std::printf("%s %ld %ld %.3f\n", name, bytes, keys, us[us.size() / 2]);
 }
 
-/* Without copies on the worker's side; push and pull together are one round trip. */
+static void both(ps::KVWorker<float> &kv, const ps::SArray<ps::Key> &key,
+                 const ps::SArray<float> &vals, ps::SArray<float> *back)
+{
+#ifdef PSLITE_BOTH
+    kv.Wait(kv.ZPushPull(key, vals, back));
+#else
+    int push = kv.ZPush(key, vals), pull = kv.ZPull(key, back);
+
+    kv.Wait(push);
+    kv.Wait(pull);
+#endif
+}
+
+/* Without copies on the worker's side. */
 static void work(long bytes, long keys, double seconds)
 {
     ps::KVWorker<float> kv(0, 0);
@@ -103,7 +125,7 @@ static void work(long bytes, long keys, double seconds)
         key[i] = ps::kMaxKey / n * i;
     measure("push", bytes, keys, seconds, [&] { kv.Wait(kv.ZPush(key, vals)); });
     measure("pull", bytes, keys, seconds, [&] { kv.Wait(kv.ZPull(key, &back)); });
-    measure("push+pull", bytes, keys, seconds, [&] { kv.Wait(kv.ZPushPull(key, vals, &back)); });
+    measure("push+pull", bytes, keys, seconds, [&] { both(kv, key, vals, &back); });
 }
 
 int main(int argc, char **argv)

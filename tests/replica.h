@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Workers, servers and standbys of a parameter server, each a process, some of which are killed.
+ * They share a board with the test, which brings the worker.
+ */
+#ifndef VB_TEST_REPLICA_H
+#define VB_TEST_REPLICA_H
+
+#include "tests/ps.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#define RANKS_MAX 8 /* processes, too */
+#define N_MAX 40000
+#define KILLS (t_rdma_only() ? 1 : 3)
+
+struct board {
+    struct ps_job job;
+    enum vb_transport_choice transport;
+    bool to_stop;     /* the job cannot go on, and says so */
+    bool hello_after; /* who joins says hello when it knows that server 0 is gone */
+    double patience;  /* 0: as usual */
+    int mortal;       /* a worker that is killed; -1: none */
+    char root[32];
+    struct p_tally tally;
+    _Atomic uint32_t evals[P_SEATS]; /* that a worker was told of */
+    _Atomic bool joined;
+    _Atomic int opened;            /* processes: a group must be complete first */
+    _Atomic int faults;            /* told by servers, likewise below */
+    _Atomic int64_t dropped, took; /* gradients that came too late; that did not */
+    _Atomic uint64_t version[RANKS_MAX];
+    float params[RANKS_MAX][N_MAX]; /* of servers, at the end */
+    float state[RANKS_MAX][N_MAX];
+    _Atomic bool stop;   /* workers are to end */
+    _Atomic int refused; /* that came late */
+};
+
+static struct board *board;
+static enum vb_transport_choice transports[3];
+static size_t n_transports;
+static pid_t pids[RANKS_MAX];
+static int root_fd = -1;
+
+static int worker(struct vb_group *g, bool late);
+
+/* ---- servers --------------------------------------------------------------------------------- */
+
+static void tell_board(const struct ps_server *s, int rank)
+{
+    size_t bytes = s->lay.n[s->k] * sizeof(float);
+    int w;
+
+    board->faults += s->n_faults;
+    memcpy(board->params[rank], s->params, bytes);
+    if (s->job->words > 0)
+        memcpy(board->state[rank], s->state, bytes * (size_t)s->job->words);
+    board->version[rank] = ps_version_of(s);
+    for (w = 0; w < ps_seats(s->job) && !s->standby; w++) {
+        board->dropped += (int64_t)s->seats[w].stale.dropped;
+        board->took += (int64_t)s->seats[w].stale.n;
+    }
+}
+
+static int server(struct vb_group *g)
+{
+    const struct ps_job *job = &board->job;
+    float *zero = calloc(job->n, sizeof(*zero));
+    struct ps_server *s = NULL;
+    vb_status st = ps_server_create(g, job, zero, NULL, &s);
+
+    board->opened++;
+    if (st == VB_OK)
+        st = ps_server_run(s);
+    if (st == VB_OK)
+        st = ps_server_linger(s);
+    if (st == VB_OK)
+        tell_board(s, vb_group_rank(g));
+    ps_server_close(s);
+    free(zero);
+    return T_WRONG(st == VB_OK || board->to_stop);
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+static int world_of(const struct ps_job *job)
+{
+    return job->workers + ps_server_ranks(job);
+}
+
+/* rank -1: one that joins */
+static int member(int rank)
+{
+    struct t_job job = {.transport = board->transport, .world = world_of(&board->job)};
+    struct vb_group_opts opts;
+    struct vb_group *g;
+    int wrong;
+
+    vb_log_set_rank(rank);
+    vb_log_set_level(VB_LEVEL_ERROR);
+    t_group_opts(&job, rank, board->root, root_fd, &opts);
+    opts.elastic = true;
+    opts.seats = job.world + board->job.late;
+    if (board->patience > 0)
+        opts.patience = board->patience * (opts.patience > 0 ? opts.patience : 1);
+    if ((rank < 0 ? vb_group_join(&opts, &g) : vb_group_open(&opts, &g)) != VB_OK)
+        return 1;
+    wrong = rank < board->job.workers ? worker(g, rank < 0) : server(g);
+    vb_group_close(g);
+    return wrong;
+}
+
+static pid_t start(int rank)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    signal(SIGSEGV, SIG_DFL); /* cmocka's handler is for the test itself */
+    signal(SIGABRT, SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    _exit(member(rank) == 0 ? 0 : 1);
+}
+
+static void begin(void)
+{
+    int i;
+
+    root_fd = t_listen(board->root);
+    for (i = 0; i < world_of(&board->job); i++)
+        pids[i] = start(i);
+    close(root_fd);
+    root_fd = -1;
+}
+
+#define UNTIL(what)                                                                                \
+    do {                                                                                           \
+        struct timespec look_ = {.tv_nsec = 50000};                                                \
+        int tries_;                                                                                \
+        for (tries_ = 0; !(what); tries_++) {                                                      \
+            assert_true(tries_ < 1000000);                                                         \
+            nanosleep(&look_, NULL);                                                               \
+        }                                                                                          \
+    } while (0)
+
+/* When so many gradients were begun, and a little later. Returns whether it was still there. */
+static bool kill_at(int rank, int64_t total, long nap_ns)
+{
+    struct timespec nap = {.tv_nsec = nap_ns};
+    int status;
+
+    UNTIL(board->opened >= world_of(&board->job) && board->tally.total >= total);
+    nanosleep(&nap, NULL);
+    assert_int_equal(kill(pids[rank], SIGKILL), 0);
+    assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
+    pids[rank] = 0;
+    return WIFSIGNALED(status);
+}
+
+static void end(void)
+{
+    t_end_all(pids, RANKS_MAX);
+}
+
+/* After a test that failed. */
+static int tear_down(void **state)
+{
+    (void)state;
+    t_kill_all(pids, RANKS_MAX);
+    return 0;
+}
+
+static void prepare(enum vb_transport_choice transport, int workers, int servers, int64_t bound,
+                    size_t n)
+{
+    memset(board, 0, sizeof(*board));
+    board->transport = transport;
+    board->tally.nap_ns = 100000;
+    board->mortal = -1;
+    board->job =
+        (struct ps_job){.workers = workers,
+                        .servers = servers,
+                        .replicas = 2,
+                        .bound = bound,
+                        .n = n,
+                        .steps = p_steps(bound == 0 ? 60 : 150),
+                        .rule = {.kind = VB_K_SGD},
+                        /* a round takes the mean: with this each counts as 1 */
+                        .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? workers : 1}};
+}
+
+static void make_sparse(void)
+{
+    board->job.sparse = true;
+    board->job.max_keys = P_ROW;
+}
+
+/* Kills a server at some moment; the rest goes on to the end. */
+static int run_and_kill(int rank, uint64_t seed)
+{
+    /* with backups a round may have fewer than there are workers, and never more come */
+    int per_step = board->job.bound == 0 ? board->job.workers - board->job.backup : 1;
+    int64_t gradients = board->job.steps * per_step;
+    bool hit;
+
+    seed += t_number("VB_TEST_SEED") > 0 ? (uint64_t)t_number("VB_TEST_SEED") * 10000 : 0;
+    begin();
+    hit = kill_at(rank, 1 + (int64_t)(vb_random(seed, 1) % (uint64_t)gradients),
+                  (long)(vb_random(seed, 2) % 2000000));
+    end();
+    return hit && board->faults > 0; /* what comes after the last word is no fault */
+}
+
+static bool make_board(void)
+{
+    board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    n_transports = t_find_transports(transports);
+    return board != MAP_FAILED;
+}
+
+#endif
