@@ -17,7 +17,7 @@ struct bench_args {
     const char *sizes, *only, *algo, *model, *batches, *data, *plot, *keys;
     double seconds;
     int64_t in_flight, features, batch, threads, servers;
-    int order, wire;
+    int order, wire, rule;
     bool explain, json;
 };
 
@@ -49,6 +49,8 @@ static const struct vb_opt bench_opts[] = {
      "ps: of sparse pushes and pulls; else " CLI_PS_KEYS ", and none"},
     {"servers", VB_OPT_INT, FIELD(servers), NULL, 1, 64, NULL, "K",
      "ps: the last K ranks serve; else 1"},
+    {"rule", VB_OPT_CHOICE, FIELD(rule), "sgd", 0, 0, cli_ps_rules, "RULE",
+     "ps: what servers do with a push"},
     {"model", VB_OPT_TEXT, FIELD(model), NULL, 0, 0, NULL, "M",
      "kernels: whose layers: alexnet, alexnet32, lenet, softmax; step: one of these or sparse-lr"},
     {"batch", VB_OPT_INT, FIELD(batch), NULL, 1, 1 << 16, NULL, "B",
@@ -126,8 +128,8 @@ static const char *misplaced(enum what what, const struct bench_args *args)
         return "--batches, --data and --plot are for step";
     if (about_model && (strcmp(args->algo, "auto") != 0 || args->explain || args->sizes != NULL))
         return "kernels and step have no --sizes, --algo and --explain: these are for the others";
-    if (what != PS && (args->keys != NULL || args->servers != 0))
-        return "--keys and --servers are for ps";
+    if (what != PS && (args->keys != NULL || args->servers != 0 || args->rule != 0))
+        return "--keys, --servers and --rule are for ps";
     if (what == PS && (strcmp(args->algo, "auto") != 0 || args->explain))
         return "ps has no algorithms: --algo and --explain are for the collectives";
     if (what == TRANSFER && (strcmp(args->algo, "auto") != 0 || args->explain))
@@ -227,7 +229,8 @@ static int check(enum what what, const struct bench_args *args, const struct vb_
     if (what == KERNELS || what == STEP)
         return -1;
     if (what == PS)
-        code = cli_bench_ps_check(args->keys, args->features, args->servers, group->world, ps);
+        code = cli_bench_ps_check(args->keys, args->features, args->servers, args->rule,
+                                  group->world, ps);
     if (code >= 0)
         return code;
     code = check_sizes(what, args->sizes != NULL ? args->sizes : default_sizes[what], o);
@@ -468,7 +471,8 @@ const struct cli_command cli_bench = {
         "ps: pushes, pulls and both to the parameter server, dense of each size and sparse of "
         "each\n"
         "number of keys, one at a time by each worker: the time of the slowest worker (median and\n"
-        "p99), and the cpu time of the servers' threads for each. The last ranks serve.\n"
+        "p99), and the cpu time of the servers' threads for each. The last ranks serve. Of their\n"
+        "time: applying, for each operation, and the part with nothing to do.\n"
         "\n"
         "GB are 10^9 bytes.\n"
         "\n"

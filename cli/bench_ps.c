@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ftrl is for sparse models alone. */
+const char *const cli_ps_rules[] = {"sgd", "momentum", "nesterov", "adagrad", NULL};
+
 static int refuse(const char *why)
 {
     fprintf(stderr, "verbena bench: %s\n", why);
@@ -36,7 +39,7 @@ static bool parse_keys(const char *text, int64_t most, struct cli_bench_ps *ps)
     }
 }
 
-int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int world,
+int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int rule, int world,
                        struct cli_bench_ps *ps_p)
 {
     int64_t n = servers > 0 ? servers : 1;
@@ -52,6 +55,7 @@ int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int 
         return refuse("ps needs a worker beside its servers: --ranks 2 or more");
     ps_p->features = features;
     ps_p->servers = (int)n;
+    ps_p->rule = (enum vb_k_rule_kind)rule;
     return -1;
 }
 
@@ -80,6 +84,8 @@ static void print_json(const struct vb_ps_line *l)
     vb_json_real(json, "gb_s", l->gb_s);
     vb_json_real(json, "server_cpu_us", l->server_cpu_us);
     vb_json_int(json, "wrong", l->wrong);
+    vb_json_real(json, "server_apply_us", l->server_apply_us);
+    vb_json_real(json, "server_idle", l->server_idle);
     vb_json_end(json);
     (void)vb_json_print(json, stdout);
     vb_json_destroy(json);
@@ -94,9 +100,9 @@ static void print_line(void *arg, const struct vb_ps_line *l)
         print_json(l);
         return;
     }
-    printf("%-10s %-9s %7lld %10lld %7d %7d %11.2f %11.2f %8.3f %14.2f\n", l->transport,
+    printf("%-10s %-9s %7lld %10lld %7d %7d %11.2f %11.2f %8.3f %14.2f %8.2f %5.2f\n", l->transport,
            name_of(l->op), (long long)l->keys, (long long)l->bytes, l->workers, l->servers,
-           l->time_us, l->p99_us, l->gb_s, l->server_cpu_us);
+           l->time_us, l->p99_us, l->gb_s, l->server_cpu_us, l->server_apply_us, l->server_idle);
     fflush(stdout);
 }
 
@@ -109,12 +115,14 @@ vb_status cli_bench_ps(struct vb_group *group, const struct cli_bench_ps *ps,
                                 .n_keys = ps->n_keys,
                                 .features = ps->features,
                                 .servers = ps->servers,
+                                .rule = ps->rule,
                                 .seconds = o->seconds,
                                 .each = print_line,
                                 .each_arg = (void *)o};
 
     if (vb_group_rank(group) == 0 && !o->json)
-        printf("%-10s %-9s %7s %10s %7s %7s %11s %11s %8s %14s\n", "", "op", "keys", "bytes",
-               "workers", "servers", "p50 us", "p99 us", "GB/s", "server cpu us");
+        printf("%-10s %-9s %7s %10s %7s %7s %11s %11s %8s %14s %8s %5s\n", "", "op", "keys",
+               "bytes", "workers", "servers", "p50 us", "p99 us", "GB/s", "server cpu us",
+               "apply us", "idle");
     return vb_bench_ps(group, &bench, wrong_p);
 }

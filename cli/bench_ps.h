@@ -10,15 +10,18 @@
 #define CLI_PS_KEYS "1,10,100,1000,2000,10000"
 #define CLI_PS_KEYS_MAX 32
 
+extern const char *const cli_ps_rules[]; /* as in enum vb_k_rule_kind */
+
 struct cli_bench_ps {
     int64_t keys[CLI_PS_KEYS_MAX];
     int n_keys;
     int64_t features;
     int servers;
+    enum vb_k_rule_kind rule;
 };
 
 /* Returns -1 to go on, or the exit code after one line that says what is wrong. world: ranks. */
-int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int world,
+int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int rule, int world,
                        struct cli_bench_ps *ps_p);
 
 /* Measures, as one rank of the group; rank 0 prints. */

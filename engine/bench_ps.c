@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the parameter server takes: pushes, pulls, and both, one after the other by each of the
- * workers at once. The last ranks of the group serve. Every gradient is all ones and is taken off
- * as it is, so at the end parameters tell whether each was applied once.
+ * workers at once. The last ranks of the group serve. Every gradient is all ones, with a rate of 1,
+ * so at the end parameters tell whether each was applied once.
  */
 #include "engine/ps_priv.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #define OPS_MAX (1 << 22) /* of a worker: sums of ones stay exact in floats */
 #define WARM 20
 #define WORKERS_MAX 128
+#define LANES 16
 
 /* One line: its parameters, and this worker's measurements. */
 struct bench {
@@ -26,14 +28,15 @@ struct bench {
     double *us; /* (SAMPLES_MAX) */
     int64_t n_ops, pushed;
     double seconds;
-    uint64_t server_cpu_ns;
+    struct ps_server_stats served; /* by this rank */
     int64_t wrong;
 };
 
 /* What a rank tells of a line. */
 struct told {
     int64_t n_ops, pushed, wrong;
-    double seconds, p50_us, p99_us, server_cpu_ns;
+    double seconds, p50_us, p99_us;
+    double cpu_ns, apply_ns, idle_ns, serve_ns;
 };
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -146,7 +149,7 @@ static vb_status serve(struct bench *b)
     if (st == VB_OK)
         st = ps_server_run(s);
     if (st == VB_OK)
-        b->server_cpu_ns = s->stats.cpu_ns;
+        b->served = s->stats;
     ps_server_close(s);
     return st;
 }
@@ -158,7 +161,10 @@ static struct told summary(const struct bench *b)
     struct told own = {.n_ops = b->n_ops,
                        .pushed = b->pushed,
                        .seconds = b->seconds,
-                       .server_cpu_ns = (double)b->server_cpu_ns};
+                       .cpu_ns = (double)b->served.cpu_ns,
+                       .apply_ns = (double)b->served.apply_ns,
+                       .idle_ns = (double)b->served.idle_ns,
+                       .serve_ns = (double)b->served.total_ns};
     size_t n = (size_t)(b->n_ops < SAMPLES_MAX ? b->n_ops : SAMPLES_MAX);
 
     if (n == 0)
@@ -169,33 +175,62 @@ static struct told summary(const struct bench *b)
     return own;
 }
 
-/* Parameters that are not as many below 0 as gradients were pushed. */
+/* What as many gradients make of a parameter. */
+static float expected(const struct bench *b, int64_t pushed)
+{
+    float params[LANES] = {0}, state[LANES] = {0}, ones[LANES];
+    struct vb_k_update u = {.n = LANES,
+                            .params = params,
+                            .state = state,
+                            .grads = ones,
+                            .scale = 1,
+                            .rate = 1,
+                            .params_out = params,
+                            .state_out = state};
+    int64_t i;
+
+    for (i = 0; i < LANES; i++)
+        ones[i] = 1;
+    for (i = 0; i < pushed; i++)
+        vb_k_update(&b->job.rule, &u);
+    return params[0];
+}
+
+/* Plain sums are exact. Sparse rules, applied late, round otherwise. */
 static int64_t count_wrong(const struct bench *b, int64_t pushed)
 {
-    int64_t wrong = 0;
+    float want = expected(b, pushed);
+    float off = b->job.rule.kind == VB_K_SGD ? 0 : fabsf(want) * 1e-4f;
     size_t i, n = b->job.sparse ? b->job.max_keys : b->job.n;
+    int64_t wrong = 0;
 
     for (i = 0; i < n; i++)
-        wrong += (double)b->params[b->job.sparse ? b->keys[i] : i] != -(double)pushed;
+        wrong += !(fabsf(b->params[b->job.sparse ? b->keys[i] : i] - want) <= off);
     return wrong;
 }
 
 static void fill_line(const struct bench *b, const struct told *all, struct vb_ps_line *line)
 {
     int r, world = vb_group_world(b->group);
-    double seconds = 0, cpu_ns = 0;
-    int64_t ops = 0;
+    double seconds = 0, cpu_ns = 0, apply_ns = 0, idle_ns = 0, serve_ns = 0;
+    int64_t ops = 0, all_ops;
 
     for (r = 0; r < world; r++) {
         ops += all[r].n_ops;
         line->wrong += all[r].wrong;
-        cpu_ns += all[r].server_cpu_ns;
+        cpu_ns += all[r].cpu_ns;
+        apply_ns += all[r].apply_ns;
+        idle_ns += all[r].idle_ns;
+        serve_ns += all[r].serve_ns;
         seconds = all[r].seconds > seconds ? all[r].seconds : seconds;
         line->time_us = all[r].p50_us > line->time_us ? all[r].p50_us : line->time_us;
         line->p99_us = all[r].p99_us > line->p99_us ? all[r].p99_us : line->p99_us;
     }
     line->gb_s = (double)ops * (double)line->bytes * (b->op == VB_PS_BOTH ? 2 : 1) / seconds / 1e9;
-    line->server_cpu_us = cpu_ns / 1e3 / (double)(ops + (int64_t)WARM * b->job.workers);
+    all_ops = ops + (int64_t)WARM * b->job.workers;
+    line->server_cpu_us = cpu_ns / 1e3 / (double)all_ops;
+    line->server_apply_us = apply_ns / 1e3 / (double)all_ops;
+    line->server_idle = serve_ns > 0 ? idle_ns / serve_ns : 0;
 }
 
 static vb_status gather(struct bench *b, struct vb_ps_line *line)
@@ -225,7 +260,7 @@ static vb_status measure(struct bench *b, struct vb_ps_line *line)
     vb_status st;
 
     b->n_ops = b->pushed = 0;
-    b->server_cpu_ns = 0;
+    memset(&b->served, 0, sizeof(b->served));
     b->seconds = 0;
     st = vb_group_rank(b->group) < b->job.workers ? work(b) : serve(b);
     if (st == VB_OK)
@@ -284,11 +319,13 @@ vb_status vb_bench_ps(struct vb_group *group, const struct vb_ps_bench *o, int64
     struct ps_job job = {.servers = o->servers > 0 ? o->servers : 1,
                          .bound = PS_UNBOUNDED,
                          .steps = INT64_MAX,
-                         .rule = {.kind = VB_K_SGD},
+                         .rule = {.kind = o->rule, .eps = 1e-8f},
                          .schedule = {.kind = VB_K_RATE_CONSTANT, .base = 1}};
     vb_status st = VB_OK;
     int i;
 
+    if (o->rule == VB_K_MOMENTUM || o->rule == VB_K_NESTEROV)
+        job.rule.momentum = .9f;
     job.workers = vb_group_world(group) - job.servers;
     if (job.workers < 1 || job.servers > PS_SERVERS_MAX || job.workers > WORKERS_MAX)
         return vb_err(VB_ERR_USAGE, "%d servers of %d ranks: must leave 1 to %d workers",
@@ -299,12 +336,14 @@ vb_status vb_bench_ps(struct vb_group *group, const struct vb_ps_bench *o, int64
     for (i = 0; i < o->n_sizes && st == VB_OK; i++) {
         b.job = job;
         b.job.n = o->sizes[i] / sizeof(float);
+        b.job.words = vb_k_rule_states(job.rule.kind);
         st = three_lines(&b, (int64_t)o->sizes[i]);
     }
     for (i = 0; i < o->n_keys && st == VB_OK; i++) {
         b.job = job;
         b.job.sparse = true;
         b.job.n = (size_t)o->features;
+        b.job.words = vb_k_sparse_words(&job.rule);
         b.job.max_keys = (size_t)o->keys[i];
         st = three_lines(&b, o->keys[i] * (int64_t)sizeof(float));
     }

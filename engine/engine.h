@@ -495,6 +495,8 @@ struct vb_ps_line {
     double time_us, p99_us; /* median and 99 %, of the slowest worker */
     double gb_s;            /* of values, of all workers together */
     double server_cpu_us;   /* of the servers' threads, an operation: waiting by polling counts */
+    double server_apply_us; /* applying, an operation, of all servers together */
+    double server_idle;     /* the part of their time that servers had nothing to do */
     int64_t wrong;          /* parameters that are not what the pushes make them */
 };
 
@@ -504,7 +506,8 @@ struct vb_ps_bench {
     const int64_t *keys; /* of sparse ones */
     int n_keys;
     int64_t features;
-    int servers; /* the last ranks; 0: one */
+    int servers;              /* the last ranks; 0: one */
+    enum vb_k_rule_kind rule; /* not ftrl */
     double seconds;
     void (*each)(void *arg, const struct vb_ps_line *line); /* on rank 0; NULL: not */
     void *each_arg;

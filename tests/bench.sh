@@ -39,7 +39,7 @@ refused 2 "unknown bench nothing; there are transfer" nothing
 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 \
     refused 2 "unknown bench nothing" nothing # before any other rank is waited for
 refused 2 "kernels of which model? --model alexnet" kernels
-refused 2 "--keys and --servers are for ps" transfer --ranks 2 --keys 5
+refused 2 "--keys, --servers and --rule are for ps" transfer --ranks 2 --keys 5
 refused 2 "ps needs a worker beside its servers" ps
 refused 2 "ps needs a worker beside its servers" ps --ranks 2 --servers 2
 refused 2 "ps has no algorithms" ps --ranks 2 --algo ring
@@ -233,6 +233,7 @@ done
 [ $? = 2 ] || fail "bare_allreduce of one float and a half"
 
 # ---- the parameter server: right parameters, the keys of its lines, by shared memory, replies and get
+rules=([1]=momentum [2]=adagrad)
 for transport in shm tcp; do
     for servers in 1 2; do
         holds "length == 9 and all(.[]; .bench == \"ps\" and .transport == \"$transport\" and .ranks == 4 and
@@ -240,6 +241,9 @@ for transport in shm tcp; do
             .time_us_p99 >= .time_us and .gb_s > 0 and .server_cpu_us >= 0) and
             ([.[] | [.op, .bytes, .keys]] | unique | length == 9)" \
             ps --ranks 4 --servers $servers --transport $transport --sizes 4K,1M --keys 50 --features 10000
+        holds "length == 6 and all(.[]; .wrong == 0 and .server_idle >= 0 and .server_idle <= 1 and
+            (.op == \"pull\" or .server_apply_us > 0))" ps --ranks 3 --servers $servers --transport $transport \
+            --sizes 40K --keys 50 --features 10000 --rule ${rules[$servers]}
     done
 done
 

@@ -4,7 +4,7 @@
 # The parameter server in training: train_async.sh VERBENA MODEL... For each model, over shared memory and TCP:
 # the loss falls, as many gradients are applied as were asked for, staleness is told and kept within its bound, a
 # bound of 0 gives the bits of synchronous training. A dead server ends the job, which names the last checkpoint.
-# mnist is no model, but the accuracies on real digits.
+# mnist is no model, but the accuracies on real digits; five is LeNet and AlexNet of 32 x 32 with 5 workers.
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=train
@@ -16,6 +16,7 @@ declare -A data=(
     [lenet]="--data synth:1200 --batch 20"
     [sparse-lr]="--data synth:kind=criteo,n=3000,features=100000 --batch 20"
     [alexnet]="--data synth:n=64,test=16 --input 32 --batch 10 --lr 0.001"
+    [alexnet224]="--data synth:n=12,test=4 --batch 4 --lr 0.001"
 )
 
 # What every run says of itself.
@@ -24,25 +25,33 @@ rows='(.per_rank | map(select(.role == "server")) | length) >= 1 and
     .staleness.gradients == ([.staleness.per_worker[].gradients] | add) and
     .staleness.gradients == ([.staleness.histogram[]] | add)'
 
-learns() { # learns MODEL STEPS
-    local model=$1 steps=$2 args first ranks transport
-    read -ra args <<<"${data[$model]}"
+falls() { # falls MODEL STEPS RANKS...
+    local model=${1%224} steps=$2 args first ranks transport
+    read -ra args <<<"${data[$1]}"
     ends 'true' "$model" "${args[@]}" --steps 1
     first=$(get .loss)
     for transport in shm tcp; do
-        for ranks in 1 2 3; do
+        for ranks in "${@:3}"; do
             ends ".loss < $first and .ranks == $ranks and .mode == \"async\" and .steps == $steps and
                 .staleness.gradients == $steps and .transport == \"$transport\" and $rows" \
-                "$model" "${args[@]}" --steps "$steps" --mode async --ranks $ranks --transport $transport
+                "$model" "${args[@]}" --steps "$steps" --mode async --ranks "$ranks" --transport $transport
         done
+    done
+}
+
+learns() { # learns MODEL STEPS
+    local model=$1 steps=$2 args transport
+    read -ra args <<<"${data[$model]}"
+    falls "$model" "$steps" 1 2 3
+    for transport in shm tcp; do
         ends ".steps == $steps and .staleness.bound == 2 and $rows" "$model" "${args[@]}" \
             --steps "$steps" --mode async --ranks 3 --transport $transport --staleness 2 --slow 1:3
     done
 }
 
 same_bits() { # same_bits MODEL STEPS RANKS [OPTIONS...]
-    local model=$1 steps=$2 ranks=$3 args want transport
-    read -ra args <<<"${data[$model]}"
+    local model=${1%224} steps=$2 ranks=$3 args want transport
+    read -ra args <<<"${data[$1]}"
     args+=("${@:4}")
     ends 'true' "$model" "${args[@]}" --steps "$steps" --ranks "$ranks"
     want=$(get .params_sha256)
@@ -162,6 +171,16 @@ for model; do
         slow_worker
         keeps
         a_death
+        ;;
+    five) # workers
+        falls lenet 60 5
+        same_bits lenet 12 5
+        falls alexnet 10 5
+        same_bits alexnet 2 5
+        ;;
+    alexnet224)
+        falls alexnet224 8 2
+        same_bits alexnet224 2 2
         ;;
     alexnet)
         learns alexnet 8
