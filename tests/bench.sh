@@ -243,7 +243,7 @@ for transport in shm tcp; do
             ps --ranks 4 --servers $servers --transport $transport --sizes 4K,1M --keys 50 --features 10000
         holds "length == 6 and all(.[]; .wrong == 0 and .server_idle >= 0 and .server_idle <= 1 and
             (.op == \"pull\" or .server_apply_us > 0))" ps --ranks 3 --servers $servers --transport $transport \
-            --sizes 40K --keys 50 --features 10000 --rule ${rules[$servers]}
+            --sizes 40K --keys 50 --features 10000 --rule "${rules[$servers]}"
     done
 done
 
