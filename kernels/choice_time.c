@@ -7,8 +7,8 @@
  * none of them alone.
  *
  * A smaller convolution has fewer samples, but some, for they share what a kernel does to the
- * weights; then fewer channels. A smaller linear layer has fewer inputs and outputs, for its speed
- * depends on the samples above all.
+ * weights; then fewer channels. A smaller linear layer has fewer outputs, so that it is some rows
+ * of the same matrix: its speed depends on the samples and on how long the rows are.
  */
 #include "kernels/tensors_priv.h"
 
@@ -21,6 +21,7 @@
 #define SAMPLES 8 /* fewer only when there are few channels */
 #define CHANNELS 64
 #define CHANNELS_MIN 32
+#define OUTPUTS 256     /* of a linear layer */
 #define HOPELESS 3      /* times the best: no second run, unless the first was short */
 #define SHORT_MS 2.0    /* a run */
 #define LONG_MS 5.0     /* of the fastest, all its runs: enough to tell which is faster */
@@ -34,7 +35,7 @@ struct stage {
     double close; /* ... and from one round to the next */
 };
 
-static const struct stage stages[] = {{3e7, 1.5, 2}, {5e8, 1, 1.1}};
+static const struct stage stages[] = {{3e7, 1.5, 2}, {4e8, 1, 1.1}};
 
 /* ---- smaller shapes -------------------------------------------------------------------------- */
 
@@ -72,7 +73,13 @@ static bool shrink_linear(struct vb_k_shape *s)
 {
     s->c *= s->h * s->w;
     s->h = s->w = 1;
-    return halve_channels(s, 8 * CHANNELS_MIN);
+    if (s->oc / 2 >= OUTPUTS)
+        s->oc /= 2;
+    else if (s->c / 2 >= OUTPUTS)
+        s->c /= 2;
+    else
+        return false;
+    return true;
 }
 
 static struct vb_k_shape smaller(const struct vb_k_shape *shape, double flops)
