@@ -14,11 +14,13 @@ struct line {
     double ms, flops;
     bool chosen;
     double off; /* from the reference, see vb_k_check_all() */
+    double choose_ms;
 };
 
 struct sums {
     double ms, flops; /* of what was chosen; the second of those that have any */
     double off;       /* the largest */
+    double choose_ms; /* what it took to choose, without what a cache remembers */
 };
 
 static void print_head(const struct vb_bench_kernels *o, double peak)
@@ -49,6 +51,8 @@ static void print_json(const struct vb_bench_kernels *o, const struct line *l, d
     vb_json_real(json, "gemm_share", gflop_s / peak);
     vb_json_int(json, "threads", o->threads);
     vb_json_real(json, "off_rms", l->off);
+    if (l->choose_ms > 0)
+        vb_json_real(json, "choose_ms", l->choose_ms);
     vb_json_end(json);
     if (vb_json_print(json, stdout) == VB_OK)
         fflush(stdout);
@@ -69,6 +73,8 @@ static void print_line(const struct vb_bench_kernels *o, const struct line *l, d
     else
         printf(" %9s %7s", "-", "-");
     printf("  %s\n", l->chosen ? "*" : "");
+    if (l->choose_ms > 0)
+        printf("# choosing took %.0f ms\n", l->choose_ms);
     fflush(stdout);
 }
 
@@ -140,6 +146,7 @@ static vb_status bench_layer(const struct vb_bench_kernels *o, int index,
                              const struct vb_k_shape *shape, double peak, struct sums *sums)
 {
     struct vb_k_tuning tuning = {.unused = {[VB_K_BACKWARD_DATA] = index == 0}};
+    uint64_t start = vb_clock_ns();
     struct vb_k_layer *layer;
     vb_status st;
     int pass;
@@ -147,6 +154,7 @@ static vb_status bench_layer(const struct vb_bench_kernels *o, int index,
     st = vb_k_layer_create(shape, &tuning, &layer);
     if (st != VB_OK)
         return st;
+    sums->choose_ms += (double)(vb_clock_ns() - start) / 1e6;
     for (pass = 0; pass < VB_K_PASSES && st == VB_OK; pass++)
         st = bench_pass(o, o->table->layers[index].name, layer, (enum vb_k_pass)pass, peak, sums);
     vb_k_layer_destroy(layer);
@@ -157,7 +165,7 @@ vb_status vb_bench_kernels(const struct vb_bench_kernels *o)
 {
     struct vb_k_shape shapes[VB_LAYERS_MAX];
     double peak = vb_k_gemm_peak(o->seconds);
-    struct sums sums = {0, 0, 0};
+    struct sums sums = {0, 0, 0, 0};
     vb_status st;
     int i;
 
@@ -170,7 +178,8 @@ vb_status vb_bench_kernels(const struct vb_bench_kernels *o)
     for (i = 0; i < o->table->n_layers && st == VB_OK; i++)
         st = bench_layer(o, i, &shapes[i], peak, &sums);
     if (st == VB_OK) {
-        struct line all = {"all", "all", "chosen", sums.ms, sums.flops, true, sums.off};
+        struct line all = {"all",      "all", "chosen", sums.ms,
+                           sums.flops, true,  sums.off, sums.choose_ms};
 
         print_line(o, &all, peak);
     }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * Which backend is fastest, by timing. A whole AlexNet of batch 32 computes for a second when all
- * choices are right, so candidates cannot all run on it: they run on smaller versions of the shape
- * first, where those that are clearly slower drop out, and on larger ones the fewer they get.
- * Candidates take turns, and the best run of each counts: what else the machine does for a while
- * then hurts none of them alone.
+ * choices are right, so candidates cannot run on it: they run on a very small version of the shape
+ * first, where those that are clearly slower drop out, and the rest on a larger one. Candidates
+ * take turns, and the best run of each counts: what else the machine does for a while then hurts
+ * none of them alone.
  *
- * A smaller convolution has fewer samples, then fewer channels; a smaller linear layer has fewer
- * inputs and outputs, for its speed depends on the samples above all.
+ * A smaller convolution has fewer samples, but some, for they share what a kernel does to the
+ * weights; then fewer channels. A smaller linear layer has fewer outputs, so that it is some rows
+ * of the same matrix: its speed depends on the samples and on how long the rows are.
  */
 #include "kernels/tensors_priv.h"
 
@@ -16,50 +17,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHANNELS_MIN 32
 #define PEAK_SIDE 1024
-#define HOPELESS 3 /* times the best: not worth more runs; said after two, if they were short */
-#define SHORT_MS 5.0
-#define CLOSE 1.1 /* in the last stage: who is not so close to the fastest has lost */
+#define SAMPLES 8 /* fewer only when there are few channels */
+#define CHANNELS 64
+#define CHANNELS_MIN 32
+#define OUTPUTS 256     /* of a linear layer */
+#define HOPELESS 3      /* times the best: no second run, unless the first was short */
+#define SHORT_MS 2.0    /* a run */
+#define FIRST_CLOSE 1.2 /* one run says less than the best of two */
+#define ROUNDS_MIN 2
+#define ROUNDS_MAX 12
 
 struct stage {
     double flops; /* of the shape, about */
-    int rounds;   /* after one that does not count */
-    double drop;  /* who takes longer than the fastest by this drops out */
+    double drop;  /* who takes longer than the fastest by this drops out: in the end */
+    double close; /* ... and from one round to the next */
+    double ms;    /* of the fastest, all its runs: enough */
 };
 
-static const struct stage stages[] = {{3e7, 4, 1.5}, {1.5e8, 3, 1.2}, {2.5e9, 3, 1}};
+/* With fewer channels than in the second, F(4x4, 3x3) loses to F(2x2, 3x3) where it should not. */
+static const struct stage stages[] = {{3e7, 1.5, 2, 1}, {9e8, 1, 1.1, 5}};
 
 /* ---- smaller shapes -------------------------------------------------------------------------- */
 
-static int samples_min(void)
+static int at_least(int a, int b)
 {
-    int threads = omp_get_max_threads();
+    return a > b ? a : b;
+}
 
-    return threads > 2 ? threads : 2;
+static bool halve_samples(struct vb_k_shape *s, int least)
+{
+    if (s->n / 2 < at_least(least, omp_get_max_threads()))
+        return false;
+    s->n /= 2;
+    return true;
+}
+
+static bool halve_channels(struct vb_k_shape *s, int least)
+{
+    int *more = s->oc >= s->c ? &s->oc : &s->c;
+
+    if (*more / 2 < least)
+        return false;
+    *more /= 2;
+    return true;
 }
 
 /* One step towards smaller. False: it is as small as is still like the whole. */
 static bool shrink_conv(struct vb_k_shape *s)
 {
-    if (s->n / 2 >= samples_min())
-        s->n /= 2;
-    else if (s->oc >= s->c && s->oc / 2 >= CHANNELS_MIN)
-        s->oc /= 2;
-    else if (s->c / 2 >= CHANNELS_MIN)
-        s->c /= 2;
-    else
-        return false;
-    return true;
+    return halve_samples(s, SAMPLES) || halve_channels(s, CHANNELS) || halve_samples(s, 2) ||
+           halve_channels(s, CHANNELS_MIN);
 }
 
 static bool shrink_linear(struct vb_k_shape *s)
 {
     s->c *= s->h * s->w;
     s->h = s->w = 1;
-    if (s->oc >= s->c && s->oc / 2 >= 8 * CHANNELS_MIN)
+    if (s->oc / 2 >= OUTPUTS)
         s->oc /= 2;
-    else if (s->c / 2 >= 8 * CHANNELS_MIN)
+    else if (s->c / 2 >= OUTPUTS)
         s->c /= 2;
     else
         return false;
@@ -71,6 +88,8 @@ static struct vb_k_shape smaller(const struct vb_k_shape *shape, double flops)
     struct vb_k_shape s = *shape;
     bool more = vb_k_has_pass(s.kind, VB_K_BACKWARD_WEIGHTS);
 
+    if (s.kind == VB_K_LINEAR)
+        flops /= 3;
     while (more && vb_k_shape_flops(&s, VB_K_FORWARD) > flops)
         more = s.kind == VB_K_LINEAR ? shrink_linear(&s) : shrink_conv(&s);
     return s;
@@ -128,6 +147,7 @@ static vb_status runner_init(struct runner *r, const struct vb_k_tensors *t)
     r->scratch = vb_alloc_aligned(scratch_bytes + VB_CACHE_LINE);
     if (r->scratch == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu bytes of scratch", scratch_bytes);
+    memset(r->scratch, 0, scratch_bytes); /* its pages come into being here, not in the first run */
     return VB_OK;
 }
 
@@ -172,40 +192,37 @@ static void drop(struct race *race, double factor)
             race->runner[race->n++] = old.runner[i];
 }
 
-/* The first run touches memory for the first time: it counts for the hopeless only, and a short one
- * is given a second chance. */
-static void try_once(struct runner *r, const struct vb_k_tensors *t, double *best)
+/* The first run of a backend. A long one that is hopeless is its last, a short one has a second
+ * chance. */
+static void run_first(struct runner *r, const struct vb_k_tensors *t, double best)
 {
-    double ms = run_ms(r, t), again;
+    double again;
 
-    if (*best >= 0 && ms > HOPELESS * *best && ms < SHORT_MS) {
+    r->ms = run_ms(r, t);
+    if (best >= 0 && r->ms > HOPELESS * best && r->ms < SHORT_MS) {
         again = run_ms(r, t);
-        ms = again < ms ? again : ms;
+        r->ms = again < r->ms ? again : r->ms;
     }
-    if (*best >= 0 && ms > HOPELESS * *best) {
-        r->ms = ms;
+    if (best >= 0 && r->ms > HOPELESS * best)
         runner_fini(r);
-    } else if (*best < 0 || ms < *best) {
-        *best = ms;
-    }
 }
 
-/* A smaller shape may be none that the backend can do: it stays in the race then. */
-static vb_status warm_up(struct race *race, const struct vb_k_tensors *t)
+/* The first round. A smaller shape may be none that the backend can do: it stays in the race. */
+static vb_status first_round(struct race *race, const struct vb_k_tensors *t)
 {
     vb_status st = VB_OK;
-    double best = -1;
     int i;
 
+    for (i = 0; i < race->n; i++)
+        race->runner[i].ms = NOT_TRIED;
     for (i = 0; i < race->n && st == VB_OK; i++) {
         struct runner *r = &race->runner[i];
 
-        r->ms = NOT_TRIED;
         if (!r->backend->can(&t->s, t->pass))
             continue;
         st = runner_init(r, t);
         if (st == VB_OK && r->state != NULL)
-            try_once(r, t, &best);
+            run_first(r, t, fastest(race));
     }
     return st;
 }
@@ -219,24 +236,24 @@ static int n_within(const struct race *race, double ms)
     return n;
 }
 
+/* More rounds, for those that are close. */
 static void take_turns(struct race *race, const struct vb_k_tensors *t, const struct stage *stage)
 {
-    double limit = 0, ms;
+    double limit, ms;
     int i, round;
 
-    for (round = 0; round < stage->rounds; round++) {
+    for (round = 1; round < ROUNDS_MAX; round++) {
+        limit = fastest(race) * (round == 1 ? FIRST_CLOSE : 1) * stage->close;
+        if (n_within(race, limit) < 2 || (round >= ROUNDS_MIN && fastest(race) * round > stage->ms))
+            break;
         for (i = 0; i < race->n; i++) {
             struct runner *r = &race->runner[i];
 
-            if (r->state == NULL || (round > 0 && r->ms > limit))
+            if (r->state == NULL || r->ms > limit)
                 continue;
             ms = run_ms(r, t);
-            if (r->ms < 0 || ms < r->ms)
-                r->ms = ms;
+            r->ms = ms < r->ms ? ms : r->ms;
         }
-        limit = fastest(race) * (stage->drop > 1 ? HOPELESS : CLOSE);
-        if (n_within(race, limit) < 2)
-            break;
     }
 }
 
@@ -250,7 +267,7 @@ static vb_status run_stage(struct race *race, const struct vb_k_shape *s, enum v
     st = vb_k_tensors_init(&trial, s, pass);
     if (st != VB_OK)
         return st;
-    st = warm_up(race, &trial);
+    st = first_round(race, &trial);
     if (st == VB_OK)
         take_turns(race, &trial, stage);
     for (i = 0; i < race->n; i++)

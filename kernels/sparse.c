@@ -242,6 +242,24 @@ static void add_near(const struct vb_k_csr *m, const float *d, float scale, floa
     }
 }
 
+/* As fetch_row(), of the parts first to end - 1: the others are for other threads. */
+ALWAYS void fetch_part(const struct vb_k_csr *m, size_t i, size_t first, size_t end)
+{
+    struct row row;
+    size_t r;
+
+    if (i + 6 * AHEAD < m->n && m->rows != NULL) {
+        r = m->rows[i + 6 * AHEAD];
+        __builtin_prefetch(m->offset + r);
+        __builtin_prefetch(m->parts + r * VB_K_CSR_PARTS);
+    }
+    if (i + 3 * AHEAD < m->n) {
+        row = part_of(m, i + 3 * AHEAD, first, end);
+        if (row.n > 0)
+            fetch_lists(row);
+    }
+}
+
 /* The parts first to end - 1 of a batch that the cache did not hold, or that another thread may
  * have read since. */
 static void add_far(const struct vb_k_csr *m, const float *d, float scale, float *w, size_t first,
@@ -253,9 +271,10 @@ static void add_far(const struct vb_k_csr *m, const float *d, float scale, float
     size_t i;
 
     for (i = 0; i < m->n; i++) {
-        fetch_row(m, i, m->n);
-        if (!all && m->rows != NULL && i + 6 * AHEAD < m->n)
-            __builtin_prefetch(m->parts + (size_t)m->rows[i + 6 * AHEAD] * VB_K_CSR_PARTS);
+        if (all)
+            fetch_row(m, i, m->n);
+        else
+            fetch_part(m, i, first, end);
         row = all ? row_at(m, i) : part_of(m, i, first, end);
         next = none;
         if (i + AHEAD < m->n)
