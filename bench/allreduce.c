@@ -129,7 +129,8 @@ static vb_status one_line(struct bench *b, enum vb_algo algo, int size)
     line.bytes = bytes;
     b->n_elems = bytes / sizeof(float);
     if (algo == VB_ALGO_AUTO)
-        algo = vb_coll_algo(b->coll, op_bytes(b, size));
+        algo = b->opts->in_flight > b->world ? vb_coll_algo_many(b->coll, op_bytes(b, size))
+                                             : vb_coll_algo(b->coll, op_bytes(b, size));
     line.algo = vb_algo_str(algo);
     if (b->opts->explain) {
         line.predicted_us = b->model.us[algo][size];

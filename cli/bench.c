@@ -35,7 +35,7 @@ static const struct vb_opt bench_opts[] = {
     {"only", VB_OPT_TEXT, FIELD(only), "all", 0, 0, NULL, "LIST",
      "transfer: some of memcpy, put-latency, put, both, get-latency, get, round"},
     {"algo", VB_OPT_TEXT, FIELD(algo), "auto", 0, 0, NULL, "LIST",
-     "allreduce: mapped, gather, exchange, chain and, in any order, ring, halving, two-level; "
+     "allreduce: mapped, gather, exchange, owner, chain; in any order ring, halving, two-level; "
      "sparse-allreduce: sparse, dense; auto is the model's choice, all is each that is possible"},
     {"order", VB_OPT_CHOICE, FIELD(order), "rank", 0, 0, order_choices, "rank|any",
      "allreduce: add up in the order of ranks, or in any that is fast"},
@@ -178,7 +178,7 @@ static int check_algos(enum what what, const struct bench_args *args, struct vb_
         return -1;
     snprintf(why, sizeof(why), "--algo %.64s: %s has auto, all, %s", args->algo, names[what],
              what == SPARSE ? "sparse, dense"
-                            : "mapped, gather, exchange, chain, ring, halving, two-level");
+                            : "mapped, gather, exchange, owner, chain, ring, halving, two-level");
     return refuse(why);
 }
 

@@ -15,9 +15,9 @@ static const char *const schedule_choices[] = {"auto", "constant", "step", "cosi
 const char *const cli_train_rules[] = {"auto",    "sgd",  "momentum", "nesterov",
                                        "adagrad", "ftrl", NULL};
 static const char *const order_choices[] = {"rank", "any", NULL}; /* as in enum vb_order */
-static const char *const algo_choices[] = {
-    "auto", "mapped",  "gather",    "exchange", "chain",
-    "ring", "halving", "two-level", NULL}; /* as in enum vb_algo */
+static const char *const algo_choices[] = {"auto",      "mapped", "gather", "exchange",
+                                           "owner",     "chain",  "ring",   "halving",
+                                           "two-level", NULL}; /* as in enum vb_algo */
 
 static const struct vb_opt train_opts[] = {
     {"data", VB_OPT_TEXT, FIELD(data), "synth", 0, 0, NULL, "SPEC",

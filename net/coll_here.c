@@ -161,6 +161,8 @@ int op_waits_for(const struct vb_coll *coll, const struct op *op)
     for (r = 0; r < coll->world; r++)
         if (r != coll->rank && !op->peers[r].here)
             return r;
+    if (op->owner != NO_RANK && op->owner != coll->rank && op->lanes[1].at < op->lanes[1].n)
+        return op->owner;
     for (r = 0; r < coll->world; r++) {
         if (op->mapped && r != coll->rank && !is_done_at(coll, op, r))
             return r;

@@ -172,6 +172,7 @@ static vb_status pools(struct vb_coll *coll)
     for (i = 0; i < coll->n_areas; i++)
         coll->area_seq[i] = i > 0 ? i : coll->n_areas; /* operations count from 1 */
     coll->oldest = coll->next_share = 1;
+    coll->since_many = coll->n_ops;
     return VB_OK;
 }
 

@@ -33,6 +33,7 @@
 #define RING_SLOTS 8u /* segments on their way from one rank to another, at most */
 #define RINGS 2       /* 0: parts of sums; 1: results, which need one only in bfloat16 */
 #define NO_RANK (-1)
+#define STRAIGHT_BYTES ((size_t)4 * 1024) /* a gather's vector from this on is not copied */
 #define SEQ_MASK 0x1fffffu
 
 enum stream {
@@ -53,7 +54,7 @@ struct slot_head {
     _Atomic uint32_t seq; /* mapped: the sender has begun this operation */
     uint32_t what;        /* operation, reduction and algorithm */
     uint32_t root;
-    uint32_t zero;
+    uint32_t deep; /* older operations that the sender has under way */
     uint64_t n_bytes;
     uint64_t place; /* the offset; allgather: a digest of all offsets and lengths */
 };
@@ -127,6 +128,7 @@ struct step {
     int local_lo, local_hi;
     bool last;   /* the sum is complete: mean and rounding */
     bool spread; /* mapped: the sum goes to the data of all ranks */
+    bool tell;   /* ... and with it this rank has done its share */
 };
 
 struct lane {
@@ -144,9 +146,9 @@ struct schedule {
                  struct step *s);
 };
 
-extern const struct schedule schedule_mapped, schedule_gather, schedule_exchange, schedule_chain,
-    schedule_ring, schedule_halving, schedule_two_level, schedule_allgather, schedule_broadcast,
-    schedule_barrier;
+extern const struct schedule schedule_mapped, schedule_gather, schedule_exchange, schedule_owner,
+    schedule_chain, schedule_ring, schedule_halving, schedule_two_level, schedule_allgather,
+    schedule_broadcast, schedule_barrier;
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
@@ -172,12 +174,15 @@ struct op {
     enum vb_algo algo;
     enum vb_reduce how;
     int root;
-    size_t offset, n_bytes; /* of the data */
-    size_t *offsets, *lens; /* allgather: of each rank */
+    int owner;                  /* whom the vector goes to with HERE; NO_RANK: to all, if it does */
+    size_t offset, n_bytes;     /* of the data */
+    size_t share_at, share_len; /* mapped: what this rank sums */
+    size_t *offsets, *lens;     /* allgather: of each rank */
     const struct schedule *schedule;
     struct lane *lanes;
     int n_lanes;
-    int n_here; /* ranks from 0 that are here */
+    int n_here;    /* ranks from 0 that are here */
+    uint32_t deep; /* when it is over: the least of the heads */
     struct op_peer *peers;
     struct vb_req *req;
 };
@@ -224,6 +229,7 @@ struct vb_coll {
     uint32_t n_ops, n_areas; /* powers of two */
     struct op *ops;
     uint32_t seq;              /* operations started */
+    uint32_t since_many;       /* operations that were not one of many, after each other */
     uint32_t first_seq;        /* so many of them to measure: callers count from there */
     uint32_t oldest;           /* the oldest that may be active */
     struct arrivals *arrivals; /* an area and rank */
@@ -412,13 +418,16 @@ void coll_fail(struct vb_coll *coll, vb_status st, const char *fmt, ...) VB_PRIN
 
 /* ---- cost.c ---------------------------------------------------------------------------------- */
 
-#define CLASSES 96 /* of sizes: two an octave */
+#define CLASSES 96                   /* of sizes: two an octave */
+#define NEAR_BYTES ((size_t)1 << 20) /* of a vector: what caches hold of it while it is sent */
 
 /* What algorithms are chosen by. In us, and us a byte. */
 struct model {
     double latency, post, byte, sum, flag, byte_mapped;
+    double far; /* what a byte costs more that lies beyond NEAR_BYTES */
     uint64_t eager_bytes;
     unsigned char choice[CLASSES];
+    unsigned char many[CLASSES]; /* the choice while others are under way, too */
 };
 
 /* Collective: measures, chooses, and lets all know. */

@@ -10,8 +10,7 @@
  */
 #include "net/coll_priv.h"
 
-#define DIRECT_BYTES ((size_t)64 * 1024)  /* a broadcast up to this goes straight to all */
-#define STRAIGHT_BYTES ((size_t)4 * 1024) /* a gather's vector from this on is not copied */
+#define DIRECT_BYTES ((size_t)64 * 1024) /* a broadcast up to this goes straight to all */
 
 static int peer_after(const struct vb_coll *coll, int i)
 {
@@ -158,6 +157,50 @@ static void exchange_step(const struct vb_coll *coll, const struct op *op, int l
 }
 
 const struct schedule schedule_exchange = {exchange_plan, exchange_step};
+
+/* ---- owner ----------------------------------------------------------------------------------- */
+
+/* One rank sums for all: who has to depends on the operation's number, so that of many at a time
+ * each rank has as many. The vector goes to it with HERE, all others get HERE alone; the sum goes
+ * straight to its place. As few bytes as an exchange, in a third of the messages; alone, an
+ * operation is slower than both that and gather.
+ *
+ *   lane 1  owner: the sum, then a put to each peer; else: the owner's result */
+static void owner_plan(struct vb_coll *coll, struct op *op)
+{
+    here_plan(coll, op);
+    op->owner = (int)(op->seq % (uint32_t)coll->world);
+    op->eager = true;
+    op->direct = op->n_bytes >= STRAIGHT_BYTES;
+    op->n_lanes = 2;
+    op->lanes[1].n = op->owner == coll->rank ? (uint32_t)coll->world : 1;
+}
+
+static void owner_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+                       struct step *s)
+{
+    if (lane == 0) {
+        here_step(coll, i, s);
+        return;
+    }
+    s->at = op->offset;
+    s->len_bytes = op->n_bytes;
+    if (op->owner != coll->rank) {
+        s->result_of = op->owner;
+    } else if (i == 0) {
+        s->kind = STEP_REDUCE;
+        s->here_hi = coll->world;
+        s->parts = coll->everyone;
+        s->n_parts = coll->world;
+        s->place = FROM_SLOT;
+        s->last = true;
+    } else {
+        s->kind = STEP_PLACE;
+        s->peer = peer_after(coll, (int)i);
+    }
+}
+
+const struct schedule schedule_owner = {owner_plan, owner_step};
 
 /* ---- chain ----------------------------------------------------------------------------------- */
 

@@ -40,10 +40,10 @@ void op_share(const struct op *op, int n, int c, size_t *at_p, size_t *len_p)
 static const struct schedule *schedule_of(const struct op *op)
 {
     static const struct schedule *const sums[VB_ALGOS] = {
-        [VB_ALGO_MAPPED] = &schedule_mapped,      [VB_ALGO_GATHER] = &schedule_gather,
-        [VB_ALGO_EXCHANGE] = &schedule_exchange,  [VB_ALGO_CHAIN] = &schedule_chain,
-        [VB_ALGO_RING] = &schedule_ring,          [VB_ALGO_HALVING] = &schedule_halving,
-        [VB_ALGO_TWO_LEVEL] = &schedule_two_level};
+        [VB_ALGO_MAPPED] = &schedule_mapped,     [VB_ALGO_GATHER] = &schedule_gather,
+        [VB_ALGO_EXCHANGE] = &schedule_exchange, [VB_ALGO_OWNER] = &schedule_owner,
+        [VB_ALGO_CHAIN] = &schedule_chain,       [VB_ALGO_RING] = &schedule_ring,
+        [VB_ALGO_HALVING] = &schedule_halving,   [VB_ALGO_TWO_LEVEL] = &schedule_two_level};
 
     if (op->algo == VB_ALGO_MAPPED)
         return &schedule_mapped;
@@ -62,13 +62,22 @@ static const struct schedule *schedule_of(const struct op *op)
     return &schedule_barrier;
 }
 
+/* Whether the caller has many operations at a time. was: the one of in_flight ago, which all ranks
+ * have finished, so that they know alike how many others each had under way when it began. The
+ * first ones of many cannot tell: what follows is taken to be like the in_flight before it. */
+static bool one_of_many(struct vb_coll *coll, const struct op *was)
+{
+    coll->since_many = was->deep >= (uint32_t)coll->world ? 0 : coll->since_many + 1;
+    return coll->since_many < coll->n_ops;
+}
+
 /* What is not an allreduce has one way with mapped windows and one without. */
-static enum vb_algo choose(const struct vb_coll *coll, const struct op *op)
+static enum vb_algo choose(const struct vb_coll *coll, const struct op *op, bool many)
 {
     bool mapped = coll->opts.algo == VB_ALGO_AUTO || coll->opts.algo == VB_ALGO_MAPPED;
 
     if (op->kind == OP_ALLREDUCE)
-        return vb_coll_algo(coll, op->n_bytes);
+        return many ? vb_coll_algo_many(coll, op->n_bytes) : vb_coll_algo(coll, op->n_bytes);
     return coll->all_mapped && mapped ? VB_ALGO_MAPPED : VB_ALGO_EXCHANGE;
 }
 
@@ -81,6 +90,7 @@ static void fill_slot(struct vb_coll *coll, const struct op *op, uint64_t place)
 
     head->what = (uint32_t)op->kind | (uint32_t)op->how << 8 | (uint32_t)op->algo << 16;
     head->root = (uint32_t)op->root;
+    head->deep = op->seq - coll->oldest;
     head->n_bytes = op->n_bytes;
     head->place = place;
     if (op->direct)
@@ -183,12 +193,14 @@ static vb_status reap_notes(struct vb_coll *coll)
 }
 
 /* Makes the operation out of what is wanted; its arrays stay where they are. */
-static void prepare(struct vb_coll *coll, struct op *op, const struct op *want)
+static void prepare(struct vb_coll *coll, struct op *op, const struct op *want, uint32_t seq)
 {
     size_t world = (size_t)coll->world;
     struct op was = *op;
 
     *op = *want;
+    op->seq = seq;
+    op->owner = NO_RANK;
     op->peers = was.peers;
     op->lanes = was.lanes;
     op->offsets = was.offsets;
@@ -198,7 +210,7 @@ static void prepare(struct vb_coll *coll, struct op *op, const struct op *want)
         memcpy(op->lens, want->lens, world * sizeof(*op->lens));
     }
     memset(op->peers, 0, world * sizeof(*op->peers));
-    op->algo = choose(coll, op);
+    op->algo = choose(coll, op, one_of_many(coll, &was));
     op->schedule = schedule_of(op);
     memset(op->lanes, 0, (op->algo == VB_ALGO_MAPPED ? 1 : 2 * world + 2) * sizeof(*op->lanes));
     op->schedule->plan(coll, op);
@@ -226,8 +238,8 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
         return st;
     group_lock(coll->group);
     *req = (struct vb_req){.seq = seq - coll->first_seq, .coll = coll};
-    prepare(coll, op, want);
-    op->seq = coll->seq = seq;
+    prepare(coll, op, want, seq);
+    coll->seq = seq;
     op->req = req;
     op->active = true;
     fill_slot(coll, op, place);

@@ -229,22 +229,21 @@ static int find_also(struct vb_coll *coll, const struct step *s)
 }
 
 /* Small vectors side by side, one after the other: where this rank's share of the next one follows
- * that of this one, both are summed at once. Returns the bytes of the next. */
-static size_t join_next(struct vb_coll *coll, const struct op *op, const struct step *s)
+ * that of this one, both are summed at once. Returns the next, if so. */
+static struct op *join_next(struct vb_coll *coll, const struct op *op, const struct step *s)
 {
     struct op *next = op_at(coll, op->seq + 1);
-    struct step n = {0};
 
     if (!s->spread || op->n_bytes > JOIN_BYTES || !next->active || next->seq != op->seq + 1)
-        return 0;
+        return NULL;
     if (!next->mapped || next->eager || next->kind != OP_ALLREDUCE || next->how != op->how ||
         next->n_bytes > JOIN_BYTES)
-        return 0;
-    next->schedule->step(coll, next, 0, 0, &n);
-    if (n.at != s->at + s->len_bytes || !op_are_here(coll, next, 0, coll->world))
-        return 0;
+        return NULL;
+    if (next->share_at != s->at + s->len_bytes || next->share_len == 0 ||
+        !op_are_here(coll, next, 0, coll->world))
+        return NULL;
     next->lanes[0].at = 1;
-    return n.len_bytes;
+    return next;
 }
 
 static bool reduce(struct vb_coll *coll, struct op *op, const struct step *s)
@@ -252,11 +251,13 @@ static bool reduce(struct vb_coll *coll, struct op *op, const struct step *s)
     struct finish finish = {.scale = 1.0f};
     int i, n = find_sources(coll, op, s);
     size_t len = s->len_bytes;
+    struct op *next;
     uint64_t begin_ns;
 
     if (n < 0)
         return false;
-    len += join_next(coll, op, s);
+    next = join_next(coll, op, s);
+    len += next != NULL ? next->share_len : 0;
     if (s->last) {
         finish.scale = op->how == VB_REDUCE_MEAN ? 1.0f / (float)coll->world : 1.0f;
         finish.round = is_narrow(coll);
@@ -267,6 +268,10 @@ static bool reduce(struct vb_coll *coll, struct op *op, const struct step *s)
     coll->summed_ns += begin_ns != 0 ? vb_clock_ns() - begin_ns : 0;
     if (op->mapped)
         coll->wire_bytes += len * (size_t)(n - 1);
+    if (s->tell)
+        mapped_done(coll, op);
+    if (next != NULL)
+        mapped_done(coll, next);
     for (i = 0; i < s->n_parts && s->place == FROM_RING; i++)
         if (s->parts[i] != coll->rank)
             ring_take(coll, op, s->parts[i], 0);
@@ -305,10 +310,11 @@ static bool here_direct(struct vb_coll *coll, struct op *op, int to)
 static bool here(struct vb_coll *coll, struct op *op, int to)
 {
     size_t len = sizeof(struct slot_head);
+    bool along = op->eager && (op->owner == NO_RANK || op->owner == to);
 
-    if (op->direct)
+    if (along && op->direct)
         return here_direct(coll, op, to);
-    if (op->eager)
+    if (along)
         len += is_narrow(coll) ? op->n_bytes / 2 : op->n_bytes;
     if (!put_for(coll, op, to, own_slot_at(coll, op->seq), slot_at(coll, op->seq, coll->rank), len,
                  STREAM_HERE))

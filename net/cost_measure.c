@@ -8,6 +8,7 @@
  *             byte costs to send while one is received
  *   post      the same with bare notes
  *   sum       what a byte of a source costs to add
+ *   far       what a byte costs more of a vector that caches do not hold, over a fast link
  *   flag      a mapped allreduce of one element, byte_mapped one of many
  *
  * Between ranks that are not mapped, latency and byte are then fitted to two allreduces, a small
@@ -22,6 +23,8 @@
 #define FIT_BYTES ((size_t)512 * 1024) /* of an allreduce that the model is fitted to */
 #define FIT_OPS 8                      /* small ones in a batch */
 #define FIT_BULKS 2                    /* large ones */
+#define FAR_BYTES ((size_t)4 << 20)    /* of one that caches do not hold */
+#define FAR_US 5000                    /* it is tried if that is enough by the model */
 
 /* ---- the link -------------------------------------------------------------------------------- */
 
@@ -200,6 +203,29 @@ static vb_status fit(struct vb_coll *coll, struct model *m)
     return VB_OK;
 }
 
+/* Segments of a small vector stay in the caches, those of a large one do not, and over a fast link
+ * that shows. Over a slow one it does not, and a large vector would take too long to try: rank 0
+ * says. */
+static vb_status fit_far(struct vb_coll *coll, struct model *m)
+{
+    double us, rest = vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, FAR_BYTES);
+    uint32_t fast = rest < FAR_US;
+    vb_status st;
+
+    if (coll->all_mapped || coll->len_bytes < FAR_BYTES)
+        return VB_OK;
+    st = vb_group_broadcast(coll->group, 0, &fast, sizeof(fast));
+    if (st != VB_OK || !fast)
+        return st;
+    st = time_ops(coll, VB_ALGO_EXCHANGE, FAR_BYTES / sizeof(float), BULKS, 1, &us);
+    if (st != VB_OK)
+        return st;
+    m->far = 1; /* a straight line in that as well */
+    m->far = (us - rest) / (vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, FAR_BYTES) - rest);
+    m->far = m->far > 0 ? m->far : 0;
+    return VB_OK;
+}
+
 /* A flag is never slower than a note, whatever else the machine did while it was measured. */
 static vb_status measure_mapped(struct vb_coll *coll, struct model *m)
 {
@@ -231,5 +257,7 @@ vb_status cost_measure(struct vb_coll *coll, struct model *m)
         st = measure_link(coll, m);
     if (st == VB_OK && coll->world > 1)
         st = fit(coll, m);
+    if (st == VB_OK && coll->world > 1)
+        st = fit_far(coll, m);
     return st == VB_OK ? measure_mapped(coll, m) : st;
 }

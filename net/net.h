@@ -246,6 +246,7 @@ enum vb_algo {
     VB_ALGO_MAPPED,    /* one host: straight out of the others' windows */
     VB_ALGO_GATHER,    /* all send all to all, each sums */
     VB_ALGO_EXCHANGE,  /* rank c collects share c from all, sums it, hands it out */
+    VB_ALGO_OWNER,     /* one rank collects all, in turn; sums and hands out: for many at a time */
     VB_ALGO_CHAIN,     /* a leader a host; the partial sum goes from host to host */
     VB_ALGO_RING,      /* this one and those below: VB_ORDER_ANY only */
     VB_ALGO_HALVING,   /* recursive halving, then doubling */
@@ -320,8 +321,9 @@ const char *vb_algo_str(enum vb_algo algo); /* "mapped" ... */
 bool vb_algo_parse(const char *text, enum vb_algo *algo_p);
 
 /* What the model says and took. */
-enum vb_algo vb_coll_algo(const struct vb_coll *coll, size_t bytes); /* of an allreduce */
-bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo);     /* here, in this order */
+enum vb_algo vb_coll_algo(const struct vb_coll *coll, size_t bytes);      /* of an allreduce */
+enum vb_algo vb_coll_algo_many(const struct vb_coll *coll, size_t bytes); /* of many at a time */
+bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo);          /* here, in this order */
 double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t bytes);
 
 /* Bytes that this rank has put to peers since the coll was opened: payload, not headers. Mapped:

@@ -79,10 +79,25 @@ static bool op_finished(struct vb_coll *coll, struct op *op)
     return op_are_here(coll, op, 0, coll->world) && all_left(coll, op);
 }
 
+/* How many operations all ranks had under way when they began this one. */
+static uint32_t least_deep(const struct vb_coll *coll, const struct op *op)
+{
+    uint32_t deep = head_at(coll->base, own_head_at(coll, op))->deep, theirs;
+    int r;
+
+    for (r = 0; r < coll->world; r++) {
+        theirs = head_at(coll->base, slot_at(coll, op->seq, r))->deep;
+        if (r != coll->rank && theirs < deep)
+            deep = theirs;
+    }
+    return deep;
+}
+
 static void op_end(struct vb_coll *coll, struct op *op)
 {
     uint32_t area = op->seq & (coll->n_areas - 1);
 
+    op->deep = op->mapped ? 0 : least_deep(coll, op);
     if (!op->mapped)
         memset(arrivals_of(coll, op->seq, 0), 0, (size_t)coll->world * sizeof(struct arrivals));
     coll->area_seq[area] += coll->n_areas;

@@ -71,7 +71,7 @@ static bool possible(const struct how *how, int world)
 
     if (a == VB_ALGO_MAPPED)
         return world == 1 || (shm && (how->place->split == 0 || how->place->split >= world));
-    if (a >= VB_ALGO_CHAIN && how->opts.wire == VB_WIRE_BF16)
+    if (a >= VB_ALGO_OWNER && how->opts.wire == VB_WIRE_BF16)
         return false;
     return a < VB_ALGO_RING || how->opts.order == VB_ORDER_ANY;
 }

@@ -106,6 +106,8 @@ static void many_in_flight(void **state)
 
     (void)state;
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
+    opts.algo = VB_ALGO_OWNER;
+    everywhere(flight, opts, worlds, VB_COUNT(worlds));
     opts.algo = VB_ALGO_EXCHANGE; /* all through the same rings */
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
     opts.in_flight = 4; /* fewer than are started: start has to wait */
