@@ -34,8 +34,8 @@ struct peer {
     uint32_t epoch;  /* of the pair: that of the rank that came later */
 
     /* Elastic groups. */
-    bool member;  /* it can be put to */
-    bool gone;    /* it was a member, and is fenced */
+    bool member; /* it can be put to */
+    bool gone;   /* it was a member, and is fenced */
     enum vb_end end;
     int gone_pid; /* ... 0: on another host */
     char why[CONTROL_WHY];

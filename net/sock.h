@@ -11,7 +11,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#define SOCK_TEXT 64                                            /* "[ff02::1]:65535" and longer */
+#define SOCK_TEXT 64 /* "[ff02::1]:65535" and longer */
 
 struct sock_addr {
     struct sockaddr_storage sa;
