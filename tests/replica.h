@@ -43,7 +43,7 @@ static size_t n_transports;
 static pid_t pids[RANKS_MAX];
 static int root_fd = -1;
 
-static int worker(struct vb_group *g, bool late);
+static int (*worker)(struct vb_group *g, bool late); /* the test's: main() says which */
 
 /* ---- servers --------------------------------------------------------------------------------- */
 

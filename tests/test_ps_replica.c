@@ -102,7 +102,7 @@ static vb_status join(struct vb_group *g, struct ps_worker **w_p)
     return st == VB_OK ? ps_worker_hello(*w_p, false) : st;
 }
 
-static int worker(struct vb_group *g, bool late)
+static int work(struct vb_group *g, bool late)
 {
     const struct ps_job *job = &board->job;
     float *own = calloc(job->n, sizeof(*own));
@@ -385,5 +385,6 @@ int main(void)
         cmocka_unit_test_teardown(nothing_is_asked_for_again, tear_down),
     };
 
+    worker = work;
     return make_board() ? T_RUN(tests) : 1;
 }

@@ -178,7 +178,7 @@ static vb_status take_part(struct ps_worker *w, float *own, int *wrong_p)
     return st == VB_OK ? ps_worker_bye(w) : st;
 }
 
-static int worker(struct vb_group *g, bool late)
+static int work(struct vb_group *g, bool late)
 {
     const struct ps_job *job = &board->job;
     float *own = calloc(job->n, sizeof(*own));
@@ -307,5 +307,6 @@ int main(void)
         cmocka_unit_test_teardown(the_seat_of_a_server_is_nobodys, tear_down),
     };
 
+    worker = work;
     return make_board() ? T_RUN(tests) : 1;
 }
