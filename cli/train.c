@@ -203,23 +203,24 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     return st == VB_OK && dir != NULL ? cli_train_keep(dir, mode, o, result) : st;
 }
 
-static int train(const struct train_args *a, struct vb_train_opts *o)
+static int train(const struct train_args *a, const struct vb_train_opts *opts)
 {
-    struct reporter r = {.args = a, .o = o, .terminal = isatty(STDERR_FILENO) == 1};
+    struct vb_train_opts o = *opts;
+    struct reporter r = {.args = a, .o = &o, .terminal = isatty(STDERR_FILENO) == 1};
     struct vb_train_result result;
     vb_status st;
 
-    if (o->joined != NULL)
-        vb_log_set_rank(vb_joined_rank(o->joined));
+    if (o.joined != NULL)
+        vb_log_set_rank(vb_joined_rank(o.joined));
     else
-        vb_log_set_rank(o->group.world > 1 ? o->group.rank : -1);
+        vb_log_set_rank(o.group.world > 1 ? o.group.rank : -1);
     if (r.terminal)
-        o->watch = cli_train_watch;
-    o->report = report;
-    o->report_arg = &r;
-    if (o->group.rank == 0 && o->joined == NULL && a->run != NULL && vb_dir_make(a->run) != VB_OK)
+        o.watch = cli_train_watch;
+    o.report = report;
+    o.report_arg = &r;
+    if (o.group.rank == 0 && o.joined == NULL && a->run != NULL && vb_dir_make(a->run) != VB_OK)
         return CLI_FAILED;
-    st = vb_train(o, &result);
+    st = vb_train(&o, &result);
     if (r.terminal)
         cli_train_watch_end();
     if (st == VB_OK)

@@ -46,7 +46,7 @@ static vb_status backup_steps(struct ps_worker *w, float *own)
     size_t j;
 
     for (j = 0; j < w->job->n; j++)
-        own[j] = (int)(j % (size_t)w->job->workers) == w->number;
+        own[j] = (int)(j % (size_t)w->job->workers) == w->number ? 1.f : 0.f;
     for (i = 0; st == VB_OK; i++) {
         st = ps_worker_ticket(w, &go);
         if (!go || st != VB_OK)
@@ -126,7 +126,7 @@ static vb_status steps_until_told(struct ps_worker *w, float *own)
     bool go = true;
 
     for (j = 0; j < w->job->n; j++)
-        own[j] = j % classes == (size_t)w->number;
+        own[j] = j % classes == (size_t)w->number ? 1.f : 0.f;
     while (st == VB_OK && go && !board->stop) {
         st = ps_worker_ticket(w, &go);
         if (st == VB_OK)
