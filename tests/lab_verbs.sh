@@ -68,7 +68,7 @@ passed 2
 grep -q '^verbs' "$work/out" || fail "a limit that can be raised was not: $(cat "$work/out")"
 step "test_verbs, test_transport, locked memory"
 long=${all:+test_elastic test_group test_allreduce test_collectives test_sparse_allreduce test_late}
-for test in $long; do
+for test in $long ${all:+test_ps test_ps_member test_ps_replica}; do
     expect 0 '' lab/run --nodes 1 --mem 1200 --each --env VB_TEST_VERBS=1 -- "$tests/$test"
     passed 1
     step "$test"

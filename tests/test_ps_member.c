@@ -271,7 +271,7 @@ static void prepare(enum vb_transport_choice transport, int servers, int64_t bou
                         .late = LATE,
                         .bound = bound,
                         .n = n,
-                        .steps = p_steps(bound == 0 ? 200 : 4000),
+                        .steps = bound == 0 ? p_steps(200) : 4000, /* one joins meanwhile */
                         .rule = {.kind = VB_K_SGD},
                         .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? 6 : 1}};
     board->transport = transport;
