@@ -50,7 +50,10 @@ static vb_status check_servers(const struct vb_async_opts *o, int workers)
     int servers = servers_of(o), all = vb_train_servers(o);
 
     if (workers < 1)
-        return vb_err(VB_ERR_USAGE, "--dedicated-servers: %d of them leave no worker", all);
+        return vb_err(VB_ERR_USAGE,
+                      "--dedicated-servers: %d of the ranks serve; "
+                      "the ranks that are left over must be one at least",
+                      all);
     if (replicas_of(o) > 1 &&
         (o->replicas > 2 || o->hogwild || all > PS_SERVERS_MAX || (!o->dedicated && workers < 2)))
         return vb_err(VB_ERR_USAGE,
