@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the parameter server takes: pushes, pulls, and both, one after the other by each of the
- * workers at once. The last ranks of the group serve. Every gradient is all ones, with a rate of 1,
- * so at the end parameters tell whether each was applied once.
+ * workers at once. The last ranks of the group serve. Every gradient is all ones, with a rate of 1.
+ * So with plain SGD the parameters tell at the end whether each was applied once; with other rules
+ * they tell that to rounding, which of very many gradients would hide one.
  */
 #include "engine/ps_priv.h"
 
@@ -196,7 +197,7 @@ static float expected(const struct bench *b, int64_t pushed)
     return params[0];
 }
 
-/* Plain sums are exact. Sparse rules, applied late, round otherwise. */
+/* Plain sums are exact. Other rules, where they are applied late, round otherwise. */
 static int64_t count_wrong(const struct bench *b, int64_t pushed)
 {
     float want = expected(b, pushed);

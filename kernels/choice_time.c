@@ -22,6 +22,7 @@
 #define CHANNELS 64
 #define CHANNELS_MIN 32
 #define OUTPUTS 256     /* of a linear layer */
+#define LINEAR_PART 3   /* of a stage's work, for a linear layer: its rows are all alike */
 #define HOPELESS 3      /* times the best: no second run, unless the first was short */
 #define SHORT_MS 2.0    /* a run */
 #define FIRST_CLOSE 1.2 /* one run says less than the best of two */
@@ -89,7 +90,7 @@ static struct vb_k_shape smaller(const struct vb_k_shape *shape, double flops)
     bool more = vb_k_has_pass(s.kind, VB_K_BACKWARD_WEIGHTS);
 
     if (s.kind == VB_K_LINEAR)
-        flops /= 3;
+        flops /= LINEAR_PART;
     while (more && vb_k_shape_flops(&s, VB_K_FORWARD) > flops)
         more = s.kind == VB_K_LINEAR ? shrink_linear(&s) : shrink_conv(&s);
     return s;

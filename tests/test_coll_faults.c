@@ -149,6 +149,8 @@ static void try_everywhere(enum fault fault)
     try_fault(fault, VB_TRANSPORT_SHM, VB_ALGO_MAPPED, N_ELEMS - 1);
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_GATHER, 10);
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_EXCHANGE, N_ELEMS - 1);
+    try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 10);
+    try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 2000); /* not copied */
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_RING, N_ELEMS - 1);
 }
 
@@ -163,6 +165,7 @@ static void a_rank_stalls(void **state)
     (void)state;
     try_fault(STALLS, VB_TRANSPORT_SHM, VB_ALGO_MAPPED, N_ELEMS - 1);
     try_fault(STALLS, VB_TRANSPORT_TCP, VB_ALGO_EXCHANGE, N_ELEMS - 1);
+    try_fault(STALLS, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 2000);
 }
 
 static void a_rank_brings_another_size(void **state)

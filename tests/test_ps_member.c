@@ -334,6 +334,18 @@ static void no_gradient_is_lost(void **state)
             come_and_go(transports[t], 1 + (int)s, s == 0 ? PS_UNBOUNDED : 2, sizes[s], &seed);
 }
 
+/* Worker 1 ends itself where die_late() says. */
+static void run_into_the_trap(enum vb_transport_choice transport, int64_t bound)
+{
+    prepare(transport, 1, bound, 50);
+    board->trap = true;
+    begin();
+    assert_int_equal(waitpid(pids[1], NULL, 0), pids[1]);
+    pids[1] = 0;
+    end();
+    assert_true(board->killed[1]);
+}
+
 /* The last tickets of one that dies become others', who must not have gone by then. */
 static void nor_at_the_end(void **state)
 {
@@ -341,15 +353,8 @@ static void nor_at_the_end(void **state)
     size_t i;
 
     (void)state;
-    for (i = 0; i < VB_COUNT(bounds); i++) {
-        prepare(transports[i % n_transports], 1, bounds[i], 50);
-        board->trap = true;
-        begin();
-        assert_int_equal(waitpid(pids[1], NULL, 0), pids[1]);
-        pids[1] = 0;
-        end();
-        assert_true(board->killed[1]);
-    }
+    for (i = 0; i < VB_COUNT(bounds); i++)
+        run_into_the_trap(transports[i % n_transports], bounds[i]);
 }
 
 /* Its death completes the round that the others wait in; of the next one each has its half. */
@@ -359,13 +364,7 @@ static void shares_are_cut_anew(void **state)
 
     (void)state;
     for (t = 0; t < n_transports; t++) {
-        prepare(transports[t], 1, 0, 50);
-        board->trap = true;
-        begin();
-        assert_int_equal(waitpid(pids[1], NULL, 0), pids[1]);
-        pids[1] = 0;
-        end();
-        assert_true(board->killed[1]);
+        run_into_the_trap(transports[t], 0);
         assert_int_equal(board->tally.begun[1], 30);
         assert_int_equal(board->shares[0], 0 << 10 | 2);
         assert_int_equal(board->shares[2], 1 << 10 | 2);

@@ -279,46 +279,47 @@ static void both_may_not_die(void **state)
     }
 }
 
-/* A server dies while one joins: before its hello, so that this is said while it goes over. */
+/* One joins a job of k servers, of which one dies: while it joins, or right before. */
+static void join_around_a_death(enum vb_transport_choice transport, int k, bool meanwhile)
+{
+    prepare(transport, 2, k, PS_UNBOUNDED, 50);
+    board->job.late = 1;
+    board->job.steps *= 20;
+    board->hello_after = meanwhile;
+    begin();
+    if (!meanwhile)
+        assert_true(kill_at(2, 20, 0));
+    pids[world_of(&board->job)] = start(-1);
+    if (meanwhile) {
+        UNTIL(board->joined);
+        assert_true(kill_at(2, 1, 0));
+    }
+    end();
+    assert_true(board->tally.begun[2] > 0);
+}
+
+/* Before its hello, so that this is said while it goes over. */
 static void one_may_join_meanwhile(void **state)
 {
     size_t t;
-    int k;
 
     (void)state;
-    for (t = 0; t < n_transports; t++)
-        for (k = 1; k <= 2; k++) {
-            prepare(transports[t], 2, k, PS_UNBOUNDED, 50);
-            board->job.late = 1;
-            board->job.steps *= 20;
-            board->hello_after = true;
-            begin();
-            pids[world_of(&board->job)] = start(-1);
-            UNTIL(board->joined);
-            assert_true(kill_at(2, 1, 0));
-            end();
-            assert_true(board->tally.begun[2] > 0);
-        }
+    for (t = 0; t < n_transports; t++) {
+        join_around_a_death(transports[t], 1, true);
+        join_around_a_death(transports[t], 2, true);
+    }
 }
 
-/* Right after its end, so that some have found out and others have not. */
+/* So that some have found out and others have not. */
 static void one_may_join_right_after(void **state)
 {
     size_t t;
-    int k;
 
     (void)state;
-    for (t = 0; t < n_transports; t++)
-        for (k = 1; k <= 2; k++) {
-            prepare(transports[t], 2, k, PS_UNBOUNDED, 50);
-            board->job.late = 1;
-            board->job.steps *= 20;
-            begin();
-            assert_true(kill_at(2, 20, 0));
-            pids[world_of(&board->job)] = start(-1);
-            end();
-            assert_true(board->tally.begun[2] > 0);
-        }
+    for (t = 0; t < n_transports; t++) {
+        join_around_a_death(transports[t], 1, false);
+        join_around_a_death(transports[t], 2, false);
+    }
 }
 
 /* A server that stands still is given up. Where it shares memory it is killed: it could go on in
