@@ -219,8 +219,8 @@ alone 'one task'
 
 # ---- options come first; what is broken is named --------------------------------------------------
 
-under srun -n 2 "$verbena" "${job[@]}" --ranks 1
-[ "$code $(jq -s 'map(.ranks)' -c "$dir/out")" = '0 [1,1]' ] || fail "--ranks 1: $code $err"
+under srun -n 2 --output "$dir/alone.%t" "$verbena" "${job[@]}" --ranks 1
+[ "$code $(jq -s 'map(.ranks)' -c "$dir/alone".[01])" = '0 [1,1]' ] || fail "--ranks 1: $code $err"
 under srun -w node1 -n 1 "$verbena" "${job[@]}" --ranks 3
 same '--ranks 3 in a task' "$here"
 under srun -n 2 env SLURM_PROCID=7 "$verbena" "${job[@]}"
