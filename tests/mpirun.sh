@@ -101,6 +101,7 @@ chmod 644 "$dir/key"
 under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
 [[ $code != 0 && $err == *'others may read'* ]] || fail "a secret for all to read: exit $code: $err"
 # Two jobs of one rank: mpirun may cut their lines into each other, so each has a file.
+# shellcheck disable=SC2016 # that shell's variables
 under "${mpi[@]}" -n 2 sh -c 'exec "$@" >"$0.$OMPI_COMM_WORLD_RANK"' "$dir/alone" "$verbena" "${job[@]}" --ranks 1
 [ "$code $(jq -sc 'map(.ranks)' "$dir/alone".[01])" = '0 [1,1]' ] || fail "--ranks 1: exit $code: $err"
 
