@@ -110,6 +110,15 @@ static bool has_replies(const struct ps_job *job, bool mapped, const struct ps_l
     return largest_shard(job, lay) * sizeof(float) <= PS_REPLY_MAX;
 }
 
+/* One server, for the others' acknowledgements come when they come; and who stands by for it may be
+ * reached in another way. Nothing of a round may be in a reply to a backup that is late. */
+static bool may_stream(const struct ps_job *job)
+{
+    return !job->sparse && !job->hogwild && !job->no_reply && job->servers == 1 &&
+           job->replicas < 2 && job->backup == 0 && job->n * sizeof(float) > PS_REPLY_MAX &&
+           job->n * sizeof(float) <= PS_STREAM_MAX;
+}
+
 static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 {
     size_t state = lay->n[k] * (size_t)job->words * sizeof(float), at = 0;
@@ -136,7 +145,7 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *lay)
 {
     size_t params = job->n * sizeof(float), at = 0;
-    bool direct = ps_is_direct(job, mapped);
+    bool direct = ps_is_direct(job, mapped), replies;
     int k;
 
     lay->area[0] = in_line(&at, params);
@@ -147,8 +156,9 @@ static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *
     at = 0;
     for (k = 0; k < job->servers; k++)
         lay->push[k] = in_line(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
+    replies = lay->replies || (!mapped && may_stream(job));
     lay->replies_at =
-        in_line(&at, lay->replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
+        in_line(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
     lay->stand =
         in_line(&at, job->replicas > 1 ? (size_t)job->servers * sizeof(struct ps_stand) : 0);
     lay->worker_slots_bytes = at > 0 ? at : LINE;
@@ -196,6 +206,11 @@ bool ps_mapped(const struct vb_group *group, int rank)
     return strcmp(vb_group_transport(group, rank), "shm") == 0;
 }
 
+bool ps_streams(const struct vb_group *group, const struct ps_job *job, int peer)
+{
+    return may_stream(job) && strcmp(vb_group_transport(group, peer), "tcp") == 0;
+}
+
 /* Weights in the memory of a lazy rule are those of long ago: only the server can read them. */
 bool ps_maps_all(const struct vb_group *group, const struct ps_job *job)
 {
@@ -226,9 +241,10 @@ vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *ma
 vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what, int from)
 {
     uint64_t begin = 0, now = 0;
+    bool asleep = vb_group_never_spins(group);
     vb_status st;
 
-    while (now - begin <= YIELD_NS) {
+    while (!asleep && now - begin <= YIELD_NS) {
         if (ready(arg))
             return VB_OK;
         st = vb_progress(group);
@@ -239,6 +255,16 @@ vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const ch
         begin = begin == 0 ? now : begin;
     }
     return vb_group_wait(group, ready, arg, what, from);
+}
+
+bool ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool mapped)
+{
+    bool before = vb_group_never_spins(group);
+    bool large =
+        !job->sparse && !mapped && job->n * sizeof(float) / (size_t)job->servers > PS_REPLY_MAX;
+
+    vb_group_set_never_spin(group, before || large);
+    return before;
 }
 
 bool ps_op_is_done(void *op)
@@ -258,14 +284,15 @@ static vb_status make_room(struct vb_group *group, int to, uint64_t *begin)
     return st;
 }
 
-vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
-                 size_t len, uint32_t note, struct vb_op *op)
+vb_status ps_put_from(struct vb_group *group, struct vb_window *win, int to,
+                      const struct vb_window *from_win, size_t from, size_t at, size_t len,
+                      uint32_t note, struct vb_op *op)
 {
     uint64_t begin = 0;
     vb_status st;
 
     do {
-        st = vb_put(win, to, from, at, len, note, op);
+        st = vb_put_from(win, to, from_win, from, at, len, note, op);
         if (st == VB_OK)
             return VB_OK;
         if (st == VB_AGAIN)
@@ -274,6 +301,12 @@ vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t f
     op->status = st;
     op->done = true; /* nobody will say so, and the next one to use it would wait */
     return st;
+}
+
+vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
+                 size_t len, uint32_t note, struct vb_op *op)
+{
+    return ps_put_from(group, win, to, win, from, at, len, note, op);
 }
 
 vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,

@@ -133,6 +133,7 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
     if (st == VB_OK)
         st = ask_who_maps(s);
     if (st == VB_OK) {
+        s->slept = ps_sleep_at_once(group, job, s->mapped);
         ps_layout_make(job, false, &s->lay); /* with room for workers that need replies */
         st = make_windows(s);
     }
@@ -145,6 +146,7 @@ void ps_server_leave(struct ps_server *s)
 {
     if (s == NULL || s->group == NULL)
         return;
+    vb_group_set_never_spin(s->group, s->slept);
     vb_group_on_gone(s->group, NULL, NULL);
     vb_window_destroy(s->slots);
     vb_window_destroy(s->shards);

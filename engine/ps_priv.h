@@ -7,7 +7,8 @@
  * server 0 gives: that bounds how many there will be, how many of a worker are under way, and how
  * far one may be ahead of the others. A gradient is *pushed* into one of the worker's slots at each
  * server, which applies it and acknowledges. A *reply* is what a server puts back with that:
- * small dense shards, and the values that a sparse worker has asked for.
+ * small dense shards, and the values that a sparse worker has asked for. A larger dense shard is
+ * *streamed* over TCP: a reply that is sent from the parameters themselves.
  *
  * With replicas every server has a *standby*, a server of the same shard that follows it: see
  * ps_replica.c.
@@ -22,7 +23,8 @@
 #define PS_CHANNEL 100
 #define PS_SERVERS_MAX 64
 #define PS_SLOTS_MAX 2
-#define PS_REPLY_MAX 65536 /* bytes: a larger dense shard is read with get */
+#define PS_REPLY_MAX 65536 /* bytes: a larger dense shard is read with get, or streamed */
+#define PS_STREAM_MAX (4u << 20)
 #define PS_UNBOUNDED (-1)
 #define PS_PUT_NS UINT64_C(60000000000) /* how long a put may find no room */
 
@@ -119,6 +121,10 @@ size_t ps_push_bytes(const struct ps_job *job, const struct ps_layout *lay, int 
                      const struct ps_push *push);
 
 size_t ps_reply_to(const struct ps_job *job, const struct ps_layout *lay, int parity);
+
+/* Whether the shard is streamed between this rank and the peer. What is on its way while another
+ * gradient is applied may be of either: as with get. Both sides must come to the same. */
+bool ps_streams(const struct vb_group *group, const struct ps_job *job, int peer);
 
 /* Whether rank and peer share memory. */
 bool ps_mapped(const struct vb_group *group, int rank);
@@ -276,6 +282,7 @@ struct ps_server {
     uint32_t due; /* PS_EVAL, PS_SAVE: to be told */
     int reader;   /* the worker that reads the snapshot; -1: none */
     bool opened, over;
+    bool slept;           /* what waits did before */
     _Atomic bool flooded; /* with notes */
     bool final;           /* all was said: only goodbyes are waited for */
     struct vb_fault faults[PS_FAULTS_MAX];
@@ -401,6 +408,7 @@ struct ps_worker {
     bool mapped;     /* all servers */
     bool overlapped; /* gets are started with the push before */
     bool opened;
+    bool slept; /* what waits did before */
     struct vb_window *shards, *slots;
     struct ps_link links[PS_SERVERS_MAX];
     _Atomic int64_t tickets;
@@ -495,7 +503,14 @@ vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const ch
 
 bool ps_op_is_done(void *op); /* a vb_ready_fn */
 
+/* Where messages are long waits sleep at once: to be woken is short against them, and who waits
+ * awake takes the cpu from those that are at work on them. Returns what they did before. */
+bool ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool mapped);
+
 /* Puts, making progress while there is no room. After a failure the op is done. */
+vb_status ps_put_from(struct vb_group *group, struct vb_window *win, int to,
+                      const struct vb_window *from_win, size_t from, size_t at, size_t len,
+                      uint32_t note, struct vb_op *op);
 vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
                  size_t len, uint32_t note, struct vb_op *op);
 

@@ -57,24 +57,26 @@ static vb_status answer(struct ps_server *s, int worker, float *to, size_t *byte
     return ps_gather(s, keys, seat->ask_keys, to);
 }
 
-/* A word with a reply. What it is sent from must not change on its way, so it is copied. */
-static vb_status reply(struct ps_server *s, int worker, uint32_t word)
+/* With the parameters as they are, and as they become while they are sent. */
+static vb_status reply_stream(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
+{
+    struct ps_seat *seat = &s->seats[worker];
+    int parity = (int)(seat->replies % 2);
+
+    seat->reply_version[++seat->replies % 4] = ps_version_of(s);
+    return ps_put_from(s->group, s->slots, ps_worker_rank(s->job, worker), s->shards, s->lay.params,
+                       ps_reply_to(s->job, &s->lay, parity), s->job->n * sizeof(float), note, op);
+}
+
+/* With what does not change on its way. */
+static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
 {
     struct ps_seat *seat = &s->seats[worker];
     int parity = (int)(seat->replies % 2);
     size_t from = ps_reply_from(&s->lay, s->k, worker, parity), bytes, at;
     float *to = (float *)(void *)((char *)vb_window_ptr(s->slots) + from);
-    struct vb_op *op;
-    vb_status st;
+    vb_status st = VB_OK;
 
-    if (s->standby) {
-        seat->asks = false;
-        seat->reply_version[++seat->replies % 4] = ps_version_of(s);
-        return VB_OK;
-    }
-    st = take_op(s, worker, &op);
-    if (st != VB_OK)
-        return ps_member_told(s, worker, st);
     if (s->job->sparse) {
         st = answer(s, worker, to, &bytes, &at);
     } else {
@@ -85,9 +87,31 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t word)
     if (st != VB_OK)
         return st;
     seat->reply_version[++seat->replies % 4] = ps_version_of(s);
-    st = ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
-                ps_reply_to(s->job, &s->lay, parity) + at, bytes, PS_NOTE(PS_WORD, word | PS_REPLY),
-                op);
+    return ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
+                  ps_reply_to(s->job, &s->lay, parity) + at, bytes, note, op);
+}
+
+static bool streams_to(const struct ps_server *s, int worker)
+{
+    return ps_streams(s->group, s->job, ps_worker_rank(s->job, worker));
+}
+
+static vb_status reply(struct ps_server *s, int worker, uint32_t word)
+{
+    struct ps_seat *seat = &s->seats[worker];
+    uint32_t note = PS_NOTE(PS_WORD, word | PS_REPLY);
+    struct vb_op *op;
+    vb_status st;
+
+    if (s->standby) {
+        seat->asks = false;
+        seat->reply_version[++seat->replies % 4] = ps_version_of(s);
+        return VB_OK;
+    }
+    st = take_op(s, worker, &op);
+    if (st == VB_OK)
+        st = streams_to(s, worker) ? reply_stream(s, worker, note, op)
+                                   : reply_copy(s, worker, note, op);
     return st == VB_OK ? VB_OK : ps_member_told(s, worker, st);
 }
 
@@ -113,7 +137,9 @@ static bool none_left(const struct ps_server *s)
 
 static bool has_replies(const struct ps_server *s, const struct ps_seat *seat)
 {
-    return s->lay.replies && !seat->mapped;
+    if (seat->mapped)
+        return false;
+    return s->lay.replies || streams_to(s, (int)(seat - s->seats));
 }
 
 /* Sparse workers without shared memory need the answer to the push before. */

@@ -92,6 +92,10 @@ void vb_group_late_forget(struct vb_group *group); /* counts anew from now on */
 /* Tells all peers to give up, with the reason; their next wait fails with it. */
 void vb_group_abort(struct vb_group *group, const char *why);
 
+/* Whether waits sleep as soon as there is nothing to do, as never_spin says at first. */
+void vb_group_set_never_spin(struct vb_group *group, bool never_spin);
+bool vb_group_never_spins(struct vb_group *group);
+
 /* Counts steps for the heartbeat, so that others can tell a rank that is stuck from one at work. */
 void vb_group_step(struct vb_group *group);
 
@@ -203,6 +207,12 @@ void vb_channel_close(struct vb_group *group, int channel);
  * way, nothing was taken: make progress, try again. len 0 is a bare note. rank may be one's own. */
 vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
                  size_t len_bytes, uint32_t note, struct vb_op *op);
+
+/* The same from another window of this rank, which need not be open for puts. VB_ERR_UNSUPPORTED
+ * where the way to the peer is not TCP. */
+vb_status vb_put_from(struct vb_window *win, int rank, const struct vb_window *from,
+                      size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
+                      struct vb_op *op);
 
 /* Copies len bytes of the peer's window to this rank's. Not ordered against puts. */
 vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,

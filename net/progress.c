@@ -270,6 +270,23 @@ static void relax(void)
 #endif
 }
 
+void vb_group_set_never_spin(struct vb_group *g, bool never_spin)
+{
+    group_lock(g);
+    g->opts.never_spin = never_spin;
+    group_unlock(g);
+}
+
+bool vb_group_never_spins(struct vb_group *g)
+{
+    bool never;
+
+    group_lock(g);
+    never = g->opts.never_spin;
+    group_unlock(g);
+    return never;
+}
+
 /* How a wait goes on when a round brought nothing. */
 struct patience {
     uint64_t idle_ns; /* since when nothing has come, 0: something just has */

@@ -341,7 +341,7 @@ static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int 
 
 const struct vb_transport vb_transport_tcp = {
     .name = "tcp",
-    .caps = 0,
+    .caps = VB_CAP_ANY_SOURCE,
     .open = tcp_open_device,
     .close = tcp_close_device,
     .address = vb_transport_no_address,

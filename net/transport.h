@@ -92,8 +92,9 @@ struct vb_raw_event {
 };
 
 enum vb_transport_caps {
-    VB_CAP_MAPPED = 1, /* vb_remote_ptr gives the peer's memory itself */
-    VB_CAP_CALLS = 2,  /* connects by itself, by address */
+    VB_CAP_MAPPED = 1,     /* vb_remote_ptr gives the peer's memory itself */
+    VB_CAP_CALLS = 2,      /* connects by itself, by address */
+    VB_CAP_ANY_SOURCE = 4, /* what is put may lie in any window */
 };
 
 struct vb_transport {

@@ -280,40 +280,51 @@ static vb_status self_put(struct vb_window *win, size_t src, size_t dst, size_t 
     return VB_OK;
 }
 
-/* Under the lock: who is gone may be fenced by the progress thread. */
-static vb_status put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
-                     size_t len_bytes, uint32_t note, struct vb_op *op)
+/* Under the lock: who is gone may be fenced by the progress thread. from: the window of the source.
+ */
+static vb_status put(struct vb_window *win, int rank, const struct vb_window *from,
+                     size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
+                     struct vb_op *op)
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
-    struct vb_span src = {(char *)win->mem.ptr + src_offset, len_bytes};
+    struct vb_span src = {(char *)from->mem.ptr + src_offset, len_bytes};
     struct vb_target dst = {win->remotes[rank], dst_offset};
     vb_status st;
 
     if (is_nobodys(win, rank))
         return VB_ERR_PEER;
-    if (!inside(src_offset, len_bytes, win->lens[g->rank]) ||
+    if (!inside(src_offset, len_bytes, from->lens[g->rank]) ||
         !inside(dst_offset, len_bytes, win->lens[rank]))
         return out_of_bounds(win, rank, src_offset, dst_offset, len_bytes);
     if (len_bytes > 0 && (win->rights & VB_WINDOW_PUT) == 0)
         return not_open(win, "put");
+    if (from != win && (rank == g->rank || (peer->transport->caps & VB_CAP_ANY_SOURCE) == 0))
+        return vb_err(VB_ERR_UNSUPPORTED, "rank %d: a put from another window", rank);
     if (rank == g->rank)
         return self_put(win, src_offset, dst_offset, len_bytes, note, op);
     st = peer->transport->put(peer->ep, &src, dst, note, op);
     return st < 0 ? dead(g, rank, st) : st;
 }
 
-vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
-                 size_t len_bytes, uint32_t note, struct vb_op *op)
+vb_status vb_put_from(struct vb_window *win, int rank, const struct vb_window *from,
+                      size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
+                      struct vb_op *op)
 {
     struct vb_group *g = win->group;
     vb_status st;
 
     op->done = false;
     group_lock(g);
-    st = put(win, rank, src_offset, dst_offset, len_bytes, note, op);
+    st = put(win, rank, from, src_offset, dst_offset, len_bytes, note, op);
     group_unlock(g);
     return st;
+}
+
+vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
+                 size_t len_bytes, uint32_t note, struct vb_op *op)
+{
+    return vb_put_from(win, rank, win, src_offset, dst_offset, len_bytes, note, op);
 }
 
 static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,

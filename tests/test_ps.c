@@ -321,8 +321,8 @@ static void rounds_have_all_gradients(void **state)
 
     (void)state;
     for (t = 0; t < n_transports; t++)
-        for (k = 1; k <= 2; k++) {
-            prepare(4, k, 0, 600);
+        for (k = 0; k <= 2; k++) { /* 0: one server, of a large shard */
+            prepare(4, k > 0 ? k : 1, 0, k > 0 ? 600 : 40000);
             run->job.schedule.base = 4;
             run->job.steps = p_steps(60);
             go(transports[t], dense_member);
@@ -336,16 +336,18 @@ static void rounds_have_all_gradients(void **state)
 
 static void a_worker_is_retired_and_admitted(void **state)
 {
-    size_t t;
+    static const size_t sizes[] = {50, 40000};
+    size_t t, s;
 
     (void)state;
-    for (t = 0; t < n_transports; t++) {
-        prepare(3, 1, PS_UNBOUNDED, 50);
-        run->dies = true;
-        go(transports[t], dense_member);
-        assert_true(run->retired && run->admitted);
-        assert_true(run->tally.begun[1] >= DIES_AFTER);
-    }
+    for (t = 0; t < n_transports; t++)
+        for (s = 0; s < VB_COUNT(sizes); s++) {
+            prepare(3, 1, PS_UNBOUNDED, sizes[s]);
+            run->dies = true;
+            go(transports[t], dense_member);
+            assert_true(run->retired && run->admitted);
+            assert_true(run->tally.begun[1] >= DIES_AFTER);
+        }
 }
 
 /* Over shared memory pushes are written by the worker itself. */

@@ -9,7 +9,7 @@
  *
  * Newer ps-lite has push and pull in one message (PSLITE_BOTH: bench/compare looks for it). The
  * others, BytePS's among them, are sent a push and, without waiting for it, a pull: servers
- * take the messages of a worker in order.
+ * take the messages of a worker in order. "push,pull" is the pull after the push was answered.
  */
 #include "ps/ps.h"
 
@@ -125,6 +125,10 @@ static void work(long bytes, long keys, double seconds)
         key[i] = ps::kMaxKey / n * i;
     measure("push", bytes, keys, seconds, [&] { kv.Wait(kv.ZPush(key, vals)); });
     measure("pull", bytes, keys, seconds, [&] { kv.Wait(kv.ZPull(key, &back)); });
+    measure("push,pull", bytes, keys, seconds, [&] {
+        kv.Wait(kv.ZPush(key, vals));
+        kv.Wait(kv.ZPull(key, &back));
+    });
     measure("push+pull", bytes, keys, seconds, [&] { both(kv, key, vals, &back); });
 }
 
