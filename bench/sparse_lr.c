@@ -60,8 +60,11 @@ static double our_step(struct bench *b, int side, size_t first, size_t left)
     double loss;
     size_t i;
 
-    for (i = 0; i < b->batch; i++) /* which come with the batch */
+    for (i = 0; i < b->batch; i++) { /* which come with the batch */
+        if (i + SOON < b->batch + left)
+            __builtin_prefetch(b->data.label + m.rows[i + SOON]);
         b->labels[i] = b->data.label[m.rows[i]];
+    }
     vb_k_csr_forward(&m, b->weights[side].ptr, b->bias[side], b->logits);
     loss = vb_k_logistic(b->logits, b->labels, b->batch);
     vb_k_csr_add(&m, b->logits, scale, b->weights[side].ptr);

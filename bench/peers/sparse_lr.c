@@ -60,8 +60,10 @@ ALWAYS void look_ahead(const struct lr_data *d, size_t i, size_t end, bool even,
 {
     if (!even && i + 4 * AHEAD < end)
         __builtin_prefetch(d->offset + d->order[i + 4 * AHEAD]);
-    if (i + 2 * AHEAD < end)
+    if (i + 2 * AHEAD < end) {
         prefetch_row(d, i + 2 * AHEAD, even);
+        __builtin_prefetch(d->label + d->order[i + 2 * AHEAD]);
+    }
     if (i + AHEAD < end)
         prefetch_weights(d, i + AHEAD, even, w);
 }
