@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Steps of sparse logistic regression by the kernels and by the bare loop of bench/peers, on the
- * same rows, alternating: sparse_lr BATCH [ROUNDS [THREADS]]. One thread, its CPU time; a JSON line
- * with the medians and their ratio. Both must come to the same loss. With THREADS, instead of the
- * bare loop: the kernels on so many threads and on one, in wall time; both must come to the same
- * bits.
+ * same rows (bench/sparse_rows.h says which), alternating: sparse_lr DATA BATCH [ROUNDS [THREADS]].
+ * One thread, its CPU time; a JSON line with the medians and their ratio. Both must come to the
+ * same loss. With THREADS, instead of the bare loop: the kernels on so many threads and on one, in
+ * wall time; both must come to the same bits. sparse_lr DATA write FILE has the rows for others.
  */
-#include "bench/peers/sparse_lr.h"
+#include "bench/sparse_rows.h"
 #include "kernels/kernels.h"
 
 #include <math.h>
@@ -23,13 +23,12 @@
 #define SOON 16 /* rows that are prefetched across the end of a batch */
 
 struct bench {
+    const char *name;
     struct lr_data data;
-    uint64_t *offset;
     size_t batch;
     int threads;              /* 0: against the bare loop */
     uint32_t *parts;          /* threads: of the rows, which are grouped */
     struct vb_mem weights[2]; /* ours; the bare loop's, or those of one thread */
-    struct vb_mem offsets;
     float bias[2], *logits;
     uint8_t *labels;
     double loss[2], took_s[2][ROUNDS_MAX];
@@ -50,19 +49,22 @@ static double our_step(struct bench *b, int side, size_t first, size_t left)
         .n = b->batch,
         .rows = b->data.order + first,
         .ahead = left < SOON ? left : SOON,
-        .offset = b->offset,
+        .offset = b->data.offset,
         .index = b->data.index,
         .value = b->data.value,
         .parts = b->parts,
         .n_rows = ROWS,
-        .nnz = (size_t)ROWS * LR_FIELDS,
+        .nnz = b->data.nnz,
     };
     float scale = -RATE / (float)b->batch, sum = 0;
     double loss;
     size_t i;
 
-    for (i = 0; i < b->batch; i++) /* which come with the batch */
+    for (i = 0; i < b->batch; i++) { /* which come with the batch */
+        if (i + SOON < b->batch + left)
+            __builtin_prefetch(b->data.label + m.rows[i + SOON]);
         b->labels[i] = b->data.label[m.rows[i]];
+    }
     vb_k_csr_forward(&m, b->weights[side].ptr, b->bias[side], b->logits);
     loss = vb_k_logistic(b->logits, b->labels, b->batch);
     vb_k_csr_add(&m, b->logits, scale, b->weights[side].ptr);
@@ -111,32 +113,27 @@ static void one_round(struct bench *b, int round)
 }
 
 /* Frees nothing: the program ends with it. */
-static bool prepare(struct bench *b)
+static vb_status prepare(struct bench *b)
 {
+    vb_status st = VB_OK;
     size_t i;
 
-    if (lr_data_make(ROWS, &b->data) != 0)
-        return false;
-    if (vb_mem_map_private((ROWS + 1) * sizeof(*b->offset), &b->offsets) != VB_OK)
-        return false;
-    b->offset = b->offsets.ptr;
     b->logits = malloc(b->batch * sizeof(*b->logits));
     b->labels = malloc(b->batch);
     if (b->logits == NULL || b->labels == NULL)
-        return false;
-    for (i = 0; i <= ROWS; i++)
-        b->offset[i] = i * LR_FIELDS;
+        return vb_err_sys("malloc");
     if (b->threads > 0) {
         b->parts = malloc(ROWS * VB_K_CSR_PARTS * sizeof(*b->parts));
         if (b->parts == NULL)
-            return false;
-        vb_k_csr_group(b->offset, ROWS, b->data.index, b->data.value, b->parts);
+            return vb_err_sys("malloc");
+        vb_k_csr_group(b->data.offset, ROWS, b->data.index, b->data.value, b->parts);
     }
-    for (i = 0; i < 2; i++)
-        if (vb_mem_map_private(LR_FEATURES * sizeof(float), &b->weights[i]) != VB_OK ||
-            vb_mem_populate(&b->weights[i]) != VB_OK)
-            return false;
-    return true;
+    for (i = 0; i < 2 && st == VB_OK; i++) {
+        st = vb_mem_map_private(LR_FEATURES * sizeof(float), &b->weights[i]);
+        if (st == VB_OK)
+            st = vb_mem_populate(&b->weights[i]);
+    }
+    return st;
 }
 
 static bool came_to_the_same(const struct bench *b)
@@ -156,32 +153,59 @@ static int report(struct bench *b, int rounds)
     vb_sort(b->took_s[1], (size_t)rounds);
     ours = rows / b->took_s[0][rounds / 2];
     bare = rows / b->took_s[1][rounds / 2];
-    printf("{\"bench\": \"sparse-lr\", \"batch\": %zu, \"threads\": %d, \"rows_per_s\": %.0f, "
+    printf("{\"bench\": \"sparse-lr\", \"data\": \"%s\", \"batch\": %zu, \"threads\": %d, "
+           "\"rows_per_s\": %.0f, "
            "\"%s_rows_per_s\": %.0f, \"ratio\": %.3f, \"wrong\": %d}\n",
-           b->batch, b->threads > 0 ? b->threads : 1, ours, b->threads > 0 ? "one_thread" : "bare",
-           bare, ours / bare, !same);
+           b->name, b->batch, b->threads > 0 ? b->threads : 1, ours,
+           b->threads > 0 ? "one_thread" : "bare", bare, ours / bare, !same);
     return same ? 0 : 1;
+}
+
+/* How skewed they are, and the rows themselves. */
+static int write_rows(const struct bench *b, const char *path)
+{
+    size_t few = 0, many = 0;
+
+    if (lr_rows_touched(&b->data, 100, &few) != VB_OK ||
+        lr_rows_touched(&b->data, 1000, &many) != VB_OK || lr_rows_write(&b->data, path) != VB_OK)
+        return 1;
+    printf("{\"bench\": \"sparse-lr\", \"data\": \"%s\", \"rows\": %zu, \"nonzeros\": %zu, "
+           "\"touched_by_100\": %zu, \"touched_by_1000\": %zu}\n",
+           b->name, b->data.n_rows, b->data.nnz, few, many);
+    return 0;
+}
+
+static int run(struct bench *b, int rounds)
+{
+    int i;
+
+    if (prepare(b) != VB_OK)
+        return 1;
+    for (i = 0; i < rounds; i++)
+        one_round(b, i);
+    return report(b, rounds);
 }
 
 int main(int argc, char **argv)
 {
     static struct bench b;
     int64_t batch = 0, rounds = 12, threads = 0;
-    int i;
+    bool write = argc == 4 && strcmp(argv[2], "write") == 0;
 
-    if (argc < 2 || argc > 4 || !vb_parse_int(argv[1], &batch) || batch < 1 || batch > ROUND_ROWS ||
-        (argc > 2 && !vb_parse_int(argv[2], &rounds)) || rounds < 1 || rounds > ROUNDS_MAX ||
-        (argc > 3 && !vb_parse_int(argv[3], &threads)) || threads < 0 || threads > THREADS_MAX) {
-        fprintf(stderr, "usage: sparse_lr BATCH [ROUNDS [THREADS]]\n");
+    if (!write &&
+        (argc < 3 || argc > 5 || !vb_parse_int(argv[2], &batch) || batch < 1 ||
+         batch > ROUND_ROWS || (argc > 3 && !vb_parse_int(argv[3], &rounds)) || rounds < 1 ||
+         rounds > ROUNDS_MAX || (argc > 4 && !vb_parse_int(argv[4], &threads)) || threads < 0 ||
+         threads > THREADS_MAX)) {
+        fprintf(stderr, "usage: sparse_lr DATA BATCH [ROUNDS [THREADS]]\n"
+                        "       sparse_lr DATA write FILE\n"
+                        "DATA: head, tail, csr:FILE, synth:kind=criteo,n=400000\n");
         return 2;
     }
+    b.name = argv[1];
     b.threads = (int)threads;
     b.batch = (size_t)batch;
-    if (!prepare(&b)) {
-        fprintf(stderr, "sparse_lr: no memory\n");
+    if (lr_rows(b.name, ROWS, &b.data) != VB_OK)
         return 1;
-    }
-    for (i = 0; i < rounds; i++)
-        one_round(&b, i);
-    return report(&b, (int)rounds);
+    return write ? write_rows(&b, argv[3]) : run(&b, (int)rounds);
 }

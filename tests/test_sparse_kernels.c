@@ -159,13 +159,29 @@ static void as_plain_loops(void **state)
     vb_k_grad_destroy(NULL);
 }
 
-/* Sorted by parts: the same sums, and the same bits on one thread and on two. */
+/* Forward and back on so many threads. */
+static void on_threads(const struct vb_k_csr *m, int threads, float *z, float *weights)
+{
+    long before;
+
+    omp_set_num_threads(threads);
+    vb_k_csr_forward(m, w, 1, z); /* the team comes into being */
+    memcpy(weights, w, sizeof(w));
+    before = t_allocations;
+    vb_k_csr_forward(m, w, 1, z);
+    vb_k_csr_add(m, d, -0.125f, weights);
+    assert_int_equal(t_allocations, before);
+}
+
+/* Sorted by parts: the same sums, and the same bits on any number of threads, also one that does
+ * not divide the parts, or is larger. */
 static void threads_change_no_bit(void **state)
 {
+    static const int teams[] = {2, 3, 9};
     static uint32_t parts[ROWS * VB_K_CSR_PARTS];
-    static float one[ROWS], two[ROWS], out_two[FEATURES];
+    static float one[ROWS], more[ROWS], out_more[FEATURES];
     struct vb_k_csr m;
-    long before;
+    size_t i;
     int v;
 
     (void)state;
@@ -173,21 +189,16 @@ static void threads_change_no_bit(void **state)
         m = draw(ROWS, v & 1, v & 2);
         vb_k_csr_group(offset, ROWS, index_of, v & 2 ? value : NULL, parts);
         m.parts = parts;
+        on_threads(&m, 1, one, out);
+        for (i = 0; i < VB_COUNT(teams); i++) {
+            memset(more, 0, sizeof(more));
+            on_threads(&m, teams[i], more, out_more);
+            assert_memory_equal(one, more, sizeof(one));
+            assert_memory_equal(out, out_more, sizeof(out));
+        }
+        omp_set_num_threads(2);
         check_forward(&m);
         check_add(&m);
-        omp_set_num_threads(1);
-        vb_k_csr_forward(&m, w, 1, one);
-        memcpy(out, w, sizeof(out));
-        vb_k_csr_add(&m, d, -0.125f, out);
-        omp_set_num_threads(2);
-        vb_k_csr_forward(&m, w, 1, two); /* the team comes into being */
-        memcpy(out_two, w, sizeof(out_two));
-        before = t_allocations;
-        vb_k_csr_forward(&m, w, 1, two);
-        vb_k_csr_add(&m, d, -0.125f, out_two);
-        assert_int_equal(t_allocations, before);
-        assert_memory_equal(one, two, sizeof(one));
-        assert_memory_equal(out, out_two, sizeof(out));
     }
 }
 
