@@ -60,9 +60,12 @@ transfer() {
     perftest ib_read_bw 65536 80 4 -e
 }
 
+# ib_write_bw differs by a factor of two from run to run there, and takes less time than an allreduce's
+# start: it is measured before and after.
 reduce() {
     perftest ib_write_bw 65536 80 4
     allreduce 1M
+    perftest ib_write_bw 65536 80 4
     perftest ib_write_bw 65536 60 4 -b
 }
 
