@@ -68,7 +68,7 @@ static vb_status room(size_t n_rows, size_t nnz, struct lr_data *d_p)
  * r = span^(u^power). They are strewn over the field, as a hash would. */
 struct skew {
     const char *name;
-    double span;
+    uint32_t span;
     int power;
 };
 
@@ -79,7 +79,7 @@ static uint32_t draw(uint64_t *state, size_t field, const struct skew *skew)
     const uint64_t width = LR_FEATURES / LR_FIELDS;
     double u = (double)(mix(state) >> 11) * 0x1p-53;
     double exponent = skew->power == 2 ? u * u : u * u * u * u;
-    uint64_t rank = (uint64_t)pow(skew->span, exponent) - 1;
+    uint64_t rank = (uint64_t)pow((double)skew->span, exponent) - 1;
 
     return (uint32_t)(field * width + rank * UINT64_C(611953) % width);
 }
