@@ -82,7 +82,7 @@ if [ -n "$all" ]; then
     "$verbena" train lenet --data synth:120 --steps 1 --threads 1 --run "$work/run" >/dev/null
     "$verbena" train alexnet --input 32 --data synth:n=24,test=4 --steps 1 --global-batch 6 --threads 1 \
         --run "$work/alexnet" >/dev/null
-    room=(--with "$work/run/plan" --with "$work/alexnet/plan" --mem 1400 --timeout 1800)
+    room=(--with "$work/run/plan" --with "$work/alexnet/plan" --mem 2400 --timeout 1800)
 fi
 softmax="train softmax --data synth:2000 --steps 10 --global-batch 96 --json --timeout 60"
 lenet="train lenet --data synth:120 --steps 3 --global-batch 12 --test-limit 12 --plan $work/run/plan
