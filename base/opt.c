@@ -115,7 +115,7 @@ static void env_name(const char *name, char out[ENV_NAME_MAX])
 
     snprintf(out, ENV_NAME_MAX, "VB_%s", name);
     for (i = 0; out[i] != '\0'; i++)
-        out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
+        out[i] = (char)(out[i] == '-' ? '_' : toupper((unsigned char)out[i]));
 }
 
 /* ---- setting a value ------------------------------------------------------------------------- */

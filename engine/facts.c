@@ -28,7 +28,8 @@ static void copy_trimmed(char *buf, size_t size, const char *text)
     if (len >= size)
         len = size - 1;
     for (i = 0; i < len; i++)
-        buf[i] = (unsigned char)text[i] < ' ' || (unsigned char)text[i] > '~' ? '?' : text[i];
+        buf[i] =
+            (char)((unsigned char)text[i] < ' ' || (unsigned char)text[i] > '~' ? '?' : text[i]);
     buf[len] = '\0';
 }
 

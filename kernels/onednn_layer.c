@@ -10,8 +10,12 @@
  *
  * Tensors that the primitive wants in another layout are reordered: once before the parts where all
  * of them read the same one, else in each part.
+ *
+ * ReLU is fused where that keeps NaN. On x86 it does not (the instruction for the larger of two
+ * gives the other one), so there each part is cut off at 0 when it is done, still in the cache.
  */
 #include "kernels/onednn_priv.h"
+#include "kernels/vec_priv.h"
 
 #include <dnnl.h>
 
@@ -22,6 +26,12 @@
 
 #define PARTS_MAX 16
 #define OUTPUTS_MIN 16 /* of a part that is cut along outputs or inputs */
+
+#if defined(__x86_64__)
+#define FUSES_RELU false
+#else
+#define FUSES_RELU true
+#endif
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t md_ref;
@@ -295,7 +305,7 @@ static bool make_attr(const struct vb_k_shape *s, enum vb_k_pass pass, dnnl_prim
         return false;
     made =
         dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user) == dnnl_success;
-    if (!made || !s->relu || pass != VB_K_FORWARD)
+    if (!made || !FUSES_RELU || !s->relu || pass != VB_K_FORWARD)
         return made;
     if (dnnl_post_ops_create(&ops) != dnnl_success)
         return false;
@@ -381,6 +391,20 @@ static bool is_shared(const struct onednn_state *st, int which)
     return st->t[which].step == 0 && !kinds[which].output;
 }
 
+/* What belongs to one index of a part's outermost axis lies together. */
+static void relu_part(const struct onednn_plain *t, float *y)
+{
+    int64_t len = 1, i, j;
+    int d;
+
+    for (d = 1; d < t->n_dims; d++)
+        len *= t->dims[d];
+    for (i = 0; i < t->dims[0]; i++, y += t->strides[0]) {
+        for (j = 0; j < len; j++)
+            y[j] = vb_relu(y[j]);
+    }
+}
+
 static void run_part(const struct onednn_state *st, const struct vb_k_args *a, int part, int team)
 {
     const struct slot *slot = &st->slots[team];
@@ -408,6 +432,8 @@ static void run_part(const struct onednn_state *st, const struct vb_k_args *a, i
     for (i = 0; i < N_TENSORS; i++)
         if (st->t[i].bytes > 0 && kinds[i].output)
             reorder(st, slot, i);
+    if (!FUSES_RELU && st->s.relu && st->pass == VB_K_FORWARD)
+        relu_part(&st->t[Y].plain, a->y + (size_t)part * st->t[Y].step);
 }
 
 static void reorder_shared(const struct onednn_state *st, const struct vb_k_args *a)

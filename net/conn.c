@@ -187,7 +187,8 @@ void conn_text(const struct conn *conn, char *out, size_t size)
     size_t i, n = conn->payload_len < size - 1 ? conn->payload_len : size - 1;
 
     for (i = 0; i < n; i++)
-        out[i] = conn->payload[i] >= ' ' && conn->payload[i] <= '~' ? (char)conn->payload[i] : '?';
+        out[i] =
+            (char)(conn->payload[i] >= ' ' && conn->payload[i] <= '~' ? conn->payload[i] : '?');
     out[n] = '\0';
 }
 

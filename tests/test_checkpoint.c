@@ -98,10 +98,10 @@ static void every_flipped_bit_is_noticed(void **state)
     (void)state;
     bytes = small_file(&len, broken);
     for (i = 0; i < len * 8; i++) {
-        bytes[i / 8] ^= (char)(1 << i % 8);
+        bytes[i / 8] = (char)(bytes[i / 8] ^ 1 << i % 8);
         put_file(broken, bytes, len);
         assert_refused(broken, VB_ERR_INPUT, "offset ");
-        bytes[i / 8] ^= (char)(1 << i % 8);
+        bytes[i / 8] = (char)(bytes[i / 8] ^ 1 << i % 8);
     }
     free(bytes);
 }
