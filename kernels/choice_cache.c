@@ -5,7 +5,7 @@
  * name, so that machines that share a home have a file each. Then a line a choice: shape, pass,
  * backend.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/level_priv.h"
 
 #include <omp.h>
 
@@ -75,8 +75,10 @@ static void make_key(char key[KEY_TEXT])
     vb_k_onednn_version(onednn.version, sizeof(onednn.version));
     vb_k_blas_probe(&blas);
     backend_names(names, sizeof(names));
-    snprintf(key, KEY_TEXT, "verbena choices 1; cpu%s; oneDNN %s; OpenBLAS %s %s; threads %d;%s",
-             cpu.text, onednn.version, blas.version, blas.core, omp_get_max_threads(), names);
+    snprintf(key, KEY_TEXT,
+             "verbena choices 2; cpu%s; oneDNN %s; OpenBLAS %s %s; own %s; threads %d;%s", cpu.text,
+             onednn.version, blas.version, blas.core, vb_k_level()->name, omp_get_max_threads(),
+             names);
 }
 
 static void shape_text(const struct vb_k_shape *s, char text[SHAPE_TEXT])

@@ -7,7 +7,7 @@
  * NaN and infinity go where the sums of the reference take them; in backward weights a gradient
  * that is no number also meets the zeros of the padding.
  */
-#include "kernels/direct_priv.h"
+#include "kernels/level_priv.h"
 
 #include <stdlib.h>
 
@@ -32,22 +32,13 @@ static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 static vb_status direct_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                 size_t *scratch_p)
 {
-    if (pass == VB_K_BACKWARD_WEIGHTS)
-        return vb_direct_weights(s, state_p, scratch_p);
-    return vb_direct_conv(s, pass, state_p, scratch_p);
-}
-
-static void direct_run(void *state, const struct vb_k_args *args)
-{
-    struct vb_direct_pass *pass = state;
-
-    pass->run(pass, args);
+    return vb_k_level()->direct(s, pass, state_p, scratch_p);
 }
 
 const struct vb_k_backend vb_k_backend_direct = {
     .name = "direct",
     .can = direct_can,
     .prepare = direct_prepare,
-    .run = direct_run,
+    .run = vb_k_level_run,
     .destroy = free,
 };

@@ -29,7 +29,7 @@ struct piece {
 };
 
 struct conv {
-    struct vb_direct_pass pass;
+    struct vb_k_pass_state pass;
     struct vb_patch patch;
     int n, c, m; /* samples, channels read and written */
     bool data, relu, pool;
@@ -268,7 +268,7 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
     }
 }
 
-static void conv_run(struct vb_direct_pass *pass, const struct vb_k_args *args)
+static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct conv *v = (const struct conv *)pass;
     int bands = divide_up(v->patch.oh, v->patch.rows), blocks = divide_up(v->m, v->block);

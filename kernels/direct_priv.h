@@ -5,12 +5,14 @@
 #ifndef VB_DIRECT_PRIV_H
 #define VB_DIRECT_PRIV_H
 
+#include "kernels/level_priv.h"
 #include "kernels/patch_priv.h"
 
-/* What every state begins with; one block of memory. */
-struct vb_direct_pass {
-    void (*run)(struct vb_direct_pass *pass, const struct vb_k_args *args);
-};
+#define vb_direct_fill VB_AT_LEVEL(vb_direct_fill)
+#define vb_direct_split VB_AT_LEVEL(vb_direct_split)
+#define vb_direct_pool VB_AT_LEVEL(vb_direct_pool)
+#define vb_direct_conv VB_AT_LEVEL(vb_direct_conv)
+#define vb_direct_weights VB_AT_LEVEL(vb_direct_weights)
 
 /* Samples are computed four at a time, a quad: one in each lane of a vector, so that neither the
  * length of a row nor its padding matters. A strip of a quad has four floats where patch_priv.h has

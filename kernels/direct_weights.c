@@ -19,7 +19,7 @@
 #define STRIPS_MAX (12 * 1024)
 
 struct weights {
-    struct vb_direct_pass pass;
+    struct vb_k_pass_state pass;
     struct vb_patch patch, dy; /* dy is read as it is */
     int n, c, oc;
     int block;  /* channels of dy at a time */
@@ -156,7 +156,7 @@ static float collect(const struct weights *v, const float *sums, int oc, int tap
     return (all[0] + all[1]) + (all[2] + all[3]);
 }
 
-static void weights_run(struct vb_direct_pass *pass, const struct vb_k_args *args)
+static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct weights *v = (const struct weights *)pass;
     int n_chunks = chunks(v);

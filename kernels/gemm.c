@@ -9,6 +9,14 @@
 
 #define NV (VB_GEMM_NR / VB_GEMM_LANES)
 
+/* The MR numbers of a at one k: on Arm a vector, whose lanes a product takes, on x86 each from
+ * memory to all lanes. */
+#if defined(__x86_64__)
+#define A_LOAD(av, a) const float *av = (a)
+#else
+#define A_LOAD(av, a) vb_v4 av = vb_v4_load(a)
+#endif
+
 typedef float vec __attribute__((vector_size(4 * VB_GEMM_LANES)));
 typedef float vec_mem __attribute__((vector_size(4 * VB_GEMM_LANES), aligned(4), may_alias));
 
@@ -26,10 +34,9 @@ void vb_gemm_tile(int k, const float *a, const float *b, float *c, size_t ldc, b
 {
     vec acc[VB_GEMM_MR][NV] = {0};
     vec bv[NV];
-    vb_v4 av;
 
     for (; k > 0; k--, a += VB_GEMM_MR, b += VB_GEMM_NR) {
-        av = vb_v4_load(a);
+        A_LOAD(av, a);
 #pragma GCC unroll 8
         for (int j = 0; j < NV; j++)
             bv[j] = load(b + j * VB_GEMM_LANES);

@@ -20,7 +20,7 @@
 #define TILE_PIXELS 480
 
 struct conv {
-    struct vb_gemm_pass pass;
+    struct vb_k_pass_state pass;
     struct vb_patch patch;
     int n, c, m; /* samples, channels read, channels written */
     bool data;   /* backward: the weights are turned round */
@@ -173,7 +173,7 @@ static void run_tile(const struct conv *v, const float *x, const float *packed, 
     store_tile(v, slot + v->strips + v->panel, bias, n_pixels, rows * v->patch.ow, y);
 }
 
-static void conv_run(struct vb_gemm_pass *pass, const struct vb_k_args *args)
+static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct conv *v = (const struct conv *)pass;
     const float *x = v->data ? args->dy : args->x, *bias = v->data ? NULL : args->b;
@@ -227,8 +227,7 @@ static void cut(struct conv *v)
     v->bands = divide_up(p->oh, p->rows);
 }
 
-static vb_status conv_create(const struct conv *init, struct vb_gemm_pass **pass_p,
-                             size_t *scratch_p)
+static vb_status conv_create(const struct conv *init, void **state_p, size_t *scratch_p)
 {
     struct conv v = *init, *new;
     int n_pixels, k;
@@ -249,25 +248,23 @@ static vb_status conv_create(const struct conv *init, struct vb_gemm_pass **pass
     *new = v;
     new->pixels = new->taps + k;
     fill_tables(new, n_pixels);
-    *pass_p = &new->pass;
+    *state_p = new;
     *scratch_p = (v.weights + (size_t)v.slots * (v.strips + v.panel + v.sums)) * sizeof(float);
     return VB_OK;
 }
 
-vb_status vb_gemm_conv_forward(const struct vb_k_shape *s, struct vb_gemm_pass **pass_p,
-                               size_t *scratch_p)
+vb_status vb_gemm_conv_forward(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
     struct conv v = {.n = s->n, .c = s->c, .m = s->oc, .relu = s->relu};
 
     vb_patch_init(&v.patch, s);
-    return conv_create(&v, pass_p, scratch_p);
+    return conv_create(&v, state_p, scratch_p);
 }
 
-vb_status vb_gemm_conv_data(const struct vb_k_shape *s, struct vb_gemm_pass **pass_p,
-                            size_t *scratch_p)
+vb_status vb_gemm_conv_data(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
     struct conv v = {.n = s->n, .c = s->oc, .m = s->c, .data = true};
 
     vb_patch_init_data(&v.patch, s);
-    return conv_create(&v, pass_p, scratch_p);
+    return conv_create(&v, state_p, scratch_p);
 }

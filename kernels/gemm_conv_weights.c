@@ -21,7 +21,7 @@
 #define TILE_ROWS 256
 
 struct weights {
-    struct vb_gemm_pass pass;
+    struct vb_k_pass_state pass;
     struct vb_patch patch;
     int n, c, oc;
     int taps;                 /* of all channels */
@@ -163,7 +163,7 @@ static void run_tile(const struct weights *v, const struct vb_k_args *args, int 
     store_tile(v, &t, args->dw);
 }
 
-static void weights_run(struct vb_gemm_pass *pass, const struct vb_k_args *args)
+static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct weights *v = (const struct weights *)pass;
     int tiles = divide_up(v->taps, v->tile_taps) * divide_up(v->oc, v->tile_rows);
@@ -198,8 +198,7 @@ static void cut(struct weights *v)
         vb_patch_rows(&v->patch, divide_up(v->patch.oh, divide_up(v->patch.oh, v->patch.rows)));
 }
 
-vb_status vb_gemm_conv_weights(const struct vb_k_shape *s, struct vb_gemm_pass **pass_p,
-                               size_t *scratch_p)
+vb_status vb_gemm_conv_weights(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
     struct weights v = {.n = s->n, .c = s->c, .oc = s->oc, .taps = s->c * s->kh * s->kw}, *new;
     int k, channels;
@@ -218,7 +217,7 @@ vb_status vb_gemm_conv_weights(const struct vb_k_shape *s, struct vb_gemm_pass *
     if (new == NULL)
         return vb_err_sys("malloc");
     *new = v;
-    *pass_p = &new->pass;
+    *state_p = new;
     *scratch_p = (size_t)v.slots * (v.strip + v.rows + v.panel + v.sums) * sizeof(float);
     return VB_OK;
 }

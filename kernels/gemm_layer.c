@@ -7,7 +7,7 @@
  * meets an output that is kept; but the zeros of an image's padding meet the gradient, so a NaN in
  * dy also reaches the weights of taps that lie beside the image.
  */
-#include "kernels/gemm_layer_priv.h"
+#include "kernels/level_priv.h"
 
 #include <stdlib.h>
 
@@ -21,30 +21,16 @@ static bool layer_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 static vb_status layer_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                size_t *scratch_p)
 {
-    static vb_gemm_prepare *const conv[VB_K_PASSES] = {vb_gemm_conv_forward, vb_gemm_conv_data,
-                                                       vb_gemm_conv_weights};
-    static vb_gemm_prepare *const linear[VB_K_PASSES] = {
-        vb_gemm_linear_forward, vb_gemm_linear_data, vb_gemm_linear_weights};
-    struct vb_gemm_pass *state = NULL;
-    vb_status st;
+    const struct vb_k_level *level = vb_k_level();
 
-    st = (s->kind == VB_K_CONV ? conv : linear)[pass](s, &state, scratch_p);
-    if (st == VB_OK)
-        *state_p = state;
-    return st;
-}
-
-static void layer_run(void *state, const struct vb_k_args *args)
-{
-    struct vb_gemm_pass *pass = state;
-
-    pass->run(pass, args);
+    return (s->kind == VB_K_CONV ? level->gemm_conv : level->gemm_linear)(s, pass, state_p,
+                                                                          scratch_p);
 }
 
 const struct vb_k_backend vb_k_backend_gemm = {
     .name = "gemm",
     .can = layer_can,
     .prepare = layer_prepare,
-    .run = layer_run,
+    .run = vb_k_level_run,
     .destroy = free,
 };

@@ -5,14 +5,16 @@
 #ifndef VB_GEMM_LAYER_PRIV_H
 #define VB_GEMM_LAYER_PRIV_H
 
-#include "kernels/layer_priv.h"
+#include "kernels/level_priv.h"
 
-/* What every state begins with. The state is one block of memory. */
-struct vb_gemm_pass {
-    void (*run)(struct vb_gemm_pass *pass, const struct vb_k_args *args);
-};
+#define vb_gemm_conv_forward VB_AT_LEVEL(vb_gemm_conv_forward)
+#define vb_gemm_conv_data VB_AT_LEVEL(vb_gemm_conv_data)
+#define vb_gemm_conv_weights VB_AT_LEVEL(vb_gemm_conv_weights)
+#define vb_gemm_linear_forward VB_AT_LEVEL(vb_gemm_linear_forward)
+#define vb_gemm_linear_data VB_AT_LEVEL(vb_gemm_linear_data)
+#define vb_gemm_linear_weights VB_AT_LEVEL(vb_gemm_linear_weights)
 
-typedef vb_status vb_gemm_prepare(const struct vb_k_shape *shape, struct vb_gemm_pass **pass_p,
+typedef vb_status vb_gemm_prepare(const struct vb_k_shape *shape, void **state_p,
                                   size_t *scratch_p);
 
 vb_gemm_prepare vb_gemm_conv_forward;   /* kernels/gemm_conv.c */

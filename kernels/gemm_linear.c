@@ -29,7 +29,7 @@
 #define WEIGHTS_PANELS 128
 
 struct linear {
-    struct vb_gemm_pass pass;
+    struct vb_k_pass_state pass;
     int n, in, oc;
     bool relu;
     int slots;
@@ -147,7 +147,7 @@ static void forward_tile(const struct linear *v, const struct vb_k_args *args, i
     forward_end(v, args, row, n_rows);
 }
 
-static void forward_run(struct vb_gemm_pass *pass, const struct vb_k_args *args)
+static void forward_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct linear *v = (const struct linear *)pass;
 
@@ -230,7 +230,7 @@ static void data_tile(const struct linear *v, const struct vb_k_args *args, int 
     data_store(v, sums, first, n_cols, args->dx);
 }
 
-static void data_run(struct vb_gemm_pass *pass, const struct vb_k_args *args)
+static void data_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct linear *v = (const struct linear *)pass;
 
@@ -314,7 +314,7 @@ static void weights_bias(const struct linear *v, const struct vb_k_args *args, i
     }
 }
 
-static void weights_run(struct vb_gemm_pass *pass, const struct vb_k_args *args)
+static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct linear *v = (const struct linear *)pass;
 
@@ -331,8 +331,8 @@ static void weights_run(struct vb_gemm_pass *pass, const struct vb_k_args *args)
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
-static vb_status linear_create(const struct vb_k_shape *s, struct linear v,
-                               struct vb_gemm_pass **pass_p, size_t *scratch_p)
+static vb_status linear_create(const struct vb_k_shape *s, struct linear v, void **state_p,
+                               size_t *scratch_p)
 {
     struct linear *new = malloc(sizeof(*new));
 
@@ -344,23 +344,21 @@ static vb_status linear_create(const struct vb_k_shape *s, struct linear v,
     new->oc = s->oc;
     new->relu = s->relu;
     new->slots = vb_team_slots();
-    *pass_p = &new->pass;
+    *state_p = new;
     *scratch_p = (v.shared + (size_t) new->slots *v.slot) * sizeof(float);
     return VB_OK;
 }
 
-vb_status vb_gemm_linear_forward(const struct vb_k_shape *s, struct vb_gemm_pass **pass_p,
-                                 size_t *scratch_p)
+vb_status vb_gemm_linear_forward(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
     size_t in = (size_t)s->c * (size_t)s->h * (size_t)s->w;
     struct linear v = {.pass.run = forward_run};
 
     v.shared = vb_team_align((in + 3) * (size_t)divide_up(s->n, 4) * 4);
-    return linear_create(s, v, pass_p, scratch_p);
+    return linear_create(s, v, state_p, scratch_p);
 }
 
-vb_status vb_gemm_linear_data(const struct vb_k_shape *s, struct vb_gemm_pass **pass_p,
-                              size_t *scratch_p)
+vb_status vb_gemm_linear_data(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
     int panels = vb_gemm_panels(s->c * s->h * s->w, VB_GEMM_NR);
     int tiles =
@@ -370,16 +368,15 @@ vb_status vb_gemm_linear_data(const struct vb_k_shape *s, struct vb_gemm_pass **
 
     v.shared = vb_team_align(rows * (size_t)s->oc);
     v.slot = vb_team_align((DATA_K + rows) * (size_t)(v.tile_panels * VB_GEMM_NR));
-    return linear_create(s, v, pass_p, scratch_p);
+    return linear_create(s, v, state_p, scratch_p);
 }
 
-vb_status vb_gemm_linear_weights(const struct vb_k_shape *s, struct vb_gemm_pass **pass_p,
-                                 size_t *scratch_p)
+vb_status vb_gemm_linear_weights(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
     size_t n = (size_t)s->n;
     struct linear v = {.pass.run = weights_run};
 
     v.shared =
         vb_team_align(((size_t)vb_gemm_rows(s->oc) + (size_t)vb_gemm_cols(s->c * s->h * s->w)) * n);
-    return linear_create(s, v, pass_p, scratch_p);
+    return linear_create(s, v, state_p, scratch_p);
 }

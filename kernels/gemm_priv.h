@@ -11,12 +11,23 @@
 #ifndef VB_GEMM_PRIV_H
 #define VB_GEMM_PRIV_H
 
+#include "kernels/level_priv.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
+#define vb_gemm_tile VB_AT_LEVEL(vb_gemm_tile)
+#define vb_gemm_block VB_AT_LEVEL(vb_gemm_block)
+#define vb_gemm_pack_lines VB_AT_LEVEL(vb_gemm_pack_lines)
+#define vb_gemm_pack_k VB_AT_LEVEL(vb_gemm_pack_k)
+#define vb_gemm_pack_k_wide VB_AT_LEVEL(vb_gemm_pack_k_wide)
+
 /* The block of c that is kept in registers: as large as they allow, less what a and b need. */
 #define VB_GEMM_MR 4
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
+#define VB_GEMM_LANES 16
+#define VB_GEMM_NR 80 /* 20 of 32 registers */
+#elif defined(__AVX2__)
 #define VB_GEMM_LANES 8
 #define VB_GEMM_NR 24 /* 12 of 16 registers */
 #elif defined(__SSE2__)

@@ -13,7 +13,7 @@
 #include <string.h>
 
 struct data {
-    struct vb_direct_pass pass;
+    struct vb_k_pass_state pass;
     struct vb_k_shape s;
     struct vb_pooled_image image;
     struct vb_pooled_patch patch;      /* of weights */
@@ -81,7 +81,7 @@ static void run_sample(const struct data *v, const struct vb_k_args *args, int i
                           args->dx + (size_t)i * (size_t)(v->s.c * v->s.h) * (size_t)v->s.w);
 }
 
-static void data_run(struct vb_direct_pass *pass, const struct vb_k_args *args)
+static void data_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct data *v = (const struct data *)pass;
     float *weights = args->scratch;

@@ -11,7 +11,14 @@
 #ifndef VB_POOLED_PRIV_H
 #define VB_POOLED_PRIV_H
 
-#include "kernels/direct_priv.h"
+#include "kernels/level_priv.h"
+
+#define vb_pooled_sum VB_AT_LEVEL(vb_pooled_sum)
+#define vb_pooled_image_init VB_AT_LEVEL(vb_pooled_image_init)
+#define vb_pooled_image_fill VB_AT_LEVEL(vb_pooled_image_fill)
+#define vb_pooled_image_empty VB_AT_LEVEL(vb_pooled_image_empty)
+#define vb_pooled_weights VB_AT_LEVEL(vb_pooled_weights)
+#define vb_pooled_data VB_AT_LEVEL(vb_pooled_data)
 
 /* A patch times g; at: where its first row begins. */
 struct vb_pooled_term {
@@ -43,7 +50,7 @@ void vb_pooled_image_init(struct vb_pooled_image *image, const struct vb_k_shape
 void vb_pooled_image_fill(const struct vb_pooled_image *image, const float *x, float *to);
 void vb_pooled_image_empty(const struct vb_pooled_image *image, const float *from, float *x);
 
-/* The passes. A state begins with a struct vb_direct_pass, and is one block of memory. */
+/* The passes. */
 vb_status vb_pooled_weights(const struct vb_k_shape *shape, void **state_p, size_t *scratch_p);
 vb_status vb_pooled_data(const struct vb_k_shape *shape, void **state_p, size_t *scratch_p);
 

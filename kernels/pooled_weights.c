@@ -14,7 +14,7 @@
 #define IMAGES_MAX (8 * 1024) /* floats of samples at a time, if more than one */
 
 struct weights {
-    struct vb_direct_pass pass;
+    struct vb_k_pass_state pass;
     struct vb_k_shape s;
     struct vb_pooled_image image;
     struct vb_pooled_patch patch;
@@ -124,7 +124,7 @@ static void collect(const struct weights *v, float *sums, int m, float *dw, floa
     db[m] = sums[v->sums - 1];
 }
 
-static void weights_run(struct vb_direct_pass *pass, const struct vb_k_args *args)
+static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct weights *v = (const struct weights *)pass;
     int n_chunks = divide_up(v->s.n, v->chunk);

@@ -10,14 +10,9 @@
  * forward and backward data, and all taps of its pair of channels in backward weights. It never
  * reaches other tiles, samples or channels.
  */
-#include "kernels/winograd_priv.h"
+#include "kernels/level_priv.h"
 
 #include <stdlib.h>
-
-static const struct vb_wino_ops *ops4(const struct vb_k_shape *s)
-{
-    return s->kh == 5 ? &vb_wino_f2_5 : &vb_wino_f4_3;
-}
 
 static bool square(const struct vb_k_shape *s, int side)
 {
@@ -36,38 +31,23 @@ static bool wino4_can(const struct vb_k_shape *s, enum vb_k_pass pass)
     return square(s, 3) || square(s, 5);
 }
 
-static vb_status prepare(const struct vb_wino_ops *ops, const struct vb_k_shape *s,
-                         enum vb_k_pass pass, void **state_p, size_t *scratch_p)
-{
-    if (pass == VB_K_BACKWARD_WEIGHTS)
-        return vb_wino_weights(ops, s, state_p, scratch_p);
-    return vb_wino_conv(ops, s, pass, state_p, scratch_p);
-}
-
 static vb_status wino2_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                size_t *scratch_p)
 {
-    return prepare(&vb_wino_f2_3, s, pass, state_p, scratch_p);
+    return vb_k_level()->winograd2(s, pass, state_p, scratch_p);
 }
 
 static vb_status wino4_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                size_t *scratch_p)
 {
-    return prepare(ops4(s), s, pass, state_p, scratch_p);
-}
-
-static void wino_run(void *state, const struct vb_k_args *args)
-{
-    struct vb_wino_pass *pass = state;
-
-    pass->run(pass, args);
+    return vb_k_level()->winograd4(s, pass, state_p, scratch_p);
 }
 
 const struct vb_k_backend vb_k_backend_winograd2 = {
     .name = "winograd2",
     .can = wino2_can,
     .prepare = wino2_prepare,
-    .run = wino_run,
+    .run = vb_k_level_run,
     .destroy = free,
 };
 
@@ -75,6 +55,6 @@ const struct vb_k_backend vb_k_backend_winograd4 = {
     .name = "winograd4",
     .can = wino4_can,
     .prepare = wino4_prepare,
-    .run = wino_run,
+    .run = vb_k_level_run,
     .destroy = free,
 };

@@ -23,7 +23,7 @@
 #define BLOCK_TILES (BLOCK_PANELS * VB_GEMM_NR)
 
 struct conv {
-    struct vb_wino_pass pass;
+    struct vb_k_pass_state pass;
     const struct vb_wino_ops *ops;
     struct vb_wino_grid grid;
     int c, m;   /* channels read and written */
@@ -182,7 +182,7 @@ static void run_block(const struct conv *v, const struct vb_k_args *args, int fi
     }
 }
 
-static void conv_run(struct vb_wino_pass *pass, const struct vb_k_args *args)
+static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct conv *v = (const struct conv *)pass;
     int tiles = v->grid.n * v->grid.across * v->grid.down;

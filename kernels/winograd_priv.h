@@ -12,8 +12,15 @@
 #ifndef VB_WINOGRAD_PRIV_H
 #define VB_WINOGRAD_PRIV_H
 
+#include "kernels/level_priv.h"
 #include "kernels/patch_priv.h"
 #include "kernels/vec_priv.h"
+
+#define vb_wino_f2_3 VB_AT_LEVEL(vb_wino_f2_3)
+#define vb_wino_f4_3 VB_AT_LEVEL(vb_wino_f4_3)
+#define vb_wino_f2_5 VB_AT_LEVEL(vb_wino_f2_5)
+#define vb_wino_conv VB_AT_LEVEL(vb_wino_conv)
+#define vb_wino_weights VB_AT_LEVEL(vb_wino_weights)
 
 #define VB_WINO_ALPHA 6 /* at most */
 
@@ -73,10 +80,5 @@ vb_status vb_wino_conv(const struct vb_wino_ops *ops, const struct vb_k_shape *s
                        enum vb_k_pass pass, void **state_p, size_t *scratch_p);
 vb_status vb_wino_weights(const struct vb_wino_ops *ops, const struct vb_k_shape *shape,
                           void **state_p, size_t *scratch_p);
-
-/* What every state begins with; one block of memory. */
-struct vb_wino_pass {
-    void (*run)(struct vb_wino_pass *pass, const struct vb_k_args *args);
-};
 
 #endif

@@ -20,7 +20,7 @@
 #define BLOCK_TILES 128 /* at most */
 
 struct weights {
-    struct vb_wino_pass pass;
+    struct vb_k_pass_state pass;
     const struct vb_wino_ops *ops;
     struct vb_wino_grid x, dy;
     int n, c, oc, pixels;
@@ -103,7 +103,7 @@ static void store_row(const struct weights *v, const float *p, int oc, float *dw
     }
 }
 
-static void weights_run(struct vb_wino_pass *pass, const struct vb_k_args *args)
+static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct weights *v = (const struct weights *)pass;
     int tiles = v->x.n * v->x.across * v->x.down;

@@ -2,6 +2,7 @@
  *
  * Direct convolution on LeNet's shapes and on ragged ones.
  */
+#include "tests/levels.h"
 #include "tests/layer.h"
 
 static void all_passes(const struct vb_k_shape *shape)
@@ -143,5 +144,5 @@ int main(void)
         cmocka_unit_test(many_channels_are_refused),
     };
 
-    return T_RUN(tests);
+    return T_RUN_LEVELS(tests);
 }

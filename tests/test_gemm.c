@@ -3,6 +3,7 @@
  * Our own matrix products, and layers made of them, on ragged shapes.
  */
 #include "kernels/gemm_priv.h"
+#include "tests/levels.h"
 #include "tests/layer.h"
 
 static void panels_are_filled_up(void **state)
@@ -208,5 +209,5 @@ int main(void)
         cmocka_unit_test(strides_back_are_refused),
     };
 
-    return T_RUN(tests);
+    return T_RUN_LEVELS(tests);
 }

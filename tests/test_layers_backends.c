@@ -12,6 +12,7 @@
  * The tensors of max pooling are multiples of 1/4, so that many are equal; sums of their products
  * are exact, and which of four is the largest is too, but for Winograd's.
  */
+#include "tests/levels.h"
 #include "tests/alloc.h"
 #include "tests/layers.h"
 
@@ -441,5 +442,5 @@ int main(void)
         cmocka_unit_test(nothing_is_allocated),
     };
 
-    return T_RUN(tests);
+    return T_RUN_LEVELS(tests);
 }

@@ -10,6 +10,7 @@
  * top.
  */
 #include "kernels/winograd_priv.h"
+#include "tests/levels.h"
 #include "tests/layer.h"
 
 #define TOLERANCE_2 3
@@ -177,5 +178,5 @@ int main(void)
         cmocka_unit_test(other_shapes_are_refused),
     };
 
-    return T_RUN(tests);
+    return T_RUN_LEVELS(tests);
 }

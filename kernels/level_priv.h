@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Kernels of our own are compiled once for each *level* of instructions: on x86 the baseline, v3
+ * (AVX2 and FMA) and v4 (AVX-512), elsewhere the baseline alone. The best one that this CPU has is
+ * taken at run time. What is compiled so has names with the level's suffix, VB_LEVEL, of which the
+ * baseline has none; a header that declares such a name defines it as VB_AT_LEVEL(name) first.
+ *
+ * A level is entered by its table alone.
+ */
+#ifndef VB_LEVEL_PRIV_H
+#define VB_LEVEL_PRIV_H
+
+#include "kernels/layer_priv.h"
+
+#if defined(VB_LEVEL)
+#define VB_LEVEL_PASTE(a, b) a##b
+#define VB_LEVEL_JOIN(a, b) VB_LEVEL_PASTE(a, b)
+#define VB_AT_LEVEL(name) VB_LEVEL_JOIN(name, VB_LEVEL)
+#else
+#define VB_AT_LEVEL(name) name
+#endif
+
+/* What every state of our own backends begins with; a state is one block of memory. */
+struct vb_k_pass_state {
+    void (*run)(struct vb_k_pass_state *state, const struct vb_k_args *args);
+};
+
+typedef vb_status vb_k_prepare(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
+                               size_t *scratch_p);
+
+struct vb_k_level {
+    const char *name;
+    vb_k_prepare *gemm_conv, *gemm_linear;
+    vb_k_prepare *direct; /* a convolution, or a conv-pool layer forward */
+    vb_k_prepare *pooled; /* a conv-pool layer backward */
+    vb_k_prepare *winograd2, *winograd4;
+};
+
+/* kernels/level.c, once a level */
+extern const struct vb_k_level vb_k_level_base, vb_k_level_v3, vb_k_level_v4;
+
+/* kernels/levels.c: the best one that this CPU has, or the one that was set. */
+const struct vb_k_level *vb_k_level(void);
+
+/* For tests. False: there is none of that name, or this CPU has not all of its instructions. */
+bool vb_k_level_set(const char *name);
+
+/* The names of all that this CPU has, the best one last. */
+int vb_k_level_names(const char *names[3]);
+
+/* Runs a state of any of our own backends: the run() of their tables. */
+void vb_k_level_run(void *state, const struct vb_k_args *args);
+
+#endif
