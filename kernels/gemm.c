@@ -7,7 +7,7 @@
 #include "kernels/gemm_priv.h"
 #include "kernels/vec_priv.h"
 
-#define NV (VB_GEMM_NR / VB_GEMM_LANES)
+#define NV (VB_GEMM_NR / VB_LANES)
 
 /* The MR numbers of a at one k: on Arm a vector, whose lanes a product takes, on x86 each from
  * memory to all lanes. */
@@ -17,29 +17,16 @@
 #define A_LOAD(av, a) vb_v4 av = vb_v4_load(a)
 #endif
 
-typedef float vec __attribute__((vector_size(4 * VB_GEMM_LANES)));
-typedef float vec_mem __attribute__((vector_size(4 * VB_GEMM_LANES), aligned(4), may_alias));
-
-static inline vec load(const float *p)
-{
-    return *(const vec_mem *)p;
-}
-
-static inline void store(float *p, vec v)
-{
-    *(vec_mem *)p = v;
-}
-
 void vb_gemm_tile(int k, const float *a, const float *b, float *c, size_t ldc, bool add)
 {
-    vec acc[VB_GEMM_MR][NV] = {0};
-    vec bv[NV];
+    vb_vec acc[VB_GEMM_MR][NV] = {0};
+    vb_vec bv[NV];
 
     for (; k > 0; k--, a += VB_GEMM_MR, b += VB_GEMM_NR) {
         A_LOAD(av, a);
 #pragma GCC unroll 8
         for (int j = 0; j < NV; j++)
-            bv[j] = load(b + j * VB_GEMM_LANES);
+            bv[j] = vb_vec_load(b + j * VB_LANES);
 #pragma GCC unroll 8
         for (int i = 0; i < VB_GEMM_MR; i++)
 #pragma GCC unroll 8
@@ -50,7 +37,8 @@ void vb_gemm_tile(int k, const float *a, const float *b, float *c, size_t ldc, b
     for (int i = 0; i < VB_GEMM_MR; i++, c += ldc)
 #pragma GCC unroll 8
         for (int j = 0; j < NV; j++)
-            store(c + j * VB_GEMM_LANES, add ? load(c + j * VB_GEMM_LANES) + acc[i][j] : acc[i][j]);
+            vb_vec_store(c + j * VB_LANES,
+                         add ? vb_vec_load(c + j * VB_LANES) + acc[i][j] : acc[i][j]);
 }
 
 /* The panel of b stays in the first level of cache while those of a pass by. */
@@ -100,8 +88,8 @@ void vb_gemm_pack_lines(const float *from, size_t line_step, int n, int k, int w
 static inline void copy_full(const float *from, float *to)
 {
 #pragma GCC unroll 8
-    for (int j = 0; j < VB_GEMM_NR; j += VB_GEMM_LANES)
-        store(to + j, load(from + j));
+    for (int j = 0; j < VB_GEMM_NR; j += VB_LANES)
+        vb_vec_store(to + j, vb_vec_load(from + j));
 }
 
 static void copy_part(const float *from, int n, int width, float *to)

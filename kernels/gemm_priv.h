@@ -25,16 +25,12 @@
 /* The block of c that is kept in registers: as large as they allow, less what a and b need. */
 #define VB_GEMM_MR 4
 #if defined(__AVX512F__)
-#define VB_GEMM_LANES 16
 #define VB_GEMM_NR 80 /* 20 of 32 registers */
 #elif defined(__AVX2__)
-#define VB_GEMM_LANES 8
 #define VB_GEMM_NR 24 /* 12 of 16 registers */
 #elif defined(__SSE2__)
-#define VB_GEMM_LANES 4
 #define VB_GEMM_NR 12 /* 12 of 16 */
 #else
-#define VB_GEMM_LANES 4
 #define VB_GEMM_NR 20 /* 20 of 32 */
 #endif
 

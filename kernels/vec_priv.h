@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Vectors of four floats in the vector extensions of gcc and clang, for the kernels of our own, and
- * the two functions that losses need. 128 bits are what every 64-bit CPU has.
+ * Vectors in the vector extensions of gcc and clang, for the kernels of our own, and the two
+ * functions that losses need: vb_v4 of four floats, 128 bits, which every 64-bit CPU has, and
+ * vb_vec of VB_LANES, as wide as the level that is compiled for has them (level_priv.h).
  */
 #ifndef VB_VEC_PRIV_H
 #define VB_VEC_PRIV_H
@@ -11,6 +12,18 @@
 typedef float vb_v4 __attribute__((vector_size(16)));
 typedef float vb_v2 __attribute__((vector_size(8)));
 typedef int32_t vb_v4i __attribute__((vector_size(16)));
+
+#if defined(__AVX512F__)
+#define VB_LANES 16
+#elif defined(__AVX2__)
+#define VB_LANES 8
+#else
+#define VB_LANES 4
+#endif
+
+typedef float vb_vec __attribute__((vector_size(4 * VB_LANES)));
+typedef int32_t vb_veci __attribute__((vector_size(4 * VB_LANES)));
+typedef float vb_vec_mem __attribute__((vector_size(4 * VB_LANES), aligned(4), may_alias));
 
 /* As it lies in memory, aligned like a float. A memcpy() would do too, but gcc 12 takes it through
  * integer registers. */
@@ -42,6 +55,21 @@ static inline vb_v4 vb_v4_all(float f)
     return (vb_v4){f, f, f, f};
 }
 
+static inline vb_vec vb_vec_load(const float *p)
+{
+    return *(const vb_vec_mem *)p;
+}
+
+static inline void vb_vec_store(float *p, vb_vec v)
+{
+    *(vb_vec_mem *)p = v;
+}
+
+static inline vb_vec vb_vec_all(float f)
+{
+    return f - (vb_vec){0};
+}
+
 /* Rows become columns. */
 static inline void vb_v4_transpose(vb_v4 r[4])
 {
@@ -67,6 +95,11 @@ static inline vb_v4 vb_v4_relu(vb_v4 v)
     typedef int lanes __attribute__((vector_size(16)));
 
     return (vb_v4)((lanes)v & ~(v < 0));
+}
+
+static inline vb_vec vb_vec_relu(vb_vec v)
+{
+    return (vb_vec)((vb_veci)v & ~(v < 0));
 }
 
 /* a where the mask is set, else b. */
