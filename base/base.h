@@ -191,6 +191,24 @@ uint32_t vb_crc32c_ref(uint32_t crc, const void *data, size_t len_bytes);
 /* "armv8-crc", "sse4.2" or "table". */
 const char *vb_crc32c_backend(void);
 
+/* ---- levels of instructions -------------------------------------------------------------------
+ */
+
+/* Loops where time goes are compiled once for each level: on x86 the baseline, v3 (AVX2 and FMA)
+ * and v4 (AVX-512), elsewhere the baseline alone. What is compiled so has names with the level's
+ * suffix, VB_LEVEL, of which the baseline has none. */
+enum vb_cpu_level { VB_CPU_BASE, VB_CPU_V3, VB_CPU_V4 };
+
+#if defined(VB_LEVEL)
+#define VB_LEVEL_PASTE(a, b) a##b
+#define VB_LEVEL_JOIN(a, b) VB_LEVEL_PASTE(a, b)
+#define VB_AT_LEVEL(name) VB_LEVEL_JOIN(name, VB_LEVEL)
+#else
+#define VB_AT_LEVEL(name) name
+#endif
+
+enum vb_cpu_level vb_cpu_level(void); /* the best one that this CPU has */
+
 /* ---- chance ---------------------------------------------------------------------------------- */
 
 /* A well-mixed number for a seed and a position: what all randomness is made of. */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels of our own are compiled once for each *level* of instructions: on x86 the baseline, v3
- * (AVX2 and FMA) and v4 (AVX-512), elsewhere the baseline alone. The best one that this CPU has is
- * taken at run time. What is compiled so has names with the level's suffix, VB_LEVEL, of which the
- * baseline has none; a header that declares such a name defines it as VB_AT_LEVEL(name) first.
+ * Kernels of our own are compiled once for each level of instructions (base.h), and the best one
+ * that this CPU has is taken at run time. A header that declares a name of such a file defines it
+ * as VB_AT_LEVEL(name) first.
  *
  * A level is entered by its table alone.
  */
@@ -11,14 +10,6 @@
 #define VB_LEVEL_PRIV_H
 
 #include "kernels/layer_priv.h"
-
-#if defined(VB_LEVEL)
-#define VB_LEVEL_PASTE(a, b) a##b
-#define VB_LEVEL_JOIN(a, b) VB_LEVEL_PASTE(a, b)
-#define VB_AT_LEVEL(name) VB_LEVEL_JOIN(name, VB_LEVEL)
-#else
-#define VB_AT_LEVEL(name) name
-#endif
 
 /* What every state of our own backends begins with; a state is one block of memory. */
 struct vb_k_pass_state {

@@ -89,6 +89,16 @@ void coll_sum(float *dst, float *const *also, int n_also, const struct source *s
 void coll_narrow(uint16_t *dst, const float *src, size_t n_elems);
 void coll_widen(float *dst, const uint16_t *src, size_t n_elems);
 
+/* net/reduce.c: these three at a level of instructions. The bits are the same at all of them. */
+struct reduce_level {
+    void (*sum)(float *dst, float *const *also, int n_also, const struct source *sources,
+                int n_sources, size_t n_elems, const struct finish *finish);
+    void (*narrow)(uint16_t *dst, const float *src, size_t n_elems);
+    void (*widen)(float *dst, const uint16_t *src, size_t n_elems);
+};
+
+extern const struct reduce_level reduce_level, reduce_level_v3, reduce_level_v4;
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 enum step_kind {

@@ -13,15 +13,26 @@
 #include <string.h>
 
 #define BLOCK 2048u /* elements */
-#define LANES 4u
-#define LINE 16u   /* elements of a cache line */
-#define AHEAD 128u /* how far ahead lines are asked for */
+#define LINE 16u    /* elements of a cache line */
+#if defined(__x86_64__)
+#define AHEAD 512u /* how far ahead lines are asked for */
+#else
+#define AHEAD 128u
+#endif
 #define ASK_MAX                                                                                    \
     ((size_t)4 << 20) /* elements: with more, memory is the limit and asking in the way */
 
+#if defined(__AVX512F__)
+#define LANES 16u
+#elif defined(__AVX2__)
+#define LANES 8u
+#else
+#define LANES 4u
+#endif
+
 /* As in memory, and as a value: gcc 14 fails on an argument that is less aligned than its type. */
-typedef float vec_mem __attribute__((vector_size(16), aligned(4), may_alias));
-typedef float vec __attribute__((vector_size(16)));
+typedef float vec_mem __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef float vec __attribute__((vector_size(4 * LANES)));
 
 static inline vec load(const float *p)
 {
@@ -56,7 +67,7 @@ static void round_block(float *dst, const float *src, size_t n)
     }
 }
 
-void coll_narrow(uint16_t *dst, const float *src, size_t n_elems)
+static void narrow(uint16_t *dst, const float *src, size_t n_elems)
 {
     uint32_t bits;
     size_t i;
@@ -67,7 +78,7 @@ void coll_narrow(uint16_t *dst, const float *src, size_t n_elems)
     }
 }
 
-void coll_widen(float *dst, const uint16_t *src, size_t n_elems)
+static void widen(float *dst, const uint16_t *src, size_t n_elems)
 {
     uint32_t bits;
     size_t i;
@@ -86,15 +97,17 @@ static void add2(float *dst, const float *a, const float *b, size_t n)
 
     for (; i + 4 * LANES <= n; i += 4 * LANES) {
         vec s0 = load(a + i) + load(b + i);
-        vec s1 = load(a + i + 4) + load(b + i + 4);
-        vec s2 = load(a + i + 8) + load(b + i + 8);
-        vec s3 = load(a + i + 12) + load(b + i + 12);
+        vec s1 = load(a + i + LANES) + load(b + i + LANES);
+        vec s2 = load(a + i + 2 * LANES) + load(b + i + 2 * LANES);
+        vec s3 = load(a + i + 3 * LANES) + load(b + i + 3 * LANES);
 
         store(dst + i, s0);
-        store(dst + i + 4, s1);
-        store(dst + i + 8, s2);
-        store(dst + i + 12, s3);
+        store(dst + i + LANES, s1);
+        store(dst + i + 2 * LANES, s2);
+        store(dst + i + 3 * LANES, s3);
     }
+    for (; i + LANES <= n; i += LANES)
+        store(dst + i, load(a + i) + load(b + i));
     for (; i < n; i++)
         dst[i] = a[i] + b[i];
 }
@@ -105,11 +118,13 @@ static void add3(float *dst, const float *a, const float *b, const float *c, siz
 
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
         vec s0 = load(a + i) + load(b + i) + load(c + i);
-        vec s1 = load(a + i + 4) + load(b + i + 4) + load(c + i + 4);
+        vec s1 = load(a + i + LANES) + load(b + i + LANES) + load(c + i + LANES);
 
         store(dst + i, s0);
-        store(dst + i + 4, s1);
+        store(dst + i + LANES, s1);
     }
+    for (; i + LANES <= n; i += LANES)
+        store(dst + i, load(a + i) + load(b + i) + load(c + i));
     for (; i < n; i++)
         dst[i] = a[i] + b[i] + c[i];
 }
@@ -155,17 +170,17 @@ static size_t asking(size_t n)
 
 static inline void all2_line(float *a, float *b, float scale)
 {
-    vec s0 = (load(a) + load(b)) * scale, s1 = (load(a + 4) + load(b + 4)) * scale;
-    vec s2 = (load(a + 8) + load(b + 8)) * scale, s3 = (load(a + 12) + load(b + 12)) * scale;
+    vec s[LINE / LANES];
 
-    store(a, s0);
-    store(a + 4, s1);
-    store(a + 8, s2);
-    store(a + 12, s3);
-    store(b, s0);
-    store(b + 4, s1);
-    store(b + 8, s2);
-    store(b + 12, s3);
+#pragma GCC unroll 4
+    for (unsigned k = 0; k < LINE / LANES; k++)
+        s[k] = (load(a + k * LANES) + load(b + k * LANES)) * scale;
+#pragma GCC unroll 4
+    for (unsigned k = 0; k < LINE / LANES; k++)
+        store(a + k * LANES, s[k]);
+#pragma GCC unroll 4
+    for (unsigned k = 0; k < LINE / LANES; k++)
+        store(b + k * LANES, s[k]);
 }
 
 static void all2(float *a, float *b, size_t n, float scale)
@@ -237,7 +252,7 @@ static const float *source_block(const struct source *s, size_t first, size_t n,
         round_block(room, (const float *)s->ptr + first, n);
         return room;
     case SOURCE_BF16:
-        coll_widen(room, (const uint16_t *)s->ptr + first, n);
+        widen(room, (const uint16_t *)s->ptr + first, n);
         return room;
     }
     return (const float *)s->ptr + first;
@@ -334,8 +349,8 @@ static bool sum_in_place(float *dst, float *const *also, int n_also, const struc
     return true;
 }
 
-void coll_sum(float *dst, float *const *also, int n_also, const struct source *s, int n_s,
-              size_t n_elems, const struct finish *finish)
+static void sum_sources(float *dst, float *const *also, int n_also, const struct source *s, int n_s,
+                        size_t n_elems, const struct finish *finish)
 {
     bool plain = all_f32(s, n_s);
     size_t first, n;
@@ -357,3 +372,6 @@ void coll_sum(float *dst, float *const *also, int n_also, const struct source *s
             memcpy(also[k] + first, dst + first, n * sizeof(float));
     }
 }
+
+const struct reduce_level VB_AT_LEVEL(reduce_level) = {
+    .sum = sum_sources, .narrow = narrow, .widen = widen};

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: MIT
+#
+# VB_PREFETCH_FOR_WRITING: the option that lets __builtin_prefetch(at, 1) say that it is for writing.
+#
+# vb_levels(TARGET SOURCES...): compiles sources of a library once more for each level of instructions
+# beyond the baseline (base/base.h), with that level's suffix for VB_AT_LEVEL().
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
+  # CPUs without this instruction take it for none; the baseline leaves it out.
+  set(VB_PREFETCH_FOR_WRITING -mprfchw)
+endif()
+
+function(vb_levels target)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
+    return()
+  endif()
+  foreach(level v3 v4)
+    add_library(${target}_${level} OBJECT ${ARGN})
+    target_compile_definitions(${target}_${level} PRIVATE VB_LEVEL=_${level}
+                               VB_LEVEL_TEXT="x86-64-${level}")
+    target_compile_options(${target}_${level} PRIVATE -march=x86-64-${level})
+    target_link_libraries(${target}_${level} PRIVATE vb_base vb_topo OpenMP::OpenMP_C)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${level}>)
+  endforeach()
+  target_compile_options(${target}_v4 PRIVATE -mprefer-vector-width=512)
+endfunction()
