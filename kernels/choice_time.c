@@ -44,8 +44,7 @@ static const struct stage first_stage = {2, 1.6, 1}, last_stage = {1, 1.1, 5};
  */
 #define FIRST_FLOPS 3e7
 #define LAST_FLOPS 9e8
-#define LAST_MS 10.0 /* a run, if it were no faster than in the first stage: about half of it is   \
-                      */
+#define LAST_MS 10.0 /* a run, at the speed of the first stage; larger ones are faster */
 
 /* ---- smaller shapes -------------------------------------------------------------------------- */
 

@@ -14,13 +14,14 @@
 #define VB_QUAD(r, g)                                                                              \
     __builtin_shufflevector((r), (r), 4 * (g), 4 * (g) + 1, 4 * (g) + 2, 4 * (g) + 3)
 #define VB_IN_QUADS(x, y, a, b, c, d)                                                              \
-    __builtin_shufflevector((x), (y), a, b, c, d, a + 4, b + 4, c + 4, d + 4, a + 8, b + 8, c + 8, \
-                            d + 8, a + 12, b + 12, c + 12, d + 12)
+    __builtin_shufflevector((x), (y), (a), (b), (c), (d), (a) + 4, (b) + 4, (c) + 4, (d) + 4,      \
+                            (a) + 8, (b) + 8, (c) + 8, (d) + 8, (a) + 12, (b) + 12, (c) + 12,      \
+                            (d) + 12)
 #elif VB_LANES == 8
 #define VB_QUAD(r, g)                                                                              \
     __builtin_shufflevector((r), (r), 4 * (g), 4 * (g) + 1, 4 * (g) + 2, 4 * (g) + 3)
 #define VB_IN_QUADS(x, y, a, b, c, d)                                                              \
-    __builtin_shufflevector((x), (y), a, b, c, d, a + 4, b + 4, c + 4, d + 4)
+    __builtin_shufflevector((x), (y), (a), (b), (c), (d), (a) + 4, (b) + 4, (c) + 4, (d) + 4)
 #endif
 
 /* Rows become columns, in every four lanes by themselves. */

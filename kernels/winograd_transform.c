@@ -140,11 +140,11 @@ INLINE void gather(int n, const float *const from[VB_LANES], int pitch, vb_vec *
     }
 #pragma GCC unroll 6
     for (int i = 0; i < n; i++, to += n) {
-        vb_quads_load(from, (size_t)(i * pitch), to);
+        vb_quads_load(from, (size_t)i * (size_t)pitch, to);
         if (n == 6) {
             vb_vec r[4];
 
-            vb_quads_load(from, (size_t)(i * pitch + 2), r);
+            vb_quads_load(from, (size_t)i * (size_t)pitch + 2, r);
             to[4] = r[2];
             to[5] = r[3];
         }
