@@ -2,9 +2,10 @@
  *
  * Which backend is fastest, by timing. A whole AlexNet of batch 32 computes for a second when all
  * choices are right, so candidates cannot run on it: they run on a very small version of the shape
- * first, where those that are clearly slower drop out, and the rest on a larger one. Candidates
- * take turns, and the best run of each counts: what else the machine does for a while then hurts
- * none of them alone.
+ * first, where those that are clearly slower drop out, and the rest on a larger one. How much
+ * larger depends on how long the first took: a fast machine comes closer to the whole shape in the
+ * same time. Candidates take turns, and the best run of each counts: what else the machine does for
+ * a while then hurts none of them alone.
  *
  * A smaller convolution has fewer samples, but some, for they share what a kernel does to the
  * weights; then fewer channels. A smaller linear layer has fewer outputs, so that it is some rows
@@ -30,14 +31,20 @@
 #define ROUNDS_MAX 12
 
 struct stage {
-    double flops; /* of the shape, about */
     double drop;  /* who takes longer than the fastest by this drops out: in the end */
     double close; /* ... and from one round to the next */
     double ms;    /* of the fastest, all its runs: enough */
 };
 
-/* With fewer channels than in the second, F(4x4, 3x3) loses to F(2x2, 3x3) where it should not. */
-static const struct stage stages[] = {{3e7, 1.5, 1.6, 1}, {9e8, 1, 1.1, 5}};
+/* What a kernel does to the weights alone weighs more in the first than it will: those that do much
+ * may take longer there. */
+static const struct stage first_stage = {2, 1.6, 1}, last_stage = {1, 1.1, 5};
+
+/* With fewer channels than LAST_FLOPS have, F(4x4, 3x3) loses to F(2x2, 3x3) where it should not.
+ */
+#define FIRST_FLOPS 3e7
+#define LAST_FLOPS 9e8
+#define LAST_MS 10.0 /* a run, at the speed of the first stage; larger ones are faster */
 
 /* ---- smaller shapes -------------------------------------------------------------------------- */
 
@@ -148,7 +155,6 @@ static vb_status runner_init(struct runner *r, const struct vb_k_tensors *t)
     r->scratch = vb_alloc_aligned(scratch_bytes + VB_CACHE_LINE);
     if (r->scratch == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu bytes of scratch", scratch_bytes);
-    memset(r->scratch, 0, scratch_bytes); /* its pages come into being here, not in the first run */
     return VB_OK;
 }
 
@@ -284,23 +290,41 @@ static bool same_size(const struct vb_k_shape *a, const struct vb_k_shape *b)
     return a->n == b->n && a->c == b->c && a->oc == b->oc;
 }
 
+/* How large the last stage is, after the first. Linear layers wait for memory, which few more rows
+ * of the same matrix tell as well as many. */
+static double last_flops(const struct race *race, const struct vb_k_shape *first)
+{
+    double ms = race->n > 0 ? race->runner[0].ms : -1;
+
+    if (first->kind == VB_K_LINEAR || ms <= 0)
+        return LAST_FLOPS;
+    return vb_k_shape_flops(first, VB_K_FORWARD) * LAST_MS / ms;
+}
+
+static vb_status hold(struct race *race, const struct vb_k_shape *shape, enum vb_k_pass pass)
+{
+    struct vb_k_shape small = smaller(shape, FIRST_FLOPS);
+    double flops = LAST_FLOPS;
+    vb_status st = VB_OK;
+
+    if (race->n > 1 && !same_size(&small, shape)) {
+        st = run_stage(race, &small, pass, &first_stage);
+        flops = last_flops(race, &small);
+    }
+    small = smaller(shape, flops);
+    if (st == VB_OK && race->n > 1)
+        st = run_stage(race, &small, pass, &last_stage);
+    return st;
+}
+
 vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
                       const struct vb_k_backend **backend_p)
 {
-    struct vb_k_shape now, next;
-    vb_status st = VB_OK;
     struct race race;
-    size_t i;
+    vb_status st;
 
     enter(&race, shape, pass);
-    for (i = 0; i < VB_COUNT(stages) && race.n > 1 && st == VB_OK; i++) {
-        now = smaller(shape, stages[i].flops);
-        next = now;
-        if (i + 1 < VB_COUNT(stages))
-            next = smaller(shape, stages[i + 1].flops);
-        if (i + 1 == VB_COUNT(stages) || !same_size(&now, &next))
-            st = run_stage(&race, &now, pass, &stages[i]);
-    }
+    st = hold(&race, shape, pass);
     if (st == VB_OK && race.n == 0)
         st = vb_err(VB_ERR_UNSUPPORTED, "no backend can do %s of this %s layer",
                     vb_k_pass_str(pass), vb_k_kind_str(shape->kind));

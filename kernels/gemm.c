@@ -10,20 +10,39 @@
 #define NV (VB_GEMM_NR / VB_LANES)
 
 /* The MR numbers of a at one k: on Arm a vector, whose lanes a product takes, on x86 each from
- * memory to all lanes. */
+ * memory to all lanes. There a is asked for before it is needed, on into the next panel: it often
+ * comes from the third level of cache, and for tiles this wide the CPU itself asks too late. */
 #if defined(__x86_64__)
 #define A_LOAD(av, a) const float *av = (a)
+#define ASK_AHEAD(a) __builtin_prefetch((a) + 1024, 0, 3)
 #else
 #define A_LOAD(av, a) vb_v4 av = vb_v4_load(a)
+#define ASK_AHEAD(a) ((void)(a))
 #endif
+
+/* Sums that will be added to arrive while the product is computed. */
+static inline void ask_for(const float *c, size_t ldc)
+{
+#if defined(__x86_64__)
+    for (size_t i = 0; i < VB_GEMM_MR; i++)
+        for (int j = 0; j < VB_GEMM_NR; j += 16)
+            __builtin_prefetch(c + i * ldc + j, 1, 3);
+#else
+    (void)c;
+    (void)ldc;
+#endif
+}
 
 void vb_gemm_tile(int k, const float *a, const float *b, float *c, size_t ldc, bool add)
 {
     vb_vec acc[VB_GEMM_MR][NV] = {0};
     vb_vec bv[NV];
 
+    if (add)
+        ask_for(c, ldc);
     for (; k > 0; k--, a += VB_GEMM_MR, b += VB_GEMM_NR) {
         A_LOAD(av, a);
+        ASK_AHEAD(a);
 #pragma GCC unroll 8
         for (int j = 0; j < NV; j++)
             bv[j] = vb_vec_load(b + j * VB_LANES);

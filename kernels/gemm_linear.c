@@ -4,7 +4,7 @@
  * the usual way would cost as much as a quarter of the product.
  *
  *   forward  y (n, oc) = x (n, in) * w (oc, in) transposed: both lie along the inputs, so sums of
- *            four inputs are vectors: four samples by four rows of w at a time.
+ *            several inputs are vectors: four samples by four rows of w at a time.
  *   data     dx (n, in) = dy (n, oc) * w: blocks of w are copied into panels that stay in the
  * second level of cache, row by row, which costs little as nothing is turned round. weights  dw
  * (oc, in) = dy transposed (oc, n) * x (n, in): both are packed, and are small; the product goes
@@ -21,11 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORWARD_ROWS 64 /* of w in a tile */
-#define FORWARD_K 256   /* inputs in a block */
-#define DATA_PANELS 64  /* of w in a tile, at most */
-#define DATA_K 64       /* rows of w in a block */
-#define WEIGHTS_ROWS 64 /* of dw in a tile */
+#define FORWARD_ROWS 64           /* of w in a tile */
+#define FORWARD_K (64 * VB_LANES) /* inputs in a block: adding up lanes costs little next to it */
+#define DATA_PANELS 64            /* of w in a tile, at most */
+#define DATA_K 64                 /* rows of w in a block */
+#define WEIGHTS_ROWS 64           /* of dw in a tile */
 #define WEIGHTS_PANELS 128
 
 struct linear {
@@ -49,54 +49,112 @@ static int divide_up(int a, int b)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* x in blocks of FORWARD_K inputs, in a block four samples at a time: (inputs / 4, 4 samples, 4
- * inputs), filled up with zeros. Rows of w and x whose distance is a power of two would push each
- * other out of the cache; w alone does less harm. */
+static int forward_in(int in) /* filled up to whole vectors */
+{
+    return divide_up(in, VB_LANES) * VB_LANES;
+}
+
+/* x in blocks of FORWARD_K inputs, in a block four samples at a time: (vectors, 4 samples, lanes),
+ * filled up with zeros. Rows of w and x whose distance is a power of two would push each other out
+ * of the cache; w alone does less harm. */
 static void forward_pack(const struct linear *v, const float *x, int quad, float *packed)
 {
-    int in = (v->in + 3) / 4 * 4, quads = divide_up(v->n, 4), first, k, i, p;
+    int in = forward_in(v->in), quads = divide_up(v->n, 4), first, k, i, p, l;
     float *to;
 
     for (first = 0; first < v->in; first += FORWARD_K) {
         k = min(FORWARD_K, in - first);
         to = packed + ((size_t)first * (size_t)quads + (size_t)quad * (size_t)k) * 4;
-        for (p = first; p < first + k; p += 4) {
-            for (i = 0; i < 16; i++)
-                *to++ = quad * 4 + i / 4 < v->n && p + i % 4 < v->in
-                            ? x[(size_t)(quad * 4 + i / 4) * (size_t)v->in + (size_t)(p + i % 4)]
-                            : 0;
+        for (p = first; p < first + k; p += VB_LANES) {
+            for (i = quad * 4; i < quad * 4 + 4; i++, to += VB_LANES) {
+                for (l = 0; l < VB_LANES; l++)
+                    to[l] = i < v->n && p + l < v->in
+                                ? x[(size_t)i * (size_t)v->in + (size_t)(p + l)]
+                                : 0;
+            }
         }
+    }
+}
+
+/* The quads of a vector added up. */
+static inline vb_v4 fold(vb_vec v)
+{
+#if VB_LANES == 4
+    return v;
+#elif VB_LANES == 8
+    return __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+#else
+    typedef float v8 __attribute__((vector_size(32)));
+    v8 s = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+           __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+
+    return __builtin_shufflevector(s, s, 0, 1, 2, 3) + __builtin_shufflevector(s, s, 4, 5, 6, 7);
+#endif
+}
+
+/* The inputs from p on that are no whole vector; sums[i] has sample i by the rows. */
+static inline void dot_rest(const float *x, const float *const w[4], int p, int k, vb_v4 acc[4][4],
+                            vb_v4 sums[4])
+{
+    int l = 0;
+
+    for (; p + 4 <= k; p += 4, l += 4) {
+        for (int i = 0; i < 4; i++)
+            for (int j = 0; j < 4; j++)
+                acc[i][j] += vb_v4_load(x + i * VB_LANES + l) * vb_v4_load(w[j] + p);
+    }
+    for (int i = 0; i < 4; i++) {
+        vb_v4_transpose(acc[i]);
+        sums[i] = (acc[i][0] + acc[i][1]) + (acc[i][2] + acc[i][3]);
+    }
+    for (; p < k; p++, l++) {
+        for (int i = 0; i < 4; i++)
+            for (int j = 0; j < 4; j++)
+                sums[i][j] += x[i * VB_LANES + l] * w[j][p];
     }
 }
 
 /* Products of four samples and four rows of w, over k inputs: sums[i] is sample i by the rows. */
 static inline void dot_block(const float *x, const float *const w[4], int k, vb_v4 sums[4])
 {
-    vb_v4 acc[4][4] = {{{0}}}, xv, wv[4];
+    vb_vec acc[4][4] = {{{0}}}, xv, wv[4];
+    vb_v4 folded[4][4];
     int p = 0;
 
-    for (; p + 4 <= k; p += 4, x += 16) {
+    for (; p + VB_LANES <= k; p += VB_LANES, x += 4 * VB_LANES) {
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++)
-            wv[j] = vb_v4_load(w[j] + p);
+            wv[j] = vb_vec_load(w[j] + p);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            xv = vb_v4_load(x + i * 4);
+            xv = vb_vec_load(x + i * VB_LANES);
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++)
                 acc[i][j] += xv * wv[j];
         }
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        vb_v4_transpose(acc[i]);
-        sums[i] = (acc[i][0] + acc[i][1]) + (acc[i][2] + acc[i][3]);
-    }
-    for (int l = 0; p < k; p++, l++) {
-        for (int i = 0; i < 4; i++)
-            for (int j = 0; j < 4; j++)
-                sums[i][j] += x[i * 4 + l] * w[j][p];
-    }
+    for (int i = 0; i < 4; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++)
+            folded[i][j] = fold(acc[i][j]);
+    dot_rest(x, w, p, k, folded, sums);
+}
+
+/* Asks for a share of the next four rows of w, which follow w[0] four rows on, so that they come
+ * from memory while these are multiplied. On Arm the CPU does so by itself. */
+static inline void forward_ask(const struct linear *v, const float *w, int from, int to)
+{
+#if defined(__x86_64__)
+    for (int p = from; p < to; p += 16)
+        for (size_t j = 4; j < 8; j++)
+            __builtin_prefetch(w + j * (size_t)v->in + p, 0, 2);
+#else
+    (void)v;
+    (void)w;
+    (void)from;
+    (void)to;
+#endif
 }
 
 /* Adds k inputs from first on to y of four rows of w from row on. */
@@ -111,7 +169,9 @@ static void forward_rows(const struct linear *v, const struct vb_k_args *args, i
 
     for (i = 0; i < 4; i++) /* what is missing repeats the last and is not kept */
         w[i] = args->w + (size_t)(row + min(i, n_rows - 1)) * (size_t)v->in + (size_t)first;
-    for (s = 0; s < v->n; s += 4, x += (size_t)((k + 3) / 4) * 16) {
+    for (s = 0; s < v->n; s += 4, x += (size_t)forward_in(k) * 4) {
+        if (row + 8 <= v->oc)
+            forward_ask(v, w[0], k * s / v->n / 16 * 16, k * min(s + 4, v->n) / v->n);
         dot_block(x, w, k, sums);
         for (i = 0; i < min(4, v->n - s); i++) {
             y = args->y + (size_t)(s + i) * (size_t)v->oc + (size_t)row;
@@ -354,7 +414,7 @@ vb_status vb_gemm_linear_forward(const struct vb_k_shape *s, void **state_p, siz
     size_t in = (size_t)s->c * (size_t)s->h * (size_t)s->w;
     struct linear v = {.pass.run = forward_run};
 
-    v.shared = vb_team_align((in + 3) * (size_t)divide_up(s->n, 4) * 4);
+    v.shared = vb_team_align((in + VB_LANES - 1) * (size_t)divide_up(s->n, 4) * 4);
     return linear_create(s, v, state_p, scratch_p);
 }
 

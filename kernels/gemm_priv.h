@@ -23,15 +23,18 @@
 #define vb_gemm_pack_k_wide VB_AT_LEVEL(vb_gemm_pack_k_wide)
 
 /* The block of c that is kept in registers: as large as they allow, less what a and b need. */
-#define VB_GEMM_MR 4
 #if defined(__AVX512F__)
-#define VB_GEMM_NR 80 /* 20 of 32 registers */
-#elif defined(__AVX2__)
+#define VB_GEMM_MR 8
+#define VB_GEMM_NR 32 /* 16 of 32 registers: more are no faster here, and fill up more */
+#else
+#define VB_GEMM_MR 4
+#if defined(__AVX2__)
 #define VB_GEMM_NR 24 /* 12 of 16 registers */
 #elif defined(__SSE2__)
 #define VB_GEMM_NR 12 /* 12 of 16 */
 #else
 #define VB_GEMM_NR 20 /* 20 of 32 */
+#endif
 #endif
 
 /* About how long a block along k is best: a panel of b stays in the first level of cache. */

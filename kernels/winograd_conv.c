@@ -15,12 +15,15 @@
 #include "kernels/winograd_priv.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#define BLOCK_PANELS 2 /* of tiles, in a block */
+#define BLOCK_PANELS 2 /* of tiles, in a block, at most */
 #define BLOCK_ROWS 64  /* of p */
+#define BLOCK_COST 16  /* tiles that take as long as it takes to get u */
 #define FILL_CHANNELS 8
 
-#define BLOCK_TILES (BLOCK_PANELS * VB_GEMM_NR)
+/* Lanes of u: channels by the rows of a panel. */
+#define LANE_CHANNELS (VB_LANES / VB_GEMM_MR)
 
 struct conv {
     struct vb_k_pass_state pass;
@@ -29,9 +32,11 @@ struct conv {
     int c, m;   /* channels read and written */
     int oh, ow; /* of what is written */
     bool data, relu;
+    int block; /* tiles */
     int slots;
     size_t u_step, v_step, p_step; /* from one xi to the next */
-    size_t u, v, p, strips, spots; /* floats of scratch; all but u of each slot */
+    size_t u, v, p, strips;        /* floats of scratch; all but u of each slot */
+    size_t spots, places;
 };
 
 static int min(int a, int b)
@@ -39,55 +44,94 @@ static int min(int a, int b)
     return a < b ? a : b;
 }
 
-/* Taps of four rows m and channel c. */
-static void gather_taps(const struct conv *v, const float *w, int m, int c, vb_v4 *taps)
+/* Where the taps of the rows from m on and of the channels from c on are. Lanes of rows and
+ * channels that are not there repeat the last, for results nobody keeps. */
+static void find_taps(const struct conv *v, const float *w, int m, int c, const float **from)
 {
-    int n = v->ops->r * v->ops->r, l, i;
-    const float *from;
+    size_t taps = (size_t)v->ops->r * (size_t)v->ops->r;
+    int l;
 
-    for (l = 0; l < 4; l++) {
-        if (m + l >= v->m) {
-            for (i = 0; i < n; i++)
-                taps[i][l] = 0;
-        } else if (v->data) {
-            from = w + ((size_t)c * (size_t)v->m + (size_t)(m + l)) * (size_t)n;
-            for (i = 0; i < n; i++)
-                taps[i][l] = from[n - 1 - i];
-        } else {
-            from = w + ((size_t)(m + l) * (size_t)v->c + (size_t)c) * (size_t)n;
-            for (i = 0; i < n; i++)
-                taps[i][l] = from[i];
-        }
+    for (l = 0; l < VB_LANES; l++) {
+        size_t row = (size_t)min(m + l % VB_GEMM_MR, v->m - 1);
+        size_t channel = (size_t)min(c + l / VB_GEMM_MR, v->c - 1);
+
+        if (v->data)
+            from[l] = w + (channel * (size_t)v->m + row) * taps;
+        else
+            from[l] = w + (row * (size_t)v->c + channel) * taps;
     }
+}
+
+/* The last channels of a panel, by way of full vectors. */
+static void transform_last(const struct conv *v, const float *w, int m, int c, float *u)
+{
+    float all[VB_WINO_ALPHA * VB_WINO_ALPHA * VB_LANES];
+    const float *from[VB_LANES];
+    int xi;
+
+    find_taps(v, w, m, c, from);
+    v->ops->taps(from, v->data, all, VB_LANES);
+    for (xi = 0; xi < v->ops->alpha * v->ops->alpha; xi++)
+        memcpy(u + (size_t)xi * v->u_step, all + xi * VB_LANES,
+               (size_t)((v->c - c) * VB_GEMM_MR) * sizeof(*u));
 }
 
 static void transform_weights(const struct conv *v, const float *w, int m, float *u)
 {
-    vb_v4 taps[25];
-    int c;
+    size_t taps = (size_t)v->ops->r * (size_t)v->ops->r;
+    size_t next = LANE_CHANNELS * taps * (v->data ? (size_t)v->m : 1);
+    const float *from[VB_LANES];
+    int c, l;
 
     u += (size_t)m * (size_t)v->c;
-    for (c = 0; c < v->c; c++, u += VB_GEMM_MR) {
-        gather_taps(v, w, m, c, taps);
-        v->ops->taps(taps, u, v->u_step);
+    find_taps(v, w, m, 0, from);
+    for (c = 0; c + LANE_CHANNELS <= v->c; c += LANE_CHANNELS, u += VB_LANES) {
+        v->ops->taps(from, v->data, u, v->u_step);
+        for (l = 0; l < VB_LANES; l++)
+            from[l] += next;
     }
+    if (c < v->c)
+        transform_last(v, w, m, c, u);
 }
+
+/* Where the outputs of a tile go, from the beginning of a channel of the first sample on, and how
+ * much of it is inside the image. */
+struct place {
+    size_t at;
+    int rows, cols;
+};
 
 /* A block of tiles while it is computed. */
 struct block {
     int first, n; /* tiles */
     float *v, *p, *strips;
     struct vb_wino_spot *spots;
+    struct place *places;
 };
+
+static void find_places(const struct conv *v, const struct block *b)
+{
+    int per = v->grid.across * v->grid.down, side = v->ops->m, i;
+
+    for (i = 0; i < b->n; i++) {
+        int t = b->first + i, oy = t % per / v->grid.across * side;
+        int ox = t % v->grid.across * side;
+
+        b->places[i].at = (size_t)(t / per) * (size_t)v->m * (size_t)v->oh * (size_t)v->ow +
+                          (size_t)oy * (size_t)v->ow + (size_t)ox;
+        b->places[i].rows = min(side, v->oh - oy);
+        b->places[i].cols = min(side, v->ow - ox);
+    }
+}
 
 /* Lanes that no tile is left for repeat the last one; nobody looks at what becomes of them. */
 static void transform_channel(const struct conv *v, const struct block *b, int c, int in_strip)
 {
-    const float *from[4];
+    const float *from[VB_LANES];
     int t, l;
 
-    for (t = 0; t < b->n; t += 4) {
-        for (l = 0; l < 4; l++) {
+    for (t = 0; t < b->n; t += VB_LANES) {
+        for (l = 0; l < VB_LANES; l++) {
             const struct vb_wino_spot *s = &b->spots[min(t + l, b->n - 1)];
 
             from[l] = b->strips + s->at + (size_t)in_strip * s->step;
@@ -111,43 +155,56 @@ static void transform_input(const struct conv *v, const struct block *b, const f
     }
 }
 
-static inline float finish(float f, float bias, bool relu)
+static inline void store_cols(const float *from, int n, float *to)
 {
-    f += bias;
-    return relu ? vb_relu(f) : f;
-}
+    int i;
 
-/* The outputs of tile t, lane l of out, cut at the edge of the image. y: of one channel of the
- * first sample. */
-static void store_tile(const struct conv *v, int t, const vb_v4 *out, int l, float bias, float *y)
-{
-    int per = v->grid.across * v->grid.down, side = v->ops->m, i, j;
-    int oy = t % per / v->grid.across * side, ox = t % v->grid.across * side;
-    int rows = min(side, v->oh - oy), cols = min(side, v->ow - ox);
-
-    y += (size_t)(t / per) * (size_t)v->m * (size_t)v->oh * (size_t)v->ow +
-         (size_t)oy * (size_t)v->ow + (size_t)ox;
-    for (i = 0; i < rows; i++, y += v->ow) {
-        for (j = 0; j < cols; j++)
-            y[j] = finish(out[i * side + j][l], bias, v->relu);
+    if (n == 4) {
+        vb_v4_store(to, vb_v4_load(from));
+    } else if (n == 2) {
+        vb_v2_store(to, vb_v2_load(from));
+    } else {
+        for (i = 0; i < n; i++)
+            to[i] = from[i];
     }
 }
 
-static void transform_output(const struct conv *v, const struct block *b, int first_m, int m,
+/* y: of one channel of the first sample. */
+static void store_tile(const struct conv *v, const struct place *at, const float *tile, float *y)
+{
+    int i;
+
+    y += at->at;
+    for (i = 0; i < at->rows; i++, y += v->ow, tile += v->ops->m)
+        store_cols(tile, at->cols, y);
+}
+
+/* One channel of the tiles of a panel, from t on. */
+static void transform_row(const struct conv *v, const struct block *b, const float *from, int t,
+                          float bias, float *y)
+{
+    int n = min(b->n, t + VB_GEMM_NR), side = v->ops->m, l;
+    float tiles[VB_LANES * VB_WINO_ALPHA * VB_WINO_ALPHA];
+
+    for (; t < n; t += VB_LANES, from += VB_LANES) {
+        v->ops->output(from, v->p_step, bias, v->relu, tiles);
+        for (l = 0; l < min(VB_LANES, n - t); l++)
+            store_tile(v, &b->places[t + l], tiles + l * side * side, y);
+    }
+}
+
+/* Rows from first on. */
+static void transform_output(const struct conv *v, const struct block *b, int first,
                              const float *bias, float *y)
 {
-    int m_panels = min(BLOCK_ROWS, vb_gemm_rows(v->m) - first_m) / VB_GEMM_MR, t, l;
-    const float *from = b->p + (size_t)(m - first_m) * VB_GEMM_NR;
-    vb_v4 out[VB_WINO_ALPHA * VB_WINO_ALPHA];
+    int rows = min(BLOCK_ROWS, vb_gemm_rows(v->m) - first), n = min(BLOCK_ROWS, v->m - first);
+    size_t plane = (size_t)v->oh * (size_t)v->ow;
+    int t, i;
 
-    y += (size_t)m * (size_t)v->oh * (size_t)v->ow;
-    for (t = 0; t < b->n; t += 4) {
-        v->ops->output(from +
-                           (size_t)(t / VB_GEMM_NR) * (size_t)m_panels * VB_GEMM_MR * VB_GEMM_NR +
-                           t % VB_GEMM_NR,
-                       v->p_step, out);
-        for (l = 0; l < min(4, b->n - t); l++)
-            store_tile(v, b->first + t + l, out, l, bias == NULL ? 0 : bias[m], y);
+    for (t = 0; t < b->n; t += VB_GEMM_NR) {
+        for (i = 0; i < n; i++)
+            transform_row(v, b, b->p + ((size_t)t * (size_t)rows + (size_t)i * VB_GEMM_NR), t,
+                          bias == NULL ? 0 : bias[first + i], y + (size_t)(first + i) * plane);
     }
 }
 
@@ -168,17 +225,18 @@ static void run_block(const struct conv *v, const struct vb_k_args *args, int fi
     struct block b = {.first = first, .v = slot};
     const float *bias = v->data ? NULL : args->b;
     float *y = v->data ? args->dx : args->y;
-    int row, m;
+    int row;
 
-    b.n = min(BLOCK_TILES, v->grid.n * v->grid.across * v->grid.down - first);
+    b.n = min(v->block, v->grid.n * v->grid.across * v->grid.down - first);
     b.p = b.v + v->v;
     b.strips = b.p + v->p;
     b.spots = (struct vb_wino_spot *)(b.strips + v->strips);
+    b.places = (struct place *)(b.strips + v->strips + v->spots);
+    find_places(v, &b);
     transform_input(v, &b, v->data ? args->dy : args->x);
     for (row = 0; row < v->m; row += BLOCK_ROWS) {
         multiply(v, &b, args->scratch, row);
-        for (m = row; m < min(row + BLOCK_ROWS, v->m); m++)
-            transform_output(v, &b, row, m, bias, y);
+        transform_output(v, &b, row, bias, y);
     }
 }
 
@@ -186,7 +244,7 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct conv *v = (const struct conv *)pass;
     int tiles = v->grid.n * v->grid.across * v->grid.down;
-    size_t slot = v->v + v->p + v->strips + v->spots;
+    size_t slot = v->v + v->p + v->strips + v->spots + v->places;
 
 #pragma omp parallel num_threads(vb_team_size(v->slots))
     {
@@ -196,23 +254,41 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
         for (int m = 0; m < v->m; m += VB_GEMM_MR)
             transform_weights(v, args->w, m, args->scratch);
 #pragma omp for schedule(static)
-        for (int first = 0; first < tiles; first += BLOCK_TILES)
+        for (int first = 0; first < tiles; first += v->block)
             run_block(v, args, first, own);
     }
+}
+
+/* Large blocks, if they can be shared out well: what the thread with the most of them has to do
+ * counts. Results do not depend on it. */
+static int block_tiles(int tiles, int slots)
+{
+    int block, best = 0, cost, best_cost = 0;
+
+    for (block = BLOCK_PANELS * VB_GEMM_NR; block > 0; block -= VB_GEMM_NR) {
+        cost = (tiles + block * slots - 1) / (block * slots) * (block + BLOCK_COST);
+        if (best == 0 || cost < best_cost) {
+            best = block;
+            best_cost = cost;
+        }
+    }
+    return best;
 }
 
 static void sizes(struct conv *v)
 {
     size_t n = (size_t)v->ops->alpha * (size_t)v->ops->alpha, c = (size_t)v->c;
+    size_t block = (size_t)v->block;
 
     v->u_step = vb_wino_step((size_t)vb_gemm_rows(v->m) * c);
-    v->v_step = vb_wino_step(BLOCK_TILES * c);
-    v->p_step = vb_wino_step(BLOCK_TILES * (size_t)min(BLOCK_ROWS, vb_gemm_rows(v->m)));
+    v->v_step = vb_wino_step(block * c);
+    v->p_step = vb_wino_step(block * (size_t)min(BLOCK_ROWS, vb_gemm_rows(v->m)));
     v->u = n * v->u_step;
     v->v = n * v->v_step;
     v->p = n * v->p_step;
-    v->strips = vb_team_align(vb_wino_strips(&v->grid, BLOCK_TILES) * FILL_CHANNELS);
-    v->spots = vb_team_align(BLOCK_TILES * sizeof(struct vb_wino_spot) / sizeof(float));
+    v->strips = vb_team_align(vb_wino_strips(&v->grid, v->block) * FILL_CHANNELS);
+    v->spots = vb_team_align(block * sizeof(struct vb_wino_spot) / sizeof(float));
+    v->places = vb_team_align(block * sizeof(struct place) / sizeof(float));
 }
 
 vb_status vb_wino_conv(const struct vb_wino_ops *ops, const struct vb_k_shape *s,
@@ -237,8 +313,10 @@ vb_status vb_wino_conv(const struct vb_wino_ops *ops, const struct vb_k_shape *s
         vb_patch_init(&p, s);
     vb_wino_grid_init(&v->grid, &p, s->n, v->c, ops->m);
     v->slots = vb_team_slots();
+    v->block = block_tiles(v->grid.n * v->grid.across * v->grid.down, v->slots);
     sizes(v);
     *state_p = v;
-    *scratch_p = (v->u + (size_t)v->slots * (v->v + v->p + v->strips + v->spots)) * sizeof(float);
+    *scratch_p = (v->u + (size_t)v->slots * (v->v + v->p + v->strips + v->spots + v->places)) *
+                 sizeof(float);
     return VB_OK;
 }

@@ -6,8 +6,8 @@
  * The sums of a window, of taps and of products are each taken along rows, then columns. They
  * depend on alpha, as the points where polynomials are evaluated do: 0, 1, -1 and infinity for 4,
  * also 2 and -2 for 6. Any m and r that make alpha go with them, so that what is a tile of outputs
- * forward can be the taps backward. Here four tiles or channels at a time, one in each lane of a
- * vector.
+ * forward can be the taps backward. Here as many tiles or channels at a time as a vector has lanes,
+ * one in each.
  */
 #ifndef VB_WINOGRAD_PRIV_H
 #define VB_WINOGRAD_PRIV_H
@@ -28,15 +28,15 @@
 struct vb_wino_ops {
     int alpha, m, r;
     /* A window of alpha by alpha inputs for each lane, rows pitch apart. */
-    void (*input)(const float *const from[4], int pitch, float *to, size_t step);
-    /* Taps of a kernel, r by r. */
-    void (*taps)(const vb_v4 *taps, float *to, size_t step);
-    /* Outputs, m by m. */
-    void (*output)(const float *from, size_t step, vb_v4 *out);
-    /* For gradients of the taps: m by m outputs as if they were taps, and r by r taps as outputs.
-     */
-    void (*tile_as_taps)(const float *const from[4], int pitch, float *to, size_t step);
-    void (*output_as_taps)(const float *from, size_t step, vb_v4 *out);
+    void (*input)(const float *const from[VB_LANES], int pitch, float *to, size_t step);
+    /* Taps of a kernel for each lane, r by r, or turned round. */
+    void (*taps)(const float *const from[VB_LANES], bool turned, float *to, size_t step);
+    /* Outputs, m by m, with bias and ReLU: to (lanes, m, m). */
+    void (*output)(const float *from, size_t step, float bias, bool relu, float *to);
+    /* For gradients of the taps: m by m outputs as if they were taps, and r by r taps as outputs:
+     * to (lanes, r, r). */
+    void (*tile_as_taps)(const float *const from[VB_LANES], int pitch, float *to, size_t step);
+    void (*output_as_taps)(const float *from, size_t step, float *to);
 };
 
 extern const struct vb_wino_ops vb_wino_f2_3; /* F(2x2, 3x3) */

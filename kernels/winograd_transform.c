@@ -3,15 +3,16 @@
  * The transformations of Winograd's short convolutions. Written for any number of taps and outputs
  * that are constants where they are called, so that the compiler leaves out what is not there.
  */
+#include "kernels/quads_priv.h"
 #include "kernels/winograd_priv.h"
 
 #define ALPHA VB_WINO_ALPHA
 #define INLINE static inline __attribute__((always_inline))
 
 /* A line of inputs, in place. */
-INLINE void input_line(int alpha, vb_v4 *d, int step)
+INLINE void input_line(int alpha, vb_vec *d, int step)
 {
-    vb_v4 d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4, d5, a, b;
+    vb_vec d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4, d5, a, b;
 
     if (alpha == 4) {
         d[0] = d0 - d2;
@@ -35,10 +36,10 @@ INLINE void input_line(int alpha, vb_v4 *d, int step)
 }
 
 /* A line of r taps, values of a polynomial times a constant, into alpha results. */
-INLINE void taps_line(int alpha, int r, const vb_v4 *g, int step, vb_v4 *to, int to_step)
+INLINE void taps_line(int alpha, int r, const vb_vec *g, int step, vb_vec *to, int to_step)
 {
-    vb_v4 zero = {0}, even, odd, g1 = r > 1 ? g[step] : zero, g2 = r > 2 ? g[2 * step] : zero;
-    vb_v4 g3 = r > 3 ? g[3 * step] : zero, g4 = r > 4 ? g[4 * step] : zero;
+    vb_vec zero = {0}, even, odd, g1 = r > 1 ? g[step] : zero, g2 = r > 2 ? g[2 * step] : zero;
+    vb_vec g3 = r > 3 ? g[3 * step] : zero, g4 = r > 4 ? g[4 * step] : zero;
     float c1 = alpha == 4 ? 0.5f : -1 / 6.0f;
 
     even = g[0] + g2 + g4;
@@ -56,10 +57,10 @@ INLINE void taps_line(int alpha, int r, const vb_v4 *g, int step, vb_v4 *to, int
 }
 
 /* A line of alpha products into m outputs. */
-INLINE void output_line(int alpha, int m, const vb_v4 *t, int step, vb_v4 *to, int to_step)
+INLINE void output_line(int alpha, int m, const vb_vec *t, int step, vb_vec *to, int to_step)
 {
-    vb_v4 s1 = t[step] + t[2 * step], d1 = t[step] - t[2 * step], s2 = {0}, d2 = {0};
-    vb_v4 y[5];
+    vb_vec s1 = t[step] + t[2 * step], d1 = t[step] - t[2 * step], s2 = {0}, d2 = {0};
+    vb_vec y[5];
 
     if (alpha == 6) {
         s2 = t[3 * step] + t[4 * step];
@@ -76,7 +77,7 @@ INLINE void output_line(int alpha, int m, const vb_v4 *t, int step, vb_v4 *to, i
         to[i * to_step] = y[i];
 }
 
-INLINE void input_square(int alpha, vb_v4 *d, float *to, size_t step)
+INLINE void input_square(int alpha, vb_vec *d, float *to, size_t step)
 {
 #pragma GCC unroll 6
     for (int i = 0; i < alpha; i++)
@@ -86,12 +87,12 @@ INLINE void input_square(int alpha, vb_v4 *d, float *to, size_t step)
         input_line(alpha, d + i, alpha);
 #pragma GCC unroll 36
     for (int i = 0; i < alpha * alpha; i++)
-        vb_v4_store(to + (size_t)i * step, d[i]);
+        vb_vec_store(to + (size_t)i * step, d[i]);
 }
 
-INLINE void taps_square(int alpha, int r, const vb_v4 *g, float *to, size_t step)
+INLINE void taps_square(int alpha, int r, const vb_vec *g, float *to, size_t step)
 {
-    vb_v4 half[ALPHA * ALPHA], all[ALPHA * ALPHA];
+    vb_vec half[ALPHA * ALPHA], all[ALPHA * ALPHA];
 
 #pragma GCC unroll 6
     for (int i = 0; i < r; i++)
@@ -101,18 +102,18 @@ INLINE void taps_square(int alpha, int r, const vb_v4 *g, float *to, size_t step
         taps_line(alpha, r, half + i, alpha, all + i, alpha);
 #pragma GCC unroll 36
     for (int i = 0; i < alpha * alpha; i++)
-        vb_v4_store(to + (size_t)i * step, all[i]);
+        vb_vec_store(to + (size_t)i * step, all[i]);
 }
 
-INLINE void output_square(int alpha, int m, const float *from, size_t step, vb_v4 *out)
+INLINE void output_square(int alpha, int m, const float *from, size_t step, vb_vec *out)
 {
-    vb_v4 line[ALPHA], half[ALPHA * ALPHA];
+    vb_vec line[ALPHA], half[ALPHA * ALPHA];
 
 #pragma GCC unroll 6
     for (int i = 0; i < alpha; i++) {
 #pragma GCC unroll 6
         for (int j = 0; j < alpha; j++)
-            line[j] = vb_v4_load(from + (size_t)(i * alpha + j) * step);
+            line[j] = vb_vec_load(from + (size_t)(i * alpha + j) * step);
         output_line(alpha, m, line, 1, half + i * m, 1);
     }
 #pragma GCC unroll 6
@@ -120,60 +121,130 @@ INLINE void output_square(int alpha, int m, const float *from, size_t step, vb_v
         output_line(alpha, m, half + j, m, out + j, m);
 }
 
-/* n by n numbers of four places, a place a lane. n is 2, 4 or 6. */
-INLINE void gather(int n, const float *const from[4], int pitch, vb_v4 *to)
+/* n by n numbers of each place. n is 2, 4 or 6. */
+INLINE void gather(int n, const float *const from[VB_LANES], int pitch, vb_vec *to)
 {
-    vb_v4 r[4];
+    vb_v4 q[VB_LANES / 4];
 
+    if (n == 2) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+#pragma GCC unroll 4
+            for (int g = 0; g < VB_LANES / 4; g++)
+                q[g] = __builtin_shufflevector(vb_v2_load(from[4 * g + i]),
+                                               vb_v2_load(from[4 * g + i] + pitch), 0, 1, 2, 3);
+            to[i] = vb_quads_join(q);
+        }
+        vb_quads_turn(to);
+        return;
+    }
 #pragma GCC unroll 6
     for (int i = 0; i < n; i++, to += n) {
-        if (n == 2) {
-            for (int j = 0; j < 2; j++)
-                to[j] = (vb_v4){from[0][i * pitch + j], from[1][i * pitch + j],
-                                from[2][i * pitch + j], from[3][i * pitch + j]};
-            continue;
+        vb_quads_load(from, (size_t)i * (size_t)pitch, to);
+        if (n == 6) {
+            vb_vec r[4];
+
+            vb_quads_load(from, (size_t)i * (size_t)pitch + 2, r);
+            to[4] = r[2];
+            to[5] = r[3];
         }
-#pragma GCC unroll 2
-        for (int j = 0; j <= n - 4; j += 2) {
-#pragma GCC unroll 4
-            for (int l = 0; l < 4; l++)
-                r[l] = vb_v4_load(from[l] + i * pitch + j);
-            vb_v4_transpose(r);
-#pragma GCC unroll 4
-            for (int l = 0; l < 4; l++)
-                to[j + l] = r[l];
-        }
+    }
+}
+
+/* n numbers that lie together at each place; 4 at least. */
+INLINE void gather_row(int n, const float *const from[VB_LANES], vb_vec *to)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i + 4 <= n; i += 4)
+        vb_quads_load(from, (size_t)i, to + i);
+    if (n % 4 != 0) {
+        vb_vec r[4];
+
+        vb_quads_load(from, (size_t)(n - 4), r);
+        for (int i = 4 - n % 4; i < 4; i++)
+            to[n - 4 + i] = r[i];
+    }
+}
+
+/* The opposite: row after row, a row a lane. v is used up. */
+INLINE void scatter_rows(int n, vb_vec *v, float *to)
+{
+    vb_vec last[4];
+
+    for (int i = 0; i < 4; i++)
+        last[i] = v[n - 4 + i];
+#pragma GCC unroll 8
+    for (int i = 0; i + 4 <= n; i += 4)
+        vb_quads_store(v + i, to + i, (size_t)n);
+    if (n % 4 != 0)
+        vb_quads_store(last, to + n - 4, (size_t)n);
+}
+
+INLINE void taps_turned(int alpha, int r, const vb_vec *g, float *to, size_t step)
+{
+    vb_vec turned[ALPHA * ALPHA];
+
+#pragma GCC unroll 25
+    for (int i = 0; i < r * r; i++)
+        turned[i] = g[r * r - 1 - i];
+    taps_square(alpha, r, turned, to, step);
+}
+
+INLINE void finish(int n, vb_vec *v, float bias, bool relu)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < n; i++)
+        v[i] += bias;
+    if (relu) {
+#pragma GCC unroll 16
+        for (int i = 0; i < n; i++)
+            v[i] = vb_vec_relu(v[i]);
     }
 }
 
 /* One set of functions for each pair of m and r. */
 #define OPS(ALPHA_, M, R)                                                                          \
-    static void input_##M##_##R(const float *const from[4], int pitch, float *to, size_t step)     \
+    static void input_##M##_##R(const float *const from[VB_LANES], int pitch, float *to,           \
+                                size_t step)                                                       \
     {                                                                                              \
-        vb_v4 d[ALPHA * ALPHA];                                                                    \
+        vb_vec d[ALPHA * ALPHA];                                                                   \
                                                                                                    \
         gather(ALPHA_, from, pitch, d);                                                            \
         input_square(ALPHA_, d, to, step);                                                         \
     }                                                                                              \
-    static void taps_##M##_##R(const vb_v4 *taps, float *to, size_t step)                          \
+    static void taps_##M##_##R(const float *const from[VB_LANES], bool turned, float *to,          \
+                               size_t step)                                                        \
     {                                                                                              \
-        taps_square(ALPHA_, R, taps, to, step);                                                    \
+        vb_vec g[ALPHA * ALPHA];                                                                   \
+                                                                                                   \
+        gather_row((R) * (R), from, g);                                                            \
+        if (turned)                                                                                \
+            taps_turned(ALPHA_, R, g, to, step);                                                   \
+        else                                                                                       \
+            taps_square(ALPHA_, R, g, to, step);                                                   \
     }                                                                                              \
-    static void output_##M##_##R(const float *from, size_t step, vb_v4 *out)                       \
+    static void output_##M##_##R(const float *from, size_t step, float bias, bool relu, float *to) \
     {                                                                                              \
+        vb_vec out[ALPHA * ALPHA];                                                                 \
+                                                                                                   \
         output_square(ALPHA_, M, from, step, out);                                                 \
+        finish((M) * (M), out, bias, relu);                                                        \
+        scatter_rows((M) * (M), out, to);                                                          \
     }                                                                                              \
-    static void tile_as_taps_##M##_##R(const float *const from[4], int pitch, float *to,           \
+    static void tile_as_taps_##M##_##R(const float *const from[VB_LANES], int pitch, float *to,    \
                                        size_t step)                                                \
     {                                                                                              \
-        vb_v4 g[ALPHA * ALPHA];                                                                    \
+        vb_vec g[ALPHA * ALPHA];                                                                   \
                                                                                                    \
         gather(M, from, pitch, g);                                                                 \
         taps_square(ALPHA_, M, g, to, step);                                                       \
     }                                                                                              \
-    static void output_as_taps_##M##_##R(const float *from, size_t step, vb_v4 *out)               \
+    static void output_as_taps_##M##_##R(const float *from, size_t step, float *to)                \
     {                                                                                              \
+        vb_vec out[ALPHA * ALPHA];                                                                 \
+                                                                                                   \
         output_square(ALPHA_, R, from, step, out);                                                 \
+        scatter_rows((R) * (R), out, to);                                                          \
     }                                                                                              \
     const struct vb_wino_ops vb_wino_f##M##_##R = {                                                \
         .alpha = (ALPHA_),                                                                         \

@@ -8,7 +8,8 @@
  *   v (xi, c, tiles)   the transformed windows of x, likewise
  *   p (xi, oc, c)      += d * v for each xi, block after block
  *
- * The threads share out groups of four channels to transform and, when all are done, the xi.
+ * The threads share out groups of channels to transform and, when all are done, the xi. Lanes of v
+ * are channels; lanes of d are tiles by the rows of a panel.
  */
 #include "kernels/gemm_priv.h"
 #include "kernels/sum_priv.h"
@@ -16,8 +17,10 @@
 #include "kernels/winograd_priv.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define BLOCK_TILES 128 /* at most */
+#define LANE_TILES (VB_LANES / VB_GEMM_MR)
 
 struct weights {
     struct vb_k_pass_state pass;
@@ -36,23 +39,60 @@ static int min(int a, int b)
     return a < b ? a : b;
 }
 
-typedef void transform(const float *const from[4], int pitch, float *to, size_t step);
+/* Tiles of dy and windows of x, of a block, as a thread works on them. */
+struct part {
+    int first, n;  /* tiles */
+    float *strips; /* of some channels */
+    struct vb_wino_spot *spots;
+};
 
-/* Four channels from c on; those that are not there repeat the last, for results nobody keeps. The
- * numbers of a tile are width apart. */
-static void transform_group(const struct vb_wino_grid *g, transform *f, const float *x, int c,
-                            int first, int n_tiles, float *slot, size_t strips, int width,
-                            float *to, size_t step)
+/* Channels from c on; those that are not there repeat the last, for results nobody keeps. */
+static void transform_x(const struct weights *v, const struct part *b, const float *x, int c,
+                        float *to)
 {
-    struct vb_wino_spot *spots = (struct vb_wino_spot *)(slot + strips);
-    int n = min(4, g->c - c), t, l;
-    const float *from[4];
+    int n = min(VB_LANES, v->c - c), t, l;
+    const float *from[VB_LANES];
 
-    vb_wino_fill(g, x, c, n, first, n_tiles, slot, spots);
-    for (t = 0; t < n_tiles; t++, to += width) {
-        for (l = 0; l < 4; l++)
-            from[l] = slot + spots[t].at + (size_t)min(l, n - 1) * spots[t].step;
-        f(from, g->patch.pitch, to, step);
+    to += (size_t)(c / VB_GEMM_NR) * (size_t)b->n * VB_GEMM_NR + c % VB_GEMM_NR;
+    vb_wino_fill(&v->x, x, c, n, b->first, b->n, b->strips, b->spots);
+    for (t = 0; t < b->n; t++, to += VB_GEMM_NR) {
+        for (l = 0; l < VB_LANES; l++)
+            from[l] = b->strips + b->spots[t].at + (size_t)min(l, n - 1) * b->spots[t].step;
+        v->ops->input(from, v->x.patch.pitch, to, v->v_step);
+    }
+}
+
+/* The last tiles of a panel, by way of full vectors. */
+static void store_last(const struct weights *v, const float *const from[VB_LANES], int n_floats,
+                       float *to)
+{
+    float all[VB_WINO_ALPHA * VB_WINO_ALPHA * VB_LANES];
+    int xi;
+
+    v->ops->tile_as_taps(from, v->dy.patch.pitch, all, VB_LANES);
+    for (xi = 0; xi < v->ops->alpha * v->ops->alpha; xi++)
+        memcpy(to + (size_t)xi * v->d_step, all + xi * VB_LANES, (size_t)n_floats * sizeof(*to));
+}
+
+/* The channels of a panel, from m on. */
+static void transform_dy(const struct weights *v, const struct part *b, const float *dy, int m,
+                         float *to)
+{
+    int n = min(VB_GEMM_MR, v->oc - m), t, l;
+    const float *from[VB_LANES];
+
+    to += (size_t)m * (size_t)b->n;
+    vb_wino_fill(&v->dy, dy, m, n, b->first, b->n, b->strips, b->spots);
+    for (t = 0; t < b->n; t += LANE_TILES, to += VB_LANES) {
+        for (l = 0; l < VB_LANES; l++) {
+            const struct vb_wino_spot *s = &b->spots[min(t + l / VB_GEMM_MR, b->n - 1)];
+
+            from[l] = b->strips + s->at + (size_t)min(l % VB_GEMM_MR, n - 1) * s->step;
+        }
+        if (t + LANE_TILES <= b->n)
+            v->ops->tile_as_taps(from, v->dy.patch.pitch, to, v->d_step);
+        else
+            store_last(v, from, (b->n - t) * VB_GEMM_MR, to);
     }
 }
 
@@ -60,16 +100,15 @@ static void transform_block(const struct weights *v, const struct vb_k_args *arg
                             float *slot)
 {
     float *p = args->scratch, *d = p + v->p, *x = d + v->d;
+    struct part b = {.first = first, .n = n, .strips = slot};
 
+    b.spots = (struct vb_wino_spot *)(slot + v->strips);
 #pragma omp for schedule(static) nowait
     for (int m = 0; m < v->oc; m += VB_GEMM_MR)
-        transform_group(&v->dy, v->ops->tile_as_taps, args->dy, m, first, n, slot, v->strips,
-                        VB_GEMM_MR, d + (size_t)m * (size_t)n, v->d_step);
+        transform_dy(v, &b, args->dy, m, d);
 #pragma omp for schedule(static)
-    for (int c = 0; c < v->c; c += 4)
-        transform_group(&v->x, v->ops->input, args->x, c, first, n, slot, v->strips, VB_GEMM_NR,
-                        x + (size_t)(c / VB_GEMM_NR) * (size_t)n * VB_GEMM_NR + c % VB_GEMM_NR,
-                        v->v_step);
+    for (int c = 0; c < v->c; c += VB_LANES)
+        transform_x(v, &b, args->x, c, x);
 }
 
 static void multiply_block(const struct weights *v, float *scratch, int n, bool add)
@@ -86,20 +125,18 @@ static void multiply_block(const struct weights *v, float *scratch, int n, bool 
 /* dw of row oc. */
 static void store_row(const struct weights *v, const float *p, int oc, float *dw)
 {
-    vb_v4 out[VB_WINO_ALPHA * VB_WINO_ALPHA];
-    int taps = v->ops->r * v->ops->r, c, l, i;
+    float last[VB_LANES * VB_WINO_ALPHA * VB_WINO_ALPHA];
+    int taps = v->ops->r * v->ops->r, c, n;
+    const float *from;
 
-    p += (size_t)oc * VB_GEMM_NR;
     dw += (size_t)oc * (size_t)v->c * (size_t)taps;
-    for (c = 0; c < v->c; c += 4) {
-        v->ops->output_as_taps(
-            p + (size_t)(c / VB_GEMM_NR) * (size_t)vb_gemm_rows(v->oc) * VB_GEMM_NR +
-                c % VB_GEMM_NR,
-            v->p_step, out);
-        for (l = 0; l < min(4, v->c - c); l++) {
-            for (i = 0; i < taps; i++)
-                *dw++ = out[i][l];
-        }
+    for (c = 0; c < v->c; c += VB_LANES, dw += VB_LANES * taps) {
+        n = min(VB_LANES, v->c - c);
+        from = p + (size_t)(c / VB_GEMM_NR) * (size_t)vb_gemm_rows(v->oc) * VB_GEMM_NR +
+               (size_t)(oc * VB_GEMM_NR + c % VB_GEMM_NR);
+        v->ops->output_as_taps(from, v->p_step, n == VB_LANES ? dw : last);
+        if (n < VB_LANES)
+            memcpy(dw, last, (size_t)(n * taps) * sizeof(*dw));
     }
 }
 
@@ -136,7 +173,7 @@ static void sizes(struct weights *v)
     v->d = n * v->d_step;
     v->v = n * v->v_step;
     v->p = n * v->p_step;
-    v->strips = vb_team_align((x > dy ? x : dy) * 4);
+    v->strips = vb_team_align(x * VB_LANES > dy * VB_GEMM_MR ? x * VB_LANES : dy * VB_GEMM_MR);
     v->spots = vb_team_align(block * sizeof(struct vb_wino_spot) / sizeof(float));
 }
 
