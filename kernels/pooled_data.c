@@ -110,8 +110,8 @@ vb_status vb_pooled_data(const struct vb_k_shape *s, void **state_p, size_t *scr
     v->s = *s;
     vb_pooled_image_init(&v->image, s);
     v->patch.rows = s->kh + s->stride;
-    v->patch.vectors = divide_up((s->kw + s->stride) * s->c, 4);
-    v->patch.pitch = (size_t)v->patch.vectors * 4;
+    v->patch.vectors = divide_up((s->kw + s->stride) * s->c, VB_LANES);
+    v->patch.pitch = (size_t)v->patch.vectors * VB_LANES;
     rows = s->kh + 2 * s->stride;
     v->channel = 2 * (size_t)rows * v->patch.pitch;
     for (i = 0; i < VB_K_NOWHERE; i++) /* lower places begin with the zeros above */

@@ -92,7 +92,7 @@ static void run_group(const struct weights *v, const struct vb_k_args *args, int
                             (uint32_t)i * (uint32_t)v->image.len, end);
         }
         vb_pooled_sum(&v->patch, slot, terms, (size_t)(end - terms), sums,
-                      (size_t)v->patch.vectors * 4);
+                      (size_t)v->patch.vectors * VB_LANES);
         sums[v->sums - 1] += sum_terms(terms, (size_t)(end - terms));
     }
 }
@@ -120,7 +120,7 @@ static void collect(const struct weights *v, float *sums, int m, float *dw, floa
         for (y = 0; y < v->s.kh; y++)
             for (x = 0; x < v->s.kw; x++)
                 dw[(m * v->s.c + c) * per + y * v->s.kw + x] =
-                    sums[y * v->patch.vectors * 4 + x * v->s.c + c];
+                    sums[y * v->patch.vectors * VB_LANES + x * v->s.c + c];
     db[m] = sums[v->sums - 1];
 }
 
@@ -156,7 +156,7 @@ vb_status vb_pooled_weights(const struct vb_k_shape *s, void **state_p, size_t *
     v->s = *s;
     vb_pooled_image_init(&v->image, s);
     v->patch.rows = s->kh;
-    v->patch.vectors = divide_up(s->kw * s->c, 4);
+    v->patch.vectors = divide_up(s->kw * s->c, VB_LANES);
     v->patch.pitch = v->image.pitch;
     for (i = 0; i < VB_K_NOWHERE; i++)
         v->places[i] = (uint32_t)s->stride * (uint32_t)(i / 2 * (int)v->image.pitch + i % 2 * s->c);
@@ -165,7 +165,7 @@ vb_status vb_pooled_weights(const struct vb_k_shape *s, void **state_p, size_t *
     v->group = min(v->chunk, (int)(IMAGES_MAX / v->image.len));
     v->group = v->group > 0 ? v->group : 1;
     v->slots = vb_team_slots();
-    v->sums = (size_t)(v->patch.rows * v->patch.vectors) * 4 + 1;
+    v->sums = (size_t)(v->patch.rows * v->patch.vectors) * VB_LANES + 1;
     v->images = vb_team_align((size_t)v->group * v->image.len);
     v->terms = vb_team_align(((size_t)(v->group * s->oh) * (size_t)s->ow + 1) *
                              sizeof(struct vb_pooled_term) / sizeof(float));
