@@ -8,12 +8,6 @@
 
 #define FOURS (VB_DIRECT_GROUP / 4) /* of samples */
 
-/* Of a vector, four floats of every fourth sample. */
-union fours {
-    vb_vec v;
-    vb_v4 of[FOURS];
-};
-
 static int min(int a, int b)
 {
     return a < b ? a : b;
@@ -126,37 +120,39 @@ static inline void transpose(vb_vec r[4])
 }
 #endif
 
+/* The neighbours of sample l then. */
+static inline vb_v4 four_of(const vb_vec r[4], int l)
+{
+#if VB_LANES == 4
+    return r[l];
+#else
+    return vb_v4_load((const float *)&r[l % 4] + l / 4 * 4);
+#endif
+}
+
 void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *y, size_t y_step)
 {
-    union fours r[4];
-    vb_vec v[4];
+    vb_vec r[4];
+    vb_v4 v;
     int i = 0, l;
 
     for (; i + 4 <= n; i += 4) {
         for (l = 0; l < 4; l++)
-            v[l] = vb_vec_load(from + (i + l) * VB_DIRECT_GROUP);
-        transpose(v);
-        for (l = 0; l < 4; l++)
-            r[l].v = relu ? vb_vec_relu(v[l]) : v[l];
-        for (l = 0; l < n_samples; l++)
-            vb_v4_store(y + (size_t)l * y_step + i, r[l % 4].of[l / 4]);
+            r[l] = vb_vec_load(from + (i + l) * VB_DIRECT_GROUP);
+        transpose(r);
+        for (l = 0; l < n_samples; l++) {
+            v = four_of(r, l);
+            vb_v4_store(y + (size_t)l * y_step + i, relu ? vb_v4_relu(v) : v);
+        }
     }
     for (; i < n; i++) {
-        for (l = 0; l < n_samples; l++) {
-            float f = from[i * VB_DIRECT_GROUP + l];
-
-            y[(size_t)l * y_step + (size_t)i] = relu ? vb_relu(f) : f;
-        }
+        for (l = 0; l < n_samples; l++)
+            y[(size_t)l * y_step + (size_t)i] =
+                relu ? vb_relu(from[i * VB_DIRECT_GROUP + l]) : from[i * VB_DIRECT_GROUP + l];
     }
 }
 
-typedef uint8_t bytes __attribute__((vector_size(VB_DIRECT_GROUP)));
-
-/* The same of bytes. */
-union byte_fours {
-    bytes v;
-    uint8_t of[FOURS][4];
-};
+typedef uint8_t bytes4 __attribute__((vector_size(4)));
 
 /* The larger one and its place, the first of two that are equal. NaN wins, and stays. */
 static inline void larger(vb_vec *best, vb_veci *place, vb_vec v, vb_veci v_place)
@@ -182,29 +178,50 @@ static inline void pool_one(const float *row0, const float *row1, vb_vec *y, vb_
     *place_p = (vb_vec)((positive & place) | (~positive & (one * VB_K_NOWHERE)));
 }
 
+/* The places of four pixels of all samples become four bytes of each, the first one lowest. */
+static inline void transpose_places(vb_vec p[4])
+{
+#if VB_LANES == 4
+    transpose(p);
+#else
+    p[0] = (vb_vec)((vb_veci)p[0] | (vb_veci)p[1] << 8 | (vb_veci)p[2] << 16 | (vb_veci)p[3] << 24);
+#endif
+}
+
+/* Those of sample l then. */
+static inline bytes4 places_of(const vb_vec p[4], int l)
+{
+#if VB_LANES == 4
+    return __builtin_convertvector((vb_v4i)p[l], bytes4);
+#else
+    bytes4 b;
+
+    memcpy(&b, (const float *)&p[0] + l, sizeof(b));
+    return b;
+#endif
+}
+
 /* Up to four neighbours of each sample. */
 static inline void pool_four(const float *row0, const float *row1, int n, int n_samples, float *y,
                              uint8_t *where, size_t y_step)
 {
     vb_vec r[4] = {{0}, {0}, {0}, {0}}, p[4] = {{0}, {0}, {0}, {0}};
-    union byte_fours places[4];
-    union fours results[4];
+    bytes4 b;
+    vb_v4 v;
     int i, l;
 
     for (i = 0; i < n; i++)
         pool_one(row0 + i * 2 * VB_DIRECT_GROUP, row1 + i * 2 * VB_DIRECT_GROUP, &r[i], &p[i]);
     transpose(r);
-    transpose(p);
-    for (l = 0; l < 4; l++) {
-        results[l].v = r[l];
-        places[l].v = __builtin_convertvector((vb_veci)p[l], bytes);
-    }
+    transpose_places(p);
     for (l = 0; l < n_samples; l++) {
+        v = four_of(r, l);
+        b = places_of(p, l);
         if (n == 4)
-            vb_v4_store(y + (size_t)l * y_step, results[l % 4].of[l / 4]);
+            vb_v4_store(y + (size_t)l * y_step, v);
         else
-            memcpy(y + (size_t)l * y_step, &results[l % 4].of[l / 4], (size_t)n * sizeof(*y));
-        memcpy(where + (size_t)l * y_step, places[l % 4].of[l / 4], (size_t)n);
+            memcpy(y + (size_t)l * y_step, &v, (size_t)n * sizeof(*y));
+        memcpy(where + (size_t)l * y_step, &b, (size_t)n);
     }
 }
 
