@@ -80,6 +80,79 @@ KERNELS(6)
 static kernel *const kernels[ROWS][VECTORS] = {NAMES(1), NAMES(2), NAMES(3),
                                                NAMES(4), NAMES(5), NAMES(6)};
 
+/* ---- narrow patches -------------------------------------------------------------------------- */
+
+#if VB_LANES > 4
+typedef float vec8 __attribute__((vector_size(32)));
+typedef float vec8_mem __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* One vector of eight floats a row. These few sums would wait for one another from term to term, so
+ * every other term has sums of its own. */
+static inline __attribute__((always_inline)) void
+narrow_kernel(int rows, const float *from, size_t pitch, const struct vb_pooled_term *terms,
+              size_t n, float *sums, size_t sums_pitch)
+{
+    vec8 even[ROWS], odd[ROWS];
+
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        even[r] = *(const vec8_mem *)(sums + (size_t)r * sums_pitch);
+        odd[r] = (vec8){0};
+    }
+    for (; n > 1; n -= 2, terms += 2) {
+        const float *row0 = from + terms[0].at, *row1 = from + terms[1].at;
+
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++, row0 += pitch, row1 += pitch) {
+            even[r] += terms[0].g * *(const vec8_mem *)row0;
+            odd[r] += terms[1].g * *(const vec8_mem *)row1;
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        if (n > 0)
+            even[r] += terms->g * *(const vec8_mem *)(from + terms->at + (size_t)r * pitch);
+        *(vec8_mem *)(sums + (size_t)r * sums_pitch) = even[r] + odd[r];
+    }
+}
+
+#define NARROW(R)                                                                                  \
+    static void narrow_##R(const float *from, size_t pitch, const struct vb_pooled_term *terms,    \
+                           size_t n, float *sums, size_t sums_pitch)                               \
+    {                                                                                              \
+        narrow_kernel(R, from, pitch, terms, n, sums, sums_pitch);                                 \
+    }
+
+NARROW(1)
+NARROW(2)
+NARROW(3)
+NARROW(4)
+NARROW(5)
+NARROW(6)
+
+static kernel *const narrow[ROWS] = {narrow_1, narrow_2, narrow_3, narrow_4, narrow_5, narrow_6};
+#endif
+
+static kernel *kernel_of(const struct vb_pooled_patch *p, int rows, int vectors)
+{
+#if VB_LANES > 4
+    if (p->floats <= 8)
+        return narrow[rows - 1];
+#else
+    (void)p;
+#endif
+    return kernels[rows - 1][vectors - 1];
+}
+
+/* ---- all patches ----------------------------------------------------------------------------- */
+
+void vb_pooled_patch_init(struct vb_pooled_patch *p, int rows, int floats)
+{
+    p->rows = rows;
+    p->floats = floats;
+    p->vectors = divide_up(floats, VB_LANES);
+}
+
 /* Cut into pieces of about the same size. */
 void vb_pooled_sum(const struct vb_pooled_patch *p, const float *from,
                    const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch)
@@ -91,9 +164,9 @@ void vb_pooled_sum(const struct vb_pooled_patch *p, const float *from,
         across = divide_up(p->vectors, VECTORS);
         for (v = 0; v < p->vectors; v += vectors, across--) {
             vectors = divide_up(p->vectors - v, across);
-            kernels[rows - 1][vectors - 1](
-                from + (size_t)r * p->pitch + (size_t)v * VB_LANES, p->pitch, terms, n,
-                sums + (size_t)r * sums_pitch + (size_t)v * VB_LANES, sums_pitch);
+            kernel_of(p, rows,
+                      vectors)(from + (size_t)r * p->pitch + (size_t)v * VB_LANES, p->pitch, terms,
+                               n, sums + (size_t)r * sums_pitch + (size_t)v * VB_LANES, sums_pitch);
         }
     }
 }
