@@ -334,14 +334,25 @@ static void cut_row(struct conv *v)
     }
 }
 
-/* As many rows of output to a strip as fit, at least one; with pooling an even number. */
+/* Whether strips of the rows that are set are small enough, and enough for all threads. */
+static bool rows_fit(const struct conv *v)
+{
+    const struct vb_patch *p = &v->patch;
+    int bands = divide_up(p->oh, p->rows), groups = divide_up(v->n, VB_DIRECT_GROUP);
+
+    return (size_t)v->c * vb_patch_plane(p) * VB_DIRECT_GROUP <= STRIP_MAX &&
+           (size_t)bands * (size_t)groups >= (size_t)v->slots;
+}
+
+/* As many rows of output to a strip as fit, at least one; with pooling an even number. How rows are
+ * cut changes no bits. */
 static void choose_rows(struct conv *v)
 {
     struct vb_patch *p = &v->patch;
     int rows = p->oh, least = v->pool ? 2 : 1;
 
     vb_patch_rows(p, rows);
-    while (rows > least && (size_t)v->c * vb_patch_plane(p) * VB_DIRECT_GROUP > STRIP_MAX) {
+    while (rows > least && !rows_fit(v)) {
         rows = divide_up(rows, 2 * least) * least;
         vb_patch_rows(p, rows);
     }
@@ -367,6 +378,7 @@ vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, vo
     v->c = c;
     v->m = data ? s->c : s->oc;
     v->n_taps = c * per;
+    v->slots = vb_team_slots();
     if (data)
         vb_patch_init_data(&v->patch, s);
     else
@@ -379,7 +391,6 @@ vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, vo
         tap_place(v, i, &channel, &ky, &kx);
         v->taps[i] = (int)vb_patch_tap(&v->patch, channel, ky, kx) * VB_DIRECT_GROUP;
     }
-    v->slots = vb_team_slots();
     v->weights = vb_team_align((size_t)divide_up(v->m, v->block) * (size_t)(1 + v->n_taps) * WIDTH);
     v->strip = vb_team_align((size_t)c * vb_patch_plane(&v->patch) * VB_DIRECT_GROUP);
     v->row =

@@ -16,7 +16,7 @@
 #define CHUNKS 8
 
 /* Floats of the strips of x and dy together: they are read many times. */
-#define STRIPS_MAX (12 * 1024)
+#define STRIPS_MAX (3 * 1024 * VB_DIRECT_GROUP)
 
 struct weights {
     struct vb_k_pass_state pass;
