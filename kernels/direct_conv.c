@@ -6,14 +6,13 @@
  * In registers are some channels (4, 6 or 8, whichever wastes least) by some neighbours in a row of
  * output. For every tap their inputs are loaded from the strip and multiplied with the weights of
  * the channels. Taps are sorted by their row first: those that fall above or below the image are
- * left out. The threads share out bands of quads of samples.
+ * left out. The threads share out bands of groups of samples.
  *
  * Where pooling follows, two rows of output are pooled as soon as they are there, and only the
  * result leaves the cache.
  */
 #include "kernels/direct_priv.h"
 #include "kernels/team_priv.h"
-#include "kernels/vec_priv.h"
 
 #include <stdlib.h>
 
@@ -60,6 +59,17 @@ struct range {
     int cols, n, step;
 };
 
+/* The weights of a tap: on Arm vectors, whose lanes a product takes, on x86 each from memory to all
+ * lanes. */
+#if defined(__x86_64__)
+#define W_LOAD(wv, w, block) const float *wv = (w)
+#define W_GET(wv, i) (wv)[i]
+#else
+#define W_LOAD(wv, w, block)                                                                       \
+    vb_v4 wv[2] = {vb_v4_load(w), (block) > 4 ? vb_v4_load((w) + 4) : vb_v4_load(w)}
+#define W_GET(wv, i) (wv)[(i) / 4][(i) % 4]
+#endif
+
 /* Sums of a block of channels and some pixels; channels go out_step apart to out. */
 static inline __attribute__((always_inline)) void row_kernel(int block, int pixels, const float *x,
                                                              const struct range *r, float *out,
@@ -68,35 +78,33 @@ static inline __attribute__((always_inline)) void row_kernel(int block, int pixe
     const float *w = r->w;
     const int *taps = r->taps;
     int skip = r->step - r->n;
-    vb_v4 acc[8][4], xv[4], wv[2];
+    vb_vec acc[8][4], xv[4];
 
 #pragma GCC unroll 8
     for (int i = 0; i < block; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < pixels; j++)
-            acc[i][j] = vb_v4_all(r->bias[i]);
+            acc[i][j] = vb_vec_all(r->bias[i]);
     for (int col = r->cols; col > 0; col--, taps += skip, w += skip * WIDTH) {
         for (int k = r->n; k > 0; k--, w += WIDTH) {
             const float *from = x + *taps++;
 
 #pragma GCC unroll 4
             for (int j = 0; j < pixels; j++)
-                xv[j] = vb_v4_load(from + 4 * j);
-            wv[0] = vb_v4_load(w);
-            if (block > 4)
-                wv[1] = vb_v4_load(w + 4);
+                xv[j] = vb_vec_load(from + VB_DIRECT_GROUP * j);
+            W_LOAD(wv, w, block);
 #pragma GCC unroll 8
             for (int i = 0; i < block; i++)
 #pragma GCC unroll 4
                 for (int j = 0; j < pixels; j++)
-                    acc[i][j] += xv[j] * wv[i / 4][i % 4];
+                    acc[i][j] += xv[j] * W_GET(wv, i);
         }
     }
 #pragma GCC unroll 8
     for (int i = 0; i < block; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < pixels; j++)
-            vb_v4_store(out + (size_t)i * out_step + 4 * j, acc[i][j]);
+            vb_vec_store(out + (size_t)i * out_step + VB_DIRECT_GROUP * j, acc[i][j]);
 }
 
 typedef void kernel(const float *x, const struct range *range, float *out, size_t out_step);
@@ -185,7 +193,7 @@ static inline struct range range_of(const struct conv *v, const float *packed,
     return r;
 }
 
-/* Row oy of output of one block of channels, into row (block, ow) of a quad. */
+/* Row oy of output of one block of channels, into row (block, ow) of a group. */
 static void run_row(const struct conv *v, const float *strip, const float *packed, int oy,
                     float *row)
 {
@@ -197,8 +205,9 @@ static void run_row(const struct conv *v, const float *strip, const float *packe
     taps_inside(v->patch.kh, v->patch.h, v->patch.stride, v->patch.pad_y, oy, 1, &y, &y_end);
     for (p = v->pieces; p < v->pieces + v->n_pieces; p++) {
         range = range_of(v, packed, p, y, y_end);
-        by_pixels[p->n - 1](strip + (size_t)p->ox * 4, &range, row + (size_t)p->ox * 4,
-                            (size_t)v->patch.ow * 4);
+        by_pixels[p->n - 1](strip + (size_t)p->ox * VB_DIRECT_GROUP, &range,
+                            row + (size_t)p->ox * VB_DIRECT_GROUP,
+                            (size_t)v->patch.ow * VB_DIRECT_GROUP);
     }
 }
 
@@ -209,15 +218,15 @@ static void store_row(const struct conv *v, const float *row, int n_channels, in
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
 
     for (int i = 0; i < n_channels; i++)
-        vb_direct_split(row + (size_t)(i * v->patch.ow) * 4, v->patch.ow, n_samples, v->relu,
-                        y + (size_t)i * plane, (size_t)v->m * plane);
+        vb_direct_split(row + (size_t)(i * v->patch.ow) * VB_DIRECT_GROUP, v->patch.ow, n_samples,
+                        v->relu, y + (size_t)i * plane, (size_t)v->m * plane);
 }
 
 /* Two rows of a block of channels, one after the other, pooled. at: of the first result in y. */
 static void store_pooled(const struct conv *v, const float *rows, int n_channels, int n_samples,
                          const struct vb_k_args *args, size_t at)
 {
-    size_t row = (size_t)v->patch.ow * 4;
+    size_t row = (size_t)v->patch.ow * VB_DIRECT_GROUP;
     int oh = v->patch.oh / 2, ow = v->patch.ow / 2, i;
     size_t plane = (size_t)oh * (size_t)ow, step = (size_t)v->m * plane;
 
@@ -231,7 +240,7 @@ static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, 
                             float *slot)
 {
     size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
-    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_QUAD, v->n - s), m, r, i;
+    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_GROUP, v->n - s), m, r, i;
     const float *w = args->scratch;
     float *pair = slot + v->strip;
     size_t oh = (size_t)v->patch.oh / 2, ow = (size_t)v->patch.ow / 2, at;
@@ -241,19 +250,19 @@ static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, 
         at = (((size_t)s * (size_t)v->m + (size_t)m) * oh + (size_t)oy / 2) * ow;
         for (r = 0; r + 1 < rows; r += 2, at += ow) {
             for (i = 0; i < 2; i++)
-                run_row(v, slot + vb_patch_pixel(&v->patch, r + i, 0) * 4, w, oy + r + i,
-                        pair + (size_t)(i * v->block * v->patch.ow) * 4);
+                run_row(v, slot + vb_patch_pixel(&v->patch, r + i, 0) * VB_DIRECT_GROUP, w,
+                        oy + r + i, pair + (size_t)(i * v->block * v->patch.ow) * VB_DIRECT_GROUP);
             store_pooled(v, pair, min(v->block, v->m - m), n, args, at);
         }
     }
 }
 
-/* Rows from oy on of the quad that begins with sample s. */
+/* Rows from oy on of the group that begins with sample s. */
 static void run_band(const struct conv *v, const struct vb_k_args *args, int s, int oy, float *slot)
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
     size_t image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
-    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_QUAD, v->n - s), m, r;
+    int rows = min(v->patch.rows, v->patch.oh - oy), n = min(VB_DIRECT_GROUP, v->n - s), m, r;
     const float *w = args->scratch;
     float *y = (v->data ? args->dx : args->y) + (size_t)s * (size_t)v->m * plane;
 
@@ -261,7 +270,8 @@ static void run_band(const struct conv *v, const struct vb_k_args *args, int s, 
                    oy, slot);
     for (m = 0; m < v->m; m += v->block, w += (size_t)(1 + v->n_taps) * WIDTH) {
         for (r = 0; r < rows; r++) {
-            run_row(v, slot + vb_patch_pixel(&v->patch, r, 0) * 4, w, oy + r, slot + v->strip);
+            run_row(v, slot + vb_patch_pixel(&v->patch, r, 0) * VB_DIRECT_GROUP, w, oy + r,
+                    slot + v->strip);
             store_row(v, slot + v->strip, min(v->block, v->m - m), n,
                       y + (size_t)m * plane + (size_t)(oy + r) * (size_t)v->patch.ow);
         }
@@ -272,7 +282,7 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 {
     const struct conv *v = (const struct conv *)pass;
     int bands = divide_up(v->patch.oh, v->patch.rows), blocks = divide_up(v->m, v->block);
-    int quads = divide_up(v->n, VB_DIRECT_QUAD);
+    int groups = divide_up(v->n, VB_DIRECT_GROUP);
     float *w = args->scratch;
 
 #pragma omp parallel num_threads(vb_team_size(v->slots))
@@ -284,8 +294,8 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
             pack_weights(v, args->w, v->data ? NULL : args->b, i * v->block,
                          w + (size_t)i * (size_t)(1 + v->n_taps) * WIDTH);
 #pragma omp for schedule(static)
-        for (int i = 0; i < quads * bands; i++)
-            (v->pool ? run_band_pooled : run_band)(v, args, i / bands * VB_DIRECT_QUAD,
+        for (int i = 0; i < groups * bands; i++)
+            (v->pool ? run_band_pooled : run_band)(v, args, i / bands * VB_DIRECT_GROUP,
                                                    i % bands * v->patch.rows, slot);
     }
 }
@@ -293,12 +303,14 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 /* The block of channels that leaves least over; of two the larger one. */
 static void choose_block(struct conv *v)
 {
-    static const int pixels[] = {4, 4, 3}; /* with the block they fill the registers */
+    /* with the block they fill the registers; 0: it does not fit */
+    static const int pixels_32[] = {4, 4, 3}, pixels_16[] = {3, 2, 0};
+    const int *pixels = VB_DIRECT_REGISTERS < 32 ? pixels_16 : pixels_32;
     int i, waste, least = v->m + WIDTH;
 
     for (i = 2; i >= 0; i--) {
         waste = divide_up(v->m, 4 + 2 * i) * (4 + 2 * i) - v->m;
-        if (waste < least) {
+        if (pixels[i] > 0 && waste < least) {
             least = waste;
             v->block = 4 + 2 * i;
             v->pixels = pixels[i];
@@ -322,14 +334,25 @@ static void cut_row(struct conv *v)
     }
 }
 
-/* As many rows of output to a strip as fit, at least one; with pooling an even number. */
+/* Whether strips of the rows that are set are small enough, and enough for all threads. */
+static bool rows_fit(const struct conv *v)
+{
+    const struct vb_patch *p = &v->patch;
+    int bands = divide_up(p->oh, p->rows), groups = divide_up(v->n, VB_DIRECT_GROUP);
+
+    return (size_t)v->c * vb_patch_plane(p) * VB_DIRECT_GROUP <= STRIP_MAX &&
+           (size_t)bands * (size_t)groups >= (size_t)v->slots;
+}
+
+/* As many rows of output to a strip as fit, at least one; with pooling an even number. How rows are
+ * cut changes no bits. */
 static void choose_rows(struct conv *v)
 {
     struct vb_patch *p = &v->patch;
     int rows = p->oh, least = v->pool ? 2 : 1;
 
     vb_patch_rows(p, rows);
-    while (rows > least && (size_t)v->c * vb_patch_plane(p) * 4 > STRIP_MAX) {
+    while (rows > least && !rows_fit(v)) {
         rows = divide_up(rows, 2 * least) * least;
         vb_patch_rows(p, rows);
     }
@@ -355,6 +378,7 @@ vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, vo
     v->c = c;
     v->m = data ? s->c : s->oc;
     v->n_taps = c * per;
+    v->slots = vb_team_slots();
     if (data)
         vb_patch_init_data(&v->patch, s);
     else
@@ -365,12 +389,12 @@ vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, vo
     cut_row(v);
     for (i = 0; i < v->n_taps; i++) {
         tap_place(v, i, &channel, &ky, &kx);
-        v->taps[i] = (int)vb_patch_tap(&v->patch, channel, ky, kx) * 4;
+        v->taps[i] = (int)vb_patch_tap(&v->patch, channel, ky, kx) * VB_DIRECT_GROUP;
     }
-    v->slots = vb_team_slots();
     v->weights = vb_team_align((size_t)divide_up(v->m, v->block) * (size_t)(1 + v->n_taps) * WIDTH);
-    v->strip = vb_team_align((size_t)c * vb_patch_plane(&v->patch) * 4);
-    v->row = vb_team_align((size_t)v->block * (size_t)v->patch.ow * 4 * (v->pool ? 2 : 1));
+    v->strip = vb_team_align((size_t)c * vb_patch_plane(&v->patch) * VB_DIRECT_GROUP);
+    v->row =
+        vb_team_align((size_t)v->block * (size_t)v->patch.ow * VB_DIRECT_GROUP * (v->pool ? 2 : 1));
     *state_p = v;
     *scratch_p = (v->weights + (size_t)v->slots * (v->strip + v->row)) * sizeof(float);
     return VB_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Direct convolution backward to the weights. In registers are sums of some channels of dy (3 or 4)
- * by TAPS taps, each a vector of the sums of four samples; its four lanes are added up at the very
- * end. The quads are cut into at most CHUNKS chunks, by the shape alone, which the threads share
+ * Direct convolution backward to the weights. In registers are sums of some channels of dy (2 to 4)
+ * by TAPS taps, each a vector of the sums of a group of samples; its lanes are added up at the very
+ * end. The groups are cut into at most CHUNKS chunks, by the shape alone, which the threads share
  * out; a chunk's sums are kept in memory from band to band, and the chunks added in their order.
  */
 #include "kernels/direct_priv.h"
@@ -16,7 +16,7 @@
 #define CHUNKS 8
 
 /* Floats of the strips of x and dy together: they are read many times. */
-#define STRIPS_MAX (12 * 1024)
+#define STRIPS_MAX (3 * 1024 * VB_DIRECT_GROUP)
 
 struct weights {
     struct vb_k_pass_state pass;
@@ -24,7 +24,7 @@ struct weights {
     int n, c, oc;
     int block;  /* channels of dy at a time */
     int n_taps; /* of all channels */
-    int chunk;  /* quads */
+    int chunk;  /* groups */
     int slots;
     size_t sums;            /* floats of scratch of each chunk */
     size_t strip, dy_strip; /* ... of each slot */
@@ -47,23 +47,24 @@ static inline __attribute__((always_inline)) void band_kernel(const struct weigh
                                                               const float *const x[TAPS], int rows,
                                                               float *sums)
 {
-    size_t ow = (size_t)v->patch.ow * 4, x_row = (size_t)(v->patch.stride * v->patch.pitch) * 4;
+    size_t ow = (size_t)v->patch.ow * VB_DIRECT_GROUP,
+           x_row = (size_t)(v->patch.stride * v->patch.pitch) * VB_DIRECT_GROUP;
     size_t p = 0, q = 0, i;
-    vb_v4 acc[4][TAPS], dv[4], xv;
+    vb_vec acc[4][TAPS], dv[4], xv;
 
 #pragma GCC unroll 4
     for (int m = 0; m < block; m++)
 #pragma GCC unroll 5
         for (int j = 0; j < TAPS; j++)
-            acc[m][j] = vb_v4_load(sums + (m * TAPS + j) * 4);
+            acc[m][j] = vb_vec_load(sums + (m * TAPS + j) * VB_DIRECT_GROUP);
     for (; rows > 0; rows--, p += ow, q += x_row) {
-        for (i = 0; i < ow; i += 4) {
+        for (i = 0; i < ow; i += VB_DIRECT_GROUP) {
 #pragma GCC unroll 4
             for (int m = 0; m < block; m++)
-                dv[m] = vb_v4_load(dy[m] + p + i);
+                dv[m] = vb_vec_load(dy[m] + p + i);
 #pragma GCC unroll 5
             for (int j = 0; j < TAPS; j++) {
-                xv = vb_v4_load(x[j] + q + i);
+                xv = vb_vec_load(x[j] + q + i);
 #pragma GCC unroll 4
                 for (int m = 0; m < block; m++)
                     acc[m][j] += dv[m] * xv;
@@ -74,7 +75,13 @@ static inline __attribute__((always_inline)) void band_kernel(const struct weigh
     for (int m = 0; m < block; m++)
 #pragma GCC unroll 5
         for (int j = 0; j < TAPS; j++)
-            vb_v4_store(sums + (m * TAPS + j) * 4, acc[m][j]);
+            vb_vec_store(sums + (m * TAPS + j) * VB_DIRECT_GROUP, acc[m][j]);
+}
+
+static void band_2(const struct weights *v, const float *const dy[4], const float *const x[TAPS],
+                   int rows, float *sums)
+{
+    band_kernel(v, 2, dy, x, rows, sums);
 }
 
 static void band_3(const struct weights *v, const float *const dy[4], const float *const x[TAPS],
@@ -89,34 +96,35 @@ static void band_4(const struct weights *v, const float *const dy[4], const floa
     band_kernel(v, 4, dy, x, rows, sums);
 }
 
+static void (*const bands[])(const struct weights *v, const float *const dy[4],
+                             const float *const x[TAPS], int rows,
+                             float *sums) = {band_2, band_3, band_4};
+
 static void run_band(const struct weights *v, const float *strip, const float *dy, int rows,
                      float *sums)
 {
-    size_t plane = vb_patch_plane(&v->dy) * 4;
+    size_t plane = vb_patch_plane(&v->dy) * VB_DIRECT_GROUP;
     const float *x[TAPS], *from[4];
     int k, m, i;
 
     for (k = 0; k < v->n_taps; k += TAPS) {
         for (i = 0; i < TAPS; i++)
             x[i] = strip + v->taps[k + i];
-        for (m = 0; m < v->oc; m += v->block, sums += v->block * TAPS * 4) {
+        for (m = 0; m < v->oc; m += v->block, sums += v->block * TAPS * VB_DIRECT_GROUP) {
             for (i = 0; i < 4; i++) /* what is missing repeats the last and is not kept */
                 from[i] = dy + (size_t)min(m + i, v->oc - 1) * plane;
-            if (v->block == 3)
-                band_3(v, from, x, rows, sums);
-            else
-                band_4(v, from, x, rows, sums);
+            bands[v->block - 2](v, from, x, rows, sums);
         }
     }
 }
 
-/* The quad that begins with sample s. */
-static void run_quad(const struct weights *v, const struct vb_k_args *args, int s, float *slot,
-                     float *sums)
+/* The group that begins with sample s. */
+static void run_group(const struct weights *v, const struct vb_k_args *args, int s, float *slot,
+                      float *sums)
 {
     size_t x_image = (size_t)v->c * (size_t)v->patch.h * (size_t)v->patch.w;
     size_t y_image = (size_t)v->oc * (size_t)v->patch.oh * (size_t)v->patch.ow;
-    int n = min(VB_DIRECT_QUAD, v->n - s), oy;
+    int n = min(VB_DIRECT_GROUP, v->n - s), oy;
     float *dy = slot + v->strip;
 
     for (oy = 0; oy < v->patch.oh; oy += v->patch.rows) {
@@ -129,16 +137,26 @@ static void run_quad(const struct weights *v, const struct vb_k_args *args, int 
 static void run_chunk(const struct weights *v, const struct vb_k_args *args, int chunk, float *slot,
                       float *sums)
 {
-    int quads = divide_up(v->n, VB_DIRECT_QUAD), i;
+    int groups = divide_up(v->n, VB_DIRECT_GROUP), i;
 
     memset(sums, 0, v->sums * sizeof(*sums));
-    for (i = chunk * v->chunk; i < min((chunk + 1) * v->chunk, quads); i++)
-        run_quad(v, args, i * VB_DIRECT_QUAD, slot, sums);
+    for (i = chunk * v->chunk; i < min((chunk + 1) * v->chunk, groups); i++)
+        run_group(v, args, i * VB_DIRECT_GROUP, slot, sums);
 }
 
 static int chunks(const struct weights *v)
 {
-    return divide_up(divide_up(v->n, VB_DIRECT_QUAD), v->chunk);
+    return divide_up(divide_up(v->n, VB_DIRECT_GROUP), v->chunk);
+}
+
+static float sum_lanes(vb_vec v)
+{
+    int n, i;
+
+    for (n = VB_LANES / 2; n > 0; n /= 2)
+        for (i = 0; i < n; i++)
+            v[i] = v[2 * i] + v[2 * i + 1];
+    return v[0];
 }
 
 /* One weight: the sums of all chunks, then of the lanes. */
@@ -149,11 +167,11 @@ static float collect(const struct weights *v, const float *sums, int oc, int tap
                  (size_t)(oc % v->block)) *
                     TAPS +
                 (size_t)(tap % TAPS);
-    vb_v4 all = {0};
+    vb_vec all = {0};
 
     for (i = 0; i < chunks(v); i++)
-        all += vb_v4_load(sums + (size_t)i * v->sums + at * 4);
-    return (all[0] + all[1]) + (all[2] + all[3]);
+        all += vb_vec_load(sums + (size_t)i * v->sums + at * VB_DIRECT_GROUP);
+    return sum_lanes(all);
 }
 
 static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
@@ -179,6 +197,14 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
+/* With the taps they fill the registers; of two that do, the one that leaves less over. */
+static int choose_block(int oc)
+{
+    if (VB_DIRECT_REGISTERS < 32)
+        return 2;
+    return divide_up(oc, 3) * 3 < divide_up(oc, 4) * 4 ? 3 : 4;
+}
+
 /* As many rows of output to a strip as fit, at least one. */
 static void choose_rows(struct weights *v)
 {
@@ -187,8 +213,8 @@ static void choose_rows(struct weights *v)
     for (;; rows = (rows + 1) / 2) {
         vb_patch_rows(&v->patch, rows);
         vb_patch_rows(&v->dy, rows);
-        v->strip = vb_team_align((size_t)v->c * vb_patch_plane(&v->patch) * 4);
-        v->dy_strip = vb_team_align((size_t)v->oc * vb_patch_plane(&v->dy) * 4);
+        v->strip = vb_team_align((size_t)v->c * vb_patch_plane(&v->patch) * VB_DIRECT_GROUP);
+        v->dy_strip = vb_team_align((size_t)v->oc * vb_patch_plane(&v->dy) * VB_DIRECT_GROUP);
         if (rows == 1 || v->strip + v->dy_strip <= STRIPS_MAX)
             return;
     }
@@ -206,19 +232,20 @@ vb_status vb_direct_weights(const struct vb_k_shape *s, void **state_p, size_t *
     v->c = s->c;
     v->oc = s->oc;
     v->n_taps = n_taps;
-    v->block = divide_up(s->oc, 3) * 3 < divide_up(s->oc, 4) * 4 ? 3 : 4;
-    v->chunk = divide_up(divide_up(s->n, VB_DIRECT_QUAD), CHUNKS);
+    v->block = choose_block(s->oc);
+    v->chunk = divide_up(divide_up(s->n, VB_DIRECT_GROUP), CHUNKS);
     vb_patch_init(&v->patch, s);
     v->dy = (struct vb_patch){
         .h = s->oh, .w = s->ow, .oh = s->oh, .ow = s->ow, .kh = 1, .kw = 1, .stride = 1};
     choose_rows(v);
     for (i = 0; i < full; i++) {
         k = min(i, n_taps - 1);
-        v->taps[i] = (int)vb_patch_tap(&v->patch, k / per, k % per / s->kw, k % s->kw) * 4;
+        v->taps[i] =
+            (int)vb_patch_tap(&v->patch, k / per, k % per / s->kw, k % s->kw) * VB_DIRECT_GROUP;
     }
     v->slots = vb_team_slots();
-    v->sums =
-        vb_team_align((size_t)divide_up(s->oc, v->block) * (size_t)v->block * (size_t)full * 4);
+    v->sums = vb_team_align((size_t)divide_up(s->oc, v->block) * (size_t)v->block * (size_t)full *
+                            VB_DIRECT_GROUP);
     *state_p = v;
     *scratch_p =
         ((size_t)chunks(v) * v->sums + (size_t)v->slots * (v->strip + v->dy_strip)) * sizeof(float);

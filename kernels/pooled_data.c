@@ -23,11 +23,6 @@ struct data {
     size_t weights, len, terms; /* floats of scratch; len and terms of each slot */
 };
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 /* The weights of channel m: twice (stride + kh + stride, patch) */
 static void lay_out(const struct data *v, const float *w, int m, float *to)
 {
@@ -109,9 +104,8 @@ vb_status vb_pooled_data(const struct vb_k_shape *s, void **state_p, size_t *scr
     v->pass.run = data_run;
     v->s = *s;
     vb_pooled_image_init(&v->image, s);
-    v->patch.rows = s->kh + s->stride;
-    v->patch.vectors = divide_up((s->kw + s->stride) * s->c, 4);
-    v->patch.pitch = (size_t)v->patch.vectors * 4;
+    vb_pooled_patch_init(&v->patch, s->kh + s->stride, (s->kw + s->stride) * s->c);
+    v->patch.pitch = (size_t)v->patch.vectors * VB_LANES;
     rows = s->kh + 2 * s->stride;
     v->channel = 2 * (size_t)rows * v->patch.pitch;
     for (i = 0; i < VB_K_NOWHERE; i++) /* lower places begin with the zeros above */

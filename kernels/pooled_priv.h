@@ -12,7 +12,9 @@
 #define VB_POOLED_PRIV_H
 
 #include "kernels/level_priv.h"
+#include "kernels/vec_priv.h"
 
+#define vb_pooled_patch_init VB_AT_LEVEL(vb_pooled_patch_init)
 #define vb_pooled_sum VB_AT_LEVEL(vb_pooled_sum)
 #define vb_pooled_image_init VB_AT_LEVEL(vb_pooled_image_init)
 #define vb_pooled_image_fill VB_AT_LEVEL(vb_pooled_image_fill)
@@ -26,14 +28,17 @@ struct vb_pooled_term {
     uint32_t at;
 };
 
-/* Patches of rows by vectors of four floats, and how far apart rows are. */
+/* Patches of rows of some floats, in vectors of VB_LANES. */
 struct vb_pooled_patch {
-    int rows, vectors;
-    size_t pitch;
+    int rows, floats, vectors;
+    size_t pitch; /* how far apart rows are */
 };
 
+/* All but pitch. */
+void vb_pooled_patch_init(struct vb_pooled_patch *patch, int rows, int floats);
+
 /* kernels/pooled_sum.c: sums[r * sums_pitch + i] += g * from[at + r * pitch + i] of all terms, for
- * each row r and i below 4 * vectors. */
+ * each row r and i below floats; maybe also for those up to VB_LANES * vectors. */
 void vb_pooled_sum(const struct vb_pooled_patch *patch, const float *from,
                    const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch);
 

@@ -23,6 +23,7 @@ struct weights {
     int slots;
     size_t sums;          /* floats of a channel; the last is the bias's */
     size_t images, terms; /* floats of scratch of each slot */
+    uint32_t windows[];   /* where the first place of each is in an image */
 };
 
 static int min(int a, int b)
@@ -37,23 +38,19 @@ static int divide_up(int a, int b)
 
 /* Adds the terms of one channel of one sample, and returns where the next one goes. from: where the
  * sample's image begins. Every term is written; the next one takes its place if it has no gradient.
- */
-static struct vb_pooled_term *add_terms(const struct weights *v, const float *dy,
-                                        const uint8_t *where, uint32_t from,
-                                        struct vb_pooled_term *to)
+ * A function of its own, so that all of the loop is in registers. */
+static __attribute__((noinline)) struct vb_pooled_term *
+add_terms(const struct weights *v, const float *restrict dy, const uint8_t *restrict where,
+          uint32_t from, struct vb_pooled_term *restrict to)
 {
-    uint32_t down = (uint32_t)(2 * v->s.stride) * (uint32_t)v->image.pitch, at;
-    uint32_t across = (uint32_t)(2 * v->s.stride * v->s.c);
-    int y, x;
+    size_t plane = (size_t)v->s.oh * (size_t)v->s.ow, i;
 
-    for (y = 0; y < v->s.oh; y++, from += down) {
-        for (x = 0, at = from; x < v->s.ow; x++, at += across) {
-            uint8_t place = *where++;
+    for (i = 0; i < plane; i++) {
+        uint8_t place = where[i];
 
-            to->g = *dy++;
-            to->at = at + v->places[place];
-            to += place != VB_K_NOWHERE;
-        }
+        to->g = dy[i];
+        to->at = from + v->windows[i] + v->places[place];
+        to += place != VB_K_NOWHERE;
     }
     return to;
 }
@@ -92,7 +89,7 @@ static void run_group(const struct weights *v, const struct vb_k_args *args, int
                             (uint32_t)i * (uint32_t)v->image.len, end);
         }
         vb_pooled_sum(&v->patch, slot, terms, (size_t)(end - terms), sums,
-                      (size_t)v->patch.vectors * 4);
+                      (size_t)v->patch.vectors * VB_LANES);
         sums[v->sums - 1] += sum_terms(terms, (size_t)(end - terms));
     }
 }
@@ -120,7 +117,7 @@ static void collect(const struct weights *v, float *sums, int m, float *dw, floa
         for (y = 0; y < v->s.kh; y++)
             for (x = 0; x < v->s.kw; x++)
                 dw[(m * v->s.c + c) * per + y * v->s.kw + x] =
-                    sums[y * v->patch.vectors * 4 + x * v->s.c + c];
+                    sums[y * v->patch.vectors * VB_LANES + x * v->s.c + c];
     db[m] = sums[v->sums - 1];
 }
 
@@ -147,27 +144,29 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
 
 vb_status vb_pooled_weights(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
-    struct weights *v = calloc(1, sizeof(*v));
-    int i, n_chunks;
+    int plane = s->oh * s->ow, i, n_chunks;
+    struct weights *v = calloc(1, sizeof(*v) + (size_t)plane * sizeof(uint32_t));
 
     if (v == NULL)
         return vb_err_sys("calloc");
     v->pass.run = weights_run;
     v->s = *s;
     vb_pooled_image_init(&v->image, s);
-    v->patch.rows = s->kh;
-    v->patch.vectors = divide_up(s->kw * s->c, 4);
+    vb_pooled_patch_init(&v->patch, s->kh, s->kw * s->c);
     v->patch.pitch = v->image.pitch;
     for (i = 0; i < VB_K_NOWHERE; i++)
         v->places[i] = (uint32_t)s->stride * (uint32_t)(i / 2 * (int)v->image.pitch + i % 2 * s->c);
+    for (i = 0; i < plane; i++)
+        v->windows[i] = (uint32_t)(2 * s->stride) *
+                        (uint32_t)(i / s->ow * (int)v->image.pitch + i % s->ow * s->c);
     v->chunk = divide_up(s->n, CHUNKS);
     n_chunks = divide_up(s->n, v->chunk);
     v->group = min(v->chunk, (int)(IMAGES_MAX / v->image.len));
     v->group = v->group > 0 ? v->group : 1;
     v->slots = vb_team_slots();
-    v->sums = (size_t)(v->patch.rows * v->patch.vectors) * 4 + 1;
+    v->sums = (size_t)(v->patch.rows * v->patch.vectors) * VB_LANES + 1;
     v->images = vb_team_align((size_t)v->group * v->image.len);
-    v->terms = vb_team_align(((size_t)(v->group * s->oh) * (size_t)s->ow + 1) *
+    v->terms = vb_team_align(((size_t)v->group * (size_t)plane + 1) *
                              sizeof(struct vb_pooled_term) / sizeof(float));
     *scratch_p = (vb_team_align((size_t)n_chunks * (size_t)s->oc * v->sums) +
                   (size_t)v->slots * (v->images + v->terms)) *

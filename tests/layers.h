@@ -201,7 +201,8 @@ static const struct vb_k_shape t_shapes[] = {
     T_CONV_POOL(1, 1, 2, 2, 1, 1, 1, 1, 0),
     T_CONV_POOL(3, 1, 28, 28, 6, 5, 5, 1, 2), /* LeNet's */
     T_CONV_POOL(17, 6, 14, 14, 16, 5, 5, 1, 0),
-    T_CONV_POOL(3, 2, 7, 9, 5, 3, 3, 1, 1), /* a row and a column are left over */
+    T_CONV_POOL(19, 1, 15, 13, 3, 8, 7, 1, 1), /* many short rows of weights */
+    T_CONV_POOL(3, 2, 7, 9, 5, 3, 3, 1, 1),    /* a row and a column are left over */
     T_CONV_POOL(3, 3, 9, 12, 4, 3, 5, 1, 1),
     T_CONV_POOL(3, 5, 11, 14, 7, 2, 2, 3, 0),
     T_CONV_POOL(1, 3, 60, 61, 8, 11, 11, 2, 2),
