@@ -76,7 +76,7 @@ static void make_key(char key[KEY_TEXT])
     vb_k_blas_probe(&blas);
     backend_names(names, sizeof(names));
     snprintf(key, KEY_TEXT,
-             "verbena choices 2; cpu%s; oneDNN %s; OpenBLAS %s %s; own %s; threads %d;%s", cpu.text,
+             "verbena choices 3; cpu%s; oneDNN %s; OpenBLAS %s %s; own %s; threads %d;%s", cpu.text,
              onednn.version, blas.version, blas.core, vb_k_level()->name, omp_get_max_threads(),
              names);
 }
