@@ -21,6 +21,21 @@ typedef int32_t vb_v4i __attribute__((vector_size(16)));
 #define VB_LANES 4
 #endif
 
+#if VB_LANES > 4
+typedef float vb_v8 __attribute__((vector_size(32)));
+typedef float vb_v8_mem __attribute__((vector_size(32), aligned(4), may_alias));
+
+static inline vb_v8 vb_v8_load(const float *p)
+{
+    return *(const vb_v8_mem *)p;
+}
+
+static inline void vb_v8_store(float *p, vb_v8 v)
+{
+    *(vb_v8_mem *)p = v;
+}
+#endif
+
 typedef float vb_vec __attribute__((vector_size(4 * VB_LANES)));
 typedef int32_t vb_veci __attribute__((vector_size(4 * VB_LANES)));
 typedef float vb_vec_mem __attribute__((vector_size(4 * VB_LANES), aligned(4), may_alias));

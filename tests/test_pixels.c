@@ -8,6 +8,7 @@
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"
+#include "tests/levels.h"
 #include "tests/samples.h"
 #include "tests/test.h"
 
@@ -24,8 +25,9 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {1, 1, 1, true},    {7, 3, 3, false},   {301, 10, 17, true}, {301, 10, 17, false},
-    {300, 10, 1, true}, {64, 70, 5, false}, {33, 16, 70, true},  {301, 10, 0, true},
+    {1, 1, 1, true},     {7, 3, 3, false},     {301, 10, 17, true}, {301, 10, 17, false},
+    {300, 10, 1, true},  {64, 70, 5, false},   {33, 16, 70, true},  {301, 10, 0, true},
+    {301, 10, 70, true}, {301, 10, 70, false},
 };
 
 static float x[N * FEATURES_MAX], gathered[N * FEATURES_MAX];
@@ -196,5 +198,5 @@ int main(void)
         cmocka_unit_test(softmax_as_the_reference),
     };
 
-    return T_RUN(tests);
+    return T_RUN_LEVELS(tests);
 }
