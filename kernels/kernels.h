@@ -320,8 +320,9 @@ void vb_k_pixels_backward(const struct vb_k_pixels *pixels, const uint32_t *orde
 void vb_k_pixels_add(const struct vb_k_pixels *pixels, const uint32_t *order, size_t n,
                      const float *d, float scale, int classes, float *dw, float *db);
 
-/* As vb_k_softmax_xent_ref(), vectors at a time; its sums may differ in the last digits. */
-double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes);
+/* As vb_k_softmax_xent_ref(), vectors at a time; its sums may differ in the last digits. correct_p:
+ * how many rows have the first of their largest logits at their label. A row with a NaN has none. */
+double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes, int *correct_p);
 
 /* ---- update rules ---------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 #include "kernels/gemm_layer_priv.h"
 #include "kernels/pixels_priv.h"
 #include "kernels/pooled_priv.h"
+#include "kernels/softmax_priv.h"
 #include "kernels/winograd_priv.h"
 
 #if defined(VB_LEVEL)
@@ -79,4 +80,5 @@ const struct vb_k_level TABLE = {
     .winograd4 = winograd4,
     .pixels_ten_forward = vb_pixels_ten_forward,
     .pixels_ten_add = vb_pixels_ten_add,
+    .softmax = vb_softmax_rows,
 };

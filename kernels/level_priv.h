@@ -32,6 +32,8 @@ typedef void vb_pixels_forward_fn(const struct vb_k_pixels *pixels, const uint32
                                   const float *w, const float *b, float *logits);
 typedef void vb_pixels_add_fn(const struct vb_k_pixels *pixels, const uint32_t *order, size_t n,
                               const float *d, float scale, float *dw, float *db);
+typedef double vb_softmax_fn(float *logits, const uint16_t *y, size_t n, int classes,
+                             int *correct_p);
 
 struct vb_k_level {
     const char *name;
@@ -41,6 +43,7 @@ struct vb_k_level {
     vb_k_prepare *winograd2, *winograd4;
     vb_pixels_forward_fn *pixels_ten_forward; /* ten classes */
     vb_pixels_add_fn *pixels_ten_add;
+    vb_softmax_fn *softmax; /* vb_k_softmax_xent() */
 };
 
 /* kernels/level.c, once a level */

@@ -183,7 +183,7 @@ static bool is_apart(const struct vb_k_pixels *p, size_t n)
 
 ALWAYS vb_vec wide(struct ten t)
 {
-    vb_v8 c = __builtin_shufflevector(t.c, t.c, 0, 1, 2, 3, 2, 3, 2, 3);
+    vb_v8 c = __builtin_shufflevector(t.c, (vb_v4){0}, 0, 1, 2, 3, 4, 5, 6, 7);
 
     return __builtin_shufflevector(t.a, c, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }

@@ -63,32 +63,14 @@ static void run_forward(struct vb_model *m, const float *params, const struct vb
     }
 }
 
-/* The first of the largest is the guess. A row with a NaN has no largest. */
-static bool is_correct(const float *logits, int label, int classes)
-{
-    float own = logits[label];
-    bool right = own == own;
-    int c;
-
-    for (c = 0; c < label; c++)
-        right &= logits[c] < own;
-    for (c = label + 1; c < classes; c++)
-        right &= logits[c] <= own;
-    return right;
-}
-
 static void judge(struct vb_model *m, const struct vb_model_batch *batch,
                   struct vb_model_loss *loss_p)
 {
     size_t classes = (size_t)m->classes, n = (size_t)batch->n, i;
-    int correct = 0;
 
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < n; i++)
         VB_ASSERT(batch->y[i] < m->classes);
-        correct += is_correct(m->logits + i * classes, batch->y[i], m->classes);
-    }
-    loss_p->correct = correct;
-    loss_p->loss = vb_k_softmax_xent(m->logits, batch->y, n, m->classes);
+    loss_p->loss = vb_k_softmax_xent(m->logits, batch->y, n, m->classes, &loss_p->correct);
     memset(m->logits + n * classes, 0, ((size_t)m->batch_max - n) * classes * sizeof(float));
 }
 

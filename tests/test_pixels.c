@@ -167,7 +167,7 @@ static void softmax_as_the_reference(void **state)
     uint16_t y[SOFTMAX_ROWS];
     double got, ref;
     size_t i;
-    int k;
+    int k, correct, expected;
 
     (void)state;
     for (i = 0; i < VB_COUNT(classes); i++) {
@@ -178,15 +178,42 @@ static void softmax_as_the_reference(void **state)
         for (k = 0; k < SOFTMAX_ROWS; k++)
             y[k] = (uint16_t)((classes[i] - 1) * (k + 1) % classes[i]); /* the last one too */
         memcpy(slow, fast, sizeof(slow));
-        got = vb_k_softmax_xent(fast, y, SOFTMAX_ROWS, classes[i]);
+        for (expected = 0, k = 0; k < SOFTMAX_ROWS; k++)
+            expected += vb_k_argmax_ref(slow + k * classes[i], classes[i]) == y[k];
+        got = vb_k_softmax_xent(fast, y, SOFTMAX_ROWS, classes[i], &correct);
         ref = vb_k_softmax_xent_ref(slow, y, SOFTMAX_ROWS, classes[i]);
         assert_true(fabs(got - ref) <= 1e-5 * (1 + fabs(ref)));
         near(fast, slow, SOFTMAX_ROWS * classes[i], "gradient of a logit");
+        assert_int_equal(correct, expected);
     }
     fast[1] = NAN;
     y[0] = 3;
-    assert_true(isnan(vb_k_softmax_xent(fast, y, 1, 10)));
+    assert_true(isnan(vb_k_softmax_xent(fast, y, 1, 10, &correct)));
     assert_true(isnan(fast[0]) && isnan(fast[9]));
+}
+
+/* The first of equals is the guess, and a row with a NaN has none. */
+static void softmax_counts_first_of_largest(void **state)
+{
+    static const int classes[] = {2, 3, 4, 7, 8, 9, 10, 15, 16, 17, 40};
+    float row[40];
+    uint16_t label;
+    int correct, other, c;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(classes); i++)
+        for (label = 0; label < classes[i]; label++)
+            for (other = 0; other < classes[i]; other++) {
+                for (c = 0; c < classes[i]; c++)
+                    row[c] = c == label || c == other ? 3 : (float)-c;
+                (void)vb_k_softmax_xent(row, &label, 1, classes[i], &correct);
+                assert_int_equal(correct, other >= label);
+                for (c = 0; c < classes[i]; c++)
+                    row[c] = c == label ? 3 : c == other ? NAN : (float)-c;
+                (void)vb_k_softmax_xent(row, &label, 1, classes[i], &correct);
+                assert_int_equal(correct, other == label);
+            }
 }
 
 int main(void)
@@ -196,6 +223,7 @@ int main(void)
         cmocka_unit_test(zero_takes_no_part_and_nan_does),
         cmocka_unit_test(sizes_that_are_none_are_refused),
         cmocka_unit_test(softmax_as_the_reference),
+        cmocka_unit_test(softmax_counts_first_of_largest),
     };
 
     return T_RUN_LEVELS(tests);
