@@ -28,9 +28,10 @@ struct vb_k_pass_state {
 typedef vb_status vb_k_prepare(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
                                size_t *scratch_p);
 
-typedef void vb_pixels_forward_fn(const struct vb_k_pixels *pixels, const uint32_t *order, size_t n,
-                                  const float *w, const float *b, float *logits);
-typedef void vb_pixels_add_fn(const struct vb_k_pixels *pixels, const uint32_t *order, size_t n,
+typedef void vb_pixels_forward_fn(const struct vb_k_pixels *pixels,
+                                  const struct vb_k_picked *picked, const float *w, const float *b,
+                                  float *logits);
+typedef void vb_pixels_add_fn(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                               const float *d, float scale, float *dw, float *db);
 typedef double vb_softmax_fn(float *logits, const uint16_t *y, size_t n, int classes,
                              int *correct_p);

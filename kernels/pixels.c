@@ -242,24 +242,24 @@ static void add_one(const struct vb_k_pixels *p, const struct pixels_list *l, co
         any_add_row(l, p->palette, false, d, scale, classes, dw);
 }
 
-void vb_k_pixels_forward(const struct vb_k_pixels *p, const uint32_t *order, size_t n,
-                         const float *w, const float *b, int classes, float *logits)
+void vb_k_pixels_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
+                         const float *b, int classes, float *logits)
 {
     struct pixels_list l;
     size_t i;
 
     if (classes == TEN) {
-        vb_k_level()->pixels_ten_forward(p, order, n, w, b, logits);
+        vb_k_level()->pixels_ten_forward(p, at, w, b, logits);
         return;
     }
-    for (i = 0; i < n; i++, logits += classes) {
-        pixels_fetch(p, order, i, n);
-        l = pixels_list_of(p, order[i]);
+    for (i = 0; i < at->n; i++, logits += classes) {
+        pixels_fetch(p, at, i);
+        l = pixels_list_of(p, at->order[i]);
         forward_one(p, &l, w, b, classes, logits);
     }
 }
 
-void vb_k_pixels_add(const struct vb_k_pixels *p, const uint32_t *order, size_t n, const float *d,
+void vb_k_pixels_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
                      float scale, int classes, float *dw, float *db)
 {
     struct pixels_list l;
@@ -267,22 +267,22 @@ void vb_k_pixels_add(const struct vb_k_pixels *p, const uint32_t *order, size_t 
     int c;
 
     if (classes == TEN) {
-        vb_k_level()->pixels_ten_add(p, order, n, d, scale, dw, db);
+        vb_k_level()->pixels_ten_add(p, at, d, scale, dw, db);
         return;
     }
-    for (i = 0; i < n; i++, d += classes) {
-        pixels_fetch(p, order, i, n);
-        l = pixels_list_of(p, order[i]);
+    for (i = 0; i < at->n; i++, d += classes) {
+        pixels_fetch(p, at, i);
+        l = pixels_list_of(p, at->order[i]);
         add_one(p, &l, d, scale, classes, dw);
         for (c = 0; c < classes; c++)
             db[c] += scale * d[c];
     }
 }
 
-void vb_k_pixels_backward(const struct vb_k_pixels *p, const uint32_t *order, size_t n,
-                          const float *d, int classes, float *dw, float *db)
+void vb_k_pixels_backward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
+                          int classes, float *dw, float *db)
 {
     memset(dw, 0, (size_t)p->features * (size_t)classes * sizeof(*dw));
     memset(db, 0, (size_t)classes * sizeof(*db));
-    vb_k_pixels_add(p, order, n, d, 1, classes, dw, db);
+    vb_k_pixels_add(p, at, d, 1, classes, dw, db);
 }

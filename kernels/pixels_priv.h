@@ -62,38 +62,42 @@ static inline struct pixels_list pixels_list_of(const struct vb_k_pixels *p, uin
 /* gcc 12 takes a function that only prefetches for one without effect, unless it is inlined. */
 #define PIXELS_ALWAYS static inline __attribute__((always_inline))
 
-PIXELS_ALWAYS void pixels_fetch_list(const struct vb_k_pixels *p, uint32_t sample)
+/* near: to the first cache, else to the second. */
+PIXELS_ALWAYS void pixels_fetch_list(const struct vb_k_pixels *p, uint32_t sample, bool near)
 {
     struct pixels_list l = pixels_list_of(p, sample);
     const char *from = (const char *)l.index;
     const char *end = p->bytes ? (const char *)(l.colour + l.n) : (const char *)(l.value + l.n);
 
-    for (; from < end; from += VB_CACHE_LINE)
-        __builtin_prefetch(from);
+    for (; from < end; from += VB_CACHE_LINE) {
+        if (near)
+            __builtin_prefetch(from);
+        else
+            __builtin_prefetch(from, 0, 2);
+    }
 }
 
 #define PIXELS_SOON 2  /* samples ahead whose lists are fetched */
 #define PIXELS_LATER 5 /* ... and where theirs are */
 
 /* Before the first sample. */
-PIXELS_ALWAYS void pixels_fetch_first(const struct vb_k_pixels *p, const uint32_t *order, size_t n)
+PIXELS_ALWAYS void pixels_fetch_first(const struct vb_k_pixels *p, const struct vb_k_picked *at)
 {
     size_t i;
 
-    for (i = 0; i < PIXELS_LATER && i < n; i++)
-        __builtin_prefetch(p->places + order[i]);
-    for (i = 0; i < PIXELS_SOON && i < n; i++)
-        pixels_fetch_list(p, order[i]);
+    for (i = 0; i < PIXELS_LATER && i < at->n; i++)
+        __builtin_prefetch(p->places + at->order[i]);
+    for (i = 0; i < PIXELS_SOON && i < at->n; i++)
+        pixels_fetch_list(p, at->order[i], true);
 }
 
 /* Before each. */
-PIXELS_ALWAYS void pixels_fetch(const struct vb_k_pixels *p, const uint32_t *order, size_t at,
-                                size_t n)
+PIXELS_ALWAYS void pixels_fetch(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
 {
-    if (at + PIXELS_LATER < n)
-        __builtin_prefetch(p->places + order[at + PIXELS_LATER]);
-    if (at + PIXELS_SOON < n)
-        pixels_fetch_list(p, order[at + PIXELS_SOON]);
+    if (i + PIXELS_LATER < at->n)
+        __builtin_prefetch(p->places + at->order[i + PIXELS_LATER]);
+    if (i + PIXELS_SOON < at->n)
+        pixels_fetch_list(p, at->order[i + PIXELS_SOON], true);
 }
 
 PIXELS_ALWAYS float pixels_value(const struct pixels_list *l, const float *palette, bool bytes,

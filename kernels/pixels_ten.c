@@ -60,6 +60,20 @@ ALWAYS struct four four_at(const struct pixels_list *l, const float *palette, bo
     return f;
 }
 
+/* On the way back. The lists are in the second cache by now, and with wide vectors it is time to
+ * fetch those of the next batch: on the way forward they would come too slowly. */
+ALWAYS void fetch_back(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
+{
+#if VB_LANES == 4
+    pixels_fetch(p, at, i);
+#else
+    if (i + PIXELS_LATER < at->n_soon)
+        __builtin_prefetch(p->places + at->soon[i + PIXELS_LATER]);
+    if (i < at->n_soon)
+        pixels_fetch_list(p, at->soon[i], false);
+#endif
+}
+
 /* ---- a row of ten ---------------------------------------------------------------------------- */
 
 #if VB_LANES == 4
@@ -251,18 +265,18 @@ ALWAYS void apart_add_row(const struct pixels_list *l, const float *palette, boo
     }
 }
 
-static void apart_forward(const struct vb_k_pixels *p, const uint32_t *order, size_t n,
-                          const float *w, const float *b, float *logits)
+static void apart_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
+                          const float *b, float *logits)
 {
     struct apart apart;
     struct pixels_list l;
     size_t i;
 
-    pixels_fetch_first(p, order, n);
+    pixels_fetch_first(p, at);
     move_apart(w, p->features, &apart);
-    for (i = 0; i < n; i++, logits += TEN) {
-        pixels_fetch(p, order, i, n);
-        l = pixels_list_of(p, order[i]);
+    for (i = 0; i < at->n; i++, logits += TEN) {
+        pixels_fetch(p, at, i);
+        l = pixels_list_of(p, at->order[i]);
         ten_store(logits, ten_add(ten_load(b),
                                   p->bytes ? apart_row(&l, p->palette, true, &apart)
                                            : apart_row(&l, p->palette, false, &apart),
@@ -270,7 +284,7 @@ static void apart_forward(const struct vb_k_pixels *p, const uint32_t *order, si
     }
 }
 
-static void apart_add(const struct vb_k_pixels *p, const uint32_t *order, size_t n, const float *d,
+static void apart_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
                       float scale, float *dw)
 {
     struct apart apart;
@@ -278,8 +292,9 @@ static void apart_add(const struct vb_k_pixels *p, const uint32_t *order, size_t
     size_t i;
 
     move_apart(dw, p->features, &apart);
-    for (i = 0; i < n; i++, d += TEN) {
-        l = pixels_list_of(p, order[i]);
+    for (i = 0; i < at->n; i++, d += TEN) {
+        fetch_back(p, at, i);
+        l = pixels_list_of(p, at->order[i]);
         if (p->bytes)
             apart_add_row(&l, p->palette, true, ten_scaled(d, scale), &apart);
         else
@@ -292,22 +307,22 @@ static void apart_add(const struct vb_k_pixels *p, const uint32_t *order, size_t
 
 /* ---- both ways ------------------------------------------------------------------------------- */
 
-void vb_pixels_ten_forward(const struct vb_k_pixels *p, const uint32_t *order, size_t n,
+void vb_pixels_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at,
                            const float *w, const float *b, float *logits)
 {
     struct pixels_list l;
     size_t i;
 
 #if VB_LANES == 16
-    if (is_apart(p, n)) {
-        apart_forward(p, order, n, w, b, logits);
+    if (is_apart(p, at->n)) {
+        apart_forward(p, at, w, b, logits);
         return;
     }
 #endif
-    pixels_fetch_first(p, order, n);
-    for (i = 0; i < n; i++, logits += TEN) {
-        pixels_fetch(p, order, i, n);
-        l = pixels_list_of(p, order[i]);
+    pixels_fetch_first(p, at);
+    for (i = 0; i < at->n; i++, logits += TEN) {
+        pixels_fetch(p, at, i);
+        l = pixels_list_of(p, at->order[i]);
         ten_store(logits, ten_add(ten_load(b),
                                   p->bytes ? ten_row(&l, p->palette, true, w)
                                            : ten_row(&l, p->palette, false, w),
@@ -325,22 +340,22 @@ static void add_bias(const float *d, size_t n, float scale, float *db)
     ten_store(db, sum);
 }
 
-void vb_pixels_ten_add(const struct vb_k_pixels *p, const uint32_t *order, size_t n, const float *d,
+void vb_pixels_ten_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
                        float scale, float *dw, float *db)
 {
     struct pixels_list l;
     size_t i;
 
-    add_bias(d, n, scale, db);
+    add_bias(d, at->n, scale, db);
 #if VB_LANES == 16
-    if (is_apart(p, n)) {
-        apart_add(p, order, n, d, scale, dw);
+    if (is_apart(p, at->n)) {
+        apart_add(p, at, d, scale, dw);
         return;
     }
 #endif
-    for (i = 0; i < n; i++, d += TEN) {
-        pixels_fetch(p, order, i, n);
-        l = pixels_list_of(p, order[i]);
+    for (i = 0; i < at->n; i++, d += TEN) {
+        fetch_back(p, at, i);
+        l = pixels_list_of(p, at->order[i]);
         if (p->bytes)
             ten_add_row(&l, p->palette, true, ten_scaled(d, scale), dw);
         else

@@ -88,14 +88,15 @@ static void near(const float *got, const float *expected, int n, const char *wha
 static void one_shape(const struct shape *s)
 {
     int i, n_weights = s->features * s->classes;
+    const struct vb_k_picked picked = {order, (size_t)s->n, order + s->n, (size_t)(N - s->n)};
     struct vb_k_pixels *p;
     long before;
 
     draw(s);
     assert_int_equal(t_pixels_list(x, N, s->features, &p), VB_OK);
     before = t_allocations;
-    vb_k_pixels_forward(p, order, (size_t)s->n, w, b, s->classes, logits);
-    vb_k_pixels_backward(p, order, (size_t)s->n, d, s->classes, grads, bias_grads);
+    vb_k_pixels_forward(p, &picked, w, b, s->classes, logits);
+    vb_k_pixels_backward(p, &picked, d, s->classes, grads, bias_grads);
     assert_int_equal(t_allocations, before);
     vb_k_linear_forward_ref(gathered, w, b, s->n, s->features, s->classes, want);
     vb_k_linear_backward_ref(gathered, d, s->n, s->features, s->classes, want_grads, want_bias);
@@ -103,7 +104,7 @@ static void one_shape(const struct shape *s)
     near(grads, want_grads, n_weights, "gradient");
     near(bias_grads, want_bias, s->classes, "gradient of bias");
 
-    vb_k_pixels_add(p, order, (size_t)s->n, d, -0.25f, s->classes, w, b);
+    vb_k_pixels_add(p, &picked, d, -0.25f, s->classes, w, b);
     for (i = 0; i < n_weights; i++)
         want_grads[i] *= -0.25f;
     fill(grads, (size_t)n_weights, 6);
@@ -124,6 +125,7 @@ static void as_the_reference(void **state)
 static void zero_takes_no_part_and_nan_does(void **state)
 {
     const uint32_t both[2] = {0, 1};
+    const struct vb_k_picked picked = {.order = both, .n = 2};
     float two[2 * 3] = {0, 1, 0, 0, NAN, -0.0f};
     struct vb_k_pixels *p;
     float weights[3 * 10], bias[10] = {0}, out[20];
@@ -134,7 +136,7 @@ static void zero_takes_no_part_and_nan_does(void **state)
         weights[i] = i < 10 || i >= 20 ? NAN : 2;
     assert_int_equal(t_pixels_list(two, 2, 3, &p), VB_OK);
     assert_int_equal(vb_k_pixels_nonzeros(p), 2);
-    vb_k_pixels_forward(p, both, 2, weights, bias, 10, out);
+    vb_k_pixels_forward(p, &picked, weights, bias, 10, out);
     for (i = 0; i < 10; i++)
         assert_true(out[i] == 2 && isnan(out[10 + i]));
     vb_k_pixels_destroy(p);
