@@ -69,7 +69,9 @@ static inline bool any(vb_veci mask)
  * is as large and comes before it, or is none. */
 static inline vb_veci against(vb_vec logits, float max, int before)
 {
-    return ((logits == vb_vec_all(max)) & (vb_vec_places() < before)) | (logits != logits);
+    vb_veci none = logits != logits; /* NOLINT(misc-redundant-expression): NaN */
+
+    return ((logits == vb_vec_all(max)) & (vb_vec_places() < before)) | none;
 }
 
 /* ---- rows of a vector or more ---------------------------------------------------------------- */

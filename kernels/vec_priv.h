@@ -152,7 +152,7 @@ static inline vb_veci vb_vec_places(void)
 #define VB_VEC_FOLD(combine, v)                                                                    \
     combine(__builtin_shufflevector(v, v, 0, 1, 2, 3), __builtin_shufflevector(v, v, 4, 5, 6, 7))
 #else
-#define VB_VEC_FOLD(combine, v) (v)
+#define VB_VEC_FOLD(combine, v) ((void)(combine), (v)) /* one four: there is nothing to combine */
 #endif
 
 /* exp(x) for x <= 0, within 2 units in the last place; below -87 it is exp(-87), 1.6e-38. NaN stays
