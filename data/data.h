@@ -207,13 +207,15 @@ struct vb_loader_opts {
 
 /* This rank's share of a step. Memory behind the n samples is zero. */
 struct vb_batch {
-    int64_t epoch, step; /* step of the epoch */
-    int n;               /* of this rank; may be 0 in the last step of an epoch */
-    int n_global;        /* of all ranks: less than global_batch in the last step of an epoch */
-    uint32_t *which;     /* (n), the samples' numbers in the set */
-    float *x;            /* images: (n, c, h, w); NULL with no_x */
-    uint16_t *y;         /* images: (n) */
-    struct vb_rows rows; /* rows */
+    int64_t epoch, step;  /* step of the epoch */
+    int n;                /* of this rank; may be 0 in the last step of an epoch */
+    int n_global;         /* of all ranks: less than global_batch in the last step of an epoch */
+    uint32_t *which;      /* (n), the samples' numbers in the set */
+    const uint32_t *soon; /* (n_soon), those of the next step as far as they are known already */
+    int n_soon;           /* 0 where a thread makes batches: that one has them ready */
+    float *x;             /* images: (n, c, h, w); NULL with no_x */
+    uint16_t *y;          /* images: (n) */
+    struct vb_rows rows;  /* rows */
 };
 
 /* An epoch has every sample once: ceil(n / global_batch) steps. */

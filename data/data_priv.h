@@ -214,4 +214,7 @@ void order_epoch(struct order *o, int64_t epoch);
 /* The samples at n positions of the epoch. */
 void order_get(struct order *o, int position, int n, uint32_t *which);
 
+/* The same where it is kept, until the next call; NULL: it is not known yet. */
+const uint32_t *order_known(const struct order *o, int position, int n);
+
 #endif

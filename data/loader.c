@@ -73,19 +73,43 @@ static void clear_rows(const struct vb_loader *l, struct slot *slot)
     }
 }
 
+/* This rank's share of a step of the epoch, and the samples of all ranks. */
+static int share_of(const struct vb_loader *l, int64_t step, int *position_p, int *n_p)
+{
+    int64_t position = step * l->o.global_batch, left = l->o.set->n - position;
+    int n_global = left < l->o.global_batch ? (int)left : l->o.global_batch, first;
+
+    vb_share(n_global, l->o.rank, l->o.world, &first, n_p);
+    *position_p = (int)position + first;
+    return n_global;
+}
+
+/* The next step's samples, for whoever fetches them. A thread would write where the caller reads.
+ */
+static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
+{
+    int position, n;
+
+    batch->soon = NULL;
+    if (l->o.ahead == 0 && l->step + 1 < l->steps) {
+        (void)share_of(l, l->step + 1, &position, &n);
+        batch->soon = order_known(&l->order, position, n);
+    }
+    batch->n_soon = batch->soon != NULL ? n : 0;
+}
+
 static vb_status make(struct vb_loader *l, struct slot *slot)
 {
-    int64_t position = l->step * l->o.global_batch, left = l->o.set->n - position;
-    int n_global = left < l->o.global_batch ? (int)left : l->o.global_batch, first, n;
+    int position, n, n_global = share_of(l, l->step, &position, &n);
     vb_status st = VB_OK;
 
-    vb_share(n_global, l->o.rank, l->o.world, &first, &n);
     slot->batch.epoch = l->epoch;
     slot->batch.step = l->step;
     slot->batch.n = n;
     slot->batch.n_global = n_global;
     order_epoch(&l->order, l->epoch);
-    order_get(&l->order, (int)position + first, n, slot->batch.which);
+    order_get(&l->order, position, n, slot->batch.which);
+    look_ahead(l, &slot->batch);
     if (l->o.set->kind == VB_DATA_IMAGES) {
         vb_dataset_pick(l->o.set, slot->batch.which, n, slot->batch.x, slot->batch.y);
         clear_images(l, slot);

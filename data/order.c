@@ -150,6 +150,13 @@ void order_epoch(struct order *o, int64_t epoch)
     }
 }
 
+const uint32_t *order_known(const struct order *o, int position, int n)
+{
+    if (o->in_order || n < 1 || position < o->at || position + n > o->at + o->len)
+        return NULL;
+    return o->list + (position - o->at);
+}
+
 void order_get(struct order *o, int position, int n, uint32_t *which)
 {
     int i;

@@ -290,6 +290,8 @@ static struct vb_model_batch batch_of(const struct vb_trainer *t)
                                    .x = t->batch->x,
                                    .pixels = dense_of(t)->train,
                                    .which = t->batch->which,
+                                   .soon = t->batch->soon,
+                                   .n_soon = t->batch->n_soon,
                                    .y = t->batch->y,
                                    .training = true,
                                    .seed = t->o->seed + (uint64_t)t->rank,

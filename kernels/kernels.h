@@ -307,21 +307,32 @@ vb_status vb_k_pixels_create(vb_k_samples_fn read, void *arg, size_t n, int feat
 void vb_k_pixels_destroy(struct vb_k_pixels *pixels);
 size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels);
 
-/* As vb_k_linear_forward_ref() on the samples order[0] to order[n - 1], each below the number of
- * samples. A feature that is 0 takes no part, whatever its weight is. */
-void vb_k_pixels_forward(const struct vb_k_pixels *pixels, const uint32_t *order, size_t n,
+/* The samples order[0] to order[n - 1], each below the number of samples, and those of the next
+ * batch: the way back fetches them from memory while it computes. */
+struct vb_k_picked {
+    const uint32_t *order;
+    size_t n;
+    const uint32_t *soon;
+    size_t n_soon; /* may be 0 */
+};
+
+/* As vb_k_linear_forward_ref() on these samples. A feature that is 0 takes no part, whatever its
+ * weight is. */
+void vb_k_pixels_forward(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                          const float *w, const float *b, int classes, float *logits);
 
 /* The gradients (features, classes) and (classes), summed over the samples in order. */
-void vb_k_pixels_backward(const struct vb_k_pixels *pixels, const uint32_t *order, size_t n,
+void vb_k_pixels_backward(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                           const float *d, int classes, float *dw, float *db);
 
 /* Adds scale times the gradients: with scale = -rate / n and the weights for dw, a step of SGD. */
-void vb_k_pixels_add(const struct vb_k_pixels *pixels, const uint32_t *order, size_t n,
+void vb_k_pixels_add(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                      const float *d, float scale, int classes, float *dw, float *db);
 
-/* As vb_k_softmax_xent_ref(), vectors at a time; its sums may differ in the last digits. */
-double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes);
+/* As vb_k_softmax_xent_ref(), vectors at a time; its sums may differ in the last digits. correct_p:
+ * how many rows have the first of their largest logits at their label. A row with a NaN has none.
+ */
+double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes, int *correct_p);
 
 /* ---- update rules ---------------------------------------------------------------------------- */
 

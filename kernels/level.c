@@ -4,7 +4,9 @@
  */
 #include "kernels/direct_priv.h"
 #include "kernels/gemm_layer_priv.h"
+#include "kernels/pixels_priv.h"
 #include "kernels/pooled_priv.h"
+#include "kernels/softmax_priv.h"
 #include "kernels/winograd_priv.h"
 
 #if defined(VB_LEVEL)
@@ -76,4 +78,7 @@ const struct vb_k_level TABLE = {
     .pooled = pooled,
     .winograd2 = winograd2,
     .winograd4 = winograd4,
+    .pixels_ten_forward = vb_pixels_ten_forward,
+    .pixels_ten_add = vb_pixels_ten_add,
+    .softmax = vb_softmax_rows,
 };

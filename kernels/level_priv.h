@@ -19,12 +19,23 @@ struct vb_k_pass_state {
 typedef vb_status vb_k_prepare(const struct vb_k_shape *shape, enum vb_k_pass pass, void **state_p,
                                size_t *scratch_p);
 
+typedef void vb_pixels_forward_fn(const struct vb_k_pixels *pixels,
+                                  const struct vb_k_picked *picked, const float *w, const float *b,
+                                  float *logits);
+typedef void vb_pixels_add_fn(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
+                              const float *d, float scale, float *dw, float *db);
+typedef double vb_softmax_fn(float *logits, const uint16_t *y, size_t n, int classes,
+                             int *correct_p);
+
 struct vb_k_level {
     const char *name;
     vb_k_prepare *gemm_conv, *gemm_linear;
     vb_k_prepare *direct; /* a convolution, or a conv-pool layer forward */
     vb_k_prepare *pooled; /* a conv-pool layer backward */
     vb_k_prepare *winograd2, *winograd4;
+    vb_pixels_forward_fn *pixels_ten_forward; /* ten classes */
+    vb_pixels_add_fn *pixels_ten_add;
+    vb_softmax_fn *softmax; /* vb_k_softmax_xent() */
 };
 
 /* kernels/level.c, once a level */

@@ -34,10 +34,10 @@ static vb_v4 four(vb_v4 z, vb_v4i is_1, vb_v4 *loss)
     vb_v4 zero = vb_v4_all(0), one = vb_v4_all(1), m, e, p;
     vb_v4i below = z < zero;
 
-    e = vb_v4_exp_below_0(vb_v4_pick(below, z, -z));
+    e = vb_vec_exp_below_0(vb_v4_pick(below, z, -z));
     m = vb_v4_pick(is_1, -z, z);
     p = vb_v4_pick(m < zero, e, one) / (e + one);
-    *loss = vb_v4_pick(m < zero, zero, m) + vb_v4_log1p_to_1(e);
+    *loss = vb_v4_pick(m < zero, zero, m) + vb_vec_log1p_to_1(e);
     return vb_v4_pick(is_1, -p, p);
 }
 

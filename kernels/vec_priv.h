@@ -21,6 +21,21 @@ typedef int32_t vb_v4i __attribute__((vector_size(16)));
 #define VB_LANES 4
 #endif
 
+#if VB_LANES > 4
+typedef float vb_v8 __attribute__((vector_size(32)));
+typedef float vb_v8_mem __attribute__((vector_size(32), aligned(4), may_alias));
+
+static inline vb_v8 vb_v8_load(const float *p)
+{
+    return *(const vb_v8_mem *)p;
+}
+
+static inline void vb_v8_store(float *p, vb_v8 v)
+{
+    *(vb_v8_mem *)p = v;
+}
+#endif
+
 typedef float vb_vec __attribute__((vector_size(4 * VB_LANES)));
 typedef int32_t vb_veci __attribute__((vector_size(4 * VB_LANES)));
 typedef float vb_vec_mem __attribute__((vector_size(4 * VB_LANES), aligned(4), may_alias));
@@ -108,18 +123,50 @@ static inline vb_v4 vb_v4_pick(vb_v4i mask, vb_v4 a, vb_v4 b)
     return (vb_v4)((mask & (vb_v4i)a) | (~mask & (vb_v4i)b));
 }
 
+static inline vb_vec vb_vec_pick(vb_veci mask, vb_vec a, vb_vec b)
+{
+    return (vb_vec)((mask & (vb_veci)a) | (~mask & (vb_veci)b));
+}
+
+/* 0, 1, 2 ... */
+static inline vb_veci vb_vec_places(void)
+{
+#if VB_LANES == 16
+    return (vb_veci){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#elif VB_LANES == 8
+    return (vb_veci){0, 1, 2, 3, 4, 5, 6, 7};
+#else
+    return (vb_veci){0, 1, 2, 3};
+#endif
+}
+
+/* A vector in fours: combine(combine(first, second), combine(third, fourth)), of as many as there
+ * are. A macro, as it is for floats and for integers. */
+#if VB_LANES == 16
+#define VB_VEC_FOLD(combine, v)                                                                    \
+    combine(combine(__builtin_shufflevector(v, v, 0, 1, 2, 3),                                     \
+                    __builtin_shufflevector(v, v, 4, 5, 6, 7)),                                    \
+            combine(__builtin_shufflevector(v, v, 8, 9, 10, 11),                                   \
+                    __builtin_shufflevector(v, v, 12, 13, 14, 15)))
+#elif VB_LANES == 8
+#define VB_VEC_FOLD(combine, v)                                                                    \
+    combine(__builtin_shufflevector(v, v, 0, 1, 2, 3), __builtin_shufflevector(v, v, 4, 5, 6, 7))
+#else
+#define VB_VEC_FOLD(combine, v) ((void)(combine), (v)) /* one four: there is nothing to combine */
+#endif
+
 /* exp(x) for x <= 0, within 2 units in the last place; below -87 it is exp(-87), 1.6e-38. NaN stays
  * NaN. Cephes' polynomial, on what is left of x after whole powers of two; adding 1.5 * 2^23 rounds
  * to a whole number and leaves it in the low bits. */
-static inline vb_v4 vb_v4_exp_below_0(vb_v4 x)
+static inline vb_vec vb_vec_exp_below_0(vb_vec x)
 {
-    const vb_v4 shift = vb_v4_all(12582912.0f);
-    vb_v4 n, r, p;
-    vb_v4i power;
+    const vb_vec shift = vb_vec_all(12582912.0f);
+    vb_vec n, r, p;
+    vb_veci power;
 
-    x = vb_v4_pick(x < vb_v4_all(-87.0f), vb_v4_all(-87.0f), x);
+    x = vb_vec_pick(x < vb_vec_all(-87.0f), vb_vec_all(-87.0f), x);
     n = x * 1.44269504f + shift;
-    power = ((vb_v4i)n - (vb_v4i)shift + 127) << 23;
+    power = ((vb_veci)n - (vb_veci)shift + 127) << 23;
     n -= shift;
     r = x - n * 0.693359375f - n * -2.12194440e-4f;
     p = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -128,14 +175,14 @@ static inline vb_v4 vb_v4_exp_below_0(vb_v4 x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    return p * (vb_v4)power;
+    return p * (vb_vec)power;
 }
 
 /* log(1 + e) for e from 0 to 1, within 4 units in the last place: 2 atanh(e / (2 + e)), by its
  * series; the first term left out is below 3e-9 of the sum. */
-static inline vb_v4 vb_v4_log1p_to_1(vb_v4 e)
+static inline vb_vec vb_vec_log1p_to_1(vb_vec e)
 {
-    vb_v4 u = e / (e + 2.0f), q = u * u, s;
+    vb_vec u = e / (e + 2.0f), q = u * u, s;
 
     s = q * (2.0f / 15) + (2.0f / 13);
     s = s * q + (2.0f / 11);

@@ -48,6 +48,14 @@ static struct vb_k_args args_of(const struct vb_model *m, int i, const float *pa
     return args;
 }
 
+static struct vb_k_picked picked_of(const struct vb_model_batch *batch)
+{
+    return (struct vb_k_picked){.order = batch->which,
+                                .n = (size_t)batch->n,
+                                .soon = batch->soon,
+                                .n_soon = (size_t)batch->n_soon};
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
 static void run_forward(struct vb_model *m, const float *params, const struct vb_model_batch *batch)
@@ -63,43 +71,26 @@ static void run_forward(struct vb_model *m, const float *params, const struct vb
     }
 }
 
-/* The first of the largest is the guess. A row with a NaN has no largest. */
-static bool is_correct(const float *logits, int label, int classes)
-{
-    float own = logits[label];
-    bool right = own == own;
-    int c;
-
-    for (c = 0; c < label; c++)
-        right &= logits[c] < own;
-    for (c = label + 1; c < classes; c++)
-        right &= logits[c] <= own;
-    return right;
-}
-
 static void judge(struct vb_model *m, const struct vb_model_batch *batch,
                   struct vb_model_loss *loss_p)
 {
     size_t classes = (size_t)m->classes, n = (size_t)batch->n, i;
-    int correct = 0;
 
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < n; i++)
         VB_ASSERT(batch->y[i] < m->classes);
-        correct += is_correct(m->logits + i * classes, batch->y[i], m->classes);
-    }
-    loss_p->correct = correct;
-    loss_p->loss = vb_k_softmax_xent(m->logits, batch->y, n, m->classes);
+    loss_p->loss = vb_k_softmax_xent(m->logits, batch->y, n, m->classes, &loss_p->correct);
     memset(m->logits + n * classes, 0, ((size_t)m->batch_max - n) * classes * sizeof(float));
 }
 
 void vb_model_forward(struct vb_model *model, const float *params,
                       const struct vb_model_batch *batch, struct vb_model_loss *loss_p)
 {
+    const struct vb_k_picked picked = picked_of(batch);
+
     VB_ASSERT(batch->n >= 0 && batch->n <= model->batch_max);
     if (model->pixels)
-        vb_k_pixels_forward(batch->pixels, batch->which, (size_t)batch->n,
-                            params + model->params[0].offset, params + model->params[1].offset,
-                            model->classes, model->logits);
+        vb_k_pixels_forward(batch->pixels, &picked, params + model->params[0].offset,
+                            params + model->params[1].offset, model->classes, model->logits);
     else
         run_forward(model, params, batch);
     judge(model, batch, loss_p);
@@ -162,6 +153,7 @@ void vb_model_backward(struct vb_model *model, const float *params,
                        const struct vb_model_batch *batch, float *grads, vb_grads_fn ready,
                        void *arg)
 {
+    const struct vb_k_picked picked = picked_of(batch);
     const struct told told = {ready, arg};
 
     VB_ASSERT(!model->forward_only);
@@ -169,19 +161,19 @@ void vb_model_backward(struct vb_model *model, const float *params,
         run_backward(model, params, batch, grads, &told);
         return;
     }
-    vb_k_pixels_backward(batch->pixels, batch->which, (size_t)batch->n, model->logits,
-                         model->classes, grads + model->params[0].offset,
-                         grads + model->params[1].offset);
+    vb_k_pixels_backward(batch->pixels, &picked, model->logits, model->classes,
+                         grads + model->params[0].offset, grads + model->params[1].offset);
     tell(model, 0, &told);
 }
 
 bool vb_model_descend(const struct vb_model *model, const struct vb_model_batch *batch, float scale,
                       float *params)
 {
+    const struct vb_k_picked picked = picked_of(batch);
+
     if (!model->pixels)
         return false;
-    vb_k_pixels_add(batch->pixels, batch->which, (size_t)batch->n, model->logits, scale,
-                    model->classes, params + model->params[0].offset,
-                    params + model->params[1].offset);
+    vb_k_pixels_add(batch->pixels, &picked, model->logits, scale, model->classes,
+                    params + model->params[0].offset, params + model->params[1].offset);
     return true;
 }

@@ -70,9 +70,11 @@ struct vb_model_batch {
     const float *x;                   /* (batch_max, c, h, w), zeros behind n; not for softmax */
     const struct vb_k_pixels *pixels; /* softmax: all samples, ... */
     const uint32_t *which;            /* ... and the numbers of those of the batch: (n) */
-    const uint16_t *y;                /* (n), classes, each below their number */
-    bool training;                    /* dropout drops; forward_only: never */
-    uint64_t seed, step;              /* ... what follows from these two: the rank is in seed */
+    const uint32_t *soon;             /* ... and of those of the next: (n_soon), which may be 0 */
+    int n_soon;
+    const uint16_t *y;   /* (n), classes, each below their number */
+    bool training;       /* dropout drops; forward_only: never */
+    uint64_t seed, step; /* ... what follows from these two: the rank is in seed */
 };
 
 struct vb_model_loss {

@@ -46,10 +46,11 @@ static void count_rows(const struct vb_batch *b, uint8_t *seen)
 static void check_world(const struct vb_dataset *set, int batch, int world, int ahead, int window)
 {
     uint8_t *seen = calloc(2, (size_t)set->n);
+    uint32_t *soon = calloc((size_t)set->n, sizeof(*soon));
     const struct vb_batch *b, *peeked = NULL; /* what is seen ahead is what comes */
     struct vb_loader *l;
     int64_t s, total;
-    int rank, e, i;
+    int rank, e, i, n_soon = 0;
 
     for (rank = 0; rank < world; rank++) {
         struct vb_loader_opts o = {.set = set,
@@ -69,6 +70,13 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
                 assert_true(peeked == NULL || peeked == b);
                 peeked = vb_loader_peek(l);
                 assert_true(ahead > 0 || peeked == NULL);
+                assert_true(n_soon == 0 || n_soon == b->n);
+                assert_memory_equal(soon, b->which, (size_t)n_soon * sizeof(*soon));
+                n_soon = b->n_soon;
+                assert_true(ahead == 0 || n_soon == 0);
+                assert_true(s + 1 < vb_loader_steps(l) || n_soon == 0);
+                if (n_soon > 0)
+                    memcpy(soon, b->soon, (size_t)n_soon * sizeof(*soon));
                 total += b->n_global;
                 count_rows(b, seen + (size_t)e * (size_t)set->n);
             }
@@ -81,6 +89,7 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
         if (seen[i] != 1)
             fail_msg("n %d, batch %d, world %d: sample %d came %d times", set->n, batch, world,
                      i % set->n, seen[i]);
+    free(soon);
     free(seen);
 }
 

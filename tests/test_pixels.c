@@ -8,6 +8,7 @@
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"
+#include "tests/levels.h"
 #include "tests/samples.h"
 #include "tests/test.h"
 
@@ -24,8 +25,9 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {1, 1, 1, true},    {7, 3, 3, false},   {301, 10, 17, true}, {301, 10, 17, false},
-    {300, 10, 1, true}, {64, 70, 5, false}, {33, 16, 70, true},  {301, 10, 0, true},
+    {1, 1, 1, true},     {7, 3, 3, false},     {301, 10, 17, true}, {301, 10, 17, false},
+    {300, 10, 1, true},  {64, 70, 5, false},   {33, 16, 70, true},  {301, 10, 0, true},
+    {301, 10, 70, true}, {301, 10, 70, false},
 };
 
 static float x[N * FEATURES_MAX], gathered[N * FEATURES_MAX];
@@ -86,14 +88,15 @@ static void near(const float *got, const float *expected, int n, const char *wha
 static void one_shape(const struct shape *s)
 {
     int i, n_weights = s->features * s->classes;
+    const struct vb_k_picked picked = {order, (size_t)s->n, order + s->n, (size_t)(N - s->n)};
     struct vb_k_pixels *p;
     long before;
 
     draw(s);
     assert_int_equal(t_pixels_list(x, N, s->features, &p), VB_OK);
     before = t_allocations;
-    vb_k_pixels_forward(p, order, (size_t)s->n, w, b, s->classes, logits);
-    vb_k_pixels_backward(p, order, (size_t)s->n, d, s->classes, grads, bias_grads);
+    vb_k_pixels_forward(p, &picked, w, b, s->classes, logits);
+    vb_k_pixels_backward(p, &picked, d, s->classes, grads, bias_grads);
     assert_int_equal(t_allocations, before);
     vb_k_linear_forward_ref(gathered, w, b, s->n, s->features, s->classes, want);
     vb_k_linear_backward_ref(gathered, d, s->n, s->features, s->classes, want_grads, want_bias);
@@ -101,7 +104,7 @@ static void one_shape(const struct shape *s)
     near(grads, want_grads, n_weights, "gradient");
     near(bias_grads, want_bias, s->classes, "gradient of bias");
 
-    vb_k_pixels_add(p, order, (size_t)s->n, d, -0.25f, s->classes, w, b);
+    vb_k_pixels_add(p, &picked, d, -0.25f, s->classes, w, b);
     for (i = 0; i < n_weights; i++)
         want_grads[i] *= -0.25f;
     fill(grads, (size_t)n_weights, 6);
@@ -122,6 +125,7 @@ static void as_the_reference(void **state)
 static void zero_takes_no_part_and_nan_does(void **state)
 {
     const uint32_t both[2] = {0, 1};
+    const struct vb_k_picked picked = {.order = both, .n = 2};
     float two[2 * 3] = {0, 1, 0, 0, NAN, -0.0f};
     struct vb_k_pixels *p;
     float weights[3 * 10], bias[10] = {0}, out[20];
@@ -132,7 +136,7 @@ static void zero_takes_no_part_and_nan_does(void **state)
         weights[i] = i < 10 || i >= 20 ? NAN : 2;
     assert_int_equal(t_pixels_list(two, 2, 3, &p), VB_OK);
     assert_int_equal(vb_k_pixels_nonzeros(p), 2);
-    vb_k_pixels_forward(p, both, 2, weights, bias, 10, out);
+    vb_k_pixels_forward(p, &picked, weights, bias, 10, out);
     for (i = 0; i < 10; i++)
         assert_true(out[i] == 2 && isnan(out[10 + i]));
     vb_k_pixels_destroy(p);
@@ -165,7 +169,7 @@ static void softmax_as_the_reference(void **state)
     uint16_t y[SOFTMAX_ROWS];
     double got, ref;
     size_t i;
-    int k;
+    int k, correct, expected;
 
     (void)state;
     for (i = 0; i < VB_COUNT(classes); i++) {
@@ -176,15 +180,42 @@ static void softmax_as_the_reference(void **state)
         for (k = 0; k < SOFTMAX_ROWS; k++)
             y[k] = (uint16_t)((classes[i] - 1) * (k + 1) % classes[i]); /* the last one too */
         memcpy(slow, fast, sizeof(slow));
-        got = vb_k_softmax_xent(fast, y, SOFTMAX_ROWS, classes[i]);
+        for (expected = 0, k = 0; k < SOFTMAX_ROWS; k++)
+            expected += vb_k_argmax_ref(slow + k * classes[i], classes[i]) == y[k];
+        got = vb_k_softmax_xent(fast, y, SOFTMAX_ROWS, classes[i], &correct);
         ref = vb_k_softmax_xent_ref(slow, y, SOFTMAX_ROWS, classes[i]);
         assert_true(fabs(got - ref) <= 1e-5 * (1 + fabs(ref)));
         near(fast, slow, SOFTMAX_ROWS * classes[i], "gradient of a logit");
+        assert_int_equal(correct, expected);
     }
     fast[1] = NAN;
     y[0] = 3;
-    assert_true(isnan(vb_k_softmax_xent(fast, y, 1, 10)));
+    assert_true(isnan(vb_k_softmax_xent(fast, y, 1, 10, &correct)));
     assert_true(isnan(fast[0]) && isnan(fast[9]));
+}
+
+/* The first of equals is the guess, and a row with a NaN has none. */
+static void softmax_counts_first_of_largest(void **state)
+{
+    static const int classes[] = {2, 3, 4, 7, 8, 9, 10, 15, 16, 17, 40};
+    float row[40];
+    uint16_t label;
+    int correct, other, c;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(classes); i++)
+        for (label = 0; label < classes[i]; label++)
+            for (other = 0; other < classes[i]; other++) {
+                for (c = 0; c < classes[i]; c++)
+                    row[c] = c == label || c == other ? 3 : (float)-c;
+                (void)vb_k_softmax_xent(row, &label, 1, classes[i], &correct);
+                assert_int_equal(correct, other >= label);
+                for (c = 0; c < classes[i]; c++)
+                    row[c] = c == label ? 3 : c == other ? NAN : (float)-c;
+                (void)vb_k_softmax_xent(row, &label, 1, classes[i], &correct);
+                assert_int_equal(correct, other == label);
+            }
 }
 
 int main(void)
@@ -194,7 +225,8 @@ int main(void)
         cmocka_unit_test(zero_takes_no_part_and_nan_does),
         cmocka_unit_test(sizes_that_are_none_are_refused),
         cmocka_unit_test(softmax_as_the_reference),
+        cmocka_unit_test(softmax_counts_first_of_largest),
     };
 
-    return T_RUN(tests);
+    return T_RUN_LEVELS(tests);
 }

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Lists of the pixels of samples that are not 0: pixels.c builds them, and computes with them where
+ * there are any number of classes, pixels_ten.c where there are ten, once for each level.
+ *
+ * A list is the indices (16 bits each) and then the values: a byte each, an index into a palette of
+ * at most 256 values, or the float itself where there are more. 60,000 digits are 29 MB. A list
+ * begins with a cache line, as few lines are to be waited for.
+ */
+#ifndef VB_PIXELS_PRIV_H
+#define VB_PIXELS_PRIV_H
+
+#include "kernels/kernels.h"
+#include "kernels/level_priv.h"
+
+#define PIXELS_PALETTE 256
+
+/* Where a sample's list is. */
+struct pixels_place {
+    uint32_t line; /* cache lines before it */
+    uint32_t n;    /* entries */
+};
+
+struct vb_k_pixels {
+    size_t n_samples;
+    int features;
+    bool bytes;                    /* values are indices into the palette */
+    float palette[PIXELS_PALETTE]; /* that have come up; 0 is never one of them */
+    int n_colours;
+    size_t nonzeros;
+    struct pixels_place *places; /* (n_samples) */
+    struct vb_mem mem;           /* the lists */
+};
+
+struct pixels_list {
+    uint16_t *index;
+    uint8_t *colour; /* either this */
+    float *value;    /* ... or this, at the same place */
+    size_t n;
+};
+
+/* Bytes before the values: the indices, and what aligns floats. */
+static inline size_t pixels_index_bytes(size_t n)
+{
+    return (n * sizeof(uint16_t) + sizeof(float) - 1) / sizeof(float) * sizeof(float);
+}
+
+static inline struct pixels_list pixels_list_of(const struct vb_k_pixels *p, uint32_t sample)
+{
+    struct pixels_place at = p->places[sample];
+    char *from = (char *)p->mem.ptr + (size_t)at.line * VB_CACHE_LINE;
+    char *values = from + pixels_index_bytes(at.n);
+
+    return (struct pixels_list){
+        .index = (uint16_t *)(void *)from,
+        .colour = (uint8_t *)values,
+        .value = (float *)(void *)values,
+        .n = at.n,
+    };
+}
+
+/* gcc 12 takes a function that only prefetches for one without effect, unless it is inlined. */
+#define PIXELS_ALWAYS static inline __attribute__((always_inline))
+
+/* near: to the first cache, else to the second. */
+PIXELS_ALWAYS void pixels_fetch_list(const struct vb_k_pixels *p, uint32_t sample, bool near)
+{
+    struct pixels_list l = pixels_list_of(p, sample);
+    const char *from = (const char *)l.index;
+    const char *end = p->bytes ? (const char *)(l.colour + l.n) : (const char *)(l.value + l.n);
+
+    for (; from < end; from += VB_CACHE_LINE) {
+        if (near)
+            __builtin_prefetch(from);
+        else
+            __builtin_prefetch(from, 0, 2);
+    }
+}
+
+#define PIXELS_SOON 2  /* samples ahead whose lists are fetched */
+#define PIXELS_LATER 5 /* ... and where theirs are */
+
+/* Before the first sample. */
+PIXELS_ALWAYS void pixels_fetch_first(const struct vb_k_pixels *p, const struct vb_k_picked *at)
+{
+    size_t i;
+
+    for (i = 0; i < PIXELS_LATER && i < at->n; i++)
+        __builtin_prefetch(p->places + at->order[i]);
+    for (i = 0; i < PIXELS_SOON && i < at->n; i++)
+        pixels_fetch_list(p, at->order[i], true);
+}
+
+/* Before each. */
+PIXELS_ALWAYS void pixels_fetch(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
+{
+    if (i + PIXELS_LATER < at->n)
+        __builtin_prefetch(p->places + at->order[i + PIXELS_LATER]);
+    if (i + PIXELS_SOON < at->n)
+        pixels_fetch_list(p, at->order[i + PIXELS_SOON], true);
+}
+
+PIXELS_ALWAYS float pixels_value(const struct pixels_list *l, const float *palette, bool bytes,
+                                 size_t j)
+{
+    return bytes ? palette[l->colour[j]] : l->value[j];
+}
+
+/* As vb_k_pixels_forward() and _add() of ten classes. */
+#define vb_pixels_ten_forward VB_AT_LEVEL(vb_pixels_ten_forward)
+#define vb_pixels_ten_add VB_AT_LEVEL(vb_pixels_ten_add)
+vb_pixels_forward_fn vb_pixels_ten_forward;
+vb_pixels_add_fn vb_pixels_ten_add;
+
+#endif

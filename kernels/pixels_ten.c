@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Lists of pixels and ten classes, the digits: a row of weights is two vectors and a half, or one
+ * and a quarter, and the sums stay in registers.
+ *
+ * Where a vector holds a whole row, a large batch first copies the rows apart, each to a cache line
+ * of its own: that is one load for a row instead of two or three. A small batch would not get back
+ * what the copy costs. The bits are the same.
+ */
+#include "kernels/pixels_priv.h"
+#include "kernels/vec_priv.h"
+
+#include <string.h>
+
+#define TEN 10
+#define ALWAYS PIXELS_ALWAYS
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+/* Four entries, their colours by one load. */
+struct four {
+    uint32_t index[4];
+    float value[4];
+};
+
+/* With narrow vectors loads are what these loops are bound by, so indices come by one load too.
+ * Which of the four is the first depends on the byte order, but an index and its colour stay
+ * together. With wide vectors it is the number of instructions. */
+ALWAYS void four_indices(const struct pixels_list *l, size_t j, uint32_t index[4])
+{
+#if VB_LANES == 4
+    uint64_t all;
+
+    memcpy(&all, l->index + j, sizeof(all));
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++)
+        index[k] = (uint32_t)(all >> 16 * k) & 0xffff;
+#else
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++)
+        index[k] = l->index[j + (size_t)k];
+#endif
+}
+
+ALWAYS struct four four_at(const struct pixels_list *l, const float *palette, bool bytes, size_t j)
+{
+    struct four f;
+    uint32_t colour;
+
+    if (!bytes)
+        return (struct four){
+            {l->index[j], l->index[j + 1], l->index[j + 2], l->index[j + 3]},
+            {l->value[j], l->value[j + 1], l->value[j + 2], l->value[j + 3]},
+        };
+    four_indices(l, j, f.index);
+    memcpy(&colour, l->colour + j, sizeof(colour));
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++)
+        f.value[k] = palette[colour >> 8 * k & 0xff];
+    return f;
+}
+
+/* On the way back. The lists are in the second cache by now, and with wide vectors it is time to
+ * fetch those of the next batch: on the way forward they would come too slowly. */
+ALWAYS void fetch_back(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
+{
+#if VB_LANES == 4
+    pixels_fetch(p, at, i);
+#else
+    if (i + PIXELS_LATER < at->n_soon)
+        __builtin_prefetch(p->places + at->soon[i + PIXELS_LATER]);
+    if (i < at->n_soon)
+        pixels_fetch_list(p, at->soon[i], false);
+#endif
+}
+
+/* ---- a row of ten ---------------------------------------------------------------------------- */
+
+#if VB_LANES == 4
+
+struct ten {
+    vb_v4 a, b;
+    vb_v2 c;
+};
+
+ALWAYS struct ten ten_load(const float *p)
+{
+    return (struct ten){vb_v4_load(p), vb_v4_load(p + 4), vb_v2_load(p + 8)};
+}
+
+ALWAYS void ten_store(float *p, struct ten t)
+{
+    vb_v4_store(p, t.a);
+    vb_v4_store(p + 4, t.b);
+    vb_v2_store(p + 8, t.c);
+}
+
+ALWAYS struct ten ten_add(struct ten s, struct ten t, float x)
+{
+    return (struct ten){s.a + t.a * x, s.b + t.b * x, s.c + t.c * x};
+}
+
+#else
+
+/* The last two in the lower half of a vector, so that one broadcast from memory serves both. */
+struct ten {
+    vb_v8 a;
+    vb_v4 c;
+};
+
+ALWAYS struct ten ten_load(const float *p)
+{
+    vb_v2 c = vb_v2_load(p + 8);
+
+    return (struct ten){vb_v8_load(p), __builtin_shufflevector(c, (vb_v2){0}, 0, 1, 2, 3)};
+}
+
+ALWAYS void ten_store(float *p, struct ten t)
+{
+    vb_v8_store(p, t.a);
+    vb_v2_store(p + 8, __builtin_shufflevector(t.c, t.c, 0, 1));
+}
+
+ALWAYS struct ten ten_add(struct ten s, struct ten t, float x)
+{
+    vb_v8 all = x - (vb_v8){0};
+
+    return (struct ten){s.a + t.a * all, s.c + t.c * __builtin_shufflevector(all, all, 0, 1, 2, 3)};
+}
+
+#endif
+
+/* Four sums, by position modulo 4, hide the latency of the additions. */
+ALWAYS struct ten ten_row(const struct pixels_list *l, const float *palette, bool bytes,
+                          const float *w)
+{
+    struct ten s[4] = {0};
+    size_t j;
+
+    for (j = 0; j + 4 <= l->n; j += 4) {
+        struct four f = four_at(l, palette, bytes, j);
+
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++)
+            s[k] = ten_add(s[k], ten_load(w + (size_t)f.index[k] * TEN), f.value[k]);
+    }
+    for (; j < l->n; j++)
+        s[0] = ten_add(s[0], ten_load(w + l->index[j] * TEN), pixels_value(l, palette, bytes, j));
+    s[0] = ten_add(s[0], s[1], 1);
+    s[2] = ten_add(s[2], s[3], 1);
+    return ten_add(s[0], s[2], 1);
+}
+
+/* dw += x d, for each pixel. Indices of a list differ, so the rows do not depend on each other. */
+ALWAYS void ten_add_row(const struct pixels_list *l, const float *palette, bool bytes, struct ten d,
+                        float *dw)
+{
+    size_t j;
+
+    for (j = 0; j + 4 <= l->n; j += 4) {
+        struct four f = four_at(l, palette, bytes, j);
+
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) {
+            float *to = dw + (size_t)f.index[k] * TEN;
+
+            ten_store(to, ten_add(ten_load(to), d, f.value[k]));
+        }
+    }
+    for (; j < l->n; j++) {
+        float *to = dw + l->index[j] * TEN;
+
+        ten_store(to, ten_add(ten_load(to), d, pixels_value(l, palette, bytes, j)));
+    }
+}
+
+ALWAYS struct ten ten_scaled(const float *d, float scale)
+{
+    return ten_add((struct ten){0}, ten_load(d), scale);
+}
+
+/* ---- rows apart ------------------------------------------------------------------------------ */
+
+#if VB_LANES == 16
+
+#define APART_SAMPLES 32
+#define APART_FEATURES 1024 /* 64 KB, on the stack */
+
+struct apart {
+    float row[APART_FEATURES][VB_LANES] __attribute__((aligned(VB_CACHE_LINE)));
+};
+
+static bool is_apart(const struct vb_k_pixels *p, size_t n)
+{
+    return n >= APART_SAMPLES && p->features <= APART_FEATURES;
+}
+
+ALWAYS vb_vec wide(struct ten t)
+{
+    vb_v8 c = __builtin_shufflevector(t.c, (vb_v4){0}, 0, 1, 2, 3, 4, 5, 6, 7);
+
+    return __builtin_shufflevector(t.a, c, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
+ALWAYS struct ten narrow(vb_vec v)
+{
+    return (struct ten){__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                        __builtin_shufflevector(v, v, 8, 9, 10, 11)};
+}
+
+static void move_apart(const float *w, int features, struct apart *to)
+{
+    int f;
+
+    for (f = 0; f < features; f++)
+        vb_vec_store(to->row[f], wide(ten_load(w + f * TEN)));
+}
+
+static void move_back(const struct apart *from, int features, float *w)
+{
+    int f;
+
+    for (f = 0; f < features; f++)
+        ten_store(w + f * TEN, narrow(vb_vec_load(from->row[f])));
+}
+
+ALWAYS struct ten apart_row(const struct pixels_list *l, const float *palette, bool bytes,
+                            const struct apart *w)
+{
+    vb_vec s[4] = {0};
+    size_t j;
+
+    for (j = 0; j + 4 <= l->n; j += 4) {
+        struct four f = four_at(l, palette, bytes, j);
+
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++)
+            s[k] += vb_vec_load(w->row[f.index[k]]) * vb_vec_all(f.value[k]);
+    }
+    for (; j < l->n; j++)
+        s[0] += vb_vec_load(w->row[l->index[j]]) * vb_vec_all(pixels_value(l, palette, bytes, j));
+    return narrow((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+ALWAYS void apart_add_row(const struct pixels_list *l, const float *palette, bool bytes,
+                          struct ten ten, struct apart *dw)
+{
+    vb_vec d = wide(ten);
+    size_t j;
+
+    for (j = 0; j + 4 <= l->n; j += 4) {
+        struct four f = four_at(l, palette, bytes, j);
+
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) {
+            float *to = dw->row[f.index[k]];
+
+            vb_vec_store(to, vb_vec_load(to) + d * vb_vec_all(f.value[k]));
+        }
+    }
+    for (; j < l->n; j++) {
+        float *to = dw->row[l->index[j]];
+
+        vb_vec_store(to, vb_vec_load(to) + d * vb_vec_all(pixels_value(l, palette, bytes, j)));
+    }
+}
+
+static void apart_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
+                          const float *b, float *logits)
+{
+    struct apart apart;
+    struct pixels_list l;
+    size_t i;
+
+    pixels_fetch_first(p, at);
+    move_apart(w, p->features, &apart);
+    for (i = 0; i < at->n; i++, logits += TEN) {
+        pixels_fetch(p, at, i);
+        l = pixels_list_of(p, at->order[i]);
+        ten_store(logits, ten_add(ten_load(b),
+                                  p->bytes ? apart_row(&l, p->palette, true, &apart)
+                                           : apart_row(&l, p->palette, false, &apart),
+                                  1));
+    }
+}
+
+static void apart_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
+                      float scale, float *dw)
+{
+    struct apart apart;
+    struct pixels_list l;
+    size_t i;
+
+    move_apart(dw, p->features, &apart);
+    for (i = 0; i < at->n; i++, d += TEN) {
+        fetch_back(p, at, i);
+        l = pixels_list_of(p, at->order[i]);
+        if (p->bytes)
+            apart_add_row(&l, p->palette, true, ten_scaled(d, scale), &apart);
+        else
+            apart_add_row(&l, p->palette, false, ten_scaled(d, scale), &apart);
+    }
+    move_back(&apart, p->features, dw);
+}
+
+#endif
+
+/* ---- both ways ------------------------------------------------------------------------------- */
+
+void vb_pixels_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at,
+                           const float *w, const float *b, float *logits)
+{
+    struct pixels_list l;
+    size_t i;
+
+#if VB_LANES == 16
+    if (is_apart(p, at->n)) {
+        apart_forward(p, at, w, b, logits);
+        return;
+    }
+#endif
+    pixels_fetch_first(p, at);
+    for (i = 0; i < at->n; i++, logits += TEN) {
+        pixels_fetch(p, at, i);
+        l = pixels_list_of(p, at->order[i]);
+        ten_store(logits, ten_add(ten_load(b),
+                                  p->bytes ? ten_row(&l, p->palette, true, w)
+                                           : ten_row(&l, p->palette, false, w),
+                                  1));
+    }
+}
+
+static void add_bias(const float *d, size_t n, float scale, float *db)
+{
+    struct ten sum = ten_load(db);
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        sum = ten_add(sum, ten_load(d + i * TEN), scale);
+    ten_store(db, sum);
+}
+
+void vb_pixels_ten_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
+                       float scale, float *dw, float *db)
+{
+    struct pixels_list l;
+    size_t i;
+
+    add_bias(d, at->n, scale, db);
+#if VB_LANES == 16
+    if (is_apart(p, at->n)) {
+        apart_add(p, at, d, scale, dw);
+        return;
+    }
+#endif
+    for (i = 0; i < at->n; i++, d += TEN) {
+        fetch_back(p, at, i);
+        l = pixels_list_of(p, at->order[i]);
+        if (p->bytes)
+            ten_add_row(&l, p->palette, true, ten_scaled(d, scale), dw);
+        else
+            ten_add_row(&l, p->palette, false, ten_scaled(d, scale), dw);
+    }
+}
