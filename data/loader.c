@@ -88,7 +88,7 @@ static int share_of(const struct vb_loader *l, int64_t step, int *position_p, in
  */
 static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
 {
-    int position, n;
+    int position, n = 0;
 
     batch->soon = NULL;
     if (l->o.ahead == 0 && l->step + 1 < l->steps) {

@@ -125,7 +125,7 @@ static void multiply_block(const struct weights *v, float *scratch, int n, bool 
 /* dw of row oc. */
 static void store_row(const struct weights *v, const float *p, int oc, float *dw)
 {
-    float last[VB_LANES * VB_WINO_ALPHA * VB_WINO_ALPHA];
+    float last[VB_LANES * VB_WINO_ALPHA * VB_WINO_ALPHA] = {0};
     int taps = v->ops->r * v->ops->r, c, n;
     const float *from;
 
