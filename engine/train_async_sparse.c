@@ -6,7 +6,7 @@
  * for their weights with it.
  *
  * In place, with plain SGD, there is nothing to make small: weights are read and added to row by
- * row.
+ * row, but for those that nearly every batch adds to.
  */
 #include "engine/train_async_priv.h"
 
@@ -27,7 +27,8 @@ struct sparse_worker {
     struct small batch[2];
     int now;
     float *logits, *grad;
-    bool by_rows;  /* in place, plain SGD */
+    struct vb_k_hot *hot; /* by_rows */
+    bool by_rows;         /* in place, plain SGD */
     bool in_order; /* rows are added up one by one, as synchronous training with such rules does */
 };
 
@@ -130,7 +131,8 @@ static void by_rows(struct sparse_worker *s, const struct small *b, float *w, fl
     vb_k_shared_forward(&b->csr, w, bias, s->logits);
     note_loss(t, vb_k_logistic(s->logits, t->batch->rows.y, b->csr.n), b->csr.n);
     vb_lap(&t->laps, VB_PHASE_FORWARD);
-    vb_k_shared_add(&b->csr, s->logits, scale, w);
+    vb_k_hot_learn(s->hot, &b->csr);
+    vb_k_shared_add(&b->csr, s->logits, scale, s->hot, w);
     for (i = 0; i < b->csr.n; i++)
         sum += s->logits[i];
     vb_k_shared_update_keys(&sgd, w, NULL, &bias_key, &sum, 1, -scale, 1);
@@ -194,8 +196,10 @@ static vb_status create(struct sparse_worker *s)
     s->in_order = vb_k_sparse_is_lazy(rule);
     s->logits = vb_alloc_aligned(batch * sizeof(float));
     s->grad = vb_alloc_aligned(max_keys * sizeof(float));
-    if (s->logits == NULL || s->grad == NULL)
+    s->hot = vb_alloc_aligned(sizeof(*s->hot));
+    if (s->logits == NULL || s->grad == NULL || s->hot == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for batches of %zu rows", batch);
+    vb_k_hot_init(s->hot);
     for (i = 0; i < 2 && st == VB_OK; i++)
         st = ps_compact_create(s->features, max_keys - 1, &s->batch[i].compact);
     return st;
@@ -207,6 +211,7 @@ static void destroy(struct sparse_worker *s)
     ps_compact_destroy(s->batch[1].compact);
     free(s->logits);
     free(s->grad);
+    free(s->hot);
 }
 
 static vb_status make_steps(struct sparse_worker *s)

@@ -478,6 +478,25 @@ void vb_k_shared_update_keys(const struct vb_k_rule *rule, float *w, float *stat
 
 /* As vb_k_csr_forward() and vb_k_csr_add(), on one thread. The batch was checked. */
 void vb_k_shared_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits);
-void vb_k_shared_add(const struct vb_k_csr *m, const float *d, float scale, float *w);
+
+/* Features that nearly every batch has: what a batch adds to them comes together here before it
+ * goes to weights that others change too. A cache line would otherwise wander between the cores
+ * with every row. vb_k_hot_learn() is shown every batch, and looks at the first ones; up to then
+ * nothing is hot. */
+#define VB_K_HOT 4096
+
+struct vb_k_hot {
+    uint32_t key[VB_K_HOT]; /* of a place */
+    float sum[VB_K_HOT];    /* 0 between two batches */
+    uint16_t used[VB_K_HOT];
+    int n_used; /* places of hot features */
+    int batches;
+    uint32_t may_be[VB_K_HOT], votes[VB_K_HOT]; /* while it learns */
+};
+
+void vb_k_hot_init(struct vb_k_hot *hot);
+void vb_k_hot_learn(struct vb_k_hot *hot, const struct vb_k_csr *m);
+void vb_k_shared_add(const struct vb_k_csr *m, const float *d, float scale, struct vb_k_hot *hot,
+                     float *w);
 
 #endif

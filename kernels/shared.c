@@ -136,17 +136,135 @@ void vb_k_shared_forward(const struct vb_k_csr *m, const float *w, float bias, f
     }
 }
 
-void vb_k_shared_add(const struct vb_k_csr *m, const float *d, float scale, float *w)
+/* ---- hot features ---------------------------------------------------------------------------- */
+
+#define LEARN 32        /* batches */
+#define NONE UINT32_MAX /* no feature: there are fewer */
+
+static inline size_t place_of(uint32_t key)
+{
+    return key * 0x9e3779b1u >> 20; /* 12 bits: VB_K_HOT */
+}
+
+void vb_k_hot_init(struct vb_k_hot *hot)
+{
+    memset(hot, 0, sizeof(*hot));
+    memset(hot->key, 0xff, sizeof(hot->key)); /* NONE */
+}
+
+/* Of the features that share a place the one that comes most often stays: others only count it
+ * down. */
+static void vote(struct vb_k_hot *hot, uint32_t key)
+{
+    size_t at = place_of(key);
+
+    if (hot->may_be[at] == key || hot->votes[at] == 0) {
+        hot->may_be[at] = key;
+        hot->votes[at]++;
+    } else {
+        hot->votes[at]--;
+    }
+}
+
+/* Hot is what has come once a batch or more. */
+static void settle(struct vb_k_hot *hot)
+{
+    int i;
+
+    for (i = 0; i < VB_K_HOT; i++) {
+        if (hot->votes[i] >= LEARN) {
+            hot->key[i] = hot->may_be[i];
+            hot->used[hot->n_used++] = (uint16_t)i;
+        }
+    }
+}
+
+void vb_k_hot_learn(struct vb_k_hot *hot, const struct vb_k_csr *m)
 {
     uint64_t j, end;
-    float by, *at;
+    size_t i;
+
+    if (hot->batches == LEARN)
+        return;
+    for (i = 0; i < m->n; i++) {
+        bounds(m, i, &j, &end);
+        for (; j < end; j++)
+            vote(hot, m->index[j]);
+    }
+    if (++hot->batches == LEARN)
+        settle(hot);
+}
+
+#define BLOCK 64 /* entries whose places are known before anything is added */
+
+/* Where to add for a feature: in which of two arrays, and at which place. */
+struct where {
+    uint32_t is_hot, at;
+};
+
+/* Whether a feature is hot cannot be foretold, so there is no branch. */
+static void find_places(const struct vb_k_hot *hot, const uint32_t *keys, size_t n,
+                        struct where where[BLOCK])
+{
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        uint32_t place = (uint32_t)place_of(keys[i]), is_hot = hot->key[place] == keys[i];
+
+        where[i].is_hot = is_hot;
+        where[i].at = keys[i] ^ ((keys[i] ^ place) & (0 - is_hot));
+    }
+}
+
+/* A load waits for stores before it whose places are not known, so these are found first. */
+static void add_block(struct vb_k_hot *hot, float *w, const uint32_t *keys, const float *values,
+                      size_t n, float by)
+{
+    float *const arrays[2] = {w, hot->sum}, *to;
+    struct where where[BLOCK];
+    size_t i;
+
+    find_places(hot, keys, n, where);
+    for (i = 0; i < n; i++) {
+        to = arrays[where[i].is_hot] + where[i].at;
+        store(to, load(to) + by * (values != NULL ? values[i] : 1));
+    }
+}
+
+static void add_hot(struct vb_k_hot *hot, float *w)
+{
+    int i;
+
+    for (i = 0; i < hot->n_used; i++) {
+        float *sum = &hot->sum[hot->used[i]], *at = w + hot->key[hot->used[i]];
+
+        if (i + AHEAD < hot->n_used)
+            __builtin_prefetch(w + hot->key[hot->used[i + AHEAD]], 1);
+        store(at, load(at) + *sum);
+        *sum = 0;
+    }
+}
+
+static void add_row(const struct vb_k_csr *m, uint64_t j, uint64_t end, float by,
+                    struct vb_k_hot *hot, float *w)
+{
+    size_t n;
+
+    for (; j < end; j += n) {
+        n = end - j < BLOCK ? (size_t)(end - j) : BLOCK;
+        add_block(hot, w, m->index + j, m->value != NULL ? m->value + j : NULL, n, by);
+    }
+}
+
+void vb_k_shared_add(const struct vb_k_csr *m, const float *d, float scale, struct vb_k_hot *hot,
+                     float *w)
+{
+    uint64_t j, end;
     size_t i;
 
     for (i = 0; i < m->n; i++) {
         bounds(m, i, &j, &end);
-        for (by = scale * d[i]; j < end; j++) {
-            at = w + m->index[j];
-            store(at, load(at) + by * (m->value != NULL ? m->value[j] : 1));
-        }
+        add_row(m, j, end, scale * d[i], hot, w);
     }
+    add_hot(hot, w);
 }

@@ -336,6 +336,44 @@ static void logits_of_any_size(void **state)
     assert_true(isnan(not_one[0]) && not_one[1] == 0.5f);
 }
 
+/* Weights that others change too, by one worker: whole numbers, so that sums in any order are
+ * exact. Every batch has ten features many times, which become hot; nothing of them stays behind.
+ */
+static void hot_features_lose_nothing(void **state)
+{
+    static struct vb_k_hot hot;
+    struct vb_k_csr m = draw(ROWS, true, true);
+    uint32_t key;
+    size_t i, j;
+    int batch;
+
+    (void)state;
+    for (i = 0; i < m.nnz; i++)
+        value[i] = (float)(i % 5) - 2;
+    for (i = 0; i < ROWS; i++)
+        d[i] = (float)(i % 3) - 1;
+    memset(out, 0, sizeof(out));
+    memset(want, 0, sizeof(want));
+    vb_k_hot_init(&hot);
+    for (batch = 0; batch < 40; batch++) {
+        vb_k_hot_learn(&hot, &m);
+        vb_k_shared_add(&m, d, 2, &hot, out);
+        for (i = 0; i < ROWS; i++)
+            for (j = offset[rows[i]]; j < offset[rows[i] + 1]; j++)
+                want[index_of[j]] += 2.0 * (double)d[i] * (double)value[j];
+        for (i = 0; i < FEATURES; i++)
+            assert_true((double)out[i] == want[i]);
+        for (i = 0; i < VB_K_HOT; i++)
+            assert_true(hot.sum[i] == 0);
+    }
+    assert_true(hot.n_used >= 10);
+    for (key = 0; key < 10; key++) {
+        for (i = 0; i < VB_K_HOT && hot.key[i] != key; i++)
+            ;
+        assert_true(i < VB_K_HOT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +385,7 @@ int main(void)
         cmocka_unit_test(all_bits_of_a_key_are_sorted),
         cmocka_unit_test(logistic_as_the_reference),
         cmocka_unit_test(logits_of_any_size),
+        cmocka_unit_test(hot_features_lose_nothing),
     };
 
     return T_RUN(tests);
