@@ -27,11 +27,11 @@ struct board {
     struct p_tally tally;
     _Atomic uint32_t evals[P_SEATS]; /* that a worker was told of */
     _Atomic bool joined;
-    _Atomic int opened;            /* processes: a group must be complete first */
-    _Atomic int faults;            /* told by servers, likewise below */
-    _Atomic int64_t dropped, took; /* gradients that came too late; that did not */
-    _Atomic uint64_t version[RANKS_MAX];
-    float params[RANKS_MAX][N_MAX]; /* of servers, at the end */
+    _Atomic int opened;                          /* processes: a group must be complete first */
+    _Atomic int faults;                          /* told by servers, likewise below */
+    int64_t dropped[RANKS_MAX], took[RANKS_MAX]; /* gradients that came too late; that did not */
+    _Atomic uint64_t version[RANKS_MAX];         /* told last: a server may die while it tells */
+    float params[RANKS_MAX][N_MAX];              /* of servers, at the end */
     float state[RANKS_MAX][N_MAX];
     _Atomic bool stop;   /* workers are to end */
     _Atomic int refused; /* that came late */
@@ -56,11 +56,11 @@ static void tell_board(const struct ps_server *s, int rank)
     memcpy(board->params[rank], s->params, bytes);
     if (s->job->words > 0)
         memcpy(board->state[rank], s->state, bytes * (size_t)s->job->words);
-    board->version[rank] = ps_version_of(s);
-    for (w = 0; w < ps_seats(s->job) && !s->standby; w++) {
-        board->dropped += (int64_t)s->seats[w].stale.dropped;
-        board->took += (int64_t)s->seats[w].stale.n;
+    for (w = 0; w < ps_seats(s->job); w++) {
+        board->dropped[rank] += (int64_t)s->seats[w].stale.dropped;
+        board->took[rank] += (int64_t)s->seats[w].stale.n;
     }
+    board->version[rank] = ps_version_of(s);
 }
 
 static int server(struct vb_group *g)
