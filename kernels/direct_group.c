@@ -3,38 +3,26 @@
  * The samples of a group side by side, and back, four pixels at a time.
  */
 #include "kernels/direct_priv.h"
+#include "kernels/quads_priv.h"
 
 #include <string.h>
-
-#define FOURS (VB_DIRECT_GROUP / 4) /* of samples */
 
 static int min(int a, int b)
 {
     return a < b ? a : b;
 }
 
-/* Four pixels of all samples. */
-static inline void join_four(const float *const from[VB_DIRECT_GROUP], int i, float *to)
-{
-    vb_v4 r[4];
-    int q, l;
-
-    for (q = 0; q < FOURS; q++, from += 4, to += 4) {
-        for (l = 0; l < 4; l++)
-            r[l] = vb_v4_load(from[l] + i);
-        vb_v4_transpose(r);
-        for (l = 0; l < 4; l++)
-            vb_v4_store(to + l * VB_DIRECT_GROUP, r[l]);
-    }
-}
-
 /* n neighbours of all samples; from: a row of each. */
 static void join(const float *const from[VB_DIRECT_GROUP], int n_samples, int n, float *to)
 {
+    vb_vec r[4];
     int i = 0, l;
 
-    for (; n_samples == VB_DIRECT_GROUP && i + 4 <= n; i += 4)
-        join_four(from, i, to + i * VB_DIRECT_GROUP);
+    for (; n_samples == VB_DIRECT_GROUP && i + 4 <= n; i += 4) {
+        vb_quads_load(from, (size_t)i, r);
+        for (l = 0; l < 4; l++)
+            vb_vec_store(to + (i + l) * VB_DIRECT_GROUP, r[l]);
+    }
     for (; i < n; i++) {
         for (l = 0; l < VB_DIRECT_GROUP; l++)
             to[i * VB_DIRECT_GROUP + l] = l < n_samples ? from[l][i] : 0;
@@ -89,38 +77,7 @@ void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int
     }
 }
 
-/* Each lane of the results is a pixel of four of each fourth sample, where before it was a sample.
- */
-#if VB_LANES == 4
-static inline void transpose(vb_vec r[4])
-{
-    vb_v4_transpose(r);
-}
-#else
-#if VB_LANES == 16
-#define SHUFFLE(a, b, i, j, k, l)                                                                  \
-    __builtin_shufflevector(a, b, i, j, k, l, (i) + 4, (j) + 4, (k) + 4, (l) + 4, (i) + 8,         \
-                            (j) + 8, (k) + 8, (l) + 8, (i) + 12, (j) + 12, (k) + 12, (l) + 12)
-#else
-#define SHUFFLE(a, b, i, j, k, l)                                                                  \
-    __builtin_shufflevector(a, b, i, j, k, l, (i) + 4, (j) + 4, (k) + 4, (l) + 4)
-#endif
-
-static inline void transpose(vb_vec r[4])
-{
-    vb_vec a = SHUFFLE(r[0], r[1], 0, VB_LANES, 1, VB_LANES + 1);
-    vb_vec b = SHUFFLE(r[0], r[1], 2, VB_LANES + 2, 3, VB_LANES + 3);
-    vb_vec c = SHUFFLE(r[2], r[3], 0, VB_LANES, 1, VB_LANES + 1);
-    vb_vec d = SHUFFLE(r[2], r[3], 2, VB_LANES + 2, 3, VB_LANES + 3);
-
-    r[0] = SHUFFLE(a, c, 0, 1, VB_LANES, VB_LANES + 1);
-    r[1] = SHUFFLE(a, c, 2, 3, VB_LANES + 2, VB_LANES + 3);
-    r[2] = SHUFFLE(b, d, 0, 1, VB_LANES, VB_LANES + 1);
-    r[3] = SHUFFLE(b, d, 2, 3, VB_LANES + 2, VB_LANES + 3);
-}
-#endif
-
-/* The neighbours of sample l then. */
+/* The neighbours of sample l in what was turned. */
 static inline vb_v4 four_of(const vb_vec r[4], int l)
 {
 #if VB_LANES == 4
@@ -139,7 +96,7 @@ void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *
     for (; i + 4 <= n; i += 4) {
         for (l = 0; l < 4; l++)
             r[l] = vb_vec_load(from + (i + l) * VB_DIRECT_GROUP);
-        transpose(r);
+        vb_quads_turn(r);
         for (l = 0; l < n_samples; l++) {
             v = four_of(r, l);
             vb_v4_store(y + (size_t)l * y_step + i, relu ? vb_v4_relu(v) : v);
@@ -182,7 +139,7 @@ static inline void pool_one(const float *row0, const float *row1, vb_vec *y, vb_
 static inline void transpose_places(vb_vec p[4])
 {
 #if VB_LANES == 4
-    transpose(p);
+    vb_quads_turn(p);
 #else
     p[0] = (vb_vec)((vb_veci)p[0] | (vb_veci)p[1] << 8 | (vb_veci)p[2] << 16 | (vb_veci)p[3] << 24);
 #endif
@@ -212,7 +169,7 @@ static inline void pool_four(const float *row0, const float *row1, int n, int n_
 
     for (i = 0; i < n; i++)
         pool_one(row0 + i * 2 * VB_DIRECT_GROUP, row1 + i * 2 * VB_DIRECT_GROUP, &r[i], &p[i]);
-    transpose(r);
+    vb_quads_turn(r);
     transpose_places(p);
     for (l = 0; l < n_samples; l++) {
         v = four_of(r, l);

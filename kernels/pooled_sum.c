@@ -83,36 +83,33 @@ static kernel *const kernels[ROWS][VECTORS] = {NAMES(1), NAMES(2), NAMES(3),
 /* ---- narrow patches -------------------------------------------------------------------------- */
 
 #if VB_LANES > 4
-typedef float vec8 __attribute__((vector_size(32)));
-typedef float vec8_mem __attribute__((vector_size(32), aligned(4), may_alias));
-
 /* One vector of eight floats a row. These few sums would wait for one another from term to term, so
  * every other term has sums of its own. */
 static inline __attribute__((always_inline)) void
 narrow_kernel(int rows, const float *from, size_t pitch, const struct vb_pooled_term *terms,
               size_t n, float *sums, size_t sums_pitch)
 {
-    vec8 even[ROWS], odd[ROWS];
+    vb_v8 even[ROWS], odd[ROWS];
 
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
-        even[r] = *(const vec8_mem *)(sums + (size_t)r * sums_pitch);
-        odd[r] = (vec8){0};
+        even[r] = vb_v8_load(sums + (size_t)r * sums_pitch);
+        odd[r] = (vb_v8){0};
     }
     for (; n > 1; n -= 2, terms += 2) {
         const float *row0 = from + terms[0].at, *row1 = from + terms[1].at;
 
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++, row0 += pitch, row1 += pitch) {
-            even[r] += terms[0].g * *(const vec8_mem *)row0;
-            odd[r] += terms[1].g * *(const vec8_mem *)row1;
+            even[r] += terms[0].g * vb_v8_load(row0);
+            odd[r] += terms[1].g * vb_v8_load(row1);
         }
     }
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
         if (n > 0)
-            even[r] += terms->g * *(const vec8_mem *)(from + terms->at + (size_t)r * pitch);
-        *(vec8_mem *)(sums + (size_t)r * sums_pitch) = even[r] + odd[r];
+            even[r] += terms->g * vb_v8_load(from + terms->at + (size_t)r * pitch);
+        vb_v8_store(sums + (size_t)r * sums_pitch, even[r] + odd[r]);
     }
 }
 

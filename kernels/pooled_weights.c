@@ -23,7 +23,6 @@ struct weights {
     int slots;
     size_t sums;          /* floats of a channel; the last is the bias's */
     size_t images, terms; /* floats of scratch of each slot */
-    uint32_t windows[];   /* where the first place of each is in an image */
 };
 
 static int min(int a, int b)
@@ -43,14 +42,18 @@ static __attribute__((noinline)) struct vb_pooled_term *
 add_terms(const struct weights *v, const float *restrict dy, const uint8_t *restrict where,
           uint32_t from, struct vb_pooled_term *restrict to)
 {
-    size_t plane = (size_t)v->s.oh * (size_t)v->s.ow, i;
+    uint32_t down = (uint32_t)(2 * v->s.stride) * (uint32_t)v->image.pitch, at;
+    uint32_t across = (uint32_t)(2 * v->s.stride * v->s.c);
+    int y, x;
 
-    for (i = 0; i < plane; i++) {
-        uint8_t place = where[i];
+    for (y = 0; y < v->s.oh; y++, from += down) {
+        for (x = 0, at = from; x < v->s.ow; x++, at += across) {
+            uint8_t place = *where++;
 
-        to->g = dy[i];
-        to->at = from + v->windows[i] + v->places[place];
-        to += place != VB_K_NOWHERE;
+            to->g = *dy++;
+            to->at = at + v->places[place];
+            to += place != VB_K_NOWHERE;
+        }
     }
     return to;
 }
@@ -144,8 +147,8 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
 
 vb_status vb_pooled_weights(const struct vb_k_shape *s, void **state_p, size_t *scratch_p)
 {
-    int plane = s->oh * s->ow, i, n_chunks;
-    struct weights *v = calloc(1, sizeof(*v) + (size_t)plane * sizeof(uint32_t));
+    struct weights *v = calloc(1, sizeof(*v));
+    int i, n_chunks;
 
     if (v == NULL)
         return vb_err_sys("calloc");
@@ -156,9 +159,6 @@ vb_status vb_pooled_weights(const struct vb_k_shape *s, void **state_p, size_t *
     v->patch.pitch = v->image.pitch;
     for (i = 0; i < VB_K_NOWHERE; i++)
         v->places[i] = (uint32_t)s->stride * (uint32_t)(i / 2 * (int)v->image.pitch + i % 2 * s->c);
-    for (i = 0; i < plane; i++)
-        v->windows[i] = (uint32_t)(2 * s->stride) *
-                        (uint32_t)(i / s->ow * (int)v->image.pitch + i % s->ow * s->c);
     v->chunk = divide_up(s->n, CHUNKS);
     n_chunks = divide_up(s->n, v->chunk);
     v->group = min(v->chunk, (int)(IMAGES_MAX / v->image.len));
@@ -166,7 +166,7 @@ vb_status vb_pooled_weights(const struct vb_k_shape *s, void **state_p, size_t *
     v->slots = vb_team_slots();
     v->sums = (size_t)(v->patch.rows * v->patch.vectors) * VB_LANES + 1;
     v->images = vb_team_align((size_t)v->group * v->image.len);
-    v->terms = vb_team_align(((size_t)v->group * (size_t)plane + 1) *
+    v->terms = vb_team_align(((size_t)(v->group * s->oh) * (size_t)s->ow + 1) *
                              sizeof(struct vb_pooled_term) / sizeof(float));
     *scratch_p = (vb_team_align((size_t)n_chunks * (size_t)s->oc * v->sums) +
                   (size_t)v->slots * (v->images + v->terms)) *
