@@ -210,7 +210,11 @@ vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
     if (st == VB_OK)
         st = open_windows(*worker_p, maps[vb_group_rank(group)]);
     free(maps);
-    return st == VB_OK ? vb_group_barrier(group) : st;
+    if (st == VB_OK)
+        st = vb_group_barrier(group);
+    if (st == VB_OK)
+        vb_group_welcome(group); /* the windows of all are there */
+    return st;
 }
 
 vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,

@@ -267,8 +267,11 @@ void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *inf
                  host, colon, last_words);
     else if (r->heard[rank])
         snprintf(why, size, "rank %d on host %s failed: exit %d", rank, host, status);
+    else if (status == 255 && last_words[0] == '\0') /* ssh says why it cannot connect */
+        snprintf(why, size, "host %s cannot be reached, or rank %d was killed before it said hello",
+                 host, rank);
     else if (status == 255)
-        snprintf(why, size, "host %s cannot be reached%s%s", host, colon, last_words);
+        snprintf(why, size, "host %s cannot be reached: %s", host, last_words);
     else if (status == 126 || status == 127)
         snprintf(why, size, "host %s cannot run %s%s%s", host, r->program, colon, last_words);
     else

@@ -337,8 +337,6 @@ static vb_status group_join(struct vb_group *g)
     st = group_set_going(g);
     if (st == VB_OK)
         st = coll_open(g);
-    if (st == VB_OK && g->opts.elastic)
-        control_open_seats(g->control);
     return st;
 }
 

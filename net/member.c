@@ -226,6 +226,12 @@ void vb_group_on_join(struct vb_group *g, vb_member_fn fn, void *arg)
     group_unlock(g);
 }
 
+void vb_group_welcome(struct vb_group *g)
+{
+    if (g->opts.elastic && g->rank == 0)
+        control_open_seats(g->control);
+}
+
 vb_status vb_group_retire(struct vb_group *g, int rank, const char *why)
 {
     if (!g->opts.elastic || rank < 0 || rank >= g->seats || rank == g->rank)

@@ -145,6 +145,11 @@ void vb_group_on_join(struct vb_group *group, vb_member_fn fn, void *arg);
 /* Drops a peer, which is told why. It is gone on return. */
 vb_status vb_group_retire(struct vb_group *group, int rank, const char *why);
 
+/* Rank 0 of an elastic group: from now on others may join; until then they wait. Not before all
+ * ranks have all windows: who joins in between would have to be waited for by those who make the
+ * next one. */
+void vb_group_welcome(struct vb_group *group);
+
 /* Takes an empty seat of a group that is under way; rank and world of opts do not count, all else
  * as for vb_group_open(). On return this rank is connected with all members. It opens its channels,
  * then all windows that there are, in the same order and with the same rights; its own lengths may

@@ -47,6 +47,7 @@ struct e_board {
     char root[32];
     enum vb_transport_choice transport;
     bool progress;
+    _Atomic bool closed; /* rank 0 welcomes nobody yet */
     int world, seats;
     int until_gone; /* 0: until stop; else until so many are gone */
 };
@@ -265,6 +266,8 @@ static inline vb_status e_rounds(struct e_rank *r)
         if (st == VB_OK)
             st = vb_progress(r->g);
         e_look_around(r);
+        if (!r->board->closed)
+            vb_group_welcome(r->g);
         nanosleep(&pause, NULL); /* others may have the core */
     }
     return st;

@@ -301,7 +301,8 @@ kill -KILL "$(ip netns pids "${names[2]}" | while read -r p; do
 done | head -n 1)"
 finish
 [ "$code" = 1 ] || fail "a rank killed: exit $code: $err"
-[[ $err == *'rank 3 was killed, or the connection to host 10.98.0.3 broke'* ]] ||
+[[ $err == *'rank 3 was killed, or the connection to host 10.98.0.3 broke'* ||
+    $err == *'host 10.98.0.3 cannot be reached, or rank 3 was killed before it said hello'* ]] ||
     fail "a rank killed: $err"
 nothing_left "a rank killed"
 

@@ -29,15 +29,20 @@ static void board_set_up(enum vb_transport_choice transport, int world, int seat
     e_root_fd = t_listen(board->root);
 }
 
-static void begin(enum vb_transport_choice transport, int world, int seats, bool progress)
+static void start_ranks(void)
 {
     int i;
 
-    board_set_up(transport, world, seats, progress);
-    for (i = 0; i < world; i++)
+    for (i = 0; i < board->world; i++)
         pids[i] = e_fork(board, i, i);
     close(e_root_fd);
     e_root_fd = -1;
+}
+
+static void begin(enum vb_transport_choice transport, int world, int seats, bool progress)
+{
+    board_set_up(transport, world, seats, progress);
+    start_ranks();
 }
 
 static void newcomer(int proc)
@@ -354,6 +359,28 @@ static void seats_are_used_again(void **state)
     }
 }
 
+/* Who is early waits until it is welcome. */
+static void who_is_early_waits(void **state)
+{
+    struct timespec nap = {.tv_nsec = 400000000};
+    size_t t;
+
+    (void)state;
+    for (t = 0; t < n_transports; t++) {
+        board_set_up(transports[t], 2, 3, t % 2 == 1);
+        board->closed = true;
+        start_ranks();
+        newcomer(2);
+        E_UNTIL(board, board->procs[0].puts_at[1] > SOME_PUTS);
+        nanosleep(&nap, NULL);
+        assert_int_equal(board->procs[2].rank, -1);
+        board->closed = false;
+        E_UNTIL(board, board->procs[2].rank == 2 && board->procs[0].n_joined == 1);
+        all_go_on();
+        end();
+    }
+}
+
 /* Joins, and opens no window; until it shall leave. */
 static void lurk(int proc)
 {
@@ -474,6 +501,7 @@ int main(void)
         cmocka_unit_test_teardown(a_sleeper_finds_out, tear_down),
         cmocka_unit_test_teardown(a_retired_rank_is_out, tear_down),
         cmocka_unit_test_teardown(some_come_late, tear_down),
+        cmocka_unit_test_teardown(who_is_early_waits, tear_down),
         cmocka_unit_test_teardown(who_opens_no_window_is_not_put_to, tear_down),
         cmocka_unit_test_teardown(seats_of_the_living_stay_empty, tear_down),
         cmocka_unit_test_teardown(seats_of_the_fenced_are_free, tear_down),
