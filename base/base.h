@@ -250,7 +250,7 @@ vb_status vb_mem_map_shared(const char *name, size_t len_bytes, struct vb_mem *m
 
 /* Makes all pages exist, on the NUMA node that the memory is bound to by now. Shared memory that
  * was not populated kills the process that touches it when the machine has no more. */
-vb_status vb_mem_populate(const struct vb_mem *mem);
+vb_status vb_mem_populate(struct vb_mem *mem);
 
 void vb_mem_unmap(struct vb_mem *mem); /* closes fd; all-zero and already unmapped are fine */
 

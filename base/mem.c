@@ -17,6 +17,10 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; the headers of Ubuntu 22.04 lack it */
 #endif
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+
 #define THP_DIR "/sys/kernel/mm/transparent_hugepage/"
 
 static size_t round_up(size_t n, size_t unit)
@@ -132,14 +136,18 @@ err_fd:
     return false;
 }
 
-static bool shmem_huge_allowed(void)
+/* "never", the default, is about pages that come by themselves: vb_mem_populate() asks. */
+static bool shmem_huge_denied(void)
 {
-    return !setting_is("shmem_enabled", "never") && !setting_is("shmem_enabled", "deny");
+    char line[128];
+
+    return setting_is("shmem_enabled", "deny") ||
+           !vb_probe_line(line, sizeof(line), THP_DIR "shmem_enabled");
 }
 
 vb_status vb_mem_map_shared(const char *name, size_t len_bytes, struct vb_mem *mem_p)
 {
-    bool huge = want_huge(len_bytes) && shmem_huge_allowed();
+    bool huge = want_huge(len_bytes) && !shmem_huge_denied();
     size_t unit = huge ? huge_page() : small_page();
     struct vb_mem mem = {.pages = VB_PAGES_SMALL};
     vb_status st;
@@ -164,7 +172,8 @@ vb_status vb_mem_map_shared(const char *name, size_t len_bytes, struct vb_mem *m
         st = vb_err_sys("map %zu bytes of shared memory", mem.len_bytes);
         goto err_fd;
     }
-    if (huge && madvise(mem.ptr, mem.len_bytes, MADV_HUGEPAGE) == 0)
+    if (huge && madvise(mem.ptr, mem.len_bytes, MADV_HUGEPAGE) == 0 &&
+        !setting_is("shmem_enabled", "never"))
         mem.pages = VB_PAGES_TRANSPARENT;
     *mem_p = mem;
     return VB_OK;
@@ -174,10 +183,26 @@ err_fd:
     return st;
 }
 
-vb_status vb_mem_populate(const struct vb_mem *mem)
+/* Shared memory becomes huge pages on request, whatever the setting; where there is a small page,
+ * to begin with. Without them it works as well. */
+static void collapse(struct vb_mem *mem)
+{
+    size_t huge = huge_page(), page = small_page(), i;
+
+    if (mem->fd < 0 || mem->pages != VB_PAGES_SMALL || mem->len_bytes % huge != 0)
+        return;
+    for (i = 0; i < mem->len_bytes; i += huge)
+        if (madvise((char *)mem->ptr + i, page, MADV_POPULATE_WRITE) != 0)
+            return;
+    if (madvise(mem->ptr, mem->len_bytes, MADV_COLLAPSE) == 0)
+        mem->pages = VB_PAGES_TRANSPARENT;
+}
+
+vb_status vb_mem_populate(struct vb_mem *mem)
 {
     int err;
 
+    collapse(mem);
     if (madvise(mem->ptr, mem->len_bytes, MADV_POPULATE_WRITE) == 0)
         return VB_OK;
     if (errno == EINVAL && mem->fd >= 0) { /* a kernel before 5.14 */
