@@ -54,6 +54,23 @@ static inline int stored(const struct vb_dataset *set, uint32_t i)
     return (int)(set->which != NULL ? set->which[i] : i);
 }
 
+#define ROWS_AHEAD 4                 /* that are on their way from memory, at each of three stages */
+#define ROWS_BEHIND (3 * ROWS_AHEAD) /* that can be on their way when a batch is complete */
+
+/* Samples of a batch, by their numbers, and those that will be wanted then. */
+struct picks {
+    const uint32_t *which, *behind;
+    int n, n_behind;
+    int asked; /* of the n, so many were asked for before */
+};
+
+/* Sample i will be wanted: what is needed to read it, and those behind it, is asked for. */
+void dataset_soon(const struct vb_dataset *set, const struct picks *picks, int i);
+
+/* As vb_dataset_rows(). */
+vb_status dataset_rows(const struct vb_dataset *set, const struct picks *picks,
+                       struct vb_rows *rows);
+
 /* Images in memory, all 0; filled through store->pixels and store->y. */
 vb_status images_create(int n, int c, int h, int w, int classes, struct vb_dataset *set_p);
 

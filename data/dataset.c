@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_AHEAD 4 /* that are prefetched */
-
 static const float default_scale = 1.0f / 255;
 
 static void images_close(struct vb_store *store)
@@ -108,21 +106,34 @@ vb_status dataset_row(const struct vb_dataset *set, int i, struct row *row, stru
     return set->store->ops->row(set->store, stored(set, (uint32_t)i), row, room);
 }
 
-/* Rows of a batch lie anywhere in memory: what waits for one would wait for each. */
-static void row_soon(const struct vb_dataset *set, const uint32_t *which, int i, int n)
+static const uint32_t *nth(const struct picks *p, int i)
+{
+    if (i < p->n)
+        return &p->which[i];
+    return i - p->n < p->n_behind ? &p->behind[i - p->n] : NULL;
+}
+
+/* Rows lie anywhere in memory: what waits for one would wait for each. So everything that leads to
+ * a row is asked for ahead of what it leads to. */
+void dataset_soon(const struct vb_dataset *set, const struct picks *p, int i)
 {
     void (*soon)(const struct vb_store *, int, bool) = set->store->ops->soon;
+    const uint32_t *which;
 
     if (soon == NULL)
         return;
-    if (i + 2 * ROWS_AHEAD < n)
-        soon(set->store, stored(set, which[i + 2 * ROWS_AHEAD]), false);
-    if (i + ROWS_AHEAD < n)
-        soon(set->store, stored(set, which[i + ROWS_AHEAD]), true);
+    which = nth(p, i + 3 * ROWS_AHEAD);
+    if (which != NULL && set->which != NULL)
+        __builtin_prefetch(&set->which[*which]);
+    which = nth(p, i + 2 * ROWS_AHEAD);
+    if (which != NULL)
+        soon(set->store, stored(set, *which), false);
+    which = nth(p, i + ROWS_AHEAD);
+    if (which != NULL)
+        soon(set->store, stored(set, *which), true);
 }
 
-vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, int n,
-                          struct vb_rows *rows)
+vb_status dataset_rows(const struct vb_dataset *set, const struct picks *p, struct vb_rows *rows)
 {
     struct row_room room;
     struct row row;
@@ -132,13 +143,14 @@ vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, i
 
     rows->n = 0;
     rows->at[0] = 0;
-    for (i = 0; i < n; i++) {
-        row_soon(set, which, i, n);
-        st = dataset_row(set, (int)which[i], &row, &room);
+    for (i = 0; i < p->n; i++) {
+        if (i >= p->asked || i + ROWS_BEHIND >= p->n)
+            dataset_soon(set, p, i);
+        st = dataset_row(set, (int)p->which[i], &row, &room);
         if (st != VB_OK)
             return st;
         if (row.n > rows->room - end)
-            return vb_err(VB_ERR_NO_MEMORY, "%d rows do not fit into %lld entries", n,
+            return vb_err(VB_ERR_NO_MEMORY, "%d rows do not fit into %lld entries", p->n,
                           (long long)rows->room);
         if (row.n > 0) {
             memcpy(rows->index + end, row.index, (size_t)row.n * sizeof(*row.index));
@@ -148,8 +160,16 @@ vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, i
         rows->at[i + 1] = end;
         rows->y[i] = row.y;
     }
-    rows->n = n;
+    rows->n = p->n;
     return VB_OK;
+}
+
+vb_status vb_dataset_rows(const struct vb_dataset *set, const uint32_t *which, int n,
+                          struct vb_rows *rows)
+{
+    struct picks p = {.which = which, .n = n};
+
+    return dataset_rows(set, &p, rows);
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */

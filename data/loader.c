@@ -35,6 +35,7 @@ struct vb_loader {
     struct slot slots[AHEAD_MAX + 1];
     int n_slots;
     bool holding; /* the caller has a batch */
+    int asked;    /* rows of the next batch that memory was asked for */
 
     pthread_t thread;
     bool running;
@@ -98,6 +99,33 @@ static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
     batch->n_soon = batch->soon != NULL ? n : 0;
 }
 
+/* The samples of the next step, and with one rank also of those behind it. */
+static void look_behind(const struct vb_loader *l, struct picks *p)
+{
+    int position, n, left;
+
+    if (l->step + 1 == l->steps)
+        return;
+    (void)share_of(l, l->step + 1, &position, &n);
+    left = l->o.set->n - position;
+    if (l->o.world == 1)
+        n = left < ROWS_BEHIND ? left : ROWS_BEHIND;
+    p->behind = order_known(&l->order, position, n);
+    p->n_behind = p->behind != NULL ? n : 0;
+}
+
+static vb_status make_rows(struct vb_loader *l, struct slot *slot)
+{
+    struct picks p = {.which = slot->batch.which, .n = slot->batch.n, .asked = l->asked};
+    vb_status st;
+
+    l->asked = 0;
+    look_behind(l, &p);
+    st = dataset_rows(l->o.set, &p, &slot->batch.rows);
+    clear_rows(l, slot);
+    return st;
+}
+
 static vb_status make(struct vb_loader *l, struct slot *slot)
 {
     int position, n, n_global = share_of(l, l->step, &position, &n);
@@ -114,8 +142,7 @@ static vb_status make(struct vb_loader *l, struct slot *slot)
         vb_dataset_pick(l->o.set, slot->batch.which, n, slot->batch.x, slot->batch.y);
         clear_images(l, slot);
     } else {
-        st = vb_dataset_rows(l->o.set, slot->batch.which, n, &slot->batch.rows);
-        clear_rows(l, slot);
+        st = make_rows(l, slot);
     }
     if (++l->step == l->steps) {
         l->step = 0;
@@ -378,6 +405,17 @@ static vb_status next_here(struct vb_loader *l, const struct vb_batch **batch_p)
     if (st == VB_OK)
         *batch_p = &l->slots[0].batch;
     return st;
+}
+
+void vb_loader_soon(struct vb_loader *l, int i)
+{
+    const struct vb_batch *b = &l->slots[0].batch;
+    struct picks p = {.which = b->soon, .n = b->n_soon};
+
+    if (l->o.ahead > 0 || l->o.set->kind == VB_DATA_IMAGES || i >= p.n)
+        return;
+    dataset_soon(l->o.set, &p, i);
+    l->asked = i + 1;
 }
 
 vb_status vb_loader_next(struct vb_loader *l, const struct vb_batch **batch_p)

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ROWS_AHEAD 2 /* whose weights are on their way from memory */
+
 /* A batch that was made small. */
 struct small {
     struct ps_compact *compact;
@@ -118,6 +120,32 @@ static vb_status step(struct sparse_worker *s)
 
 /* ---- in place -------------------------------------------------------------------------------- */
 
+/* While a row is computed with, the weights of those behind it come from memory. */
+static void forward_rows(struct sparse_worker *s, const struct vb_k_csr *csr, float *w, float bias)
+{
+    size_t i;
+
+    vb_k_hot_learn(s->hot, csr, w);
+    for (i = 0; i < csr->n + ROWS_AHEAD; i++) {
+        if (i < csr->n)
+            vb_k_hot_find(s->hot, csr, i, w);
+        if (i >= ROWS_AHEAD)
+            s->logits[i - ROWS_AHEAD] = vb_k_hot_forward(s->hot, csr, i - ROWS_AHEAD) + bias;
+    }
+}
+
+/* And here a row of the next batch. */
+static void add_rows(struct sparse_worker *s, const struct vb_k_csr *csr, float scale, float *w)
+{
+    size_t i;
+
+    for (i = 0; i < csr->n; i++) {
+        vb_loader_soon(s->async->trainer->loader, (int)i);
+        vb_k_hot_add(s->hot, csr, i, scale * s->logits[i]);
+    }
+    vb_k_hot_exchange(s->hot, w);
+}
+
 static void by_rows(struct sparse_worker *s, const struct small *b, float *w, float rate)
 {
     const struct vb_k_rule sgd = {.kind = VB_K_SGD};
@@ -128,11 +156,10 @@ static void by_rows(struct sparse_worker *s, const struct small *b, float *w, fl
 
     vb_trainer_drag(t);
     vb_k_shared_read(w + s->features, 1, &bias);
-    vb_k_shared_forward(&b->csr, w, bias, s->logits);
+    forward_rows(s, &b->csr, w, bias);
     note_loss(t, vb_k_logistic(s->logits, t->batch->rows.y, b->csr.n), b->csr.n);
     vb_lap(&t->laps, VB_PHASE_FORWARD);
-    vb_k_hot_learn(s->hot, &b->csr);
-    vb_k_shared_add(&b->csr, s->logits, scale, s->hot, w);
+    add_rows(s, &b->csr, scale, w);
     for (i = 0; i < b->csr.n; i++)
         sum += s->logits[i];
     vb_k_shared_update_keys(&sgd, w, NULL, &bias_key, &sum, 1, -scale, 1);
@@ -196,10 +223,10 @@ static vb_status create(struct sparse_worker *s)
     s->in_order = vb_k_sparse_is_lazy(rule);
     s->logits = vb_alloc_aligned(batch * sizeof(float));
     s->grad = vb_alloc_aligned(max_keys * sizeof(float));
-    s->hot = vb_alloc_aligned(sizeof(*s->hot));
-    if (s->logits == NULL || s->grad == NULL || s->hot == NULL)
+    if (s->logits == NULL || s->grad == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for batches of %zu rows", batch);
-    vb_k_hot_init(s->hot);
+    if (s->by_rows)
+        st = vb_k_hot_create(max_keys - 1, &s->hot);
     for (i = 0; i < 2 && st == VB_OK; i++)
         st = ps_compact_create(s->features, max_keys - 1, &s->batch[i].compact);
     return st;
@@ -211,7 +238,7 @@ static void destroy(struct sparse_worker *s)
     ps_compact_destroy(s->batch[1].compact);
     free(s->logits);
     free(s->grad);
-    free(s->hot);
+    vb_k_hot_destroy(s->hot);
 }
 
 static vb_status make_steps(struct sparse_worker *s)

@@ -479,24 +479,24 @@ void vb_k_shared_update_keys(const struct vb_k_rule *rule, float *w, float *stat
 /* As vb_k_csr_forward() and vb_k_csr_add(), on one thread. The batch was checked. */
 void vb_k_shared_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits);
 
-/* Features that nearly every batch has: what a batch adds to them comes together here before it
- * goes to weights that others change too. A cache line would otherwise wander between the cores
- * with every row. vb_k_hot_learn() is shown every batch, and looks at the first ones; up to then
- * nothing is hot. */
-#define VB_K_HOT 4096
+/* What one worker has of weights that others change too: those of features that nearly every batch
+ * has, *hot* ones, are its own from one exchange to the next (hot.c). It learns from the first
+ * batches which these are. For batches of up to so many entries. NULL is fine for the destroyer. */
+struct vb_k_hot;
 
-struct vb_k_hot {
-    uint32_t key[VB_K_HOT]; /* of a place */
-    float sum[VB_K_HOT];    /* 0 between two batches */
-    uint16_t used[VB_K_HOT];
-    int n_used; /* places of hot features */
-    int batches;
-    uint32_t may_be[VB_K_HOT], votes[VB_K_HOT]; /* while it learns */
-};
+vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p);
+void vb_k_hot_destroy(struct vb_k_hot *hot);
+int vb_k_hot_count(const struct vb_k_hot *hot);
 
-void vb_k_hot_init(struct vb_k_hot *hot);
-void vb_k_hot_learn(struct vb_k_hot *hot, const struct vb_k_csr *m);
-void vb_k_shared_add(const struct vb_k_csr *m, const float *d, float scale, struct vb_k_hot *hot,
-                     float *w);
+/* A batch, which was checked, is shown first; then, of each of its rows, the weights are found,
+ * which are on their way from memory from then on. forward is the row's product with them, and add
+ * adds by times the row. */
+void vb_k_hot_learn(struct vb_k_hot *hot, const struct vb_k_csr *m, const float *w);
+void vb_k_hot_find(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, float *w);
+float vb_k_hot_forward(const struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row);
+void vb_k_hot_add(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, float by);
+
+/* What was added to hot features goes to the weights of all, and what others have added comes. */
+void vb_k_hot_exchange(struct vb_k_hot *hot, float *w);
 
 #endif

@@ -77,6 +77,8 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
                 assert_true(s + 1 < vb_loader_steps(l) || n_soon == 0);
                 if (n_soon > 0)
                     memcpy(soon, b->soon, (size_t)n_soon * sizeof(*soon));
+                for (i = 0; s % 3 > 0 && i < b->n; i++)
+                    vb_loader_soon(l, i); /* changes nothing but the time it takes */
                 total += b->n_global;
                 count_rows(b, seen + (size_t)e * (size_t)set->n);
             }
@@ -148,10 +150,13 @@ static void read_on(struct vb_loader *l, const struct vb_dataset *set, int room,
                     uint32_t *crc)
 {
     const struct vb_batch *b;
+    int i;
 
     while (n-- > 0) {
         assert_int_equal(vb_loader_next(l, &b), VB_OK);
         *crc++ = batch_crc(b, set, room);
+        for (i = 0; n % 3 > 0 && i < b->n; i++)
+            vb_loader_soon(l, i);
     }
 }
 

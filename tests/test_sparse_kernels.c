@@ -336,16 +336,37 @@ static void logits_of_any_size(void **state)
     assert_true(isnan(not_one[0]) && not_one[1] == 0.5f);
 }
 
-/* Weights that others change too, by one worker: whole numbers, so that sums in any order are
- * exact. Every batch has ten features many times, which become hot; nothing of them stays behind.
- */
+/* Of a batch, with weights out; what is to come of it is in want. */
+static void a_hot_batch(struct vb_k_hot *hot, const struct vb_k_csr *m)
+{
+    double sum;
+    size_t i, j;
+
+    vb_k_hot_learn(hot, m, out);
+    for (i = 0; i < ROWS; i++)
+        vb_k_hot_find(hot, m, i, out);
+    for (i = 0; i < ROWS; i++) {
+        sum = 0;
+        for (j = offset[rows[i]]; j < offset[rows[i] + 1]; j++)
+            sum += want[index_of[j]] * (double)value[j];
+        assert_true((double)vb_k_hot_forward(hot, m, i) == sum);
+    }
+    for (i = 0; i < ROWS; i++) {
+        vb_k_hot_add(hot, m, i, 2 * d[i]);
+        for (j = offset[rows[i]]; j < offset[rows[i] + 1]; j++)
+            want[index_of[j]] += 2.0 * (double)d[i] * (double)value[j];
+    }
+    vb_k_hot_exchange(hot, out);
+}
+
+/* Two workers, in turns, on whole numbers, so that sums in any order are exact. Every batch has ten
+ * features many times, which become hot; the other one sees all that was added to them. */
 static void hot_features_lose_nothing(void **state)
 {
-    static struct vb_k_hot hot;
     struct vb_k_csr m = draw(ROWS, true, true);
-    uint32_t key;
-    size_t i, j;
+    struct vb_k_hot *hot[2];
     int batch;
+    size_t i;
 
     (void)state;
     for (i = 0; i < m.nnz; i++)
@@ -354,23 +375,17 @@ static void hot_features_lose_nothing(void **state)
         d[i] = (float)(i % 3) - 1;
     memset(out, 0, sizeof(out));
     memset(want, 0, sizeof(want));
-    vb_k_hot_init(&hot);
-    for (batch = 0; batch < 40; batch++) {
-        vb_k_hot_learn(&hot, &m);
-        vb_k_shared_add(&m, d, 2, &hot, out);
-        for (i = 0; i < ROWS; i++)
-            for (j = offset[rows[i]]; j < offset[rows[i] + 1]; j++)
-                want[index_of[j]] += 2.0 * (double)d[i] * (double)value[j];
+    for (i = 0; i < 2; i++)
+        assert_int_equal(vb_k_hot_create(m.nnz, &hot[i]), VB_OK);
+    for (batch = 0; batch < 80; batch++) {
+        vb_k_hot_exchange(hot[batch % 2], out); /* as one that has added nothing */
+        a_hot_batch(hot[batch % 2], &m);
         for (i = 0; i < FEATURES; i++)
             assert_true((double)out[i] == want[i]);
-        for (i = 0; i < VB_K_HOT; i++)
-            assert_true(hot.sum[i] == 0);
     }
-    assert_true(hot.n_used >= 10);
-    for (key = 0; key < 10; key++) {
-        for (i = 0; i < VB_K_HOT && hot.key[i] != key; i++)
-            ;
-        assert_true(i < VB_K_HOT);
+    for (i = 0; i < 2; i++) {
+        assert_true(vb_k_hot_count(hot[i]) >= 10);
+        vb_k_hot_destroy(hot[i]);
     }
 }
 

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Features that nearly every batch has, of weights that several workers change at once. Where each
+ * worker writes to them with every row, their cache lines wander between the cores all the time; so
+ * a worker has weights of its own for these, and exchanges them with the others once a batch: what
+ * it has added goes to the shared ones, and what others have added comes.
+ */
+#include "kernels/shared_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PLACES 4096
+#define LEARN 32        /* batches */
+#define NONE UINT32_MAX /* no feature: there are fewer */
+#define AHEAD 32        /* features that are asked for */
+
+struct vb_k_hot {
+    uint32_t key[PLACES]; /* of a place */
+    float own[PLACES];
+    float before[PLACES]; /* own, right after the last exchange */
+    uint16_t used[PLACES];
+    int n_used; /* places of hot features */
+    int batches;
+    uint32_t may_be[PLACES], votes[PLACES]; /* while it learns */
+    float **at;                             /* (entries) the weight of each of a batch */
+};
+
+vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p)
+{
+    struct vb_k_hot *hot = vb_alloc_aligned(sizeof(*hot));
+
+    if (hot != NULL)
+        hot->at = vb_alloc_aligned((entries + 1) * sizeof(*hot->at));
+    if (hot == NULL || hot->at == NULL) {
+        free(hot);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for the places of %zu entries", entries);
+    }
+    memset(hot->key, 0xff, sizeof(hot->key)); /* NONE */
+    *hot_p = hot;
+    return VB_OK;
+}
+
+void vb_k_hot_destroy(struct vb_k_hot *hot)
+{
+    if (hot != NULL)
+        free(hot->at);
+    free(hot);
+}
+
+int vb_k_hot_count(const struct vb_k_hot *hot)
+{
+    return hot->n_used;
+}
+
+static inline size_t place_of(uint32_t key)
+{
+    return key * 0x9e3779b1u >> 20; /* 12 bits: PLACES */
+}
+
+/* ---- which are hot --------------------------------------------------------------------------- */
+
+/* Of the features that share a place the one that comes most often stays: others only count it
+ * down. */
+static void vote(struct vb_k_hot *hot, uint32_t key)
+{
+    size_t at = place_of(key);
+
+    if (hot->may_be[at] == key || hot->votes[at] == 0) {
+        hot->may_be[at] = key;
+        hot->votes[at]++;
+    } else {
+        hot->votes[at]--;
+    }
+}
+
+/* Hot is what has come once a batch or more. */
+static void settle(struct vb_k_hot *hot, const float *w)
+{
+    int i;
+
+    for (i = 0; i < PLACES; i++) {
+        if (hot->votes[i] < LEARN)
+            continue;
+        hot->key[i] = hot->may_be[i];
+        hot->own[i] = hot->before[i] = shared_load(w + hot->key[i]);
+        hot->used[hot->n_used++] = (uint16_t)i;
+    }
+}
+
+void vb_k_hot_learn(struct vb_k_hot *hot, const struct vb_k_csr *m, const float *w)
+{
+    uint64_t j;
+
+    if (hot->batches == LEARN)
+        return;
+    for (j = 0; j < m->nnz; j++)
+        vote(hot, m->index[j]);
+    if (++hot->batches == LEARN)
+        settle(hot, w);
+}
+
+/* ---- a row ----------------------------------------------------------------------------------- */
+
+/* The places of a row are known before one is used: no load waits for a store that might be to the
+ * same one. Whether a feature is hot cannot be foretold, so there is no branch. */
+void vb_k_hot_find(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, float *w)
+{
+    uint64_t j, end;
+
+    csr_bounds(m, row, &j, &end);
+    for (; j < end; j++) {
+        uint32_t key = m->index[j];
+        size_t place = place_of(key);
+        uintptr_t shared = (uintptr_t)(w + key), own = (uintptr_t)(hot->own + place);
+        uintptr_t is_hot = hot->key[place] == key;
+
+        hot->at[j] = (float *)(shared ^ ((shared ^ own) & (0 - is_hot)));
+        __builtin_prefetch(hot->at[j], 1);
+    }
+}
+
+float vb_k_hot_forward(const struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row)
+{
+    const float *value = m->value;
+    float *const *at = hot->at;
+    uint64_t j, end;
+    float sum = 0;
+
+    csr_bounds(m, row, &j, &end);
+    for (; j < end; j++)
+        sum += shared_load(at[j]) * (value != NULL ? value[j] : 1);
+    return sum;
+}
+
+void vb_k_hot_add(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, float by)
+{
+    const float *value = m->value;
+    float *const *at = hot->at;
+    uint64_t j, end;
+
+    csr_bounds(m, row, &j, &end);
+    for (; j < end; j++)
+        shared_store(at[j], shared_load(at[j]) + by * (value != NULL ? value[j] : 1));
+}
+
+/* ---- with the others ------------------------------------------------------------------------- */
+
+void vb_k_hot_exchange(struct vb_k_hot *hot, float *w)
+{
+    size_t place;
+    float *at;
+    int i;
+
+    for (i = 0; i < hot->n_used; i++) {
+        if (i + AHEAD < hot->n_used)
+            __builtin_prefetch(w + hot->key[hot->used[i + AHEAD]], 1);
+        place = hot->used[i];
+        at = w + hot->key[place];
+        hot->own[place] = shared_load(at) + (hot->own[place] - hot->before[place]);
+        hot->before[place] = hot->own[place];
+        shared_store(at, hot->own[place]);
+    }
+}
