@@ -230,8 +230,8 @@ vb_status vb_loader_seek(struct vb_loader *loader, int64_t epoch, int64_t step);
  * each other without end. One thread at a time; allocates nothing. */
 vb_status vb_loader_next(struct vb_loader *loader, const struct vb_batch **batch_p);
 
-/* Asks memory for row i of the next batch, if it is known, for a caller that computes meanwhile; one
- * after the other, from 0. Does nothing where a thread makes batches. */
+/* Asks memory for row i of the next batch, if it is known, for a caller that computes meanwhile;
+ * one after the other, from 0. Does nothing where a thread makes batches. */
 void vb_loader_soon(struct vb_loader *loader, int i);
 
 /* The batch after that, if it is ready; NULL: it is not. Borrowed until the next call of next(). */

@@ -54,7 +54,7 @@ static inline int stored(const struct vb_dataset *set, uint32_t i)
     return (int)(set->which != NULL ? set->which[i] : i);
 }
 
-#define ROWS_AHEAD 4                 /* that are on their way from memory, at each of three stages */
+#define ROWS_AHEAD 4 /* that are on their way from memory, at each of three stages */
 #define ROWS_BEHIND (3 * ROWS_AHEAD) /* that can be on their way when a batch is complete */
 
 /* Samples of a batch, by their numbers, and those that will be wanted then. */

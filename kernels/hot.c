@@ -53,7 +53,7 @@ int vb_k_hot_count(const struct vb_k_hot *hot)
     return hot->n_used;
 }
 
-static inline size_t place_of(uint32_t key)
+static inline uint32_t place_of(uint32_t key)
 {
     return key * 0x9e3779b1u >> 20; /* 12 bits: PLACES */
 }
@@ -106,16 +106,14 @@ void vb_k_hot_learn(struct vb_k_hot *hot, const struct vb_k_csr *m, const float 
  * same one. Whether a feature is hot cannot be foretold, so there is no branch. */
 void vb_k_hot_find(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, float *w)
 {
+    float *const weights[2] = {w, hot->own};
     uint64_t j, end;
 
     csr_bounds(m, row, &j, &end);
     for (; j < end; j++) {
-        uint32_t key = m->index[j];
-        size_t place = place_of(key);
-        uintptr_t shared = (uintptr_t)(w + key), own = (uintptr_t)(hot->own + place);
-        uintptr_t is_hot = hot->key[place] == key;
+        uint32_t key = m->index[j], place = place_of(key), is_hot = hot->key[place] == key;
 
-        hot->at[j] = (float *)(shared ^ ((shared ^ own) & (0 - is_hot)));
+        hot->at[j] = weights[is_hot] + (key ^ ((key ^ place) & (0 - is_hot)));
         __builtin_prefetch(hot->at[j], 1);
     }
 }
