@@ -151,6 +151,19 @@ if [ -n "$all" ]; then
     grep -E '^(softmax|lenet|sparse-lr) (verbs|tcp) ' "$work/sync" | sort -u | diff - "$work/jobs" >&2 ||
         fail "a bound of 0 ends with other parameters"
     step "the parameter server on 2 nodes"
+    for nodes in 2 3 5; do
+        expect 0 '' lab/run --nodes "$nodes" "${room[@]}" --with "$verbena" -- sh -ec "
+            async='--mode async --transport verbs --json'
+            $verbena train softmax --data synth:2000 --batch 20 --steps 60 \$async --timeout 60
+            $verbena train lenet --data synth:120 --batch 4 --steps 6 --test-limit 12 --plan $work/run/plan \$async --timeout 60
+            $verbena train sparse-lr --data synth:600 --features 100000 --batch 10 --steps 60 --test-limit 50 \$async --timeout 60
+            $verbena train alexnet --input 32 --data synth:n=24,test=4 --batch 2 --steps 2 --test-limit 4 \
+                --plan $work/alexnet/plan \$async --timeout 120"
+        jq -e -s "map(.model) == [\"softmax\", \"lenet\", \"sparse-lr\", \"alexnet\"] and
+            all(.transport == \"verbs\" and .ranks == $nodes and .staleness.gradients == .steps) and
+            (.[0].loss < 2 and .[2].loss < 0.69)" "$work/out" >/dev/null || fail "$nodes workers: $(cat "$work/out")"
+        step "four models, $nodes workers"
+    done
 fi
 
 # --- ... and its workers and servers may die, and come late ------------------------------------------
