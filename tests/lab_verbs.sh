@@ -152,7 +152,8 @@ if [ -n "$all" ]; then
         fail "a bound of 0 ends with other parameters"
     step "the parameter server on 2 nodes"
     for nodes in 2 3 5; do
-        expect 0 '' lab/run --nodes "$nodes" "${room[@]}" --with "$verbena" -- sh -ec "
+        # AlexNet's server has two slots a worker
+        expect 0 '' lab/run --nodes "$nodes" "${room[@]}" --mem 4000 --with "$verbena" -- sh -ec "
             async='--mode async --transport verbs --json'
             $verbena train softmax --data synth:2000 --batch 20 --steps 60 \$async --timeout 60
             $verbena train lenet --data synth:120 --batch 4 --steps 6 --test-limit 12 --plan $work/run/plan \$async --timeout 60
