@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #define EVENTS 64
-#define SPINS_CROWDED 20
 #define YIELDS_NS 50000u
 #define SPIN_NS 100000u
 
@@ -295,31 +294,26 @@ struct patience {
 
 static bool spin_on(struct vb_group *g, struct patience *p)
 {
-    uint64_t idle;
+    uint64_t now;
 
     if (g->opts.never_spin)
         return false;
     p->rounds++;
-    if (g->opts.crowded && p->rounds <= SPINS_CROWDED) {
-        relax();
-        return true;
-    }
     if (!g->opts.crowded && p->rounds % 16 != 0) {
         relax();
         return true;
     }
-    if (p->idle_ns == 0) {
-        p->idle_ns = vb_clock_ns();
-        return true;
-    }
-    idle = vb_clock_ns() - p->idle_ns;
-    if (g->opts.crowded && idle < YIELDS_NS) {
+    now = vb_clock_ns();
+    if (p->idle_ns == 0)
+        p->idle_ns = now;
+    if (now - p->idle_ns >= (g->opts.crowded ? YIELDS_NS : SPIN_NS))
+        return false;
+    if (g->opts.crowded) { /* at once: whom this waits for may be waiting for this cpu */
         group_unlock(g);
         sched_yield();
         group_lock(g);
-        return true;
     }
-    return !g->opts.crowded && idle < SPIN_NS;
+    return true;
 }
 
 static vb_status timed_out(struct vb_group *g, const char *what, int from)
