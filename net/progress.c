@@ -96,7 +96,7 @@ static int hand_self(struct vb_group *g)
 
 static void set_hold(struct vb_device *dev, bool on)
 {
-    ((struct vb_device_head *)dev)->hold = on;
+    ((struct vb_device_head *)dev)->holds += on ? 1 : -1;
 }
 
 void group_hold(struct vb_group *g, bool on)
@@ -127,12 +127,14 @@ static int hand_events(struct vb_group *g, struct vb_device *dev, const struct v
 {
     int i;
 
-    set_hold(dev, n > 1);
+    if (n > 1)
+        set_hold(dev, true);
     for (i = 0; i < n; i++)
         hand_event(g, &ev[i]);
-    set_hold(dev, false);
-    if (n > 1)
+    if (n > 1) {
+        set_hold(dev, false);
         flush(dev);
+    }
     return n;
 }
 
