@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/job.h"
+#include "kernels/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +192,7 @@ int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *o
     full[1] = (char *)command->name;
     memcpy(full + 2, argv, (size_t)argc * sizeof(*full));
     o->argv = full;
+    vb_k_blas_no_threads_in_children();
     st = vb_supervise(o, &code);
     free(full);
     return st == VB_OK ? code : cli_exit_code(st);

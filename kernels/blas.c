@@ -6,6 +6,7 @@
 
 #include <cblas.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 static void copy_text(char *buf, size_t size, const char *text)
@@ -45,6 +46,11 @@ void vb_k_blas_probe(struct vb_k_blas *probe_p)
 void vb_k_blas_one_thread(void)
 {
     openblas_set_num_threads(1);
+}
+
+void vb_k_blas_no_threads_in_children(void)
+{
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 0); /* read when it is loaded; a user's own stays */
 }
 
 void vb_k_sgemm(int m, int n, int k, struct vb_k_matrix a, struct vb_k_matrix b, float beta,

@@ -40,6 +40,11 @@ struct vb_k_blas {
 
 void vb_k_blas_probe(struct vb_k_blas *probe_p);
 
+/* OpenBLAS starts a thread for every cpu when it is loaded. Nobody here uses them, and each yields
+ * in a loop for a while before it sleeps, on the cpus of the ranks: those that this process starts
+ * from now on are to have none. Before there are threads of one's own. */
+void vb_k_blas_no_threads_in_children(void);
+
 const char *vb_k_threading_str(enum vb_k_threading threading);
 
 /* One sentence: what dense kernels will use, oneDNN where it has kernels of its own and BLAS

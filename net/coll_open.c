@@ -16,7 +16,9 @@
 #define OPS_DEFAULT 32
 #define OPS_MAX 4096
 #define PAGE 4096u
-#define SEG_MAX ((size_t)128 * 1024)
+/* A little less than 128 KiB: over loopback a packet holds 65,483 bytes, so that a segment with its
+ * header, and a head or a word of freed slots before that, is two packets and not three. */
+#define SEG_MAX ((size_t)128 * 1024 - 256)
 #define SEG_MIN ((size_t)4 * 1024)
 #define EAGER_MAX ((size_t)512)
 #define EAGER_MAX_CROWDED ((size_t)2048) /* a flag's way takes a change of processes there */
@@ -57,8 +59,9 @@ static void choose_sizes(struct vb_coll *coll)
     coll->slot_bytes = round_up(coll->slot_bytes, VB_CACHE_LINE) + VB_CACHE_LINE;
     if (coll->slot_bytes > data + VB_CACHE_LINE)
         coll->slot_bytes = data + VB_CACHE_LINE;
-    coll->seg_bytes = clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX);
+    coll->seg_bytes = clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX) / VB_CACHE_LINE * VB_CACHE_LINE;
     coll->seg_bytes = clamp(round_up(data / world, SEG_MIN), SEG_MIN, coll->seg_bytes);
+    coll->rest_bytes = round_up(coll->seg_bytes / 8, VB_CACHE_LINE);
     coll->eager_bytes = clamp(coll->slot_bytes - sizeof(struct slot_head), 0,
                               coll->group->opts.crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
 }
@@ -76,10 +79,10 @@ static size_t lay_out(struct vb_coll *coll)
     coll->slots_at = coll->own_slots_at + coll->n_areas * coll->slot_bytes;
     end = coll->slots_at + coll->n_areas * world * coll->slot_bytes;
     coll->rings_at = round_up(end, PAGE);
-    end = coll->rings_at + rings * world * RING_SLOTS * coll->seg_bytes;
+    end = coll->rings_at + rings * world * RING_SLOTS * ring_slot_bytes(coll);
     coll->stages_at = end;
     if (is_narrow(coll))
-        end += rings * world * RING_SLOTS * coll->seg_bytes / 2;
+        end += rings * world * RING_SLOTS * ring_slot_bytes(coll) / 2;
     return end;
 }
 

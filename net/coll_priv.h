@@ -234,6 +234,7 @@ struct vb_coll {
     size_t own_at, heads_at, own_slots_at, slots_at, rings_at, stages_at;
     size_t slot_bytes;  /* with the head */
     size_t seg_bytes;   /* of float32; in bfloat16 half as much travels */
+    size_t rest_bytes;  /* up to this, what is left of a range goes with its last segment */
     size_t eager_bytes; /* mapped: up to this the slots are used */
 
     uint32_t n_ops, n_areas; /* powers of two */
@@ -291,19 +292,25 @@ static inline size_t slot_at(const struct vb_coll *coll, uint32_t seq, int rank)
     return coll->slots_at + (area * (size_t)coll->world + (size_t)rank) * coll->slot_bytes;
 }
 
+/* Room for a segment with a rest. */
+static inline size_t ring_slot_bytes(const struct vb_coll *coll)
+{
+    return coll->seg_bytes + coll->rest_bytes;
+}
+
 /* The place of segment number k in the ring that belongs to a sender; all are of one size. */
 static inline size_t ring_at(const struct vb_coll *coll, int ring, int sender, uint32_t k)
 {
     size_t row = (size_t)ring * (size_t)coll->world + (size_t)sender;
 
-    return coll->rings_at + (row * RING_SLOTS + k % RING_SLOTS) * coll->seg_bytes;
+    return coll->rings_at + (row * RING_SLOTS + k % RING_SLOTS) * ring_slot_bytes(coll);
 }
 
 static inline size_t stage_at(const struct vb_coll *coll, int ring, int to, uint32_t k)
 {
     size_t row = (size_t)ring * (size_t)coll->world + (size_t)to;
 
-    return coll->stages_at + (row * RING_SLOTS + k % RING_SLOTS) * (coll->seg_bytes / 2);
+    return coll->stages_at + (row * RING_SLOTS + k % RING_SLOTS) * (ring_slot_bytes(coll) / 2);
 }
 
 static inline struct op *op_at(const struct vb_coll *coll, uint32_t seq)
@@ -338,19 +345,20 @@ static inline bool is_narrow(const struct vb_coll *coll)
 /* Segments of len bytes. */
 static inline uint32_t segments(const struct vb_coll *coll, size_t len_bytes)
 {
-    return (uint32_t)((len_bytes + coll->seg_bytes - 1) / coll->seg_bytes);
+    size_t whole = len_bytes / coll->seg_bytes, rest = len_bytes % coll->seg_bytes;
+
+    return (uint32_t)(whole + (rest > (whole > 0 ? coll->rest_bytes : 0)));
 }
 
 /* Segment j of a range: sets at and len_bytes of a step; empty where the range has fewer. */
 static inline void set_segment(const struct vb_coll *coll, struct step *s, size_t at,
                                size_t len_bytes, uint32_t j)
 {
-    size_t first = (size_t)j * coll->seg_bytes;
+    uint32_t n = segments(coll, len_bytes);
+    size_t first = j < n ? (size_t)j * coll->seg_bytes : len_bytes;
 
-    if (first > len_bytes)
-        first = len_bytes;
     s->at = at + first;
-    s->len_bytes = len_bytes - first < coll->seg_bytes ? len_bytes - first : coll->seg_bytes;
+    s->len_bytes = j + 1 < n ? coll->seg_bytes : len_bytes - first;
 }
 
 /* The range of share c of n in an operation's bytes. */

@@ -16,6 +16,9 @@
 #define SPIN_NS 100000u  /* as in the group's waits */
 #define YIELDS_NS 50000u
 
+/* What is longer does not wait for others, which might come after long computing. */
+#define WAITS_BYTES ((size_t)64 * 1024)
+
 /* ---- start ----------------------------------------------------------------------------------- */
 
 void vb_coll_share(size_t n_elems, int world, int rank, size_t *first_p, size_t *n_p)
@@ -216,6 +219,12 @@ static void prepare(struct vb_coll *coll, struct op *op, const struct op *want, 
     op->schedule->plan(coll, op);
 }
 
+/* Whether all that a rank has to send a peer at once is HERE, with what goes along in its slot. */
+static bool is_one_message(const struct op *op)
+{
+    return op->kind == OP_BARRIER || (op->eager && !op->direct);
+}
+
 /* want: what to do, on the caller's stack; its offsets and lens may be the caller's. */
 static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t place,
                        struct vb_req *req)
@@ -224,7 +233,7 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
     struct late late = {.rank = NO_RANK};
     struct op *op = op_at(coll, seq);
     vb_status st;
-    bool taken, others;
+    bool taken, others, hold;
 
     group_lock(coll->group);
     st = coll->failed;
@@ -247,11 +256,14 @@ static vb_status start(struct vb_coll *coll, const struct op *want, uint64_t pla
     if (!op->mapped) {
         /* Small ones that follow each other leave together. The last of them waits for the caller
          * to wait or ask, so not where a thread is to get on without. */
-        others = coll->oldest != seq && !coll->group->threaded;
-        group_hold(coll->group, others || op->direct);
+        others = coll->oldest != seq && !coll->group->threaded && op->n_bytes < WAITS_BYTES;
+        hold = others || !is_one_message(op);
+        if (hold)
+            group_hold(coll->group, true);
         coll_run_op(coll, op);
-        group_hold(coll->group, false);
-        if (!others && op->direct)
+        if (hold)
+            group_hold(coll->group, false);
+        if (hold && !others)
             group_flush(coll->group);
     }
     group_unlock(coll->group);

@@ -14,6 +14,11 @@
 #define JOIN_BYTES ((size_t)32 * 1024) /* of a vector whose share is summed with the next one's */
 #define TIMED_BYTES 32768u             /* shorter sums take no time worth knowing */
 
+/* Peers are told of freed slots when there are so many; or one fewer, if that can leave together
+ * with a result, in the same packet. */
+#define RING_GIVE (RING_SLOTS / 2 + 1)
+#define RING_GIVE_ALONG (RING_SLOTS / 2)
+
 /* ---- puts ------------------------------------------------------------------------------------ */
 
 void coll_reap(struct vb_coll *coll, struct way *way)
@@ -78,12 +83,12 @@ bool coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes)
                     len_bytes, coll_note_value(STREAM_PROBE, 0));
 }
 
-/* Half a ring at a time: a note for each would cost as much as a small segment. */
-static void give_back(struct vb_coll *coll, int rank, int ring)
+/* A note for each would cost as much as a small segment. */
+static void give_back(struct vb_coll *coll, int rank, int ring, uint32_t least)
 {
     struct way *way = &coll->ways[rank];
 
-    if (way->owed[ring] < RING_SLOTS / 2)
+    if (way->owed[ring] < least)
         return;
     if (coll_put(coll, rank, 0, 0, 0,
                  coll_note_value(STREAM_FREE, (uint32_t)ring << 16 | way->owed[ring])))
@@ -96,7 +101,7 @@ void coll_give_back(struct vb_coll *coll)
 
     for (r = 0; r < coll->world; r++)
         for (ring = 0; ring < RINGS; ring++)
-            give_back(coll, r, ring);
+            give_back(coll, r, ring, RING_GIVE);
 }
 
 /* ---- rings ----------------------------------------------------------------------------------- */
@@ -140,7 +145,7 @@ static void ring_take(struct vb_coll *coll, struct op *op, int rank, int ring)
     op->peers[rank].took[ring]++;
     coll->ways[rank].taken[ring]++;
     coll->ways[rank].owed[ring]++;
-    give_back(coll, rank, ring);
+    give_back(coll, rank, ring, RING_GIVE);
 }
 
 static bool ring_send(struct vb_coll *coll, struct op *op, const struct step *s)
@@ -324,10 +329,20 @@ static bool here(struct vb_coll *coll, struct op *op, int to)
     return true;
 }
 
+/* What waits to be told goes before the result, in one packet where the transport can. */
+static void give_back_along(struct vb_coll *coll, int rank)
+{
+    group_hold(coll->group, true);
+    give_back(coll, rank, 0, RING_GIVE_ALONG);
+    group_hold(coll->group, false);
+}
+
 static bool place(struct vb_coll *coll, struct op *op, const struct step *s)
 {
-    if (!op->peers[s->peer].told ||
-        !put_for(coll, op, s->peer, s->at, s->at, s->len_bytes, STREAM_RESULT))
+    if (!op->peers[s->peer].told)
+        return false;
+    give_back_along(coll, s->peer);
+    if (!put_for(coll, op, s->peer, s->at, s->at, s->len_bytes, STREAM_RESULT))
         return false;
     coll->wire_bytes += s->len_bytes;
     return true;

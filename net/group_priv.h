@@ -222,7 +222,8 @@ void group_sleep(struct vb_group *g, int ms);
 void group_finish(struct vb_op *op, vb_status st);
 void group_wake(void *arg); /* of a struct vb_group: ends the caller's sleep */
 
-/* While on, puts may wait for the next round, to leave together. Under the lock. */
+/* While on, puts may wait for the next round, to leave together; on as often as it was turned on
+ * and not off. Under the lock. */
 void group_hold(struct vb_group *g, bool on);
 void group_flush(struct vb_group *g);
 

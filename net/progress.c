@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #define EVENTS 64
-#define SPINS_CROWDED 20
 #define YIELDS_NS 50000u
 #define SPIN_NS 100000u
 
@@ -97,7 +96,7 @@ static int hand_self(struct vb_group *g)
 
 static void set_hold(struct vb_device *dev, bool on)
 {
-    ((struct vb_device_head *)dev)->hold = on;
+    ((struct vb_device_head *)dev)->holds += on ? 1 : -1;
 }
 
 void group_hold(struct vb_group *g, bool on)
@@ -128,12 +127,14 @@ static int hand_events(struct vb_group *g, struct vb_device *dev, const struct v
 {
     int i;
 
-    set_hold(dev, n > 1);
+    if (n > 1)
+        set_hold(dev, true);
     for (i = 0; i < n; i++)
         hand_event(g, &ev[i]);
-    set_hold(dev, false);
-    if (n > 1)
+    if (n > 1) {
+        set_hold(dev, false);
         flush(dev);
+    }
     return n;
 }
 
@@ -295,31 +296,26 @@ struct patience {
 
 static bool spin_on(struct vb_group *g, struct patience *p)
 {
-    uint64_t idle;
+    uint64_t now;
 
     if (g->opts.never_spin)
         return false;
     p->rounds++;
-    if (g->opts.crowded && p->rounds <= SPINS_CROWDED) {
-        relax();
-        return true;
-    }
     if (!g->opts.crowded && p->rounds % 16 != 0) {
         relax();
         return true;
     }
-    if (p->idle_ns == 0) {
-        p->idle_ns = vb_clock_ns();
-        return true;
-    }
-    idle = vb_clock_ns() - p->idle_ns;
-    if (g->opts.crowded && idle < YIELDS_NS) {
+    now = vb_clock_ns();
+    if (p->idle_ns == 0)
+        p->idle_ns = now;
+    if (now - p->idle_ns >= (g->opts.crowded ? YIELDS_NS : SPIN_NS))
+        return false;
+    if (g->opts.crowded) { /* at once: whom this waits for may be waiting for this cpu */
         group_unlock(g);
         sched_yield();
         group_lock(g);
-        return true;
     }
-    return !g->opts.crowded && idle < SPIN_NS;
+    return true;
 }
 
 static vb_status timed_out(struct vb_group *g, const char *what, int from)

@@ -49,7 +49,8 @@ struct vb_remote;
 
 struct vb_device_head {
     const struct vb_transport *ops;
-    bool hold; /* more puts follow: they may wait for the next poll or flush, to leave together */
+    int holds; /* not 0: more puts follow; they may wait for the next poll or flush, to leave
+                * together */
 };
 
 /* Who calls whom, where a transport makes its own connection. */

@@ -44,7 +44,9 @@ static int reduce_once(struct vb_group *g, struct vb_coll *coll, size_t offset, 
 static int all_sizes(struct vb_group *g, const struct how *how)
 {
     size_t n = (size_t)vb_group_world(g), k;
-    size_t sizes[] = {0, 1, n - 1, n, n + 1, 16 * n + 1, 251, 2049, 8191, 32769, ROOM - 20 - n};
+    /* Before the last one: a segment with the longest rest that goes along, and one more. */
+    size_t sizes[] = {0,    1,    n - 1, n,     n + 1, 16 * n + 1,   251,
+                      2049, 8191, 32769, 36800, 36801, ROOM - 20 - n};
     struct vb_coll *coll;
     unsigned round = 0;
     int wrong = 0;

@@ -194,7 +194,7 @@ static void notes_of_mixed_sizes_keep_their_order(void **state)
 
 static void set_hold(struct t_side *side, bool on)
 {
-    ((struct vb_device_head *)side->dev)->hold = on;
+    ((struct vb_device_head *)side->dev)->holds = on;
 }
 
 /* What is held back leaves with a flush, a poll, a put that is not held back, or a large one. */
