@@ -230,7 +230,8 @@ vb_status vb_loader_seek(struct vb_loader *loader, int64_t epoch, int64_t step);
  * each other without end. One thread at a time; allocates nothing. */
 vb_status vb_loader_next(struct vb_loader *loader, const struct vb_batch **batch_p);
 
-/* The batch after that, if it is ready; NULL: it is not. Borrowed until the next call of next(). */
+/* The batch after that, if it is ready; NULL: it is not. Without a thread it is made now. Borrowed
+ * until the next call of next(). */
 const struct vb_batch *vb_loader_peek(struct vb_loader *loader);
 
 #endif
