@@ -20,7 +20,7 @@
 #include <stdlib.h>
 
 #define NOTES 8
-#define TURN_NS 50000 /* of a core, where ranks share them: what a note waits for beside the wire */
+#define TURN_NS 50000 /* of a core: what a note waits for where ranks share them */
 #define PUTS 4
 #define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
 #define MERGE_WORDS ((size_t)8192)
