@@ -15,7 +15,8 @@
 #include <time.h>
 
 #define WATCH_NS 100000000u
-#define AHEAD 2 /* batches made ahead of need */
+#define AHEAD 2     /* batches made ahead of need */
+#define FEW_ROWS 16 /* of a batch: to wake a thread would take longer than to make it */
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
@@ -121,6 +122,7 @@ static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, i
 {
     bool softmax = strcmp(t->o->model, "softmax") == 0, apart = vb_train_apart(t->o);
     bool sparse = t->ops == &vb_trainee_sparse;
+    bool few = sparse && !t->async && vb_trainer_share(t) < FEW_ROWS;
     bool full =
         t->async ? t->o->pin && !t->place.pinned : t->place.plan != NULL && t->place.plan->overlap;
     struct vb_loader_opts opts = {.set = &t->train,
@@ -128,7 +130,7 @@ static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, i
                                   .global_batch = global_batch,
                                   .rank = rank,
                                   .world = ranks,
-                                  .ahead = softmax || (full && sparse) ? 0 : AHEAD,
+                                  .ahead = softmax || few || (full && sparse) ? 0 : AHEAD,
                                   .no_x = softmax,
                                   .on_start = pin_loader,
                                   .on_start_arg = t};
