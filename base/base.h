@@ -223,6 +223,17 @@ uint64_t *vb_sort_words(uint64_t *words, uint64_t *spare, size_t n, int bits);
 
 int vb_bits_below(uint64_t n); /* how many bits numbers below n have */
 
+/* x if first is 1, y if it is 0; for what nobody can foresee, as gcc makes a branch of ?: on x86.
+ */
+static inline uint64_t vb_choose(uint64_t first, uint64_t x, uint64_t y)
+{
+#ifdef __x86_64__
+    return y ^ ((x ^ y) & (0 - first));
+#else
+    return first != 0 ? x : y;
+#endif
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 #define VB_CACHE_LINE 64

@@ -21,6 +21,7 @@ void vb_sort(double *values, size_t n)
 #define PASSES_MAX 3
 #define DIGIT_BITS_MAX 11 /* three of them are 32 bits; two tables of 2048 fit the first cache */
 #define DIGITS_MAX ((size_t)1 << DIGIT_BITS_MAX)
+#define FEW 64 /* words */
 
 struct radix {
     int passes, digit_bits;
@@ -69,6 +70,20 @@ static void radix_count(struct radix *r, const uint64_t *words, size_t n)
     }
 }
 
+/* The tables alone would take longer. Rows of data have their features in order, or nearly. */
+static void insert(uint64_t *words, size_t n)
+{
+    uint64_t word;
+    size_t i, j;
+
+    for (i = 1; i < n; i++) {
+        word = words[i];
+        for (j = i; j > 0 && words[j - 1] >> 32 > word >> 32; j--)
+            words[j] = words[j - 1];
+        words[j] = word;
+    }
+}
+
 uint64_t *vb_sort_words(uint64_t *words, uint64_t *spare, size_t n, int bits)
 {
     uint64_t *from = words, *to = spare, *other;
@@ -76,6 +91,10 @@ uint64_t *vb_sort_words(uint64_t *words, uint64_t *spare, size_t n, int bits)
     size_t i;
     int p;
 
+    if (n <= FEW) {
+        insert(words, n);
+        return words;
+    }
     radix_init(&r, bits);
     radix_count(&r, words, n);
     for (p = 0; p < r.passes; p++) {

@@ -234,7 +234,8 @@ vb_status vb_loader_next(struct vb_loader *loader, const struct vb_batch **batch
  * one after the other, from 0. Does nothing where a thread makes batches. */
 void vb_loader_soon(struct vb_loader *loader, int i);
 
-/* The batch after that, if it is ready; NULL: it is not. Borrowed until the next call of next(). */
+/* The batch after that, if it is ready; NULL: it is not. Without a thread it is made now. Borrowed
+ * until the next call of next(). */
 const struct vb_batch *vb_loader_peek(struct vb_loader *loader);
 
 #endif

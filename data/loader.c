@@ -4,7 +4,8 @@
  *
  * A loader has a ring of *slots*, each with room for a batch: one is with the caller, the others
  * are filled by the thread. `made` and `used` count batches since the last seek; a batch is in the
- * slot of its number modulo the slots. All memory is there from the start.
+ * slot of its number modulo the slots. All memory is there from the start. Without a thread the
+ * caller makes a batch when it asks for it, or when it looks at it before.
  */
 #include "data/data_priv.h"
 
@@ -285,7 +286,7 @@ static vb_status make_slots(struct vb_loader *l)
     vb_status st = VB_OK;
     int i;
 
-    l->n_slots = l->o.ahead + 1;
+    l->n_slots = l->o.ahead > 0 ? l->o.ahead + 1 : 2;
     for (i = 0; st == VB_OK && i < l->n_slots; i++) {
         l->slots[i].batch.which = malloc((size_t)l->share * sizeof(uint32_t));
         if (l->slots[i].batch.which == NULL)
@@ -396,24 +397,44 @@ vb_status vb_loader_seek(struct vb_loader *l, int64_t epoch, int64_t step)
 
 /* ---- handing out ----------------------------------------------------------------------------- */
 
+/* Without a thread: the next batch, by the caller. */
+static vb_status make_here(struct vb_loader *l)
+{
+    if (l->failed == VB_OK)
+        l->failed = make(l, &l->slots[l->made % l->n_slots]);
+    l->made += l->failed == VB_OK;
+    return l->failed;
+}
+
 static vb_status next_here(struct vb_loader *l, const struct vb_batch **batch_p)
 {
-    vb_status st = l->failed;
+    vb_status st = VB_OK;
 
-    if (st == VB_OK)
-        st = l->failed = make(l, &l->slots[0]);
-    if (st == VB_OK)
-        *batch_p = &l->slots[0].batch;
-    return st;
+    l->used += l->holding;
+    l->holding = false;
+    if (l->made == l->used)
+        st = make_here(l);
+    if (st != VB_OK)
+        return st;
+    *batch_p = &l->slots[l->used % l->n_slots].batch;
+    l->holding = true;
+    return VB_OK;
+}
+
+static const struct vb_batch *peek_here(struct vb_loader *l)
+{
+    if (!l->holding || (l->made == l->used + 1 && make_here(l) != VB_OK))
+        return NULL;
+    return &l->slots[(l->used + 1) % l->n_slots].batch;
 }
 
 void vb_loader_soon(struct vb_loader *l, int i)
 {
-    const struct vb_batch *b = &l->slots[0].batch;
+    const struct vb_batch *b = &l->slots[l->used % l->n_slots].batch;
     struct picks p = {.which = b->soon, .n = b->n_soon};
 
-    if (l->o.ahead > 0 || l->o.set->kind == VB_DATA_IMAGES || i >= p.n)
-        return;
+    if (l->o.ahead > 0 || l->o.set->kind == VB_DATA_IMAGES || l->made > l->used + 1 || i >= p.n)
+        return; /* more is made than was handed out: the next one is there */
     dataset_soon(l->o.set, &p, i);
     l->asked = i + 1;
 }
@@ -449,7 +470,7 @@ const struct vb_batch *vb_loader_peek(struct vb_loader *l)
     const struct vb_batch *batch = NULL;
 
     if (l->o.ahead == 0)
-        return NULL;
+        return peek_here(l);
     pthread_mutex_lock(&l->lock);
     if (l->holding && l->made > l->used + 1)
         batch = &l->slots[(l->used + 1) % l->n_slots].batch;

@@ -15,7 +15,8 @@
 #include <time.h>
 
 #define WATCH_NS 100000000u
-#define AHEAD 2 /* batches made ahead of need */
+#define AHEAD 2     /* batches made ahead of need */
+#define FEW_ROWS 16 /* of a batch: to wake a thread would take longer than to make it */
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
@@ -115,17 +116,21 @@ static void pin_loader(void *arg)
 }
 
 /* Lists of pixels need nothing but numbers: a thread would only be woken. Nor is one of use to
- * workers of sparse rows who have all cores already. */
+ * ranks with sparse rows that have all cores already: these make a batch while they would wait for
+ * others. */
 static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)
 {
     bool softmax = strcmp(t->o->model, "softmax") == 0, apart = vb_train_apart(t->o);
-    bool full = t->async && t->o->pin && !t->place.pinned && t->ops == &vb_trainee_sparse;
+    bool sparse = t->ops == &vb_trainee_sparse;
+    bool few = sparse && !t->async && vb_trainer_share(t) < FEW_ROWS;
+    bool full =
+        t->async ? t->o->pin && !t->place.pinned : t->place.plan != NULL && t->place.plan->overlap;
     struct vb_loader_opts opts = {.set = &t->train,
                                   .seed = t->o->seed + (apart ? (uint64_t)t->rank << 32 : 0),
                                   .global_batch = global_batch,
                                   .rank = rank,
                                   .world = ranks,
-                                  .ahead = softmax || full ? 0 : AHEAD,
+                                  .ahead = softmax || few || (full && sparse) ? 0 : AHEAD,
                                   .no_x = softmax,
                                   .on_start = pin_loader,
                                   .on_start_arg = t};

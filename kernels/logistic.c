@@ -56,13 +56,14 @@ static inline double group(float *logits, const uint8_t *y)
     return sum(loss);
 }
 
-/* The same of n of them, 1 to 3. Those that fill up are certain and right: they cost
- * exp(-infinity), nearly. Made in registers: a vector read from four stores would wait for them. */
+/* The same of n of them, 1 to 3. The first one fills up, and its losses are not counted again: what
+ * is certain and right would cost nothing, but numbers too small for a float, which CPUs are slow
+ * at. Made in registers: a vector read from four stores would wait for them. */
 static double last(float *logits, const uint8_t *y, size_t n)
 {
-    float none = -INFINITY;
-    vb_v4 z = {logits[0], n > 1 ? logits[1] : none, n > 2 ? logits[2] : none, none};
-    vb_v4i labels = {y[0], n > 1 ? y[1] : 0, n > 2 ? y[2] : 0, 0};
+    float z0 = logits[0];
+    vb_v4 z = {z0, n > 1 ? logits[1] : z0, n > 2 ? logits[2] : z0, z0};
+    vb_v4i labels = {y[0], n > 1 ? y[1] : y[0], n > 2 ? y[2] : y[0], y[0]};
     vb_v4 loss, d = four(z, labels != 0, &loss);
 
     logits[0] = d[0];
@@ -70,7 +71,7 @@ static double last(float *logits, const uint8_t *y, size_t n)
         logits[1] = d[1];
     if (n > 2)
         logits[2] = d[2];
-    return sum(loss);
+    return (double)loss[0] + (n > 1 ? (double)loss[1] : 0) + (n > 2 ? (double)loss[2] : 0);
 }
 
 double vb_k_logistic(float *logits, const uint8_t *y, size_t n)

@@ -4,8 +4,8 @@
  *
  * The weights are 135 MB and the rows name them at random, so time goes into waiting for memory. A
  * row's weights are prefetched while a row AHEAD before it is computed, its indices and values
- * earlier. After the way forward the weights of a small batch lie in the second cache: the way back
- * prefetches only for large ones.
+ * earlier. After the way forward the weights of a small batch lie in the second cache, or in the
+ * first: the way back prefetches only for large ones.
  *
  * A row is added up in four sums, by position modulo 4, then (0 + 1) + (2 + 3): four chains of
  * additions hide each other's latency, and the order follows from the row alone.
@@ -80,10 +80,21 @@ vb_status vb_k_csr_check(const struct vb_k_csr *m, uint64_t features)
  * the calls. */
 #define ALWAYS static inline __attribute__((always_inline))
 
+/* To the second cache, which can wait for more lines than the first. Not so on x86, where batches
+ * of a few rows are then faster and larger ones not slower. */
+ALWAYS void fetch_weight(const float *w)
+{
+#ifdef __x86_64__
+    __builtin_prefetch(w);
+#else
+    __builtin_prefetch(w, 0, 2);
+#endif
+}
+
 ALWAYS void fetch_weights(struct row row, size_t j, const float *w)
 {
     for (; j < row.n; j++)
-        __builtin_prefetch(w + row.index[j], 0, 2);
+        fetch_weight(w + row.index[j]);
 }
 
 ALWAYS void fetch_lines(const void *first, size_t len)
@@ -129,13 +140,13 @@ ALWAYS float dot(struct row row, struct row next, const float *w)
     const uint32_t *soon = next.index;
 
     for (j = 0; j + 4 <= n; j += 4) {
-        __builtin_prefetch(w + soon[j], 0, 2);
+        fetch_weight(w + soon[j]);
         s0 += entry(row, w, j);
-        __builtin_prefetch(w + soon[j + 1], 0, 2);
+        fetch_weight(w + soon[j + 1]);
         s1 += entry(row, w, j + 1);
-        __builtin_prefetch(w + soon[j + 2], 0, 2);
+        fetch_weight(w + soon[j + 2]);
         s2 += entry(row, w, j + 2);
-        __builtin_prefetch(w + soon[j + 3], 0, 2);
+        fetch_weight(w + soon[j + 3]);
         s3 += entry(row, w, j + 3);
     }
     fetch_weights(next, j, w);
@@ -197,7 +208,7 @@ ALWAYS void add_row(struct row row, struct row next, float d, float *w)
     const float *x = row.value;
 
     for (j = 0; j < n; j++) {
-        __builtin_prefetch(w + next.index[j], 0, 2);
+        fetch_weight(w + next.index[j]);
         w[k[j]] += x != NULL ? d * x[j] : d;
     }
     fetch_weights(next, n, w);

@@ -4,20 +4,32 @@
  * added up in the order of the rows. What the sparse allreduce of net/ takes.
  *
  * Entries become words, the key above the bits of the value. A radix sort by the key keeps the
- * order of equal ones; then neighbours are added up. The other
- * way, a hash table that adds up first, must sort what is left all the same; it was no faster where
- * both were tried on rows from skewed fields. So there is only the sort.
+ * order of equal ones; then neighbours are added up.
+ *
+ * Most entries of a batch name features that others of it name too, and sorting costs most. So they
+ * are added up before, as far as it is cheap: the first key that falls into a *slot* of a small
+ * table has it to itself for the batch, and all its entries become one word. Other keys of the same
+ * slot have a word each, as if there were no table. Either way a key's values are added up in the
+ * order of the rows, and there is no branch on the data. A hash table that finds every key was no
+ * faster than sorting all; with slots 100 rows take 24 us instead of 39 on a Sapphire Rapids.
  */
 #include "kernels/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#define SLOTS_BITS 12
+#define SLOTS ((size_t)1 << SLOTS_BITS) /* in the first cache, with words of some hundred rows */
+#define FEW_ROWS 16                     /* clearing the slots would take longer */
+#define NOTHING 0x80000000u             /* -0.0: adding to it changes no bit */
+
 struct vb_k_grad {
     size_t max_nnz;
-    int bits;                /* of a key */
-    uint64_t *words, *spare; /* (max_nnz) each */
-    uint32_t *keys;          /* (max_nnz): the list */
+    int bits;        /* of a key */
+    uint32_t *slots; /* (SLOTS): which word has it; 0: none */
+    uint64_t *words; /* (max_nnz + 1), from 1 on */
+    uint64_t *spare; /* (max_nnz) */
+    uint32_t *keys;  /* (max_nnz): the list */
     float *values;
 };
 
@@ -33,11 +45,13 @@ vb_status vb_k_grad_create(uint64_t features, size_t max_nnz, struct vb_k_grad *
         return vb_err_sys("calloc");
     g->max_nnz = max_nnz;
     g->bits = vb_bits_below(features);
-    g->words = vb_alloc_aligned(max_nnz * sizeof(*g->words));
+    g->slots = vb_alloc_aligned(SLOTS * sizeof(*g->slots));
+    g->words = vb_alloc_aligned((max_nnz + 1) * sizeof(*g->words));
     g->spare = vb_alloc_aligned(max_nnz * sizeof(*g->spare));
     g->keys = vb_alloc_aligned(max_nnz * sizeof(*g->keys));
     g->values = vb_alloc_aligned(max_nnz * sizeof(*g->values));
-    if (g->words == NULL || g->spare == NULL || g->keys == NULL || g->values == NULL) {
+    if (g->slots == NULL || g->words == NULL || g->spare == NULL || g->keys == NULL ||
+        g->values == NULL) {
         vb_k_grad_destroy(g);
         return vb_err(VB_ERR_NO_MEMORY, "no memory for gradients of %zu entries", max_nnz);
     }
@@ -49,6 +63,7 @@ void vb_k_grad_destroy(struct vb_k_grad *grad)
 {
     if (grad == NULL)
         return;
+    free(grad->slots);
     free(grad->words);
     free(grad->spare);
     free(grad->keys);
@@ -56,7 +71,7 @@ void vb_k_grad_destroy(struct vb_k_grad *grad)
     free(grad);
 }
 
-static uint64_t word_of(uint32_t key, float value)
+static inline uint64_t word_of(uint32_t key, float value)
 {
     uint32_t bits;
 
@@ -64,7 +79,7 @@ static uint64_t word_of(uint32_t key, float value)
     return (uint64_t)key << 32 | bits;
 }
 
-static float value_of(uint64_t word)
+static inline float value_of(uint64_t word)
 {
     uint32_t bits = (uint32_t)word;
     float value;
@@ -73,30 +88,95 @@ static float value_of(uint64_t word)
     return value;
 }
 
+struct row {
+    const uint32_t *index;
+    const float *value; /* NULL: all 1 */
+    size_t n;
+    float d;
+};
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+ALWAYS float entry(const struct row *row, size_t j)
+{
+    return row->value != NULL ? row->d * row->value[j] : row->d;
+}
+
+/* A word for each entry of a row; words: where the next ones go. */
+ALWAYS void pack_row(const struct row *row, uint64_t *words)
+{
+    size_t j;
+
+    for (j = 0; j < row->n; j++)
+        words[j] = word_of(row->index[j], entry(row, j));
+}
+
+/* The same, or the entry is added to the word that has the slot of its key. Returns n, of all words
+ * so far and the one that is none. */
+ALWAYS size_t gather_row(const struct row *row, uint32_t *slots, uint64_t *words, size_t n)
+{
+    uint64_t word, mine, to;
+    uint32_t key, slot, has;
+    size_t j;
+
+    for (j = 0; j < row->n; j++) {
+        key = row->index[j];
+        slot = key * 0x9e3779b1u >> (32 - SLOTS_BITS);
+        has = slots[slot];
+        word = words[has];
+        mine = (uint64_t)(has != 0) & (uint64_t)(word >> 32 == key);
+        to = vb_choose(mine, has, n);
+        slots[slot] = (uint32_t)vb_choose(has != 0, has, n);
+        words[to] =
+            word_of(key, value_of(vb_choose(mine, (uint32_t)word, NOTHING)) + entry(row, j));
+        n += 1 - mine;
+    }
+    return n;
+}
+
+static inline struct row row_at(const struct vb_k_csr *m, size_t i, float d)
+{
+    size_t r = m->rows != NULL ? m->rows[i] : i;
+    uint64_t first = m->offset[r];
+
+    return (struct row){
+        .index = m->index + first,
+        .value = m->value != NULL ? m->value + first : NULL,
+        .n = (size_t)(m->offset[r + 1] - first),
+        .d = d,
+    };
+}
+
 /* The entries of the batch as words; VB_ERR_USAGE if there are more than room for them. */
 static vb_status pack(struct vb_k_grad *g, const struct vb_k_csr *m, const float *d, size_t *n_p)
 {
-    size_t i, r, n = 0;
-    uint64_t j, end;
+    size_t i, n = 1, entries = 0;
+    bool few = m->n < FEW_ROWS;
+    struct row row;
 
+    g->words[0] = 0;
+    if (!few)
+        memset(g->slots, 0, SLOTS * sizeof(*g->slots));
     for (i = 0; i < m->n; i++) {
-        r = m->rows != NULL ? m->rows[i] : i;
-        end = m->offset[r + 1];
-        if (end - m->offset[r] > g->max_nnz - n)
+        row = row_at(m, i, d[i]);
+        if (row.n > g->max_nnz - entries)
             return vb_err(VB_ERR_USAGE, "the batch has more than %zu entries", g->max_nnz);
-        if (m->value != NULL)
-            for (j = m->offset[r]; j < end; j++)
-                g->words[n++] = word_of(m->index[j], d[i] * m->value[j]);
-        else
-            for (j = m->offset[r]; j < end; j++)
-                g->words[n++] = word_of(m->index[j], d[i]);
+        entries += row.n;
+        if (few) {
+            pack_row(&row, g->words + n);
+            n += row.n;
+        } else if (row.value != NULL) {
+            n = gather_row(&row, g->slots, g->words, n);
+        } else {
+            row.value = NULL; /* so that the compiler knows */
+            n = gather_row(&row, g->slots, g->words, n);
+        }
     }
-    *n_p = n;
+    *n_p = n - 1;
     return VB_OK;
 }
 
-/* Adds up neighbours of the same key. Whether the next one is of the same key cannot be foreseen,
- * so there is a choice and no branch; what is overwritten was not complete. */
+/* Adds up neighbours of the same key. What is overwritten was not complete. */
 static size_t add_up(const uint64_t *words, size_t n, uint32_t *keys, float *values)
 {
     uint32_t key, next;
@@ -132,8 +212,8 @@ vb_status vb_k_grad_build(struct vb_k_grad *grad, const struct vb_k_csr *m, cons
     st = pack(grad, m, d, &n);
     if (st != VB_OK)
         return st;
-    *n_p =
-        add_up(vb_sort_words(grad->words, grad->spare, n, grad->bits), n, grad->keys, grad->values);
+    *n_p = add_up(vb_sort_words(grad->words + 1, grad->spare, n, grad->bits), n, grad->keys,
+                  grad->values);
     *keys_p = grad->keys;
     *values_p = grad->values;
     return VB_OK;

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define POPULATE_MAX ((size_t)1 << 30)
-#define AHEAD 16   /* keys that are prefetched */
+#define AHEAD 24   /* keys that are prefetched */
 #define CHUNK 1024 /* keys that a thread takes at a time */
 #define PARALLEL 8192
 

@@ -416,7 +416,6 @@ static vb_status take_part(struct vb_sparse *s, int rank)
 static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
 {
     uint64_t *sum = (void *)(s->base + sparse_sum_at(s, s->rank));
-    struct sparse_run all;
     vb_status st = VB_OK;
     int r;
 
@@ -424,8 +423,7 @@ static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
         st = take_part(s, r);
     if (st != VB_OK)
         return st;
-    all = sparse_merge_runs(s->runs, s->world, s->a, s->b);
-    *n_p = sparse_add_up(all.words, all.n, sum);
+    *n_p = sparse_sum_runs(s->runs, s->world, s->a, s->b, sum);
     return VB_OK;
 }
 

@@ -60,7 +60,6 @@ static vb_status take_list(struct vb_sparse *s, int rank)
  * comes of them is looked at again. */
 vb_status sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p)
 {
-    struct sparse_run all;
     vb_status st = VB_OK;
     size_t n;
     int r;
@@ -69,8 +68,7 @@ vb_status sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p)
         st = take_list(s, r);
     if (st != VB_OK)
         return st;
-    all = sparse_merge_runs(s->runs, s->world, s->a, s->b);
-    n = sparse_add_up(all.words, all.n, s->a);
+    n = sparse_sum_runs(s->runs, s->world, s->a, s->b, s->a);
     if (!sparse_words_fit(s->a, n, 0, s->opts.features))
         return sparse_broken(s, (s->rank + 1) % s->world, "a list changed while it was summed");
     sparse_unpack(s->a, n, divisor, s->index, s->value);

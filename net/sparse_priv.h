@@ -82,6 +82,11 @@ struct sparse_run sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_
 /* Adds up the words of each index, from left to right. out may be in. Returns how many are left. */
 size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out);
 
+/* Both: the sum of runs in which each index is once, in the order of the runs. a and b are scratch
+ * as above; out may be a. Returns how many words there are. */
+size_t sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_t *b,
+                       uint64_t *out);
+
 /* ---- who sums what (sparse_split.c) -----------------------------------------------------------
  */
 

@@ -60,7 +60,7 @@ static void check_words(enum keys kind, size_t n, int bits)
 
 static void words_are_sorted_and_equal_ones_keep_their_order(void **state)
 {
-    static const size_t ns[] = {0, 1, 2, 3, 17, 2047, 2048, 2049, MAX_WORDS};
+    static const size_t ns[] = {0, 1, 2, 3, 17, 64, 65, 2047, 2048, 2049, MAX_WORDS};
     int kind, bits;
     size_t k;
 

@@ -320,6 +320,32 @@ static void logistic_as_the_reference(void **state)
     }
 }
 
+/* A batch of one to three rows is filled up to four: each row has its own bits there, and counts
+ * once. */
+static void few_logits_as_many(void **state)
+{
+    const float given[4] = {0.3f, -2.5f, 11, -0.01f};
+    const uint8_t y[4] = {1, 1, 0, 0};
+    float four[4], few[4];
+    double loss, alone;
+    size_t i, n;
+
+    (void)state;
+    memcpy(four, given, sizeof(four));
+    (void)vb_k_logistic(four, y, 4);
+    for (n = 1; n < 4; n++) {
+        memcpy(few, given, sizeof(few));
+        loss = vb_k_logistic(few, y, n);
+        assert_memory_equal(few, four, n * sizeof(*few));
+        assert_memory_equal(few + n, given + n, (4 - n) * sizeof(*few));
+        for (i = 0, alone = 0; i < n; i++) {
+            few[i] = given[i];
+            alone += vb_k_logistic(few + i, y + i, 1);
+        }
+        assert_true(loss == alone);
+    }
+}
+
 static void logits_of_any_size(void **state)
 {
     float z[6] = {INFINITY, INFINITY, -INFINITY, -INFINITY, 3e38f, -3e38f};
@@ -399,6 +425,7 @@ int main(void)
         cmocka_unit_test(too_many_entries_are_refused),
         cmocka_unit_test(all_bits_of_a_key_are_sorted),
         cmocka_unit_test(logistic_as_the_reference),
+        cmocka_unit_test(few_logits_as_many),
         cmocka_unit_test(logits_of_any_size),
         cmocka_unit_test(hot_features_lose_nothing),
     };

@@ -142,6 +142,45 @@ static void runs_are_merged_in_order(void **state)
                     check_runs(n, longest[i], gaps[k]);
 }
 
+/* However many runs there are, and whether or not the sum lies where a merge would: the bits of a
+ * merge and a pass. */
+static void check_sum(int n_runs, size_t longest, uint32_t gap)
+{
+    static uint64_t words[RUNS][MAX_WORDS], a[RUNS * MAX_WORDS], b[RUNS * MAX_WORDS];
+    static uint64_t want[RUNS * MAX_WORDS], sum[RUNS * MAX_WORDS];
+    struct sparse_run runs[RUNS], again[RUNS], all;
+    size_t i, n;
+    int r;
+
+    for (r = 0; r < n_runs; r++) {
+        n = longest == 0 ? 0 : next() % (longest + 1);
+        runs[r] = again[r] = (struct sparse_run){words[r], make_run(words[r], n, gap, 0)};
+        for (i = 0; i < n; i++)
+            words[r][i] |= bits_of(i % 7 == 0 ? 0 : any_value());
+    }
+    all = sparse_merge_runs(again, n_runs, a, b);
+    n = sparse_add_up(all.words, all.n, want);
+    memcpy(again, runs, sizeof(again));
+    assert_int_equal(sparse_sum_runs(again, n_runs, a, b, sum), n);
+    assert_memory_equal(sum, want, n * sizeof(*sum));
+    assert_int_equal(sparse_sum_runs(runs, n_runs, a, b, a), n);
+    assert_memory_equal(a, want, n * sizeof(*a));
+}
+
+static void sums_are_those_of_merged_runs(void **state)
+{
+    static const size_t longest[] = {0, 1, 2, 3, 100, MAX_WORDS};
+    static const uint32_t gaps[] = {1, 2, 5, 400};
+    size_t i, k;
+    int n;
+
+    (void)state;
+    for (n = 1; n <= RUNS; n++)
+        for (i = 0; i < VB_COUNT(longest); i++)
+            for (k = 0; k < VB_COUNT(gaps); k++)
+                check_sum(n, longest[i], gaps[k]);
+}
+
 /* A list in memory that a peer can write may be anything. */
 static void broken_runs_stay_inside(void **state)
 {
@@ -158,6 +197,7 @@ static void broken_runs_stay_inside(void **state)
         words[i] = word_of(next() << 8 ^ next(), next());
     for (i = 0; i < 3; i++)
         runs[i] = (struct sparse_run){words + i * n, n};
+    assert_true(sparse_sum_runs(runs, 3, a, b, a) <= 3 * n);
     out = sparse_merge_runs(runs, 3, a, b);
     assert_int_equal(out.n, 3 * n);
     assert_true(sparse_add_up(out.words, out.n, out.words == a ? b : a) <= 3 * n);
@@ -369,6 +409,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(duplicates_are_added_in_order_of_appearance),
         cmocka_unit_test(runs_are_merged_in_order),
+        cmocka_unit_test(sums_are_those_of_merged_runs),
         cmocka_unit_test(broken_runs_stay_inside),
         cmocka_unit_test(what_is_out_of_order_is_found),
         cmocka_unit_test(zeros_and_nans_are_made_equal),

@@ -125,6 +125,9 @@ static void merge_from(struct input *in)
         if (sparse_below(runs[r].words, each, FEATURES / 2) > each)
             abort();
     }
+    n = sparse_sum_runs(runs, WORLD, a, b, sum);
+    if (n > total || (fine && !sparse_words_fit(sum, n, 0, FEATURES)))
+        abort();
     all = sparse_merge_runs(runs, WORLD, a, b);
     n = sparse_add_up(all.words, all.n, sum);
     if (all.n != total || n > total || (fine && !sparse_words_fit(sum, n, 0, FEATURES)))
