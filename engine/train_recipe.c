@@ -67,9 +67,9 @@ static double rate_for(const struct habit *h, int batch)
     return fmin(lr, h->lr_max);
 }
 
-/* Gradients that come late push on in a direction that is no longer right, and momentum keeps it up:
- * with five workers and the rate of one, LeNet ends with 95 % instead of 99. (Measured with 1 to 5
- * workers on MNIST: docs/async.md.) */
+/* Gradients that come late push on in a direction that is no longer right, and momentum keeps it
+ * up: with five workers and the rate of one, LeNet ends with 95 % instead of 99. (Measured with 1
+ * to 5 workers on MNIST: docs/async.md.) */
 static double times_for_late_ones(const struct vb_train_opts *o, enum vb_k_rule_kind rule)
 {
     bool has_momentum = rule == VB_K_MOMENTUM || rule == VB_K_NESTEROV;
@@ -114,8 +114,8 @@ static void make_schedule(const struct vb_train_opts *o, const struct habit *h, 
     int64_t warmup = (int64_t)(h->warmup_epochs * (double)r->steps_per_epoch);
     struct vb_k_schedule *s = &r->schedule;
 
-    s->base = o->lr > 0 ? o->lr
-                        : rate_for(h, r->global_batch) * times_for_late_ones(o, r->rule.kind);
+    s->base =
+        o->lr > 0 ? o->lr : rate_for(h, r->global_batch) * times_for_late_ones(o, r->rule.kind);
     if (warmup > r->steps / 10)
         warmup = r->steps / 10;
     s->warmup = o->warmup >= 0 ? o->warmup : warmup;

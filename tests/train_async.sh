@@ -156,9 +156,9 @@ on_mnist() {
         echo "skipped: there is no MNIST at $mnist"
         exit 77
     fi
-    ends '.accuracy >= 0.922' softmax --data "mnist:$mnist" --epochs 10 --mode async --ranks 3
+    ends '.accuracy >= 0.922' softmax --data "mnist:$mnist" --epochs 20 --mode async --ranks 3
     echo "softmax with 3 workers: $(get .accuracy)"
-    ends '.accuracy >= 0.987' lenet --data "mnist:$mnist" --mode async --ranks 3
+    ends '.accuracy >= 0.987' lenet --data "mnist:$mnist" --epochs 10 --mode async --ranks 3
     echo "lenet with 3 workers: $(get .accuracy)"
 }
 
