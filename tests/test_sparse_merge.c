@@ -148,7 +148,7 @@ static void check_sum(int n_runs, size_t longest, uint32_t gap)
 {
     static uint64_t words[RUNS][MAX_WORDS], a[RUNS * MAX_WORDS], b[RUNS * MAX_WORDS];
     static uint64_t want[RUNS * MAX_WORDS], sum[RUNS * MAX_WORDS];
-    struct sparse_run runs[RUNS], again[RUNS], all;
+    struct sparse_run runs[RUNS] = {{NULL, 0}}, again[RUNS], all;
     size_t i, n;
     int r;
 
