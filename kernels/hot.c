@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLACES 4096
+#define PLACES_BITS 12
+#define PLACES (1 << PLACES_BITS)
 #define LEARN 32        /* batches */
 #define NONE UINT32_MAX /* no feature: there are fewer */
 #define AHEAD 32        /* features that are asked for */
@@ -31,7 +32,7 @@ vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p)
     struct vb_k_hot *hot = vb_alloc_aligned(sizeof(*hot));
 
     if (hot != NULL)
-        hot->at = vb_alloc_aligned((entries + 1) * sizeof(*hot->at));
+        hot->at = vb_alloc_aligned(entries * sizeof(*hot->at));
     if (hot == NULL || hot->at == NULL) {
         free(hot);
         return vb_err(VB_ERR_NO_MEMORY, "no memory for the places of %zu entries", entries);
@@ -53,18 +54,13 @@ int vb_k_hot_count(const struct vb_k_hot *hot)
     return hot->n_used;
 }
 
-static inline uint32_t place_of(uint32_t key)
-{
-    return key * 0x9e3779b1u >> 20; /* 12 bits: PLACES */
-}
-
 /* ---- which are hot --------------------------------------------------------------------------- */
 
 /* Of the features that share a place the one that comes most often stays: others only count it
  * down. */
 static void vote(struct vb_k_hot *hot, uint32_t key)
 {
-    size_t at = place_of(key);
+    size_t at = csr_hash(key, PLACES_BITS);
 
     if (hot->may_be[at] == key || hot->votes[at] == 0) {
         hot->may_be[at] = key;
@@ -111,9 +107,10 @@ void vb_k_hot_find(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, f
 
     csr_bounds(m, row, &j, &end);
     for (; j < end; j++) {
-        uint32_t key = m->index[j], place = place_of(key), is_hot = hot->key[place] == key;
+        uint32_t key = m->index[j], place = csr_hash(key, PLACES_BITS),
+                 is_hot = hot->key[place] == key;
 
-        hot->at[j] = weights[is_hot] + (key ^ ((key ^ place) & (0 - is_hot)));
+        hot->at[j] = weights[is_hot] + vb_choose(is_hot, place, key);
         __builtin_prefetch(hot->at[j], 1);
     }
 }

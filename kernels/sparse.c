@@ -10,7 +10,7 @@
  * A row is added up in four sums, by position modulo 4, then (0 + 1) + (2 + 3): four chains of
  * additions hide each other's latency, and the order follows from the row alone.
  */
-#include "kernels/kernels.h"
+#include "kernels/csr_priv.h"
 
 #include <omp.h>
 #include <string.h>
@@ -23,30 +23,12 @@
     256 /* fewer: not worth waking a team, and the second cache holds their weights                \
          */
 
-struct row {
-    const uint32_t *index;
-    const float *value; /* NULL: all 1 */
-    size_t n;
-};
-
-static inline struct row row_at(const struct vb_k_csr *m, size_t i)
-{
-    size_t r = m->rows != NULL ? m->rows[i] : i;
-    uint64_t first = m->offset[r];
-
-    return (struct row){
-        .index = m->index + first,
-        .value = m->value != NULL ? m->value + first : NULL,
-        .n = (size_t)(m->offset[r + 1] - first),
-    };
-}
-
 /* ---- checking -------------------------------------------------------------------------------- */
 
 static vb_status check_row(const struct vb_k_csr *m, size_t i, uint64_t features)
 {
     size_t r = m->rows != NULL ? m->rows[i] : i, j;
-    struct row row;
+    struct csr_row row;
     uint32_t most = 0;
 
     if (r >= m->n_rows)
@@ -55,7 +37,7 @@ static vb_status check_row(const struct vb_k_csr *m, size_t i, uint64_t features
         return vb_err(VB_ERR_INPUT, "row %zu: entries %llu to %llu of %llu", r,
                       (unsigned long long)m->offset[r], (unsigned long long)m->offset[r + 1],
                       (unsigned long long)m->nnz);
-    row = row_at(m, i);
+    row = csr_row_at(m, i);
     for (j = 0; j < row.n; j++)
         most = row.index[j] > most ? row.index[j] : most;
     if (row.n > 0 && most >= features)
@@ -91,7 +73,7 @@ ALWAYS void fetch_weight(const float *w)
 #endif
 }
 
-ALWAYS void fetch_weights(struct row row, size_t j, const float *w)
+ALWAYS void fetch_weights(struct csr_row row, size_t j, const float *w)
 {
     for (; j < row.n; j++)
         fetch_weight(w + row.index[j]);
@@ -106,7 +88,7 @@ ALWAYS void fetch_lines(const void *first, size_t len)
     __builtin_prefetch(end - 1);
 }
 
-ALWAYS void fetch_lists(struct row row)
+ALWAYS void fetch_lists(struct csr_row row)
 {
     fetch_lines(row.index, row.n * sizeof(*row.index));
     if (row.value != NULL)
@@ -120,20 +102,20 @@ ALWAYS void fetch_row(const struct vb_k_csr *m, size_t i, size_t last)
     if (i + 6 * AHEAD < last && m->rows != NULL)
         __builtin_prefetch(m->offset + m->rows[i + 6 * AHEAD]);
     if (i + 3 * AHEAD < last)
-        fetch_lists(row_at(m, i + 3 * AHEAD));
+        fetch_lists(csr_row_at(m, i + 3 * AHEAD));
 }
 
 static const uint32_t nothing[1]; /* of a row without entries */
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-ALWAYS float entry(struct row row, const float *w, size_t j)
+ALWAYS float entry(struct csr_row row, const float *w, size_t j)
 {
     return row.value != NULL ? w[row.index[j]] * row.value[j] : w[row.index[j]];
 }
 
 /* One row; the weights of another are prefetched in between, which is faster than in a burst. */
-ALWAYS float dot(struct row row, struct row next, const float *w)
+ALWAYS float dot(struct csr_row row, struct csr_row next, const float *w)
 {
     size_t j, n = row.n < next.n ? row.n : next.n;
     float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
@@ -168,18 +150,18 @@ ALWAYS float dot(struct row row, struct row next, const float *w)
 static void forward_rows(const struct vb_k_csr *m, size_t first, size_t end, size_t last,
                          const float *w, float bias, float *logits)
 {
-    const struct row none = {.index = nothing};
-    struct row row, next;
+    const struct csr_row none = {.index = nothing};
+    struct csr_row row, next;
     size_t i;
 
     for (i = first; i < end; i++) {
         fetch_row(m, i, last);
-        row = row_at(m, i);
-        next = i + AHEAD < last ? row_at(m, i + AHEAD) : none;
+        row = csr_row_at(m, i);
+        next = i + AHEAD < last ? csr_row_at(m, i + AHEAD) : none;
         if (row.value != NULL)
             logits[i] = dot(row, next, w) + bias;
         else
-            logits[i] = dot((struct row){row.index, NULL, row.n}, next, w) + bias;
+            logits[i] = dot((struct csr_row){row.index, NULL, row.n}, next, w) + bias;
     }
 }
 
@@ -201,7 +183,7 @@ void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, floa
 /* ---- backward -------------------------------------------------------------------------------- */
 
 /* One row; the weights of another are prefetched in between. */
-ALWAYS void add_row(struct row row, struct row next, float d, float *w)
+ALWAYS void add_row(struct csr_row row, struct csr_row next, float d, float *w)
 {
     size_t j, n = row.n < next.n ? row.n : next.n;
     const uint32_t *k = row.index;
@@ -223,14 +205,14 @@ ALWAYS void add_row(struct row row, struct row next, float d, float *w)
 }
 
 /* The entries of a row that belong to the parts first to end - 1. */
-static inline struct row part_of(const struct vb_k_csr *m, size_t i, size_t first, size_t end)
+static inline struct csr_row part_of(const struct vb_k_csr *m, size_t i, size_t first, size_t end)
 {
     size_t r = m->rows != NULL ? m->rows[i] : i;
     const uint32_t *ends = m->parts + r * VB_K_CSR_PARTS;
-    struct row row = row_at(m, i);
+    struct csr_row row = csr_row_at(m, i);
     size_t from = first > 0 ? ends[first - 1] : 0;
 
-    return (struct row){
+    return (struct csr_row){
         .index = row.index + from,
         .value = row.value != NULL ? row.value + from : NULL,
         .n = ends[end - 1] - from,
@@ -240,23 +222,23 @@ static inline struct row part_of(const struct vb_k_csr *m, size_t i, size_t firs
 /* All of the rows, a small batch: its weights are in the cache. */
 static void add_near(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
-    const struct row none = {.index = nothing};
-    struct row row;
+    const struct csr_row none = {.index = nothing};
+    struct csr_row row;
     size_t i;
 
     for (i = 0; i < m->n; i++) {
-        row = row_at(m, i);
+        row = csr_row_at(m, i);
         if (row.value != NULL)
             add_row(row, none, scale * d[i], w);
         else
-            add_row((struct row){row.index, NULL, row.n}, none, scale * d[i], w);
+            add_row((struct csr_row){row.index, NULL, row.n}, none, scale * d[i], w);
     }
 }
 
 /* As fetch_row(), of the parts first to end - 1: the others are for other threads. */
 ALWAYS void fetch_part(const struct vb_k_csr *m, size_t i, size_t first, size_t end)
 {
-    struct row row;
+    struct csr_row row;
     size_t r;
 
     if (i + 6 * AHEAD < m->n && m->rows != NULL) {
@@ -277,8 +259,8 @@ static void add_far(const struct vb_k_csr *m, const float *d, float scale, float
                     size_t end)
 {
     bool all = end - first == VB_K_CSR_PARTS;
-    const struct row none = {.index = nothing};
-    struct row row, next;
+    const struct csr_row none = {.index = nothing};
+    struct csr_row row, next;
     size_t i;
 
     for (i = 0; i < m->n; i++) {
@@ -286,14 +268,14 @@ static void add_far(const struct vb_k_csr *m, const float *d, float scale, float
             fetch_row(m, i, m->n);
         else
             fetch_part(m, i, first, end);
-        row = all ? row_at(m, i) : part_of(m, i, first, end);
+        row = all ? csr_row_at(m, i) : part_of(m, i, first, end);
         next = none;
         if (i + AHEAD < m->n)
-            next = all ? row_at(m, i + AHEAD) : part_of(m, i + AHEAD, first, end);
+            next = all ? csr_row_at(m, i + AHEAD) : part_of(m, i + AHEAD, first, end);
         if (row.value != NULL)
             add_row(row, next, scale * d[i], w);
         else
-            add_row((struct row){row.index, NULL, row.n}, next, scale * d[i], w);
+            add_row((struct csr_row){row.index, NULL, row.n}, next, scale * d[i], w);
     }
 }
 
@@ -321,7 +303,7 @@ void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *
  * strewn. */
 static inline size_t part_with(uint32_t key)
 {
-    return (uint32_t)(key / LINE_FLOATS) * 0x9e3779b1u >> (32 - PARTS_BITS);
+    return csr_hash((uint32_t)(key / LINE_FLOATS), PARTS_BITS);
 }
 
 /* Moves one part's entries of a row to its front, in their order, and the others behind them. */

@@ -66,6 +66,46 @@ static void shared_memory_is_shared(void **state)
     }
 }
 
+/* Bytes of the mapping at an address that /proc says are on huge pages. */
+static size_t on_huge_pages(const void *at)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    unsigned long start, end, kib, sum = 0;
+    bool here = false;
+    char line[512];
+
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f) != NULL) {
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+            here = start <= (unsigned long)at && (unsigned long)at < end;
+        else if (here && sscanf(line, "ShmemPmdMapped: %lu kB", &kib) == 1)
+            sum += kib;
+    }
+    fclose(f);
+    return (size_t)sum * 1024;
+}
+
+/* Which the kernel gives on request alone, where it is so set: then there are as many as was said.
+ */
+static void shared_memory_is_on_the_pages_it_says(void **state)
+{
+    struct vb_mem mem;
+    char line[128];
+
+    (void)state;
+    if (!vb_probe_line(line, sizeof(line), "/sys/kernel/mm/transparent_hugepage/shmem_enabled") ||
+        strstr(line, "[never]") == NULL)
+        skip();
+    assert_int_equal(vb_mem_map_shared("verbena-test", HUGE_LEN, &mem), VB_OK);
+    if (mem.pages != VB_PAGES_RESERVED) {
+        assert_int_equal(mem.pages, VB_PAGES_SMALL); /* nobody has asked yet */
+        assert_int_equal(vb_mem_populate(&mem), VB_OK);
+        if (mem.pages == VB_PAGES_TRANSPARENT) /* there may be too few */
+            assert_int_equal(on_huge_pages(mem.ptr), mem.len_bytes);
+    }
+    vb_mem_unmap(&mem);
+}
+
 static void *map_and_unmap(void *arg)
 {
     struct vb_mem mem;
@@ -137,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(private_memory_is_zeroed_and_aligned),
         cmocka_unit_test(shared_memory_is_shared),
+        cmocka_unit_test(shared_memory_is_on_the_pages_it_says),
         cmocka_unit_test(threads_map_at_once),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(small_blocks_are_aligned_and_zeroed),

@@ -188,6 +188,9 @@ for model; do
         ;;
     lenet)
         learns lenet 60
+        # Of the rate of one worker, which is that of its batch: 2 / (workers + 1).
+        ends '.lr == 0.02' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 1
+        ends '.lr == 0.01' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 3
         same_bits lenet 12 3
         ;;
     *)
