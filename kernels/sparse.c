@@ -19,7 +19,7 @@
 #define AHEAD 2
 #define LINE_FLOATS (VB_CACHE_LINE / sizeof(float))
 #define HALF (VB_K_CSR_PARTS / 2)
-#define SHORT 128 /* entries of a row */
+#define SHORT 128    /* entries of a row */
 #define FAR_ROWS 256 /* fewer: not worth a team, and the second cache holds their weights */
 
 /* ---- checking -------------------------------------------------------------------------------- */
