@@ -26,9 +26,9 @@ struct bench {
     const char *name;
     struct lr_data data;
     size_t batch;
-    int threads;              /* 0: against the bare loop */
-    uint32_t *parts;          /* threads: of the rows, which are grouped */
-    struct vb_mem weights[2]; /* ours; the bare loop's, or those of one thread */
+    int threads;                  /* 0: against the bare loop */
+    struct vb_k_csr_parts *parts; /* threads: of the rows, which are grouped */
+    struct vb_mem weights[2];     /* ours; the bare loop's, or those of one thread */
     float bias[2], *logits;
     uint8_t *labels;
     double loss[2], took_s[2][ROUNDS_MAX];
@@ -116,6 +116,7 @@ static void one_round(struct bench *b, int round)
 static vb_status prepare(struct bench *b)
 {
     vb_status st = VB_OK;
+    struct vb_mem mem;
     size_t i;
 
     b->logits = malloc(b->batch * sizeof(*b->logits));
@@ -123,9 +124,10 @@ static vb_status prepare(struct bench *b)
     if (b->logits == NULL || b->labels == NULL)
         return vb_err_sys("malloc");
     if (b->threads > 0) {
-        b->parts = malloc(ROWS * VB_K_CSR_PARTS * sizeof(*b->parts));
-        if (b->parts == NULL)
-            return vb_err_sys("malloc");
+        st = vb_mem_map_private(ROWS * sizeof(*b->parts), &mem);
+        if (st != VB_OK)
+            return st;
+        b->parts = mem.ptr;
         vb_k_csr_group(b->data.offset, ROWS, b->data.index, b->data.value, b->parts);
     }
     for (i = 0; i < 2 && st == VB_OK; i++) {

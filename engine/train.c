@@ -118,29 +118,39 @@ static void pin_loader(void *arg)
 /* Lists of pixels need nothing but numbers: a thread would only be woken. Nor is one of use to
  * ranks with sparse rows that have all cores already: these make a batch while they would wait for
  * others. */
-static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)
+static int batches_ahead(const struct vb_trainer *t)
 {
-    bool softmax = strcmp(t->o->model, "softmax") == 0, apart = vb_train_apart(t->o);
+    bool softmax = strcmp(t->o->model, "softmax") == 0;
     bool sparse = t->ops == &vb_trainee_sparse;
     bool few = sparse && !t->async && vb_trainer_share(t) < FEW_ROWS;
     bool full =
         t->async ? t->o->pin && !t->place.pinned : t->place.plan != NULL && t->place.plan->overlap;
+
+    return softmax || few || (full && sparse) ? 0 : AHEAD;
+}
+
+static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)
+{
+    bool apart = vb_train_apart(t->o);
     struct vb_loader_opts opts = {.set = &t->train,
                                   .seed = t->o->seed + (apart ? (uint64_t)t->rank << 32 : 0),
                                   .global_batch = global_batch,
                                   .rank = rank,
                                   .world = ranks,
-                                  .ahead = softmax || few || (full && sparse) ? 0 : AHEAD,
-                                  .no_x = softmax,
+                                  .ahead = batches_ahead(t),
+                                  .no_x = strcmp(t->o->model, "softmax") == 0,
                                   .on_start = pin_loader,
                                   .on_start_arg = t};
 
     return vb_loader_open(&opts, &t->loader);
 }
 
-/* Who has joined, and has a share of batches, is told of it when it takes part. */
+/* Who has joined, and has a share of batches, is told of it when it takes part. To copy rows takes
+ * about as long as to compute with them: of the threads of sparse-lr the loader's is one. */
 static vb_status open_first_loader(struct vb_trainer *t)
 {
+    if (t->ops == &vb_trainee_sparse && batches_ahead(t) > 0)
+        vb_team_less_one();
     if (vb_train_apart(t->o))
         return open_loader(t, t->recipe.global_batch, 0, 1);
     if (t->o->joined != NULL)

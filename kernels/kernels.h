@@ -266,8 +266,8 @@ struct vb_k_csr {
     const uint64_t *offset; /* (n_rows + 1): where a row begins in index and value */
     const uint32_t *index;  /* (nnz) */
     const float *value;     /* (nnz); NULL: all are 1 */
-    const uint32_t *parts;  /* of vb_k_csr_group(), or NULL: vb_k_csr_add() is one thread's */
-    size_t n_rows, nnz;     /* of the matrix */
+    const struct vb_k_csr_parts *parts; /* (n_rows) of vb_k_csr_group(); NULL: see there */
+    size_t n_rows, nnz;                 /* of the matrix */
 };
 
 /* VB_ERR_INPUT, naming row and index, if the batch leaves the matrix or names a feature that is not
@@ -282,13 +282,19 @@ void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, floa
 void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *w);
 
 /* Sorts the entries of each row, for good, by the part of the features that they belong to, so that
- * threads can share out the features without looking for them. parts: (n_rows, VB_K_CSR_PARTS),
- * where each part ends in its row. Which part a feature belongs to never changes, so bits do not
+ * threads can share out the features without looking for them, forward and back; without,
+ * vb_k_csr_add() is one thread's. Which part a feature belongs to never changes, so bits do not
  * depend on the number of threads; the order of a row's sum does depend on whether it was sorted.
- */
-#define VB_K_CSR_PARTS 8
+ * parts: (n_rows), best aligned to cache lines, of which each takes one. */
+#define VB_K_CSR_PARTS 14
+
+struct vb_k_csr_parts {
+    uint64_t first;                /* entry of the row */
+    uint32_t ends[VB_K_CSR_PARTS]; /* of each part, from there */
+};
+
 void vb_k_csr_group(const uint64_t *offset, size_t n_rows, uint32_t *index, float *value,
-                    uint32_t *parts);
+                    struct vb_k_csr_parts *parts);
 
 /* Logistic loss: turns n logits into its gradient with respect to them, and returns the loss,
  * summed. y: 0 or not. Logits of any size do no harm. */

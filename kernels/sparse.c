@@ -8,7 +8,8 @@
  * first: the way back prefetches only for large ones.
  *
  * A row is added up in four sums, by position modulo 4, then (0 + 1) + (2 + 3): four chains of
- * additions hide each other's latency, and the order follows from the row alone.
+ * additions hide each other's latency, and the order follows from the row alone. A row that is in
+ * parts is two such rows, one for each half of the features, that are then added.
  */
 #include "kernels/csr_priv.h"
 
@@ -17,11 +18,9 @@
 
 #define AHEAD 2
 #define LINE_FLOATS (VB_CACHE_LINE / sizeof(float))
-#define PARTS_BITS 3
-#define SHORT 128 /* entries of a row */
-#define FAR_ROWS                                                                                   \
-    256 /* fewer: not worth waking a team, and the second cache holds their weights                \
-         */
+#define HALF (VB_K_CSR_PARTS / 2)
+#define SHORT 128    /* entries of a row */
+#define FAR_ROWS 256 /* fewer: not worth a team, and the second cache holds their weights */
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
@@ -54,6 +53,15 @@ vb_status vb_k_csr_check(const struct vb_k_csr *m, uint64_t features)
     for (i = 0; i < m->n && st == VB_OK; i++)
         st = check_row(m, i, features);
     return st;
+}
+
+struct span {
+    size_t first, end;
+};
+
+static struct span share(size_t n, size_t me, size_t team)
+{
+    return (struct span){n * me / team, n * (me + 1) / team};
 }
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
@@ -105,7 +113,38 @@ ALWAYS void fetch_row(const struct vb_k_csr *m, size_t i, size_t last)
         fetch_lists(csr_row_at(m, i + 3 * AHEAD));
 }
 
-static const uint32_t nothing[1]; /* of a row without entries */
+static const uint32_t nothing[1];
+static const struct csr_row no_row = {.index = nothing};
+
+/* ---- rows in parts --------------------------------------------------------------------------- */
+
+/* The entries of a row that belong to the parts first to end - 1. */
+static inline struct csr_row part_of(const struct vb_k_csr *m, size_t i, size_t first, size_t end)
+{
+    const struct vb_k_csr_parts *parts = m->parts + (m->rows != NULL ? m->rows[i] : i);
+    uint32_t skip = first > 0 ? parts->ends[first - 1] : 0;
+    uint64_t from = parts->first + skip;
+
+    return (struct csr_row){
+        .index = m->index + from,
+        .value = m->value != NULL ? m->value + from : NULL,
+        .n = parts->ends[end - 1] - skip,
+    };
+}
+
+/* As fetch_row(), of the parts first to end - 1: the others are for other threads. */
+ALWAYS void fetch_part(const struct vb_k_csr *m, size_t i, size_t last, size_t first, size_t end)
+{
+    struct csr_row row;
+
+    if (i + 6 * AHEAD < last && m->rows != NULL)
+        __builtin_prefetch(m->parts + m->rows[i + 6 * AHEAD]);
+    if (i + 3 * AHEAD < last) {
+        row = part_of(m, i + 3 * AHEAD, first, end);
+        if (row.n > 0)
+            fetch_lists(row);
+    }
+}
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
@@ -147,37 +186,101 @@ ALWAYS float dot(struct csr_row row, struct csr_row next, const float *w)
     return (s0 + s1) + (s2 + s3);
 }
 
-static void forward_rows(const struct vb_k_csr *m, size_t first, size_t end, size_t last,
-                         const float *w, float bias, float *logits)
+/* A row that may be without values: each kind has a loop of its own. */
+ALWAYS float product(struct csr_row row, struct csr_row next, const float *w)
 {
-    const struct csr_row none = {.index = nothing};
-    struct csr_row row, next;
+    if (row.value != NULL)
+        return dot(row, next, w);
+    return dot((struct csr_row){row.index, NULL, row.n}, next, w);
+}
+
+static void forward_rows(const struct vb_k_csr *m, struct span rows, size_t last, const float *w,
+                         float bias, float *logits)
+{
+    struct csr_row next;
     size_t i;
 
-    for (i = first; i < end; i++) {
+    for (i = rows.first; i < rows.end; i++) {
         fetch_row(m, i, last);
-        row = csr_row_at(m, i);
-        next = i + AHEAD < last ? csr_row_at(m, i + AHEAD) : none;
-        if (row.value != NULL)
-            logits[i] = dot(row, next, w) + bias;
-        else
-            logits[i] = dot((struct csr_row){row.index, NULL, row.n}, next, w) + bias;
+        next = i + AHEAD < last ? csr_row_at(m, i + AHEAD) : no_row;
+        logits[i] = product(csr_row_at(m, i), next, w) + bias;
+    }
+}
+
+/* Rows in parts have two sums, one for each half of the features. */
+static void forward_halves(const struct vb_k_csr *m, const float *w, float bias, float *logits)
+{
+    size_t i, last = m->n + m->ahead;
+    struct csr_row next;
+    float sum;
+
+    for (i = 0; i < m->n; i++) {
+        fetch_part(m, i, last, 0, VB_K_CSR_PARTS);
+        next = i + AHEAD < last ? part_of(m, i + AHEAD, 0, VB_K_CSR_PARTS) : no_row;
+        sum = product(part_of(m, i, 0, HALF), next, w);
+        logits[i] = sum + product(part_of(m, i, HALF, VB_K_CSR_PARTS), no_row, w) + bias;
+    }
+}
+
+/* The half h of some rows: put into logits, or added to the other half that is there. */
+static void forward_half(const struct vb_k_csr *m, size_t h, struct span rows, const float *w,
+                         bool put, float bias, float *logits)
+{
+    size_t first = h * HALF, end = first + HALF, last = m->n + m->ahead, i;
+    struct csr_row next;
+    float sum;
+
+    for (i = rows.first; i < rows.end; i++) {
+        fetch_part(m, i, last, first, end);
+        next = i + AHEAD < last ? part_of(m, i + AHEAD, first, end) : no_row;
+        sum = product(part_of(m, i, first, end), next, w);
+        logits[i] = put ? sum : logits[i] + sum + bias;
+    }
+}
+
+/* Threads go in pairs, each with its rows. In a pair a thread has half of the features, those that
+ * it adds to on the way back: what it wrote is in its cache, and the other reads none of it. It
+ * begins with the rows with which the other ends, so one place a row is enough for two sums. */
+static void forward_pairs(const struct vb_k_csr *m, const float *w, float bias, float *logits)
+{
+#pragma omp parallel
+    {
+        size_t team = (size_t)omp_get_num_threads(), me = (size_t)omp_get_thread_num();
+        size_t paired = team - team % 2;
+
+        if (team == 1)
+            forward_halves(m, w, bias, logits);
+        if (me < paired)
+            forward_half(m, me % 2, share(m->n, me, paired), w, true, 0, logits);
+#pragma omp barrier
+        if (me < paired)
+            forward_half(m, me % 2, share(m->n, me ^ 1, paired), w, false, bias, logits);
+    }
+}
+
+static void forward_shares(const struct vb_k_csr *m, const float *w, float bias, float *logits)
+{
+#pragma omp parallel
+    {
+        size_t team = (size_t)omp_get_num_threads(), me = (size_t)omp_get_thread_num();
+        struct span rows = share(m->n, me, team);
+
+        forward_rows(m, rows, rows.end + (me + 1 < team ? 0 : m->ahead), w, bias, logits);
     }
 }
 
 void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits)
 {
-    if (m->n < FAR_ROWS) { /* even a team of one costs as much as a row */
-        forward_rows(m, 0, m->n, m->n + m->ahead, w, bias, logits);
-        return;
-    }
-#pragma omp parallel
-    {
-        size_t team = (size_t)omp_get_num_threads(), me = (size_t)omp_get_thread_num();
-        size_t end = m->n * (me + 1) / team, last = me + 1 < team ? end : end + m->ahead;
+    bool few = m->n < FAR_ROWS; /* even a team of one costs as much as a row */
 
-        forward_rows(m, m->n * me / team, end, last, w, bias, logits);
-    }
+    if (m->parts != NULL && few)
+        forward_halves(m, w, bias, logits);
+    else if (m->parts != NULL)
+        forward_pairs(m, w, bias, logits);
+    else if (few)
+        forward_rows(m, (struct span){0, m->n}, m->n + m->ahead, w, bias, logits);
+    else
+        forward_shares(m, w, bias, logits);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -204,97 +307,71 @@ ALWAYS void add_row(struct csr_row row, struct csr_row next, float d, float *w)
         w[k[j]] += x != NULL ? d * x[j] : d;
 }
 
-/* The entries of a row that belong to the parts first to end - 1. */
-static inline struct csr_row part_of(const struct vb_k_csr *m, size_t i, size_t first, size_t end)
+ALWAYS void add(struct csr_row row, struct csr_row next, float d, float *w)
 {
-    size_t r = m->rows != NULL ? m->rows[i] : i;
-    const uint32_t *ends = m->parts + r * VB_K_CSR_PARTS;
-    struct csr_row row = csr_row_at(m, i);
-    size_t from = first > 0 ? ends[first - 1] : 0;
-
-    return (struct csr_row){
-        .index = row.index + from,
-        .value = row.value != NULL ? row.value + from : NULL,
-        .n = ends[end - 1] - from,
-    };
+    if (row.value != NULL)
+        add_row(row, next, d, w);
+    else
+        add_row((struct csr_row){row.index, NULL, row.n}, next, d, w);
 }
 
-/* All of the rows, a small batch: its weights are in the cache. */
+/* A small batch: its weights are in the cache. */
 static void add_near(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
-    const struct csr_row none = {.index = nothing};
-    struct csr_row row;
+    size_t i;
+
+    for (i = 0; i < m->n; i++)
+        add(csr_row_at(m, i), no_row, scale * d[i], w);
+}
+
+/* A batch that the cache did not hold. */
+static void add_far(const struct vb_k_csr *m, const float *d, float scale, float *w)
+{
     size_t i;
 
     for (i = 0; i < m->n; i++) {
-        row = csr_row_at(m, i);
-        if (row.value != NULL)
-            add_row(row, none, scale * d[i], w);
-        else
-            add_row((struct csr_row){row.index, NULL, row.n}, none, scale * d[i], w);
+        fetch_row(m, i, m->n);
+        add(csr_row_at(m, i), i + AHEAD < m->n ? csr_row_at(m, i + AHEAD) : no_row, scale * d[i],
+            w);
     }
 }
 
-/* As fetch_row(), of the parts first to end - 1: the others are for other threads. */
-ALWAYS void fetch_part(const struct vb_k_csr *m, size_t i, size_t first, size_t end)
+/* The same of the parts first to end - 1. */
+static void add_parts(const struct vb_k_csr *m, const float *d, float scale, float *w, size_t first,
+                      size_t end)
 {
-    struct csr_row row;
-    size_t r;
-
-    if (i + 6 * AHEAD < m->n && m->rows != NULL) {
-        r = m->rows[i + 6 * AHEAD];
-        __builtin_prefetch(m->offset + r);
-        __builtin_prefetch(m->parts + r * VB_K_CSR_PARTS);
-    }
-    if (i + 3 * AHEAD < m->n) {
-        row = part_of(m, i + 3 * AHEAD, first, end);
-        if (row.n > 0)
-            fetch_lists(row);
-    }
-}
-
-/* The parts first to end - 1 of a batch that the cache did not hold, or that another thread may
- * have read since. */
-static void add_far(const struct vb_k_csr *m, const float *d, float scale, float *w, size_t first,
-                    size_t end)
-{
-    bool all = end - first == VB_K_CSR_PARTS;
-    const struct csr_row none = {.index = nothing};
-    struct csr_row row, next;
+    struct csr_row next;
     size_t i;
 
     for (i = 0; i < m->n; i++) {
-        if (all)
-            fetch_row(m, i, m->n);
-        else
-            fetch_part(m, i, first, end);
-        row = all ? csr_row_at(m, i) : part_of(m, i, first, end);
-        next = none;
-        if (i + AHEAD < m->n)
-            next = all ? csr_row_at(m, i + AHEAD) : part_of(m, i + AHEAD, first, end);
-        if (row.value != NULL)
-            add_row(row, next, scale * d[i], w);
-        else
-            add_row((struct csr_row){row.index, NULL, row.n}, next, scale * d[i], w);
+        fetch_part(m, i, m->n, first, end);
+        next = i + AHEAD < m->n ? part_of(m, i + AHEAD, first, end) : no_row;
+        add(part_of(m, i, first, end), next, scale * d[i], w);
     }
 }
 
 /* Threads share out the features, not the rows: each feature gets its sums in the order of the rows
  * whatever the team, and no cache line is written by two. */
+static void add_shares(const struct vb_k_csr *m, const float *d, float scale, float *w)
+{
+#pragma omp parallel
+    {
+        struct span parts =
+            share(VB_K_CSR_PARTS, (size_t)omp_get_thread_num(), (size_t)omp_get_num_threads());
+
+        if (parts.first < parts.end)
+            add_parts(m, d, scale, w, parts.first, parts.end);
+    }
+}
+
 void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
-    if (m->n < FAR_ROWS) {
+    if (m->n < FAR_ROWS)
         add_near(m, d, scale, w);
-        return;
-    }
-#pragma omp parallel if (m->parts != NULL)
-    {
-        size_t team = (size_t)omp_get_num_threads(), me = (size_t)omp_get_thread_num();
-        size_t first = VB_K_CSR_PARTS * me / team, end = VB_K_CSR_PARTS * (me + 1) / team;
-
-        if (first < end)
-            add_far(m, d, scale, w, first, end);
-    }
+    else if (m->parts != NULL)
+        add_shares(m, d, scale, w);
+    else
+        add_far(m, d, scale, w);
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -303,7 +380,9 @@ void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *
  * strewn. */
 static inline size_t part_with(uint32_t key)
 {
-    return csr_hash((uint32_t)(key / LINE_FLOATS), PARTS_BITS);
+    uint32_t at = csr_hash((uint32_t)(key / LINE_FLOATS), 16);
+
+    return at * VB_K_CSR_PARTS >> 16;
 }
 
 /* Moves one part's entries of a row to its front, in their order, and the others behind them. */
@@ -354,20 +433,21 @@ static void scatter(uint32_t *index, float *value, size_t n, uint32_t *ends)
 }
 
 void vb_k_csr_group(const uint64_t *offset, size_t n_rows, uint32_t *index, float *value,
-                    uint32_t *parts)
+                    struct vb_k_csr_parts *parts)
 {
     size_t r, p, first, n;
     uint32_t *k;
     float *x;
 
-    for (r = 0; r < n_rows; r++, parts += VB_K_CSR_PARTS) {
+    for (r = 0; r < n_rows; r++, parts++) {
         n = (size_t)(offset[r + 1] - offset[r]);
         k = index + offset[r];
         x = value != NULL ? value + offset[r] : NULL;
+        parts->first = offset[r];
         if (n <= SHORT)
-            scatter(k, x, n, parts);
+            scatter(k, x, n, parts->ends);
         else
             for (first = 0, p = 0; p < VB_K_CSR_PARTS; p++)
-                parts[p] = (uint32_t)(first = move_up(k, x, first, n, p));
+                parts->ends[p] = (uint32_t)(first = move_up(k, x, first, n, p));
     }
 }

@@ -173,6 +173,17 @@ static void a_range_can_be_bound(void **state)
     vb_mem_unmap(&mem);
 }
 
+static void a_team_has_one_member_left(void **state)
+{
+    (void)state;
+    vb_team_size(3);
+    vb_team_less_one();
+    assert_int_equal(omp_get_max_threads(), 2);
+    vb_team_less_one();
+    vb_team_less_one();
+    assert_int_equal(omp_get_max_threads(), 1);
+}
+
 static void other_machines_and_ranks_are_refused(void **state)
 {
     struct vb_topo_source source = {.synthetic = "pack:1 core:2 pu:1"};
@@ -201,6 +212,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(crowds_are_not_pinned, open_machine, close_machine),
         cmocka_unit_test_setup_teardown(affinity_narrows_the_plan, open_machine, close_machine),
         cmocka_unit_test_setup_teardown(a_range_can_be_bound, open_machine, close_machine),
+        cmocka_unit_test(a_team_has_one_member_left),
         cmocka_unit_test_setup_teardown(other_machines_and_ranks_are_refused, open_machine,
                                         close_machine),
     };

@@ -177,8 +177,8 @@ static void on_threads(const struct vb_k_csr *m, int threads, float *z, float *w
  * not divide the parts, or is larger. */
 static void threads_change_no_bit(void **state)
 {
-    static const int teams[] = {2, 3, 9};
-    static uint32_t parts[ROWS * VB_K_CSR_PARTS];
+    static const int teams[] = {2, 3, 4, 17};
+    static struct vb_k_csr_parts parts[ROWS];
     static float one[ROWS], more[ROWS], out_more[FEATURES];
     struct vb_k_csr m;
     size_t i;

@@ -68,6 +68,14 @@ void vb_team_size(int threads)
     omp_set_num_threads(threads > 0 ? threads : omp_get_num_procs());
 }
 
+void vb_team_less_one(void)
+{
+    int threads = omp_get_max_threads();
+
+    if (threads > 1)
+        omp_set_num_threads(threads - 1);
+}
+
 vb_status vb_plan_pin_team(const struct vb_topo *topo, const struct vb_plan *plan, int rank)
 {
     const struct vb_plan_rank *r;

@@ -137,6 +137,9 @@ vb_status vb_plan_pin_team(const struct vb_topo *topo, const struct vb_plan *pla
 /* Where nothing is pinned: only the size, 0 for one thread a cpu that this one may use. */
 void vb_team_size(int threads);
 
+/* A team of several loses its last member: a thread that is not in it needs the core. */
+void vb_team_less_one(void);
+
 /* Memory that this thread, and those it starts from now on, touches first comes from the rank's
  * nodes. */
 vb_status vb_plan_bind_memory(const struct vb_topo *topo, const struct vb_plan *plan, int rank);
