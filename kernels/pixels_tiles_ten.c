@@ -55,22 +55,36 @@ ALWAYS void turn(vb_vec v[4])
     v[3] = __builtin_shufflevector(b, d, UPPER);
 }
 
-/* Four classes of the pixels k, k + 4, k + 8 and k + 12 of a tile. */
-ALWAYS vb_vec four_rows(const float *w, const uint16_t *pixel, int k)
-{
-    vb_v4 a = vb_v4_load(w + pixel[k] * TEN), b = vb_v4_load(w + pixel[k + 4] * TEN);
-    vb_v4 c = vb_v4_load(w + pixel[k + 8] * TEN), d = vb_v4_load(w + pixel[k + 12] * TEN);
-    vb_v8 ab = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
-    vb_v8 cd = __builtin_shufflevector(c, d, 0, 1, 2, 3, 4, 5, 6, 7);
+/* Where the rows of a tile's pixels begin, in the weights. */
+struct rows {
+    int at[TILE];
+};
 
-    return __builtin_shufflevector(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+ALWAYS struct rows rows_of(const struct vb_k_pixels *p, int tile)
+{
+    struct rows rows;
+
+    for (int k = 0; k < TILE; k++)
+        rows.at[k] = p->tiles.pixel[tile * TILE + k] * TEN;
+    return rows;
 }
 
-ALWAYS void four_columns(const float *w, const uint16_t *pixel, vb_vec v[4])
+/* Four classes of the pixels k, k + 4, k + 8 and k + 12 of a tile. By name: these load as they
+ * insert, while gcc 12 loads first, to shuffle then. */
+ALWAYS vb_vec four_rows(const float *w, const struct rows *rows, int k)
+{
+    __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(w + rows->at[k]));
+
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(w + rows->at[k + 4]), 1);
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(w + rows->at[k + 8]), 2);
+    return (vb_vec)_mm512_insertf32x4(v, _mm_loadu_ps(w + rows->at[k + 12]), 3);
+}
+
+ALWAYS void four_columns(const float *w, const struct rows *rows, vb_vec v[4])
 {
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++)
-        v[k] = four_rows(w, pixel, k);
+        v[k] = four_rows(w, rows, k);
     turn(v);
 }
 
@@ -80,13 +94,13 @@ struct columns {
     float of[TILES_MAX][TEN][TILE] __attribute__((aligned(VB_CACHE_LINE)));
 };
 
-static void make_columns(const float *w, const uint16_t *pixel, float (*to)[TILE])
+ALWAYS void make_columns(const float *w, const struct rows *rows, float (*to)[TILE])
 {
     vb_vec a[4], b[4], c[4]; /* the last two classes come with the two before */
 
-    four_columns(w, pixel, a);
-    four_columns(w + 4, pixel, b);
-    four_columns(w + 6, pixel, c);
+    four_columns(w, rows, a);
+    four_columns(w + 4, rows, b);
+    four_columns(w + 6, rows, c);
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++) {
         vb_vec_store(to[k], a[k]);
@@ -101,6 +115,7 @@ static void make_all_columns(const struct vb_k_pixels *p, const struct vb_k_pick
                              const float *w, struct columns *columns)
 {
     uint64_t which = 0;
+    struct rows rows;
     size_t i;
     int t;
 
@@ -108,7 +123,8 @@ static void make_all_columns(const struct vb_k_pixels *p, const struct vb_k_pick
         which |= p->tiles.places[at->order[i]].which;
     for (; which != 0; which &= which - 1) {
         t = __builtin_ctzll(which);
-        make_columns(w, p->tiles.pixel + t * TILE, columns->of[t]);
+        rows = rows_of(p, t);
+        make_columns(w, &rows, columns->of[t]);
     }
 }
 
@@ -169,7 +185,7 @@ ALWAYS vb_v4 tiles_row(const struct tiles_of *tiles, const struct columns *w, fl
     vb_v4_store(logits + 4, middle);
     vb_v2_store(logits + 8, __builtin_shufflevector(last, last, 0, 1) + vb_v2_load(b + 8));
     first += middle + last;
-    return first - first;
+    return first * 0;
 }
 
 void vb_tiles_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
@@ -180,6 +196,8 @@ void vb_tiles_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked 
     vb_v4 zeros = {0};
     size_t i;
 
+    for (i = 0; i < TILES_LATER && i < at->n_soon; i++) /* for the way back, which fetches tiles */
+        __builtin_prefetch(p->tiles.places + at->soon[i]);
     make_all_columns(p, at, w, &columns);
     for (i = 0; i < at->n; i++) {
         if (i + TILES_SOON < at->n)
@@ -197,6 +215,7 @@ struct slice {
     const uint8_t *x[SLICE];       /* the next tile of each sample */
     uint64_t samples[WORDS][WORD]; /* bit i of [k][t]: sample 64 k + i has tile t */
     uint64_t any;                  /* tiles that there are */
+    size_t n;
 };
 
 /* Rows and columns of bits: in squares of twice the size, the two halves of that size that are not
@@ -232,6 +251,7 @@ static void make_slice(const struct vb_k_pixels *p, const uint32_t *order, size_
 
     memset(s->samples, 0, sizeof(s->samples));
     s->any = 0;
+    s->n = n;
     for (i = 0; i < n; i++) {
         tiles = tiles_of(p, order[i]);
         s->x[i] = tiles.x;
@@ -253,45 +273,45 @@ ALWAYS void add_2(vb_v2 v, float *to)
 }
 
 /* Four classes of the pixels k, k + 4, k + 8 and k + 12 of a tile. */
-ALWAYS void add_four_rows(vb_vec v, const uint16_t *pixel, int k, float *dw)
+ALWAYS void add_four_rows(vb_vec v, const int *row, int k, float *dw)
 {
-    add_4(__builtin_shufflevector(v, v, 0, 1, 2, 3), dw + pixel[k] * TEN);
-    add_4(__builtin_shufflevector(v, v, 4, 5, 6, 7), dw + pixel[k + 4] * TEN);
-    add_4(__builtin_shufflevector(v, v, 8, 9, 10, 11), dw + pixel[k + 8] * TEN);
-    add_4(__builtin_shufflevector(v, v, 12, 13, 14, 15), dw + pixel[k + 12] * TEN);
+    add_4(__builtin_shufflevector(v, v, 0, 1, 2, 3), dw + row[k]);
+    add_4(__builtin_shufflevector(v, v, 4, 5, 6, 7), dw + row[k + 4]);
+    add_4(__builtin_shufflevector(v, v, 8, 9, 10, 11), dw + row[k + 8]);
+    add_4(__builtin_shufflevector(v, v, 12, 13, 14, 15), dw + row[k + 12]);
 }
 
-ALWAYS void add_four_columns(const vb_vec from[4], const uint16_t *pixel, float scale, float *dw)
+ALWAYS void add_four_columns(const vb_vec from[4], const int *row, float scale, float *dw)
 {
     vb_vec v[4] = {from[0] * scale, from[1] * scale, from[2] * scale, from[3] * scale};
 
     turn(v);
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++)
-        add_four_rows(v[k], pixel, k, dw);
+        add_four_rows(v[k], row, k, dw);
 }
 
 /* Two classes of the pixels k and k + 1. */
-ALWAYS void add_two_rows(vb_v4 v, const uint16_t *pixel, int k, float *dw)
+ALWAYS void add_two_rows(vb_v4 v, const int *row, int k, float *dw)
 {
-    add_2(__builtin_shufflevector(v, v, 0, 1), dw + pixel[k] * TEN);
-    add_2(__builtin_shufflevector(v, v, 2, 3), dw + pixel[k + 1] * TEN);
+    add_2(__builtin_shufflevector(v, v, 0, 1), dw + row[k]);
+    add_2(__builtin_shufflevector(v, v, 2, 3), dw + row[k + 1]);
 }
 
-ALWAYS void add_half_of_two(vb_vec v, const uint16_t *pixel, float *dw)
+ALWAYS void add_half_of_two(vb_vec v, const int *row, float *dw)
 {
-    add_two_rows(__builtin_shufflevector(v, v, 0, 1, 2, 3), pixel, 0, dw);
-    add_two_rows(__builtin_shufflevector(v, v, 4, 5, 6, 7), pixel, 4, dw);
-    add_two_rows(__builtin_shufflevector(v, v, 8, 9, 10, 11), pixel, 8, dw);
-    add_two_rows(__builtin_shufflevector(v, v, 12, 13, 14, 15), pixel, 12, dw);
+    add_two_rows(__builtin_shufflevector(v, v, 0, 1, 2, 3), row, 0, dw);
+    add_two_rows(__builtin_shufflevector(v, v, 4, 5, 6, 7), row, 4, dw);
+    add_two_rows(__builtin_shufflevector(v, v, 8, 9, 10, 11), row, 8, dw);
+    add_two_rows(__builtin_shufflevector(v, v, 12, 13, 14, 15), row, 12, dw);
 }
 
-ALWAYS void add_two_columns(vb_vec a, vb_vec b, const uint16_t *pixel, float scale, float *dw)
+ALWAYS void add_two_columns(vb_vec a, vb_vec b, const int *row, float scale, float *dw)
 {
     a *= scale;
     b *= scale;
-    add_half_of_two(__builtin_shufflevector(a, b, FIRSTS), pixel, dw);
-    add_half_of_two(__builtin_shufflevector(a, b, LASTS), pixel + 2, dw);
+    add_half_of_two(__builtin_shufflevector(a, b, FIRSTS), row, dw);
+    add_half_of_two(__builtin_shufflevector(a, b, LASTS), row + 2, dw);
 }
 
 /* Adds up a tile over the samples that have it. */
@@ -300,7 +320,7 @@ ALWAYS void tile_sums(struct slice *slice, int t, const float *d, vb_vec s[TEN])
 #pragma GCC unroll 10
     for (int c = 0; c < TEN; c++)
         s[c] = vb_vec_all(0);
-    for (size_t k = 0; k < WORDS; k++) {
+    for (size_t k = 0; k * WORD < slice->n; k++) {
         uint64_t samples = slice->samples[k][t];
 
         for (; samples != 0; samples &= samples - 1) {
@@ -318,18 +338,17 @@ ALWAYS void tile_sums(struct slice *slice, int t, const float *d, vb_vec s[TEN])
 static void add_tile(const struct vb_k_pixels *p, struct slice *slice, int t, const float *d,
                      float scale, float *dw)
 {
-    const uint16_t *pixel = p->tiles.pixel + t * TILE;
+    struct rows rows = rows_of(p, t);
     float all = scale * p->tiles.unit;
     vb_vec s[TEN];
 
     tile_sums(slice, t, d, s);
-    add_four_columns(s, pixel, all, dw);
-    add_four_columns(s + 4, pixel, all, dw + 4);
-    add_two_columns(s[8], s[9], pixel, all, dw + 8);
+    add_four_columns(s, rows.at, all, dw);
+    add_four_columns(s + 4, rows.at, all, dw + 4);
+    add_two_columns(s[8], s[9], rows.at, all, dw + 8);
 }
 
-/* The next batch's tiles are asked for bit by bit, as the CPU can wait for few at a time: as many
- * samples as there are in this one's, from the share done before to the share done now. */
+/* The next batch's tiles are asked for bit by bit, as the CPU can wait for few at a time. */
 ALWAYS void fetch_soon(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t from,
                        size_t to)
 {
@@ -344,13 +363,13 @@ static void add_slice(const struct vb_k_pixels *p, const struct vb_k_picked *at,
                       size_t n, const float *d, float scale, float *dw)
 {
     struct slice slice;
-    size_t done = 0, tiles;
+    size_t share, end = first + n;
     uint64_t left;
 
     make_slice(p, at->order + first, n, &slice);
-    tiles = (size_t)__builtin_popcountll(slice.any);
-    for (left = slice.any; left != 0; left &= left - 1, done++) {
-        fetch_soon(p, at, first + n * done / tiles, first + n * (done + 1) / tiles);
+    share = n / ((size_t)__builtin_popcountll(slice.any) + 1) + 1;
+    for (left = slice.any; left != 0; left &= left - 1, first += share) {
+        fetch_soon(p, at, first, first + share < end ? first + share : end);
         add_tile(p, &slice, __builtin_ctzll(left), d, scale, dw);
     }
 }
@@ -370,7 +389,7 @@ static bool add_bias(const float *d, size_t n, float scale, float *db)
     vb_v2_store(db + 8, vb_v2_load(db + 8) + __builtin_shufflevector(last, last, 2, 3) * scale);
     last += __builtin_shufflevector(first, first, 0, 1, 2, 3) +
             __builtin_shufflevector(first, first, 4, 5, 6, 7);
-    return all_zero(last - last);
+    return all_zero(last * 0);
 }
 
 void vb_tiles_ten_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,

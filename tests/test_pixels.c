@@ -4,8 +4,8 @@
  * the references.
  *
  * Tolerance: a sum of k products of numbers below 1, in another order and with fused
- * multiplications, is off by less than k roundings of k: k = 1025 here, 6e-8 * 1025 at most, and far
- * less on the whole. 3e-5.
+ * multiplications, is off by less than k roundings of k: k = 1025 here, 6e-8 * 1025 at most, and
+ * far less on the whole. 3e-5.
  */
 #include "kernels/kernels.h"
 #include "kernels/pixels_priv.h"
