@@ -133,6 +133,17 @@ static void read_images(void *arg, size_t first, size_t n, float *x)
     }
 }
 
+static vb_status list_pixels(struct vb_dataset *set, int n, struct vb_k_pixels **pixels_p)
+{
+    struct vb_k_samples samples = {.read = read_images,
+                                   .arg = set,
+                                   .n = (size_t)n,
+                                   .features = set->features,
+                                   .width = set->w};
+
+    return vb_k_pixels_create(&samples, pixels_p);
+}
+
 static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
 {
     size_t n = (size_t)d->judge_max;
@@ -148,11 +159,9 @@ static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
     if (d->y == NULL || d->which == NULL || d->arrays == NULL || (d->x == NULL && !is_softmax(t)))
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %d", d->judge_max);
     if (is_softmax(t) && !t->judge_only)
-        st = vb_k_pixels_create(read_images, &t->train, (size_t)t->train.n, t->train.features,
-                                &d->train);
+        st = list_pixels(&t->train, t->train.n, &d->train);
     if (is_softmax(t) && st == VB_OK)
-        st = vb_k_pixels_create(read_images, &t->test, (size_t)t->n_test, t->test.features,
-                                &d->test);
+        st = list_pixels(&t->test, t->n_test, &d->test);
     return st;
 }
 

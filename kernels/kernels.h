@@ -307,14 +307,22 @@ double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n); /* the same
 #define VB_K_PIXELS_FEATURES 65536
 
 /* The nonzero features of n samples, listed once: 3 bytes each where they have up to 256 values, 6
- * otherwise. Read by any number of threads. */
+ * otherwise; where vectors are long, and values the multiples of one, 16 neighbours a byte each.
+ * Read by any number of threads. */
 struct vb_k_pixels;
 
 /* Writes n samples, from first on, to x (n, features). Called in order, twice for each. */
 typedef void (*vb_k_samples_fn)(void *arg, size_t first, size_t n, float *x);
 
-vb_status vb_k_pixels_create(vb_k_samples_fn read, void *arg, size_t n, int features,
-                             struct vb_k_pixels **pixels_p);
+struct vb_k_samples {
+    vb_k_samples_fn read;
+    void *arg;
+    size_t n;
+    int features;
+    int width; /* features that are a row of an image; 0: they are none */
+};
+
+vb_status vb_k_pixels_create(const struct vb_k_samples *samples, struct vb_k_pixels **pixels_p);
 void vb_k_pixels_destroy(struct vb_k_pixels *pixels);
 size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels);
 

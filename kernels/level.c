@@ -7,6 +7,7 @@
 #include "kernels/pixels_priv.h"
 #include "kernels/pooled_priv.h"
 #include "kernels/softmax_priv.h"
+#include "kernels/vec_priv.h"
 #include "kernels/winograd_priv.h"
 
 #if defined(VB_LEVEL)
@@ -80,5 +81,9 @@ const struct vb_k_level TABLE = {
     .winograd4 = winograd4,
     .pixels_ten_forward = vb_pixels_ten_forward,
     .pixels_ten_add = vb_pixels_ten_add,
+#if VB_LANES == TILE
+    .tiles_ten_forward = vb_tiles_ten_forward,
+    .tiles_ten_add = vb_tiles_ten_add,
+#endif
     .softmax = vb_softmax_rows,
 };

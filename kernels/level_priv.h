@@ -35,6 +35,8 @@ struct vb_k_level {
     vb_k_prepare *winograd2, *winograd4;
     vb_pixels_forward_fn *pixels_ten_forward; /* ten classes */
     vb_pixels_add_fn *pixels_ten_add;
+    vb_pixels_forward_fn *tiles_ten_forward; /* NULL: this level has lists alone */
+    vb_pixels_add_fn *tiles_ten_add;
     vb_softmax_fn *softmax; /* vb_k_softmax_xent() */
 };
 

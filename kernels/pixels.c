@@ -51,8 +51,7 @@ static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
 /* Samples are looked at twice, a block at a time: all of them as floats would be many times as
  * large as the lists. */
 struct source {
-    vb_k_samples_fn read;
-    void *arg;
+    const struct vb_k_samples *samples;
     float *x;        /* (BLOCK, features) */
     uint16_t *index; /* of one sample, and one more */
 };
@@ -63,7 +62,7 @@ static const float *sample(const struct vb_k_pixels *p, const struct source *fro
     size_t left = p->n_samples - s;
 
     if (s % BLOCK == 0)
-        from->read(from->arg, s, left < BLOCK ? left : BLOCK, from->x);
+        from->samples->read(from->samples->arg, s, left < BLOCK ? left : BLOCK, from->x);
     return from->x + s % BLOCK * (size_t)p->features;
 }
 
@@ -93,6 +92,8 @@ static void count(struct vb_k_pixels *p, struct finder *f, const struct source *
         of_sample = list_nonzero(x, p->features, from->index);
         for (i = 0; i < of_sample && p->bytes; i++)
             p->bytes = find_colour(p, f, x[from->index[i]]) >= 0;
+        if (p->tiles.places != NULL)
+            vb_tiles_look(p, s, from->index, of_sample);
         p->places[s].n = (uint32_t)of_sample;
         p->nonzeros += (size_t)of_sample;
     }
@@ -112,43 +113,60 @@ static size_t place_lists(struct vb_k_pixels *p)
     return lines;
 }
 
+static void fill_list(struct vb_k_pixels *p, struct finder *f, size_t s, const float *x,
+                      const uint16_t *index)
+{
+    struct pixels_list l = pixels_list_of(p, (uint32_t)s);
+    size_t i;
+
+    memcpy(l.index, index, l.n * sizeof(*l.index));
+    for (i = 0; i < l.n && p->bytes; i++)
+        l.colour[i] = (uint8_t)find_colour(p, f, x[l.index[i]]);
+    for (i = 0; i < l.n && !p->bytes; i++)
+        l.value[i] = x[l.index[i]];
+}
+
 static void fill(struct vb_k_pixels *p, struct finder *f, const struct source *from)
 {
     const float *x;
-    struct pixels_list l;
-    size_t s, i;
+    size_t s;
+    int n;
 
     for (s = 0; s < p->n_samples; s++) {
         x = sample(p, from, s);
-        l = pixels_list_of(p, (uint32_t)s);
-        (void)list_nonzero(x, p->features, from->index);
-        memcpy(l.index, from->index, l.n * sizeof(*l.index));
-        for (i = 0; i < l.n && p->bytes; i++)
-            l.colour[i] = (uint8_t)find_colour(p, f, x[l.index[i]]);
-        for (i = 0; i < l.n && !p->bytes; i++)
-            l.value[i] = x[l.index[i]];
+        n = list_nonzero(x, p->features, from->index);
+        if (p->tiles.places != NULL)
+            vb_tiles_fill(p, s, x, from->index, n);
+        else
+            fill_list(p, f, s, x, from->index);
     }
 }
 
 static vb_status build(struct vb_k_pixels *p, const struct source *from)
 {
     struct finder finder;
+    size_t lines;
     vb_status st;
 
     p->places = calloc(p->n_samples + 1, sizeof(*p->places));
     if (p->places == NULL)
         return vb_err_sys("calloc");
+    st = vb_tiles_begin(p, from->samples->width);
+    if (st != VB_OK)
+        return st;
     count(p, &finder, from);
-    st = vb_mem_map_private((place_lists(p) + 1) * VB_CACHE_LINE, &p->mem);
+    vb_tiles_settle(p);
+    lines = p->tiles.places != NULL ? vb_tiles_place(p) : place_lists(p);
+    st = vb_mem_map_private((lines + 1) * VB_CACHE_LINE, &p->mem);
     if (st == VB_OK)
         fill(p, &finder, from);
     return st;
 }
 
-vb_status vb_k_pixels_create(vb_k_samples_fn read, void *arg, size_t n, int features,
-                             struct vb_k_pixels **pixels_p)
+vb_status vb_k_pixels_create(const struct vb_k_samples *samples, struct vb_k_pixels **pixels_p)
 {
-    struct source from = {.read = read, .arg = arg};
+    int features = samples->features;
+    struct source from = {.samples = samples};
     struct vb_k_pixels *p;
     vb_status st;
 
@@ -158,7 +176,7 @@ vb_status vb_k_pixels_create(vb_k_samples_fn read, void *arg, size_t n, int feat
     p = calloc(1, sizeof(*p));
     if (p == NULL)
         return vb_err_sys("calloc");
-    p->n_samples = n;
+    p->n_samples = samples->n;
     p->features = features;
     from.x = vb_alloc_aligned(BLOCK * (size_t)features * sizeof(*from.x));
     from.index = vb_alloc_aligned(((size_t)features + 1) * sizeof(*from.index));
@@ -181,6 +199,7 @@ void vb_k_pixels_destroy(struct vb_k_pixels *pixels)
         return;
     vb_mem_unmap(&pixels->mem);
     free(pixels->places);
+    free(pixels->tiles.places);
     free(pixels);
 }
 
@@ -223,57 +242,91 @@ PIXELS_ALWAYS void any_add_row(const struct pixels_list *l, const float *palette
 
 /* ---- both ways ------------------------------------------------------------------------------- */
 
-static void forward_one(const struct vb_k_pixels *p, const struct pixels_list *l, const float *w,
-                        const float *b, int classes, float *logits)
+PIXELS_ALWAYS void fetch(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
 {
-    memcpy(logits, b, (size_t)classes * sizeof(*b));
-    if (p->bytes)
-        any_row(l, p->palette, true, w, classes, logits);
-    else
-        any_row(l, p->palette, false, w, classes, logits);
+    if (p->tiles.places == NULL)
+        pixels_fetch(p, at, i);
 }
 
-static void add_one(const struct vb_k_pixels *p, const struct pixels_list *l, const float *d,
-                    float scale, int classes, float *dw)
+static void forward_one(const struct vb_k_pixels *p, uint32_t sample, const float *w,
+                        const float *b, int classes, float *logits)
 {
+    struct pixels_list l;
+
+    if (p->tiles.places != NULL) {
+        vb_tiles_row(p, sample, w, b, classes, logits);
+        return;
+    }
+    l = pixels_list_of(p, sample);
+    memcpy(logits, b, (size_t)classes * sizeof(*b));
     if (p->bytes)
-        any_add_row(l, p->palette, true, d, scale, classes, dw);
+        any_row(&l, p->palette, true, w, classes, logits);
     else
-        any_add_row(l, p->palette, false, d, scale, classes, dw);
+        any_row(&l, p->palette, false, w, classes, logits);
+}
+
+static void add_one(const struct vb_k_pixels *p, uint32_t sample, const float *d, float scale,
+                    int classes, float *dw)
+{
+    struct pixels_list l;
+
+    if (p->tiles.places != NULL) {
+        vb_tiles_add_row(p, sample, d, scale, classes, dw);
+        return;
+    }
+    l = pixels_list_of(p, sample);
+    if (p->bytes)
+        any_add_row(&l, p->palette, true, d, scale, classes, dw);
+    else
+        any_add_row(&l, p->palette, false, d, scale, classes, dw);
+}
+
+/* NULL: there are none for so many classes, or tiles were made at another level. */
+static vb_pixels_forward_fn *forward_of(const struct vb_k_pixels *p, int classes)
+{
+    if (classes != TEN)
+        return NULL;
+    return p->tiles.places != NULL ? vb_k_level()->tiles_ten_forward
+                                   : vb_k_level()->pixels_ten_forward;
+}
+
+static vb_pixels_add_fn *add_of(const struct vb_k_pixels *p, int classes)
+{
+    if (classes != TEN)
+        return NULL;
+    return p->tiles.places != NULL ? vb_k_level()->tiles_ten_add : vb_k_level()->pixels_ten_add;
 }
 
 void vb_k_pixels_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
                          const float *b, int classes, float *logits)
 {
-    struct pixels_list l;
+    vb_pixels_forward_fn *ten = forward_of(p, classes);
     size_t i;
 
-    if (classes == TEN) {
-        vb_k_level()->pixels_ten_forward(p, at, w, b, logits);
+    if (ten != NULL) {
+        ten(p, at, w, b, logits);
         return;
     }
     for (i = 0; i < at->n; i++, logits += classes) {
-        pixels_fetch(p, at, i);
-        l = pixels_list_of(p, at->order[i]);
-        forward_one(p, &l, w, b, classes, logits);
+        fetch(p, at, i);
+        forward_one(p, at->order[i], w, b, classes, logits);
     }
 }
 
 void vb_k_pixels_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
                      float scale, int classes, float *dw, float *db)
 {
-    struct pixels_list l;
+    vb_pixels_add_fn *ten = add_of(p, classes);
     size_t i;
     int c;
 
-    if (classes == TEN) {
-        vb_k_level()->pixels_ten_add(p, at, d, scale, dw, db);
+    if (ten != NULL) {
+        ten(p, at, d, scale, dw, db);
         return;
     }
     for (i = 0; i < at->n; i++, d += classes) {
-        pixels_fetch(p, at, i);
-        l = pixels_list_of(p, at->order[i]);
-        add_one(p, &l, d, scale, classes, dw);
+        fetch(p, at, i);
+        add_one(p, at->order[i], d, scale, classes, dw);
         for (c = 0; c < classes; c++)
             db[c] += scale * d[c];
     }

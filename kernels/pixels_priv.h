@@ -6,6 +6,10 @@
  * A list is the indices (16 bits each) and then the values: a byte each, an index into a palette of
  * at most 256 values, or the float itself where there are more. 60,000 digits are 29 MB. A list
  * begins with a cache line, as few lines are to be waited for.
+ *
+ * Where a level has vectors of 16 floats there are *tiles* instead (pixels_tiles.c,
+ * pixels_tiles_ten.c): 16 pixels near each other, a byte each, that are not all 0. Nonzero pixels
+ * keep together, so a digit has 18 tiles of 49, for 150 entries of its list.
  */
 #ifndef VB_PIXELS_PRIV_H
 #define VB_PIXELS_PRIV_H
@@ -21,6 +25,22 @@ struct pixels_place {
     uint32_t n;    /* entries */
 };
 
+#define TILE 16
+#define TILES_MAX 64 /* of a sample: a bit each */
+
+/* Where a sample's tiles are. */
+struct tiles_place {
+    uint64_t which; /* bit t: it has tile t */
+    uint32_t line;  /* cache lines before them */
+};
+
+struct pixels_tiles {
+    struct tiles_place *places;       /* (n_samples); NULL: there are lists instead */
+    float unit;                       /* values are this times their byte */
+    uint16_t place[TILES_MAX * TILE]; /* of each pixel, */
+    uint16_t pixel[TILES_MAX * TILE]; /* ... and which is where; the last one where there is none */
+};
+
 struct vb_k_pixels {
     size_t n_samples;
     int features;
@@ -29,7 +49,8 @@ struct vb_k_pixels {
     int n_colours;
     size_t nonzeros;
     struct pixels_place *places; /* (n_samples) */
-    struct vb_mem mem;           /* the lists */
+    struct vb_mem mem;           /* the lists, or the tiles */
+    struct pixels_tiles tiles;
 };
 
 struct pixels_list {
@@ -105,6 +126,62 @@ PIXELS_ALWAYS float pixels_value(const struct pixels_list *l, const float *palet
 {
     return bytes ? palette[l->colour[j]] : l->value[j];
 }
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+struct tiles_of {
+    const uint8_t *x; /* tile after tile */
+    uint64_t which;
+};
+
+static inline struct tiles_of tiles_of(const struct vb_k_pixels *p, uint32_t sample)
+{
+    const struct tiles_place *at = p->tiles.places + sample;
+
+    return (struct tiles_of){(const uint8_t *)p->mem.ptr + (size_t)at->line * VB_CACHE_LINE,
+                             at->which};
+}
+
+#define TILES_SOON 2
+#define TILES_LATER 5
+
+PIXELS_ALWAYS void tiles_fetch(const struct vb_k_pixels *p, uint32_t sample, bool near)
+{
+    struct tiles_of tiles = tiles_of(p, sample);
+    const uint8_t *end = tiles.x + (size_t)__builtin_popcountll(tiles.which) * TILE;
+
+    for (; tiles.x < end; tiles.x += VB_CACHE_LINE) {
+        if (near)
+            __builtin_prefetch(tiles.x);
+        else
+            __builtin_prefetch(tiles.x, 0, 2);
+    }
+}
+
+/* pixels_tiles.c. Building: places are made if this level has tiles; each sample is looked at, by
+ * its nonzero pixels; it is settled whether there are tiles; they get their places, and the number
+ * of cache lines is returned; each sample is filled in. */
+vb_status vb_tiles_begin(struct vb_k_pixels *p, int width);
+void vb_tiles_look(struct vb_k_pixels *p, size_t sample, const uint16_t *index, int n);
+void vb_tiles_settle(struct vb_k_pixels *p);
+size_t vb_tiles_place(struct vb_k_pixels *p);
+void vb_tiles_fill(struct vb_k_pixels *p, size_t sample, const float *x, const uint16_t *index,
+                   int n);
+
+/* Any number of classes, pixel by pixel: the logits of a sample, scale times its gradient, and that
+ * of its tile t alone, whose bytes are x. */
+void vb_tiles_row(const struct vb_k_pixels *p, uint32_t sample, const float *w, const float *b,
+                  int classes, float *logits);
+void vb_tiles_add_row(const struct vb_k_pixels *p, uint32_t sample, const float *d, float scale,
+                      int classes, float *dw);
+void vb_tiles_add(const struct vb_k_pixels *p, int t, const uint8_t *x, const float *d, float scale,
+                  int classes, float *dw);
+
+/* Ten classes, at a level that has vectors of a tile. */
+#define vb_tiles_ten_forward VB_AT_LEVEL(vb_tiles_ten_forward)
+#define vb_tiles_ten_add VB_AT_LEVEL(vb_tiles_ten_add)
+vb_pixels_forward_fn vb_tiles_ten_forward;
+vb_pixels_add_fn vb_tiles_ten_add;
 
 /* As vb_k_pixels_forward() and _add() of ten classes. */
 #define vb_pixels_ten_forward VB_AT_LEVEL(vb_pixels_ten_forward)

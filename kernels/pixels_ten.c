@@ -2,10 +2,6 @@
  *
  * Lists of pixels and ten classes, the digits: a row of weights is two vectors and a half, or one
  * and a quarter, and the sums stay in registers.
- *
- * Where a vector holds a whole row, a large batch first copies the rows apart, each to a cache line
- * of its own: that is one load for a row instead of two or three. A small batch would not get back
- * what the copy costs. The bits are the same.
  */
 #include "kernels/pixels_priv.h"
 #include "kernels/vec_priv.h"
@@ -179,132 +175,6 @@ ALWAYS struct ten ten_scaled(const float *d, float scale)
     return ten_add((struct ten){0}, ten_load(d), scale);
 }
 
-/* ---- rows apart ------------------------------------------------------------------------------ */
-
-#if VB_LANES == 16
-
-#define APART_SAMPLES 32
-#define APART_FEATURES 1024 /* 64 KB, on the stack */
-
-struct apart {
-    float row[APART_FEATURES][VB_LANES] __attribute__((aligned(VB_CACHE_LINE)));
-};
-
-static bool is_apart(const struct vb_k_pixels *p, size_t n)
-{
-    return n >= APART_SAMPLES && p->features <= APART_FEATURES;
-}
-
-ALWAYS vb_vec wide(struct ten t)
-{
-    vb_v8 c = __builtin_shufflevector(t.c, (vb_v4){0}, 0, 1, 2, 3, 4, 5, 6, 7);
-
-    return __builtin_shufflevector(t.a, c, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-}
-
-ALWAYS struct ten narrow(vb_vec v)
-{
-    return (struct ten){__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
-                        __builtin_shufflevector(v, v, 8, 9, 10, 11)};
-}
-
-static void move_apart(const float *w, int features, struct apart *to)
-{
-    int f;
-
-    for (f = 0; f < features; f++)
-        vb_vec_store(to->row[f], wide(ten_load(w + f * TEN)));
-}
-
-static void move_back(const struct apart *from, int features, float *w)
-{
-    int f;
-
-    for (f = 0; f < features; f++)
-        ten_store(w + f * TEN, narrow(vb_vec_load(from->row[f])));
-}
-
-ALWAYS struct ten apart_row(const struct pixels_list *l, const float *palette, bool bytes,
-                            const struct apart *w)
-{
-    vb_vec s[4] = {0};
-    size_t j;
-
-    for (j = 0; j + 4 <= l->n; j += 4) {
-        struct four f = four_at(l, palette, bytes, j);
-
-#pragma GCC unroll 4
-        for (int k = 0; k < 4; k++)
-            s[k] += vb_vec_load(w->row[f.index[k]]) * vb_vec_all(f.value[k]);
-    }
-    for (; j < l->n; j++)
-        s[0] += vb_vec_load(w->row[l->index[j]]) * vb_vec_all(pixels_value(l, palette, bytes, j));
-    return narrow((s[0] + s[1]) + (s[2] + s[3]));
-}
-
-ALWAYS void apart_add_row(const struct pixels_list *l, const float *palette, bool bytes,
-                          struct ten ten, struct apart *dw)
-{
-    vb_vec d = wide(ten);
-    size_t j;
-
-    for (j = 0; j + 4 <= l->n; j += 4) {
-        struct four f = four_at(l, palette, bytes, j);
-
-#pragma GCC unroll 4
-        for (int k = 0; k < 4; k++) {
-            float *to = dw->row[f.index[k]];
-
-            vb_vec_store(to, vb_vec_load(to) + d * vb_vec_all(f.value[k]));
-        }
-    }
-    for (; j < l->n; j++) {
-        float *to = dw->row[l->index[j]];
-
-        vb_vec_store(to, vb_vec_load(to) + d * vb_vec_all(pixels_value(l, palette, bytes, j)));
-    }
-}
-
-static void apart_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
-                          const float *b, float *logits)
-{
-    struct apart apart;
-    struct pixels_list l;
-    size_t i;
-
-    pixels_fetch_first(p, at);
-    move_apart(w, p->features, &apart);
-    for (i = 0; i < at->n; i++, logits += TEN) {
-        pixels_fetch(p, at, i);
-        l = pixels_list_of(p, at->order[i]);
-        ten_store(logits, ten_add(ten_load(b),
-                                  p->bytes ? apart_row(&l, p->palette, true, &apart)
-                                           : apart_row(&l, p->palette, false, &apart),
-                                  1));
-    }
-}
-
-static void apart_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
-                      float scale, float *dw)
-{
-    struct apart apart;
-    struct pixels_list l;
-    size_t i;
-
-    move_apart(dw, p->features, &apart);
-    for (i = 0; i < at->n; i++, d += TEN) {
-        fetch_back(p, at, i);
-        l = pixels_list_of(p, at->order[i]);
-        if (p->bytes)
-            apart_add_row(&l, p->palette, true, ten_scaled(d, scale), &apart);
-        else
-            apart_add_row(&l, p->palette, false, ten_scaled(d, scale), &apart);
-    }
-    move_back(&apart, p->features, dw);
-}
-
-#endif
-
 /* ---- both ways ------------------------------------------------------------------------------- */
 
 void vb_pixels_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at,
@@ -313,12 +183,6 @@ void vb_pixels_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked
     struct pixels_list l;
     size_t i;
 
-#if VB_LANES == 16
-    if (is_apart(p, at->n)) {
-        apart_forward(p, at, w, b, logits);
-        return;
-    }
-#endif
     pixels_fetch_first(p, at);
     for (i = 0; i < at->n; i++, logits += TEN) {
         pixels_fetch(p, at, i);
@@ -347,12 +211,6 @@ void vb_pixels_ten_add(const struct vb_k_pixels *p, const struct vb_k_picked *at
     size_t i;
 
     add_bias(d, at->n, scale, db);
-#if VB_LANES == 16
-    if (is_apart(p, at->n)) {
-        apart_add(p, at, d, scale, dw);
-        return;
-    }
-#endif
     for (i = 0; i < at->n; i++, d += TEN) {
         fetch_back(p, at, i);
         l = pixels_list_of(p, at->order[i]);

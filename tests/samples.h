@@ -21,12 +21,20 @@ static inline void t_samples_read(void *arg, size_t first, size_t n, float *x)
     memcpy(x, s->x + first * s->features, n * s->features * sizeof(*x));
 }
 
+/* Images have rows of width pixels. */
+static inline vb_status t_pixels_images(const float *x, size_t n, int features, int width,
+                                        struct vb_k_pixels **pixels_p)
+{
+    struct t_samples s = {.x = x, .features = (size_t)features};
+    struct vb_k_samples samples = {t_samples_read, &s, n, features, width};
+
+    return vb_k_pixels_create(&samples, pixels_p);
+}
+
 static inline vb_status t_pixels_list(const float *x, size_t n, int features,
                                       struct vb_k_pixels **pixels_p)
 {
-    struct t_samples s = {.x = x, .features = (size_t)features};
-
-    return vb_k_pixels_create(t_samples_read, &s, n, features, pixels_p);
+    return t_pixels_images(x, n, features, 0, pixels_p);
 }
 
 #endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The linear layer over lists of nonzero pixels, and softmax by vectors, against the references.
+ * The linear layer over lists of nonzero pixels, or tiles of them, and softmax by vectors, against
+ * the references.
  *
  * Tolerance: a sum of k products of numbers below 1, in another order and with fused
- * multiplications, is off by less than k roundings of k: k = 300 here, 3e-7 * 300 at most, and far
- * less on the whole. 3e-5.
+ * multiplications, is off by less than k roundings of k: k = 1025 here, 6e-8 * 1025 at most, and
+ * far less on the whole. 3e-5.
  */
 #include "kernels/kernels.h"
+#include "kernels/pixels_priv.h"
 #include "tests/alloc.h"
 #include "tests/levels.h"
 #include "tests/samples.h"
@@ -15,19 +17,29 @@
 #include <math.h>
 
 #define TOLERANCE 3e-5
-#define N 70 /* more than are read at a time */
-#define FEATURES_MAX 301
+#define N 150 /* more than are read at a time, and than go back together */
+#define FEATURES_MAX 1025
 #define CLASSES_MAX 70
+
+enum values {
+    BYTES,   /* multiples of one value, which a tile can hold, */
+    COLOURS, /* others, which a palette can hold, */
+    FLOATS   /* ... and others still */
+};
 
 struct shape {
     int features, classes, n;
-    bool bytes; /* values that a palette can hold */
+    enum values values;
+    int width; /* of an image */
 };
 
 static const struct shape shapes[] = {
-    {1, 1, 1, true},     {7, 3, 3, false},     {301, 10, 17, true}, {301, 10, 17, false},
-    {300, 10, 1, true},  {64, 70, 5, false},   {33, 16, 70, true},  {301, 10, 0, true},
-    {301, 10, 70, true}, {301, 10, 70, false},
+    {1, 1, 1, BYTES, 0},       {7, 3, 3, FLOATS, 0},       {301, 10, 17, BYTES, 0},
+    {301, 10, 17, FLOATS, 0},  {300, 10, 1, BYTES, 0},     {64, 70, 5, FLOATS, 0},
+    {33, 16, 70, BYTES, 0},    {301, 10, 0, BYTES, 0},     {301, 10, N, BYTES, 0},
+    {301, 10, N, FLOATS, 0},   {301, 10, 33, COLOURS, 0},  {784, 10, N, BYTES, 28},
+    {784, 10, 64, BYTES, 0},   {288, 10, 65, BYTES, 12},   {300, 10, 9, BYTES, 12},
+    {1024, 10, 128, BYTES, 4}, {1025, 10, 129, BYTES, 41}, {288, 7, 9, BYTES, 24},
 };
 
 static float x[N * FEATURES_MAX], gathered[N * FEATURES_MAX];
@@ -51,6 +63,14 @@ static void fill(float *v, size_t n, uint32_t seed)
         v[i] = (float)next(&seed) / (1 << 23) - 1;
 }
 
+static float value(enum values values, uint32_t random)
+{
+    if (values == FLOATS)
+        return (float)(random | 1) / (1 << 24);
+    return values == BYTES ? (float)(1 + random % 255) / 255
+                           : sqrtf((float)(1 + random % 255)) / 16;
+}
+
 /* Four of five are 0; sample 2 is empty, sample 3 is full. */
 static void draw(const struct shape *s)
 {
@@ -60,7 +80,7 @@ static void draw(const struct shape *s)
     for (i = 0; i < N; i++) {
         for (f = 0; f < s->features; f++) {
             uint32_t r = next(&seed);
-            float v = s->bytes ? (float)(1 + r % 255) / 255 : (float)(r | 1) / (1 << 24);
+            float v = value(s->values, r);
 
             x[i * s->features + f] = i == 3 || (i != 2 && next(&seed) % 5 == 0) ? v : 0;
         }
@@ -93,7 +113,9 @@ static void one_shape(const struct shape *s)
     long before;
 
     draw(s);
-    assert_int_equal(t_pixels_list(x, N, s->features, &p), VB_OK);
+    assert_int_equal(t_pixels_images(x, N, s->features, s->width, &p), VB_OK);
+    assert_int_equal(p->tiles.places != NULL, vb_k_level()->tiles_ten_forward != NULL &&
+                                                  s->values == BYTES && s->features <= 1024);
     before = t_allocations;
     vb_k_pixels_forward(p, &picked, w, b, s->classes, logits);
     vb_k_pixels_backward(p, &picked, d, s->classes, grads, bias_grads);
@@ -141,6 +163,59 @@ static void zero_takes_no_part_and_nan_does(void **state)
         assert_true(out[i] == 2 && isnan(out[10 + i]));
     vb_k_pixels_destroy(p);
     vb_k_pixels_destroy(NULL);
+}
+
+/* Tiles have zeros in them. */
+static void zero_of_a_tile_takes_no_part(void **state)
+{
+    const uint32_t both[2] = {0, 1};
+    const struct vb_k_picked picked = {.order = both, .n = 2};
+    static float two[2 * 32], weights[32 * 10], out[20], dw[32 * 10];
+    float bias[10] = {0}, db[10], dy[20];
+    struct vb_k_pixels *p;
+    int i;
+
+    (void)state;
+    two[3] = two[32 + 20] = 1;
+    two[32 + 17] = 0.5f;
+    for (i = 0; i < 320; i++)
+        weights[i] = i / 10 == 3 ? 2 : i / 10 == 20 ? 3 : i % 2 == 0 ? NAN : INFINITY;
+    for (i = 0; i < 20; i++)
+        dy[i] = i == 4 ? INFINITY : 1;
+    assert_int_equal(t_pixels_list(two, 2, 32, &p), VB_OK);
+    vb_k_pixels_forward(p, &picked, weights, bias, 10, out);
+    for (i = 0; i < 10; i++)
+        assert_true(out[i] == 2 && !isfinite(out[10 + i])); /* pixel 17 has such weights too */
+    vb_k_pixels_backward(p, &picked, dy, 10, dw, db);
+    for (i = 0; i < 320; i++)
+        assert_true(i == 34 ? isinf(dw[i]) : dw[i] == two[i / 10] + two[32 + i / 10]);
+    assert_true(isinf(db[4]) && db[5] == 2);
+    vb_k_pixels_destroy(p);
+}
+
+/* Nobody does so, but it is defined. */
+static void other_levels_read_what_one_has_made(void **state)
+{
+    const struct vb_k_picked picked = {.order = order, .n = 9};
+    const struct shape s = {784, 10, 9, BYTES, 28};
+    const char *was = vb_k_level()->name, *names[3];
+    struct vb_k_pixels *p;
+    int i, levels = vb_k_level_names(names);
+
+    (void)state;
+    draw(&s);
+    assert_int_equal(t_pixels_images(x, N, s.features, s.width, &p), VB_OK);
+    vb_k_linear_forward_ref(gathered, w, b, s.n, s.features, s.classes, want);
+    vb_k_linear_backward_ref(gathered, d, s.n, s.features, s.classes, want_grads, want_bias);
+    for (i = 0; i < levels; i++) {
+        assert_true(vb_k_level_set(names[i]));
+        vb_k_pixels_forward(p, &picked, w, b, s.classes, logits);
+        vb_k_pixels_backward(p, &picked, d, s.classes, grads, bias_grads);
+        near(logits, want, s.n * s.classes, "logit");
+        near(grads, want_grads, s.features * s.classes, "gradient");
+    }
+    assert_true(vb_k_level_set(was));
+    vb_k_pixels_destroy(p);
 }
 
 static void sizes_that_are_none_are_refused(void **state)
@@ -223,6 +298,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_the_reference),
         cmocka_unit_test(zero_takes_no_part_and_nan_does),
+        cmocka_unit_test(zero_of_a_tile_takes_no_part),
+        cmocka_unit_test(other_levels_read_what_one_has_made),
         cmocka_unit_test(sizes_that_are_none_are_refused),
         cmocka_unit_test(softmax_as_the_reference),
         cmocka_unit_test(softmax_counts_first_of_largest),
