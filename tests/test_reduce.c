@@ -9,6 +9,7 @@
 #include <math.h>
 
 #define N 700 /* more than how far ahead lines are asked for */
+#define LARGE 40000
 #define SOURCES 6
 
 static const struct reduce_level *const levels[] = {
@@ -97,6 +98,38 @@ static void sums_have_the_same_bits(void **state)
                 }
 }
 
+/* Two large vectors are summed at several places in turn: around the sizes where that begins, and
+ * nothing behind the end is touched. */
+static void large_sums_have_the_same_bits(void **state)
+{
+    static const size_t large[] = {16383, 16511, 16512, 16513, 32895, 32896, LARGE - 1, LARGE};
+    static float a[LARGE], b[LARGE], want[2][LARGE], have[2][LARGE];
+    const struct source s[] = {{have[0], SOURCE_F32}, {have[1], SOURCE_F32}};
+    const struct finish finish = {.scale = 1.f / 3};
+    float *also[] = {have[1]};
+    uint32_t seed = 5;
+    size_t i, k;
+    int level;
+
+    (void)state;
+    for (i = 0; i < LARGE; i++) {
+        a[i] = (float)next(&seed) / 3;
+        b[i] = (float)next(&seed) / 7;
+    }
+    for (k = 0; k < VB_COUNT(large); k++) {
+        for (i = 0; i < LARGE; i++) {
+            want[0][i] = i < large[k] ? (a[i] + b[i]) * finish.scale : a[i];
+            want[1][i] = i < large[k] ? want[0][i] : b[i];
+        }
+        for (level = 0; level <= (int)vb_cpu_level(); level++) {
+            memcpy(have[0], a, sizeof(a));
+            memcpy(have[1], b, sizeof(b));
+            levels[level]->sum(have[0], also, 1, s, 2, large[k], &finish);
+            assert_memory_equal(have, want, sizeof(want));
+        }
+    }
+}
+
 /* To the nearest, ties to even, as the baseline has it; and back. */
 static void bfloat16_has_the_same_bits(void **state)
 {
@@ -125,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_have_the_same_bits),
+        cmocka_unit_test(large_sums_have_the_same_bits),
         cmocka_unit_test(bfloat16_has_the_same_bits),
     };
 
