@@ -279,23 +279,57 @@ static vb_status rd_arm(struct vb_device *vdev)
     return VB_OK;
 }
 
-/* One call tells which descriptors have something, so that none is read in vain. */
-static void rd_disarm(struct vb_device *vdev)
+static struct rd_port *port_of_channel(struct rd_device *dev, int fd)
 {
-    struct rd_device *dev = rd_device_of(vdev);
-    struct epoll_event evs[2 * RD_PORTS_MAX + 1];
-    int i, k, n;
+    int i;
 
-    n = epoll_wait(dev->epoll_fd, evs, VB_COUNT(evs), 0);
+    for (i = 0; i < dev->n_ports; i++)
+        if (dev->ports[i].channel->fd == fd)
+            return &dev->ports[i];
+    return NULL;
+}
+
+/* Sleeps for up to ms, and notes which descriptors have something, so that none is read in vain. */
+static void ask_epoll(struct rd_device *dev, int ms)
+{
+    struct epoll_event evs[2 * RD_PORTS_MAX + 1];
+    struct rd_port *port;
+    int i, n;
+
+    n = epoll_wait(dev->epoll_fd, evs, VB_COUNT(evs), ms);
     for (i = 0; i < n; i++) {
-        for (k = 0; k < dev->n_ports; k++)
-            if (evs[i].data.fd == dev->ports[k].channel->fd)
-                break;
-        if (k < dev->n_ports)
-            rd_port_take_event(&dev->ports[k]);
+        port = port_of_channel(dev, evs[i].data.fd);
+        if (port != NULL)
+            port->has_event = true;
         else
             dev->look = true;
     }
+}
+
+static void rd_disarm(struct vb_device *vdev)
+{
+    struct rd_device *dev = rd_device_of(vdev);
+    int i;
+
+    ask_epoll(dev, 0);
+    for (i = 0; i < dev->n_ports; i++)
+        if (dev->ports[i].has_event)
+            rd_port_take_event(&dev->ports[i]);
+}
+
+/* What has come is handed out at once; the event that told of it is read before the next sleep,
+ * when something is under way again and there is time. */
+static vb_status rd_await(struct vb_device *vdev, struct vb_raw_event *ev, int max, int ms,
+                          int *n_p)
+{
+    vb_status st;
+
+    rd_arm(vdev);
+    st = rd_poll(vdev, ev, max, n_p);
+    if (st != VB_OK || *n_p > 0)
+        return st;
+    ask_epoll(rd_device_of(vdev), ms);
+    return rd_poll(vdev, ev, max, n_p);
 }
 
 static int rd_wait_fd(struct vb_device *dev)
@@ -343,4 +377,5 @@ const struct vb_transport vb_transport_verbs = {
     .arm = rd_arm,
     .disarm = rd_disarm,
     .wait_fd = rd_wait_fd,
+    .await = rd_await,
 };

@@ -101,6 +101,8 @@ vb_status rd_port_for(struct rd_device *dev, struct ibv_context *ctx, int *index
 
 void rd_port_arm(struct rd_port *port)
 {
+    if (port->has_event)
+        rd_port_take_event(port);
     if (port->armed)
         return;
     if (ibv_req_notify_cq(port->cq, 0) == 0)
@@ -115,6 +117,7 @@ void rd_port_take_event(struct rd_port *port)
     struct ibv_cq *cq;
     void *arg;
 
+    port->has_event = false;
     if (ibv_get_cq_event(port->channel, &cq, &arg) != 0)
         return;
     port->armed = false;

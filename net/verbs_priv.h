@@ -37,6 +37,7 @@ struct rd_port {
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
     bool armed;
+    bool has_event;   /* the channel has one, which is read before the next arming */
     unsigned unacked; /* events read, not yet acknowledged */
 };
 
