@@ -60,6 +60,7 @@ static double our_step(struct bench *b, int side, size_t first, size_t left)
     double loss;
     size_t i;
 
+#pragma omp parallel for schedule(static) if (b->threads > 0)
     for (i = 0; i < b->batch; i++) { /* which come with the batch */
         if (i + SOON < b->batch + left)
             __builtin_prefetch(b->data.label + m.rows[i + SOON]);

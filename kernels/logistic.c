@@ -5,12 +5,15 @@
  * is the probability of the other label, by sign: taking 1 off one's own would lose digits.
  *
  * Four rows at a time; the last ones are filled up, so that a row's result does not depend on where
- * in the batch it is.
+ * in the batch it is. Many rows are for several threads, in parts that follow from their number.
  */
 #include "kernels/kernels.h"
 #include "kernels/vec_priv.h"
 
 #include <math.h>
+
+#define MANY 512 /* rows */
+#define PARTS 8
 
 double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n)
 {
@@ -74,7 +77,7 @@ static double last(float *logits, const uint8_t *y, size_t n)
     return (double)loss[0] + (n > 1 ? (double)loss[1] : 0) + (n > 2 ? (double)loss[2] : 0);
 }
 
-double vb_k_logistic(float *logits, const uint8_t *y, size_t n)
+static double rows(float *logits, const uint8_t *y, size_t n)
 {
     double loss = 0;
     size_t i;
@@ -83,5 +86,21 @@ double vb_k_logistic(float *logits, const uint8_t *y, size_t n)
         loss += group(logits + i, y + i);
     if (i < n)
         loss += last(logits + i, y + i, n - i);
+    return loss;
+}
+
+double vb_k_logistic(float *logits, const uint8_t *y, size_t n)
+{
+    size_t len = (n + 4 * PARTS - 1) / (4 * PARTS) * 4, p; /* whole fours, but for the last part */
+    double losses[PARTS] = {0}, loss = 0;
+
+    if (n < MANY)
+        return rows(logits, y, n);
+#pragma omp parallel for schedule(static)
+    for (p = 0; p < PARTS; p++)
+        if (p * len < n)
+            losses[p] = rows(logits + p * len, y + p * len, n - p * len < len ? n - p * len : len);
+    for (p = 0; p < PARTS; p++)
+        loss += losses[p];
     return loss;
 }

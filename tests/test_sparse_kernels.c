@@ -202,6 +202,30 @@ static void threads_change_no_bit(void **state)
     }
 }
 
+static void threads_change_no_bit_of_a_loss(void **state)
+{
+    static float one[ROWS], more[ROWS];
+    static uint8_t y[ROWS];
+    double loss;
+    size_t n;
+    int threads;
+
+    (void)state;
+    for (n = 0; n < ROWS; n++)
+        y[n] = n % 3 == 0;
+    for (n = ROWS; n > ROWS - 40; n--)
+        for (threads = 2; threads < 10; threads += 3) {
+            memcpy(one, d, sizeof(one));
+            memcpy(more, d, sizeof(more));
+            omp_set_num_threads(1);
+            loss = vb_k_logistic(one, y, n);
+            omp_set_num_threads(threads);
+            assert_true(vb_k_logistic(more, y, n) == loss);
+            assert_memory_equal(one, more, sizeof(one));
+        }
+    omp_set_num_threads(2);
+}
+
 static void nan_and_infinity_stay(void **state)
 {
     const uint64_t start[4] = {0, 2, 3, 3};
@@ -420,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_plain_loops),
         cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(threads_change_no_bit_of_a_loss),
         cmocka_unit_test(nan_and_infinity_stay),
         cmocka_unit_test(what_leaves_the_matrix_is_refused),
         cmocka_unit_test(too_many_entries_are_refused),
