@@ -43,6 +43,28 @@ static double now_s(const struct bench *b)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static inline void copy_label(struct bench *b, const uint32_t *rows, size_t i, size_t known)
+{
+    if (i + SOON < known)
+        __builtin_prefetch(b->data.label + rows[i + SOON]);
+    b->labels[i] = b->data.label[rows[i]];
+}
+
+/* They come with a batch in training. Even a team of one would take longer than a row. */
+static void copy_labels(struct bench *b, const uint32_t *rows, size_t known)
+{
+    size_t i;
+
+    if (b->threads == 0) {
+        for (i = 0; i < b->batch; i++)
+            copy_label(b, rows, i, known);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (i = 0; i < b->batch; i++)
+        copy_label(b, rows, i, known);
+}
+
 static double our_step(struct bench *b, int side, size_t first, size_t left)
 {
     const struct vb_k_csr m = {
@@ -60,12 +82,7 @@ static double our_step(struct bench *b, int side, size_t first, size_t left)
     double loss;
     size_t i;
 
-#pragma omp parallel for schedule(static) if (b->threads > 0)
-    for (i = 0; i < b->batch; i++) { /* which come with the batch */
-        if (i + SOON < b->batch + left)
-            __builtin_prefetch(b->data.label + m.rows[i + SOON]);
-        b->labels[i] = b->data.label[m.rows[i]];
-    }
+    copy_labels(b, m.rows, b->batch + left);
     vb_k_csr_forward(&m, b->weights[side].ptr, b->bias[side], b->logits);
     loss = vb_k_logistic(b->logits, b->labels, b->batch);
     vb_k_csr_add(&m, b->logits, scale, b->weights[side].ptr);
