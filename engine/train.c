@@ -120,13 +120,12 @@ static void pin_loader(void *arg)
  * others. */
 static int batches_ahead(const struct vb_trainer *t)
 {
-    bool softmax = strcmp(t->o->model, "softmax") == 0;
     bool sparse = t->ops == &vb_trainee_sparse;
     bool few = sparse && !t->async && vb_trainer_share(t) < FEW_ROWS;
     bool full =
         t->async ? t->o->pin && !t->place.pinned : t->place.plan != NULL && t->place.plan->overlap;
 
-    return softmax || few || (full && sparse) ? 0 : AHEAD;
+    return vb_train_is_softmax(t) || few || (full && sparse) ? 0 : AHEAD;
 }
 
 static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)
@@ -138,7 +137,7 @@ static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, i
                                   .rank = rank,
                                   .world = ranks,
                                   .ahead = batches_ahead(t),
-                                  .no_x = strcmp(t->o->model, "softmax") == 0,
+                                  .no_x = vb_train_is_softmax(t),
                                   .on_start = pin_loader,
                                   .on_start_arg = t};
 

@@ -33,7 +33,7 @@ static struct dense *dense_of(const struct vb_trainer *t)
     return t->state;
 }
 
-static bool is_softmax(const struct vb_trainer *t)
+bool vb_train_is_softmax(const struct vb_trainer *t)
 {
     return strcmp(t->o->model, "softmax") == 0;
 }
@@ -43,7 +43,7 @@ static bool is_softmax(const struct vb_trainer *t)
 /* Mean and spread of pixels that nets like to be free of; softmax needs its zeros. */
 static void normalise(const struct vb_trainer *t, struct vb_dataset *set)
 {
-    if (is_softmax(t))
+    if (vb_train_is_softmax(t))
         return;
     set->mean = strcmp(t->o->model, "lenet") == 0 ? 33.f : 120.f;
     set->scale = 1 / 72.f;
@@ -83,7 +83,7 @@ static vb_status make_model(struct vb_trainer *t, struct dense *d)
         return st;
     opts.forward_only = t->judge_only;
     d->judge_max = opts.batch_max = vb_trainer_share(t);
-    if (is_softmax(t) && opts.batch_max < JUDGE_BATCH)
+    if (vb_train_is_softmax(t) && opts.batch_max < JUDGE_BATCH)
         d->judge_max = opts.batch_max = JUDGE_BATCH;
     if (vb_k_cache_open(NULL, &opts.cache) != VB_OK)
         opts.cache = NULL;
@@ -154,13 +154,14 @@ static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
     d->y = vb_alloc_aligned(n * sizeof(*d->y));
     d->which = vb_alloc_aligned(n * sizeof(*d->which));
     d->arrays = calloc((size_t)n_table + 2, sizeof(*d->arrays));
-    if (!is_softmax(t))
+    if (!vb_train_is_softmax(t))
         d->x = vb_alloc_aligned(n * (size_t)t->test.features * sizeof(*d->x));
-    if (d->y == NULL || d->which == NULL || d->arrays == NULL || (d->x == NULL && !is_softmax(t)))
+    if (d->y == NULL || d->which == NULL || d->arrays == NULL ||
+        (d->x == NULL && !vb_train_is_softmax(t)))
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %d", d->judge_max);
-    if (is_softmax(t) && !t->judge_only)
+    if (vb_train_is_softmax(t) && !t->judge_only)
         st = list_pixels(&t->train, t->train.n, &d->train);
-    if (is_softmax(t) && st == VB_OK)
+    if (vb_train_is_softmax(t) && st == VB_OK)
         st = list_pixels(&t->test, t->n_test, &d->test);
     return st;
 }

@@ -243,6 +243,8 @@ const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest; NULL
 
 /* ---- sparse rows (train_sparse.c) ------------------------------------------------------------ */
 
+bool vb_train_is_softmax(const struct vb_trainer *t); /* which computes on pixels that are not 0 */
+
 struct vb_k_csr vb_train_csr(const struct vb_rows *rows); /* a batch, as kernels take it */
 
 /* ---- plans (train_plan.c) -------------------------------------------------------------------- */

@@ -189,9 +189,8 @@ static inline void all2_line(float *a, float *b, float scale)
 
 /* A line at each of some places in turn: the hardware fetches ahead within a page only, and finds
  * its pace anew in each; with several pages at a time it has more under way. Sapphire Rapids, 2
- * ranks, us, one place and four: 32 MiB 2241 and 1988, 128 MiB 12528 and 9812; 1 MiB that the other
- * rank has just written 43 and 39. With three vectors it does not pay. Returns how many elements
- * were summed. */
+ * ranks, us, one place and four: 32 MiB 2241 and 1988, 128 MiB 12528 and 9812. With three vectors
+ * it does not pay. Returns how many elements were summed. */
 static size_t all2_places(float *a, float *b, size_t n, float scale)
 {
     size_t i = 0, k, at;

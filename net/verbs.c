@@ -322,10 +322,11 @@ static void rd_disarm(struct vb_device *vdev)
 static vb_status rd_await(struct vb_device *vdev, struct vb_raw_event *ev, int max, int ms,
                           int *n_p)
 {
-    vb_status st;
+    vb_status st = rd_arm(vdev);
 
-    rd_arm(vdev);
-    st = rd_poll(vdev, ev, max, n_p);
+    *n_p = 0;
+    if (st == VB_OK)
+        st = rd_poll(vdev, ev, max, n_p);
     if (st != VB_OK || *n_p > 0)
         return st;
     ask_epoll(rd_device_of(vdev), ms);

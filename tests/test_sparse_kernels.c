@@ -204,19 +204,21 @@ static void threads_change_no_bit(void **state)
 
 static void threads_change_no_bit_of_a_loss(void **state)
 {
-    static float one[ROWS], more[ROWS];
+    static float z[ROWS], one[ROWS], more[ROWS];
     static uint8_t y[ROWS];
     double loss;
     size_t n;
     int threads;
 
     (void)state;
-    for (n = 0; n < ROWS; n++)
+    for (n = 0; n < ROWS; n++) {
+        z[n] = ((float)n - 0.5f * ROWS) * 0.037f;
         y[n] = n % 3 == 0;
+    }
     for (n = ROWS; n > ROWS - 40; n--)
         for (threads = 2; threads < 10; threads += 3) {
-            memcpy(one, d, sizeof(one));
-            memcpy(more, d, sizeof(more));
+            memcpy(one, z, sizeof(one));
+            memcpy(more, z, sizeof(more));
             omp_set_num_threads(1);
             loss = vb_k_logistic(one, y, n);
             omp_set_num_threads(threads);
