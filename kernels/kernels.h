@@ -385,6 +385,20 @@ void vb_k_update_ref(const struct vb_k_rule *rule, const struct vb_k_update *upd
 
 double vb_k_norm(const float *v, size_t n); /* Euclidean; same bits for any number of threads */
 
+/* The same of a vector that comes in pieces, in any order, with the same bits: begin, add each
+ * piece once, end. v is the whole vector; what was added does not change any more. */
+#define VB_K_NORM_PARTS 64
+
+struct vb_k_norm {
+    size_t n, len;                   /* of the vector, and of a part */
+    size_t missing[VB_K_NORM_PARTS]; /* elements that have not come */
+    double squares[VB_K_NORM_PARTS]; /* of parts that are complete */
+};
+
+void vb_k_norm_begin(struct vb_k_norm *norm, size_t n);
+void vb_k_norm_add(struct vb_k_norm *norm, const float *v, size_t first, size_t n);
+double vb_k_norm_end(const struct vb_k_norm *norm);
+
 /* What a gradient is multiplied by so that its norm is at most max_norm; 0: no limit. A norm that
  * is NaN leaves it alone, an infinite one gives 0. */
 float vb_k_clip(double norm, double max_norm);

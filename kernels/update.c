@@ -12,7 +12,6 @@
 
 #define CHUNK 16384 /* parameters that a thread takes at a time */
 #define PARALLEL (4 * CHUNK)
-#define NORM_CHUNKS 64
 #define NORM_LANES 8
 
 int vb_k_rule_states(enum vb_k_rule_kind kind)
@@ -108,20 +107,58 @@ static double squares(const float *v, size_t n)
     return sum;
 }
 
-double vb_k_norm(const float *v, size_t n)
+/* Where a part of the norm begins, or the one before it ends. */
+static size_t part_begin(const struct vb_k_norm *norm, size_t c)
 {
-    size_t len = (n + NORM_CHUNKS - 1) / NORM_CHUNKS, c;
-    double part[NORM_CHUNKS], sum = 0;
+    return c * norm->len < norm->n ? c * norm->len : norm->n;
+}
+
+void vb_k_norm_begin(struct vb_k_norm *norm, size_t n)
+{
+    size_t c;
+
+    norm->n = n;
+    norm->len = (n + VB_K_NORM_PARTS - 1) / VB_K_NORM_PARTS;
+    for (c = 0; c < VB_K_NORM_PARTS; c++) {
+        norm->squares[c] = 0;
+        norm->missing[c] = part_begin(norm, c + 1) - part_begin(norm, c);
+    }
+}
+
+/* A part is added up once all of it is there, from its first element to its last, so its bits do
+ * not depend on the pieces that it came in. */
+void vb_k_norm_add(struct vb_k_norm *norm, const float *v, size_t first, size_t n)
+{
+    size_t c, end = n > 0 ? (first + n - 1) / norm->len + 1 : 0;
 
 #pragma omp parallel for schedule(static) if (n >= PARALLEL)
-    for (c = 0; c < NORM_CHUNKS; c++) {
-        size_t first = c * len < n ? c * len : n, end = first + len < n ? first + len : n;
+    for (c = n > 0 ? first / norm->len : 0; c < end; c++) {
+        size_t begin = part_begin(norm, c), stop = part_begin(norm, c + 1);
+        size_t lo = first > begin ? first : begin, hi = first + n < stop ? first + n : stop;
 
-        part[c] = squares(v + first, end - first);
+        norm->missing[c] -= hi - lo;
+        if (norm->missing[c] == 0)
+            norm->squares[c] = squares(v + begin, stop - begin);
     }
-    for (c = 0; c < NORM_CHUNKS; c++)
-        sum += part[c];
+}
+
+double vb_k_norm_end(const struct vb_k_norm *norm)
+{
+    double sum = 0;
+    size_t c;
+
+    for (c = 0; c < VB_K_NORM_PARTS; c++)
+        sum += norm->squares[c];
     return sqrt(sum);
+}
+
+double vb_k_norm(const float *v, size_t n)
+{
+    struct vb_k_norm norm;
+
+    vb_k_norm_begin(&norm, n);
+    vb_k_norm_add(&norm, v, 0, n);
+    return vb_k_norm_end(&norm);
 }
 
 float vb_k_clip(double norm, double max_norm)

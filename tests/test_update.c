@@ -187,12 +187,38 @@ static void norm_and_clipping(void **state)
     assert_true(fabs(vb_k_norm(x.grads, N_MAX) / (double)1e30f - 1) < 1e-12);
 }
 
+/* Pieces from the end to the beginning, and every other one after the rest. */
+static void the_norm_of_pieces_has_the_same_bits(void **state)
+{
+    const size_t lens[] = {N_MAX, N_MAX - 1, 1000, 63, 1}, pieces[] = {1, 100, 4099, N_MAX};
+    struct vb_k_norm norm;
+    size_t i, p, turn, k, first, n;
+
+    (void)state;
+    make(&x);
+    for (i = 0; i < VB_COUNT(lens); i++)
+        for (p = 0; p < VB_COUNT(pieces); p++) {
+            vb_k_norm_begin(&norm, lens[i]);
+            for (turn = 0; turn < 2; turn++)
+                for (k = (lens[i] + pieces[p] - 1) / pieces[p]; k-- > 0;) {
+                    first = k * pieces[p];
+                    n = lens[i] - first < pieces[p] ? lens[i] - first : pieces[p];
+                    if (k % 2 == turn)
+                        vb_k_norm_add(&norm, x.grads, first, n);
+                }
+            assert_true(vb_k_norm_end(&norm) == vb_k_norm(x.grads, lens[i]));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_reference),      cmocka_unit_test(in_place_is_the_same),
-        cmocka_unit_test(threads_change_no_bit), cmocka_unit_test(nan_and_infinity_stay),
+        cmocka_unit_test(as_the_reference),
+        cmocka_unit_test(in_place_is_the_same),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(nan_and_infinity_stay),
         cmocka_unit_test(norm_and_clipping),
+        cmocka_unit_test(the_norm_of_pieces_has_the_same_bits),
     };
 
     return T_RUN(tests);
