@@ -58,17 +58,36 @@ static struct vb_k_picked picked_of(const struct vb_model_batch *batch)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-static void run_forward(struct vb_model *m, const float *params, const struct vb_model_batch *batch)
+static void layer_forward(struct vb_model *m, int i, const float *params,
+                          const struct vb_model_batch *batch)
 {
     struct vb_k_args args;
-    int i;
 
-    for (i = 0; i < m->n_layers; i++) {
-        if (passes_on(m, &m->layers[i], batch))
-            continue;
-        args = args_of(m, i, params, batch);
-        vb_k_layer_run(m->layers[i].k, VB_K_FORWARD, &args);
-    }
+    if (passes_on(m, &m->layers[i], batch))
+        return;
+    args = args_of(m, i, params, batch);
+    vb_k_layer_run(m->layers[i].k, VB_K_FORWARD, &args);
+}
+
+/* Where the parameters of a layer end; 0: it has none. */
+static size_t params_end(const struct vb_model *m, int i)
+{
+    const struct vb_param *b = &m->params[m->layers[i].param + 1];
+
+    return m->layers[i].param >= 0 ? b->offset + (size_t)b->cols : 0;
+}
+
+int vb_model_forward_part(struct vb_model *model, const float *params,
+                          const struct vb_model_batch *batch, int layer, size_t n_ready)
+{
+    int i = layer;
+
+    if (i >= model->n_layers || params_end(model, i) > n_ready)
+        return layer;
+    do
+        layer_forward(model, i++, params, batch);
+    while (i < model->n_layers && params_end(model, i) == 0);
+    return i;
 }
 
 static void judge(struct vb_model *m, const struct vb_model_batch *batch,
@@ -82,18 +101,26 @@ static void judge(struct vb_model *m, const struct vb_model_batch *batch,
     memset(m->logits + n * classes, 0, ((size_t)m->batch_max - n) * classes * sizeof(float));
 }
 
-void vb_model_forward(struct vb_model *model, const float *params,
-                      const struct vb_model_batch *batch, struct vb_model_loss *loss_p)
+void vb_model_forward_from(struct vb_model *model, const float *params,
+                           const struct vb_model_batch *batch, int layer,
+                           struct vb_model_loss *loss_p)
 {
     const struct vb_k_picked picked = picked_of(batch);
+    int i;
 
     VB_ASSERT(batch->n >= 0 && batch->n <= model->batch_max);
     if (model->pixels)
         vb_k_pixels_forward(batch->pixels, &picked, params + model->params[0].offset,
                             params + model->params[1].offset, model->classes, model->logits);
-    else
-        run_forward(model, params, batch);
+    for (i = layer; i < model->n_layers; i++)
+        layer_forward(model, i, params, batch);
     judge(model, batch, loss_p);
+}
+
+void vb_model_forward(struct vb_model *model, const float *params,
+                      const struct vb_model_batch *batch, struct vb_model_loss *loss_p)
+{
+    vb_model_forward_from(model, params, batch, 0, loss_p);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */

@@ -108,6 +108,16 @@ void vb_model_init(const struct vb_model *model, uint64_t seed, float *params);
 void vb_model_forward(struct vb_model *model, const float *params,
                       const struct vb_model_batch *batch, struct vb_model_loss *loss_p);
 
+/* The same in parts, for who has the parameters one after the other: the layer with this number, if
+ * those below n_ready are all that it needs, and what follows it without parameters. Returns the
+ * layer to go on with, which is the same one if it could not be run; softmax has none. With all
+ * parameters there, forward_from goes on to the loss. Nothing else may use the model meanwhile. */
+int vb_model_forward_part(struct vb_model *model, const float *params,
+                          const struct vb_model_batch *batch, int layer, size_t n_ready);
+void vb_model_forward_from(struct vb_model *model, const float *params,
+                           const struct vb_model_batch *batch, int layer,
+                           struct vb_model_loss *loss_p);
+
 /* Of softmax alone, instead of backward: adds scale times the gradients to the parameters. With
  * scale = -rate / n a step of plain SGD, which goes over the pixels that are not 0 and nothing
  * else. False: another model, and nothing was done. */

@@ -266,6 +266,37 @@ static void a_step_allocates_nothing(void **state)
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
+/* One layer with parameters at a time, and none before all of its parameters are there. */
+static void forward_in_parts_comes_to_the_same(void **state)
+{
+    struct vb_model_opts opts = {.name = "alexnet32", .batch_max = 3};
+    const struct vb_param *table;
+    struct t_model whole, parts;
+    int i, n, layer = 0, next;
+
+    (void)state;
+    t_model_create(&whole, &opts);
+    opts.plan = vb_model_plan(whole.m);
+    t_model_create(&parts, &opts);
+    t_model_batch(&whole, 2, 1, false);
+    t_model_batch(&parts, 2, 1, false);
+    vb_model_forward(whole.m, whole.params, &whole.batch, &whole.loss);
+    table = vb_model_table(parts.m, &n);
+    for (i = 0; i + 2 < n; i += 2) {
+        size_t end = table[i + 2].offset;
+
+        next = vb_model_forward_part(parts.m, parts.params, &parts.batch, layer, end - 1);
+        assert_int_equal(next, layer);
+        next = vb_model_forward_part(parts.m, parts.params, &parts.batch, layer, end);
+        assert_true(next > layer);
+        layer = next;
+    }
+    vb_model_forward_from(parts.m, parts.params, &parts.batch, layer, &parts.loss);
+    assert_true(whole.loss.loss == parts.loss.loss && whole.loss.correct == parts.loss.correct);
+    t_model_destroy(&parts);
+    t_model_destroy(&whole);
+}
+
 /* Two buffers take turns there, and dropout drops nothing even when it is told to. */
 static void forward_only_comes_to_the_same(void **state)
 {
@@ -500,6 +531,7 @@ int main(void)
         cmocka_unit_test(gradients_are_told_from_the_last_to_the_first),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(forward_in_parts_comes_to_the_same),
         cmocka_unit_test(forward_only_comes_to_the_same),
         cmocka_unit_test(right_ones_are_counted),
         cmocka_unit_test(nan_is_not_even_the_only_class),
