@@ -299,6 +299,15 @@ static bool due(int64_t every, int64_t step)
     return every > 0 && step % every == 0;
 }
 
+const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t)
+{
+    int64_t then = t->step + 1;
+
+    if (then >= t->recipe.steps || due(t->o->eval_every, then))
+        return NULL;
+    return vb_loader_peek(t->loader);
+}
+
 uint64_t vb_trainer_computed_ns(const struct vb_trainer *t)
 {
     return t->laps.ns[VB_PHASE_FORWARD] + t->laps.ns[VB_PHASE_BACKWARD];

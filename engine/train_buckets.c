@@ -2,7 +2,14 @@
  *
  * Gradients of all ranks. Backward goes from the last layer to the first, and so from the end of
  * the parameters to their beginning: what is ready is a range that grows downwards. When it is a
- * bucket long its allreduce is started; the sums are taken in the same order.
+ * bucket long its allreduce is started, as several if it is many; the sums are taken in the same
+ * order.
+ *
+ * Forward of the next step wants the *front* first, the layers at the beginning, which backward has
+ * last. On a link that is still busy when backward ends the front would come after all that is
+ * under way. So what the link does not get done before is *held back* and leaves behind the front.
+ * How much that is, rank 0 sees from time to time, and tells the others: all start their sums in
+ * the same order.
  */
 #include "engine/train_priv.h"
 
@@ -11,9 +18,12 @@
 #define BUCKETS_MAX 32 /* a bucket is as much larger as that takes */
 #define BUCKET_MIN ((size_t)16 << 10)
 #define BUCKET_MAX ((size_t)16 << 20)
+#define CUT_MIN ((size_t)1 << 20)
 #define PARTS 4      /* a small model is cut into about so many */
 #define WASTE 1.1    /* what a bucket may take, against its part of a very large one ... */
 #define WASTE_MOST 2 /* ... for the sake of that */
+#define LIST (BUCKETS_MAX + 3) /* what is left of the front, of the held and of the rest */
+#define LINE (VB_CACHE_LINE / sizeof(float))
 
 struct bucket {
     size_t first, n;
@@ -26,9 +36,15 @@ struct vb_buckets {
     float *grads;
     float *own;              /* grads, where there is no coll */
     size_t n_params, bucket; /* floats */
-    size_t low, high;        /* ready and not started: [low, high) */
-    struct bucket list[BUCKETS_MAX + 1];
+    size_t cut;              /* what is longer than two of these is cut up */
+    size_t low;              /* ready: [low, n_params) */
+    size_t high;             /* started: [high, n_params), but for what is held back */
+    size_t front;            /* parameters that forward begins with */
+    size_t back;             /* held back: [front, back), if that is any */
+    struct bucket list[LIST];
     int n_started, n_taken;
+    uint64_t steps; /* with sums */
+    size_t summed;  /* when backward was over: [summed, n_params) */
     vb_status failed;
 };
 
@@ -79,14 +95,15 @@ static vb_status open_coll(struct vb_buckets *b)
     struct vb_coll_opts opts = b->trainer->o->coll;
     vb_status st;
 
-    opts.in_flight = BUCKETS_MAX + 1;
+    opts.in_flight = LIST;
     st = vb_coll_open(b->trainer->place.group, b->n_params * sizeof(float), &opts, &b->coll);
     if (st == VB_OK)
         b->grads = vb_coll_data(b->coll);
     return st;
 }
 
-vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, struct vb_buckets **buckets_p)
+vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
+                            struct vb_buckets **buckets_p)
 {
     struct vb_buckets *b = calloc(1, sizeof(*b));
     vb_status st = VB_OK;
@@ -95,6 +112,8 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, struct vb_buc
         return vb_err_sys("calloc");
     *buckets_p = b; /* the caller's from now on, whatever happens */
     b->n_params = n_params;
+    b->front = b->back = front;
+    b->cut = CUT_MIN / sizeof(float);
     b->trainer = t;
     if (t->place.group != NULL) {
         st = open_coll(b);
@@ -134,38 +153,109 @@ const char *vb_buckets_algo(const struct vb_buckets *b)
     return b->coll == NULL ? NULL : vb_algo_str(vb_coll_algo(b->coll, largest * sizeof(float)));
 }
 
-void vb_buckets_begin(struct vb_buckets *b)
-{
-    b->low = b->high = b->n_params;
-    b->n_started = b->n_taken = 0;
-    b->failed = VB_OK;
-}
-
 static bool summing(const struct vb_buckets *b)
 {
     return b->coll != NULL && !b->trainer->no_sums;
 }
 
-static void start_bucket(struct vb_buckets *b)
+/* ---- what is held back ----------------------------------------------------------------------- */
+
+/* The steps after which rank 0 looks: few, and the more often the less is known. */
+static bool is_looked_at(const struct vb_buckets *b)
+{
+    return b->front > 0 && b->steps > 0 && (b->steps & (b->steps - 1)) == 0;
+}
+
+/* At the end of backward: how far the sums have come. */
+static void look(struct vb_buckets *b)
+{
+    bool done = true;
+    int i;
+
+    b->summed = b->n_params;
+    for (i = 0; i < b->n_started && done && b->failed == VB_OK; i++) {
+        b->failed = vb_test(b->coll, &b->list[i].req, &done);
+        if (done && b->list[i].first >= b->front)
+            b->summed = b->list[i].first;
+    }
+}
+
+/* Half of what was left: the link is not to be idle where backward takes longer than last time, nor
+ * forward to wait for the front until all is done. */
+static void settle_back(struct vb_buckets *b)
+{
+    uint64_t held = (b->summed - b->front) / 2 / LINE * LINE, asked;
+
+    asked = (uint64_t)b->trainer->o->hold_back;
+    if (held < b->bucket)
+        held = 0;
+    if (asked > 0)
+        held = asked < b->n_params - b->front ? asked : b->n_params - b->front;
+    b->failed = vb_group_broadcast(b->trainer->place.group, 0, &held, sizeof(held));
+    b->back = b->front + (size_t)held;
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+void vb_buckets_begin(struct vb_buckets *b)
+{
+    b->low = b->high = b->n_params;
+    b->n_started = b->n_taken = 0;
+    b->failed = VB_OK;
+    if (!summing(b))
+        return;
+    if (is_looked_at(b))
+        settle_back(b);
+    b->steps++;
+}
+
+static void start_bucket(struct vb_buckets *b, size_t first, size_t end)
 {
     struct bucket *next = &b->list[b->n_started++];
 
-    next->first = b->low;
-    next->n = b->high - b->low;
-    b->high = b->low;
+    VB_ASSERT(b->n_started <= LIST);
+    next->first = first;
+    next->n = end - first;
     if (summing(b) && b->failed == VB_OK)
         b->failed = vb_allreduce_start(b->coll, next->first * sizeof(float), next->n, VB_REDUCE_SUM,
                                        &next->req);
 }
 
+/* As buckets of about the same length, unless they are so short that each costs more than it helps.
+ * up: from the first to the last. */
+static void start_range(struct vb_buckets *b, size_t first, size_t end, bool up)
+{
+    size_t n = (end - first) / (b->bucket > b->cut ? b->bucket : b->cut), len, i;
+
+    n = n > 0 ? n : 1;
+    len = ((end - first + n - 1) / n + LINE - 1) / LINE * LINE;
+    for (i = 0; i < n; i++) {
+        size_t at = first + (up ? i : n - 1 - i) * len;
+
+        if (at < end)
+            start_bucket(b, at, at + len < end ? at + len : end);
+    }
+}
+
+/* Of what has become ready above end: whatever makes a bucket, or is the last of it. */
+static void start_down_to(struct vb_buckets *b, size_t end)
+{
+    size_t low = b->low > end ? b->low : end;
+
+    if (b->high <= low || (b->high - low < b->bucket && low > end))
+        return;
+    start_range(b, low, b->high, false);
+    b->high = low;
+}
+
 /* Between two layers: sums that are under way get on, on this rank's time. */
-static void get_on(struct vb_buckets *b)
+void vb_buckets_get_on(struct vb_buckets *b, enum vb_phase phase)
 {
     bool done;
 
     if (!summing(b) || b->n_started == 0 || b->failed != VB_OK)
         return;
-    vb_lap(&b->trainer->laps, VB_PHASE_BACKWARD);
+    vb_lap(&b->trainer->laps, phase);
     b->failed = vb_test(b->coll, &b->list[0].req, &done);
     vb_lap(&b->trainer->laps, VB_PHASE_COMM);
 }
@@ -173,14 +263,28 @@ static void get_on(struct vb_buckets *b)
 void vb_buckets_ready(void *arg, size_t first, size_t n)
 {
     struct vb_buckets *b = arg;
+    bool holding = b->back > b->front;
 
     VB_ASSERT(first + n == b->low);
     (void)n;
     b->low = first;
-    if (b->high - b->low >= b->bucket || (b->low == 0 && b->high > 0))
-        start_bucket(b);
+    if (b->low == 0 && summing(b) && is_looked_at(b))
+        look(b);
+    if (holding && b->high > b->back)
+        start_down_to(b, b->back);
+    if (holding && b->high == b->back && b->low <= b->front)
+        b->high = b->front;
+    if (!holding || b->high <= b->front)
+        start_down_to(b, 0);
+    if (b->low == 0 && holding)
+        start_range(b, b->front, b->back, true);
     if (b->low > 0)
-        get_on(b);
+        vb_buckets_get_on(b, VB_PHASE_BACKWARD);
+}
+
+int vb_buckets_left(const struct vb_buckets *b)
+{
+    return b->n_started - b->n_taken;
 }
 
 vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p)

@@ -11,6 +11,16 @@
 #include <string.h>
 
 #define JUDGE_BATCH 256 /* where the model does not mind */
+#define FRONT_PART 8    /* the first layers are those with so small a part of the parameters */
+
+/* Forward of the next step, begun while sums of this one are under way, with what is new of the
+ * other copy. Nothing of it counts before the step is complete. */
+struct ahead {
+    const struct vb_batch *batch; /* NULL: not begun */
+    int64_t step;
+    int layers;      /* that are done */
+    size_t low, end; /* parameters of the other copy that came last, side by side */
+};
 
 struct dense {
     struct vb_model *model;
@@ -21,6 +31,9 @@ struct dense {
     float *params[2], *state[2]; /* both may be the same; state NULL: the rule has none */
     int now;                     /* which of them holds the last complete step */
     bool stepped;                /* the other one holds the step before that */
+    bool clipped;                /* the last gradient was */
+    struct vb_k_norm norm;
+    struct ahead ahead;
     int judge_max;
     float *x;        /* (judge_max, c, h, w) */
     uint16_t *y;     /* (judge_max) */
@@ -178,6 +191,18 @@ static vb_status dense_compile(struct vb_trainer *t)
     return make_model(t, d);
 }
 
+/* Parameters of the first layers, whose sums are there soon. */
+static size_t front_of(const struct dense *d)
+{
+    int i, n;
+    const struct vb_param *table = vb_model_table(d->model, &n);
+    size_t front = 0;
+
+    for (i = 2; i < n && table[i].offset <= d->n_params / FRONT_PART; i += 2) /* weights, biases */
+        front = table[i].offset;
+    return front;
+}
+
 static vb_status dense_create(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
@@ -187,7 +212,7 @@ static vb_status dense_create(struct vb_trainer *t)
         st = make_buffers(t, d);
     if (st != VB_OK || t->judge_only || t->async)
         return st;
-    st = vb_buckets_create(t, d->n_params, &d->buckets);
+    st = vb_buckets_create(t, d->n_params, front_of(d), &d->buckets);
     if (st == VB_OK)
         t->algo = vb_buckets_algo(d->buckets);
     return st;
@@ -239,44 +264,104 @@ static void update(struct vb_trainer *t, size_t first, size_t n, float scale, fl
     vb_lap(&t->laps, VB_PHASE_UPDATE);
 }
 
-/* Clipping looks at the whole gradient, so all of it must be there. */
-static vb_status take_all(struct vb_trainer *t, float *scale)
+static struct vb_model_batch batch_of(const struct vb_trainer *t, const struct vb_batch *batch,
+                                      int64_t step)
 {
-    struct dense *d = dense_of(t);
-    size_t first, n = 1;
-    vb_status st = VB_OK;
-    double norm;
-
-    while (st == VB_OK && n > 0)
-        st = vb_buckets_next(d->buckets, &first, &n);
-    vb_lap_comm(&t->laps, t->place.group);
-    if (st != VB_OK)
-        return st;
-    norm = vb_k_norm(vb_buckets_grads(d->buckets), d->n_params) * (double)*scale;
-    *scale *= vb_k_clip(norm, t->recipe.clip);
-    return VB_OK;
+    return (struct vb_model_batch){.n = batch->n,
+                                   .x = batch->x,
+                                   .pixels = dense_of(t)->train,
+                                   .which = batch->which,
+                                   .soon = batch->soon,
+                                   .n_soon = batch->n_soon,
+                                   .y = batch->y,
+                                   .training = true,
+                                   .seed = t->o->seed + (uint64_t)t->rank,
+                                   .step = (uint64_t)step};
 }
 
+/* Sums come downwards to the first parameter, and upwards from there if some were held back. */
+static void note_new(struct ahead *a, size_t first, size_t n)
+{
+    if (first == a->end) {
+        a->end += n;
+        return;
+    }
+    if (first + n != a->low)
+        a->end = first + n;
+    a->low = first;
+}
+
+/* Begins with the next step while there is something to wait for in this one. */
+static void go_ahead(struct vb_trainer *t)
+{
+    struct dense *d = dense_of(t);
+    struct ahead *a = &d->ahead;
+    struct vb_model_batch batch;
+    int before;
+
+    if (a->low > 0 || vb_buckets_left(d->buckets) == 0)
+        return;
+    if (a->batch == NULL)
+        a->batch = vb_trainer_next_batch(t);
+    if (a->batch == NULL)
+        return;
+    batch = batch_of(t, a->batch, a->step);
+    do {
+        before = a->layers;
+        a->layers = vb_model_forward_part(d->model, d->params[1 - d->now], &batch, before, a->end);
+        if (a->layers > before)
+            vb_buckets_get_on(d->buckets, VB_PHASE_FORWARD);
+    } while (a->layers > before);
+}
+
+/* Takes the sums as they come. at_once: the update, and forward behind it, do not wait for all. */
+static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at_once)
+{
+    struct dense *d = dense_of(t);
+    size_t first = 0, n = 1;
+    vb_status st = VB_OK;
+
+    while (st == VB_OK && n > 0) {
+        st = vb_buckets_next(d->buckets, &first, &n);
+        vb_lap_comm(&t->laps, t->place.group);
+        if (st != VB_OK || n == 0)
+            break;
+        if (t->recipe.clip > 0)
+            vb_k_norm_add(&d->norm, vb_buckets_grads(d->buckets), first, n);
+        vb_lap(&t->laps, VB_PHASE_UPDATE);
+        if (!at_once)
+            continue;
+        update(t, first, n, scale, rate);
+        note_new(&d->ahead, first, n);
+        go_ahead(t);
+    }
+    return st;
+}
+
+/* Clipping looks at the whole gradient, but most are not clipped: with two copies the update is
+ * made as if this one were not, and once more if it was. */
 static vb_status apply(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
     float scale = 1.f / (float)t->batch->n_global, rate = vb_k_rate(&t->recipe.schedule, t->step);
-    size_t first = 0, n = d->n_params;
-    vb_status st = VB_OK;
+    bool clips = t->recipe.clip > 0, again = d->params[0] != d->params[1];
+    bool at_once = !clips || (again && !d->clipped);
+    vb_status st;
+    float part;
 
-    if (t->recipe.clip > 0) {
-        st = take_all(t, &scale);
-        if (st == VB_OK)
-            update(t, 0, d->n_params, scale, rate);
+    d->ahead = (struct ahead){.step = t->step + 1, .low = d->n_params, .end = d->n_params};
+    if (clips)
+        vb_k_norm_begin(&d->norm, d->n_params);
+    st = take_all(t, scale, rate, at_once);
+    if (st != VB_OK || !clips)
         return st;
-    }
-    while (st == VB_OK && n > 0) {
-        st = vb_buckets_next(d->buckets, &first, &n);
-        vb_lap_comm(&t->laps, t->place.group);
-        if (st == VB_OK && n > 0)
-            update(t, first, n, scale, rate);
-    }
-    return st;
+    part = vb_k_clip(vb_k_norm_end(&d->norm) * (double)scale, t->recipe.clip);
+    d->clipped = part != 1;
+    if (at_once && !d->clipped)
+        return VB_OK;
+    d->ahead.batch = NULL; /* that was of parameters which are not to be */
+    update(t, 0, d->n_params, scale * part, rate);
+    return VB_OK;
 }
 
 /* Plain SGD on a rank alone needs no gradient in between. */
@@ -294,18 +379,14 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
     return true;
 }
 
-static struct vb_model_batch batch_of(const struct vb_trainer *t)
+/* Layers of this batch that have been run already; once. */
+static int layers_done(struct vb_trainer *t)
 {
-    return (struct vb_model_batch){.n = t->batch->n,
-                                   .x = t->batch->x,
-                                   .pixels = dense_of(t)->train,
-                                   .which = t->batch->which,
-                                   .soon = t->batch->soon,
-                                   .n_soon = t->batch->n_soon,
-                                   .y = t->batch->y,
-                                   .training = true,
-                                   .seed = t->o->seed + (uint64_t)t->rank,
-                                   .step = (uint64_t)t->step};
+    struct ahead *a = &dense_of(t)->ahead;
+    int layers = a->batch == t->batch && a->step == t->step ? a->layers : 0;
+
+    a->batch = NULL;
+    return layers;
 }
 
 static void forward(struct vb_trainer *t, const float *params, const struct vb_model_batch *batch)
@@ -313,14 +394,14 @@ static void forward(struct vb_trainer *t, const float *params, const struct vb_m
     struct vb_model_loss loss;
 
     vb_trainer_drag(t);
-    vb_model_forward(dense_of(t)->model, params, batch, &loss);
+    vb_model_forward_from(dense_of(t)->model, params, batch, layers_done(t), &loss);
     t->loss = batch->n > 0 ? loss.loss / batch->n : t->loss;
     vb_lap(&t->laps, VB_PHASE_FORWARD);
 }
 
 void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads)
 {
-    struct vb_model_batch batch = batch_of(t);
+    struct vb_model_batch batch = batch_of(t, t->batch, t->step);
 
     forward(t, params, &batch);
     vb_model_backward(dense_of(t)->model, params, &batch, grads, NULL, NULL);
@@ -330,7 +411,7 @@ void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads)
 static vb_status dense_step(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
-    struct vb_model_batch batch = batch_of(t);
+    struct vb_model_batch batch = batch_of(t, t->batch, t->step);
     const float *params = d->params[d->now];
     vb_status st;
 
@@ -364,6 +445,7 @@ static vb_status dense_step_back(struct vb_trainer *t)
         return vb_err(VB_ERR_USAGE, "there is no step to go back from");
     d->now = 1 - d->now;
     d->stepped = false;
+    d->ahead.batch = NULL;
     return VB_OK;
 }
 
@@ -377,6 +459,7 @@ static vb_status dense_judge(struct vb_trainer *t, int first, int n, struct vb_m
     struct vb_model_loss loss;
     int i;
 
+    d->ahead.batch = NULL; /* its layers are overwritten */
     for (; n > 0; n -= batch.n, first += batch.n) {
         batch.n = n < d->judge_max ? n : d->judge_max;
         for (i = 0; i < batch.n; i++)
@@ -454,6 +537,7 @@ static vb_status dense_restore(struct vb_trainer *t, const struct vb_checkpoint 
     int i, n;
     const struct vb_param *table = vb_model_table(d->model, &n);
 
+    d->ahead.batch = NULL;
     for (i = 0; i < n && st == VB_OK; i++)
         st = copy_array(cp, table[i].name, (size_t)table[i].rows * (size_t)table[i].cols,
                         d->params[d->now] + table[i].offset);

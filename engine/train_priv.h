@@ -170,6 +170,10 @@ int vb_trainer_share(const struct vb_trainer *t);
  * that training has come to. */
 vb_status vb_trainer_cut_anew(struct vb_trainer *t, int rank, int ranks, int64_t step);
 
+/* The batch of the step after this one, while this one is made; NULL: it is not there yet, or
+ * something else needs the model before. */
+const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t);
+
 /* For who drives the steps by himself. Collective: sets up all that a step needs; to be closed,
  * whatever came of it. */
 vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o);
@@ -223,8 +227,10 @@ void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
 /* Gradients are summed in buckets, each as soon as backward has filled it. */
 struct vb_buckets;
 
-/* Collective; without a group there is nothing to sum. */
-vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, struct vb_buckets **buckets_p);
+/* Collective; without a group there is nothing to sum. front: so many parameters, of whole layers,
+ * are those that forward can begin with. */
+vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
+                            struct vb_buckets **buckets_p);
 void vb_buckets_close(struct vb_buckets *b); /* collective */
 void vb_buckets_destroy(struct vb_buckets *b);
 
@@ -234,6 +240,10 @@ void vb_buckets_ready(void *b, size_t first, size_t n); /* a vb_grads_fn */
 
 /* The next bucket, once it is summed: n is 0 after the last. */
 vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p);
+int vb_buckets_left(const struct vb_buckets *b); /* how many are still to be taken */
+
+/* Sums under way get on for a moment; the time before that belongs to the phase. */
+void vb_buckets_get_on(struct vb_buckets *b, enum vb_phase phase);
 
 /* The buckets of the last step once more, of whatever is in them: started in the same order, then
  * waited for. */

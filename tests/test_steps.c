@@ -19,7 +19,8 @@
 
 struct run {
     const char *model, *data, *rule;
-    int64_t check_replicas;
+    int64_t check_replicas, hold_back, eval_every;
+    double clip;
     uint64_t kill_us; /* the culprit dies after so long; 0: it does not */
     uint32_t after[STEPS + 1];
     bool spoils; /* rank 1 changes a parameter after step SPOILT */
@@ -53,6 +54,9 @@ static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train
     o->global_batch = 30;
     o->steps = STEPS;
     o->check_replicas = run->check_replicas;
+    o->hold_back = run->hold_back;
+    o->eval_every = run->eval_every;
+    o->clip = run->clip > 0 ? run->clip : -1;
     o->bucket_bytes = 1 << 16;
 }
 
@@ -174,6 +178,7 @@ static void survivors_of_a_death_stand_at_a_step(void **state)
 {
     struct run runs[] = {{.model = "softmax", .data = "synth:1200"},
                          {.model = "lenet", .data = "synth:1200"},
+                         {.model = "lenet", .data = "synth:1200", .hold_back = 30000},
                          {.model = "sparse-lr", .data = "synth:n=1200,features=5000"}};
     int hit = 0;
     size_t i;
@@ -227,6 +232,7 @@ static void a_step_can_be_taken_back(void **state)
     struct run runs[] = {
         {.model = "softmax", .data = "synth:1200"},
         {.model = "lenet", .data = "synth:1200"},
+        {.model = "lenet", .data = "synth:1200", .hold_back = 30000, .clip = 1000},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "momentum"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "ftrl"}};
@@ -238,6 +244,34 @@ static void a_step_can_be_taken_back(void **state)
         job.arg = &runs[i];
         t_as_processes(&job);
     }
+}
+
+/* ---- ahead ------------------------------------------------------------------------------------
+ */
+
+/* What is held back lets forward of the next step begin before this one is complete: with short
+ * batches and tests in between, and gradients that are clipped never, at times, and always. */
+static void steps_begun_early_have_the_same_bits(void **state)
+{
+    const double clips[] = {1000, 6, 0.01};
+    const int64_t holds[] = {0, 1, 30000, 1 << 20};
+    struct run run = {.model = "lenet", .data = "synth:1000", .eval_every = 7, .check_replicas = 9};
+    struct t_job job = {.world = 2, .fn = train_to_the_end, .arg = &run};
+    size_t c, h;
+
+    (void)state;
+    for (c = 0; c < VB_COUNT(clips); c++)
+        for (h = 0; h < VB_COUNT(holds); h++) {
+            run.clip = clips[c];
+            run.hold_back = holds[h];
+            job.transport = h % 2 == 0 ? VB_TRANSPORT_SHM : VB_TRANSPORT_TCP;
+            share_memory();
+            t_as_processes(&job);
+            assert_int_equal(seen->step[0], STEPS);
+            if (h == 0)
+                memcpy(run.after, seen->after, sizeof(run.after));
+            assert_memory_equal(run.after, seen->after, sizeof(run.after));
+        }
 }
 
 /* ---- replicas ---------------------------------------------------------------------------------
@@ -277,6 +311,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_of_a_death_stand_at_a_step),
         cmocka_unit_test(a_step_can_be_taken_back),
+        cmocka_unit_test(steps_begun_early_have_the_same_bits),
         cmocka_unit_test(a_replica_that_differs_is_named),
     };
 
