@@ -8,8 +8,8 @@
  * Forward of the next step wants the *front* first, the layers at the beginning, which backward has
  * last. On a link that is still busy when backward ends the front would come after all that is
  * under way. So what the link does not get done before is *held back* and leaves behind the front.
- * How much that is, rank 0 sees from time to time, and tells the others: all start their sums in
- * the same order.
+ * How much that is ranks look at from time to time. The mean of what they see, one more sum, is
+ * for all, for all start their sums in the same order.
  */
 #include "engine/train_priv.h"
 
@@ -18,11 +18,11 @@
 #define BUCKETS_MAX 32 /* a bucket is as much larger as that takes */
 #define BUCKET_MIN ((size_t)16 << 10)
 #define BUCKET_MAX ((size_t)16 << 20)
-#define CUT_MIN ((size_t)1 << 20)
-#define PARTS 4      /* a small model is cut into about so many */
+#define CUT_MIN ((size_t)1 << 20) /* larger layers are cut into buckets */
+#define PARTS 4                   /* a small model is cut into about so many */
 #define WASTE 1.1    /* what a bucket may take, against its part of a very large one ... */
 #define WASTE_MOST 2 /* ... for the sake of that */
-#define LIST (BUCKETS_MAX + 3) /* what is left of the front, of the held and of the rest */
+#define LIST (BUCKETS_MAX + 3) /* with what is left of the front, the held and the rest */
 #define LINE (VB_CACHE_LINE / sizeof(float))
 
 struct bucket {
@@ -43,8 +43,9 @@ struct vb_buckets {
     size_t back;             /* held back: [front, back), if that is any */
     struct bucket list[LIST];
     int n_started, n_taken;
-    uint64_t steps; /* with sums */
-    size_t summed;  /* when backward was over: [summed, n_params) */
+    uint64_t steps;     /* with sums */
+    struct vb_req told; /* how much to hold back */
+    bool telling;
     vb_status failed;
 };
 
@@ -95,8 +96,8 @@ static vb_status open_coll(struct vb_buckets *b)
     struct vb_coll_opts opts = b->trainer->o->coll;
     vb_status st;
 
-    opts.in_flight = LIST;
-    st = vb_coll_open(b->trainer->place.group, b->n_params * sizeof(float), &opts, &b->coll);
+    opts.in_flight = LIST + 1;
+    st = vb_coll_open(b->trainer->place.group, (b->n_params + 1) * sizeof(float), &opts, &b->coll);
     if (st == VB_OK)
         b->grads = vb_coll_data(b->coll);
     return st;
@@ -160,39 +161,52 @@ static bool summing(const struct vb_buckets *b)
 
 /* ---- what is held back ----------------------------------------------------------------------- */
 
-/* The steps after which rank 0 looks: few, and the more often the less is known. */
+/* The more steps there were the less there is to learn. */
 static bool is_looked_at(const struct vb_buckets *b)
 {
-    return b->front > 0 && b->steps > 0 && (b->steps & (b->steps - 1)) == 0;
+    return b->front > 0 && summing(b) && (b->steps & (b->steps - 1)) == 0;
 }
 
-/* At the end of backward: how far the sums have come. */
-static void look(struct vb_buckets *b)
+/* Half of what the link has not done at the end of backward: it is not to be idle where backward
+ * takes longer than this time, nor forward to wait for the front until all is done. */
+static size_t to_hold(struct vb_buckets *b)
 {
+    size_t asked = (size_t)b->trainer->o->hold_back, summed = b->n_params, most;
     bool done = true;
     int i;
 
-    b->summed = b->n_params;
     for (i = 0; i < b->n_started && done && b->failed == VB_OK; i++) {
         b->failed = vb_test(b->coll, &b->list[i].req, &done);
         if (done && b->list[i].first >= b->front)
-            b->summed = b->list[i].first;
+            summed = b->list[i].first;
     }
+    most = b->n_params - b->front;
+    if (asked > 0)
+        return asked < most ? asked : most;
+    return (summed - b->front) / 2;
 }
 
-/* Half of what was left: the link is not to be idle where backward takes longer than last time, nor
- * forward to wait for the front until all is done. */
-static void settle_back(struct vb_buckets *b)
+/* Behind the gradients in the window there is room for it. */
+static void tell_hold(struct vb_buckets *b, size_t n)
 {
-    uint64_t held = (b->summed - b->front) / 2 / LINE * LINE, asked;
+    b->grads[b->n_params] = (float)n;
+    if (b->failed == VB_OK)
+        b->failed =
+            vb_allreduce_start(b->coll, b->n_params * sizeof(float), 1, VB_REDUCE_SUM, &b->told);
+    b->telling = b->failed == VB_OK;
+}
 
-    asked = (uint64_t)b->trainer->o->hold_back;
-    if (held < b->bucket)
-        held = 0;
-    if (asked > 0)
-        held = asked < b->n_params - b->front ? asked : b->n_params - b->front;
-    b->failed = vb_group_broadcast(b->trainer->place.group, 0, &held, sizeof(held));
-    b->back = b->front + (size_t)held;
+static void take_hold(struct vb_buckets *b)
+{
+    size_t n, least = b->trainer->o->hold_back > 0 ? 1 : b->bucket, most = b->n_params - b->front;
+
+    b->telling = false;
+    b->failed = vb_wait(b->coll, &b->told);
+    if (b->failed != VB_OK)
+        return;
+    n = (size_t)(b->grads[b->n_params] / (float)b->trainer->world);
+    n = n < most ? n : most; /* rounded, where sums are */
+    b->back = b->front + (n >= least ? n : 0);
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -202,11 +216,7 @@ void vb_buckets_begin(struct vb_buckets *b)
     b->low = b->high = b->n_params;
     b->n_started = b->n_taken = 0;
     b->failed = VB_OK;
-    if (!summing(b))
-        return;
-    if (is_looked_at(b))
-        settle_back(b);
-    b->steps++;
+    b->steps += summing(b);
 }
 
 static void start_bucket(struct vb_buckets *b, size_t first, size_t end)
@@ -263,13 +273,14 @@ void vb_buckets_get_on(struct vb_buckets *b, enum vb_phase phase)
 void vb_buckets_ready(void *arg, size_t first, size_t n)
 {
     struct vb_buckets *b = arg;
-    bool holding = b->back > b->front;
+    bool holding = b->back > b->front, looks;
+    size_t hold;
 
     VB_ASSERT(first + n == b->low);
     (void)n;
     b->low = first;
-    if (b->low == 0 && summing(b) && is_looked_at(b))
-        look(b);
+    looks = b->low == 0 && is_looked_at(b);
+    hold = looks ? to_hold(b) : 0;
     if (holding && b->high > b->back)
         start_down_to(b, b->back);
     if (holding && b->high == b->back && b->low <= b->front)
@@ -278,6 +289,8 @@ void vb_buckets_ready(void *arg, size_t first, size_t n)
         start_down_to(b, 0);
     if (b->low == 0 && holding)
         start_range(b, b->front, b->back, true);
+    if (looks)
+        tell_hold(b, hold);
     if (b->low > 0)
         vb_buckets_get_on(b, VB_PHASE_BACKWARD);
 }
@@ -294,8 +307,10 @@ vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p)
     *n_p = 0;
     if (b->failed != VB_OK)
         return b->failed;
+    if (b->n_taken == b->n_started && b->telling)
+        take_hold(b);
     if (b->n_taken == b->n_started)
-        return VB_OK;
+        return b->failed;
     b->n_taken++;
     if (summing(b))
         b->failed = vb_wait(b->coll, &next->req);
