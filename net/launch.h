@@ -82,15 +82,14 @@ vb_status launch_meet(const struct launch_found *found, uint64_t deadline,
 
 /* ---- PMIx (pmix.c) --------------------------------------------------------------------------- */
 
-/* Calls the PMIx server that started this process, and fills found. Has no deadline: it waits for
- * that server, which is on this host, and for no other rank. */
-vb_status pmix_join(struct launch_found *found);
+/* Calls the PMIx server that started this process, which is on this host, and fills found. */
+vb_status pmix_join(uint64_t deadline, struct launch_found *found);
 
 /* Hands a line of rank 0's to all ranks, who all call this; size is that of the buffer. The
  * deadline is for the other ranks. */
 vb_status pmix_share(const struct launch_found *found, uint64_t deadline, char *line, size_t size);
 
-/* Has no deadline either; not after pmix_share() has failed, for then the server may not answer. */
-void pmix_leave(void);
+/* Not after pmix_share() has failed, for then the server may not answer. */
+vb_status pmix_leave(uint64_t deadline);
 
 #endif

@@ -70,12 +70,12 @@ static vb_status refuse_pmi(const struct launch_found *found)
         rank, size);
 }
 
-static vb_status find(struct launch_found *found)
+static vb_status find(uint64_t deadline, struct launch_found *found)
 {
     vb_status st = launch_find_torch(found);
 
     if (st == VB_OK && found->by == LAUNCH_BY_NOBODY && by_pmix())
-        st = pmix_join(found);
+        st = pmix_join(deadline, found);
     if (st != VB_OK || found->by != LAUNCH_BY_NOBODY)
         return st;
     st = launch_find_slurm(found);
@@ -186,9 +186,8 @@ static vb_status share(const struct launch_found *found, uint64_t deadline,
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 static vb_status settle(const struct launch_found *found, const struct vb_launch_opts *o,
-                        struct vb_launch *launch)
+                        uint64_t deadline, struct vb_launch *launch)
 {
-    uint64_t deadline = vb_clock_ns() + (uint64_t)o->timeout_ms * 1000000;
     vb_status st = check_first(found);
 
     if (st == VB_OK && o->secret_file != NULL) {
@@ -212,11 +211,12 @@ static vb_status settle(const struct launch_found *found, const struct vb_launch
 
 vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *launch)
 {
+    uint64_t deadline = vb_clock_ns() + (uint64_t)opts->timeout_ms * 1000000;
     struct launch_found found = {.by = LAUNCH_BY_NOBODY};
     struct vb_launch result = *launch;
     vb_status st;
 
-    st = find(&found);
+    st = find(deadline, &found);
     if (st != VB_OK || found.by == LAUNCH_BY_NOBODY)
         return st;
     result.rank = found.rank;
@@ -224,9 +224,9 @@ vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *la
     result.local_rank = found.local_rank;
     result.local_ranks = found.local_ranks;
     if (found.world > 1)
-        st = settle(&found, opts, &result);
+        st = settle(&found, opts, deadline, &result);
     if (st == VB_OK && found.by == LAUNCH_BY_PMIX)
-        pmix_leave();
+        st = pmix_leave(deadline);
     if (st == VB_OK) {
         result.supervised = result.has_secret = true;
         *launch = result;

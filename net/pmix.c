@@ -3,11 +3,10 @@
  * PMIx, by which mpirun and srun --mpi=pmix tell processes who they are, and carry a word from one
  * to all others: rank 0 puts, all meet at a fence, the others get. This file alone knows libpmix.
  *
- * The calls that wait for other ranks (the fence, and the get of what rank 0 has put) have no
- * deadlines that every server heeds, so those are used that call back from a thread of the
- * library's, and we do the waiting. PMIx_Init, PMIx_Get of what the server itself knows, and
- * PMIx_Finalize have no such twins: they wait for the server of this host, which has just started
- * this process, for as long as it takes.
+ * No call has a deadline that every server heeds, so we do the waiting. The fence, and the get of
+ * what rank 0 has put, have twins that call back from a thread of the library's. The others, which
+ * wait for the server of this host alone, are made in a thread of ours: if the server does not
+ * answer, that thread stays in the library until the process ends, which is soon.
  */
 #include "net/auth.h"
 #include "net/launch.h"
@@ -34,63 +33,7 @@ static vb_status failed(const char *what, pmix_status_t code)
     return vb_err(VB_ERR_PEER, "%s: %s", what, PMIx_Error_string(code));
 }
 
-/* ---- who we are ------------------------------------------------------------------------------ */
-
-/* A number that the server itself knows of a process, or with PMIX_RANK_WILDCARD of the job. */
-static vb_status ask(const pmix_proc_t *who, const char *key, int64_t max, int *value_p)
-{
-    pmix_value_t *value = NULL;
-    pmix_status_t code = PMIx_Get(who, key, NULL, 0, &value);
-    int64_t n = -1;
-
-    if (code != PMIX_SUCCESS)
-        return failed(key, code);
-    if (value->type == PMIX_UINT32)
-        n = value->data.uint32;
-    else if (value->type == PMIX_UINT16)
-        n = value->data.uint16;
-    else if (value->type == PMIX_PROC_RANK)
-        n = value->data.rank;
-    PMIX_VALUE_RELEASE(value);
-    if (n < 0 || n > max)
-        return vb_err(VB_ERR_PEER, "%s: the PMIx server gives no number up to %lld", key,
-                      (long long)max);
-    *value_p = (int)n;
-    return VB_OK;
-}
-
-vb_status pmix_join(struct launch_found *found)
-{
-    pmix_proc_t me, all;
-    pmix_status_t code;
-    vb_status st;
-
-    code = PMIx_Init(&me, NULL, 0);
-    if (code != PMIX_SUCCESS)
-        return vb_err(
-            VB_ERR_PEER,
-            "PMIX_RANK is set, but the PMIx server that set it is not to be had: %s" LAUNCH_ALONE,
-            PMIx_Error_string(code));
-    PMIX_LOAD_PROCID(&all, me.nspace, PMIX_RANK_WILDCARD);
-    st = ask(&all, PMIX_JOB_SIZE, VB_WORLD_MAX, &found->world);
-    if (st == VB_OK)
-        st = ask(&all, PMIX_LOCAL_SIZE, found->world, &found->local_ranks);
-    if (st == VB_OK)
-        st = ask(&me, PMIX_LOCAL_RANK, found->local_ranks - 1, &found->local_rank);
-    if (st == VB_OK && (found->world < 1 || me.rank >= (pmix_rank_t)found->world))
-        st = vb_err(VB_ERR_PEER, "PMIx: rank %u of %d", me.rank, found->world);
-    if (st != VB_OK) {
-        pmix_leave();
-        return st;
-    }
-    found->rank = (int)me.rank;
-    found->one_host = found->local_ranks == found->world;
-    snprintf(found->job, sizeof(found->job), "%.*s", PMIX_MAX_NSLEN, me.nspace);
-    found->by = LAUNCH_BY_PMIX;
-    return VB_OK;
-}
-
-/* ---- calls that call back -------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static struct reply *reply_create(void)
 {
@@ -128,6 +71,149 @@ static void on_done(pmix_status_t code, void *arg)
     pthread_mutex_unlock(&r->lock);
 }
 
+/* False: it takes too long, and the reply is lost to who may still fill it. */
+static bool reply_came(struct reply *r, uint64_t deadline)
+{
+    struct timespec at = {.tv_sec = (time_t)(deadline / 1000000000),
+                          .tv_nsec = (long)(deadline % 1000000000)};
+    bool done;
+    int err = 0;
+
+    pthread_mutex_lock(&r->lock);
+    while (!r->done && err == 0)
+        err = pthread_cond_timedwait(&r->said, &r->lock, &at);
+    done = r->done;
+    pthread_mutex_unlock(&r->lock);
+    return done;
+}
+
+/* What waits for the server of this host. */
+struct call {
+    struct reply *reply;
+    vb_status (*fn)(struct launch_found *found);
+    struct launch_found found;
+    vb_status st;
+};
+
+static void *call_main(void *arg)
+{
+    struct call *c = arg;
+
+    c->st = c->fn(&c->found);
+    on_done(PMIX_SUCCESS, c->reply);
+    return NULL;
+}
+
+static void call_destroy(struct call *c)
+{
+    if (c != NULL && c->reply != NULL)
+        reply_destroy(c->reply);
+    free(c);
+}
+
+/* found: given to the call, and what it has made of it. */
+static vb_status call_within(vb_status (*fn)(struct launch_found *found), const char *what,
+                             uint64_t deadline, struct launch_found *found)
+{
+    struct call *c = calloc(1, sizeof(*c));
+    pthread_t thread;
+    vb_status st;
+
+    if (c != NULL)
+        *c = (struct call){.reply = reply_create(), .fn = fn, .found = *found};
+    if (c == NULL || c->reply == NULL || pthread_create(&thread, NULL, call_main, c) != 0) {
+        call_destroy(c);
+        return vb_err(VB_ERR_NO_MEMORY, "%s: no thread", what);
+    }
+    if (!reply_came(c->reply, deadline)) {
+        pthread_detach(thread);
+        return vb_err(VB_ERR_TIMEOUT,
+                      "%s: the PMIx server of this host does not answer" LAUNCH_ALONE, what);
+    }
+    pthread_join(thread, NULL);
+    *found = c->found;
+    st = c->st;
+    call_destroy(c);
+    return st;
+}
+
+/* ---- who we are ------------------------------------------------------------------------------ */
+
+/* A number that the server itself knows of a process, or with PMIX_RANK_WILDCARD of the job. */
+static vb_status ask(const pmix_proc_t *who, const char *key, int64_t max, int *value_p)
+{
+    pmix_value_t *value = NULL;
+    pmix_status_t code = PMIx_Get(who, key, NULL, 0, &value);
+    int64_t n = -1;
+
+    if (code != PMIX_SUCCESS)
+        return failed(key, code);
+    if (value->type == PMIX_UINT32)
+        n = value->data.uint32;
+    else if (value->type == PMIX_UINT16)
+        n = value->data.uint16;
+    else if (value->type == PMIX_PROC_RANK)
+        n = value->data.rank;
+    PMIX_VALUE_RELEASE(value);
+    if (n < 0 || n > max)
+        return vb_err(VB_ERR_PEER, "%s: the PMIx server gives no number up to %lld", key,
+                      (long long)max);
+    *value_p = (int)n;
+    return VB_OK;
+}
+
+static vb_status join(struct launch_found *found)
+{
+    pmix_proc_t me, all;
+    pmix_status_t code;
+    vb_status st;
+
+    code = PMIx_Init(&me, NULL, 0);
+    if (code != PMIX_SUCCESS)
+        return vb_err(
+            VB_ERR_PEER,
+            "PMIX_RANK is set, but the PMIx server that set it is not to be had: %s" LAUNCH_ALONE,
+            PMIx_Error_string(code));
+    PMIX_LOAD_PROCID(&all, me.nspace, PMIX_RANK_WILDCARD);
+    st = ask(&all, PMIX_JOB_SIZE, VB_WORLD_MAX, &found->world);
+    if (st == VB_OK)
+        st = ask(&all, PMIX_LOCAL_SIZE, found->world, &found->local_ranks);
+    if (st == VB_OK)
+        st = ask(&me, PMIX_LOCAL_RANK, found->local_ranks - 1, &found->local_rank);
+    if (st == VB_OK && (found->world < 1 || me.rank >= (pmix_rank_t)found->world))
+        st = vb_err(VB_ERR_PEER, "PMIx: rank %u of %d", me.rank, found->world);
+    if (st != VB_OK) {
+        (void)PMIx_Finalize(NULL, 0);
+        return st;
+    }
+    found->rank = (int)me.rank;
+    found->one_host = found->local_ranks == found->world;
+    snprintf(found->job, sizeof(found->job), "%.*s", PMIX_MAX_NSLEN, me.nspace);
+    found->by = LAUNCH_BY_PMIX;
+    return VB_OK;
+}
+
+vb_status pmix_join(uint64_t deadline, struct launch_found *found)
+{
+    return call_within(join, "PMIx_Init", deadline, found);
+}
+
+static vb_status leave(struct launch_found *found)
+{
+    (void)found;
+    (void)PMIx_Finalize(NULL, 0);
+    return VB_OK;
+}
+
+vb_status pmix_leave(uint64_t deadline)
+{
+    struct launch_found nobody = {.by = LAUNCH_BY_NOBODY};
+
+    return call_within(leave, "PMIx_Finalize", deadline, &nobody);
+}
+
+/* ---- a word of rank 0's ---------------------------------------------------------------------- */
+
 static void on_value(pmix_status_t code, pmix_value_t *value, void *arg)
 {
     struct reply *r = arg;
@@ -137,25 +223,14 @@ static void on_value(pmix_status_t code, pmix_value_t *value, void *arg)
     on_done(code, r);
 }
 
-/* If it takes too long the reply is lost to the library, which may still call back. */
 static vb_status reply_wait(struct reply *r, const char *what, pmix_status_t started,
                             uint64_t deadline)
 {
-    struct timespec at = {.tv_sec = (time_t)(deadline / 1000000000),
-                          .tv_nsec = (long)(deadline % 1000000000)};
-    bool done;
-    int err = 0;
-
     if (started == PMIX_OPERATION_SUCCEEDED)
         return VB_OK;
     if (started != PMIX_SUCCESS)
         return failed(what, started);
-    pthread_mutex_lock(&r->lock);
-    while (!r->done && err == 0)
-        err = pthread_cond_timedwait(&r->said, &r->lock, &at);
-    done = r->done;
-    pthread_mutex_unlock(&r->lock);
-    if (!done)
+    if (!reply_came(r, deadline))
         return vb_err(VB_ERR_TIMEOUT, "%s: the other ranks have not come", what);
     return r->code == PMIX_SUCCESS ? VB_OK : failed(what, r->code);
 }
@@ -224,9 +299,4 @@ vb_status pmix_share(const struct launch_found *found, uint64_t deadline, char *
 const char *vb_net_pmix_library(void)
 {
     return PMIx_Get_version();
-}
-
-void pmix_leave(void)
-{
-    (void)PMIx_Finalize(NULL, 0);
 }

@@ -8,6 +8,7 @@
 #include "tests/ranks.h"
 #include "tests/test.h"
 
+#include <netinet/in.h>
 #include <pwd.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -758,6 +759,38 @@ static void another_user_is_not_believed(void **state)
     close(ready[1]);
 }
 
+/* ---- PMIx ------------------------------------------------------------------------------------ */
+
+/* What listens there takes the call and says nothing: versions of the library that give up by
+ * themselves have their own word for it. */
+static void a_server_of_pmix_that_is_mute(void **state)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t len = sizeof(at);
+    struct vb_launch launch;
+    char uri[80], text[400];
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, len), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    snprintf(uri, sizeof(uri), "mute.0;tcp4://127.0.0.1:%d", ntohs(at.sin_port));
+    snprintf(text, sizeof(text),
+             "PMIX_RANK=0 PMIX_NAMESPACE=job PMIX_SECURITY_MODE=native PMIX_SERVER_URI41=%s "
+             "PMIX_SERVER_URI4=%s PMIX_SERVER_URI3=%s",
+             uri, uri, uri);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) { /* which the library's threads, and ours, end with */
+        set_environment(text);
+        _exit(find(300, &launch) != VB_OK ? 0 : 1);
+    }
+    ended_well(pid);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -778,6 +811,7 @@ int main(void)
         cmocka_unit_test(strangers_do_not_keep_rank_0),
         cmocka_unit_test(a_place_that_is_taken_is_said),
         cmocka_unit_test(another_user_is_not_believed),
+        cmocka_unit_test(a_server_of_pmix_that_is_mute),
     };
 
     return T_RUN(tests);
