@@ -4,9 +4,10 @@
 # On two nodes of the lab, once each: perftest and ours over the same devices, in turn. Node 0
 # prints "WHAT BYTES FIGURE" lines, of a round what is to be compared one after the other. perftest
 # polls, which takes a core that an emulated node could use; where it can sleep (-e), that is
-# measured as well. Usage: verbs_nodes.sh transfer|allreduce VERBENA ROUNDS
+# measured as well. Usage: verbs_nodes.sh transfer|allreduce VERBENA ROUNDS [MPI_NODE PEER], the last two
+# lab/mpi_node and our program for Open MPI, where that is to be had
 set -eu
-what=$1 verbena=$2 rounds=$3
+what=$1 verbena=$2 rounds=$3 mpi_node=${4:-} peer=${5:-}
 
 # perftest NAME BYTES TIMES COLUMN [-e|-b]: MB/s (of 2^20 bytes, of both directions with -b) or us
 perftest() {
@@ -36,11 +37,22 @@ ours() {
              { print "rnr", $2, $5; print "retries", $2, $6 }'
 }
 
-# allreduce SIZE: busbw, which each direction carries
+# allreduce SIZES: busbw, which each direction carries
 allreduce() {
     "$verbena" bench allreduce --transport verbs --sizes "$1" --seconds 1.5 --json |
         sed -nE 's/.*"bytes":([0-9]+),.*"busbw_gb_s":([^,]+),.*/\1 \2/p' |
         awk '{ mb = $2 * 1e9 / 1048576; print "allreduce", $1, mb; print "allreduce_both", $1, 2 * mb }'
+}
+
+# openmpi SIZES: the same by Open MPI over UCX, which polls: it gives way in between, as there may be one
+# CPU. UCX makes connections over UD, and its check of the address drops all that comes there: it takes the
+# kind of a packet, IPv4 or not, from a field in which Mellanox's cards have it and soft-RoCE nothing.
+openmpi() {
+    [ -n "$peer" ] || return 0
+    UCX_NET_DEVICES=rxe0:1 UCX_TLS=rc,self UCX_UD_ETH_DGID_CHECK=n "$mpi_node" job 2 --mca pml ucx \
+        --mca mpi_yield_when_idle 1 "$peer" openmpi ucx "$1" 1.5 |
+        sed -nE 's/.*"bytes": ([0-9]+), "time_us": ([^,]+), "wrong": 0.*/\1 \2/p' |
+        awk '{ print "openmpi", $1, $1 / $2 * 1e6 / 1048576 }' # two ranks: busbw is bytes over time
 }
 
 transfer() {
@@ -64,8 +76,9 @@ transfer() {
 # start: it is measured before and after.
 reduce() {
     perftest ib_write_bw 65536 80 4
-    allreduce 1M
+    allreduce 1M,4M
     perftest ib_write_bw 65536 80 4
+    openmpi 1M,4M
     perftest ib_write_bw 65536 60 4 -b
 }
 
