@@ -20,54 +20,68 @@ void vb_sort(double *values, size_t n)
 
 #define PASSES_MAX 3
 #define DIGIT_BITS_MAX 11 /* three of them are 32 bits; two tables of 2048 fit the first cache */
+#define DIGIT_BITS_FEW 9
 #define DIGITS_MAX ((size_t)1 << DIGIT_BITS_MAX)
 #define FEW 64 /* words */
 
-struct radix {
-    int passes, digit_bits;
-    uint32_t at[PASSES_MAX][DIGITS_MAX]; /* of each digit: where the next word with it goes */
-};
+#define ALWAYS static inline __attribute__((always_inline))
 
-static size_t digits(const struct radix *r)
+/* Where the next word with each digit goes, a table a pass. Passes and bits are constants where the
+ * functions below are inlined. */
+typedef uint32_t radix_table[DIGITS_MAX];
+
+ALWAYS size_t digit_of(uint64_t word, int pass, int bits)
 {
-    return (size_t)1 << r->digit_bits;
-}
-
-static size_t digit_of(const struct radix *r, int pass, uint64_t word)
-{
-    return (size_t)(word >> (32 + pass * r->digit_bits)) & (digits(r) - 1);
-}
-
-/* As few passes as possible, with digits of the same length: 12 bits are 6 and 6, not 11 and 1. */
-static void radix_init(struct radix *r, int bits)
-{
-    int p;
-
-    if (bits < 1)
-        bits = 1;
-    r->passes = (bits + DIGIT_BITS_MAX - 1) / DIGIT_BITS_MAX;
-    r->digit_bits = (bits + r->passes - 1) / r->passes;
-    for (p = 0; p < r->passes; p++)
-        memset(r->at[p], 0, digits(r) * sizeof(r->at[p][0]));
+    return (size_t)(word >> (32 + pass * bits)) & (((size_t)1 << bits) - 1);
 }
 
 /* How many words have each digit, then where the first of them goes. */
-static void radix_count(struct radix *r, const uint64_t *words, size_t n)
+ALWAYS void radix_count(radix_table *at, const uint64_t *words, size_t n, int passes, int bits)
 {
-    uint32_t at, many;
-    size_t i;
+    size_t digits = (size_t)1 << bits, i;
+    uint32_t next, many;
     int p;
 
-    for (i = 0; i < n; i++)
-        for (p = 0; p < r->passes; p++)
-            r->at[p][digit_of(r, p, words[i])]++;
-    for (p = 0; p < r->passes; p++) {
-        for (at = 0, i = 0; i < digits(r); i++) {
-            many = r->at[p][i];
-            r->at[p][i] = at;
-            at += many;
+    for (p = 0; p < passes; p++)
+        memset(at[p], 0, digits * sizeof(at[p][0]));
+    for (i = 0; i < n; i++) {
+        at[0][digit_of(words[i], 0, bits)]++;
+        if (passes > 1)
+            at[1][digit_of(words[i], 1, bits)]++;
+        if (passes > 2)
+            at[2][digit_of(words[i], 2, bits)]++;
+    }
+    for (p = 0; p < passes; p++) {
+        for (next = 0, i = 0; i < digits; i++) {
+            many = at[p][i];
+            at[p][i] = next;
+            next += many;
         }
     }
+}
+
+ALWAYS void radix_pass(uint32_t *at, const uint64_t *from, size_t n, int pass, int bits,
+                       uint64_t *to)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        to[at[digit_of(from[i], pass, bits)]++] = from[i];
+}
+
+ALWAYS uint64_t *radix_sort(uint64_t *words, uint64_t *spare, size_t n, int passes, int bits)
+{
+    radix_table at[PASSES_MAX];
+
+    radix_count(at, words, n, passes, bits);
+    radix_pass(at[0], words, n, 0, bits, spare);
+    if (passes == 1)
+        return spare;
+    radix_pass(at[1], spare, n, 1, bits, words);
+    if (passes == 2)
+        return words;
+    radix_pass(at[2], words, n, 2, bits, spare);
+    return spare;
 }
 
 /* The tables alone would take longer. Rows of data have their features in order, or nearly. */
@@ -86,25 +100,19 @@ static void insert(uint64_t *words, size_t n)
 
 uint64_t *vb_sort_words(uint64_t *words, uint64_t *spare, size_t n, int bits)
 {
-    uint64_t *from = words, *to = spare, *other;
-    struct radix r;
-    size_t i;
-    int p;
-
     if (n <= FEW) {
         insert(words, n);
         return words;
     }
-    radix_init(&r, bits);
-    radix_count(&r, words, n);
-    for (p = 0; p < r.passes; p++) {
-        for (i = 0; i < n; i++)
-            to[r.at[p][digit_of(&r, p, from[i])]++] = from[i];
-        other = from;
-        from = to;
-        to = other;
-    }
-    return from;
+    if (bits <= DIGIT_BITS_FEW)
+        return radix_sort(words, spare, n, 1, DIGIT_BITS_FEW);
+    if (bits <= 2 * DIGIT_BITS_FEW)
+        return radix_sort(words, spare, n, 2, DIGIT_BITS_FEW);
+    if (bits <= 2 * DIGIT_BITS_MAX)
+        return radix_sort(words, spare, n, 2, DIGIT_BITS_MAX);
+    if (bits <= 3 * DIGIT_BITS_FEW)
+        return radix_sort(words, spare, n, 3, DIGIT_BITS_FEW);
+    return radix_sort(words, spare, n, 3, DIGIT_BITS_MAX);
 }
 
 int vb_bits_below(uint64_t n)

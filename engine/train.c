@@ -115,6 +115,19 @@ static void pin_loader(void *arg)
         (void)vb_plan_pin(t->place.topo, t->place.plan, t->place.local_rank, VB_ROLE_LOADER);
 }
 
+/* Whether a loader's thread would have no cpu but the one that computes: each would wait for the
+ * other to be taken off it. */
+static bool is_full(const struct vb_trainer *t)
+{
+    const struct vb_plan *plan = t->place.plan;
+
+    if (t->async)
+        return t->o->pin && !t->place.pinned;
+    if (plan == NULL)
+        return false;
+    return plan->overlap || plan->ranks[t->place.local_rank].cpus.n == 1;
+}
+
 /* Lists of pixels need nothing but numbers: a thread would only be woken. Nor is one of use to
  * ranks with sparse rows that have all cores already: these make a batch while they would wait for
  * others. */
@@ -122,10 +135,8 @@ static int batches_ahead(const struct vb_trainer *t)
 {
     bool sparse = t->ops == &vb_trainee_sparse;
     bool few = sparse && !t->async && vb_trainer_share(t) < FEW_ROWS;
-    bool full =
-        t->async ? t->o->pin && !t->place.pinned : t->place.plan != NULL && t->place.plan->overlap;
 
-    return vb_train_is_softmax(t) || few || (full && sparse) ? 0 : AHEAD;
+    return vb_train_is_softmax(t) || few || (sparse && is_full(t)) ? 0 : AHEAD;
 }
 
 static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)

@@ -24,8 +24,8 @@ struct sparse {
     float *values;
     size_t max_nnz, n_grad; /* n_grad: of the last step */
     struct vb_k_undo *undo; /* of the last update; NULL: there are no others */
-    size_t n_undo;
-    struct vb_rows rows; /* for judging */
+    bool updated;           /* there is one */
+    struct vb_rows rows;    /* for judging */
     struct vb_mem rows_mem;
     uint32_t *which;
     float *flat; /* the parameters, made when they are asked for */
@@ -86,8 +86,7 @@ static vb_status make_undo(struct vb_trainer *t, struct sparse *s)
     size_t n = (s->max_nnz + 1) * (size_t)t->world;
 
     n = n < s->features + 1 ? n : (size_t)s->features + 1;
-    s->undo = vb_alloc_aligned(n * sizeof(*s->undo));
-    return s->undo != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory to undo %zu updates", n);
+    return vb_k_undo_create(n, &s->undo);
 }
 
 /* There is one kernel for each thing. */
@@ -143,7 +142,7 @@ static void sparse_destroy(struct vb_trainer *t)
     free(s->keys);
     free(s->values);
     free(s->which);
-    free(s->undo);
+    vb_k_undo_destroy(s->undo);
     free(s->flat);
     free(s);
 }
@@ -180,13 +179,14 @@ static vb_status gradient(struct sparse *s, const struct vb_k_csr *csr, size_t *
     return VB_OK;
 }
 
-/* While lists are on their way: the weights of the next batch. */
+/* While lists are on their way: the next batch, and its weights. To ask for these takes longer than
+ * forward saves by it, so it is only done when there is time. */
 static void fetch_next(struct vb_trainer *t)
 {
     const struct vb_batch *next = vb_loader_peek(t->loader);
     struct vb_k_csr csr;
 
-    if (next == NULL)
+    if (next == NULL || vb_sparse_came(sparse_of(t)->all))
         return;
     csr = vb_train_csr(&next->rows);
     vb_k_sparse_fetch(sparse_of(t)->weights, &csr);
@@ -244,7 +244,7 @@ static vb_status sparse_step(struct vb_trainer *t)
     if (st == VB_OK)
         st = vb_k_sparse_update(s->weights, keys, values, n, 1.f / (float)t->batch->n_global,
                                 vb_k_rate(&t->recipe.schedule, t->step), s->undo);
-    s->n_undo = st == VB_OK ? n : 0;
+    s->updated = st == VB_OK;
     vb_lap(&t->laps, VB_PHASE_UPDATE);
     return st;
 }
@@ -267,10 +267,10 @@ static vb_status sparse_step_back(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
 
-    if (s->n_undo == 0)
+    if (!s->updated)
         return vb_err(VB_ERR_USAGE, "there is no step to go back from");
-    vb_k_sparse_undo(s->weights, s->undo, s->n_undo);
-    s->n_undo = 0;
+    vb_k_sparse_undo(s->weights, s->undo);
+    s->updated = false;
     return VB_OK;
 }
 

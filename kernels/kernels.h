@@ -460,17 +460,18 @@ void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr
 /* Has the cores fetch the weights that a forward of m will read. */
 void vb_k_sparse_fetch(const struct vb_k_sparse *sparse, const struct vb_k_csr *m);
 
-struct vb_k_undo {
-    uint32_t key;
-    float w, s, t;
-    uint32_t step;
-};
+/* What there was before an update of at most max_keys. */
+struct vb_k_undo;
+vb_status vb_k_undo_create(size_t max_keys, struct vb_k_undo **undo_p);
+void vb_k_undo_destroy(struct vb_k_undo *undo);
 
 /* A step: gradient scale * values at keys, in ascending order, each once; else VB_ERR_INPUT before
- * anything is written. undo: n, what there was before, or NULL. Bits do not depend on threads. */
+ * anything is written. undo: filled, or NULL. Bits do not depend on threads. */
 vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, const float *values,
                              size_t n, float scale, float rate, struct vb_k_undo *undo);
-void vb_k_sparse_undo(struct vb_k_sparse *sparse, const struct vb_k_undo *undo, size_t n);
+
+/* Takes back the last update, which had this undo; to be called once. */
+void vb_k_sparse_undo(struct vb_k_sparse *sparse, const struct vb_k_undo *undo);
 
 /* The memory of a sparse model, to be kept and put back as it is. Settled first: see below. */
 #define VB_K_SPARSE_PARTS 2

@@ -22,12 +22,21 @@
 #define SLOTS ((size_t)1 << SLOTS_BITS) /* in the first cache, with words of some hundred rows */
 #define FEW_ROWS 16                     /* clearing the slots would take longer */
 #define NOTHING 0x80000000u             /* -0.0: adding to it changes no bit */
+#define NO_KEY UINT32_MAX
+
+/* The halves of a word in memory. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+enum { VALUE, KEY };
+#else
+enum { KEY, VALUE };
+#endif
 
 struct vb_k_grad {
     size_t max_nnz;
     int bits;        /* of a key */
+    bool all_keys;   /* there is no key that is none */
     uint32_t *slots; /* (SLOTS): which word has it; 0: none */
-    uint64_t *words; /* (max_nnz + 1), from 1 on */
+    uint64_t *words; /* (max_nnz + 2), from 1 on */
     uint64_t *spare; /* (max_nnz) */
     uint32_t *keys;  /* (max_nnz): the list */
     float *values;
@@ -45,8 +54,9 @@ vb_status vb_k_grad_create(uint64_t features, size_t max_nnz, struct vb_k_grad *
         return vb_err_sys("calloc");
     g->max_nnz = max_nnz;
     g->bits = vb_bits_below(features);
+    g->all_keys = features > NO_KEY;
     g->slots = vb_alloc_aligned(SLOTS * sizeof(*g->slots));
-    g->words = vb_alloc_aligned((max_nnz + 1) * sizeof(*g->words));
+    g->words = vb_alloc_aligned((max_nnz + 2) * sizeof(*g->words));
     g->spare = vb_alloc_aligned(max_nnz * sizeof(*g->spare));
     g->keys = vb_alloc_aligned(max_nnz * sizeof(*g->keys));
     g->values = vb_alloc_aligned(max_nnz * sizeof(*g->values));
@@ -71,24 +81,33 @@ void vb_k_grad_destroy(struct vb_k_grad *grad)
     free(grad);
 }
 
-static inline uint64_t word_of(uint32_t key, float value)
+#define ALWAYS static inline __attribute__((always_inline))
+
+ALWAYS uint32_t bits_of(float value)
 {
     uint32_t bits;
 
     memcpy(&bits, &value, sizeof(bits));
-    return (uint64_t)key << 32 | bits;
+    return bits;
 }
 
-static inline float value_of(uint64_t word)
+ALWAYS float float_of(uint32_t bits)
 {
-    uint32_t bits = (uint32_t)word;
     float value;
 
     memcpy(&value, &bits, sizeof(value));
     return value;
 }
 
-#define ALWAYS static inline __attribute__((always_inline))
+ALWAYS uint64_t word_of(uint32_t key, float value)
+{
+    return (uint64_t)key << 32 | bits_of(value);
+}
+
+ALWAYS float value_of(uint64_t word)
+{
+    return float_of((uint32_t)word);
+}
 
 ALWAYS float entry(const struct csr_row *row, float d, size_t j)
 {
@@ -104,26 +123,40 @@ ALWAYS void pack_row(const struct csr_row *row, float d, uint64_t *words)
         words[j] = word_of(row->index[j], entry(row, d, j));
 }
 
-/* The same, or the entry is added to the word that has the slot of its key. Returns n, of all words
- * so far and the one that is none. */
+/* Half a word: what was stored so is loaded so, or the load would wait for the store to be over. */
+ALWAYS uint32_t half_at(const uint64_t *words, size_t i, size_t which)
+{
+    uint32_t half;
+
+    memcpy(&half, (const char *)&words[i] + 4 * which, sizeof(half));
+    return half;
+}
+
+ALWAYS void set_half(uint64_t *words, size_t i, size_t which, uint32_t half)
+{
+    memcpy((char *)&words[i] + 4 * which, &half, sizeof(half));
+}
+
+/* The same, or the entry is added to the word that has the slot of its key. Word 0 is none, and
+ * word n the next one: nothing was added to it yet. Returns n. */
 ALWAYS size_t gather_row(const struct csr_row *row, float d, uint32_t *slots, uint64_t *words,
                          size_t n)
 {
-    uint64_t word, mine, to;
     uint32_t key, slot, has;
+    uint64_t mine, to;
     size_t j;
 
     for (j = 0; j < row->n; j++) {
         key = row->index[j];
         slot = csr_hash(key, SLOTS_BITS);
         has = slots[slot];
-        word = words[has];
-        mine = (uint64_t)(has != 0) & (uint64_t)(word >> 32 == key);
+        mine = half_at(words, has, KEY) == key;
         to = vb_choose(mine, has, n);
         slots[slot] = (uint32_t)vb_choose(has != 0, has, n);
-        words[to] =
-            word_of(key, value_of(vb_choose(mine, (uint32_t)word, NOTHING)) + entry(row, d, j));
+        set_half(words, to, KEY, key);
+        set_half(words, to, VALUE, bits_of(float_of(half_at(words, to, VALUE)) + entry(row, d, j)));
         n += 1 - mine;
+        set_half(words, n, VALUE, NOTHING);
     }
     return n;
 }
@@ -132,10 +165,11 @@ ALWAYS size_t gather_row(const struct csr_row *row, float d, uint32_t *slots, ui
 static vb_status pack(struct vb_k_grad *g, const struct vb_k_csr *m, const float *d, size_t *n_p)
 {
     size_t i, n = 1, entries = 0;
-    bool few = m->n < FEW_ROWS;
+    bool few = m->n < FEW_ROWS || g->all_keys;
     struct csr_row row;
 
-    g->words[0] = 0;
+    g->words[0] = word_of(NO_KEY, 0);
+    set_half(g->words, 1, VALUE, NOTHING);
     if (!few)
         memset(g->slots, 0, SLOTS * sizeof(*g->slots));
     for (i = 0; i < m->n; i++) {

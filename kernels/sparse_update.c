@@ -17,6 +17,7 @@
 
 #define POPULATE_MAX ((size_t)1 << 30)
 #define AHEAD 24   /* keys that are prefetched */
+#define BLOCK 32   /* keys whose features are updated at once */
 #define CHUNK 1024 /* keys that a thread takes at a time */
 #define PARALLEL 8192
 
@@ -245,6 +246,64 @@ void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr
         logits[i] = row_now(sparse, m, m->rows != NULL ? m->rows[i] : i) + bias;
 }
 
+/* ---- undoing --------------------------------------------------------------------------------- */
+
+/* What an update overwrote. */
+struct vb_k_undo {
+    size_t n, room;
+    uint32_t *keys; /* (room), and so are all that the rule has: */
+    float *w, *s, *t;
+    uint32_t *step;
+};
+
+vb_status vb_k_undo_create(size_t max_keys, struct vb_k_undo **undo_p)
+{
+    struct vb_k_undo *u = calloc(1, sizeof(*u));
+
+    if (u == NULL)
+        return vb_err_sys("calloc");
+    u->room = max_keys;
+    u->keys = vb_alloc_aligned(max_keys * sizeof(*u->keys));
+    u->w = vb_alloc_aligned(max_keys * sizeof(*u->w));
+    u->s = vb_alloc_aligned(max_keys * sizeof(*u->s));
+    u->t = vb_alloc_aligned(max_keys * sizeof(*u->t));
+    u->step = vb_alloc_aligned(max_keys * sizeof(*u->step));
+    if (u->keys == NULL || u->w == NULL || u->s == NULL || u->t == NULL || u->step == NULL) {
+        vb_k_undo_destroy(u);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory to undo %zu updates", max_keys);
+    }
+    *undo_p = u;
+    return VB_OK;
+}
+
+void vb_k_undo_destroy(struct vb_k_undo *undo)
+{
+    if (undo == NULL)
+        return;
+    free(undo->keys);
+    free(undo->w);
+    free(undo->s);
+    free(undo->t);
+    free(undo->step);
+    free(undo);
+}
+
+void vb_k_sparse_undo(struct vb_k_sparse *s, const struct vb_k_undo *undo)
+{
+    struct state x;
+    size_t i;
+
+    for (i = 0; i < undo->n; i++) {
+        x.s = s->floats > 0 ? undo->s[i] : 0;
+        x.t = s->floats > 1 ? undo->t[i] : 0;
+        x.step = s->lazy != NULL ? undo->step[i] : 0;
+        s->w[undo->keys[i]] = undo->w[i];
+        store(s, undo->keys[i], x);
+    }
+    if (s->lazy != NULL)
+        vb_k_lazy_take_back(s->lazy);
+}
+
 /* ---- updating -------------------------------------------------------------------------------- */
 
 struct step {
@@ -255,30 +314,130 @@ struct step {
     struct vb_k_undo *undo;
 };
 
-static inline __attribute__((always_inline)) void update_keys(enum vb_k_rule_kind kind,
-                                                              struct vb_k_sparse *s,
-                                                              const struct step *p, size_t first,
-                                                              size_t end)
+/* Features are taken from memory in blocks, and put back: between the two, the compiler makes
+ * vectors of the rule. */
+struct block {
+    float w[BLOCK], s[BLOCK], t[BLOCK];
+    uint32_t step[BLOCK];
+};
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+/* What a rule's block has; constants where they are inlined. */
+struct shape {
+    enum vb_k_rule_kind kind;
+    int floats, words;
+};
+
+ALWAYS void load_block(struct shape r, const struct vb_k_sparse *s, const uint32_t *keys, size_t n,
+                       struct block *b)
 {
-    struct update_one one;
-    struct state x;
-    uint32_t key;
-    float w;
+    const uint32_t *at;
     size_t i;
 
-    for (i = first; i < end; i++) {
-        if (i + AHEAD < p->n)
-            fetch(s, p->keys[i + AHEAD]);
-        key = p->keys[i];
-        x = load(s, key);
-        w = s->w[key];
-        if (p->undo != NULL)
-            p->undo[i] = (struct vb_k_undo){key, w, x.s, x.t, x.step};
-        catch_up(s, &w, &x);
-        one = update_one(kind, &s->rule, p->rate, p->scale * p->values[i] + s->rule.decay * w,
-                         (struct update_one){w, x.s, x.t});
-        s->w[key] = one.w;
-        store(s, key, (struct state){one.s, one.t, x.step + 1});
+    for (i = 0; i < n; i++) {
+        at = s->state + (size_t)keys[i] * (size_t)r.words;
+        b->w[i] = s->w[keys[i]];
+        b->s[i] = b->t[i] = 0;
+        if (r.floats > 0)
+            memcpy(&b->s[i], at, sizeof(b->s[i]));
+        if (r.floats > 1)
+            memcpy(&b->t[i], at + 1, sizeof(b->t[i]));
+        if (r.words > r.floats)
+            b->step[i] = at[r.floats];
+    }
+}
+
+ALWAYS void store_block(struct shape r, struct vb_k_sparse *s, const uint32_t *keys, size_t n,
+                        const struct block *b)
+{
+    uint32_t *at;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        at = s->state + (size_t)keys[i] * (size_t)r.words;
+        s->w[keys[i]] = b->w[i];
+        if (r.floats > 0)
+            memcpy(at, &b->s[i], sizeof(b->s[i]));
+        if (r.floats > 1)
+            memcpy(at + 1, &b->t[i], sizeof(b->t[i]));
+        if (r.words > r.floats)
+            at[r.floats] = b->step[i];
+    }
+}
+
+ALWAYS void keep_block(struct shape r, struct vb_k_undo *undo, const uint32_t *keys, size_t first,
+                       size_t n, const struct block *b)
+{
+    memcpy(undo->keys + first, keys, n * sizeof(*keys));
+    memcpy(undo->w + first, b->w, n * sizeof(*b->w));
+    if (r.floats > 0)
+        memcpy(undo->s + first, b->s, n * sizeof(*b->s));
+    if (r.floats > 1)
+        memcpy(undo->t + first, b->t, n * sizeof(*b->t));
+    if (r.words > r.floats)
+        memcpy(undo->step + first, b->step, n * sizeof(*b->step));
+}
+
+static void catch_up_block(const struct vb_k_sparse *s, size_t n, struct block *b)
+{
+    struct state x;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        x = (struct state){.s = b->s[i], .step = b->step[i]};
+        catch_up(s, &b->w[i], &x);
+        b->s[i] = x.s;
+        b->step[i] = x.step + 1;
+    }
+}
+
+ALWAYS void step_block(struct shape r, const struct vb_k_sparse *s, const struct step *p,
+                       const float *values, size_t n, struct block *b)
+{
+    const struct vb_k_rule rule = s->rule;
+    struct update_one one;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        one = update_one(r.kind, &rule, p->rate, p->scale * values[i] + rule.decay * b->w[i],
+                         (struct update_one){b->w[i], b->s[i], b->t[i]});
+        b->w[i] = one.w;
+        if (r.floats > 0)
+            b->s[i] = one.s;
+        if (r.floats > 1)
+            b->t[i] = one.t;
+    }
+}
+
+/* n: BLOCK, as a constant, but for the last one. */
+ALWAYS void update_block(struct shape r, struct vb_k_sparse *s, const struct step *p, size_t first,
+                         size_t n)
+{
+    const uint32_t *keys = p->keys + first;
+    struct block b;
+
+    load_block(r, s, keys, n, &b);
+    if (p->undo != NULL)
+        keep_block(r, p->undo, keys, first, n, &b);
+    if (r.words > r.floats)
+        catch_up_block(s, n, &b);
+    step_block(r, s, p, p->values + first, n, &b);
+    store_block(r, s, keys, n, &b);
+}
+
+ALWAYS void update_keys(struct shape r, struct vb_k_sparse *s, const struct step *p, size_t first,
+                        size_t end)
+{
+    size_t i;
+
+    for (; first < end; first += BLOCK) {
+        for (i = first + AHEAD; i < first + AHEAD + BLOCK && i < p->n; i++)
+            fetch(s, p->keys[i]);
+        if (end - first >= BLOCK)
+            update_block(r, s, p, first, BLOCK);
+        else
+            update_block(r, s, p, first, end - first);
     }
 }
 
@@ -286,19 +445,22 @@ static void update_chunk(struct vb_k_sparse *s, const struct step *p, size_t fir
 {
     switch (s->rule.kind) {
     case VB_K_SGD:
-        update_keys(VB_K_SGD, s, p, first, end);
+        if (s->lazy == NULL)
+            update_keys((struct shape){VB_K_SGD, 0, 0}, s, p, first, end);
+        else
+            update_keys((struct shape){VB_K_SGD, 0, 1}, s, p, first, end);
         break;
     case VB_K_MOMENTUM:
-        update_keys(VB_K_MOMENTUM, s, p, first, end);
+        update_keys((struct shape){VB_K_MOMENTUM, 1, 2}, s, p, first, end);
         break;
     case VB_K_NESTEROV:
-        update_keys(VB_K_NESTEROV, s, p, first, end);
+        update_keys((struct shape){VB_K_NESTEROV, 1, 2}, s, p, first, end);
         break;
     case VB_K_ADAGRAD:
-        update_keys(VB_K_ADAGRAD, s, p, first, end);
+        update_keys((struct shape){VB_K_ADAGRAD, 1, 1}, s, p, first, end);
         break;
     case VB_K_FTRL:
-        update_keys(VB_K_FTRL, s, p, first, end);
+        update_keys((struct shape){VB_K_FTRL, 2, 2}, s, p, first, end);
         break;
     }
 }
@@ -323,8 +485,13 @@ void vb_k_sparse_settle(struct vb_k_sparse *s)
 
 static vb_status check_keys(const struct vb_k_sparse *s, const uint32_t *keys, size_t n)
 {
+    uint32_t wrong = 0;
     size_t i;
 
+    for (i = 1; i < n; i++) /* no branch: vectors */
+        wrong |= (uint32_t)(keys[i] <= keys[i - 1]);
+    if (wrong == 0 && (n == 0 || keys[n - 1] < s->features))
+        return VB_OK;
     for (i = 0; i < n; i++) {
         if (keys[i] >= s->features)
             return vb_err(VB_ERR_INPUT,
@@ -353,6 +520,8 @@ vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, c
     vb_status st;
 
     st = check_keys(sparse, keys, n);
+    if (st == VB_OK && undo != NULL && n > undo->room)
+        st = vb_err(VB_ERR_USAGE, "an update of %zu keys: %zu can be undone", n, undo->room);
     if (st != VB_OK)
         return st;
     if (sparse->lazy != NULL && vb_k_lazy_full(sparse->lazy, rate))
@@ -362,17 +531,7 @@ vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, c
         update_chunk(sparse, &p, c * CHUNK, (c + 1) * CHUNK < n ? (c + 1) * CHUNK : n);
     if (sparse->lazy != NULL)
         vb_k_lazy_note(sparse->lazy, rate);
+    if (undo != NULL)
+        undo->n = n;
     return VB_OK;
-}
-
-void vb_k_sparse_undo(struct vb_k_sparse *sparse, const struct vb_k_undo *undo, size_t n)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++) {
-        sparse->w[undo[i].key] = undo[i].w;
-        store(sparse, undo[i].key, (struct state){undo[i].s, undo[i].t, undo[i].step});
-    }
-    if (sparse->lazy != NULL)
-        vb_k_lazy_take_back(sparse->lazy);
 }

@@ -149,7 +149,7 @@ static void a_long_gap_over_many_rates(void **state)
 static void a_step_taken_back(void **state)
 {
     float before[FEATURES], after[FEATURES], raw[FEATURES], now[FEATURES];
-    struct vb_k_undo undo[KEYS];
+    struct vb_k_undo *undo;
     struct vb_k_sparse *s;
     uint32_t seed;
     struct list l;
@@ -157,6 +157,7 @@ static void a_step_taken_back(void **state)
     int t, redo;
 
     (void)state;
+    assert_int_equal(vb_k_undo_create(KEYS, &undo), VB_OK);
     for (r = 0; r < VB_COUNT(rules); r++) {
         for (k = 0; k < VB_COUNT(rates); k++) {
             assert_int_equal(vb_k_sparse_create(&rules[r], FEATURES, &s), VB_OK);
@@ -174,7 +175,7 @@ static void a_step_taken_back(void **state)
                         continue;
                     }
                     memcpy(after, now, sizeof(after));
-                    vb_k_sparse_undo(s, undo, KEYS);
+                    vb_k_sparse_undo(s, undo);
                     assert_memory_equal(vb_k_sparse_weights(s), raw, sizeof(raw));
                     vb_k_sparse_read(s, 0, FEATURES, now);
                     assert_memory_equal(now, before, sizeof(now));
@@ -183,6 +184,7 @@ static void a_step_taken_back(void **state)
             vb_k_sparse_destroy(s);
         }
     }
+    vb_k_undo_destroy(undo);
 }
 
 /* Reading writes nothing: replicas that read other features keep the same bits. */
