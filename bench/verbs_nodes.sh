@@ -45,8 +45,7 @@ allreduce() {
 }
 
 # openmpi SIZES: the same by Open MPI over UCX, which polls: it gives way in between, as there may be one
-# CPU. UCX makes connections over UD, and its check of the address drops all that comes there: it takes the
-# kind of a packet, IPv4 or not, from a field in which Mellanox's cards have it and soft-RoCE nothing.
+# CPU. UCX makes connections over UD, and its check of the address drops all that comes there (docs/lab.md).
 openmpi() {
     [ -n "$peer" ] || return 0
     UCX_NET_DEVICES=rxe0:1 UCX_TLS=rc,self UCX_UD_ETH_DGID_CHECK=n "$mpi_node" job 2 --mca pml ucx \

@@ -5,7 +5,7 @@
 # across two and three, whole jobs with the same parameters as over TCP, lost packets, and what
 # happens when a process, a link or a machine goes away in mid-transfer.
 # Usage: lab_verbs.sh BUILD_FOLDER [all|sanitized|PART...]: without, what CI has time for; all are all
-# parts, node across jobs workers members link gone; sanitized is for a build with a sanitizer: the
+# parts, node ranks across jobs workers members link gone; sanitized is for a build with a sanitizer: the
 # transport alone, on one node
 # shellcheck disable=SC2016
 set -euo pipefail
@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "$1")
 shift
-parts=(node across jobs workers members link gone)
+parts=(node ranks across jobs workers members link gone)
 case ${1:-} in
 "") all='' && parts=(node across jobs link) ;;
 all | sanitized) all=$1 ;;
@@ -22,7 +22,7 @@ all | sanitized) all=$1 ;;
 esac
 for part in "${parts[@]}"; do
     case $part in
-    node | across | jobs | workers | members | link | gone) ;;
+    node | ranks | across | jobs | workers | members | link | gone) ;;
     *)
         echo "lab_verbs.sh: $part: must be all, sanitized or a part" >&2
         exit 2
@@ -92,7 +92,6 @@ side_by_side() {
     return $status
 }
 
-# What collectives have on two and three nodes, each number of ranks, need not be all on one as well.
 few="
     VB_TEST_ONLY=sums_in_bfloat16 $tests/test_allreduce
     VB_TEST_ONLY=other_operations $tests/test_collectives
@@ -117,6 +116,15 @@ node() {
     [ "$(grep -c 'locked memory' "$work/err")" -ge 1 ] || fail "nobody was refused"
     grep -q '^verbs' "$work/out" || fail "a limit that can be raised was not: $(cat "$work/out")"
     step "one node: tests, locked memory"
+}
+
+# Up to eight ranks on one device.
+ranks() {
+    with "${collectives[@]}" test_late
+    expect 0 '' lab/run --nodes 1 --mem 1200 --each --timeout 2400 "${withs[@]}" -- sh -ec \
+        "$(in_turn "${collectives[@]}" test_late)"
+    passed 4
+    step "one node: collectives, many ranks"
 }
 
 # --- two and three nodes: collectives ------------------------------------------------------------------
