@@ -179,14 +179,13 @@ static vb_status gradient(struct sparse *s, const struct vb_k_csr *csr, size_t *
     return VB_OK;
 }
 
-/* While lists are on their way: the next batch, and its weights. To ask for these takes longer than
- * forward saves by it, so it is only done when there is time. */
+/* While lists are on their way: the next batch, and its weights. */
 static void fetch_next(struct vb_trainer *t)
 {
     const struct vb_batch *next = vb_loader_peek(t->loader);
     struct vb_k_csr csr;
 
-    if (next == NULL || vb_sparse_came(sparse_of(t)->all))
+    if (next == NULL)
         return;
     csr = vb_train_csr(&next->rows);
     vb_k_sparse_fetch(sparse_of(t)->weights, &csr);

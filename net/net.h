@@ -389,9 +389,6 @@ vb_status vb_sparse_start(struct vb_sparse *sparse, const uint32_t *index, const
 vb_status vb_sparse_finish(struct vb_sparse *sparse, const uint32_t **index_p,
                            const float **value_p, size_t *n_p);
 
-/* In between: whether all others have brought their lists, so that there is no time to fill. */
-bool vb_sparse_came(struct vb_sparse *sparse);
-
 /* Which way the last call took, and what the model says of both ways for its lists. */
 enum vb_sparse_path vb_sparse_took(const struct vb_sparse *sparse);
 double vb_sparse_predict_us(const struct vb_sparse *sparse, enum vb_sparse_path path);

@@ -125,7 +125,7 @@ static void lay_out(struct vb_sparse *s)
     at->parts = at->heads + (2 + 2 * (size_t)s->world) * at->slot_bytes;
     at->sums = at->parts + area;
     at->list = at->sums + area;
-    at->len_bytes = at->list + 2 * sparse_list_bytes(s->opts.max_nnz) + VB_CACHE_LINE;
+    at->len_bytes = at->list + lines(s->opts.max_nnz * sizeof(uint64_t)) + VB_CACHE_LINE;
     s->room = s->room < s->opts.features ? s->room : (size_t)s->opts.features;
 }
 
@@ -179,7 +179,6 @@ static vb_status open_window(struct vb_sparse *s, int channel)
         struct sparse_peer *peer = &s->peers[r];
 
         peer->mapped = vb_window_peer(s->win, r);
-        s->copies |= peer->mapped == NULL;
         peer->head_op.done = peer->part_op.done = peer->sum_op.done = true;
     }
     group_unlock(s->group);
@@ -323,7 +322,7 @@ static vb_status bring(struct vb_sparse *s, const uint32_t *index, const float *
     sparse_sample(sparse_list(s), s->limits.max_samples, head);
     len = sparse_head_bytes(head->n_samples);
     memcpy(s->heads[s->rank], head, len);
-    if (along && s->copies)
+    if (along)
         len = sparse_take_along(s, head);
     return sparse_send_heads(s, len);
 }
@@ -395,8 +394,7 @@ static vb_status take_part(struct vb_sparse *s, int rank)
     vb_status st;
 
     if (mapped != NULL) {
-        *part = sparse_part_of(s, (const void *)(mapped + sparse_list_at(s, rank)),
-                               s->heads[rank]->n, s->rank);
+        *part = sparse_part_of(s, (const void *)(mapped + s->at.list), s->heads[rank]->n, s->rank);
     } else {
         st = sparse_wait_part(s, rank);
         if (st != VB_OK)
@@ -508,11 +506,6 @@ vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const floa
     s->how = how;
     s->started = bring(s, index, value, n, how);
     return s->started;
-}
-
-bool vb_sparse_came(struct vb_sparse *s)
-{
-    return s->started != VB_OK || sparse_heads_came(s);
 }
 
 vb_status vb_sparse_finish(struct vb_sparse *s, const uint32_t **index_p, const float **value_p,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Short lists go along with their heads, or are read where they lie. Two of the three rounds are
- * then not needed: every rank has all lists and sums them itself. It pays as long as merging all of
- * them takes less time than two messages after each other; sparse_path.c knows up to which length.
+ * Short lists go along with their heads. Two of the three rounds are then not needed: every rank
+ * has all lists and sums them itself. It pays as long as merging all of them takes less time than
+ * two messages after each other; sparse_path.c knows up to which length.
  */
 #include "net/sparse_priv.h"
 
@@ -43,7 +43,7 @@ bool sparse_all_along(const struct vb_sparse *s)
 
 static vb_status take_list(struct vb_sparse *s, int rank)
 {
-    const char *slot = s->base + sparse_head_at(s, rank), *mapped = s->peers[rank].mapped;
+    const char *slot = s->base + sparse_head_at(s, rank);
     struct sparse_run *run = &s->runs[rank];
 
     run->n = s->heads[rank]->n;
@@ -51,10 +51,6 @@ static vb_status take_list(struct vb_sparse *s, int rank)
     if (rank == s->rank)
         return VB_OK;
     run->words = (const void *)(slot + s->at.head_bytes);
-    if (mapped != NULL) {
-        run->words = (const void *)(mapped + sparse_list_at(s, rank));
-        s->wire_bytes += run->n * sizeof(*run->words);
-    }
     if (!sparse_words_fit(run->words, run->n, 0, s->opts.features))
         return sparse_broken(s, rank, "its list is out of order or out of range");
     return VB_OK;

@@ -10,8 +10,8 @@
  *
  * Adding up is a pass of its own, behind a merge that keeps the order of the ranks: so it is the
  * same sum, from left to right, for any number of runs and for duplicates inside one list. A few
- * runs without duplicates are summed one after the other instead, in two halves at once, which
- * comes to the same in less time.
+ * runs without duplicates are summed one after the other instead, which comes to the same in less
+ * time.
  */
 #include "net/sparse_priv.h"
 
@@ -229,81 +229,67 @@ size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out)
 
 #define FEW_RUNS 6 /* more of them: merging two by two passes over fewer words */
 
-#define UPPER ((uint64_t)UINT32_MAX << 32)
-#define LONG_RUN 64 /* words: it pays to cut it */
-
 /* What is left of two runs, each index once in either, and where their sum goes on. */
 struct summing {
     const uint64_t *a, *a_end, *b, *b_end;
     uint64_t *out;
 };
 
-/* The next word of the sum of two runs, neither of which is at its end. A run whose turn it is not
- * gives +0.0, which adds nothing: no list has -0.0. */
-static inline __attribute__((always_inline)) uint64_t sum_word(const uint64_t **a,
-                                                               const uint64_t **b)
+/* A word's value; -0.0, which adds nothing, if it is not its turn. */
+static inline float value_if(uint64_t turn, uint64_t word)
 {
-    uint64_t x = **a, y = **b;
-    int64_t between = (int64_t)(x >> 32) - (int64_t)(y >> 32);
-    int64_t of_a = (between - 1) >> 63, of_b = ~between >> 63; /* its turn: -1, else 0 */
-
-    *a -= of_a;
-    *b -= of_b;
-    x &= (uint64_t)of_a;
-    y &= (uint64_t)of_b;
-    return ((x | y) & UPPER) | bits_of(float_of((uint32_t)x) + float_of((uint32_t)y));
+    return float_of((uint32_t)vb_choose(turn, (uint32_t)word, MINUS_ZERO));
 }
 
-static size_t left_of(const struct summing *g)
+/* m words of the sum, where each run has more than m left. The words that come next are read before
+ * it is known which of them are needed. */
+static void sum_words(struct summing *g, size_t m)
 {
-    return least((size_t)(g->a_end - g->a), (size_t)(g->b_end - g->b));
-}
-
-/* m words each of two sums, whose loads do not wait for each other. Each run has m at least. */
-static void sum_both(struct summing *g, struct summing *h, size_t m)
-{
-    const uint64_t *a = g->a, *b = g->b, *c = h->a, *d = h->b;
-    uint64_t *out = g->out, *to = h->out;
+    const uint64_t *a = g->a, *b = g->b;
+    uint64_t *out = g->out, x = *a, y = *b;
 
     for (; m > 0; m--) {
-        *out++ = sum_word(&a, &b);
-        *to++ = sum_word(&c, &d);
+        uint32_t k = word_index(x), l = word_index(y);
+        uint64_t of_a = k <= l, of_b = l <= k, next_x = a[1], next_y = b[1];
+
+        *out++ = word_of(k < l ? k : l, bits_of(value_if(of_a, x) + value_if(of_b, y)));
+        a += of_a;
+        b += of_b;
+        x = vb_choose(of_a, next_x, x);
+        y = vb_choose(of_b, next_y, y);
     }
-    *g = (struct summing){a, g->a_end, b, g->b_end, out};
-    *h = (struct summing){c, h->a_end, d, h->b_end, to};
+    g->a = a;
+    g->b = b;
+    g->out = out;
 }
 
-/* What is left of one sum. */
-static void sum_rest(struct summing *g)
+/* The last word of one of them, as often as it takes. */
+static void sum_last(struct summing *g)
 {
-    size_t m;
+    while (g->a < g->a_end && g->b < g->b_end) {
+        uint64_t x = *g->a, y = *g->b;
+        uint32_t k = word_index(x), l = word_index(y);
+        uint64_t of_a = k <= l, of_b = l <= k;
 
-    while ((m = left_of(g)) > 0)
-        for (; m > 0; m--)
-            *g->out++ = sum_word(&g->a, &g->b);
-    memcpy(g->out, g->a, (size_t)(g->a_end - g->a) * sizeof(*g->a));
-    g->out += g->a_end - g->a;
-    memcpy(g->out, g->b, (size_t)(g->b_end - g->b) * sizeof(*g->b));
-    g->out += g->b_end - g->b;
+        *g->out++ = word_of(k < l ? k : l, bits_of(value_if(of_a, x) + value_if(of_b, y)));
+        g->a += of_a;
+        g->b += of_b;
+    }
 }
 
-/* Cuts both runs at the same index, and sums the lower and the upper parts at the same time. */
 static size_t sum_two(const struct sparse_run *left, const struct sparse_run *right, uint64_t *out)
 {
-    size_t i = left->n < LONG_RUN ? 0 : left->n / 2, m;
-    size_t j = i == 0 ? 0 : sparse_below(right->words, right->n, word_index(left->words[i]));
-    const uint64_t *a = left->words, *b = right->words;
-    struct summing low = {a, a + i, b, b + j, out};
-    struct summing high = {a + i, a + left->n, b + j, b + right->n, out + i + j};
-    size_t n;
+    struct summing g = {left->words, left->words + left->n, right->words, right->words + right->n,
+                        out};
+    size_t m;
 
-    while ((m = least(left_of(&low), left_of(&high))) > 0)
-        sum_both(&low, &high, m);
-    sum_rest(&low);
-    sum_rest(&high);
-    n = (size_t)(high.out - (out + i + j));
-    memmove(low.out, out + i + j, n * sizeof(*out));
-    return (size_t)(low.out - out) + n;
+    while ((m = least((size_t)(g.a_end - g.a), (size_t)(g.b_end - g.b))) > 1)
+        sum_words(&g, m - 1);
+    sum_last(&g);
+    memcpy(g.out, g.a, (size_t)(g.a_end - g.a) * sizeof(*g.a));
+    g.out += g.a_end - g.a;
+    memcpy(g.out, g.b, (size_t)(g.b_end - g.b) * sizeof(*g.b));
+    return (size_t)(g.out - out) + (size_t)(g.b_end - g.b);
 }
 
 size_t sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_t *b, uint64_t *out)

@@ -21,7 +21,6 @@
 
 #define NOTES 8
 #define TURN_NS 50000 /* of a core: what a note waits for where ranks share them */
-#define ROUND_NS 3000 /* a round costs no less: of ranks that compute, one is always late */
 #define PUTS 4
 #define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
 #define MERGE_WORDS ((size_t)8192)
@@ -137,19 +136,22 @@ static vb_status measure_merge(struct sparse_model *model)
     return VB_OK;
 }
 
-/* Lists that go along save two rounds, in which ranks wait for each other. They cost the merging of
- * all lists by each rank, and bytes where there are many ranks: as much as half of all words are
- * told twice otherwise. */
+/* Lists that go along save two rounds. They cost the merging of all lists by each rank, and bytes
+ * where there are many ranks: as much as half of all words are told twice otherwise. */
 static uint64_t along_words(const struct vb_sparse *s)
 {
     const struct sparse_model *m = &s->model;
     double n = s->world, merging, putting, words;
+    int r;
 
+    for (r = 1; r < s->world; r++)
+        if (s->peers[r].mapped != NULL)
+            return 0; /* lists are read where they lie */
     if (s->world < 2 || s->opts.path == VB_SPARSE_DENSE)
         return 0;
     merging = (n - 1) * ceil(log2(n)) * m->merge_ns_word;
     putting = 8 * (n - 1) * (0.5 - 1 / n) * m->put_ns_byte;
-    words = 2 * fmax(m->note_ns, ROUND_NS) / (merging + putting);
+    words = 2 * m->note_ns / (merging + putting);
     return words < (double)s->limits.max_along ? (uint64_t)words : s->limits.max_along;
 }
 

@@ -82,8 +82,8 @@ struct sparse_run sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_
 /* Adds up the words of each index, from left to right. out may be in. Returns how many are left. */
 size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out);
 
-/* Both: the sum of runs in which each index is once and no value -0.0, in the order of the runs. a
- * and b are scratch as above; out may be a. Returns how many words there are. */
+/* Both: the sum of runs in which each index is once, in the order of the runs. a and b are scratch
+ * as above; out may be a. Returns how many words there are. */
 size_t sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_t *b,
                        uint64_t *out);
 
@@ -100,8 +100,7 @@ struct sparse_head {
     uint64_t n;        /* words of the list */
     uint32_t refused;  /* enum sparse_refusal: the caller's list was none, n is 0 */
     uint32_t n_samples;
-    uint32_t along; /* 1: the list itself came with the head: behind the room for samples, or it is
-                     * read where it lies */
+    uint32_t along; /* 1: the list itself came with the head, behind the room for samples */
     uint32_t zero;
     uint32_t samples[]; /* every step-th index of the list, from the first on */
 };
@@ -169,17 +168,9 @@ struct sparse_layout {
     size_t heads;      /* 2 of one's own, then 2 sets of one a rank, taken in turn */
     size_t parts;      /* for this owner, one behind the other in rank order */
     size_t sums;       /* one behind the other in owner order, one's own at its place */
-    size_t list;       /* 2, taken in turn */
+    size_t list;
     size_t len_bytes;
 };
-
-/* Room for a list in whole cache lines. */
-static inline size_t sparse_list_bytes(uint64_t max_nnz)
-{
-    size_t bytes = (size_t)max_nnz * sizeof(uint64_t);
-
-    return (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
-}
 
 /* What has come from one peer. Written by the handler of notes, under the group's lock. */
 struct sparse_peer {
@@ -199,8 +190,7 @@ struct vb_sparse {
     int channel; /* 0: not open */
     struct vb_sparse_opts opts;
     struct vb_window *win;
-    char *base;  /* of our own part of the window */
-    bool copies; /* some peer does not map it: short lists go behind their heads */
+    char *base; /* of our own part of the window */
     struct sparse_layout at;
     struct sparse_limits limits;
     struct sparse_peer *peers;
@@ -226,16 +216,10 @@ struct vb_sparse {
     struct vb_coll *dense; /* opened when first needed */
 };
 
-/* Where a rank's list of this call lies in its window. */
-static inline size_t sparse_list_at(const struct vb_sparse *s, int rank)
-{
-    return s->at.list + (s->seq % 2) * sparse_list_bytes(s->peers[rank].max_nnz);
-}
-
 /* This rank's list, as words. */
 static inline uint64_t *sparse_list(const struct vb_sparse *s)
 {
-    return (uint64_t *)(s->base + sparse_list_at(s, s->rank));
+    return (uint64_t *)(s->base + s->at.list);
 }
 
 /* ---- moving lists (sparse_send.c) -------------------------------------------------------------
@@ -256,7 +240,6 @@ vb_status sparse_send_heads(struct vb_sparse *s, size_t len_bytes);
 vb_status sparse_send_parts(struct vb_sparse *s);
 vb_status sparse_send_sums(struct vb_sparse *s, size_t n);
 
-bool sparse_heads_came(struct vb_sparse *s); /* looks once, does not wait */
 vb_status sparse_wait_heads(struct vb_sparse *s);
 vb_status sparse_wait_part(struct vb_sparse *s, int rank);
 vb_status sparse_wait_sum(struct vb_sparse *s, int rank);

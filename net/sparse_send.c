@@ -10,8 +10,8 @@
  * reads the part where it lies once it has the head's note, and all read the sum where the owner
  * made it once they have its note.
  *
- * A short list goes along with its head, or is read where it lies. If those of all ranks do, each
- * has all there is to sum, and there are no other rounds.
+ * A short list goes along with its head. If those of all ranks did, each has all there is to sum,
+ * and there are no other rounds.
  *
  * A note has a kind (2 bits), whether more is to come (1 bit), and how many words came (21 bits); a
  * head's has its sequence number there. Lists longer than a *segment* are put in several.
@@ -19,8 +19,9 @@
  * Why nothing is overwritten too early. A rank sends head k + 1 when it has done with call k: it
  * has all sums and its own sources were sent. Until then nobody sends it part or sum k + 1, for
  * these wait for the heads of all; so only heads can come early, by one call, and they have two
- * places, with the lists that come along. When a rank has all heads k + 1, nobody reads its list or
- * its sum k any more: a list has two places, too, and k + 2 is the next to take that of k.
+ * places, with the lists that come along. An owner's sum comes after it has read the parts, so when
+ * a rank has all sums, nobody reads its list any more; and when an owner has all heads k + 1,
+ * nobody reads its sum k any more.
  */
 #include "net/sparse_priv.h"
 
@@ -195,18 +196,6 @@ static bool probes_came(void *arg)
     return w->s->peers[w->rank].probes >= w->n;
 }
 
-bool sparse_heads_came(struct vb_sparse *s)
-{
-    struct waiting w = {.s = s};
-    bool came;
-
-    group_lock(s->group);
-    group_round(s->group);
-    came = heads_came(&w);
-    group_unlock(s->group);
-    return came;
-}
-
 vb_status sparse_wait_heads(struct vb_sparse *s)
 {
     struct waiting w = {.s = s, .late = s->rank};
@@ -359,15 +348,11 @@ static vb_status put_words(struct vb_sparse *s, int rank, enum sparse_kind kind,
 vb_status sparse_send_heads(struct vb_sparse *s, size_t len_bytes)
 {
     vb_status st = VB_OK;
-    size_t len;
     int i, to;
 
     for (i = 1; i < s->world && st == VB_OK; i++) {
         to = after(s, i);
-        len = len_bytes;
-        if (s->peers[to].mapped != NULL && len > s->at.head_bytes)
-            len = s->at.head_bytes; /* it reads the list where it lies */
-        st = sparse_put(s, to, sparse_own_head_at(s), sparse_head_at(s, s->rank), len,
+        st = sparse_put(s, to, sparse_own_head_at(s), sparse_head_at(s, s->rank), len_bytes,
                         note_value(SPARSE_HEAD, false, s->seq), &s->peers[to].head_op);
     }
     return st;
@@ -386,8 +371,7 @@ vb_status sparse_send_parts(struct vb_sparse *s)
             continue;
         part = sparse_part_of(s, sparse_list(s), n, to);
         st = put_words(s, to, SPARSE_PART,
-                       sparse_list_at(s, s->rank) +
-                           (size_t)(part.words - sparse_list(s)) * sizeof(uint64_t),
+                       s->at.list + (size_t)(part.words - sparse_list(s)) * sizeof(uint64_t),
                        sparse_part_at(s, s->rank, to), part.n);
     }
     return st;
