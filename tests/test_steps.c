@@ -253,22 +253,25 @@ static void a_step_can_be_taken_back(void **state)
  * batches and tests in between, and gradients that are clipped never, at times, and always. */
 static void steps_begun_early_have_the_same_bits(void **state)
 {
-    const double clips[] = {1000, 6, 0.01};
-    const int64_t holds[] = {0, 1, 30000, 1 << 20};
+    static const struct {
+        double clip;
+        int64_t hold_back;
+    } ways[] = {{1000, 1}, {6, 30000}, {0.01, 1 << 20}};
     struct run run = {.model = "lenet", .data = "synth:1000", .eval_every = 7, .check_replicas = 9};
     struct t_job job = {.world = 2, .fn = train_to_the_end, .arg = &run};
-    size_t c, h;
+    size_t i;
+    int early;
 
     (void)state;
-    for (c = 0; c < VB_COUNT(clips); c++)
-        for (h = 0; h < VB_COUNT(holds); h++) {
-            run.clip = clips[c];
-            run.hold_back = holds[h];
-            job.transport = h % 2 == 0 ? VB_TRANSPORT_SHM : VB_TRANSPORT_TCP;
+    for (i = 0; i < VB_COUNT(ways); i++)
+        for (early = 0; early < 2; early++) {
+            run.clip = ways[i].clip;
+            run.hold_back = early ? ways[i].hold_back : 0;
+            job.transport = early ? VB_TRANSPORT_TCP : VB_TRANSPORT_SHM;
             share_memory();
             t_as_processes(&job);
             assert_int_equal(seen->step[0], STEPS);
-            if (h == 0)
+            if (!early)
                 memcpy(run.after, seen->after, sizeof(run.after));
             assert_memory_equal(run.after, seen->after, sizeof(run.after));
         }
