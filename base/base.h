@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #define VB_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #define VB_COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -222,6 +223,23 @@ void vb_sort(double *values, size_t n);
 uint64_t *vb_sort_words(uint64_t *words, uint64_t *spare, size_t n, int bits);
 
 int vb_bits_below(uint64_t n); /* how many bits numbers below n have */
+
+/* A float's bits, and back. */
+static inline uint32_t vb_float_bits(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static inline float vb_bits_float(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
 
 /* x if first is 1, y if it is 0; for what nobody can foresee, as gcc makes a branch of ?: on x86.
  */

@@ -20,7 +20,7 @@ void vb_sort(double *values, size_t n)
 
 #define PASSES_MAX 3
 #define DIGIT_BITS_MAX 11 /* three of them are 32 bits; two tables of 2048 fit the first cache */
-#define DIGIT_BITS_FEW 9
+#define DIGIT_BITS_FEW 9  /* where that takes no more passes: shorter tables to clear and add up */
 #define DIGITS_MAX ((size_t)1 << DIGIT_BITS_MAX)
 #define FEW 64 /* words */
 

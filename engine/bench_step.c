@@ -230,7 +230,7 @@ static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int ba
     fill_opts(o, batch, b->group, &train);
     point->batch = batch;
     st = vb_trainer_open(&b->trainer, &train);
-    if (b->trainer.recipe.clip > 0)
+    if (st == VB_OK && b->trainer.recipe.clip > 0)
         b->trainer.recipe.clip = DBL_MAX; /* gradients stay as large as at first: too large */
     if (st == VB_OK)
         st = measure(b, o->seconds, point);

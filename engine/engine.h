@@ -308,12 +308,12 @@ struct vb_train_opts {
 
     struct vb_coll_opts coll; /* how gradients are summed */
     int64_t bucket_bytes;     /* of gradients that go together; 0: by the measured link */
-    int64_t hold_back;        /* gradients that leave behind those of the first layers, to try what
-                                 that does; 0: by what the link gets done */
-    int64_t check_replicas;   /* compare the ranks' parameters every so many steps; 0: at the end */
-    int slow_rank;            /* this rank takes slow_factor times as long to compute, */
-    double slow_factor;       /* to try what that does; 0: none */
-    int threads;              /* compute threads, 0: as the machine suggests */
+    int64_t hold_back_bytes; /* of gradients that leave behind those of the first layers; 0: by what
+                                the link gets done */
+    int64_t check_replicas;  /* compare the ranks' parameters every so many steps; 0: at the end */
+    int slow_rank;           /* this rank takes slow_factor times as long to compute, */
+    double slow_factor;      /* to try what that does; 0: none */
+    int threads;             /* compute threads, 0: as the machine suggests */
     bool pin;
     struct vb_group_opts group;  /* with a world of 1 only rank and world count */
     struct vb_group *open_group; /* already open, and left so; NULL: opened as group says */

@@ -18,10 +18,10 @@
 #define BUCKETS_MAX 32 /* a bucket is as much larger as that takes */
 #define BUCKET_MIN ((size_t)16 << 10)
 #define BUCKET_MAX ((size_t)16 << 20)
-#define CUT_MIN ((size_t)1 << 20) /* larger layers are cut into buckets */
-#define PARTS 4                   /* a small model is cut into about so many */
-#define WASTE 1.1    /* what a bucket may take, against its part of a very large one ... */
-#define WASTE_MOST 2 /* ... for the sake of that */
+#define CUT ((size_t)1 << 18) /* floats: what is longer than two of these is cut up */
+#define PARTS 4               /* a small model is cut into about so many */
+#define WASTE 1.1             /* what a bucket may take, against its part of a very large one ... */
+#define WASTE_MOST 2          /* ... for the sake of that */
 #define LIST (BUCKETS_MAX + 3) /* with what is left of the front, the held and the rest */
 #define LINE (VB_CACHE_LINE / sizeof(float))
 
@@ -36,7 +36,6 @@ struct vb_buckets {
     float *grads;
     float *own;              /* grads, where there is no coll */
     size_t n_params, bucket; /* floats */
-    size_t cut;              /* what is longer than two of these is cut up */
     size_t low;              /* ready: [low, n_params) */
     size_t high;             /* started: [high, n_params), but for what is held back */
     size_t front;            /* parameters that forward begins with */
@@ -114,7 +113,6 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
     *buckets_p = b; /* the caller's from now on, whatever happens */
     b->n_params = n_params;
     b->front = b->back = front;
-    b->cut = CUT_MIN / sizeof(float);
     b->trainer = t;
     if (t->place.group != NULL) {
         st = open_coll(b);
@@ -171,7 +169,8 @@ static bool is_looked_at(const struct vb_buckets *b)
  * takes longer than this time, nor forward to wait for the front until all is done. */
 static size_t to_hold(struct vb_buckets *b)
 {
-    size_t asked = (size_t)b->trainer->o->hold_back, summed = b->n_params, most;
+    size_t asked = (size_t)b->trainer->o->hold_back_bytes / sizeof(float), summed = b->n_params;
+    size_t most = b->n_params - b->front;
     bool done = true;
     int i;
 
@@ -180,7 +179,6 @@ static size_t to_hold(struct vb_buckets *b)
         if (done && b->list[i].first >= b->front)
             summed = b->list[i].first;
     }
-    most = b->n_params - b->front;
     if (asked > 0)
         return asked < most ? asked : most;
     return (summed - b->front) / 2;
@@ -198,7 +196,8 @@ static void tell_hold(struct vb_buckets *b, size_t n)
 
 static void take_hold(struct vb_buckets *b)
 {
-    size_t n, least = b->trainer->o->hold_back > 0 ? 1 : b->bucket, most = b->n_params - b->front;
+    size_t least = b->trainer->o->hold_back_bytes > 0 ? 1 : b->bucket;
+    size_t n, most = b->n_params - b->front;
 
     b->telling = false;
     b->failed = vb_wait(b->coll, &b->told);
@@ -235,7 +234,7 @@ static void start_bucket(struct vb_buckets *b, size_t first, size_t end)
  * up: from the first to the last. */
 static void start_range(struct vb_buckets *b, size_t first, size_t end, bool up)
 {
-    size_t n = (end - first) / (b->bucket > b->cut ? b->bucket : b->cut), len, i;
+    size_t n = (end - first) / (b->bucket > CUT ? b->bucket : CUT), len, i;
 
     n = n > 0 ? n : 1;
     len = ((end - first + n - 1) / n + LINE - 1) / LINE * LINE;

@@ -222,6 +222,8 @@ void vb_async_destroy(struct vb_async *async);
 /* The gradient of t->batch, summed over its samples (train_dense.c). */
 void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
 
+bool vb_train_is_softmax(const struct vb_trainer *t); /* which computes on pixels that are not 0 */
+
 /* ---- gradients of all ranks (train_buckets.c) ------------------------------------------------ */
 
 /* Gradients are summed in buckets, each as soon as backward has filled it. */
@@ -252,8 +254,6 @@ vb_status vb_buckets_again(struct vb_buckets *b);
 const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest; NULL: none */
 
 /* ---- sparse rows (train_sparse.c) ------------------------------------------------------------ */
-
-bool vb_train_is_softmax(const struct vb_trainer *t); /* which computes on pixels that are not 0 */
 
 struct vb_k_csr vb_train_csr(const struct vb_rows *rows); /* a batch, as kernels take it */
 

@@ -266,7 +266,7 @@ static vb_status sparse_step_back(struct vb_trainer *t)
 {
     struct sparse *s = sparse_of(t);
 
-    if (!s->updated)
+    if (s->undo == NULL || !s->updated)
         return vb_err(VB_ERR_USAGE, "there is no step to go back from");
     vb_k_sparse_undo(s->weights, s->undo);
     s->updated = false;

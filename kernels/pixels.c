@@ -24,18 +24,10 @@ struct finder {
     int16_t colour[4 * PALETTE]; /* -1: free */
 };
 
-static uint32_t bits_of(float f)
-{
-    uint32_t u;
-
-    memcpy(&u, &f, sizeof(u));
-    return u;
-}
-
 /* The colour of a value, a new one if need be; -1: there is no room for another. */
 static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
 {
-    uint32_t bits = bits_of(value), at = bits * 0x9e3779b1u >> 22;
+    uint32_t bits = vb_float_bits(value), at = bits * 0x9e3779b1u >> 22;
 
     for (; f->colour[at] >= 0; at = (at + 1) % (4 * PALETTE))
         if (f->bits[at] == bits)

@@ -83,30 +83,14 @@ void vb_k_grad_destroy(struct vb_k_grad *grad)
 
 #define ALWAYS static inline __attribute__((always_inline))
 
-ALWAYS uint32_t bits_of(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-ALWAYS float float_of(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
 ALWAYS uint64_t word_of(uint32_t key, float value)
 {
-    return (uint64_t)key << 32 | bits_of(value);
+    return (uint64_t)key << 32 | vb_float_bits(value);
 }
 
 ALWAYS float value_of(uint64_t word)
 {
-    return float_of((uint32_t)word);
+    return vb_bits_float((uint32_t)word);
 }
 
 ALWAYS float entry(const struct csr_row *row, float d, size_t j)
@@ -154,7 +138,8 @@ ALWAYS size_t gather_row(const struct csr_row *row, float d, uint32_t *slots, ui
         to = vb_choose(mine, has, n);
         slots[slot] = (uint32_t)vb_choose(has != 0, has, n);
         set_half(words, to, KEY, key);
-        set_half(words, to, VALUE, bits_of(float_of(half_at(words, to, VALUE)) + entry(row, d, j)));
+        set_half(words, to, VALUE,
+                 vb_float_bits(vb_bits_float(half_at(words, to, VALUE)) + entry(row, d, j)));
         n += 1 - mine;
         set_half(words, n, VALUE, NOTHING);
     }

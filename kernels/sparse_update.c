@@ -431,6 +431,7 @@ ALWAYS void update_keys(struct shape r, struct vb_k_sparse *s, const struct step
 {
     size_t i;
 
+    VB_ASSERT(r.floats == s->floats && r.words == s->words);
     for (; first < end; first += BLOCK) {
         for (i = first + AHEAD; i < first + AHEAD + BLOCK && i < p->n; i++)
             fetch(s, p->keys[i]);

@@ -27,7 +27,7 @@ void sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *
     size_t i;
 
     for (i = 0; i < n; i++) {
-        uint32_t bits = bits_of(value[i]);
+        uint32_t bits = vb_float_bits(value[i]);
 
         words[i] = word_of(index[i], bits == MINUS_ZERO ? 0 : bits);
     }
@@ -42,7 +42,7 @@ static uint32_t one_nan(uint32_t bits)
 
 float sparse_finish(float sum, float divisor)
 {
-    return float_of(one_nan(bits_of(sum / divisor)));
+    return vb_bits_float(one_nan(vb_float_bits(sum / divisor)));
 }
 
 void sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *index, float *value)
@@ -53,7 +53,7 @@ void sparse_unpack(const uint64_t *words, size_t n, float divisor, uint32_t *ind
         uint64_t word = words[i];
 
         index[i] = word_index(word);
-        value[i] = float_of(one_nan((uint32_t)word));
+        value[i] = vb_bits_float(one_nan((uint32_t)word));
     }
     if (divisor == 1.0f)
         return;
@@ -207,20 +207,21 @@ size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out)
     if (n == 0)
         return 0;
     index = word_index(in[0]);
-    sum = float_of((uint32_t)in[0]);
+    sum = vb_bits_float((uint32_t)in[0]);
     for (i = 1; i < n; i++) {
         uint64_t word = in[i];
 
         next = word_index(word);
-        value = float_of((uint32_t)word);
+        value = vb_bits_float((uint32_t)word);
         same = next == index;
         more = sum + value; /* always, so that there is a choice below and no branch */
-        out[at] = word_of(index, bits_of(sum)); /* overwritten as long as the index is the same */
+        /* Overwritten as long as the index is the same. */
+        out[at] = word_of(index, vb_float_bits(sum));
         at += !same;
         sum = same ? more : value;
         index = next;
     }
-    out[at] = word_of(index, bits_of(sum));
+    out[at] = word_of(index, vb_float_bits(sum));
     return at + 1;
 }
 
@@ -238,7 +239,7 @@ struct summing {
 /* A word's value; -0.0, which adds nothing, if it is not its turn. */
 static inline float value_if(uint64_t turn, uint64_t word)
 {
-    return float_of((uint32_t)vb_choose(turn, (uint32_t)word, MINUS_ZERO));
+    return vb_bits_float((uint32_t)vb_choose(turn, (uint32_t)word, MINUS_ZERO));
 }
 
 /* m words of the sum, where each run has more than m left. The words that come next are read before
@@ -252,7 +253,7 @@ static void sum_words(struct summing *g, size_t m)
         uint32_t k = word_index(x), l = word_index(y);
         uint64_t of_a = k <= l, of_b = l <= k, next_x = a[1], next_y = b[1];
 
-        *out++ = word_of(k < l ? k : l, bits_of(value_if(of_a, x) + value_if(of_b, y)));
+        *out++ = word_of(k < l ? k : l, vb_float_bits(value_if(of_a, x) + value_if(of_b, y)));
         a += of_a;
         b += of_b;
         x = vb_choose(of_a, next_x, x);
@@ -271,7 +272,7 @@ static void sum_last(struct summing *g)
         uint32_t k = word_index(x), l = word_index(y);
         uint64_t of_a = k <= l, of_b = l <= k;
 
-        *g->out++ = word_of(k < l ? k : l, bits_of(value_if(of_a, x) + value_if(of_b, y)));
+        *g->out++ = word_of(k < l ? k : l, vb_float_bits(value_if(of_a, x) + value_if(of_b, y)));
         g->a += of_a;
         g->b += of_b;
     }

@@ -119,8 +119,8 @@ static vb_status measure_merge(struct sparse_model *model)
     out = b + MERGE_WORDS;
     for (i = 0; i < MERGE_WORDS; i++) {
         seed = seed * 1664525u + 1013904223u;
-        a[i] = word_of(x += 1 + (seed >> 28), bits_of(1.0f));
-        b[i] = word_of(y += 1 + (seed >> 24 & 15), bits_of(2.0f));
+        a[i] = word_of(x += 1 + (seed >> 28), vb_float_bits(1.0f));
+        b[i] = word_of(y += 1 + (seed >> 24 & 15), vb_float_bits(2.0f));
     }
     for (round = 0; round < 3; round++) {
         struct sparse_run runs[2] = {{a, MERGE_WORDS}, {b, MERGE_WORDS}};
@@ -269,7 +269,7 @@ static vb_status dense_open(struct vb_sparse *s)
         return st;
     data = vb_coll_data(s->dense);
     for (i = 0; i < n; i++)
-        data[i] = float_of(ABSENT);
+        data[i] = vb_bits_float(ABSENT);
     return VB_OK;
 }
 
@@ -279,7 +279,7 @@ static void scatter(const struct vb_sparse *s, float *data)
     size_t n = s->heads[s->rank]->n, i;
 
     for (i = 0; i < n; i++)
-        data[word_index(list[i])] = float_of((uint32_t)list[i]);
+        data[word_index(list[i])] = vb_bits_float((uint32_t)list[i]);
 }
 
 /* Takes what is there in one stride, and puts the vector back as it was. */
@@ -289,13 +289,13 @@ static bool take_stride(struct vb_sparse *s, float *data, size_t first, size_t e
     size_t i;
 
     for (i = first; i < end; i++) {
-        if (bits_of(data[i]) == ABSENT)
+        if (vb_float_bits(data[i]) == ABSENT)
             continue;
         if (*at_p == s->room)
             return false;
         s->index[*at_p] = (uint32_t)i;
         s->value[(*at_p)++] = sparse_finish(data[i], divisor);
-        data[i] = float_of(ABSENT);
+        data[i] = vb_bits_float(ABSENT);
     }
     return true;
 }
@@ -306,7 +306,7 @@ static bool all_absent(const float *data)
     int i;
 
     for (i = 0; i < STRIDE; i++)
-        other |= bits_of(data[i]) ^ ABSENT;
+        other |= vb_float_bits(data[i]) ^ ABSENT;
     return other == 0;
 }
 

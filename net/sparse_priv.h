@@ -27,22 +27,6 @@ static inline uint32_t word_index(uint64_t word)
     return (uint32_t)(word >> 32);
 }
 
-static inline float float_of(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-static inline uint32_t bits_of(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
 /* ---- loops over lists (sparse_merge.c) --------------------------------------------------------
  *
  * They read each word once and stay inside their arrays whatever the words are: a list may lie in

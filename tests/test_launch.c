@@ -9,6 +9,7 @@
 #include "tests/test.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <pwd.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -768,8 +769,9 @@ static void a_server_of_pmix_that_is_mute(void **state)
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     socklen_t len = sizeof(at);
+    struct pollfd called = {.fd = fd, .events = POLLIN};
     struct vb_launch launch;
-    char uri[80], text[400];
+    char uri[80], text[560];
     pid_t pid;
 
     (void)state;
@@ -778,9 +780,9 @@ static void a_server_of_pmix_that_is_mute(void **state)
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
     snprintf(uri, sizeof(uri), "mute.0;tcp4://127.0.0.1:%d", ntohs(at.sin_port));
     snprintf(text, sizeof(text),
-             "PMIX_RANK=0 PMIX_NAMESPACE=job PMIX_SECURITY_MODE=native PMIX_SERVER_URI41=%s "
-             "PMIX_SERVER_URI4=%s PMIX_SERVER_URI3=%s",
-             uri, uri, uri);
+             "PMIX_RANK=0 PMIX_NAMESPACE=job PMIX_SECURITY_MODE=native PMIX_SERVER_URI51=%s "
+             "PMIX_SERVER_URI41=%s PMIX_SERVER_URI4=%s PMIX_SERVER_URI3=%s",
+             uri, uri, uri, uri);
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) { /* which the library's threads, and ours, end with */
@@ -788,6 +790,7 @@ static void a_server_of_pmix_that_is_mute(void **state)
         _exit(find(300, &launch) != VB_OK ? 0 : 1);
     }
     ended_well(pid);
+    assert_int_equal(poll(&called, 1, 0), 1); /* it was the server that was waited for */
     close(fd);
 }
 

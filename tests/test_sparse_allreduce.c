@@ -49,22 +49,6 @@ static uint32_t next(uint32_t *seed)
     return *seed >> 8;
 }
 
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
 static float any_value(uint32_t *seed)
 {
     static const uint32_t strange[] = {0x80000000u, 0,           0x7f800000u, 0xff800000u,
@@ -73,7 +57,7 @@ static float any_value(uint32_t *seed)
     uint32_t kind = next(seed) % 64;
 
     if (*seed % 7 == 0 && kind < VB_COUNT(strange))
-        return float_of(strange[kind]);
+        return vb_bits_float(strange[kind]);
     return ((float)next(seed) / (1 << 23) - 1.0f) * (float)(1 << next(seed) % 24);
 }
 
@@ -214,7 +198,7 @@ static void naive_sum(const struct list *lists, int world, enum vb_reduce how, s
         if (how == VB_REDUCE_MEAN)
             value /= (float)world;
         sum->index[sum->n] = index;
-        sum->value[sum->n++] = value != value ? float_of(0x7fc00000u) : value;
+        sum->value[sum->n++] = value != value ? vb_bits_float(0x7fc00000u) : value;
     }
 }
 
@@ -259,10 +243,11 @@ static int compare(struct bench *b, struct vb_sparse *s, enum vb_reduce how)
     if (T_WRONG(n == b->want.n))
         return 1;
     for (i = 0; i < n; i++)
-        if (index[i] != b->want.index[i] || bits_of(value[i]) != bits_of(b->want.value[i])) {
+        if (index[i] != b->want.index[i] ||
+            vb_float_bits(value[i]) != vb_float_bits(b->want.value[i])) {
             fprintf(stderr, "rank %d of %d: word %zu of %zu is %u %08x, not %u %08x\n", b->rank,
-                    b->world, i, n, index[i], bits_of(value[i]), b->want.index[i],
-                    bits_of(b->want.value[i]));
+                    b->world, i, n, index[i], vb_float_bits(value[i]), b->want.index[i],
+                    vb_float_bits(b->want.value[i]));
             return 1;
         }
     return 0;
@@ -463,7 +448,7 @@ static int merge_then_sum(struct vb_group *g, void *arg)
         return 1;
     wrong += T_WRONG(vb_sparse_merge(s, index, value, &n) == VB_OK);
     wrong += T_WRONG(n == 5 && index[0] == 0 && index[1] == 1 && index[2] == 3 && index[3] == 5);
-    wrong += T_WRONG(value[2] == 7 && bits_of(value[3]) == 0);
+    wrong += T_WRONG(value[2] == 7 && vb_float_bits(value[3]) == 0);
     wrong += T_WRONG(index[4] == 9 && value[4] == (1e8f + 1) - 1e8f);
     wrong += T_WRONG(
         vb_sparse_allreduce(s, index, value, n, VB_REDUCE_SUM, &sum_index, &sum, &n_sum) == VB_OK);

@@ -41,13 +41,13 @@ static size_t naive(const uint32_t *index, const float *value, size_t n, uint64_
         for (k = 0; k < m && word_index(out[k]) < index[i]; k++)
             ;
         if (k < m && word_index(out[k]) == index[i]) {
-            float sum = float_of((uint32_t)out[k]) + value[i];
+            float sum = vb_bits_float((uint32_t)out[k]) + value[i];
 
-            out[k] = word_of(index[i], bits_of(sum));
+            out[k] = word_of(index[i], vb_float_bits(sum));
             continue;
         }
         memmove(out + k + 1, out + k, (m - k) * sizeof(*out));
-        out[k] = word_of(index[i], bits_of(value[i]));
+        out[k] = word_of(index[i], vb_float_bits(value[i]));
         m++;
     }
     return m;
@@ -156,7 +156,7 @@ static void check_sum(int n_runs, size_t longest, uint32_t gap)
         n = longest == 0 ? 0 : next() % (longest + 1);
         runs[r] = again[r] = (struct sparse_run){words[r], make_run(words[r], n, gap, 0)};
         for (i = 0; i < n; i++)
-            words[r][i] |= bits_of(i % 7 == 0 ? 0 : any_value());
+            words[r][i] |= vb_float_bits(i % 7 == 0 ? 0 : any_value());
     }
     all = sparse_merge_runs(again, n_runs, a, b);
     n = sparse_add_up(all.words, all.n, want);
@@ -235,7 +235,8 @@ static void what_is_out_of_order_is_found(void **state)
 static void zeros_and_nans_are_made_equal(void **state)
 {
     uint32_t index[] = {1, 2, 3, 4}, out_index[4];
-    float value[] = {float_of(0x80000000u), float_of(0x7f800001u), float_of(0xffc01234u), -3.0f};
+    float value[] = {vb_bits_float(0x80000000u), vb_bits_float(0x7f800001u),
+                     vb_bits_float(0xffc01234u), -3.0f};
     float out[4];
     uint64_t words[4];
 
@@ -244,12 +245,12 @@ static void zeros_and_nans_are_made_equal(void **state)
     assert_true(words[0] == word_of(1, 0));
     sparse_unpack(words, 4, 2.0f, out_index, out);
     assert_memory_equal(index, out_index, sizeof(index));
-    assert_int_equal(bits_of(out[0]), 0);
-    assert_int_equal(bits_of(out[1]), 0x7fc00000u);
-    assert_int_equal(bits_of(out[2]), 0x7fc00000u);
+    assert_int_equal(vb_float_bits(out[0]), 0);
+    assert_int_equal(vb_float_bits(out[1]), 0x7fc00000u);
+    assert_int_equal(vb_float_bits(out[2]), 0x7fc00000u);
     assert_true(out[3] == -1.5f);
     sparse_unpack(words, 4, 1.0f, out_index, out);
-    assert_int_equal(bits_of(out[1]), 0x7fc00000u);
+    assert_int_equal(vb_float_bits(out[1]), 0x7fc00000u);
     assert_true(out[3] == -3.0f);
 }
 

@@ -19,7 +19,7 @@
 
 struct run {
     const char *model, *data, *rule;
-    int64_t check_replicas, hold_back, eval_every;
+    int64_t check_replicas, hold_back_bytes, eval_every;
     double clip;
     uint64_t kill_us; /* the culprit dies after so long; 0: it does not */
     uint32_t after[STEPS + 1];
@@ -54,7 +54,7 @@ static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train
     o->global_batch = 30;
     o->steps = STEPS;
     o->check_replicas = run->check_replicas;
-    o->hold_back = run->hold_back;
+    o->hold_back_bytes = run->hold_back_bytes;
     o->eval_every = run->eval_every;
     o->clip = run->clip > 0 ? run->clip : -1;
     o->bucket_bytes = 1 << 16;
@@ -178,7 +178,7 @@ static void survivors_of_a_death_stand_at_a_step(void **state)
 {
     struct run runs[] = {{.model = "softmax", .data = "synth:1200"},
                          {.model = "lenet", .data = "synth:1200"},
-                         {.model = "lenet", .data = "synth:1200", .hold_back = 30000},
+                         {.model = "lenet", .data = "synth:1200", .hold_back_bytes = 120000},
                          {.model = "sparse-lr", .data = "synth:n=1200,features=5000"}};
     int hit = 0;
     size_t i;
@@ -232,7 +232,7 @@ static void a_step_can_be_taken_back(void **state)
     struct run runs[] = {
         {.model = "softmax", .data = "synth:1200"},
         {.model = "lenet", .data = "synth:1200"},
-        {.model = "lenet", .data = "synth:1200", .hold_back = 30000, .clip = 1000},
+        {.model = "lenet", .data = "synth:1200", .hold_back_bytes = 120000, .clip = 1000},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "momentum"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "ftrl"}};
@@ -255,8 +255,8 @@ static void steps_begun_early_have_the_same_bits(void **state)
 {
     static const struct {
         double clip;
-        int64_t hold_back;
-    } ways[] = {{1000, 1}, {6, 30000}, {0.01, 1 << 20}};
+        int64_t hold_back_bytes;
+    } ways[] = {{1000, 4}, {6, 120000}, {0.01, 1 << 22}};
     struct run run = {.model = "lenet", .data = "synth:1000", .eval_every = 7, .check_replicas = 9};
     struct t_job job = {.world = 2, .fn = train_to_the_end, .arg = &run};
     size_t i;
@@ -266,7 +266,7 @@ static void steps_begun_early_have_the_same_bits(void **state)
     for (i = 0; i < VB_COUNT(ways); i++)
         for (early = 0; early < 2; early++) {
             run.clip = ways[i].clip;
-            run.hold_back = early ? ways[i].hold_back : 0;
+            run.hold_back_bytes = early ? ways[i].hold_back_bytes : 0;
             job.transport = early ? VB_TRANSPORT_TCP : VB_TRANSPORT_SHM;
             share_memory();
             t_as_processes(&job);
