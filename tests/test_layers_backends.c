@@ -64,6 +64,24 @@ static void run(struct prepared *p, struct t_layer *l, enum vb_k_pass pass, int 
     omp_set_num_threads(2);
 }
 
+/* What the reference computes, once for all backends of a shape and a pass: it is slow. */
+struct reference {
+    bool made, has_sums;
+    struct t_layer want, sums;
+};
+
+static struct reference reference;
+
+static void forget_reference(void)
+{
+    if (!reference.made)
+        return;
+    t_layer_destroy(&reference.want);
+    if (reference.has_sums)
+        t_layer_destroy(&reference.sums);
+    reference.made = reference.has_sums = false;
+}
+
 typedef void (*check_fn)(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                          enum vb_k_pass pass);
 
@@ -80,6 +98,7 @@ static void each_backend(check_fn check, const struct vb_k_shape *shape, enum vb
         if (vb_k_has_pass(s.kind, pass) && vb_k_backends[b]->can(&s, pass))
             check(vb_k_backends[b], &s, pass);
     }
+    forget_reference();
 }
 
 static void each_combination(check_fn check)
@@ -178,39 +197,67 @@ static double factor_of(const struct vb_k_backend *backend, const struct vb_k_sh
     return s->kind == VB_K_LRN ? 4 : winograd_factor(backend->name);
 }
 
+/* bad: a number in the middle of what the pass reads; 0: all are as they are. */
+static void put_bad(struct t_layer *l, enum vb_k_pass pass, float bad)
+{
+    struct t_tensor *t = &l->t[pass == VB_K_BACKWARD_DATA ? T_DY : T_X];
+
+    if (bad != 0)
+        t->v[t->n / 2] = bad;
+}
+
+static const struct reference *reference_of(const struct vb_k_shape *s, enum vb_k_pass pass,
+                                            float bad)
+{
+    struct vb_k_args args;
+
+    if (reference.made)
+        return &reference;
+    reference.made = true;
+    t_layer_create(&reference.want, s);
+    put_bad(&reference.want, pass, bad);
+    args = t_args(&reference.want);
+    vb_k_layer_ref(&reference.want.s, pass, &args);
+    reference.has_sums = bad == 0;
+    if (reference.has_sums)
+        absolute_sums(s, pass, &reference.sums);
+    return &reference;
+}
+
+static void compare_all(const struct vb_k_backend *backend, const struct t_layer *got,
+                        const struct reference *ref, enum vb_k_pass pass, const char *what)
+{
+    const struct vb_k_shape *s = &got->s;
+    double allowed = 4 * sqrt(terms(s, pass)) + 4;
+    int result = t_result(pass);
+
+    compare(&got->t[result], &ref->want.t[result], &ref->sums.t[result], allowed,
+            factor_of(backend, s), what);
+    if (pass == VB_K_BACKWARD_WEIGHTS)
+        compare(&got->t[T_DB], &ref->want.t[T_DB], &ref->sums.t[T_DB], allowed, 0, what);
+    if (pass == VB_K_FORWARD && s->kind == VB_K_CONV_POOL && winograd_factor(backend->name) == 0 &&
+        memcmp(got->where, ref->want.where, vb_k_shape_outputs(s)) != 0)
+        fail_msg("%s: another one of four is the largest", what);
+}
+
 static void check_result(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                          enum vb_k_pass pass)
 {
-    struct t_layer got, want, sums;
+    const struct reference *ref = reference_of(s, pass, 0);
     struct prepared p;
+    struct t_layer got;
     char what[256];
-    struct vb_k_args args;
-    double allowed;
     int threads;
 
-    t_layer_create(&want, s);
-    prepare(&p, backend, &want.s, pass);
+    prepare(&p, backend, s, pass);
     t_layer_create(&got, s);
-    absolute_sums(s, pass, &sums);
-    describe(what, sizeof(what), backend, &want.s, pass);
-    args = t_args(&want);
-    vb_k_layer_ref(&want.s, pass, &args);
-    allowed = 4 * sqrt(terms(&want.s, pass)) + 4;
+    describe(what, sizeof(what), backend, s, pass);
     for (threads = 1; threads <= 2; threads++) {
         run(&p, &got, pass, threads);
-        compare(&got.t[t_result(pass)], &want.t[t_result(pass)], &sums.t[t_result(pass)], allowed,
-                factor_of(backend, s), what);
-        if (pass == VB_K_BACKWARD_WEIGHTS)
-            compare(&got.t[T_DB], &want.t[T_DB], &sums.t[T_DB], allowed, 0, what);
-        if (pass == VB_K_FORWARD && s->kind == VB_K_CONV_POOL &&
-            winograd_factor(backend->name) == 0 &&
-            memcmp(got.where, want.where, vb_k_shape_outputs(s)) != 0)
-            fail_msg("%s: another one of four is the largest", what);
+        compare_all(backend, &got, ref, pass, what);
     }
     finish(&p);
-    t_layer_destroy(&sums);
     t_layer_destroy(&got);
-    t_layer_destroy(&want);
 }
 
 static void backends_compute_what_the_reference_does(void **state)
@@ -298,23 +345,19 @@ static bool may_spread(const struct vb_k_backend *backend, const struct vb_k_sha
 static void check_bad_number(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                              enum vb_k_pass pass, float bad)
 {
-    int place = pass == VB_K_BACKWARD_DATA ? T_DY : T_X;
-    struct t_layer got, want;
-    struct vb_k_args args;
+    const struct t_tensor *want = &reference_of(s, pass, bad)->want.t[t_result(pass)];
+    struct t_layer got;
     struct prepared p;
     char what[256];
     size_t i;
 
-    t_layer_create(&want, s);
-    prepare(&p, backend, &want.s, pass);
+    prepare(&p, backend, s, pass);
     t_layer_create(&got, s);
-    describe(what, sizeof(what), backend, &want.s, pass);
-    want.t[place].v[want.t[place].n / 2] = got.t[place].v[got.t[place].n / 2] = bad;
-    args = t_args(&want);
-    vb_k_layer_ref(&want.s, pass, &args);
+    describe(what, sizeof(what), backend, s, pass);
+    put_bad(&got, pass, bad);
     run(&p, &got, pass, 2);
-    for (i = 0; i < want.t[t_result(pass)].n; i++) {
-        float w = want.t[t_result(pass)].v[i], g = got.t[t_result(pass)].v[i];
+    for (i = 0; i < want->n; i++) {
+        float w = want->v[i], g = got.t[t_result(pass)].v[i];
 
         if (may_spread(backend, s, pass) ? !isfinite(w) && isfinite(g)
                                          : !isfinite(w) != !isfinite(g))
@@ -325,7 +368,6 @@ static void check_bad_number(const struct vb_k_backend *backend, const struct vb
     }
     finish(&p);
     t_layer_destroy(&got);
-    t_layer_destroy(&want);
 }
 
 static void check_nan(const struct vb_k_backend *backend, const struct vb_k_shape *s,
