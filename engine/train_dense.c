@@ -321,6 +321,11 @@ static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at
     size_t first = 0, n = 1;
     vb_status st = VB_OK;
 
+    if (t->world >
+        1) { /* where no thread makes the next batch it is made while sums are on their way */
+        (void)vb_trainer_next_batch(t);
+        vb_lap(&t->laps, VB_PHASE_DATA);
+    }
     while (st == VB_OK && n > 0) {
         st = vb_buckets_next(d->buckets, &first, &n);
         vb_lap_comm(&t->laps, t->place.group);
