@@ -164,6 +164,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->coll.algo = (enum vb_algo)a->algo;
     o->bucket_bytes = a->bucket;
     o->hold_back_bytes = a->hold_back;
+    o->share_out_bytes = a->share_out;
     o->check_replicas = a->check_replicas;
     o->async = async_opts(a);
     o->threads = (int)a->threads;

@@ -20,7 +20,7 @@ struct train_args {
     const char *checkpoint, *run, *plan;
     bool resume, dry_run;
     int mode, order, algo;
-    int64_t bucket, hold_back, check_replicas;
+    int64_t bucket, hold_back, share_out, check_replicas;
     int64_t servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild;
     const char *slow, *join;

@@ -10,6 +10,9 @@
  * under way. So what the link does not get done before is *held back* and leaves behind the front.
  * How much that is ranks look at from time to time. The mean of what they see, one more sum, is
  * for all, for all start their sums in the same order.
+ *
+ * Ranks that have mapped each other's gradients may want to add them up by themselves: then a
+ * bucket is but the word that all ranks have theirs.
  */
 #include "engine/train_priv.h"
 
@@ -45,6 +48,7 @@ struct vb_buckets {
     uint64_t steps;     /* with sums */
     struct vb_req told; /* how much to hold back */
     bool telling;
+    bool words_only; /* ranks add up by themselves */
     vb_status failed;
 };
 
@@ -145,6 +149,33 @@ float *vb_buckets_grads(struct vb_buckets *b)
     return b->grads;
 }
 
+bool vb_buckets_are_mapped(const struct vb_buckets *b)
+{
+    const struct vb_coll_opts *o = &b->trainer->o->coll;
+
+    return b->coll != NULL && o->wire == VB_WIRE_F32 &&
+           vb_coll_algo(b->coll, b->n_params * sizeof(float)) == VB_ALGO_MAPPED;
+}
+
+const float *vb_buckets_grads_of(const struct vb_buckets *b, int rank)
+{
+    return vb_coll_data_of(b->coll, rank);
+}
+
+void vb_buckets_words_only(struct vb_buckets *b)
+{
+    b->words_only = true;
+    b->front = b->back = 0; /* nothing to wait for, nothing to hold back */
+}
+
+vb_status vb_buckets_meet(struct vb_buckets *b)
+{
+    struct vb_req req;
+    vb_status st = vb_barrier_start(b->coll, &req);
+
+    return st == VB_OK ? vb_wait(b->coll, &req) : st;
+}
+
 const char *vb_buckets_algo(const struct vb_buckets *b)
 {
     size_t largest = b->bucket < b->n_params ? b->bucket : b->n_params;
@@ -225,7 +256,11 @@ static void start_bucket(struct vb_buckets *b, size_t first, size_t end)
     VB_ASSERT(b->n_started <= LIST);
     next->first = first;
     next->n = end - first;
-    if (summing(b) && b->failed == VB_OK)
+    if (!summing(b) || b->failed != VB_OK)
+        return;
+    if (b->words_only)
+        b->failed = vb_barrier_start(b->coll, &next->req);
+    else
         b->failed = vb_allreduce_start(b->coll, next->first * sizeof(float), next->n, VB_REDUCE_SUM,
                                        &next->req);
 }

@@ -3,15 +3,17 @@
  * Dense models in training: softmax regression, LeNet, AlexNet.
  *
  * Where other ranks may be left behind by a failure, a step writes parameters and state to the
- * other of two copies, which swap when it is complete; a rank alone updates in place.
+ * other of two copies, which swap when it is complete; a rank alone updates in place. Ranks that
+ * have all mapped each other share the update out (train_here.c).
  */
 #include "engine/train_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define JUDGE_BATCH 256 /* where the model does not mind */
-#define FRONT_PART 8    /* the first layers are those with so small a part of the parameters */
+#define JUDGE_BATCH 256               /* where the model does not mind */
+#define SHARE_OUT ((int64_t)32 << 20) /* bytes: no cache holds several such copies */
+#define FRONT_PART 8 /* the first layers are those with so small a part of the parameters */
 
 /* Forward of the next step, begun while sums of this one are under way, with what is new of the
  * other copy. Nothing of it counts before the step is complete. */
@@ -25,6 +27,7 @@ struct ahead {
 struct dense {
     struct vb_model *model;
     struct vb_buckets *buckets;
+    struct vb_here *here;             /* NULL: each rank updates all by itself */
     struct vb_k_pixels *train, *test; /* softmax */
     size_t n_params;
     struct vb_mem mem;
@@ -109,17 +112,39 @@ static vb_status make_model(struct vb_trainer *t, struct dense *d)
     return t->plan_text != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory for a plan");
 }
 
+/* Where caches hold all copies, to write to those of others costs what it saves. */
+static bool shares_out(const struct vb_trainer *t, const struct dense *d)
+{
+    int64_t least = t->o->share_out_bytes > 0 ? t->o->share_out_bytes : SHARE_OUT;
+
+    return t->world > 1 && d->buckets != NULL && d->n_params <= VB_K_JOINT_MAX &&
+           (int64_t)(d->n_params * sizeof(float)) >= least && vb_buckets_are_mapped(d->buckets);
+}
+
+/* Zeroed. */
+static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t len_bytes, float **at_p)
+{
+    vb_status st;
+
+    if (shares_out(t, d)) {
+        st = vb_here_create(t, d->buckets, d->n_params, len_bytes, &d->here);
+        *at_p = st == VB_OK ? vb_here_memory(d->here) : NULL;
+        return st;
+    }
+    st = vb_mem_map_private(len_bytes, &d->mem);
+    *at_p = d->mem.ptr;
+    return st == VB_OK ? vb_mem_populate(&d->mem) : st; /* now, not in the first steps */
+}
+
 /* Parameters, then state, then the other copy of both. */
 static vb_status make_params(struct vb_trainer *t, struct dense *d)
 {
     int states = vb_k_rule_states(t->recipe.rule.kind), copies = t->world > 1 && !t->async ? 2 : 1;
     size_t n = (d->n_params + 15) / 16 * 16;
-    vb_status st = vb_mem_map_private(n * sizeof(float) * (size_t)(copies * (1 + states)), &d->mem);
-    float *at = d->mem.ptr;
+    float *at;
+    vb_status st = make_memory(t, d, n * sizeof(float) * (size_t)(copies * (1 + states)), &at);
     int i;
 
-    if (st == VB_OK)
-        st = vb_mem_populate(&d->mem); /* now, not in the first steps */
     if (st != VB_OK)
         return st;
     for (i = 0; i < 2; i++) {
@@ -206,22 +231,25 @@ static size_t front_of(const struct dense *d)
 static vb_status dense_create(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
-    vb_status st = make_params(t, d);
+    vb_status st = VB_OK;
 
-    if (st == VB_OK)
-        st = make_buffers(t, d);
-    if (st != VB_OK || t->judge_only || t->async)
-        return st;
-    st = vb_buckets_create(t, d->n_params, front_of(d), &d->buckets);
-    if (st == VB_OK)
+    if (!t->judge_only && !t->async)
+        st = vb_buckets_create(t, d->n_params, front_of(d), &d->buckets);
+    if (st == VB_OK && d->buckets != NULL)
         t->algo = vb_buckets_algo(d->buckets);
-    return st;
+    if (st == VB_OK)
+        st = make_params(t, d);
+    return st == VB_OK ? make_buffers(t, d) : st;
 }
 
 static void dense_close(struct vb_trainer *t)
 {
-    if (dense_of(t) != NULL && dense_of(t)->buckets != NULL)
-        vb_buckets_close(dense_of(t)->buckets);
+    struct dense *d = dense_of(t);
+
+    if (d == NULL)
+        return;
+    vb_here_close(d->here);
+    vb_buckets_close(d->buckets);
 }
 
 static void dense_destroy(struct vb_trainer *t)
@@ -230,6 +258,7 @@ static void dense_destroy(struct vb_trainer *t)
 
     if (d == NULL)
         return;
+    vb_here_destroy(d->here);
     vb_buckets_destroy(d->buckets);
     vb_model_destroy(d->model);
     vb_k_pixels_destroy(d->train);
@@ -314,6 +343,15 @@ static void go_ahead(struct vb_trainer *t)
     } while (a->layers > before);
 }
 
+/* Where no thread makes batches, the next one is made while sums are on their way. */
+static void make_next_batch(struct vb_trainer *t)
+{
+    if (t->world == 1)
+        return;
+    (void)vb_trainer_next_batch(t);
+    vb_lap(&t->laps, VB_PHASE_DATA);
+}
+
 /* Takes the sums as they come. at_once: the update, and forward behind it, do not wait for all. */
 static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at_once)
 {
@@ -321,11 +359,7 @@ static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at
     size_t first = 0, n = 1;
     vb_status st = VB_OK;
 
-    if (t->world >
-        1) { /* where no thread makes the next batch it is made while sums are on their way */
-        (void)vb_trainer_next_batch(t);
-        vb_lap(&t->laps, VB_PHASE_DATA);
-    }
+    make_next_batch(t);
     while (st == VB_OK && n > 0) {
         st = vb_buckets_next(d->buckets, &first, &n);
         vb_lap_comm(&t->laps, t->place.group);
@@ -343,6 +377,57 @@ static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at
     return st;
 }
 
+/* This rank's shares of all buckets, then those of all ranks. */
+static vb_status take_shares(struct vb_trainer *t, const struct vb_here_update *u)
+{
+    struct dense *d = dense_of(t);
+    size_t first = 0, n = 1;
+    vb_status st = VB_OK;
+
+    make_next_batch(t);
+    while (st == VB_OK && n > 0) {
+        st = vb_buckets_next(d->buckets, &first, &n);
+        vb_lap_comm(&t->laps, t->place.group);
+        if (st == VB_OK && n > 0)
+            vb_here_share(d->here, u, first, n);
+    }
+    if (st == VB_OK)
+        st = vb_buckets_meet(d->buckets);
+    vb_lap_comm(&t->laps, t->place.group);
+    return st;
+}
+
+/* As apply(). Gradients stay what they were: what was clipped is added up once more. */
+static vb_status apply_here(struct vb_trainer *t, float scale, float rate)
+{
+    struct dense *d = dense_of(t);
+    struct vb_here_update u = {
+        .params = d->params[d->now],
+        .state = d->state[d->now],
+        .params_out = d->params[1 - d->now],
+        .state_out = d->state[1 - d->now],
+        .scale = scale,
+        .rate = rate,
+        .norm = t->recipe.clip > 0,
+        .norm_only = t->recipe.clip > 0 && d->clipped,
+    };
+    vb_status st = take_shares(t, &u);
+    float part;
+
+    if (st != VB_OK || !u.norm)
+        return st;
+    part = vb_k_clip(vb_here_norm(d->here) * (double)scale, t->recipe.clip);
+    d->clipped = part != 1;
+    if (!u.norm_only && !d->clipped)
+        return VB_OK;
+    u.norm = u.norm_only = false;
+    u.scale = scale * part;
+    vb_here_share(d->here, &u, 0, d->n_params);
+    st = vb_buckets_meet(d->buckets);
+    vb_lap_comm(&t->laps, t->place.group);
+    return st;
+}
+
 /* Clipping looks at the whole gradient, but most are not clipped: with two copies the update is
  * made as if this one were not, and once more if it was. */
 static vb_status apply(struct vb_trainer *t)
@@ -354,6 +439,8 @@ static vb_status apply(struct vb_trainer *t)
     vb_status st;
     float part;
 
+    if (d->here != NULL && !t->no_sums)
+        return apply_here(t, scale, rate);
     d->ahead = (struct ahead){.step = t->step + 1, .low = d->n_params, .end = d->n_params};
     if (clips)
         vb_k_norm_begin(&d->norm, d->n_params);
@@ -423,11 +510,11 @@ static vb_status dense_step(struct vb_trainer *t)
     forward(t, params, &batch);
     if (descend(t, &batch))
         return VB_OK;
+    d->stepped = false; /* the other copy is about to be written to */
     vb_buckets_begin(d->buckets);
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
                       d->buckets);
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
-    d->stepped = false; /* the other copy is about to be written to */
     st = apply(t);
     if (st == VB_OK) {
         d->now = 1 - d->now;

@@ -25,6 +25,9 @@ void vb_laps_begin(struct vb_laps *laps);
 /* The time since the last call belongs to a phase. */
 void vb_lap(struct vb_laps *laps, enum vb_phase phase);
 
+/* So much of a phase was another one. */
+void vb_lap_move(struct vb_laps *laps, enum vb_phase from, enum vb_phase to, uint64_t ns);
+
 /* It was transfer, but for what the group has waited for late ranks. group NULL: nothing was. */
 void vb_lap_comm(struct vb_laps *laps, struct vb_group *group);
 
@@ -252,6 +255,39 @@ void vb_buckets_get_on(struct vb_buckets *b, enum vb_phase phase);
 vb_status vb_buckets_again(struct vb_buckets *b);
 
 const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest; NULL: none */
+
+/* Whether ranks have mapped each other's gradients; then they can be told of buckets that all ranks
+ * have, and add up by themselves. To meet is to wait until all ranks do. */
+bool vb_buckets_are_mapped(const struct vb_buckets *b);
+const float *vb_buckets_grads_of(const struct vb_buckets *b, int rank);
+void vb_buckets_words_only(struct vb_buckets *b);
+vb_status vb_buckets_meet(struct vb_buckets *b);
+
+/* ---- updates that ranks of one host share out (train_here.c) --------------------------------- */
+
+struct vb_here;
+
+/* Collective: memory of len_bytes, zeroed, that all ranks have mapped. Buckets give words only from
+ * then on. */
+vb_status vb_here_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
+                         size_t len_bytes, struct vb_here **here_p);
+void vb_here_close(struct vb_here *here); /* collective */
+void vb_here_destroy(struct vb_here *here);
+void *vb_here_memory(const struct vb_here *here); /* this rank's */
+
+/* An update out of this rank's memory into that of all ranks. */
+struct vb_here_update {
+    const float *params, *state; /* in vb_here_memory(); state NULL: the rule has none */
+    float *params_out, *state_out;
+    float scale, rate;
+    bool norm; /* the norm's parts are wanted */
+    bool norm_only;
+};
+
+/* This rank's share of a bucket that all ranks have, given from the end of the parameters to their
+ * beginning; or of all parameters. Others' shares are there when all ranks have met. */
+void vb_here_share(struct vb_here *here, const struct vb_here_update *u, size_t first, size_t n);
+double vb_here_norm(struct vb_here *here); /* after they have met */
 
 /* ---- sparse rows (train_sparse.c) ------------------------------------------------------------ */
 

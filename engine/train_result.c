@@ -66,6 +66,13 @@ void vb_lap(struct vb_laps *laps, enum vb_phase phase)
     laps->mark_ns = now;
 }
 
+void vb_lap_move(struct vb_laps *laps, enum vb_phase from, enum vb_phase to, uint64_t ns)
+{
+    ns = ns < laps->ns[from] ? ns : laps->ns[from];
+    laps->ns[from] -= ns;
+    laps->ns[to] += ns;
+}
+
 void vb_lap_comm(struct vb_laps *laps, struct vb_group *group)
 {
     uint64_t before = laps->mark_ns, late_ns, wait;

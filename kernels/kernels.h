@@ -387,17 +387,38 @@ double vb_k_norm(const float *v, size_t n); /* Euclidean; same bits for any numb
 
 /* The same of a vector that comes in pieces, in any order, with the same bits: begin, add each
  * piece once, end. v is the whole vector; what was added does not change any more. */
-#define VB_K_NORM_PARTS 64
+#define VB_K_NORM_PARTS 16384
 
 struct vb_k_norm {
-    size_t n, len;                   /* of the vector, and of a part */
-    size_t missing[VB_K_NORM_PARTS]; /* elements that have not come */
-    double squares[VB_K_NORM_PARTS]; /* of parts that are complete */
+    size_t n, len;                     /* of the vector, and of a part */
+    size_t parts;                      /* that it has; the last may be shorter */
+    uint32_t missing[VB_K_NORM_PARTS]; /* elements that have not come */
+    double squares[VB_K_NORM_PARTS];   /* of parts that are complete */
 };
 
 void vb_k_norm_begin(struct vb_k_norm *norm, size_t n);
 void vb_k_norm_add(struct vb_k_norm *norm, const float *v, size_t first, size_t n);
 double vb_k_norm_end(const struct vb_k_norm *norm);
+
+/* A step that several ranks take together, each a share of the parameters: it adds up the gradients
+ * of all ranks, in their order, and writes what comes of it to the copies of all. Pointers are to
+ * whole vectors. The bits are those of sums, then vb_k_update(), then vb_k_norm(). */
+struct vb_k_joint {
+    int n_ranks;
+    const float *const *grads;   /* (n_ranks) */
+    const float *params, *state; /* of this rank; state NULL: the rule has none */
+    float scale, rate;
+    float *const *params_out, *const *state_out; /* (n_ranks) */
+    double *const *squares; /* (n_ranks): the norm's parts go there; NULL: nobody asks */
+    bool norm_only;         /* parameters stay as they are */
+    uint64_t shared_ns;     /* grows by the time that gradients and copies of all ranks took */
+};
+
+#define VB_K_JOINT_MAX ((size_t)VB_K_NORM_PARTS * 16384) /* parameters */
+
+/* The parts of the norm from first_part to end_part - 1. norm: after vb_k_norm_begin(). */
+void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *joint,
+                       const struct vb_k_norm *norm, size_t first_part, size_t end_part);
 
 /* What a gradient is multiplied by so that its norm is at most max_norm; 0: no limit. A norm that
  * is NaN leaves it alone, an infinite one gives 0. */

@@ -4,15 +4,17 @@
  * is computed on its own, so chunks may go to any thread. The compiler makes vectors of the loops,
  * one a rule: the rule is a constant in each.
  *
- * The norm is the sum of the sums of NORM_CHUNKS chunks, fixed by the length, in their order.
+ * The norm is the sum of the sums of parts, whose length follows from the vector's, in their order.
  */
 #include "kernels/update_priv.h"
 
 #include <math.h>
 
-#define CHUNK 16384 /* parameters that a thread takes at a time */
-#define PARALLEL (4 * CHUNK)
+#define CHUNK UPDATE_CHUNK
+#define PARALLEL UPDATE_PARALLEL
 #define NORM_LANES 8
+#define PART_MIN 1024
+#define PART_STEP 16
 
 int vb_k_rule_states(enum vb_k_rule_kind kind)
 {
@@ -92,7 +94,7 @@ void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *u)
 
 /* ---- norm ------------------------------------------------------------------------------------ */
 
-static double squares(const float *v, size_t n)
+double update_squares(const float *v, size_t n)
 {
     double lane[NORM_LANES] = {0}, sum = 0;
     size_t i, l;
@@ -107,21 +109,21 @@ static double squares(const float *v, size_t n)
     return sum;
 }
 
-/* Where a part of the norm begins, or the one before it ends. */
-static size_t part_begin(const struct vb_k_norm *norm, size_t c)
+size_t update_part_begin(const struct vb_k_norm *norm, size_t c)
 {
     return c * norm->len < norm->n ? c * norm->len : norm->n;
 }
 
 void vb_k_norm_begin(struct vb_k_norm *norm, size_t n)
 {
-    size_t c;
+    size_t len = (n + VB_K_NORM_PARTS - 1) / VB_K_NORM_PARTS, c;
 
     norm->n = n;
-    norm->len = (n + VB_K_NORM_PARTS - 1) / VB_K_NORM_PARTS;
-    for (c = 0; c < VB_K_NORM_PARTS; c++) {
+    norm->len = len > PART_MIN ? (len + PART_STEP - 1) / PART_STEP * PART_STEP : PART_MIN;
+    norm->parts = (n + norm->len - 1) / norm->len;
+    for (c = 0; c < norm->parts; c++) {
         norm->squares[c] = 0;
-        norm->missing[c] = part_begin(norm, c + 1) - part_begin(norm, c);
+        norm->missing[c] = (uint32_t)(update_part_begin(norm, c + 1) - update_part_begin(norm, c));
     }
 }
 
@@ -133,12 +135,12 @@ void vb_k_norm_add(struct vb_k_norm *norm, const float *v, size_t first, size_t 
 
 #pragma omp parallel for schedule(static) if (n >= PARALLEL)
     for (c = n > 0 ? first / norm->len : 0; c < end; c++) {
-        size_t begin = part_begin(norm, c), stop = part_begin(norm, c + 1);
+        size_t begin = update_part_begin(norm, c), stop = update_part_begin(norm, c + 1);
         size_t lo = first > begin ? first : begin, hi = first + n < stop ? first + n : stop;
 
-        norm->missing[c] -= hi - lo;
+        norm->missing[c] -= (uint32_t)(hi - lo);
         if (norm->missing[c] == 0)
-            norm->squares[c] = squares(v + begin, stop - begin);
+            norm->squares[c] = update_squares(v + begin, stop - begin);
     }
 }
 
@@ -147,7 +149,7 @@ double vb_k_norm_end(const struct vb_k_norm *norm)
     double sum = 0;
     size_t c;
 
-    for (c = 0; c < VB_K_NORM_PARTS; c++)
+    for (c = 0; c < norm->parts; c++)
         sum += norm->squares[c];
     return sqrt(sum);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * One parameter's update in float: shared by the dense loops, which the compiler turns into
- * vectors, and by the sparse ones.
+ * vectors, and by the sparse ones. And the parts of a norm, for those who add up their own.
  */
 #ifndef VB_UPDATE_PRIV_H
 #define VB_UPDATE_PRIV_H
@@ -55,5 +55,13 @@ static inline __attribute__((always_inline)) struct update_one update_one(enum v
     }
     return p;
 }
+
+#define UPDATE_CHUNK 16384 /* parameters that a thread takes at a time */
+#define UPDATE_PARALLEL (4 * UPDATE_CHUNK)
+
+/* Where a part of the norm begins, or the one before it ends. */
+size_t update_part_begin(const struct vb_k_norm *norm, size_t c);
+
+double update_squares(const float *v, size_t n); /* their sum */
 
 #endif

@@ -318,6 +318,11 @@ void *vb_coll_data(struct vb_coll *coll)
     return coll->base;
 }
 
+void *vb_coll_data_of(const struct vb_coll *coll, int rank)
+{
+    return coll->ways[rank].base;
+}
+
 uint64_t vb_coll_wire_bytes(const struct vb_coll *coll)
 {
     return coll->wire_bytes;

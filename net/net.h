@@ -294,6 +294,9 @@ void vb_coll_close(struct vb_coll *coll);
 /* This rank's data: page-aligned, zeroed at the start. */
 void *vb_coll_data(struct vb_coll *coll);
 
+/* A rank's data, readable and writable as plain memory; NULL where the transport cannot. */
+void *vb_coll_data_of(const struct vb_coll *coll, int rank);
+
 /* One operation under way; the caller's memory, borrowed until waited for. Any values before. */
 struct vb_req {
     uint32_t seq;     /* counts the operations of a coll, from 1 */

@@ -19,7 +19,7 @@
 
 struct run {
     const char *model, *data, *rule;
-    int64_t check_replicas, hold_back_bytes, eval_every;
+    int64_t check_replicas, hold_back_bytes, share_out_bytes, eval_every;
     double clip;
     uint64_t kill_us; /* the culprit dies after so long; 0: it does not */
     uint32_t after[STEPS + 1];
@@ -56,6 +56,7 @@ static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train
     o->steps = STEPS;
     o->check_replicas = run->check_replicas;
     o->hold_back_bytes = run->hold_back_bytes;
+    o->share_out_bytes = run->share_out_bytes;
     o->eval_every = run->eval_every;
     o->clip = run->clip > 0 ? run->clip : -1;
     o->bucket_bytes = run->in_one ? 1 << 30 : 1 << 16;
@@ -178,7 +179,7 @@ static int killed_at_random(struct run *run, enum vb_transport_choice transport,
 static void survivors_of_a_death_stand_at_a_step(void **state)
 {
     struct run runs[] = {{.model = "softmax", .data = "synth:1200"},
-                         {.model = "lenet", .data = "synth:1200"},
+                         {.model = "lenet", .data = "synth:1200", .share_out_bytes = 4},
                          {.model = "lenet", .data = "synth:1200", .hold_back_bytes = 120000},
                          {.model = "sparse-lr", .data = "synth:n=1200,features=5000"}};
     int hit = 0;
@@ -233,6 +234,7 @@ static void a_step_can_be_taken_back(void **state)
     struct run runs[] = {
         {.model = "softmax", .data = "synth:1200"},
         {.model = "lenet", .data = "synth:1200"},
+        {.model = "lenet", .data = "synth:1200", .share_out_bytes = 4},
         {.model = "lenet", .data = "synth:1200", .hold_back_bytes = 120000, .clip = 1000},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "momentum"},
@@ -247,33 +249,35 @@ static void a_step_can_be_taken_back(void **state)
     }
 }
 
-/* ---- ahead ------------------------------------------------------------------------------------
+/* ---- ways -------------------------------------------------------------------------------------
  */
 
-/* What is held back lets forward of the next step begin before this one is complete: with short
- * batches and tests in between, and gradients that are clipped never, at times, and always. */
-static void steps_begun_early_have_the_same_bits(void **state)
+/* What is held back lets forward of the next step begin before this one is complete, and ranks of
+ * one host may share the update out: with short batches and tests in between, and gradients that
+ * are clipped never, at times, and always. */
+static void every_way_to_take_a_step_has_the_same_bits(void **state)
 {
     static const struct {
         double clip;
         int64_t hold_back_bytes;
-    } ways[] = {{1000, 4}, {4.5, 120000}, {0.01, 1 << 22}};
+    } clips[] = {{1000, 4}, {4.5, 120000}, {0.01, 1 << 22}};
+    enum { IN_ONE, EARLY, SHARED, WAYS } way;
     struct run run = {.model = "lenet", .data = "synth:1000", .eval_every = 7, .check_replicas = 9};
     struct t_job job = {.world = 2, .fn = train_to_the_end, .arg = &run};
     size_t i;
-    int early;
 
     (void)state;
-    for (i = 0; i < VB_COUNT(ways); i++)
-        for (early = 0; early < 2; early++) {
-            run.clip = ways[i].clip;
-            run.hold_back_bytes = early ? ways[i].hold_back_bytes : 0;
-            run.in_one = !early; /* when that is summed there is nothing to wait for */
-            job.transport = early ? VB_TRANSPORT_TCP : VB_TRANSPORT_SHM;
+    for (i = 0; i < VB_COUNT(clips); i++)
+        for (way = IN_ONE; way < WAYS; way++) {
+            run.clip = clips[i].clip;
+            run.hold_back_bytes = way == EARLY ? clips[i].hold_back_bytes : 0;
+            run.share_out_bytes = way == SHARED ? 4 : 0;
+            run.in_one = way == IN_ONE; /* when that is summed there is nothing to wait for */
+            job.transport = way == EARLY ? VB_TRANSPORT_TCP : VB_TRANSPORT_SHM;
             share_memory();
             t_as_processes(&job);
             assert_int_equal(seen->step[0], STEPS);
-            if (!early)
+            if (way == IN_ONE)
                 memcpy(run.after, seen->after, sizeof(run.after));
             assert_memory_equal(run.after, seen->after, sizeof(run.after));
         }
@@ -316,7 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_of_a_death_stand_at_a_step),
         cmocka_unit_test(a_step_can_be_taken_back),
-        cmocka_unit_test(steps_begun_early_have_the_same_bits),
+        cmocka_unit_test(every_way_to_take_a_step_has_the_same_bits),
         cmocka_unit_test(a_replica_that_differs_is_named),
     };
 

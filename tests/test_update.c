@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The fused update rules against the reference, into another copy and in place, on one thread and
- * on two; norm and clipping.
+ * on two; norm and clipping; steps that ranks take together.
  *
  * Tolerance: a step is a handful of roundings of 6e-8 each, two square roots among them; where
  * terms cancel (ftrl's z) they are relative to the terms, which are below 4 here. 2e-6 of 1 + |x|.
@@ -210,6 +210,102 @@ static void the_norm_of_pieces_has_the_same_bits(void **state)
         }
 }
 
+/* ---- steps of several ranks ------------------------------------------------------------------
+ */
+
+#define RANKS_MAX 3
+
+static struct {
+    float grads[RANKS_MAX][N_MAX], params_out[RANKS_MAX][N_MAX], state_out[RANKS_MAX][N_MAX];
+    double squares[RANKS_MAX][VB_K_NORM_PARTS];
+    const float *grad_of[RANKS_MAX];
+    float *params_of[RANKS_MAX], *state_of[RANKS_MAX];
+    double *squares_of[RANKS_MAX];
+} z;
+
+/* Each rank's share, one after the other; copies hold NaN before, behind their end too. */
+static void joint_step(const struct vb_k_rule *rule, int ranks, size_t n, bool norm_only)
+{
+    struct vb_k_joint joint = {.n_ranks = ranks,
+                               .grads = z.grad_of,
+                               .params = x.params,
+                               .state = vb_k_rule_states(rule->kind) > 0 ? x.state : NULL,
+                               .scale = 0.5f,
+                               .rate = 0.1f,
+                               .params_out = z.params_of,
+                               .state_out = z.state_of,
+                               .squares = z.squares_of,
+                               .norm_only = norm_only};
+    struct vb_k_norm norm;
+    size_t r;
+
+    for (r = 0; r < RANKS_MAX; r++) {
+        z.grad_of[r] = z.grads[r];
+        z.params_of[r] = z.params_out[r];
+        z.state_of[r] = z.state_out[r];
+        z.squares_of[r] = z.squares[r];
+        fill(z.grads[r], N_MAX, (uint32_t)r + 7);
+        memset(z.params_out[r], 0xff, sizeof(z.params_out[r]));
+        memset(z.state_out[r], 0xff, sizeof(z.state_out[r]));
+        memset(z.squares[r], 0xff, sizeof(z.squares[r]));
+    }
+    vb_k_norm_begin(&norm, n);
+    for (r = 0; r < (size_t)ranks; r++)
+        vb_k_joint_update(rule, &joint, &norm, norm.parts * r / (size_t)ranks,
+                          norm.parts * (r + 1) / (size_t)ranks);
+}
+
+/* x.grads: the sum. */
+static void one_step(const struct vb_k_rule *rule, int ranks, size_t n)
+{
+    struct vb_k_update u = update_of(&x, n);
+    size_t i;
+    int r;
+
+    memset(x.params_out, 0xff, sizeof(x.params_out));
+    memset(x.state_out, 0xff, sizeof(x.state_out));
+    for (i = 0; i < n; i++)
+        for (x.grads[i] = z.grads[0][i], r = 1; r < ranks; r++)
+            x.grads[i] += z.grads[r][i];
+    vb_k_update(rule, &u);
+}
+
+static void check_joint(const struct vb_k_rule *rule, int ranks, size_t n)
+{
+    struct vb_k_norm norm;
+    size_t i;
+    int r;
+
+    joint_step(rule, ranks, n, false);
+    one_step(rule, ranks, n);
+    for (r = 0; r < ranks; r++) {
+        assert_memory_equal(z.params_out[r], x.params_out, sizeof(z.params_out[r]));
+        assert_memory_equal(z.state_out[r], x.state_out, sizeof(z.state_out[r]));
+        vb_k_norm_begin(&norm, n);
+        memcpy(norm.squares, z.squares[r], norm.parts * sizeof(norm.squares[0]));
+        assert_true(vb_k_norm_end(&norm) == vb_k_norm(x.grads, n));
+    }
+    joint_step(rule, ranks, n, true);
+    assert_memory_equal(z.squares[0], norm.squares, norm.parts * sizeof(norm.squares[0]));
+    for (i = 0; i < N_MAX; i++)
+        assert_true(isnan(z.params_out[0][i]));
+}
+
+static void ranks_together_have_the_same_bits(void **state)
+{
+    const size_t lens[] = {0, 1, 1023, 1024, 1025, 5000, 7850, 65536, N_MAX};
+    size_t i, r;
+    int ranks;
+
+    (void)state;
+    make(&x);
+    omp_set_num_threads(2);
+    for (r = 0; r < VB_COUNT(rules); r++)
+        for (ranks = 1; ranks <= RANKS_MAX; ranks++)
+            for (i = 0; i < VB_COUNT(lens) && rules[r].kind != VB_K_FTRL; i++)
+                check_joint(&rules[r], ranks, lens[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +315,7 @@ int main(void)
         cmocka_unit_test(nan_and_infinity_stay),
         cmocka_unit_test(norm_and_clipping),
         cmocka_unit_test(the_norm_of_pieces_has_the_same_bits),
+        cmocka_unit_test(ranks_together_have_the_same_bits),
     };
 
     return T_RUN(tests);

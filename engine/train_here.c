@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks of one host, dense models. Their parameters and state are in a window that all of them have
+ * mapped, and so are their gradients. Each rank adds up, updates and writes to all copies a *share*
+ * of each bucket, instead of sums for all and then the same update on every rank: a parameter is
+ * updated once, and each copy is written once.
+ *
+ * A copy that others write to is never the one that holds the last complete step.
+ *
+ * Shares are whole parts of the norm, for a part is added up in one go. A part belongs to the
+ * bucket in which it begins: those above it are there before.
+ */
+#include "engine/train_priv.h"
+
+#include <stdlib.h>
+
+struct vb_here {
+    struct vb_trainer *trainer;
+    struct vb_window *win;
+    struct vb_k_norm norm;
+    char *own;           /* this rank's part of the window: squares, then memory */
+    char **bases;        /* (world) those of all ranks */
+    const float **grads; /* (world) */
+    double **squares;    /* (world) */
+    float **params_out;  /* (world) */
+    float **state_out;   /* (world) */
+};
+
+static size_t squares_bytes(void)
+{
+    return VB_K_NORM_PARTS * sizeof(double);
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static vb_status make_lists(struct vb_here *h)
+{
+    size_t world = (size_t)h->trainer->world;
+
+    h->bases = calloc(world, sizeof(*h->bases));
+    h->grads = calloc(world, sizeof(*h->grads));
+    h->squares = calloc(world, sizeof(*h->squares));
+    h->params_out = calloc(world, sizeof(*h->params_out));
+    h->state_out = calloc(world, sizeof(*h->state_out));
+    if (h->bases == NULL || h->grads == NULL || h->squares == NULL || h->params_out == NULL ||
+        h->state_out == NULL)
+        return vb_err_sys("calloc");
+    return VB_OK;
+}
+
+vb_status vb_here_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
+                         size_t len_bytes, struct vb_here **here_p)
+{
+    struct vb_here *h = calloc(1, sizeof(*h));
+    vb_status st;
+    int r;
+
+    if (h == NULL)
+        return vb_err_sys("calloc");
+    *here_p = h; /* the caller's from now on, whatever happens */
+    h->trainer = t;
+    vb_k_norm_begin(&h->norm, n_params);
+    st = make_lists(h);
+    if (st == VB_OK)
+        st = vb_window_create(t->place.group, squares_bytes() + len_bytes, &h->win);
+    if (st != VB_OK)
+        return st;
+    h->own = vb_window_ptr(h->win);
+    for (r = 0; r < t->world; r++) {
+        h->bases[r] = vb_window_peer(h->win, r);
+        h->grads[r] = vb_buckets_grads_of(buckets, r);
+        h->squares[r] = (double *)(void *)h->bases[r];
+        if (h->bases[r] == NULL || h->grads[r] == NULL)
+            return vb_err(VB_ERR_UNSUPPORTED, "the memory of rank %d is not mapped", r);
+    }
+    vb_buckets_words_only(buckets);
+    return VB_OK;
+}
+
+void vb_here_close(struct vb_here *h)
+{
+    if (h != NULL && h->win != NULL)
+        vb_window_destroy(h->win);
+    if (h != NULL)
+        h->win = NULL;
+}
+
+void vb_here_destroy(struct vb_here *h)
+{
+    if (h == NULL)
+        return;
+    free(h->bases);
+    free(h->grads);
+    free(h->squares);
+    free(h->params_out);
+    free(h->state_out);
+    free(h);
+}
+
+void *vb_here_memory(const struct vb_here *h)
+{
+    return h->own + squares_bytes();
+}
+
+/* ---- a share --------------------------------------------------------------------------------- */
+
+/* The same place in another rank's memory. */
+static float *there(const struct vb_here *h, int rank, float *own)
+{
+    return own != NULL ? (float *)(void *)(h->bases[rank] + ((char *)own - h->own)) : NULL;
+}
+
+/* The first part that begins at a parameter or behind it. */
+static size_t part_at(const struct vb_here *h, size_t param)
+{
+    return (param + h->norm.len - 1) / h->norm.len;
+}
+
+void vb_here_share(struct vb_here *h, const struct vb_here_update *u, size_t first, size_t n)
+{
+    struct vb_trainer *t = h->trainer;
+    struct vb_k_joint joint = {.n_ranks = t->world,
+                               .grads = h->grads,
+                               .params = u->params,
+                               .state = u->state,
+                               .scale = u->scale,
+                               .rate = u->rate,
+                               .params_out = h->params_out,
+                               .state_out = h->state_out,
+                               .squares = u->norm ? h->squares : NULL,
+                               .norm_only = u->norm_only};
+    size_t begin = part_at(h, first), parts = part_at(h, first + n) - begin;
+    int r;
+
+    for (r = 0; r < t->world; r++) {
+        h->params_out[r] = there(h, r, u->params_out);
+        h->state_out[r] = there(h, r, u->state_out);
+    }
+    vb_k_joint_update(&t->recipe.rule, &joint, &h->norm,
+                      begin + parts * (size_t)t->rank / (size_t)t->world,
+                      begin + parts * (size_t)(t->rank + 1) / (size_t)t->world);
+    vb_lap(&t->laps, VB_PHASE_UPDATE);
+    vb_lap_move(&t->laps, VB_PHASE_UPDATE, VB_PHASE_COMM, joint.shared_ns);
+}
+
+double vb_here_norm(struct vb_here *h)
+{
+    size_t i;
+
+    for (i = 0; i < h->norm.parts; i++)
+        h->norm.squares[i] = h->squares[h->trainer->rank][i];
+    return vb_k_norm_end(&h->norm);
+}

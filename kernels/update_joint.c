@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A step of several ranks in one memory. A rank's share goes chunk by chunk, through a few KiB that
+ * stay in the first caches: there a chunk's gradients are added up, and there the update leaves
+ * what goes to the copies of all ranks. So every gradient is read once by one rank, and no sum goes
+ * through memory. Models that are updated like this are larger than caches: what is written goes
+ * past them, or each line would be read from memory first.
+ */
+#include "kernels/update_priv.h"
+
+#include <omp.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+/* A chunk, on its way. */
+struct chunk {
+    float sum[UPDATE_CHUNK], params[UPDATE_CHUNK], state[UPDATE_CHUNK];
+};
+
+_Static_assert(VB_K_JOINT_MAX / VB_K_NORM_PARTS <= UPDATE_CHUNK, "a part fits a chunk");
+
+/* In the order of ranks: the bits of a collective's sum. */
+static void add_up(const struct vb_k_joint *j, size_t first, size_t n, float *sum)
+{
+    const float *a = j->grads[0] + first, *b = j->n_ranks > 1 ? j->grads[1] + first : NULL;
+    size_t i;
+    int r;
+
+    if (b == NULL) {
+        memcpy(sum, a, n * sizeof(*sum));
+        return;
+    }
+    for (i = 0; i < n; i++)
+        sum[i] = a[i] + b[i];
+    for (r = 2; r < j->n_ranks; r++) {
+        b = j->grads[r] + first;
+        for (i = 0; i < n; i++)
+            sum[i] += b[i];
+    }
+}
+
+static void tell_squares(const struct vb_k_joint *j, const struct vb_k_norm *norm, size_t part,
+                         size_t end, const float *sum)
+{
+    size_t first = update_part_begin(norm, part), begin, stop;
+    double squares;
+    int r;
+
+    for (; part < end; part++) {
+        begin = update_part_begin(norm, part);
+        stop = update_part_begin(norm, part + 1);
+        squares = update_squares(sum + (begin - first), stop - begin);
+        for (r = 0; r < j->n_ranks; r++)
+            j->squares[r][part] = squares;
+    }
+}
+
+static void update_chunk(const struct vb_k_rule *rule, const struct vb_k_joint *j, size_t first,
+                         size_t n, struct chunk *c)
+{
+    struct vb_k_update u = {
+        .n = n,
+        .params = j->params + first,
+        .state = j->state != NULL ? j->state + first : NULL,
+        .grads = c->sum,
+        .scale = j->scale,
+        .rate = j->rate,
+        .params_out = c->params,
+        .state_out = c->state,
+    };
+
+    vb_k_update(rule, &u);
+}
+
+#if defined(__x86_64__)
+
+/* Whole lines, but for the last. */
+static void copy_past_caches(float *to, const float *from, size_t n)
+{
+    size_t i, most = (uintptr_t)to % 16 == 0 ? n / 4 * 4 : 0;
+
+    for (i = 0; i < most; i += 4)
+        _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
+    memcpy(to + most, from + most, (n - most) * sizeof(*to));
+}
+
+static void end_copies(void)
+{
+    _mm_sfence(); /* before anybody is told */
+}
+
+#else
+
+static void copy_past_caches(float *to, const float *from, size_t n)
+{
+    memcpy(to, from, n * sizeof(*to)); /* cores that see a line written as a whole do not read it */
+}
+
+static void end_copies(void)
+{
+}
+
+#endif
+
+static void hand_out(const struct vb_k_joint *j, size_t first, size_t n, const struct chunk *c)
+{
+    int r;
+
+    for (r = 0; r < j->n_ranks; r++) {
+        copy_past_caches(j->params_out[r] + first, c->params, n);
+        if (j->state != NULL)
+            copy_past_caches(j->state_out[r] + first, c->state, n);
+    }
+    end_copies();
+}
+
+/* Returns how long memory that is not this rank's alone took. */
+static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_joint *j,
+                            const struct vb_k_norm *norm, size_t part, size_t end)
+{
+    size_t first = update_part_begin(norm, part), n = update_part_begin(norm, end) - first;
+    uint64_t from = vb_clock_ns(), took;
+    struct chunk c;
+
+    add_up(j, first, n, c.sum);
+    took = vb_clock_ns() - from;
+    if (j->squares != NULL)
+        tell_squares(j, norm, part, end, c.sum);
+    if (j->norm_only)
+        return took;
+    update_chunk(rule, j, first, n, &c);
+    from = vb_clock_ns();
+    hand_out(j, first, n, &c);
+    return took + (vb_clock_ns() - from);
+}
+
+void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *j,
+                       const struct vb_k_norm *norm, size_t first_part, size_t end_part)
+{
+    size_t step = UPDATE_CHUNK / norm->len, chunks, c;
+    uint64_t shared_ns = 0; /* of the first thread: the others take as long, beside it */
+
+    chunks = end_part > first_part ? (end_part - first_part + step - 1) / step : 0;
+#pragma omp parallel for schedule(static) if (chunks * UPDATE_CHUNK >= UPDATE_PARALLEL)            \
+    reduction(+ : shared_ns)
+    for (c = 0; c < chunks; c++) {
+        size_t part = first_part + c * step, end = part + step < end_part ? part + step : end_part;
+        uint64_t took = joint_chunk(rule, j, norm, part, end);
+
+        shared_ns += omp_get_thread_num() == 0 ? took : 0;
+    }
+    j->shared_ns += shared_ns;
+}
