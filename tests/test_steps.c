@@ -14,8 +14,8 @@
 
 #define WORLD 3
 #define CULPRIT 2
-#define STEPS 40
-#define KILLS 8 /* for each model and transport */
+#define STEPS 30
+#define KILLS 6 /* for each model and transport */
 
 struct run {
     const char *model, *data, *rule;
@@ -254,13 +254,13 @@ static void a_step_can_be_taken_back(void **state)
 
 /* What is held back lets forward of the next step begin before this one is complete, and ranks of
  * one host may share the update out: with short batches and tests in between, and gradients that
- * are clipped never, at times, and always. */
+ * are clipped at times, and always. */
 static void every_way_to_take_a_step_has_the_same_bits(void **state)
 {
     static const struct {
         double clip;
         int64_t hold_back_bytes;
-    } clips[] = {{1000, 4}, {4.5, 120000}, {0.01, 1 << 22}};
+    } clips[] = {{4.5, 120000}, {0.01, 1 << 22}};
     enum { IN_ONE, EARLY, SHARED, WAYS } way;
     struct run run = {.model = "lenet", .data = "synth:1000", .eval_every = 7, .check_replicas = 9};
     struct t_job job = {.world = 2, .fn = train_to_the_end, .arg = &run};
