@@ -352,19 +352,23 @@ static void make_next_batch(struct vb_trainer *t)
     vb_lap(&t->laps, VB_PHASE_DATA);
 }
 
+/* False: that was the last, or it failed. */
+static bool next_bucket(struct vb_trainer *t, vb_status *st_p, size_t *first_p, size_t *n_p)
+{
+    *st_p = vb_buckets_next(dense_of(t)->buckets, first_p, n_p);
+    vb_lap_comm(&t->laps, t->place.group);
+    return *st_p == VB_OK && *n_p > 0;
+}
+
 /* Takes the sums as they come. at_once: the update, and forward behind it, do not wait for all. */
 static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at_once)
 {
     struct dense *d = dense_of(t);
-    size_t first = 0, n = 1;
-    vb_status st = VB_OK;
+    size_t first, n;
+    vb_status st;
 
     make_next_batch(t);
-    while (st == VB_OK && n > 0) {
-        st = vb_buckets_next(d->buckets, &first, &n);
-        vb_lap_comm(&t->laps, t->place.group);
-        if (st != VB_OK || n == 0)
-            break;
+    while (next_bucket(t, &st, &first, &n)) {
         if (t->recipe.clip > 0)
             vb_k_norm_add(&d->norm, vb_buckets_grads(d->buckets), first, n);
         vb_lap(&t->laps, VB_PHASE_UPDATE);
@@ -381,16 +385,12 @@ static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at
 static vb_status take_shares(struct vb_trainer *t, const struct vb_here_update *u)
 {
     struct dense *d = dense_of(t);
-    size_t first = 0, n = 1;
-    vb_status st = VB_OK;
+    size_t first, n;
+    vb_status st;
 
     make_next_batch(t);
-    while (st == VB_OK && n > 0) {
-        st = vb_buckets_next(d->buckets, &first, &n);
-        vb_lap_comm(&t->laps, t->place.group);
-        if (st == VB_OK && n > 0)
-            vb_here_share(d->here, u, first, n);
-    }
+    while (next_bucket(t, &st, &first, &n))
+        vb_here_share(d->here, u, first, n);
     if (st == VB_OK)
         st = vb_buckets_meet(d->buckets);
     vb_lap_comm(&t->laps, t->place.group);
