@@ -129,13 +129,14 @@ static bool is_full(const struct vb_trainer *t)
 }
 
 /* Lists of pixels need nothing but numbers: a thread would only be woken. Nor is one of use to
- * ranks that have all cores already: these make a batch while they would wait for others. */
+ * ranks that have all cores already, and make a batch while they would wait for others: workers
+ * with images do not. */
 static int batches_ahead(const struct vb_trainer *t)
 {
     bool sparse = t->ops == &vb_trainee_sparse;
     bool few = sparse && !t->async && vb_trainer_share(t) < FEW_ROWS;
 
-    return vb_train_is_softmax(t) || few || is_full(t) ? 0 : AHEAD;
+    return vb_train_is_softmax(t) || few || (is_full(t) && (sparse || !t->async)) ? 0 : AHEAD;
 }
 
 static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)

@@ -406,7 +406,7 @@ double vb_k_norm_end(const struct vb_k_norm *norm);
 struct vb_k_joint {
     int n_ranks;
     const float *const *grads;   /* (n_ranks) */
-    const float *params, *state; /* of this rank; state NULL: the rule has none */
+    const float *params, *state; /* of this rank; state NULL: the rule has none; never two */
     float scale, rate;
     float *const *params_out, *const *state_out; /* (n_ranks) */
     double *const *squares; /* (n_ranks): the norm's parts go there; NULL: nobody asks */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A step of several ranks in one memory. A rank's share goes chunk by chunk, through a few KiB that
- * stay in the first caches: there a chunk's gradients are added up, and there the update leaves
+ * A step of several ranks in one memory. A rank's share goes chunk by chunk, through 192 KiB that
+ * stay in the second cache: there a chunk's gradients are added up, and there the update leaves
  * what goes to the copies of all ranks. So every gradient is read once by one rank, and no sum goes
  * through memory. Models that are updated like this are larger than caches: what is written goes
  * past them, or each line would be read from memory first.
@@ -142,6 +142,7 @@ void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *j,
     size_t step = UPDATE_CHUNK / norm->len, chunks, c;
     uint64_t shared_ns = 0; /* of the first thread: the others take as long, beside it */
 
+    VB_ASSERT(vb_k_rule_states(rule->kind) <= 1);
     chunks = end_part > first_part ? (end_part - first_part + step - 1) / step : 0;
 #pragma omp parallel for schedule(static) if (chunks * UPDATE_CHUNK >= UPDATE_PARALLEL)            \
     reduction(+ : shared_ns)
