@@ -18,8 +18,7 @@ struct vb_here {
     struct vb_trainer *trainer;
     struct vb_window *win;
     struct vb_k_norm norm;
-    char *own;           /* this rank's part of the window: squares, then memory */
-    char **bases;        /* (world) those of all ranks */
+    char **bases;        /* (world) each rank's part of the window: squares, then memory */
     const float **grads; /* (world) */
     double **squares;    /* (world) */
     float **params_out;  /* (world) */
@@ -65,7 +64,6 @@ vb_status vb_here_create(struct vb_trainer *t, struct vb_buckets *buckets, size_
         st = vb_window_create(t->place.group, squares_bytes() + len_bytes, &h->win);
     if (st != VB_OK)
         return st;
-    h->own = vb_window_ptr(h->win);
     for (r = 0; r < t->world; r++) {
         h->bases[r] = vb_window_peer(h->win, r);
         h->grads[r] = vb_buckets_grads_of(buckets, r);
@@ -99,7 +97,7 @@ void vb_here_destroy(struct vb_here *h)
 
 void *vb_here_memory(const struct vb_here *h)
 {
-    return h->own + squares_bytes();
+    return h->bases[h->trainer->rank] + squares_bytes();
 }
 
 /* ---- a share --------------------------------------------------------------------------------- */
@@ -107,7 +105,9 @@ void *vb_here_memory(const struct vb_here *h)
 /* The same place in another rank's memory. */
 static float *there(const struct vb_here *h, int rank, float *own)
 {
-    return own != NULL ? (float *)(void *)(h->bases[rank] + ((char *)own - h->own)) : NULL;
+    if (own == NULL)
+        return NULL;
+    return (float *)(void *)(h->bases[rank] + ((char *)own - h->bases[h->trainer->rank]));
 }
 
 /* The first part that begins at a parameter or behind it. */

@@ -10,8 +10,6 @@
 
 #include <math.h>
 
-#define CHUNK UPDATE_CHUNK
-#define PARALLEL UPDATE_PARALLEL
 #define NORM_LANES 8
 #define PART_MIN 1024
 #define PART_STEP 16
@@ -85,11 +83,12 @@ static void any_chunk(const struct vb_k_rule *rule, const struct vb_k_update *u,
 
 void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *u)
 {
-    size_t chunks = (u->n + CHUNK - 1) / CHUNK, c;
+    size_t chunks = (u->n + UPDATE_CHUNK - 1) / UPDATE_CHUNK, c;
 
-#pragma omp parallel for schedule(static) if (u->n >= PARALLEL)
+#pragma omp parallel for schedule(static) if (u->n >= UPDATE_PARALLEL)
     for (c = 0; c < chunks; c++)
-        any_chunk(rule, u, c * CHUNK, (c + 1) * CHUNK < u->n ? (c + 1) * CHUNK : u->n);
+        any_chunk(rule, u, c * UPDATE_CHUNK,
+                  (c + 1) * UPDATE_CHUNK < u->n ? (c + 1) * UPDATE_CHUNK : u->n);
 }
 
 /* ---- norm ------------------------------------------------------------------------------------ */
@@ -133,7 +132,7 @@ void vb_k_norm_add(struct vb_k_norm *norm, const float *v, size_t first, size_t 
 {
     size_t c, end = n > 0 ? (first + n - 1) / norm->len + 1 : 0;
 
-#pragma omp parallel for schedule(static) if (n >= PARALLEL)
+#pragma omp parallel for schedule(static) if (n >= UPDATE_PARALLEL)
     for (c = n > 0 ? first / norm->len : 0; c < end; c++) {
         size_t begin = update_part_begin(norm, c), stop = update_part_begin(norm, c + 1);
         size_t lo = first > begin ? first : begin, hi = first + n < stop ? first + n : stop;

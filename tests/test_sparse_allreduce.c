@@ -605,6 +605,47 @@ static void long_lists_go_in_segments(void **state)
     by_two(long_lists, t_as_threads);
 }
 
+/* ---- in two halves ----------------------------------------------------------------------------
+ */
+
+#define HALVES_CALLS 6
+
+/* Rank 1 starts when rank 0 has. */
+static int halves(struct vb_group *g, void *arg)
+{
+    struct vb_sparse_opts opts = {.features = 100, .max_nnz = 2, .path = VB_SPARSE_SPARSE};
+    uint32_t rank = (uint32_t)vb_group_rank(g), index[2] = {rank, 50}, i;
+    const uint32_t *sum_index = NULL;
+    const float *sum = NULL;
+    struct vb_sparse *s = NULL;
+    int wrong = 0;
+    size_t n = 0;
+
+    (void)arg;
+    if (vb_sparse_open(g, &opts, &s) != VB_OK)
+        return 1;
+    for (i = 0; i < HALVES_CALLS && wrong == 0; i++) {
+        float value[2] = {(float)i, (float)(rank + i)};
+
+        if (rank == 1)
+            wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+        wrong += T_WRONG(vb_sparse_start(s, index, value, 2, VB_REDUCE_SUM) == VB_OK);
+        if (rank == 0)
+            wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+        wrong += T_WRONG(vb_sparse_finish(s, &sum_index, &sum, &n) == VB_OK);
+        wrong += T_WRONG(n == 3 && sum_index[0] == 0 && sum_index[1] == 1 && sum_index[2] == 50);
+        wrong += T_WRONG(sum[0] == (float)i && sum[1] == (float)i && sum[2] == (float)(1 + 2 * i));
+    }
+    vb_sparse_close(s);
+    return wrong;
+}
+
+static void a_call_in_two_halves(void **state)
+{
+    (void)state;
+    by_two(halves, t_as_threads);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -616,6 +657,7 @@ int main(void)
         cmocka_unit_test(own_duplicates_are_merged),
         cmocka_unit_test(no_more_bytes_than_needed_and_no_allocation),
         cmocka_unit_test(long_lists_go_in_segments),
+        cmocka_unit_test(a_call_in_two_halves),
     };
 
     n_transports = t_find_transports(transports);
