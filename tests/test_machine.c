@@ -63,10 +63,30 @@ static void refused(const struct vb_topo_source *source, vb_status want, const c
 
 static void bad_descriptions_are_refused(void **state)
 {
-    static const char *const bad[] = {
-        "", "nonsense", "pack:", "pu:-1", "pack:2 numa:x", "pack:0 pu:1"};
-    static const char *const huge[] = {"pu:100000000", "pack:1000 core:1000 pu:1000",
-                                       "pack:99999999999999999999999 pu:2", "300 300"};
+    static const char *const bad[] = {"",
+                                      "nonsense",
+                                      "pack:",
+                                      "pu:-1",
+                                      "pu: 2",
+                                      "pu:2)",
+                                      "pu:2]",
+                                      "pack:2 numa:x",
+                                      "pack:2(",
+                                      "pack:0 pu:1",
+                                      "pack:2 [numa",
+                                      "pa)x:9999999 pu:1",
+                                      "pu:2(size",
+                                      "pa(:9999999 pu",
+                                      "88 82pu:8",
+                                      "pack:2 [numa) 2",
+                                      "((((((((((((((((1))))))))))))))))"};
+    static const char *const huge[] = {"pu:100000000",
+                                       "pack:1000 core:1000 pu:1000",
+                                       "pack:99999999999999999999999 pu:2",
+                                       "300 300",
+                                       "pu:0xfffff",
+                                       "pu:010001",
+                                       "core:2000 [numa] [numa] [numa] pu:1"};
     size_t i;
 
     (void)state;

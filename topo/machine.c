@@ -12,6 +12,8 @@
 
 #define XML_MAX_BYTES (64 << 20)
 #define CPU_MAX 65535
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#define DIGITS "0123456789"
 #define SYNTHETIC_MAX 4096 /* hardware threads; hwloc takes seconds for these, minutes for more */
 
 const char *vb_topo_library(void)
@@ -82,33 +84,79 @@ static vb_status use_xml(hwloc_topology_t hwloc, const char *path)
     return st;
 }
 
-/* The product of a synthetic machine's counts, those in brackets and parentheses (memory, sizes)
- * left out. hwloc would try to build a machine of any size. */
-static int64_t synthetic_cpus(const char *text)
+/* Behind the bracket or parenthesis that opens at text, or NULL where it never closes. */
+static const char *behind_brackets(const char *text)
 {
-    int64_t product = 1, number;
-    int depth = 0;
+    char stack[8];
+    size_t depth = 0;
+
+    do {
+        if (*text == '(' || *text == '[') {
+            if (depth == sizeof(stack))
+                return NULL;
+            stack[depth++] = *text == '(' ? ')' : ']';
+        } else if (*text == ')' || *text == ']') {
+            if (stack[--depth] != *text)
+                return NULL;
+        } else if (*text == '\0') {
+            return NULL;
+        }
+        text++;
+    } while (depth > 0);
+    return text;
+}
+
+/* Reads "name:count" or "count", and multiplies by the count; decimal, octal or with 0x, as hwloc
+ * reads it. Returns where it ends, or NULL. */
+static const char *read_level(const char *text, int64_t *product)
+{
+    unsigned long long count;
     char *end;
 
-    while (*text != '\0' && product <= SYNTHETIC_MAX) {
-        if (*text >= '0' && *text <= '9' && depth == 0) {
-            number = strtoll(text, &end, 10);
-            product *= number > SYNTHETIC_MAX ? SYNTHETIC_MAX + 1 : (number > 0 ? number : 1);
-            text = end;
-            continue;
-        }
-        depth += (*text == '(' || *text == '[') - (*text == ')' || *text == ']');
-        text++;
+    if (strspn(text, DIGITS) == 0) {
+        text += strspn(text, LETTERS DIGITS);
+        if (*text++ != ':' || strspn(text, DIGITS) == 0)
+            return NULL;
     }
-    return product;
+    count = strtoull(text, &end, 0);
+    if (count == 0 || strchr("( \n", *end) == NULL) /* finds the final zero, too */
+        return NULL;
+    *product *= count > SYNTHETIC_MAX ? SYNTHETIC_MAX + 1 : (int64_t)count;
+    return end;
+}
+
+/* How many objects a synthetic machine's deepest level or its memory has, -1 if it is none. hwloc
+ * would try to build a machine of any size, and skips much of what it does not know: so what it
+ * gets to read is only what is counted here. */
+static int64_t synthetic_size(const char *text)
+{
+    int64_t product = 1, memory = 0;
+
+    if (*text == '\0')
+        return -1;
+    while (*text != '\0' && product <= SYNTHETIC_MAX && memory <= SYNTHETIC_MAX) {
+        if (*text == ' ' || *text == '\n') {
+            text++;
+        } else if (*text == '(' || *text == '[') {
+            memory += *text == '[' ? product : 0;
+            text = behind_brackets(text);
+        } else {
+            text = read_level(text, &product);
+        }
+        if (text == NULL)
+            return -1;
+    }
+    return product > memory ? product : memory;
 }
 
 static vb_status use_synthetic(hwloc_topology_t hwloc, const char *text)
 {
-    if (synthetic_cpus(text) > SYNTHETIC_MAX)
-        return vb_err(VB_ERR_USAGE, "\"%.64s\" has more than %d hardware threads", text,
+    int64_t size = synthetic_size(text);
+
+    if (size > SYNTHETIC_MAX)
+        return vb_err(VB_ERR_USAGE, "\"%.64s\" has more than %d hardware threads or memories", text,
                       SYNTHETIC_MAX);
-    if (text[0] == '\0' || hwloc_topology_set_synthetic(hwloc, text) != 0)
+    if (size < 0 || hwloc_topology_set_synthetic(hwloc, text) != 0)
         return vb_err(VB_ERR_USAGE,
                       "\"%.64s\" is not a machine in hwloc's notation "
                       "(such as \"pack:2 numa:1 core:8 pu:2\")",
