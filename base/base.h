@@ -241,6 +241,16 @@ static inline float vb_bits_float(uint32_t bits)
     return value;
 }
 
+/* Between two looks at what another core is to write. */
+static inline void vb_cpu_relax(void)
+{
+#if defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory"); /* yield does nothing on most Arm cores */
+#elif defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
 /* x if first is 1, y if it is 0; for what nobody can foresee, as gcc makes a branch of ?: on x86.
  */
 static inline uint64_t vb_choose(uint64_t first, uint64_t x, uint64_t y)

@@ -350,15 +350,6 @@ static struct op *op_of(struct vb_coll *coll, const struct vb_req *req)
 
 /* ---- wait ------------------------------------------------------------------------------------ */
 
-static void relax(void)
-{
-#if defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory"); /* yield does nothing on most Arm cores */
-#elif defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 /* Looks at the flags for a while; true: the operation is done. */
 static bool spin(struct vb_coll *coll, struct vb_req *req, struct late *late)
 {
@@ -378,7 +369,7 @@ static bool spin(struct vb_coll *coll, struct vb_req *req, struct late *late)
         if (done || over)
             return done;
         if (++looks % (crowded ? LOOKS_CROWDED : LOOKS) != 0) {
-            relax();
+            vb_cpu_relax();
             continue;
         }
         now = vb_clock_ns();

@@ -262,15 +262,6 @@ static int sleep_in_device(struct vb_group *g, int ms)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static void relax(void)
-{
-#if defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory"); /* yield does nothing on most Arm cores */
-#elif defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 void vb_group_set_never_spin(struct vb_group *g, bool never_spin)
 {
     group_lock(g);
@@ -302,7 +293,7 @@ static bool spin_on(struct vb_group *g, struct patience *p)
         return false;
     p->rounds++;
     if (!g->opts.crowded && p->rounds % 16 != 0) {
-        relax();
+        vb_cpu_relax();
         return true;
     }
     now = vb_clock_ns();
