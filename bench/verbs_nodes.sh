@@ -4,7 +4,7 @@
 # On two nodes of the lab, once each: perftest and ours over the same devices, in turn. Node 0
 # prints "WHAT BYTES FIGURE" lines, of a round what is to be compared one after the other. perftest
 # polls, which takes a core that an emulated node could use; where it can sleep (-e), that is
-# measured as well. Usage: verbs_nodes.sh transfer|allreduce VERBENA ROUNDS [MPI_NODE PEER], the last two
+# measured as well. Usage: verbs_nodes.sh transfer|get-latency|allreduce VERBENA ROUNDS [MPI_NODE PEER], the last two
 # lab/mpi_node and our program for Open MPI, where that is to be had
 set -eu
 what=$1 verbena=$2 rounds=$3 mpi_node=${4:-} peer=${5:-}
@@ -71,6 +71,15 @@ transfer() {
     perftest ib_read_bw 65536 80 4 -e
 }
 
+# ib_read_lat, too, differs by more than a factor of two from run to run.
+get_latency() {
+    perftest ib_read_lat 4096 300 5
+    ours 4096 get-latency
+    perftest ib_read_lat 4096 300 5 -e
+    ours 4096 get-latency
+    perftest ib_read_lat 4096 300 5
+}
+
 # ib_write_bw differs by a factor of two from run to run there, and takes less time than an allreduce's
 # start: it is measured before and after.
 reduce() {
@@ -84,5 +93,9 @@ reduce() {
 round=0
 while [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
-    if [ "$what" = transfer ]; then transfer; else reduce; fi
+    case $what in
+    transfer) transfer ;;
+    get-latency) get_latency ;;
+    *) reduce ;;
+    esac
 done
