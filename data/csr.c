@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SOON_ENTRIES 64 /* of a row; the rest comes by itself */
-#define LINE_ENTRIES (VB_CACHE_LINE / sizeof(uint32_t))
+#define SOON_WORDS 128 /* of a row; the rest comes by itself */
+#define LINE_WORDS (VB_CACHE_LINE / sizeof(uint32_t))
 #define CHECK_AT_ONCE ((size_t)1 << 30) /* bytes */
 
 struct csr_store {
@@ -30,9 +30,7 @@ struct csr_store {
 
 /* The arrays of a block. */
 struct view {
-    const uint32_t *at, *index;
-    const float *value;
-    const uint8_t *y;
+    const uint32_t *at, *words;
 };
 
 static vb_status refuse(const struct csr_store *s, uint64_t offset, const char *what)
@@ -45,10 +43,23 @@ static struct view view_of(const struct csr_store *s, const struct csr_block *b)
     struct view v;
 
     v.at = (const uint32_t *)(const void *)(s->map + b->offset);
-    v.index = v.at + b->n + 1;
-    v.value = (const float *)(const void *)(v.index + b->nnz);
-    v.y = (const uint8_t *)(v.value + b->nnz);
+    v.words = v.at + b->n + 1;
     return v;
+}
+
+/* The row has at least one word, and n is negative where that asks for more than there are. */
+static struct row row_at(struct view v, uint32_t r)
+{
+    const uint32_t *words = v.words + v.at[r];
+    uint32_t n_words = v.at[r + 1] - v.at[r] - 1, n_values = words[0] / 2;
+
+    if (n_values > n_words)
+        return (struct row){.n = -1};
+    return (struct row){.n = (int)(n_words - n_values),
+                        .n_values = (int)n_values,
+                        .index = words + 1,
+                        .value = (const float *)(const void *)(words + 1 + n_words - n_values),
+                        .y = words[0] % 2};
 }
 
 /* ---- checking -------------------------------------------------------------------------------- */
@@ -60,7 +71,7 @@ static vb_status check_head(const struct csr_store *s)
     if (s->len < sizeof(*h) || memcmp(h->magic, CSR_MAGIC, sizeof(h->magic)) != 0)
         return refuse(s, 0, "this is not a .csr file");
     if (h->version != CSR_VERSION)
-        return refuse(s, 8, "the version of the format is not 1");
+        return refuse(s, 8, "the version of the format is not 2: convert the data again");
     if (h->crc != csr_head_crc(*h))
         return refuse(s, 12, "the checksum of the header is wrong");
     if (h->rows == 0 || h->rows > INT32_MAX || h->features == 0 || h->features > FEATURES_MAX ||
@@ -84,9 +95,9 @@ static vb_status check_table(const struct csr_store *s)
     for (i = 0; i < s->head->n_blocks; i++) {
         b = &s->blocks[i];
         if (b->offset != offset || b->first != first || b->n == 0 || b->n > CSR_BLOCK_ROWS ||
-            csr_block_bytes(b->n, b->nnz) > s->head->table - offset)
+            csr_block_bytes(b) > s->head->table - offset)
             return refuse(s, s->head->table + i * sizeof(*b), "a block is out of place");
-        offset += csr_block_bytes(b->n, b->nnz);
+        offset += csr_block_bytes(b);
         first += b->n;
         nonzeros += b->nnz;
     }
@@ -95,17 +106,18 @@ static vb_status check_table(const struct csr_store *s)
     return VB_OK;
 }
 
-static const char *wrong_row(const struct csr_head *h, const struct view *v, uint32_t from,
-                             uint32_t to)
+static const char *wrong_row(const struct csr_head *h, const struct row *row)
 {
-    uint32_t i;
+    int i;
 
-    if (to - from > h->row_max)
+    if (row->n < row->n_values)
+        return "a row has more values than entries";
+    if ((uint32_t)row->n > h->row_max)
         return "a row is longer than the longest";
-    for (i = from; i < to; i++) {
-        if (v->index[i] >= h->features || (i > from && v->index[i] <= v->index[i - 1]))
+    for (i = 0; i < row->n; i++) {
+        if (row->index[i] >= h->features || (i > 0 && row->index[i] <= row->index[i - 1]))
             return "an index is out of place";
-        if (!isfinite(v->value[i]))
+        if (i < row->n_values && !isfinite(row->value[i]))
             return "a value is not finite";
     }
     return NULL;
@@ -117,20 +129,23 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
     const struct csr_block *b = &s->blocks[number];
     struct view v = view_of(s, b);
     const char *wrong = NULL;
+    uint64_t nonzeros = 0;
+    struct row row;
     uint32_t i;
 
-    if (vb_crc32c(0, s->map + b->offset, csr_block_bytes(b->n, b->nnz)) != b->crc)
+    if (vb_crc32c(0, s->map + b->offset, csr_block_bytes(b)) != b->crc)
         return refuse(s, b->offset, "the checksum of a block is wrong");
-    if (v.at[0] != 0 || v.at[b->n] != b->nnz)
+    if (v.at[0] != 0 || v.at[b->n] != b->words)
         return refuse(s, b->offset, "the rows of a block do not fill it");
     for (i = 0; i < b->n && wrong == NULL; i++) {
-        if (v.at[i + 1] < v.at[i] || v.at[i + 1] > b->nnz)
-            wrong = "a row ends before it begins";
-        else if (v.y[i] > 1)
-            wrong = "a label is neither 0 nor 1";
-        else
-            wrong = wrong_row(s->head, &v, v.at[i], v.at[i + 1]);
+        if (v.at[i + 1] <= v.at[i] || v.at[i + 1] > b->words)
+            return refuse(s, b->offset, "a row ends before it begins");
+        row = row_at(v, i);
+        wrong = wrong_row(s->head, &row);
+        nonzeros += (uint64_t)row.n;
     }
+    if (wrong == NULL && nonzeros != b->nnz)
+        wrong = "the rows of a block do not fill it";
     if (wrong != NULL)
         return refuse(s, b->offset, wrong);
     atomic_store_explicit(&s->good[number], true, memory_order_relaxed); /* the map never changes */
@@ -169,8 +184,8 @@ static uint32_t block_of(const struct csr_store *s, uint64_t row)
 static vb_status csr_row(const struct vb_store *base, int i, struct row *row, struct row_room *room)
 {
     const struct csr_store *s = (const struct csr_store *)base;
-    uint32_t number = block_of(s, (uint64_t)i), r;
-    struct view v = view_of(s, &s->blocks[number]);
+    uint32_t number = block_of(s, (uint64_t)i);
+    const struct csr_block *b = &s->blocks[number];
     vb_status st;
 
     (void)room;
@@ -179,11 +194,7 @@ static vb_status csr_row(const struct vb_store *base, int i, struct row *row, st
         if (st != VB_OK)
             return st;
     }
-    r = (uint32_t)((uint64_t)i - s->blocks[number].first);
-    row->n = (int)(v.at[r + 1] - v.at[r]);
-    row->index = v.index + v.at[r];
-    row->value = v.value + v.at[r];
-    row->y = v.y[r];
+    *row = row_at(view_of(s, b), (uint32_t)((uint64_t)i - b->first));
     return VB_OK;
 }
 
@@ -191,7 +202,7 @@ static vb_status csr_row(const struct vb_store *base, int i, struct row *row, st
 static void csr_soon(const struct vb_store *base, int i, bool near)
 {
     const struct csr_store *s = (const struct csr_store *)base;
-    uint32_t number = block_of(s, (uint64_t)i), r, j;
+    uint32_t number = block_of(s, (uint64_t)i), r, j, end;
     struct view v = view_of(s, &s->blocks[number]);
 
     if (!atomic_load_explicit(&s->good[number], memory_order_relaxed))
@@ -200,13 +211,12 @@ static void csr_soon(const struct vb_store *base, int i, bool near)
 
     if (!near) {
         __builtin_prefetch(&v.at[r]);
-        __builtin_prefetch(&v.y[r]);
         return;
     }
-    for (j = v.at[r]; j < v.at[r + 1] && j < v.at[r] + SOON_ENTRIES; j += LINE_ENTRIES) {
-        __builtin_prefetch(&v.index[j]);
-        __builtin_prefetch(&v.value[j]);
-    }
+    end = v.at[r + 1] - v.at[r] < SOON_WORDS ? v.at[r + 1] : v.at[r] + SOON_WORDS;
+    for (j = v.at[r]; j < end; j += LINE_WORDS)
+        __builtin_prefetch(&v.words[j]);
+    __builtin_prefetch(&v.words[end - 1]);
 }
 
 /* Pages are read ahead, or given back; what a neighbour still needs is read again. */
@@ -216,7 +226,7 @@ static void csr_advise(const struct vb_store *base, int first, int n, bool wante
     const struct csr_block *b = &s->blocks[block_of(s, (uint64_t)first)];
     const struct csr_block *last = &s->blocks[block_of(s, (uint64_t)first + (uint64_t)n - 1)];
     size_t page = (size_t)sysconf(_SC_PAGESIZE), from = b->offset / page * page;
-    size_t to = last->offset + csr_block_bytes(last->n, last->nnz);
+    size_t to = last->offset + csr_block_bytes(last);
 
     (void)madvise((void *)(s->map + from), to - from, wanted ? MADV_WILLNEED : MADV_DONTNEED);
 }

@@ -5,11 +5,14 @@
  *
  *   header   struct csr_head
  *   blocks   one after the other, each of up to CSR_BLOCK_ROWS rows:
- *              uint32 at[n + 1]     entries of row i: at[i] ... at[i + 1] - 1, of this block
- *              uint32 index[nnz]    ascending within a row
- *              float  value[nnz]    finite
- *              uint8  y[n]          0 or 1; then zeros up to a multiple of 8 bytes
+ *              uint32 at[n + 1]     words of row i: at[i] ... at[i + 1] - 1, of those that follow
+ *              uint32 words[at[n]]  then a zero where the bytes are no multiple of 8
  *   table    struct csr_block for each, up to the end of the file
+ *
+ * A row's words: first its label, 0 or 1, plus twice the number of its values; then its indices,
+ * ascending; then its values, finite floats. Entries behind those that have one have the value 1:
+ * most of them, where categories follow numbers. What a row needs lies together, for rows are read
+ * in any order, and it is the number of cache lines that takes time.
  *
  * Blocks have checksums of their own, so that a file larger than memory is checked as it is read.
  */
@@ -23,7 +26,7 @@
 #endif
 
 #define CSR_MAGIC "VBCSR\r\n\x1a"
-#define CSR_VERSION 1
+#define CSR_VERSION 2
 #define CSR_BLOCK_ROWS 8192
 #define CSR_BLOCK_NNZ (1u << 22) /* a block ends with the row that reaches it */
 
@@ -43,15 +46,15 @@ struct csr_block {
     uint64_t first; /* row */
     uint32_t n, nnz;
     uint32_t crc;
-    uint32_t zero;
+    uint32_t words;
 };
 
 _Static_assert(sizeof(struct csr_head) == 64, "no padding");
 _Static_assert(sizeof(struct csr_block) == 32, "no padding");
 
-static inline uint64_t csr_block_bytes(uint64_t n, uint64_t nnz)
+static inline uint64_t csr_block_bytes(const struct csr_block *b)
 {
-    return ((n + 1) * 4 + nnz * 8 + n + 7) / 8 * 8;
+    return (((uint64_t)b->n + 1 + b->words) * 4 + 7) / 8 * 8;
 }
 
 static inline uint32_t csr_head_crc(struct csr_head head)

@@ -20,11 +20,10 @@ struct csr_writer {
     struct csr_block *blocks;
     uint32_t n_blocks, blocks_cap;
     /* the block being filled */
-    uint32_t n, nnz, nnz_cap;
+    uint32_t n, nnz;
     uint32_t at[CSR_BLOCK_ROWS + 1];
-    uint8_t y[CSR_BLOCK_ROWS + 8];
-    uint32_t *index;
-    float *value;
+    uint32_t *words;
+    size_t n_words, words_cap;
 };
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -74,10 +73,9 @@ static struct csr_block *next_block(struct csr_writer *w)
 
 static vb_status end_block(struct csr_writer *w)
 {
-    uint64_t bytes = csr_block_bytes(w->n, w->nnz);
+    const uint32_t zero = 0;
     struct csr_block *b;
     uint32_t crc = 0;
-    size_t tail;
     vb_status st;
 
     if (w->n == 0)
@@ -85,58 +83,70 @@ static vb_status end_block(struct csr_writer *w)
     b = next_block(w);
     if (b == NULL)
         return vb_err_sys("realloc");
-    *b = (struct csr_block){
-        .offset = w->offset, .first = (uint64_t)w->sink.rows - w->n, .n = w->n, .nnz = w->nnz};
-    tail = (size_t)(bytes - ((uint64_t)w->n + 1) * 4 - (uint64_t)w->nnz * 8); /* y, zeros */
-    memset(w->y + w->n, 0, tail - w->n);
+    *b = (struct csr_block){.offset = w->offset,
+                            .first = (uint64_t)w->sink.rows - w->n,
+                            .n = w->n,
+                            .nnz = w->nnz,
+                            .words = (uint32_t)w->n_words};
     st = append(w, w->at, ((size_t)w->n + 1) * 4, &crc);
     if (st == VB_OK)
-        st = append(w, w->index, (size_t)w->nnz * 4, &crc);
+        st = append(w, w->words, w->n_words * 4, &crc);
     if (st == VB_OK)
-        st = append(w, w->value, (size_t)w->nnz * 4, &crc);
-    if (st == VB_OK)
-        st = append(w, w->y, tail, &crc);
+        st = append(w, &zero, csr_block_bytes(b) - ((size_t)w->n + 1 + w->n_words) * 4, &crc);
     b->crc = crc;
     w->n = w->nnz = 0;
+    w->n_words = 0;
     return st;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static vb_status make_room(struct csr_writer *w, uint32_t nnz)
+static vb_status make_room(struct csr_writer *w, size_t words)
 {
-    uint32_t cap = nnz + nnz / 2 + 1024;
-    uint32_t *index;
-    float *value;
+    size_t cap = words + words / 2 + 1024;
+    uint32_t *bigger;
 
-    if (nnz <= w->nnz_cap)
+    if (words > UINT32_MAX)
+        return vb_err(VB_ERR_INPUT, "%s: row %lld is too long", w->path,
+                      (long long)w->sink.rows - 1);
+    if (words <= w->words_cap)
         return VB_OK;
-    index = realloc(w->index, (size_t)cap * sizeof(*index));
-    if (index != NULL)
-        w->index = index;
-    value = realloc(w->value, (size_t)cap * sizeof(*value));
-    if (value != NULL)
-        w->value = value;
-    if (index == NULL || value == NULL)
+    bigger = realloc(w->words, cap * sizeof(*bigger));
+    if (bigger == NULL)
         return vb_err_sys("realloc");
-    w->nnz_cap = cap;
+    w->words = bigger;
+    w->words_cap = cap;
     return VB_OK;
+}
+
+/* How many values there are up to the last that is not 1. */
+static int values_to_keep(const struct row *row)
+{
+    int n = row->n_values;
+
+    while (n > 0 && row->value[n - 1] == 1)
+        n--;
+    return n;
 }
 
 static vb_status put(struct row_sink *sink, const struct row *row)
 {
     struct csr_writer *w = (struct csr_writer *)sink;
-    vb_status st = make_room(w, w->nnz + (uint32_t)row->n);
+    size_t n = (size_t)row->n, n_values = (size_t)values_to_keep(row);
+    vb_status st = make_room(w, w->n_words + 1 + n + n_values);
+    uint32_t *words;
 
     if (st != VB_OK)
         return st;
-    if (row->n > 0) {
-        memcpy(w->index + w->nnz, row->index, (size_t)row->n * sizeof(*row->index));
-        memcpy(w->value + w->nnz, row->value, (size_t)row->n * sizeof(*row->value));
-    }
-    w->y[w->n++] = row->y;
-    w->nnz += (uint32_t)row->n;
-    w->at[w->n] = w->nnz;
+    words = w->words + w->n_words;
+    words[0] = (uint32_t)n_values * 2 + row->y;
+    if (n > 0)
+        memcpy(words + 1, row->index, n * sizeof(*row->index));
+    if (n_values > 0)
+        memcpy(words + 1 + n, row->value, n_values * sizeof(*row->value));
+    w->n_words += 1 + n + n_values;
+    w->nnz += (uint32_t)n;
+    w->at[++w->n] = (uint32_t)w->n_words;
     if (w->n < CSR_BLOCK_ROWS && w->nnz < CSR_BLOCK_NNZ)
         return VB_OK;
     return end_block(w);
@@ -225,7 +235,6 @@ void csr_writer_destroy(struct csr_writer *w)
         unlink(w->temp);
     }
     free(w->blocks);
-    free(w->index);
-    free(w->value);
+    free(w->words);
     free(w);
 }

@@ -17,11 +17,16 @@
 
 /* One row where it is stored. */
 struct row {
-    int n;
+    int n, n_values;
     const uint32_t *index;
-    const float *value;
+    const float *value; /* (n_values): those behind are 1 */
     uint8_t y;
 };
+
+static inline float row_value(const struct row *row, int i)
+{
+    return i < row->n_values ? row->value[i] : 1;
+}
 
 /* Room for a row that is made when it is asked for. */
 struct row_room {

@@ -133,6 +133,18 @@ void dataset_soon(const struct vb_dataset *set, const struct picks *p, int i)
         soon(set->store, stored(set, *which), true);
 }
 
+static void copy_row(const struct row *row, uint32_t *index, float *value)
+{
+    int i;
+
+    if (row->n > 0)
+        memcpy(index, row->index, (size_t)row->n * sizeof(*index));
+    if (row->n_values > 0)
+        memcpy(value, row->value, (size_t)row->n_values * sizeof(*value));
+    for (i = row->n_values; i < row->n; i++)
+        value[i] = 1;
+}
+
 vb_status dataset_rows(const struct vb_dataset *set, const struct picks *p, struct vb_rows *rows)
 {
     struct row_room room;
@@ -152,10 +164,7 @@ vb_status dataset_rows(const struct vb_dataset *set, const struct picks *p, stru
         if (row.n > rows->room - end)
             return vb_err(VB_ERR_NO_MEMORY, "%d rows do not fit into %lld entries", p->n,
                           (long long)rows->room);
-        if (row.n > 0) {
-            memcpy(rows->index + end, row.index, (size_t)row.n * sizeof(*row.index));
-            memcpy(rows->value + end, row.value, (size_t)row.n * sizeof(*row.value));
-        }
+        copy_row(&row, rows->index + end, rows->value + end);
         end += row.n;
         rows->at[i + 1] = end;
         rows->y[i] = row.y;

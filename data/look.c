@@ -48,7 +48,7 @@ static vb_status look_at_rows(const struct vb_dataset *set, struct vb_data_facts
         f->row_min = row.n < f->row_min ? row.n : f->row_min;
         f->row_max = row.n > f->row_max ? row.n : f->row_max;
         for (e = 0; e < row.n; e++)
-            look_at(f, row.value[e]);
+            look_at(f, row_value(&row, e));
     }
     return VB_OK;
 }

@@ -118,7 +118,8 @@ int row_buf_sort(struct row_buf *buf)
 
 vb_status sink_put(struct row_sink *sink, const struct row_buf *buf, int y)
 {
-    struct row row = {.n = buf->n, .index = buf->index, .value = buf->value, .y = (uint8_t)y};
+    struct row row = {
+        .n = buf->n, .n_values = buf->n, .index = buf->index, .value = buf->value, .y = (uint8_t)y};
 
     if (sink->rows == INT32_MAX)
         return vb_err(VB_ERR_INPUT, "more than %d rows", INT32_MAX);
@@ -169,7 +170,7 @@ static vb_status store_row(const struct vb_store *base, int i, struct row *row,
     const struct rows_store *s = (const struct rows_store *)base;
 
     (void)room;
-    row->n = (int)(s->at[i + 1] - s->at[i]);
+    row->n = row->n_values = (int)(s->at[i + 1] - s->at[i]);
     row->index = row->n > 0 ? s->index + s->at[i] : NULL;
     row->value = row->n > 0 ? s->value + s->at[i] : NULL;
     row->y = s->y[i];

@@ -104,7 +104,7 @@ static int make_row(const struct row_store *s, uint64_t key, struct row *row, st
         room->index[n] = s->first[f] + (uint32_t)((uint64_t)rank * SCATTER % s->size[f]);
         room->value[n++] = 1;
     }
-    row->n = n;
+    row->n = row->n_values = n;
     row->index = room->index;
     row->value = room->value;
     return sum;

@@ -23,9 +23,9 @@ static void mend_blocks(uint8_t *file, const struct csr_head *head, size_t size)
 
     for (at = head->table; at + sizeof(b) <= size; at += sizeof(b)) {
         memcpy(&b, file + at, sizeof(b));
-        if (b.offset > size || csr_block_bytes(b.n, b.nnz) > size - b.offset)
+        if (b.offset > size || csr_block_bytes(&b) > size - b.offset)
             continue;
-        b.crc = vb_crc32c(0, file + b.offset, csr_block_bytes(b.n, b.nnz));
+        b.crc = vb_crc32c(0, file + b.offset, csr_block_bytes(&b));
         memcpy(file + at, &b, sizeof(b));
     }
 }

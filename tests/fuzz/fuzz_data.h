@@ -23,7 +23,8 @@ static inline void fuzz_check_rows(const struct vb_dataset *set)
             abort();
         for (e = 0; e < row.n; e++)
             if (row.index[e] >= (uint32_t)set->features ||
-                (e > 0 && row.index[e] <= row.index[e - 1]) || row.value[e] - row.value[e] != 0)
+                (e > 0 && row.index[e] <= row.index[e - 1]) ||
+                row_value(&row, e) - row_value(&row, e) != 0)
                 abort();
     }
 }
