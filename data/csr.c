@@ -48,7 +48,7 @@ static struct view view_of(const struct csr_store *s, const struct csr_block *b)
 }
 
 /* The row has at least one word, and n is negative where that asks for more than there are. */
-static struct row row_at(struct view v, uint32_t r)
+static inline struct row row_at(struct view v, uint32_t r)
 {
     const uint32_t *words = v.words + v.at[r];
     uint32_t n_words = v.at[r + 1] - v.at[r] - 1, n_values = words[0] / 2;
@@ -164,13 +164,10 @@ static vb_status check_all(const struct csr_store *s, size_t at_once)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* No block before the guess can have the row, and where rows are short that one has. */
-static uint32_t block_of(const struct csr_store *s, uint64_t row)
+static uint32_t search_block(const struct csr_store *s, uint64_t row, uint32_t low)
 {
-    uint32_t low = (uint32_t)(row / CSR_BLOCK_ROWS), high = s->head->n_blocks, middle;
+    uint32_t high = s->head->n_blocks, middle;
 
-    if (row - s->blocks[low].first < s->blocks[low].n)
-        return low;
     while (high - low > 1) {
         middle = low + (high - low) / 2;
         if (s->blocks[middle].first <= row)
@@ -179,6 +176,14 @@ static uint32_t block_of(const struct csr_store *s, uint64_t row)
             high = middle;
     }
     return low;
+}
+
+/* No block before the guess can have the row, and where rows are short that one has. */
+static inline uint32_t block_of(const struct csr_store *s, uint64_t row)
+{
+    uint32_t guess = (uint32_t)(row / CSR_BLOCK_ROWS);
+
+    return row - s->blocks[guess].first < s->blocks[guess].n ? guess : search_block(s, row, guess);
 }
 
 static vb_status csr_row(const struct vb_store *base, int i, struct row *row, struct row_room *room)

@@ -261,12 +261,26 @@ static void expect_refused(const struct vb_k_csr *m, uint64_t features, const ch
 static void what_leaves_the_matrix_is_refused(void **state)
 {
     uint64_t start[3] = {0, 2, 3};
+    static const uint32_t far[] = {10, INT32_MAX, (uint32_t)INT32_MAX + 1, UINT32_MAX - 1,
+                                   UINT32_MAX};
     uint32_t at[3] = {1, 2, 9}, list[2] = {1, 0};
     struct vb_k_csr m = {.n = 2, .offset = start, .index = at, .n_rows = 2, .nnz = 3};
+    size_t i;
 
     (void)state;
     assert_int_equal(vb_k_csr_check(&m, 10), VB_OK);
     expect_refused(&m, 9, "row 1: index 9 is not below 9");
+    expect_refused(&m, 0, "row 0: index 1 is not below 0");
+    for (i = 0; i < VB_COUNT(far); i++) {
+        at[2] = far[i];
+        expect_refused(&m, 10, "row 1: index ");
+        expect_refused(&m, far[i], "row 1: index ");
+        assert_int_equal(vb_k_csr_check(&m, (uint64_t)far[i] + 1), VB_OK);
+    }
+    at[2] = 9;
+    start[1] = 4;
+    expect_refused(&m, 10, "row 0: entries 0 to 4 of 3");
+    start[1] = 2;
     m.rows = list;
     expect_refused(&m, 9, "row 1: index 9");
     list[1] = 2;
