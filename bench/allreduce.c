@@ -119,8 +119,18 @@ static size_t op_bytes(const struct bench *b, int size)
     return b->opts->sizes[size] / (size_t)b->opts->in_flight;
 }
 
-static vb_status one_line(struct bench *b, enum vb_algo algo, int size)
+/* Which one that is: also of one that was asked for, but for larger vectors than it is for. */
+static enum vb_algo algo_of(const struct bench *b, int size)
 {
+    size_t bytes = op_bytes(b, size);
+
+    return b->opts->in_flight > b->world ? vb_coll_algo_many(b->coll, bytes)
+                                         : vb_coll_algo(b->coll, bytes);
+}
+
+static vb_status one_line(struct bench *b, int size)
+{
+    enum vb_algo algo = algo_of(b, size);
     size_t bytes = b->opts->sizes[size];
     struct bench_coll_line line;
     vb_status st;
@@ -128,9 +138,6 @@ static vb_status one_line(struct bench *b, enum vb_algo algo, int size)
     describe(b, &line);
     line.bytes = bytes;
     b->n_elems = bytes / sizeof(float);
-    if (algo == VB_ALGO_AUTO)
-        algo = b->opts->in_flight > b->world ? vb_coll_algo_many(b->coll, op_bytes(b, size))
-                                             : vb_coll_algo(b->coll, op_bytes(b, size));
     line.algo = vb_algo_str(algo);
     if (b->opts->explain) {
         line.predicted_us = b->model.us[algo][size];
@@ -165,7 +172,8 @@ static vb_status one_algo(struct bench *b, enum vb_algo algo)
     if (st != VB_OK)
         return st;
     for (i = 0; i < b->opts->n_sizes && st == VB_OK; i++)
-        st = one_line(b, algo, i);
+        if (b->opts->n_algos > 0 || algo_of(b, i) == algo)
+            st = one_line(b, i);
     vb_coll_close(b->coll);
     return st;
 }

@@ -129,6 +129,7 @@ for order in rank any; do
         allreduce --ranks 3 --algo all --order $order --sizes 64,100004
 done
 holds '[.[].algo] == ["exchange", "gather"]' allreduce --ranks 2 --algo exchange,gather --sizes 64K
+holds '[.[].algo] == ["exchange"]' allreduce --ranks 2 --algo gather --sizes 1M # more than a slot holds
 for impossible in "shm ring" "tcp mapped"; do # in rank order
     read -r transport algo <<<"$impossible"
     run allreduce --ranks 2 --transport "$transport" --algo "$algo" --sizes 64 --json
