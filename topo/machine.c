@@ -87,7 +87,7 @@ static vb_status use_xml(hwloc_topology_t hwloc, const char *path)
 /* Behind the bracket or parenthesis that opens at text, or NULL where it never closes. */
 static const char *behind_brackets(const char *text)
 {
-    char stack[8];
+    char stack[8] = {0};
     size_t depth = 0;
 
     do {
