@@ -79,7 +79,8 @@ static void bad_descriptions_are_refused(void **state)
                                       "pa(:9999999 pu",
                                       "88 82pu:8",
                                       "pack:2 [numa) 2",
-                                      "((((((((((((((((1))))))))))))))))"};
+                                      "core:2((x) 4000 4000)",
+                                      "2[numa(x) pu:2(]) 9999 9999"};
     static const char *const huge[] = {"pu:100000000",
                                        "pack:1000 core:1000 pu:1000",
                                        "pack:99999999999999999999999 pu:2",

@@ -84,26 +84,20 @@ static vb_status use_xml(hwloc_topology_t hwloc, const char *path)
     return st;
 }
 
-/* Behind the bracket or parenthesis that opens at text, or NULL where it never closes. */
-static const char *behind_brackets(const char *text)
+/* Behind the parenthesis that opens at text, or NULL. hwloc takes the first that closes it. */
+static const char *behind_attributes(const char *text)
 {
-    char stack[8] = {0};
-    size_t depth = 0;
+    text += 1 + strcspn(text + 1, "()[]");
+    return *text == ')' ? text + 1 : NULL;
+}
 
-    do {
-        if (*text == '(' || *text == '[') {
-            if (depth == sizeof(stack))
-                return NULL;
-            stack[depth++] = *text == '(' ? ')' : ']';
-        } else if (*text == ')' || *text == ']') {
-            if (stack[--depth] != *text)
-                return NULL;
-        } else if (*text == '\0') {
-            return NULL;
-        }
-        text++;
-    } while (depth > 0);
-    return text;
+/* Behind the bracket that opens at text, which may have attributes, or NULL. */
+static const char *behind_memory(const char *text)
+{
+    text += 1 + strcspn(text + 1, "()[]");
+    if (*text == '(')
+        text = behind_attributes(text);
+    return text != NULL && *text == ']' ? text + 1 : NULL;
 }
 
 /* Reads "name:count" or "count", and multiplies by the count; decimal, octal or with 0x, as hwloc
@@ -137,9 +131,11 @@ static int64_t synthetic_size(const char *text)
     while (*text != '\0' && product <= SYNTHETIC_MAX && memory <= SYNTHETIC_MAX) {
         if (*text == ' ' || *text == '\n') {
             text++;
-        } else if (*text == '(' || *text == '[') {
-            memory += *text == '[' ? product : 0;
-            text = behind_brackets(text);
+        } else if (*text == '(') {
+            text = behind_attributes(text);
+        } else if (*text == '[') {
+            memory += product;
+            text = behind_memory(text);
         } else {
             text = read_level(text, &product);
         }
