@@ -41,7 +41,7 @@ static bool are_below(const uint32_t *index, size_t n, uint64_t features)
 /* The rows of a batch that lie one behind the other are looked at as one. */
 static bool is_plainly_right(const struct vb_k_csr *m, uint64_t features)
 {
-    bool in_order = m->rows == NULL && m->n == m->n_rows && m->offset[0] == 0;
+    bool in_order = m->n > 0 && m->rows == NULL && m->n == m->n_rows && m->offset[0] == 0;
     size_t i;
 
     for (i = 0; i < m->n && in_order; i++)
