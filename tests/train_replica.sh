@@ -22,7 +22,7 @@ same_bits() { # same_bits MODEL RANKS OPTIONS...
 # The process of a rank is killed when there is a checkpoint; the job ends well.
 without() { # without RANK SERVER STANDBY OPTIONS...
     local server=$2 standby=$3 steps=3000
-    start 200 lenet --data synth:1200 --batch 20 --lr 0.02 --mode async --ranks 2 --json --replicas 2 --steps $steps \
+    start 200 lenet --data synth:1200 --batch 20 --mode async --ranks 2 --json --replicas 2 --steps $steps \
         "${@:4}"
     kill_rank "$1"
     wait "$job" || fail "a server's death ends the job: $(cat "$dir/err")"
@@ -39,7 +39,7 @@ refused 2 "--replicas 2 needs a second rank" softmax --mode async --ranks 2 --ho
 refused 2 "--replicas 3: must be from 1 to 2" softmax --mode async --ranks 2 --replicas 3
 same_bits softmax 2 --data synth:1200 --batch 20 --clip 0
 same_bits sparse-lr 3 --data synth:kind=criteo,n=3000,features=100000 --batch 20
-ends 'true' lenet --data synth:1200 --batch 20 --lr 0.02 --steps 1
+ends 'true' lenet --data synth:1200 --batch 20 --steps 1
 first=$(get .loss)
 without 2 2 3 --transport tcp --dedicated-servers
 without 0 2 3 --transport shm
