@@ -27,7 +27,15 @@ static const struct t_place t_places[] = {
     {"verbs with a progress thread", VB_TRANSPORT_VERBS, true, 0},
 };
 
-#define T_RDMA_RANKS 3 /* at most, in the lab */
+#define T_RDMA_RANKS 3 /* at most, in the lab, unless VB_TEST_RANKS says more */
+
+static inline int t_rdma_ranks(void)
+{
+    const char *text = getenv("VB_TEST_RANKS");
+    int64_t n;
+
+    return text != NULL && vb_parse_int(text, &n) ? (int)n : T_RDMA_RANKS;
+}
 
 /* Runs a job with so many ranks in every place, which it finds in *place_p. */
 static inline void t_in_every_place(struct t_job *job, const struct t_place **place_p,
@@ -43,7 +51,7 @@ static inline void t_in_every_place(struct t_job *job, const struct t_place **pl
             job->world = worlds[w];
             if (job->progress && job->world > 3) /* for its threads, not its numbers */
                 continue;
-            if (job->transport != VB_TRANSPORT_VERBS || job->world <= T_RDMA_RANKS)
+            if (job->transport != VB_TRANSPORT_VERBS || job->world <= t_rdma_ranks())
                 t_as_threads(job);
         }
 }
