@@ -88,19 +88,23 @@ static vb_status check_table(const struct csr_store *s)
 {
     uint64_t offset = sizeof(*s->head), first = 0, nonzeros = 0;
     const struct csr_block *b;
-    uint32_t i;
+    uint32_t i, most = 0;
 
     if (vb_crc32c(0, s->blocks, s->len - s->head->table) != s->head->table_crc)
         return refuse(s, s->head->table, "the checksum of the table of blocks is wrong");
     for (i = 0; i < s->head->n_blocks; i++) {
         b = &s->blocks[i];
         if (b->offset != offset || b->first != first || b->n == 0 || b->n > CSR_BLOCK_ROWS ||
-            csr_block_bytes(b) > s->head->table - offset)
+            csr_block_bytes(b) > s->head->table - offset || b->words < b->n ||
+            b->nnz > b->words - b->n)
             return refuse(s, s->head->table + i * sizeof(*b), "a block is out of place");
         offset += csr_block_bytes(b);
         first += b->n;
         nonzeros += b->nnz;
+        most = b->nnz > most ? b->nnz : most;
     }
+    if (s->head->row_max > most) /* room is made for batches of such rows */
+        return refuse(s, 44, "no block has a row as long as the longest");
     if (offset != s->head->table || first != s->head->rows || nonzeros != s->head->nonzeros)
         return refuse(s, 16, "the blocks are not what the header says");
     return VB_OK;

@@ -57,11 +57,11 @@ static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
              "test data=%08x\ntest limit=%lld\nnumber of steps between tests=%lld\n"
              "number of steps between saves=%lld\ncheckpoints=%d %d\nplan=%d\ndry run=%d\n"
              "size of buckets=%lld\nnumber of steps between comparisons=%lld\n"
-             "size from which updates are shared out=%lld\n",
+             "size from which updates are shared out=%lld\nsize of what is held back=%lld\n",
              mark(o->test_text), (long long)o->test_limit, (long long)o->eval_every,
              (long long)o->checkpoint_every, o->checkpoint != NULL, o->resume, o->plan != NULL,
              o->dry_run, (long long)o->bucket_bytes, (long long)o->check_replicas,
-             (long long)o->share_out_bytes);
+             (long long)o->share_out_bytes, (long long)o->hold_back_bytes);
 }
 
 bool vb_train_settings_differ(const char *a, const char *b, char name[64])

@@ -118,11 +118,11 @@ node() {
     step "one node: tests, locked memory"
 }
 
-# Up to eight ranks on one device.
+# Sums over up to eight ranks on one device, other things over three.
 ranks() {
     with "${collectives[@]}" test_late
-    expect 0 '' lab/run --nodes 1 --mem 1200 --each --timeout 2400 "${withs[@]}" -- sh -ec \
-        "$(in_turn "${collectives[@]}" test_late)"
+    expect 0 '' lab/run --nodes 1 --mem 1200 --each --timeout 3600 "${withs[@]}" -- sh -ec \
+        "VB_TEST_RANKS=8 $(in_turn "${collectives[@]}" test_late)"
     passed 4
     step "one node: collectives, many ranks"
 }

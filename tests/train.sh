@@ -157,12 +157,14 @@ wait $! && fail "rank 1 went on with another learning rate"
 [[ $(cat "$dir/err1") == *"another learning rate"* ]] || fail "rank 1: $(cat "$dir/err1")"
 
 # ... and so with what ranks do together
-timeout 100 "$verbena" train "${hand[@]}" --rank 1 --eval-every 5 --secret-file "$dir/open" \
-    >"$dir/out1" 2>"$dir/err1" &
-run "${hand[@]}" --rank 0 --secret-file "$dir/open"
-wait $! && fail "rank 1 went on with tests of its own"
-[[ $code$err == 2*"another number of steps between tests than rank 0"* ]] ||
-    fail "tests of its own: $code $err"
+own_way() { # own_way WORDS OPTION VALUE: rank 1 alone has the option
+    timeout 100 "$verbena" train "${hand[@]}" --rank 1 "$2" "$3" --secret-file "$dir/open" >"$dir/out1" 2>"$dir/err1" &
+    run "${hand[@]}" --rank 0 --secret-file "$dir/open"
+    wait $! && fail "rank 1 went on with $2 of its own"
+    [[ $code$err == 2*"another $1 than rank 0"* ]] || fail "$2 of its own: $code $err"
+}
+own_way "number of steps between tests" --eval-every 5
+own_way "size of what is held back" --hold-back 40000
 
 # ... and what one rank cannot do, the others are told
 run lenet --ranks 2 --data synth:kind=cifar
