@@ -222,8 +222,8 @@ static void judge_rdma(struct exam *e, struct vb_check *check)
             vb_status_str(e->rdma));
     else if (without != NULL)
         snprintf(check->what, sizeof(check->what),
-                 "RDMA was not tried between hosts: %s has no device that works; above stands how "
-                 "to set one up",
+                 "RDMA was not tried between hosts: %s has no device that works; above stands "
+                 "why",
                  without->name);
     else
         snprintf(check->what, sizeof(check->what), "RDMA works between all hosts");

@@ -73,7 +73,7 @@ static const struct vb_opt rule_opts[] = {
 
 static const struct vb_opt keep_opts[] = {
     {"checkpoint", VB_OPT_TEXT, FIELD(checkpoint), NULL, 0, 0, NULL, "DIR",
-     "write checkpoints there"},
+     "write checkpoints there; the two newest are kept"},
     {"checkpoint-every", VB_OPT_INT, FIELD(checkpoint_every), NULL, 1, STEPS_MAX, NULL, "S",
      "every S steps, not at the end alone"},
     {"resume", VB_OPT_FLAG, FIELD(resume), NULL, 0, 0, NULL, NULL,
@@ -81,7 +81,7 @@ static const struct vb_opt keep_opts[] = {
     {"plan", VB_OPT_TEXT, FIELD(plan), NULL, 0, 0, NULL, "FILE",
      "which kernels compute, a line each; else the fastest, by timing"},
     {"run", VB_OPT_TEXT, FIELD(run), NULL, 0, 0, NULL, "DIR",
-     "write run.json there, and plan: which kernels computed"},
+     "write run.json there, and plan, where kernels were chosen"},
 };
 
 static const struct vb_opt async_opts[] = {

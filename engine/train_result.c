@@ -213,7 +213,7 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->classes = t->train.classes;
     r->pause_s = t->pause_s;
     snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->checkpoint);
-    if (t->plan_text != NULL)
+    if (t->plan_text != NULL && t->plan_text[0] != '\0')
         vb_sha256(t->plan_text, strlen(t->plan_text), r->plan_sha256);
     r->plan = t->plan_text;
     t->plan_text = NULL;

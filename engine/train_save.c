@@ -71,14 +71,20 @@ static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p
     char path[4096], name[64];
     vb_status st = vb_checkpoint_latest(t->o->checkpoint, path, sizeof(path));
 
+    if (st == VB_ERR_NO_FILE && t->rank == 0)
+        VB_LOG_WARN("--resume: there is no checkpoint in %s; training begins at step 0",
+                    t->o->checkpoint);
     if (st == VB_ERR_NO_FILE)
-        return VB_OK; /* a run that has not come to its first checkpoint yet */
+        return VB_OK; /* a run that has not come to its first one yet */
     if (st == VB_OK)
         st = vb_checkpoint_read(path, read_p);
     if (st != VB_OK)
         return st;
     if (vb_train_settings_differ(t->settings, (*read_p)->options, name))
-        return vb_err(VB_ERR_USAGE, "%s is of a run with another %s", path, name);
+        return vb_err(VB_ERR_USAGE,
+                      "%s is of a run with another %s: one that goes on has the options "
+                      "that it began with",
+                      path, name);
     return VB_OK;
 }
 
