@@ -340,6 +340,7 @@ static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
     }
     cp->arrays = s->arrays;
     cp->n_arrays = n;
+    s->updated = false; /* parts are brought up to date, and what was kept is not */
     return VB_OK;
 }
 
