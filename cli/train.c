@@ -183,7 +183,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
 struct reporter {
     const struct train_args *args;
     const struct vb_train_opts *o;
-    bool terminal; /* that shows how far it is */
+    enum cli_screen screen; /* that shows how far it is */
 };
 
 /* A vb_train_report_fn. It may be on another host than rank 0. */
@@ -195,8 +195,7 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     const char *mode = single ? "single" : cli_train_modes[o->mode], *dir = r->args->run;
     vb_status st;
 
-    if (r->terminal)
-        cli_train_watch_end();
+    cli_train_watch_end(r->screen);
     st = cli_train_print(mode, o, result, r->args->json);
     if (cli_finish(CLI_OK) != CLI_OK) /* the last moment at which another can print it */
         return VB_ERR_IO;
@@ -205,10 +204,18 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     return st == VB_OK && dir != NULL ? cli_train_keep(dir, mode, o, result) : st;
 }
 
-static int train(const struct train_args *a, const struct vb_train_opts *opts)
+static enum cli_screen find_screen(const struct vb_launch *launch)
+{
+    if (launch->terminal)
+        return CLI_SUPERVISOR;
+    return isatty(STDERR_FILENO) == 1 ? CLI_TERMINAL : CLI_NO_SCREEN;
+}
+
+static int train(const struct train_args *a, const struct vb_launch *launch,
+                 const struct vb_train_opts *opts)
 {
     struct vb_train_opts o = *opts;
-    struct reporter r = {.args = a, .o = &o, .terminal = isatty(STDERR_FILENO) == 1};
+    struct reporter r = {.args = a, .o = &o, .screen = find_screen(launch)};
     struct vb_train_result result;
     vb_status st;
 
@@ -216,15 +223,15 @@ static int train(const struct train_args *a, const struct vb_train_opts *opts)
         vb_log_set_rank(vb_joined_rank(o.joined));
     else
         vb_log_set_rank(o.group.world > 1 ? o.group.rank : -1);
-    if (r.terminal)
+    if (r.screen != CLI_NO_SCREEN)
         o.watch = cli_train_watch;
+    o.watch_arg = &r.screen;
     o.report = report;
     o.report_arg = &r;
     if (o.group.rank == 0 && o.joined == NULL && a->run != NULL && vb_dir_make(a->run) != VB_OK)
         return CLI_FAILED;
     st = vb_train(&o, &result);
-    if (r.terminal)
-        cli_train_watch_end();
+    cli_train_watch_end(r.screen);
     if (st == VB_OK)
         vb_train_result_fini(&result);
     return cli_exit_code(st);
@@ -270,7 +277,7 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     words = is_joinable(job, &launch) ? cli_join_words(argc, argv, &o.words_len) : NULL;
     o.words = words;
     o.say = cli_join_say;
-    rc = train(args, &o);
+    rc = train(args, &launch, &o);
     free(words);
     return rc;
 }
@@ -316,7 +323,7 @@ static int train_joined(const struct cli_command *command, struct vb_joined *joi
     o->data_text = data;
     o->plan = NULL; /* it comes with the job */
     o->joined = joined;
-    return train(&a->args, o);
+    return train(&a->args, &launch, o);
 }
 
 static int join(const struct cli_command *command, int argc, char **argv, struct train_asked *a)

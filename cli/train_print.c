@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ERASE_LINE "\r\033[K"
-
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void json_null(struct vb_json *json, const char *key)
@@ -299,20 +297,31 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
 
 /* ---- while it runs --------------------------------------------------------------------------- */
 
-/* An evaluation stays on the screen, a step is overwritten by the next. */
-void cli_train_watch(void *arg, const struct vb_train_news *n)
+static void progress(const struct vb_train_news *n, char *line, size_t size)
 {
-    (void)arg;
-    fprintf(stderr, ERASE_LINE "epoch %.2f, step %lld of %lld, loss %.4f", n->epoch,
-            (long long)n->step, (long long)n->steps, n->loss);
+    char accuracy[40] = "";
+
     if (n->accuracy >= 0)
-        fprintf(stderr, ", accuracy %.2f %%", 100 * n->accuracy);
-    fprintf(stderr, ", %.0f samples/s, %.0f s left", n->samples_per_s, n->left_s);
-    if (n->evaluated)
-        fprintf(stderr, "\n");
+        snprintf(accuracy, sizeof(accuracy), ", accuracy %.2f %%", 100 * n->accuracy);
+    snprintf(line, size, "epoch %.2f, step %lld of %lld, loss %.4f%s, %.0f samples/s, %.0f s left",
+             n->epoch, (long long)n->step, (long long)n->steps, n->loss, accuracy, n->samples_per_s,
+             n->left_s);
 }
 
-void cli_train_watch_end(void)
+/* An evaluation stays on the screen, a step is overwritten by the next. To the supervisor all are
+ * lines, and what stays is a line like any other. */
+void cli_train_watch(void *screen, const struct vb_train_news *n)
 {
-    fprintf(stderr, ERASE_LINE);
+    bool supervised = *(const enum cli_screen *)screen == CLI_SUPERVISOR;
+    char line[256];
+
+    progress(n, line, sizeof(line));
+    fprintf(stderr, "%s%s%s", supervised && n->evaluated ? "" : VB_WIPE_LINE, line,
+            supervised || n->evaluated ? "\n" : "");
+}
+
+void cli_train_watch_end(enum cli_screen screen)
+{
+    if (screen != CLI_NO_SCREEN)
+        fprintf(stderr, VB_WIPE_LINE "%s", screen == CLI_SUPERVISOR ? "\n" : "");
 }

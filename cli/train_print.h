@@ -15,8 +15,11 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
 vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,
                          const struct vb_train_result *result);
 
-/* Rewrites one line on standard error: a vb_train_watch_fn. The second wipes it out. */
-void cli_train_watch(void *arg, const struct vb_train_news *news);
-void cli_train_watch_end(void);
+/* Where progress is shown: on standard error, or by the supervisor that reads it. */
+enum cli_screen { CLI_NO_SCREEN, CLI_TERMINAL, CLI_SUPERVISOR };
+
+/* Rewrites one line: a vb_train_watch_fn, screen is an enum cli_screen. The second wipes it out. */
+void cli_train_watch(void *screen, const struct vb_train_news *news);
+void cli_train_watch_end(enum cli_screen screen);
 
 #endif

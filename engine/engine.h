@@ -125,6 +125,12 @@ const struct vb_host *vb_hosts_of_rank(const struct vb_hosts *hosts, int rank);
 
 /* ---- the supervisor -------------------------------------------------------------------------- */
 
+/* Wipes out the line that the cursor is in. Where a rank's launch has a terminal, a line on its
+ * standard error that begins so says how far it is: the supervisor shows it until there is another
+ * to show, without the rank's number, and keeps it in no log. With nothing behind, it shows none.
+ */
+#define VB_WIPE_LINE "\r\033[K"
+
 struct vb_supervise_opts {
     int ranks;
     const char *program; /* NULL: the one that is running */

@@ -461,6 +461,8 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
     st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals);
     if (st != VB_OK)
         goto err_job;
+    if (job.spawner.terminal)
+        vb_relay_show(job.relay);
     st = vb_signals_catch(&job.signals);
     if (st != VB_OK)
         goto err_spawner;

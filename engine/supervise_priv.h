@@ -64,8 +64,9 @@ struct vb_spawner {
     const char *program;
     char *const *argv;
     int ranks;
-    int null_fd; /* their standard input */
-    int root_fd; /* where rank 0 will listen */
+    int null_fd;   /* their standard input */
+    int root_fd;   /* where rank 0 will listen */
+    bool terminal; /* that progress of ranks can be shown on */
     char root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES];
     const struct vb_signals *signals; /* that the supervisor catches and a rank must not */
@@ -98,6 +99,10 @@ void vb_relay_destroy(struct vb_relay *relay);
 /* Takes over the reading ends of a rank's standard output and standard error. host: what to name
  * before its lines, beside the rank; NULL: nothing. Borrowed. */
 void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd);
+
+/* Standard error is a terminal, and the ranks know it: lines that begin with VB_WIPE_LINE are shown
+ * as progress. */
+void vb_relay_show(struct vb_relay *relay);
 
 /* What the rank says goes to dir/rank-RANK.log, too, which is begun anew. */
 vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir);

@@ -10,6 +10,8 @@
  * their standard output is made of lines until that was heard. What is handed over also goes to the
  * rank's log, byte by byte, if it has one.
  *
+ * On a terminal the last line may be *progress*, without an end: whatever comes next wipes it out.
+ *
  * Descriptors that we were given are shared with others and stay blocking. A write of up to
  * PIPE_BUF bytes to a pipe that poll() calls writable does not block.
  */
@@ -54,6 +56,8 @@ struct vb_relay {
     vb_hear_fn hear; /* NULL: there is nothing to hear */
     void *hear_arg;
     bool all_out;
+    bool shows; /* progress */
+    bool shown; /* some is the last that went to standard error */
     int n_streams;
     struct stream streams[];
 };
@@ -116,6 +120,11 @@ vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir)
     return VB_OK;
 }
 
+void vb_relay_show(struct vb_relay *relay)
+{
+    relay->shows = true;
+}
+
 void vb_relay_hear(struct vb_relay *relay, vb_hear_fn fn, void *arg)
 {
     relay->hear = fn;
@@ -153,6 +162,32 @@ static void append(struct sink *sink, const char *bytes, size_t len)
     sink->len += len;
 }
 
+/* There is room: nothing but the progress can be in the sink. */
+static void wipe(struct vb_relay *relay)
+{
+    if (relay->shown)
+        append(&relay->err, VB_WIPE_LINE, strlen(VB_WIPE_LINE));
+    relay->shown = false;
+}
+
+static bool is_progress(const struct vb_relay *relay, const char *line, size_t len)
+{
+    size_t mark = strlen(VB_WIPE_LINE);
+
+    return relay->shows && len >= mark && memcmp(line, VB_WIPE_LINE, mark) == 0;
+}
+
+/* Who reads slowly does without: there will be more of it soon. */
+static void show(struct vb_relay *relay, const char *line, size_t len)
+{
+    if (len == strlen(VB_WIPE_LINE)) {
+        wipe(relay);
+    } else if (relay->err.len == 0) {
+        append(&relay->err, line, len);
+        relay->shown = true;
+    }
+}
+
 void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
 {
     char line[SAY_BYTES] = "error engine/supervise: ";
@@ -165,6 +200,7 @@ void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
     va_end(args);
     len = n < 0 ? len : strlen(line);
     line[len++] = '\n';
+    wipe(relay);
     if (relay->err.len + len <= sizeof(relay->err.buf))
         append(&relay->err, line, len);
 }
@@ -221,13 +257,18 @@ static size_t hand_line(struct vb_relay *relay, struct stream *s, const char *fr
 
     if (!whole || len == 0)
         return 0;
+    taken = end != NULL ? n + 1 : n;
+    if (is_progress(relay, from, n)) {
+        show(relay, from, n);
+        return taken;
+    }
     prefix_len = prefix_of(s, prefix);
     s->stuck = room(s->to) < (size_t)prefix_len + n + 1;
     if (s->stuck)
         return 0;
-    taken = end != NULL ? n + 1 : n;
     if (hear_line(relay, s, from, n))
         return taken;
+    wipe(relay);
     append(s->to, prefix, (size_t)prefix_len);
     append(s->to, from, n);
     append(s->to, "\n", 1);
@@ -239,6 +280,8 @@ static size_t hand_raw(struct vb_relay *relay, struct stream *s, const char *fro
 {
     size_t n = room(s->to) < len ? room(s->to) : len;
 
+    if (n > 0)
+        wipe(relay);
     append(s->to, from, n);
     keep(relay, s, from, n);
     s->stuck = n < len;
@@ -265,6 +308,7 @@ static void end_stream(struct vb_relay *relay, struct stream *s)
     close(s->fd);
     s->fd = -1;
     hand_over(relay, s); /* a last line need not be complete any more */
+    wipe(relay);
 }
 
 /* Returns false when nothing came. */
@@ -372,10 +416,10 @@ vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
     for (i = 2; i < n; i++)
         if (fds[i].revents != 0 && relay->streams[i - 2].fd >= 0)
             read_stream(relay, &relay->streams[i - 2]);
+    if (fds[1].revents != 0 && relay->err.fd >= 0) /* first: it may wipe out progress */
+        write_sink(relay, &relay->err);
     if (fds[0].revents != 0 && relay->out.fd >= 0)
         st = write_sink(relay, &relay->out);
-    if (fds[1].revents != 0 && relay->err.fd >= 0)
-        write_sink(relay, &relay->err);
     unstick(relay);
     return st;
 }

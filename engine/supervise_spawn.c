@@ -43,6 +43,7 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     s->program = o->program != NULL ? o->program : "/proc/self/exe";
     s->argv = o->argv;
     s->ranks = o->ranks;
+    s->terminal = isatty(STDERR_FILENO) == 1;
     st = o->secret != NULL ? VB_OK : vb_secret_make(s->secret);
     if (st != VB_OK)
         return st;
@@ -167,6 +168,7 @@ static char **env_of(const struct vb_spawner *s, int rank, int secret_fd)
         launch.rank = launch.local_rank = rank;
         launch.world = launch.local_ranks = s->ranks;
         launch.root_fd = rank == 0 ? s->root_fd : -1;
+        launch.terminal = s->terminal;
         snprintf(launch.root, sizeof(launch.root), "%s", s->root);
     }
     return vb_launch_env_create(&launch, secret_fd);

@@ -14,7 +14,19 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { RANK, WORLD, LOCAL_RANK, LOCAL_RANKS, SECRET_FD, ROOT_FD, ROOT, SECRET, LAUNCH, N_NAMES };
+enum {
+    RANK,
+    WORLD,
+    LOCAL_RANK,
+    LOCAL_RANKS,
+    SECRET_FD,
+    ROOT_FD,
+    TERMINAL,
+    ROOT,
+    SECRET,
+    LAUNCH,
+    N_NAMES
+};
 
 /* The first N_NUMBERS have whole numbers. */
 #define N_NUMBERS ROOT
@@ -26,6 +38,7 @@ static const char *const names[N_NAMES] = {
     [LOCAL_RANKS] = "VB_LOCAL_RANKS",
     [SECRET_FD] = "VB_SECRET_FD",
     [ROOT_FD] = "VB_ROOT_FD",
+    [TERMINAL] = "VB_TERMINAL",
     [ROOT] = "VB_ROOT",
     [SECRET] = "VB_SECRET",
     [LAUNCH] = "VB_LAUNCH",
@@ -118,6 +131,16 @@ static vb_status read_place(struct vb_launch *launch)
     return st == VB_OK ? keep_fd(ROOT_FD, launch->root_fd) : st;
 }
 
+/* Only on this host: another one's lines come through ssh, which may mix them with its own. */
+static vb_status read_terminal(struct vb_launch *launch)
+{
+    int yes = 0;
+    vb_status st = value_of(TERMINAL) != NULL ? read_number(TERMINAL, 0, 1, &yes) : VB_OK;
+
+    launch->terminal = yes == 1;
+    return st;
+}
+
 static void forget_all(void)
 {
     int i;
@@ -152,6 +175,8 @@ vb_status vb_launch_read(struct vb_launch *launch_p)
         st = read_secret_fd(launch.secret);
         if (st == VB_OK)
             st = read_place(&launch);
+        if (st == VB_OK)
+            st = read_terminal(&launch);
         prctl(PR_SET_NAME, "verbena"); /* else it bears the name of /proc/self/exe: "exe" */
     } else if (value_of(SECRET) != NULL) {
         launch.has_secret = true;
@@ -201,6 +226,7 @@ static bool add_all(char **env, int n, const struct vb_launch *launch, int secre
         [LOCAL_RANKS] = launch->local_ranks,
         [SECRET_FD] = secret_fd,
         [ROOT_FD] = launch->root_fd,
+        [TERMINAL] = launch->terminal ? 1 : -1,
     };
     int i;
 

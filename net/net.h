@@ -433,6 +433,7 @@ struct vb_launch {
     int rank, world;
     int local_rank, local_ranks; /* among those that share its cpus; 0 ranks: unknown */
     int root_fd;                 /* rank 0: the socket to listen at, its owner now; else -1 */
+    bool terminal; /* who started it passes its standard error on to one, progress included */
     char root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES]; /* a supervisor's, else that of VB_SECRET */
 };

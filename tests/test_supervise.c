@@ -112,6 +112,28 @@ static int do_leave(void)
     return 0;
 }
 
+/* How far it is, and twice something else. */
+static int do_show(void)
+{
+    if (!me.terminal)
+        fprintf(stderr, "no terminal\n");
+    if (!me.terminal || me.rank != 0)
+        return getenv("VB_TERMINAL") != NULL;
+    fprintf(stderr, VB_WIPE_LINE "step 1\n");
+    fprintf(stderr, "hello\n");
+    fprintf(stderr, VB_WIPE_LINE "\n"); /* there is none to wipe out */
+    printf("result\n");
+    return 0;
+}
+
+/* Is gone before it could wipe it out. */
+static int do_show_only(void)
+{
+    if (me.rank == 0)
+        fprintf(stderr, VB_WIPE_LINE "step 1\n");
+    return 0;
+}
+
 static int do_usage(void)
 {
     return me.rank == 1 ? 2 : 0;
@@ -125,10 +147,19 @@ static int do_fail(void)
 static const struct {
     const char *word;
     int (*run)(void);
-} parts[] = {{"raw", do_raw},           {"lines", do_lines}, {"many", do_many},
-             {"launch", do_launch},     {"wait", do_wait},   {"die", do_die},
-             {"stubborn", do_stubborn}, {"slow", do_slow},   {"leave", do_leave},
-             {"usage", do_usage},       {"fail", do_fail}};
+} parts[] = {{"raw", do_raw},
+             {"lines", do_lines},
+             {"many", do_many},
+             {"launch", do_launch},
+             {"wait", do_wait},
+             {"die", do_die},
+             {"stubborn", do_stubborn},
+             {"slow", do_slow},
+             {"leave", do_leave},
+             {"usage", do_usage},
+             {"fail", do_fail},
+             {"show", do_show},
+             {"show-only", do_show_only}};
 
 static int play(const char *word)
 {
@@ -156,6 +187,7 @@ struct watched {
 
 static const char *program; /* NULL: this one */
 static const char *logs;    /* NULL: none */
+static bool on_terminal;    /* standard error is */
 
 static _Noreturn void supervise(int ranks, const char *word, const int out[2], const int err[2])
 {
@@ -179,13 +211,27 @@ static _Noreturn void supervise(int ranks, const char *word, const int out[2], c
     _exit(code);
 }
 
+/* The ends to read from and to write to, like pipe2(). */
+static void open_terminal(int fds[2])
+{
+    fds[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(fds[0] >= 0);
+    assert_int_equal(grantpt(fds[0]), 0);
+    assert_int_equal(unlockpt(fds[0]), 0);
+    fds[1] = open(ptsname(fds[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(fds[1] >= 0);
+}
+
 static void start(struct watched *w, int ranks, const char *word)
 {
     int out[2], err[2];
 
     memset(w, 0, sizeof(*w));
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+    if (on_terminal)
+        open_terminal(err);
+    else
+        assert_int_equal(pipe2(err, O_CLOEXEC), 0);
     w->begin_ns = vb_clock_ns();
     w->pid = fork();
     assert_true(w->pid >= 0);
@@ -208,6 +254,8 @@ static bool take(int fd, char **text, size_t *len)
     *text = realloc(*text, *len + 65537);
     assert_non_null(*text);
     n = read(fd, *text + *len, 65536);
+    if (n < 0 && errno == EIO) /* nobody has the terminal open any more */
+        n = 0;
     assert_true(n >= 0);
     *len += (size_t)n;
     (*text)[*len] = '\0';
@@ -400,6 +448,44 @@ static void a_log_that_cannot_be_written(void **state)
     logs = NULL;
 }
 
+/* It is the last line of a terminal, and never in the way of others; elsewhere ranks say none. */
+static void progress_is_for_terminals(void **state)
+{
+    char root[] = "/tmp/test_supervise.XXXXXX", *text;
+    struct watched w;
+    size_t len;
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    logs = root;
+    on_terminal = true;
+    run(&w, 2, "show");
+    assert_int_equal(w.exit_code, 0);
+    assert_string_equal(w.err_text, VB_WIPE_LINE "step 1" VB_WIPE_LINE "[rank 0] hello\r\n");
+    assert_string_equal(w.out_text, "result\n");
+    forget(&w);
+    text = log_of(root, 0, &len);
+    assert_true(strcmp(text, "hello\nresult\n") == 0 || strcmp(text, "result\nhello\n") == 0);
+    free(text);
+    free(log_of(root, 1, &len));
+    assert_int_equal(rmdir(root), 0);
+    logs = NULL;
+
+    run(&w, 2, "show-only");
+    assert_string_equal(w.err_text, VB_WIPE_LINE "step 1" VB_WIPE_LINE);
+    forget(&w);
+    on_terminal = false;
+
+    setenv("VB_TERMINAL", "1", 1); /* left over from something else */
+    run(&w, 2, "show");
+    unsetenv("VB_TERMINAL");
+    assert_int_equal(w.exit_code, 0);
+    assert_non_null(strstr(w.err_text, "[rank 0] no terminal\n"));
+    assert_non_null(strstr(w.err_text, "[rank 1] no terminal\n"));
+    assert_null(strstr(w.err_text, "step"));
+    forget(&w);
+}
+
 static void many_lines_at_once_stay_whole(void **state)
 {
     int next[4] = {0}, rank, number, of;
@@ -563,6 +649,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(other_lines_bear_their_rank),
         cmocka_unit_test(logs_have_all_that_a_rank_says),
         cmocka_unit_test(a_log_that_cannot_be_written),
+        cmocka_unit_test(progress_is_for_terminals),
         cmocka_unit_test(many_lines_at_once_stay_whole),
         cmocka_unit_test(ranks_learn_who_they_are),
         cmocka_unit_test(a_death_is_named_and_ends_the_others),

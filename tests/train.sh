@@ -49,6 +49,10 @@ VB_SECRET_FD=9 refused 1 "ends after 3 bytes of the secret" softmax 9< <(printf 
 VB_SECRET_FD=9 refused 2 "but VB_WORLD is not" softmax 9< <(head -c 32 /dev/zero)
 VB_SECRET_FD=9 VB_WORLD=2 VB_RANK=2 refused 2 "VB_RANK 2: must be a number from 0 to 1" softmax \
     9< <(head -c 32 /dev/zero)
+place=(VB_SECRET_FD=9 VB_WORLD=2 VB_RANK=0 VB_LOCAL_RANKS=2 VB_LOCAL_RANK=0 VB_ROOT=127.0.0.1:1)
+export "${place[@]}"
+VB_TERMINAL=2 refused 2 "VB_TERMINAL 2: must be a number from 0 to 1" softmax 9< <(head -c 32 /dev/zero)
+unset "${place[@]%%=*}"
 VB_SECRET=12 refused 2 "not 64 hexadecimal digits" softmax
 
 # ---- alone
@@ -132,6 +136,28 @@ VB_RANKS=2 trained '.ranks == 2' softmax --data synth:1000 --steps 5
 trained '.ranks == 2' softmax --data synth:1000 --steps 5 --ranks 2 --logs "$dir/logs"
 cmp -s "$dir/out" "$dir/logs/rank-0.log" || fail "--logs: rank 0's log is not what it said: $(ls -l "$dir/logs")"
 [ "$(ls "$dir/logs")" = $'rank-0.log\nrank-1.log' ] || fail "--logs: there is $(ls "$dir/logs")"
+
+# ---- on a terminal there is progress, one line that is wiped out at the end; elsewhere there is none
+# shown OPTIONS...: what was on the terminal is in $dir/screen, the result in $dir/out
+shown() {
+    TERM=dumb timeout 100 script -qec "'$verbena' train softmax --data synth:2000 $* --json >'$dir/out'" \
+        /dev/null >"$dir/screen" </dev/null || fail "on a terminal: $*: $(cat "$dir/screen")"
+    final '.steps > 0' "$@"
+    [[ $(cat "$dir/screen") == *$'\r\e[Kepoch '*' samples/s, '*' s left'*$'\r\e[K' ]] ||
+        fail "on a terminal: $*: no progress: $(od -c "$dir/screen" | tail -n 30)"
+}
+if command -v script >/dev/null; then
+    for mode in sync async; do
+        shown --ranks 1 --steps 6000 --mode $mode
+        shown --ranks 2 --steps 6000 --mode $mode
+        shown --ranks 2 --steps 6000 --mode $mode --eval-every 2000
+        [[ $(cat "$dir/screen") == *'[rank 0] epoch '*$' s left\r\n'* ]] ||
+            fail "on a terminal: $mode: no line of a test: $(cat "$dir/screen")"
+        quiet softmax --data synth:2000 --ranks 2 --steps 6000 --mode $mode --eval-every 2000
+    done
+else
+    echo "script(1) is not installed: no terminal is tried"
+fi
 
 # ---- ranks started by hand
 chmod 600 "$dir/open"
