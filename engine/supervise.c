@@ -6,7 +6,9 @@
  *
  * A job *ends* in stages. When a rank has failed, the others get a *grace* to notice by themselves
  * and say what they saw; then they are asked to end (SIGTERM) and, if that does not help, made to
- * (SIGKILL). A Ctrl-C, or the loss of standard output, skips the grace. A rank is the leader of a
+ * (SIGKILL). A Ctrl-C, or the loss of standard output, skips the grace. So does a job that goes on
+ * without some of its ranks if those that are left are stopped (SIGSTOP): nobody else would notice.
+ * A rank is the leader of a
  * process group, which is killed as a whole before the rank is reaped: as long as the leader has
  * not been, no other group can have its number.
  */
@@ -34,6 +36,7 @@ struct job {
     enum stage stage;
     uint64_t deadline_ns; /* of the stage, 0: none */
     uint64_t grace_ns;
+    uint64_t still_ns; /* since when all that are left stand still, 0: they do not */
     int exit_code;
     struct vb_spawner spawner;
     struct vb_signals signals;
@@ -96,6 +99,13 @@ static void enter(struct job *job, enum stage stage)
         signal_all(job, SIGKILL);
 }
 
+static void give_up(struct job *job)
+{
+    if (job->exit_code == 0)
+        job->exit_code = 1;
+    enter(job, ASKED);
+}
+
 static void check_deadline(struct job *job)
 {
     if (job->deadline_ns != 0 && vb_clock_ns() >= job->deadline_ns)
@@ -109,6 +119,8 @@ static int time_left_ms(const struct job *job)
 
     if (next == 0 && job->remote != NULL && !job->answered && job->stage < ASKED)
         next = job->hello_deadline_ns;
+    if (next == 0 && job->still_ns != 0)
+        next = job->still_ns + job->grace_ns;
     if (next == 0)
         return -1;
     return now >= next ? 0 : (int)((next - now) / 1000000) + 1;
@@ -238,6 +250,64 @@ static void reap_all(struct job *job)
         say_death(job, first_rank, &first, false);
 }
 
+static bool is_stopped(const struct job *job, int rank)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_PID, (id_t)job->pids[rank], &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
+}
+
+/* Some are gone, and who is left, stands still. A job of which nobody is gone may be paused. */
+static bool stands_still(const struct job *job)
+{
+    int i;
+
+    if (job->stage != RUNNING || job->started < job->ranks || job->alive == job->ranks)
+        return false;
+    for (i = 0; i < job->ranks; i++)
+        if (job->pids[i] > 0 && !is_stopped(job, i))
+            return false;
+    return job->alive > 0;
+}
+
+static void note_still(struct job *job)
+{
+    if (!stands_still(job))
+        job->still_ns = 0;
+    else if (job->still_ns == 0)
+        job->still_ns = vb_clock_ns();
+}
+
+static void say_still(struct job *job)
+{
+    int i;
+
+    for (i = 0; i < job->ranks; i++)
+        if (job->pids[i] > 0)
+            vb_relay_say(job->relay, "rank %d is stopped, and nobody is left to go on with it", i);
+}
+
+/* A batch system may stop the whole job for a while, and let us go on first: then we come much too
+ * late ourselves, and wait once more. */
+static void check_still(struct job *job)
+{
+    uint64_t now = vb_clock_ns();
+
+    if (job->still_ns == 0 || now < job->still_ns + job->grace_ns)
+        return;
+    note_still(job);
+    if (job->still_ns == 0)
+        return;
+    if (now - job->still_ns >= 2 * job->grace_ns) {
+        job->still_ns = now;
+        return;
+    }
+    say_still(job);
+    job->still_ns = 0;
+    give_up(job);
+}
+
 static void take_signals(struct job *job)
 {
     int number;
@@ -250,16 +320,10 @@ static void take_signals(struct job *job)
         enter(job, job->stage < ASKED && job->alive > 0 ? ASKED : KILLED);
     }
     reap_all(job);
+    note_still(job);
 }
 
 /* ---- ranks on other hosts -------------------------------------------------------------------- */
-
-static void give_up(struct job *job)
-{
-    if (job->exit_code == 0)
-        job->exit_code = 1;
-    enter(job, ASKED);
-}
 
 /* The answer fits into a pipe's buffer. A rank that is gone is noticed elsewhere. */
 static void answer_all(struct job *job)
@@ -366,6 +430,7 @@ static vb_status turn(struct job *job)
         give_up(job);
     if (job->alive > 0) {
         check_deadline(job);
+        check_still(job);
         check_hello(job);
     }
     return start_ranks(job);

@@ -83,6 +83,20 @@ static int do_wait(void)
     return 0;
 }
 
+/* Ends when somebody has stopped it and lets it go on. */
+static void went_on(int number)
+{
+    (void)number;
+}
+
+static int do_short(void)
+{
+    struct sigaction action = {.sa_handler = went_on};
+
+    sigaction(SIGCONT, &action, NULL);
+    return do_wait();
+}
+
 static int do_stubborn(void)
 {
     signal(SIGTERM, SIG_IGN);
@@ -94,6 +108,15 @@ static int do_die(void)
     if (me.rank == 1)
         raise(SIGKILL);
     return do_wait();
+}
+
+/* Rank 2 fails, which the others can do without; but they stand still. */
+static int do_still(void)
+{
+    if (me.rank == 2)
+        return 3;
+    raise(SIGSTOP);
+    return 0;
 }
 
 static int do_slow(void)
@@ -147,19 +170,11 @@ static int do_fail(void)
 static const struct {
     const char *word;
     int (*run)(void);
-} parts[] = {{"raw", do_raw},
-             {"lines", do_lines},
-             {"many", do_many},
-             {"launch", do_launch},
-             {"wait", do_wait},
-             {"die", do_die},
-             {"stubborn", do_stubborn},
-             {"slow", do_slow},
-             {"leave", do_leave},
-             {"usage", do_usage},
-             {"fail", do_fail},
-             {"show", do_show},
-             {"show-only", do_show_only}};
+} parts[] = {{"raw", do_raw},           {"lines", do_lines}, {"many", do_many},
+             {"launch", do_launch},     {"wait", do_wait},   {"die", do_die},
+             {"stubborn", do_stubborn}, {"slow", do_slow},   {"leave", do_leave},
+             {"usage", do_usage},       {"fail", do_fail},   {"still", do_still},
+             {"short", do_short},       {"show", do_show},   {"show-only", do_show_only}};
 
 static int play(const char *word)
 {
@@ -188,14 +203,21 @@ struct watched {
 static const char *program; /* NULL: this one */
 static const char *logs;    /* NULL: none */
 static bool on_terminal;    /* standard error is */
+static bool outlive;        /* the job goes on without ranks but rank 0 */
 
 static _Noreturn void supervise(int ranks, const char *word, const int out[2], const int err[2])
 {
     static char name[] = "test_supervise", flag[] = "--as";
     char copy[32];
     char *argv[] = {name, flag, copy, NULL};
-    struct vb_supervise_opts o = {
-        .ranks = ranks, .program = program, .argv = argv, .grace_ms = GRACE_MS, .logs = logs};
+    struct vb_supervise_opts o = {.ranks = ranks,
+                                  .program = program,
+                                  .argv = argv,
+                                  .grace_ms = GRACE_MS,
+                                  .logs = logs,
+                                  .outlive = outlive,
+                                  .vital_end = 1,
+                                  .workers = ranks};
     int code = 97;
 
     snprintf(copy, sizeof(copy), "%s", word);
@@ -574,6 +596,53 @@ static void who_ignores_sigterm_is_killed(void **state)
     forget(&w);
 }
 
+/* One that is left, and several: SIGTERM does not reach them. */
+static void who_stands_still_alone_is_killed(void **state)
+{
+    struct watched w;
+    int ranks;
+
+    (void)state;
+    outlive = true;
+    for (ranks = 3; ranks <= 4; ranks++) {
+        run(&w, ranks, "still");
+        assert_int_equal(w.exit_code, 1);
+        assert_non_null(strstr(w.err_text, "rank 2 failed: exit 3; training goes on\n"));
+        assert_non_null(strstr(w.err_text, "rank 0 is stopped, and nobody is left"));
+        assert_non_null(strstr(w.err_text, "rank 1 is stopped, and nobody is left"));
+        assert_true((strstr(w.err_text, "rank 3 is stopped") != NULL) == (ranks == 4));
+        assert_true(w.seconds >= 2 * GRACE_MS / 1e3 && w.seconds < 30);
+        forget(&w);
+    }
+    outlive = false;
+}
+
+/* A job that was stopped as a whole, with nobody gone, is only paused. */
+static void who_is_paused_goes_on(void **state)
+{
+    struct watched w;
+    pid_t pid[2];
+    int i;
+
+    (void)state;
+    outlive = true;
+    start(&w, 2, "short");
+    await(&w, "up ", 2);
+    for (i = 0; i < 2; i++) {
+        pid[i] = (pid_t)strtol(strstr(w.err_text, i == 0 ? "[rank 0] up " : "[rank 1] up ") + 12,
+                               NULL, 10);
+        assert_int_equal(kill(pid[i], SIGSTOP), 0);
+    }
+    poll(NULL, 0, 4 * GRACE_MS);
+    for (i = 0; i < 2; i++)
+        assert_int_equal(kill(pid[i], SIGCONT), 0);
+    finish(&w);
+    assert_int_equal(w.exit_code, 0);
+    assert_null(strstr(w.err_text, "stopped"));
+    forget(&w);
+    outlive = false;
+}
+
 static void ended_by(int number, int code)
 {
     struct watched w;
@@ -655,6 +724,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_death_is_named_and_ends_the_others),
         cmocka_unit_test(exit_codes_are_the_jobs),
         cmocka_unit_test(who_ignores_sigterm_is_killed),
+        cmocka_unit_test(who_stands_still_alone_is_killed),
+        cmocka_unit_test(who_is_paused_goes_on),
         cmocka_unit_test(a_signal_ends_all),
         cmocka_unit_test(a_killed_supervisor_leaves_nobody),
         cmocka_unit_test(a_slow_reader_stops_nobody_else),
