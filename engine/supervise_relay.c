@@ -22,6 +22,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PREFIX_MAX 80 /* bytes of "[HOST rank 1023] " and the end of a line; HOST is cut to fit */
@@ -105,19 +106,36 @@ void vb_relay_destroy(struct vb_relay *relay)
     free(relay);
 }
 
+/* Nothing that could make us wait: to open a FIFO is to wait for its reader. */
+static vb_status open_log(const char *path, int *fd_p)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+    struct stat sb;
+
+    if (fd < 0 && errno != ENXIO) /* which is a FIFO that nobody reads, or a socket */
+        return vb_err_sys("log %s", path);
+    if (fd < 0 || fstat(fd, &sb) != 0 || (!S_ISREG(sb.st_mode) && !S_ISCHR(sb.st_mode))) {
+        if (fd >= 0)
+            close(fd);
+        return vb_err(VB_ERR_INPUT, "log %s: it is there, and is no file", path);
+    }
+    *fd_p = fd;
+    return VB_OK;
+}
+
 vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir)
 {
     struct stream *out = &relay->streams[2 * (size_t)rank];
     char path[PATH_MAX];
-    int fd;
+    vb_status st;
+    int fd = -1;
 
     if ((size_t)snprintf(path, sizeof(path), "%s/rank-%d.log", dir, rank) >= sizeof(path))
         return vb_err(VB_ERR_USAGE, "the folder for logs has too long a name");
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return vb_err_sys("log %s", path);
-    out[0].log_fd = out[1].log_fd = fd;
-    return VB_OK;
+    st = open_log(path, &fd);
+    if (st == VB_OK)
+        out[0].log_fd = out[1].log_fd = fd;
+    return st;
 }
 
 void vb_relay_show(struct vb_relay *relay)

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -508,6 +509,32 @@ static void progress_is_for_terminals(void **state)
     forget(&w);
 }
 
+/* To open a FIFO would be to wait for a reader. */
+static void a_log_that_is_no_file(void **state)
+{
+    char root[] = "/tmp/test_supervise.XXXXXX", path[64];
+    struct watched w;
+    int i, reader;
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    snprintf(path, sizeof(path), "%s/rank-0.log", root);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    logs = root;
+    for (i = 0; i < 2; i++) { /* without a reader, and with one */
+        reader = i == 0 ? -1 : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        run(&w, 2, "raw");
+        assert_int_equal(w.exit_code, 96);
+        assert_non_null(strstr(w.err_text, "rank-0.log: it is there, and is no file\n"));
+        forget(&w);
+        if (reader >= 0)
+            close(reader);
+    }
+    unlink(path);
+    assert_int_equal(rmdir(root), 0);
+    logs = NULL;
+}
+
 static void many_lines_at_once_stay_whole(void **state)
 {
     int next[4] = {0}, rank, number, of;
@@ -718,6 +745,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(other_lines_bear_their_rank),
         cmocka_unit_test(logs_have_all_that_a_rank_says),
         cmocka_unit_test(a_log_that_cannot_be_written),
+        cmocka_unit_test(a_log_that_is_no_file),
         cmocka_unit_test(progress_is_for_terminals),
         cmocka_unit_test(many_lines_at_once_stay_whole),
         cmocka_unit_test(ranks_learn_who_they_are),

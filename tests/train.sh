@@ -136,6 +136,9 @@ VB_RANKS=2 trained '.ranks == 2' softmax --data synth:1000 --steps 5
 trained '.ranks == 2' softmax --data synth:1000 --steps 5 --ranks 2 --logs "$dir/logs"
 cmp -s "$dir/out" "$dir/logs/rank-0.log" || fail "--logs: rank 0's log is not what it said: $(ls -l "$dir/logs")"
 [ "$(ls "$dir/logs")" = $'rank-0.log\nrank-1.log' ] || fail "--logs: there is $(ls "$dir/logs")"
+rm "$dir/logs/rank-0.log"
+mkfifo "$dir/logs/rank-0.log"
+refused 1 "rank-0.log: it is there, and is no file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
 
 # ---- on a terminal there is progress, one line that is wiped out at the end; elsewhere there is none
 # shown OPTIONS...: what was on the terminal is in $dir/screen, the result in $dir/out
