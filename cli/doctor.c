@@ -161,6 +161,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (copy == NULL)
         return cli_exit_code(vb_err_sys("calloc"));
     code = cli_parse(command, groups, VB_COUNT(groups), 0, argc, argv, &opts);
+    job.has_rank = code < 0 && vb_opts_given(&opts, "rank");
     if (code < 0)
         code = run_parsed(command, &own, &hosts, &job, argc, copy);
     free(copy);

@@ -22,7 +22,7 @@ static const char *contradiction(const struct cli_hosts *hosts, const struct cli
         return NULL; /* a VB_SSH that is always set does no harm */
     if (job->ranks > 1)
         return "--hosts says how many ranks there are: a:2 is two on a; leave --ranks out";
-    if (job->rank > 0 || job->world > 0 || (job->secret_file != NULL && !job->outlive))
+    if (job->has_rank || job->world > 0 || (job->secret_file != NULL && !job->outlive))
         return "--hosts starts all ranks; --rank, --world and --secret-file are for ranks started "
                "by hand";
     if (job->root != NULL && (strrchr(job->root, ':') == NULL || strlen(job->root) >= VB_ROOT_TEXT))

@@ -55,7 +55,7 @@ static int64_t to_start(const struct cli_job *job)
 static const char *contradiction(const struct cli_job *job, const struct vb_launch *launch)
 {
     bool by_hand =
-        job->rank > 0 || job->root != NULL || (job->secret_file != NULL && !job->outlive);
+        job->has_rank || job->root != NULL || (job->secret_file != NULL && !job->outlive);
 
     if (launch->supervised)
         return NULL;
@@ -128,7 +128,7 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
 /* Who says where the ranks are is not asked who else might. */
 static bool says_where(const struct cli_job *job)
 {
-    return job->ranks > 0 || job->rank > 0 || job->world > 0 || job->hosts;
+    return job->ranks > 0 || job->has_rank || job->world > 0 || job->hosts;
 }
 
 /* ours_p: it was a supervisor of ours that made this process a rank. */

@@ -12,6 +12,7 @@
 
 struct cli_job {
     int64_t ranks, rank, world; /* 0: not given */
+    bool has_rank;              /* no option: --rank was, be it 0 */
     int64_t extra;              /* no option: processes to start beside the ranks */
     int64_t timeout_s;
     double patience;

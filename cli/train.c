@@ -355,6 +355,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
         return cli_exit_code(vb_err_sys("calloc"));
     cli_train_asked_init(&a);
     rc = cli_parse(command, a.groups, TRAIN_GROUPS, 1, argc, argv, &parsed);
+    a.job.has_rank = rc < 0 && vb_opts_given(&parsed, "rank");
     if (rc < 0 && a.args.join != NULL) {
         rc = parsed.n_operands > 0 ? refuse("--join: the model is the job's")
                                    : join(command, argc, given, &a);

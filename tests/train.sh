@@ -35,7 +35,13 @@ for ranks in '' --ranks=1; do
 done
 RANK=0 WORLD_SIZE=1 refused 2 "--logs is for ranks that --ranks N or --hosts starts" softmax --logs "$dir/none"
 refused 2 "--ranks starts all ranks here" softmax --ranks 2 --rank 1 --world 2
-refused 2 "need --world" softmax --rank 1
+for rank in 0 1; do
+    refused 2 "need --world" softmax --rank $rank
+    refused 2 "--ranks starts all ranks here" softmax --ranks 2 --rank $rank
+    refused 2 "need --world" softmax --hosts localhost:2 --rank $rank
+    what=bench refused 2 "need --world" allreduce --rank $rank
+    what=doctor refused 2 "need --world" --rank $rank
+done
 refused 2 "--rank must be less than --world" softmax --rank 2 --world 2
 refused 2 "--world needs --root" softmax --rank 0 --world 2
 refused 2 "--world needs the job's secret" softmax --rank 0 --world 2 --root 127.0.0.1:1
