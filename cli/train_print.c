@@ -134,6 +134,21 @@ static void json_faults(struct vb_json *json, const struct vb_train_result *r)
     vb_json_end(json);
 }
 
+static void json_evals(struct vb_json *json, const struct vb_train_result *r)
+{
+    int i;
+
+    vb_json_array(json, "evals");
+    for (i = 0; i < r->n_evals; i++) {
+        vb_json_object(json, NULL);
+        vb_json_int(json, "step", r->evals[i].step);
+        vb_json_real(json, "accuracy", r->evals[i].accuracy);
+        vb_json_real(json, "loss", r->evals[i].loss);
+        vb_json_end(json);
+    }
+    vb_json_end(json);
+}
+
 static void json_bottleneck(struct vb_json *json, const struct vb_bottleneck *b)
 {
     if (b->why[0] == '\0') {
@@ -185,6 +200,7 @@ static struct vb_json *final_object(const char *mode, const struct vb_train_opts
     vb_json_text(json, "algo", r->algo);
     json_figures(json, r);
     json_staleness(json, o, r);
+    json_evals(json, r);
     json_faults(json, r);
     vb_json_array(json, "per_rank");
     for (i = 0; i < r->rows; i++)

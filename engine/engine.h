@@ -378,6 +378,14 @@ struct vb_fault {
     char why[160];
 };
 
+/* A test on the way, not the one at the end. */
+struct vb_eval {
+    int64_t step;
+    double accuracy, loss; /* on test data; the loss of a sample */
+};
+
+#define VB_EVALS_MAX 10000 /* that are kept; of more, every second is dropped, and so on */
+
 /* What took the most time, and how that is known. */
 enum vb_resource { VB_COMPUTE, VB_NETWORK, VB_STRAGGLER, VB_INPUT, VB_DISK };
 
@@ -421,6 +429,9 @@ struct vb_train_result {
     int n_staleness;
     struct vb_fault *faults;
     int n_faults;
+    struct vb_eval *evals; /* with eval_every; asynchronous: those that this worker made, which is
+                              all unless one that tested before it is gone */
+    int n_evals;
     struct vb_bottleneck bottleneck;
 };
 

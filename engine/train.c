@@ -255,6 +255,7 @@ void vb_trainer_close(struct vb_trainer *t)
         t->ops->destroy(t);
     vb_dataset_destroy(&t->train);
     vb_dataset_destroy(&t->test);
+    free(t->evals);
     free(t->settings);
     free(t->plan_text);
     free(t->plan);
@@ -369,6 +370,7 @@ static vb_status run_steps(struct vb_trainer *t)
             look(t, false);
         if (st == VB_OK && due(o->eval_every, t->step) && !last) {
             st = vb_train_evaluate(t);
+            vb_train_keep_eval(t, t->step);
             vb_trainer_show(t, t->step, true);
         }
         if (st == VB_OK && o->checkpoint != NULL && (last || due(o->checkpoint_every, t->step)))
@@ -472,6 +474,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
         st = vb_place_open(o, &t->place);
     if (st == VB_OK)
         st = set_up(t);
+    if (st == VB_OK)
+        st = vb_train_make_room(t);
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_barrier(t->place.group); /* who is slow to set up is not slow to train */
     if (st != VB_OK)

@@ -43,8 +43,10 @@ vb_status async_do_due(struct vb_async *a)
     vb_lap(&t->laps, due & PS_SAVE ? VB_PHASE_CHECKPOINT : VB_PHASE_EVAL);
     if (st == VB_OK && (due & PS_EVAL))
         st = async_judge_alone(t);
-    if (st == VB_OK && (due & PS_EVAL))
+    if (st == VB_OK && (due & PS_EVAL)) {
+        vb_train_keep_eval(t, (int64_t)version);
         vb_trainer_show(t, (int64_t)version, true);
+    }
     t->step = (int64_t)version; /* that of the snapshot, for its name */
     if (st == VB_OK && (due & PS_SAVE))
         st = vb_train_save(t);

@@ -161,8 +161,11 @@ struct vb_trainer {
     uint64_t drag_ns;           /* how long a slowed rank is to be idle in the next step */
     int64_t equal_step;         /* the last at which replicas were compared and equal */
     double accuracy, test_loss; /* of the last evaluation; negative: none */
-    const char *algo;           /* how gradients are summed; NULL: they are not */
-    char transport[16];         /* asynchronous */
+    struct vb_eval *evals;      /* on the way */
+    int n_evals, max_evals;
+    int64_t evals_seen, evals_gap; /* one of so many is kept */
+    const char *algo;              /* how gradients are summed; NULL: they are not */
+    char transport[16];            /* asynchronous */
     uint64_t watched_ns;
 };
 
@@ -318,6 +321,11 @@ vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
 
 /* Collective: what the share of test data that each rank judged comes to. */
 vb_status vb_train_evaluate(struct vb_trainer *t);
+
+/* What comes of tests on the way is kept in room made before: a step allocates nothing. The second
+ * keeps the last evaluation. */
+vb_status vb_train_make_room(struct vb_trainer *t);
+void vb_train_keep_eval(struct vb_trainer *t, int64_t step);
 
 /* Collective: brings the ranks' figures together. Fails if they ended with other parameters.
  * Asynchronous: called by the one that reports. */

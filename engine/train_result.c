@@ -161,6 +161,42 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
     return st;
 }
 
+vb_status vb_train_make_room(struct vb_trainer *t)
+{
+    int64_t every = t->o->eval_every, n;
+
+    if (every <= 0 || t->serves || t->o->dry_run)
+        return VB_OK;
+    n = t->recipe.steps / every + 2; /* two at least: the half of them is fewer */
+    t->max_evals = n < VB_EVALS_MAX ? (int)n : VB_EVALS_MAX;
+    t->evals_gap = 1;
+    t->evals = calloc((size_t)t->max_evals, sizeof(*t->evals));
+    return t->evals != NULL ? VB_OK : vb_err_sys("calloc");
+}
+
+static void drop_every_second(struct vb_trainer *t)
+{
+    int i;
+
+    for (i = 1; 2 * i < t->n_evals; i++)
+        t->evals[i] = t->evals[2 * i];
+    t->n_evals = i;
+    t->evals_gap *= 2;
+}
+
+void vb_train_keep_eval(struct vb_trainer *t, int64_t step)
+{
+    int64_t number = t->evals_seen++;
+
+    if (t->evals == NULL)
+        return;
+    if (t->n_evals == t->max_evals)
+        drop_every_second(t);
+    if (number % t->evals_gap == 0)
+        t->evals[t->n_evals++] =
+            (struct vb_eval){.step = step, .accuracy = t->accuracy, .loss = t->test_loss};
+}
+
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
 static vb_status gather(struct vb_trainer *t, struct record *all)
@@ -217,6 +253,9 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
         vb_sha256(t->plan_text, strlen(t->plan_text), r->plan_sha256);
     r->plan = t->plan_text;
     t->plan_text = NULL;
+    r->evals = t->evals;
+    r->n_evals = t->n_evals;
+    t->evals = NULL;
     if (t->async) {
         snprintf(r->transport, sizeof(r->transport), "%s", t->transport);
         r->order = vb_train_apart(t->o) ? NULL : "rank";
@@ -334,9 +373,11 @@ void vb_train_result_fini(struct vb_train_result *result)
     free(result->per_rank);
     free(result->staleness);
     free(result->faults);
+    free(result->evals);
     free(result->plan);
     result->per_rank = NULL;
     result->staleness = NULL;
     result->faults = NULL;
+    result->evals = NULL;
     result->plan = NULL;
 }

@@ -64,7 +64,7 @@ VB_SECRET=12 refused 2 "not 64 hexadecimal digits" softmax
 # ---- alone
 keys='["model","mode","ranks","transport","order","algo","batch","steps","epochs","train_s",
 "wall_s","steps_per_s","samples_per_s","loss","accuracy","test_samples","params","params_sha256",
-"plan_sha256","staleness","faults","per_rank","breakdown","bottleneck"]'
+"plan_sha256","staleness","evals","faults","per_rank","breakdown","bottleneck"]'
 rank_keys='["rank","role","host","cpu_pct","cpu_pct_peak","rss_peak_mb","send_mb_s",
 "send_mb_s_peak","recv_mb_s","recv_mb_s_peak","disk_read_mb_s","disk_write_mb_s","train_s",
 "accuracy","breakdown"]'
@@ -82,6 +82,23 @@ trained '(([.breakdown[]] | add) - .train_s | fabs) < 1e-6 and .wall_s >= .train
     softmax --data synth:2000 --steps 30 --pin off
 trained ".params_sha256 == \"$first\"" softmax --epochs 3 --pin off
 trained ".params_sha256 != \"$first\"" softmax --epochs 3 --seed 2
+
+# ---- tests on the way are in the final object: one line, whatever they are
+evals='[.evals[].step] == [10, 20, 30] and all(.evals[]; .accuracy > 0 and .accuracy <= 1 and .loss > 0) and
+    .evals[0].loss > .evals[2].loss'
+for ranks in 1 2 3; do
+    trained "$evals" softmax --data synth:2000 --global-batch 60 --steps 35 --eval-every 10 --ranks $ranks
+    [ "$(wc -l <"$dir/out")" = 1 ] || fail "tests on the way: $(wc -l <"$dir/out") lines"
+    trained "$evals" softmax --data synth:2000 --global-batch 60 --steps 35 --eval-every 10 --ranks $ranks \
+        --mode async --staleness 0
+    trained '(.evals | length) >= 1 and all(.evals[]; .step >= 100 and .accuracy > 0 and .loss > 0)' \
+        softmax --data synth:2000 --batch 20 --steps 400 --eval-every 100 --ranks $ranks --mode async
+done
+trained '.evals == []' softmax --data synth:2000 --steps 30 # none was asked for
+trained '.evals == []' softmax --data synth:2000 --steps 30 --eval-every 30
+trained '.evals == []' softmax --data synth:2000 --steps 30 --eval-every 10 --dry-run
+ends '[.evals[].step] == [range(1; 10002; 2)]' \
+    softmax --data synth:100 --batch 1 --steps 10003 --eval-every 1 --test-limit 1 # there is room for 10000
 run softmax --data synth:2000 --steps 30
 [[ $(cat "$dir/out") == *"accuracy "*"parameters  sha256 "* ]] || fail "no summary"
 [ -z "$err" ] || fail "standard error is no terminal, but: $err"
