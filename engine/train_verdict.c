@@ -59,11 +59,12 @@ static void say_why(const struct vb_train_result *r, double step_ms, struct vb_b
                  step_ms, r->transport);
         break;
     case VB_STRAGGLER:
-        snprintf(b->why, sizeof(b->why),
-                 "rank %d (%s) came late %lld times in %lld steps, %.4g ms a step and at most %.4g "
-                 "ms",
-                 late->rank, late->host, (long long)late->late_n, (long long)steps,
-                 1e3 * late->late_s / (double)steps, 1e3 * late->late_max_s);
+        snprintf(
+            b->why, sizeof(b->why),
+            "rank %d (%s) made others wait %lld times in %lld steps, %.4g ms a step and at most "
+            "%.4g ms",
+            late->rank, late->host, (long long)late->late_n, (long long)steps,
+            1e3 * late->late_s / (double)steps, 1e3 * late->late_max_s);
         break;
     case VB_INPUT:
         snprintf(b->why, sizeof(b->why), "%.4g ms of a step are spent waiting for data", step_ms);
@@ -103,6 +104,6 @@ void vb_train_judge(struct vb_train_result *r)
         most = s;
         b->resource = (enum vb_resource)i;
     }
-    b->share = most / all;
+    b->share = most < all ? most / all : 1; /* most may be of one rank, all is a mean */
     say_why(r, 1e3 * most / (double)steps, b);
 }
