@@ -232,9 +232,12 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
         return CLI_FAILED;
     st = vb_train(&o, &result);
     cli_train_watch_end(r.screen);
-    if (st == VB_OK)
-        vb_train_result_fini(&result);
-    return cli_exit_code(st);
+    if (st != VB_OK)
+        return cli_exit_code(st);
+    if (o.joined != NULL && !result.reports)
+        st = cli_train_print_joined(a->join, &o, &result, a->json);
+    vb_train_result_fini(&result);
+    return cli_finish(cli_exit_code(st));
 }
 
 /* Ranks that only compute may die, and servers that have a standby: asynchronous training goes on

@@ -311,6 +311,42 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
     return VB_OK;
 }
 
+/* ---- who joined ------------------------------------------------------------------------------ */
+
+/* Keys are those of the final object, which is the reporter's. */
+static vb_status print_joined_json(const char *root, const struct vb_train_opts *o,
+                                   const struct vb_train_result *r)
+{
+    struct vb_json *json = vb_json_create();
+    vb_status st;
+
+    vb_json_object(json, NULL);
+    vb_json_text(json, "model", o->model);
+    vb_json_text(json, "mode", "async");
+    vb_json_text(json, "joined", root);
+    vb_json_int(json, "steps", r->steps);
+    vb_json_int(json, "samples", r->samples);
+    vb_json_real(json, "train_s", r->train_s);
+    vb_json_array(json, "per_rank");
+    json_rank(json, &r->per_rank[0]);
+    vb_json_end(json);
+    vb_json_end(json);
+    st = vb_json_print(json, stdout);
+    vb_json_destroy(json);
+    return st;
+}
+
+vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o,
+                                 const struct vb_train_result *r, bool json)
+{
+    if (json)
+        return print_joined_json(root, o, r);
+    printf("joined      %s, %s, as rank %d\n", root, o->model, r->per_rank[0].rank);
+    printf("trained on  %lld samples in %.3f s; the job ended at step %lld and has the result\n",
+           (long long)r->samples, r->train_s, (long long)r->steps);
+    return VB_OK;
+}
+
 /* ---- while it runs --------------------------------------------------------------------------- */
 
 static void progress(const struct vb_train_news *n, char *line, size_t size)

@@ -15,6 +15,10 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
 vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,
                          const struct vb_train_result *result);
 
+/* What a worker that joined a job at root did, where another one reports. */
+vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o,
+                                 const struct vb_train_result *result, bool json);
+
 /* Where progress is shown: on standard error, or by the supervisor that reads it. */
 enum cli_screen { CLI_NO_SCREEN, CLI_TERMINAL, CLI_SUPERVISOR };
 

@@ -397,9 +397,10 @@ struct vb_bottleneck {
     char why[256];
 };
 
-/* The same on all ranks but for reports and wall_s. */
+/* The same on all ranks but for reports and wall_s. Asynchronous: a worker that does not report has
+ * its own row alone, its own samples, and the steps and seconds that it knows of. */
 struct vb_train_result {
-    bool reports;             /* this rank tells the result; asynchronous: others have none of it */
+    bool reports;             /* this rank tells the result */
     int ranks;                /* that compute, at the start */
     int workers;              /* that computed to the end, those that joined included */
     int rows;                 /* of per_rank: the workers, then the servers */

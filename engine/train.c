@@ -410,6 +410,8 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
         look(t, true);
     else if (async == NULL || vb_async_reports(async))
         st = vb_train_collect(t, async, result);
+    else
+        st = vb_async_own(async, result);
     if (st == VB_OK)
         vb_train_remark(t, result);
     if (st == VB_OK && async != NULL)

@@ -83,6 +83,28 @@ static void add_faults(const struct async_news *news, struct vb_train_result *re
     result->n_faults = n > 0 ? n : 0;
 }
 
+/* A server that is nothing else has no row of this kind. */
+vb_status vb_async_own(struct vb_async *a, struct vb_train_result *result)
+{
+    const struct vb_trainer *t = a->trainer;
+    struct async_row own;
+
+    if (t->serves)
+        return VB_OK;
+    own = async_worker_row(a);
+    result->per_rank = calloc(1, sizeof(*result->per_rank));
+    if (result->per_rank == NULL)
+        return vb_err_sys("calloc");
+    add_row(&own, result);
+    result->ranks = t->world;
+    result->workers = 1;
+    result->steps = t->step;
+    result->resumed = t->resumed;
+    result->samples = own.samples;
+    result->train_s = own.result.train_s;
+    return VB_OK;
+}
+
 vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
 {
     const struct async_news *news = async_board_news(a->board);

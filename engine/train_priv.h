@@ -221,6 +221,9 @@ int64_t vb_joined_begin(const struct vb_joined *joined); /* steps of a run befor
 bool vb_async_reports(const struct vb_async *async);
 vb_status vb_async_collect(struct vb_async *async, struct vb_train_result *result);
 
+vb_status vb_async_own(struct vb_async *async,
+                       struct vb_train_result *result); /* of who does not */
+
 /* The others need not wait any longer; or, with a failure, one of them is to report. */
 void vb_async_leave(struct vb_async *async, vb_status st);
 void vb_async_destroy(struct vb_async *async);

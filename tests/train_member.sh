@@ -118,9 +118,9 @@ root() {
     sed -n 's/.*--join \([^ ]*\) .*/\1/p' "$dir/err"
 }
 
-# joins CODE TEXT ARGUMENTS...: a newcomer, which ends so
+# joins CODE TEXT ARGUMENTS...: a newcomer, which ends so; what it prints is in $said
 joins() {
-    local want=$1 text=$2 said
+    local want=$1 text=$2
     shift 2
     [ -z "$short" ] || return
     said=$(timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" "$@" 2>&1)
@@ -135,6 +135,8 @@ late() { # late TRANSPORT ARGUMENTS...
     shift
     start $((steps / 10)) "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
     joins 0 ""
+    [ -n "$short" ] || jq -en 'input | .mode == "async" and (.joined | length) > 0 and .samples > 0 and .steps > 0 and
+        [.per_rank[].rank] == [3]' <<<"$said" >/dev/null || fail "who joined does not say what it did: $said"
     finish "$workers == [0, 1, 3] and $told == [[3, \"joined\"]] and
         (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, one comes late"
 }
