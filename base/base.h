@@ -169,6 +169,11 @@ bool vb_probe_int(int64_t *value_p, const char *path_fmt, ...) VB_PRINTF(2, 3);
 typedef bool (*vb_line_fn)(char *line, void *arg);
 void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...) VB_PRINTF(3, 4);
 
+/* VB_OK if path may be written: nothing is there, or a file. Whoever renames over a path asks
+ * first, for a rename would put a file in the place of a device or a pipe. What a link leads to
+ * counts, though the link is what a rename replaces. */
+vb_status vb_file_may_replace(const char *path);
+
 /* Writes a file in one piece: beside the old one, synced, then renamed over it. On failure the old
  * file is as it was and nothing is left behind. */
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);

@@ -151,6 +151,15 @@ static vb_status sync_folder_of(const char *path)
     return st;
 }
 
+vb_status vb_file_may_replace(const char *path)
+{
+    struct stat info;
+
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return vb_err(VB_ERR_USAGE, "write %s: it is there, and is not a file", path);
+    return VB_OK; /* whatever else stat() complains of, the writer will say */
+}
+
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
 {
     char temp[PATH_MAX];
@@ -159,6 +168,9 @@ vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
 
     if ((size_t)snprintf(temp, sizeof(temp), "%s.%ld.tmp", path, (long)gettid()) >= sizeof(temp))
         return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", path);
+    st = vb_file_may_replace(path);
+    if (st != VB_OK)
+        return st;
     fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
         return vb_err_sys("create %s", path);

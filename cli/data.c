@@ -211,17 +211,30 @@ static int convert(const struct data_args *a, const struct vb_data_spec *spec, c
     return cli_finish(cli_exit_code(st));
 }
 
-static vb_status write_part(const struct data_args *a, const struct vb_data_spec *spec,
-                            enum vb_synth_part part, const char *dir)
+/* The two files of a part, which may be written. */
+static vb_status part_paths(enum vb_synth_part part, const char *dir, char images[PATH_MAX],
+                            char labels[PATH_MAX])
 {
     const char *name = part == VB_SYNTH_TRAIN ? "train" : "t10k";
-    char images[PATH_MAX], labels[PATH_MAX];
-    struct vb_dataset set;
     vb_status st;
 
     if ((size_t)snprintf(images, PATH_MAX, "%s/%s-images-idx3-ubyte", dir, name) >= PATH_MAX ||
         (size_t)snprintf(labels, PATH_MAX, "%s/%s-labels-idx1-ubyte", dir, name) >= PATH_MAX)
         return vb_err(VB_ERR_USAGE, "%.64s...: the path is too long", dir);
+    st = vb_file_may_replace(images);
+    return st == VB_OK ? vb_file_may_replace(labels) : st;
+}
+
+static vb_status write_part(const struct data_args *a, const struct vb_data_spec *spec,
+                            enum vb_synth_part part, const char *dir)
+{
+    char images[PATH_MAX], labels[PATH_MAX];
+    struct vb_dataset set;
+    vb_status st;
+
+    st = part_paths(part, dir, images, labels);
+    if (st != VB_OK)
+        return st;
     st = vb_data_open(spec, (uint64_t)a->seed, part, &set);
     if (st != VB_OK)
         return st;
@@ -232,12 +245,24 @@ static vb_status write_part(const struct data_args *a, const struct vb_data_spec
     return st;
 }
 
+static vb_status write_digits(const struct data_args *a, const struct vb_data_spec *spec,
+                              const char *dir)
+{
+    char images[PATH_MAX], labels[PATH_MAX];
+    vb_status st = part_paths(VB_SYNTH_TEST, dir, images, labels); /* before the first is written */
+
+    if (st == VB_OK)
+        st = write_part(a, spec, VB_SYNTH_TRAIN, dir);
+    if (st == VB_OK)
+        st = write_part(a, spec, VB_SYNTH_TEST, dir);
+    return st;
+}
+
 /* Digits become the four files of MNIST in a folder, rows become a .csr file. */
 static int synth(const struct data_args *a, const char *kind, const char *out)
 {
     struct vb_data_spec spec;
     char text[128], why[VB_OPTS_WHY];
-    vb_status st;
 
     snprintf(text, sizeof(text), "synth:kind=%.32s%s%.0lld", kind, a->n > 0 ? ",n=" : "",
              (long long)a->n);
@@ -250,10 +275,7 @@ static int synth(const struct data_args *a, const char *kind, const char *out)
     }
     if (spec.synth != VB_SYNTH_DIGITS)
         return refuse("only digits and criteo have a file format; the others are made when used");
-    st = write_part(a, &spec, VB_SYNTH_TRAIN, out);
-    if (st == VB_OK)
-        st = write_part(a, &spec, VB_SYNTH_TEST, out);
-    return cli_finish(cli_exit_code(st));
+    return cli_finish(cli_exit_code(write_digits(a, &spec, out)));
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */

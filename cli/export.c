@@ -137,6 +137,36 @@ static void tell_array(const struct vb_checkpoint_array *a, const char *path, st
     vb_json_end(json);
 }
 
+static bool is_wanted(const struct export_args *a, const struct vb_checkpoint_array *array)
+{
+    return a->state || !array->state;
+}
+
+static vb_status npy_path(const struct export_args *a, const struct vb_checkpoint_array *array,
+                          char path[PATH_MAX])
+{
+    if ((size_t)snprintf(path, PATH_MAX, "%s/%s.npy", a->out, array->name) >= PATH_MAX)
+        return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", a->out);
+    return VB_OK;
+}
+
+/* All of them, before the first is written. */
+static vb_status check_paths(const struct export_args *a, const struct vb_checkpoint *cp)
+{
+    char path[PATH_MAX];
+    vb_status st = VB_OK;
+    int i;
+
+    for (i = 0; st == VB_OK && i < cp->n_arrays; i++) {
+        if (!is_wanted(a, &cp->arrays[i]))
+            continue;
+        st = npy_path(a, &cp->arrays[i], path);
+        if (st == VB_OK)
+            st = vb_file_may_replace(path);
+    }
+    return st;
+}
+
 static vb_status export_arrays(const struct export_args *a, const struct vb_checkpoint *cp,
                                struct vb_json *json)
 {
@@ -147,11 +177,11 @@ static vb_status export_arrays(const struct export_args *a, const struct vb_chec
 
     for (i = 0; st == VB_OK && i < cp->n_arrays; i++) {
         array = &cp->arrays[i];
-        if (array->state && !a->state)
+        if (!is_wanted(a, array))
             continue;
-        if ((size_t)snprintf(path, sizeof(path), "%s/%s.npy", a->out, array->name) >= sizeof(path))
-            return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", a->out);
-        st = replace_npy(path, array);
+        st = npy_path(a, array, path);
+        if (st == VB_OK)
+            st = replace_npy(path, array);
         if (st == VB_OK)
             tell_array(array, path, json);
     }
@@ -192,6 +222,11 @@ static vb_status export_checkpoint(const struct export_args *a, const char *give
         st = vb_checkpoint_read(path, &cp);
     if (st != VB_OK)
         return st;
+    st = check_paths(a, cp);
+    if (st != VB_OK) {
+        vb_checkpoint_free(cp);
+        return st;
+    }
     if (a->json) {
         st = export_json(a, path, cp);
     } else {

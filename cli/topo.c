@@ -321,7 +321,9 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (args.synthetic == NULL && args.xml == NULL &&
         vb_net_control_if("", control, sizeof(control)))
         source.avoid_if = control;
-    st = vb_topo_open(&source, &topo);
+    st = args.save != NULL ? vb_file_may_replace(args.save) : VB_OK;
+    if (st == VB_OK)
+        st = vb_topo_open(&source, &topo);
     if (st != VB_OK)
         return cli_exit_code(st);
     if (args.save != NULL)

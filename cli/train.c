@@ -228,8 +228,11 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
     o.watch_arg = &r.screen;
     o.report = report;
     o.report_arg = &r;
-    if (o.group.rank == 0 && o.joined == NULL && a->run != NULL && vb_dir_make(a->run) != VB_OK)
-        return CLI_FAILED;
+    if (o.group.rank == 0 && o.joined == NULL && a->run != NULL) {
+        st = cli_train_may_keep(a->run);
+        if (st != VB_OK)
+            return cli_exit_code(st);
+    }
     st = vb_train(&o, &result);
     cli_train_watch_end(r.screen);
     if (st != VB_OK)

@@ -222,6 +222,20 @@ static vb_status print_json(const char *mode, const struct vb_train_opts *o,
     return st;
 }
 
+vb_status cli_train_may_keep(const char *dir)
+{
+    static const char *const names[] = {"run.json", "plan"};
+    vb_status st = vb_dir_make(dir);
+    char path[4096];
+    size_t i;
+
+    for (i = 0; st == VB_OK && i < VB_COUNT(names); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        st = vb_file_may_replace(path);
+    }
+    return st;
+}
+
 vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,
                          const struct vb_train_result *result)
 {

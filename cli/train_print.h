@@ -11,6 +11,10 @@
 vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
                           const struct vb_train_result *result, bool json);
 
+/* Makes the folder, and looks whether what is kept in it can be written: before training, not after
+ * it. */
+vb_status cli_train_may_keep(const char *dir);
+
 /* Writes the final object to dir/run.json, and which kernels computed to dir/plan. */
 vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_train_opts *o,
                          const struct vb_train_result *result);

@@ -171,6 +171,11 @@ vb_status csr_writer_create(const char *path, int features, struct csr_writer **
         free(w);
         return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", path);
     }
+    st = vb_file_may_replace(path);
+    if (st != VB_OK) {
+        free(w);
+        return st;
+    }
     w->fd = open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (w->fd < 0) {
         st = vb_err_sys("create %s", path);

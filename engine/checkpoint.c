@@ -258,6 +258,8 @@ vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, i
     struct writer w = {.fd = -1};
     vb_status st = start(cp, dir, &w, &head);
 
+    if (st == VB_OK)
+        st = vb_file_may_replace(w.path);
     if (st != VB_OK)
         return st;
     cp_remove_stale(dir);

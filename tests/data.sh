@@ -40,6 +40,14 @@ holds '.features == 100' info libsvm:rows --features 100
 refused 1 "rows: line 1: the index is too large: '3'" info libsvm:rows --features 2
 head -c 100 rows.csr >cut.csr
 refused 1 "cut.csr: offset 48: the file is not as long as its header says" info csr:cut.csr
+mkfifo pipe train-labels-idx1-ubyte
+refused 2 "write pipe: it is there, and is not a file" convert libsvm:rows pipe
+refused 2 "write pipe: it is there, and is not a file" synth criteo pipe --n 1000000000
+refused 2 "write ..: it is there, and is not a file" synth criteo .. --n 1000000000
+refused 2 "train-labels-idx1-ubyte: it is there, and is not a file" synth digits . --n 10
+if [ ! -p pipe ] || [ ! -p train-labels-idx1-ubyte ]; then fail "a file took the place of a pipe"; fi
+[ -z "$(find . -name '*images*' -o -name '*.tmp')" ] || fail "something was written all the same"
+rm pipe train-labels-idx1-ubyte
 printf '1 1:1\n1 x\n' >broken
 refused 1 "broken: line 2: an entry is not INDEX:VALUE" convert libsvm:broken broken.csr
 [ -z "$(find . -name 'broken.csr*')" ] || fail "a failed conversion left something behind"

@@ -214,6 +214,7 @@ static void assert_not_written(const struct vb_checkpoint *cp, const char *text)
 {
     struct t_stderr t;
     char said[1024];
+    int before = entries();
     vb_status st;
 
     t_stderr_catch(&t);
@@ -222,7 +223,20 @@ static void assert_not_written(const struct vb_checkpoint *cp, const char *text)
     assert_int_equal(st, VB_ERR_USAGE);
     if (strstr(said, text) == NULL)
         fail_msg("'%s' lacks '%s'", said, text);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(entries(), before);
+}
+
+static void what_is_no_file_is_not_replaced(void **state)
+{
+    struct vb_checkpoint_array arrays[2];
+    struct vb_checkpoint cp = small(5, arrays);
+    struct stat info;
+
+    (void)state;
+    assert_int_equal(mkfifo(path_of(5), 0600), 0);
+    assert_not_written(&cp, "checkpoint-5.vbc: it is there, and is not a file");
+    assert_int_equal(stat(path_of(5), &info), 0);
+    assert_true(S_ISFIFO(info.st_mode));
 }
 
 static void impossible_checkpoints_are_not_written(void **state)
@@ -258,15 +272,11 @@ static void impossible_checkpoints_are_not_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T_IN_DIR(what_is_written_is_read),
-        T_IN_DIR(large_and_empty_arrays_are_read),
-        T_IN_DIR(arrays_are_found_by_name),
-        T_IN_DIR(truncated_files_are_refused),
-        T_IN_DIR(every_flipped_bit_is_noticed),
-        T_IN_DIR(chunks_that_are_broken_are_named),
-        T_IN_DIR(forged_files_are_refused),
-        T_IN_DIR(what_is_no_checkpoint_is_refused),
-        T_IN_DIR(impossible_checkpoints_are_not_written),
+        T_IN_DIR(what_is_written_is_read),         T_IN_DIR(large_and_empty_arrays_are_read),
+        T_IN_DIR(arrays_are_found_by_name),        T_IN_DIR(truncated_files_are_refused),
+        T_IN_DIR(every_flipped_bit_is_noticed),    T_IN_DIR(chunks_that_are_broken_are_named),
+        T_IN_DIR(forged_files_are_refused),        T_IN_DIR(what_is_no_checkpoint_is_refused),
+        T_IN_DIR(what_is_no_file_is_not_replaced), T_IN_DIR(impossible_checkpoints_are_not_written),
     };
 
     return T_RUN(tests);

@@ -158,6 +158,41 @@ static void failed_replace_leaves_nothing(void **state)
     assert_non_null(strstr(text, "nowhere/file: No such file or directory\n"));
 }
 
+static void only_a_file_is_replaced(void **state)
+{
+    char pipe[128], link[128], folder[128], text[2048], line[32];
+    struct t_stderr t;
+    struct stat sb;
+    int before;
+
+    (void)state;
+    snprintf(pipe, sizeof(pipe), "%s/pipe", dir);
+    snprintf(link, sizeof(link), "%s/link", dir);
+    snprintf(folder, sizeof(folder), "%s/other", dir);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(symlink("pipe", link), 0);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    before = entries();
+    t_stderr_catch(&t);
+    assert_int_equal(vb_file_replace(pipe, "x", 1), VB_ERR_USAGE);
+    assert_int_equal(vb_file_replace(link, "x", 1), VB_ERR_USAGE);
+    assert_int_equal(vb_file_replace(folder, "x", 1), VB_ERR_USAGE);
+    t_stderr_release(&t, text, sizeof(text));
+    assert_non_null(strstr(text, "/pipe: it is there, and is not a file\n"));
+    assert_non_null(strstr(text, "/link: it is there, and is not a file\n"));
+    assert_non_null(strstr(text, "/other: it is there, and is not a file\n"));
+    assert_int_equal(stat(pipe, &sb), 0);
+    assert_true(S_ISFIFO(sb.st_mode));
+    assert_int_equal(entries(), before);
+
+    unlink(pipe); /* a link to a file, or to nothing, becomes the file */
+    assert_int_equal(vb_file_replace(link, "new", 3), VB_OK);
+    assert_true(vb_probe_line(line, sizeof(line), "%s", link));
+    assert_string_equal(line, "new");
+    assert_int_equal(lstat(link, &sb), 0);
+    assert_true(S_ISREG(sb.st_mode));
+}
+
 static void folders_are_made_with_those_above(void **state)
 {
     char path[128], text[2048];
@@ -187,6 +222,7 @@ int main(void)
         cmocka_unit_test(lines_are_handed_over),
         cmocka_unit_test(replace_leaves_only_the_new_file),
         cmocka_unit_test(failed_replace_leaves_nothing),
+        cmocka_unit_test(only_a_file_is_replaced),
         cmocka_unit_test(folders_are_made_with_those_above),
     };
 

@@ -138,6 +138,11 @@ quiet softmax --data synth:1000 --dry-run
 grep -q 'nothing was trained' "$dir/out" || fail "no dry run: $(cat "$dir/out")"
 quiet softmax --data synth:1000 --steps 5 --json --run "$dir/run"
 jq -e '.steps == 5' "$dir/run/run.json" >/dev/null || fail "no run.json"
+for name in run.json plan; do
+    rm -f "$dir/run/$name" && mkfifo "$dir/run/$name"
+    refused 2 "$name: it is there, and is not a file" softmax --data synth:1000 --steps 5 --run "$dir/run"
+    rm "$dir/run/$name"
+done
 
 [ $bad = 0 ] && echo "all as it should be"
 exit $bad
