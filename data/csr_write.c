@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes a .csr file, block by block, beside the place where it is to be; only a whole one is
- * synced and renamed.
+ * Writes a .csr file, block by block, into a file without a name, so that nothing is left of it
+ * should the writer be killed; only a whole one is synced, named and renamed over the old one.
+ * Where the file system has no files without a name it is written beside the place where it is to
+ * be.
  */
 #include "data/csr_priv.h"
 
@@ -15,7 +17,8 @@
 struct csr_writer {
     struct row_sink sink; /* first: put() gets its address */
     char path[PATH_MAX], temp[PATH_MAX];
-    int fd; /* -1: finished or never begun */
+    int fd;     /* -1: finished or never begun */
+    bool named; /* temp is there */
     uint64_t offset;
     struct csr_block *blocks;
     uint32_t n_blocks, blocks_cap;
@@ -154,6 +157,56 @@ static vb_status put(struct row_sink *sink, const struct row *row)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* The name by which a file that has none can be given one. */
+static void name_of_fd(int fd, char name[32])
+{
+    snprintf(name, 32, "/proc/self/fd/%d", fd);
+}
+
+/* -1 where there are no such files, or the one that there is could not be named later. */
+static int open_unnamed(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX] = ".", name[32];
+    int fd;
+
+    if (slash != NULL)
+        snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path) + 1, path);
+    fd = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return -1;
+    name_of_fd(fd, name);
+    if (access(name, F_OK) == 0)
+        return fd;
+    close(fd); /* /proc is not there */
+    return -1;
+}
+
+static vb_status open_temp(struct csr_writer *w)
+{
+    w->fd = open_unnamed(w->path);
+    if (w->fd >= 0)
+        return VB_OK;
+    w->fd = open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    w->named = w->fd >= 0;
+    return w->named ? VB_OK : vb_err_sys("create %s", w->path);
+}
+
+/* Only a rename replaces what is there, and it needs a name. */
+static vb_status name_temp(struct csr_writer *w)
+{
+    char name[32];
+
+    if (w->named)
+        return VB_OK;
+    name_of_fd(w->fd, name);
+    (void)unlink(w->temp); /* of a process that was killed and had our number */
+    if (linkat(AT_FDCWD, name, AT_FDCWD, w->temp, AT_SYMLINK_FOLLOW) != 0)
+        return vb_err_sys("create %s", w->path);
+    w->named = true;
+    return VB_OK;
+}
+
 vb_status csr_writer_create(const char *path, int features, struct csr_writer **w_p)
 {
     struct csr_writer *w = calloc(1, sizeof(*w));
@@ -172,13 +225,9 @@ vb_status csr_writer_create(const char *path, int features, struct csr_writer **
         return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", path);
     }
     st = vb_file_may_replace(path);
+    if (st == VB_OK)
+        st = open_temp(w);
     if (st != VB_OK) {
-        free(w);
-        return st;
-    }
-    w->fd = open(w->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (w->fd < 0) {
-        st = vb_err_sys("create %s", path);
         free(w);
         return st;
     }
@@ -222,6 +271,8 @@ vb_status csr_writer_finish(struct csr_writer *w)
     st = end_block(w);
     if (st == VB_OK)
         st = write_ends(w);
+    if (st == VB_OK)
+        st = name_temp(w);
     if (st == VB_OK && rename(w->temp, w->path) != 0)
         st = vb_err_sys("rename %s to %s", w->temp, w->path);
     if (st != VB_OK)
@@ -237,7 +288,8 @@ void csr_writer_destroy(struct csr_writer *w)
         return;
     if (w->fd >= 0) {
         close(w->fd);
-        unlink(w->temp);
+        if (w->named)
+            unlink(w->temp);
     }
     free(w->blocks);
     free(w->words);
