@@ -48,10 +48,12 @@ vb_status vb_status_from_errno(int err);
 enum vb_level { VB_LEVEL_ERROR, VB_LEVEL_WARN, VB_LEVEL_INFO, VB_LEVEL_DEBUG, VB_LEVEL_TRACE };
 
 /* The log level is the process's, the rank belongs to the calling thread, so that the ranks of a
- * test may be threads. These two are the only state of the program that hangs off no handle. */
+ * test may be threads. These two, and
+ * the list of mapped files, are the only state of the program that hangs off no handle. */
 void vb_log_set_level(enum vb_level level);
 enum vb_level vb_log_level(void);
 void vb_log_set_rank(int rank); /* -1: this thread belongs to no rank */
+int vb_log_rank(void);          /* of this thread */
 
 /* Writes one line to standard error: level, folder and file, rank, message. Keeps errno. */
 void vb_log(enum vb_level level, const char *file, const char *fmt, ...) VB_PRINTF(3, 4);
@@ -177,6 +179,13 @@ vb_status vb_file_may_replace(const char *path);
 /* Writes a file in one piece: beside the old one, synced, then renamed over it. On failure the old
  * file is as it was and nothing is left behind. */
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
+
+/* Maps a file for reading. Should it shrink while it is mapped, or its disk fail, whoever reads
+ * what is gone ends the process, with exit code 1 and a line that names the file: the first call
+ * takes over SIGBUS for that. NULL with errno on failure, which is not logged. Any thread may call
+ * both; NULL may be unmapped. */
+const void *vb_file_map(int fd, size_t len_bytes, const char *path);
+void vb_file_unmap(const void *map, size_t len_bytes);
 
 /* Makes a folder, and those above it that are missing. One that is there already is fine. */
 vb_status vb_dir_make(const char *path);

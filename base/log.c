@@ -34,6 +34,11 @@ void vb_log_set_rank(int rank)
     log_rank = rank;
 }
 
+int vb_log_rank(void)
+{
+    return log_rank;
+}
+
 /* Appends to a line of LINE_MAX_BYTES; what does not fit is cut off. Returns the new length. */
 static size_t VB_PRINTF(3, 0) append_v(char *line, size_t len, const char *fmt, va_list args)
 {

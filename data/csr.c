@@ -244,8 +244,7 @@ static void csr_close(struct vb_store *base)
 {
     struct csr_store *s = (struct csr_store *)base;
 
-    if (s->map != NULL)
-        munmap((void *)s->map, s->len);
+    vb_file_unmap(s->map, s->len);
     free(s->good);
     free(s->path);
     free(s);
@@ -260,7 +259,6 @@ static vb_status map_file(struct csr_store *s)
 {
     struct stat info;
     vb_status st = VB_OK;
-    void *map;
     int fd;
 
     fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -271,14 +269,11 @@ static vb_status map_file(struct csr_store *s)
     } else if ((size_t)info.st_size < sizeof(struct csr_head)) {
         st = refuse(s, (uint64_t)info.st_size, "the file ends within the header");
     } else {
-        map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (map == MAP_FAILED) {
+        s->map = vb_file_map(fd, (size_t)info.st_size, s->path);
+        s->len = (size_t)info.st_size;
+        s->base.file_bytes = (uint64_t)info.st_size;
+        if (s->map == NULL)
             st = vb_err_sys("map %s", s->path);
-        } else {
-            s->map = map;
-            s->len = (size_t)info.st_size;
-            s->base.file_bytes = (uint64_t)info.st_size;
-        }
     }
     if (fd >= 0)
         close(fd);

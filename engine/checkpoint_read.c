@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -244,7 +243,6 @@ static vb_status map_file(const struct reader *r, struct vb_checkpoint *cp)
     int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not stop us */
     vb_status st = VB_OK;
     struct stat info;
-    void *map;
 
     if (fd < 0)
         return fail(r, "open");
@@ -255,13 +253,10 @@ static vb_status map_file(const struct reader *r, struct vb_checkpoint *cp)
     } else if (info.st_size == 0) {
         st = refuse(r, 0, "the file is empty");
     } else {
-        map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (map == MAP_FAILED) {
+        cp->map = vb_file_map(fd, (size_t)info.st_size, r->path);
+        cp->map_bytes = (size_t)info.st_size;
+        if (cp->map == NULL)
             st = fail(r, "map");
-        } else {
-            cp->map = map;
-            cp->map_bytes = (size_t)info.st_size;
-        }
     }
     close(fd);
     return st;
@@ -303,8 +298,7 @@ void vb_checkpoint_free(struct vb_checkpoint *cp)
 {
     if (cp == NULL)
         return;
-    if (cp->map != NULL)
-        munmap(cp->map, cp->map_bytes);
+    vb_file_unmap(cp->map, cp->map_bytes);
     free(cp->options);
     free(cp->plan);
     free(cp->arrays);

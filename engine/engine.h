@@ -192,7 +192,7 @@ struct vb_checkpoint {
     char *plan;    /* of vb_k_plan_text(); likewise */
     int n_arrays;
     struct vb_checkpoint_array *arrays;
-    void *map; /* the file; only vb_checkpoint_read() sets these two */
+    const void *map; /* the file; only vb_checkpoint_read() sets these two */
     size_t map_bytes;
 };
 

@@ -69,4 +69,15 @@ holds '.classes == 1000 and .features == 150528' info synth:kind=imagenet,n=3
 cp rows.csr first.csr
 "$verbena" data convert synth:kind=criteo,n=3000,features=5000 rows.csr >/dev/null || fail convert
 cmp -s rows.csr first.csr || fail "the same rows make another file"
+
+# ---- a file that is cut off while it is used is named
+what=train
+start 100 sparse-lr --data csr:rows.csr --test-split 0.1 --steps 100000000
+truncate -s 5000 rows.csr
+wait "$job"
+code=$?
+[ $code = 1 ] || fail "a file was cut off: exit $code"
+grep -qx "error base/mapped: rows.csr: offset [0-9]* can no longer be read: it was cut off, or its disk failed" err ||
+    fail "a file was cut off: $(cat err)"
+[ "$(wc -l <err)" = 1 ] || fail "a file was cut off: not one line: $(cat err)"
 exit $bad

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Files that are mapped for reading. One that shrinks meanwhile, or whose disk fails, kills whoever
+ * reads it by SIGBUS, without a word about which file it was. So all are listed here, and a handler
+ * finds the one that was read, names it and ends the process: the code that wanted the bytes has
+ * no way to go on without them. Any other SIGBUS goes where it went before.
+ *
+ * The list is global, for a signal has no handle. It has a fixed number of places: a handler can
+ * neither wait for a lock nor follow pointers that others may free. What finds no place is mapped
+ * all the same, and dies without a word.
+ */
+#include "base/base.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PLACES 32
+#define PATH_BYTES 1024
+#define LINE_BYTES (PATH_BYTES + 256)
+
+struct place {
+    _Atomic uintptr_t start, end; /* end is 0: free */
+    char path[PATH_BYTES];        /* valid while end is not 0 */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of whoever changes places */
+static struct place places[PLACES];
+static bool handled;            /* under the lock */
+static struct sigaction before; /* written before the handler is there */
+
+/* ---- the handler: nothing but what is safe in one ---------------------------------------------
+ */
+
+/* Appends to a line of LINE_BYTES; what does not fit is cut off. */
+static size_t put_text(char *line, size_t len, const char *text)
+{
+    while (*text != '\0' && len < LINE_BYTES - 1)
+        line[len++] = *text++;
+    return len;
+}
+
+static size_t put_number(char *line, size_t len, uint64_t number)
+{
+    char digits[24];
+    size_t i = sizeof(digits) - 1;
+
+    digits[i] = '\0';
+    do {
+        digits[--i] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    return put_text(line, len, digits + i);
+}
+
+static void say(const struct place *place, uint64_t offset)
+{
+    char line[LINE_BYTES];
+    size_t len = put_text(line, 0, "error base/mapped"), at = 0;
+    ssize_t n;
+
+    if (vb_log_rank() >= 0) {
+        len = put_text(line, len, " rank ");
+        len = put_number(line, len, (uint64_t)vb_log_rank());
+    }
+    len = put_text(line, len, ": ");
+    len = put_text(line, len, place->path);
+    len = put_text(line, len, ": offset ");
+    len = put_number(line, len, offset);
+    len = put_text(line, len, " can no longer be read: it was cut off, or its disk failed");
+    line[len++] = '\n'; /* put_text() leaves room for it */
+    while (at < len) {
+        n = write(STDERR_FILENO, line + at, len - at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return;
+        at += (size_t)n;
+    }
+}
+
+/* A place whose end has changed meanwhile went to another file: what was read of it belongs to
+ * neither. That of the address stays, for somebody is reading it. */
+static const struct place *find(uintptr_t addr)
+{
+    uintptr_t start, end;
+    size_t i;
+
+    for (i = 0; i < PLACES; i++) {
+        end = atomic_load_explicit(&places[i].end, memory_order_acquire); /* with that of take() */
+        start = atomic_load_explicit(&places[i].start, memory_order_acquire);
+        if (addr >= start && addr < end &&
+            atomic_load_explicit(&places[i].end, memory_order_relaxed) == end)
+            return &places[i];
+    }
+    return NULL;
+}
+
+static void on_bus_error(int signal, siginfo_t *info, void *context)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    bool sent = info->si_code <= 0; /* by a process: there is no address */
+    uintptr_t addr = (uintptr_t)info->si_addr;
+    const struct place *place = sent ? NULL : find(addr);
+
+    (void)context;
+    if (place == NULL) { /* reading goes wrong again, and then as it would have without us */
+        (void)sigaction(signal, &before, NULL);
+        if (sent)
+            (void)raise(signal);
+        return;
+    }
+    while (atomic_flag_test_and_set(&said)) /* all threads may read it: one line will do */
+        pause();
+    say(place, addr - atomic_load_explicit(&place->start, memory_order_relaxed));
+    _exit(1);
+}
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+/* A thread that has a stack for signals gets them there: ASan gives it one. */
+static void handle_bus_errors(void)
+{
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+
+    if (handled)
+        return;
+    sigemptyset(&action.sa_mask);
+    handled = sigaction(SIGBUS, NULL, &before) == 0 && sigaction(SIGBUS, &action, NULL) == 0;
+}
+
+static void take(struct place *place, const void *map, size_t len, const char *path)
+{
+    uintptr_t start = (uintptr_t)map;
+
+    snprintf(place->path, sizeof(place->path), "%s", path);
+    atomic_store_explicit(&place->start, start, memory_order_release);
+    atomic_store_explicit(&place->end, start + len, memory_order_release); /* with find() */
+}
+
+static void add(const void *map, size_t len, const char *path)
+{
+    size_t i;
+
+    pthread_mutex_lock(&lock);
+    handle_bus_errors();
+    for (i = 0; i < PLACES; i++) {
+        if (atomic_load_explicit(&places[i].end, memory_order_relaxed) == 0) {
+            take(&places[i], map, len, path);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void drop(const void *map)
+{
+    size_t i;
+
+    pthread_mutex_lock(&lock);
+    for (i = 0; i < PLACES; i++)
+        if (atomic_load_explicit(&places[i].start, memory_order_relaxed) == (uintptr_t)map)
+            atomic_store_explicit(&places[i].end, 0, memory_order_release);
+    pthread_mutex_unlock(&lock);
+}
+
+const void *vb_file_map(int fd, size_t len_bytes, const char *path)
+{
+    void *map = mmap(NULL, len_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+
+    if (map == MAP_FAILED)
+        return NULL;
+    add(map, len_bytes, path);
+    return map;
+}
+
+void vb_file_unmap(const void *map, size_t len_bytes)
+{
+    if (map == NULL)
+        return;
+    drop(map); /* first: others may get the address at once */
+    munmap((void *)map, len_bytes);
+}
