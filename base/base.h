@@ -48,8 +48,8 @@ vb_status vb_status_from_errno(int err);
 enum vb_level { VB_LEVEL_ERROR, VB_LEVEL_WARN, VB_LEVEL_INFO, VB_LEVEL_DEBUG, VB_LEVEL_TRACE };
 
 /* The log level is the process's, the rank belongs to the calling thread, so that the ranks of a
- * test may be threads. These two, and
- * the list of mapped files, are the only state of the program that hangs off no handle. */
+ * test may be threads. These two, and the list of mapped files, are the only state of the program
+ * that hangs off no handle. */
 void vb_log_set_level(enum vb_level level);
 enum vb_level vb_log_level(void);
 void vb_log_set_rank(int rank); /* -1: this thread belongs to no rank */
