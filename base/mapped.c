@@ -170,7 +170,7 @@ static void drop(const void *map)
 
 const void *vb_file_map(int fd, size_t len_bytes, const char *path)
 {
-    void *map = mmap(NULL, len_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    void *map = mmap(NULL, len_bytes, PROT_READ, MAP_SHARED, fd, 0);
 
     if (map == MAP_FAILED)
         return NULL;
