@@ -164,22 +164,23 @@ mkfifo "$dir/logs/rank-0.log"
 refused 1 "rank-0.log: it is there, and is no file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
 
 # ---- on a terminal there is progress, one line that is wiped out at the end; elsewhere there is none
-# shown OPTIONS...: what was on the terminal is in $dir/screen, the result in $dir/out
-shown() {
+# on_terminal TEXT OPTIONS...: TEXT, a pattern, is what was on it; and all was well
+on_terminal() {
+    local text=$1
+    shift
     TERM=dumb timeout 100 script -qec "'$verbena' train softmax --data synth:2000 $* --json >'$dir/out'" \
         /dev/null >"$dir/screen" </dev/null || fail "on a terminal: $*: $(cat "$dir/screen")"
     final '.steps > 0' "$@"
-    [[ $(cat "$dir/screen") == *$'\r\e[Kepoch '*' samples/s, '*' s left'*$'\r\e[K' ]] ||
-        fail "on a terminal: $*: no progress: $(od -c "$dir/screen" | tail -n 30)"
+    # shellcheck disable=SC2053 # it is a pattern
+    [[ $(cat "$dir/screen") == $text ]] || fail "on a terminal: $*: there was $(od -c "$dir/screen" | tail -n 30)"
 }
+progress=$'*\r\e\\[Kepoch * samples/s, * s left*\r\e\\[K'
 if command -v script >/dev/null; then
     for mode in sync async; do
-        shown --ranks 1 --steps 6000 --mode $mode
-        shown --ranks 2 --steps 6000 --mode $mode
-        shown --ranks 2 --steps 6000 --mode $mode --eval-every 2000
-        [[ $(cat "$dir/screen") == *'[rank 0] epoch '*$' s left\r\n'* ]] ||
-            fail "on a terminal: $mode: no line of a test: $(cat "$dir/screen")"
-        quiet softmax --data synth:2000 --ranks 2 --steps 6000 --mode $mode --eval-every 2000
+        on_terminal "$progress" --ranks 1 --steps 15000 --mode $mode
+        on_terminal "$progress" --ranks 2 --steps 15000 --mode $mode
+        on_terminal $'*\\[rank 0\\] epoch * s left\r*' --ranks 2 --steps 30 --mode $mode --eval-every 10
+        quiet softmax --data synth:2000 --ranks 2 --steps 15000 --mode $mode --eval-every 1000
     done
 else
     echo "script(1) is not installed: no terminal is tried"
