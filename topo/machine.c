@@ -7,8 +7,11 @@
  */
 #include "topo/topo_priv.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define XML_MAX_BYTES (64 << 20)
 #define CPU_MAX 65535
@@ -65,16 +68,38 @@ static vb_status take_xml(hwloc_topology_t hwloc, const char *path, const char *
     return VB_OK;
 }
 
+static vb_status open_xml(const char *path, FILE **file_p)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not stop us */
+    FILE *file = NULL;
+    struct stat info;
+    vb_status st;
+
+    if (fd >= 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
+        close(fd);
+        return vb_err(VB_ERR_INPUT, "%s: is not a file", path);
+    }
+    if (fd >= 0)
+        file = fdopen(fd, "r");
+    if (file == NULL) {
+        st = vb_err_sys("open %s", path);
+        if (fd >= 0)
+            close(fd);
+        return st;
+    }
+    *file_p = file;
+    return VB_OK;
+}
+
 static vb_status use_xml(hwloc_topology_t hwloc, const char *path)
 {
-    vb_status st;
     char *text = NULL;
-    FILE *file;
+    FILE *file = NULL;
     int len = 0;
+    vb_status st = open_xml(path, &file);
 
-    file = fopen(path, "re");
-    if (file == NULL)
-        return vb_err_sys("open %s", path);
+    if (st != VB_OK)
+        return st;
     st = read_whole(file, path, &text, &len);
     fclose(file);
     if (st != VB_OK)
