@@ -13,10 +13,12 @@
 #include <sys/stat.h>
 
 #define HOST_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_@%:"
+#define WHERE 320 /* bytes */
 
-static vb_status refuse(const char *text, const char *why)
+/* where: "FILE:LINE: ", or nothing for what stands on the command line. */
+static vb_status refuse(const char *where, const char *text, const char *why)
 {
-    return vb_err(VB_ERR_USAGE, "\"%.64s\" is no host: %s", text, why);
+    return vb_err(VB_ERR_USAGE, "%s\"%.64s\" is no host: %s", where, text, why);
 }
 
 /* Digits up to the end. */
@@ -40,7 +42,7 @@ static bool name_is_fine(const char *name)
 }
 
 /* Cuts "[V6]:2", "user@[V6]" or "name:2" into name and slots. */
-static vb_status parse_host(const char *text, struct vb_host *host)
+static vb_status parse_host(const char *where, const char *text, struct vb_host *host)
 {
     const char *open = strchr(text, '['), *close = strchr(text, ']'), *colon;
     size_t len, before;
@@ -50,7 +52,7 @@ static vb_status parse_host(const char *text, struct vb_host *host)
         before = (size_t)(open - text);
         len = (size_t)(close - open - 1);
         if (before + len >= sizeof(host->name))
-            return refuse(text, "too long");
+            return refuse(where, text, "too long");
         memcpy(host->name, text, before);
         memcpy(host->name + before, open + 1, len);
         host->name[before + len] = '\0';
@@ -59,31 +61,34 @@ static vb_status parse_host(const char *text, struct vb_host *host)
         colon = strchr(text, ':');
         len = colon != NULL ? (size_t)(colon - text) : strlen(text);
         if (len >= sizeof(host->name))
-            return refuse(text, "too long");
+            return refuse(where, text, "too long");
         memcpy(host->name, text, len);
         host->name[len] = '\0';
     }
     if (colon != NULL && (*colon != ':' || !parse_slots(colon + 1, &host->slots)))
-        return refuse(text, "behind the colon stands how many ranks it gets, such as a:2; an IPv6 "
-                            "address stands in brackets");
-    return name_is_fine(host->name) ? VB_OK : refuse(text, "must be NAME, NAME:RANKS or USER@NAME");
+        return refuse(where, text,
+                      "behind the colon stands how many ranks it gets, such as a:2; an IPv6 "
+                      "address stands in brackets");
+    return name_is_fine(host->name) ? VB_OK
+                                    : refuse(where, text, "must be NAME, NAME:RANKS or USER@NAME");
 }
 
-static vb_status add(struct vb_hosts *hosts, const char *text)
+static vb_status add(struct vb_hosts *hosts, const char *where, const char *text)
 {
     struct vb_host host, *list;
     vb_status st;
     int i;
 
-    st = parse_host(text, &host);
+    st = parse_host(where, text, &host);
     if (st != VB_OK)
         return st;
     for (i = 0; i < hosts->n; i++)
         if (strcmp(hosts->list[i].name, host.name) == 0)
-            return vb_err(VB_ERR_USAGE, "host %s is there twice: %s:2 gives it two ranks",
+            return vb_err(VB_ERR_USAGE, "%shost %s is there twice: %s:2 gives it two ranks", where,
                           host.name, host.name);
     if (hosts->ranks + host.slots > VB_WORLD_MAX)
-        return vb_err(VB_ERR_USAGE, "more than %d ranks on all hosts together", VB_WORLD_MAX);
+        return vb_err(VB_ERR_USAGE, "%smore than %d ranks on all hosts together", where,
+                      VB_WORLD_MAX);
     list = realloc(hosts->list, ((size_t)hosts->n + 1) * sizeof(*list));
     if (list == NULL)
         return vb_err_sys("realloc");
@@ -98,15 +103,18 @@ static vb_status add(struct vb_hosts *hosts, const char *text)
 
 struct reading {
     struct vb_hosts *hosts;
+    const char *path;
+    int line;
     vb_status st;
 };
 
 /* "NAME[:RANKS]", or as Open MPI has it "NAME slots=RANKS"; what follows a # is a comment. */
 static bool take_line(char *line, void *arg)
 {
-    char text[VB_LINE + 16], *name, *slots, *rest = NULL;
+    char text[VB_LINE + 16], where[WHERE], *name, *slots, *rest = NULL;
     struct reading *r = arg;
 
+    r->line++;
     line[strcspn(line, "#\r")] = '\0';
     name = strtok_r(line, " \t", &rest);
     if (name == NULL)
@@ -118,7 +126,8 @@ static bool take_line(char *line, void *arg)
         snprintf(text, sizeof(text), "%s %s", name, slots);
     else
         snprintf(text, sizeof(text), "%s", name);
-    r->st = add(r->hosts, text);
+    snprintf(where, sizeof(where), "%.256s:%d: ", r->path, r->line);
+    r->st = add(r->hosts, where, text);
     return r->st == VB_OK;
 }
 
@@ -132,7 +141,7 @@ static bool is_file(const char *text)
 
 static vb_status from_file(const char *path, struct vb_hosts *hosts)
 {
-    struct reading r = {.hosts = hosts, .st = VB_OK};
+    struct reading r = {.hosts = hosts, .path = path, .st = VB_OK};
     struct stat sb;
 
     if (stat(path, &sb) != 0)
@@ -156,10 +165,10 @@ static vb_status from_list(const char *text, struct vb_hosts *hosts)
     do {
         len = strcspn(text, ",");
         if (len >= sizeof(one))
-            return refuse(text, "too long");
+            return refuse("", text, "too long");
         memcpy(one, text, len);
         one[len] = '\0';
-        st = add(hosts, one);
+        st = add(hosts, "", one);
         text += len;
     } while (st == VB_OK && *text++ == ',');
     return st;

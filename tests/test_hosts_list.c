@@ -96,7 +96,13 @@ static void a_file_of_hosts(void **state)
     t_tree_text(&tree, "hosts", "# none\n");
     refused(path, "no host in");
     t_tree_text(&tree, "hosts", "a\nb max_slots=2\n");
-    refused(path, "is no host");
+    refused(path, "hosts:2: \"b max_slots=2\" is no host");
+    t_tree_text(&tree, "hosts", "a\n# b\n\nbad host name!\n");
+    refused(path, "hosts:4: \"bad host\" is no host");
+    t_tree_text(&tree, "hosts", "a\nb\na:2\n");
+    refused(path, "hosts:3: host a is there twice");
+    t_tree_text(&tree, "hosts", "a:1000\nb:1000\n");
+    refused(path, "hosts:2: more than 1024 ranks");
     t_tree_garbage(&tree, "hosts", 5000);
     refused(path, "");
     refused(tree.root, "not a file");
