@@ -115,7 +115,7 @@ vb_status cifar_read(const char *const *paths, int n, struct vb_dataset *set_p)
 
 /* ---- the six files --------------------------------------------------------------------------- */
 
-static bool is_folder(const char *path)
+bool cifar_has_parts(const char *path)
 {
     struct stat info;
 
@@ -140,7 +140,7 @@ vb_status cifar_open(const char *path, enum vb_synth_part part, struct vb_datase
     const char *paths[FILES_MAX];
     int i, n = 0;
 
-    if (!is_folder(path))
+    if (!cifar_has_parts(path))
         return cifar_read(&path, 1, set_p);
     if (part == VB_SYNTH_TEST) {
         n = find(path, "test_batch", found[0]) ? 1 : 0;

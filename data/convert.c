@@ -73,20 +73,27 @@ static vb_status copy_set(const struct vb_data_spec *spec, uint64_t seed, enum v
     return st;
 }
 
+/* These come row by row; the others are opened as a whole. */
+static bool is_read_by_row(const struct vb_data_spec *spec)
+{
+    return spec->format == VB_DATA_LIBSVM || spec->format == VB_DATA_CRITEO ||
+           spec->format == VB_DATA_TFRECORD;
+}
+
 vb_status vb_data_convert(const struct vb_data_spec *spec, uint64_t seed, enum vb_synth_part part,
                           const char *path, vb_data_progress_fn progress, void *arg,
                           struct vb_data_written *written_p)
 {
     struct told_sink told = {
         .sink = {.put = told_put, .features = spec->features}, .progress = progress, .arg = arg};
-    bool stored_whole = spec_has_parts(spec) || spec->format == VB_DATA_CSR;
     struct csr_writer *w;
     vb_status st = csr_writer_create(path, spec->features, &w);
 
     if (st != VB_OK)
         return st;
     told.to = csr_writer_sink(w);
-    st = stored_whole ? copy_set(spec, seed, part, &told.sink) : spec_read_rows(spec, &told.sink);
+    st = is_read_by_row(spec) ? spec_read_rows(spec, &told.sink)
+                              : copy_set(spec, seed, part, &told.sink);
     if (st == VB_OK)
         st = csr_writer_finish(w);
     if (st == VB_OK)

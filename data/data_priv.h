@@ -154,6 +154,7 @@ void rows_mem_destroy(struct rows_mem *mem); /* NULL is fine */
 vb_status idx_read(const char *images, const char *labels, struct vb_dataset *set_p);
 vb_status mnist_open(const char *dir, enum vb_synth_part part, struct vb_dataset *set_p);
 vb_status cifar_read(const char *const *paths, int n, struct vb_dataset *set_p);
+bool cifar_has_parts(const char *path); /* a folder has; a file is all there is */
 vb_status cifar_open(const char *path, enum vb_synth_part part, struct vb_dataset *set_p);
 
 /* These put rows into a sink. features 0: as found. */

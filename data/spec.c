@@ -295,7 +295,7 @@ vb_status vb_data_open(const struct vb_data_spec *spec, uint64_t seed, enum vb_s
 bool spec_has_parts(const struct vb_data_spec *spec)
 {
     return spec->format == VB_DATA_SYNTH || spec->format == VB_DATA_MNIST ||
-           spec->format == VB_DATA_CIFAR10;
+           (spec->format == VB_DATA_CIFAR10 && cifar_has_parts(spec->path));
 }
 
 static vb_status open_test(const struct vb_data_ask *ask, struct vb_dataset *train,

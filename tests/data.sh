@@ -28,6 +28,8 @@ refused 1 "absent" info csr:absent
 refused 1 "there is no train-images-idx3-ubyte" info mnist:.
 refused 1 "there is no such file" info 'tfrecord:*.none'
 refused 2 "has images, not rows" convert synth:10 x.csr
+head -c 3073 /dev/zero >image
+refused 2 "cifar10 has images, not rows" convert cifar10:image x.csr
 refused 1 "create absent/x.csr" convert synth:kind=criteo,n=10 absent/x.csr
 
 # ---- files there and back

@@ -60,7 +60,13 @@ want=$(get '{accuracy, loss, steps, test_samples}')
 sum=$(get .params_sha256)
 rm "$dir/runs/a/checkpoint-4.vbc"
 trained ".resumed == 2 and .params_sha256 == \"$sum\"" "${job[@]}" --checkpoint-every 2 --resume
+file=cifar10:$dir/cifar/test_batch.bin # a file alone has no part that was not trained on
+refused 2 "test_batch.bin has no part for testing" alexnet --input 32 --data "$file" --batch 16 --steps 4
+trained '.test_samples > 0 and .test_samples < 20' alexnet --input 32 --data "$file" --test-split 0.25 --batch 5 --steps 2
+trained '.test_samples == 20' alexnet --input 32 --data "cifar10:$dir/cifar/data_batch_1.bin" --test-data "$file" \
+    --batch 16 --steps 2
 what="eval"
+trained '.test_samples == 20' "$dir/runs/a" --data "$file"
 export XDG_CACHE_HOME=$dir/other-cache
 refused 2 "alexnet takes images of 3 x 32 x 32; those of synth:kind=digits are 1 x 28 x 28" "$dir/runs/a" \
     --data synth:kind=digits
