@@ -198,6 +198,7 @@ err_temp:
 vb_status vb_dir_make(const char *path)
 {
     char part[PATH_MAX];
+    struct stat info;
     size_t i;
 
     if (strlen(path) >= sizeof(part)) {
@@ -210,7 +211,9 @@ vb_status vb_dir_make(const char *path)
         if (path[i + 1] == '/' && path[i] != '/')
             (void)mkdir(part, 0777); /* the last one tells */
     }
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return vb_err_sys("make the folder %s", path);
-    return VB_OK;
+    if (mkdir(path, 0777) == 0)
+        return VB_OK;
+    if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return VB_OK;
+    return vb_err_sys("make the folder %s", path);
 }

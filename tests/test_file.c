@@ -208,9 +208,13 @@ static void folders_are_made_with_those_above(void **state)
     t_stderr_catch(&t);
     assert_true(vb_dir_make("/proc/none/verbena") < 0);
     assert_true(vb_dir_make("") < 0);
+    write_raw("no-folder", "x", 1);
+    snprintf(path, sizeof(path), "%s/no-folder", dir);
+    assert_true(vb_dir_make(path) < 0);
     t_stderr_release(&t, text, sizeof(text));
     assert_non_null(
         strstr(text, "make the folder /proc/none/verbena: No such file or directory\n"));
+    assert_non_null(strstr(text, "/no-folder: File exists\n"));
 }
 
 int main(void)
