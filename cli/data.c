@@ -252,6 +252,10 @@ static vb_status write_digits(const struct data_args *a, const struct vb_data_sp
     vb_status st = part_paths(VB_SYNTH_TEST, dir, images, labels); /* before the first is written */
 
     if (st == VB_OK)
+        st = part_paths(VB_SYNTH_TRAIN, dir, images, labels);
+    if (st == VB_OK)
+        st = vb_dir_make(dir);
+    if (st == VB_OK)
         st = write_part(a, spec, VB_SYNTH_TRAIN, dir);
     if (st == VB_OK)
         st = write_part(a, spec, VB_SYNTH_TEST, dir);
@@ -275,6 +279,8 @@ static int synth(const struct data_args *a, const char *kind, const char *out)
     }
     if (spec.synth != VB_SYNTH_DIGITS)
         return refuse("only digits and criteo have a file format; the others are made when used");
+    if (a->json)
+        return refuse("--json: digits are several files, which are told as text");
     return cli_finish(cli_exit_code(write_digits(a, &spec, out)));
 }
 
@@ -301,6 +307,8 @@ static int run_verb(const struct data_args *a, const struct vb_opts *parsed)
                                            : "synth takes a KIND and where to write");
     if (given[0][0] == 's')
         return synth(a, given[1], given[2]);
+    if (a->n > 0)
+        return refuse("--n is for synth KIND OUT; in a SPEC it is synth:N or synth:n=N,...");
     if (vb_data_spec_parse(given[1], &spec, why) != VB_OK)
         return refuse(why);
     spec.features = a->features > 0 ? (int)a->features : spec.features;
@@ -324,8 +332,8 @@ const struct cli_command cli_data = {
     .usage = "info SPEC | convert SPEC OUT.csr | synth KIND OUT [--json] ...",
     .about = "info looks at every sample: sizes, balance of labels, nonzeros, range of values.\n"
              "convert writes sparse rows as a .csr file, which is mapped instead of read.\n"
-             "synth writes made-up data: digits as the files of MNIST into the folder OUT, criteo\n"
-             "as the .csr file OUT.\n"
+             "synth writes made-up data: digits as the files of MNIST into the folder OUT, made\n"
+             "if need be, criteo as the .csr file OUT.\n"
              "\n"
              "SPEC is one of\n"
              "\n"

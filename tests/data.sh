@@ -24,6 +24,9 @@ refused 2 "convert takes a SPEC and the file" convert synth
 refused 2 "there is no such data" info cats
 refused 2 "must be digits, cifar, imagenet or criteo" synth cats .
 refused 2 "only digits and criteo" synth cifar .
+refused 2 "--n is for synth KIND OUT" info synth --n 7
+refused 2 "--n is for synth KIND OUT" convert synth:kind=criteo x.csr --n 7
+refused 2 "--json: digits are several files" synth digits . --n 10 --json
 refused 1 "absent" info csr:absent
 refused 1 "there is no train-images-idx3-ubyte" info mnist:.
 refused 1 "there is no such file" info 'tfrecord:*.none'
@@ -57,6 +60,8 @@ refused 1 "broken: line 2: an entry is not INDEX:VALUE" convert libsvm:broken br
 "$verbena" data synth digits . --n 50 >/dev/null || fail "synth digits"
 holds '.samples == 50 and .height == 28 and .channels == 1' info mnist:.
 holds '.samples == 10' info mnist:. --part test
+quiet synth digits new/folder --n 5
+holds '.samples == 5' info mnist:new/folder
 gzip train-images-idx3-ubyte
 holds '.samples == 50 and (.labels | add) == 50' info mnist:.
 head -c 300 train-images-idx3-ubyte.gz >cut.gz && mv cut.gz train-images-idx3-ubyte.gz
