@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The points of bench step through gnuplot. It is started once to see that it is there, before
- * anything is measured, and again with the script at its standard input and the file at its
- * standard output, so no name has to be quoted.
+ * anything is measured, and again with the script at its standard input and memory at its standard
+ * output, so no name has to be quoted.
  */
 #include "cli/bench_step.h"
 #include "cli/cli.h"
@@ -12,7 +12,9 @@
 #include <math.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -113,14 +115,15 @@ int cli_step_plot_check(const char *path)
 {
     const struct kind *kind = kind_of(path);
     bool there = access(path, F_OK) == 0;
-    vb_status st = VB_OK;
+    vb_status st;
     int fd;
 
     if (kind == NULL) {
         fprintf(stderr, "verbena bench: --plot %.64s: must end in .png, .svg, .pdf or .gp\n", path);
         return CLI_USAGE;
     }
-    if (kind->terminal != NULL)
+    st = vb_file_may_replace(path);
+    if (st == VB_OK && kind->terminal != NULL)
         st = look_for_gnuplot();
     if (st != VB_OK)
         return cli_exit_code(st);
@@ -221,42 +224,68 @@ static void write_script(FILE *f, const char *terminal, const char *model,
 
 static vb_status keep_script(const char *path, const char *model, const struct vb_step_result *r)
 {
-    FILE *f = fopen(path, "we");
-    bool bad;
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    vb_status st;
 
     if (f == NULL)
-        return vb_err_sys("write %s", path);
+        return vb_err_sys("open_memstream");
     write_script(f, NULL, model, r);
-    bad = ferror(f) != 0;
-    if (fclose(f) != 0 || bad)
-        return vb_err_sys("write %s", path);
-    return VB_OK;
+    st = fclose(f) == 0 ? vb_file_replace(path, text, len) : vb_err_sys("write %s", path);
+    free(text);
+    return st;
+}
+
+/* What gnuplot has drawn, into its file. */
+static vb_status keep_plot(const char *path, int drawn)
+{
+    off_t len = lseek(drawn, 0, SEEK_END);
+    vb_status st;
+    void *map;
+
+    if (len <= 0)
+        return vb_err(VB_ERR_IO, "gnuplot has drawn nothing for %s", path);
+    map = mmap(NULL, (size_t)len, PROT_READ, MAP_SHARED, drawn, 0);
+    if (map == MAP_FAILED)
+        return vb_err_sys("map what gnuplot has drawn");
+    st = vb_file_replace(path, map, (size_t)len);
+    munmap(map, (size_t)len);
+    return st;
+}
+
+/* Into memory: gnuplot does not notice when a disk is full. */
+static vb_status draw(const char *path, FILE *script, int drawn)
+{
+    static char name[] = "gnuplot";
+    char *argv[] = {name, NULL};
+    vb_status st;
+
+    if (fflush(script) != 0 || fseek(script, 0, SEEK_SET) != 0)
+        return vb_err_sys("write a script for gnuplot");
+    st = run_gnuplot(argv, fileno(script), drawn);
+    return st == VB_OK ? keep_plot(path, drawn) : st;
 }
 
 vb_status cli_step_plot(const char *path, const char *model, const struct vb_step_result *r)
 {
-    static char name[] = "gnuplot";
-    char *argv[] = {name, NULL};
     const struct kind *kind = kind_of(path);
     FILE *script;
     vb_status st;
-    int out;
+    int drawn;
 
     if (kind == NULL || kind->terminal == NULL)
         return keep_script(path, model, r);
     script = tmpfile();
-    out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (script == NULL || out < 0) {
+    drawn = memfd_create("plot", MFD_CLOEXEC);
+    if (script == NULL || drawn < 0) {
         st = vb_err_sys("write %s", path);
     } else {
         write_script(script, kind->terminal, model, r);
-        if (fflush(script) != 0 || fseek(script, 0, SEEK_SET) != 0)
-            st = vb_err_sys("write a script for gnuplot");
-        else
-            st = run_gnuplot(argv, fileno(script), out);
+        st = draw(path, script, drawn);
     }
-    if (out >= 0)
-        close(out);
+    if (drawn >= 0)
+        close(drawn);
     if (script != NULL)
         fclose(script);
     return st;

@@ -207,8 +207,35 @@ if command -v gnuplot >/dev/null; then
     done
     gnuplot -e 'set terminal dumb' "$dir/step.gp" >"$dir/out" 2>"$dir/err" || fail "gnuplot does not take step.gp"
     grep -q 'a step of softmax over shm, 2 ranks' "$dir/out" || fail "step.gp draws nothing"
+    printf '#!/bin/sh\n' >"$dir/gnuplot" && chmod +x "$dir/gnuplot" # says nothing, and is content
+    PATH=$dir:$with_all run step --model softmax --batches 5 --seconds 0.01 --plot "$dir/none.svg"
+    [[ $code$err == 1*"gnuplot has drawn nothing for $dir/none.svg"* ]] || fail "step: an empty plot: $code $err"
+    [ ! -e "$dir/none.svg" ] || fail "step: an empty plot is there"
 else
     echo "skipped: plots of bench step: gnuplot is not installed (package gnuplot-nox)"
+fi
+
+mkfifo "$dir/pipe.gp"
+refused 2 "write $dir/pipe.gp: it is there, and is not a file" step --model softmax --plot "$dir/pipe.gp"
+
+# in_full ARGUMENTS...: with a folder full that has no room left, which nobody else sees
+in_full() {
+    # shellcheck disable=SC2016 # the inner shell's
+    unshare -m sh -c 'mount -t tmpfs -o size=4k none "$1" && head -c 4096 /dev/zero >"$1/filler" && shift && "$@"' \
+        sh "$dir/full" "$@"
+}
+mkdir "$dir/full"
+if in_full true 2>/dev/null; then
+    for end in gp svg; do
+        [ $end = gp ] || command -v gnuplot >/dev/null || continue
+        in_full "$verbena" bench step --model softmax --batches 5 --seconds 0.01 --plot "$dir/full/step.$end" \
+            >"$dir/out" 2>"$dir/err"
+        code=$?
+        [ $code = 1 ] || fail "step.$end: a full disk went unnoticed: exit $code"
+        grep -q "write $dir/full/step.$end: No space left on device" "$dir/err" || fail "step.$end: $(cat "$dir/err")"
+    done
+else
+    echo "skipped: plots on a full disk: mounting one needs root"
 fi
 
 # ---- for people
