@@ -219,7 +219,7 @@ static void sgd(struct pair *p, double rate)
 
 #define BATCHES 4 /* that come again and again */
 
-static void losses_match(const char *name, int batch, int steps, double rate)
+static void losses_match(const char *name, int batch, int steps, double rate, double most)
 {
     double want, sum[2] = {0}, worst = 0, off;
     struct pair p;
@@ -231,7 +231,7 @@ static void losses_match(const char *name, int batch, int steps, double rate)
         p.t.batch.step = (uint64_t)s;
         want = both(&p);
         off = fabs(p.t.loss.loss - want) / want;
-        if (!(off <= 1e-4))
+        if (!(off <= most))
             fail_msg("%s, step %d: %.9g, not %.9g", name, s, p.t.loss.loss, want);
         worst = off > worst ? off : worst;
         sum[0] += s < BATCHES ? want : 0;
@@ -247,23 +247,23 @@ static void losses_match(const char *name, int batch, int steps, double rate)
 static void losses_of_softmax(void **state)
 {
     (void)state;
-    losses_match("softmax", 20, 20, 0.1);
+    losses_match("softmax", 20, 20, 0.1, 1e-4);
 }
 
 static void losses_of_lenet(void **state)
 {
     (void)state;
-    losses_match("lenet", 8, 20, 0.02);
+    losses_match("lenet", 8, 20, 0.02, 1e-4);
 }
 
 /* Some step of some backend has a maximum that floats see elsewhere than doubles do; from there on
  * the two runs differ by as much as the rate makes of it. At 0.005 the loss jumps from 4 to 116 and
  * such a step costs 2e-4, at 0.0001 3e-5; at 0.00005 the loss of 20 steps still falls by a quarter.
- */
+ * Which backends there are is chosen by timing, and once in some runs it costs 1.7e-4 there too. */
 static void losses_of_alexnet32(void **state)
 {
     (void)state;
-    losses_match("alexnet32", 2, 20, 0.00005);
+    losses_match("alexnet32", 2, 20, 0.00005, 5e-4);
 }
 
 /* 61 million parameters: 1.5 GB with the reference's. At a rate of 0.001 the loss of the one sample
@@ -271,7 +271,7 @@ static void losses_of_alexnet32(void **state)
 static void losses_of_alexnet(void **state)
 {
     (void)state;
-    losses_match("alexnet", 1, 3, 0.0002);
+    losses_match("alexnet", 1, 3, 0.0002, 1e-4);
 }
 
 int main(int argc, char **argv)
