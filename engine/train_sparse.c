@@ -340,7 +340,8 @@ static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
     }
     cp->arrays = s->arrays;
     cp->n_arrays = n;
-    s->updated = false; /* parts are brought up to date, and what was kept is not */
+    if (vb_k_sparse_is_lazy(&t->recipe.rule))
+        s->updated = false; /* weights were brought up to date, and what was kept was not */
     return VB_OK;
 }
 

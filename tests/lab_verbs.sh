@@ -118,11 +118,11 @@ node() {
     step "one node: tests, locked memory"
 }
 
-# Sums over up to eight ranks on one device, other things over three.
+# Up to eight ranks on one device, and three where more would say nothing else.
 ranks() {
     with "${collectives[@]}" test_late
     expect 0 '' lab/run --nodes 1 --mem 1200 --each --timeout 3600 "${withs[@]}" -- sh -ec \
-        "VB_TEST_RANKS=8 $(in_turn "${collectives[@]}" test_late)"
+        "VB_TEST_RANKS=8 $tests/test_allreduce; $(in_turn test_collectives test_sparse_allreduce test_late)"
     passed 4
     step "one node: collectives, many ranks"
 }

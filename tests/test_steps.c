@@ -207,6 +207,20 @@ static uint32_t mark_of(struct vb_trainer *t)
     return params != NULL ? vb_crc32c(0, params, n * sizeof(*params)) : 0;
 }
 
+/* What a save has brought up to date cannot be undone; all else can. */
+static int back_behind_a_save(struct vb_trainer *t)
+{
+    bool lazy = t->recipe.rule.kind == VB_K_MOMENTUM && strcmp(t->o->model, "sparse-lr") == 0;
+    struct vb_checkpoint cp = {.step = 0};
+    uint32_t before = mark_of(t);
+
+    if (vb_trainer_step(t) != VB_OK || t->ops->save(t, &cp) != VB_OK)
+        return 1;
+    if (lazy)
+        return T_WRONG(t->ops->step_back(t) == VB_ERR_USAGE);
+    return T_WRONG(t->ops->step_back(t) == VB_OK) + T_WRONG(mark_of(t) == before);
+}
+
 static int there_and_back(struct vb_group *g, void *arg)
 {
     struct vb_train_opts o;
@@ -225,6 +239,8 @@ static int there_and_back(struct vb_group *g, void *arg)
     if (st == VB_OK)
         wrong += T_WRONG(t.ops->step_back(&t) == VB_OK) + T_WRONG(mark_of(&t) == before) +
                  T_WRONG(t.ops->step_back(&t) == VB_ERR_USAGE);
+    if (wrong == 0)
+        wrong += back_behind_a_save(&t);
     vb_trainer_close(&t);
     return wrong;
 }

@@ -77,7 +77,7 @@ trained "$keys - keys == [] and $rank_keys - (.per_rank[0] | keys) == [] and
     softmax --data synth:2000 --steps 30
 trained '.model == "softmax" and .mode == "single" and .ranks == 1 and .transport == null and
     .batch == 50 and .steps == 30 and .epochs == 0.75 and .test_samples == 400 and
-    .params == 7850 and (.per_rank | length) == 1 and .faults == []' \
+    .params == 7850 and (.per_rank | length) == 1 and .faults == [] and .plan_sha256 == null' \
     softmax --data synth:2000 --batch 50 --steps 30 --mode single
 trained '(([.breakdown[]] | add) - .train_s | fabs) < 1e-6 and .wall_s >= .train_s' \
     softmax --data synth:2000 --steps 30 --pin off

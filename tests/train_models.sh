@@ -60,6 +60,8 @@ want=$(get '{accuracy, loss, steps, test_samples}')
 sum=$(get .params_sha256)
 rm "$dir/runs/a/checkpoint-4.vbc"
 trained ".resumed == 2 and .params_sha256 == \"$sum\"" "${job[@]}" --checkpoint-every 2 --resume
+ends '.resumed == 0' softmax --data synth:100 --steps 2 --checkpoint "$dir/runs/none" --resume
+[[ $err == *"--resume: there is no checkpoint in $dir/runs/none; training begins at step 0"* ]] || fail "none: $err"
 file=cifar10:$dir/cifar/test_batch.bin # a file alone has no part that was not trained on
 refused 2 "test_batch.bin has no part for testing" alexnet --input 32 --data "$file" --batch 16 --steps 4
 trained '.test_samples > 0 and .test_samples < 20' alexnet --input 32 --data "$file" --test-split 0.25 --batch 5 --steps 2
