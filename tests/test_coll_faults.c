@@ -119,6 +119,8 @@ static int faulty(struct vb_group *g, void *arg)
         wrong += T_WRONG(vb_allreduce_start(coll, 0, how->n, VB_REDUCE_SUM, &req) == VB_OK);
         wrong += T_WRONG(vb_wait(coll, &req) == VB_OK);
     }
+    /* Who dies at once takes with it what of the last one others have not read yet. */
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     if (vb_group_rank(g) != CULPRIT) {
         wrong += witness(coll, how);
     } else {
