@@ -130,12 +130,13 @@ static vb_status measure_link(struct vb_coll *coll, struct model *m)
 
 /* ---- sums and whole operations --------------------------------------------------------------- */
 
-/* On memory that is there: this rank's slots, which nobody uses yet. */
+/* On memory that is there and that no peer writes to: the ring for segments of this rank itself. A
+ * peer that is done measuring may send already, so its slots are not free. */
 static void measure_sum(struct vb_coll *coll, struct model *m)
 {
-    size_t room = coll->rings_at - coll->own_slots_at,
+    size_t room = RING_SLOTS * ring_slot_bytes(coll),
            half = room / 2 < SUM_BYTES ? room / 2 : SUM_BYTES;
-    float *a = (float *)(void *)(coll->base + coll->own_slots_at);
+    float *a = (float *)(void *)(coll->base + ring_at(coll, 0, coll->rank, 0));
     struct source s[2] = {{a, SOURCE_F32}, {a + half / sizeof(float), SOURCE_F32}};
     struct finish plain = {.scale = 1.0f};
     double us[BULKS];

@@ -279,6 +279,41 @@ static void large_vectors(void **state)
     t_as_processes(&job);
 }
 
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+/* What a rank measures alone must not touch where peers write, for one may be ahead and have sent.
+ * Slots for messages of oneself stand in between those of peers, and nobody has a use for them. */
+static int measured_again(struct vb_group *g, void *arg)
+{
+    const struct how *how = arg;
+    struct vb_coll *coll;
+    size_t at, i;
+    uint32_t area;
+    int wrong = 0;
+
+    if (open_coll(g, how, 10, &coll) != VB_OK)
+        return 1;
+    for (area = 0; area < coll->n_areas; area++)
+        memset(coll->base + slot_at(coll, area, coll->rank), 0x3f, coll->slot_bytes);
+    wrong += T_WRONG(cost_measure(coll, coll->model) == VB_OK);
+    for (area = 0; area < coll->n_areas; area++) {
+        at = slot_at(coll, area, coll->rank);
+        for (i = 0; i < coll->slot_bytes; i++)
+            wrong += coll->base[at + i] != 0x3f;
+    }
+    vb_coll_close(coll);
+    return wrong;
+}
+
+static void measuring_keeps_off_slots(void **state)
+{
+    static const int worlds[] = {3};
+    struct vb_coll_opts opts = {0};
+
+    (void)state;
+    everywhere(measured_again, opts, worlds, VB_COUNT(worlds));
+}
+
 /* ---- allocations ----------------------------------------------------------------------------- */
 
 /* The one rank that counts, and the barrier that keeps the others from opening or closing then. */
@@ -327,7 +362,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_in_flight),   cmocka_unit_test(many_in_flight_in_any_order),
         cmocka_unit_test(other_operations), cmocka_unit_test(large_vectors),
-        cmocka_unit_test(no_allocations),
+        cmocka_unit_test(no_allocations),   cmocka_unit_test(measuring_keeps_off_slots),
     };
 
     return T_RUN(tests);
