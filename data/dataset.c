@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FETCH_AHEAD 8 /* rows */
+#define FETCH_BYTES ((size_t)1024)
+
 static const float default_scale = 1.0f / 255;
 
 static void images_close(struct vb_store *store)
@@ -64,6 +67,16 @@ static void to_floats(const uint8_t *pixels, int n, float mean, float scale, flo
         x[i] = ((float)pixels[i] - mean) * scale;
 }
 
+/* Images are picked at random, and short ones are over before a core has begun to fetch ahead. */
+static void fetch_image(const struct vb_store *store, int s, size_t row)
+{
+    size_t at, end = row < FETCH_BYTES ? row : FETCH_BYTES;
+
+    __builtin_prefetch(store->y + s);
+    for (at = 0; at < end; at += VB_CACHE_LINE)
+        __builtin_prefetch(store->pixels + (size_t)s * row + at);
+}
+
 void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n, float *x,
                      uint16_t *y)
 {
@@ -81,6 +94,8 @@ void vb_dataset_pick(const struct vb_dataset *set, const uint32_t *which, int n,
         } else {
             y[i] = store->y[s];
             pixels = store->pixels + (size_t)s * row;
+            if (i + FETCH_AHEAD < n)
+                fetch_image(store, stored(set, which[i + FETCH_AHEAD]), x != NULL ? row : 0);
         }
         if (x != NULL)
             to_floats(pixels, set->features, set->mean, set->scale, x + (size_t)i * row);

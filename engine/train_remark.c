@@ -8,9 +8,10 @@
 
 #include <math.h>
 
-#define STEPS_TO_JUDGE 200 /* after fewer a model may still be at chance level */
-#define LOOK_AT_MAX 10000  /* samples tell how often labels come */
-#define GOOD_ENOUGH 0.9    /* an accuracy that is not looked into */
+#define STEPS_TO_JUDGE 200   /* after fewer a model may still be at chance level */
+#define SAMPLES_TO_JUDGE 100 /* of fewer it is luck */
+#define LOOK_AT_MAX 10000    /* samples tell how often labels come */
+#define GOOD_ENOUGH 0.9      /* an accuracy that is not looked into */
 
 /* What guessing comes to. */
 struct guess {
@@ -58,7 +59,8 @@ void vb_train_remark(const struct vb_trainer *t, const struct vb_train_result *r
         VB_LOG_WARN("the loss is not finite: a learning rate of %g is too high", r->lr);
         return;
     }
-    if (r->steps < STEPS_TO_JUDGE || r->accuracy >= GOOD_ENOUGH || guess(t, &g) != VB_OK)
+    if (r->steps < STEPS_TO_JUDGE || t->n_test < SAMPLES_TO_JUDGE || r->accuracy >= GOOD_ENOUGH ||
+        guess(t, &g) != VB_OK)
         return;
     if (!learnt(&g, r->accuracy, r->loss))
         VB_LOG_WARN("an accuracy of %.1f %% is what guessing gives, as the commonest class has "

@@ -122,6 +122,7 @@ for of_ten in 5 2 7; do
         fail "labels by chance, $of_ten of ten: not told: $err"
 done
 quiet sparse-lr --data "libsvm:$dir/same.svm" --test-data "libsvm:$dir/same.svm" --steps 199
+quiet sparse-lr --data "libsvm:$dir/same.svm" --test-data "libsvm:$dir/same.svm" --steps 200 --test-limit 99
 for ((i = 0; i < 1000; i++)); do # a third of the labels is by chance, the rest can be learnt
     echo "$((i % 3 == 0 ? i / 6 % 2 : i % 2)) $((1 + i % 2)):1"
 done >"$dir/some.svm"
