@@ -385,8 +385,7 @@ void control_abort(struct control *c, const char *why)
 void control_lose(struct control *c, int rank, const char *why)
 {
     pthread_mutex_lock(&c->lock);
-    if (c->opts.elastic)
-        conn_read(c, rank); /* its own word, if it has sent one, says more */
+    conn_read(c, rank); /* its own word, if it has sent one, says more */
     conn_lose(c, rank, why);
     pthread_mutex_unlock(&c->lock);
 }

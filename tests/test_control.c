@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the control plane makes of a peer whose data connection has ended, when its last word has
+ * come but was not read yet: as where this process stood still for a moment.
+ */
+#include "net/control_priv.h"
+
+#include "tests/test.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PEER 1
+
+/* Without its thread, so that nobody reads before the test wants it; returns the peer's end. */
+static int begin(struct control *c, struct conn conns[2])
+{
+    static const unsigned char session[AUTH_KEY_BYTES];
+    int fds[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    *c = (struct control){.opts = {.world = 2, .seats = 2}, .conns = conns};
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    conn_init(&conns[0]);
+    conn_init(&conns[PEER]);
+    conn_up(c, PEER, fds[0], session);
+    return fds[1];
+}
+
+static void end(struct control *c, int fd)
+{
+    conn_fini(&c->conns[PEER]);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    close(fd);
+}
+
+static void says(int fd, enum wire_type type, const char *text)
+{
+    unsigned char frame[WIRE_FRAME_HEAD + 64];
+    size_t len = strlen(text);
+
+    wire_frame_encode((uint32_t)len, (uint16_t)type, frame);
+    memcpy(frame + WIRE_FRAME_HEAD, text, len);
+    assert_int_equal(write(fd, frame, WIRE_FRAME_HEAD + len), WIRE_FRAME_HEAD + len);
+}
+
+static void a_goodbye_counts(void **state)
+{
+    struct conn conns[2];
+    struct control c;
+    int fd = begin(&c, conns);
+
+    (void)state;
+    says(fd, WIRE_BYE, "");
+    control_lose(&c, PEER, "its data connection failed");
+    assert_int_equal(control_status(&c, NULL, 0), VB_OK);
+    end(&c, fd);
+}
+
+static void a_reason_counts(void **state)
+{
+    struct conn conns[2];
+    struct control c;
+    int fd = begin(&c, conns);
+    char text[256];
+
+    (void)state;
+    says(fd, WIRE_ABORT, "the disk is full");
+    control_lose(&c, PEER, "its data connection failed");
+    assert_int_equal(control_status(&c, text, sizeof(text)), VB_ERR_PEER);
+    assert_non_null(strstr(text, "gave up: the disk is full"));
+    end(&c, fd);
+}
+
+static void silence_is_a_loss(void **state)
+{
+    struct conn conns[2];
+    struct control c;
+    int fd = begin(&c, conns);
+    char text[256];
+
+    (void)state;
+    control_lose(&c, PEER, "its data connection failed");
+    assert_int_equal(control_status(&c, text, sizeof(text)), VB_ERR_PEER);
+    assert_non_null(strstr(text, "is lost: its data connection failed"));
+    end(&c, fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_goodbye_counts),
+        cmocka_unit_test(a_reason_counts),
+        cmocka_unit_test(silence_is_a_loss),
+    };
+
+    return T_RUN(tests);
+}
