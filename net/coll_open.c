@@ -284,6 +284,16 @@ vb_status vb_coll_open(struct vb_group *g, size_t len_bytes, const struct vb_col
     return st == VB_OK ? coll_open_split(g, len_bytes, opts, 0, coll_p) : st;
 }
 
+/* After a failure nobody has waited for what is under way. */
+static void release_puts(struct vb_coll *coll, struct way *way)
+{
+    coll_reap(coll, way);
+    if (way->left < way->posted)
+        group_keep(coll->group, way->puts);
+    else
+        free(way->puts);
+}
+
 void vb_coll_close(struct vb_coll *coll)
 {
     uint32_t i;
@@ -300,7 +310,7 @@ void vb_coll_close(struct vb_coll *coll)
         free(coll->ops[i].offsets);
     }
     for (i = 0; coll->ways != NULL && i < (uint32_t)coll->world; i++)
-        free(coll->ways[i].puts);
+        release_puts(coll, &coll->ways[i]);
     cost_close(coll);
     free(coll->ops);
     free(coll->arrivals);

@@ -362,6 +362,27 @@ vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **grou
     return VB_OK;
 }
 
+void group_keep(struct vb_group *g, void *memory)
+{
+    struct kept *kept = calloc(1, sizeof(*kept));
+
+    if (kept == NULL)
+        return; /* better lost than written to by who comes next */
+    *kept = (struct kept){.next = g->kept, .memory = memory};
+    g->kept = kept;
+}
+
+static void free_kept(struct kept *kept)
+{
+    struct kept *next;
+
+    for (; kept != NULL; kept = next) {
+        next = kept->next;
+        free(kept->memory);
+        free(kept);
+    }
+}
+
 void vb_group_close(struct vb_group *g)
 {
     int i, d;
@@ -370,7 +391,6 @@ void vb_group_close(struct vb_group *g)
         return;
     vb_window_destroy(g->coll.win); /* notes on it may come until then, and after that */
     progress_stop(g);
-    coll_close(g);
     control_close(g->control); /* first, so that peers read our goodbye before sockets close */
     for (i = 0; g->peers != NULL && i < g->seats; i++) {
         if (g->peers[i].ep != NULL)
@@ -382,6 +402,8 @@ void vb_group_close(struct vb_group *g)
         window_release(g->windows);
     for (d = 0; d < g->n_devices; d++)
         ops_of(g->devices[d])->close(g->devices[d]);
+    coll_close(g); /* now that no device knows of its ops any more */
+    free_kept(g->kept);
     if (g->epoll_fd >= 0)
         close(g->epoll_fd);
     if (g->wake_fd >= 0)

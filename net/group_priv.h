@@ -79,6 +79,12 @@ struct vb_window {
     struct vb_remote **kept; /* mapped parts of ranks that are gone */
 };
 
+/* Memory that is freed with the group. */
+struct kept {
+    struct kept *next;
+    void *memory;
+};
+
 /* Whom to tell that a rank is gone, or has joined. */
 struct member_hook {
     vb_member_fn fn;
@@ -115,6 +121,7 @@ struct vb_group {
     struct self_queue self;
     uint32_t next_window;
     struct coll coll;
+    struct kept *kept;    /* ops that were under way when their owner went */
     struct vb_late *late; /* a rank */
     uint64_t late_ns;
 };
@@ -147,6 +154,10 @@ vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group **group_
 vb_status group_listen_towards(struct vb_group *g, const struct sock_addr *root);
 vb_status group_check_route(struct vb_group *g, int rank);
 vb_status group_set_going(struct vb_group *g);
+
+/* Frees memory from malloc() when the group is closed: ops in it may be under way till then, after
+ * a failure. By the thread that calls the group. */
+void group_keep(struct vb_group *g, void *memory);
 
 /* pairs.c: settles the transport of every pair and connects. */
 vb_status pairs_connect(struct vb_group *g, uint64_t deadline);

@@ -180,7 +180,10 @@ vb_status trial_run(struct vb_group *g, const struct trial_pair *pairs, int n_pa
             st = try_one(&t, &seconds[t.which]);
         free(t.remotes);
     }
-    free(t.ops_done);
+    if (st == VB_OK)
+        free(t.ops_done);
+    else /* some may be under way, and devices end them when they disconnect */
+        group_keep(g, t.ops_done);
     vb_mem_unmap(&t.mem);
     return st;
 }

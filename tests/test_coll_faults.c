@@ -184,6 +184,57 @@ static void a_rank_sends_what_cannot_be_due(void **state)
     try_fault(SENDS_NOTES, VB_TRANSPORT_SHM, VB_ALGO_MAPPED, N_ELEMS - 1);
 }
 
+/* ---- after a failure ------------------------------------------------------------------------- */
+
+#define MANY_BYTES ((size_t)48 << 20) /* more than sockets hold */
+
+/* Rank 1 takes part, and takes nothing in: much of what rank 0 has for it waits to be sent. */
+static vb_status fill_queue(struct vb_coll *coll, struct vb_req *req)
+{
+    uint64_t deadline = vb_clock_ns() + SLACK_S * UINT64_C(1000000000);
+    size_t at[2] = {0, 0}, lens[2] = {MANY_BYTES, 0};
+    vb_status st = vb_allgather_start(coll, at, lens, req);
+    bool done = false;
+
+    while (st == VB_OK && coll->rank == 0 && coll->ways[1].posted - coll->ways[1].left < 16) {
+        st = vb_test(coll, req, &done);
+        if (done || vb_clock_ns() > deadline)
+            st = VB_ERR_TIMEOUT;
+    }
+    return st;
+}
+
+/* The group goes on handing out what has ended, on its own thread if it has one. */
+static int closed_under_way(struct vb_group *g, void *arg)
+{
+    struct t_stderr caught;
+    struct vb_coll *coll;
+    struct vb_req req;
+    char text[4096];
+    int wrong;
+
+    (void)arg;
+    if (vb_coll_open(g, MANY_BYTES, NULL, &coll) != VB_OK)
+        return 1;
+    wrong = T_WRONG(fill_queue(coll, &req) == VB_OK);
+    t_stderr_catch(&caught);
+    while (vb_group_rank(g) == 1 && control_status(g->control, NULL, 0) == VB_OK)
+        nap_ms(1);
+    vb_group_abort(g, "enough");
+    vb_coll_close(coll);
+    wrong += T_WRONG(vb_progress(g) == VB_ERR_PEER);
+    t_stderr_release(&caught, text, sizeof(text));
+    return wrong;
+}
+
+static void what_is_under_way_outlives_a_collective(void **state)
+{
+    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 2, .fn = closed_under_way};
+
+    (void)state;
+    t_as_processes(&job);
+}
+
 /* ---- callers --------------------------------------------------------------------------------- */
 
 static int impossible(struct vb_group *g, void *arg)
@@ -232,6 +283,7 @@ int main(void)
         cmocka_unit_test(a_rank_stalls),
         cmocka_unit_test(a_rank_brings_another_size),
         cmocka_unit_test(a_rank_sends_what_cannot_be_due),
+        cmocka_unit_test(what_is_under_way_outlives_a_collective),
         cmocka_unit_test(callers_ask_too_much),
     };
 
