@@ -313,6 +313,7 @@ const struct vb_transport vb_transport_shm = {
     .registered = vb_transport_none_registered,
     .export_window = shm_export_window,
     .offer_window = shm_offer_window,
+    .inherit_window = shm_inherit_window,
     .unexport_window = shm_unexport_window,
     .import_window = shm_import_window,
     .release_window = shm_release_window,

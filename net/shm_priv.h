@@ -43,6 +43,7 @@ struct shm_device {
     int epoll_fd; /* wake_fd, and the sockets for when a peer goes away */
     unsigned polls;
     int first; /* whose turn it is in poll */
+    struct shm_hold *holds;
     int n_eps;
     struct shm_ep *eps[]; /* in the order of connecting, room for world */
 };
@@ -67,7 +68,8 @@ struct shm_ep {
 struct shm_remote {
     struct shm_ep *ep;
     char *ptr;
-    struct vb_mem mem; /* nothing within one process */
+    struct vb_mem mem;     /* nothing within one process */
+    struct shm_hold *hold; /* within one process alone */
 };
 
 /* The table's types are ours in disguise. */
@@ -99,11 +101,22 @@ vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb
                             unsigned rights, struct vb_blob *key_p);
 vb_status shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
                            struct vb_blob *key_p);
-void shm_unexport_window(struct vb_device *dev, uint32_t id);
 vb_status shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
                             size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);
 void shm_release_window(struct vb_remote *vrem);
 void *shm_remote_ptr(struct vb_remote *rem);
+
+/* ---- memory that ranks of one process share (shm_hold.c) ---------------------------------------
+ */
+
+/* One more rank is told of the window, and holds it from then on. */
+vb_status shm_hold_add(struct shm_device *dev, uint32_t id);
+struct shm_hold *shm_hold_of(struct shm_device *dev, uint32_t id); /* NULL: nobody was told */
+void shm_hold_drop(struct shm_hold *hold);                         /* NULL is fine */
+
+/* Slots of the table. */
+bool shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem);
+void shm_unexport_window(struct vb_device *vdev, uint32_t id);
 
 /* ---- messages on the unix socket (shm_pass.c) --------------------------------------------------
  */

@@ -18,6 +18,7 @@
 struct shm_key {
     void *ptr;
     uint64_t len_bytes;
+    struct shm_hold *hold; /* for ranks of this process */
 };
 
 _Static_assert(sizeof(struct shm_key) <= VB_BLOB_MAX, "the key does not fit");
@@ -209,10 +210,13 @@ vb_status shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *
     struct shm_msg msg = {.kind = SHM_WINDOW, .id = id, .n_fds = 1};
     struct shm_key key = {.ptr = mem->ptr, .len_bytes = mem->len_bytes};
     struct shm_ep *ep = shm_ep_of(vep);
+    vb_status st;
 
+    st = ep->same_process ? shm_hold_add(ep->dev, id) : shm_send(ep->fd, &msg, &mem->fd);
+    key.hold = shm_hold_of(ep->dev, id);
     key_p->len_bytes = sizeof(key);
     memcpy(key_p->bytes, &key, sizeof(key));
-    return ep->same_process ? VB_OK : shm_send(ep->fd, &msg, &mem->fd);
+    return st;
 }
 
 /* Whoever maps a window can read and write it, whatever the rights: peers on one host are the same
@@ -229,13 +233,6 @@ vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb
     for (i = 0; i < dev->n_eps && st == VB_OK; i++)
         st = shm_offer_window((struct vb_ep *)dev->eps[i], id, mem, key_p);
     return st;
-}
-
-/* Peers reach the memory by mappings of their own: there is nothing to take back. */
-void shm_unexport_window(struct vb_device *dev, uint32_t id)
-{
-    (void)dev;
-    (void)id;
 }
 
 static vb_status remote_map(struct shm_remote *rem, uint32_t id, size_t len_bytes, int timeout_ms)
@@ -266,7 +263,7 @@ vb_status shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob
         return vb_err(VB_ERR_INPUT, "window %u of rank %d: a key of %u bytes", id, ep->rank,
                       blob->len_bytes);
     memcpy(&key, blob->bytes, sizeof(key));
-    if (key.len_bytes < len_bytes || (ep->same_process && key.ptr == NULL))
+    if (key.len_bytes < len_bytes || (ep->same_process && (key.ptr == NULL || key.hold == NULL)))
         return vb_err(VB_ERR_INPUT, "window %u of rank %d: a key for other memory", id, ep->rank);
     rem = calloc(1, sizeof(*rem));
     if (rem == NULL)
@@ -275,6 +272,7 @@ vb_status shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob
     rem->mem.fd = -1;
     if (ep->same_process) {
         rem->ptr = key.ptr;
+        rem->hold = key.hold;
     } else {
         st = remote_map(rem, id, len_bytes, timeout_ms);
         if (st != VB_OK) {
@@ -293,6 +291,7 @@ void shm_release_window(struct vb_remote *vrem)
     if (rem == NULL)
         return;
     vb_mem_unmap(&rem->mem);
+    shm_hold_drop(rem->hold);
     free(rem);
 }
 

@@ -127,6 +127,9 @@ struct vb_transport {
     /* For an endpoint that was connected after the export: what its peer needs to import it. */
     vb_status (*offer_window)(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
                               struct vb_blob *key_p);
+    /* Optional, NULL where it cannot be: ranks of this process use the memory itself, and may still
+     * do. True: mem is taken over, and unmapped when the last of them has released the window. */
+    bool (*inherit_window)(struct vb_device *dev, uint32_t id, struct vb_mem *mem);
     void (*unexport_window)(struct vb_device *dev, uint32_t id);
     vb_status (*import_window)(struct vb_ep *ep, uint32_t id, const struct vb_blob *key,
                                size_t len_bytes, int timeout_ms, struct vb_remote **rem_p);

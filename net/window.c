@@ -124,6 +124,22 @@ static vb_status open_window(struct vb_window *win)
     return g->opts.elastic ? offer_share(win) : share(win, &mine);
 }
 
+/* The memory goes last: no device may know of it any more. */
+static void unexport_all(struct vb_window *win)
+{
+    struct vb_group *g = win->group;
+    struct vb_device *heir = NULL;
+    int d;
+
+    for (d = 0; d < win->n_exported; d++)
+        if (ops_of(g->devices[d])->inherit_window != NULL)
+            heir = g->devices[d];
+        else
+            ops_of(g->devices[d])->unexport_window(g->devices[d], win->id);
+    if (heir != NULL && ops_of(heir)->inherit_window(heir, win->id, &win->mem))
+        win->mem = (struct vb_mem){.fd = -1};
+}
+
 /* Gives back what there is; the peers are not asked. */
 void window_release(struct vb_window *win)
 {
@@ -136,8 +152,7 @@ void window_release(struct vb_window *win)
     for (i = 0; win->remotes != NULL && i < g->seats; i++)
         if (win->remotes[i] != NULL)
             g->peers[i].transport->release_window(win->remotes[i]);
-    for (i = 0; i < win->n_exported; i++)
-        ops_of(g->devices[i])->unexport_window(g->devices[i], win->id);
+    unexport_all(win);
     group_unlock(g);
     vb_mem_unmap(&win->mem);
     free(win->lens);

@@ -7,6 +7,7 @@
 #include "tests/rdma.h"
 #include "tests/ranks.h"
 
+#include <sched.h>
 #include <time.h>
 
 #define KIB 1024
@@ -633,6 +634,47 @@ static void last_notes_outlive_a_goodbye(void **state)
     }
 }
 
+static _Atomic bool has_closed;
+
+/* Rank 1 fails, and waits for nobody with its end of the window. Rank 0, a thread of the same
+ * process, is in the middle of something: what it reads there is still there. */
+static int reads_on(struct vb_group *g, void *arg)
+{
+    struct vb_window *win;
+    char *theirs;
+    int wrong = 0;
+
+    (void)arg;
+    if (vb_window_create(g, KIB, &win) != VB_OK)
+        return 1;
+    theirs = vb_window_peer(win, 1);
+    if (vb_group_rank(g) == 1)
+        theirs[5] = 'x';
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    if (vb_group_rank(g) == 1) {
+        vb_group_abort(g, "enough");
+        vb_window_destroy(win);
+        has_closed = true;
+        return wrong;
+    }
+    while (!has_closed)
+        sched_yield();
+    wrong += T_WRONG(theirs[5] == 'x');
+    vb_window_destroy(win);
+    return wrong;
+}
+
+static void threads_outlive_a_window(void **state)
+{
+    struct t_job job = {.fn = reads_on, .world = 2, .transport = VB_TRANSPORT_SHM};
+
+    (void)state;
+    has_closed = false;
+    if (t_rdma_only() || getenv("VB_RANK") != NULL)
+        return;
+    t_as_threads(&job);
+}
+
 static int gives_up(struct vb_group *g, void *arg)
 {
     (void)arg;
@@ -673,6 +715,7 @@ int main(void)
         cmocka_unit_test(stray_notes_are_refused),
         cmocka_unit_test(a_wait_has_an_end),
         cmocka_unit_test(last_notes_outlive_a_goodbye),
+        cmocka_unit_test(threads_outlive_a_window),
         cmocka_unit_test(an_abort_reaches_all),
         cmocka_unit_test(
             a_dead_rank_is_noticed), /* the last: one that dies takes no further part */
