@@ -183,16 +183,28 @@ static uint32_t take_tickets(struct ps_server *s, struct ps_seat *seat)
     return n;
 }
 
+/* Whether a reply goes with a word. With a bound it comes with the ticket: until then there may be
+ * more to read. Without one the first comes with the first word, and then one with each
+ * acknowledgement: of any other the worker knows nothing, and may be reading where it would go. */
+static bool is_reply_due(const struct ps_server *s, const struct ps_seat *seat, uint32_t word)
+{
+    if (!has_replies(s, seat))
+        return false;
+    if (s->k == 0 && s->job->bound >= 0 && word < PS_TICKETS)
+        return false;
+    if (s->job->sparse)
+        return seat->asks;
+    return s->job->bound >= 0 || (word & PS_ACK) != 0 || seat->replies == 0;
+}
+
 /* Tells a worker what there is to tell: an acknowledgement, tickets, that these are the last. */
 vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
 {
     struct ps_seat *seat = &s->seats[worker];
-    uint32_t tickets = take_tickets(s, seat);
-    bool replies = has_replies(s, seat) && (s->job->sparse ? seat->asks : true);
+    bool replies;
 
-    if (s->k == 0 && s->job->bound >= 0 && tickets == 0)
-        replies = false; /* it comes with the ticket: until then there may be more to read */
-    word |= tickets * PS_TICKETS;
+    word |= take_tickets(s, seat) * PS_TICKETS;
+    replies = is_reply_due(s, seat, word);
     if (s->k == 0 && !s->job->hogwild && all_applied(s) && !seat->told_last) {
         seat->told_last = true;
         word |= PS_LAST;

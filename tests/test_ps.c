@@ -389,6 +389,102 @@ static void steps_allocate_nothing(void **state)
         }
 }
 
+/* ---- what is read stays ---------------------------------------------------------------------- */
+
+enum stage { BEGINS, COMPUTES, IS_OVER };
+
+static _Atomic int stage;
+
+static void wait_for_stage(enum stage s)
+{
+    while (stage < (int)s)
+        sched_yield();
+}
+
+/* Takes in what worker 0 has pushed when that computes again, and then retires the other, whose
+ * tickets are for worker 0 now. */
+static int slow_server(struct vb_group *g)
+{
+    float zero[P_SEATS] = {0};
+    struct ps_server *s = NULL;
+    vb_status st = ps_server_create(g, &run->job, zero, NULL, &s);
+
+    if (st == VB_OK)
+        st = ps_server_begin(s);
+    wait_for_stage(COMPUTES);
+    while (st == VB_OK && s->seats[0].clock == 0)
+        st = ps_server_round(s);
+    if (st == VB_OK)
+        st = ps_server_retire(s, 1);
+    while (st == VB_OK && !s->over)
+        st = ps_server_round(s);
+    if (st == VB_OK)
+        st = ps_server_finish(s);
+    stage = IS_OVER;
+    ps_server_close(s);
+    return T_WRONG(st == VB_OK);
+}
+
+static bool has_third_ticket(void *arg)
+{
+    return ((const struct ps_worker *)arg)->tickets == 3;
+}
+
+/* Computes for the second time with parameters of before its first gradient. */
+static int slow_worker(struct ps_worker *w)
+{
+    float own[P_SEATS] = {0}, before[P_SEATS];
+    const float *params = NULL;
+    uint64_t version;
+    bool go = false;
+    int wrong;
+
+    wrong = T_WRONG(ps_worker_ticket(w, &go) == VB_OK && go);
+    wrong += T_WRONG(p_push(w, &run->tally, p_ones, 0, own) == VB_OK);
+    wrong += T_WRONG(ps_worker_ticket(w, &go) == VB_OK && go);
+    wrong += T_WRONG(ps_worker_pull(w, &params) == VB_OK);
+    if (wrong == 0)
+        memcpy(before, params, sizeof(before));
+    stage = COMPUTES;
+    wrong += T_WRONG(vb_group_wait(w->group, has_third_ticket, w, "a ticket", -1) == VB_OK);
+    wrong += T_WRONG(wrong > 0 || memcmp(before, params, sizeof(before)) == 0);
+    wrong += T_WRONG(ps_worker_push(w, own, 1, 1) == VB_OK);
+    wrong += dense_steps(w, own);
+    return wrong + T_WRONG(ps_worker_end(w, own, NULL, &version) == VB_OK);
+}
+
+static int reads_slowly(struct vb_group *g, void *arg)
+{
+    struct ps_worker *w = NULL;
+    int wrong;
+
+    (void)arg;
+    if (vb_group_rank(g) == run->job.workers)
+        return slow_server(g);
+    wrong = T_WRONG(ps_worker_create(g, &run->job, &w) == VB_OK);
+    if (wrong == 0 && w->number == 0)
+        wrong = slow_worker(w);
+    wait_for_stage(IS_OVER);
+    ps_worker_close(w);
+    return wrong;
+}
+
+static void a_reply_stays_while_it_is_read(void **state)
+{
+    struct t_job job = {.fn = reads_slowly, .world = 3, .transport = VB_TRANSPORT_TCP};
+
+    (void)state;
+    memset(run, 0, sizeof(*run));
+    run->job = (struct ps_job){.workers = 2,
+                               .servers = 1,
+                               .bound = PS_UNBOUNDED,
+                               .steps = 4,
+                               .n = P_SEATS,
+                               .schedule = {.base = 1}};
+    stage = BEGINS;
+    t_as_threads(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +493,7 @@ int main(void)
         cmocka_unit_test(sparse_gradients_neither),
         cmocka_unit_test(rounds_have_all_gradients),
         cmocka_unit_test(a_worker_is_retired_and_admitted),
+        cmocka_unit_test(a_reply_stays_while_it_is_read),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(steps_allocate_nothing),
     };
