@@ -152,6 +152,21 @@ static void make_links(struct ps_worker *w)
     }
 }
 
+/* The group of one that joins has been at work for a while: who was gone before the hook was there
+ * to tell is found here, who is gone from now on it tells; of some both do. */
+static void look_again(struct ps_worker *w)
+{
+    int k, standby;
+
+    for (k = 0; k < w->job->servers; k++) {
+        standby = w->links[k].standby;
+        if (!vb_group_member(w->group, w->links[k].rank))
+            ps_worker_gone(w, w->links[k].rank);
+        if (standby >= 0 && !vb_group_member(w->group, standby))
+            ps_worker_gone(w, standby);
+    }
+}
+
 static vb_status begin(struct vb_group *group, const struct ps_job *job,
                        struct ps_worker **worker_p)
 {
@@ -173,6 +188,7 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
     *worker_p = w; /* to be closed, whatever came of it */
     vb_group_on_gone(group, member_gone, w);
     vb_group_on_join(group, member_came, w);
+    look_again(w);
     st = vb_channel_open(group, PS_CHANNEL, note_came, w);
     w->opened = st == VB_OK;
     return st;
