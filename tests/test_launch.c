@@ -8,6 +8,7 @@
 #include "tests/ranks.h"
 #include "tests/test.h"
 
+#include <dirent.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pwd.h>
@@ -17,6 +18,7 @@
 #include <sys/wait.h>
 
 #define TIMEOUT_MS 20000
+#define LISTENS 0x10000 /* among the flags of a socket in /proc/net/unix */
 
 /* ---- lists of Slurm's ------------------------------------------------------------------------ */
 
@@ -597,29 +599,58 @@ static void who_does_not_come_is_missed(void **state)
 
 /* ---- strangers ------------------------------------------------------------------------------- */
 
-/* The name of the socket that a rank 0 listens at, from the kernel's list. */
-static void meeting_name(char name[120])
+/* Whether a process has this socket open. */
+static bool has_socket(pid_t pid, unsigned long inode)
 {
+    char path[64], want[64], link[64];
+    const struct dirent *entry;
+    bool found = false;
+    ssize_t n;
+    DIR *dir;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    snprintf(want, sizeof(want), "socket:[%lu]", inode);
+    dir = opendir(path);
+    assert_non_null(dir);
+    while (!found && (entry = readdir(dir)) != NULL) {
+        n = readlinkat(dirfd(dir), entry->d_name, link, sizeof(link) - 1);
+        link[n > 0 ? n : 0] = '\0';
+        found = strcmp(link, want) == 0;
+    }
+    closedir(dir);
+    return found;
+}
+
+/* Whether a line of the kernel's list is a socket that this process listens at for its ranks. */
+static bool is_meeting(const char *line, pid_t pid, char name[120])
+{
+    const char *at = strstr(line, "@verbena-launch-");
+    unsigned long flags, inode;
+
+    if (at == NULL || sscanf(line, "%*s %*s %*s %lx %*s %*s %lu", &flags, &inode) != 2 ||
+        (flags & LISTENS) == 0 || !has_socket(pid, inode))
+        return false;
+    snprintf(name, 120, "%.*s", (int)strcspn(at + 1, "\n"), at + 1);
+    return true;
+}
+
+/* The name of the socket that a rank 0 listens at. Other jobs on this machine have theirs. */
+static void meeting_name(pid_t pid, char name[120])
+{
+    bool found = false;
     char line[400];
-    const char *at;
     FILE *in;
     int i;
 
-    for (i = 0; i < 2000; i++) {
+    for (i = 0; i < TIMEOUT_MS && !found; i++) {
         in = fopen("/proc/net/unix", "re");
         assert_non_null(in);
-        while (fgets(line, sizeof(line), in) != NULL) {
-            at = strstr(line, "@verbena-launch-");
-            if (at == NULL)
-                continue;
-            snprintf(name, 120, "%.*s", (int)strcspn(at + 1, "\n"), at + 1);
-            fclose(in);
-            return;
-        }
+        while (!found && fgets(line, sizeof(line), in) != NULL)
+            found = is_meeting(line, pid, name);
         fclose(in);
         usleep(1000);
     }
-    fail_msg("rank 0 does not listen");
+    assert_true(found);
 }
 
 static uid_t another_user(void)
@@ -642,7 +673,7 @@ static void another_user_is_not_answered(void **state)
         skip();
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     pids[0] = start(903, 0, 2, -1, TIMEOUT_MS, fds[1]);
-    meeting_name(name);
+    meeting_name(pids[0], name);
     stranger = fork();
     assert_true(stranger >= 0);
     if (stranger == 0) {
@@ -675,7 +706,7 @@ static void strangers_do_not_keep_rank_0(void **state)
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     t_stderr_catch(&caught);
     pid = start(905, 0, 2, -1, 2000, fds[1]);
-    meeting_name(name);
+    meeting_name(pid, name);
     for (i = 0; i < 2; i++) {
         strangers[i] = fork();
         assert_true(strangers[i] >= 0);
@@ -708,7 +739,7 @@ static void a_place_that_is_taken_is_said(void **state)
     (void)state;
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     pid = start(906, 0, 2, -1, TIMEOUT_MS, fds[1]);
-    meeting_name(name);
+    meeting_name(pid, name);
     t_stderr_catch(&caught);
     ended_well(start(906, 0, 2, -1, TIMEOUT_MS, fds[1]));
     t_stderr_release(&caught, said, sizeof(said));
@@ -735,7 +766,7 @@ static void another_user_is_not_believed(void **state)
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
     pid = start(904, 0, 2, -1, TIMEOUT_MS, fds[1]);
-    meeting_name(name);
+    meeting_name(pid, name);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     squatter = fork();
