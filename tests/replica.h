@@ -33,8 +33,9 @@ struct board {
     _Atomic uint64_t version[RANKS_MAX];         /* told last: a server may die while it tells */
     float params[RANKS_MAX][N_MAX];              /* of servers, at the end */
     float state[RANKS_MAX][N_MAX];
-    _Atomic bool stop;   /* workers are to end */
-    _Atomic int refused; /* that came late */
+    _Atomic bool stop;    /* workers are to end */
+    _Atomic int64_t gate; /* gradients that are begun until the test opens it; 0: it is open */
+    _Atomic int refused;  /* that came late */
 };
 
 static struct board *board;
