@@ -201,6 +201,29 @@ vb_status sock_listen_unix(const char *name, const char *if_taken, int *fd_p)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
+/* Where nobody listens yet, at a port that the kernel hands out, it may be this socket that is
+ * given the port: it is then connected with itself. */
+static bool met_itself(int fd)
+{
+    struct sockaddr_storage own, peer;
+    socklen_t own_len = sizeof(own), peer_len = sizeof(peer);
+
+    memset(&own, 0, sizeof(own));
+    memset(&peer, 0, sizeof(peer));
+    return getsockname(fd, (struct sockaddr *)&own, &own_len) == 0 &&
+           getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0 && own_len == peer_len &&
+           memcmp(&own, &peer, own_len) == 0;
+}
+
+/* Closes it so that who wants to listen at its port can at once. */
+static void reset(int fd)
+{
+    struct linger at_once = {.l_onoff = 1};
+
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    close(fd);
+}
+
 /* VB_AGAIN: nobody is there yet. */
 static vb_status connect_once(const struct sockaddr *sa, socklen_t len, uint64_t deadline,
                               int *fd_p)
@@ -221,6 +244,11 @@ static vb_status connect_once(const struct sockaddr *sa, socklen_t len, uint64_t
             else
                 getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &size);
         }
+    }
+    if (err == 0 && sa->sa_family != AF_UNIX && met_itself(fd)) {
+        reset(fd);
+        errno = ECONNREFUSED;
+        return VB_AGAIN;
     }
     if (err == 0) {
         if (sa->sa_family != AF_UNIX)

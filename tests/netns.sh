@@ -59,6 +59,19 @@ for root in 10.99.0.1:7001 '[fd99::1]:7002'; do
 done
 [ "${sums[0]}" = "${sums[1]}" ] || fail "IPv4 and IPv6 differ: ${sums[*]}"
 
+# Rank 1 calls for a while before rank 0 listens, at one of the few ports that the kernel hands out: it may be given
+# that port itself, and must neither take itself for rank 0 nor keep it.
+ports=/proc/sys/net/ipv4/ip_local_port_range
+usual=$(ip netns exec "$a" cat $ports)
+ip netns exec "$a" sh -c "echo 40000 40015 >$ports"
+on0=(ip netns exec "$a" sh -c 'sleep 0.5 && exec "$@"' sh)
+on1=(ip netns exec "$a")
+job 127.0.0.1:40008
+[ "$code0$code1" = 00 ] || fail "a port of the kernel's: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
+ip netns exec "$a" sh -c "echo $usual >$ports"
+on0=(ip netns exec "$a")
+on1=(ip netns exec "$b")
+
 # late MODEL...: two workers share memory, and one from the other host joins them
 late() {
     local args=(train "$@" --mode async --world 2 --root 10.99.0.1:7008 --secret-file "$dir/key" --timeout 20 --json) i pids
