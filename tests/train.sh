@@ -192,7 +192,7 @@ fi
 
 # ---- ranks started by hand
 chmod 600 "$dir/open"
-port=$((20000 + RANDOM % 20000))
+port=$((20000 + RANDOM % 9000)) # none that the kernel hands out
 hand=(softmax --data synth:3000 --global-batch 120 --epochs 2 --json --world 2
     --root "127.0.0.1:$port" --timeout 60)
 timeout 100 "$verbena" train "${hand[@]}" --rank 1 --secret-file "$dir/open" \

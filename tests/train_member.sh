@@ -221,7 +221,7 @@ by_hand() {
 
 # two_by_hand OUT: all of them; rank 0 prints to OUT
 two_by_hand() {
-    local port=$((20000 + RANDOM % 20000))
+    local port=$((20000 + RANDOM % 9000)) # none that the kernel hands out
     rm -rf "$dir/hand"
     by_hand 0 "$1"
     ranks=($!)
