@@ -189,6 +189,23 @@ static void fetch_next(struct vb_trainer *t)
         return;
     csr = vb_train_csr(&next->rows);
     vb_k_sparse_fetch(sparse_of(t)->weights, &csr);
+    vb_lap(&t->laps, VB_PHASE_DATA);
+}
+
+/* In: the length of the list; out: the sum. */
+static vb_status sum_up(struct vb_trainer *t, const uint32_t **keys_p, const float **values_p,
+                        size_t *n_p)
+{
+    struct sparse *s = sparse_of(t);
+    vb_status st = vb_sparse_start(s->all, s->keys, s->values, *n_p, VB_REDUCE_SUM);
+
+    vb_lap_comm(&t->laps, t->place.group);
+    if (st != VB_OK)
+        return st;
+    fetch_next(t);
+    st = vb_sparse_finish(s->all, keys_p, values_p, n_p);
+    vb_lap_comm(&t->laps, t->place.group);
+    return st;
 }
 
 /* In place. False: the rule needs more than that, or there are others; nothing was done. */
@@ -233,13 +250,8 @@ static vb_status sparse_step(struct vb_trainer *t)
     st = gradient(s, &csr, &n);
     s->n_grad = st == VB_OK ? n : 0;
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
-    if (st == VB_OK && s->all != NULL && !t->no_sums) {
-        st = vb_sparse_start(s->all, s->keys, s->values, n, VB_REDUCE_SUM);
-        fetch_next(t);
-        if (st == VB_OK)
-            st = vb_sparse_finish(s->all, &keys, &values, &n);
-        vb_lap_comm(&t->laps, t->place.group);
-    }
+    if (st == VB_OK && s->all != NULL && !t->no_sums)
+        st = sum_up(t, &keys, &values, &n);
     if (st == VB_OK)
         st = vb_k_sparse_update(s->weights, keys, values, n, 1.f / (float)t->batch->n_global,
                                 vb_k_rate(&t->recipe.schedule, t->step), s->undo);
