@@ -72,6 +72,14 @@ ends() {
     final "$filter" "$@"
 }
 
+# ranks_of SUPERVISOR: the processes of its ranks, in their order. That of process ids is another when these begin anew
+ranks_of() {
+    local pid
+    for pid in $(pgrep -P "$1"); do
+        echo "$(tr '\0' '\n' <"/proc/$pid/environ" | sed -n 's/^VB_RANK=//p') $pid"
+    done 2>/dev/null | sort -n | cut -d ' ' -f 2
+}
+
 # start STEPS ARGUMENTS...: a job of several ranks that is under way when this returns: it has written a checkpoint, of
 # which it writes one every so many steps to $dir/keep. Or it has ended. $job is its process, $ranks those of its ranks
 start() {
@@ -85,7 +93,7 @@ start() {
         kill -0 "$job" 2>/dev/null || break
         sleep 0.05
     done
-    mapfile -t ranks < <(pgrep -P "$(pgrep -P "$job" | head -n 1)" 2>/dev/null)
+    mapfile -t ranks < <(ranks_of "$(pgrep -P "$job" | head -n 1)" 2>/dev/null)
 }
 
 # kill_rank RANK: of the job that was started, which must not have ended
