@@ -226,8 +226,21 @@ enum vb_cpu_level vb_cpu_level(void); /* the best one that this CPU has */
 
 /* ---- chance ---------------------------------------------------------------------------------- */
 
-/* A well-mixed number for a seed and a position: what all randomness is made of. */
-uint64_t vb_random(uint64_t seed, uint64_t position);
+/* The finaliser of splitmix64 (Steele, Lea and Flood, 2014): every bit of the input changes every
+ * bit of the output about half of the time. */
+static inline uint64_t vb_mix(uint64_t v)
+{
+    v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9u;
+    v = (v ^ (v >> 27)) * 0x94d049bb133111ebu;
+    return v ^ (v >> 31);
+}
+
+/* A well-mixed number for a seed and a position: what all randomness is made of. Here, so that who
+ * draws many of one seed mixes that once. */
+static inline uint64_t vb_random(uint64_t seed, uint64_t position)
+{
+    return vb_mix(vb_mix(seed + 0x9e3779b97f4a7c15u) + (position + 1) * 0x9e3779b97f4a7c15u);
+}
 
 /* Ascending, for medians and the like. */
 void vb_sort(double *values, size_t n);

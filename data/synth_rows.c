@@ -37,7 +37,9 @@ static const uint32_t criteo_sizes[CATEGORIES] = {
 struct row_store {
     struct vb_store base;
     uint64_t weights_key, part_key;
+    int number_weight[NUMBERS];
     uint32_t size[CATEGORIES], first[CATEGORIES]; /* indices of each field */
+    uint64_t inverse[CATEGORIES];                 /* (2^64 - 1) / size, rounded down */
 };
 
 /* From -most to most. */
@@ -51,23 +53,38 @@ static int octave_of(uint32_t rank)
     return 31 - __builtin_clz(rank + 1);
 }
 
+/* n % size by products, which take less time than to divide: the quotient is right or one too
+ * small.
+ */
+static uint32_t modulo(uint64_t n, uint32_t size, uint64_t inverse)
+{
+    uint64_t rest = n - (uint64_t)((unsigned __int128)n * inverse >> 64) * size;
+
+    return (uint32_t)(rest < size ? rest : rest - size);
+}
+
 /* The lower of two octaves, then a rank in it. */
 static uint32_t draw_rank(uint64_t random, uint32_t size)
 {
     uint32_t octaves = (uint32_t)octave_of(size - 1) + 1;
     uint32_t a = (uint32_t)(random & 0xfff) * octaves >> 12;
     uint32_t b = (uint32_t)(random >> 12 & 0xfff) * octaves >> 12;
-    uint32_t k = a < b ? a : b;
+    uint32_t k = a < b ? a : b, first = (1u << k) - 1;
+    uint32_t rank = first + ((uint32_t)(random >> 24) & first);
 
-    return (uint32_t)(((1u << k) - 1 + (random >> 24 & ((1u << k) - 1))) % size);
+    /* The last octave may reach beyond, by less than the size. */
+    return rank < size ? rank : rank - size;
 }
 
+/* Weights of either sign are equally likely: no branch on it, which would go wrong half of the
+ * time. A shift rounds down, a division towards 0. */
 static int category_weight(const struct row_store *s, int field, uint32_t rank)
 {
-    int octave = octave_of(rank);
     int w = around(vb_random(s->weights_key, (uint64_t)(field + 1) << 32 | rank), WEIGHT_CATEGORY);
+    int octave = octave_of(rank), less = octave > FULL_OCTAVES ? octave - FULL_OCTAVES : 0;
+    int up = (1 << less) - 1;
 
-    return octave > FULL_OCTAVES ? w / (1 << (octave - FULL_OCTAVES)) : w;
+    return (w + (w >> 31 & up)) >> less;
 }
 
 /* The value of a number: about the logarithm of a count up to 65535, from 1/8 to 17/8, in 1/65536;
@@ -93,15 +110,14 @@ static int make_row(const struct row_store *s, uint64_t key, struct row *row, st
         v = number_value(vb_random(key, DRAW_FIELDS + (uint64_t)f));
         if (v == 0)
             continue;
-        sum += (int)((int64_t)around(vb_random(s->weights_key, (uint64_t)f), WEIGHT_NUMBER) * v /
-                     65536);
+        sum += (int)((int64_t)s->number_weight[f] * v / 65536);
         room->index[n] = (uint32_t)f;
         room->value[n++] = (float)v / 65536;
     }
     for (f = 0; f < CATEGORIES; f++) {
         rank = draw_rank(vb_random(key, DRAW_FIELDS + NUMBERS + (uint64_t)f), s->size[f]);
         sum += category_weight(s, f, rank);
-        room->index[n] = s->first[f] + (uint32_t)((uint64_t)rank * SCATTER % s->size[f]);
+        room->index[n] = s->first[f] + modulo((uint64_t)rank * SCATTER, s->size[f], s->inverse[f]);
         room->value[n++] = 1;
     }
     row->n = row->n_values = n;
@@ -165,6 +181,7 @@ static void cut_fields(struct row_store *s, int features)
 
     for (f = 0; f < CATEGORIES; f++) {
         s->size[f] = 1 + (uint32_t)((uint64_t)criteo_sizes[f] * room / CRITEO_SUM);
+        s->inverse[f] = UINT64_MAX / s->size[f];
         s->first[f] = first;
         first += s->size[f];
     }
@@ -174,6 +191,7 @@ vb_status vb_synth_rows(uint64_t seed, enum vb_synth_part part, int n, int featu
                         struct vb_dataset *set_p)
 {
     struct row_store *s;
+    int f;
 
     if (features < VB_SYNTH_ROW_FEATURES_MIN)
         return vb_err(VB_ERR_USAGE, "%d features for made-up rows: must be at least %d", features,
@@ -185,6 +203,8 @@ vb_status vb_synth_rows(uint64_t seed, enum vb_synth_part part, int n, int featu
     atomic_init(&s->base.refs, 1);
     s->weights_key = vb_random(seed, STREAM_WEIGHTS);
     s->part_key = vb_random(vb_random(seed, STREAM_PARTS), (uint64_t)part);
+    for (f = 0; f < NUMBERS; f++)
+        s->number_weight[f] = around(vb_random(s->weights_key, (uint64_t)f), WEIGHT_NUMBER);
     cut_fields(s, features);
     *set_p = (struct vb_dataset){.kind = VB_DATA_ROWS,
                                  .n = n,

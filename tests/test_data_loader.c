@@ -413,6 +413,10 @@ static void generators_never_change(void **state)
         {"synth:kind=cifar,n=30", "synth:kind=cifar,n=500", 0x529db447u},
         {"synth:kind=imagenet,n=30", "synth:kind=imagenet,n=31", 0x5f088450u},
         {"synth:kind=criteo,n=30", "synth:kind=criteo,n=5000000", 0x21c49235u},
+        {"synth:kind=criteo,n=30,features=1000", "synth:kind=criteo,n=40,features=1000",
+         0xea9c0465u},
+        {"synth:kind=criteo,n=30,features=2000000000", "synth:kind=criteo,n=40,features=2000000000",
+         0xcda0709fu},
     };
     uint32_t crc;
     size_t i;
