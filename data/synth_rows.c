@@ -84,7 +84,7 @@ static int category_weight(const struct row_store *s, int field, uint32_t rank)
     int octave = octave_of(rank), less = octave > FULL_OCTAVES ? octave - FULL_OCTAVES : 0;
     int up = (1 << less) - 1;
 
-    return (w + (w >> 31 & up)) >> less;
+    return (w + (-(w < 0) & up)) >> less;
 }
 
 /* The value of a number: about the logarithm of a count up to 65535, from 1/8 to 17/8, in 1/65536;
