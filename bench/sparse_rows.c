@@ -16,11 +16,7 @@
 
 static uint64_t mix(uint64_t *state)
 {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
+    return vb_mix(*state += UINT64_C(0x9e3779b97f4a7c15));
 }
 
 static void shuffle(uint32_t *order, size_t n, uint64_t *state)

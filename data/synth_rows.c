@@ -53,9 +53,7 @@ static int octave_of(uint32_t rank)
     return 31 - __builtin_clz(rank + 1);
 }
 
-/* n % size by products, which take less time than to divide: the quotient is right or one too
- * small.
- */
+/* n % size by products, which is faster than to divide: the quotient is right or one too small. */
 static uint32_t modulo(uint64_t n, uint32_t size, uint64_t inverse)
 {
     uint64_t rest = n - (uint64_t)((unsigned __int128)n * inverse >> 64) * size;

@@ -238,17 +238,18 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
     return VB_OK;
 }
 
-static bool all_ops_done(const struct vb_sparse *s)
+/* After a failure nobody has waited for what is under way. */
+static void release_peers(struct vb_sparse *s)
 {
-    const struct sparse_peer *peer;
+    bool sent = true;
     int r;
 
-    for (r = 0; s->base != NULL && r < s->world; r++) {
-        peer = &s->peers[r];
-        if (!peer->head_op.done || !peer->part_op.done || !peer->sum_op.done)
-            return false;
-    }
-    return true;
+    for (r = 0; s->base != NULL && r < s->world; r++)
+        sent = sent && sparse_is_sent(&s->peers[r]);
+    if (sent)
+        free(s->peers);
+    else
+        group_keep(s->group, s->peers);
 }
 
 void vb_sparse_close(struct vb_sparse *s)
@@ -263,10 +264,7 @@ void vb_sparse_close(struct vb_sparse *s)
     vb_mem_unmap(&s->heads_mem);
     vb_mem_unmap(&s->scratch_mem);
     vb_mem_unmap(&s->result_mem);
-    if (all_ops_done(s))
-        free(s->peers);
-    else /* after a failure nobody has waited for them */
-        group_keep(s->group, s->peers);
+    release_peers(s);
     free(s->heads);
     free(s->runs);
     free(s);

@@ -228,6 +228,7 @@ vb_status sparse_wait_heads(struct vb_sparse *s);
 vb_status sparse_wait_part(struct vb_sparse *s, int rank);
 vb_status sparse_wait_sum(struct vb_sparse *s, int rank);
 vb_status sparse_wait_sent(struct vb_sparse *s); /* all sources may be reused */
+bool sparse_is_sent(const struct sparse_peer *peer);
 
 /* Where heads lie in the window, by sequence number. */
 size_t sparse_own_head_at(const struct vb_sparse *s);

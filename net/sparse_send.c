@@ -176,16 +176,18 @@ static bool sum_came(void *arg)
     return w->s->peers[w->rank].sum_seq == w->s->seq;
 }
 
+bool sparse_is_sent(const struct sparse_peer *peer)
+{
+    return peer->head_op.done && peer->part_op.done && peer->sum_op.done;
+}
+
 static bool all_sent(void *arg)
 {
     struct waiting *w = arg;
-    const struct sparse_peer *peer;
 
-    for (; w->rank < w->s->world; w->rank++) {
-        peer = &w->s->peers[w->rank];
-        if (!peer->head_op.done || !peer->part_op.done || !peer->sum_op.done)
+    for (; w->rank < w->s->world; w->rank++)
+        if (!sparse_is_sent(&w->s->peers[w->rank]))
             return false;
-    }
     return true;
 }
 

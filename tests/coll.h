@@ -67,9 +67,7 @@ static inline float t_any(int rank, size_t i, unsigned round)
 {
     uint64_t x = (uint64_t)i * 0x9e3779b97f4a7c15u + (uint64_t)rank * 0xbf58476d1ce4e5b9u + round;
 
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    x ^= x >> 31;
+    x = vb_mix(x);
     return (float)((double)(int64_t)x / 9.2e18) * (float)(1u << (x & 15));
 }
 
