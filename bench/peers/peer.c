@@ -70,7 +70,8 @@ float *peer_alloc(size_t bytes)
 
     if (ptr == NULL)
         return NULL;
-    (void)madvise(ptr, len, MADV_HUGEPAGE);
+    if (getenv("PEER_HUGE") != NULL)
+        (void)madvise(ptr, len, MADV_HUGEPAGE);
     memset(ptr, 0, len);
     return ptr;
 }

@@ -35,7 +35,8 @@ int peer_parse(const char *sizes, const char *seconds, struct peer_args *args);
 /* Measures all sizes; rank 0 prints a line each. Returns the exit code: 1 if a sum was wrong. */
 int peer_measure(struct peer *p, const struct peer_args *args);
 
-/* Memory that is there, on huge pages where the machine allows them; NULL: none. Never freed. */
+/* Memory that is there, as programs have it; on huge pages where the environment has PEER_HUGE.
+ * NULL: none. Never freed. */
 float *peer_alloc(size_t bytes);
 
 #endif
