@@ -19,6 +19,9 @@
 /* What is longer does not wait for others, which might come after long computing. */
 #define WAITS_BYTES ((size_t)64 * 1024)
 
+/* Of a mapped sum whose share takes no longer than to be woken. */
+#define SMALL_BYTES ((size_t)32 * 1024)
+
 /* ---- start ----------------------------------------------------------------------------------- */
 
 void vb_coll_share(size_t n_elems, int world, int rank, size_t *first_p, size_t *n_p)
@@ -84,6 +87,13 @@ static enum vb_algo choose(const struct vb_coll *coll, const struct op *op, bool
     return coll->all_mapped && mapped ? VB_ALGO_MAPPED : VB_ALGO_EXCHANGE;
 }
 
+/* Whether who sleeps is to know at once that this rank is here. Nobody gets done with a small sum
+ * before this rank has done its share, and then all are told (mapped_shares()). */
+static bool is_woken_for(const struct op *op)
+{
+    return op->kind != OP_ALLREDUCE || op->eager || op->n_bytes > SMALL_BYTES;
+}
+
 /* The head of this rank's own slot, and behind it the vector, if it goes along. */
 static void fill_slot(struct vb_coll *coll, const struct op *op, uint64_t place)
 {
@@ -105,7 +115,10 @@ static void fill_slot(struct vb_coll *coll, const struct op *op, uint64_t place)
     if (!op->mapped)
         return;
     mapped_publish(&head->seq, op->seq);
-    mapped_wake(coll);
+    if (is_woken_for(op))
+        mapped_wake(coll);
+    else
+        coll->told = true;
     if (op->eager)
         __builtin_prefetch(head_at(coll->base, own_slot_at(coll, op->seq + 1)), 1);
     else
