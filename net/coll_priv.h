@@ -408,10 +408,10 @@ struct late {
     int rank;           /* waited for since then; NO_RANK: for none, or none that is late */
 };
 
-void late_begin(struct late *late, struct vb_coll *coll, const struct op *op, uint64_t now_ns);
+void late_begin(struct late *late, struct vb_coll *coll, struct op *op, uint64_t now_ns);
 
 /* With the lock. from: whom the operation waits for. */
-void late_look(struct late *late, struct vb_coll *coll, struct op *op, int from);
+void late_look(struct late *late, struct vb_coll *coll, struct op *op);
 void late_end(struct late *late, struct vb_coll *coll);
 
 /* ---- coll_here.c ----------------------------------------------------------------------------- */

@@ -141,7 +141,7 @@ static bool is_over(void *arg)
     if (!w->op->active)
         return true;
     w->from = op_waits_for(w->coll, w->op);
-    late_look(w->late, w->coll, w->op, w->from);
+    late_look(w->late, w->coll, w->op);
     return w->coll->failed != VB_OK;
 }
 
@@ -235,7 +235,7 @@ static void prepare(struct vb_coll *coll, struct op *op, const struct op *want, 
 /* Whether all that a rank has to send a peer at once is HERE, with what goes along in its slot. */
 static bool is_one_message(const struct op *op)
 {
-    return op->kind == OP_BARRIER || (op->eager && !op->direct);
+    return op->kind == OP_BARRIER || (op->eager && op->n_bytes < STRAIGHT_BYTES);
 }
 
 /* want: what to do, on the caller's stack; its offsets and lens may be the caller's. */

@@ -312,6 +312,15 @@ static bool here_direct(struct vb_coll *coll, struct op *op, int to)
     return true;
 }
 
+/* By a note, as a head would: who sends is not late. */
+static bool announce(struct vb_coll *coll, struct op *op, int to)
+{
+    struct op_peer *peer = &op->peers[to];
+
+    peer->headed = peer->headed || put_for(coll, op, to, 0, 0, 0, STREAM_PART);
+    return peer->headed;
+}
+
 static bool here(struct vb_coll *coll, struct op *op, int to)
 {
     size_t len = sizeof(struct slot_head);
@@ -319,6 +328,8 @@ static bool here(struct vb_coll *coll, struct op *op, int to)
 
     if (along && op->direct)
         return here_direct(coll, op, to);
+    if (along && op->n_bytes >= STRAIGHT_BYTES && !announce(coll, op, to))
+        return false;
     if (along)
         len += is_narrow(coll) ? op->n_bytes / 2 : op->n_bytes;
     if (!put_for(coll, op, to, own_slot_at(coll, op->seq), slot_at(coll, op->seq, coll->rank), len,

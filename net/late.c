@@ -67,20 +67,32 @@ static void settle(struct late *late, struct vb_coll *coll)
     late->summed_ns = coll->summed_ns;
 }
 
-void late_begin(struct late *late, struct vb_coll *coll, const struct op *op, uint64_t now_ns)
+/* Whom an operation waits for. Once all have begun to send, the rest is transfer, unless windows
+ * are mapped. The head of a vector that is sent whole comes before it, with a note of its own. */
+static int late_rank(struct vb_coll *coll, struct op *op)
+{
+    int r;
+
+    for (r = 0; r < coll->world && !op->mapped; r++)
+        if (r != coll->rank && !op_are_here(coll, op, r, r + 1) &&
+            arrivals_of(coll, op->seq, r)->n[STREAM_PART] == 0)
+            return r;
+    return op->mapped ? op_waits_for(coll, op) : NO_RANK;
+}
+
+void late_begin(struct late *late, struct vb_coll *coll, struct op *op, uint64_t now_ns)
 {
     group_lock(coll->group);
     late->begin_ns = now_ns;
     late->summed_ns = coll->summed_ns;
-    late->rank = op->active ? op_waits_for(coll, op) : NO_RANK;
+    late->rank = op->active ? late_rank(coll, op) : NO_RANK;
     group_unlock(coll->group);
 }
 
-/* Once all are here the rest is transfer, unless windows are mapped. */
-void late_look(struct late *late, struct vb_coll *coll, struct op *op, int from)
+void late_look(struct late *late, struct vb_coll *coll, struct op *op)
 {
-    if (!op->mapped && op_are_here(coll, op, 0, coll->world))
-        from = NO_RANK;
+    int from = late_rank(coll, op);
+
     if (from == late->rank)
         return;
     settle(late, coll);

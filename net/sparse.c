@@ -179,7 +179,8 @@ static vb_status open_window(struct vb_sparse *s, int channel)
         struct sparse_peer *peer = &s->peers[r];
 
         peer->mapped = vb_window_peer(s->win, r);
-        peer->head_op.done = peer->part_op.done = peer->sum_op.done = true;
+        peer->begun_op.done = peer->head_op.done = true;
+        peer->part_op.done = peer->sum_op.done = true;
     }
     group_unlock(s->group);
     return VB_OK;

@@ -161,11 +161,12 @@ struct sparse_peer {
     const char *mapped; /* its window; NULL: what it sends is put into ours */
     uint64_t max_nnz;
     uint32_t heads;               /* how many */
+    uint32_t begun;               /* the last that was announced: it is on its way */
     uint32_t part_seq, sum_seq;   /* which head the last whole one belongs to */
     size_t part_words, sum_words; /* of the last one, or come so far */
     bool in_part, in_sum;         /* some has come, more is to come */
     uint32_t probes;
-    struct vb_op head_op, part_op, sum_op;
+    struct vb_op begun_op, head_op, part_op, sum_op;
 };
 
 struct vb_sparse {

@@ -11,7 +11,8 @@
  * made it once they have its note.
  *
  * A short list goes along with its head. If those of all ranks did, each has all there is to sum,
- * and there are no other rounds.
+ * and there are no other rounds. If that takes a while, the head is announced by a note: its sender
+ * is not late.
  *
  * A note has a kind (2 bits), whether more is to come (1 bit), and how many words came (21 bits); a
  * head's has its sequence number there. Lists longer than a *segment* are put in several.
@@ -30,6 +31,7 @@
 #define COUNT_MASK ((1u << COUNT_BITS) - 1)
 #define MORE (1u << COUNT_BITS)
 #define KIND_SHIFT (COUNT_BITS + 1)
+#define ANNOUNCED_NS 20000 /* on the way; less is no lateness worth counting (late.c) */
 
 static uint32_t note_value(enum sparse_kind kind, bool more, size_t count)
 {
@@ -58,7 +60,8 @@ static bool take_head(struct sparse_peer *peer, uint32_t value)
     if (peer->in_part || peer->in_sum || sum_owed ||
         (value & COUNT_MASK) != ((peer->heads + 1) & COUNT_MASK))
         return false;
-    peer->heads++;
+    peer->begun = peer->heads + 1;
+    peer->heads += (value & MORE) == 0;
     return true;
 }
 
@@ -133,7 +136,8 @@ vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why)
 struct waiting {
     struct vb_sparse *s;
     int rank; /* whom for */
-    int late; /* the last that was waited for; this rank: none */
+    int late; /* who has not even begun; this rank: nobody */
+    uint64_t since_ns;
     uint32_t n;
 };
 
@@ -150,15 +154,39 @@ static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting
     return sparse_fail(s, st);
 }
 
+/* What has gone by since the last call was the rank's that is late. */
+static void settle(struct waiting *w, int late)
+{
+    uint64_t now_ns = vb_clock_ns();
+
+    if (w->late != w->s->rank)
+        late_add(w->s->group, w->late, now_ns - w->since_ns);
+    w->late = late;
+    w->since_ns = now_ns;
+}
+
+/* Who has not begun to send its head; this rank: nobody. */
+static int late_rank(const struct vb_sparse *s)
+{
+    int r;
+
+    for (r = 0; r < s->world; r++)
+        if (r != s->rank && (int32_t)(s->peers[r].begun - s->seq) < 0)
+            return r;
+    return s->rank;
+}
+
 static bool heads_came(void *arg)
 {
     struct waiting *w = arg;
+    const struct vb_sparse *s = w->s;
+    int late = late_rank(s);
 
-    for (; w->rank < w->s->world; w->rank++)
-        if (w->rank != w->s->rank && (int32_t)(w->s->peers[w->rank].heads - w->s->seq) < 0) {
-            w->late = w->rank;
+    if (late != w->late)
+        settle(w, late);
+    for (; w->rank < s->world; w->rank++)
+        if (w->rank != s->rank && (int32_t)(s->peers[w->rank].heads - s->seq) < 0)
             return false;
-        }
     return true;
 }
 
@@ -178,7 +206,7 @@ static bool sum_came(void *arg)
 
 bool sparse_is_sent(const struct sparse_peer *peer)
 {
-    return peer->head_op.done && peer->part_op.done && peer->sum_op.done;
+    return peer->begun_op.done && peer->head_op.done && peer->part_op.done && peer->sum_op.done;
 }
 
 static bool all_sent(void *arg)
@@ -201,11 +229,9 @@ static bool probes_came(void *arg)
 vb_status sparse_wait_heads(struct vb_sparse *s)
 {
     struct waiting w = {.s = s, .late = s->rank};
-    uint64_t begin_ns = vb_clock_ns();
     vb_status st = wait_for(s, heads_came, &w);
 
-    if (w.late != s->rank)
-        late_add(s->group, w.late, vb_clock_ns() - begin_ns);
+    settle(&w, s->rank);
     return st;
 }
 
@@ -347,16 +373,42 @@ static vb_status put_words(struct vb_sparse *s, int rank, enum sparse_kind kind,
     }
 }
 
+static void hold(struct vb_sparse *s, bool on)
+{
+    group_lock(s->group);
+    group_hold(s->group, on);
+    group_unlock(s->group);
+}
+
+/* A note that leaves with what follows, where the transport can. */
+static vb_status announce(struct vb_sparse *s, int to)
+{
+    vb_status st;
+
+    hold(s, true);
+    st = sparse_put(s, to, 0, 0, 0, note_value(SPARSE_HEAD, true, s->seq), &s->peers[to].begun_op);
+    hold(s, false);
+    return st;
+}
+
+static vb_status put_head(struct vb_sparse *s, int to, size_t len_bytes)
+{
+    bool slow = (double)len_bytes * s->model.put_ns_byte > ANNOUNCED_NS;
+    vb_status st = slow ? announce(s, to) : VB_OK;
+
+    if (st != VB_OK)
+        return st;
+    return sparse_put(s, to, sparse_own_head_at(s), sparse_head_at(s, s->rank), len_bytes,
+                      note_value(SPARSE_HEAD, false, s->seq), &s->peers[to].head_op);
+}
+
 vb_status sparse_send_heads(struct vb_sparse *s, size_t len_bytes)
 {
     vb_status st = VB_OK;
-    int i, to;
+    int i;
 
-    for (i = 1; i < s->world && st == VB_OK; i++) {
-        to = after(s, i);
-        st = sparse_put(s, to, sparse_own_head_at(s), sparse_head_at(s, s->rank), len_bytes,
-                        note_value(SPARSE_HEAD, false, s->seq), &s->peers[to].head_op);
-    }
+    for (i = 1; i < s->world && st == VB_OK; i++)
+        st = put_head(s, after(s, i), len_bytes);
     return st;
 }
 

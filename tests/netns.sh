@@ -39,10 +39,11 @@ ip -n "$b" link set veth-b up
 # job ROOT OPTIONS...: rank 0 in one namespace, rank 1 in the other; output and codes in $dir
 on0=(ip netns exec "$a")
 on1=(ip netns exec "$b")
+model=(softmax --data synth:2000)
 job() {
     local root=$1
     shift
-    local args=(train softmax --data synth:2000 --steps 20 --world 2 --root "$root"
+    local args=(train "${model[@]}" --steps 20 --world 2 --root "$root"
         --secret-file "$dir/key" --timeout 20 "$@" --json)
     "${on1[@]}" "$verbena" "${args[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
     "${on0[@]}" "$verbena" "${args[@]}" --rank 0 >"$dir/out0" 2>"$dir/err0"
@@ -58,6 +59,24 @@ for root in 10.99.0.1:7001 '[fd99::1]:7002'; do
     sums+=("$(jq -r .params_sha256 "$dir/out0")")
 done
 [ "${sums[0]}" = "${sums[1]}" ] || fail "IPv4 and IPv6 differ: ${sums[*]}"
+
+# slow MODEL...: what takes long on a slow link is transfer; nobody is late who has begun to send
+slow() {
+    model=("$@")
+    job 10.99.0.1:7009
+    [ "$code0$code1" = 00 ] || fail "$1, slow: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
+    jq -e '.breakdown.comm_exposed > .breakdown.wait and .bottleneck.resource == "network"' "$dir/out0" >/dev/null ||
+        fail "$1, slow: $(jq -c '.breakdown, .bottleneck' "$dir/out0")"
+    model=(softmax --data synth:2000)
+}
+if command -v tc >/dev/null && tc -n "$a" qdisc add dev veth-a root tbf rate 20mbit burst 3200 latency 2s 2>/dev/null; then
+    tc -n "$b" qdisc add dev veth-b root tbf rate 20mbit burst 3200 latency 2s
+    slow softmax --data synth:2000
+    slow lenet --data synth:1000
+    slow sparse-lr --data synth:kind=criteo,n=8000,features=100000
+    tc -n "$a" qdisc del dev veth-a root
+    tc -n "$b" qdisc del dev veth-b root
+fi
 
 # Rank 1 calls for a while before rank 0 listens, at one of the few ports that the kernel hands out: it may be given
 # that port itself, and must neither take itself for rank 0 nor keep it.
