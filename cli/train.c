@@ -162,6 +162,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->dry_run = a->dry_run;
     o->coll.order = (enum vb_order)a->order;
     o->coll.algo = (enum vb_algo)a->algo;
+    o->coll.wire = (enum vb_wire)a->wire;
     o->bucket_bytes = a->bucket;
     o->hold_back_bytes = a->hold_back;
     o->share_out_bytes = a->share_out;

@@ -15,6 +15,7 @@ static const char *const schedule_choices[] = {"auto", "constant", "step", "cosi
 const char *const cli_train_rules[] = {"auto",    "sgd",  "momentum", "nesterov",
                                        "adagrad", "ftrl", NULL};
 static const char *const order_choices[] = {"rank", "any", NULL}; /* as in enum vb_order */
+static const char *const wire_choices[] = {"f32", "bf16", NULL};  /* as in enum vb_wire */
 static const char *const algo_choices[] = {"auto",      "mapped", "gather", "exchange",
                                            "owner",     "chain",  "ring",   "halving",
                                            "two-level", NULL}; /* as in enum vb_algo */
@@ -115,6 +116,9 @@ static const struct vb_opt place_opts[] = {
      "of the additions over ranks: rank gives the same bits over any transport"},
     {"algo", VB_OPT_CHOICE, FIELD(algo), "auto", 0, 0, algo_choices, "HOW",
      "how gradients are summed"},
+    {"wire", VB_OPT_CHOICE, FIELD(wire), "f32", 0, 0, wire_choices, "f32|bf16",
+     "what gradients of dense models travel as: bf16 is half the bytes, and rounds what ranks "
+     "bring and the sum"},
     {"bucket", VB_OPT_INT, FIELD(bucket), NULL, 4, INT64_C(1) << 40, NULL, "BYTES",
      "gradients that are summed together; else what the measured link takes well"},
     {"hold-back", VB_OPT_INT, FIELD(hold_back), NULL, 4, INT64_C(1) << 40, NULL, "BYTES",

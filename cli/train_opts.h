@@ -19,7 +19,7 @@ struct train_args {
     int64_t eval_every, test_limit, checkpoint_every;
     const char *checkpoint, *run, *plan;
     bool resume, dry_run;
-    int mode, order, algo;
+    int mode, order, algo, wire;
     int64_t bucket, hold_back, share_out, check_replicas;
     int64_t servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild;

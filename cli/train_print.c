@@ -198,6 +198,7 @@ static struct vb_json *final_object(const char *mode, const struct vb_train_opts
     vb_json_text(json, "transport", alone ? NULL : r->transport);
     vb_json_text(json, "order", r->order);
     vb_json_text(json, "algo", r->algo);
+    vb_json_text(json, "wire", r->wire);
     json_figures(json, r);
     json_staleness(json, o, r);
     json_evals(json, r);
@@ -282,6 +283,8 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
     printf("ranks       %d, %s", r->ranks, mode);
     if (r->transport[0] != '\0')
         printf(" over %s, gradients by %s", r->transport, r->algo);
+    if (o->coll.wire == VB_WIRE_BF16 && r->transport[0] != '\0')
+        printf(" in bf16");
     if (r->per_rank[0].registered_mb > 0)
         printf(", %.1f MB registered in %.2f ms", r->per_rank[0].registered_mb,
                1e3 * r->per_rank[0].register_s);

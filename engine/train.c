@@ -447,6 +447,9 @@ vb_status vb_train_check(const struct vb_train_opts *o)
         return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
     if (o->joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
         return vb_err(VB_ERR_USAGE, "who joins a job trains as it does: no dry run, mode async");
+    if (o->coll.wire != VB_WIRE_F32 &&
+        (o->mode == VB_MODE_ASYNC || strcmp(o->model, "sparse-lr") == 0))
+        return vb_err(VB_ERR_USAGE, "--wire bf16 is for dense models and --mode sync");
     return o->mode == VB_MODE_ASYNC ? vb_async_check(o) : VB_OK;
 }
 

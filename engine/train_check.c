@@ -29,14 +29,15 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
                  "model=%s\ninput=%d\nnumber of ranks=%d\ndata=%.500s %08x\nnumber of features=%d\n"
                  "test split=%.17g\nglobal batch=%d\nnumber of steps=%lld\nseed=%llu\n"
                  "learning rate=%.17g\nschedule=%d %lld %lld %.17g\nupdate rule=%d %.9g %.9g\n"
-                 "clipping=%.17g\norder of sums=%d\nalgorithm=%d\nnumber of steps between "
-                 "checkpoints=%lld\n",
+                 "clipping=%.17g\norder of sums=%d\nalgorithm=%d%s\nnumber of steps "
+                 "between checkpoints=%lld\n",
                  o->model, o->input, o->group.world, o->data_text, mark(o->data_text),
                  o->data.data.features, o->data.test_share, r->global_batch, (long long)r->steps,
                  (unsigned long long)o->seed, r->schedule.base, (int)r->schedule.kind,
                  (long long)r->schedule.warmup, (long long)r->schedule.period, r->schedule.factor,
                  (int)r->rule.kind, (double)r->rule.momentum, (double)r->rule.decay, r->clip,
-                 (int)o->coll.order, (int)o->coll.algo, (long long)saves_that_matter(o));
+                 (int)o->coll.order, (int)o->coll.algo, o->coll.wire == VB_WIRE_BF16 ? " bf16" : "",
+                 (long long)saves_that_matter(o));
     char *both = NULL;
 
     if (n < 0 || o->mode != VB_MODE_ASYNC)

@@ -267,6 +267,7 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
     r->order = t->o->coll.order == VB_ORDER_RANK ? "rank" : "any";
     r->algo = t->algo;
+    r->wire = t->o->coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
 }
 
 /* The rank that waited the most for another tells how often and how long. */

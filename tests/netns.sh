@@ -72,6 +72,7 @@ slow() {
 if command -v tc >/dev/null && tc -n "$a" qdisc add dev veth-a root tbf rate 20mbit burst 3200 latency 2s 2>/dev/null; then
     tc -n "$b" qdisc add dev veth-b root tbf rate 20mbit burst 3200 latency 2s
     slow softmax --data synth:2000
+    slow softmax --data synth:2000 --wire bf16
     slow lenet --data synth:1000
     slow sparse-lr --data synth:kind=criteo,n=8000,features=100000
     tc -n "$a" qdisc del dev veth-a root

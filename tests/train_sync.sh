@@ -35,6 +35,23 @@ learns() { # learns MODEL STEPS RANKS
         --transport tcp --bucket 4096
 }
 
+# Gradients that travel as bfloat16 give other bits, but the same over any transport.
+in_bf16() { # in_bf16 MODEL STEPS
+    local model=$1 steps=$2 args transport plain first seen=
+    read -ra args <<<"${data[$model]}"
+    args+=(--steps "$steps" --ranks 3 --check-replicas 5)
+    ends '.wire == "f32"' "$model" "${args[@]}"
+    plain=$(get .params_sha256)
+    ends 'true' "$model" "${args[@]}" --steps 1
+    first=$(get .loss)
+    for transport in shm tcp; do
+        ends ".wire == \"bf16\" and .loss < $first and .params_sha256 != \"$plain\"" "$model" "${args[@]}" \
+            --transport $transport --wire bf16
+        [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] ||
+            fail "$model in bf16 over $transport: other bits"
+    done
+}
+
 # The rank that is late, and that waiting is not taken for transfer, nor the other way round. A busy machine wakes
 # the other one late, too, by some ms: a step of the slow one takes longer than that, which for models of 30 us is much.
 slow_rank_is_named() { # slow_rank_is_named MODEL
@@ -70,6 +87,7 @@ for model; do
     alexnet5) learns alexnet 12 5 ;;
     *)
         learns "$model" 20 5
+        [ "$model" = sparse-lr ] || in_bf16 "$model" 20
         slow_rank_is_named "$model"
         ;;
     esac
@@ -77,6 +95,8 @@ done
 
 refused 2 "--slow RANK:FACTOR" softmax --ranks 2 --slow 2:5
 refused 2 "--slow RANK:FACTOR" softmax --ranks 2 --slow 1:x
+refused 2 "--wire bf16 is for dense models and --mode sync" sparse-lr --ranks 2 --wire bf16
+refused 2 "--wire bf16 is for dense models and --mode sync" softmax --ranks 2 --mode async --wire bf16
 
 [ $bad = 0 ] && echo "all as it should be"
 exit $bad
