@@ -265,13 +265,31 @@ static void start_bucket(struct vb_buckets *b, size_t first, size_t end)
                                        &next->req);
 }
 
-/* As buckets of about the same length, unless they are so short that each costs more than it helps.
- * up: from the first to the last. */
+/* Whether a vector is sent whole, and not a part of it after the other's part has come and was
+ * added: the link then stays busy while ranks compute. */
+static bool goes_whole(const struct vb_buckets *b, size_t n)
+{
+    return summing(b) && vb_coll_algo(b->coll, n * sizeof(float)) == VB_ALGO_GATHER;
+}
+
+/* Into how many a range is cut: few, for each costs some time, but so many that they go whole if
+ * buckets can. */
+static size_t pieces(const struct vb_buckets *b, size_t n)
+{
+    size_t few = n / (b->bucket > CUT ? b->bucket : CUT), more;
+
+    few = few > 0 ? few : 1;
+    for (more = few; n / more >= b->bucket; more++)
+        if (goes_whole(b, n / more + LINE))
+            return more;
+    return few;
+}
+
+/* As buckets of about the same length. up: from the first to the last. */
 static void start_range(struct vb_buckets *b, size_t first, size_t end, bool up)
 {
-    size_t n = (end - first) / (b->bucket > CUT ? b->bucket : CUT), len, i;
+    size_t n = pieces(b, end - first), len, i;
 
-    n = n > 0 ? n : 1;
     len = ((end - first + n - 1) / n + LINE - 1) / LINE * LINE;
     for (i = 0; i < n; i++) {
         size_t at = first + (up ? i : n - 1 - i) * len;
