@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define BUCKETS_MAX 32 /* a bucket is as much larger as that takes */
-#define BUCKET_MIN ((size_t)16 << 10)
+#define BUCKET_MIN ((size_t)4 << 10)
 #define BUCKET_MAX ((size_t)16 << 20)
 #define CUT ((size_t)1 << 18) /* floats: what is longer than two of these is cut up */
 #define PARTS 4               /* a small model is cut into about so many */
@@ -39,6 +39,7 @@ struct vb_buckets {
     float *grads;
     float *own;              /* grads, where there is no coll */
     size_t n_params, bucket; /* floats */
+    size_t least;            /* floats: no bucket is shorter that is not to waste any time */
     size_t low;              /* ready: [low, n_params) */
     size_t high;             /* started: [high, n_params), but for what is held back */
     size_t front;            /* parameters that forward begins with */
@@ -81,14 +82,18 @@ static size_t choose_bytes(const struct vb_coll *coll, size_t model_bytes)
 static vb_status choose_bucket(struct vb_buckets *b)
 {
     int64_t asked = b->trainer->o->bucket_bytes;
-    uint64_t bytes = asked > 0 ? (uint64_t)asked : BUCKET_MAX;
+    uint64_t bytes[2] = {BUCKET_MAX, BUCKET_MAX};
     vb_status st = VB_OK;
 
-    if (asked == 0 && b->coll != NULL) {
-        bytes = choose_bytes(b->coll, b->n_params * sizeof(float));
-        st = vb_group_broadcast(b->trainer->place.group, 0, &bytes, sizeof(bytes));
+    if (asked > 0) {
+        bytes[0] = bytes[1] = (uint64_t)asked;
+    } else if (b->coll != NULL) {
+        bytes[0] = choose_bytes(b->coll, b->n_params * sizeof(float));
+        bytes[1] = least_bytes(b->coll, WASTE);
+        st = vb_group_broadcast(b->trainer->place.group, 0, bytes, sizeof(bytes));
     }
-    b->bucket = (size_t)bytes / sizeof(float);
+    b->bucket = (size_t)bytes[0] / sizeof(float);
+    b->least = (size_t)bytes[1] / sizeof(float);
     if (b->bucket * BUCKETS_MAX < b->n_params)
         b->bucket = (b->n_params + BUCKETS_MAX - 1) / BUCKETS_MAX;
     return st;
@@ -142,6 +147,11 @@ void vb_buckets_destroy(struct vb_buckets *b)
         return;
     free(b->own);
     free(b);
+}
+
+size_t vb_buckets_least(const struct vb_buckets *b)
+{
+    return b->least > b->bucket ? b->least : b->bucket;
 }
 
 float *vb_buckets_grads(struct vb_buckets *b)
@@ -272,30 +282,34 @@ static bool goes_whole(const struct vb_buckets *b, size_t n)
     return summing(b) && vb_coll_algo(b->coll, n * sizeof(float)) == VB_ALGO_GATHER;
 }
 
-/* Into how many a range is cut: few, for each costs some time, but so many that they go whole if
- * buckets can. */
-static size_t pieces(const struct vb_buckets *b, size_t n)
+/* The length of each piece but the last, if n are cut into so many: whole cache lines. */
+static size_t piece_of(size_t n, size_t pieces)
+{
+    return pieces == 1 ? n : ((n + pieces - 1) / pieces + LINE - 1) / LINE * LINE;
+}
+
+/* Few pieces, for each costs some time, but so many that they go whole if buckets can. Returns how
+ * long they are. */
+static size_t choose_piece(const struct vb_buckets *b, size_t n)
 {
     size_t few = n / (b->bucket > CUT ? b->bucket : CUT), more;
 
     few = few > 0 ? few : 1;
     for (more = few; n / more >= b->bucket; more++)
-        if (goes_whole(b, n / more + LINE))
-            return more;
-    return few;
+        if (goes_whole(b, piece_of(n, more)))
+            return piece_of(n, more);
+    return piece_of(n, few);
 }
 
 /* As buckets of about the same length. up: from the first to the last. */
 static void start_range(struct vb_buckets *b, size_t first, size_t end, bool up)
 {
-    size_t n = pieces(b, end - first), len, i;
+    size_t len = choose_piece(b, end - first), n = (end - first + len - 1) / len, i;
 
-    len = ((end - first + n - 1) / n + LINE - 1) / LINE * LINE;
     for (i = 0; i < n; i++) {
         size_t at = first + (up ? i : n - 1 - i) * len;
 
-        if (at < end)
-            start_bucket(b, at, at + len < end ? at + len : end);
+        start_bucket(b, at, at + len < end ? at + len : end);
     }
 }
 

@@ -20,7 +20,7 @@
 struct ahead {
     const struct vb_batch *batch; /* NULL: not begun */
     int64_t step;
-    int layers;      /* that are done */
+    int layers;      /* that are done, or features (vb_model_forward_part()) */
     size_t low, end; /* parameters of the other copy that came last, side by side */
 };
 
@@ -228,6 +228,25 @@ static size_t front_of(const struct dense *d)
     return front;
 }
 
+/* The gradient of softmax is there at once, if it is not cut. All ranks must do the same. */
+static vb_status cut_model(struct vb_trainer *t, struct dense *d)
+{
+    uint8_t can, all[VB_WORLD_MAX];
+    vb_status st;
+    int r;
+
+    if (d->buckets == NULL || t->place.group == NULL || !vb_train_is_softmax(t) ||
+        vb_buckets_are_mapped(d->buckets))
+        return VB_OK;
+    can = vb_model_can_cut(d->model, d->train);
+    st = vb_group_gather(t->place.group, &can, sizeof(can), all);
+    for (r = 0; r < t->world && st == VB_OK; r++)
+        can = can && all[r];
+    if (st == VB_OK && can)
+        vb_model_cut(d->model, vb_buckets_least(d->buckets));
+    return st;
+}
+
 static vb_status dense_create(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
@@ -239,7 +258,9 @@ static vb_status dense_create(struct vb_trainer *t)
         t->algo = vb_buckets_algo(d->buckets);
     if (st == VB_OK)
         st = make_params(t, d);
-    return st == VB_OK ? make_buffers(t, d) : st;
+    if (st == VB_OK)
+        st = make_buffers(t, d);
+    return st == VB_OK ? cut_model(t, d) : st;
 }
 
 static void dense_close(struct vb_trainer *t)
@@ -328,7 +349,7 @@ static void go_ahead(struct vb_trainer *t)
     struct vb_model_batch batch;
     int before;
 
-    if (a->low > 0 || vb_buckets_left(d->buckets) == 0)
+    if (vb_buckets_left(d->buckets) == 0)
         return;
     if (a->batch == NULL)
         a->batch = vb_trainer_next_batch(t);
@@ -337,7 +358,8 @@ static void go_ahead(struct vb_trainer *t)
     batch = batch_of(t, a->batch, a->step);
     do {
         before = a->layers;
-        a->layers = vb_model_forward_part(d->model, d->params[1 - d->now], &batch, before, a->end);
+        a->layers =
+            vb_model_forward_part(d->model, d->params[1 - d->now], &batch, before, a->low, a->end);
         if (a->layers > before)
             vb_buckets_get_on(d->buckets, VB_PHASE_FORWARD);
     } while (a->layers > before);

@@ -246,6 +246,7 @@ void vb_buckets_close(struct vb_buckets *b); /* collective */
 void vb_buckets_destroy(struct vb_buckets *b);
 
 float *vb_buckets_grads(struct vb_buckets *b);          /* where backward is to write */
+size_t vb_buckets_least(const struct vb_buckets *b);    /* gradients that the link takes well */
 void vb_buckets_begin(struct vb_buckets *b);            /* before backward */
 void vb_buckets_ready(void *b, size_t first, size_t n); /* a vb_grads_fn */
 

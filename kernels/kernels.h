@@ -344,6 +344,26 @@ void vb_k_pixels_forward(const struct vb_k_pixels *pixels, const struct vb_k_pic
 void vb_k_pixels_backward(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                           const float *d, int classes, float *dw, float *db);
 
+/* Both in parts, from the last features to the first, for who has weights, or wants gradients, one
+ * part after the other: the bits are the same. The part before it was of high on, or none; after
+ * the one whose low is 0 all is done, and the logits are there. Biases go with the first part.
+ * Whoever has begun must not compute anything else with done and sums before that. */
+#define VB_K_PIXELS_SUMS 40
+
+struct vb_k_pixels_part {
+    int low, high;  /* features: low to high - 1 */
+    uint32_t *done; /* (n) */
+    float *sums;    /* (n, VB_K_PIXELS_SUMS): forward */
+};
+
+bool vb_k_pixels_has_parts(const struct vb_k_pixels *pixels, int classes);
+void vb_k_pixels_forward_part(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
+                              const struct vb_k_pixels_part *part, const float *w, const float *b,
+                              float *logits);
+void vb_k_pixels_backward_part(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
+                               const struct vb_k_pixels_part *part, const float *d, float *dw,
+                               float *db);
+
 /* Adds scale times the gradients: with scale = -rate / n and the weights for dw, a step of SGD. */
 void vb_k_pixels_add(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                      const float *d, float scale, int classes, float *dw, float *db);

@@ -81,6 +81,8 @@ const struct vb_k_level TABLE = {
     .winograd4 = winograd4,
     .pixels_ten_forward = vb_pixels_ten_forward,
     .pixels_ten_add = vb_pixels_ten_add,
+    .pixels_ten_forward_part = vb_pixels_ten_forward_part,
+    .pixels_ten_backward_part = vb_pixels_ten_backward_part,
 #if VB_LANES == TILE
     .tiles_ten_forward = vb_tiles_ten_forward,
     .tiles_ten_add = vb_tiles_ten_add,

@@ -24,6 +24,14 @@ typedef void vb_pixels_forward_fn(const struct vb_k_pixels *pixels,
                                   float *logits);
 typedef void vb_pixels_add_fn(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
                               const float *d, float scale, float *dw, float *db);
+typedef void vb_pixels_forward_part_fn(const struct vb_k_pixels *pixels,
+                                       const struct vb_k_picked *picked,
+                                       const struct vb_k_pixels_part *part, const float *w,
+                                       const float *b, float *logits);
+typedef void vb_pixels_backward_part_fn(const struct vb_k_pixels *pixels,
+                                        const struct vb_k_picked *picked,
+                                        const struct vb_k_pixels_part *part, const float *d,
+                                        float *dw, float *db);
 typedef double vb_softmax_fn(float *logits, const uint16_t *y, size_t n, int classes,
                              int *correct_p);
 
@@ -35,6 +43,8 @@ struct vb_k_level {
     vb_k_prepare *winograd2, *winograd4;
     vb_pixels_forward_fn *pixels_ten_forward; /* ten classes */
     vb_pixels_add_fn *pixels_ten_add;
+    vb_pixels_forward_part_fn *pixels_ten_forward_part;
+    vb_pixels_backward_part_fn *pixels_ten_backward_part;
     vb_pixels_forward_fn *tiles_ten_forward; /* NULL: this level has lists alone */
     vb_pixels_add_fn *tiles_ten_add;
     vb_softmax_fn *softmax; /* vb_k_softmax_xent() */

@@ -111,7 +111,8 @@ static void fill_list(struct vb_k_pixels *p, struct finder *f, size_t s, const f
     struct pixels_list l = pixels_list_of(p, (uint32_t)s);
     size_t i;
 
-    memcpy(l.index, index, l.n * sizeof(*l.index));
+    for (i = 0; i < l.n; i++)
+        l.index[i] = index[l.n - 1 - i];
     for (i = 0; i < l.n && p->bytes; i++)
         l.colour[i] = (uint8_t)find_colour(p, f, x[l.index[i]]);
     for (i = 0; i < l.n && !p->bytes; i++)
@@ -322,6 +323,28 @@ void vb_k_pixels_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, 
         for (c = 0; c < classes; c++)
             db[c] += scale * d[c];
     }
+}
+
+bool vb_k_pixels_has_parts(const struct vb_k_pixels *p, int classes)
+{
+    return classes == TEN && p->tiles.places == NULL;
+}
+
+void vb_k_pixels_forward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
+                              const struct vb_k_pixels_part *part, const float *w, const float *b,
+                              float *logits)
+{
+    vb_k_level()->pixels_ten_forward_part(p, at, part, w, b, logits);
+}
+
+void vb_k_pixels_backward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
+                               const struct vb_k_pixels_part *part, const float *d, float *dw,
+                               float *db)
+{
+    memset(dw + (size_t)part->low * TEN, 0, (size_t)(part->high - part->low) * TEN * sizeof(*dw));
+    if (part->high == p->features)
+        memset(db, 0, TEN * sizeof(*db));
+    vb_k_level()->pixels_ten_backward_part(p, at, part, d, dw, db);
 }
 
 void vb_k_pixels_backward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,

@@ -3,9 +3,10 @@
  * Lists of the pixels of samples that are not 0: pixels.c builds them, and computes with them where
  * there are any number of classes, pixels_ten.c where there are ten, once for each level.
  *
- * A list is the indices (16 bits each) and then the values: a byte each, an index into a palette of
- * at most 256 values, or the float itself where there are more. 60,000 digits are 29 MB. A list
- * begins with a cache line, as few lines are to be waited for.
+ * A list is the indices (16 bits each), from the last pixel to the first, and then the values: a
+ * byte each, an index into a palette of at most 256 values, or the float itself where there are
+ * more. 60,000 digits are 29 MB. A list begins with a cache line, as few lines are to be waited
+ * for.
  *
  * Where a level has vectors of 16 floats there are *tiles* instead (pixels_tiles.c,
  * pixels_tiles_ten.c): 16 pixels near each other, a byte each, that are not all 0. Nonzero pixels
@@ -188,5 +189,11 @@ vb_pixels_add_fn vb_tiles_ten_add;
 #define vb_pixels_ten_add VB_AT_LEVEL(vb_pixels_ten_add)
 vb_pixels_forward_fn vb_pixels_ten_forward;
 vb_pixels_add_fn vb_pixels_ten_add;
+
+/* Likewise, in parts. */
+#define vb_pixels_ten_forward_part VB_AT_LEVEL(vb_pixels_ten_forward_part)
+#define vb_pixels_ten_backward_part VB_AT_LEVEL(vb_pixels_ten_backward_part)
+vb_pixels_forward_part_fn vb_pixels_ten_forward_part;
+vb_pixels_backward_part_fn vb_pixels_ten_backward_part;
 
 #endif

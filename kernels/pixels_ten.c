@@ -126,34 +126,35 @@ ALWAYS struct ten ten_add(struct ten s, struct ten t, float x)
 
 #endif
 
-/* Four sums, by position modulo 4, hide the latency of the additions. */
-ALWAYS struct ten ten_row(const struct pixels_list *l, const float *palette, bool bytes,
-                          const float *w)
+/* The products of a list's entries from j on: of fours that have none below low, and, of the whole
+ * list, of what makes no four. Four sums, by position modulo 4, hide the latency of the additions.
+ * Returns where to go on. */
+ALWAYS size_t ten_row(const struct pixels_list *l, const float *palette, bool bytes, const float *w,
+                      size_t j, int low, struct ten s[4])
 {
-    struct ten s[4] = {0};
-    size_t j;
-
-    for (j = 0; j + 4 <= l->n; j += 4) {
+    for (; j + 4 <= l->n && (low == 0 || l->index[j + 3] >= low); j += 4) {
         struct four f = four_at(l, palette, bytes, j);
 
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++)
             s[k] = ten_add(s[k], ten_load(w + (size_t)f.index[k] * TEN), f.value[k]);
     }
-    for (; j < l->n; j++)
+    for (; low == 0 && j < l->n; j++)
         s[0] = ten_add(s[0], ten_load(w + l->index[j] * TEN), pixels_value(l, palette, bytes, j));
-    s[0] = ten_add(s[0], s[1], 1);
-    s[2] = ten_add(s[2], s[3], 1);
-    return ten_add(s[0], s[2], 1);
+    return j;
 }
 
-/* dw += x d, for each pixel. Indices of a list differ, so the rows do not depend on each other. */
-ALWAYS void ten_add_row(const struct pixels_list *l, const float *palette, bool bytes, struct ten d,
-                        float *dw)
+ALWAYS struct ten ten_total(const struct ten s[4])
 {
-    size_t j;
+    return ten_add(ten_add(s[0], s[1], 1), ten_add(s[2], s[3], 1), 1);
+}
 
-    for (j = 0; j + 4 <= l->n; j += 4) {
+/* dw += x d, for each pixel from j on that is not below low; returns where to go on. Indices of a
+ * list differ, so the rows do not depend on each other. */
+ALWAYS size_t ten_add_row(const struct pixels_list *l, const float *palette, bool bytes,
+                          struct ten d, size_t j, int low, float *dw)
+{
+    for (; j + 4 <= l->n && (low == 0 || l->index[j + 3] >= low); j += 4) {
         struct four f = four_at(l, palette, bytes, j);
 
 #pragma GCC unroll 4
@@ -163,11 +164,12 @@ ALWAYS void ten_add_row(const struct pixels_list *l, const float *palette, bool 
             ten_store(to, ten_add(ten_load(to), d, f.value[k]));
         }
     }
-    for (; j < l->n; j++) {
+    for (; j < l->n && (low == 0 || l->index[j] >= low); j++) {
         float *to = dw + l->index[j] * TEN;
 
         ten_store(to, ten_add(ten_load(to), d, pixels_value(l, palette, bytes, j)));
     }
+    return j;
 }
 
 ALWAYS struct ten ten_scaled(const float *d, float scale)
@@ -177,20 +179,62 @@ ALWAYS struct ten ten_scaled(const float *d, float scale)
 
 /* ---- both ways ------------------------------------------------------------------------------- */
 
+ALWAYS size_t forward_list(const struct vb_k_pixels *p, uint32_t sample, const float *w, size_t j,
+                           int low, struct ten s[4])
+{
+    struct pixels_list l = pixels_list_of(p, sample);
+
+    return p->bytes ? ten_row(&l, p->palette, true, w, j, low, s)
+                    : ten_row(&l, p->palette, false, w, j, low, s);
+}
+
+ALWAYS size_t add_list(const struct vb_k_pixels *p, uint32_t sample, struct ten d, size_t j,
+                       int low, float *dw)
+{
+    struct pixels_list l = pixels_list_of(p, sample);
+
+    return p->bytes ? ten_add_row(&l, p->palette, true, d, j, low, dw)
+                    : ten_add_row(&l, p->palette, false, d, j, low, dw);
+}
+
 void vb_pixels_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at,
                            const float *w, const float *b, float *logits)
 {
-    struct pixels_list l;
     size_t i;
 
     pixels_fetch_first(p, at);
     for (i = 0; i < at->n; i++, logits += TEN) {
+        struct ten s[4] = {0};
+
         pixels_fetch(p, at, i);
-        l = pixels_list_of(p, at->order[i]);
-        ten_store(logits, ten_add(ten_load(b),
-                                  p->bytes ? ten_row(&l, p->palette, true, w)
-                                           : ten_row(&l, p->palette, false, w),
-                                  1));
+        (void)forward_list(p, at->order[i], w, 0, 0, s);
+        ten_store(logits, ten_add(ten_load(b), ten_total(s), 1));
+    }
+}
+
+void vb_pixels_ten_forward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
+                                const struct vb_k_pixels_part *part, const float *w, const float *b,
+                                float *logits)
+{
+    bool first = part->high == p->features;
+    float *sums = part->sums;
+    size_t i, k, done;
+
+    if (first)
+        pixels_fetch_first(p, at);
+    for (i = 0; i < at->n; i++, sums += VB_K_PIXELS_SUMS) {
+        struct ten s[4] = {0};
+
+        if (first)
+            pixels_fetch(p, at, i);
+        for (k = 0; k < 4 && !first; k++)
+            s[k] = ten_load(sums + k * TEN);
+        done = first ? 0 : part->done[i];
+        part->done[i] = (uint32_t)forward_list(p, at->order[i], w, done, part->low, s);
+        for (k = 0; k < 4 && part->low > 0; k++)
+            ten_store(sums + k * TEN, s[k]);
+        if (part->low == 0)
+            ten_store(logits + i * TEN, ten_add(ten_load(b), ten_total(s), 1));
     }
 }
 
@@ -207,16 +251,28 @@ static void add_bias(const float *d, size_t n, float scale, float *db)
 void vb_pixels_ten_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
                        float scale, float *dw, float *db)
 {
-    struct pixels_list l;
     size_t i;
 
     add_bias(d, at->n, scale, db);
     for (i = 0; i < at->n; i++, d += TEN) {
         fetch_back(p, at, i);
-        l = pixels_list_of(p, at->order[i]);
-        if (p->bytes)
-            ten_add_row(&l, p->palette, true, ten_scaled(d, scale), dw);
-        else
-            ten_add_row(&l, p->palette, false, ten_scaled(d, scale), dw);
+        (void)add_list(p, at->order[i], ten_scaled(d, scale), 0, 0, dw);
+    }
+}
+
+void vb_pixels_ten_backward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
+                                 const struct vb_k_pixels_part *part, const float *d, float *dw,
+                                 float *db)
+{
+    bool first = part->high == p->features;
+    size_t i, done;
+
+    if (first)
+        add_bias(d, at->n, 1, db);
+    for (i = 0; i < at->n; i++, d += TEN) {
+        if (first)
+            fetch_back(p, at, i);
+        done = first ? 0 : part->done[i];
+        part->done[i] = (uint32_t)add_list(p, at->order[i], ten_load(d), done, part->low, dw);
     }
 }

@@ -205,6 +205,10 @@ static void lay_out(struct vb_model *m, struct arena *a)
         scratch = bytes > scratch ? bytes : scratch;
     }
     m->logits = take_floats(a, (size_t)m->batch_max * (size_t)m->classes);
+    if (m->pixels && !m->forward_only) {
+        m->done = take(a, (size_t)m->batch_max * sizeof(*m->done));
+        m->sums = take_floats(a, (size_t)m->batch_max * VB_K_PIXELS_SUMS);
+    }
     m->scratch = take(a, scratch);
     m->d[0] = take_floats(a, max);
     m->d[1] = take_floats(a, max);

@@ -31,7 +31,10 @@ struct vb_model {
     int first;         /* layer that has weights: gradients need not go below it */
     struct vb_mem mem; /* the arena of all that follows */
     float *logits;     /* (batch_max, classes); after the loss, its gradient */
-    float *d[2];       /* gradients of outputs, in turn */
+    int part;          /* softmax: features that it computes with at a time; 0: all */
+    uint32_t *done;    /* ... and what is kept between parts */
+    float *sums;
+    float *d[2]; /* gradients of outputs, in turn */
     void *scratch;
     struct vb_k_plan plan;
 };

@@ -77,12 +77,74 @@ static size_t params_end(const struct vb_model *m, int i)
     return m->layers[i].param >= 0 ? b->offset + (size_t)b->cols : 0;
 }
 
+/* ---- parts of softmax ------------------------------------------------------------------------ */
+
+static int n_features(const struct vb_model *m)
+{
+    return m->params[0].rows;
+}
+
+bool vb_model_can_cut(const struct vb_model *model, const struct vb_k_pixels *pixels)
+{
+    return model->pixels && vb_k_pixels_has_parts(pixels, model->classes);
+}
+
+void vb_model_cut(struct vb_model *model, size_t least)
+{
+    size_t classes = (size_t)model->classes, features = (size_t)n_features(model);
+    size_t parts = features / ((least + classes - 1) / classes);
+
+    model->part = parts > 1 ? (int)((features + parts - 1) / parts) : 0;
+}
+
+/* The part below a feature; the last one takes in what would be too short by much for another. */
+static struct vb_k_pixels_part part_below(const struct vb_model *m, int high)
+{
+    int low = high - m->part;
+
+    return (struct vb_k_pixels_part){
+        .low = low > m->part / 2 ? low : 0, .high = high, .done = m->done, .sums = m->sums};
+}
+
+/* The last part is for forward_from. */
+static int forward_pixels(struct vb_model *m, const float *params,
+                          const struct vb_model_batch *batch, int done, size_t first)
+{
+    const struct vb_k_pixels_part part = part_below(m, n_features(m) - done);
+    const struct vb_k_picked picked = picked_of(batch);
+
+    if (m->part == 0 || part.low == 0 ||
+        m->params[0].offset + (size_t)part.low * (size_t)m->classes < first)
+        return done;
+    vb_k_pixels_forward_part(batch->pixels, &picked, &part, params + m->params[0].offset,
+                             params + m->params[1].offset, m->logits);
+    return n_features(m) - part.low;
+}
+
+static void finish_pixels(struct vb_model *m, const float *params,
+                          const struct vb_model_batch *batch, int done)
+{
+    const struct vb_k_pixels_part rest = {
+        .high = n_features(m) - done, .done = m->done, .sums = m->sums};
+    const float *w = params + m->params[0].offset, *b = params + m->params[1].offset;
+    const struct vb_k_picked picked = picked_of(batch);
+
+    if (done > 0)
+        vb_k_pixels_forward_part(batch->pixels, &picked, &rest, w, b, m->logits);
+    else
+        vb_k_pixels_forward(batch->pixels, &picked, w, b, m->classes, m->logits);
+}
+
+/* ---- forward from any layer ------------------------------------------------------------------ */
+
 int vb_model_forward_part(struct vb_model *model, const float *params,
-                          const struct vb_model_batch *batch, int layer, size_t n_ready)
+                          const struct vb_model_batch *batch, int layer, size_t first, size_t end)
 {
     int i = layer;
 
-    if (i >= model->n_layers || params_end(model, i) > n_ready)
+    if (model->pixels)
+        return end == model->n_params ? forward_pixels(model, params, batch, layer, first) : layer;
+    if (i >= model->n_layers || first > 0 || params_end(model, i) > end)
         return layer;
     do
         layer_forward(model, i++, params, batch);
@@ -105,13 +167,11 @@ void vb_model_forward_from(struct vb_model *model, const float *params,
                            const struct vb_model_batch *batch, int layer,
                            struct vb_model_loss *loss_p)
 {
-    const struct vb_k_picked picked = picked_of(batch);
     int i;
 
     VB_ASSERT(batch->n >= 0 && batch->n <= model->batch_max);
     if (model->pixels)
-        vb_k_pixels_forward(batch->pixels, &picked, params + model->params[0].offset,
-                            params + model->params[1].offset, model->classes, model->logits);
+        finish_pixels(model, params, batch, layer);
     for (i = layer; i < model->n_layers; i++)
         layer_forward(model, i, params, batch);
     judge(model, batch, loss_p);
@@ -176,21 +236,50 @@ static void run_backward(struct vb_model *m, const float *params,
     }
 }
 
+/* The biases, which are behind the weights, go with the first part. */
+static void tell_part(const struct vb_model *m, const struct vb_k_pixels_part *part,
+                      const struct told *ready)
+{
+    size_t classes = (size_t)m->classes, first = m->params[0].offset + (size_t)part->low * classes;
+    size_t end = m->params[0].offset + (size_t)part->high * classes;
+
+    if (part->high == n_features(m))
+        end = m->params[1].offset + classes;
+    if (ready->fn != NULL)
+        ready->fn(ready->arg, first, end - first);
+}
+
+static void pixels_backward(struct vb_model *m, const struct vb_model_batch *batch, float *grads,
+                            const struct told *ready)
+{
+    float *dw = grads + m->params[0].offset, *db = grads + m->params[1].offset;
+    const struct vb_k_picked picked = picked_of(batch);
+    struct vb_k_pixels_part part;
+    int high;
+
+    if (m->part == 0) {
+        vb_k_pixels_backward(batch->pixels, &picked, m->logits, m->classes, dw, db);
+        tell(m, 0, ready);
+        return;
+    }
+    for (high = n_features(m); high > 0; high = part.low) {
+        part = part_below(m, high);
+        vb_k_pixels_backward_part(batch->pixels, &picked, &part, m->logits, dw, db);
+        tell_part(m, &part, ready);
+    }
+}
+
 void vb_model_backward(struct vb_model *model, const float *params,
                        const struct vb_model_batch *batch, float *grads, vb_grads_fn ready,
                        void *arg)
 {
-    const struct vb_k_picked picked = picked_of(batch);
     const struct told told = {ready, arg};
 
     VB_ASSERT(!model->forward_only);
-    if (!model->pixels) {
+    if (model->pixels)
+        pixels_backward(model, batch, grads, &told);
+    else
         run_backward(model, params, batch, grads, &told);
-        return;
-    }
-    vb_k_pixels_backward(batch->pixels, &picked, model->logits, model->classes,
-                         grads + model->params[0].offset, grads + model->params[1].offset);
-    tell(model, 0, &told);
 }
 
 bool vb_model_descend(const struct vb_model *model, const struct vb_model_batch *batch, float scale,

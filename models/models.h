@@ -109,11 +109,13 @@ void vb_model_forward(struct vb_model *model, const float *params,
                       const struct vb_model_batch *batch, struct vb_model_loss *loss_p);
 
 /* The same in parts, for who has the parameters one after the other: the layer with this number, if
- * those below n_ready are all that it needs, and what follows it without parameters. Returns the
- * layer to go on with, which is the same one if it could not be run; softmax has none. With all
- * parameters there, forward_from goes on to the loss. Nothing else may use the model meanwhile. */
+ * those from first to end - 1 are all that it needs, and what follows it without parameters.
+ * Returns the layer to go on with, which is the same one if it could not be run. softmax, if it was
+ * cut: a part of its features, from the last to the first; "layer" is how many of them are done.
+ * With all parameters there, forward_from goes on to the loss. Nothing else may use the model
+ * meanwhile. */
 int vb_model_forward_part(struct vb_model *model, const float *params,
-                          const struct vb_model_batch *batch, int layer, size_t n_ready);
+                          const struct vb_model_batch *batch, int layer, size_t first, size_t end);
 void vb_model_forward_from(struct vb_model *model, const float *params,
                            const struct vb_model_batch *batch, int layer,
                            struct vb_model_loss *loss_p);
@@ -123,6 +125,11 @@ void vb_model_forward_from(struct vb_model *model, const float *params,
  * else. False: another model, and nothing was done. */
 bool vb_model_descend(const struct vb_model *model, const struct vb_model_batch *batch, float scale,
                       float *params);
+
+/* Softmax with lists of pixels: backward computes least gradients or more at a time, and tells of
+ * them, and forward can begin with some. No bit depends on it. */
+bool vb_model_can_cut(const struct vb_model *model, const struct vb_k_pixels *pixels);
+void vb_model_cut(struct vb_model *model, size_t least);
 
 /* Told which gradients are ready, from the last layer to the first: grads[first] to
  * grads[first + n - 1]. */

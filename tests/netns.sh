@@ -74,6 +74,9 @@ if command -v tc >/dev/null && tc -n "$a" qdisc add dev veth-a root tbf rate 20m
     slow softmax --data synth:2000
     slow softmax --data synth:2000 --wire bf16
     slow lenet --data synth:1000
+    # short lists: what they take is to be much more than what a busy machine needs to wake a rank
+    tc -n "$a" qdisc replace dev veth-a root tbf rate 2mbit burst 3200 latency 2s
+    tc -n "$b" qdisc replace dev veth-b root tbf rate 2mbit burst 3200 latency 2s
     slow sparse-lr --data synth:kind=criteo,n=8000,features=100000
     tc -n "$a" qdisc del dev veth-a root
     tc -n "$b" qdisc del dev veth-b root

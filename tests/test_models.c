@@ -196,6 +196,55 @@ static void gradients_are_told_from_the_last_to_the_first(void **state)
     check_told(&(struct vb_model_opts){.table = &t_every_kind_table, .batch_max = 3}, 5);
 }
 
+/* Softmax with lists: forward with what is there of its weights, from the last on, and backward in
+ * parts. */
+static void softmax_in_parts_comes_to_the_same(void **state)
+{
+    static const struct vb_model_opts opts = {.name = "softmax", .batch_max = 33};
+    struct told told = {0};
+    struct t_model whole, t;
+    int done = 0;
+    size_t i;
+
+    (void)state;
+    t_model_create(&whole, &opts);
+    t_model_create(&t, &opts);
+    t_model_batch(&whole, 33, 1, true);
+    t_model_batch(&t, 33, 1, true);
+    if (!vb_model_can_cut(t.m, t.batch.pixels))
+        goto out;
+    for (i = 0; i < t.n_params; i++)
+        whole.params[i] = t.params[i] = (float)(vb_random(7, i) % 1000) / 1000 - 0.5f;
+    vb_model_cut(t.m, 2001); /* 3 parts, of 262, 262 and 260 features */
+    vb_model_forward(whole.m, whole.params, &whole.batch, &whole.loss);
+    vb_model_backward(whole.m, whole.params, &whole.batch, whole.grads, NULL, NULL);
+    done = vb_model_forward_part(t.m, t.params, &t.batch, done, 5221, 7850);
+    assert_int_equal(done, 0);
+    done = vb_model_forward_part(t.m, t.params, &t.batch, done, 5220, 7849);
+    assert_int_equal(done, 0);
+    done = vb_model_forward_part(t.m, t.params, &t.batch, done, 5220, 7850);
+    assert_int_equal(done, 262);
+    done = vb_model_forward_part(t.m, t.params, &t.batch, done, 0, 7850);
+    assert_int_equal(done, 524);
+    assert_int_equal(vb_model_forward_part(t.m, t.params, &t.batch, done, 0, 7850), 524);
+    vb_model_forward_from(t.m, t.params, &t.batch, done, &t.loss);
+    assert_true(whole.loss.loss == t.loss.loss && whole.loss.correct == t.loss.correct);
+    told = (struct told){&t, t_model_new(t.n_params, sizeof(float)), t.n_params, 0};
+    vb_model_backward(t.m, t.params, &t.batch, t.grads, note, &told);
+    assert_int_equal(told.first, 0);
+    assert_int_equal(told.calls, 3);
+    assert_memory_equal(told.seen, whole.grads, t.n_params * sizeof(float));
+    free(told.seen);
+    vb_model_cut(t.m, 3921); /* no two parts are that long */
+    told = (struct told){&t, t_model_new(t.n_params, sizeof(float)), t.n_params, 0};
+    vb_model_backward(t.m, t.params, &t.batch, t.grads, note, &told);
+    assert_int_equal(told.calls, 1);
+    free(told.seen);
+out:
+    t_model_destroy(&t);
+    t_model_destroy(&whole);
+}
+
 /* ---- threads and memory ---------------------------------------------------------------------- */
 
 /* One step, twice: a team of another size, and a model made for it. */
@@ -285,9 +334,9 @@ static void forward_in_parts_comes_to_the_same(void **state)
     for (i = 0; i + 2 < n; i += 2) {
         size_t end = table[i + 2].offset;
 
-        next = vb_model_forward_part(parts.m, parts.params, &parts.batch, layer, end - 1);
+        next = vb_model_forward_part(parts.m, parts.params, &parts.batch, layer, 0, end - 1);
         assert_int_equal(next, layer);
-        next = vb_model_forward_part(parts.m, parts.params, &parts.batch, layer, end);
+        next = vb_model_forward_part(parts.m, parts.params, &parts.batch, layer, 0, end);
         assert_true(next > layer);
         layer = next;
     }
@@ -529,6 +578,7 @@ int main(void)
         cmocka_unit_test(first_values_follow_from_the_seed_alone),
         cmocka_unit_test(softmax_begins_with_zeros),
         cmocka_unit_test(gradients_are_told_from_the_last_to_the_first),
+        cmocka_unit_test(softmax_in_parts_comes_to_the_same),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(forward_in_parts_comes_to_the_same),

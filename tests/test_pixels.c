@@ -218,6 +218,49 @@ static void other_levels_read_what_one_has_made(void **state)
     vb_k_pixels_destroy(p);
 }
 
+/* Cut at any features, to the same bits: also where a part has no pixel of a sample, or one. */
+static void parts_come_to_the_same(void **state)
+{
+    static const int cuts[][5] = {
+        {0}, {1, 0}, {300, 150, 149, 2, 0}, {299, 0}, {200, 100, 50, 10, 0}};
+    static const struct shape kinds[] = {{301, 10, N, FLOATS, 0}, {301, 10, N, COLOURS, 0}};
+    static uint32_t done[N];
+    static float sums[N * VB_K_PIXELS_SUMS], again[N * 10], again_grads[301 * 10], again_bias[10];
+    const struct vb_k_picked picked = {order, N, order, N};
+    struct vb_k_pixels *p;
+    size_t kind, c;
+    long before;
+    int k;
+
+    (void)state;
+    for (kind = 0; kind < VB_COUNT(kinds); kind++) {
+        draw(&kinds[kind]);
+        assert_int_equal(t_pixels_images(x, N, 301, 0, &p), VB_OK);
+        assert_true(vb_k_pixels_has_parts(p, 10) && !vb_k_pixels_has_parts(p, 9));
+        vb_k_pixels_forward(p, &picked, w, b, 10, logits);
+        vb_k_pixels_backward(p, &picked, d, 10, grads, bias_grads);
+        for (c = 0; c < VB_COUNT(cuts); c++) {
+            struct vb_k_pixels_part part = {.high = 301, .done = done, .sums = sums};
+
+            before = t_allocations;
+            for (k = 0; part.high > 0; k++, part.high = part.low) {
+                part.low = cuts[c][k];
+                vb_k_pixels_forward_part(p, &picked, &part, w, b, again);
+            }
+            part.high = 301;
+            for (k = 0; part.high > 0; k++, part.high = part.low) {
+                part.low = cuts[c][k];
+                vb_k_pixels_backward_part(p, &picked, &part, d, again_grads, again_bias);
+            }
+            assert_int_equal(t_allocations, before);
+            assert_memory_equal(again, logits, sizeof(again));
+            assert_memory_equal(again_grads, grads, sizeof(again_grads));
+            assert_memory_equal(again_bias, bias_grads, sizeof(again_bias));
+        }
+        vb_k_pixels_destroy(p);
+    }
+}
+
 static void sizes_that_are_none_are_refused(void **state)
 {
     struct vb_k_pixels *p = NULL;
@@ -300,6 +343,7 @@ int main(void)
         cmocka_unit_test(zero_takes_no_part_and_nan_does),
         cmocka_unit_test(zero_of_a_tile_takes_no_part),
         cmocka_unit_test(other_levels_read_what_one_has_made),
+        cmocka_unit_test(parts_come_to_the_same),
         cmocka_unit_test(sizes_that_are_none_are_refused),
         cmocka_unit_test(softmax_as_the_reference),
         cmocka_unit_test(softmax_counts_first_of_largest),
