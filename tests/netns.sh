@@ -69,15 +69,18 @@ slow() {
         fail "$1, slow: $(jq -c '.breakdown, .bottleneck' "$dir/out0")"
     model=(softmax --data synth:2000)
 }
-if command -v tc >/dev/null && tc -n "$a" qdisc add dev veth-a root tbf rate 20mbit burst 3200 latency 2s 2>/dev/null; then
-    tc -n "$b" qdisc add dev veth-b root tbf rate 20mbit burst 3200 latency 2s
+# shape KBIT: a step's bytes shall take much longer than a busy machine needs to wake a rank
+shape() {
+    tc -n "$a" qdisc replace dev veth-a root tbf rate "$1kbit" burst 3200 latency 5s 2>/dev/null &&
+        tc -n "$b" qdisc replace dev veth-b root tbf rate "$1kbit" burst 3200 latency 5s
+}
+if command -v tc >/dev/null && shape 5000; then
     slow softmax --data synth:2000
     slow softmax --data synth:2000 --wire bf16
+    shape 20000
     slow lenet --data synth:1000
-    # short lists: what they take is to be much more than what a busy machine needs to wake a rank
-    tc -n "$a" qdisc replace dev veth-a root tbf rate 2mbit burst 3200 latency 2s
-    tc -n "$b" qdisc replace dev veth-b root tbf rate 2mbit burst 3200 latency 2s
-    slow sparse-lr --data synth:kind=criteo,n=8000,features=100000
+    shape 2000
+    slow sparse-lr --data synth:kind=criteo,n=8000,features=100000 --global-batch 400
     tc -n "$a" qdisc del dev veth-a root
     tc -n "$b" qdisc del dev veth-b root
 fi
