@@ -410,7 +410,7 @@ struct late {
 
 void late_begin(struct late *late, struct vb_coll *coll, struct op *op, uint64_t now_ns);
 
-/* With the lock. from: whom the operation waits for. */
+/* With the lock: whether it waits for another than before. */
 void late_look(struct late *late, struct vb_coll *coll, struct op *op);
 void late_end(struct late *late, struct vb_coll *coll);
 
