@@ -278,8 +278,8 @@ member() {
             exit 0
         fi
         wait \$!"
-    # Who reports is not always node 0, whose output alone comes back as it is.
-    { cat "$work/out" && sed -n 's/^\[node[0-9]\] {/{/p' "$work/err"; } >"$work/result"
+    # Who reports is not always node 0, whose output alone comes back as it is; who joined tells of itself alone.
+    { cat "$work/out" && sed -n 's/^\[node[0-9]\] {/{/p' "$work/err"; } | jq -c 'select(.faults)' >"$work/result"
     step "the parameter server, victim $victim $*: $(jq -c '[.faults[] | [.rank, .what]]' "$work/result")"
 }
 
