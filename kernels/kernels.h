@@ -348,7 +348,7 @@ void vb_k_pixels_backward(const struct vb_k_pixels *pixels, const struct vb_k_pi
  * part after the other: the bits are the same. The part before it was of high on, or none; after
  * the one whose low is 0 all is done, and the logits are there. Biases go with the first part.
  * Whoever has begun must not compute anything else with done and sums before that. */
-#define VB_K_PIXELS_SUMS 40
+#define VB_K_PIXELS_SUMS 40 /* four of each of ten classes */
 
 struct vb_k_pixels_part {
     int low, high;  /* features: low to high - 1 */

@@ -11,6 +11,8 @@
 #define TEN 10
 #define ALWAYS PIXELS_ALWAYS
 
+_Static_assert(VB_K_PIXELS_SUMS == 4 * TEN, "what is kept between parts");
+
 /* ---- entries --------------------------------------------------------------------------------- */
 
 /* Four entries, their colours by one load. */

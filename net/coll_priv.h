@@ -410,8 +410,8 @@ struct late {
 
 void late_begin(struct late *late, struct vb_coll *coll, struct op *op, uint64_t now_ns);
 
-/* With the lock: whether it waits for another than before. */
-void late_look(struct late *late, struct vb_coll *coll, struct op *op);
+/* With the lock. from: whom the operation waits for. */
+void late_look(struct late *late, struct vb_coll *coll, struct op *op, int from);
 void late_end(struct late *late, struct vb_coll *coll);
 
 /* ---- coll_here.c ----------------------------------------------------------------------------- */

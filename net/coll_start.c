@@ -141,7 +141,7 @@ static bool is_over(void *arg)
     if (!w->op->active)
         return true;
     w->from = op_waits_for(w->coll, w->op);
-    late_look(w->late, w->coll, w->op);
+    late_look(w->late, w->coll, w->op, w->from);
     return w->coll->failed != VB_OK;
 }
 

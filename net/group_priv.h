@@ -246,6 +246,7 @@ vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const cha
                      const int *from_p);
 
 /* late.c: this rank has waited for another. */
+#define LATE_OFTEN_NS 20000u /* a shorter wait is no lateness worth counting */
 void late_add(struct vb_group *g, int rank, uint64_t ns);
 
 /* coll.c */

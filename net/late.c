@@ -10,15 +10,13 @@
 
 #include <string.h>
 
-#define OFTEN_NS 20000u /* a shorter wait is no lateness worth counting */
-
 void late_add(struct vb_group *g, int rank, uint64_t ns)
 {
     struct vb_late *late = &g->late[rank];
 
     group_lock(g);
     late->ns += ns;
-    late->n += ns >= OFTEN_NS;
+    late->n += ns >= LATE_OFTEN_NS;
     late->max_ns = ns > late->max_ns ? ns : late->max_ns;
     g->late_ns += ns;
     group_unlock(g);
@@ -67,17 +65,20 @@ static void settle(struct late *late, struct vb_coll *coll)
     late->summed_ns = coll->summed_ns;
 }
 
-/* Whom an operation waits for. Once all have begun to send, the rest is transfer, unless windows
- * are mapped. The head of a vector that is sent whole comes before it, with a note of its own. */
-static int late_rank(struct vb_coll *coll, struct op *op)
+/* Who is late of an operation that waits for from. Once all have begun to send, the rest is
+ * transfer, unless windows are mapped. The head of a vector that is sent whole comes before it,
+ * with a note of its own. */
+static int late_rank(struct vb_coll *coll, struct op *op, int from)
 {
     int r;
 
-    for (r = 0; r < coll->world && !op->mapped; r++)
+    if (op->mapped)
+        return from;
+    for (r = 0; r < coll->world; r++)
         if (r != coll->rank && !op_are_here(coll, op, r, r + 1) &&
             arrivals_of(coll, op->seq, r)->n[STREAM_PART] == 0)
             return r;
-    return op->mapped ? op_waits_for(coll, op) : NO_RANK;
+    return NO_RANK;
 }
 
 void late_begin(struct late *late, struct vb_coll *coll, struct op *op, uint64_t now_ns)
@@ -85,18 +86,18 @@ void late_begin(struct late *late, struct vb_coll *coll, struct op *op, uint64_t
     group_lock(coll->group);
     late->begin_ns = now_ns;
     late->summed_ns = coll->summed_ns;
-    late->rank = op->active ? late_rank(coll, op) : NO_RANK;
+    late->rank = op->active ? late_rank(coll, op, op_waits_for(coll, op)) : NO_RANK;
     group_unlock(coll->group);
 }
 
-void late_look(struct late *late, struct vb_coll *coll, struct op *op)
+void late_look(struct late *late, struct vb_coll *coll, struct op *op, int from)
 {
-    int from = late_rank(coll, op);
+    int rank = late_rank(coll, op, from);
 
-    if (from == late->rank)
+    if (rank == late->rank)
         return;
     settle(late, coll);
-    late->rank = from;
+    late->rank = rank;
 }
 
 void late_end(struct late *late, struct vb_coll *coll)

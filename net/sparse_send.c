@@ -31,7 +31,6 @@
 #define COUNT_MASK ((1u << COUNT_BITS) - 1)
 #define MORE (1u << COUNT_BITS)
 #define KIND_SHIFT (COUNT_BITS + 1)
-#define ANNOUNCED_NS 20000 /* on the way; less is no lateness worth counting (late.c) */
 
 static uint32_t note_value(enum sparse_kind kind, bool more, size_t count)
 {
@@ -393,7 +392,7 @@ static vb_status announce(struct vb_sparse *s, int to)
 
 static vb_status put_head(struct vb_sparse *s, int to, size_t len_bytes)
 {
-    bool slow = (double)len_bytes * s->model.put_ns_byte > ANNOUNCED_NS;
+    bool slow = (double)len_bytes * s->model.put_ns_byte > LATE_OFTEN_NS;
     vb_status st = slow ? announce(s, to) : VB_OK;
 
     if (st != VB_OK)

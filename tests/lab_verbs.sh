@@ -180,7 +180,7 @@ everyway="
 jobs_on() {
     expect 0 'transport: verbs over rxe0/1, GID .* RoCE v2, MTU (1024|4096): asked for' \
         lab/run --nodes "$1" "${room[@]}" --with "$verbena" -- sh -ec "$everyway $3"
-    jq -r '"\(.model) \(.transport) \(.ranks) \(.params_sha256)"' "$work/out" >"$work/jobs"
+    jq -r '"\(.model)\(.wire | ltrimstr("f32")) \(.transport) \(.ranks) \(.params_sha256)"' "$work/out" >"$work/jobs"
     [ "$(wc -l <"$work/jobs")" = "$2" ] || fail "jobs: $(cat "$work/jobs")"
     [ "$(cut -d ' ' -f 1,3,4 "$work/jobs" | sort -u | wc -l)" = "$(cut -d ' ' -f 1 "$work/jobs" | sort -u | wc -l)" ] ||
         fail "transports end with other parameters: $(cat "$work/jobs")"
@@ -199,13 +199,14 @@ jobs() {
     plans
     three="
         every_way $softmax
+        every_way $softmax --wire bf16
         every_way ${lenet//$'\n'/ }
         every_way ${sparse//$'\n'/ }"
     twice="
         for how in verbs tcp; do $verbena ${alexnet//$'\n'/ } --steps 1 --transport \$how; done"
-    jobs_on 2 14 "$three $twice"
+    jobs_on 2 18 "$three $twice"
     cp "$work/jobs" "$work/sync"
-    jobs_on 3 12 "$three"
+    jobs_on 3 16 "$three"
     server
 }
 
