@@ -6,8 +6,9 @@
  *
  * The rate is so low that parameters hardly move: the first block computes the same as the last,
  * and ranks that have made steps without each other can go on together. Nor are gradients clipped,
- * which would be the rule there and is the exception later. Updates are not shared out: steps with
- * sums and steps without are to differ in these alone.
+ * which would be the rule there and is the exception later. Without sums each rank updates all
+ * parameters itself, also where ranks of one host share that out: what they save by it makes up for
+ * some of the transfer, as it does in training.
  */
 #include "engine/train_priv.h"
 
@@ -219,7 +220,6 @@ static void fill_opts(const struct vb_step_opts *o, int batch, struct vb_group *
     train->schedule = VB_SCHEDULE_CONSTANT;
     train->momentum = train->weight_decay = train->clip = -1;
     train->test_limit = 1;
-    train->share_out_bytes = INT64_MAX;
     make_enough(train);
 }
 

@@ -317,7 +317,7 @@ struct vb_train_opts {
     int64_t hold_back_bytes; /* of gradients that leave behind those of the first layers; 0: by what
                                 the link gets done */
     int64_t share_out_bytes; /* of parameters from which on ranks of one host update a share each,
-                                in all copies; 0: where no cache holds them */
+                                in all copies; 0: where it pays */
     int64_t check_replicas;  /* compare the ranks' parameters every so many steps; 0: at the end */
     int slow_rank;           /* this rank takes slow_factor times as long to compute, */
     double slow_factor;      /* to try what that does; 0: none */

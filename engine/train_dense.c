@@ -11,8 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JUDGE_BATCH 256               /* where the model does not mind */
-#define SHARE_OUT ((int64_t)32 << 20) /* bytes: no cache holds several such copies */
+#define JUDGE_BATCH 256 /* where the model does not mind */
+
+/* Bytes of parameters. Where updates are shared out x86 writes past its caches, which pays for what
+ * they do not hold. Elsewhere it pays from where meeting once more costs less than half an update.
+ */
+#if defined(__x86_64__)
+#define SHARE_OUT ((int64_t)32 << 20)
+#else
+#define SHARE_OUT ((int64_t)128 << 10)
+#endif
 #define FRONT_PART 8 /* the first layers are those with so small a part of the parameters */
 
 /* Forward of the next step, begun while sums of this one are under way, with what is new of the
@@ -112,7 +120,7 @@ static vb_status make_model(struct vb_trainer *t, struct dense *d)
     return t->plan_text != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory for a plan");
 }
 
-/* Where caches hold all copies, to write to those of others costs what it saves. */
+/* To write to the copies of others costs what it saves, where there is little to update. */
 static bool shares_out(const struct vb_trainer *t, const struct dense *d)
 {
     int64_t least = t->o->share_out_bytes > 0 ? t->o->share_out_bytes : SHARE_OUT;
