@@ -126,7 +126,7 @@ static const struct vb_opt place_opts[] = {
      "else what the link has not done by then"},
     {"share-out", VB_OPT_INT, FIELD(share_out), NULL, 4, INT64_C(1) << 40, NULL, "BYTES",
      "parameters from which on ranks of one host update a share each, in the copies of all; else "
-     "32 MiB on x86, 128 KiB on others"},
+     "32 MiB on x86, 16 KiB on others"},
     {"check-replicas", VB_OPT_INT, FIELD(check_replicas), NULL, 1, STEPS_MAX, NULL, "S",
      "compare the ranks' parameters every S steps, not at the end alone"},
     {"slow", VB_OPT_TEXT, FIELD(slow), NULL, 0, 0, NULL, "R:F",

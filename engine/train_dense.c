@@ -19,7 +19,7 @@
 #if defined(__x86_64__)
 #define SHARE_OUT ((int64_t)32 << 20)
 #else
-#define SHARE_OUT ((int64_t)128 << 10)
+#define SHARE_OUT ((int64_t)16 << 10)
 #endif
 #define FRONT_PART 8 /* the first layers are those with so small a part of the parameters */
 

@@ -119,7 +119,8 @@ static size_t part_at(const struct vb_here *h, size_t param)
 void vb_here_share(struct vb_here *h, const struct vb_here_update *u, size_t first, size_t n)
 {
     struct vb_trainer *t = h->trainer;
-    struct vb_k_joint joint = {.n_ranks = t->world,
+    struct vb_k_joint joint = {.rank = t->rank,
+                               .n_ranks = t->world,
                                .grads = h->grads,
                                .params = u->params,
                                .state = u->state,

@@ -424,7 +424,7 @@ double vb_k_norm_end(const struct vb_k_norm *norm);
  * of all ranks, in their order, and writes what comes of it to the copies of all. Pointers are to
  * whole vectors. The bits are those of sums, then vb_k_update(), then vb_k_norm(). */
 struct vb_k_joint {
-    int n_ranks;
+    int rank, n_ranks;
     const float *const *grads;   /* (n_ranks) */
     const float *params, *state; /* of this rank; state NULL: the rule has none; never two */
     float scale, rate;

@@ -442,7 +442,7 @@ ALWAYS void update_keys(struct shape r, struct vb_k_sparse *s, const struct step
     }
 }
 
-static void update_chunk(struct vb_k_sparse *s, const struct step *p, size_t first, size_t end)
+static void any_keys(struct vb_k_sparse *s, const struct step *p, size_t first, size_t end)
 {
     switch (s->rule.kind) {
     case VB_K_SGD:
@@ -464,6 +464,19 @@ static void update_chunk(struct vb_k_sparse *s, const struct step *p, size_t fir
         update_keys((struct shape){VB_K_FTRL, 2, 2}, s, p, first, end);
         break;
     }
+}
+
+static void update_all(struct vb_k_sparse *s, const struct step *p)
+{
+    size_t c, chunks = (p->n + CHUNK - 1) / CHUNK;
+
+    if (p->n < PARALLEL) { /* even a team of one takes a third of a microsecond */
+        any_keys(s, p, 0, p->n);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (c = 0; c < chunks; c++)
+        any_keys(s, p, c * CHUNK, (c + 1) * CHUNK < p->n ? (c + 1) * CHUNK : p->n);
 }
 
 void vb_k_sparse_settle(struct vb_k_sparse *s)
@@ -517,7 +530,6 @@ vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, c
                              size_t n, float scale, float rate, struct vb_k_undo *undo)
 {
     struct step p = {keys, values, n, scale, rate, undo};
-    size_t c, chunks = (n + CHUNK - 1) / CHUNK;
     vb_status st;
 
     st = check_keys(sparse, keys, n);
@@ -527,9 +539,7 @@ vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, c
         return st;
     if (sparse->lazy != NULL && vb_k_lazy_full(sparse->lazy, rate))
         vb_k_sparse_settle(sparse);
-#pragma omp parallel for schedule(static) if (n >= PARALLEL)
-    for (c = 0; c < chunks; c++)
-        update_chunk(sparse, &p, c * CHUNK, (c + 1) * CHUNK < n ? (c + 1) * CHUNK : n);
+    update_all(sparse, &p);
     if (sparse->lazy != NULL)
         vb_k_lazy_note(sparse->lazy, rate);
     if (undo != NULL)

@@ -59,8 +59,8 @@ ALWAYS void chunk(enum vb_k_rule_kind kind, const struct vb_k_rule *rule,
     }
 }
 
-static void any_chunk(const struct vb_k_rule *rule, const struct vb_k_update *u, size_t first,
-                      size_t end)
+void update_chunk(const struct vb_k_rule *rule, const struct vb_k_update *u, size_t first,
+                  size_t end)
 {
     switch (rule->kind) {
     case VB_K_SGD:
@@ -85,10 +85,14 @@ void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *u)
 {
     size_t chunks = (u->n + UPDATE_CHUNK - 1) / UPDATE_CHUNK, c;
 
-#pragma omp parallel for schedule(static) if (u->n >= UPDATE_PARALLEL)
+    if (u->n < UPDATE_PARALLEL) { /* even a team of one takes a third of a microsecond */
+        update_chunk(rule, u, 0, u->n);
+        return;
+    }
+#pragma omp parallel for schedule(static)
     for (c = 0; c < chunks; c++)
-        any_chunk(rule, u, c * UPDATE_CHUNK,
-                  (c + 1) * UPDATE_CHUNK < u->n ? (c + 1) * UPDATE_CHUNK : u->n);
+        update_chunk(rule, u, c * UPDATE_CHUNK,
+                     (c + 1) * UPDATE_CHUNK < u->n ? (c + 1) * UPDATE_CHUNK : u->n);
 }
 
 /* ---- norm ------------------------------------------------------------------------------------ */
@@ -126,21 +130,30 @@ void vb_k_norm_begin(struct vb_k_norm *norm, size_t n)
     }
 }
 
-/* A part is added up once all of it is there, from its first element to its last, so its bits do
- * not depend on the pieces that it came in. */
+/* What has come of a part. It is added up once all of it is there, from its first element to its
+ * last, so its bits do not depend on the pieces that it came in. */
+static void add_part(struct vb_k_norm *norm, const float *v, size_t first, size_t n, size_t c)
+{
+    size_t begin = update_part_begin(norm, c), stop = update_part_begin(norm, c + 1);
+    size_t lo = first > begin ? first : begin, hi = first + n < stop ? first + n : stop;
+
+    norm->missing[c] -= (uint32_t)(hi - lo);
+    if (norm->missing[c] == 0)
+        norm->squares[c] = update_squares(v + begin, stop - begin);
+}
+
 void vb_k_norm_add(struct vb_k_norm *norm, const float *v, size_t first, size_t n)
 {
-    size_t c, end = n > 0 ? (first + n - 1) / norm->len + 1 : 0;
+    size_t c, begin = first / norm->len, end = n > 0 ? (first + n - 1) / norm->len + 1 : begin;
 
-#pragma omp parallel for schedule(static) if (n >= UPDATE_PARALLEL)
-    for (c = n > 0 ? first / norm->len : 0; c < end; c++) {
-        size_t begin = update_part_begin(norm, c), stop = update_part_begin(norm, c + 1);
-        size_t lo = first > begin ? first : begin, hi = first + n < stop ? first + n : stop;
-
-        norm->missing[c] -= (uint32_t)(hi - lo);
-        if (norm->missing[c] == 0)
-            norm->squares[c] = update_squares(v + begin, stop - begin);
+    if (n < UPDATE_PARALLEL) {
+        for (c = begin; c < end; c++)
+            add_part(norm, v, first, n, c);
+        return;
     }
+#pragma omp parallel for schedule(static)
+    for (c = begin; c < end; c++)
+        add_part(norm, v, first, n, c);
 }
 
 double vb_k_norm_end(const struct vb_k_norm *norm)

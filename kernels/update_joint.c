@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * A step of several ranks in one memory. A rank's share goes chunk by chunk, through 192 KiB that
- * stay in the second cache: there a chunk's gradients are added up, and there the update leaves
- * what goes to the copies of all ranks. So every gradient is read once by one rank, and no sum goes
- * through memory. Models that are updated like this are larger than caches: what is written goes
- * past them, or each line would be read from memory first.
+ * A step of several ranks in one memory. A rank's share goes chunk by chunk, through memory that
+ * stays in the second cache: there a chunk's gradients are added up. So every gradient is read once
+ * by one rank, and no sum goes through memory.
+ *
+ * The update leaves a chunk in this rank's copy, and from there it goes to those of the others. On
+ * x86 it leaves it in the cache, and from there it goes past the caches to all copies, or each line
+ * would be read from memory first: models are so large there (train_dense.c).
  */
 #include "kernels/update_priv.h"
 
@@ -57,24 +59,9 @@ static void tell_squares(const struct vb_k_joint *j, const struct vb_k_norm *nor
     }
 }
 
-static void update_chunk(const struct vb_k_rule *rule, const struct vb_k_joint *j, size_t first,
-                         size_t n, struct chunk *c)
-{
-    struct vb_k_update u = {
-        .n = n,
-        .params = j->params + first,
-        .state = j->state != NULL ? j->state + first : NULL,
-        .grads = c->sum,
-        .scale = j->scale,
-        .rate = j->rate,
-        .params_out = c->params,
-        .state_out = c->state,
-    };
-
-    vb_k_update(rule, &u);
-}
-
 #if defined(__x86_64__)
+
+#define PAST_CACHES 1
 
 /* Whole lines, but for the last. */
 static void copy_past_caches(float *to, const float *from, size_t n)
@@ -93,6 +80,8 @@ static void end_copies(void)
 
 #else
 
+#define PAST_CACHES 0
+
 static void copy_past_caches(float *to, const float *from, size_t n)
 {
     memcpy(to, from, n * sizeof(*to)); /* cores that see a line written as a whole do not read it */
@@ -104,14 +93,36 @@ static void end_copies(void)
 
 #endif
 
-static void hand_out(const struct vb_k_joint *j, size_t first, size_t n, const struct chunk *c)
+/* Where the update leaves a chunk: what does not go past caches is copied from this rank's copy. */
+static struct vb_k_update make_update(const struct vb_k_joint *j, size_t first, size_t n,
+                                      struct chunk *c)
+{
+    struct vb_k_update u = {
+        .n = n,
+        .params = j->params + first,
+        .grads = c->sum,
+        .scale = j->scale,
+        .rate = j->rate,
+        .params_out = PAST_CACHES ? c->params : j->params_out[j->rank] + first,
+    };
+
+    if (j->state != NULL) {
+        u.state = j->state + first;
+        u.state_out = PAST_CACHES ? c->state : j->state_out[j->rank] + first;
+    }
+    return u;
+}
+
+static void hand_out(const struct vb_k_joint *j, const struct vb_k_update *u, size_t first)
 {
     int r;
 
     for (r = 0; r < j->n_ranks; r++) {
-        copy_past_caches(j->params_out[r] + first, c->params, n);
+        if (!PAST_CACHES && r == j->rank)
+            continue;
+        copy_past_caches(j->params_out[r] + first, u->params_out, u->n);
         if (j->state != NULL)
-            copy_past_caches(j->state_out[r] + first, c->state, n);
+            copy_past_caches(j->state_out[r] + first, u->state_out, u->n);
     }
     end_copies();
 }
@@ -122,6 +133,7 @@ static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_join
 {
     size_t first = update_part_begin(norm, part), n = update_part_begin(norm, end) - first;
     uint64_t from = vb_clock_ns(), took;
+    struct vb_k_update u;
     struct chunk c;
 
     add_up(j, first, n, c.sum);
@@ -130,25 +142,45 @@ static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_join
         tell_squares(j, norm, part, end, c.sum);
     if (j->norm_only)
         return took;
-    update_chunk(rule, j, first, n, &c);
+    u = make_update(j, first, n, &c);
+    update_chunk(rule, &u, 0, n);
     from = vb_clock_ns();
-    hand_out(j, first, n, &c);
+    hand_out(j, &u, first);
     return took + (vb_clock_ns() - from);
+}
+
+/* What a call is to do, as chunks. */
+struct chunks {
+    size_t first_part, end_part, parts; /* parts of a chunk */
+    size_t n;
+};
+
+static uint64_t nth_chunk(const struct vb_k_rule *rule, const struct vb_k_joint *j,
+                          const struct vb_k_norm *norm, const struct chunks *all, size_t c)
+{
+    size_t part = all->first_part + c * all->parts, end = part + all->parts;
+
+    return joint_chunk(rule, j, norm, part, end < all->end_part ? end : all->end_part);
 }
 
 void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *j,
                        const struct vb_k_norm *norm, size_t first_part, size_t end_part)
 {
-    size_t step = UPDATE_CHUNK / norm->len, chunks, c;
+    struct chunks all = {first_part, end_part, UPDATE_CHUNK / norm->len, 0};
     uint64_t shared_ns = 0; /* of the first thread: the others take as long, beside it */
+    size_t c;
 
     VB_ASSERT(vb_k_rule_states(rule->kind) <= 1);
-    chunks = end_part > first_part ? (end_part - first_part + step - 1) / step : 0;
-#pragma omp parallel for schedule(static) if (chunks * UPDATE_CHUNK >= UPDATE_PARALLEL)            \
-    reduction(+ : shared_ns)
-    for (c = 0; c < chunks; c++) {
-        size_t part = first_part + c * step, end = part + step < end_part ? part + step : end_part;
-        uint64_t took = joint_chunk(rule, j, norm, part, end);
+    if (end_part > first_part)
+        all.n = (end_part - first_part + all.parts - 1) / all.parts;
+    if (all.n * UPDATE_CHUNK < UPDATE_PARALLEL) {
+        for (c = 0; c < all.n; c++)
+            j->shared_ns += nth_chunk(rule, j, norm, &all, c);
+        return;
+    }
+#pragma omp parallel for schedule(static) reduction(+ : shared_ns)
+    for (c = 0; c < all.n; c++) {
+        uint64_t took = nth_chunk(rule, j, norm, &all, c);
 
         shared_ns += omp_get_thread_num() == 0 ? took : 0;
     }

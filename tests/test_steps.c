@@ -19,7 +19,8 @@
 
 struct run {
     const char *model, *data, *rule;
-    int64_t check_replicas, hold_back_bytes, share_out_bytes, eval_every;
+    int64_t check_replicas, hold_back_bytes, eval_every;
+    int64_t share_out_bytes; /* 0: updates are not shared out */
     double clip;
     uint64_t kill_us; /* the culprit dies after so long; 0: it does not */
     uint32_t after[STEPS + 1];
@@ -56,7 +57,7 @@ static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train
     o->steps = STEPS;
     o->check_replicas = run->check_replicas;
     o->hold_back_bytes = run->hold_back_bytes;
-    o->share_out_bytes = run->share_out_bytes;
+    o->share_out_bytes = run->share_out_bytes > 0 ? run->share_out_bytes : INT64_MAX;
     o->eval_every = run->eval_every;
     o->clip = run->clip > 0 ? run->clip : -1;
     o->bucket_bytes = run->in_one ? 1 << 30 : 1 << 16;

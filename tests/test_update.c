@@ -250,9 +250,11 @@ static void joint_step(const struct vb_k_rule *rule, int ranks, size_t n, bool n
         memset(z.squares[r], 0xff, sizeof(z.squares[r]));
     }
     vb_k_norm_begin(&norm, n);
-    for (r = 0; r < (size_t)ranks; r++)
+    for (r = 0; r < (size_t)ranks; r++) {
+        joint.rank = (int)r;
         vb_k_joint_update(rule, &joint, &norm, norm.parts * r / (size_t)ranks,
                           norm.parts * (r + 1) / (size_t)ranks);
+    }
 }
 
 /* x.grads: the sum. */
