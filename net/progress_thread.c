@@ -2,38 +2,75 @@
  *
  * The progress thread: serves peers while the caller computes, and stays away while the caller
  * polls or sleeps by itself.
+ *
+ * The caller waits for nothing then. Where nobody else has a core to serve on, what comes soon
+ * after something that was served is served together: it is the caller that is kept from computing.
+ * Two ranks on two cores (Neoverse-V1) over 10 Gbit/s, medians of 4 runs in turn: serving packets
+ * as they came, backward of AlexNet took 533 ms; with rests of 300, 600 and 1000 us 514, 508 and
+ * 509.
  */
 #include "net/group_priv.h"
+#include "topo/topo.h"
 
 #include <errno.h>
 #include <time.h>
 
-#define NAP_NS 1000000L
+#define NAP_NS 1000000L /* between looks at whether the caller polls */
+#define REST_NS 600000L /* after something was served */
 
-static void nap(void)
+static void nap(long ns)
 {
-    struct timespec ts = {.tv_nsec = NAP_NS};
+    struct timespec ts = {.tv_nsec = ns};
 
     nanosleep(&ts, NULL);
+}
+
+/* Whether there is a cpu for this thread that nobody computes on. */
+static bool has_cpu(const struct vb_group *g)
+{
+    const struct vb_plan *plan = g->opts.plan;
+
+    return plan != NULL && plan->ranks[g->opts.plan_rank].progress_cpu >= 0;
+}
+
+/* Under the lock, which others may have meanwhile. */
+static void rest(struct vb_group *g)
+{
+    group_unlock(g);
+    nap(REST_NS);
+    group_lock(g);
+}
+
+/* Sleeps until something comes, unless it has. Under the lock. */
+static void await(struct vb_group *g)
+{
+    group_arm(g);
+    if (group_round(g) == 0)
+        group_sleep(g, GROUP_SLEEP_MS);
+    group_disarm(g);
 }
 
 /* Serves until the caller polls by itself again. */
 static void take_over(struct vb_group *g, unsigned seen)
 {
+    bool rests = !has_cpu(g), served = false; /* since the last rest */
+
     group_lock(g);
     while (!atomic_load_explicit(&g->stopping, memory_order_relaxed) && !g->opening &&
            atomic_load_explicit(&g->app_polls, memory_order_relaxed) == seen) {
         if (group_round(g) > 0) {
+            served = true;
             if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
                 group_wake(g); /* what it waits for may have gone through our hands */
             continue;
         }
         if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
             break;
-        group_arm(g);
-        if (group_round(g) == 0)
-            group_sleep(g, GROUP_SLEEP_MS);
-        group_disarm(g);
+        if (served && rests)
+            rest(g);
+        else
+            await(g);
+        served = false;
     }
     group_unlock(g);
 }
@@ -45,7 +82,7 @@ static void *progress_main(void *arg)
 
     vb_log_set_rank(g->rank);
     while (!atomic_load_explicit(&g->stopping, memory_order_relaxed)) {
-        nap();
+        nap(NAP_NS);
         now = atomic_load_explicit(&g->app_polls, memory_order_relaxed);
         if (now == seen && !atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
             take_over(g, seen);
