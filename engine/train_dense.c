@@ -12,16 +12,7 @@
 #include <string.h>
 
 #define JUDGE_BATCH 256 /* where the model does not mind */
-
-/* Bytes of parameters. Where updates are shared out x86 writes past its caches, which pays for what
- * they do not hold. Elsewhere it pays from where meeting once more costs less than half an update.
- */
-#if defined(__x86_64__)
-#define SHARE_OUT ((int64_t)32 << 20)
-#else
-#define SHARE_OUT ((int64_t)16 << 10)
-#endif
-#define FRONT_PART 8 /* the first layers are those with so small a part of the parameters */
+#define FRONT_PART 8    /* the first layers are those with so small a part of the parameters */
 
 /* Forward of the next step, begun while sums of this one are under way, with what is new of the
  * other copy. Nothing of it counts before the step is complete. */
@@ -120,13 +111,17 @@ static vb_status make_model(struct vb_trainer *t, struct dense *d)
     return t->plan_text != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory for a plan");
 }
 
-/* To write to the copies of others costs what it saves, where there is little to update. */
+static bool is_large(const struct vb_trainer *t, size_t n_params)
+{
+    if (t->o->share_out_bytes > 0)
+        return (int64_t)(n_params * sizeof(float)) >= t->o->share_out_bytes;
+    return n_params >= VB_K_JOINT_LEAST;
+}
+
 static bool shares_out(const struct vb_trainer *t, const struct dense *d)
 {
-    int64_t least = t->o->share_out_bytes > 0 ? t->o->share_out_bytes : SHARE_OUT;
-
     return t->world > 1 && d->buckets != NULL && d->n_params <= VB_K_JOINT_MAX &&
-           (int64_t)(d->n_params * sizeof(float)) >= least && vb_buckets_are_mapped(d->buckets);
+           is_large(t, d->n_params) && vb_buckets_are_mapped(d->buckets);
 }
 
 /* Zeroed. */

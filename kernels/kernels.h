@@ -436,6 +436,14 @@ struct vb_k_joint {
 
 #define VB_K_JOINT_MAX ((size_t)VB_K_NORM_PARTS * 16384) /* parameters */
 
+/* From so many parameters on it pays. x86 writes past its caches here, which is for what they do
+ * not hold; elsewhere half an update must take longer than meeting once more. */
+#if defined(__x86_64__)
+#define VB_K_JOINT_LEAST ((size_t)8 << 20)
+#else
+#define VB_K_JOINT_LEAST ((size_t)4 << 10)
+#endif
+
 /* The parts of the norm from first_part to end_part - 1. norm: after vb_k_norm_begin(). */
 void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *joint,
                        const struct vb_k_norm *norm, size_t first_part, size_t end_part);

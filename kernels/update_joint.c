@@ -6,7 +6,7 @@
  *
  * The update leaves a chunk in this rank's copy, and from there it goes to those of the others. On
  * x86 it leaves it in the cache, and from there it goes past the caches to all copies, or each line
- * would be read from memory first: models are so large there (train_dense.c).
+ * would be read from memory first: models are so large there (VB_K_JOINT_LEAST).
  */
 #include "kernels/update_priv.h"
 

@@ -3,8 +3,8 @@
  * The progress thread: serves peers while the caller computes, and stays away while the caller
  * polls or sleeps by itself.
  *
- * The caller waits for nothing then. Where nobody else has a core to serve on, what comes soon
- * after something that was served is served together: it is the caller that is kept from computing.
+ * The caller waits for nothing then. Where this thread has no cpu of its own, it is the caller that
+ * is kept from computing: what comes soon after something that was served is served together.
  * Two ranks on two cores (Neoverse-V1) over 10 Gbit/s, medians of 4 runs in turn: serving packets
  * as they came, backward of AlexNet took 533 ms; with rests of 300, 600 and 1000 us 514, 508 and
  * 509.
