@@ -22,7 +22,9 @@
 #define NOTES 8
 #define TURN_NS 50000 /* of a core: what a note waits for where ranks share them */
 #define PUTS 4
-#define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
+#define FIRST_BYTES ((size_t)16 * 1024) /* of the first of them */
+#define SLOW_NS 5e6                     /* if it takes that long, so are the others */
+#define COPY_BYTES ((size_t)8 << 20)    /* larger than the caches of a core */
 #define MERGE_WORDS ((size_t)8192)
 /* Rough figures that matter little, as parts of the time to merge a word: a word put into a vector
  * or taken out of it, and a cache line of the vector fetched for it. */
@@ -69,16 +71,22 @@ static vb_status time_probes(struct vb_sparse *s, int rank, size_t len, uint32_t
     return st;
 }
 
+/* Over a link that is very slow the long ones would take so long that the peer seems silent. */
 static vb_status measure_puts(struct vb_sparse *s, int rank)
 {
-    double note, put = 0;
+    double note, first = 0, put = 0;
+    size_t len = FIRST_BYTES;
     vb_status st;
 
     st = time_probes(s, rank, 0, NOTES, &note);
     if (st == VB_OK)
-        st = time_probes(s, rank, SPARSE_PROBE_BYTES, PUTS, &put);
+        st = time_probes(s, rank, len, 1, &first);
+    if (first < SLOW_NS)
+        len = SPARSE_PROBE_BYTES;
+    if (st == VB_OK)
+        st = time_probes(s, rank, len, PUTS - 1, &put);
     s->model.note_ns = s->group->opts.crowded ? fmax(note / 2, TURN_NS) : note / 2;
-    s->model.put_ns_byte = fmax(put - note, 1) / (double)SPARSE_PROBE_BYTES;
+    s->model.put_ns_byte = fmax(put - note, 1) / (double)len;
     return st;
 }
 
