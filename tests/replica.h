@@ -48,7 +48,7 @@ static int (*worker)(struct vb_group *g, bool late); /* the test's: main() says 
 
 /* ---- servers --------------------------------------------------------------------------------- */
 
-static void tell_board(const struct ps_server *s, int rank)
+static inline void tell_board(const struct ps_server *s, int rank)
 {
     size_t bytes = s->lay.n[s->k] * sizeof(float);
     int w;
@@ -64,7 +64,7 @@ static void tell_board(const struct ps_server *s, int rank)
     board->version[rank] = ps_version_of(s);
 }
 
-static int server(struct vb_group *g)
+static inline int server(struct vb_group *g)
 {
     const struct ps_job *job = &board->job;
     float *zero = calloc(job->n, sizeof(*zero));
@@ -85,13 +85,13 @@ static int server(struct vb_group *g)
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-static int world_of(const struct ps_job *job)
+static inline int world_of(const struct ps_job *job)
 {
     return job->workers + ps_server_ranks(job);
 }
 
 /* rank -1: one that joins */
-static int member(int rank)
+static inline int member(int rank)
 {
     struct t_job job = {.transport = board->transport, .world = world_of(&board->job)};
     struct vb_group_opts opts;
@@ -112,7 +112,7 @@ static int member(int rank)
     return wrong;
 }
 
-static pid_t start(int rank)
+static inline pid_t start(int rank)
 {
     pid_t pid = fork();
 
@@ -125,7 +125,7 @@ static pid_t start(int rank)
     _exit(member(rank) == 0 ? 0 : 1);
 }
 
-static void begin(void)
+static inline void begin(void)
 {
     int i;
 
@@ -147,7 +147,7 @@ static void begin(void)
     } while (0)
 
 /* When so many gradients were begun, and a little later. Returns whether it was still there. */
-static bool kill_at(int rank, int64_t total, long nap_ns)
+static inline bool kill_at(int rank, int64_t total, long nap_ns)
 {
     struct timespec nap = {.tv_nsec = nap_ns};
     int status;
@@ -160,21 +160,21 @@ static bool kill_at(int rank, int64_t total, long nap_ns)
     return WIFSIGNALED(status);
 }
 
-static void end(void)
+static inline void end(void)
 {
     t_end_all(pids, RANKS_MAX);
 }
 
 /* After a test that failed. */
-static int tear_down(void **state)
+static inline int tear_down(void **state)
 {
     (void)state;
     t_kill_all(pids, RANKS_MAX);
     return 0;
 }
 
-static void prepare(enum vb_transport_choice transport, int workers, int servers, int64_t bound,
-                    size_t n)
+static inline void prepare(enum vb_transport_choice transport, int workers, int servers,
+                           int64_t bound, size_t n)
 {
     memset(board, 0, sizeof(*board));
     board->transport = transport;
@@ -192,14 +192,14 @@ static void prepare(enum vb_transport_choice transport, int workers, int servers
                         .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? workers : 1}};
 }
 
-static void make_sparse(void)
+static inline void make_sparse(void)
 {
     board->job.sparse = true;
     board->job.max_keys = P_ROW;
 }
 
 /* Kills a server at some moment; the rest goes on to the end. */
-static int run_and_kill(int rank, uint64_t seed)
+static inline int run_and_kill(int rank, uint64_t seed)
 {
     /* with backups a round may have fewer than there are workers, and never more come */
     int per_step = board->job.bound == 0 ? board->job.workers - board->job.backup : 1;
@@ -214,7 +214,7 @@ static int run_and_kill(int rank, uint64_t seed)
     return hit && board->faults > 0; /* what comes after the last word is no fault */
 }
 
-static bool make_board(void)
+static inline bool make_board(void)
 {
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     n_transports = t_find_transports(transports);
