@@ -407,6 +407,7 @@ struct vb_train_result {
     char transport[16];       /* "" where nothing was moved */
     const char *order, *algo; /* of the gradients; NULL where nothing was moved */
     const char *wire;         /* what they travelled as; likewise, or not as such */
+    bool apart;               /* a step is one worker's, not one of all */
     int batch, global_batch;  /* of the largest rank, of all */
     int64_t steps;            /* made in all, those before a resumed run too */
     int64_t resumed;          /* ... of which so many were made before */

@@ -222,6 +222,7 @@ struct ps_seat {
     uint64_t made[2];                      /* versions that its last gradients made */
     unsigned n_made;
     uint32_t evals, saves;                 /* that it was told of */
+    uint64_t stalled_ns;                   /* since when it waits for the slowest; 0: it does not */
     uint64_t late_n, late_ns, late_max_ns; /* how the others waited for it */
     int64_t base;                          /* tickets are counted from here */
     struct vb_stale stale;
@@ -273,8 +274,9 @@ struct ps_server {
     int64_t granted; /* tickets, or rounds, in all */
     int64_t round;   /* bound 0 */
     int n_held;
-    uint64_t held_ns; /* when the last came */
-    float *sum;       /* bound 0 */
+    uint64_t held_ns;    /* when the last came */
+    uint64_t stalled_ns; /* bound above 0: the longest wait that has just ended */
+    float *sum;          /* bound 0 */
     uint32_t *keys[2];
     float *values[2];
     struct ps_server_stats stats;

@@ -73,6 +73,25 @@ static void ask_next(const struct ps_server *s, struct ps_seat *seat, const stru
     seat->ask_at = push->reply_at;
 }
 
+static void add_late(struct ps_seat *seat, uint64_t by_ns)
+{
+    seat->late_n += by_ns >= 20000;
+    seat->late_ns += by_ns;
+    seat->late_max_ns = by_ns > seat->late_max_ns ? by_ns : seat->late_max_ns;
+}
+
+/* After a gradient that others may have waited for. */
+static vb_status let_go(struct ps_server *s, struct ps_seat *seat)
+{
+    vb_status st;
+
+    s->stalled_ns = 0;
+    st = ps_tell_all(s);
+    if (s->stalled_ns > 0)
+        add_late(seat, s->stalled_ns);
+    return st;
+}
+
 static vb_status apply_now(struct ps_server *s, int worker, int slot)
 {
     const struct ps_push *push = ps_push_in(s, worker, slot);
@@ -90,7 +109,7 @@ static vb_status apply_now(struct ps_server *s, int worker, int slot)
     lap(s, &s->stats.apply_ns);
     st = acknowledge(s, worker);
     if (st == VB_OK && (s->job->bound > 0 || ps_version_of(s) == (uint64_t)s->job->steps))
-        st = ps_tell_all(s); /* others may go now, or need not wait */
+        st = let_go(s, seat);
     return st;
 }
 
@@ -135,11 +154,8 @@ static void note_late(struct ps_server *s, struct ps_seat *seat)
     uint64_t now = vb_clock_ns(), by = now - s->held_ns;
 
     s->held_ns = now;
-    if (s->n_held != wanted(s) || s->n_held < 2)
-        return;
-    seat->late_n += by >= 20000;
-    seat->late_ns += by;
-    seat->late_max_ns = by > seat->late_max_ns ? by : seat->late_max_ns;
+    if (s->n_held == wanted(s) && s->n_held >= 2)
+        add_late(seat, by);
 }
 
 /* Bound 0. With backups there is one server, which knows the round from the ticket. */

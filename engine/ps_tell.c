@@ -197,13 +197,36 @@ static bool is_reply_due(const struct ps_server *s, const struct ps_seat *seat, 
     return s->job->bound >= 0 || (word & PS_ACK) != 0 || seat->replies == 0;
 }
 
+/* Whether a worker has used all its tickets and gets no more before the slowest has come up. */
+static bool is_stalled(const struct ps_server *s, const struct ps_seat *seat)
+{
+    return s->k == 0 && s->job->bound > 0 && seat->granted == seat->clock && !none_left(s) &&
+           seat->granted - ps_slowest(s) > s->job->bound;
+}
+
+/* How long it was stalled is known when it goes on; of several the one that was longest counts. */
+static void note_stall(struct ps_server *s, struct ps_seat *seat, bool goes)
+{
+    bool was = seat->stalled_ns != 0, is = !goes && is_stalled(s, seat);
+    uint64_t now, by;
+
+    if (was == is)
+        return;
+    now = vb_clock_ns();
+    by = was ? now - seat->stalled_ns : 0;
+    s->stalled_ns = by > s->stalled_ns ? by : s->stalled_ns;
+    seat->stalled_ns = is ? now : 0;
+}
+
 /* Tells a worker what there is to tell: an acknowledgement, tickets, that these are the last. */
 vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
 {
     struct ps_seat *seat = &s->seats[worker];
+    uint32_t tickets = take_tickets(s, seat);
     bool replies;
 
-    word |= take_tickets(s, seat) * PS_TICKETS;
+    note_stall(s, seat, tickets > 0);
+    word |= tickets * PS_TICKETS;
     replies = is_reply_due(s, seat, word);
     if (s->k == 0 && !s->job->hogwild && all_applied(s) && !seat->told_last) {
         seat->told_last = true;

@@ -263,7 +263,7 @@ void vb_trainer_close(struct vb_trainer *t)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static bool to_show(const struct vb_trainer *t, bool evaluated)
+bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated)
 {
     if (t->o->watch == NULL || !t->shows || t->laps.mark_ns == t->laps.begin_ns)
         return false;
@@ -282,10 +282,11 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
                                  .evaluated = evaluated};
     int64_t made = step - t->resumed;
 
-    if (!to_show(t, evaluated))
+    if (!vb_trainer_is_to_show(t, evaluated))
         return;
     t->watched_ns = t->laps.mark_ns;
-    news.samples_per_s = (double)t->samples / seconds;
+    news.samples_per_s =
+        (double)(vb_train_apart(t->o) ? made * t->recipe.global_batch : t->samples) / seconds;
     news.left_s = made > 0 ? seconds / (double)made * (double)(news.steps - step) : 0;
     t->o->watch(t->o->watch_arg, &news);
 }
@@ -300,10 +301,17 @@ void vb_trainer_drag(struct vb_trainer *t)
         nanosleep(&ts, NULL);
 }
 
+/* The shorter of two steps: for one in which another program had the core, idling many times as
+ * long could outlast the patience of others. */
 void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns)
 {
-    if (t->o->slow_factor > 1 && t->rank == t->o->slow_rank)
-        t->drag_ns = (uint64_t)((double)(computed_ns - t->drag_ns) * (t->o->slow_factor - 1));
+    uint64_t own_ns = computed_ns - t->drag_ns, least_ns;
+
+    if (t->o->slow_factor <= 1 || t->rank != t->o->slow_rank)
+        return;
+    least_ns = t->own_ns > 0 && t->own_ns < own_ns ? t->own_ns : own_ns;
+    t->own_ns = own_ns;
+    t->drag_ns = (uint64_t)((double)least_ns * (t->o->slow_factor - 1));
 }
 
 static bool due(int64_t every, int64_t step)

@@ -22,11 +22,20 @@ vb_status async_judge_alone(struct vb_trainer *t)
     return st;
 }
 
-static int64_t step_now(const struct vb_async *a)
+/* How far all workers are a server knows: it is asked when it is time to show that. */
+static vb_status show(struct vb_async *a)
 {
-    const struct vb_trainer *t = a->trainer;
+    struct vb_trainer *t = a->trainer;
+    uint64_t step = (uint64_t)t->step;
+    vb_status st = VB_OK;
 
-    return vb_train_apart(t->o) ? t->resumed + (t->step - t->resumed) * t->world : t->step;
+    if (!vb_trainer_is_to_show(t, false))
+        return VB_OK;
+    if (vb_train_apart(t->o))
+        st = ps_worker_now(a->worker, &step);
+    if (st == VB_OK)
+        vb_trainer_show(t, (int64_t)step, false);
+    return st;
 }
 
 vb_status async_do_due(struct vb_async *a)
@@ -81,14 +90,15 @@ vb_status async_cut_anew(struct vb_async *a)
 vb_status async_step_done(struct vb_async *a, uint64_t computed_ns)
 {
     struct vb_trainer *t = a->trainer;
+    vb_status st;
 
     vb_trainer_slow_down(t, vb_trainer_computed_ns(t) - computed_ns);
     t->step++;
     t->samples += t->batch_n;
     t->shows = a->worker->below == 0;
     vb_group_step(a->ps);
-    vb_trainer_show(t, step_now(a), false);
-    return t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : VB_OK;
+    st = show(a);
+    return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
 }
 
 /* At its own end, on parameters that others go on changing; with a bound of 0 nobody does. */

@@ -159,6 +159,7 @@ struct vb_trainer {
     char checkpoint[512];
     double pause_s;
     uint64_t drag_ns;           /* how long a slowed rank is to be idle in the next step */
+    uint64_t own_ns;            /* ... that the last one took it otherwise */
     int64_t equal_step;         /* the last at which replicas were compared and equal */
     double accuracy, test_loss; /* of the last evaluation; negative: none */
     struct vb_eval *evals;      /* on the way */
@@ -194,6 +195,7 @@ void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns);
 uint64_t vb_trainer_computed_ns(const struct vb_trainer *t);
 
 /* Tells the watcher how far it is, if it is time to. */
+bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated);
 void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
 
 /* A rank that is slowed on purpose is idle for a while, before it computes. */

@@ -258,7 +258,8 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     t->evals = NULL;
     if (t->async) {
         snprintf(r->transport, sizeof(r->transport), "%s", t->transport);
-        r->order = vb_train_apart(t->o) ? NULL : "rank";
+        r->apart = vb_train_apart(t->o);
+        r->order = r->apart ? NULL : "rank";
         r->algo = t->algo;
         return;
     }

@@ -43,10 +43,16 @@ static const struct vb_rank_result *latest(const struct vb_train_result *r)
     return late;
 }
 
+/* Steps that one rank has made, or would have if all were alike. */
+static double steps_of_one(const struct vb_train_result *r)
+{
+    return (double)(r->steps - r->resumed) / (r->apart ? r->workers : 1);
+}
+
 static void say_why(const struct vb_train_result *r, double step_ms, struct vb_bottleneck *b)
 {
     const struct vb_rank_result *late = latest(r);
-    int64_t steps = r->steps - r->resumed;
+    double steps = steps_of_one(r);
 
     switch (b->resource) {
     case VB_COMPUTE:
@@ -61,10 +67,10 @@ static void say_why(const struct vb_train_result *r, double step_ms, struct vb_b
     case VB_STRAGGLER:
         snprintf(
             b->why, sizeof(b->why),
-            "rank %d (%s) made others wait %lld times in %lld steps, %.4g ms a step and at most "
+            "rank %d (%s) made others wait %lld times in %.0f steps, %.4g ms a step and at most "
             "%.4g ms",
-            late->rank, late->host, (long long)late->late_n, (long long)steps,
-            1e3 * late->late_s / (double)steps, 1e3 * late->late_max_s);
+            late->rank, late->host, (long long)late->late_n, steps, 1e3 * late->late_s / steps,
+            1e3 * late->late_max_s);
         break;
     case VB_INPUT:
         snprintf(b->why, sizeof(b->why), "%.4g ms of a step are spent waiting for data", step_ms);
@@ -76,26 +82,28 @@ static void say_why(const struct vb_train_result *r, double step_ms, struct vb_b
     }
 }
 
-/* Waiting is time of those who are not late: it counts as it was for the one who waited most. */
+/* Waiting is time of those who are not late: it counts as it was for the one who waited most, as
+ * far as somebody was late. (Asynchronous workers also wait for the end of all.) */
 static double waited(const struct vb_train_result *r)
 {
-    double most = 0;
+    double most = 0, late = 0;
     int i;
 
-    for (i = 0; i < r->workers; i++)
+    for (i = 0; i < r->workers; i++) {
+        late += r->per_rank[i].late_s;
         if (r->per_rank[i].phase_s[VB_PHASE_WAIT] > most)
             most = r->per_rank[i].phase_s[VB_PHASE_WAIT];
-    return most;
+    }
+    return most < late ? most : late;
 }
 
 void vb_train_judge(struct vb_train_result *r)
 {
     double all = r->train_s - r->phase_s[VB_PHASE_EVAL], most = 0, s;
-    int64_t steps = r->steps - r->resumed;
     struct vb_bottleneck *b = &r->bottleneck;
     int i;
 
-    if (steps <= 0 || all <= 0)
+    if (r->steps <= r->resumed || all <= 0)
         return;
     for (i = VB_COMPUTE; i <= VB_DISK; i++) {
         s = i == VB_STRAGGLER ? waited(r) : seconds_of(r->phase_s, (enum vb_resource)i);
@@ -105,5 +113,5 @@ void vb_train_judge(struct vb_train_result *r)
         b->resource = (enum vb_resource)i;
     }
     b->share = most < all ? most / all : 1; /* most may be of one rank, all is a mean */
-    say_why(r, 1e3 * most / (double)steps, b);
+    say_why(r, 1e3 * most / steps_of_one(r), b);
 }

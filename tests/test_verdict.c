@@ -56,6 +56,30 @@ static void a_straggler_is_at_most_all(void **state)
         "rank 1 (host1) made others wait 204 times in 200 steps, 50 ms a step and at most 250 ms");
 }
 
+/* Workers that make steps of their own: a step is one of theirs, and who waits for the end of all
+ * waits for nobody who is late. */
+static void a_step_is_a_workers(void **state)
+{
+    struct vb_rank_result ranks[RANKS];
+    struct vb_train_result r = made_up(ranks);
+
+    (void)state;
+    r.apart = true;
+    r.phase_s[VB_PHASE_FORWARD] = 4;
+    ranks[0].phase_s[VB_PHASE_WAIT] = 8;
+    vb_train_judge(&r);
+    assert_int_equal(r.bottleneck.resource, VB_COMPUTE);
+    assert_string_equal(r.bottleneck.why, "40 ms of a step are spent computing");
+    ranks[1].late_n = 90;
+    ranks[1].late_s = 7;
+    ranks[1].late_max_s = 0.1;
+    vb_train_judge(&r);
+    assert_int_equal(r.bottleneck.resource, VB_STRAGGLER);
+    assert_string_equal(
+        r.bottleneck.why,
+        "rank 1 (host1) made others wait 90 times in 100 steps, 70 ms a step and at most 100 ms");
+}
+
 static void no_steps_no_verdict(void **state)
 {
     struct vb_rank_result ranks[RANKS];
@@ -73,6 +97,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(computing_is_a_share),
         cmocka_unit_test(a_straggler_is_at_most_all),
+        cmocka_unit_test(a_step_is_a_workers),
         cmocka_unit_test(no_steps_no_verdict),
     };
 

@@ -176,6 +176,11 @@ on_terminal() {
     # shellcheck disable=SC2053 # it is a pattern
     [[ $(cat "$dir/screen") == $text ]] || fail "on a terminal: $*: there was $(od -c "$dir/screen" | tail -n 30)"
 }
+# no_step_beyond STEPS: none that was on the terminal last
+no_step_beyond() {
+    ! grep -oE 'step [0-9]+' "$dir/screen" | awk -v most="$1" '$2 > most { bad = 1 } END { exit !bad }' ||
+        fail "on a terminal: a step beyond $1: $(tr '\r' '\n' <"$dir/screen" | tail -n 3)"
+}
 progress=$'*\r\e\\[Kepoch * samples/s, * s left*\r\e\\[K'
 if ! command -v script >/dev/null; then
     echo "script(1) is not installed: no terminal is tried"
@@ -187,6 +192,8 @@ else
         on_terminal "$progress" --ranks 2 --steps 15000 --mode $mode
         on_terminal $'*\\[rank 0\\] epoch * s left\r*' --ranks 2 --steps 30 --mode $mode --eval-every 10
         quiet softmax --data synth:2000 --ranks 2 --steps 15000 --mode $mode --eval-every 1000
+        on_terminal "$progress" --ranks 2 --steps 15000 --mode $mode --slow 1:3
+        no_step_beyond 15000
     done
 fi
 
