@@ -166,11 +166,23 @@ static void say_death(struct job *job, int rank, const siginfo_t *info, bool goe
                      info->si_code == CLD_DUMPED ? ", core dumped" : "");
 }
 
+/* Which a rank may find where the supervisor could not. */
+static bool was_bad_usage(const siginfo_t *info)
+{
+    return info->si_code == CLD_EXITED && info->si_status == 2;
+}
+
+static void say_failure(struct job *job, int rank, const siginfo_t *info)
+{
+    if (was_bad_usage(info))
+        job->exit_code = 2;
+    say_death(job, rank, info, false);
+}
+
 static void note_failure(struct job *job, int rank, const siginfo_t *info)
 {
-    /* 2 is bad usage, which a rank may find where the supervisor could not. */
-    job->exit_code = info->si_code == CLD_EXITED && info->si_status == 2 ? 2 : 1;
-    say_death(job, rank, info, false);
+    job->exit_code = 1;
+    say_failure(job, rank, info);
     enter(job, GRACE);
 }
 
@@ -182,8 +194,7 @@ static bool is_vital(const struct job *job, int rank)
 /* Training goes on without it. Bad usage is everybody's. */
 static bool can_do_without(const struct job *job, int rank, const siginfo_t *info)
 {
-    return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 &&
-           !(info->si_code == CLD_EXITED && info->si_status == 2);
+    return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 && !was_bad_usage(info);
 }
 
 /* The first worker that ends well has reported, or has heard from the one that did: the others will
@@ -215,10 +226,16 @@ static void note_host(struct job *job, int rank, const siginfo_t *info)
         say_death(job, rank, info, false);
 }
 
-/* Several may have died by the time we look. One that was killed is then the cause, and one that
- * ended by itself has noticed; it may even have ended before, for connections close first when a
- * process dies, so one that was killed is named in the grace too. Once the job is being ended on
- * purpose, deaths are no news. */
+/* What no rank comes to by another's end. */
+static bool is_cause(const struct job *job, const siginfo_t *info)
+{
+    return was_killed(job, info) || was_bad_usage(info);
+}
+
+/* Several may have died by the time we look. One that was killed, or refused what it was asked for,
+ * is then the cause, and one that ended by itself has noticed; it may even have ended before, for
+ * connections close first when a process dies, so a cause is named in the grace too. Once the job
+ * is being ended on purpose, deaths are no news. */
 static void reap_all(struct job *job)
 {
     siginfo_t info, first = {0};
@@ -239,15 +256,15 @@ static void reap_all(struct job *job)
             say_death(job, i, &info, true);
             continue;
         }
-        if (first_rank < 0 || (!was_killed(job, &first) && was_killed(job, &info))) {
+        if (first_rank < 0 || (!is_cause(job, &first) && is_cause(job, &info))) {
             first = info;
             first_rank = i;
         }
     }
     if (first_rank >= 0 && job->stage == RUNNING)
         note_failure(job, first_rank, &first);
-    else if (first_rank >= 0 && job->stage == GRACE && was_killed(job, &first))
-        say_death(job, first_rank, &first, false);
+    else if (first_rank >= 0 && job->stage == GRACE && is_cause(job, &first))
+        say_failure(job, first_rank, &first);
 }
 
 static bool is_stopped(const struct job *job, int rank)

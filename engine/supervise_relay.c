@@ -56,6 +56,7 @@ struct vb_relay {
     struct sink out, err;
     vb_hear_fn hear; /* NULL: there is nothing to hear */
     void *hear_arg;
+    const char *logs; /* borrowed: the folder; NULL: there are none */
     bool all_out;
     bool shows; /* progress */
     bool shown; /* some is the last that went to standard error */
@@ -135,6 +136,7 @@ vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir)
     st = open_log(path, &fd);
     if (st == VB_OK)
         out[0].log_fd = out[1].log_fd = fd;
+    relay->logs = dir;
     return st;
 }
 
@@ -233,7 +235,8 @@ static void keep(struct vb_relay *relay, const struct stream *s, const char *byt
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            vb_relay_say(relay, "the log of rank %d ends here: %s", s->rank, strerror(errno));
+            vb_relay_say(relay, "log %s/rank-%d.log: it ends here: %s", relay->logs, s->rank,
+                         strerror(errno));
             close_log(relay, s->rank);
             return;
         }

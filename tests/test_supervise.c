@@ -163,6 +163,17 @@ static int do_usage(void)
     return me.rank == 1 ? 2 : 0;
 }
 
+/* What rank 1 noticed was that rank 0 gives up. */
+static int do_late_usage(void)
+{
+    struct timespec nap = {.tv_nsec = 20000000};
+
+    if (me.rank == 1)
+        return 1;
+    nanosleep(&nap, NULL);
+    return 2;
+}
+
 static int do_fail(void)
 {
     return me.rank == 1 ? 3 : 0;
@@ -171,11 +182,22 @@ static int do_fail(void)
 static const struct {
     const char *word;
     int (*run)(void);
-} parts[] = {{"raw", do_raw},           {"lines", do_lines}, {"many", do_many},
-             {"launch", do_launch},     {"wait", do_wait},   {"die", do_die},
-             {"stubborn", do_stubborn}, {"slow", do_slow},   {"leave", do_leave},
-             {"usage", do_usage},       {"fail", do_fail},   {"still", do_still},
-             {"short", do_short},       {"show", do_show},   {"show-only", do_show_only}};
+} parts[] = {{"raw", do_raw},
+             {"lines", do_lines},
+             {"many", do_many},
+             {"launch", do_launch},
+             {"wait", do_wait},
+             {"die", do_die},
+             {"stubborn", do_stubborn},
+             {"slow", do_slow},
+             {"leave", do_leave},
+             {"usage", do_usage},
+             {"fail", do_fail},
+             {"still", do_still},
+             {"short", do_short},
+             {"show", do_show},
+             {"show-only", do_show_only},
+             {"late-usage", do_late_usage}};
 
 static int play(const char *word)
 {
@@ -462,7 +484,7 @@ static void a_log_that_cannot_be_written(void **state)
     run(&w, 2, "raw");
     assert_int_equal(w.exit_code, 0);
     assert_int_equal(w.out_len, RAW_BYTES);
-    assert_non_null(strstr(w.err_text, "the log of rank 1 ends here: No space left on device\n"));
+    assert_non_null(strstr(w.err_text, "/rank-1.log: it ends here: No space left on device\n"));
     forget(&w);
     unlink(path);
     snprintf(path, sizeof(path), "%s/rank-0.log", root);
@@ -594,6 +616,11 @@ static void exit_codes_are_the_jobs(void **state)
     run(&w, 2, "usage");
     assert_int_equal(w.exit_code, 2);
     assert_non_null(strstr(w.err_text, "rank 1 failed: exit 2\n"));
+    forget(&w);
+    run(&w, 2, "late-usage");
+    assert_int_equal(w.exit_code, 2);
+    assert_non_null(strstr(w.err_text, "rank 1 failed: exit 1\n"));
+    assert_non_null(strstr(w.err_text, "rank 0 failed: exit 2\n"));
     forget(&w);
     run(&w, 2, "fail");
     assert_int_equal(w.exit_code, 1);
