@@ -25,8 +25,8 @@ static const char *const part_choices[] = {"train", "test", NULL}; /* as in enum
 
 static const struct vb_opt data_opts[] = {
     {"features", VB_OPT_INT, FIELD(features), NULL, 1, INT32_MAX, NULL, "F",
-     "features of rows: buckets for criteo and synth (33762578 if not given), at least so many "
-     "for the others"},
+     "features of rows: buckets for criteo and synth (33762578 if not given); for the others "
+     "as many as there are, and no entry may be beyond F"},
     {"part", VB_OPT_CHOICE, FIELD(part), "train", 0, 0, part_choices, "PART",
      "of data that has two"},
     {"n", VB_OPT_INT, FIELD(n), NULL, 1, VB_DATA_ROWS_MAX, NULL, "N", "samples to make up"},

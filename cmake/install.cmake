@@ -17,5 +17,7 @@ endforeach()
 
 list(TRANSFORM VB_LIBRARIES PREPEND -l OUTPUT_VARIABLE VB_LINK)
 list(JOIN VB_LINK " " VB_LINK)
+# From where the file lies, for --prefix may be given as late as that.
+file(RELATIVE_PATH VB_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/verbena.pc.in verbena.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/verbena.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

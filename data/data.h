@@ -114,6 +114,7 @@ struct vb_data_ask {
     struct vb_data_spec data;
     const struct vb_data_spec *test; /* NULL: the part for testing, or a share of the data */
     double test_share;               /* 0: the part for testing */
+    bool no_test;                    /* nobody tests: if there is no such part, a sample will do */
     uint64_t seed;
 };
 

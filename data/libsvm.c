@@ -58,8 +58,13 @@ static vb_status parse_entry(struct reader *r, char *token)
     *colon = '\0';
     if (!vb_parse_int(token, &index))
         return refuse(r, "the index is not a whole number", token);
-    if (index < 1 || index > most)
-        return refuse(r, index < 1 ? "indices begin at 1" : "the index is too large", token);
+    if (index < 1)
+        return refuse(r, "indices begin at 1", token);
+    if (index > most)
+        return refuse(r,
+                      r->features > 0 ? "the index is beyond the features that were asked for"
+                                      : "the index is too large",
+                      token);
     if (strcmp(colon + 1, "1") != 0 &&
         (!vb_parse_real(colon + 1 + (colon[1] == '+'), &value) || !isfinite((float)value)))
         return refuse(r, "the value is not a number", colon + 1);

@@ -4,6 +4,7 @@
  */
 #include "data/data_priv.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const formats[] = {
@@ -298,6 +299,16 @@ bool spec_has_parts(const struct vb_data_spec *spec)
            (spec->format == VB_DATA_CIFAR10 && cifar_has_parts(spec->path));
 }
 
+static vb_status one_sample(const struct vb_dataset *set, struct vb_dataset *one_p)
+{
+    uint32_t *which = calloc(1, sizeof(*which));
+
+    if (which == NULL)
+        return vb_err_sys("calloc");
+    dataset_part(set, which, 1, one_p);
+    return VB_OK;
+}
+
 static vb_status open_test(const struct vb_data_ask *ask, struct vb_dataset *train,
                            struct vb_dataset *test)
 {
@@ -312,6 +323,8 @@ static vb_status open_test(const struct vb_data_ask *ask, struct vb_dataset *tra
             vb_dataset_destroy(&all);
         return st;
     }
+    if (!spec_has_parts(&ask->data) && ask->no_test)
+        return one_sample(train, test);
     if (!spec_has_parts(&ask->data))
         return vb_err(VB_ERR_USAGE, "%s has no part for testing: give --test-data or --test-split",
                       ask->data.path);

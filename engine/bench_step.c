@@ -220,6 +220,7 @@ static void fill_opts(const struct vb_step_opts *o, int batch, struct vb_group *
     train->schedule = VB_SCHEDULE_CONSTANT;
     train->momentum = train->weight_decay = train->clip = -1;
     train->test_limit = 1;
+    train->data.no_test = true;
     make_enough(train);
 }
 

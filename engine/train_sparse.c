@@ -344,8 +344,8 @@ static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
     for (i = 0; i < n; i++) {
         s->arrays[i] =
             (struct vb_checkpoint_array){.type = parts[i].whole ? VB_ARRAY_U32 : VB_ARRAY_F32,
-                                         .rows = (int64_t)parts[i].n,
-                                         .cols = 1,
+                                         .rows = (int64_t)parts[0].n,
+                                         .cols = (int64_t)(parts[i].n / parts[0].n),
                                          .state = i > 0,
                                          .data = parts[i].data};
         snprintf(s->arrays[i].name, sizeof(s->arrays[i].name), "%s", parts[i].name);
@@ -363,8 +363,10 @@ static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint
     int i, n = vb_k_sparse_parts(sparse_of(t)->weights, parts);
 
     for (i = 0; i < n; i++) {
-        const void *data = vb_checkpoint_data(
-            cp, parts[i].name, parts[i].whole ? VB_ARRAY_U32 : VB_ARRAY_F32, parts[i].n);
+        const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, parts[i].name);
+        /* whatever they were called, they are 32-bit words */
+        const void *data =
+            vb_checkpoint_data(cp, parts[i].name, a != NULL ? a->type : VB_ARRAY_F32, parts[i].n);
 
         if (data == NULL)
             return VB_ERR_INPUT;

@@ -142,7 +142,8 @@ int vb_k_sparse_parts(struct vb_k_sparse *s, struct vb_k_sparse_part parts[VB_K_
 
     vb_k_sparse_settle(s);
     parts[0] = (struct vb_k_sparse_part){"w", false, n, s->w};
-    parts[1] = (struct vb_k_sparse_part){"state", true, n * (size_t)s->words, s->state};
+    parts[1] =
+        (struct vb_k_sparse_part){"state", s->words > s->floats, n * (size_t)s->words, s->state};
     return s->words > 0 ? 2 : 1;
 }
 

@@ -183,6 +183,8 @@ holds "all(.[:-1][]; .transport == \"self\" and .ranks == 1 and .transfer_ms == 
     .compute_ms == .step_ms) and .[-1].hidden_from_batch == 1" step --model softmax --batches 7,300 --data synth:1000
 holds "length == 2" step --model softmax --batches 20000 # more than is made up by default
 holds "length == 6" step --model lenet --threads 1
+printf '1 1:1 5:2\n0 2:1\n1 7:1 9:3\n0 3:1\n' >"$dir/rows.svm"
+holds "length == 2 and .[0].batch == 2" step --model sparse-lr --ranks 2 --batches 2 --data "libsvm:$dir/rows.svm"
 refused 2 "lenet takes images of 1 x 28 x 28" step --model lenet --batches 4 --data synth:kind=cifar,n=100
 
 quiet step --model softmax --ranks 2 --batches 5,50 --seconds 0.01 --plot "$dir/step.gp"

@@ -108,6 +108,15 @@ assert [(a["name"], a["type"], a["shape"]) for a in o["arrays"]] == [
     ("w", "float32", [300, 7]), ("fc1.b", "float32", [7]), ("none", "float32", [0])], o
 END
 
+# ---- the state of sparse models is what the rule says: floats, but with a step where there is one
+for rule in adagrad:" float32" ftrl:" x 2 float32" momentum:" x 2 uint32"; do
+    rm -rf "$dir/rows"
+    "$verbena" train sparse-lr --data synth:n=200,test=10,features=1000 --steps 3 --rule "${rule%%:*}" \
+        --checkpoint "$dir/rows" >/dev/null || fail "train ${rule%%:*}"
+    "$verbena" export "$dir/rows" --state --out "$dir/exported" >"$dir/printed" || fail "export ${rule%%:*}"
+    grep -q "state.npy: 1001${rule#*:}$" "$dir/printed" || fail "${rule%%:*}: $(cat "$dir/printed")"
+done
+
 # ---- nothing half-written
 mkdir "$dir/taken" && mkfifo "$dir/taken/none.npy" # the last of them
 refused 2 "taken/none.npy: it is there, and is not a file" "$dir/run" --out "$dir/taken"

@@ -11,7 +11,6 @@ cmake --install "$1" --prefix "$dir" >/dev/null
 "$dir/bin/verbena" --version >/dev/null
 [ -s "$dir/share/man/man1/verbena.1" ]
 pc=$(find "$dir" -name verbena.pc)
-sed -i "s|^prefix=.*|prefix=$dir|" "$pc"
 export PKG_CONFIG_PATH=${pc%/*}
 [ "$(pkg-config --modversion verbena)" = "$("$dir/bin/verbena" --version | sed -n '1s/verbena //p')" ]
 # shellcheck disable=SC2046
