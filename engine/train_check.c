@@ -65,14 +65,43 @@ static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
              (long long)o->share_out_bytes, (long long)o->hold_back_bytes);
 }
 
+/* Checkpoints keep the names: those that say too little are explained here. */
+static const char *explained(const char *name)
+{
+    static const struct {
+        const char *name, *means;
+    } words[] = {{"algorithm", "algorithm (--algo, --wire)"},
+                 {"servers", "kind of servers (--servers, --dedicated-servers, --replicas)"},
+                 {"staleness", "staleness (--staleness, --backup)"},
+                 {"in place", "way to update (--hogwild)"}};
+    size_t i;
+
+    for (i = 0; i < VB_COUNT(words); i++)
+        if (strcmp(words[i].name, name) == 0)
+            return words[i].means;
+    return name;
+}
+
+static bool is_async(const char *settings)
+{
+    return strstr(settings, "\nmode=async\n") != NULL;
+}
+
 bool vb_train_settings_differ(const char *a, const char *b, char name[64])
 {
+    char line[64];
     size_t len;
 
+    if (is_async(a) != is_async(b)) { /* by which other lines differ, too */
+        snprintf(name, 64, "mode");
+        return true;
+    }
     while (*a != '\0' || *b != '\0') {
         len = strcspn(a, "\n");
         if (strcspn(b, "\n") != len || memcmp(a, b, len) != 0) {
-            snprintf(name, 64, "%.*s", (int)strcspn(*a != '\0' ? a : b, "=\n"), *a != '\0' ? a : b);
+            snprintf(line, sizeof(line), "%.*s", (int)strcspn(*a != '\0' ? a : b, "=\n"),
+                     *a != '\0' ? a : b);
+            snprintf(name, 64, "%s", explained(line));
             return true;
         }
         a += len + (a[len] == '\n');

@@ -26,8 +26,11 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
     if (access(dir, W_OK | X_OK) != 0)
         return vb_err_sys("write checkpoints to %s", dir);
     if (!t->o->resume && vb_checkpoint_latest(dir, path, sizeof(path)) != VB_ERR_NO_FILE)
-        return vb_err(VB_ERR_USAGE,
-                      "%s has checkpoints of an earlier run: --resume goes on from them", dir);
+        return vb_err(
+            VB_ERR_USAGE,
+            "%s has checkpoints of an earlier run: --resume goes on from them, another run "
+            "needs another folder",
+            dir);
     return VB_OK;
 }
 
