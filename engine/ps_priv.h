@@ -217,6 +217,7 @@ struct ps_seat {
     int64_t granted; /* tickets */
     int64_t round;   /* bound 0: of its last ticket */
     bool asks;       /* sparse: its keys are to be answered, with the next word */
+    bool asked;      /* ... or were: it has what it needs for its next ticket */
     int ask_slot;
     uint32_t ask_values, ask_keys, ask_at; /* as its push said */
     uint64_t made[2];                      /* versions that its last gradients made */

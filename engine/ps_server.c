@@ -66,7 +66,7 @@ static void ask_next(const struct ps_server *s, struct ps_seat *seat, const stru
 {
     if (!s->job->sparse || (push->flags & PS_OWN_KEYS))
         return;
-    seat->asks = true;
+    seat->asks = seat->asked = true;
     seat->ask_slot = slot;
     seat->ask_values = push->n_values;
     seat->ask_keys = push->n_keys;

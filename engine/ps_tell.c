@@ -154,8 +154,8 @@ static bool may_go(const struct ps_server *s, const struct ps_seat *seat)
 
     if (s->k != 0 || job->hogwild || !seat->alive || seat->told_last || none_left(s))
         return false;
-    if (job->sparse && has_replies(s, seat) && !seat->asks)
-        return false; /* it has not asked yet */
+    if (job->sparse && has_replies(s, seat) && !seat->asked)
+        return false; /* not yet; if it was answered already, there was no ticket left until now */
     if (job->bound == 0)
         return seat->round < s->round && seat->granted == seat->clock;
     if (seat->granted - seat->clock >= depth(s, seat))
@@ -175,6 +175,7 @@ static uint32_t take_tickets(struct ps_server *s, struct ps_seat *seat)
     uint32_t n = 0;
 
     while (may_go(s, seat)) {
+        seat->asked = false;
         seat->granted++;
         seat->round = s->round;
         s->granted++;

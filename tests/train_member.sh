@@ -198,6 +198,15 @@ stops_for_good() { # it is ended with the job
     finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that stands still for good"
 }
 
+# A worker stands still with a ticket, and the others are through before it is given up: one of them gets it, though
+# there was none left when it was answered.
+last_ticket() {
+    start $((steps / 10)) "${sparse[@]}" --steps "$steps" --ranks 2 --transport tcp --patience 0.6
+    lives && kill -STOP "${ranks[1]}"
+    says "rank 1 stopped"
+    finish "$workers == [0] and $told == [[1, \"stopped\"]]" "a worker that stands still with the last ticket"
+}
+
 still() {
     local again="$workers == [0, 1, 4] and $told == [[2, \"stopped\"], [4, \"rejoined\"]]"
     if [ "$full" = --full ]; then
@@ -284,6 +293,7 @@ lasting first_rank
 lasting bounds
 lasting not_everybody
 too_long
+steps=3000 lasting last_ticket
 still
 reporters
 exit "$bad"
