@@ -195,11 +195,9 @@ static bool is_lost(void *arg)
 
 vb_status ps_go_over(struct ps_worker *w, int k)
 {
-    vb_status st;
+    vb_status st =
+        ps_wait(w->group, is_lost, &w->links[k], "news of a server that takes nothing in", -1);
 
-    if (w->job->replicas < 2)
-        return VB_ERR_PEER; /* the group may not be elastic, and tell of nobody */
-    st = ps_wait(w->group, is_lost, &w->links[k], "news of a server that takes nothing in", -1);
     return st == VB_OK ? go_over(w) : st;
 }
 
@@ -209,7 +207,7 @@ vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, i
 
     if (st != VB_OK || op->status == VB_OK)
         return st;
-    if (op->status != VB_ERR_PEER || w->job->replicas < 2)
+    if (op->status != VB_ERR_PEER)
         return vb_err(op->status, "%s failed, with server %d: %s", what, k,
                       vb_status_str(op->status));
     st = w->links[k].over ? VB_OK : ps_go_over(w, k);
