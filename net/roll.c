@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define ROLL_CALL_NS (10ull * 1000 * 1000 * 1000)
+#define LATER_NS (2ull * 1000 * 1000 * 1000)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
@@ -106,8 +107,10 @@ static vb_status collect_infos(struct control *c, uint64_t deadline)
     char missing[256];
 
     while (list_missing(c, missing, sizeof(missing)) > 0) {
-        if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK)
+        if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK) {
+            VB_LOG_ERROR("ranks that had not come by then: %s", missing);
             return control_say_failure(c);
+        }
         if (control_wait_change(c, tell < deadline ? tell : deadline))
             continue;
         list_missing(c, missing, sizeof(missing)); /* callers come and go without a change */
@@ -159,8 +162,8 @@ static vb_status answer_the_roll(struct control *c, struct wire_info *infos, uin
 
     wire_info_encode(&infos[c->opts.rank], mine);
     st = conn_send(c, 0, WIRE_INFO, mine, sizeof(mine));
-    if (st == VB_OK)
-        st = control_wait_for(c, 0, has_table, "the table of ranks", deadline);
+    if (st == VB_OK) /* longer than rank 0, which knows who is missing, and says so */
+        st = control_wait_for(c, 0, has_table, "the table of ranks", deadline + LATER_NS);
     for (i = 0; i < c->opts.world && st == VB_OK; i++) {
         if (!wire_info_decode(c->table + (size_t)i * WIRE_INFO_BYTES, &infos[i]) ||
             infos[i].rank != (uint32_t)i)
