@@ -7,6 +7,7 @@
 #include "net/net.h"
 #include "topo/topo.h"
 
+#include <signal.h>
 #include <string.h>
 
 static const struct cli_command *const commands[] = {&cli_bench,  &cli_data, &cli_doctor, &cli_eval,
@@ -87,6 +88,8 @@ int main(int argc, char **argv)
 {
     const struct cli_command *command;
 
+    (void)signal(SIGXFSZ,
+                 SIG_IGN); /* a file that would be too large is an error, told with its name */
     if (argc < 2) {
         fprintf(stderr, "verbena: which command? verbena --help lists them\n");
         return CLI_USAGE;

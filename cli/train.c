@@ -187,22 +187,31 @@ struct reporter {
     enum cli_screen screen; /* that shows how far it is */
 };
 
-/* A vb_train_report_fn. It may be on another host than rank 0. */
+static vb_status keep(const struct reporter *r, const char *mode,
+                      const struct vb_train_result *result)
+{
+    const char *dir = r->args->run;
+    vb_status st = dir != NULL ? vb_dir_make(dir) : VB_OK;
+
+    return st == VB_OK && dir != NULL ? cli_train_keep(dir, mode, r->o, result) : st;
+}
+
+/* A vb_train_report_fn. It may be on another host than rank 0. What is kept comes first: who cannot
+ * print may be ended for that. */
 static vb_status report(void *arg, const struct vb_train_result *result)
 {
     const struct reporter *r = arg;
     const struct vb_train_opts *o = r->o;
     bool single = o->group.world == 1 && o->mode != VB_MODE_ASYNC;
-    const char *mode = single ? "single" : cli_train_modes[o->mode], *dir = r->args->run;
-    vb_status st;
+    const char *mode = single ? "single" : cli_train_modes[o->mode];
+    vb_status kept, printed;
 
     cli_train_watch_end(r->screen);
-    st = cli_train_print(mode, o, result, r->args->json);
+    kept = keep(r, mode, result);
+    printed = cli_train_print(mode, o, result, r->args->json);
     if (cli_finish(CLI_OK) != CLI_OK) /* the last moment at which another can print it */
         return VB_ERR_IO;
-    if (st == VB_OK && dir != NULL)
-        st = vb_dir_make(dir);
-    return st == VB_OK && dir != NULL ? cli_train_keep(dir, mode, o, result) : st;
+    return printed != VB_OK ? printed : kept;
 }
 
 static enum cli_screen find_screen(const struct vb_launch *launch)

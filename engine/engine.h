@@ -425,7 +425,7 @@ struct vb_train_result {
     char params_sha256[65]; /* of little-endian floats in table order */
     char *plan;             /* which kernels computed, as --plan takes it; NULL: it has none */
     char plan_sha256[65];   /* of the plan's text; "": it has none */
-    char checkpoint[512];   /* the last that was written; "": none */
+    char checkpoint[4096];  /* the last that was written; "": none */
     double pause_s;         /* the longest that one held up training */
     struct vb_rank_result *per_rank;
     struct vb_worker_stale *staleness; /* of each worker; NULL: synchronous */

@@ -156,7 +156,7 @@ struct vb_trainer {
     bool no_sums;  /* steps leave the sums over ranks out: to see what these cost */
     double loss;   /* of this rank's last batch, a sample */
     struct vb_laps laps;
-    char checkpoint[512];
+    char checkpoint[4096];
     double pause_s;
     uint64_t drag_ns;           /* how long a slowed rank is to be idle in the next step */
     uint64_t own_ns;            /* ... that the last one took it otherwise */

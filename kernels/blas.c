@@ -6,8 +6,12 @@
 
 #include <cblas.h>
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define ROOM_BYTES ((size_t)40 << 20) /* that a thread's products take, and somewhat more */
+#define SIDE 64
 
 static void copy_text(char *buf, size_t size, const char *text)
 {
@@ -43,9 +47,36 @@ void vb_k_blas_probe(struct vb_k_blas *probe_p)
     *probe_p = probe;
 }
 
-void vb_k_blas_one_thread(void)
+/* The first product of every thread: OpenBLAS keeps the room that it takes for it. */
+static void multiply_on_all(void)
 {
+#pragma omp parallel
+    {
+        float a[SIDE * SIDE] = {0}, c[SIDE * SIDE];
+
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, SIDE, 1, a, SIDE, a,
+                    SIDE, 0, c, SIDE);
+    }
+}
+
+vb_status vb_k_blas_ready(void)
+{
+    static _Atomic int ready; /* threads that are */
+    int threads = omp_get_max_threads();
+    size_t bytes = (size_t)threads * ROOM_BYTES;
+    void *room;
+
     openblas_set_num_threads(1);
+    if (ready >= threads)
+        return VB_OK;
+    room = malloc(bytes);
+    if (room == NULL)
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for the %zu MB that OpenBLAS needs",
+                      bytes >> 20);
+    free(room);
+    multiply_on_all();
+    ready = threads;
+    return VB_OK;
 }
 
 void vb_k_blas_no_threads_in_children(void)

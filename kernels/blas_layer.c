@@ -365,11 +365,14 @@ static bool blas_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 static vb_status blas_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                               size_t *scratch_p)
 {
-    struct blas_state *st = calloc(1, sizeof(*st));
+    vb_status ready = vb_k_blas_ready();
+    struct blas_state *st;
 
+    if (ready != VB_OK)
+        return ready;
+    st = calloc(1, sizeof(*st));
     if (st == NULL)
         return vb_err_sys("calloc");
-    vb_k_blas_one_thread();
     st->s = *s;
     st->pass = pass;
     st->pixels = s->oh * s->ow;

@@ -401,7 +401,10 @@ double vb_k_gemm_peak(double seconds)
 
     if (abc == NULL)
         return -1;
-    vb_k_blas_one_thread();
+    if (vb_k_blas_ready() != VB_OK) {
+        free(abc);
+        return -1;
+    }
     vb_k_fill(abc, 2 * n, 0);
     product(abc, abc + n, abc + 2 * n);
     while (best < 0 || sum < seconds * 1e3) {

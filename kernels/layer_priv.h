@@ -53,8 +53,10 @@ struct vb_k_matrix {
 void vb_k_sgemm(int m, int n, int k, struct vb_k_matrix a, struct vb_k_matrix b, float beta,
                 float *c, size_t c_row);
 
-/* BLAS keeps to the thread that calls it from now on: its own threads would change the bits. */
-void vb_k_blas_one_thread(void);
+/* Before the first product. BLAS keeps to the thread that calls it from now on: its own threads
+ * would change the bits. And it has the room that it takes for products; later it would ask for
+ * ever. */
+vb_status vb_k_blas_ready(void);
 
 /* kernels/onednn.c: "2.6.3" */
 void vb_k_onednn_version(char *buf, size_t size);

@@ -74,15 +74,16 @@ vb_status vb_hello_own(struct vb_hello *hello_p)
 
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p)
 {
+    const char *at = strstr(line, HELLO " "); /* a shell may have set a terminal's title before */
     struct vb_hello hello;
     int end = 0;
 
     memset(&hello, 0, sizeof(hello));
-    if (strncmp(line, HELLO " ", sizeof(HELLO)) != 0)
+    if (at == NULL)
         return false;
-    if (sscanf(line + sizeof(HELLO), "%31s %64s %271s%n", hello.machine, hello.sha256, hello.root,
-               &end) != 3 ||
-        line[sizeof(HELLO) + (size_t)end] != '\0')
+    at += sizeof(HELLO);
+    if (sscanf(at, "%31s %64s %271s%n", hello.machine, hello.sha256, hello.root, &end) != 3 ||
+        at[end] != '\0')
         return false;
     *hello_p = hello;
     return true;

@@ -130,6 +130,9 @@ vb_status shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t
     }
     for (i = 0; i < n_fds; i++)
         close(fds[i]);
+    if ((mh.msg_flags & MSG_CTRUNC) != 0)
+        return vb_err(VB_ERR_IO,
+                      "take over shared memory: too many open files (ulimit -n raises the limit)");
     return vb_err(VB_ERR_INPUT,
                   "take over shared memory: kind %u, number %u was due, kind %u, number %u came",
                   want->kind, want->id, msg.kind, msg.id);

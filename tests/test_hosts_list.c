@@ -119,7 +119,6 @@ static void a_hello_is_parsed(void **state)
         "verbena-rank 1 aarch64 abc",
         "verbena-rank 2 aarch64 abc -",
         "verbena-rank 1 aarch64 abc - more",
-        " verbena-rank 1 aarch64 abc -",
         "verbena-rank 1 a-machine-with-a-name-that-is-far-too-long abc -",
         "welcome",
     };
@@ -128,6 +127,9 @@ static void a_hello_is_parsed(void **state)
     size_t i;
 
     (void)state;
+    assert_true(vb_hello_parse("verbena-rank 1 aarch64 0123abcd 10.0.0.1:4000", &hello));
+    assert_true(vb_hello_parse("\033]0;a title\007verbena-rank 1 x86_64 0123abcd -", &hello));
+    assert_string_equal(hello.machine, "x86_64");
     assert_true(vb_hello_parse("verbena-rank 1 aarch64 0123abcd 10.0.0.1:4000", &hello));
     assert_string_equal(hello.machine, "aarch64");
     assert_string_equal(hello.sha256, "0123abcd");

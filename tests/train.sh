@@ -133,7 +133,17 @@ for ((i = 0; i < 1000; i++)); do # nobody would name the rare label, but its odd
 done >"$dir/odds.svm"
 trained '.accuracy == 0.8 and .loss < 0.4' sparse-lr --data "libsvm:$dir/odds.svm" \
     --test-data "libsvm:$dir/odds.svm" --steps 400 --lr 0.5
+(ulimit -f 8 && exec "$verbena" train softmax --data synth:500 --steps 2 --checkpoint "$dir/large") >/dev/null 2>"$dir/err" &&
+    fail "a checkpoint larger than files may be was written"
+grep -q "write $dir/large/checkpoint-2.vbc at offset [0-9]*: File too large" "$dir/err" || fail "$(cat "$dir/err")"
+[ -z "$(ls "$dir/large")" ] || fail "half a checkpoint is left: $(ls "$dir/large")"
 if [ -e /dev/full ]; then
+    for ranks in 1 2; do # what is kept does not depend on what can be printed
+        rm -rf "$dir/kept"
+        "$verbena" train softmax --data synth:500 --steps 2 --ranks $ranks --run "$dir/kept" >/dev/full 2>/dev/null &&
+            fail "$ranks ranks: the result went nowhere, and nobody noticed"
+        [ "$(ls "$dir/kept")" = run.json ] || fail "$ranks ranks: kept was $(ls "$dir/kept")"
+    done
     "$verbena" train softmax --data synth:500 --steps 2 --json >/dev/full 2>/dev/null &&
         fail "a full disk went unnoticed"
 fi
@@ -185,7 +195,7 @@ progress=$'*\r\e\\[Kepoch * samples/s, * s left*\r\e\\[K'
 if ! command -v script >/dev/null; then
     echo "script(1) is not installed: no terminal is tried"
 elif [ "${2:-}" = quick ]; then
-    on_terminal "$progress" --ranks 2 --steps 1500 --mode async
+    on_terminal "$progress" --ranks 2 --steps 10000 --mode async
 else
     for mode in sync async; do
         on_terminal "$progress" --ranks 1 --steps 15000 --mode $mode
