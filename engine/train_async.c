@@ -177,8 +177,10 @@ static void say_last_checkpoint(const struct vb_trainer *t)
 {
     char path[4096];
 
-    if (t->o->checkpoint != NULL &&
-        vb_checkpoint_latest(t->o->checkpoint, path, sizeof(path)) == VB_OK)
+    if (t->o->joined != NULL)
+        VB_LOG_ERROR("this worker stopped; it had joined, and the job may go on without it");
+    else if (t->o->checkpoint != NULL &&
+             vb_checkpoint_latest(t->o->checkpoint, path, sizeof(path)) == VB_OK)
         VB_LOG_ERROR("training stopped; the last checkpoint is %s, --resume goes on from it", path);
     else
         VB_LOG_ERROR("training stopped; there is no checkpoint of it");

@@ -121,7 +121,7 @@ static vb_status look_for_papers(struct vb_joined *j)
             st = vb_group_member(j->group, r) ? get_from(j, r) : VB_AGAIN;
             if (st == VB_OK && are_there(j))
                 return VB_OK;
-            if (st < 0)
+            if (st < 0 && st != VB_ERR_PEER) /* who is gone is not asked again */
                 return st;
         }
         st = vb_progress(j->group);
