@@ -88,8 +88,8 @@ int main(int argc, char **argv)
 {
     const struct cli_command *command;
 
-    (void)signal(SIGXFSZ,
-                 SIG_IGN); /* a file that would be too large is an error, told with its name */
+    /* a file that would be too large is an error, told with its name */
+    (void)signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         fprintf(stderr, "verbena: which command? verbena --help lists them\n");
         return CLI_USAGE;
