@@ -214,6 +214,11 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     return printed != VB_OK ? printed : kept;
 }
 
+static void say_begun(void)
+{
+    fprintf(stderr, VB_BEGUN_LINE "\n");
+}
+
 static enum cli_screen find_screen(const struct vb_launch *launch)
 {
     if (launch->terminal)
@@ -238,6 +243,7 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
     o.watch_arg = &r.screen;
     o.report = report;
     o.report_arg = &r;
+    o.begun = launch->supervised ? say_begun : NULL;
     if (o.group.rank == 0 && o.joined == NULL && a->run != NULL) {
         st = cli_train_may_keep(a->run);
         if (st != VB_OK)

@@ -191,10 +191,11 @@ static bool is_vital(const struct job *job, int rank)
     return !job->o->outlive || (rank >= job->o->vital && rank < job->o->vital_end);
 }
 
-/* Training goes on without it. Bad usage is everybody's. */
+/* Training goes on without it, once it has begun. Bad usage is everybody's. */
 static bool can_do_without(const struct job *job, int rank, const siginfo_t *info)
 {
-    return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 && !was_bad_usage(info);
+    return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 &&
+           vb_relay_has_begun(job->relay) && !was_bad_usage(info);
 }
 
 /* The first worker that ends well has reported, or has heard from the one that did: the others will
@@ -441,10 +442,10 @@ static vb_status turn(struct job *job)
             return VB_OK;
         return vb_err_sys("poll");
     }
-    if (job->fds[0].revents != 0)
-        take_signals(job);
     if (vb_relay_move(job->relay, job->fds + 1, n - 1) != VB_OK)
         give_up(job);
+    if (job->fds[0].revents != 0) /* of ends: what was said before them is known now */
+        take_signals(job);
     if (job->alive > 0) {
         check_deadline(job);
         check_still(job);

@@ -104,6 +104,9 @@ void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd
  * as progress. */
 void vb_relay_show(struct vb_relay *relay);
 
+/* Whether a rank has said VB_BEGUN_LINE. */
+bool vb_relay_has_begun(const struct vb_relay *relay);
+
 /* What the rank says goes to dir/rank-RANK.log, too, which is begun anew. */
 vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir);
 

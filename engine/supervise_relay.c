@@ -60,6 +60,7 @@ struct vb_relay {
     bool all_out;
     bool shows; /* progress */
     bool shown; /* some is the last that went to standard error */
+    bool begun; /* some rank has said so */
     int n_streams;
     struct stream streams[];
 };
@@ -197,6 +198,16 @@ static bool is_progress(const struct vb_relay *relay, const char *line, size_t l
     return relay->shows && len >= mark && memcmp(line, VB_WIPE_LINE, mark) == 0;
 }
 
+static bool is_begun(const char *line, size_t len)
+{
+    return len == strlen(VB_BEGUN_LINE) && memcmp(line, VB_BEGUN_LINE, len) == 0;
+}
+
+bool vb_relay_has_begun(const struct vb_relay *relay)
+{
+    return relay->begun;
+}
+
 /* Who reads slowly does without: there will be more of it soon. */
 static void show(struct vb_relay *relay, const char *line, size_t len)
 {
@@ -279,6 +290,10 @@ static size_t hand_line(struct vb_relay *relay, struct stream *s, const char *fr
     if (!whole || len == 0)
         return 0;
     taken = end != NULL ? n + 1 : n;
+    if (is_begun(from, n)) {
+        relay->begun = true;
+        return taken;
+    }
     if (is_progress(relay, from, n)) {
         show(relay, from, n);
         return taken;

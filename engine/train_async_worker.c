@@ -258,6 +258,8 @@ vb_status async_work(struct vb_async *a)
     async_wait_until_ready(&a->standby);
     if (st == VB_OK)
         vb_place_leave(&t->place); /* from here on the job is the other group */
+    if (st == VB_OK && t->o->begun != NULL)
+        t->o->begun();
     vb_laps_begin(&t->laps);
     if (st == VB_OK)
         st = take_part(a);

@@ -114,6 +114,7 @@ static int do_die(void)
 /* Rank 2 fails, which the others can do without; but they stand still. */
 static int do_still(void)
 {
+    fprintf(stderr, VB_BEGUN_LINE "\n");
     if (me.rank == 2)
         return 3;
     raise(SIGSTOP);
@@ -671,6 +672,22 @@ static void who_stands_still_alone_is_killed(void **state)
     outlive = false;
 }
 
+/* Before training has begun a job needs all its ranks. */
+static void nobody_is_done_without_at_first(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    outlive = true;
+    run(&w, 3, "die");
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(strstr(w.err_text, "rank 1 died: signal 9"));
+    assert_null(strstr(w.err_text, "training"));
+    assert_true(w.seconds < 30);
+    forget(&w);
+    outlive = false;
+}
+
 /* A job that was stopped as a whole, with nobody gone, is only paused. */
 static void who_is_paused_goes_on(void **state)
 {
@@ -780,6 +797,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(exit_codes_are_the_jobs),
         cmocka_unit_test(who_ignores_sigterm_is_killed),
         cmocka_unit_test(who_stands_still_alone_is_killed),
+        cmocka_unit_test(nobody_is_done_without_at_first),
         cmocka_unit_test(who_is_paused_goes_on),
         cmocka_unit_test(a_signal_ends_all),
         cmocka_unit_test(a_killed_supervisor_leaves_nobody),
