@@ -133,10 +133,12 @@ for ((i = 0; i < 1000; i++)); do # nobody would name the rare label, but its odd
 done >"$dir/odds.svm"
 trained '.accuracy == 0.8 and .loss < 0.4' sparse-lr --data "libsvm:$dir/odds.svm" \
     --test-data "libsvm:$dir/odds.svm" --steps 400 --lr 0.5
-(ulimit -f 8 && exec "$verbena" train softmax --data synth:500 --steps 2 --checkpoint "$dir/large") >/dev/null 2>"$dir/err" &&
-    fail "a checkpoint larger than files may be was written"
-grep -q "write $dir/large/checkpoint-2.vbc at offset [0-9]*: File too large" "$dir/err" || fail "$(cat "$dir/err")"
-[ -z "$(ls "$dir/large")" ] || fail "half a checkpoint is left: $(ls "$dir/large")"
+if [ "${2:-}" != quick ]; then # sanitizers need large files themselves
+    (ulimit -f 8 && exec "$verbena" train softmax --data synth:500 --steps 2 --checkpoint "$dir/large") >/dev/null 2>"$dir/err" &&
+        fail "a checkpoint larger than files may be was written"
+    grep -q "write $dir/large/checkpoint-2.vbc at offset [0-9]*: File too large" "$dir/err" || fail "$(cat "$dir/err")"
+    [ -z "$(ls "$dir/large")" ] || fail "half a checkpoint is left: $(ls "$dir/large")"
+fi
 if [ -e /dev/full ]; then
     for ranks in 1 2; do # what is kept does not depend on what can be printed
         rm -rf "$dir/kept"
