@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define ROLL_CALL_NS (10ull * 1000 * 1000 * 1000)
-#define LATER_NS (2ull * 1000 * 1000 * 1000)
+#define LATER_NS (2ull * 1000 * 1000 * 1000) /* how much longer than rank 0 others wait */
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
@@ -162,7 +162,7 @@ static vb_status answer_the_roll(struct control *c, struct wire_info *infos, uin
 
     wire_info_encode(&infos[c->opts.rank], mine);
     st = conn_send(c, 0, WIRE_INFO, mine, sizeof(mine));
-    if (st == VB_OK) /* longer than rank 0, which knows who is missing, and says so */
+    if (st == VB_OK) /* rank 0 knows who is missing, and is to say so */
         st = control_wait_for(c, 0, has_table, "the table of ranks", deadline + LATER_NS);
     for (i = 0; i < c->opts.world && st == VB_OK; i++) {
         if (!wire_info_decode(c->table + (size_t)i * WIRE_INFO_BYTES, &infos[i]) ||
