@@ -8,9 +8,13 @@
  *   tcp  one way: ping-pong over loopback on one socket, spinning
  *        GB/s: one side sends, the other receives into one buffer, both sleeping when they must
  *   tcp-asleep  the same, but the ping-pong sleeps in recv()
+ *   tcp-step    BYTES US: steps of two ranks that compute for so long, in registers alone, and swap
+ *               the bytes: after computing, as synchronous training must, or sent before it and
+ *               received after it, so that none of the wire is seen: what is left is what TCP
+ *               takes of the cores
  *
- * tcp BYTES HERE THERE ADDRESS: not over loopback but between two network namespaces, of which the
- * second has that address.
+ * ... HERE THERE ADDRESS: not over loopback but between two network namespaces, of which the second
+ * has that address.
  *
  * Prints one JSON line. Payloads are looked at on arrival: "wrong" counts those not as sent.
  */
@@ -36,8 +40,15 @@
 #define MEASURE_NS UINT64_C(300000000) /* each of the two measurements */
 #define STOP UINT32_MAX                /* instead of a round's number: the end */
 #define BYTES_MAX ((int64_t)256 << 20)
+#define STEP_BYTES_MAX 65536 /* sockets hold that many: nobody waits for a receiver */
+#define STEP_US_MAX 100000
+#define STEPS_NS UINT64_C(50000000) /* steps of one kind after each other */
+#define STEP_ROUNDS 9               /* of each kind in turn */
 
 enum how { SPIN = MSG_DONTWAIT, SLEEP = 0 };
+
+/* When a step's bytes are swapped. */
+enum swap { NEVER, AFTER, HIDDEN, SWAPS };
 
 struct bench {
     size_t len;
@@ -51,6 +62,8 @@ struct bench {
     int n_samples;
     int64_t wrong;
     double gb_s;
+    double compute_us; /* tcp-step: asked for */
+    double step_us[SWAPS];
 };
 
 /* One flag a direction. */
@@ -308,6 +321,85 @@ static void tcp_stream(struct bench *b)
     b->gb_s = (double)sent / (double)(vb_clock_ns() - begin);
 }
 
+/* ---- steps that compute and swap bytes ------------------------------------------------------- */
+
+/* Each turn needs the one before it, and no memory. */
+static void compute(uint64_t turns)
+{
+    volatile float result;
+    float x = 0;
+    uint64_t i;
+
+    for (i = 0; i < turns; i++)
+        x = x * 0.999F + 0.001F;
+    result = x; /* or the compiler computes nothing */
+    (void)result;
+}
+
+/* Turns that take so long when nothing comes between. */
+static uint64_t turns_of(double us)
+{
+    const uint64_t turns = 20000;
+    uint64_t was, ns, least = UINT64_MAX;
+    int i;
+
+    for (i = 0; i < 100; i++) {
+        was = vb_clock_ns();
+        compute(turns);
+        ns = vb_clock_ns() - was;
+        if (ns > 0 && ns < least)
+            least = ns;
+    }
+    return (uint64_t)(us * 1e3 * (double)turns / (double)least);
+}
+
+static bool one_step(struct bench *b, char *out, char *in, enum swap swap, uint64_t turns)
+{
+    if (swap == HIDDEN && !move(b, out, true, SPIN))
+        return false;
+    compute(turns);
+    if (swap == AFTER && !move(b, out, true, SPIN))
+        return false;
+    return swap == NEVER || move(b, in, false, SPIN);
+}
+
+/* us a step of many after each other, which both sides begin together. */
+static double time_steps(struct bench *b, char *out, char *in, enum swap swap, uint64_t turns)
+{
+    int i, n = (int)((double)STEPS_NS / (b->compute_us * 1e3)) + 1;
+    uint64_t was;
+    bool ok;
+
+    b->wrong += !one_step(b, out, in, AFTER, 0);
+    was = vb_clock_ns();
+    for (i = 0; i < n; i++) {
+        stamp(out, b->len, (uint32_t)i);
+        ok = one_step(b, out, in, swap, turns);
+        if (swap != NEVER)
+            b->wrong += !ok || !stamped(in, b->len, (uint32_t)i);
+    }
+    return (double)(vb_clock_ns() - was) / 1e3 / n;
+}
+
+/* Both sides do the same. */
+static void step(struct bench *b)
+{
+    char *out = calloc(1, b->len), *in = calloc(1, b->len);
+    uint64_t turns = turns_of(b->compute_us);
+    double us[SWAPS][STEP_ROUNDS];
+    int swap, round;
+
+    for (round = 0; round < STEP_ROUNDS; round++)
+        for (swap = 0; swap < SWAPS; swap++)
+            us[swap][round] = time_steps(b, out, in, swap, turns);
+    for (swap = 0; swap < SWAPS; swap++) {
+        vb_sort(us[swap], STEP_ROUNDS);
+        b->step_us[swap] = us[swap][STEP_ROUNDS / 2];
+    }
+    free(out);
+    free(in);
+}
+
 /* ---- the run --------------------------------------------------------------------------------- */
 
 typedef void (*side_fn)(struct bench *b);
@@ -327,7 +419,7 @@ static vb_status run_pair(struct bench *b, side_fn parent, side_fn child, const 
         if (fds != NULL)
             close(fds[0]);
         child(b);
-        _exit(0);
+        _exit(b->wrong != 0);
     }
     pin(b, 0);
     b->fd = fds != NULL ? fds[0] : -1;
@@ -357,6 +449,8 @@ static vb_status run(struct bench *b, bool tcp)
 
     if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
         return vb_err_sys("sched_getaffinity");
+    if (b->compute_us > 0)
+        return run_tcp(b, step, step);
     st = map_payloads(b);
     if (st == VB_OK)
         st = tcp ? run_tcp(b, tcp_ping, tcp_pong) : run_pair(b, shm_ping, shm_pong, NULL);
@@ -369,19 +463,34 @@ static vb_status run(struct bench *b, bool tcp)
     return VB_OK;
 }
 
+static void print_moves(struct bench *b, struct vb_json *json)
+{
+    vb_sort(b->lat_us, (size_t)b->n_samples);
+    vb_json_real(json, "lat_us_p50", b->lat_us[b->n_samples / 2]);
+    vb_json_real(json, "lat_us_p99", b->lat_us[b->n_samples * 99 / 100]);
+    vb_json_real(json, "gb_s", b->gb_s);
+}
+
+static void print_steps(const struct bench *b, struct vb_json *json)
+{
+    vb_json_real(json, "compute_us", b->step_us[NEVER]);
+    vb_json_real(json, "after_us", b->step_us[AFTER]);
+    vb_json_real(json, "hidden_us", b->step_us[HIDDEN]);
+}
+
 static vb_status print(struct bench *b, const char *transport)
 {
     struct vb_json *json = vb_json_create();
     vb_status st;
 
-    vb_sort(b->lat_us, (size_t)b->n_samples);
     vb_json_object(json, NULL);
     vb_json_text(json, "bench", "bare");
     vb_json_text(json, "transport", transport);
     vb_json_int(json, "bytes", (int64_t)b->len);
-    vb_json_real(json, "lat_us_p50", b->lat_us[b->n_samples / 2]);
-    vb_json_real(json, "lat_us_p99", b->lat_us[b->n_samples * 99 / 100]);
-    vb_json_real(json, "gb_s", b->gb_s);
+    if (b->compute_us > 0)
+        print_steps(b, json);
+    else
+        print_moves(b, json);
     vb_json_int(json, "wrong", b->wrong);
     vb_json_end(json);
     st = vb_json_print(json, stdout);
@@ -389,23 +498,38 @@ static vb_status print(struct bench *b, const char *transport)
     return st;
 }
 
+/* WHAT BYTES, for tcp-step US, and what is left is where. */
+static bool parse(struct bench *b, int argc, char **argv)
+{
+    bool steps = argc >= 4 && strcmp(argv[1], "tcp-step") == 0;
+    int n = steps ? 4 : 3;
+    int64_t len, us = 0;
+
+    if ((argc != n && argc != n + 3) || !vb_parse_int(argv[2], &len) || len < 1)
+        return false;
+    if (steps && (!vb_parse_int(argv[3], &us) || us < 1 || us > STEP_US_MAX))
+        return false;
+    if (len > (steps ? STEP_BYTES_MAX : BYTES_MAX))
+        return false;
+    b->len = (size_t)len;
+    b->compute_us = (double)us;
+    b->how = strcmp(argv[1], "tcp-asleep") == 0 ? SLEEP : SPIN;
+    b->via = argc > n ? argv + n : NULL;
+    if (strcmp(argv[1], "shm") == 0)
+        return b->via == NULL;
+    return steps || b->how == SLEEP || strcmp(argv[1], "tcp") == 0;
+}
+
 int main(int argc, char **argv)
 {
     static struct bench b; /* large */
-    bool asleep = argc >= 3 && strcmp(argv[1], "tcp-asleep") == 0;
-    bool tcp = asleep || (argc >= 3 && strcmp(argv[1], "tcp") == 0);
-    int64_t len;
 
-    if ((argc != 3 && !(tcp && argc == 6)) || (!tcp && strcmp(argv[1], "shm") != 0) ||
-        !vb_parse_int(argv[2], &len) || len < 1 || len > BYTES_MAX) {
-        fprintf(stderr, "usage: bare shm|tcp|tcp-asleep BYTES, "
-                        "or bare tcp|tcp-asleep BYTES NAMESPACE NAMESPACE ADDRESS\n");
+    if (!parse(&b, argc, argv)) {
+        fprintf(stderr, "usage: bare shm|tcp|tcp-asleep BYTES, bare tcp-step BYTES US\n"
+                        "       bare tcp... NAMESPACE NAMESPACE ADDRESS\n");
         return 2;
     }
-    b.len = (size_t)len;
-    b.how = asleep ? SLEEP : SPIN;
-    b.via = argc == 6 ? argv + 3 : NULL;
-    if (run(&b, tcp) != VB_OK || print(&b, argv[1]) != VB_OK)
+    if (run(&b, strcmp(argv[1], "shm") != 0) != VB_OK || print(&b, argv[1]) != VB_OK)
         return 1;
     return b.wrong == 0 ? 0 : 1;
 }

@@ -262,6 +262,20 @@ done
 "$bare" shm 2 6 0.01 2>/dev/null
 [ $? = 2 ] || fail "bare_allreduce of one float and a half"
 
+# ---- so do the bare loops of puts and of steps
+bare=$(dirname "$verbena")/bench/bare
+for loop in "shm 64" "tcp 64" "tcp-asleep 64" "tcp-step 1 10" "tcp-step 65536 10"; do
+    # shellcheck disable=SC2086 # words
+    timeout 60 "$bare" $loop >"$dir/out" || fail "bare $loop: exit $?"
+    jq -e '.wrong == 0 and (.lat_us_p50 > 0 or ([.compute_us, .after_us, .hidden_us] | all(. > 0)))' >/dev/null \
+        <"$dir/out" || fail "bare $loop: $(cat "$dir/out")"
+done
+for loop in "shm 0" "tcp-step 64" "tcp-step 65537 10" "tcp-step 64 0" "shm 64 a b 10.0.0.1" "rdma 64"; do
+    # shellcheck disable=SC2086 # words
+    "$bare" $loop >/dev/null 2>&1
+    [ $? = 2 ] || fail "bare $loop is no usage"
+done
+
 # ---- the parameter server: right parameters, the keys of its lines, by shared memory, replies and get
 rules=([1]=momentum [2]=adagrad)
 for transport in shm tcp; do
