@@ -441,8 +441,24 @@ void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
     vb_group_abort(t->place.group, why);
 }
 
+/* The name of an option that only decides how dense gradients are summed, or NULL. */
+static const char *dense_option(const struct vb_train_opts *o)
+{
+    if (o->coll.wire != VB_WIRE_F32)
+        return "wire";
+    if (o->coll.algo != VB_ALGO_AUTO)
+        return "algo";
+    if (o->bucket_bytes > 0)
+        return "bucket";
+    if (o->hold_back_bytes > 0)
+        return "hold-back";
+    return o->share_out_bytes > 0 ? "share-out" : NULL;
+}
+
 vb_status vb_train_check(const struct vb_train_opts *o)
 {
+    bool dense_sums = o->mode != VB_MODE_ASYNC && strcmp(o->model, "sparse-lr") != 0;
+
     if (o->group.world < 1 || o->group.rank < 0 || o->group.rank >= o->group.world)
         return vb_err(VB_ERR_USAGE, "rank %d of %d: there is no such rank", o->group.rank,
                       o->group.world);
@@ -455,9 +471,8 @@ vb_status vb_train_check(const struct vb_train_opts *o)
         return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
     if (o->joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
         return vb_err(VB_ERR_USAGE, "who joins a job trains as it does: no dry run, mode async");
-    if (o->coll.wire != VB_WIRE_F32 &&
-        (o->mode == VB_MODE_ASYNC || strcmp(o->model, "sparse-lr") == 0))
-        return vb_err(VB_ERR_USAGE, "--wire bf16 is for dense models and --mode sync");
+    if (!dense_sums && dense_option(o) != NULL)
+        return vb_err(VB_ERR_USAGE, "--%s is for dense models and --mode sync", dense_option(o));
     return o->mode == VB_MODE_ASYNC ? vb_async_check(o) : VB_OK;
 }
 
