@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a step of two ranks takes at least: bare_step shm|tcp BYTES US. Each rank, a process on a
+ * cpu of its own, computes for so long, in registers alone, and has a gradient of so many bytes.
+ *
+ *   compute_us  without the other
+ *   after_us    the two swap, or over shm add up, what they have after computing, as synchronous
+ *               training must where all of the gradient is there at the end
+ *   hidden_us   tcp: sent before computing and received after it, so that no wire is seen: what
+ *               this adds is what TCP takes of the cores
+ *
+ * tcp BYTES US HERE THERE ADDRESS: not over loopback but between two network namespaces, of which
+ * the second has that address.
+ *
+ * Prints one JSON line. What arrives is looked at: "wrong" counts what was not as sent.
+ */
+#include "bench/bare_side.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BYTES_MAX 65536 /* sockets hold that many: nobody waits for a receiver */
+#define US_MAX 100000
+#define STEPS_NS UINT64_C(50000000) /* steps of one kind after each other */
+#define ROUNDS 9                    /* of each kind in turn */
+#define PAGE 4096
+
+enum kind { ALONE, AFTER, HIDDEN, KINDS };
+
+/* How many meetings each has come to. */
+struct flags {
+    struct {
+        _Alignas(VB_CACHE_LINE) _Atomic uint32_t at;
+    } of[2];
+};
+
+struct steps {
+    struct bare_side side; /* first */
+    bool tcp;
+    double compute_us; /* asked for */
+    uint64_t turns;    /* that take so long */
+    int n;             /* steps of a kind */
+    char *out, *in;    /* tcp */
+    struct flags *flags;
+    uint32_t meetings;
+    float *data[2]; /* shm: the gradient of each */
+    double us[KINDS];
+};
+
+/* ---- computing ------------------------------------------------------------------------------- */
+
+/* Each turn needs the one before it, and no memory. */
+static void compute(uint64_t turns)
+{
+    volatile float result;
+    float x = 0;
+    uint64_t i;
+
+    for (i = 0; i < turns; i++)
+        x = x * 0.999F + 0.001F;
+    result = x; /* or the compiler computes nothing */
+    (void)result;
+}
+
+/* Turns that take so long when nothing comes between. */
+static uint64_t turns_of(double us)
+{
+    const uint64_t turns = 20000;
+    uint64_t was, ns, least = UINT64_MAX;
+    int i;
+
+    for (i = 0; i < 100; i++) {
+        was = vb_clock_ns();
+        compute(turns);
+        ns = vb_clock_ns() - was;
+        if (ns > 0 && ns < least)
+            least = ns;
+    }
+    return (uint64_t)(us * 1e3 * (double)turns / (double)least);
+}
+
+/* ---- TCP ------------------------------------------------------------------------------------- */
+
+static void tcp_step(struct steps *s, enum kind kind, uint32_t round)
+{
+    struct bare_side *side = &s->side;
+    bool ok = true;
+
+    bare_stamp(s->out, side->len, round);
+    if (kind == HIDDEN)
+        ok = bare_move(side, s->out, true, BARE_SPIN);
+    compute(s->turns);
+    if (kind == AFTER)
+        ok = bare_move(side, s->out, true, BARE_SPIN);
+    if (kind == ALONE)
+        return;
+    ok = ok && bare_move(side, s->in, false, BARE_SPIN);
+    side->wrong += !ok || !bare_stamped(s->in, side->len, round);
+}
+
+/* ---- shared memory --------------------------------------------------------------------------- */
+
+static void meet(struct steps *s)
+{
+    uint32_t at = ++s->meetings;
+    _Atomic uint32_t *own = &s->flags->of[s->side.which].at;
+    _Atomic uint32_t *other = &s->flags->of[1 - s->side.which].at;
+
+    atomic_store_explicit(own, at, memory_order_release); /* pairs with the acquire below */
+    while ((int32_t)(atomic_load_explicit(other, memory_order_acquire) - at) < 0)
+        bare_relax(&s->side);
+}
+
+static void add_up(float *restrict a, float *restrict b, size_t n)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        a[i] = b[i] = a[i] + b[i];
+}
+
+/* Each adds up a half, and writes the sum to both. */
+static void shm_step(struct steps *s, enum kind kind, uint32_t round)
+{
+    size_t i, n = s->side.len / sizeof(float), half = n / 2 / 16 * 16; /* whole cache lines */
+    size_t first = s->side.which == 0 ? 0 : half;
+    float value = (float)(round % 1000), *own = s->data[s->side.which];
+
+    compute(s->turns);
+    for (i = 0; i < n; i++)
+        own[i] = value;
+    if (kind == ALONE) {
+        atomic_signal_fence(memory_order_seq_cst); /* or the compiler writes once */
+        return;
+    }
+    meet(s);
+    add_up(s->data[0] + first, s->data[1] + first, s->side.which == 0 ? half : n - half);
+    meet(s);
+    s->side.wrong += own[0] != 2 * value || own[n - 1] != 2 * value;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+static void one_step(struct steps *s, enum kind kind, uint32_t round)
+{
+    if (s->tcp)
+        tcp_step(s, kind, round);
+    else
+        shm_step(s, kind, round);
+}
+
+/* us a step of many after each other, which both sides begin together. */
+static double time_steps(struct steps *s, enum kind kind)
+{
+    uint64_t was;
+    int i;
+
+    one_step(s, AFTER, 0);
+    was = vb_clock_ns();
+    for (i = 0; i < s->n; i++)
+        one_step(s, kind, (uint32_t)i);
+    return (double)(vb_clock_ns() - was) / 1e3 / s->n;
+}
+
+/* Both sides do the same. */
+static void measure(void *side)
+{
+    struct steps *s = side;
+    int round, kind, kinds = s->tcp ? KINDS : HIDDEN;
+    double us[KINDS][ROUNDS];
+
+    s->turns = turns_of(s->compute_us);
+    s->n = (int)((double)STEPS_NS / (s->compute_us * 1e3)) + 1;
+    for (round = 0; round < ROUNDS; round++)
+        for (kind = 0; kind < kinds; kind++)
+            us[kind][round] = time_steps(s, kind);
+    for (kind = 0; kind < kinds; kind++) {
+        vb_sort(us[kind], ROUNDS);
+        s->us[kind] = us[kind][ROUNDS / 2];
+    }
+}
+
+static vb_status run_tcp(struct steps *s)
+{
+    vb_status st;
+
+    s->out = calloc(1, s->side.len);
+    s->in = calloc(1, s->side.len);
+    if (s->out == NULL || s->in == NULL)
+        st = vb_err_sys("calloc");
+    else
+        st = bare_run_tcp(&s->side, measure, measure);
+    free(s->out);
+    free(s->in);
+    return st;
+}
+
+static vb_status run_shm(struct steps *s)
+{
+    size_t each = (s->side.len + PAGE - 1) / PAGE * PAGE + (size_t)3 * PAGE; /* in other sets */
+    struct vb_mem mem;
+    vb_status st = vb_mem_map_shared("verbena-bare", PAGE + 2 * each, &mem);
+
+    if (st != VB_OK)
+        return st;
+    st = vb_mem_populate(&mem);
+    s->flags = mem.ptr;
+    s->data[0] = (float *)(void *)((char *)mem.ptr + PAGE);
+    s->data[1] = (float *)(void *)((char *)mem.ptr + PAGE + each);
+    if (st == VB_OK)
+        st = bare_run(&s->side, measure, measure);
+    vb_mem_unmap(&mem);
+    return st;
+}
+
+static vb_status print(const struct steps *s)
+{
+    struct vb_json *json = vb_json_create();
+    vb_status st;
+
+    vb_json_object(json, NULL);
+    vb_json_text(json, "bench", "bare-step");
+    vb_json_text(json, "transport", s->tcp ? "tcp" : "shm");
+    vb_json_int(json, "bytes", (int64_t)s->side.len);
+    vb_json_real(json, "compute_us", s->us[ALONE]);
+    vb_json_real(json, "after_us", s->us[AFTER]);
+    if (s->tcp)
+        vb_json_real(json, "hidden_us", s->us[HIDDEN]);
+    vb_json_int(json, "wrong", s->side.wrong);
+    vb_json_end(json);
+    st = vb_json_print(json, stdout);
+    vb_json_destroy(json);
+    return st;
+}
+
+static bool parse(struct steps *s, int argc, char **argv)
+{
+    int64_t len, us;
+
+    if (argc != 4 && argc != 7)
+        return false;
+    s->tcp = strcmp(argv[1], "tcp") == 0;
+    s->side.via = argc == 7 ? argv + 4 : NULL;
+    if (!s->tcp && (strcmp(argv[1], "shm") != 0 || s->side.via != NULL))
+        return false;
+    if (!vb_parse_int(argv[2], &len) || len < 4 || len > BYTES_MAX || len % 4 != 0 ||
+        !vb_parse_int(argv[3], &us) || us < 1 || us > US_MAX)
+        return false;
+    s->side.len = (size_t)len;
+    s->compute_us = (double)us;
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct steps s = {0};
+
+    if (!parse(&s, argc, argv)) {
+        fprintf(stderr,
+                "usage: bare_step shm|tcp BYTES US [NAMESPACE NAMESPACE ADDRESS]\n"
+                "BYTES: whole floats, up to %d; US: up to %d; namespaces: tcp\n",
+                BYTES_MAX, US_MAX);
+        return 2;
+    }
+    if ((s.tcp ? run_tcp(&s) : run_shm(&s)) != VB_OK || print(&s) != VB_OK)
+        return 1;
+    return s.side.wrong == 0 ? 0 : 1;
+}
