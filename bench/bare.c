@@ -151,6 +151,7 @@ static vb_status map_payloads(struct bench *b)
 static void tcp_pong(void *side)
 {
     struct bench *b = side;
+
     while (bare_move(&b->side, b->payload[0], false, b->how)) {
         memcpy(b->payload[1], b->payload[0], b->side.len <= 4096 ? b->side.len : 1);
         b->payload[1][b->side.len - 1] = b->payload[0][b->side.len - 1];
@@ -180,6 +181,7 @@ static void tcp_ping(void *side)
 static void tcp_sink(void *side)
 {
     struct bench *b = side;
+
     while (bare_move(&b->side, b->payload[0], false, BARE_SLEEP))
         ;
     (void)!send(b->side.fd, "", 1, MSG_NOSIGNAL);

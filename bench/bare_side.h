@@ -23,7 +23,7 @@ struct bare_side {
 
 typedef void (*bare_side_fn)(void *side);
 
-/* Runs one function here and the other in a child; side is what both begin with. It fails where the
+/* Runs one function here and the other in a child; side is what both begin with. Fails where the
  * child counted wrong ones. */
 vb_status bare_run(struct bare_side *side, bare_side_fn parent, bare_side_fn child);
 
