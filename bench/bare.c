@@ -67,7 +67,7 @@ static bool await(const struct bench *b, _Atomic uint32_t *flag, uint32_t round)
 
     /* Pairs with the release in post(). */
     while ((value = atomic_load_explicit(flag, memory_order_acquire)) != round && value != STOP)
-        bare_relax(&b->side);
+        bare_side_relax(&b->side);
     return value == round;
 }
 

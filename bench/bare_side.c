@@ -29,7 +29,7 @@ static void pin(struct bare_side *side, int which)
     (void)sched_setaffinity(0, sizeof(one), &one);
 }
 
-void bare_relax(const struct bare_side *side)
+void bare_side_relax(const struct bare_side *side)
 {
     if (side->crowded)
         sched_yield();
@@ -104,7 +104,7 @@ bool bare_move(const struct bare_side *side, char *data, bool out, enum bare_how
         else if (n == 0 || (errno != EAGAIN && errno != EINTR))
             return false;
         else
-            bare_relax(side);
+            bare_side_relax(side);
     }
     return true;
 }

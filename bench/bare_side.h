@@ -33,7 +33,7 @@ vb_status bare_run_tcp(struct bare_side *side, bare_side_fn parent, bare_side_fn
 /* Sends or receives all of a payload. False: the other side is done. */
 bool bare_move(const struct bare_side *side, char *data, bool out, enum bare_how how);
 
-void bare_relax(const struct bare_side *side);
+void bare_side_relax(const struct bare_side *side);
 
 /* The round's number is at both ends of a payload. */
 void bare_stamp(char *payload, size_t len, uint32_t round);

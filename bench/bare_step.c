@@ -15,6 +15,7 @@
  * Prints one JSON line. What arrives is looked at: "wrong" counts what was not as sent.
  */
 #include "bench/bare_side.h"
+#include "bench/peers/bare.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -24,16 +25,8 @@
 #define US_MAX 100000
 #define STEPS_NS UINT64_C(50000000) /* steps of one kind after each other */
 #define ROUNDS 9                    /* of each kind in turn */
-#define PAGE 4096
 
 enum kind { ALONE, AFTER, HIDDEN, KINDS };
-
-/* How many meetings each has come to. */
-struct flags {
-    struct {
-        _Alignas(VB_CACHE_LINE) _Atomic uint32_t at;
-    } of[2];
-};
 
 struct steps {
     struct bare_side side; /* first */
@@ -42,9 +35,7 @@ struct steps {
     uint64_t turns;    /* that take so long */
     int n;             /* steps of a kind */
     char *out, *in;    /* tcp */
-    struct flags *flags;
-    uint32_t meetings;
-    float *data[2]; /* shm: the gradient of each */
+    struct bare bare;  /* shm */
     double us[KINDS];
 };
 
@@ -101,42 +92,18 @@ static void tcp_step(struct steps *s, enum kind kind, uint32_t round)
 
 /* ---- shared memory --------------------------------------------------------------------------- */
 
-static void meet(struct steps *s)
-{
-    uint32_t at = ++s->meetings;
-    _Atomic uint32_t *own = &s->flags->of[s->side.which].at;
-    _Atomic uint32_t *other = &s->flags->of[1 - s->side.which].at;
-
-    atomic_store_explicit(own, at, memory_order_release); /* pairs with the acquire below */
-    while ((int32_t)(atomic_load_explicit(other, memory_order_acquire) - at) < 0)
-        bare_relax(&s->side);
-}
-
-static void add_up(float *restrict a, float *restrict b, size_t n)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++)
-        a[i] = b[i] = a[i] + b[i];
-}
-
-/* Each adds up a half, and writes the sum to both. */
 static void shm_step(struct steps *s, enum kind kind, uint32_t round)
 {
-    size_t i, n = s->side.len / sizeof(float), half = n / 2 / 16 * 16; /* whole cache lines */
-    size_t first = s->side.which == 0 ? 0 : half;
-    float value = (float)(round % 1000), *own = s->data[s->side.which];
+    size_t i, n = s->side.len / sizeof(float);
+    float value = (float)(round % 1000), *own = s->bare.peer.data;
 
     compute(s->turns);
     for (i = 0; i < n; i++)
         own[i] = value;
-    if (kind == ALONE) {
-        atomic_signal_fence(memory_order_seq_cst); /* or the compiler writes once */
+    atomic_signal_fence(memory_order_seq_cst); /* or the compiler writes once */
+    if (kind == ALONE)
         return;
-    }
-    meet(s);
-    add_up(s->data[0] + first, s->data[1] + first, s->side.which == 0 ? half : n - half);
-    meet(s);
+    bare_shm_allreduce(&s->bare.peer, n);
     s->side.wrong += own[0] != 2 * value || own[n - 1] != 2 * value;
 }
 
@@ -196,22 +163,23 @@ static vb_status run_tcp(struct steps *s)
     return st;
 }
 
+static void measure_shm(void *side)
+{
+    struct steps *s = side;
+
+    s->bare.crowded = s->side.crowded;
+    s->bare.peer.rank = s->side.which;
+    s->bare.peer.data = s->bare.data[s->side.which];
+    measure(s);
+}
+
 static vb_status run_shm(struct steps *s)
 {
-    size_t each = (s->side.len + PAGE - 1) / PAGE * PAGE + (size_t)3 * PAGE; /* in other sets */
-    struct vb_mem mem;
-    vb_status st = vb_mem_map_shared("verbena-bare", PAGE + 2 * each, &mem);
+    vb_status st;
 
-    if (st != VB_OK)
-        return st;
-    st = vb_mem_populate(&mem);
-    s->flags = mem.ptr;
-    s->data[0] = (float *)(void *)((char *)mem.ptr + PAGE);
-    s->data[1] = (float *)(void *)((char *)mem.ptr + PAGE + each);
-    if (st == VB_OK)
-        st = bare_run(&s->side, measure, measure);
-    vb_mem_unmap(&mem);
-    return st;
+    s->bare.peer.ranks = 2;
+    st = bare_map(&s->bare, s->side.len);
+    return st == VB_OK ? bare_run(&s->side, measure_shm, measure_shm) : st;
 }
 
 static vb_status print(const struct steps *s)

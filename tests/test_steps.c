@@ -51,8 +51,6 @@ static void share_memory(void)
 
 static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train_opts *o)
 {
-    bool dense = strcmp(run->model, "sparse-lr") != 0;
-
     t_train_opts(run->model, run->data, g, o);
     o->rule = run->rule;
     o->global_batch = 30;
@@ -60,8 +58,8 @@ static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train
     o->check_replicas = run->check_replicas;
     o->eval_every = run->eval_every;
     o->clip = run->clip > 0 ? run->clip : -1;
-    if (!dense)
-        return;
+    if (strcmp(run->model, "sparse-lr") == 0)
+        return; /* what follows is for dense models */
     o->hold_back_bytes = run->hold_back_bytes;
     o->share_out_bytes = run->share_out_bytes > 0 ? run->share_out_bytes : INT64_MAX;
     o->bucket_bytes = run->in_one ? 1 << 30 : 1 << 16;

@@ -15,18 +15,6 @@
 
 /* ---- what peer.c asks for -------------------------------------------------------------------- */
 
-void bare_meet(struct bare *b)
-{
-    uint32_t at = ++b->meetings;
-    int i;
-
-    /* Pairs with the acquire below. */
-    atomic_store_explicit(&b->shared[b->peer.rank]->at, at, memory_order_release);
-    for (i = 0; i < b->peer.ranks; i++)
-        while ((int32_t)(atomic_load_explicit(&b->shared[i]->at, memory_order_acquire) - at) < 0)
-            bare_relax(b);
-}
-
 static void barrier(struct peer *p)
 {
     bare_meet((struct bare *)p);
@@ -67,27 +55,6 @@ static void pin(struct bare *b)
     (void)sched_setaffinity(0, sizeof(one), &one);
 }
 
-/* One mapping: what the ranks show each other, then the data of each. */
-static vb_status map(struct bare *b, size_t largest)
-{
-    size_t page = 4096, huge = (size_t)2 << 20;
-    size_t head = (sizeof(struct bare_rank) + page - 1) / page * page;
-    size_t each = (largest + huge - 1) / huge * huge + 3 * page; /* not all in the same sets */
-    struct vb_mem mem;
-    vb_status st;
-    int i;
-
-    st = vb_mem_map_shared("verbena-bare", (head + each) * (size_t)b->peer.ranks, &mem);
-    if (st == VB_OK)
-        st = vb_mem_populate(&mem);
-    for (i = 0; i < b->peer.ranks && st == VB_OK; i++) {
-        b->shared[i] = (struct bare_rank *)((char *)mem.ptr + head * (size_t)i);
-        b->data[i] =
-            (float *)(void *)((char *)mem.ptr + head * (size_t)b->peer.ranks + each * (size_t)i);
-    }
-    return st;
-}
-
 static int be_rank(struct bare *b, int rank, const struct peer_args *args,
                    int fds[BARE_RANKS_MAX][BARE_RANKS_MAX], bool tcp)
 {
@@ -104,7 +71,7 @@ static int run(struct bare *b, const struct peer_args *args, bool tcp)
     int fds[BARE_RANKS_MAX][BARE_RANKS_MAX], i, code, status;
     pid_t pid;
 
-    if (map(b, args->largest) != VB_OK)
+    if (bare_map(b, args->largest) != VB_OK)
         return 1;
     if (tcp && bare_tcp_connect(b->peer.ranks, fds) != VB_OK)
         return 1;

@@ -54,6 +54,10 @@ static inline size_t bare_share(const struct bare *b, size_t n, int r, size_t *f
     return (r == b->peer.ranks - 1 ? n : end) - first;
 }
 
+/* One mapping: what the ranks show each other, then the data of each. Before the ranks are
+ * processes; it is never unmapped. */
+vb_status bare_map(struct bare *b, size_t largest);
+
 /* All ranks are here, and see what the others wrote before. */
 void bare_meet(struct bare *b);
 

@@ -8,6 +8,38 @@
 
 #include <string.h>
 
+vb_status bare_map(struct bare *b, size_t largest)
+{
+    size_t page = 4096, huge = (size_t)2 << 20;
+    size_t head = (sizeof(struct bare_rank) + page - 1) / page * page;
+    size_t each = (largest + huge - 1) / huge * huge + 3 * page; /* not all in the same sets */
+    struct vb_mem mem;
+    vb_status st;
+    int i;
+
+    st = vb_mem_map_shared("verbena-bare", (head + each) * (size_t)b->peer.ranks, &mem);
+    if (st == VB_OK)
+        st = vb_mem_populate(&mem);
+    for (i = 0; i < b->peer.ranks && st == VB_OK; i++) {
+        b->shared[i] = (struct bare_rank *)((char *)mem.ptr + head * (size_t)i);
+        b->data[i] =
+            (float *)(void *)((char *)mem.ptr + head * (size_t)b->peer.ranks + each * (size_t)i);
+    }
+    return st;
+}
+
+void bare_meet(struct bare *b)
+{
+    uint32_t at = ++b->meetings;
+    int i;
+
+    /* Pairs with the acquire below. */
+    atomic_store_explicit(&b->shared[b->peer.rank]->at, at, memory_order_release);
+    for (i = 0; i < b->peer.ranks; i++)
+        while ((int32_t)(atomic_load_explicit(&b->shared[i]->at, memory_order_acquire) - at) < 0)
+            bare_relax(b);
+}
+
 static void sum_2(float *restrict a, float *restrict b, size_t n)
 {
     size_t i;
