@@ -86,68 +86,83 @@ _Noreturn void vb_assert_failed(const char *file, int line, const char *cond);
 /* ---- options --------------------------------------------------------------------------------- */
 
 enum vb_opt_type {
-    VB_OPT_FLAG,   /* bool; given without a value */
+    VB_OPT_FLAG,   /* bool; the option needs no value */
     VB_OPT_INT,    /* int64_t from min to max */
-    VB_OPT_REAL,   /* double from min to max, which are whole numbers */
-    VB_OPT_TEXT,   /* const char *, borrowed from argv or the environment; NULL when not given */
-    VB_OPT_CHOICE, /* int: index into choices */
+    VB_OPT_REAL,   /* double from min to max; both limits are whole numbers */
+    VB_OPT_TEXT,   /* const char *, borrowed from argv or the environment; NULL: not given */
+    VB_OPT_CHOICE, /* int: an index into choices */
 };
 
-/* One row an option. --help, the environment variable and the start-up dump come from it. */
+/* Which help text shows an option. */
+enum vb_opt_level {
+    VB_OPT_BASIC,  /* --help and --help-all */
+    VB_OPT_MORE,   /* --help-all only */
+    VB_OPT_HIDDEN, /* none; the option still works */
+};
+
+/* One row of an option table. The command line, the environment variable, the help texts and the
+ * dump at start-up are made from it. */
 struct vb_opt {
-    const char *name; /* "log-level": --log-level, VB_LOG_LEVEL */
+    const char *name; /* "log-level" stands for --log-level and VB_LOG_LEVEL */
     enum vb_opt_type type;
-    size_t offset;              /* of the field, in the struct that the group fills */
+    size_t offset;              /* offset of the field in the struct that the group fills */
     const char *fallback;       /* the default, as text; NULL: off, 0 or none */
-    int64_t min, max;           /* VB_OPT_INT, VB_OPT_REAL */
-    const char *const *choices; /* VB_OPT_CHOICE: ends with NULL */
-    const char *arg;            /* what --help calls the value */
-    const char *help;
+    int64_t min, max;           /* limits of VB_OPT_INT and VB_OPT_REAL */
+    const char *const *choices; /* names of VB_OPT_CHOICE; ends with NULL */
+    const char *arg;            /* the name of the value in help texts, such as "N" */
+    const char *help; /* a phrase, which may be followed by a sentence; fallback is added to it */
+    enum vb_opt_level level;
+    const char *alias; /* an old name, which works and is listed nowhere; NULL: none */
 };
 
-/* Options that belong together, and the struct they go to. Commands share groups. */
+/* Options that belong together, and the struct that receives their values. Several commands may
+ * use the same group. */
 struct vb_opt_group {
     const char *title;
     const struct vb_opt *opts;
     int n_opts;
-    void *into; /* caller's; filled by vb_opts_parse() */
+    void *into; /* owned by the caller; vb_opts_parse() fills it */
 };
 
-#define VB_OPTS_MAX 128 /* options of one command */
-#define VB_OPTS_WHY 256 /* bytes for a message */
+#define VB_OPTS_MAX 128 /* largest number of options of one command */
+#define VB_OPTS_WHY 256 /* size of the buffer for an error message */
 
 struct vb_opts {
     const struct vb_opt_group *groups;
     int n_groups;
-    bool help;                   /* --help was given: nothing else was checked */
-    const char *const *operands; /* what follows the options, borrowed from argv */
+    bool help;                   /* --help or --help-all was given: nothing else was checked */
+    bool help_all;               /* --help-all was given */
+    const char *const *operands; /* the arguments that are not options, borrowed from argv */
     int n_operands;
-    unsigned char source[VB_OPTS_MAX]; /* where each value came from, in table order */
+    unsigned char source[VB_OPTS_MAX]; /* where each value came from, in the order of the table */
 };
 
-/* Fills the groups from defaults, then the environment, then argv (without the command's name);
- * the later one wins. argv is rewritten: operands move to its start. On VB_ERR_USAGE why has one
- * line, without a newline, that names the option and, for an unknown one, the nearest known. */
+/* Fills the groups from the defaults, then the environment, then argv (without the command's
+ * name). Later sources override earlier ones. The operands are moved to the start of argv. On
+ * VB_ERR_USAGE, why holds one line without a newline. It names the option as the user wrote it
+ * and, if the option is unknown, the known option with the most similar name. */
 vb_status vb_opts_parse(struct vb_opts *opts, const struct vb_opt_group *groups, int n_groups,
                         int argc, char **argv, char why[VB_OPTS_WHY]);
 
-/* Whether the command line or the environment has a value for the option, after parsing. */
+/* After parsing: returns true if the command line or the environment gave the option a value. */
 bool vb_opts_given(const struct vb_opts *opts, const char *name);
 
-/* Prints the table as the options part of a --help text. */
-void vb_opts_help(const struct vb_opt_group *groups, int n_groups, FILE *out);
+/* Prints the options part of a help text. With all it shows the VB_OPT_MORE options and the names
+ * of the environment variables, too. Returns how many options only --help-all shows. */
+int vb_opts_help(const struct vb_opt_group *groups, int n_groups, bool all, FILE *out);
 
-/* Logs every value in force and where it came from, at level info. */
+/* Logs the value of every option and where it came from, at level info. */
 void vb_opts_dump(const struct vb_opts *opts, const char *command);
 
-/* The candidate that text is most likely a misspelling of, or NULL if none is near. */
+/* Returns the candidate that text most likely misspells, or NULL if none is similar. */
 const char *vb_nearest(const char *text, const char *const *candidates, int n);
 
-/* A decimal whole number, nothing before or behind it. False if it is none or does not fit. */
+/* Parses a decimal whole number. Returns false if text contains anything else or the number does
+ * not fit. */
 bool vb_parse_int(const char *text, int64_t *value_p);
 
-/* A decimal number with or without a fraction and an exponent, nothing before or behind it. False
- * if it is none, infinite, or too small to be told from 0 though it is not. */
+/* Parses a decimal number, which may have a fraction and an exponent. Returns false if text
+ * contains anything else, or if the number is infinite or so small that it would become 0. */
 bool vb_parse_real(const char *text, double *value_p);
 
 /* ---- clock ----------------------------------------------------------------------------------- */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Options from one table: defaults, environment, command line, help and dump.
+ * Options from tables: defaults, environment, command line, help texts and dump.
  *
- * The order of a table is the order of --help. An option's place in that order, counted over all
- * groups, is its index in vb_opts.source.
+ * The help texts show the options in the order of the tables. The position of an option in that
+ * order, counted over all groups, is its index in vb_opts.source.
  */
 #include "base/base.h"
 
@@ -20,11 +20,11 @@ enum source { SOURCE_DEFAULT, SOURCE_ENVIRONMENT, SOURCE_COMMAND_LINE };
 
 static const char *const source_names[] = {"default", "environment", "command line"};
 
-/* One option, with the group and index it was found at. */
+/* An option that was looked up. */
 struct found {
     const struct vb_opt *opt;
-    void *into;
-    int index;
+    void *into; /* the struct that its group fills */
+    int index;  /* its index in vb_opts.source */
 };
 
 /* ---- numbers and names ----------------------------------------------------------------------- */
@@ -51,7 +51,7 @@ bool vb_parse_real(const char *text, double *value_p)
     double value;
     char *end;
 
-    /* strtod() takes blanks, hexadecimals, "inf" and "nan" too. */
+    /* strtod() would also accept blanks, hexadecimal numbers, "inf" and "nan". */
     if (!isdigit((unsigned char)digits[0]) && digits[0] != '.')
         return false;
     if (digits[strspn(digits, "0123456789.eE+-")] != '\0')
@@ -64,8 +64,8 @@ bool vb_parse_real(const char *text, double *value_p)
     return true;
 }
 
-/* How many letters must be changed, added or dropped to make one of the other. Names longer than
- * the row are no misspelling of anything. */
+/* Returns how many letters must be changed, added or removed to turn a into b. If b does not fit
+ * into the row it returns the length of b, so that b never counts as similar. */
 static int edit_distance(const char *a, const char *b)
 {
     int row[64];
@@ -109,6 +109,7 @@ const char *vb_nearest(const char *text, const char *const *candidates, int n)
     return best;
 }
 
+/* "log-level" becomes "VB_LOG_LEVEL". */
 static void env_name(const char *name, char out[ENV_NAME_MAX])
 {
     size_t i;
@@ -140,7 +141,7 @@ static bool parse_flag(const char *text, bool *value_p)
     return false;
 }
 
-/* "auto, verbs, tcp or shm" */
+/* Writes a list such as "auto, verbs, tcp or shm". */
 static void list_choices(const char *const *choices, char *out, size_t size)
 {
     size_t len = 0;
@@ -202,7 +203,8 @@ static bool set_choice(const struct found *f, const char *text, const char *wher
     return false;
 }
 
-/* Stores text as the option's value. where is how the user gave it: "--ranks" or "VB_RANKS". */
+/* Stores text as the option's value. where is the name that the user wrote: "--ranks" or
+ * "VB_RANKS". On failure it returns false and writes a message to why. */
 static bool set_value(const struct found *f, const char *text, const char *where, char *why)
 {
     switch (f->opt->type) {
@@ -241,7 +243,7 @@ static void clear_value(const struct found *f)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* The option at an index; false behind the last one. */
+/* Finds the option with an index. Returns false if there are fewer options. */
 static bool option_at(const struct vb_opt_group *groups, int n_groups, int index, struct found *f)
 {
     int g, first = 0;
@@ -257,32 +259,40 @@ static bool option_at(const struct vb_opt_group *groups, int n_groups, int index
     return false;
 }
 
+static bool is_name(const char *candidate, const char *name, size_t len)
+{
+    return candidate != NULL && strlen(candidate) == len && strncmp(candidate, name, len) == 0;
+}
+
+/* Finds an option by its name or its alias, of which the caller gives the first len letters. */
 static bool option_named(const struct vb_opts *o, const char *name, size_t len, struct found *f)
 {
     int i;
 
     for (i = 0; option_at(o->groups, o->n_groups, i, f); i++)
-        if (strlen(f->opt->name) == len && strncmp(f->opt->name, name, len) == 0)
+        if (is_name(f->opt->name, name, len) || is_name(f->opt->alias, name, len))
             return true;
     return false;
 }
 
 static void say_unknown(const struct vb_opts *o, const char *given, char *why)
 {
-    const char *names[VB_OPTS_MAX + 1], *best;
+    const char *names[VB_OPTS_MAX + 2], *best;
     char name[64];
     struct found f;
-    int n = 0;
+    int i, n = 0;
 
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(given + 2, "="), given + 2);
-    for (n = 0; n < VB_OPTS_MAX && option_at(o->groups, o->n_groups, n, &f); n++)
-        names[n] = f.opt->name;
+    for (i = 0; i < VB_OPTS_MAX && option_at(o->groups, o->n_groups, i, &f); i++)
+        if (f.opt->level != VB_OPT_HIDDEN)
+            names[n++] = f.opt->name;
     names[n++] = "help";
+    names[n++] = "help-all";
     best = vb_nearest(name, names, n);
     if (best != NULL)
         snprintf(why, VB_OPTS_WHY, "unknown option --%s; did you mean --%s?", name, best);
     else
-        snprintf(why, VB_OPTS_WHY, "unknown option --%s; --help lists those there are", name);
+        snprintf(why, VB_OPTS_WHY, "unknown option --%s; --help-all lists all options", name);
 }
 
 static vb_status take_defaults(struct vb_opts *o, char *why)
@@ -303,6 +313,21 @@ static vb_status take_defaults(struct vb_opts *o, char *why)
     return VB_OK;
 }
 
+/* Returns the value of the variable of an option, or of its alias; NULL if both are unset or empty.
+ * name receives the name of the variable that was read last. */
+static const char *environment_value(const struct vb_opt *opt, char name[ENV_NAME_MAX])
+{
+    const char *text;
+
+    env_name(opt->name, name);
+    text = getenv(name);
+    if ((text == NULL || text[0] == '\0') && opt->alias != NULL) {
+        env_name(opt->alias, name);
+        text = getenv(name);
+    }
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
 static vb_status take_environment(struct vb_opts *o, char *why)
 {
     char name[ENV_NAME_MAX];
@@ -311,9 +336,8 @@ static vb_status take_environment(struct vb_opts *o, char *why)
     int i;
 
     for (i = 0; option_at(o->groups, o->n_groups, i, &f); i++) {
-        env_name(f.opt->name, name);
-        text = getenv(name);
-        if (text == NULL || text[0] == '\0')
+        text = environment_value(f.opt, name);
+        if (text == NULL)
             continue;
         if (!set_value(&f, text, name, why))
             return VB_ERR_USAGE;
@@ -322,7 +346,8 @@ static vb_status take_environment(struct vb_opts *o, char *why)
     return VB_OK;
 }
 
-/* Takes the option at argv[*i_p], and its value, which may be the next argument. */
+/* Reads the option at argv[*i_p] and its value. If the value is the next argument, *i_p moves to
+ * it. */
 static vb_status take_argument(struct vb_opts *o, int argc, char **argv, int *i_p, char *why)
 {
     const char *given = argv[*i_p], *value;
@@ -337,7 +362,7 @@ static vb_status take_argument(struct vb_opts *o, int argc, char **argv, int *i_
             say_unknown(o, given, why);
         return VB_ERR_USAGE;
     }
-    snprintf(where, sizeof(where), "--%s", f.opt->name);
+    snprintf(where, sizeof(where), "%.*s", (int)len + 2, given); /* the name or the alias */
     if (given[2 + len] == '=')
         value = given + 2 + len + 1;
     else if (f.opt->type == VB_OPT_FLAG)
@@ -354,14 +379,16 @@ static vb_status take_argument(struct vb_opts *o, int argc, char **argv, int *i_
     return VB_OK;
 }
 
-static bool wants_help(int argc, char **argv)
+static void look_for_help(struct vb_opts *o, int argc, char **argv)
 {
     int i;
 
-    for (i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return true;
-    return false;
+    for (i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help-all") == 0)
+            o->help = o->help_all = true;
+        else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            o->help = true;
+    }
 }
 
 static vb_status take_arguments(struct vb_opts *o, int argc, char **argv, char *why)
@@ -395,7 +422,7 @@ vb_status vb_opts_parse(struct vb_opts *opts, const struct vb_opt_group *groups,
     opts->operands = (const char *const *)argv;
     why[0] = '\0';
     st = take_defaults(opts, why);
-    opts->help = wants_help(argc, argv);
+    look_for_help(opts, argc, argv);
     if (st != VB_OK || opts->help)
         return st;
     st = take_environment(opts, why);
@@ -406,7 +433,7 @@ vb_status vb_opts_parse(struct vb_opts *opts, const struct vb_opt_group *groups,
 
 /* ---- help and dump --------------------------------------------------------------------------- */
 
-/* Prints text in a column, broken between words. */
+/* Prints text in a column and breaks the lines between words. */
 static void print_wrapped(FILE *out, const char *text, int column, int width)
 {
     int room = width - column, n;
@@ -416,7 +443,7 @@ static void print_wrapped(FILE *out, const char *text, int column, int width)
         if (n > room)
             for (n = room; n > 0 && text[n] != ' '; n--)
                 ;
-        if (n == 0) /* a word longer than the column */
+        if (n == 0) /* the word is longer than the column is wide */
             n = (int)strcspn(text, " ");
         fprintf(out, "%.*s\n", n, text);
         text += n;
@@ -426,34 +453,60 @@ static void print_wrapped(FILE *out, const char *text, int column, int width)
     }
 }
 
-static void print_option(const struct vb_opt *opt, FILE *out)
+/* Appends one of the facts in parentheses after the help line of an option. */
+static void add_fact(char *text, size_t size, bool *first_p, const char *label, const char *fact)
 {
-    const char *fallback = opt->fallback != NULL ? opt->fallback : "";
-    char left[64], env[ENV_NAME_MAX], known[128] = "", text[1024];
+    size_t len = strlen(text);
+
+    snprintf(text + len, size - len, "%s%s%s", *first_p ? " (" : "; ", label, fact);
+    *first_p = false;
+}
+
+static void print_option(const struct vb_opt *opt, bool with_env, FILE *out)
+{
+    char left[64], fact[128], text[1024];
+    bool first = true;
 
     snprintf(left, sizeof(left), "--%s%s%s", opt->name, opt->arg != NULL ? " " : "",
              opt->arg != NULL ? opt->arg : "");
-    if (opt->type == VB_OPT_CHOICE)
-        list_choices(opt->choices, known, sizeof(known));
-    env_name(opt->name, env);
-    snprintf(text, sizeof(text), "%s%s%s (%s%s%s%s)", opt->help, known[0] != '\0' ? ": " : "",
-             known, fallback[0] != '\0' ? "default " : "", fallback,
-             fallback[0] != '\0' ? "; " : "", env);
+    snprintf(text, sizeof(text) - 1, "%s", opt->help);
+    if (opt->type == VB_OPT_CHOICE) {
+        list_choices(opt->choices, fact, sizeof(fact));
+        add_fact(text, sizeof(text) - 1, &first, "", fact);
+    }
+    if (opt->fallback != NULL)
+        add_fact(text, sizeof(text) - 1, &first, "default ", opt->fallback);
+    if (with_env) {
+        env_name(opt->name, fact);
+        add_fact(text, sizeof(text) - 1, &first, "", fact);
+    }
+    if (!first)
+        strcat(text, ")");
     fprintf(out, "  %-*s", HELP_COLUMN - 2, left);
     if (strlen(left) >= HELP_COLUMN - 2)
         fprintf(out, "\n%*s", HELP_COLUMN, "");
     print_wrapped(out, text, HELP_COLUMN, HELP_WIDTH);
 }
 
-void vb_opts_help(const struct vb_opt_group *groups, int n_groups, FILE *out)
+int vb_opts_help(const struct vb_opt_group *groups, int n_groups, bool all, FILE *out)
 {
-    int g, i;
+    enum vb_opt_level last = all ? VB_OPT_MORE : VB_OPT_BASIC;
+    int g, i, n_more = 0;
+    bool printed = false, titled;
 
     for (g = 0; g < n_groups; g++) {
-        fprintf(out, "%s%s:\n", g > 0 ? "\n" : "", groups[g].title);
-        for (i = 0; i < groups[g].n_opts; i++)
-            print_option(&groups[g].opts[i], out);
+        titled = false;
+        for (i = 0; i < groups[g].n_opts; i++) {
+            n_more += groups[g].opts[i].level == VB_OPT_MORE;
+            if (groups[g].opts[i].level > last)
+                continue;
+            if (!titled) /* a group without an option to show has no title either */
+                fprintf(out, "%s%s:\n", printed ? "\n" : "", groups[g].title);
+            titled = printed = true;
+            print_option(&groups[g].opts[i], all, out);
+        }
     }
+    return n_more;
 }
 
 static void value_text(const struct found *f, char *out, size_t size)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * verbena bench: microbenchmarks, over the engine's own layers.
+ * verbena bench: microbenchmarks of the engine's layers.
  */
 #include "bench/bench.h"
 #include "cli/bench_kernels.h"
@@ -23,50 +23,59 @@ struct bench_args {
 
 #define FIELD(name) offsetof(struct bench_args, name)
 
-static const char *const order_choices[] = {"rank", "any", NULL}; /* as in its enum */
+static const struct vb_opt common_opts[] = {
+    {"sizes", VB_OPT_TEXT, FIELD(sizes), .arg = "LIST",
+     .help = "bytes to transfer or to sum, such as 8,64K,1M with K = 2^10; each bench has its own "
+             "default"},
+    {"seconds", VB_OPT_REAL, FIELD(seconds), "0.2", .max = 3600, .arg = "S",
+     .help = "duration of each measurement"},
+    {"json", VB_OPT_FLAG, FIELD(json), .help = "print one JSON object per line instead of a table"},
+};
 
-static const char *const wire_choices[] = {"f32", "bf16", NULL}; /* likewise */
+static const struct vb_opt coll_opts[] = {
+    {"algo", VB_OPT_TEXT, FIELD(algo), "auto", .arg = "LIST",
+     .help = "algorithms: auto, all, or a list. allreduce has mapped, gather, exchange, owner, "
+             "chain, and with --order any ring, halving and two-level; sparse-allreduce has sparse "
+             "and dense"},
+    {"explain", VB_OPT_FLAG, FIELD(explain),
+     .help = "show the time that the cost model predicted beside the measured time"},
+    {"order", VB_OPT_CHOICE, FIELD(order), "rank", .choices = cli_orders, .arg = "rank|any",
+     .level = VB_OPT_MORE,
+     .help = "allreduce: add in the order of the ranks, or in any order, which may be faster"},
+    {"wire", VB_OPT_CHOICE, FIELD(wire), "f32", .choices = cli_wires, .arg = "f32|bf16",
+     .level = VB_OPT_MORE, .help = "allreduce: number format in transit"},
+    {"in-flight", VB_OPT_INT, FIELD(in_flight), "1", .min = 1, .max = 256, .arg = "N",
+     .level = VB_OPT_MORE, .help = "allreduce: divide the bytes among N concurrent allreduces"},
+    {"only", VB_OPT_TEXT, FIELD(only), "all", .arg = "LIST", .level = VB_OPT_MORE,
+     .help = "transfer: measure only some of memcpy, put-latency, put, both, get-latency, get and "
+             "round"},
+    {"features", VB_OPT_INT, FIELD(features), "33762578", .min = 1, .max = INT64_C(1) << 32,
+     .arg = "N", .level = VB_OPT_MORE, .help = "sparse-allreduce, ps: all indices are below N"},
+};
 
-static const struct vb_opt bench_opts[] = {
-    {"sizes", VB_OPT_TEXT, FIELD(sizes), NULL, 0, 0, NULL, "LIST",
-     "bytes, with K, M or G for 2^10, 2^20 or 2^30; each bench has its own by default"},
-    {"seconds", VB_OPT_REAL, FIELD(seconds), "0.2", 0, 3600, NULL, "S",
-     "how long each measurement takes"},
-    {"only", VB_OPT_TEXT, FIELD(only), "all", 0, 0, NULL, "LIST",
-     "transfer: some of memcpy, put-latency, put, both, get-latency, get, round"},
-    {"algo", VB_OPT_TEXT, FIELD(algo), "auto", 0, 0, NULL, "LIST",
-     "allreduce: mapped, gather, exchange, owner, chain; in any order ring, halving, two-level; "
-     "sparse-allreduce: sparse, dense; auto is the model's choice, all is each that is possible"},
-    {"order", VB_OPT_CHOICE, FIELD(order), "rank", 0, 0, order_choices, "rank|any",
-     "allreduce: add up in the order of ranks, or in any that is fast"},
-    {"wire", VB_OPT_CHOICE, FIELD(wire), "f32", 0, 0, wire_choices, "f32|bf16",
-     "allreduce: what travels between ranks"},
-    {"in-flight", VB_OPT_INT, FIELD(in_flight), "1", 1, 256, NULL, "N",
-     "allreduce: operations under way at once, which share the bytes"},
-    {"features", VB_OPT_INT, FIELD(features), "33762578", 1, INT64_C(1) << 32, NULL, "N",
-     "sparse-allreduce, ps: what indices are below"},
-    {"keys", VB_OPT_TEXT, FIELD(keys), NULL, 0, 0, NULL, "LIST",
-     "ps: of sparse pushes and pulls; else " CLI_PS_KEYS ", and none"},
-    {"servers", VB_OPT_INT, FIELD(servers), NULL, 1, 64, NULL, "K",
-     "ps: the last K ranks serve; else 1"},
-    {"rule", VB_OPT_CHOICE, FIELD(rule), "sgd", 0, 0, cli_ps_rules, "RULE",
-     "ps: what servers do with a push"},
-    {"model", VB_OPT_TEXT, FIELD(model), NULL, 0, 0, NULL, "M",
-     "kernels: whose layers: alexnet, alexnet32, lenet, softmax; step: one of these or sparse-lr"},
-    {"batch", VB_OPT_INT, FIELD(batch), NULL, 1, 1 << 16, NULL, "B",
-     "kernels: samples of a batch; else 32"},
-    {"batches", VB_OPT_TEXT, FIELD(batches), NULL, 0, 0, NULL, "LIST",
-     "step: samples of a batch of one rank, such as 8,64; each model has its own by default"},
-    {"data", VB_OPT_TEXT, FIELD(data), NULL, 0, 0, NULL, "SPEC",
-     "step: what to train on, as train takes it; else made-up data"},
-    {"plot", VB_OPT_TEXT, FIELD(plot), NULL, 0, 0, NULL, "FILE",
-     "step: let gnuplot draw FILE.png, .svg or .pdf; FILE.gp is a script for it, with the data"},
-    {"threads", VB_OPT_INT, FIELD(threads), "0", 0, VB_PLAN_THREADS_MAX, NULL, "T",
-     "kernels, step: compute threads a rank; 0: as the machine suggests"},
-    {"explain", VB_OPT_FLAG, FIELD(explain), NULL, 0, 0, NULL, NULL,
-     "the collectives: what the model predicted, beside what was measured"},
-    {"json", VB_OPT_FLAG, FIELD(json), NULL, 0, 0, NULL, NULL,
-     "one JSON object a line instead of a table"},
+static const struct vb_opt model_opts[] = {
+    {"model", VB_OPT_TEXT, FIELD(model), .arg = "MODEL",
+     .help = "softmax, lenet, alexnet or alexnet32; step also has sparse-lr"},
+    {"batch", VB_OPT_INT, FIELD(batch), .min = 1, .max = 1 << 16, .arg = "B",
+     .help = "kernels: samples in a batch; by default 32"},
+    {"batches", VB_OPT_TEXT, FIELD(batches), .arg = "LIST",
+     .help = "step: samples per rank in a step, such as 8,64; the default depends on the model"},
+    {"data", VB_OPT_TEXT, FIELD(data), .arg = "SPEC", .level = VB_OPT_MORE,
+     .help = "step: training data, in the same notation as for train; by default generated data"},
+    {"plot", VB_OPT_TEXT, FIELD(plot), .arg = "FILE",
+     .help = "step: draw FILE.png, .svg or .pdf with gnuplot; FILE.gp is a gnuplot script with the "
+             "data"},
+    {"threads", VB_OPT_INT, FIELD(threads), "0", .max = VB_PLAN_THREADS_MAX, .arg = "T",
+     .help = "compute threads per rank; 0: as many as the machine suggests"},
+};
+
+static const struct vb_opt ps_opts[] = {
+    {"keys", VB_OPT_TEXT, FIELD(keys), .arg = "LIST", .level = VB_OPT_MORE,
+     .help = "numbers of keys of sparse pushes and pulls, or none; by default " CLI_PS_KEYS},
+    {"servers", VB_OPT_INT, FIELD(servers), .min = 1, .max = 64, .arg = "K", .level = VB_OPT_MORE,
+     .help = "the last K ranks are servers; by default 1"},
+    {"rule", VB_OPT_CHOICE, FIELD(rule), "sgd", .choices = cli_ps_rules, .arg = "RULE",
+     .level = VB_OPT_MORE, .help = "update rule that servers apply to a push"},
 };
 
 enum what { TRANSFER, ALLREDUCE, SPARSE, KERNELS, STEP, PS, BENCHES };
@@ -77,124 +86,101 @@ static const char *const names[BENCHES] = {"transfer", "allreduce", "sparse-allr
 static const char *const default_sizes[BENCHES] = {
     "8,64,1K,16K,256K,1M,16M,64M",
     "4,64,1K,4K,16K,64K,256K,1M,4M,16M,64M,256M",
-    "312,3120,31200,312000,3120000", /* 1 to 10,000 rows of 39 */
+    "312,3120,31200,312000,3120000", /* 1 to 10,000 rows of 39 entries */
     "",
     "",
     "4K,64K,1M,16M,64M",
 };
 
-static int refuse(const char *why)
-{
-    fprintf(stderr, "verbena bench: %s\n", why);
-    return CLI_USAGE;
-}
-
 static int find(const struct vb_opts *parsed, enum what *what_p)
 {
-    char why[VB_OPTS_WHY];
-    const char *best;
     int i;
 
     if (parsed->n_operands == 0)
-        return refuse("which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps");
-    for (i = 0; i < BENCHES; i++)
-        if (strcmp(parsed->operands[0], names[i]) == 0) {
-            *what_p = (enum what)i;
-            return -1;
-        }
-    best = vb_nearest(parsed->operands[0], names, BENCHES);
-    if (best != NULL)
-        snprintf(why, sizeof(why), "unknown bench %.64s; did you mean %s?", parsed->operands[0],
-                 best);
-    else
-        snprintf(
-            why, sizeof(why),
-            "unknown bench %.64s; there are transfer, allreduce, sparse-allreduce, kernels, step "
-            "and ps",
-            parsed->operands[0]);
-    return refuse(why);
+        return cli_refuse(
+            &cli_bench, "which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps");
+    i = cli_find_name(&cli_bench, "bench", parsed->operands[0], names, BENCHES);
+    if (i < 0)
+        return CLI_USAGE;
+    *what_p = (enum what)i;
+    return -1;
 }
 
-/* What is wrong with options that not all benches have, or NULL. */
+/* Returns a message if an option does not belong to this bench, else NULL. */
 static const char *misplaced(enum what what, const struct bench_args *args)
 {
     bool about_model = what == KERNELS || what == STEP;
 
     if (!about_model && args->model != NULL)
-        return "--model is for kernels and step";
+        return "--model is only for kernels and step";
     if (what != KERNELS && args->batch != 0)
-        return "--batch is for kernels; step takes --batches LIST";
+        return "--batch is only for kernels; step has --batches LIST";
     if (what != STEP && (args->batches != NULL || args->data != NULL || args->plot != NULL))
-        return "--batches, --data and --plot are for step";
+        return "--batches, --data and --plot are only for step";
     if (about_model && (strcmp(args->algo, "auto") != 0 || args->explain || args->sizes != NULL))
-        return "kernels and step have no --sizes, --algo and --explain: these are for the others";
+        return "kernels and step have no --sizes, --algo and --explain";
     if (what != PS && (args->keys != NULL || args->servers != 0 || args->rule != 0))
-        return "--keys, --servers and --rule are for ps";
+        return "--keys, --servers and --rule are only for ps";
     if (what == PS && (strcmp(args->algo, "auto") != 0 || args->explain))
-        return "ps has no algorithms: --algo and --explain are for the collectives";
+        return "ps has no algorithms: --algo and --explain are only for allreduce and "
+               "sparse-allreduce";
     if (what == TRANSFER && (strcmp(args->algo, "auto") != 0 || args->explain))
-        return "transfer has no algorithms: --algo and --explain are for the collectives";
+        return "transfer has no algorithms: --algo and --explain are only for allreduce and "
+               "sparse-allreduce";
     if (what != TRANSFER && strcmp(args->only, "all") != 0)
-        return "--only is for transfer";
+        return "--only is only for transfer";
     if (what != ALLREDUCE && (args->order != 0 || args->wire != 0 || args->in_flight != 1))
-        return "--order, --wire and --in-flight are for allreduce";
+        return "--order, --wire and --in-flight are only for allreduce";
     if (args->explain && args->in_flight > 1)
-        return "--explain is about one operation at a time, without --in-flight";
+        return "--explain cannot be used with --in-flight: the cost model predicts one allreduce";
     return NULL;
 }
 
 static int check_sizes(enum what what, const char *sizes, struct vb_bench_opts *o)
 {
     size_t unit = what != SPARSE ? sizeof(float) : 2 * sizeof(float);
-    char why[VB_OPTS_WHY];
     int i;
 
-    if (!vb_bench_parse_sizes(sizes, o)) {
-        snprintf(why, sizeof(why),
-                 "--sizes %.64s: must be up to %d sizes of at most 4G, such as "
-                 "8,64K,1M",
-                 sizes, VB_BENCH_SIZES_MAX);
-        return refuse(why);
-    }
+    if (!vb_bench_parse_sizes(sizes, o))
+        return cli_refuse(&cli_bench,
+                          "--sizes %.64s: must be up to %d sizes of at most 4G, such as 8,64K,1M",
+                          sizes, VB_BENCH_SIZES_MAX);
     for (i = 0; i < o->n_sizes && what != TRANSFER; i++)
-        if (o->sizes[i] == 0 || o->sizes[i] % unit != 0) {
-            snprintf(why, sizeof(why), "--sizes %.64s: %s must be multiples of %zu bytes", sizes,
-                     names[what], unit);
-            return refuse(why);
-        }
+        if (o->sizes[i] == 0 || o->sizes[i] % unit != 0)
+            return cli_refuse(&cli_bench,
+                              "--sizes %.64s: the sizes of %s must be multiples of %zu bytes",
+                              sizes, names[what], unit);
     return -1;
 }
 
 static int check_algos(enum what what, const struct bench_args *args, struct vb_bench_opts *o)
 {
     const char *text = args->algo;
-    char why[VB_OPTS_WHY];
-    bool fine;
+    bool good;
 
     if (args->explain && strcmp(text, "auto") == 0)
-        text = "all"; /* what was not chosen matters as much */
-    fine = what == SPARSE ? vb_bench_parse_paths(text, o) : vb_bench_parse_algos(text, o);
-    if (fine)
+        text = "all"; /* an explanation also shows the algorithms that were not chosen */
+    good = what == SPARSE ? vb_bench_parse_paths(text, o) : vb_bench_parse_algos(text, o);
+    if (good)
         return -1;
-    snprintf(why, sizeof(why), "--algo %.64s: %s has auto, all, %s", args->algo, names[what],
-             what == SPARSE ? "sparse, dense"
-                            : "mapped, gather, exchange, owner, chain, ring, halving, two-level");
-    return refuse(why);
+    return cli_refuse(&cli_bench, "--algo %.64s: %s has auto, all, %s", args->algo, names[what],
+                      what == SPARSE
+                          ? "sparse, dense"
+                          : "mapped, gather, exchange, owner, chain, ring, halving, two-level");
 }
 
 static int check_only(const char *only, struct vb_bench_opts *o)
 {
-    char why[VB_OPTS_WHY];
-
     if (vb_bench_parse_parts(only, o))
         return -1;
-    snprintf(why, sizeof(why),
-             "--only %.64s: there are memcpy, put-latency, put, both, get-latency, get and round",
-             only);
-    return refuse(why);
+    return cli_refuse(
+        &cli_bench,
+        "--only %.64s: must be a list of memcpy, put-latency, put, both, get-latency, "
+        "get and round",
+        only);
 }
 
-/* What needs no other ranks to be told, which may be on their way. */
+/* Checks everything that does not depend on other ranks, before they are started. */
 static int check_alone(const struct vb_opts *parsed, const struct bench_args *args,
                        enum what *what_p)
 {
@@ -205,8 +191,8 @@ static int check_alone(const struct vb_opts *parsed, const struct bench_args *ar
         return code;
     why = misplaced(*what_p, args);
     if (why != NULL)
-        return refuse(why);
-    return args->seconds <= 0 ? refuse("--seconds 0: must be more") : -1;
+        return cli_refuse(&cli_bench, "%s", why);
+    return args->seconds <= 0 ? cli_refuse(&cli_bench, "--seconds must be more than 0") : -1;
 }
 
 static int check(enum what what, const struct bench_args *args, const struct vb_group_opts *group,
@@ -215,9 +201,9 @@ static int check(enum what what, const struct bench_args *args, const struct vb_
     int code = -1;
 
     if (what == KERNELS && group->world > 1)
-        return refuse("kernels is about one process: without --ranks, or with --ranks 1");
+        return cli_refuse(&cli_bench, "kernels runs in one process: leave --ranks out");
     if (what == TRANSFER && group->world < 2)
-        return refuse("transfer needs two ranks: --ranks 2");
+        return cli_refuse(&cli_bench, "transfer needs two ranks: --ranks 2");
     memset(o, 0, sizeof(*o));
     o->seconds = args->seconds;
     o->json = args->json;
@@ -239,7 +225,7 @@ static int check(enum what what, const struct bench_args *args, const struct vb_
     return code < 0 ? check_algos(what, args, o) : code;
 }
 
-/* One rung: a group over a transport, and all measurements in it. */
+/* Opens a group over one transport and makes all measurements in it: one rung of the ladder. */
 static vb_status rung(const struct vb_group_opts *group, enum vb_transport_choice transport,
                       const struct vb_bench_opts *o, struct vb_bench_rungs *rungs, int64_t *wrong_p)
 {
@@ -249,7 +235,7 @@ static vb_status rung(const struct vb_group_opts *group, enum vb_transport_choic
     vb_status st;
 
     opts.transport = transport;
-    if (group->root_fd >= 0) /* the next rung needs it again */
+    if (group->root_fd >= 0) /* the group closes its copy; the next rung needs the socket, too */
         opts.root_fd = dup(group->root_fd);
     st = vb_group_open(&opts, &g);
     if (st != VB_OK)
@@ -260,7 +246,7 @@ static vb_status rung(const struct vb_group_opts *group, enum vb_transport_choic
     return st;
 }
 
-/* The ladder: memcpy, then each transport, or the one that was asked for. */
+/* Measures the ladder: memcpy, then each transport, or only the one that --transport names. */
 static vb_status climb(const struct vb_group_opts *group, const struct vb_bench_opts *o,
                        int64_t *wrong_p)
 {
@@ -281,7 +267,7 @@ static vb_status climb(const struct vb_group_opts *group, const struct vb_bench_
     return st;
 }
 
-/* A collective: one group, as it was asked for. */
+/* Measures a collective or the parameter server, in one group. */
 static vb_status collective(const struct vb_group_opts *group, enum what what,
                             const struct vb_bench_opts *o, const struct cli_bench_ps *ps,
                             int64_t *wrong_p)
@@ -291,7 +277,7 @@ static vb_status collective(const struct vb_group_opts *group, enum what what,
     vb_status st;
 
     if (opts.world == 1 && opts.root == NULL)
-        opts.root = "127.0.0.1:0"; /* nobody will call */
+        opts.root = "127.0.0.1:0"; /* a single rank needs an address, but nobody connects to it */
     st = vb_group_open(&opts, &g);
     if (st != VB_OK)
         return st;
@@ -303,8 +289,8 @@ static vb_status collective(const struct vb_group_opts *group, enum what what,
     return st;
 }
 
-/* A core for each rank where there are enough. Only a launcher's ranks know how many there are, and
- * not all of them. */
+/* Gives each rank a core of its own if there are enough cores. Does nothing if the number of ranks
+ * on this host is not known: some launchers do not say it, and ranks started by hand have none. */
 static vb_status place(const struct vb_launch *launch, struct vb_group_opts *group,
                        struct vb_topo **topo_p, struct vb_plan **plan_p)
 {
@@ -346,9 +332,9 @@ static int measure(const struct vb_launch *launch, struct vb_group_opts *group, 
     vb_topo_close(topo);
     if (st == VB_OK && wrong > 0)
         st = vb_err(VB_ERR_INPUT, "%lld %s", (long long)wrong,
-                    what == TRANSFER ? "bytes did not arrive as they were sent"
-                    : what == PS     ? "parameters are not what the pushes make them"
-                                     : "numbers are not what the sum should be");
+                    what == TRANSFER ? "bytes arrived wrong"
+                    : what == PS     ? "parameters differ from the result of the pushes"
+                                     : "numbers differ from the correct sum");
     return cli_finish(cli_exit_code(st));
 }
 
@@ -384,7 +370,7 @@ static int run_parsed(const struct cli_command *command, const struct bench_args
     struct vb_bench_opts opts;
     struct cli_bench_ps ps;
     struct vb_launch launch;
-    enum what what;
+    enum what what = TRANSFER;
     int code;
 
     fill_step(args, &step);
@@ -410,10 +396,11 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct bench_args args;
     struct cli_hosts hosts;
     struct cli_job job = {0};
-    struct vb_opt_group groups[] = {
-        {"Measurements", bench_opts, VB_COUNT(bench_opts), &args},
-        {"Ranks", cli_job_opts, CLI_JOB_OPTS, &job},
-        {"Hosts", cli_hosts_opts, CLI_HOSTS_OPTS, &hosts},
+    struct vb_opt_group groups[4 + CLI_RANK_GROUPS] = {
+        {"Measurements", common_opts, VB_COUNT(common_opts), &args},
+        {"transfer, allreduce and sparse-allreduce", coll_opts, VB_COUNT(coll_opts), &args},
+        {"kernels and step", model_opts, VB_COUNT(model_opts), &args},
+        {"ps", ps_opts, VB_COUNT(ps_opts), &args},
     };
     char **copy = cli_job_arguments(argc, argv);
     struct vb_opts parsed;
@@ -421,6 +408,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
     if (copy == NULL)
         return cli_exit_code(vb_err_sys("calloc"));
+    cli_rank_groups(&job, &hosts, groups + 4);
     code = cli_parse(command, groups, VB_COUNT(groups), 1, argc, argv, &parsed);
     job.has_rank = code < 0 && vb_opts_given(&parsed, "rank");
     if (code < 0)
@@ -431,58 +419,75 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_bench = {
     .name = "bench",
-    .summary = "what transports, collectives, kernels, steps and servers reach, here or on hosts",
-    .usage = "WHAT [--ranks N] [--transport HOW] [--sizes LIST] [--algo LIST] [--json] ...",
-    .about =
-        "transfer: put and get between ranks 0 and 1, of each size: the time of one put, from\n"
-        "posting to the note (p50 and p99), and the bandwidth of a stream of them, in one "
-        "direction\n"
-        "and in both; what is moved is checked first. \"round\" is the time in which every rank\n"
-        "puts to the next. It is a ladder: memcpy, shared memory, TCP, each as a percentage of "
+    .summary = "measure transports, collectives, kernels, training steps and parameter servers",
+    .usage = "WHAT [OPTIONS]",
+    .about = "Measures one part of the engine. WHAT is one of\n"
+             "\n"
+             "  transfer          latency and bandwidth of put and get between two ranks\n"
+             "  allreduce         sums of float32 arrays over all ranks\n"
+             "  sparse-allreduce  sums of sparse gradients over all ranks\n"
+             "  kernels           each layer of a model with each backend that can compute it\n"
+             "  step              how a training step divides into computing and communication\n"
+             "  ps                pushes to and pulls from parameter servers\n"
+             "\n"
+             "  verbena bench transfer --ranks 2\n"
+             "  verbena bench allreduce --hosts node0,node1 --sizes 64,1M --json\n"
+             "  verbena bench kernels --model alexnet --batch 32",
+    .details =
+        "transfer: Puts and gets between ranks 0 and 1, for each size. Latency is the time of one "
+        "put\n"
+        "from posting it to the arrival of its note, as p50 and p99. Bandwidth is that of a stream "
+        "of\n"
+        "puts, in one direction and in both. \"round\" is the time in which every rank puts to "
         "the\n"
-        "rung below. Where bytes go over RDMA, what the ports of all hosts counted (retries, "
-        "packets\n"
-        "out of sequence, receivers not ready) stands below the table, and in every JSON line as\n"
-        "retries, out_of_seq and rnr.\n"
+        "next rank. The rows form a ladder: memcpy, shared memory, TCP; each has its percentage of "
+        "the\n"
+        "row before. All bytes are checked before the measurement. Over RDMA, the line below the "
+        "table\n"
+        "and the keys retries, out_of_seq and rnr show what the ports of all hosts counted: "
+        "retries,\n"
+        "packets out of sequence and receivers that were not ready.\n"
         "\n"
-        "allreduce: sums of float32, in place, of each size: the time of the slowest rank (median "
+        "allreduce: Sums of float32, in place, for each size. The time is that of the slowest "
+        "rank, as\n"
+        "median and p99. algbw is bytes over time. busbw is algbw times 2(n-1)/n, which is what "
+        "the\n"
+        "links carry. The table also has the bytes that the busiest rank sent. The sums are "
+        "checked\n"
+        "before and after; if one is wrong, the exit code is 1.\n"
+        "\n"
+        "sparse-allreduce: The same for lists of (index, value) that resemble click data. A size "
+        "is\n"
+        "that of one rank's list, 8 bytes per entry, before duplicates are merged.\n"
+        "\n"
+        "kernels: The time of the fastest run of each pass, its GFLOP/s (counted as a direct\n"
+        "convolution), and its share of the fastest BLAS matrix product in the same run. A mark "
+        "shows\n"
+        "the kernel that a plan would choose.\n"
+        "\n"
+        "step: For each batch, the time of computing, of the transfer alone, and of the exposed\n"
+        "transfer: the time of a step minus that of a step without sums over ranks, at least 0. "
+        "The\n"
+        "three are measured in turn; each figure is the median of the slowest rank. \"bytes\" is "
+        "the\n"
+        "amount that one rank contributes. The last line says from which batch on computing takes "
+        "at\n"
+        "least as long as the transfer, according to a line through the points.\n"
+        "\n"
+        "ps: Pushes, pulls and both, dense for each size and sparse for each number of keys. Each\n"
+        "worker has one operation at a time. The time is that of the slowest worker, as median "
         "and\n"
-        "p99), bytes over time (algbw), what the links carry (busbw: times 2(n-1)/n), and the "
-        "bytes\n"
-        "that the busiest rank sent. Sums are checked before and after; wrong ones exit 1.\n"
-        "\n"
-        "sparse-allreduce: the same of lists of (index, value), made like those of click data; "
-        "a size is\n"
-        "that of one rank's list, 8 bytes an entry, before duplicates are merged.\n"
-        "\n"
-        "kernels: each pass of each layer of a model by each backend that can do it: the time of "
+        "p99. The last ranks are the servers. For each operation, the table has the CPU time of "
         "the\n"
-        "fastest run, GFLOP/s (those of a direct convolution), and their share of the fastest "
-        "matrix\n"
-        "product of BLAS in the same run. What a plan would take is marked.\n"
-        "\n"
-        "step: what a step of training is made of, for a list of batches: computing, the transfer\n"
-        "alone, and what of it is exposed: the time of a step less that of one without sums over\n"
-        "ranks, never below 0. Blocks of the three alternate; the slowest rank counts, and the "
-        "median.\n"
-        "The last line says from which batch on computing takes as long as the transfer, by a "
-        "line\n"
-        "through the points. bytes is what one rank has to give.\n"
-        "\n"
-        "ps: pushes, pulls and both to the parameter server, dense of each size and sparse of "
-        "each\n"
-        "number of keys, one at a time by each worker: the time of the slowest worker (median and\n"
-        "p99), and the cpu time of the servers' threads for each. The last ranks serve. Of their\n"
-        "time: applying, for each operation, and the part with nothing to do.\n"
+        "servers' threads and the time that they spent applying updates; \"idle\" is the fraction "
+        "of\n"
+        "their time in which they had nothing to do.\n"
         "\n"
         "GB are 10^9 bytes.\n"
         "\n"
-        "  verbena bench transfer --ranks 2\n"
-        "  verbena bench allreduce --ranks 2 --transport tcp --sizes 64,1M --json\n"
         "  verbena bench allreduce --ranks 3 --explain\n"
         "  verbena bench allreduce --ranks 2 --sizes 256K --in-flight 16\n"
         "  verbena bench sparse-allreduce --ranks 2 --algo all\n"
-        "  verbena bench kernels --model alexnet --batch 32\n"
         "  verbena bench step --model lenet --ranks 2 --transport tcp --plot step.svg\n"
         "  verbena bench ps --ranks 3 --transport tcp --sizes 4K,1M --keys 2000",
     .run = run,

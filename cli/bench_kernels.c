@@ -5,37 +5,22 @@
 
 #include <string.h>
 
-static int count(const char *const *names)
-{
-    int n = 0;
-
-    while (names[n] != NULL)
-        n++;
-    return n;
-}
-
 int cli_bench_kernels_find(const char *model, const struct vb_layer_table **table_p)
 {
     const char *const *names = vb_layer_table_names();
-    const char *best;
+    int n = 0;
 
-    if (model == NULL) {
-        fprintf(stderr, "verbena bench: kernels of which model? --model alexnet, alexnet32, lenet "
-                        "or softmax\n");
+    if (model == NULL)
+        return cli_refuse(&cli_bench,
+                          "kernels of which model? --model alexnet, alexnet32, lenet or "
+                          "softmax");
+    while (names[n] != NULL)
+        n++;
+    n = cli_find_name(&cli_bench, "model", model, names, n);
+    if (n < 0)
         return CLI_USAGE;
-    }
-    *table_p = vb_layer_table_find(model);
-    if (*table_p != NULL)
-        return -1;
-    best = vb_nearest(model, names, count(names));
-    if (best != NULL)
-        fprintf(stderr, "verbena bench: --model %.64s: unknown; did you mean %s?\n", model, best);
-    else
-        fprintf(stderr,
-                "verbena bench: --model %.64s: unknown; there are alexnet, alexnet32, lenet and "
-                "softmax\n",
-                model);
-    return CLI_USAGE;
+    *table_p = vb_layer_table_find(names[n]);
+    return -1;
 }
 
 static vb_status pin(struct vb_bench_kernels *o, struct vb_topo **topo_p, struct vb_plan **plan_p)

@@ -1,65 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/bench_ps.h"
-
 #include "cli/cli.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ftrl is for sparse models alone. */
+/* The rule ftrl is missing because only sparse models have it. */
 const char *const cli_ps_rules[] = {"sgd", "momentum", "nesterov", "adagrad", NULL};
-
-static int refuse(const char *why)
-{
-    fprintf(stderr, "verbena bench: %s\n", why);
-    return CLI_USAGE;
-}
-
-/* Numbers from 1 to most, with commas between them; "none" is none. */
-static bool parse_keys(const char *text, int64_t most, struct cli_bench_ps *ps)
-{
-    char one[32];
-    size_t len;
-
-    ps->n_keys = 0;
-    if (strcmp(text, "none") == 0)
-        return true;
-    for (;; text += len + 1) {
-        len = strcspn(text, ",");
-        if (len == 0 || len >= sizeof(one) || ps->n_keys == CLI_PS_KEYS_MAX)
-            return false;
-        memcpy(one, text, len);
-        one[len] = '\0';
-        if (!vb_parse_int(one, &ps->keys[ps->n_keys]) || ps->keys[ps->n_keys] < 1 ||
-            ps->keys[ps->n_keys] > most)
-            return false;
-        ps->n_keys++;
-        if (text[len] == '\0')
-            return true;
-    }
-}
 
 int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int rule, int world,
                        struct cli_bench_ps *ps_p)
 {
+    const char *text = keys != NULL ? keys : CLI_PS_KEYS;
     int64_t n = servers > 0 ? servers : 1;
-    char why[VB_OPTS_WHY];
 
-    if (!parse_keys(keys != NULL ? keys : CLI_PS_KEYS, features, ps_p)) {
-        snprintf(why, sizeof(why),
-                 "--keys %.64s: must be none, or up to %d numbers from 1 to --features", keys,
-                 CLI_PS_KEYS_MAX);
-        return refuse(why);
-    }
+    ps_p->n_keys = 0;
+    if (strcmp(text, "none") != 0)
+        ps_p->n_keys = cli_parse_numbers(text, features, ps_p->keys, CLI_PS_KEYS_MAX);
+    if (ps_p->n_keys < 0)
+        return cli_refuse(&cli_bench,
+                          "--keys %.64s: must be none, or up to %d numbers from 1 to --features",
+                          text, CLI_PS_KEYS_MAX);
     if (world <= n)
-        return refuse("ps needs a worker beside its servers: --ranks 2 or more");
+        return cli_refuse(&cli_bench, "ps needs at least one worker in addition to its servers: "
+                                      "--ranks 2 or more");
     ps_p->features = features;
     ps_p->servers = (int)n;
     ps_p->rule = (enum vb_k_rule_kind)rule;
     return -1;
 }
 
-/* ---- lines ----------------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static const char *name_of(enum vb_ps_op op)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * verbena bench ps: what the parameter server takes.
+ * verbena bench ps: measures the parameter server.
  */
 #ifndef VB_CLI_BENCH_PS_H
 #define VB_CLI_BENCH_PS_H
@@ -10,7 +10,7 @@
 #define CLI_PS_KEYS "1,10,100,1000,2000,10000"
 #define CLI_PS_KEYS_MAX 32
 
-extern const char *const cli_ps_rules[]; /* as in enum vb_k_rule_kind */
+extern const char *const cli_ps_rules[]; /* in the order of enum vb_k_rule_kind */
 
 struct cli_bench_ps {
     int64_t keys[CLI_PS_KEYS_MAX];
@@ -20,11 +20,12 @@ struct cli_bench_ps {
     enum vb_k_rule_kind rule;
 };
 
-/* Returns -1 to go on, or the exit code after one line that says what is wrong. world: ranks. */
+/* Checks the options and fills *ps_p; world is the number of ranks. Returns -1 on success, else the
+ * exit code; one line has then been printed. */
 int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int rule, int world,
                        struct cli_bench_ps *ps_p);
 
-/* Measures, as one rank of the group; rank 0 prints. */
+/* Measures together with the other ranks of the group. Rank 0 prints. */
 vb_status cli_bench_ps(struct vb_group *group, const struct cli_bench_ps *ps,
                        const struct vb_bench_opts *o, int64_t *wrong_p);
 

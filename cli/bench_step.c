@@ -5,13 +5,13 @@
 #include <math.h>
 #include <string.h>
 
-#define BAR 60 /* characters of a whole step */
+#define BAR 60 /* width of the bar of a whole step, in characters */
 
 struct model {
     const char *name;
-    const char *trained_as;
-    int input;
-    const char *batches; /* unless others are asked for */
+    const char *trained_as; /* the engine's name of the model */
+    int input;              /* size of the images; 0: the model has only one */
+    const char *batches;    /* the default of --batches */
 };
 
 static const struct model models[] = {
@@ -22,87 +22,52 @@ static const struct model models[] = {
     {"alexnet32", "alexnet", 32, "8,16,32,64,128"},
 };
 
-/* ---- what was asked for ---------------------------------------------------------------------- */
-
-static int refuse(const char *why)
-{
-    fprintf(stderr, "verbena bench: %s\n", why);
-    return CLI_USAGE;
-}
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 static int find_model(const char *name, const struct model **model_p)
 {
-    static const char known[] = "softmax, sparse-lr, lenet, alexnet or alexnet32";
-    const char *names[VB_COUNT(models)], *best;
-    char why[VB_OPTS_WHY];
+    const char *names[VB_COUNT(models)];
     size_t i;
+    int found;
 
-    for (i = 0; i < VB_COUNT(models); i++) {
-        names[i] = models[i].name;
-        if (name != NULL && strcmp(name, names[i]) == 0) {
-            *model_p = &models[i];
-            return -1;
-        }
-    }
-    best = name != NULL ? vb_nearest(name, names, VB_COUNT(models)) : NULL;
     if (name == NULL)
-        snprintf(why, sizeof(why), "step of which model? --model %s", known);
-    else if (best != NULL)
-        snprintf(why, sizeof(why), "--model %.64s: unknown; did you mean %s?", name, best);
-    else
-        snprintf(why, sizeof(why), "--model %.64s: unknown; must be %s", name, known);
-    return refuse(why);
-}
-
-/* "8,16": one number more at *text_p, which moves behind it and its comma. */
-static bool next_batch(const char **text_p, int *batch_p)
-{
-    size_t len = strcspn(*text_p, ",");
-    char number[16];
-    int64_t value;
-
-    if (len == 0 || len >= sizeof(number))
-        return false;
-    memcpy(number, *text_p, len);
-    number[len] = '\0';
-    if (!vb_parse_int(number, &value) || value < 1 || value > VB_STEP_REACH)
-        return false;
-    *batch_p = (int)value;
-    *text_p += len;
-    if (**text_p == '\0')
-        return true;
-    return *++*text_p != '\0'; /* nothing behind the last comma: something is missing */
+        return cli_refuse(&cli_bench, "step of which model? --model softmax, sparse-lr, lenet, "
+                                      "alexnet or alexnet32");
+    for (i = 0; i < VB_COUNT(models); i++)
+        names[i] = models[i].name;
+    found = cli_find_name(&cli_bench, "model", name, names, VB_COUNT(models));
+    if (found < 0)
+        return CLI_USAGE;
+    *model_p = &models[found];
+    return -1;
 }
 
 static int parse_batches(const char *text, struct vb_step_opts *o)
 {
-    const char *at = text;
-    char why[VB_OPTS_WHY];
-    bool fine = *at != '\0';
+    int64_t batches[VB_STEP_BATCHES_MAX];
+    int i;
 
-    for (o->n_batches = 0; fine && *at != '\0'; o->n_batches++)
-        fine = o->n_batches < VB_STEP_BATCHES_MAX && next_batch(&at, &o->batches[o->n_batches]);
-    if (fine)
-        return -1;
-    snprintf(why, sizeof(why),
-             "--batches %.64s: must be up to %d numbers from 1 to %d, such as 8,64", text,
-             VB_STEP_BATCHES_MAX, VB_STEP_REACH);
-    return refuse(why);
+    o->n_batches = cli_parse_numbers(text, VB_STEP_REACH, batches, VB_STEP_BATCHES_MAX);
+    if (o->n_batches < 0)
+        return cli_refuse(&cli_bench,
+                          "--batches %.64s: must be up to %d numbers from 1 to %d, such as 8,64",
+                          text, VB_STEP_BATCHES_MAX, VB_STEP_REACH);
+    for (i = 0; i < o->n_batches; i++)
+        o->batches[i] = (int)batches[i];
+    return -1;
 }
 
-/* What can be told before the data is opened. */
+/* Checks the batches as far as possible before the data is opened. */
 static int check_data(const struct vb_step_opts *o)
 {
     const struct vb_data_spec *data = &o->train.data.data;
-    char why[VB_OPTS_WHY];
     int i;
 
     for (i = 0; data->format == VB_DATA_SYNTH && data->n_given && i < o->n_batches; i++)
-        if ((int64_t)o->batches[i] * o->train.group.world > data->n_train) {
-            snprintf(why, sizeof(why), "a batch of %d on each of %d ranks: --data has %d samples",
-                     o->batches[i], o->train.group.world, data->n_train);
-            return refuse(why);
-        }
+        if ((int64_t)o->batches[i] * o->train.group.world > data->n_train)
+            return cli_refuse(
+                &cli_bench, "a batch of %d on each of %d ranks is too large: --data has %d samples",
+                o->batches[i], o->train.group.world, data->n_train);
     return -1;
 }
 
@@ -110,7 +75,7 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
                          const struct vb_group_opts *group, bool elsewhere, struct vb_step_opts *o)
 {
     const char *data = args->data != NULL ? args->data : "synth";
-    const struct model *model;
+    const struct model *model = models;
     char why[VB_OPTS_WHY];
     int code = find_model(args->model, &model);
 
@@ -130,7 +95,7 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
     }
     code = parse_batches(args->batches != NULL ? args->batches : model->batches, o);
     if (code < 0 && vb_data_spec_parse(data, &o->train.data.data, why) != VB_OK)
-        code = refuse(why);
+        code = cli_refuse(&cli_bench, "%s", why);
     if (code < 0)
         code = check_data(o);
     if (code < 0 && args->plot != NULL && group->rank == 0 && !elsewhere)
@@ -138,16 +103,17 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
     return code;
 }
 
-/* ---- what came of it ------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static void print_text(const struct cli_bench_step *args, const struct vb_step_result *r)
 {
     const struct vb_step_point *p = &r->points[r->n - 1];
 
     if (r->n == 1) {
-        printf("a step of %s over %s: %d rank%s of %d thread%s; the slowest rank, medians\n",
-               args->model, r->transport, r->ranks, r->ranks == 1 ? "" : "s", r->threads,
-               r->threads == 1 ? "" : "s");
+        printf(
+            "a step of %s over %s: %d rank%s with %d thread%s each; median of the slowest rank\n",
+            args->model, r->transport, r->ranks, r->ranks == 1 ? "" : "s", r->threads,
+            r->threads == 1 ? "" : "s");
         printf("%8s %11s %11s %11s %11s %11s\n", "batch", "bytes", "compute ms", "transfer ms",
                "step ms", "exposed ms");
     }
@@ -193,13 +159,13 @@ static void each(void *arg, const struct vb_step_result *result)
         print_text(args, result);
 }
 
-/* A row a batch, all of the same length: what matters is the share. */
+/* Prints one bar per batch. All have the same length, because they show shares, not times. */
 static void print_bars(const struct vb_step_result *r)
 {
     char bar[BAR + 1];
     int i, exposed;
 
-    printf("\n%8s a whole step: # computing, = exposed transfer\n", "");
+    printf("\n%8s parts of a step: # computing, = exposed transfer\n", "");
     for (i = 0; i < r->n; i++) {
         double share = r->points[i].exposed_ms / r->points[i].step_ms;
 
@@ -211,6 +177,7 @@ static void print_bars(const struct vb_step_result *r)
     }
 }
 
+/* Returns true if the batch is outside the range that was measured. */
 static bool beyond(const struct vb_step_result *r, int64_t batch)
 {
     int i, least = r->points[0].batch, most = least;
@@ -228,16 +195,16 @@ static void print_verdict(const struct cli_bench_step *args, const struct vb_ste
 
     printf("\n");
     if (r->ranks == 1)
-        printf("One rank has nothing to transfer: --ranks 2.\n");
+        printf("One rank has nothing to transfer; try --ranks 2.\n");
     else if (from == 0)
         printf("Computing %s takes less time than the transfer over %s at any batch up to %d.\n",
                args->model, r->transport, VB_STEP_REACH);
     else
-        printf(
-            "Computing %s takes as long as the transfer over %s, and can hide it, from batch %lld "
-            "on%s.\n",
-            args->model, r->transport, (long long)from,
-            beyond(r, from) ? " (by the line through what was measured)" : "");
+        printf("From batch %lld on, computing %s takes at least as long as the transfer over %s, "
+               "and can "
+               "hide it%s.\n",
+               (long long)from, args->model, r->transport,
+               beyond(r, from) ? " (extrapolated from the measured points)" : "");
 }
 
 static void print_end(const struct cli_bench_step *args, const struct vb_step_result *r)

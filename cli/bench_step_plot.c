@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The points of bench step through gnuplot. It is started once to see that it is there, before
- * anything is measured, and again with the script at its standard input and memory at its standard
- * output, so no name has to be quoted.
+ * Draws the points of bench step with gnuplot. Before the measurement, gnuplot is started once to
+ * find out whether it is installed. After it, gnuplot reads the script from its standard input and
+ * writes the picture to its standard output, which is memory. So no file name has to be quoted.
  */
 #include "cli/bench_step.h"
 #include "cli/cli.h"
@@ -19,12 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEADLINE_MS 30000
-#define LOOK_MS 5
+#define TIMEOUT_MS 30000 /* for one run of gnuplot */
+#define POLL_MS 5
 
 struct kind {
-    const char *end;
-    const char *terminal; /* NULL: the script itself */
+    const char *end;      /* how the file's name ends */
+    const char *terminal; /* gnuplot's name of the format; NULL: the file is the script */
 };
 
 static const struct kind kinds[] = {
@@ -49,13 +49,14 @@ static const struct kind *kind_of(const char *path)
 
 /* ---- gnuplot --------------------------------------------------------------------------------- */
 
+/* Waits for gnuplot, and kills it after TIMEOUT_MS. */
 static vb_status await(pid_t pid)
 {
-    struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
+    struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
     int waited, status = 0;
     pid_t got = 0;
 
-    for (waited = 0; got == 0 && waited < DEADLINE_MS; waited += LOOK_MS) {
+    for (waited = 0; got == 0 && waited < TIMEOUT_MS; waited += POLL_MS) {
         got = waitpid(pid, &status, WNOHANG);
         if (got == 0)
             nanosleep(&pause, NULL);
@@ -63,7 +64,7 @@ static vb_status await(pid_t pid)
     if (got == 0) {
         kill(pid, SIGKILL);
         (void)waitpid(pid, &status, 0);
-        return vb_err(VB_ERR_TIMEOUT, "gnuplot did not end within %d s", DEADLINE_MS / 1000);
+        return vb_err(VB_ERR_TIMEOUT, "gnuplot did not end within %d s", TIMEOUT_MS / 1000);
     }
     if (got < 0)
         return vb_err_sys("waitpid");
@@ -72,7 +73,7 @@ static vb_status await(pid_t pid)
     return VB_OK;
 }
 
-/* With in and out as its standard input and output. */
+/* Runs gnuplot; in and out become its standard input and output. */
 static vb_status run_gnuplot(char *const argv[], int in, int out)
 {
     posix_spawn_file_actions_t files;
@@ -89,7 +90,7 @@ static vb_status run_gnuplot(char *const argv[], int in, int out)
     if (err == ENOENT)
         return vb_err(VB_ERR_NO_FILE,
                       "--plot needs gnuplot, which is not installed: apt-get install "
-                      "gnuplot-nox; or let it write FILE.gp");
+                      "gnuplot-nox; or use --plot FILE.gp, which needs no gnuplot");
     if (err != 0) {
         errno = err;
         return vb_err_sys("start gnuplot");
@@ -139,7 +140,7 @@ int cli_step_plot_check(const char *path)
 /* ---- the script ------------------------------------------------------------------------------ */
 
 struct range {
-    double x_min, x_max, y_min, y_max; /* what is 0 has no place on a logarithmic scale */
+    double x_min, x_max, y_min, y_max; /* above 0, because the scales are logarithmic */
 };
 
 static void widen(struct range *range, double y)
@@ -182,7 +183,8 @@ static void write_data(FILE *f, const struct vb_step_result *r)
     fprintf(f, "END\n");
 }
 
-/* gnuplot warns of a line without any point that it can show. */
+/* Returns true if any exposed time is above 0. If not, the plot leaves that line out, because
+ * gnuplot warns about a line without a visible point. */
 static bool any_exposed(const struct vb_step_result *r)
 {
     int i;
@@ -237,7 +239,7 @@ static vb_status keep_script(const char *path, const char *model, const struct v
     return st;
 }
 
-/* What gnuplot has drawn, into its file. */
+/* Copies the picture from memory to its file. */
 static vb_status keep_plot(const char *path, int drawn)
 {
     off_t len = lseek(drawn, 0, SEEK_END);
@@ -245,16 +247,16 @@ static vb_status keep_plot(const char *path, int drawn)
     void *map;
 
     if (len <= 0)
-        return vb_err(VB_ERR_IO, "gnuplot has drawn nothing for %s", path);
+        return vb_err(VB_ERR_IO, "gnuplot did not draw anything for %s", path);
     map = mmap(NULL, (size_t)len, PROT_READ, MAP_SHARED, drawn, 0);
     if (map == MAP_FAILED)
-        return vb_err_sys("map what gnuplot has drawn");
+        return vb_err_sys("cannot map the output of gnuplot");
     st = vb_file_replace(path, map, (size_t)len);
     munmap(map, (size_t)len);
     return st;
 }
 
-/* Into memory: gnuplot does not notice when a disk is full. */
+/* Draws into memory first, because gnuplot does not notice a full disk. */
 static vb_status draw(const char *path, FILE *script, int drawn)
 {
     static char name[] = "gnuplot";
@@ -262,7 +264,7 @@ static vb_status draw(const char *path, FILE *script, int drawn)
     vb_status st;
 
     if (fflush(script) != 0 || fseek(script, 0, SEEK_SET) != 0)
-        return vb_err_sys("write a script for gnuplot");
+        return vb_err_sys("cannot write a script for gnuplot");
     st = run_gnuplot(argv, fileno(script), drawn);
     return st == VB_OK ? keep_plot(path, drawn) : st;
 }

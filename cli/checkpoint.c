@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints as arguments of commands.
+ * Checkpoints as arguments of eval and export.
  */
 #include "cli/cli.h"
 #include "engine/engine.h"
@@ -14,9 +14,10 @@ vb_status cli_find_checkpoint(const char *given, char path[PATH_MAX])
 
     if (stat(given, &info) == 0 && S_ISDIR(info.st_mode)) {
         st = vb_checkpoint_latest(given, path, PATH_MAX);
-        return st == VB_ERR_NO_FILE ? vb_err(st, "%s: there is no checkpoint in it", given) : st;
+        return st == VB_ERR_NO_FILE ? vb_err(st, "%s: there is no checkpoint in this folder", given)
+                                    : st;
     }
     if ((size_t)snprintf(path, PATH_MAX, "%s", given) >= PATH_MAX)
-        return vb_err(VB_ERR_USAGE, "read %.64s...: the path is too long", given);
+        return vb_err(VB_ERR_USAGE, "cannot read %.64s...: the path is too long", given);
     return VB_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the subcommands share. One file a subcommand; main.c has the table of them.
+ * Declarations that all subcommands share. Each subcommand has a file of its own; main.c has the
+ * table of them.
  */
 #ifndef VB_CLI_H
 #define VB_CLI_H
@@ -16,7 +17,8 @@ struct cli_command {
     const char *name;
     const char *summary; /* one line, for the list of commands */
     const char *usage;   /* "[--ranks N] ..." */
-    const char *about;   /* paragraphs of --help, before the options */
+    const char *about;   /* paragraphs and examples that both help texts begin with */
+    const char *details; /* further paragraphs, which only --help-all shows; NULL: none */
     int (*run)(const struct cli_command *command, int argc, char **argv);
 };
 
@@ -28,22 +30,34 @@ extern const struct cli_command cli_eval;
 extern const struct cli_command cli_export;
 extern const struct cli_command cli_train;
 
-/* Parses the arguments that follow the command's name; the groups common to all commands come
- * along. Returns -1 to go on, or the exit code: help was printed, or one line about what is
- * wrong. No command takes operands unless it says so with max_operands. */
+/* Parses the arguments that follow the command's name, and adds the options that all commands
+ * have. Returns -1 if the command may go on. Otherwise it has printed a help text, or one line
+ * about a wrong argument, and returns the exit code. More than max_operands operands are an
+ * error. */
 int cli_parse(const struct cli_command *command, const struct vb_opt_group *groups, int n_groups,
               int max_operands, int argc, char **argv, struct vb_opts *opts);
 
-/* One line about what is wrong with the arguments; returns the exit code. */
-int cli_refuse(const struct cli_command *command, const char *why);
+/* Prints one line about wrong arguments to standard error. Returns CLI_USAGE. */
+int cli_refuse(const struct cli_command *command, const char *fmt, ...) VB_PRINTF(2, 3);
 
-/* The exit code for a status. */
+/* Returns the index of given in names, or -1 if it is not there. In that case it has printed one
+ * line that calls the name an unknown WHAT, and suggests the nearest name or lists all. */
+int cli_find_name(const struct cli_command *command, const char *what, const char *given,
+                  const char *const *names, int n);
+
+/* Parses numbers from 1 to max, separated by commas, such as "8,16". Returns how many there are, or
+ * -1 if text is something else or has more than n_max numbers. */
+int cli_parse_numbers(const char *text, int64_t max, int64_t *numbers, int n_max);
+
+/* Returns the exit code for a status. */
 int cli_exit_code(vb_status st);
 
-/* Whether everything written to standard output got there: the last thing a command does. */
+/* Flushes standard output; the last call of every command. Returns exit_code, or CLI_FAILED if
+ * something could not be written. */
 int cli_finish(int exit_code);
 
-/* The checkpoint that an argument names: a file, or a folder, which stands for its latest. */
+/* Finds the checkpoint that an argument names: a file, or a folder, whose latest checkpoint is
+ * used. */
 vb_status cli_find_checkpoint(const char *given, char path[PATH_MAX]);
 
 #endif

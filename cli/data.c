@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * verbena data: what is in a data set, rows as a .csr file, made-up data as files.
+ * verbena data: describes a data set, converts rows to a .csr file, writes generated data to files.
  */
 #include "cli/cli.h"
 #include "data/data.h"
@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #define ERASE_LINE "\r\033[K"
-#define BAR 40             /* characters */
-#define PLANTED_MAX 200000 /* rows that the planted model is tried on */
+#define BAR 40             /* width of the progress bar, in characters */
+#define PLANTED_MAX 200000 /* largest number of rows on which the planted model is evaluated */
 
 struct data_args {
     int64_t features, seed, n;
@@ -21,33 +21,31 @@ struct data_args {
 
 #define FIELD(name) offsetof(struct data_args, name)
 
-static const char *const part_choices[] = {"train", "test", NULL}; /* as in enum vb_synth_part */
+/* In the order of enum vb_synth_part. */
+static const char *const part_choices[] = {"train", "test", NULL};
 
 static const struct vb_opt data_opts[] = {
-    {"features", VB_OPT_INT, FIELD(features), NULL, 1, INT32_MAX, NULL, "F",
-     "features of rows: buckets for criteo and synth (33762578 if not given); for the others "
-     "as many as there are, and no entry may be beyond F"},
-    {"part", VB_OPT_CHOICE, FIELD(part), "train", 0, 0, part_choices, "PART",
-     "of data that has two"},
-    {"n", VB_OPT_INT, FIELD(n), NULL, 1, VB_DATA_ROWS_MAX, NULL, "N", "samples to make up"},
-    {"seed", VB_OPT_INT, FIELD(seed), "1", 0, INT64_MAX, NULL, "S", "decides the made-up data"},
-    {"json", VB_OPT_FLAG, FIELD(json), NULL, 0, 0, NULL, NULL, "one JSON object instead of text"},
+    {"features", VB_OPT_INT, FIELD(features), .min = 1, .max = INT32_MAX, .arg = "F",
+     .help =
+         "number of features of rows. criteo and synth data are hashed to indices below F "
+         "(by default 33762578); in other data all indices must be below F (by default no limit)"},
+    {"part", VB_OPT_CHOICE, FIELD(part), "train", .choices = part_choices, .arg = "PART",
+     .help = "which part to use, if the data has two"},
+    {"n", VB_OPT_INT, FIELD(n), .min = 1, .max = VB_DATA_ROWS_MAX, .arg = "N",
+     .help = "with synth: number of samples to generate"},
+    {"seed", VB_OPT_INT, FIELD(seed), "1", .max = INT64_MAX, .arg = "S",
+     .help = "seed of generated data"},
+    {"json", VB_OPT_FLAG, FIELD(json), .help = "print one JSON object instead of text"},
 };
-
-static int refuse(const char *why)
-{
-    fprintf(stderr, "verbena data: %s\n", why);
-    return CLI_USAGE;
-}
 
 /* ---- info ------------------------------------------------------------------------------------ */
 
-/* What is printed of a set. */
+/* The facts that are printed about a data set. */
 struct info {
     const char *spec;
     const struct vb_dataset *set;
     struct vb_data_facts facts;
-    double planted; /* below 0: there is no planted model */
+    double planted; /* accuracy of the model that made the labels; below 0: there is none */
     double open_s;
 };
 
@@ -131,7 +129,8 @@ static void print_text(const struct info *in)
     else
         printf("\n");
     if (in->planted >= 0)
-        printf("planted    the model behind the labels gets %.2f %% right\n", 100 * in->planted);
+        printf("planted    the model that made the labels predicts %.2f %% of them\n",
+               100 * in->planted);
 }
 
 static int info(const struct data_args *a, const char *text, const struct vb_data_spec *spec)
@@ -211,7 +210,7 @@ static int convert(const struct data_args *a, const struct vb_data_spec *spec, c
     return cli_finish(cli_exit_code(st));
 }
 
-/* The two files of a part, which may be written. */
+/* Makes the names of the two files of a part, and checks that they may be written. */
 static vb_status part_paths(enum vb_synth_part part, const char *dir, char images[PATH_MAX],
                             char labels[PATH_MAX])
 {
@@ -220,7 +219,7 @@ static vb_status part_paths(enum vb_synth_part part, const char *dir, char image
 
     if ((size_t)snprintf(images, PATH_MAX, "%s/%s-images-idx3-ubyte", dir, name) >= PATH_MAX ||
         (size_t)snprintf(labels, PATH_MAX, "%s/%s-labels-idx1-ubyte", dir, name) >= PATH_MAX)
-        return vb_err(VB_ERR_USAGE, "%.64s...: the path is too long", dir);
+        return vb_err(VB_ERR_USAGE, "cannot write %.64s...: the path is too long", dir);
     st = vb_file_may_replace(images);
     return st == VB_OK ? vb_file_may_replace(labels) : st;
 }
@@ -249,7 +248,7 @@ static vb_status write_digits(const struct data_args *a, const struct vb_data_sp
                               const char *dir)
 {
     char images[PATH_MAX], labels[PATH_MAX];
-    vb_status st = part_paths(VB_SYNTH_TEST, dir, images, labels); /* before the first is written */
+    vb_status st = part_paths(VB_SYNTH_TEST, dir, images, labels); /* check all, then write */
 
     if (st == VB_OK)
         st = part_paths(VB_SYNTH_TRAIN, dir, images, labels);
@@ -262,7 +261,7 @@ static vb_status write_digits(const struct data_args *a, const struct vb_data_sp
     return st;
 }
 
-/* Digits become the four files of MNIST in a folder, rows become a .csr file. */
+/* Writes generated digits as the four files of MNIST to a folder, generated rows as a .csr file. */
 static int synth(const struct data_args *a, const char *kind, const char *out)
 {
     struct vb_data_spec spec;
@@ -271,16 +270,20 @@ static int synth(const struct data_args *a, const char *kind, const char *out)
     snprintf(text, sizeof(text), "synth:kind=%.32s%s%.0lld", kind, a->n > 0 ? ",n=" : "",
              (long long)a->n);
     if (vb_data_spec_parse(text, &spec, why) != VB_OK)
-        return refuse(why);
+        return cli_refuse(&cli_data, "%s", why);
     if (spec.synth == VB_SYNTH_CRITEO) {
         spec.n_test = a->n > 0 ? (int)a->n : spec.n_test;
         spec.features = a->features > 0 ? (int)a->features : spec.features;
         return convert(a, &spec, out);
     }
     if (spec.synth != VB_SYNTH_DIGITS)
-        return refuse("only digits and criteo have a file format; the others are made when used");
+        return cli_refuse(
+            &cli_data,
+            "only digits and criteo can be written; the other kinds are generated when they are "
+            "used");
     if (a->json)
-        return refuse("--json: digits are several files, which are told as text");
+        return cli_refuse(&cli_data,
+                          "--json cannot be used with digits, because they are several files");
     return cli_finish(cli_exit_code(write_digits(a, &spec, out)));
 }
 
@@ -288,31 +291,33 @@ static int synth(const struct data_args *a, const char *kind, const char *out)
 
 static int run_verb(const struct data_args *a, const struct vb_opts *parsed)
 {
-    static const char *const verbs[] = {"info", "convert", "synth"};
+    enum { INFO, CONVERT, SYNTH };
+    static const char *const verbs[] = {[INFO] = "info", [CONVERT] = "convert", [SYNTH] = "synth"};
+    static const char *const needs[] = {[INFO] = "a SPEC",
+                                        [CONVERT] = "a SPEC and the file to write",
+                                        [SYNTH] = "a KIND and where to write"};
     const char *const *given = parsed->operands;
     struct vb_data_spec spec;
     char why[VB_OPTS_WHY];
+    int verb;
 
     if (parsed->n_operands == 0)
-        return refuse("what? info SPEC, convert SPEC OUT.csr or synth KIND OUT");
-    if (strcmp(given[0], verbs[0]) != 0 && strcmp(given[0], verbs[1]) != 0 &&
-        strcmp(given[0], verbs[2]) != 0) {
-        snprintf(why, sizeof(why), "unknown word %.64s; there are info, convert and synth",
-                 given[0]);
-        return refuse(why);
-    }
-    if (parsed->n_operands != (given[0][0] == 'i' ? 2 : 3))
-        return refuse(given[0][0] == 'i'   ? "info takes a SPEC"
-                      : given[0][0] == 'c' ? "convert takes a SPEC and the file to write"
-                                           : "synth takes a KIND and where to write");
-    if (given[0][0] == 's')
+        return cli_refuse(&cli_data,
+                          "what to do? info SPEC, convert SPEC OUT.csr or synth KIND OUT");
+    verb = cli_find_name(&cli_data, "action", given[0], verbs, VB_COUNT(verbs));
+    if (verb < 0)
+        return CLI_USAGE;
+    if (parsed->n_operands != (verb == INFO ? 2 : 3))
+        return cli_refuse(&cli_data, "%s needs %s", verbs[verb], needs[verb]);
+    if (verb == SYNTH)
         return synth(a, given[1], given[2]);
     if (a->n > 0)
-        return refuse("--n is for synth KIND OUT; in a SPEC it is synth:N or synth:n=N,...");
+        return cli_refuse(
+            &cli_data, "--n is only for synth KIND OUT; in a SPEC, write synth:N or synth:n=N,...");
     if (vb_data_spec_parse(given[1], &spec, why) != VB_OK)
-        return refuse(why);
+        return cli_refuse(&cli_data, "%s", why);
     spec.features = a->features > 0 ? (int)a->features : spec.features;
-    return given[0][0] == 'i' ? info(a, given[1], &spec) : convert(a, &spec, given[2]);
+    return verb == INFO ? info(a, given[1], &spec) : convert(a, &spec, given[2]);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
@@ -328,25 +333,27 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_data = {
     .name = "data",
-    .summary = "what is in a data set; conversion; made-up data as files",
-    .usage = "info SPEC | convert SPEC OUT.csr | synth KIND OUT [--json] ...",
-    .about = "info looks at every sample: sizes, balance of labels, nonzeros, range of values.\n"
-             "convert writes sparse rows as a .csr file, which is mapped instead of read.\n"
-             "synth writes made-up data: digits as the files of MNIST into the folder OUT, made\n"
-             "if need be, criteo as the .csr file OUT.\n"
-             "\n"
-             "SPEC is one of\n"
-             "\n"
-             "  mnist:DIR        the IDX files of MNIST, plain or gzip\n"
-             "  cifar10:DIR      the binary files of CIFAR-10; a single file does as well\n"
-             "  tfrecord:GLOB    tf.Examples with label, index and value\n"
-             "  libsvm:FILE      text, LABEL INDEX:VALUE ...\n"
-             "  criteo:FILE      Criteo's click logs, hashed into --features buckets\n"
-             "  csr:FILE         what convert writes\n"
-             "  synth[:N]        made up; also synth:KEY=VALUE,... with the keys kind (digits,\n"
-             "                   cifar, imagenet, criteo), n, test and features\n"
-             "\n"
-             "  verbena data info mnist:data/mnist --part test\n"
-             "  verbena data convert criteo:day_0.gz day_0.csr --features 33762578",
+    .summary = "describe a data set, convert it, or write generated data to files",
+    .usage = "info SPEC | convert SPEC OUT.csr | synth KIND OUT",
+    .about =
+        "info reads every sample and prints sizes, label counts, nonzeros and the value range.\n"
+        "convert writes sparse rows as a .csr file. Such a file is mapped and needs no parsing.\n"
+        "synth writes generated data: KIND digits as the files of MNIST to the folder OUT, which\n"
+        "is created if it does not exist; KIND criteo as the .csr file OUT.\n"
+        "\n"
+        "SPEC is one of\n"
+        "\n"
+        "  mnist:DIR        the IDX files of MNIST, plain or compressed with gzip\n"
+        "  cifar10:DIR      the binary files of CIFAR-10; a single file is possible, too\n"
+        "  tfrecord:GLOB    tf.Examples with label, index and value\n"
+        "  libsvm:FILE      text: LABEL INDEX:VALUE ...\n"
+        "  criteo:FILE      Criteo click logs, hashed to --features indices\n"
+        "  csr:FILE         a file that convert wrote\n"
+        "  synth[:N]        N generated samples; also synth:KEY=VALUE,... with the keys kind\n"
+        "                   (digits, cifar, imagenet, criteo), n, test and features\n"
+        "\n"
+        "  verbena data info mnist:data/mnist --part test\n"
+        "  verbena data convert criteo:day_0.gz day_0.csr --features 33762578\n"
+        "  verbena data synth digits data/digits --n 10000",
     .run = run,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * verbena doctor: what on this machine, or between several, would slow or stop a job.
+ * verbena doctor: finds what would slow down or stop a job, on this machine or between hosts.
  */
 #include "cli/doctor.h"
 
@@ -15,15 +15,11 @@ struct doctor_opts {
 };
 
 static const struct vb_opt doctor_table[] = {
-    {.name = "json",
-     .type = VB_OPT_FLAG,
-     .offset = offsetof(struct doctor_opts, json),
-     .help = "print one JSON object on one line"},
-    {.name = "sysroot",
-     .type = VB_OPT_TEXT,
-     .offset = offsetof(struct doctor_opts, sysroot),
-     .arg = "DIR",
-     .help = "judge the machine whose /sys, /proc and /var were recorded below DIR"},
+    {"json", VB_OPT_FLAG, offsetof(struct doctor_opts, json),
+     .help = "print one JSON object instead of text"},
+    {"sysroot", VB_OPT_TEXT, offsetof(struct doctor_opts, sysroot), .arg = "DIR",
+     .level = VB_OPT_MORE,
+     .help = "check the machine whose /sys, /proc and /var were copied to DIR"},
 };
 
 int cli_doctor_count(const struct vb_check *checks, int n, enum vb_check_level level)
@@ -39,7 +35,7 @@ void cli_doctor_print_check(const struct vb_check *check)
 {
     printf("%-6s%-12s%s\n", vb_check_level_str(check->level), check->name, check->what);
     if (check->fix[0] != '\0')
-        printf("%18s%s %s\n", "", check->level == VB_CHECK_OK ? "do:" : "mend:", check->fix);
+        printf("%18s%s %s\n", "", check->level == VB_CHECK_OK ? "do:" : "fix:", check->fix);
 }
 
 void cli_doctor_json_checks(struct vb_json *json, const struct vb_check *checks, int n)
@@ -66,7 +62,7 @@ static void print_text(const struct vb_check *checks, int n)
         cli_doctor_print_check(&checks[i]);
     printf("%d checks: %d OK, %d WARN, %d FAIL; %s\n", n, cli_doctor_count(checks, n, VB_CHECK_OK),
            cli_doctor_count(checks, n, VB_CHECK_WARN), fail,
-           fail > 0 ? "a job would be stopped" : "a job will run");
+           fail > 0 ? "a job would fail" : "a job can run");
 }
 
 static vb_status print_json(const struct vb_check *checks, int n)
@@ -83,7 +79,7 @@ static vb_status print_json(const struct vb_check *checks, int n)
     return st;
 }
 
-/* "/" is the running machine, too. */
+/* Checks --sysroot. If it is absent or "/", *sysroot_p becomes "", which is this machine. */
 static vb_status check_sysroot(const char **sysroot_p)
 {
     struct stat sb;
@@ -97,7 +93,7 @@ static vb_status check_sysroot(const char **sysroot_p)
         return VB_ERR_NO_FILE;
     }
     if (!S_ISDIR(sb.st_mode)) {
-        fprintf(stderr, "verbena doctor: --sysroot %.256s: not a folder\n", *sysroot_p);
+        fprintf(stderr, "verbena doctor: --sysroot %.256s: this is not a folder\n", *sysroot_p);
         return VB_ERR_NO_FILE;
     }
     return VB_OK;
@@ -120,7 +116,7 @@ static int this_machine(struct doctor_opts *own)
     if (!own->json)
         print_text(checks, n);
     else if (print_json(checks, n) != VB_OK)
-        return CLI_FAILED; /* it has said why */
+        return CLI_FAILED; /* vb_json_print() has logged the reason */
     return cli_finish(cli_doctor_count(checks, n, VB_CHECK_FAIL) > 0 ? CLI_FAILED : CLI_OK);
 }
 
@@ -134,10 +130,8 @@ static int run_parsed(const struct cli_command *command, struct doctor_opts *own
     code = cli_hosts_place(command, hosts, job, &launch, &group);
     if (code >= 0)
         return code;
-    if (own->sysroot != NULL && group.world > 1) {
-        fprintf(stderr, "verbena doctor: --sysroot is for one machine, not for several ranks\n");
-        return CLI_USAGE;
-    }
+    if (own->sysroot != NULL && group.world > 1)
+        return cli_refuse(command, "--sysroot is for one machine, not for several ranks");
     if (cli_hosts_launch(command, hosts, job, &group, argc, argv, &code) ||
         cli_job_supervise(command, job, &launch, &group, argc, argv, &code))
         return code;
@@ -149,10 +143,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct doctor_opts own = {.json = false};
     struct cli_hosts hosts;
     struct cli_job job = {0};
-    struct vb_opt_group groups[] = {
+    struct vb_opt_group groups[1 + CLI_RANK_GROUPS] = {
         {"Options", doctor_table, VB_COUNT(doctor_table), &own},
-        {"Hosts", cli_hosts_opts, CLI_HOSTS_OPTS, &hosts},
-        {"Ranks", cli_job_opts, CLI_JOB_OPTS, &job},
     };
     char **copy = cli_job_arguments(argc, argv);
     struct vb_opts opts;
@@ -160,6 +152,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
     if (copy == NULL)
         return cli_exit_code(vb_err_sys("calloc"));
+    cli_rank_groups(&job, &hosts, groups + 1);
     code = cli_parse(command, groups, VB_COUNT(groups), 0, argc, argv, &opts);
     job.has_rank = code < 0 && vb_opts_given(&opts, "rank");
     if (code < 0)
@@ -170,23 +163,32 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_doctor = {
     .name = "doctor",
-    .summary = "what would slow or stop a job, here or between hosts, and what mends it",
-    .usage = "[--json] [--sysroot DIR] | --hosts LIST [--transport HOW]",
+    .summary = "find what would slow down or stop a job, and how to fix it",
+    .usage = "[--json] | --hosts LIST [--transport HOW] [--json]",
     .about =
-        "Checks this machine: RDMA devices, ports and GIDs, soft-RoCE, network interfaces,\n"
-        "limits, huge pages, cpus, kernels, clock and shared memory. Each line says OK, WARN\n"
-        "(a job would be slower than it could be) or FAIL (it would be stopped), and below a\n"
-        "WARN or FAIL stands the command that mends it, where there is one. Nothing is\n"
-        "changed. Exits 1 if anything FAILs.\n"
+        "Checks this machine: RDMA devices, ports and GIDs, soft-RoCE, network interfaces, "
+        "limits,\n"
+        "huge pages, CPUs, kernels, clock and shared memory. Each line begins with OK, WARN (a "
+        "job\n"
+        "would be slower than necessary) or FAIL (a job would fail). Below a WARN or FAIL is the\n"
+        "command that fixes it, if there is one. Doctor changes nothing. It exits with 1 if any "
+        "check\n"
+        "is FAIL.\n"
         "\n"
-        "With --hosts the same is done on each host, over ssh, and then every pair of hosts is\n"
-        "tried over each transport that works: bytes are put and got both ways and compared,\n"
-        "latency and bandwidth taken, and what RDMA ports counted meanwhile (retries, packets\n"
-        "out of sequence, receivers not ready) is shown. verbena must be the same file on all\n"
-        "hosts. Ranks may be started by hand, too.\n"
+        "With --hosts it checks each host over ssh. Then it tests every pair of hosts over each\n"
+        "transport that works: it puts and gets bytes both ways, compares them, and measures "
+        "latency\n"
+        "and bandwidth.\n"
         "\n"
+        "  verbena doctor\n"
         "  verbena doctor --hosts node0,node1,node2\n"
-        "  verbena doctor --hosts hosts.txt --transport tcp --json\n"
-        "  verbena doctor --rank 1 --world 2 --root node0:7000 --secret-file job.key",
+        "  verbena doctor --hosts hosts.txt --transport tcp --json",
+    .details = "Pairs over RDMA also show what the ports counted during the test: retries, packets "
+               "out of\n"
+               "sequence and receivers that were not ready. The verbena program must be the same "
+               "file on all\n"
+               "hosts. The ranks may be started by hand, too:\n"
+               "\n"
+               "  verbena doctor --rank 1 --world 2 --root node0:7000 --secret-file job.key",
     .run = run,
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * doctor between hosts: a rank a host tells what is wrong there, then every pair is tried over each
- * transport. Of several ranks on a host the lowest stands for it; where all are on one host, every
- * pair of ranks is tried.
+ * doctor between hosts: one rank per host reports the checks of its host, then every pair of hosts
+ * is tested over each transport. If a host has several ranks, the lowest one represents it. If all
+ * ranks are on one host, every pair of ranks is tested.
  */
 #include "bench/bench.h"
 #include "cli/doctor.h"
@@ -12,10 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SECONDS 0.2 /* of each measurement of a pair */
+#define SECONDS 0.2 /* duration of each measurement of a pair */
 
-/* A check on its way to rank 0. */
-struct told {
+/* A check in the form in which ranks exchange it: without pointers. */
+struct sent_check {
     int level;
     char name[24];
     char what[sizeof(((struct vb_check *)NULL)->what)];
@@ -25,9 +25,9 @@ struct told {
 struct host {
     int rank;
     char name[64];
-    bool rdma; /* has a port that verbs can use */
+    bool rdma; /* the host has a port that verbs can use */
     int n;
-    struct told checks[VB_CHECKS_MAX];
+    struct sent_check checks[VB_CHECKS_MAX];
 };
 
 struct exam {
@@ -35,13 +35,14 @@ struct exam {
     struct host own;
     struct host *hosts;
     int n_hosts;
-    int *ranks;           /* that are measured */
-    int n_ranks, n_pairs; /* pairs measured, over all transports */
+    int *ranks; /* the ranks between which pairs are measured */
+    int n_ranks;
+    int n_pairs; /* number of measurements: pairs, over all transports */
     struct vb_pair *pairs;
     struct vb_op ops[VB_BENCH_PAIR_OPS];
-    struct vb_check checks[VB_CHECKS_MAX]; /* of the pairs */
+    struct vb_check checks[VB_CHECKS_MAX]; /* checks of the pairs */
     int n_checks;
-    vb_status rdma; /* what became of the attempt */
+    vb_status rdma; /* how the test over RDMA ended; VB_OK also if it was not made */
 };
 
 /* ---- this host ------------------------------------------------------------------------------- */
@@ -80,6 +81,7 @@ static vb_status examine_own(struct host *own)
 
 /* ---- all hosts ------------------------------------------------------------------------------- */
 
+/* Returns true if no lower rank is on the same host. */
 static bool is_first(const struct vb_group *group, int rank)
 {
     int i;
@@ -90,7 +92,7 @@ static bool is_first(const struct vb_group *group, int rank)
     return true;
 }
 
-/* As many of something as there are ranks. */
+/* Allocates an array with one element per rank. */
 static void *calloc_ranks(const struct vb_group *group, size_t size)
 {
     return calloc((size_t)(unsigned)vb_group_world(group), size);
@@ -114,10 +116,10 @@ static vb_status choose_ranks(struct exam *e, const struct vb_group *group)
     return e->pairs != NULL ? VB_OK : vb_err_sys("calloc");
 }
 
-/* Checks one by one: a record has room for one. */
+/* Gathers the checks one at a time, because a record of vb_group_gather() has room for one. */
 static vb_status gather_checks(struct exam *e, struct vb_group *group)
 {
-    struct told *all = calloc_ranks(group, sizeof(*all));
+    struct sent_check *all = calloc_ranks(group, sizeof(*all));
     vb_status st = VB_OK;
     int i, k;
 
@@ -154,7 +156,8 @@ static vb_status gather_hosts(struct exam *e, struct vb_group *group)
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
-/* A group over one transport, and all pairs in it. The first one also hears what is wrong where. */
+/* Opens a group over one transport and measures all pairs. The first group also gathers the checks
+ * of all hosts. */
 static vb_status try_transport(struct exam *e, const struct vb_group_opts *opts, int transport)
 {
     struct vb_group_opts o = *opts;
@@ -162,7 +165,7 @@ static vb_status try_transport(struct exam *e, const struct vb_group_opts *opts,
     vb_status st;
 
     o.transport = (enum vb_transport_choice)transport;
-    if (opts->root_fd >= 0) /* the next one needs it again */
+    if (opts->root_fd >= 0) /* the group closes its copy; the next group needs the socket, too */
         o.root_fd = dup(opts->root_fd);
     st = vb_group_open(&o, &group);
     if (st != VB_OK)
@@ -180,6 +183,7 @@ static vb_status try_transport(struct exam *e, const struct vb_group_opts *opts,
     return st;
 }
 
+/* Returns a host that cannot use RDMA, or NULL if all can. */
 static const struct host *without_rdma(const struct exam *e)
 {
     int i;
@@ -190,8 +194,8 @@ static const struct host *without_rdma(const struct exam *e)
     return NULL;
 }
 
-/* TCP always works, so it goes first; RDMA where every host has it. What RDMA then fails at is a
- * finding, not the end: the ranks have said why. */
+/* TCP is tested first, because it always works; then RDMA, if every host has it. A failure of RDMA
+ * does not end the examination: it becomes a check, and the ranks have logged the reason. */
 static vb_status examine(struct exam *e, const struct vb_group_opts *opts)
 {
     vb_status st;
@@ -207,7 +211,7 @@ static vb_status examine(struct exam *e, const struct vb_group_opts *opts)
     return st;
 }
 
-static void judge_rdma(struct exam *e, struct vb_check *check)
+static void check_rdma(struct exam *e, struct vb_check *check)
 {
     const struct host *without = without_rdma(e);
 
@@ -217,13 +221,13 @@ static void judge_rdma(struct exam *e, struct vb_check *check)
     if (e->rdma != VB_OK)
         snprintf(
             check->what, sizeof(check->what),
-            "all hosts have RDMA devices, but RDMA between them fails (%s): the ranks said why "
-            "on standard error",
+            "all hosts have RDMA devices, but RDMA between them fails (%s); the ranks printed the "
+            "reason to standard error",
             vb_status_str(e->rdma));
     else if (without != NULL)
         snprintf(check->what, sizeof(check->what),
-                 "RDMA was not tried between hosts: %s has no device that works; above stands "
-                 "why",
+                 "RDMA between hosts was not tested: %s has no working device; the reason is "
+                 "above",
                  without->name);
     else
         snprintf(check->what, sizeof(check->what), "RDMA works between all hosts");
@@ -231,15 +235,15 @@ static void judge_rdma(struct exam *e, struct vb_check *check)
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-static void untell(const struct told *told, struct vb_check *check)
+static void unpack_check(const struct sent_check *sent, struct vb_check *check)
 {
-    check->name = told->name;
-    check->level = (enum vb_check_level)told->level;
-    memcpy(check->what, told->what, sizeof(check->what));
-    memcpy(check->fix, told->fix, sizeof(check->fix));
+    check->name = sent->name;
+    check->level = (enum vb_check_level)sent->level;
+    memcpy(check->what, sent->what, sizeof(check->what));
+    memcpy(check->fix, sent->fix, sizeof(check->fix));
 }
 
-/* Of a host only what is to be done: what is wrong, and how to set soft-RoCE up. */
+/* Prints only the checks that need action: problems, and how to set up soft-RoCE. */
 static void print_host(const struct host *host)
 {
     struct vb_check check;
@@ -249,7 +253,7 @@ static void print_host(const struct host *host)
         ok += host->checks[i].level == VB_CHECK_OK;
     printf("host %s (rank %d): %d of %d checks OK\n", host->name, host->rank, ok, host->n);
     for (i = 0; i < host->n; i++) {
-        untell(&host->checks[i], &check);
+        unpack_check(&host->checks[i], &check);
         if (check.level != VB_CHECK_OK || check.fix[0] != '\0')
             cli_doctor_print_check(&check);
     }
@@ -305,8 +309,7 @@ static void print_text(const struct exam *e)
     print_pairs(e);
     printf("%d host%s, %d measurement%s between them: %d WARN, %d FAIL; %s\n", e->n_hosts,
            e->n_hosts == 1 ? "" : "s", e->n_pairs, e->n_pairs == 1 ? "" : "s",
-           count_all(e, VB_CHECK_WARN), fail,
-           fail > 0 ? "a job would be stopped" : "a job will run");
+           count_all(e, VB_CHECK_WARN), fail, fail > 0 ? "a job would fail" : "a job can run");
 }
 
 static void json_host(struct vb_json *json, const struct host *host)
@@ -315,7 +318,7 @@ static void json_host(struct vb_json *json, const struct host *host)
     int i;
 
     for (i = 0; i < host->n; i++)
-        untell(&host->checks[i], &checks[i]);
+        unpack_check(&host->checks[i], &checks[i]);
     vb_json_object(json, NULL);
     vb_json_text(json, "host", host->name);
     vb_json_int(json, "rank", host->rank);
@@ -372,7 +375,7 @@ static vb_status print_json(const struct exam *e)
     return st;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the examination ------------------------------------------------------------------------- */
 
 int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
 {
@@ -388,7 +391,7 @@ int cli_doctor_hosts(const struct vb_group_opts *group, bool json)
     if (st == VB_OK) {
         e->n_checks = vb_doctor_judge_pairs(e->pairs, e->n_pairs, e->checks);
         if (group->transport == VB_TRANSPORT_AUTO)
-            judge_rdma(e, &e->checks[e->n_checks++]);
+            check_rdma(e, &e->checks[e->n_checks++]);
         code = count_all(e, VB_CHECK_FAIL) > 0 ? CLI_FAILED : CLI_OK;
     }
     if (st == VB_OK && e->rank == 0 && json)

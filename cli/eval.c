@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * verbena eval: accuracy and loss of a checkpoint's parameters on data.
+ * verbena eval: computes accuracy and loss of a checkpoint.
  */
 #include "cli/cli.h"
 #include "engine/engine.h"
@@ -13,16 +13,11 @@ struct eval_args {
 #define FIELD(name) offsetof(struct eval_args, name)
 
 static const struct vb_opt eval_opts[] = {
-    {"data", VB_OPT_TEXT, FIELD(data), "synth", 0, 0, NULL, "SPEC",
-     "what to judge with, as train takes it: its part for testing where it has one"},
-    {"json", VB_OPT_FLAG, FIELD(json), NULL, 0, 0, NULL, NULL, "one JSON object instead of text"},
+    {"data", VB_OPT_TEXT, FIELD(data), "synth", .arg = "SPEC",
+     .help = "data to evaluate on, in the same notation as for train; if it has a test part, that "
+             "is used"},
+    {"json", VB_OPT_FLAG, FIELD(json), .help = "print one JSON object instead of text"},
 };
-
-static int refuse(const char *why)
-{
-    fprintf(stderr, "verbena eval: %s\n", why);
-    return CLI_USAGE;
-}
 
 static vb_status print(const struct vb_eval_result *r, const char *path, bool json)
 {
@@ -30,7 +25,7 @@ static vb_status print(const struct vb_eval_result *r, const char *path, bool js
     vb_status st;
 
     if (!json) {
-        printf("%s of step %lld: accuracy %.2f %% of %d samples, loss %.4f\n", r->model,
+        printf("%s at step %lld: accuracy %.2f %% of %d samples, loss %.4f\n", r->model,
                (long long)r->step, 100 * r->accuracy, r->samples, r->loss);
         return VB_OK;
     }
@@ -64,9 +59,9 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (rc >= 0)
         return rc;
     if (parsed.n_operands == 0)
-        return refuse("which checkpoint?");
+        return cli_refuse(&cli_eval, "which checkpoint?");
     if (vb_data_spec_parse(args.data, &opts.data, why) != VB_OK)
-        return refuse(why);
+        return cli_refuse(&cli_eval, "%s", why);
     opts.data_text = args.data;
     st = cli_find_checkpoint(parsed.operands[0], path);
     if (st == VB_OK)
@@ -78,11 +73,12 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_eval = {
     .name = "eval",
-    .summary = "accuracy and loss of a checkpoint",
+    .summary = "compute accuracy and loss of a checkpoint",
     .usage = "CHECKPOINT [--data SPEC] [--json]",
-    .about = "Judges the parameters of CHECKPOINT, a .vbc file or a folder whose latest one is\n"
-             "taken, on data.\n"
-             "\n"
-             "  verbena eval runs/lenet --data mnist:DIR",
+    .about =
+        "Evaluates the parameters of CHECKPOINT on test data. CHECKPOINT is a .vbc file, or a\n"
+        "folder, whose latest checkpoint is used.\n"
+        "\n"
+        "  verbena eval runs/lenet --data mnist:DIR",
     .run = run,
 };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * verbena export: the parameters of a checkpoint as .npy files, which numpy.load() reads.
+ * verbena export: writes the parameters of a checkpoint as .npy files, which numpy.load() reads.
  *
- * Format 1.0: a magic, the length of the header, the header (a Python dictionary, padded with
- * blanks), the elements. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+ * A file of format 1.0 has a magic number, the length of the header, the header (a Python
+ * dictionary, padded with blanks) and the elements.
+ * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
 #include "cli/cli.h"
 #include "engine/engine.h"
@@ -14,9 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NPY_HEAD                                                                                   \
-    128 /* bytes of magic, length and header: a multiple of 64, as the format wants it */
-#define NPY_FRONT 10 /* of magic and length */
+#define NPY_HEAD 128 /* bytes of magic, length and header; the format wants a multiple of 64 */
+#define NPY_FRONT 10 /* bytes of magic and length */
 
 struct export_args {
     const char *out;
@@ -26,11 +26,11 @@ struct export_args {
 #define FIELD(name) offsetof(struct export_args, name)
 
 static const struct vb_opt export_opts[] = {
-    {"out", VB_OPT_TEXT, FIELD(out), NULL, 0, 0, NULL, "DIR",
-     "the folder to write to; made if need be"},
-    {"state", VB_OPT_FLAG, FIELD(state), NULL, 0, 0, NULL, NULL,
-     "also what training keeps beside the parameters, such as momentum"},
-    {"json", VB_OPT_FLAG, FIELD(json), NULL, 0, 0, NULL, NULL, "one JSON object instead of text"},
+    {"out", VB_OPT_TEXT, FIELD(out), .arg = "DIR",
+     .help = "folder to write to; it is created if it does not exist"},
+    {"state", VB_OPT_FLAG, FIELD(state),
+     .help = "also write the state of the update rule, such as momentum"},
+    {"json", VB_OPT_FLAG, FIELD(json), .help = "print one JSON object instead of text"},
 };
 
 /* ---- one file -------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static void npy_head(const struct vb_checkpoint_array *a, char head[NPY_HEAD])
     head[9] = 0;
     n = snprintf(head + NPY_FRONT, NPY_HEAD - NPY_FRONT,
                  "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
-    head[NPY_FRONT + n] = ' '; /* where the text ended */
+    head[NPY_FRONT + n] = ' '; /* replaces the zero that ends the text */
     head[NPY_HEAD - 1] = '\n';
 }
 
@@ -91,7 +91,8 @@ static vb_status write_npy(int fd, const char *path, const struct vb_checkpoint_
     return st;
 }
 
-/* Beside the old file, then over it. */
+/* Writes a temporary file and renames it, so that an old file is replaced only by a complete one.
+ */
 static vb_status replace_npy(const char *path, const struct vb_checkpoint_array *a)
 {
     char temp[PATH_MAX];
@@ -99,7 +100,7 @@ static vb_status replace_npy(const char *path, const struct vb_checkpoint_array 
     int fd;
 
     if ((size_t)snprintf(temp, sizeof(temp), "%s.%ld.tmp", path, (long)getpid()) >= sizeof(temp))
-        return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", path);
+        return vb_err(VB_ERR_USAGE, "cannot write %.64s...: the path is too long", path);
     fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
         return vb_err_sys("create %s", path);
@@ -114,7 +115,7 @@ static vb_status replace_npy(const char *path, const struct vb_checkpoint_array 
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static void tell_array(const struct vb_checkpoint_array *a, const char *path, struct vb_json *json)
+static void print_array(const struct vb_checkpoint_array *a, const char *path, struct vb_json *json)
 {
     if (json == NULL) {
         printf("%s: ", path);
@@ -146,11 +147,11 @@ static vb_status npy_path(const struct export_args *a, const struct vb_checkpoin
                           char path[PATH_MAX])
 {
     if ((size_t)snprintf(path, PATH_MAX, "%s/%s.npy", a->out, array->name) >= PATH_MAX)
-        return vb_err(VB_ERR_USAGE, "write %.64s...: the path is too long", a->out);
+        return vb_err(VB_ERR_USAGE, "cannot write %.64s...: the path is too long", a->out);
     return VB_OK;
 }
 
-/* All of them, before the first is written. */
+/* Checks the paths of all files before the first one is written. */
 static vb_status check_paths(const struct export_args *a, const struct vb_checkpoint *cp)
 {
     char path[PATH_MAX];
@@ -183,7 +184,7 @@ static vb_status export_arrays(const struct export_args *a, const struct vb_chec
         if (st == VB_OK)
             st = replace_npy(path, array);
         if (st == VB_OK)
-            tell_array(array, path, json);
+            print_array(array, path, json);
     }
     return st;
 }
@@ -246,20 +247,19 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
     if (rc >= 0)
         return rc;
-    if (parsed.n_operands != 1 || args.out == NULL) {
-        fprintf(stderr, "verbena export: %s\n",
-                parsed.n_operands != 1 ? "which checkpoint?" : "where to? --out DIR says it");
-        return CLI_USAGE;
-    }
+    if (parsed.n_operands != 1)
+        return cli_refuse(command, "which checkpoint?");
+    if (args.out == NULL)
+        return cli_refuse(command, "where to? --out DIR is missing");
     return cli_finish(cli_exit_code(export_checkpoint(&args, parsed.operands[0])));
 }
 
 const struct cli_command cli_export = {
     .name = "export",
-    .summary = "the parameters of a checkpoint as .npy files",
+    .summary = "write the parameters of a checkpoint as .npy files",
     .usage = "CHECKPOINT --out DIR [--state] [--json]",
-    .about = "Writes each parameter of a checkpoint to DIR/NAME.npy, row-major, as numpy.load()\n"
-             "reads it. CHECKPOINT is a .vbc file, or a folder, whose latest checkpoint is taken.\n"
+    .about = "Writes each parameter of a checkpoint to DIR/NAME.npy, row-major, for numpy.load().\n"
+             "CHECKPOINT is a .vbc file, or a folder, whose latest checkpoint is used.\n"
              "\n"
              "  verbena export runs/lenet --out params\n"
              "  verbena export runs/lenet/checkpoint-5000.vbc --out params --state",

@@ -5,28 +5,37 @@
 
 #define FIELD(name) offsetof(struct cli_hosts, name)
 
-const struct vb_opt cli_hosts_opts[CLI_HOSTS_OPTS] = {
-    {"hosts", VB_OPT_TEXT, FIELD(hosts), NULL, 0, 0, NULL, "LIST|FILE",
-     "start the ranks over ssh: a,b:2,c is one rank on a, two on b, one on c; a file has one host "
-     "a line"},
-    {"ssh", VB_OPT_TEXT, FIELD(ssh), NULL, 0, 0, NULL, "COMMAND",
-     "how to run a command on a host, words parted by blanks; else ssh -o BatchMode=yes -o "
-     "ConnectTimeout=10"},
-    {"program", VB_OPT_TEXT, FIELD(program), NULL, 0, 0, NULL, "PATH",
-     "where verbena is on the hosts, if it is not where it is here"},
+static const struct vb_opt hosts_opts[] = {
+    {"hosts", VB_OPT_TEXT, FIELD(hosts), .arg = "LIST|FILE",
+     .help = "start the ranks over ssh: a,b:2 is one rank on host a and two on host b; a file has "
+             "one host per line"},
+    {"ssh", VB_OPT_TEXT, FIELD(ssh), .arg = "COMMAND", .level = VB_OPT_MORE,
+     .help =
+         "command that runs another command on a host, as words separated by blanks; by default "
+         "ssh -o BatchMode=yes -o ConnectTimeout=10"},
+    {"program", VB_OPT_TEXT, FIELD(program), .arg = "PATH", .level = VB_OPT_MORE,
+     .help = "path of verbena on the hosts; by default the same path as on this host"},
 };
+
+void cli_rank_groups(struct cli_job *job, struct cli_hosts *hosts,
+                     struct vb_opt_group groups[CLI_RANK_GROUPS])
+{
+    cli_job_groups(job, groups + 1);
+    groups[0] = groups[1]; /* --ranks and --hosts come first */
+    groups[1] = (struct vb_opt_group){"Hosts", hosts_opts, VB_COUNT(hosts_opts), hosts};
+}
 
 static const char *contradiction(const struct cli_hosts *hosts, const struct cli_job *job)
 {
     if (hosts->hosts == NULL)
-        return NULL; /* a VB_SSH that is always set does no harm */
+        return NULL; /* --ssh and --program may be set in the environment at all times */
     if (job->ranks > 1)
-        return "--hosts says how many ranks there are: a:2 is two on a; leave --ranks out";
+        return "--hosts decides the number of ranks: a:2 is two ranks on host a; leave --ranks out";
     if (job->has_rank || job->world > 0 || (job->secret_file != NULL && !job->outlive))
-        return "--hosts starts all ranks; --rank, --world and --secret-file are for ranks started "
-               "by hand";
+        return "--hosts starts all ranks; --rank, --world and --secret-file are for ranks that are "
+               "started by hand";
     if (job->root != NULL && (strrchr(job->root, ':') == NULL || strlen(job->root) >= VB_ROOT_TEXT))
-        return "--root must be HOST:PORT, where the first host can be reached by the others";
+        return "--root must be HOST:PORT, an address at which the others reach the first host";
     return NULL;
 }
 
@@ -41,7 +50,7 @@ int cli_hosts_place(const struct cli_command *command, struct cli_hosts *hosts,
     memset(&hosts->parsed, 0, sizeof(hosts->parsed));
     place.hosts = hosts->hosts != NULL;
     if (place.hosts)
-        place.root = NULL; /* it is for the ranks, which are told */
+        place.root = NULL; /* the launcher passes it on to the ranks */
     code = cli_job_place(command, &place, launch, group);
     if (code >= 0 || launch->supervised)
         return code;

@@ -7,51 +7,73 @@
 
 #define FIELD(name) offsetof(struct cli_job, name)
 
-static const char *const transport_choices[] = {"auto", "shm", "tcp", "verbs",
-                                                NULL}; /* as in its enum */
+const char *const cli_on_off[] = {"on", "off", NULL};
+const char *const cli_orders[] = {"rank", "any", NULL};
+const char *const cli_wires[] = {"f32", "bf16", NULL};
 
-static const char *const imm_choices[] = {"on", "off", NULL};
+/* In the order of enum vb_transport_choice. */
+static const char *const transport_choices[] = {"auto", "shm", "tcp", "verbs", NULL};
 static const char *const spin_choices[] = {"auto", "off", NULL};
 
-const struct vb_opt cli_job_opts[CLI_JOB_OPTS] = {
-    {"ranks", VB_OPT_INT, FIELD(ranks), NULL, 1, VB_WORLD_MAX, NULL, "N",
-     "start this many ranks on this host; without it one, or what srun, mpirun or torchrun say"},
-    {"logs", VB_OPT_TEXT, FIELD(logs), NULL, 0, 0, NULL, "DIR",
-     "keep what each rank says in DIR/rank-0.log and so on (with --ranks and --hosts)"},
-    {"transport", VB_OPT_CHOICE, FIELD(transport), "auto", 0, 0, transport_choices, "HOW",
-     "how bytes move between ranks"},
-    {"timeout", VB_OPT_INT, FIELD(timeout_s), "60", 1, 86400, NULL, "SECONDS",
-     "how long to wait for other ranks before giving up"},
-    {"patience", VB_OPT_REAL, FIELD(patience), "1", 0, 1000, NULL, "FACTOR",
-     "all deadlines are so many times longer, also the 3 s after which a silent rank is lost"},
-    {"rank", VB_OPT_INT, FIELD(rank), NULL, 0, VB_WORLD_MAX - 1, NULL, "I",
-     "be this one rank of a job whose ranks are started by hand"},
-    {"world", VB_OPT_INT, FIELD(world), NULL, 1, VB_WORLD_MAX, NULL, "N",
-     "how many ranks that job has"},
-    {"root", VB_OPT_TEXT, FIELD(root), NULL, 0, 0, NULL, "HOST:PORT",
-     "where rank 0 of that job listens"},
-    {"secret-file", VB_OPT_TEXT, FIELD(secret_file), NULL, 0, 0, NULL, "FILE",
-     "what all ranks of that job share: 32 bytes or 64 hexadecimal digits, readable by nobody "
-     "else; or set VB_SECRET to the digits"},
-    {"spin", VB_OPT_CHOICE, FIELD(spin), "auto", 0, 0, spin_choices, "auto|off",
-     "poll for a moment before sleeping, or sleep at once and leave the cpu to others"},
-    {"device", VB_OPT_TEXT, FIELD(device), NULL, 0, 0, NULL, "NAME",
-     "the RDMA device to use; without it the way to each peer decides"},
-    {"bind", VB_OPT_TEXT, FIELD(bind), NULL, 0, 0, NULL, "ADDR",
-     "the address of this host to use for RDMA"},
-    {"verbs-imm", VB_OPT_CHOICE, FIELD(verbs_imm), "on", 0, 0, imm_choices, "on|off",
-     "off: notes follow RDMA writes as messages, as with devices that have no immediate data"},
-    {"any-interface", VB_OPT_FLAG, FIELD(any_interface), NULL, 0, 0, NULL, NULL,
-     "let hosts talk over loopback, bridges and the control network too"},
+static const struct vb_opt rank_opts[] = {
+    {"ranks", VB_OPT_INT, FIELD(ranks), .min = 1, .max = VB_WORLD_MAX, .arg = "N",
+     .help = "start N ranks on this host; by default 1, or as many as srun, mpirun or torchrun "
+             "started"},
+    {"transport", VB_OPT_CHOICE, FIELD(transport), "auto", .choices = transport_choices,
+     .arg = "HOW", .help = "how ranks exchange data; verbs is RDMA"},
+    {"timeout", VB_OPT_INT, FIELD(timeout_s), "60", .min = 1, .max = 86400, .arg = "SECONDS",
+     .level = VB_OPT_MORE, .help = "how long to wait for other ranks before giving up"},
+    {"logs", VB_OPT_TEXT, FIELD(logs), .arg = "DIR",
+     .help = "with --ranks or --hosts: also write the messages of rank I to DIR/rank-I.log"},
 };
 
-/* Processes that this one would start, or be. */
+static const struct vb_opt by_hand_opts[] = {
+    {"rank", VB_OPT_INT, FIELD(rank), .max = VB_WORLD_MAX - 1, .arg = "I", .level = VB_OPT_MORE,
+     .help = "be rank I of a job whose ranks are started by hand, one command per rank"},
+    {"world", VB_OPT_INT, FIELD(world), .min = 1, .max = VB_WORLD_MAX, .arg = "N",
+     .level = VB_OPT_MORE, .help = "number of ranks of that job"},
+    {"root", VB_OPT_TEXT, FIELD(root), .arg = "HOST:PORT", .level = VB_OPT_MORE,
+     .help = "address at which rank 0 of that job listens"},
+    {"secret-file", VB_OPT_TEXT, FIELD(secret_file), .arg = "FILE", .level = VB_OPT_MORE,
+     .help = "file with the secret that all ranks of that job share: 32 bytes or 64 hexadecimal "
+             "digits. Only its owner may be able to read it. The variable VB_SECRET can hold the "
+             "digits instead"},
+};
+
+static const struct vb_opt network_opts[] = {
+    {"device", VB_OPT_TEXT, FIELD(device), .arg = "NAME", .level = VB_OPT_MORE,
+     .help = "RDMA device to use; by default the one on the route to each peer"},
+    {"bind", VB_OPT_TEXT, FIELD(bind), .arg = "ADDR", .level = VB_OPT_MORE,
+     .help = "address of this host to use for RDMA"},
+    {"any-interface", VB_OPT_FLAG, FIELD(any_interface), .level = VB_OPT_MORE,
+     .help = "allow traffic between hosts over loopback, bridges and the control network, too"},
+    {"spin", VB_OPT_CHOICE, FIELD(spin), "auto", .choices = spin_choices, .arg = "auto|off",
+     .level = VB_OPT_MORE,
+     .help = "poll for a moment before sleeping; off: sleep at once and leave the CPU to others"},
+    {"patience", VB_OPT_REAL, FIELD(patience), "1", .max = 1000, .arg = "FACTOR",
+     .level = VB_OPT_MORE,
+     .help = "multiply all timeouts by FACTOR, including the 3 s after which a silent rank counts "
+             "as lost"},
+    {"verbs-imm", VB_OPT_CHOICE, FIELD(verbs_imm), "on", .choices = cli_on_off, .arg = "on|off",
+     .level = VB_OPT_MORE,
+     .help = "off: send notes as messages after RDMA writes, as on devices without immediate data"},
+};
+
+void cli_job_groups(struct cli_job *job, struct vb_opt_group groups[CLI_JOB_GROUPS])
+{
+    groups[0] = (struct vb_opt_group){"Ranks", rank_opts, VB_COUNT(rank_opts), job};
+    groups[1] = (struct vb_opt_group){"Ranks that are started by hand", by_hand_opts,
+                                      VB_COUNT(by_hand_opts), job};
+    groups[2] = (struct vb_opt_group){"Network", network_opts, VB_COUNT(network_opts), job};
+}
+
+/* Returns the number of processes of the job if this process starts them. */
 static int64_t to_start(const struct cli_job *job)
 {
     return (job->ranks > 0 ? job->ranks : 1) + job->extra;
 }
 
-/* Options that contradict each other, or need one another. */
+/* Returns a message if options contradict each other or one lacks another, else NULL. */
 static const char *contradiction(const struct cli_job *job, const struct vb_launch *launch)
 {
     bool by_hand =
@@ -60,10 +82,11 @@ static const char *contradiction(const struct cli_job *job, const struct vb_laun
     if (launch->supervised)
         return NULL;
     if (job->ranks > 1 && (job->world > 0 || by_hand))
-        return "--ranks starts all ranks here; --rank, --world, --root and --secret-file are for "
-               "ranks started by hand";
+        return "--ranks starts all ranks on this host; --rank, --world, --root and --secret-file "
+               "are "
+               "for ranks that are started by hand";
     if (job->ranks + job->extra > VB_WORLD_MAX)
-        return "--ranks and --dedicated-servers are more processes than a job can have";
+        return "--ranks and --dedicated-servers ask for more processes than a job can have";
     if (job->world == 0 && by_hand)
         return "--rank, --root and --secret-file need --world";
     if (job->world > 0 && job->rank >= job->world)
@@ -77,14 +100,15 @@ static const char *contradiction(const struct cli_job *job, const struct vb_laun
     return NULL;
 }
 
-/* Only our own supervisor keeps logs; ours: it has started this process. */
+/* Returns a message if --logs was given and nobody would write logs, else NULL. Only our own
+ * supervisor writes them; ours is true if it started this process. */
 static const char *lost_logs(const struct cli_job *job, const struct vb_launch *launch, bool ours)
 {
     bool keeps = !launch->supervised && (job->hosts || to_start(job) > 1);
 
     if (job->logs == NULL || ours || keeps)
         return NULL;
-    return "--logs is for ranks that --ranks N or --hosts starts";
+    return "--logs needs ranks that are started by --ranks N or --hosts";
 }
 
 static void announce(const char *why)
@@ -125,13 +149,9 @@ static void fill_group(const struct cli_job *job, const struct vb_launch *launch
         memcpy(g->secret, launch->secret, sizeof(g->secret));
 }
 
-/* Who says where the ranks are is not asked who else might. */
-static bool says_where(const struct cli_job *job)
-{
-    return job->ranks > 0 || job->has_rank || job->world > 0 || job->hosts;
-}
-
-/* ours_p: it was a supervisor of ours that made this process a rank. */
+/* Finds out whether a launcher has started this process as a rank. *ours_p becomes true if the
+ * launcher is our own supervisor. Other launchers (srun, mpirun, torchrun) are ignored if an option
+ * says where the ranks are. */
 static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch, bool *ours_p)
 {
     double patience = job->patience > 0 ? job->patience : 1;
@@ -139,10 +159,11 @@ static vb_status find_launch(const struct cli_job *job, struct vb_launch *launch
                                   .secret_file = job->secret_file,
                                   .timeout_ms =
                                       (int64_t)((double)job->timeout_s * 1000 * patience)};
+    bool placed = job->ranks > 0 || job->has_rank || job->world > 0 || job->hosts;
     vb_status st = vb_launch_read(launch);
 
     *ours_p = st == VB_OK && launch->supervised;
-    if (st == VB_OK && !launch->supervised && !says_where(job))
+    if (st == VB_OK && !launch->supervised && !placed)
         st = vb_launch_find(&opts, launch);
     return st;
 }

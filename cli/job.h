@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What commands that run as several ranks share: the options that say where the ranks are, and
- * becoming their supervisor.
+ * Commands that run as several ranks share this: the options that say where the ranks are, and the
+ * start of the supervisor.
  */
 #ifndef VB_CLI_JOB_H
 #define VB_CLI_JOB_H
@@ -12,8 +12,8 @@
 
 struct cli_job {
     int64_t ranks, rank, world; /* 0: not given */
-    bool has_rank;              /* no option: --rank was, be it 0 */
-    int64_t extra;              /* no option: processes to start beside the ranks */
+    bool has_rank;              /* set by the command: --rank was given, even if it is 0 */
+    int64_t extra;              /* set by the command: processes to start in addition to ranks */
     int64_t timeout_s;
     double patience;
     const char *root, *secret_file, *logs;
@@ -22,40 +22,49 @@ struct cli_job {
     int spin;
     int verbs_imm;
     bool any_interface;
-    bool hosts; /* no option: there is a list of hosts (cli/hosts.h) */
+    bool hosts; /* set by cli_hosts_place(): --hosts was given */
 
-    /* No options: as in struct vb_supervise_opts. Then others may join, who know the secret, so the
-     * user may say what it is. */
+    /* Set by the command; see struct vb_supervise_opts. If outlive is set, workers that know the
+     * secret may join, so --secret-file is allowed together with --ranks and --hosts. */
     bool outlive;
     int vital, vital_end, workers;
 };
 
-#define CLI_JOB_OPTS 14
-extern const struct vb_opt cli_job_opts[CLI_JOB_OPTS];
+/* Values of options that several commands have; the lists end with NULL. */
+extern const char *const cli_on_off[];
+extern const char *const cli_orders[]; /* in the order of enum vb_order */
+extern const char *const cli_wires[];  /* in the order of enum vb_wire */
 
-/* The group that this process belongs to, from options and environment. Returns -1 to go on, or the
- * exit code after one line that says what is wrong. */
+/* The groups of options that fill *job. */
+#define CLI_JOB_GROUPS 3
+void cli_job_groups(struct cli_job *job, struct vb_opt_group groups[CLI_JOB_GROUPS]);
+
+/* Finds the group that this process belongs to, from the options and the environment. Returns -1 on
+ * success, else the exit code; one line has then been printed. */
 int cli_job_place(const struct cli_command *command, const struct cli_job *job,
                   struct vb_launch *launch, struct vb_group_opts *group);
 
-/* True: this process was the supervisor of the ranks, which have ended; code_p is the job's. argv
- * are the command's own arguments, from before they were parsed. */
+/* Becomes the supervisor of the ranks if this process has to start them. Returns true after they
+ * have ended; *code_p is then the exit code of the job. Returns false if this process is a rank.
+ * argv holds the command's arguments as they were before parsing. */
 bool cli_job_supervise(const struct cli_command *command, const struct cli_job *job,
                        const struct vb_launch *launch, const struct vb_group_opts *group, int argc,
                        char **argv, int *code_p);
 
-/* Becomes the supervisor of ranks that run the same command; returns the exit code. */
+/* Starts and supervises ranks that run the same command. Returns the exit code of the job. */
 int cli_supervise(const struct cli_command *command, struct vb_supervise_opts *opts, int argc,
                   char **argv);
 
-/* The options that are about this process alone, into a group whose secret is there already. */
+/* Copies the options that concern only this process to *group. Leaves the secret as it is. */
 void cli_job_group(const struct cli_job *job, struct vb_group_opts *group);
 
-/* What a supervisor, or a launcher, needs of the job. secret: of cli_job_place(). */
+/* Tells a supervisor which ranks the job can lose, and the secret that the user chose. secret is
+ * the one that cli_job_place() found; it is borrowed. */
 void cli_job_outlive(const struct cli_job *job, const unsigned char *secret,
                      struct vb_supervise_opts *opts);
 
-/* A copy of the arguments, before parsing moves them about. To be freed; NULL: no memory. */
+/* Returns a copy of the argument list, because parsing reorders it. The caller frees it. Returns
+ * NULL if there is no memory. */
 char **cli_job_arguments(int argc, char **argv);
 
 #endif

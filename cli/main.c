@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The verbena command: finds the subcommand and hands over.
+ * The verbena command: finds the subcommand and runs it.
  */
 #include "cli/cli.h"
 #include "kernels/kernels.h"
@@ -28,12 +28,13 @@ static int print_help(void)
     size_t i;
 
     printf("Usage: verbena COMMAND [OPTIONS]\n\n"
-           "Verbena trains models on one machine or a small cluster, and says where the time "
+           "Verbena trains models on one machine or on a small cluster, and shows where the time "
            "went.\n\nCommands:\n");
     for (i = 0; i < VB_COUNT(commands); i++)
         printf("  %-10s%s\n", commands[i]->name, commands[i]->summary);
-    printf("\n  verbena COMMAND --help   all about one command\n"
-           "  verbena --version        this version and those of the libraries in use\n");
+    printf("\n  verbena COMMAND --help       how to use a command, and its main options\n"
+           "  verbena COMMAND --help-all   the same with all options\n"
+           "  verbena --version            the versions of verbena and of its libraries\n");
     return cli_finish(CLI_OK);
 }
 
@@ -67,11 +68,11 @@ static int unknown(const char *name)
     if (best != NULL)
         fprintf(stderr, "did you mean %s?\n", best);
     else
-        fprintf(stderr, "verbena --help lists those there are\n");
+        fprintf(stderr, "verbena --help lists all commands\n");
     return CLI_USAGE;
 }
 
-/* "verbena help topo" is "verbena topo --help". */
+/* "verbena help topo" is the same as "verbena topo --help". */
 static int help_on(int argc, char **argv)
 {
     static char flag[] = "--help";
@@ -88,7 +89,8 @@ int main(int argc, char **argv)
 {
     const struct cli_command *command;
 
-    /* a file that would be too large is an error, told with its name */
+    /* Ignored, so that a write beyond the file size limit fails with an error, which names the
+     * file. */
     (void)signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         fprintf(stderr, "verbena: which command? verbena --help lists them\n");

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The part of a subcommand that is the same for all: common options, --help, usage errors.
+ * The parts that all subcommands share: common options, help texts, usage errors.
  */
 #include "cli/cli.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define GROUPS_MAX 8
+#define GROUPS_MAX 16
 
 struct common {
     int log_level;
@@ -16,29 +16,93 @@ struct common {
 static const char *const level_choices[] = {"error", "warn", "info", "debug", "trace", NULL};
 
 static const struct vb_opt common_opts[] = {
-    {.name = "log-level",
-     .type = VB_OPT_CHOICE,
-     .offset = offsetof(struct common, log_level),
-     .fallback = "warn",
-     .choices = level_choices,
-     .arg = "LEVEL",
-     .help = "how much to tell on standard error; from info on, all options in force are listed"},
+    {"log-level", VB_OPT_CHOICE, offsetof(struct common, log_level), "warn",
+     .choices = level_choices, .arg = "LEVEL",
+     .help = "how much to write to standard error; info also lists the values of all options"},
 };
 
-static void print_help(const struct cli_command *command, const struct vb_opt_group *groups,
-                       int n_groups)
+/* ---- help ------------------------------------------------------------------------------------ */
+
+static void print_help(const struct cli_command *command, const struct vb_opts *opts)
 {
+    int n_more;
+
     printf("Usage: verbena %s %s\n\n%s\n\n", command->name, command->usage, command->about);
-    vb_opts_help(groups, n_groups, stdout);
-    printf("  %-24sthis text\n", "--help");
-    printf("\nAn option may also be given by the environment variable named beside it; the command "
-           "line wins.\n");
+    if (opts->help_all && command->details != NULL)
+        printf("%s\n\n", command->details);
+    n_more = vb_opts_help(opts->groups, opts->n_groups, opts->help_all, stdout);
+    printf("  %-24sprint the help text with the main options\n", "--help");
+    printf("  %-24sprint the help text with all options\n", "--help-all");
+    if (opts->help_all) {
+        printf(
+            "\nA name such as VB_LOG_LEVEL is the environment variable of the option. The command "
+            "line\noverrides the environment.\n");
+        return;
+    }
+    printf("\nEach option has an environment variable, too: --log-level is VB_LOG_LEVEL.\n");
+    if (n_more > 0)
+        printf("verbena %s --help-all shows %d more option%s.\n", command->name, n_more,
+               n_more == 1 ? "" : "s");
 }
 
-int cli_refuse(const struct cli_command *command, const char *why)
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+int cli_refuse(const struct cli_command *command, const char *fmt, ...)
 {
-    fprintf(stderr, "verbena %s: %s\n", command->name, why);
+    char why[2 * VB_OPTS_WHY];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(why, sizeof(why), fmt, args);
+    va_end(args);
+    fprintf(stderr, "verbena %s: %s\n", command->name, why); /* one write: lines stay whole */
     return CLI_USAGE;
+}
+
+int cli_find_name(const struct cli_command *command, const char *what, const char *given,
+                  const char *const *names, int n)
+{
+    char known[VB_OPTS_WHY] = "";
+    size_t len = 0;
+    const char *best;
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (strcmp(given, names[i]) == 0)
+            return i;
+    best = vb_nearest(given, names, n);
+    for (i = 0; i < n && len < sizeof(known); i++)
+        len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s",
+                                i == 0       ? ""
+                                : i == n - 1 ? " or "
+                                             : ", ",
+                                names[i]);
+    if (best != NULL)
+        cli_refuse(command, "unknown %s %.64s; did you mean %s?", what, given, best);
+    else
+        cli_refuse(command, "unknown %s %.64s; it must be %s", what, given, known);
+    return -1;
+}
+
+int cli_parse_numbers(const char *text, int64_t max, int64_t *numbers, int n_max)
+{
+    char one[32];
+    size_t len;
+    int n;
+
+    for (n = 0; n < n_max; text += len + 1) {
+        len = strcspn(text, ",");
+        if (len >= sizeof(one))
+            return -1;
+        memcpy(one, text, len);
+        one[len] = '\0';
+        if (!vb_parse_int(one, &numbers[n]) || numbers[n] < 1 || numbers[n] > max)
+            return -1;
+        n++;
+        if (text[len] == '\0')
+            return n;
+    }
+    return -1;
 }
 
 int cli_parse(const struct cli_command *command, const struct vb_opt_group *groups, int n_groups,
@@ -48,27 +112,26 @@ int cli_parse(const struct cli_command *command, const struct vb_opt_group *grou
     struct common common;
     char why[VB_OPTS_WHY];
 
-    if (n_groups >= GROUPS_MAX)
-        return cli_refuse(command, "more groups of options than there is room for");
+    VB_ASSERT(n_groups < GROUPS_MAX);
     memcpy(all, groups, (size_t)n_groups * sizeof(*all));
-    all[n_groups] = (struct vb_opt_group){
-        .title = "Common options", .opts = common_opts, .n_opts = 1, .into = &common};
+    all[n_groups] =
+        (struct vb_opt_group){"Common options", common_opts, VB_COUNT(common_opts), &common};
     if (vb_opts_parse(opts, all, n_groups + 1, argc, argv, why) != VB_OK)
-        return cli_refuse(command, why);
+        return cli_refuse(command, "%s", why);
     if (opts->help) {
-        print_help(command, all, n_groups + 1);
+        print_help(command, opts);
         return cli_finish(CLI_OK);
     }
-    if (opts->n_operands > max_operands) {
-        snprintf(why, sizeof(why), "unexpected argument %.64s", opts->operands[max_operands]);
-        return cli_refuse(command, why);
-    }
+    if (opts->n_operands > max_operands)
+        return cli_refuse(command, "unexpected argument %.64s", opts->operands[max_operands]);
     vb_log_set_level((enum vb_level)common.log_level);
     vb_opts_dump(opts, command->name);
-    opts->groups = groups; /* the caller's, which come first; the others are on this stack */
+    opts->groups = groups; /* all[] ends with this function; the caller's groups come first in it */
     opts->n_groups = n_groups;
     return -1;
 }
+
+/* ---- the end of a command -------------------------------------------------------------------- */
 
 int cli_exit_code(vb_status st)
 {

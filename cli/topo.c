@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * verbena topo: the machine as the engine sees it, and where its threads go.
+ * verbena topo: shows the machine as the engine sees it, and the placement of ranks and threads.
  */
 #include "cli/cli.h"
 #include "net/net.h"
@@ -21,24 +21,25 @@ struct topo_args {
 #define FIELD(name) offsetof(struct topo_args, name)
 
 static const struct vb_opt opts[] = {
-    {"ranks", VB_OPT_INT, FIELD(ranks), "1", 1, VB_PLAN_RANKS_MAX, NULL, "N",
-     "ranks to place on this host"},
-    {"threads", VB_OPT_INT, FIELD(threads), "0", 0, VB_PLAN_THREADS_MAX, NULL, "T",
-     "compute threads a rank; 0: as many as the machine suggests"},
-    {"synthetic", VB_OPT_TEXT, FIELD(synthetic), NULL, 0, 0, NULL, "STRING",
-     "plan for a made-up machine in hwloc's notation, such as \"pack:2 numa:1 core:8 pu:2\""},
-    {"xml", VB_OPT_TEXT, FIELD(xml), NULL, 0, 0, NULL, "FILE",
-     "plan for a machine recorded with --save, or with lstopo FILE.xml"},
-    {"cpus", VB_OPT_TEXT, FIELD(cpus), NULL, 0, 0, NULL, "LIST",
-     "plan as if only these hardware threads were allowed, such as 0-3,8"},
-    {"save", VB_OPT_TEXT, FIELD(save), NULL, 0, 0, NULL, "FILE",
-     "record the machine in a file that --xml reads elsewhere"},
-    {"json", VB_OPT_FLAG, FIELD(json), NULL, 0, 0, NULL, NULL, "one JSON object instead of text"},
+    {"ranks", VB_OPT_INT, FIELD(ranks), "1", .min = 1, .max = VB_PLAN_RANKS_MAX, .arg = "N",
+     .help = "number of ranks to place on this host"},
+    {"threads", VB_OPT_INT, FIELD(threads), "0", .max = VB_PLAN_THREADS_MAX, .arg = "T",
+     .help = "compute threads per rank; 0: as many as the machine suggests"},
+    {"synthetic", VB_OPT_TEXT, FIELD(synthetic), .arg = "STRING",
+     .help = "use an imaginary machine in hwloc's notation, such as \"pack:2 numa:1 core:8 pu:2\""},
+    {"xml", VB_OPT_TEXT, FIELD(xml), .arg = "FILE",
+     .help = "use a machine that was recorded with --save or with lstopo FILE.xml"},
+    {"cpus", VB_OPT_TEXT, FIELD(cpus), .arg = "LIST",
+     .help = "use only these hardware threads, such as 0-3,8"},
+    {"save", VB_OPT_TEXT, FIELD(save), .arg = "FILE",
+     .help = "record the machine in a file, which --xml reads on any host"},
+    {"json", VB_OPT_FLAG, FIELD(json), .help = "print one JSON object instead of text"},
 };
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* How many numbers from the i-th on are the same step apart; at least 1. */
+/* Returns how many numbers, from the i-th on, have the same difference, which is stored in *step_p.
+ * It is at least 1. */
 static int run_length(const struct vb_ints *ints, int i, int *step_p)
 {
     int n = 1;
@@ -49,7 +50,8 @@ static int run_length(const struct vb_ints *ints, int i, int *step_p)
     return n;
 }
 
-/* "0-3,8", or "0-14:2" for every second one, as taskset takes it. */
+/* Writes a list such as "0-3,8", or "0-14:2" for every second number, in the notation of taskset.
+ */
 static void list_text(const struct vb_ints *ints, char *out, size_t size)
 {
     size_t len = 0;
@@ -93,7 +95,7 @@ static void print_nic(const struct vb_nic *nic)
         printf(", near NUMA node %d", nic->node);
     else if (nic->package >= 0)
         printf(", near package %d", nic->package);
-    printf("%s\n", nic->avoid ? ", the control network: not for a job's traffic" : "");
+    printf("%s\n", nic->avoid ? ", control network: not used for job traffic" : "");
 }
 
 static void print_machine(const struct vb_topo_facts *facts)
@@ -111,7 +113,7 @@ static void print_machine(const struct vb_topo_facts *facts)
     printf("allowed   %d of %d cores, %d of %d hardware threads", facts->n_allowed_cores,
            facts->n_cores, facts->n_allowed_cpus, facts->n_cpus);
     if (facts->cpu_quota > 0)
-        printf(", the time of %.1f", facts->cpu_quota);
+        printf(", CPU time limited to that of %.1f", facts->cpu_quota);
     printf("\n");
     for (i = 0; i < facts->n_nics; i++)
         print_nic(&facts->nics[i]);
@@ -239,7 +241,7 @@ static void json_machine(struct vb_json *json, const struct vb_topo_facts *facts
     vb_json_end(json);
 }
 
-/* "nic" is the name of the RDMA device where there is one, else of the interface. */
+/* The value of "nic" is the name of the RDMA device if there is one, else of the interface. */
 static void json_rank(struct vb_json *json, const struct vb_plan_rank *rank)
 {
     vb_json_object(json, NULL);
@@ -336,19 +338,22 @@ static int run(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_topo = {
     .name = "topo",
-    .summary = "the machine as the engine sees it, and where its threads go",
+    .summary = "show the machine, and where ranks and threads will run",
     .usage = "[--ranks N] [--threads T] [--synthetic STRING | --xml FILE] [--json]",
     .about =
-        "Prints packages, NUMA nodes, cores, caches and network cards, what of them this process\n"
-        "may use, and for each rank: its cores, the hardware threads of its compute threads, that\n"
-        "of its progress thread, where its memory belongs and the network card it should take.\n"
+        "Prints packages, NUMA nodes, cores, caches and network cards, and how many of the cores "
+        "this\n"
+        "process may use. Then it prints the placement of each rank: its cores, the hardware "
+        "threads\n"
+        "of its compute threads and of its progress thread, the NUMA nodes of its memory and its\n"
+        "network card.\n"
         "\n"
         "  verbena topo                          this machine, one rank\n"
-        "  verbena topo --ranks 4 --threads 2    four ranks of two compute threads\n"
+        "  verbena topo --ranks 4 --threads 2    four ranks with two compute threads each\n"
         "  verbena topo --save node1.xml         record a machine ...\n"
-        "  verbena topo --xml node1.xml --json   ... and plan for it elsewhere\n"
+        "  verbena topo --xml node1.xml --json   ... and place ranks on it, on any host\n"
         "\n"
-        "Cores have hwloc's logical numbers, hardware threads (cpus) those of the operating\n"
-        "system. Ranks never share a core while there are cores for all of them.",
+        "Cores have the logical numbers of hwloc; hardware threads (cpus) have the numbers of the\n"
+        "operating system. Ranks share a core only if there are more ranks than cores.",
     .run = run,
 };

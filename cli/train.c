@@ -2,8 +2,9 @@
  *
  * verbena train: trains a model, on one rank or on many.
  *
- * With --ranks this process becomes their supervisor, and each rank is this program again with the
- * same arguments. So everything that can be wrong with the arguments is found before that.
+ * With --ranks this process becomes the supervisor of the ranks. Each rank is a process that runs
+ * the same command with the same arguments. So the supervisor finds every mistake in the arguments
+ * before it starts a rank.
  */
 #include "cli/train_join.h"
 #include "cli/train_opts.h"
@@ -16,73 +17,61 @@
 
 static const char *const models[] = {"softmax", "sparse-lr", "lenet", "alexnet"};
 
-/* ---- what was asked for ---------------------------------------------------------------------- */
-
-static int refuse(const char *why)
-{
-    fprintf(stderr, "verbena train: %s\n", why);
-    return CLI_USAGE;
-}
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 static int find_model(const struct vb_opts *parsed, const char **model_p)
 {
-    char why[VB_OPTS_WHY];
-    const char *best;
-    size_t i;
+    int i;
 
     if (parsed->n_operands == 0)
-        return refuse("which model? softmax, sparse-lr, lenet or alexnet");
-    for (i = 0; i < VB_COUNT(models); i++)
-        if (strcmp(parsed->operands[0], models[i]) == 0) {
-            *model_p = models[i];
-            return -1;
-        }
-    best = vb_nearest(parsed->operands[0], models, VB_COUNT(models));
-    snprintf(why, sizeof(why), "unknown model %.64s; %s%s%s", parsed->operands[0],
-             best != NULL ? "did you mean " : "there are softmax, sparse-lr, lenet and alexnet",
-             best != NULL ? best : "", best != NULL ? "?" : "");
-    return refuse(why);
-}
-
-/* Options that contradict each other, by what the engine cannot know of them: the rest is for
- * vb_train_check(). */
-static int check_together(const struct train_args *a, const struct vb_train_opts *o)
-{
-    if (a->batch > 0 && a->global_batch > 0)
-        return refuse("--batch or --global-batch: not both");
-    if ((a->epochs > 0) + (a->steps > 0) + (a->samples > 0) > 1)
-        return refuse("--epochs, --steps or --samples: one of them");
-    if (a->test_data != NULL && a->test_split > 0)
-        return refuse("--test-data or --test-split: not both");
-    if (a->input != 0 && strcmp(o->model, "alexnet") != 0)
-        return refuse("--input is for alexnet");
-    if (a->input != 0 && a->input != 32 && a->input != 224)
-        return refuse("--input is 32 or 224");
-    if (a->mode != VB_MODE_ASYNC &&
-        (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild ||
-         a->max_workers > 0 || a->replicas > 1))
-        return refuse("--servers, --dedicated-servers, --replicas, --staleness, --backup, "
-                      "--hogwild and --max-workers are for --mode async");
+        return cli_refuse(&cli_train, "which model? softmax, sparse-lr, lenet or alexnet");
+    i = cli_find_name(&cli_train, "model", parsed->operands[0], models, VB_COUNT(models));
+    if (i < 0)
+        return CLI_USAGE;
+    *model_p = models[i];
     return -1;
 }
 
-/* What can be told before the data is opened. */
+/* Finds options that contradict each other. It checks only what the engine does not see in its
+ * struct; vb_train_check() checks the rest. */
+static int check_together(const struct train_args *a, const struct vb_train_opts *o)
+{
+    if (a->batch > 0 && a->global_batch > 0)
+        return cli_refuse(&cli_train, "give --batch or --global-batch, not both");
+    if ((a->epochs > 0) + (a->steps > 0) + (a->samples > 0) > 1)
+        return cli_refuse(&cli_train, "give only one of --epochs, --steps and --samples");
+    if (a->test_data != NULL && a->test_split > 0)
+        return cli_refuse(&cli_train, "give --test-data or --test-split, not both");
+    if (a->input != 0 && strcmp(o->model, "alexnet") != 0)
+        return cli_refuse(&cli_train, "--input is only for alexnet");
+    if (a->input != 0 && a->input != 32 && a->input != 224)
+        return cli_refuse(&cli_train, "--input must be 32 or 224");
+    if (a->mode != VB_MODE_ASYNC &&
+        (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild ||
+         a->max_workers > 0 || a->replicas > 1))
+        return cli_refuse(&cli_train,
+                          "--servers, --dedicated-servers, --replicas, --staleness, --backup, "
+                          "--hogwild and --max-workers need --mode async");
+    return -1;
+}
+
+/* Checks the batch as far as possible before the data is opened. */
 static int check_batch(const struct train_args *a, const struct vb_train_opts *o)
 {
     int world = vb_train_workers(o);
     int64_t global = a->global_batch > 0 ? a->global_batch : a->batch * world;
     const struct vb_data_spec *data = &o->data.data;
     bool known = data->format == VB_DATA_SYNTH && data->n_given;
-    char why[VB_OPTS_WHY];
 
     if (global == 0 || (global >= world && (!known || global <= data->n_train)))
         return -1;
-    snprintf(why, sizeof(why), "%lld samples in a step: must be from %d, one a rank",
-             (long long)global, world);
-    if (known)
-        snprintf(why + strlen(why), sizeof(why) - strlen(why), ", to %d, all there are",
-                 data->n_train);
-    return refuse(why);
+    if (global < world)
+        return cli_refuse(&cli_train,
+                          "a step has %lld samples, but must have at least %d, one per "
+                          "rank",
+                          (long long)global, world);
+    return cli_refuse(&cli_train, "a step has %lld samples, but the data only has %d",
+                      (long long)global, data->n_train);
 }
 
 static int fill_data(const struct train_args *a, struct vb_data_spec *test, struct vb_train_opts *o)
@@ -90,9 +79,9 @@ static int fill_data(const struct train_args *a, struct vb_data_spec *test, stru
     char why[VB_OPTS_WHY];
 
     if (vb_data_spec_parse(a->data, &o->data.data, why) != VB_OK)
-        return refuse(why);
+        return cli_refuse(&cli_train, "%s", why);
     if (a->test_data != NULL && vb_data_spec_parse(a->test_data, test, why) != VB_OK)
-        return refuse(why);
+        return cli_refuse(&cli_train, "%s", why);
     if (a->features > 0)
         o->data.data.features = test->features = (int)a->features;
     o->data.test = a->test_data != NULL ? test : NULL;
@@ -110,7 +99,9 @@ static int fill_slow(const char *text, struct vb_train_opts *o)
         return -1;
     if (sscanf(text, "%d:%lf%c", &o->slow_rank, &o->slow_factor, &rest) != 2 || o->slow_rank < 0 ||
         o->slow_rank >= o->group.world || !(o->slow_factor >= 1 && o->slow_factor <= 1000))
-        return refuse("--slow RANK:FACTOR: a rank that there is, and a factor from 1 to 1000");
+        return cli_refuse(
+            &cli_train, "--slow RANK:FACTOR: RANK must be below the number of ranks, FACTOR from 1 "
+                        "to 1000");
     return -1;
 }
 
@@ -137,7 +128,8 @@ static void fill_rule(const struct train_args *a, struct vb_train_opts *o)
     o->clip = a->clip;
 }
 
-/* Returns -1 to go on, or the exit code. The group is there already. */
+/* Copies the arguments to the engine's options. The caller has filled o->group and o->model.
+ * Returns -1 if the arguments are good, else the exit code. */
 static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
                      struct vb_data_spec *test, struct vb_train_opts *o)
 {
@@ -164,8 +156,8 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     o->coll.algo = (enum vb_algo)a->algo;
     o->coll.wire = (enum vb_wire)a->wire;
     o->bucket_bytes = a->bucket;
-    o->hold_back_bytes = a->hold_back;
-    o->share_out_bytes = a->share_out;
+    o->hold_back_bytes = a->defer_bytes;
+    o->share_out_bytes = a->shared_update_min;
     o->check_replicas = a->check_replicas;
     o->async = async_opts(a);
     o->threads = (int)a->threads;
@@ -179,37 +171,30 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
     return rc >= 0 ? rc : fill_data(a, test, o);
 }
 
-/* ---- doing it -------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 struct reporter {
     const struct train_args *args;
     const struct vb_train_opts *o;
-    enum cli_screen screen; /* that shows how far it is */
+    enum cli_screen screen; /* where progress is shown */
 };
 
-static vb_status keep(const struct reporter *r, const char *mode,
-                      const struct vb_train_result *result)
-{
-    const char *dir = r->args->run;
-    vb_status st = dir != NULL ? vb_dir_make(dir) : VB_OK;
-
-    return st == VB_OK && dir != NULL ? cli_train_keep(dir, mode, r->o, result) : st;
-}
-
-/* A vb_train_report_fn. It may be on another host than rank 0. What is kept comes first: who cannot
- * print may be ended for that. */
+/* Prints the result and, with --run, writes it to files; a vb_train_report_fn. The rank that
+ * reports may be on another host than rank 0. The files are written first, because a write to a
+ * closed standard output can end the process. */
 static vb_status report(void *arg, const struct vb_train_result *result)
 {
     const struct reporter *r = arg;
     const struct vb_train_opts *o = r->o;
     bool single = o->group.world == 1 && o->mode != VB_MODE_ASYNC;
     const char *mode = single ? "single" : cli_train_modes[o->mode];
-    vb_status kept, printed;
+    vb_status kept = VB_OK, printed;
 
     cli_train_watch_end(r->screen);
-    kept = keep(r, mode, result);
+    if (r->args->run != NULL)
+        kept = cli_train_keep(r->args->run, mode, o, result);
     printed = cli_train_print(mode, o, result, r->args->json);
-    if (cli_finish(CLI_OK) != CLI_OK) /* the last moment at which another can print it */
+    if (cli_finish(CLI_OK) != CLI_OK) /* from here on no other rank can take over */
         return VB_ERR_IO;
     return printed != VB_OK ? printed : kept;
 }
@@ -259,8 +244,8 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
     return cli_finish(cli_exit_code(st));
 }
 
-/* Ranks that only compute may die, and servers that have a standby: asynchronous training goes on
- * without them. */
+/* Tells the supervisor which ranks an asynchronous job can lose: workers, and servers that have a
+ * standby. The vital ranks are the others. */
 static void fill_outlive(const struct vb_train_opts *o, struct cli_job *job)
 {
     job->workers = vb_train_workers(o);
@@ -268,7 +253,7 @@ static void fill_outlive(const struct vb_train_opts *o, struct cli_job *job)
     job->vital_end = job->vital + (o->async.replicas > 1 ? 0 : vb_train_servers(&o->async));
 }
 
-/* The user knows the secret, and so who else does. */
+/* Other workers can join only if the user chose the job's secret, and so can give it to them. */
 static bool is_joinable(const struct cli_job *job, const struct vb_launch *launch)
 {
     return job->outlive && !launch->own_secret &&
@@ -304,8 +289,9 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     return rc;
 }
 
-/* The job's words, and then one's own. data_p: the job's data, which is to be compared, whatever
- * the newcomer calls it. */
+/* Parses the arguments of the job, followed by the joiner's own, which override them. data_p
+ * receives the job's --data, because the job compares that text even if the joiner has the data at
+ * another path. */
 static int parse_joined(const struct cli_command *command, const struct vb_joined *joined, int argc,
                         char **argv, struct train_asked *a, const char **data_p,
                         const char **model_p)
@@ -343,7 +329,7 @@ static int train_joined(const struct cli_command *command, struct vb_joined *joi
     if (rc >= 0)
         return rc;
     o->data_text = data;
-    o->plan = NULL; /* it comes with the job */
+    o->plan = NULL; /* the job sends its plan */
     o->joined = joined;
     return train(&a->args, &launch, o);
 }
@@ -355,7 +341,8 @@ static int join(const struct cli_command *command, int argc, char **argv, struct
     int rc;
 
     if (a->args.dry_run || a->hosts.hosts != NULL)
-        return refuse("--join is one worker, which trains: --dry-run and --hosts are for jobs");
+        return cli_refuse(&cli_train,
+                          "--join starts one worker: --dry-run and --hosts cannot be used with it");
     rc = cli_join_open(command, a->args.join, &a->job, &o.group, &joined);
     if (rc >= 0)
         return rc;
@@ -379,18 +366,23 @@ static int run(const struct cli_command *command, int argc, char **argv)
     rc = cli_parse(command, a.groups, TRAIN_GROUPS, 1, argc, argv, &parsed);
     a.job.has_rank = rc < 0 && vb_opts_given(&parsed, "rank");
     if (rc < 0 && a.args.join != NULL) {
-        rc = parsed.n_operands > 0 ? refuse("--join: the model is the job's")
-                                   : join(command, argc, given, &a);
+        rc = parsed.n_operands > 0
+                 ? cli_refuse(&cli_train, "--join takes no model: the job decides it")
+                 : join(command, argc, given, &a);
         free(given);
         return rc;
     }
     if (rc < 0)
         rc = find_model(&parsed, &model);
-    if (rc < 0 && a.args.lr == 0 && vb_opts_given(&parsed, "lr")) /* 0 stands for none given */
-        rc = refuse("--lr 0 would learn nothing: leave it out for what suits model and batch");
+    if (rc < 0 && a.args.lr == 0 &&
+        vb_opts_given(&parsed, "lr")) /* to the engine, 0 is "not given" */
+        rc = cli_refuse(
+            &cli_train,
+            "--lr 0 would learn nothing; without --lr, a rate is chosen for the model and "
+            "the batch");
     async = async_opts(&a.args);
     if (rc < 0 && a.args.dedicated && a.job.world == 0 && a.hosts.hosts == NULL)
-        a.job.extra = vb_train_servers(&async); /* --ranks counts workers */
+        a.job.extra = vb_train_servers(&async); /* --ranks only counts workers */
     if (rc < 0)
         rc = run_job(command, &a.args, model, &a.job, &a.hosts, argc, given);
     free(given);
@@ -400,22 +392,30 @@ static int run(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_train = {
     .name = "train",
     .summary = "train a model, on one rank or on many",
-    .usage = "MODEL [--data SPEC] [--ranks N] [--transport HOW] [--json] ...",
+    .usage = "MODEL [OPTIONS]",
     .about =
-        "Trains MODEL and says how well it does on test data and where the time went. There are\n"
-        "softmax (softmax regression), sparse-lr (sparse logistic regression), lenet and alexnet.\n"
+        "Trains MODEL, then prints its accuracy on test data and where the time went. MODEL is\n"
+        "softmax (softmax regression), sparse-lr (sparse logistic regression), lenet or alexnet.\n"
         "\n"
-        "  verbena train lenet                           on drawn digits, one rank\n"
-        "  verbena train lenet --data mnist:DIR          on MNIST\n"
-        "  verbena train softmax --ranks 2               two ranks, over shared memory\n"
+        "  verbena train lenet                              one rank, generated digits\n"
+        "  verbena train lenet --data mnist:DIR --ranks 2   two ranks on this host, MNIST\n"
+        "  verbena train lenet --hosts node0:2,node1:2      four ranks on two hosts, over ssh",
+    .details =
+        "The samples of a step depend only on the seed and on the global batch. With --mode sync "
+        "all\n"
+        "ranks end with the same parameters, bit for bit, over every transport.\n"
+        "\n"
         "  verbena train softmax --ranks 4 --transport tcp --global-batch 100 --json\n"
+        "  verbena train lenet --mode async --ranks 3 --staleness 4\n"
         "\n"
-        "Ranks on several hosts are started over ssh, or by hand, each with its number:\n"
+        "Ranks may also be started by srun, mpirun or torchrun, or by hand:\n"
         "\n"
-        "  verbena train lenet --hosts node0:2,node1:2\n"
         "  verbena train softmax --rank 1 --world 2 --root node0:7000 --secret-file job.key\n"
         "\n"
-        "What a step trains on depends on the seed and the global batch alone. All ranks end with\n"
-        "the same parameters to the last bit, over any transport.",
+        "An asynchronous job that was started with --secret-file prints the address at which "
+        "others\n"
+        "can join it, with --join and the same file. With several --threads, one thread of each "
+        "rank\n"
+        "of sparse-lr loads rows; all others compute.",
     .run = run,
 };

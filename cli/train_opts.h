@@ -20,7 +20,7 @@ struct train_args {
     const char *checkpoint, *run, *plan;
     bool resume, dry_run;
     int mode, order, algo, wire;
-    int64_t bucket, hold_back, share_out, check_replicas;
+    int64_t bucket, defer_bytes, shared_update_min, check_replicas;
     int64_t servers, replicas, staleness, backup, max_workers;
     bool dedicated, hogwild;
     const char *slow, *join;
@@ -28,9 +28,9 @@ struct train_args {
     bool json;
 };
 
-#define TRAIN_GROUPS 7
+#define TRAIN_GROUPS (5 + CLI_RANK_GROUPS)
 
-/* All that there is to be asked for. */
+/* The values of all options of the command, and the groups that fill them. */
 struct train_asked {
     struct train_args args;
     struct cli_hosts hosts;
@@ -38,10 +38,11 @@ struct train_asked {
     struct vb_opt_group groups[TRAIN_GROUPS];
 };
 
-/* Ready to be parsed into. */
+/* Makes *a ready for cli_parse(). The groups point into *a, which must not move. */
 void cli_train_asked_init(struct train_asked *a);
 
-extern const char *const cli_train_modes[]; /* as in enum vb_mode; ends with NULL */
-extern const char *const cli_train_rules[]; /* the first is auto; likewise */
+/* Names of options' values; both lists end with NULL. */
+extern const char *const cli_train_modes[]; /* in the order of enum vb_mode */
+extern const char *const cli_train_rules[]; /* "auto", then the names that the engine takes */
 
 #endif

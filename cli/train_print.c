@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * What verbena train shows: the final object, the same as text, and one line while it runs.
+ * The output of verbena train: the result as JSON (the final object) or as text, and one line of
+ * progress while it runs.
  *
- * The keys of the object are a contract. What the engine cannot know yet is null, or an empty list.
+ * The keys of the final object are a contract: programs read them. A value that the engine does not
+ * measure is null or an empty list.
  */
 #include "cli/train_print.h"
 
@@ -57,7 +59,8 @@ static void json_rank(struct vb_json *json, const struct vb_rank_result *r)
     vb_json_end(json);
 }
 
-/* Up to the last bucket that is not empty; bucket i > 0 is for 2^(i-1) to 2^i - 1. */
+/* The histogram ends with its last bucket that is not empty. Bucket 0 counts staleness 0, bucket
+ * i > 0 counts staleness from 2^(i-1) to 2^i - 1. */
 static void json_stale(struct vb_json *json, const struct vb_stale *s)
 {
     int b, n = VB_STALE_BUCKETS;
@@ -173,7 +176,7 @@ static void json_figures(struct vb_json *json, const struct vb_train_result *r)
     vb_json_real(json, "wall_s", r->wall_s);
     vb_json_real(json, "steps_per_s", (double)(r->steps - r->resumed) / r->train_s);
     vb_json_real(json, "samples_per_s", (double)r->samples / r->train_s);
-    vb_json_real(json, "loss", r->accuracy >= 0 ? r->loss : (double)NAN); /* null: a dry run */
+    vb_json_real(json, "loss", r->accuracy >= 0 ? r->loss : (double)NAN); /* null after a dry run */
     vb_json_real(json, "accuracy", r->accuracy >= 0 ? r->accuracy : (double)NAN);
     vb_json_int(json, "test_samples", r->test_samples);
     vb_json_int(json, "params", r->params);
@@ -242,9 +245,12 @@ vb_status cli_train_keep(const char *dir, const char *mode, const struct vb_trai
 {
     char path[4096], *text = NULL;
     size_t len = 0;
-    FILE *out = open_memstream(&text, &len);
-    vb_status st;
+    vb_status st = vb_dir_make(dir);
+    FILE *out;
 
+    if (st != VB_OK)
+        return st;
+    out = open_memstream(&text, &len);
     if (out == NULL)
         return vb_err_sys("open_memstream");
     st = print_json(mode, o, result, out);
@@ -271,7 +277,7 @@ static void print_staleness(const struct vb_train_result *r)
     printf("\nstaleness   %.2f gradients on average, %llu at most",
            all.n > 0 ? (double)all.sum / (double)all.n : 0, (unsigned long long)all.max);
     if (all.dropped > 0)
-        printf("; %llu came too late", (unsigned long long)all.dropped);
+        printf("; %llu dropped", (unsigned long long)all.dropped);
 }
 
 static void print_text(const char *mode, const struct vb_train_opts *o,
@@ -282,7 +288,7 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
     printf("model       %s, %lld parameters\n", o->model, (long long)r->params);
     printf("ranks       %d, %s", r->ranks, mode);
     if (r->transport[0] != '\0')
-        printf(" over %s, gradients by %s", r->transport, r->algo);
+        printf(" over %s, gradients summed by %s", r->transport, r->algo);
     if (o->coll.wire == VB_WIRE_BF16 && r->transport[0] != '\0')
         printf(" in bf16");
     if (r->per_rank[0].registered_mb > 0)
@@ -291,12 +297,12 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
     printf("\nsteps       %lld of %d samples, %g epochs, learning rate up to %g\n",
            (long long)r->steps, r->global_batch, r->epochs, r->lr);
     if (o->dry_run) {
-        printf("dry run     nothing was trained; it was set up in %.3f s\n", r->wall_s);
+        printf("dry run     nothing was trained; the set-up took %.3f s\n", r->wall_s);
         return;
     }
     if (r->resumed > 0)
         printf("resumed     at step %lld\n", (long long)r->resumed);
-    printf("time        %.3f s of training, %.3f s in all: %.1f steps/s, %.0f samples/s\n",
+    printf("time        %.3f s of training, %.3f s in total: %.1f steps/s, %.0f samples/s\n",
            r->train_s, r->wall_s, (double)(r->steps - r->resumed) / r->train_s,
            (double)r->samples / r->train_s);
     printf("spent on   ");
@@ -304,18 +310,19 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
         if (r->phase_s[p] > 0)
             printf(" %s %.1f %%", vb_phase_str((enum vb_phase)p), 100 * r->phase_s[p] / r->train_s);
     if (r->bottleneck.why[0] != '\0')
-        printf("\nheld up by  %s, %.0f %%: %s", vb_resource_str(r->bottleneck.resource),
+        printf("\nbottleneck  %s, %.0f %%: %s", vb_resource_str(r->bottleneck.resource),
                100 * r->bottleneck.share, r->bottleneck.why);
     if (r->staleness != NULL)
         print_staleness(r);
     for (i = 0; i < r->n_faults; i++)
-        printf("\nat %6.1f s  rank %d %s, after %lld steps: %s", r->faults[i].at_s,
+        printf("\nat %6.1f s  rank %d %s after %lld steps: %s", r->faults[i].at_s,
                r->faults[i].rank, r->faults[i].what, (long long)r->faults[i].step,
                r->faults[i].why);
     printf("\naccuracy    %.2f %% of %d test samples, loss %.4f\n", 100 * r->accuracy,
            r->test_samples, r->loss);
     if (r->checkpoint[0] != '\0')
-        printf("checkpoint  %s, pausing for up to %.1f ms\n", r->checkpoint, 1e3 * r->pause_s);
+        printf("checkpoint  %s; writing one paused training for up to %.1f ms\n", r->checkpoint,
+               1e3 * r->pause_s);
     printf("parameters  sha256 %s\n", r->params_sha256);
 }
 
@@ -328,9 +335,9 @@ vb_status cli_train_print(const char *mode, const struct vb_train_opts *o,
     return VB_OK;
 }
 
-/* ---- who joined ------------------------------------------------------------------------------ */
+/* ---- workers that joined --------------------------------------------------------------------- */
 
-/* Keys are those of the final object, which is the reporter's. */
+/* The keys are a part of those of the final object, which the rank that reports prints. */
 static vb_status print_joined_json(const char *root, const struct vb_train_opts *o,
                                    const struct vb_train_result *r)
 {
@@ -358,15 +365,16 @@ vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o
 {
     if (json)
         return print_joined_json(root, o, r);
-    printf("joined      %s, %s, as rank %d\n", root, o->model, r->per_rank[0].rank);
-    printf("trained on  %lld samples in %.3f s; the job ended at step %lld and has the result\n",
-           (long long)r->samples, r->train_s, (long long)r->steps);
+    printf("joined      the job at %s (%s) as rank %d\n", root, o->model, r->per_rank[0].rank);
+    printf(
+        "trained on  %lld samples in %.3f s; the job ended at step %lld and reports the result\n",
+        (long long)r->samples, r->train_s, (long long)r->steps);
     return VB_OK;
 }
 
-/* ---- while it runs --------------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
-static void progress(const struct vb_train_news *n, char *line, size_t size)
+static void progress_text(const struct vb_train_news *n, char *line, size_t size)
 {
     char accuracy[40] = "";
 
@@ -377,14 +385,14 @@ static void progress(const struct vb_train_news *n, char *line, size_t size)
              n->left_s);
 }
 
-/* An evaluation stays on the screen, a step is overwritten by the next. To the supervisor all are
- * lines, and what stays is a line like any other. */
+/* On a terminal, the line of an evaluation stays, and the line of a step is overwritten by the
+ * next. A supervisor receives whole lines; VB_WIPE_LINE marks those that it may overwrite. */
 void cli_train_watch(void *screen, const struct vb_train_news *n)
 {
     bool supervised = *(const enum cli_screen *)screen == CLI_SUPERVISOR;
     char line[256];
 
-    progress(n, line, sizeof(line));
+    progress_text(n, line, sizeof(line));
     fprintf(stderr, "%s%s%s", supervised && n->evaluated ? "" : VB_WIPE_LINE, line,
             supervised || n->evaluated ? "\n" : "");
 }

@@ -451,8 +451,8 @@ static const char *dense_option(const struct vb_train_opts *o)
     if (o->bucket_bytes > 0)
         return "bucket";
     if (o->hold_back_bytes > 0)
-        return "hold-back";
-    return o->share_out_bytes > 0 ? "share-out" : NULL;
+        return "defer-bytes";
+    return o->share_out_bytes > 0 ? "shared-update-min" : NULL;
 }
 
 vb_status vb_train_check(const struct vb_train_opts *o)

@@ -35,57 +35,57 @@ fi
 # ---- bad usage: one line, exit 2, also where there would be several ranks
 refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps"
 refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
-refused 2 "unknown bench nothing; there are transfer" nothing
+refused 2 "unknown bench nothing; it must be transfer" nothing
 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 \
     refused 2 "unknown bench nothing" nothing # before any other rank is waited for
 refused 2 "kernels of which model? --model alexnet" kernels
-refused 2 "--keys, --servers and --rule are for ps" transfer --ranks 2 --keys 5
-refused 2 "ps needs a worker beside its servers" ps
-refused 2 "ps needs a worker beside its servers" ps --ranks 2 --servers 2
+refused 2 "--keys, --servers and --rule are only for ps" transfer --ranks 2 --keys 5
+refused 2 "ps needs at least one worker" ps
+refused 2 "ps needs at least one worker" ps --ranks 2 --servers 2
 refused 2 "ps has no algorithms" ps --ranks 2 --algo ring
-refused 2 "--sizes 6: ps must be multiples of 4" ps --ranks 2 --sizes 6
+refused 2 "--sizes 6: the sizes of ps must be multiples of 4" ps --ranks 2 --sizes 6
 for keys in 0 "1," x -5 101; do
     refused 2 "--keys $keys: must be none, or up to 32 numbers" ps --ranks 2 --features 100 --keys "$keys"
 done
-refused 2 "--model lenot: unknown; did you mean lenet?" kernels --model lenot
-refused 2 "--model is for kernels and step" allreduce --model lenet
+refused 2 "unknown model lenot; did you mean lenet?" kernels --model lenot
+refused 2 "--model is only for kernels and step" allreduce --model lenet
 refused 2 "have no --sizes, --algo and --explain" kernels --model lenet --sizes 8
 refused 2 "have no --sizes, --algo and --explain" step --model lenet --algo ring
 refused 2 "step of which model? --model softmax, sparse-lr" step --ranks 2
-refused 2 "--model lenett: unknown; did you mean lenet?" step --model lenett
-refused 2 "--model quux: unknown; must be softmax" step --model quux
-refused 2 "--batch is for kernels; step takes --batches" step --model lenet --batch 8
-refused 2 "--batches, --data and --plot are for step" kernels --model lenet --batches 8
+refused 2 "unknown model lenett; did you mean lenet?" step --model lenett
+refused 2 "unknown model quux; it must be softmax" step --model quux
+refused 2 "--batch is only for kernels; step has --batches" step --model lenet --batch 8
+refused 2 "--batches, --data and --plot are only for step" kernels --model lenet --batches 8
 for batches in 0 "8," ",8" 8,,9 x 8,-1 1000001 99999999999999999999; do
     refused 2 "--batches $batches: must be up to 32 numbers" step --model lenet --ranks 2 --batches "$batches"
 done
-refused 2 "a batch of 60 on each of 2 ranks: --data has 100 samples" \
+refused 2 "a batch of 60 on each of 2 ranks is too large: --data has 100 samples" \
     step --model lenet --ranks 2 --batches 8,60 --data synth:100
 refused 2 "there is no such data" step --model lenet --data nothing
 refused 2 "must end in .png, .svg, .pdf or .gp" step --model lenet --ranks 2 --plot "$dir/step.jpg"
 refused 1 "write $dir/none/step.gp" step --model lenet --ranks 2 --plot "$dir/none/step.gp"
-refused 2 "kernels is about one process" kernels --model lenet --ranks 2
+refused 2 "kernels runs in one process" kernels --model lenet --ranks 2
 refused 2 "--batch" kernels --model lenet --batch 0
 refused 2 "unexpected argument again" allreduce again
 refused 2 "transfer needs two ranks" transfer
-refused 2 "--sizes 6: allreduce must be multiples of 4" allreduce --ranks 2 --sizes 6
-refused 2 "--sizes 12: sparse-allreduce must be multiples of 8" sparse-allreduce --sizes 12
-refused 2 "--sizes 0: allreduce must be multiples" allreduce --sizes 0
+refused 2 "--sizes 6: the sizes of allreduce must be multiples of 4" allreduce --ranks 2 --sizes 6
+refused 2 "--sizes 12: the sizes of sparse-allreduce must be multiples of 8" sparse-allreduce --sizes 12
+refused 2 "--sizes 0: the sizes of allreduce must be multiples" allreduce --sizes 0
 refused 2 "--sizes 4,: must be up to" allreduce --sizes 4,
 refused 2 "--sizes 5G: must be up to" allreduce --sizes 5G
-refused 2 "--seconds 0: must be more" allreduce --seconds 0
+refused 2 "--seconds must be more than 0" allreduce --seconds 0
 refused 2 "--algo fast: allreduce has auto, all, mapped" allreduce --ranks 3 --algo fast
 refused 2 "--algo mapped,: allreduce has" allreduce --algo mapped,
 refused 2 "--algo ring: sparse-allreduce has auto, all, sparse, dense" sparse-allreduce --algo ring
 refused 2 "transfer has no algorithms" transfer --ranks 2 --algo ring
-refused 2 "--only quick: there are memcpy" transfer --ranks 2 --only quick
-refused 2 "--only put,: there are memcpy" transfer --ranks 2 --only put,
-refused 2 "--only is for transfer" allreduce --only put
-refused 2 "--order, --wire and --in-flight are for allreduce" sparse-allreduce --wire bf16
+refused 2 "--only quick: must be a list of memcpy" transfer --ranks 2 --only quick
+refused 2 "--only put,: must be a list of memcpy" transfer --ranks 2 --only put,
+refused 2 "--only is only for transfer" allreduce --only put
+refused 2 "--order, --wire and --in-flight are only for allreduce" sparse-allreduce --wire bf16
 refused 2 "--order some: must be rank or any" allreduce --order some
 refused 2 "--wire f16: must be f32 or bf16" allreduce --wire f16
 refused 2 "--in-flight 0: must be from 1 to" allreduce --in-flight 0
-refused 2 "--explain is about one operation" allreduce --explain --in-flight 2
+refused 2 "--explain cannot be used with --in-flight" allreduce --explain --in-flight 2
 refused 2 "--features 0: must be from 1" sparse-allreduce --features 0
 
 # ---- a part of the ladder
@@ -188,9 +188,9 @@ holds "length == 2 and .[0].batch == 2" step --model sparse-lr --ranks 2 --batch
 refused 2 "lenet takes images of 1 x 28 x 28" step --model lenet --batches 4 --data synth:kind=cifar,n=100
 
 quiet step --model softmax --ranks 2 --batches 5,50 --seconds 0.01 --plot "$dir/step.gp"
-grep -q '^a step of softmax over shm: 2 ranks of ' "$dir/out" || fail "step: no head"
+grep -q '^a step of softmax over shm: 2 ranks with ' "$dir/out" || fail "step: no head"
 [ "$(grep -cE '^ +(5|50) [#=]{60} +[0-9.]+ % exposed$' "$dir/out")" = 2 ] || fail "step: no bars: $(cat "$dir/out")"
-tail -n 1 "$dir/out" | grep -qE '^Computing softmax takes (as long as|less time than) the transfer over shm' ||
+tail -n 1 "$dir/out" | grep -qE 'omputing softmax takes (at least as long as|less time than) the transfer over shm' ||
     fail "step: no sentence"
 [ "$(grep -cE '^(5|50) ([0-9.e+-]+ ){4}31400$' "$dir/step.gp")" = 2 ] || fail "step: no data in the script"
 run step --model softmax --batches 5 --seconds 0.01
@@ -211,7 +211,7 @@ if command -v gnuplot >/dev/null; then
     grep -q 'a step of softmax over shm, 2 ranks' "$dir/out" || fail "step.gp draws nothing"
     printf '#!/bin/sh\n' >"$dir/gnuplot" && chmod +x "$dir/gnuplot" # says nothing, and is content
     PATH=$dir:$with_all run step --model softmax --batches 5 --seconds 0.01 --plot "$dir/none.svg"
-    [[ $code$err == 1*"gnuplot has drawn nothing for $dir/none.svg"* ]] || fail "step: an empty plot: $code $err"
+    [[ $code$err == 1*"gnuplot did not draw anything for $dir/none.svg"* ]] || fail "step: an empty plot: $code $err"
     [ ! -e "$dir/none.svg" ] || fail "step: an empty plot is there"
 else
     echo "skipped: plots of bench step: gnuplot is not installed (package gnuplot-nox)"

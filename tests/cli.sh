@@ -54,11 +54,43 @@ has() {
 
 # ---- help and version
 run --help; has "doctor"; has "topo"; [ "$code" = 0 ] || fail "--help: exit $code"
-run topo --help; has "--ranks N"; has "VB_RANKS"; [ "$code" = 0 ] || fail "topo --help: exit $code"
+run topo --help; has "--ranks N"; has "VB_LOG_LEVEL"; [ "$code" = 0 ] || fail "topo --help: exit $code"
 run help topo; has "--ranks N"
 run doctor --help; has "--json"
 run data --help; has "convert SPEC OUT.csr"; has "criteo:FILE"
-run bench --help; has "sparse-allreduce"; has "--explain"; has "VB_IN_FLIGHT"
+run bench --help; has "sparse-allreduce"; has "--explain"
+run bench --help-all; has "busbw"; has "VB_IN_FLIGHT"
+for command in bench data doctor eval export topo train; do
+    run $command --help
+    [ "$(wc -l <"$dir/out")" -le 80 ] || fail "$command --help: more than two screens"
+    [ "$(wc -L <"$dir/out")" -le 100 ] || fail "$command --help: wider than the screen"
+    grep -o -- '^  --[a-z-]*' "$dir/out" | sort >"$dir/basic"
+    n_more=$(sed -n "s/^verbena $command --help-all shows \([0-9]*\) more options\?\.\$/\1/p" "$dir/out")
+    run $command --help-all
+    [ "$(wc -L <"$dir/out")" -le 100 ] || fail "$command --help-all: wider than the screen"
+    grep -o -- '^  --[a-z-]*' "$dir/out" | sort >"$dir/all"
+    [ -z "$(comm -23 "$dir/basic" "$dir/all")" ] || fail "$command --help-all lacks options of --help"
+    [ "$(comm -13 "$dir/basic" "$dir/all" | wc -l)" = "${n_more:-0}" ] ||
+        fail "$command --help: not ${n_more:-0} more options"
+    # the dump at level info has every option of the table, in its order
+    "$verbena" $command --log-level info </dev/null 2>&1 >/dev/null |
+        sed -n "s/.* $command: \(--[a-z-]*\) = .*/  \1/p" | sort >"$dir/table"
+    [ -s "$dir/table" ] || fail "$command: no dump of the options"
+    [ "$(grep -vx -- '  --help\|  --help-all' "$dir/all")" = "$(cat "$dir/table")" ] ||
+        fail "$command --help-all does not have all options: $(diff "$dir/all" "$dir/table")"
+done
+
+# ---- old names of options work, and are listed nowhere
+for old in hold-back:defer-bytes share-out:shared-update-min; do
+    run train softmax --dry-run --data synth:100 "--${old%:*}" 4096 --log-level info
+    [[ $code$err == 0*"--${old#*:} = 4096 (command line)"* ]] || fail "--${old%:*}: $code $err"
+    variable=VB_$(tr a-z- A-Z_ <<<"${old%:*}")
+    run_with() { env "$variable=4100" "$verbena" train softmax --dry-run --data synth:100 --log-level info 2>&1; }
+    [[ $(run_with) == *"--${old#*:} = 4100 (environment)"* ]] || fail "$variable has no effect"
+    refused 2 "--${old%:*} 1: must be from 4" train softmax "--${old%:*}" 1
+    run train --help-all
+    [[ $out != *"${old%:*}"* && $out != *"$variable"* ]] || fail "--${old%:*} is listed"
+done
 run --version; has "verbena 0."; has "hwloc 2."; has "oneDNN"; has "OpenBLAS"; has "libibverbs"
 
 # ---- bad usage: one line, exit 2
@@ -168,5 +200,5 @@ run topo --ranks 3; [ "$code" = 0 ] || fail "topo: $err"
 run topo --xml "$tests/machines/qemu-arm-2numa-2rxe.xml" --json; [ "$code" = 0 ] || fail "topo: $err"
 run doctor --json --sysroot "$tests/sysroots/cloudlab"; [ "$code" = 0 ] || fail "doctor: $err"
 
-[ $bad = 0 ] && echo "all as it should be"
+[ $bad = 0 ] && echo "all tests passed"
 exit $bad

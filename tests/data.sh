@@ -17,16 +17,16 @@ holds() {
 }
 
 # ---- usage
-refused 2 "what? info SPEC" # nothing
-refused 2 "unknown word inform" inform synth
-refused 2 "info takes a SPEC" info
-refused 2 "convert takes a SPEC and the file" convert synth
+refused 2 "what to do? info SPEC" # nothing
+refused 2 "unknown action inform" inform synth
+refused 2 "info needs a SPEC" info
+refused 2 "convert needs a SPEC and the file" convert synth
 refused 2 "there is no such data" info cats
 refused 2 "must be digits, cifar, imagenet or criteo" synth cats .
 refused 2 "only digits and criteo" synth cifar .
-refused 2 "--n is for synth KIND OUT" info synth --n 7
-refused 2 "--n is for synth KIND OUT" convert synth:kind=criteo x.csr --n 7
-refused 2 "--json: digits are several files" synth digits . --n 10 --json
+refused 2 "--n is only for synth KIND OUT" info synth --n 7
+refused 2 "--n is only for synth KIND OUT" convert synth:kind=criteo x.csr --n 7
+refused 2 "--json cannot be used with digits" synth digits . --n 10 --json
 refused 1 "absent" info csr:absent
 refused 1 "there is no train-images-idx3-ubyte" info mnist:.
 refused 1 "there is no such file" info 'tfrecord:*.none'

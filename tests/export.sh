@@ -15,7 +15,7 @@ refused 2 "where to? --out DIR" "$dir/text.vbc"
 refused 2 "unexpected argument b" a b --out "$dir/exported"
 refused 1 "none.vbc: No such file or directory" "$dir/none.vbc" --out "$dir/exported"
 refused 1 "text.vbc: offset 0: this is not a checkpoint" "$dir/text.vbc" --out "$dir/exported"
-refused 1 "empty: there is no checkpoint in it" "$dir/empty" --out "$dir/exported"
+refused 1 "empty: there is no checkpoint in this folder" "$dir/empty" --out "$dir/exported"
 [ -e "$dir/exported" ] && fail "a folder was made for nothing"
 
 python=/usr/bin/python3

@@ -9,24 +9,35 @@ struct values {
     const char *data;
     int64_t port;
     double rate;
+    int64_t defer, probe;
 };
 
 static const char *const transports[] = {"auto", "verbs", "tcp", "shm", NULL};
 
 static const struct vb_opt job_opts[] = {
-    {"ranks", VB_OPT_INT, offsetof(struct values, ranks), "1", 1, 4096, NULL, "N", "ranks"},
-    {"transport", VB_OPT_CHOICE, offsetof(struct values, transport), "auto", 0, 0, transports,
-     "HOW", "how bytes move"},
-    {"json", VB_OPT_FLAG, offsetof(struct values, json), NULL, 0, 0, NULL, NULL, "print JSON"},
+    {"ranks", VB_OPT_INT, offsetof(struct values, ranks), "1", .min = 1, .max = 4096, .arg = "N",
+     .help = "ranks"},
+    {"transport", VB_OPT_CHOICE, offsetof(struct values, transport), "auto", .choices = transports,
+     .arg = "HOW", .help = "how bytes move"},
+    {"json", VB_OPT_FLAG, offsetof(struct values, json), .help = "print JSON"},
 };
 
 static const struct vb_opt more_opts[] = {
-    {"data", VB_OPT_TEXT, offsetof(struct values, data), NULL, 0, 0, NULL, "SPEC",
-     "what to train on, in words so many that they do not fit into one line of help and must be "
-     "broken between two of them"},
-    {"root-port", VB_OPT_INT, offsetof(struct values, port), "-1", INT64_MIN, INT64_MAX, NULL, "P",
-     "port"},
-    {"rate", VB_OPT_REAL, offsetof(struct values, rate), "0.5", 0, 10, NULL, "R", "rate"},
+    {"data", VB_OPT_TEXT, offsetof(struct values, data), .arg = "SPEC",
+     .help = "training data, with a help text that does not fit into one line and must be broken "
+             "between two words"},
+    {"root-port", VB_OPT_INT, offsetof(struct values, port), "-1", .min = INT64_MIN,
+     .max = INT64_MAX, .arg = "P", .help = "port", .level = VB_OPT_MORE},
+    {"rate", VB_OPT_REAL, offsetof(struct values, rate), "0.5", .max = 10, .arg = "R",
+     .help = "rate"},
+};
+
+/* No option of this group is basic. */
+static const struct vb_opt tuning_opts[] = {
+    {"defer-bytes", VB_OPT_INT, offsetof(struct values, defer), .max = 100, .arg = "BYTES",
+     .help = "bytes to defer", .level = VB_OPT_MORE, .alias = "hold-back"},
+    {"probe", VB_OPT_INT, offsetof(struct values, probe), .max = 100, .arg = "N",
+     .help = "for nobody", .level = VB_OPT_HIDDEN},
 };
 
 static struct values values;
@@ -34,6 +45,7 @@ static struct values values;
 static const struct vb_opt_group groups[] = {
     {"Job", job_opts, VB_COUNT(job_opts), &values},
     {"More", more_opts, VB_COUNT(more_opts), &values},
+    {"Tuning", tuning_opts, VB_COUNT(tuning_opts), &values},
 };
 
 static struct vb_opts opts;
@@ -62,6 +74,9 @@ static int clear_environment(void **state)
     unsetenv("VB_TRANSPORT");
     unsetenv("VB_ROOT_PORT");
     unsetenv("VB_RATE");
+    unsetenv("VB_DEFER_BYTES");
+    unsetenv("VB_HOLD_BACK");
+    unsetenv("VB_PROBE");
     return 0;
 }
 
@@ -102,7 +117,7 @@ static void command_line_beats_environment_beats_default(void **state)
     (void)state;
     setenv("VB_RANKS", "3", 1);
     setenv("VB_JSON", "1", 1);
-    setenv("VB_ROOT_PORT", "", 1); /* empty is as good as not set */
+    setenv("VB_ROOT_PORT", "", 1); /* an empty variable counts as unset */
     assert_int_equal(parse(""), VB_OK);
     assert_int_equal(values.ranks, 3);
     assert_true(values.json);
@@ -123,7 +138,7 @@ static void mistakes_get_one_clear_line(void **state)
     refused("--rank 4", "unknown option --rank; did you mean --ranks?");
     refused("--trnasport=tcp", "unknown option --trnasport; did you mean --transport?");
     refused("--hepl", "unknown option --hepl; did you mean --help?");
-    refused("--zzzzzz", "unknown option --zzzzzz; --help lists those there are");
+    refused("--zzzzzz", "unknown option --zzzzzz; --help-all lists all options");
     refused("-r 4", "unknown option -r; options begin with --");
     refused("--ranks", "--ranks needs a value: N");
     refused("--ranks four", "--ranks four: not a whole number");
@@ -191,28 +206,105 @@ static void help_wins_over_mistakes(void **state)
     setenv("VB_RANKS", "many", 1);
     assert_int_equal(parse("--ranks x --help"), VB_OK);
     assert_true(opts.help);
+    assert_false(opts.help_all);
+    assert_int_equal(parse("--ranks x --help-all"), VB_OK);
+    assert_true(opts.help);
+    assert_true(opts.help_all);
     unsetenv("VB_RANKS");
     assert_int_equal(parse("-- --help"), VB_OK);
     assert_false(opts.help);
+    assert_int_equal(parse("-- --help-all"), VB_OK);
+    assert_false(opts.help_all);
 }
 
-static void help_shows_every_option(void **state)
+/* Writes the help text to text and returns the number of options that only --help-all shows. */
+static int help_text(bool all, char *text, size_t size)
 {
-    static char text[8192];
-    FILE *out = fmemopen(text, sizeof(text), "w");
+    FILE *out = fmemopen(text, size, "w");
     const char *line;
+    int n_more;
 
-    (void)state;
-    vb_opts_help(groups, VB_COUNT(groups), out);
+    memset(text, 0, size);
+    n_more = vb_opts_help(groups, VB_COUNT(groups), all, out);
     fclose(out);
-    assert_non_null(strstr(text, "Job:\n  --ranks N "));
-    assert_non_null(strstr(text, "ranks (default 1; VB_RANKS)\n"));
-    assert_non_null(strstr(text, "how bytes move: auto, verbs, tcp or shm (default auto; "));
-    assert_non_null(strstr(text, "print JSON (VB_JSON)\n"));
-    assert_non_null(strstr(text, "\nMore:\n  --data SPEC "));
-    assert_non_null(strstr(text, "VB_ROOT_PORT)\n"));
     for (line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
         assert_true(strcspn(line, "\n") <= 98);
+    assert_null(strstr(text, "hold-back"));
+    assert_null(strstr(text, "HOLD_BACK"));
+    assert_null(strstr(text, "probe"));
+    return n_more;
+}
+
+static void help_all_shows_every_option(void **state)
+{
+    static char text[8192];
+
+    (void)state;
+    assert_int_equal(help_text(true, text, sizeof(text)), 2);
+    assert_non_null(strstr(text, "Job:\n  --ranks N "));
+    assert_non_null(strstr(text, "ranks (default 1; VB_RANKS)\n"));
+    assert_non_null(strstr(text, "how bytes move (auto, verbs, tcp or shm; default auto; "));
+    assert_non_null(strstr(text, "print JSON (VB_JSON)\n"));
+    assert_non_null(strstr(text, "\n\nMore:\n  --data SPEC "));
+    assert_non_null(strstr(text, "port (default -1; VB_ROOT_PORT)\n"));
+    assert_non_null(strstr(text, "\n\nTuning:\n  --defer-bytes BYTES "));
+    assert_non_null(strstr(text, "bytes to defer (VB_DEFER_BYTES)\n"));
+}
+
+static void help_shows_the_basic_options(void **state)
+{
+    static char text[8192];
+
+    (void)state;
+    assert_int_equal(help_text(false, text, sizeof(text)), 2);
+    assert_non_null(strstr(text, "Job:\n  --ranks N "));
+    assert_non_null(strstr(text, "ranks (default 1)\n"));
+    assert_non_null(strstr(text, "how bytes move (auto, verbs, tcp or shm; default auto)\n"));
+    assert_non_null(strstr(text, "print JSON\n"));
+    assert_non_null(strstr(text, "rate (default 0.5)\n"));
+    assert_null(strstr(text, "VB_"));
+    assert_null(strstr(text, "--root-port"));
+    assert_null(strstr(text, "Tuning")); /* a group without a basic option */
+}
+
+static void aliases_work_as_the_name_does(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("--hold-back 7"), VB_OK);
+    assert_int_equal(values.defer, 7);
+    assert_true(vb_opts_given(&opts, "defer-bytes"));
+    assert_int_equal(parse("--hold-back=8"), VB_OK);
+    assert_int_equal(values.defer, 8);
+    setenv("VB_HOLD_BACK", "9", 1);
+    assert_int_equal(parse(""), VB_OK);
+    assert_int_equal(values.defer, 9);
+    setenv("VB_DEFER_BYTES", "10", 1);
+    assert_int_equal(parse(""), VB_OK);
+    assert_int_equal(values.defer, 10); /* the variable of the name overrides that of the alias */
+    assert_int_equal(parse("--hold-back 11"), VB_OK);
+    assert_int_equal(values.defer, 11);
+}
+
+static void messages_name_the_alias_that_was_written(void **state)
+{
+    (void)state;
+    refused("--hold-back 101", "--hold-back 101: must be from 0 to 100");
+    refused("--hold-back", "--hold-back needs a value: BYTES");
+    refused("--defer-bytes x", "--defer-bytes x: not a whole number");
+    refused("--hold-bac 1", "unknown option --hold-bac; --help-all lists all options");
+    setenv("VB_HOLD_BACK", "x", 1);
+    refused("", "VB_HOLD_BACK x: not a whole number");
+}
+
+static void hidden_options_work_but_are_not_suggested(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("--probe 5"), VB_OK);
+    assert_int_equal(values.probe, 5);
+    setenv("VB_PROBE", "6", 1);
+    assert_int_equal(parse(""), VB_OK);
+    assert_int_equal(values.probe, 6);
+    refused("--prob 5", "unknown option --prob; --help-all lists all options");
 }
 
 static void dump_tells_where_values_come_from(void **state)
@@ -259,7 +351,11 @@ int main(void)
         cmocka_unit_test_setup(real_numbers_are_decimal, clear_environment),
         cmocka_unit_test_setup(overlong_input_is_bounded, clear_environment),
         cmocka_unit_test_setup(help_wins_over_mistakes, clear_environment),
-        cmocka_unit_test_setup(help_shows_every_option, clear_environment),
+        cmocka_unit_test_setup(help_all_shows_every_option, clear_environment),
+        cmocka_unit_test_setup(help_shows_the_basic_options, clear_environment),
+        cmocka_unit_test_setup(aliases_work_as_the_name_does, clear_environment),
+        cmocka_unit_test_setup(messages_name_the_alias_that_was_written, clear_environment),
+        cmocka_unit_test_setup(hidden_options_work_but_are_not_suggested, clear_environment),
         cmocka_unit_test_setup(what_was_given_is_told_from_defaults, clear_environment),
         cmocka_unit_test_setup(dump_tells_where_values_come_from, clear_environment),
     };

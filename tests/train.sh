@@ -10,7 +10,7 @@ what=train
 # ---- bad usage: one line, exit 2, also where there would be several ranks
 refused 2 "which model"
 refused 2 "unknown model sofmax; did you mean softmax?" sofmax
-refused 2 "unknown model transformer; there are softmax, sparse-lr, lenet and alexnet" transformer
+refused 2 "unknown model transformer; it must be softmax, sparse-lr, lenet or alexnet" transformer
 refused 2 "unexpected argument again" softmax again
 refused 2 "cats: there is no such data" softmax --data cats --ranks 2
 refused 2 "synth:0: N must be a whole number" softmax --data synth:0
@@ -22,23 +22,23 @@ VB_LR=0 refused 2 "--lr 0 would learn nothing" softmax
 refused 2 "--mode asink: must be sync, single or async" softmax --mode asink
 refused 2 "--transport udp: must be auto, shm, tcp or verbs" softmax --transport udp
 refused 2 "--mode single has one rank" softmax --mode single --ranks 2
-refused 2 "--batch or --global-batch: not both" softmax --batch 5 --global-batch 10
-refused 2 "--epochs, --steps or --samples: one of them" softmax --epochs 1 --steps 1
-refused 2 "--test-data or --test-split: not both" softmax --test-data synth --test-split 0.1
-refused 2 "--input is for alexnet" lenet --input 32
+refused 2 "give --batch or --global-batch, not both" softmax --batch 5 --global-batch 10
+refused 2 "give only one of --epochs, --steps and --samples" softmax --epochs 1 --steps 1
+refused 2 "give --test-data or --test-split, not both" softmax --test-data synth --test-split 0.1
+refused 2 "--input is only for alexnet" lenet --input 32
 refused 2 "need --checkpoint DIR" softmax --resume
-refused 2 "3 samples in a step: must be from 4" softmax --global-batch 3 --ranks 4
-refused 2 "200 samples in a step: must be from 2, one a rank, to 100" \
+refused 2 "a step has 3 samples, but must have at least 4" softmax --global-batch 3 --ranks 4
+refused 2 "a step has 200 samples, but the data only has 100" \
     softmax --data synth:100 --batch 100 --ranks 2
 refused 2 "--root HOST:0: the other ranks would not know" softmax --world 2 --rank 1 --root localhost:0
 for ranks in '' --ranks=1; do
-    refused 2 "--logs is for ranks that --ranks N or --hosts starts" softmax --logs "$dir/none" $ranks
+    refused 2 "--logs needs ranks that are started by --ranks N or --hosts" softmax --logs "$dir/none" $ranks
 done
-RANK=0 WORLD_SIZE=1 refused 2 "--logs is for ranks that --ranks N or --hosts starts" softmax --logs "$dir/none"
-refused 2 "--ranks starts all ranks here" softmax --ranks 2 --rank 1 --world 2
+RANK=0 WORLD_SIZE=1 refused 2 "--logs needs ranks that are started by --ranks N or --hosts" softmax --logs "$dir/none"
+refused 2 "--ranks starts all ranks on this host" softmax --ranks 2 --rank 1 --world 2
 for rank in 0 1; do
     refused 2 "need --world" softmax --rank $rank
-    refused 2 "--ranks starts all ranks here" softmax --ranks 2 --rank $rank
+    refused 2 "--ranks starts all ranks on this host" softmax --ranks 2 --rank $rank
     refused 2 "need --world" softmax --hosts localhost:2 --rank $rank
     what=bench refused 2 "need --world" allreduce --rank $rank
     what=doctor refused 2 "need --world" --rank $rank
@@ -240,7 +240,7 @@ own_way() { # own_way WORDS OPTION VALUE: rank 1 alone has the option
     [[ $code$err == 2*"another $1 than rank 0"* ]] || fail "$2 of its own: $code $err"
 }
 own_way "number of steps between tests" --eval-every 5
-own_way "size of what is held back" --hold-back 40000
+own_way "size of what is held back" --defer-bytes 40000
 
 # ... and what one rank cannot do, the others are told
 run lenet --ranks 2 --data synth:kind=cifar

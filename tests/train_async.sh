@@ -142,8 +142,8 @@ a_death() {
 }
 
 usage() {
-    refused 2 "are for --mode async" softmax --staleness 1
-    refused 2 "are for --mode async" softmax --hogwild --ranks 2
+    refused 2 "need --mode async" softmax --staleness 1
+    refused 2 "need --mode async" softmax --hogwild --ranks 2
     refused 2 "--backup needs --staleness 0" softmax --mode async --ranks 3 --backup 1
     refused 2 "--backup: must leave one" softmax --mode async --ranks 2 --staleness 0 --backup 2
     refused 2 "--hogwild has no --staleness" softmax --mode async --ranks 2 --hogwild --staleness 1

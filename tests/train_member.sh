@@ -164,9 +164,9 @@ not_everybody() {
         $told == [[3, \"joined\"], [3, \"died\"], [3, \"joined\"]]" "some who want to join"
     refused 2 "--join must be HOST:PORT" --join here --secret-file "$dir/key"
     refused 2 "--join needs the job's secret" --join 127.0.0.1:1
-    refused 2 "--join is one worker, which trains" --join 127.0.0.1:1 --secret-file "$dir/key" --dry-run
-    refused 2 "--join is one worker, which trains" --join 127.0.0.1:1 --secret-file "$dir/key" --hosts a,b
-    refused 2 "the model is the job's" softmax --join 127.0.0.1:1 --secret-file "$dir/key"
+    refused 2 "--join starts one worker" --join 127.0.0.1:1 --secret-file "$dir/key" --dry-run
+    refused 2 "--join starts one worker" --join 127.0.0.1:1 --secret-file "$dir/key" --hosts a,b
+    refused 2 "--join takes no model" softmax --join 127.0.0.1:1 --secret-file "$dir/key"
     refused 1 "Connection refused" --join 127.0.0.1:1 --secret-file "$dir/key"
 }
 

@@ -33,7 +33,7 @@ without() { # without RANK SERVER STANDBY OPTIONS...
     [ -e "$dir/keep/checkpoint-$steps.vbc" ] || fail "no last checkpoint after a server's death"
 }
 
-refused 2 "are for --mode async" softmax --replicas 2 --ranks 2
+refused 2 "need --mode async" softmax --replicas 2 --ranks 2
 refused 2 "--replicas 2 needs a second rank" softmax --mode async --replicas 2
 refused 2 "--replicas 2 needs a second rank" softmax --mode async --ranks 2 --hogwild --replicas 2
 refused 2 "--replicas 3: must be from 1 to 2" softmax --mode async --ranks 2 --replicas 3

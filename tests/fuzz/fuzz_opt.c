@@ -14,10 +14,12 @@ struct values {
 static const char *const choices[] = {"one", "two", NULL};
 
 static const struct vb_opt opts[] = {
-    {"number", VB_OPT_INT, offsetof(struct values, number), "1", -5, 100, NULL, "N", "a number"},
-    {"choice", VB_OPT_CHOICE, offsetof(struct values, choice), "two", 0, 0, choices, "C", "one"},
-    {"flag", VB_OPT_FLAG, offsetof(struct values, flag), NULL, 0, 0, NULL, NULL, "a flag"},
-    {"text", VB_OPT_TEXT, offsetof(struct values, text), NULL, 0, 0, NULL, "T", "a text"},
+    {"number", VB_OPT_INT, offsetof(struct values, number), "1", .min = -5, .max = 100, .arg = "N",
+     .help = "a number", .alias = "count"},
+    {"choice", VB_OPT_CHOICE, offsetof(struct values, choice), "two", .choices = choices,
+     .arg = "C", .help = "one"},
+    {"flag", VB_OPT_FLAG, offsetof(struct values, flag), .help = "a flag"},
+    {"text", VB_OPT_TEXT, offsetof(struct values, text), .arg = "T", .help = "a text"},
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
