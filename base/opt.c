@@ -243,7 +243,7 @@ static void clear_value(const struct found *f)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Finds the option with an index. Returns false if there are fewer options. */
+/* Finds the option that has the index. Returns false if there are fewer options. */
 static bool option_at(const struct vb_opt_group *groups, int n_groups, int index, struct found *f)
 {
     int g, first = 0;
@@ -264,7 +264,7 @@ static bool is_name(const char *candidate, const char *name, size_t len)
     return candidate != NULL && strlen(candidate) == len && strncmp(candidate, name, len) == 0;
 }
 
-/* Finds an option by its name or its alias, of which the caller gives the first len letters. */
+/* Finds the option whose name or alias is equal to the first len characters of name. */
 static bool option_named(const struct vb_opts *o, const char *name, size_t len, struct found *f)
 {
     int i;

@@ -290,7 +290,8 @@ static vb_status collective(const struct vb_group_opts *group, enum what what,
 }
 
 /* Gives each rank a core of its own if there are enough cores. Does nothing if the number of ranks
- * on this host is not known: some launchers do not say it, and ranks started by hand have none. */
+ * on this host is not known: not all launchers tell it, and ranks that are started by hand do not
+ * know it. */
 static vb_status place(const struct vb_launch *launch, struct vb_group_opts *group,
                        struct vb_topo **topo_p, struct vb_plan **plan_p)
 {

@@ -7,8 +7,8 @@
 
 #include "bench/bench.h"
 
-/* Finds the layers of a model by its name. Returns -1 on success, else the exit code; one line has
- * then been printed. */
+/* Finds the layers of a model by its name. Returns -1 on success. Otherwise it prints one line and
+ * returns the exit code. */
 int cli_bench_kernels_find(const char *model, const struct vb_layer_table **table_p);
 
 /* Pins the threads, then measures. If opts->threads is 0, the machine decides how many there are.

@@ -20,8 +20,8 @@ struct cli_bench_ps {
     enum vb_k_rule_kind rule;
 };
 
-/* Checks the options and fills *ps_p; world is the number of ranks. Returns -1 on success, else the
- * exit code; one line has then been printed. */
+/* Checks the options and fills *ps_p; world is the number of ranks. Returns -1 on success.
+ * Otherwise it prints one line and returns the exit code. */
 int cli_bench_ps_check(const char *keys, int64_t features, int64_t servers, int rule, int world,
                        struct cli_bench_ps *ps_p);
 

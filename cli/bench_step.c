@@ -201,8 +201,7 @@ static void print_verdict(const struct cli_bench_step *args, const struct vb_ste
                args->model, r->transport, VB_STEP_REACH);
     else
         printf("From batch %lld on, computing %s takes at least as long as the transfer over %s, "
-               "and can "
-               "hide it%s.\n",
+               "and can hide it%s.\n",
                (long long)from, args->model, r->transport,
                beyond(r, from) ? " (extrapolated from the measured points)" : "");
 }

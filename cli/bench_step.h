@@ -16,8 +16,8 @@ struct cli_bench_step {
 };
 
 /* Checks the arguments and fills *o for the engine. elsewhere is true if rank 0 will run on another
- * host, where --plot is written. Returns -1 on success, else the exit code; one line has then been
- * printed. */
+ * host, where --plot is written. Returns -1 on success. Otherwise it prints one line and returns
+ * the exit code. */
 int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_launch *launch,
                          const struct vb_group_opts *group, bool elsewhere, struct vb_step_opts *o);
 
@@ -27,7 +27,7 @@ int cli_bench_step(const struct cli_bench_step *args, struct vb_step_opts *o);
 /* ---- gnuplot (bench_step_plot.c) ------------------------------------------------------------- */
 
 /* Checks that the file (.png, .svg, .pdf or .gp) can be written on this host. Returns -1 on
- * success, else the exit code; one line has then been printed. */
+ * success. Otherwise it prints one line and returns the exit code. */
 int cli_step_plot_check(const char *path);
 
 /* Writes the plot. A .gp file is the gnuplot script with the data; gnuplot draws the other formats.

@@ -93,7 +93,7 @@ static vb_status run_gnuplot(char *const argv[], int in, int out)
                       "gnuplot-nox; or use --plot FILE.gp, which needs no gnuplot");
     if (err != 0) {
         errno = err;
-        return vb_err_sys("start gnuplot");
+        return vb_err_sys("cannot start gnuplot");
     }
     return await(pid);
 }
@@ -106,7 +106,7 @@ static vb_status look_for_gnuplot(void)
     vb_status st;
 
     if (null < 0)
-        return vb_err_sys("open /dev/null");
+        return vb_err_sys("cannot open /dev/null");
     st = run_gnuplot(argv, null, null);
     close(null);
     return st;
@@ -119,10 +119,8 @@ int cli_step_plot_check(const char *path)
     vb_status st;
     int fd;
 
-    if (kind == NULL) {
-        fprintf(stderr, "verbena bench: --plot %.64s: must end in .png, .svg, .pdf or .gp\n", path);
-        return CLI_USAGE;
-    }
+    if (kind == NULL)
+        return cli_refuse(&cli_bench, "--plot %.64s: must end in .png, .svg, .pdf or .gp", path);
     st = vb_file_may_replace(path);
     if (st == VB_OK && kind->terminal != NULL)
         st = look_for_gnuplot();
@@ -130,7 +128,7 @@ int cli_step_plot_check(const char *path)
         return cli_exit_code(st);
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0)
-        return cli_exit_code(vb_err_sys("write %s", path));
+        return cli_exit_code(vb_err_sys("cannot write %s", path));
     close(fd);
     if (!there)
         unlink(path);
@@ -234,7 +232,7 @@ static vb_status keep_script(const char *path, const char *model, const struct v
     if (f == NULL)
         return vb_err_sys("open_memstream");
     write_script(f, NULL, model, r);
-    st = fclose(f) == 0 ? vb_file_replace(path, text, len) : vb_err_sys("write %s", path);
+    st = fclose(f) == 0 ? vb_file_replace(path, text, len) : vb_err_sys("cannot write %s", path);
     free(text);
     return st;
 }
@@ -281,7 +279,7 @@ vb_status cli_step_plot(const char *path, const char *model, const struct vb_ste
     script = tmpfile();
     drawn = memfd_create("plot", MFD_CLOEXEC);
     if (script == NULL || drawn < 0) {
-        st = vb_err_sys("write %s", path);
+        st = vb_err_sys("cannot write %s", path);
     } else {
         write_script(script, kind->terminal, model, r);
         st = draw(path, script, drawn);

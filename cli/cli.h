@@ -56,6 +56,9 @@ int cli_exit_code(vb_status st);
  * something could not be written. */
 int cli_finish(int exit_code);
 
+/* Prints the value on one line of standard output, and destroys it. */
+vb_status cli_print_json(struct vb_json *json);
+
 /* Finds the checkpoint that an argument names: a file, or a folder, whose latest checkpoint is
  * used. */
 vb_status cli_find_checkpoint(const char *given, char path[PATH_MAX]);

@@ -84,12 +84,9 @@ static void info_json(const struct info *in, struct vb_json *json)
 static vb_status print_json(const struct info *in)
 {
     struct vb_json *json = vb_json_create();
-    vb_status st;
 
     info_json(in, json);
-    st = vb_json_print(json, stdout);
-    vb_json_destroy(json);
-    return st;
+    return cli_print_json(json);
 }
 
 static void print_labels(const struct info *in)
@@ -174,7 +171,6 @@ static vb_status print_written(const struct data_args *a, const char *path,
                                const struct vb_data_written *w)
 {
     struct vb_json *json;
-    vb_status st;
 
     if (!a->json) {
         printf("%s: %lld rows of %d features, %lld nonzeros, %.1f %% positive\n", path,
@@ -190,9 +186,7 @@ static vb_status print_written(const struct data_args *a, const char *path,
     vb_json_int(json, "nonzeros", w->nonzeros);
     vb_json_int(json, "positive", w->positive);
     vb_json_end(json);
-    st = vb_json_print(json, stdout);
-    vb_json_destroy(json);
-    return st;
+    return cli_print_json(json);
 }
 
 static int convert(const struct data_args *a, const struct vb_data_spec *spec, const char *path)

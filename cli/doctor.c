@@ -68,15 +68,12 @@ static void print_text(const struct vb_check *checks, int n)
 static vb_status print_json(const struct vb_check *checks, int n)
 {
     struct vb_json *json = vb_json_create();
-    vb_status st;
 
     vb_json_object(json, NULL);
     vb_json_bool(json, "ok", cli_doctor_count(checks, n, VB_CHECK_FAIL) == 0);
     cli_doctor_json_checks(json, checks, n);
     vb_json_end(json);
-    st = vb_json_print(json, stdout);
-    vb_json_destroy(json);
-    return st;
+    return cli_print_json(json);
 }
 
 /* Checks --sysroot. If it is absent or "/", *sysroot_p becomes "", which is this machine. */

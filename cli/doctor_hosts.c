@@ -355,7 +355,6 @@ static void json_pair(struct vb_json *json, const struct vb_pair *p)
 static vb_status print_json(const struct exam *e)
 {
     struct vb_json *json = vb_json_create();
-    vb_status st;
     int i;
 
     vb_json_object(json, NULL);
@@ -370,9 +369,7 @@ static vb_status print_json(const struct exam *e)
     vb_json_end(json);
     cli_doctor_json_checks(json, e->checks, e->n_checks);
     vb_json_end(json);
-    st = vb_json_print(json, stdout);
-    vb_json_destroy(json);
-    return st;
+    return cli_print_json(json);
 }
 
 /* ---- the examination ------------------------------------------------------------------------- */

@@ -22,7 +22,6 @@ static const struct vb_opt eval_opts[] = {
 static vb_status print(const struct vb_eval_result *r, const char *path, bool json)
 {
     struct vb_json *j;
-    vb_status st;
 
     if (!json) {
         printf("%s at step %lld: accuracy %.2f %% of %d samples, loss %.4f\n", r->model,
@@ -39,9 +38,7 @@ static vb_status print(const struct vb_eval_result *r, const char *path, bool js
     vb_json_int(j, "test_samples", r->samples);
     vb_json_real(j, "eval_s", r->seconds);
     vb_json_end(j);
-    st = vb_json_print(j, stdout);
-    vb_json_destroy(j);
-    return st;
+    return cli_print_json(j);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)

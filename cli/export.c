@@ -70,7 +70,7 @@ static vb_status write_all(int fd, const char *path, const void *data, size_t le
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return vb_err_sys("write %s", path);
+            return vb_err_sys("cannot write %s", path);
         from += n;
         len -= (size_t)n;
     }
@@ -87,7 +87,7 @@ static vb_status write_npy(int fd, const char *path, const struct vb_checkpoint_
     if (st == VB_OK)
         st = write_all(fd, path, a->data, (size_t)a->rows * (size_t)a->cols * sizeof(float));
     if (st == VB_OK && fsync(fd) != 0)
-        st = vb_err_sys("sync %s", path);
+        st = vb_err_sys("cannot sync %s", path);
     return st;
 }
 
@@ -103,11 +103,11 @@ static vb_status replace_npy(const char *path, const struct vb_checkpoint_array 
         return vb_err(VB_ERR_USAGE, "cannot write %.64s...: the path is too long", path);
     fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
-        return vb_err_sys("create %s", path);
+        return vb_err_sys("cannot create %s", path);
     st = write_npy(fd, path, a);
     close(fd);
     if (st == VB_OK && rename(temp, path) != 0)
-        st = vb_err_sys("rename %s to %s", temp, path);
+        st = vb_err_sys("cannot rename %s to %s", temp, path);
     if (st != VB_OK)
         unlink(temp);
     return st;
@@ -206,7 +206,7 @@ static vb_status export_json(const struct export_args *a, const char *path,
     vb_json_end(json);
     vb_json_end(json);
     if (st == VB_OK)
-        st = vb_json_print(json, stdout);
+        return cli_print_json(json);
     vb_json_destroy(json);
     return st;
 }

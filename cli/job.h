@@ -40,7 +40,7 @@ extern const char *const cli_wires[];  /* in the order of enum vb_wire */
 void cli_job_groups(struct cli_job *job, struct vb_opt_group groups[CLI_JOB_GROUPS]);
 
 /* Finds the group that this process belongs to, from the options and the environment. Returns -1 on
- * success, else the exit code; one line has then been printed. */
+ * success. Otherwise it prints one line and returns the exit code. */
 int cli_job_place(const struct cli_command *command, const struct cli_job *job,
                   struct vb_launch *launch, struct vb_group_opts *group);
 

@@ -140,6 +140,14 @@ int cli_exit_code(vb_status st)
     return st == VB_ERR_USAGE ? CLI_USAGE : CLI_FAILED;
 }
 
+vb_status cli_print_json(struct vb_json *json)
+{
+    vb_status st = vb_json_print(json, stdout);
+
+    vb_json_destroy(json);
+    return st;
+}
+
 int cli_finish(int exit_code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))

@@ -262,7 +262,6 @@ static void json_rank(struct vb_json *json, const struct vb_plan_rank *rank)
 static vb_status print_json(const struct vb_topo *topo, const struct vb_plan *plan)
 {
     struct vb_json *json = vb_json_create();
-    vb_status st;
     int i;
 
     vb_json_object(json, NULL);
@@ -276,9 +275,7 @@ static vb_status print_json(const struct vb_topo *topo, const struct vb_plan *pl
         json_rank(json, &plan->ranks[i]);
     vb_json_end(json);
     vb_json_end(json);
-    st = vb_json_print(json, stdout);
-    vb_json_destroy(json);
-    return st;
+    return cli_print_json(json);
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */

@@ -32,8 +32,8 @@ static int find_model(const struct vb_opts *parsed, const char **model_p)
     return -1;
 }
 
-/* Finds options that contradict each other. It checks only what the engine does not see in its
- * struct; vb_train_check() checks the rest. */
+/* Finds options that contradict each other, as far as the engine cannot see it; vb_train_check()
+ * finds the others. */
 static int check_together(const struct train_args *a, const struct vb_train_opts *o)
 {
     if (a->batch > 0 && a->global_batch > 0)
@@ -67,8 +67,7 @@ static int check_batch(const struct train_args *a, const struct vb_train_opts *o
         return -1;
     if (global < world)
         return cli_refuse(&cli_train,
-                          "a step has %lld samples, but must have at least %d, one per "
-                          "rank",
+                          "a step has %lld samples, but needs at least %d, one per rank",
                           (long long)global, world);
     return cli_refuse(&cli_train, "a step has %lld samples, but the data only has %d",
                       (long long)global, data->n_train);
@@ -99,9 +98,8 @@ static int fill_slow(const char *text, struct vb_train_opts *o)
         return -1;
     if (sscanf(text, "%d:%lf%c", &o->slow_rank, &o->slow_factor, &rest) != 2 || o->slow_rank < 0 ||
         o->slow_rank >= o->group.world || !(o->slow_factor >= 1 && o->slow_factor <= 1000))
-        return cli_refuse(
-            &cli_train, "--slow RANK:FACTOR: RANK must be below the number of ranks, FACTOR from 1 "
-                        "to 1000");
+        return cli_refuse(&cli_train,
+                          "--slow RANK:FACTOR: RANK must exist, FACTOR must be from 1 to 1000");
     return -1;
 }
 
@@ -194,7 +192,7 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     if (r->args->run != NULL)
         kept = cli_train_keep(r->args->run, mode, o, result);
     printed = cli_train_print(mode, o, result, r->args->json);
-    if (cli_finish(CLI_OK) != CLI_OK) /* from here on no other rank can take over */
+    if (cli_finish(CLI_OK) != CLI_OK) /* after an error, another rank can report */
         return VB_ERR_IO;
     return printed != VB_OK ? printed : kept;
 }

@@ -7,6 +7,7 @@
  * measure is null or an empty list.
  */
 #include "cli/train_print.h"
+#include "cli/cli.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -342,7 +343,6 @@ static vb_status print_joined_json(const char *root, const struct vb_train_opts 
                                    const struct vb_train_result *r)
 {
     struct vb_json *json = vb_json_create();
-    vb_status st;
 
     vb_json_object(json, NULL);
     vb_json_text(json, "model", o->model);
@@ -355,9 +355,7 @@ static vb_status print_joined_json(const char *root, const struct vb_train_opts 
     json_rank(json, &r->per_rank[0]);
     vb_json_end(json);
     vb_json_end(json);
-    st = vb_json_print(json, stdout);
-    vb_json_destroy(json);
-    return st;
+    return cli_print_json(json);
 }
 
 vb_status cli_train_print_joined(const char *root, const struct vb_train_opts *o,

@@ -27,7 +27,7 @@ refused 2 "give only one of --epochs, --steps and --samples" softmax --epochs 1 
 refused 2 "give --test-data or --test-split, not both" softmax --test-data synth --test-split 0.1
 refused 2 "--input is only for alexnet" lenet --input 32
 refused 2 "need --checkpoint DIR" softmax --resume
-refused 2 "a step has 3 samples, but must have at least 4" softmax --global-batch 3 --ranks 4
+refused 2 "a step has 3 samples, but needs at least 4" softmax --global-batch 3 --ranks 4
 refused 2 "a step has 200 samples, but the data only has 100" \
     softmax --data synth:100 --batch 100 --ranks 2
 refused 2 "--root HOST:0: the other ranks would not know" softmax --world 2 --rank 1 --root localhost:0
