@@ -394,6 +394,7 @@ const struct cli_command cli_train = {
     .about =
         "Trains MODEL, then prints its accuracy on test data and where the time went. MODEL is\n"
         "softmax (softmax regression), sparse-lr (sparse logistic regression), lenet or alexnet.\n"
+        "A job has one or more ranks; a rank is one process.\n"
         "\n"
         "  verbena train lenet                              one rank, generated digits\n"
         "  verbena train lenet --data mnist:DIR --ranks 2   two ranks on this host, MNIST\n"

@@ -49,8 +49,7 @@ static const struct vb_opt train_opts[] = {
     {"eval-every", VB_OPT_INT, FIELD(eval_every), .min = 1, .max = STEPS_MAX, .arg = "S",
      .help = "also test every S steps, not only at the end"},
     {"mode", VB_OPT_CHOICE, FIELD(mode), "sync", .choices = cli_train_modes, .arg = "MODE",
-     .help = "sync: ranks sum their gradients in each step; async: workers and parameter servers; "
-             "single: one rank"},
+     .help = "sync: ranks sum their gradients in each step; async: they use parameter servers"},
     {"json", VB_OPT_FLAG, FIELD(json),
      .help = "print the result as one JSON object on the last line, instead of text"},
     {"dry-run", VB_OPT_FLAG, FIELD(dry_run), .help = "set everything up, but do not train"},
@@ -158,16 +157,17 @@ static const struct vb_opt speed_opts[] = {
 
 void cli_train_asked_init(struct train_asked *a)
 {
-    const struct vb_opt_group own[] = {
-        {"Training", train_opts, VB_COUNT(train_opts), &a->args},
+    const struct vb_opt_group first = {"Training", train_opts, VB_COUNT(train_opts), &a->args};
+    const struct vb_opt_group last[] = {
         {"Learning rate and update rule", rule_opts, VB_COUNT(rule_opts), &a->args},
         {"Checkpoints and results", keep_opts, VB_COUNT(keep_opts), &a->args},
         {"Performance", speed_opts, VB_COUNT(speed_opts), &a->args},
         {"Asynchronous training (--mode async)", async_opts, VB_COUNT(async_opts), &a->args},
     };
 
-    _Static_assert(VB_COUNT(own) + CLI_RANK_GROUPS == TRAIN_GROUPS, "TRAIN_GROUPS is wrong");
+    _Static_assert(1 + CLI_RANK_GROUPS + VB_COUNT(last) == TRAIN_GROUPS, "TRAIN_GROUPS is wrong");
     memset(a, 0, sizeof(*a));
-    memcpy(a->groups, own, sizeof(own));
-    cli_rank_groups(&a->job, &a->hosts, a->groups + VB_COUNT(own));
+    a->groups[0] = first;
+    cli_rank_groups(&a->job, &a->hosts, a->groups + 1);
+    memcpy(a->groups + 1 + CLI_RANK_GROUPS, last, sizeof(last));
 }

@@ -228,7 +228,7 @@ static int help_text(bool all, char *text, size_t size)
     n_more = vb_opts_help(groups, VB_COUNT(groups), all, out);
     fclose(out);
     for (line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
-        assert_true(strcspn(line, "\n") <= 98);
+        assert_true(strcspn(line, "\n") <= 100);
     assert_null(strstr(text, "hold-back"));
     assert_null(strstr(text, "HOLD_BACK"));
     assert_null(strstr(text, "probe"));
