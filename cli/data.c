@@ -49,8 +49,9 @@ struct info {
     double open_s;
 };
 
-static void info_json(const struct info *in, struct vb_json *json)
+static vb_status print_json(const struct info *in)
 {
+    struct vb_json *json = vb_json_create();
     const struct vb_dataset *set = in->set;
     bool rows = set->kind == VB_DATA_ROWS;
     int c;
@@ -79,13 +80,6 @@ static void info_json(const struct info *in, struct vb_json *json)
         vb_json_real(json, "planted_accuracy", in->planted);
     vb_json_real(json, "open_s", in->open_s);
     vb_json_end(json);
-}
-
-static vb_status print_json(const struct info *in)
-{
-    struct vb_json *json = vb_json_create();
-
-    info_json(in, json);
     return cli_print_json(json);
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The command as a user meets it: cli.sh VERBENA
+# Tests help texts, usage errors, topo and doctor of the command: cli.sh VERBENA
 set -uo pipefail
 verbena=$(realpath "$1")
 tests=$(cd "$(dirname "$0")" && pwd)
@@ -10,7 +10,7 @@ trap 'rm -rf "$dir"' EXIT
 bad=0
 unset "${!VB_@}"
 
-# Looking for leaks takes AddressSanitizer seconds a process; it is done at the end, for some.
+# AddressSanitizer needs seconds per process to look for leaks, so only the last tests let it.
 leaks=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS=$leaks:detect_leaks=0
 
@@ -27,7 +27,7 @@ run() {
     err=$(cat "$dir/err")
 }
 
-# refused CODE TEXT ARGUMENTS...: one line on standard error that has TEXT, nothing on the other
+# refused CODE TEXT ARGUMENTS...: prints one line that contains TEXT to standard error, and nothing to standard output
 refused() {
     local want=$1 text=$2
     shift 2
@@ -38,7 +38,7 @@ refused() {
     [ -z "$out" ] || fail "verbena $*: printed '$out'"
 }
 
-# holds FILTER ARGUMENTS...: the JSON that is printed makes the jq filter true
+# holds FILTER ARGUMENTS...: prints JSON for which the jq filter is true
 holds() {
     local filter=$1
     shift
@@ -72,7 +72,7 @@ for command in bench data doctor eval export topo train; do
     [ -z "$(comm -23 "$dir/basic" "$dir/all")" ] || fail "$command --help-all lacks options of --help"
     [ "$(comm -13 "$dir/basic" "$dir/all" | wc -l)" = "${n_more:-0}" ] ||
         fail "$command --help: not ${n_more:-0} more options"
-    # the dump at level info has every option of the table, in its order
+    # the dump at level info has every option of the table
     "$verbena" $command --log-level info </dev/null 2>&1 >/dev/null |
         sed -n "s/.* $command: \(--[a-z-]*\) = .*/  \1/p" | sort >"$dir/table"
     [ -s "$dir/table" ] || fail "$command: no dump of the options"
@@ -113,29 +113,29 @@ refused 2 "no hardware thread of synthetic is allowed" topo --synthetic pu:4 --c
 VB_RANKS=many run topo
 [[ $code$err == 2*"VB_RANKS many: not a whole number"* ]] || fail "VB_RANKS=many: $code $err"
 
-# ---- bad files: one line, exit 1, nothing half-written
+# ---- bad files: one line, exit 1, and no file is left incomplete
 echo "not XML" >"$dir/bad.xml"
 refused 1 "none.xml: No such file or directory" topo --xml "$dir/none.xml"
 refused 1 "is not a machine in hwloc's XML" topo --xml "$dir/bad.xml"
 refused 1 "$dir: is not a file" topo --xml "$dir"
 refused 1 "nowhere/m.xml: No such file or directory" topo --save "$dir/nowhere/m.xml"
 mkfifo "$dir/pipe"
-refused 1 "pipe: is not a file" topo --xml "$dir/pipe" # and nobody waits for a writer
+refused 1 "pipe: is not a file" topo --xml "$dir/pipe" # without waiting for a writer
 refused 2 "write $dir/pipe: it is there, and is not a file" topo --save "$dir/pipe"
 refused 2 "write $dir: it is there, and is not a file" topo --save "$dir"
-[ -p "$dir/pipe" ] || fail "a file took the place of a pipe"
+[ -p "$dir/pipe" ] || fail "a file replaced the pipe"
 refused 1 "No such file or directory" doctor --sysroot "$dir/nowhere"
 mkdir "$dir/locked" && chmod 500 "$dir/locked"
 if [ "$(id -u)" != 0 ]; then
     refused 1 "locked/m.xml: Permission denied" topo --save "$dir/locked/m.xml"
-else # root may write anywhere but to a file system of the kernel's
+else # root may write everywhere except to a file system of the kernel
     refused 1 "/proc/m.xml: " topo --save /proc/m.xml
 fi
 [ -z "$(ls "$dir/locked")" ] || fail "something was left in an unwritable folder"
 head -c 100000 /dev/urandom >"$dir/noise.xml"
 refused 1 "is not a machine in hwloc's XML" topo --xml "$dir/noise.xml"
 
-# ---- a full disk is no success
+# ---- a full disk is an error
 if [ -e /dev/full ]; then
     "$verbena" topo >/dev/full 2>"$dir/err"
     [ $? = 1 ] || fail "a full disk went unnoticed"
@@ -164,19 +164,19 @@ run topo --synthetic "$machine" --ranks 2 --log-level info
 [[ $err == *"topo: --ranks = 2 (command line)"* ]] || fail "no dump of the options"
 [[ $err == *"topo: --threads = 0 (default)"* ]] || fail "no default in the dump"
 
-# ---- a saved machine plans like the one it was saved from
+# ---- a saved machine gives the same placement as the original
 run topo --ranks 2 --save "$dir/this.xml" --json
 here=$(jq -c '[.ranks[] | {cores, cpus, progress_core, nic}]' <<<"$out")
 run topo --ranks 2 --xml "$dir/this.xml" --json
 there=$(jq -c '[.ranks[] | {cores, cpus, progress_core, nic}]' <<<"$out")
 [ "$here" = "${there:-nothing}" ] || fail "saved: $there, not $here"
 
-# ---- affinity counts
+# ---- the affinity of the process limits the cores
 if [ "$(nproc)" -gt 1 ] && command -v taskset >/dev/null; then
     cpu=$(taskset -pc $$ | sed 's/.*: //; s/[-,].*//')
     taskset -c "$cpu" "$verbena" topo --json >"$dir/out"
     jq -e ".machine.allowed_cpus == 1 and .ranks[0].cpus == [$cpu]" >/dev/null <"$dir/out" ||
-        fail "affinity does not count"
+        fail "the affinity was ignored"
 fi
 
 # ---- doctor
@@ -186,15 +186,15 @@ jq -e '.checks | length > 8' >/dev/null <<<"$out" || fail "doctor: too few check
 jq -e 'all(.checks[]; .level == "OK" or .level == "WARN" or .level == "FAIL")' >/dev/null \
     <<<"$out" || fail "doctor: odd level"
 [ "$(jq '[.checks[] | select(.level == "FAIL")] | length == 0' <<<"$out")" = \
-    "$(jq .ok <<<"$out")" ] || fail "doctor: ok does not follow from the checks"
+    "$(jq .ok <<<"$out")" ] || fail "doctor: ok contradicts the checks"
 if [ "$(jq .ok <<<"$out")" = true ]; then want=0; else want=1; fi
 [ "$code" = "$want" ] || fail "doctor: exit $code, not $want"
 run doctor; has " checks: "
-(ulimit -n 40 && "$verbena" doctor --json >"$dir/out") && fail "doctor: 40 open files are enough?"
+(ulimit -n 40 && "$verbena" doctor --json >"$dir/out") && fail "doctor: a limit of 40 open files was accepted"
 jq -e '.checks[] | select(.level == "FAIL") | .fix | contains("nofile")' >/dev/null <"$dir/out" ||
-    fail "doctor: no command that mends the open-file limit"
+    fail "doctor: no command that fixes the open-file limit"
 
-# ---- no command leaks (only a build with AddressSanitizer can tell)
+# ---- no command leaks memory (only a build with AddressSanitizer finds leaks)
 ASAN_OPTIONS=$leaks
 run topo --ranks 3; [ "$code" = 0 ] || fail "topo: $err"
 run topo --xml "$tests/machines/qemu-arm-2numa-2rxe.xml" --json; [ "$code" = 0 ] || fail "topo: $err"
