@@ -56,7 +56,7 @@ int cli_hosts_place(const struct cli_command *command, struct cli_hosts *hosts,
         return code;
     why = contradiction(hosts, job);
     if (why != NULL)
-        return cli_refuse(command, why);
+        return cli_refuse(command, "%s", why);
     if (hosts->hosts == NULL)
         return -1;
     if (vb_hosts_parse(hosts->hosts, &hosts->parsed) != VB_OK)

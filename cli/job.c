@@ -182,7 +182,7 @@ int cli_job_place(const struct cli_command *command, const struct cli_job *job,
     if (why == NULL)
         why = lost_logs(job, launch, ours);
     if (why != NULL)
-        return cli_refuse(command, why);
+        return cli_refuse(command, "%s", why);
     fill_group(job, launch, group);
     if (job->secret_file != NULL && !launch->supervised &&
         vb_secret_read(job->secret_file, group->secret) != VB_OK)
