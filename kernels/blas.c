@@ -2,7 +2,7 @@
  *
  * OpenBLAS: the only file that knows it.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/blas_priv.h"
 
 #include <cblas.h>
 
@@ -45,6 +45,19 @@ void vb_k_blas_probe(struct vb_k_blas *probe_p)
     else if (openblas_get_parallel() == OPENBLAS_OPENMP)
         probe.threading = VB_K_OPENMP;
     *probe_p = probe;
+}
+
+const char *vb_k_threading_str(enum vb_k_threading threading)
+{
+    switch (threading) {
+    case VB_K_PTHREADS:
+        return "pthreads";
+    case VB_K_OPENMP:
+        return "OpenMP";
+    case VB_K_SEQUENTIAL:
+        break;
+    }
+    return "sequential";
 }
 
 /* The first product of every thread: OpenBLAS keeps the room that it takes for it. */

@@ -11,7 +11,7 @@
  * call of BLAS after the other: so results do not depend on the number of threads. Tiles of weight
  * gradients are ranges of rows of the columns, each summed over all samples in order.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/blas_priv.h"
 
 #include <omp.h>
 

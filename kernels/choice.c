@@ -6,33 +6,7 @@
  */
 #include "kernels/kernels.h"
 
-#include <string.h>
-
-bool vb_k_impl_is_reference(const char *impl)
-{
-    size_t n;
-
-    /* Names are made of parts: "x64:gemm:jit", "gemm:ref", "ref_int8:any". */
-    for (; *impl != '\0'; impl += n + (impl[n] == ':')) {
-        n = strcspn(impl, ":");
-        if (n >= 3 && strncmp(impl, "ref", 3) == 0 && (n == 3 || impl[3] == '_'))
-            return true;
-    }
-    return false;
-}
-
-const char *vb_k_threading_str(enum vb_k_threading threading)
-{
-    switch (threading) {
-    case VB_K_PTHREADS:
-        return "pthreads";
-    case VB_K_OPENMP:
-        return "OpenMP";
-    case VB_K_SEQUENTIAL:
-        break;
-    }
-    return "sequential";
-}
+#include <stdio.h>
 
 static bool own_kernel(const char *impl, bool reference)
 {

@@ -5,7 +5,9 @@
  * name, so that machines that share a home have a file each. Then a line a choice: shape, pass,
  * backend.
  */
+#include "kernels/choice_priv.h"
 #include "kernels/level_priv.h"
+#include "kernels/onednn_priv.h"
 
 #include <omp.h>
 
@@ -77,7 +79,7 @@ static void make_key(char key[KEY_TEXT])
     backend_names(names, sizeof(names));
     snprintf(key, KEY_TEXT,
              "verbena choices 3; cpu%s; oneDNN %s; OpenBLAS %s %s; own %s; threads %d;%s", cpu.text,
-             onednn.version, blas.version, blas.core, vb_k_level()->name, omp_get_max_threads(),
+             onednn.version, blas.version, blas.core, vb_k_level_name(), omp_get_max_threads(),
              names);
 }
 

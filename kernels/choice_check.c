@@ -3,6 +3,7 @@
  * Whether backends compute what they should: their results against those of the reference, on the
  * shape as it is but for the number of samples, for the reference takes its time.
  */
+#include "kernels/choice_priv.h"
 #include "kernels/tensors_priv.h"
 
 #include <math.h>

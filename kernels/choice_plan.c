@@ -2,7 +2,7 @@
  *
  * The choices of a model as text: "conv1 forward blas", a line each.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/choice_priv.h"
 
 #include <stdlib.h>
 #include <string.h>

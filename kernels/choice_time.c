@@ -11,6 +11,8 @@
  * weights; then fewer channels. A smaller linear layer has fewer outputs, so that it is some rows
  * of the same matrix: its speed depends on the samples and on how long the rows are.
  */
+#include "kernels/blas_priv.h"
+#include "kernels/choice_priv.h"
 #include "kernels/tensors_priv.h"
 
 #include <omp.h>

@@ -7,7 +7,7 @@
  * NaN and infinity go where the sums of the reference take them; in backward weights a gradient
  * that is no number also meets the zeros of the padding.
  */
-#include "kernels/level_priv.h"
+#include "kernels/own_priv.h"
 
 #include <stdlib.h>
 
@@ -32,13 +32,13 @@ static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 static vb_status direct_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                 size_t *scratch_p)
 {
-    return vb_k_level()->direct(s, pass, state_p, scratch_p);
+    return vb_own_in_use()->direct(s, pass, state_p, scratch_p);
 }
 
 const struct vb_k_backend vb_k_backend_direct = {
     .name = "direct",
     .can = direct_can,
     .prepare = direct_prepare,
-    .run = vb_k_level_run,
+    .run = vb_own_run,
     .destroy = free,
 };

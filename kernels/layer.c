@@ -3,7 +3,7 @@
  * A layer: a backend for each of its passes, given by a plan, remembered from earlier, or found by
  * timing.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/choice_priv.h"
 
 #include <stdlib.h>
 

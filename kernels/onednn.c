@@ -4,7 +4,7 @@
  * descriptors are gone and memory descriptors became handles. Both are served; the difference is
  * kept to describe() and the two functions that make a primitive descriptor.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/onednn_priv.h"
 
 #include <dnnl.h>
 
@@ -178,6 +178,19 @@ static bool describe(const struct shapes *shapes, struct memories *mem)
 }
 
 /* ---- the probe ------------------------------------------------------------------------------- */
+
+bool vb_k_impl_is_reference(const char *impl)
+{
+    size_t n;
+
+    /* Names are made of parts: "x64:gemm:jit", "gemm:ref", "ref_int8:any". */
+    for (; *impl != '\0'; impl += n + (impl[n] == ':')) {
+        n = strcspn(impl, ":");
+        if (n >= 3 && strncmp(impl, "ref", 3) == 0 && (n == 3 || impl[3] == '_'))
+            return true;
+    }
+    return false;
+}
 
 /* Leaves name "" if the library has no implementation. */
 static void name_impl(dnnl_engine_t engine, const struct shapes *shapes,

@@ -8,6 +8,11 @@
 
 #include "kernels/layer_priv.h"
 
+extern const struct vb_k_backend vb_k_backend_onednn; /* kernels/onednn_layer.c */
+
+/* kernels/onednn.c: the version of the library that is loaded, "2.6.3". */
+void vb_k_onednn_version(char *buf, size_t size);
+
 struct dnnl_engine;
 struct dnnl_primitive_attr;
 struct dnnl_primitive_desc;

@@ -274,20 +274,34 @@ static void add_one(const struct vb_k_pixels *p, uint32_t sample, const float *d
         any_add_row(&l, p->palette, false, d, scale, classes, dw);
 }
 
+const struct vb_pixels_ten *vb_pixels_ten_in_use(void)
+{
+    static const struct vb_pixels_ten *const levels[] = {
+        [VB_CPU_BASE] = &vb_pixels_ten,
+#if defined(__x86_64__)
+        [VB_CPU_V3] = &vb_pixels_ten_v3,
+        [VB_CPU_V4] = &vb_pixels_ten_v4,
+#endif
+    };
+
+    return levels[vb_k_level()];
+}
+
 /* NULL: there are none for so many classes, or tiles were made at another level. */
 static vb_pixels_forward_fn *forward_of(const struct vb_k_pixels *p, int classes)
 {
     if (classes != TEN)
         return NULL;
-    return p->tiles.places != NULL ? vb_k_level()->tiles_ten_forward
-                                   : vb_k_level()->pixels_ten_forward;
+    return p->tiles.places != NULL ? vb_pixels_ten_in_use()->tiles_forward
+                                   : vb_pixels_ten_in_use()->forward;
 }
 
 static vb_pixels_add_fn *add_of(const struct vb_k_pixels *p, int classes)
 {
     if (classes != TEN)
         return NULL;
-    return p->tiles.places != NULL ? vb_k_level()->tiles_ten_add : vb_k_level()->pixels_ten_add;
+    return p->tiles.places != NULL ? vb_pixels_ten_in_use()->tiles_add
+                                   : vb_pixels_ten_in_use()->add;
 }
 
 void vb_k_pixels_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
@@ -334,7 +348,7 @@ void vb_k_pixels_forward_part(const struct vb_k_pixels *p, const struct vb_k_pic
                               const struct vb_k_pixels_part *part, const float *w, const float *b,
                               float *logits)
 {
-    vb_k_level()->pixels_ten_forward_part(p, at, part, w, b, logits);
+    vb_pixels_ten_in_use()->forward_part(p, at, part, w, b, logits);
 }
 
 void vb_k_pixels_backward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
@@ -344,7 +358,7 @@ void vb_k_pixels_backward_part(const struct vb_k_pixels *p, const struct vb_k_pi
     memset(dw + (size_t)part->low * TEN, 0, (size_t)(part->high - part->low) * TEN * sizeof(*dw));
     if (part->high == p->features)
         memset(db, 0, TEN * sizeof(*db));
-    vb_k_level()->pixels_ten_backward_part(p, at, part, d, dw, db);
+    vb_pixels_ten_in_use()->backward_part(p, at, part, d, dw, db);
 }
 
 void vb_k_pixels_backward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,

@@ -178,22 +178,44 @@ void vb_tiles_add_row(const struct vb_k_pixels *p, uint32_t sample, const float 
 void vb_tiles_add(const struct vb_k_pixels *p, int t, const uint8_t *x, const float *d, float scale,
                   int classes, float *dw);
 
-/* Ten classes, at a level that has vectors of a tile. */
+/* ---- ten classes ----------------------------------------------------------------------------- */
+
+typedef void vb_pixels_forward_fn(const struct vb_k_pixels *pixels,
+                                  const struct vb_k_picked *picked, const float *w, const float *b,
+                                  float *logits);
+typedef void vb_pixels_add_fn(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
+                              const float *d, float scale, float *dw, float *db);
+typedef void vb_pixels_forward_part_fn(const struct vb_k_pixels *pixels,
+                                       const struct vb_k_picked *picked,
+                                       const struct vb_k_pixels_part *part, const float *w,
+                                       const float *b, float *logits);
+typedef void vb_pixels_backward_part_fn(const struct vb_k_pixels *pixels,
+                                        const struct vb_k_picked *picked,
+                                        const struct vb_k_pixels_part *part, const float *d,
+                                        float *dw, float *db);
+
+/* The kernels of one level of instructions, which do the same as the vb_k_pixels_ functions of the
+ * same names. */
+struct vb_pixels_ten {
+    vb_pixels_forward_fn *forward; /* lists */
+    vb_pixels_add_fn *add;
+    vb_pixels_forward_part_fn *forward_part;
+    vb_pixels_backward_part_fn *backward_part;
+    vb_pixels_forward_fn *tiles_forward; /* NULL: this level computes with lists only */
+    vb_pixels_add_fn *tiles_add;
+};
+
+/* kernels/pixels_ten.c, compiled once for each level. */
+extern const struct vb_pixels_ten vb_pixels_ten, vb_pixels_ten_v3, vb_pixels_ten_v4;
+
+/* kernels/pixels.c: the kernels of the level in use. */
+const struct vb_pixels_ten *vb_pixels_ten_in_use(void);
+
+/* kernels/pixels_tiles_ten.c, compiled once for each level; empty unless a vector has as many
+ * floats as a tile. */
 #define vb_tiles_ten_forward VB_AT_LEVEL(vb_tiles_ten_forward)
 #define vb_tiles_ten_add VB_AT_LEVEL(vb_tiles_ten_add)
 vb_pixels_forward_fn vb_tiles_ten_forward;
 vb_pixels_add_fn vb_tiles_ten_add;
-
-/* As vb_k_pixels_forward() and _add() of ten classes. */
-#define vb_pixels_ten_forward VB_AT_LEVEL(vb_pixels_ten_forward)
-#define vb_pixels_ten_add VB_AT_LEVEL(vb_pixels_ten_add)
-vb_pixels_forward_fn vb_pixels_ten_forward;
-vb_pixels_add_fn vb_pixels_ten_add;
-
-/* Likewise, in parts. */
-#define vb_pixels_ten_forward_part VB_AT_LEVEL(vb_pixels_ten_forward_part)
-#define vb_pixels_ten_backward_part VB_AT_LEVEL(vb_pixels_ten_backward_part)
-vb_pixels_forward_part_fn vb_pixels_ten_forward_part;
-vb_pixels_backward_part_fn vb_pixels_ten_backward_part;
 
 #endif

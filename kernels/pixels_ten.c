@@ -199,8 +199,8 @@ ALWAYS size_t add_list(const struct vb_k_pixels *p, uint32_t sample, struct ten 
                     : ten_add_row(&l, p->palette, false, d, j, low, dw);
 }
 
-void vb_pixels_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at,
-                           const float *w, const float *b, float *logits)
+static void lists_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
+                          const float *b, float *logits)
 {
     size_t i;
 
@@ -214,9 +214,9 @@ void vb_pixels_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked
     }
 }
 
-void vb_pixels_ten_forward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
-                                const struct vb_k_pixels_part *part, const float *w, const float *b,
-                                float *logits)
+static void lists_forward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
+                               const struct vb_k_pixels_part *part, const float *w, const float *b,
+                               float *logits)
 {
     bool first = part->high == p->features;
     float *sums = part->sums;
@@ -250,8 +250,8 @@ static void add_bias(const float *d, size_t n, float scale, float *db)
     ten_store(db, sum);
 }
 
-void vb_pixels_ten_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
-                       float scale, float *dw, float *db)
+static void lists_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
+                      float scale, float *dw, float *db)
 {
     size_t i;
 
@@ -262,9 +262,9 @@ void vb_pixels_ten_add(const struct vb_k_pixels *p, const struct vb_k_picked *at
     }
 }
 
-void vb_pixels_ten_backward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
-                                 const struct vb_k_pixels_part *part, const float *d, float *dw,
-                                 float *db)
+static void lists_backward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
+                                const struct vb_k_pixels_part *part, const float *d, float *dw,
+                                float *db)
 {
     bool first = part->high == p->features;
     size_t i, done;
@@ -278,3 +278,14 @@ void vb_pixels_ten_backward_part(const struct vb_k_pixels *p, const struct vb_k_
         part->done[i] = (uint32_t)add_list(p, at->order[i], ten_load(d), done, part->low, dw);
     }
 }
+
+const struct vb_pixels_ten VB_AT_LEVEL(vb_pixels_ten) = {
+    .forward = lists_forward,
+    .add = lists_add,
+    .forward_part = lists_forward_part,
+    .backward_part = lists_backward_part,
+#if VB_LANES == TILE
+    .tiles_forward = vb_tiles_ten_forward,
+    .tiles_add = vb_tiles_ten_add,
+#endif
+};

@@ -39,7 +39,7 @@ vb_status vb_tiles_begin(struct vb_k_pixels *p, int width)
     struct pixels_tiles *tiles = &p->tiles;
     int f;
 
-    if (vb_k_level()->tiles_ten_forward == NULL || p->features > TILES_MAX * TILE)
+    if (vb_pixels_ten_in_use()->tiles_forward == NULL || p->features > TILES_MAX * TILE)
         return VB_OK;
     tiles->places = calloc(p->n_samples + 1, sizeof(*tiles->places));
     if (tiles->places == NULL)

@@ -7,6 +7,8 @@
 
 #include "kernels/layer_priv.h"
 
+extern const struct vb_k_backend vb_k_backend_plain; /* kernels/plain.c */
+
 /* row: room for w floats. plane: of the n * c there are. */
 typedef void (*plain_tile_fn)(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                               float *row);

@@ -3,7 +3,7 @@
  * The backend "pooled": conv-pool layers with few channels. Forward is a direct convolution that
  * pools before it stores, backward sums over what has a gradient (pooled_priv.h).
  */
-#include "kernels/level_priv.h"
+#include "kernels/own_priv.h"
 
 #include <stdlib.h>
 
@@ -31,15 +31,15 @@ static bool pooled_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 static vb_status pooled_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                 size_t *scratch_p)
 {
-    const struct vb_k_level *level = vb_k_level();
+    const struct vb_own_kernels *own = vb_own_in_use();
 
-    return (pass == VB_K_FORWARD ? level->direct : level->pooled)(s, pass, state_p, scratch_p);
+    return (pass == VB_K_FORWARD ? own->direct : own->pooled)(s, pass, state_p, scratch_p);
 }
 
 const struct vb_k_backend vb_k_backend_pooled = {
     .name = "pooled",
     .can = pooled_can,
     .prepare = pooled_prepare,
-    .run = vb_k_level_run,
+    .run = vb_own_run,
     .destroy = free,
 };

@@ -212,7 +212,8 @@ static inline struct told any_row(float *row, int label, int classes)
     return classes < VB_LANES ? short_row(row, label, classes) : long_row(row, label, classes);
 }
 
-double vb_softmax_rows(float *logits, const uint16_t *y, size_t n, int classes, int *correct_p)
+double VB_AT_LEVEL(vb_softmax_rows)(float *logits, const uint16_t *y, size_t n, int classes,
+                                    int *correct_p)
 {
     double loss = 0, product = 1;
     int correct = 0;

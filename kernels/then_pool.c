@@ -3,7 +3,7 @@
  * Conv-pool layers by the backends of convolutions, one backend "blas+pool" and so on for each: the
  * convolution as a whole, in scratch memory, and pooling in a pass of its own; back the same way.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/then_pool_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static void spread_plane(const struct then_pool *st, const struct vb_k_args *a, 
 
 /* ---- backends -------------------------------------------------------------------------------- */
 
-static void then_pool_run(void *state, const struct vb_k_args *args)
+void vb_then_pool_run(void *state, const struct vb_k_args *args)
 {
     const struct then_pool *st = state;
     size_t planes = (size_t)st->s.n * (size_t)st->s.oc, i;
@@ -103,15 +103,16 @@ static void then_pool_run(void *state, const struct vb_k_args *args)
     st->conv->run(st->state, &conv);
 }
 
-static bool can(const struct vb_k_backend *conv, const struct vb_k_shape *s, enum vb_k_pass pass)
+bool vb_then_pool_can(const struct vb_k_backend *conv, const struct vb_k_shape *s,
+                      enum vb_k_pass pass)
 {
     struct vb_k_shape whole = vb_k_shape_conv(s);
 
     return s->kind == VB_K_CONV_POOL && conv->can(&whole, pass);
 }
 
-static vb_status prepare(const struct vb_k_backend *conv, const struct vb_k_shape *s,
-                         enum vb_k_pass pass, void **state_p, size_t *scratch_p)
+vb_status vb_then_pool_prepare(const struct vb_k_backend *conv, const struct vb_k_shape *s,
+                               enum vb_k_pass pass, void **state_p, size_t *scratch_p)
 {
     struct then_pool *st = calloc(1, sizeof(*st));
     size_t inner = 0;
@@ -134,35 +135,10 @@ static vb_status prepare(const struct vb_k_backend *conv, const struct vb_k_shap
     return VB_OK;
 }
 
-static void then_pool_destroy(void *state)
+void vb_then_pool_destroy(void *state)
 {
     struct then_pool *st = state;
 
     st->conv->destroy(st->state);
     free(st);
 }
-
-#define THEN_POOL(NAME)                                                                            \
-    static bool NAME##_can(const struct vb_k_shape *s, enum vb_k_pass pass)                        \
-    {                                                                                              \
-        return can(&vb_k_backend_##NAME, s, pass);                                                 \
-    }                                                                                              \
-    static vb_status NAME##_prepare(const struct vb_k_shape *s, enum vb_k_pass pass,               \
-                                    void **state_p, size_t *scratch_p)                             \
-    {                                                                                              \
-        return prepare(&vb_k_backend_##NAME, s, pass, state_p, scratch_p);                         \
-    }                                                                                              \
-    const struct vb_k_backend vb_k_backend_##NAME##_pool = {                                       \
-        .name = #NAME "+pool",                                                                     \
-        .can = NAME##_can,                                                                         \
-        .prepare = NAME##_prepare,                                                                 \
-        .run = then_pool_run,                                                                      \
-        .destroy = then_pool_destroy,                                                              \
-    };
-
-THEN_POOL(blas)
-THEN_POOL(onednn)
-THEN_POOL(gemm)
-THEN_POOL(direct)
-THEN_POOL(winograd2)
-THEN_POOL(winograd4)

@@ -10,7 +10,7 @@
  * forward and backward data, and all taps of its pair of channels in backward weights. It never
  * reaches other tiles, samples or channels.
  */
-#include "kernels/level_priv.h"
+#include "kernels/own_priv.h"
 
 #include <stdlib.h>
 
@@ -34,20 +34,20 @@ static bool wino4_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 static vb_status wino2_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                size_t *scratch_p)
 {
-    return vb_k_level()->winograd2(s, pass, state_p, scratch_p);
+    return vb_own_in_use()->winograd2(s, pass, state_p, scratch_p);
 }
 
 static vb_status wino4_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                size_t *scratch_p)
 {
-    return vb_k_level()->winograd4(s, pass, state_p, scratch_p);
+    return vb_own_in_use()->winograd4(s, pass, state_p, scratch_p);
 }
 
 const struct vb_k_backend vb_k_backend_winograd2 = {
     .name = "winograd2",
     .can = wino2_can,
     .prepare = wino2_prepare,
-    .run = vb_k_level_run,
+    .run = vb_own_run,
     .destroy = free,
 };
 
@@ -55,6 +55,6 @@ const struct vb_k_backend vb_k_backend_winograd4 = {
     .name = "winograd4",
     .can = wino4_can,
     .prepare = wino4_prepare,
-    .run = vb_k_level_run,
+    .run = vb_own_run,
     .destroy = free,
 };

@@ -2,6 +2,7 @@
  *
  * Layers as a model uses them: the choice of backends, its cache on disk, and plans as text.
  */
+#include "kernels/choice_priv.h"
 #include "tests/layers.h"
 
 #include <dirent.h>
