@@ -28,7 +28,7 @@ struct vb_k_backend {
 /* kernels/plain.c: db (oc) of dy (n, oc, pixels), the same for any number of threads. */
 void vb_k_bias_grad(const float *dy, int n, int oc, size_t pixels, float *db);
 
-/* An element is dropped if its random number of 32 bits is below this. */
+/* kernels/shape.c: an element is dropped if its random number of 32 bits is below this. */
 uint32_t vb_k_dropout_below(float rate);
 
 /* ---- the references of layers ---------------------------------------------------------------- */

@@ -314,11 +314,6 @@ static void dropout_backward(const struct vb_k_shape *s, const struct vb_k_args 
     a->dx[i] = dropped(s, a, i, a->dy[i]);
 }
 
-uint32_t vb_k_dropout_below(float rate)
-{
-    return (uint32_t)((double)rate * 4294967296.0); /* a rate is below 1 */
-}
-
 /* ---- local response normalisation ------------------------------------------------------------ */
 
 /* What x is divided by, before it is raised to beta: y = x * lrn_scale ^ -beta. */

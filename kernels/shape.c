@@ -2,7 +2,7 @@
  *
  * Shapes of layers: what follows from them, and which make no sense.
  */
-#include "kernels/kernels.h"
+#include "kernels/layer_priv.h"
 
 #include <stdio.h>
 
@@ -138,4 +138,9 @@ size_t vb_k_shape_weights(const struct vb_k_shape *s)
     if (s->kind == VB_K_LINEAR)
         return (size_t)s->oc * (size_t)s->c * (size_t)s->h * (size_t)s->w;
     return 0;
+}
+
+uint32_t vb_k_dropout_below(float rate)
+{
+    return (uint32_t)((double)rate * 4294967296.0); /* a rate is below 1 */
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * A linear layer, softmax with cross-entropy and plain SGD, written for reading: these define what
- * the fast kernels must compute, and are what those are tested against. The fast softmax, which is
- * entered here too, is in softmax_rows.c.
+ * the fast kernels must compute, and are what those are tested against.
  *
  * Sums run in the order of the samples and, for the logits, of the features. No blocking, no
  * threads, no special instructions.
  */
-#include "kernels/softmax_priv.h"
+#include "kernels/kernels.h"
 
 #include <math.h>
 #include <string.h>
@@ -78,19 +77,6 @@ double vb_k_softmax_xent_ref(float *logits, const uint16_t *y, int n, int classe
     for (i = 0; i < n; i++)
         loss += (double)xent_row(logits + (size_t)i * (size_t)classes, y[i], classes);
     return loss;
-}
-
-double vb_k_softmax_xent(float *logits, const uint16_t *y, size_t n, int classes, int *correct_p)
-{
-    static vb_softmax_fn *const levels[] = {
-        [VB_CPU_BASE] = vb_softmax_rows,
-#if defined(__x86_64__)
-        [VB_CPU_V3] = vb_softmax_rows_v3,
-        [VB_CPU_V4] = vb_softmax_rows_v4,
-#endif
-    };
-
-    return levels[vb_k_level()](logits, y, n, classes, correct_p);
 }
 
 int vb_k_argmax_ref(const float *logits, int classes)
