@@ -75,12 +75,6 @@ static void cut_conv(struct blas_state *st)
         st->block = st->part;
 }
 
-static void cut_linear(struct blas_state *st)
-{
-    st->samples = 1;
-    cut(st, st->pass == VB_K_BACKWARD_DATA ? st->k : st->s.oc, TILES, TILE_MIN);
-}
-
 /* Rows of columns that a tile lowers at a time. */
 static int rows_of(const struct blas_state *st)
 {
@@ -382,7 +376,8 @@ static vb_status blas_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, v
         cut_conv(st);
     } else {
         st->k = s->c * s->h * s->w;
-        cut_linear(st);
+        st->samples = 1;
+        cut(st, pass == VB_K_BACKWARD_DATA ? st->k : s->oc, TILES, TILE_MIN);
     }
     st->slots = omp_get_max_threads();
     *scratch_p = (size_t)st->slots * slot_floats(st) * sizeof(float);

@@ -50,14 +50,9 @@ static const struct stage first_stage = {2, 1.6, 1}, last_stage = {1, 1.1, 5};
 
 /* ---- smaller shapes -------------------------------------------------------------------------- */
 
-static int at_least(int a, int b)
-{
-    return a > b ? a : b;
-}
-
 static bool halve_samples(struct vb_k_shape *s, int least)
 {
-    if (s->n / 2 < at_least(least, omp_get_max_threads()))
+    if (s->n / 2 < least || s->n / 2 < omp_get_max_threads())
         return false;
     s->n /= 2;
     return true;

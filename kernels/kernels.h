@@ -25,9 +25,6 @@ struct vb_k_onednn {
  * AlexNet. An error means that oneDNN does not work at all; version and isa are filled then too. */
 vb_status vb_k_onednn_probe(struct vb_k_onednn *probe_p);
 
-/* True for the name of an implementation that is a reference one: "gemm:ref", "ref:any". */
-bool vb_k_impl_is_reference(const char *impl);
-
 enum vb_k_threading { VB_K_SEQUENTIAL, VB_K_PTHREADS, VB_K_OPENMP };
 
 /* The BLAS library. The strings are cut to fit. */

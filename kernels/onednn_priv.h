@@ -13,6 +13,9 @@ extern const struct vb_k_backend vb_k_backend_onednn; /* kernels/onednn_layer.c 
 /* kernels/onednn.c: the version of the library that is loaded, "2.6.3". */
 void vb_k_onednn_version(char *buf, size_t size);
 
+/* Returns true if this is the name of a reference implementation: "gemm:ref", "ref:any". */
+bool vb_k_impl_is_reference(const char *impl);
+
 struct dnnl_engine;
 struct dnnl_primitive_attr;
 struct dnnl_primitive_desc;

@@ -6,13 +6,6 @@
 
 #include <math.h>
 
-static double step_rate(const struct vb_k_schedule *s, int64_t step)
-{
-    int64_t periods = step / s->period;
-
-    return s->base * pow(s->factor, (double)periods);
-}
-
 /* Half a cosine from the base down to factor times the base, which it keeps. */
 static double cosine_rate(const struct vb_k_schedule *s, int64_t step)
 {
@@ -30,7 +23,7 @@ float vb_k_rate(const struct vb_k_schedule *s, int64_t step)
     if (step < s->warmup)
         return (float)(s->base * (double)(step + 1) / (double)s->warmup);
     if (s->kind == VB_K_RATE_STEP && s->period > 0)
-        return (float)step_rate(s, step);
+        return (float)(s->base * pow(s->factor, (double)(step / s->period)));
     if (s->kind == VB_K_RATE_COSINE)
         return (float)cosine_rate(s, step);
     return (float)s->base;

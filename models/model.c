@@ -21,11 +21,6 @@ static void add_param(struct vb_model *m, const char *layer, const char *what, i
     m->n_table++;
 }
 
-static int features(const struct vb_k_shape *s)
-{
-    return s->c * s->h * s->w;
-}
-
 static void add_params(struct vb_model *m, int i)
 {
     struct model_layer *l = &m->layers[i];
@@ -37,7 +32,7 @@ static void add_params(struct vb_model *m, int i)
         return;
     l->param = m->n_table;
     if (m->pixels)
-        add_param(m, name, "w", features(&l->shape), l->shape.oc);
+        add_param(m, name, "w", l->shape.c * l->shape.h * l->shape.w, l->shape.oc);
     else
         add_param(m, name, "w", l->shape.oc, (int)(weights / (size_t)l->shape.oc));
     add_param(m, name, "b", 1, l->shape.oc);
