@@ -15,7 +15,7 @@
 #define PRODUCT 32
 
 /* What is told of a row beside its gradient. */
-struct told {
+struct row_result {
     float sum, own; /* of the exponentials; the label's logit less the largest */
     bool correct;
 };
@@ -136,10 +136,11 @@ static inline void scale_row(float *row, int classes, float share)
     vb_vec_store(row + classes - VB_LANES, last);
 }
 
-static inline struct told long_row(float *row, int label, int classes)
+static inline struct row_result long_row(float *row, int label, int classes)
 {
     float max = largest_of_row(row, classes);
-    struct told t = {.own = row[label] - max, .correct = is_correct(row, label, classes, max)};
+    struct row_result t = {.own = row[label] - max,
+                           .correct = is_correct(row, label, classes, max)};
 
     t.sum = exp_row(row, classes, max);
     scale_row(row, classes, 1 / t.sum);
@@ -151,23 +152,24 @@ static inline struct told long_row(float *row, int label, int classes)
 
 /* A row in one vector, filled up with logits that are far below all others. What these become is
  * cleared: the least that exp() makes, divided, is a denormal number, which takes 100 cycles. */
-static inline vb_vec vector_row(vb_vec logits, float own, int label, int classes, struct told *told)
+static inline vb_vec vector_row(vb_vec logits, float own, int label, int classes,
+                                struct row_result *result)
 {
     float max = largest(logits);
     vb_vec e = vb_vec_exp_below_0(logits - max);
 
     e = vb_vec_pick(vb_vec_places() < classes, e, vb_vec_all(0));
-    told->own = own - max;
-    told->correct = (own == max) & !any(against(logits, max, label));
-    told->sum = total(e);
-    e *= 1 / told->sum;
+    result->own = own - max;
+    result->correct = (own == max) & !any(against(logits, max, label));
+    result->sum = total(e);
+    e *= 1 / result->sum;
     return vb_vec_pick(vb_vec_places() == label, e - 1, e);
 }
 
-static struct told short_row(float *row, int label, int classes)
+static struct row_result short_row(float *row, int label, int classes)
 {
     float all[VB_LANES];
-    struct told t;
+    struct row_result t;
     int c;
 
     for (c = 0; c < VB_LANES; c++)
@@ -181,14 +183,14 @@ static struct told short_row(float *row, int label, int classes)
 
 /* The digits: filled up in registers, as a vector read from ten stores would wait for them. In
  * steps: gcc 12 goes through memory where a shuffle is to do more. */
-static inline struct told ten_row(float *row, int label)
+static inline struct row_result ten_row(float *row, int label)
 {
     const vb_v4 none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
     vb_v4 c =
         __builtin_shufflevector(vb_v2_load(row + 8), (vb_v2){-INFINITY, -INFINITY}, 0, 1, 2, 3);
     vb_v8 a = vb_v8_load(row), b = __builtin_shufflevector(c, none, 0, 1, 2, 3, 4, 5, 6, 7);
     vb_vec v = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    struct told t;
+    struct row_result t;
 
     v = vector_row(v, row[label], label, 10, &t);
     vb_v8_store(row, __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7));
@@ -198,14 +200,14 @@ static inline struct told ten_row(float *row, int label)
 
 #else
 
-static inline struct told ten_row(float *row, int label)
+static inline struct row_result ten_row(float *row, int label)
 {
     return long_row(row, label, 10);
 }
 
 #endif
 
-static inline struct told any_row(float *row, int label, int classes)
+static inline struct row_result any_row(float *row, int label, int classes)
 {
     if (classes == 10)
         return ten_row(row, label);
@@ -220,7 +222,7 @@ double VB_AT_LEVEL(vb_softmax_rows)(float *logits, const uint16_t *y, size_t n, 
     size_t i;
 
     for (i = 0; i < n; i++, logits += classes) {
-        struct told t = any_row(logits, y[i], classes);
+        struct row_result t = any_row(logits, y[i], classes);
 
         loss -= (double)t.own;
         product *= (double)t.sum;

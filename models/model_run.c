@@ -152,8 +152,8 @@ int vb_model_forward_part(struct vb_model *model, const float *params,
     return i;
 }
 
-static void judge(struct vb_model *m, const struct vb_model_batch *batch,
-                  struct vb_model_loss *loss_p)
+static void compute_loss(struct vb_model *m, const struct vb_model_batch *batch,
+                         struct vb_model_loss *loss_p)
 {
     size_t classes = (size_t)m->classes, n = (size_t)batch->n, i;
 
@@ -174,7 +174,7 @@ void vb_model_forward_from(struct vb_model *model, const float *params,
         finish_pixels(model, params, batch, layer);
     for (i = layer; i < model->n_layers; i++)
         layer_forward(model, i, params, batch);
-    judge(model, batch, loss_p);
+    compute_loss(model, batch, loss_p);
 }
 
 void vb_model_forward(struct vb_model *model, const float *params,
@@ -185,12 +185,12 @@ void vb_model_forward(struct vb_model *model, const float *params,
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-struct told {
+struct on_ready {
     vb_grads_fn fn;
     void *arg;
 };
 
-static void tell(const struct vb_model *m, int param, const struct told *ready)
+static void report_ready(const struct vb_model *m, int param, const struct on_ready *ready)
 {
     const struct vb_param *w = &m->params[param], *b = w + 1;
 
@@ -200,7 +200,7 @@ static void tell(const struct vb_model *m, int param, const struct told *ready)
 
 /* Weights first: whoever waits for their gradients can begin while the data's are computed. */
 static void layer_backward(struct vb_model *m, int i, struct vb_k_args *args, float *grads,
-                           const struct told *ready)
+                           const struct on_ready *ready)
 {
     const struct model_layer *l = &m->layers[i];
 
@@ -208,13 +208,14 @@ static void layer_backward(struct vb_model *m, int i, struct vb_k_args *args, fl
         args->dw = grads + m->params[l->param].offset;
         args->db = grads + m->params[l->param + 1].offset;
         vb_k_layer_run(l->k, VB_K_BACKWARD_WEIGHTS, args);
-        tell(m, l->param, ready);
+        report_ready(m, l->param, ready);
     }
     vb_k_layer_run(l->k, VB_K_BACKWARD_DATA, args);
 }
 
 static void run_backward(struct vb_model *m, const float *params,
-                         const struct vb_model_batch *batch, float *grads, const struct told *ready)
+                         const struct vb_model_batch *batch, float *grads,
+                         const struct on_ready *ready)
 {
     float *dy = m->logits;
     struct vb_k_args args;
@@ -237,8 +238,8 @@ static void run_backward(struct vb_model *m, const float *params,
 }
 
 /* The biases, which are behind the weights, go with the first part. */
-static void tell_part(const struct vb_model *m, const struct vb_k_pixels_part *part,
-                      const struct told *ready)
+static void report_part(const struct vb_model *m, const struct vb_k_pixels_part *part,
+                        const struct on_ready *ready)
 {
     size_t classes = (size_t)m->classes, first = m->params[0].offset + (size_t)part->low * classes;
     size_t end = m->params[0].offset + (size_t)part->high * classes;
@@ -250,7 +251,7 @@ static void tell_part(const struct vb_model *m, const struct vb_k_pixels_part *p
 }
 
 static void pixels_backward(struct vb_model *m, const struct vb_model_batch *batch, float *grads,
-                            const struct told *ready)
+                            const struct on_ready *ready)
 {
     float *dw = grads + m->params[0].offset, *db = grads + m->params[1].offset;
     const struct vb_k_picked picked = picked_of(batch);
@@ -259,13 +260,13 @@ static void pixels_backward(struct vb_model *m, const struct vb_model_batch *bat
 
     if (m->part == 0) {
         vb_k_pixels_backward(batch->pixels, &picked, m->logits, m->classes, dw, db);
-        tell(m, 0, ready);
+        report_ready(m, 0, ready);
         return;
     }
     for (high = n_features(m); high > 0; high = part.low) {
         part = part_below(m, high);
         vb_k_pixels_backward_part(batch->pixels, &picked, &part, m->logits, dw, db);
-        tell_part(m, &part, ready);
+        report_part(m, &part, ready);
     }
 }
 
@@ -273,13 +274,13 @@ void vb_model_backward(struct vb_model *model, const float *params,
                        const struct vb_model_batch *batch, float *grads, vb_grads_fn ready,
                        void *arg)
 {
-    const struct told told = {ready, arg};
+    const struct on_ready on_ready = {ready, arg};
 
     VB_ASSERT(!model->forward_only);
     if (model->pixels)
-        pixels_backward(model, batch, grads, &told);
+        pixels_backward(model, batch, grads, &on_ready);
     else
-        run_backward(model, params, batch, grads, &told);
+        run_backward(model, params, batch, grads, &on_ready);
 }
 
 bool vb_model_descend(const struct vb_model *model, const struct vb_model_batch *batch, float scale,
