@@ -3,8 +3,9 @@
  * Compiles a table of layers for a batch: shapes, parameters, kernels, and one arena with every
  * buffer that a step needs.
  *
- * To train, each layer has an output of its own, which backward needs again; gradients of outputs
- * live only from one layer to the next, so two buffers take turns. To judge, outputs do that too.
+ * For training, each layer has its own output buffer, because the backward pass reads it again.
+ * Gradients of outputs are needed only from one layer to the next, so two buffers alternate. For
+ * evaluation, outputs alternate between these two buffers too.
  */
 #include "models/model_priv.h"
 
@@ -54,7 +55,8 @@ static vb_status find_table(const struct vb_model_opts *o, struct vb_model *m)
     return VB_OK;
 }
 
-/* The loss writes its gradient over the logits, which a ReLU or pooling would need once more. */
+/* The loss overwrites the logits with its gradient, so the last layer must not be one whose
+ * backward pass reads its output (ReLU, pooling). */
 static vb_status check_last(const struct vb_model *m)
 {
     const struct vb_k_shape *s = &m->layers[m->table->n_layers - 1].shape;
@@ -149,7 +151,7 @@ static vb_status create_layers(struct vb_model *m, const struct vb_model_opts *o
 /* ---- the arena ------------------------------------------------------------------------------- */
 
 struct arena {
-    char *base; /* NULL: counts only */
+    char *base; /* NULL: only count bytes */
     size_t used;
 };
 
@@ -166,7 +168,7 @@ static float *take_floats(struct arena *a, size_t n)
     return take(a, n * sizeof(float));
 }
 
-/* The largest output that gradients flow through, or, going forward only, any but the last. */
+/* The largest output except that of the last layer: the size of the two alternating buffers. */
 static size_t largest_output(const struct vb_model *m)
 {
     size_t max = 0, n;
@@ -179,7 +181,7 @@ static size_t largest_output(const struct vb_model *m)
     return max;
 }
 
-/* Dropout only passes on what it is given here, so it takes no turn. */
+/* In evaluation, dropout only passes its input on, so it does not use up a buffer. */
 static void share_outputs(struct vb_model *m)
 {
     int i, turn = 0;
