@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which library the dense kernels take. A reference implementation of oneDNN is several times
- * slower than a matrix product of OpenBLAS, so it never is the first choice. This is what to
- * expect of a machine; a plan decides by timing.
+ * Predicts which library the dense kernels will use. A reference implementation of oneDNN is
+ * several times slower than a matrix product of OpenBLAS, so it is never the first choice. This
+ * only describes the machine; the actual plan is made by timing.
  */
 #include "kernels/kernels.h"
 

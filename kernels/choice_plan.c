@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The choices of a model as text: "conv1 forward blas", a line each.
+ * The choices of a model as text, one line each: "conv1 forward blas".
  */
 #include "kernels/choice_priv.h"
 
@@ -26,7 +26,7 @@ static bool good_name(const char *name)
     return n > 0 && n < VB_K_NAME && name[n] == '\0';
 }
 
-/* What is wrong with a choice, or NULL; then it was added. */
+/* Adds a choice and returns NULL, or returns the reason why it is not valid. */
 static const char *add(struct vb_k_plan *plan, const char *name, enum vb_k_pass pass,
                        const char *backend)
 {
@@ -88,7 +88,8 @@ static bool find_pass(const char *text, enum vb_k_pass *pass_p)
     return false;
 }
 
-/* line: without its newline; changed. What is wrong with it, or NULL. */
+/* Parses a line without its newline, which is overwritten. Returns NULL, or the reason why it is
+ * not valid. */
 static const char *parse_line(struct vb_k_plan *plan, char *line)
 {
     char *rest = NULL, *name = strtok_r(line, " \t\r", &rest);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * A layer: a backend for each of its passes, given by a plan, remembered from earlier, or found by
- * timing.
+ * A layer: a backend for each of its passes. The backend comes from a plan, from the cache of
+ * earlier timings, or from timing.
  */
 #include "kernels/choice_priv.h"
 
 #include <stdlib.h>
 
 struct pass {
-    const struct vb_k_backend *backend; /* NULL: there is no such pass */
+    const struct vb_k_backend *backend; /* NULL: the layer does not have this pass */
     void *state;
 };
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shapes of layers: what follows from them, and which make no sense.
+ * Shapes of layers: checks them and computes what follows from them.
  */
 #include "kernels/layer_priv.h"
 
 #include <stdio.h>
 
-/* Larger ones are mistakes; products of three of them stay below 2^63. */
+/* A larger size is a mistake. Products of three sizes stay below 2^63. */
 #define SIDE_MAX (1 << 20)
 
 static bool in_range(int v)
@@ -93,7 +93,7 @@ double vb_k_shape_flops(const struct vb_k_shape *s, enum vb_k_pass pass)
     struct vb_k_shape conv = vb_k_shape_conv(s);
     double macs = (double)s->n * s->oc * conv.oh * conv.ow;
 
-    (void)pass; /* all three passes do the same number */
+    (void)pass; /* all three passes do the same number of operations */
     if (conv.kind == VB_K_CONV)
         return 2 * macs * s->c * s->kh * s->kw;
     if (s->kind == VB_K_LINEAR)
@@ -142,5 +142,5 @@ size_t vb_k_shape_weights(const struct vb_k_shape *s)
 
 uint32_t vb_k_dropout_below(float rate)
 {
-    return (uint32_t)((double)rate * 4294967296.0); /* a rate is below 1 */
+    return (uint32_t)((double)rate * 4294967296.0); /* the rate is below 1, so this fits */
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Conv-pool layers by the backends of convolutions, one backend "blas+pool" and so on for each: the
- * convolution as a whole, in scratch memory, and pooling in a pass of its own; back the same way.
+ * Conv-pool layers built from the backends of convolutions: "blas+pool" and so on. The forward pass
+ * computes the whole convolution in scratch memory and then pools it in a second loop. The backward
+ * passes do the reverse.
  */
 #include "kernels/then_pool_priv.h"
 
@@ -10,20 +11,20 @@
 
 struct then_pool {
     const struct vb_k_backend *conv;
-    struct vb_k_shape s, whole; /* whole: the convolution's */
+    struct vb_k_shape s, whole; /* whole: shape of the convolution */
     enum vb_k_pass pass;
-    void *state;  /* of conv */
-    size_t inner; /* bytes of its scratch; the convolution's y or dy follows */
+    void *state;  /* state of conv */
+    size_t inner; /* bytes of conv's scratch; the convolution's y or dy follows it */
 };
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
 static inline float larger(float best, float v)
 {
-    return ((v > best) | (v != v)) ? v : best; /* NaN wins, and stays */
+    return ((v > best) | (v != v)) ? v : best; /* a NaN wins, and stays */
 }
 
-/* n results of two rows that went through a ReLU. */
+/* Computes n results from two rows to which the ReLU was already applied. */
 static void pool_row(const float *restrict row0, const float *restrict row1, int n,
                      float *restrict y, uint8_t *restrict where)
 {
@@ -52,7 +53,7 @@ static void spread_row(const float *restrict dy, const uint8_t *restrict where, 
     }
 }
 
-/* One plane of the n * oc. */
+/* Pools one of the n * oc planes. */
 static void pool_plane(const struct then_pool *st, const struct vb_k_args *a, const float *whole,
                        size_t plane)
 {
