@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backend "direct": convolutions with few channels, where packing and full panels of a matrix
- * product would cost more than the product. It works on strips of the input (patch_priv.h), a
- * vector along a row of pixels at a time, as the strip has them.
+ * The backend "direct": convolutions with so few channels that packing and full panels of a matrix
+ * product would cost more than the product. It works on strips of the input (patch_priv.h). A
+ * vector is a row of neighbouring pixels, or the same pixel of several samples, as the strip stores
+ * them.
  *
- * NaN and infinity go where the sums of the reference take them; in backward weights a gradient
- * that is no number also meets the zeros of the padding.
+ * NaN and infinity propagate as in the sums of the reference. In backward weights, a gradient that
+ * is NaN or infinite is also multiplied by the zeros of the padding.
  */
 #include "kernels/own_priv.h"
 
 #include <stdlib.h>
 
-/* More taps than this are better packed. */
+/* Layers with more taps are faster with packing. */
 #define TAPS_MAX 1024
-/* Sums of gradients, four times the weights, should stay in the second level of cache. */
+/* The sums of gradients take four times the memory of the weights. They should stay in the
+ * second-level cache. */
 #define WEIGHTS_MAX (32 * 1024)
 
 static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backend "gemm": convolutions and linear layers as matrix products of our own. Nothing is
- * lowered in memory: packing reads the patches of an image.
+ * The backend "gemm": convolutions and linear layers with our own matrix product. No matrix of
+ * columns is built in memory: packing reads the patches of an image directly.
  *
- * NaN and infinity go where the sums of the reference take them, for what fills up panels never
- * meets an output that is kept; but the zeros of an image's padding meet the gradient, so a NaN in
- * dy also reaches the weights of taps that lie beside the image.
+ * NaN and infinity propagate as in the sums of the reference, because the zeros that fill up panels
+ * never affect an output that is kept. But the zeros of an image's padding are multiplied by the
+ * gradient, so a NaN in dy also reaches the weights of taps outside the image.
  */
 #include "kernels/own_priv.h"
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backends "winograd2" and "winograd4": convolutions of stride 1 with far fewer products than
- * taps. winograd2 is F(2x2, 3x3), winograd4 is F(4x4, 3x3), and F(2x2, 5x5) for kernels of 5 by 5.
+ * The backends "winograd2" and "winograd4": convolutions of stride 1 with far fewer multiplications
+ * than the taps need. winograd2 is F(2x2, 3x3). winograd4 is F(4x4, 3x3), and F(2x2, 5x5) for
+ * kernels of 5 by 5.
  *
- * Results are sums of larger numbers that cancel: with F(2x2, 3x3) rounding is a few times that of
- * plain sums, with the others some dozens of times; the tests say how much is allowed.
+ * Results are sums of larger numbers that cancel. The rounding error of F(2x2, 3x3) is a few times
+ * that of plain sums, that of the others some dozens of times; the tests define the limits.
  *
- * NaN and infinity: what is no number makes all outputs of the tiles whose windows have it NaN, in
- * forward and backward data, and all taps of its pair of channels in backward weights. It never
+ * A NaN or an infinity makes all outputs NaN in the tiles whose windows contain it, in forward and
+ * backward data. In backward weights it makes all taps of its pair of channels NaN. It never
  * reaches other tiles, samples or channels.
  */
 #include "kernels/own_priv.h"
