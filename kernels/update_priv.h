@@ -60,11 +60,11 @@ static inline __attribute__((always_inline)) struct update_one update_one(enum v
 #define UPDATE_PARALLEL (4 * UPDATE_CHUNK)
 
 /* Where a part of the norm begins, or the one before it ends. */
+size_t update_part_begin(const struct vb_k_norm *norm, size_t c);
+
 /* The parameters first to end - 1, by this thread. */
 void update_chunk(const struct vb_k_rule *rule, const struct vb_k_update *u, size_t first,
                   size_t end);
-
-size_t update_part_begin(const struct vb_k_norm *norm, size_t c);
 
 double update_squares(const float *v, size_t n); /* their sum */
 
