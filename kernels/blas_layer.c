@@ -33,9 +33,9 @@ struct blas_state {
     int samples;     /* the number of tiles is samples * parts */
     int parts, part; /* number and size of parts: pixels, channels, rows, outputs or inputs */
     int block;       /* pixels whose columns are built at a time */
-    int slots;       /* number of threads with their own block. A run with fewer threads does not
-                      * shrink the OpenMP team, because OpenMP would end the other threads and
-                      * start new ones afterwards. */
+    int slots;       /* number of threads with their own block. No run asks for a smaller team
+                      * than that, because OpenMP would end the other threads and start new
+                      * ones afterwards. */
 };
 
 /* ---- tiles ----------------------------------------------------------------------------------- */

@@ -26,13 +26,13 @@
 #define CHANNELS 64
 #define CHANNELS_MIN 32
 #define OUTPUTS 256 /* smallest number of outputs of a linear layer */
-/* a linear layer does this fraction of a stage's work, because all its rows are alike */
+/* A linear layer needs only this fraction of a stage's work, because all its rows are alike. */
 #define LINEAR_PART 4
-/* a backend that takes this many times the best time has no second run, unless the first was
- * short */
+/* A backend that takes this many times the best time has no second run, unless the first was
+ * short. */
 #define HOPELESS 3
 #define SHORT_MS 2.0 /* length of a short run */
-/* after one run only, because one run is less certain than the best of two */
+/* Extra tolerance after the first run, because one run is less certain than the best of two. */
 #define FIRST_CLOSE 1.1
 #define ROUNDS_MIN 2
 #define ROUNDS_MAX 12

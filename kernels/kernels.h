@@ -327,7 +327,7 @@ void vb_k_csr_group(const uint64_t *offset, size_t n_rows, uint32_t *index, floa
 /* Logistic loss: replaces n logits by the gradient of the loss with respect to them, and returns
  * the loss, summed over the samples. A label y is 0 or not 0. Large logits do not overflow. */
 double vb_k_logistic(float *logits, const uint8_t *y, size_t n);
-/* the same in double precision */
+/* The same in double precision. */
 double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n);
 
 /* ---- samples that are mostly zero -------------------------------------------------------------
@@ -355,7 +355,7 @@ struct vb_k_samples {
 
 vb_status vb_k_pixels_create(const struct vb_k_samples *samples, struct vb_k_pixels **pixels_p);
 void vb_k_pixels_destroy(struct vb_k_pixels *pixels);
-size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels);
+size_t vb_k_pixels_nonzeros(const struct vb_k_pixels *pixels); /* for tests */
 
 /* The samples order[0] to order[n - 1], each below the number of samples, and the samples of the
  * next batch in soon. The backward pass prefetches the latter while it computes. */
@@ -540,7 +540,7 @@ void vb_k_sparse_destroy(struct vb_k_sparse *sparse);
 vb_status vb_k_sparse_create_at(const struct vb_k_rule *rule, uint64_t features, float *weights,
                                 void *state, struct vb_k_sparse **sparse_p);
 int vb_k_sparse_words(const struct vb_k_rule *rule);
-/* true: weights in memory may be out of date */
+/* Returns true if weights in memory may be out of date. */
 bool vb_k_sparse_is_lazy(const struct vb_k_rule *rule);
 
 /* The weights in memory. With momentum or weight decay, each has the value of the step that last
@@ -620,7 +620,7 @@ struct vb_k_hot;
 
 vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p);
 void vb_k_hot_destroy(struct vb_k_hot *hot);
-int vb_k_hot_count(const struct vb_k_hot *hot);
+int vb_k_hot_count(const struct vb_k_hot *hot); /* number of hot features; for tests */
 
 /* Call learn with each checked batch first. For each row, call find, which locates the weights of
  * the row and prefetches them. Then forward returns the product of the row and its weights, and add

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Learning rates by step: a function of the step alone, so that a resumed run goes on as it was.
+ * Learning rates. The rate is a function of the step alone, so a resumed run continues with the
+ * same rates.
  */
 #include "kernels/kernels.h"
 
 #include <math.h>
 
-/* Half a cosine from the base down to factor times the base, which it keeps. */
+/* Half a cosine from the base down to factor times the base; the rate stays there afterwards. */
 static double cosine_rate(const struct vb_k_schedule *s, int64_t step)
 {
     int64_t span = s->period - s->warmup;
