@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* more than the work memory that OpenBLAS allocates for one thread */
+/* More than the work memory that OpenBLAS allocates for one thread. */
 #define ROOM_BYTES ((size_t)40 << 20)
 #define SIDE 64
 

@@ -68,7 +68,7 @@ static void cut_conv(struct blas_state *st)
     if (st->pass == VB_K_FORWARD)
         cut(st, st->pixels, (st->pixels + st->block - 1) / st->block, 1);
     else if (st->pass == VB_K_BACKWARD_DATA)
-        /* a small batch needs more tiles to keep all threads busy */
+        /* A small batch needs more tiles to keep all threads busy. */
         cut(st, s->c, s->n >= 8 ? 1 : 8, 1);
     else
         cut(st, st->k, TILES, TILE_MIN);

@@ -182,9 +182,10 @@ static void load(struct vb_k_cache *cache)
 
     vb_probe_lines(read_line, &r, "%s", cache->path);
     if (r.foreign)
-        VB_LOG_WARN("%s is no file of choices for this machine and program: not used", cache->path);
+        VB_LOG_WARN("%s belongs to another machine or program: it is ignored", cache->path);
     else if (r.broken)
-        VB_LOG_WARN("%s, line %d: not a choice; the file is not used", cache->path, r.line);
+        VB_LOG_WARN("%s, line %d: expected a shape, a pass and a backend; the file is ignored",
+                    cache->path, r.line);
     if (r.foreign || r.broken)
         cache->n = 0;
 }
@@ -206,7 +207,7 @@ static void save(const struct vb_k_cache *cache)
                                cache->entries[i].backend->name);
     /* vb_file_replace() has logged the reason */
     if (vb_file_replace(cache->path, text, at) != VB_OK)
-        VB_LOG_WARN("choices of kernels will be timed again next time");
+        VB_LOG_WARN("kernels will be timed again in the next run");
     free(text);
 }
 

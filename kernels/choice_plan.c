@@ -34,13 +34,13 @@ static const char *add(struct vb_k_plan *plan, const char *name, enum vb_k_pass 
     struct vb_k_choice *choice = &plan->v[plan->n];
 
     if (!good_name(name))
-        return "a layer's name must be short and without blanks";
+        return "a layer's name must be shorter than 32 characters and contain no space or #";
     if (known == NULL)
-        return "there is no such backend";
+        return "no backend has this name";
     if (vb_k_plan_find(plan, name, pass) != NULL)
-        return "this pass has a backend already";
+        return "this pass already has a backend";
     if (plan->n == VB_K_CHOICES_MAX)
-        return "too many lines";
+        return "too many choices";
     snprintf(choice->layer, sizeof(choice->layer), "%s", name);
     choice->pass = pass;
     choice->backend = known->name;
@@ -101,9 +101,9 @@ static const char *parse_line(struct vb_k_plan *plan, char *line)
     pass_text = strtok_r(NULL, " \t\r", &rest);
     backend = strtok_r(NULL, " \t\r", &rest);
     if (backend == NULL || strtok_r(NULL, " \t\r", &rest) != NULL)
-        return "must be a layer, a pass and a backend";
+        return "expected a layer, a pass and a backend";
     if (!find_pass(pass_text, &pass))
-        return "a pass is forward, backward-data or backward-weights";
+        return "the pass must be forward, backward-data or backward-weights";
     return add(plan, name, pass, backend);
 }
 

@@ -424,7 +424,7 @@ vb_status vb_gemm_linear_data(const struct vb_k_shape *s, void **state_p, size_t
 {
     int panels = vb_gemm_panels(s->c * s->h * s->w, VB_GEMM_NR);
     int tiles =
-        /* a multiple of 4, which a few threads can share evenly. */
+        /* A multiple of 4, which a few threads can share evenly. */
         divide_up(divide_up(panels, DATA_PANELS), 4) * 4;
     size_t rows = (size_t)vb_gemm_rows(s->n);
     struct linear v = {.pass.run = data_run, .tile_panels = divide_up(panels, tiles)};

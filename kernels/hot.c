@@ -36,7 +36,7 @@ vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p)
         hot->at = vb_alloc_aligned(entries * sizeof(*hot->at));
     if (hot == NULL || hot->at == NULL) {
         free(hot);
-        return vb_err(VB_ERR_NO_MEMORY, "no memory for the places of %zu entries", entries);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %zu entries", entries);
     }
     memset(hot->key, 0xff, sizeof(hot->key)); /* sets all keys to NONE */
     *hot_p = hot;

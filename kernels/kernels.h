@@ -153,7 +153,7 @@ struct vb_k_cache;
 /* folder: NULL means the folder of vb_cache_dir(). If the file is missing, broken, or written on
  * another machine, the cache is empty. A broken file causes a warning. */
 vb_status vb_k_cache_open(const char *folder, struct vb_k_cache **cache_p);
-/* writes new entries to the file; cache may be NULL */
+/* Writes new entries to the file. cache may be NULL. */
 void vb_k_cache_close(struct vb_k_cache *cache);
 
 struct vb_k_tuning {

@@ -24,9 +24,9 @@ static vb_status named(const char *name, const struct vb_k_shape *s, enum vb_k_p
     const struct vb_k_backend *backend = vb_k_backend_find(name);
 
     if (backend == NULL)
-        return vb_err(VB_ERR_USAGE, "there is no backend %.64s", name);
+        return vb_err(VB_ERR_USAGE, "unknown backend %.64s", name);
     if (!backend->can(s, pass))
-        return vb_err(VB_ERR_USAGE, "backend %s cannot do %s of this %s layer", name,
+        return vb_err(VB_ERR_USAGE, "backend %s cannot compute %s of this %s layer", name,
                       vb_k_pass_str(pass), vb_k_kind_str(s->kind));
     *backend_p = backend;
     return VB_OK;

@@ -94,7 +94,7 @@ static double rows(float *logits, const uint8_t *y, size_t n)
 
 double vb_k_logistic(float *logits, const uint8_t *y, size_t n)
 {
-    /* a multiple of four, except in the last part. */
+    /* A multiple of four, except in the last part. */
     size_t len = (n + 4 * PARTS - 1) / (4 * PARTS) * 4, p;
     double losses[PARTS] = {0}, loss = 0;
 

@@ -336,7 +336,7 @@ static bool make_primitive(struct onednn_state *st)
     job.b = st->t[weights ? DB : B].plain;
     job.y = st->t[st->pass == VB_K_FORWARD ? Y : DY].plain;
     if (back && vb_k_has_pass(st->s.kind, VB_K_BACKWARD_WEIGHTS))
-        /* needed for the forward descriptor */
+        /* Needed for the forward descriptor. */
         job.b = (struct onednn_plain){1, {job.w.dims[0]}, {1}};
     made = make_attr(&st->s, st->pass, &attr) && onednn_describe(&job, st->engine, attr, &pd);
     if (made) {

@@ -165,7 +165,7 @@ vb_status vb_k_pixels_create(const struct vb_k_samples *samples, struct vb_k_pix
     vb_status st;
 
     if (features < 1 || features > VB_K_PIXELS_FEATURES)
-        return vb_err(VB_ERR_USAGE, "%d pixels a sample: 1 to %d are possible", features,
+        return vb_err(VB_ERR_USAGE, "a sample has %d pixels, expected 1 to %d", features,
                       VB_K_PIXELS_FEATURES);
     p = calloc(1, sizeof(*p));
     if (p == NULL)

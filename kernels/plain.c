@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #define BLOCK 4096 /* elements of a tile in element-wise layers; must be even */
-/* with so few elements, waking the other threads costs more than it saves */
+/* With so few elements, waking the other threads costs more than it saves. */
 #define FEW (4 * BLOCK)
 #define OUTPUTS_A_TILE 64 /* outputs in one tile of a bias gradient */
 

@@ -49,7 +49,7 @@ vb_status vb_k_grad_create(uint64_t features, size_t max_nnz, struct vb_k_grad *
     struct vb_k_grad *g;
 
     if (features == 0 || features > (uint64_t)1 << 32 || max_nnz > UINT32_MAX)
-        return vb_err(VB_ERR_USAGE, "a gradient of %zu entries of %llu features is not possible",
+        return vb_err(VB_ERR_USAGE, "a gradient of %zu entries and %llu features is not supported",
                       max_nnz, (unsigned long long)features);
     g = calloc(1, sizeof(*g));
     if (g == NULL)

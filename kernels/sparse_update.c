@@ -97,11 +97,11 @@ vb_status vb_k_sparse_create_at(const struct vb_k_rule *rule, uint64_t features,
     vb_status st;
 
     if (features == 0 || features > (uint64_t)1 << 32)
-        return vb_err(VB_ERR_USAGE, "%llu features: 1 to 2^32 are possible",
+        return vb_err(VB_ERR_USAGE, "expected 1 to 2^32 features, found %llu",
                       (unsigned long long)features);
     if (rule->decay != 0 && (rule->kind == VB_K_ADAGRAD || rule->kind == VB_K_FTRL))
         return vb_err(VB_ERR_UNSUPPORTED,
-                      "weight decay with adagrad or ftrl needs every feature at every step");
+                      "sparse models do not support weight decay with adagrad or ftrl");
     s = calloc(1, sizeof(*s));
     if (s == NULL)
         return vb_err_sys("calloc");
@@ -514,7 +514,8 @@ static vb_status check_keys(const struct vb_k_sparse *s, const uint32_t *keys, s
                           "entry %zu: key %u is not below %llu, the number of features", i, keys[i],
                           (unsigned long long)s->features);
         if (i > 0 && keys[i] <= keys[i - 1])
-            return vb_err(VB_ERR_INPUT, "entry %zu: key %u follows %u", i, keys[i], keys[i - 1]);
+            return vb_err(VB_ERR_INPUT, "entry %zu: key %u follows key %u, expected ascending keys",
+                          i, keys[i], keys[i - 1]);
     }
     return VB_OK;
 }
@@ -536,7 +537,8 @@ vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, c
 
     st = check_keys(sparse, keys, n);
     if (st == VB_OK && undo != NULL && n > undo->room)
-        st = vb_err(VB_ERR_USAGE, "an update of %zu keys: %zu can be undone", n, undo->room);
+        st = vb_err(VB_ERR_USAGE, "the update has %zu keys, but only %zu can be undone", n,
+                    undo->room);
     if (st != VB_OK)
         return st;
     if (sparse->lazy != NULL && vb_k_lazy_full(sparse->lazy, rate))

@@ -47,10 +47,10 @@ static vb_status find_table(const struct vb_model_opts *o, struct vb_model *m)
 {
     m->table = o->table != NULL ? o->table : vb_layer_table_find(o->name);
     if (m->table == NULL)
-        return vb_err(VB_ERR_USAGE, "there is no model %.64s", o->name);
+        return vb_err(VB_ERR_USAGE, "unknown model %.64s", o->name);
     if (m->table->n_layers < 1 || m->table->n_layers > VB_LAYERS_MAX)
-        return vb_err(VB_ERR_USAGE, "model %.64s has %d layers: 1 to %d are possible",
-                      m->table->name, m->table->n_layers, VB_LAYERS_MAX);
+        return vb_err(VB_ERR_USAGE, "model %.64s has %d layers, expected 1 to %d", m->table->name,
+                      m->table->n_layers, VB_LAYERS_MAX);
     m->pixels = o->table == NULL && strcmp(o->name, "softmax") == 0;
     return VB_OK;
 }
@@ -112,8 +112,8 @@ static vb_status check_plan(const struct vb_model *m, const struct vb_k_plan *pl
             return vb_err(VB_ERR_USAGE, "plan, layer %.64s: %s has no such layer", choice->layer,
                           m->table->name);
         if (!vb_k_has_pass(m->layers[i].shape.kind, choice->pass))
-            return vb_err(VB_ERR_USAGE, "plan, layer %.64s: it has no %s", choice->layer,
-                          vb_k_pass_str(choice->pass));
+            return vb_err(VB_ERR_USAGE, "plan, layer %.64s: this layer has no %s pass",
+                          choice->layer, vb_k_pass_str(choice->pass));
     }
     return VB_OK;
 }
