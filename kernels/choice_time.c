@@ -43,8 +43,8 @@ struct stage {
     double ms;    /* total time of the fastest backend's runs that is enough */
 };
 
-/* In the first stage, a kernel's work on the weights has more weight than in the whole shape.
- * Backends that do much of it may therefore be slower there. */
+/* In the first stage, a kernel's work on the weights takes a larger share of the time than in the
+ * whole shape. Backends that do much of this work are therefore allowed to be slower there. */
 static const struct stage first_stage = {2, 1.6, 1}, last_stage = {1, 1.1, 5};
 
 /* With fewer channels than LAST_FLOPS allows, F(4x4, 3x3) would wrongly lose to F(2x2, 3x3). */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The backend "direct": convolutions with so few channels that packing and full panels of a matrix
- * product would cost more than the product. It works on strips of the input (patch_priv.h). A
- * vector is a row of neighbouring pixels, or the same pixel of several samples, as the strip stores
- * them.
+ * product would cost more than the product. It works on strips of the input (patch_priv.h), in
+ * which the samples of a group are interleaved (direct_priv.h).
  *
  * NaN and infinity propagate as in the sums of the reference. In backward weights, a gradient that
  * is NaN or infinite is also multiplied by the zeros of the padding.
