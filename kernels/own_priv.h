@@ -11,8 +11,9 @@
 extern const struct vb_k_backend vb_k_backend_gemm;      /* kernels/gemm_layer.c */
 extern const struct vb_k_backend vb_k_backend_direct;    /* kernels/direct.c: few channels */
 extern const struct vb_k_backend vb_k_backend_winograd2; /* kernels/winograd.c: F(2x2, 3x3) */
-extern const struct vb_k_backend vb_k_backend_winograd4; /* ... F(4x4, 3x3), F(2x2, 5x5) */
-extern const struct vb_k_backend vb_k_backend_pooled;    /* kernels/pooled.c: conv-pool only */
+extern const struct vb_k_backend
+    vb_k_backend_winograd4;                           /* the same file: F(4x4, 3x3), F(2x2, 5x5) */
+extern const struct vb_k_backend vb_k_backend_pooled; /* kernels/pooled.c: conv-pool only */
 
 struct vb_own_kernels {
     vb_k_prepare *gemm_conv, *gemm_linear;

@@ -63,7 +63,7 @@ static void transform_x(const struct weights *v, const struct part *b, const flo
     }
 }
 
-/* Stores the last tiles of a panel by way of a buffer of full vectors. */
+/* Stores the last tiles of a panel through a buffer of full vectors. */
 static void store_last(const struct weights *v, const float *const from[VB_LANES], int n_floats,
                        float *to)
 {
