@@ -1,17 +1,38 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backends there are.
+ * The list of all backends. A new backend is added here.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/blas_priv.h"
+#include "kernels/choice_priv.h"
+#include "kernels/onednn_priv.h"
+#include "kernels/own_priv.h"
+#include "kernels/plain_priv.h"
+#include "kernels/then_pool_priv.h"
 
 #include <string.h>
 
+VB_THEN_POOL(blas)
+VB_THEN_POOL(onednn)
+VB_THEN_POOL(gemm)
+VB_THEN_POOL(direct)
+VB_THEN_POOL(winograd2)
+VB_THEN_POOL(winograd4)
+
 const struct vb_k_backend *const vb_k_backends[] = {
-    &vb_k_backend_plain,          &vb_k_backend_blas,           &vb_k_backend_onednn,
-    &vb_k_backend_gemm,           &vb_k_backend_direct,         &vb_k_backend_winograd2,
-    &vb_k_backend_winograd4,      &vb_k_backend_pooled,         &vb_k_backend_blas_pool,
-    &vb_k_backend_onednn_pool,    &vb_k_backend_gemm_pool,      &vb_k_backend_direct_pool,
-    &vb_k_backend_winograd2_pool, &vb_k_backend_winograd4_pool,
+    &vb_k_backend_plain,
+    &vb_k_backend_blas,
+    &vb_k_backend_onednn,
+    &vb_k_backend_gemm,
+    &vb_k_backend_direct,
+    &vb_k_backend_winograd2,
+    &vb_k_backend_winograd4,
+    &vb_k_backend_pooled,
+    &blas_pool,
+    &onednn_pool,
+    &gemm_pool,
+    &direct_pool,
+    &winograd2_pool,
+    &winograd4_pool,
 };
 
 const int vb_k_n_backends = VB_COUNT(vb_k_backends);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * OpenBLAS: the only file that knows it.
+ * OpenBLAS. No other file calls it.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/blas_priv.h"
 
 #include <cblas.h>
 
@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROOM_BYTES ((size_t)40 << 20) /* that a thread's products take, and somewhat more */
+/* More than the work memory that OpenBLAS allocates for one thread. */
+#define ROOM_BYTES ((size_t)40 << 20)
 #define SIDE 64
 
 static void copy_text(char *buf, size_t size, const char *text)
@@ -47,7 +48,21 @@ void vb_k_blas_probe(struct vb_k_blas *probe_p)
     *probe_p = probe;
 }
 
-/* The first product of every thread: OpenBLAS keeps the room that it takes for it. */
+const char *vb_k_threading_str(enum vb_k_threading threading)
+{
+    switch (threading) {
+    case VB_K_PTHREADS:
+        return "pthreads";
+    case VB_K_OPENMP:
+        return "OpenMP";
+    case VB_K_SEQUENTIAL:
+        break;
+    }
+    return "sequential";
+}
+
+/* Runs the first product of every thread. OpenBLAS keeps the work memory that it allocates for
+ * it. */
 static void multiply_on_all(void)
 {
 #pragma omp parallel
@@ -61,7 +76,7 @@ static void multiply_on_all(void)
 
 vb_status vb_k_blas_ready(void)
 {
-    static _Atomic int ready; /* threads that are */
+    static _Atomic int ready; /* number of threads that are ready */
     int threads = omp_get_max_threads();
     size_t bytes = (size_t)threads * ROOM_BYTES;
     void *room;
@@ -81,7 +96,8 @@ vb_status vb_k_blas_ready(void)
 
 void vb_k_blas_no_threads_in_children(void)
 {
-    (void)setenv("OPENBLAS_NUM_THREADS", "1", 0); /* read when it is loaded; a user's own stays */
+    /* OpenBLAS reads it when it is loaded; a value set by the user is kept */
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
 }
 
 void vb_k_sgemm(int m, int n, int k, struct vb_k_matrix a, struct vb_k_matrix b, float beta,

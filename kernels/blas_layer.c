@@ -2,38 +2,40 @@
  *
  * Convolutions and linear layers as matrix products of BLAS.
  *
- * The *columns* of a sample are a matrix (k, pixels): row (c, ky, kx) has the inputs that this
- * place of the kernel sees, one for each output pixel. With it a convolution is y = w * columns,
- * its gradients dw = dy * columns^T and dcolumns = w^T * dy. Columns are made a block at a time,
- * small enough to stay in cache, and not at all where they are the input itself.
+ * The *columns* of a sample are a matrix (k, pixels): row (c, ky, kx) holds the inputs that this
+ * place of the kernel sees, one for each output pixel. A convolution is then y = w * columns, and
+ * its gradients are dw = dy * columns^T and dcolumns = w^T * dy. Columns are built one block at a
+ * time; a block is small enough to stay in cache. No columns are built if they would equal the
+ * input.
  *
- * Work is cut into *tiles* by the shape alone, and each tile is computed by one thread, with one
- * call of BLAS after the other: so results do not depend on the number of threads. Tiles of weight
- * gradients are ranges of rows of the columns, each summed over all samples in order.
+ * The work is cut into *tiles* by the shape alone. One thread computes a tile, with one BLAS call
+ * after the other, so results do not depend on the number of threads. Tiles of weight gradients are
+ * ranges of rows of the columns, each summed over all samples in order.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/blas_priv.h"
 
 #include <omp.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Floats of a block of columns: 1 MiB, about what a core's cache holds. */
+/* Size of a block of columns in floats: 1 MiB, about the size of a core's cache. */
 #define BLOCK_FLOATS (256 * 1024)
-#define TILES 16 /* of a linear layer and of weight gradients, where they are large enough */
+#define TILES 16 /* tiles of a linear layer and of weight gradients, if they are large enough */
 #define TILE_MIN 64
-#define INDEX_MAX (1 << 28) /* sizes of matrices are ints */
+#define INDEX_MAX (1 << 28) /* sizes of matrices must fit into an int */
 
 struct blas_state {
     struct vb_k_shape s;
     enum vb_k_pass pass;
-    bool direct;     /* the columns are the input */
-    int k, pixels;   /* rows and columns of the columns */
-    int samples;     /* tiles are samples times parts */
-    int parts, part; /* their number and size: pixels, channels, rows, outputs or inputs */
-    int block;       /* pixels that are lowered at a time */
-    int slots;       /* threads that have a block of their own; a smaller team is never asked for,
-                      * as OpenMP would end the other threads and start new ones afterwards */
+    bool direct;     /* the columns equal the input, so the input is used */
+    int k, pixels;   /* number of rows and columns of the matrix of columns */
+    int samples;     /* the number of tiles is samples * parts */
+    int parts, part; /* number and size of parts: pixels, channels, rows, outputs or inputs */
+    int block;       /* pixels whose columns are built at a time */
+    int slots;       /* number of threads with their own block. No run asks for a smaller team
+                      * than that, because OpenMP would end the other threads and start new
+                      * ones afterwards. */
 };
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
@@ -43,8 +45,8 @@ static int min_int(int a, int b)
     return a < b ? a : b;
 }
 
-/* Cuts total into at most most parts of at least least, the number of parts being a power of two
- * before what is left over. */
+/* Cuts total into at most `most` parts of at least `least`. The number of parts is a power of two
+ * before the remainder is cut off. */
 static void cut(struct blas_state *st, int total, int most, int least)
 {
     int parts = 1;
@@ -66,7 +68,8 @@ static void cut_conv(struct blas_state *st)
     if (st->pass == VB_K_FORWARD)
         cut(st, st->pixels, (st->pixels + st->block - 1) / st->block, 1);
     else if (st->pass == VB_K_BACKWARD_DATA)
-        cut(st, s->c, s->n >= 8 ? 1 : 8, 1); /* a small batch must do for all threads too */
+        /* A small batch needs more tiles to keep all threads busy. */
+        cut(st, s->c, s->n >= 8 ? 1 : 8, 1);
     else
         cut(st, st->k, TILES, TILE_MIN);
     if (st->pass == VB_K_BACKWARD_WEIGHTS)
@@ -75,13 +78,7 @@ static void cut_conv(struct blas_state *st)
         st->block = st->part;
 }
 
-static void cut_linear(struct blas_state *st)
-{
-    st->samples = 1;
-    cut(st, st->pass == VB_K_BACKWARD_DATA ? st->k : st->s.oc, TILES, TILE_MIN);
-}
-
-/* Rows of columns that a tile lowers at a time. */
+/* Rows of the columns that a tile builds at a time. */
 static int rows_of(const struct blas_state *st)
 {
     if (st->pass == VB_K_FORWARD)
@@ -98,7 +95,8 @@ static size_t slot_floats(const struct blas_state *st)
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-/* The outputs of a row, from first on, whose place kx of the kernel is inside the input. */
+/* The first and the end of the outputs in a row whose place kx of the kernel is inside the
+ * input. */
 static int first_inside(const struct vb_k_shape *s, int kx)
 {
     int before = s->pad - kx;
@@ -113,7 +111,7 @@ static int end_inside(const struct vb_k_shape *s, int kx)
     return room < 0 ? 0 : min_int(room / s->stride + 1, s->ow);
 }
 
-/* Part [x0, x1) of a row of outputs. in: the row of the input, NULL: padding. */
+/* Builds part [x0, x1) of a row of the columns. in: the row of the input; NULL: padding. */
 static void lower_row(const struct vb_k_shape *s, const float *in, int kx, int x0, int x1,
                       float *out)
 {
@@ -137,7 +135,7 @@ static void lower_row(const struct vb_k_shape *s, const float *in, int kx, int x
         *out++ = 0;
 }
 
-/* Adds what lower_row() took back to where it came from. */
+/* The reverse of lower_row(): adds the columns to the inputs that they came from. */
 static void put_back_row(const struct vb_k_shape *s, float *in, int kx, int x0, int x1,
                          const float *out)
 {
@@ -148,7 +146,7 @@ static void put_back_row(const struct vb_k_shape *s, float *in, int kx, int x0, 
         in[(ptrdiff_t)x * s->stride] += out[x - x0];
 }
 
-/* A range of pixels of one row of the columns, cut where rows of the output end. */
+/* A range of pixels within one row of the columns and one row of the output. */
 struct piece {
     int y, x0, x1;
 };
@@ -166,7 +164,8 @@ static bool next_piece(const struct vb_k_shape *s, int *pixel_p, int end, struct
     return true;
 }
 
-/* The row of the input that kernel row (c, ky) sees from output row y, NULL in the padding. */
+/* Returns the row of the input that kernel row (c, ky) sees from output row y; NULL in the
+ * padding. */
 static const float *input_row(const struct vb_k_shape *s, const float *x, int k, int y)
 {
     int c = k / (s->kh * s->kw), ky = k / s->kw % s->kh, in_y = y * s->stride - s->pad + ky;
@@ -176,7 +175,7 @@ static const float *input_row(const struct vb_k_shape *s, const float *x, int k,
     return x + ((size_t)c * (size_t)s->h + (size_t)in_y) * (size_t)s->w;
 }
 
-/* Rows [k0, k1) and pixels [p0, p1) of the columns of x (c, h, w). */
+/* Builds rows [k0, k1) and pixels [p0, p1) of the columns of x (c, h, w). */
 static void lower(const struct vb_k_shape *s, const float *x, int k0, int k1, int p0, int p1,
                   float *columns)
 {
@@ -208,7 +207,7 @@ static void put_back(const struct vb_k_shape *s, float *dx, int k0, int k1, int 
 static float with_bias(float v, float bias, bool relu)
 {
     v += bias;
-    return relu && v < 0 ? 0 : v; /* NaN stays */
+    return relu && v < 0 ? 0 : v; /* a NaN stays */
 }
 
 static void add_bias(float *y, int n, float bias, bool relu)
@@ -272,7 +271,8 @@ static void conv_backward_data(const struct blas_state *st, const struct vb_k_ar
     }
 }
 
-/* Rows [k0, k0 + rows) of the columns, which are as many columns of dw, over all samples. */
+/* Computes rows [k0, k0 + rows) of the columns, which are that many columns of dw, over all
+ * samples. */
 static void conv_backward_weights(const struct blas_state *st, const struct vb_k_args *a, int part,
                                   float *columns)
 {
@@ -382,7 +382,8 @@ static vb_status blas_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, v
         cut_conv(st);
     } else {
         st->k = s->c * s->h * s->w;
-        cut_linear(st);
+        st->samples = 1;
+        cut(st, pass == VB_K_BACKWARD_DATA ? st->k : s->oc, TILES, TILE_MIN);
     }
     st->slots = omp_get_max_threads();
     *scratch_p = (size_t)st->slots * slot_floats(st) * sizeof(float);

@@ -1,38 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which library the dense kernels take. A reference implementation of oneDNN is several times
- * slower than a matrix product of OpenBLAS, so it never is the first choice. This is what to
- * expect of a machine; a plan decides by timing.
+ * Predicts which library the dense kernels will use. A reference implementation of oneDNN is
+ * several times slower than a matrix product of OpenBLAS, so it is never the first choice. This
+ * only describes the machine; the actual plan is made by timing.
  */
 #include "kernels/kernels.h"
 
-#include <string.h>
-
-bool vb_k_impl_is_reference(const char *impl)
-{
-    size_t n;
-
-    /* Names are made of parts: "x64:gemm:jit", "gemm:ref", "ref_int8:any". */
-    for (; *impl != '\0'; impl += n + (impl[n] == ':')) {
-        n = strcspn(impl, ":");
-        if (n >= 3 && strncmp(impl, "ref", 3) == 0 && (n == 3 || impl[3] == '_'))
-            return true;
-    }
-    return false;
-}
-
-const char *vb_k_threading_str(enum vb_k_threading threading)
-{
-    switch (threading) {
-    case VB_K_PTHREADS:
-        return "pthreads";
-    case VB_K_OPENMP:
-        return "OpenMP";
-    case VB_K_SEQUENTIAL:
-        break;
-    }
-    return "sequential";
-}
+#include <stdio.h>
 
 static bool own_kernel(const char *impl, bool reference)
 {

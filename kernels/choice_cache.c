@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Choices of earlier runs, in a text file. The first line says what they depend on besides the
- * shape: CPU, libraries, backends of this program, number of threads. Its checksum is in the file's
- * name, so that machines that share a home have a file each. Then a line a choice: shape, pass,
- * backend.
+ * Choices of earlier runs, in a text file. The first line names what choices depend on besides the
+ * shape: CPU, libraries, backends of this program, number of threads. The checksum of that line is
+ * part of the file name, so machines that share a home directory have separate files. Each further
+ * line is a choice: shape, pass, backend.
  */
+#include "kernels/choice_priv.h"
 #include "kernels/level_priv.h"
+#include "kernels/onednn_priv.h"
 
 #include <omp.h>
 
@@ -25,7 +27,7 @@ struct entry {
 
 struct vb_k_cache {
     char key[KEY_TEXT];
-    char path[PATH_MAX]; /* "": there is no place for a file */
+    char path[PATH_MAX]; /* "": the choices are not saved */
     struct entry *entries;
     int n;
     bool changed;
@@ -37,7 +39,8 @@ struct cpu {
     char text[128];
 };
 
-/* "model name" on amd64; on Arm, where there is no such line, the numbers of maker and part. */
+/* Reads "model name" on amd64. Arm has no such line, so the numbers of implementer and part are
+ * used. */
 static bool cpu_line(char *line, void *arg)
 {
     static const char *const wanted[] = {"model name", "CPU implementer", "CPU part",
@@ -46,7 +49,7 @@ static bool cpu_line(char *line, void *arg)
     char *colon = strchr(line, ':');
     size_t i, used = strlen(cpu->text);
 
-    if (line[0] == '\0') /* the first cpu's lines end here */
+    if (line[0] == '\0') /* end of the first cpu's lines */
         return false;
     for (i = 0; i < VB_COUNT(wanted) && colon != NULL; i++)
         if (strncmp(line, wanted[i], strlen(wanted[i])) == 0)
@@ -77,7 +80,7 @@ static void make_key(char key[KEY_TEXT])
     backend_names(names, sizeof(names));
     snprintf(key, KEY_TEXT,
              "verbena choices 3; cpu%s; oneDNN %s; OpenBLAS %s %s; own %s; threads %d;%s", cpu.text,
-             onednn.version, blas.version, blas.core, vb_k_level()->name, omp_get_max_threads(),
+             onednn.version, blas.version, blas.core, vb_k_level_name(), omp_get_max_threads(),
              names);
 }
 
@@ -117,7 +120,7 @@ static void append(struct vb_k_cache *cache, const char *shape, enum vb_k_pass p
     struct entry *entry = &cache->entries[cache->n];
 
     if (cache->n == ENTRIES_MAX || find(cache, shape, pass) != NULL)
-        return; /* a full cache learns nothing more: it is no loss but of time */
+        return; /* a full cache drops new entries, which costs only time */
     snprintf(entry->shape, sizeof(entry->shape), "%s", shape);
     entry->pass = pass;
     entry->backend = backend;
@@ -138,8 +141,8 @@ void vb_k_cache_add(struct vb_k_cache *cache, const struct vb_k_shape *shape, en
 
 struct reading {
     struct vb_k_cache *cache;
-    int line;     /* the one being read */
-    bool foreign; /* its first line is another's */
+    int line;     /* number of the line being read */
+    bool foreign; /* its first line belongs to another machine or program */
     bool broken;
 };
 
@@ -179,9 +182,10 @@ static void load(struct vb_k_cache *cache)
 
     vb_probe_lines(read_line, &r, "%s", cache->path);
     if (r.foreign)
-        VB_LOG_WARN("%s is no file of choices for this machine and program: not used", cache->path);
+        VB_LOG_WARN("%s belongs to another machine or program: it is ignored", cache->path);
     else if (r.broken)
-        VB_LOG_WARN("%s, line %d: not a choice; the file is not used", cache->path, r.line);
+        VB_LOG_WARN("%s, line %d: expected a shape, a pass and a backend; the file is ignored",
+                    cache->path, r.line);
     if (r.foreign || r.broken)
         cache->n = 0;
 }
@@ -201,8 +205,9 @@ static void save(const struct vb_k_cache *cache)
         at += (size_t)snprintf(text + at, size - at, "%s %s %s\n", cache->entries[i].shape,
                                vb_k_pass_str(cache->entries[i].pass),
                                cache->entries[i].backend->name);
-    if (vb_file_replace(cache->path, text, at) != VB_OK) /* it said why */
-        VB_LOG_WARN("choices of kernels will be timed again next time");
+    /* vb_file_replace() has logged the reason */
+    if (vb_file_replace(cache->path, text, at) != VB_OK)
+        VB_LOG_WARN("kernels will be timed again in the next run");
     free(text);
 }
 

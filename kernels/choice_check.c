@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether backends compute what they should: their results against those of the reference, on the
- * shape as it is but for the number of samples, for the reference takes its time.
+ * Checks that backends compute the right results: compares them with the reference, on the same
+ * shape but with fewer samples, because the reference is slow.
  */
+#include "kernels/choice_priv.h"
 #include "kernels/tensors_priv.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLES_MAX 4 /* as many as any backend takes at a time */
-#define FLOPS_MAX 4e8 /* with more there are fewer samples; one in any case */
-#define SEED 1        /* of dropout */
+#define SAMPLES_MAX 4 /* the largest number of samples that any backend computes at a time */
+#define FLOPS_MAX 4e8 /* a larger shape gets fewer samples, but at least one */
+#define SEED 1        /* seed of dropout */
 
 struct check {
     struct vb_k_tensors in; /* inputs, and what backends write; with fewer samples */
-    float *want;            /* what the pass should write; and behind it the gradient of biases */
+    float *want;            /* the expected results, followed by the gradient of the biases */
 };
 
 static struct vb_k_shape fewer_samples(const struct vb_k_shape *shape)
@@ -28,7 +29,7 @@ static struct vb_k_shape fewer_samples(const struct vb_k_shape *shape)
     return s;
 }
 
-/* What a pass writes. */
+/* Returns the tensor that a pass writes. */
 static enum vb_k_tensor result_of(enum vb_k_pass pass)
 {
     static const enum vb_k_tensor results[VB_K_PASSES] = {Y, DX, DW};
@@ -72,7 +73,8 @@ static void run_reference(struct check *c)
     struct vb_k_args args = args_of(c);
 
     if (c->in.pass != VB_K_FORWARD && vb_k_tensor_len(&c->in.s, W) == 0)
-        vb_k_layer_ref(&c->in.s, VB_K_FORWARD, &args); /* pooling and the like look at the output */
+        /* pooling, ReLU, lrn and dropout read the output */
+        vb_k_layer_ref(&c->in.s, VB_K_FORWARD, &args);
     vb_k_layer_ref(&c->in.s, c->in.pass, &args);
     memcpy(c->want, result(c), n_results(c) * sizeof(float));
     if (n_biases(c) > 0)
@@ -97,7 +99,8 @@ static vb_status init(struct check *c, const struct vb_k_shape *shape, enum vb_k
 
 /* ---- backends -------------------------------------------------------------------------------- */
 
-/* The largest difference over the root mean square of what should be; NaN is infinitely off. */
+/* Returns the largest difference, divided by the root mean square of the expected results. A NaN
+ * counts as infinitely far off. */
 static double distance(const float *got, const float *want, size_t n)
 {
     double squares = 0, most = 0, d;
@@ -121,7 +124,7 @@ static double off_by(const struct check *c)
     return biases > most ? biases : most;
 }
 
-/* What the pass writes is full of NaN before, so that what is left out is seen. */
+/* Fills the results with NaN first, so that elements that the pass does not write are found. */
 static vb_status run_one(struct check *c, const struct vb_k_backend *backend, double *off_p)
 {
     struct vb_k_args args = args_of(c);
@@ -163,7 +166,7 @@ vb_status vb_k_check_these(const struct vb_k_backend *const *backends, int n_bac
         checked[n].backend = backends[i]->name;
         st = run_one(&c, backends[i], &checked[n].off);
         n += st == VB_OK;
-        if (st == VB_ERR_UNSUPPORTED) /* it finds that it cannot do it after all */
+        if (st == VB_ERR_UNSUPPORTED) /* the backend found out in prepare() that it cannot do it */
             st = VB_OK;
     }
     fini(&c);

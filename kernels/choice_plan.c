@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The choices of a model as text: "conv1 forward blas", a line each.
+ * The choices of a model as text, one line each: "conv1 forward blas".
  */
-#include "kernels/layer_priv.h"
+#include "kernels/choice_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static bool good_name(const char *name)
     return n > 0 && n < VB_K_NAME && name[n] == '\0';
 }
 
-/* What is wrong with a choice, or NULL; then it was added. */
+/* Adds a choice and returns NULL, or returns the reason why it is not valid. */
 static const char *add(struct vb_k_plan *plan, const char *name, enum vb_k_pass pass,
                        const char *backend)
 {
@@ -34,13 +34,13 @@ static const char *add(struct vb_k_plan *plan, const char *name, enum vb_k_pass 
     struct vb_k_choice *choice = &plan->v[plan->n];
 
     if (!good_name(name))
-        return "a layer's name must be short and without blanks";
+        return "a layer's name must be shorter than 32 characters and contain no space or #";
     if (known == NULL)
-        return "there is no such backend";
+        return "no backend has this name";
     if (vb_k_plan_find(plan, name, pass) != NULL)
-        return "this pass has a backend already";
+        return "this pass already has a backend";
     if (plan->n == VB_K_CHOICES_MAX)
-        return "too many lines";
+        return "too many choices";
     snprintf(choice->layer, sizeof(choice->layer), "%s", name);
     choice->pass = pass;
     choice->backend = known->name;
@@ -88,7 +88,8 @@ static bool find_pass(const char *text, enum vb_k_pass *pass_p)
     return false;
 }
 
-/* line: without its newline; changed. What is wrong with it, or NULL. */
+/* Parses a line without its newline, which is overwritten. Returns NULL, or the reason why it is
+ * not valid. */
 static const char *parse_line(struct vb_k_plan *plan, char *line)
 {
     char *rest = NULL, *name = strtok_r(line, " \t\r", &rest);
@@ -100,9 +101,9 @@ static const char *parse_line(struct vb_k_plan *plan, char *line)
     pass_text = strtok_r(NULL, " \t\r", &rest);
     backend = strtok_r(NULL, " \t\r", &rest);
     if (backend == NULL || strtok_r(NULL, " \t\r", &rest) != NULL)
-        return "must be a layer, a pass and a backend";
+        return "expected a layer, a pass and a backend";
     if (!find_pass(pass_text, &pass))
-        return "a pass is forward, backward-data or backward-weights";
+        return "the pass must be forward, backward-data or backward-weights";
     return add(plan, name, pass, backend);
 }
 

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which backend is fastest, by timing. A whole AlexNet of batch 32 computes for a second when all
- * choices are right, so candidates cannot run on it: they run on a very small version of the shape
- * first, where those that are clearly slower drop out, and the rest on a larger one. How much
- * larger depends on how long the first took: a fast machine comes closer to the whole shape in the
- * same time. Candidates take turns, and the best run of each counts: what else the machine does for
- * a while then hurts none of them alone.
+ * Finds the fastest backend by timing. A whole AlexNet of batch 32 is too slow to time every
+ * candidate on it. Candidates therefore first run on a very small version of the shape, where those
+ * that are clearly slower drop out. The others run on a larger version; how much larger depends on
+ * how long the first stage took, so a fast machine comes closer to the whole shape in the same
+ * time. Candidates take turns, and the best run of each counts. A disturbance on the machine then
+ * does not hurt one candidate alone.
  *
- * A smaller convolution has fewer samples, but some, for they share what a kernel does to the
- * weights; then fewer channels. A smaller linear layer has fewer outputs, so that it is some rows
- * of the same matrix: its speed depends on the samples and on how long the rows are.
+ * A smaller convolution first has fewer samples, but not too few, because a kernel's work on the
+ * weights is shared by the samples; then it has fewer channels. A smaller linear layer has fewer
+ * outputs and thus uses some rows of the same matrix, because its speed depends on the number of
+ * samples and on the length of the rows.
  */
+#include "kernels/blas_priv.h"
+#include "kernels/choice_priv.h"
 #include "kernels/tensors_priv.h"
 
 #include <omp.h>
@@ -19,43 +22,41 @@
 #include <string.h>
 
 #define PEAK_SIDE 1024
-#define SAMPLES 8 /* fewer only when there are few channels */
+#define SAMPLES 8 /* smallest number of samples, until the channels are few */
 #define CHANNELS 64
 #define CHANNELS_MIN 32
-#define OUTPUTS 256     /* of a linear layer */
-#define LINEAR_PART 4   /* of a stage's work, for a linear layer: its rows are all alike */
-#define HOPELESS 3      /* times the best: no second run, unless the first was short */
-#define SHORT_MS 2.0    /* a run */
-#define FIRST_CLOSE 1.1 /* one run says less than the best of two */
+#define OUTPUTS 256 /* smallest number of outputs of a linear layer */
+/* A linear layer needs only this fraction of a stage's work, because all its rows are alike. */
+#define LINEAR_PART 4
+/* A backend that takes this many times the best time has no second run, unless the first was
+ * short. */
+#define HOPELESS 3
+#define SHORT_MS 2.0 /* length of a short run */
+/* Extra tolerance after the first run, because one run is less certain than the best of two. */
+#define FIRST_CLOSE 1.1
 #define ROUNDS_MIN 2
 #define ROUNDS_MAX 12
 
 struct stage {
-    double drop;  /* who takes longer than the fastest by this drops out: in the end */
-    double close; /* ... and from one round to the next */
-    double ms;    /* of the fastest, all its runs: enough */
+    double drop;  /* at the end of a stage, backends slower than this times the fastest drop out */
+    double close; /* the same, from one round to the next */
+    double ms;    /* total time of the fastest backend's runs that is enough */
 };
 
-/* What a kernel does to the weights alone weighs more in the first than it will: those that do much
- * may take longer there. */
+/* In the first stage, a kernel's work on the weights takes a larger share of the time than in the
+ * whole shape. Backends that do much of this work are therefore allowed to be slower there. */
 static const struct stage first_stage = {2, 1.6, 1}, last_stage = {1, 1.1, 5};
 
-/* With fewer channels than LAST_FLOPS have, F(4x4, 3x3) loses to F(2x2, 3x3) where it should not.
- */
+/* With fewer channels than LAST_FLOPS allows, F(4x4, 3x3) would wrongly lose to F(2x2, 3x3). */
 #define FIRST_FLOPS 3e7
 #define LAST_FLOPS 9e8
-#define LAST_MS 10.0 /* a run, at the speed of the first stage; larger ones are faster */
+#define LAST_MS 10.0 /* time of a run at the speed of the first stage; larger shapes run faster */
 
 /* ---- smaller shapes -------------------------------------------------------------------------- */
 
-static int at_least(int a, int b)
-{
-    return a > b ? a : b;
-}
-
 static bool halve_samples(struct vb_k_shape *s, int least)
 {
-    if (s->n / 2 < at_least(least, omp_get_max_threads()))
+    if (s->n / 2 < least || s->n / 2 < omp_get_max_threads())
         return false;
     s->n /= 2;
     return true;
@@ -71,7 +72,8 @@ static bool halve_channels(struct vb_k_shape *s, int least)
     return true;
 }
 
-/* One step towards smaller. False: it is as small as is still like the whole. */
+/* Makes the shape one step smaller. Returns false if a smaller one would no longer represent the
+ * whole. */
 static bool shrink_conv(struct vb_k_shape *s)
 {
     return halve_samples(s, SAMPLES) || halve_channels(s, CHANNELS) || halve_samples(s, 2) ||
@@ -105,14 +107,14 @@ static struct vb_k_shape smaller(const struct vb_k_shape *shape, double flops)
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
-#define NOT_TRIED (-2) /* for a time */
+#define NOT_TRIED (-2) /* value of ms */
 #define CANNOT (-1)
 
 struct runner {
     const struct vb_k_backend *backend;
-    void *state; /* NULL: it is not prepared */
+    void *state; /* NULL: not prepared */
     float *scratch;
-    double ms; /* the best run */
+    double ms; /* time of the best run */
 };
 
 struct race {
@@ -139,7 +141,7 @@ static void runner_fini(struct runner *r)
     r->state = NULL;
 }
 
-/* A backend may find that it cannot do it after all. */
+/* A backend may find out in prepare() that it cannot do the shape. */
 static vb_status runner_init(struct runner *r, const struct vb_k_tensors *t)
 {
     size_t scratch_bytes = 0;
@@ -182,7 +184,7 @@ static double fastest(const struct race *race)
     return best;
 }
 
-/* Keeps those that were fast enough, or were not tried, the fastest first. */
+/* Keeps the backends that were fast enough or were not tried, sorted with the fastest first. */
 static void drop(struct race *race, double factor)
 {
     double best = fastest(race);
@@ -199,8 +201,8 @@ static void drop(struct race *race, double factor)
             race->runner[race->n++] = old.runner[i];
 }
 
-/* The first run of a backend. A long one that is hopeless is its last, a short one has a second
- * chance. */
+/* The first run of a backend. If it was long and hopeless, the backend does not run again; if it
+ * was short, it runs once more. */
 static void run_first(struct runner *r, const struct vb_k_tensors *t, double best)
 {
     double again;
@@ -214,7 +216,7 @@ static void run_first(struct runner *r, const struct vb_k_tensors *t, double bes
         runner_fini(r);
 }
 
-/* The first round. A smaller shape may be none that the backend can do: it stays in the race. */
+/* The first round. A backend that cannot do the smaller shape stays in the race. */
 static vb_status first_round(struct race *race, const struct vb_k_tensors *t)
 {
     vb_status st = VB_OK;
@@ -243,7 +245,7 @@ static int n_within(const struct race *race, double ms)
     return n;
 }
 
-/* More rounds, for those that are close. */
+/* Further rounds for the backends that are close to the fastest. */
 static void take_turns(struct race *race, const struct vb_k_tensors *t, const struct stage *stage)
 {
     double limit, ms;
@@ -290,8 +292,8 @@ static bool same_size(const struct vb_k_shape *a, const struct vb_k_shape *b)
     return a->n == b->n && a->c == b->c && a->oc == b->oc;
 }
 
-/* How large the last stage is, after the first. Linear layers wait for memory, which few more rows
- * of the same matrix tell as well as many. */
+/* Returns the size of the last stage, given the result of the first. Linear layers are limited by
+ * memory, and a few more rows of the same matrix measure that as well as many. */
 static double last_flops(const struct race *race, const struct vb_k_shape *first)
 {
     double ms = race->n > 0 ? race->runner[0].ms : -1;
@@ -326,14 +328,14 @@ vb_status vb_k_choose(const struct vb_k_shape *shape, enum vb_k_pass pass,
     enter(&race, shape, pass);
     st = hold(&race, shape, pass);
     if (st == VB_OK && race.n == 0)
-        st = vb_err(VB_ERR_UNSUPPORTED, "no backend can do %s of this %s layer",
+        st = vb_err(VB_ERR_UNSUPPORTED, "no backend can compute %s of this %s layer",
                     vb_k_pass_str(pass), vb_k_kind_str(shape->kind));
     if (st == VB_OK)
         *backend_p = race.runner[0].backend;
     return st;
 }
 
-/* The best of several runs within the time; the first does not count. */
+/* Takes the best of several runs within the time. The first run does not count. */
 static void time_long(struct runner *r, const struct vb_k_tensors *t, double seconds)
 {
     double sum = 0, ms;
@@ -376,7 +378,7 @@ vb_status vb_k_time_all(const struct vb_k_shape *shape, enum vb_k_pass pass, dou
 
 /* ---- the peak -------------------------------------------------------------------------------- */
 
-/* Each thread has some rows, which is how BLAS itself would share them. */
+/* Each thread computes some rows, as BLAS itself would divide them. */
 static void product(const float *a, const float *b, float *c)
 {
     int team = omp_get_max_threads(), i;

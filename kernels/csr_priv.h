@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows of a batch, and where features go in small tables.
+ * The rows of a batch, and a hash for small tables of features.
  */
 #ifndef VB_KERNELS_CSR_PRIV_H
 #define VB_KERNELS_CSR_PRIV_H
@@ -9,7 +9,7 @@
 
 struct csr_row {
     const uint32_t *index;
-    const float *value; /* NULL: all 1 */
+    const float *value; /* NULL: all values are 1 */
     size_t n;
 };
 
@@ -34,7 +34,7 @@ static inline struct csr_row csr_row_at(const struct vb_k_csr *m, size_t i)
     };
 }
 
-/* A place among 2^bits; neighbours are strewn. */
+/* Returns a place among 2^bits; neighbouring keys are spread. */
 static inline uint32_t csr_hash(uint32_t key, int bits)
 {
     return key * 0x9e3779b1u >> (32 - bits);

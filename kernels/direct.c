@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backend "direct": convolutions with few channels, where packing and full panels of a matrix
- * product would cost more than the product. It works on strips of the input (patch_priv.h), a
- * vector along a row of pixels at a time, as the strip has them.
+ * The backend "direct": convolutions with so few channels that packing and full panels of a matrix
+ * product would cost more than the product. It works on strips of the input (patch_priv.h), in
+ * which the samples of a group are interleaved (direct_priv.h).
  *
- * NaN and infinity go where the sums of the reference take them; in backward weights a gradient
- * that is no number also meets the zeros of the padding.
+ * NaN and infinity propagate as in the sums of the reference. In backward weights, a gradient that
+ * is NaN or infinite is also multiplied by the zeros of the padding.
  */
-#include "kernels/level_priv.h"
+#include "kernels/own_priv.h"
 
 #include <stdlib.h>
 
-/* More taps than this are better packed. */
+/* Layers with more taps are faster with packing. */
 #define TAPS_MAX 1024
-/* Sums of gradients, four times the weights, should stay in the second level of cache. */
+/* The sums of gradients take four times the memory of the weights. They should stay in the
+ * second-level cache. */
 #define WEIGHTS_MAX (32 * 1024)
 
 static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)
@@ -32,13 +33,13 @@ static bool direct_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 static vb_status direct_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                 size_t *scratch_p)
 {
-    return vb_k_level()->direct(s, pass, state_p, scratch_p);
+    return vb_own_in_use()->direct(s, pass, state_p, scratch_p);
 }
 
 const struct vb_k_backend vb_k_backend_direct = {
     .name = "direct",
     .can = direct_can,
     .prepare = direct_prepare,
-    .run = vb_k_level_run,
+    .run = vb_own_run,
     .destroy = free,
 };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Direct convolution forward, and backward to the data, which is the same with dy, and the weights
- * turned round.
+ * Direct convolution: the forward pass, and the backward data pass, which is the same with dy and
+ * the weights rotated by 180 degrees.
  *
- * In registers are some channels (4, 6 or 8, whichever wastes least) by some neighbours in a row of
- * output. For every tap their inputs are loaded from the strip and multiplied with the weights of
- * the channels. Taps are sorted by their row first: those that fall above or below the image are
- * left out. The threads share out bands of groups of samples.
+ * The registers hold the sums of some channels (4, 6 or 8, whichever wastes least) by some
+ * neighbours in a row of output. For every tap, their inputs are loaded from the strip and
+ * multiplied by the weights of the channels. Taps are sorted by row, so that those above or below
+ * the image can be skipped. Each thread takes bands of groups of samples.
  *
- * Where pooling follows, two rows of output are pooled as soon as they are there, and only the
+ * If pooling follows, two rows of output are pooled as soon as they are computed, and only the
  * result leaves the cache.
  */
 #include "kernels/direct_priv.h"
@@ -16,9 +16,9 @@
 
 #include <stdlib.h>
 
-#define WIDTH 8 /* weights of a tap, of which a block of channels uses some */
+#define WIDTH 8 /* weights stored for a tap; a block of channels uses some of them */
 
-/* Floats of a strip: larger ones would leave the second level of cache. */
+/* Floats in a strip. A larger one would not fit into the second-level cache. */
 #define STRIP_MAX (24 * 1024)
 
 /* Some neighbours in a row of output, and the columns of taps that they need. */
@@ -30,16 +30,16 @@ struct piece {
 struct conv {
     struct vb_k_pass_state pass;
     struct vb_patch patch;
-    int n, c, m; /* samples, channels read and written */
+    int n, c, m; /* samples, channels read, channels written */
     bool data, relu, pool;
     int block;  /* channels written at a time */
-    int pixels; /* of a row at a time, at most */
-    int n_taps; /* of all channels */
+    int pixels; /* largest number of pixels of a row computed at a time */
+    int n_taps; /* taps of all channels together */
     int slots;
-    size_t weights, strip, row; /* floats of scratch; strip and row of each slot */
+    size_t weights, strip, row; /* floats of scratch; strip and row are per slot */
     int n_pieces;
-    struct piece *pieces; /* of a row */
-    int taps[];           /* where a strip has them */
+    struct piece *pieces; /* the pieces of a row */
+    int taps[];           /* offsets of the taps in a strip */
 };
 
 static int min(int a, int b)
@@ -52,15 +52,15 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* What a kernel adds up: some taps of some columns of the weights, columns step taps apart. */
+/* What a kernel sums: some taps of some columns of the weights. Columns are `step` taps apart. */
 struct range {
     const float *bias, *w; /* (WIDTH), (taps, WIDTH) */
     const int *taps;
     int cols, n, step;
 };
 
-/* The weights of a tap: on Arm vectors, whose lanes a product takes, on x86 each from memory to all
- * lanes. */
+/* The weights of a tap. On Arm they are a vector, and products use its lanes. On x86 each weight is
+ * broadcast from memory. */
 #if defined(__x86_64__)
 #define W_LOAD(wv, w, block) const float *wv = (w)
 #define W_GET(wv, i) (wv)[i]
@@ -70,7 +70,7 @@ struct range {
 #define W_GET(wv, i) (wv)[(i) / 4][(i) % 4]
 #endif
 
-/* Sums of a block of channels and some pixels; channels go out_step apart to out. */
+/* Computes the sums of a block of channels and some pixels. In out, channels are out_step apart. */
 static inline __attribute__((always_inline)) void row_kernel(int block, int pixels, const float *x,
                                                              const struct range *r, float *out,
                                                              size_t out_step)
@@ -134,7 +134,7 @@ static kernel *const kernels[3][4] = {
     {kernel_8_1, kernel_8_2, kernel_8_3, NULL},
 };
 
-/* Where tap k of the sorted ones belongs. */
+/* Finds the channel and the place of tap k in sorted order. */
 static void tap_place(const struct conv *v, int k, int *c_p, int *ky_p, int *kx_p)
 {
     *c_p = k % v->c;
@@ -142,7 +142,7 @@ static void tap_place(const struct conv *v, int k, int *c_p, int *ky_p, int *kx_
     *kx_p = k / v->c / v->patch.kh;
 }
 
-/* Bias and weights of a block of channels from m on: (1 + taps, WIDTH). */
+/* Packs bias and weights of the block of channels that begins with m: (1 + taps, WIDTH). */
 static void pack_weights(const struct conv *v, const float *w, const float *bias, int m, float *to)
 {
     int per = v->patch.kh * v->patch.kw, k, i, c, ky, kx, tap;
@@ -161,8 +161,8 @@ static void pack_weights(const struct conv *v, const float *w, const float *bias
     }
 }
 
-/* Taps, *from_p to *to_p of k, that fall into an image of side inputs for any of n outputs from o
- * on. */
+/* Finds the taps, *from_p to *to_p of k, that fall inside an image with `side` inputs for any of
+ * the n outputs that begin with o. */
 static void taps_inside(int k, int side, int stride, int pad, int o, int n, int *from_p, int *to_p)
 {
     int first = o * stride - pad, last = (o + n - 1) * stride - pad;
@@ -173,8 +173,8 @@ static void taps_inside(int k, int side, int stride, int pad, int o, int n, int 
         *to_p = *from_p;
 }
 
-/* The taps of a piece of a row, for rows of taps from y to y_end. packed: of the block of channels.
- */
+/* The taps of a piece of a row, for rows of taps from y to y_end. packed: the weights of the block
+ * of channels. */
 static inline struct range range_of(const struct conv *v, const float *packed,
                                     const struct piece *p, int y, int y_end)
 {
@@ -185,7 +185,7 @@ static inline struct range range_of(const struct conv *v, const float *packed,
     r.cols = p->cols;
     r.w = packed + (size_t)(1 + first) * WIDTH;
     r.taps = v->taps + first;
-    if (r.n == r.step) { /* all rows: the columns lie together */
+    if (r.n == r.step) { /* all rows are inside, so the columns are contiguous */
         r.n *= r.cols;
         r.step = r.n;
         r.cols = 1;
@@ -193,7 +193,7 @@ static inline struct range range_of(const struct conv *v, const float *packed,
     return r;
 }
 
-/* Row oy of output of one block of channels, into row (block, ow) of a group. */
+/* Computes row oy of the output for one block of channels, into row (block, ow) of a group. */
 static void run_row(const struct conv *v, const float *strip, const float *packed, int oy,
                     float *row)
 {
@@ -211,7 +211,8 @@ static void run_row(const struct conv *v, const float *strip, const float *packe
     }
 }
 
-/* To the samples. y: the row in the block's first channel of the first sample. */
+/* Writes a row to the samples of the group. y: the row in the block's first channel of the first
+ * sample. */
 static void store_row(const struct conv *v, const float *row, int n_channels, int n_samples,
                       float *y)
 {
@@ -222,7 +223,8 @@ static void store_row(const struct conv *v, const float *row, int n_channels, in
                         v->relu, y + (size_t)i * plane, (size_t)v->m * plane);
 }
 
-/* Two rows of a block of channels, one after the other, pooled. at: of the first result in y. */
+/* Pools two rows of a block of channels, which are stored one after the other. at: index of the
+ * first result in y. */
 static void store_pooled(const struct conv *v, const float *rows, int n_channels, int n_samples,
                          const struct vb_k_args *args, size_t at)
 {
@@ -235,7 +237,8 @@ static void store_pooled(const struct conv *v, const float *rows, int n_channels
                        args->where + at, step);
 }
 
-/* As run_band(), of an even number of rows. The last one is left out if it has no partner. */
+/* The same as run_band() with pooling; the number of rows is even. A last row without a partner is
+ * left out. */
 static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, int s, int oy,
                             float *slot)
 {
@@ -257,7 +260,7 @@ static void run_band_pooled(const struct conv *v, const struct vb_k_args *args, 
     }
 }
 
-/* Rows from oy on of the group that begins with sample s. */
+/* Computes the rows from oy on, for the group that begins with sample s. */
 static void run_band(const struct conv *v, const struct vb_k_args *args, int s, int oy, float *slot)
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
@@ -300,10 +303,11 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
     }
 }
 
-/* The block of channels that leaves least over; of two the larger one. */
+/* Chooses the block of channels that leaves the fewest unused; if two are equal, the larger one. */
 static void choose_block(struct conv *v)
 {
-    /* with the block they fill the registers; 0: it does not fit */
+    /* Numbers of pixels that fill the registers together with the block; 0: the block does not
+     * fit. */
     static const int pixels_32[] = {4, 4, 3}, pixels_16[] = {3, 2, 0};
     const int *pixels = VB_DIRECT_REGISTERS < 32 ? pixels_16 : pixels_32;
     int i, waste, least = v->m + WIDTH;
@@ -334,7 +338,8 @@ static void cut_row(struct conv *v)
     }
 }
 
-/* Whether strips of the rows that are set are small enough, and enough for all threads. */
+/* Returns whether the strips are small enough, and numerous enough for all threads, with the
+ * current number of rows. */
 static bool rows_fit(const struct conv *v)
 {
     const struct vb_patch *p = &v->patch;
@@ -344,8 +349,8 @@ static bool rows_fit(const struct conv *v)
            (size_t)bands * (size_t)groups >= (size_t)v->slots;
 }
 
-/* As many rows of output to a strip as fit, at least one; with pooling an even number. How rows are
- * cut changes no bits. */
+/* Chooses as many rows of output for a strip as fit, at least one; an even number with pooling. The
+ * number of rows does not change any bits. */
 static void choose_rows(struct conv *v)
 {
     struct vb_patch *p = &v->patch;
@@ -365,7 +370,7 @@ vb_status vb_direct_conv(const struct vb_k_shape *shape, enum vb_k_pass pass, vo
     bool data = pass == VB_K_BACKWARD_DATA;
     int c = data ? s->oc : s->c, per = s->kh * s->kw, i, channel, ky, kx;
     size_t taps_len = (size_t)(c * per) * sizeof(int);
-    size_t pieces_len = (size_t)(data ? s->w : s->ow) * sizeof(struct piece); /* at most */
+    size_t pieces_len = (size_t)(data ? s->w : s->ow) * sizeof(struct piece); /* upper limit */
     struct conv *v = calloc(1, sizeof(*v) + taps_len + pieces_len);
 
     if (v == NULL)

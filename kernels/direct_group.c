@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The samples of a group side by side, and back, four pixels at a time.
+ * Interleaves the samples of a group, and separates them again, four pixels at a time.
  */
 #include "kernels/direct_priv.h"
 #include "kernels/quads_priv.h"
@@ -12,7 +12,7 @@ static int min(int a, int b)
     return a < b ? a : b;
 }
 
-/* n neighbours of all samples; from: a row of each. */
+/* Interleaves n neighbouring pixels of all samples. from: a row of each sample. */
 static void join(const float *const from[VB_DIRECT_GROUP], int n_samples, int n, float *to)
 {
     vb_vec r[4];
@@ -77,7 +77,7 @@ void vb_direct_fill(const struct vb_patch *p, const float *x, size_t x_step, int
     }
 }
 
-/* The neighbours of sample l in what was turned. */
+/* The four neighbours of sample l, after the transposition. */
 static inline vb_v4 four_of(const vb_vec r[4], int l)
 {
 #if VB_LANES == 4
@@ -111,7 +111,7 @@ void vb_direct_split(const float *from, int n, int n_samples, bool relu, float *
 
 typedef uint8_t bytes4 __attribute__((vector_size(4)));
 
-/* The larger one and its place, the first of two that are equal. NaN wins, and stays. */
+/* Takes the larger one and its place; the first of two that are equal. A NaN wins, and stays. */
 static inline void larger(vb_vec *best, vb_veci *place, vb_vec v, vb_veci v_place)
 {
     vb_veci wins = (v > *best) | (v != v); /* NOLINT(misc-redundant-expression): NaN */
@@ -120,7 +120,7 @@ static inline void larger(vb_vec *best, vb_veci *place, vb_vec v, vb_veci v_plac
     *place = (wins & v_place) | (~wins & *place);
 }
 
-/* One result of each sample, and its place as a float's bits. */
+/* Computes one result of each sample, and its place as the bits of a float. */
 static inline void pool_one(const float *row0, const float *row1, vb_vec *y, vb_vec *place_p)
 {
     const vb_veci one = 1 - (vb_veci){0};
@@ -135,7 +135,8 @@ static inline void pool_one(const float *row0, const float *row1, vb_vec *y, vb_
     *place_p = (vb_vec)((positive & place) | (~positive & (one * VB_K_NOWHERE)));
 }
 
-/* The places of four pixels of all samples become four bytes of each, the first one lowest. */
+/* Turns the places of four pixels of all samples into four bytes for each sample, the first pixel
+ * in the lowest byte. */
 static inline void transpose_places(vb_vec p[4])
 {
 #if VB_LANES == 4
@@ -145,7 +146,7 @@ static inline void transpose_places(vb_vec p[4])
 #endif
 }
 
-/* Those of sample l then. */
+/* The four bytes of sample l, after the transposition. */
 static inline bytes4 places_of(const vb_vec p[4], int l)
 {
 #if VB_LANES == 4
@@ -158,7 +159,7 @@ static inline bytes4 places_of(const vb_vec p[4], int l)
 #endif
 }
 
-/* Up to four neighbours of each sample. */
+/* Pools up to four neighbours of each sample. */
 static inline void pool_four(const float *row0, const float *row1, int n, int n_samples, float *y,
                              uint8_t *where, size_t y_step)
 {
@@ -192,7 +193,8 @@ void vb_direct_pool(const float *row0, const float *row1, int n, int n_samples, 
         pool_four(row0 + step * i, row1 + step * i, 4, n_samples, y + i, where + i, y_step);
     if (i == end)
         return;
-    if (VB_LANES > 4 && end > 4) { /* some again: cheaper than parts of four for many samples */
+    if (VB_LANES > 4 && end > 4) { /* stores some pixels twice, which is cheaper than parts of
+                                    * four for many samples */
         i = end - 4;
         pool_four(row0 + step * i, row1 + step * i, 4, n_samples, y + i, where + i, y_step);
     } else {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Direct convolution backward to the weights. In registers are sums of some channels of dy (2 to 4)
- * by TAPS taps, each a vector of the sums of a group of samples; its lanes are added up at the very
- * end. The groups are cut into at most CHUNKS chunks, by the shape alone, which the threads share
- * out; a chunk's sums are kept in memory from band to band, and the chunks added in their order.
+ * Direct convolution, backward weights. The registers hold the sums of some channels of dy (2 to 4)
+ * by TAPS taps. Each sum is a vector with one lane for each sample of a group; the lanes are added
+ * at the very end. The groups are cut into at most CHUNKS chunks, by the shape alone, and each
+ * thread takes some chunks. The sums of a chunk stay in memory from band to band, and the chunks
+ * are added in order.
  */
 #include "kernels/direct_priv.h"
 #include "kernels/sum_priv.h"
@@ -15,20 +16,22 @@
 #define TAPS 5
 #define CHUNKS 8
 
-/* Floats of the strips of x and dy together: they are read many times. */
+/* Floats of the strips of x and dy together. They are read many times, so they should stay in
+ * cache. */
 #define STRIPS_MAX (3 * 1024 * VB_DIRECT_GROUP)
 
 struct weights {
     struct vb_k_pass_state pass;
-    struct vb_patch patch, dy; /* dy is read as it is */
+    struct vb_patch patch, dy; /* dy is read without padding */
     int n, c, oc;
-    int block;  /* channels of dy at a time */
-    int n_taps; /* of all channels */
-    int chunk;  /* groups */
+    int block;  /* channels of dy computed at a time */
+    int n_taps; /* taps of all channels together */
+    int chunk;  /* number of groups in a chunk */
     int slots;
-    size_t sums;            /* floats of scratch of each chunk */
-    size_t strip, dy_strip; /* ... of each slot */
-    int taps[];             /* where a strip has them, filled up to whole blocks with the last */
+    size_t sums;            /* floats of scratch for each chunk */
+    size_t strip, dy_strip; /* floats of scratch for each slot */
+    int taps[];             /* offsets of the taps in a strip; the last one is repeated to fill
+                             * the last block */
 };
 
 static int min(int a, int b)
@@ -41,7 +44,7 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Adds a band to the sums of one block. x: of each tap, dy: of each channel. */
+/* Adds a band to the sums of one block. x: inputs of each tap; dy: gradients of each channel. */
 static inline __attribute__((always_inline)) void band_kernel(const struct weights *v, int block,
                                                               const float *const dy[4],
                                                               const float *const x[TAPS], int rows,
@@ -111,14 +114,15 @@ static void run_band(const struct weights *v, const float *strip, const float *d
         for (i = 0; i < TAPS; i++)
             x[i] = strip + v->taps[k + i];
         for (m = 0; m < v->oc; m += v->block, sums += v->block * TAPS * VB_DIRECT_GROUP) {
-            for (i = 0; i < 4; i++) /* what is missing repeats the last and is not kept */
+            for (i = 0; i < 4; i++) /* missing channels repeat the last one; their results are
+                                     * not stored */
                 from[i] = dy + (size_t)min(m + i, v->oc - 1) * plane;
             bands[v->block - 2](v, from, x, rows, sums);
         }
     }
 }
 
-/* The group that begins with sample s. */
+/* Processes the group that begins with sample s. */
 static void run_group(const struct weights *v, const struct vb_k_args *args, int s, float *slot,
                       float *sums)
 {
@@ -159,7 +163,7 @@ static float sum_lanes(vb_vec v)
     return v[0];
 }
 
-/* One weight: the sums of all chunks, then of the lanes. */
+/* Adds up one weight: first over all chunks, then over the lanes. */
 static float collect(const struct weights *v, const float *sums, int oc, int tap)
 {
     int blocks = divide_up(v->oc, v->block), i;
@@ -197,7 +201,8 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* With the taps they fill the registers; of two that do, the one that leaves less over. */
+/* Chooses the number of channels that fills the registers together with the taps; if two do, the
+ * one that leaves fewer unused. */
 static int choose_block(int oc)
 {
     if (VB_DIRECT_REGISTERS < 32)
@@ -205,7 +210,7 @@ static int choose_block(int oc)
     return divide_up(oc, 3) * 3 < divide_up(oc, 4) * 4 ? 3 : 4;
 }
 
-/* As many rows of output to a strip as fit, at least one. */
+/* Chooses as many rows of output for a strip as fit, at least one. */
 static void choose_rows(struct weights *v)
 {
     int rows = v->patch.oh;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * The pieces of a packed matrix product. The inner loop is the product of one number of a with a
- * vector of b, which becomes one instruction (fmla by element) on 64-bit Arm; nothing in it is a
- * special case, because packing filled up what is ragged.
+ * The parts of a packed matrix product. The inner loop multiplies one number of a by a vector of b,
+ * which is one instruction on 64-bit Arm (fmla by element). It has no special cases, because
+ * packing fills up ragged edges.
  */
 #include "kernels/gemm_priv.h"
 #include "kernels/vec_priv.h"
 
 #define NV (VB_GEMM_NR / VB_LANES)
 
-/* The MR numbers of a at one k: on Arm a vector, whose lanes a product takes, on x86 each from
- * memory to all lanes. There a is asked for before it is needed, on into the next panel, which
- * takes up to 15 % off what reads it from the third level of cache. */
+/* The MR numbers of a at one k. On Arm they are a vector, and products use its lanes. On x86 each
+ * number is broadcast from memory. On x86, a is also prefetched, beyond the end into the next
+ * panel, which saves time when a comes from the third-level cache. */
 #if defined(__x86_64__)
 #define A_LOAD(av, a) const float *av = (a)
 #define ASK_AHEAD(a) __builtin_prefetch((a) + 1024, 0, 3)
@@ -20,7 +20,7 @@
 #define ASK_AHEAD(a) ((void)(a))
 #endif
 
-/* Sums that will be added to arrive while the product is computed. */
+/* Prefetches the sums in c while the product is computed. */
 static inline void ask_for(const float *c, size_t ldc)
 {
 #if defined(__x86_64__)
@@ -60,7 +60,7 @@ void vb_gemm_tile(int k, const float *a, const float *b, float *c, size_t ldc, b
                          add ? vb_vec_load(c + j * VB_LANES) + acc[i][j] : acc[i][j]);
 }
 
-/* The panel of b stays in the first level of cache while those of a pass by. */
+/* A panel of b stays in the first-level cache while all panels of a are used. */
 void vb_gemm_block(int m_panels, int n_panels, int k, const float *a, const float *b, float *c,
                    bool add)
 {
@@ -70,7 +70,7 @@ void vb_gemm_block(int m_panels, int n_panels, int k, const float *a, const floa
     }
 }
 
-/* Four lines side by side into (k, width). */
+/* Packs four lines side by side into (k, width). */
 static void pack_four(const float *from, size_t step, int k, int width, float *to)
 {
     vb_v4 r[4];
@@ -103,7 +103,7 @@ void vb_gemm_pack_lines(const float *from, size_t line_step, int n, int k, int w
     }
 }
 
-/* What is often copied, without a call of memcpy(). */
+/* A frequent copy, without a call of memcpy(). */
 static inline void copy_full(const float *from, float *to)
 {
 #pragma GCC unroll 8
@@ -127,7 +127,7 @@ void vb_gemm_pack_k(const float *from, size_t k_step, int n, int k, int width, f
     }
 }
 
-/* Row by row, because a row is what lies together in memory. */
+/* Works row by row, because a row is contiguous in memory. */
 void vb_gemm_pack_k_wide(const float *from, size_t k_step, int n, int k, float *to)
 {
     for (int p = 0; p < k; p++, from += k_step, to += VB_GEMM_NR) {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Convolution forward, and backward to the data, as a matrix product: y (oc, pixels) = w (oc, taps)
- * * patches (taps, pixels).
+ * Convolution forward, and backward data, as a matrix product: y (oc, pixels) = w (oc, taps) *
+ * patches (taps, pixels).
  *
- * The pixels are cut into tiles of about TILE_PIXELS, a few rows of an image or a few images, which
- * the threads share out. The taps are cut into blocks of whole channels. For a tile and a block the
- * rows needed are copied with their padding (patch_priv.h), then panel by panel packed and
- * multiplied with all weights of the block, which were packed before: the panel is still in the
- * first level of cache. Backward to the data is the same with dy, and the weights turned round.
+ * The pixels are cut into tiles of about TILE_PIXELS, which are a few rows of an image or a few
+ * images; each thread takes some tiles. The taps are cut into blocks of whole channels. For a tile
+ * and a block, the required rows are copied with their padding (patch_priv.h). Then they are packed
+ * one panel at a time, and the panel is multiplied by all weights of the block while it is in the
+ * first-level cache. The weights were packed before. Backward data is the same with dy and the
+ * weights rotated by 180 degrees.
  */
 #include "kernels/gemm_layer_priv.h"
 #include "kernels/gemm_priv.h"
@@ -23,16 +24,16 @@ struct conv {
     struct vb_k_pass_state pass;
     struct vb_patch patch;
     int n, c, m; /* samples, channels read, channels written */
-    bool data;   /* backward: the weights are turned round */
+    bool data;   /* backward data: the weights are rotated */
     bool relu;
-    int block_c;     /* channels of a block of taps */
-    int tile_images; /* of a tile; 1 if a tile is a few rows */
-    int bands;       /* tiles that make an image */
+    int block_c;     /* channels in a block of taps */
+    int tile_images; /* images in a tile; 1 if a tile is a few rows */
+    int bands;       /* tiles in an image */
     int slots;
     size_t weights;             /* floats of scratch for the packed weights */
-    size_t strips, panel, sums; /* ... and of each slot */
-    int *pixels; /* of a full tile, filled up to whole panels: where a strip has them */
-    int taps[];  /* of a block: likewise */
+    size_t strips, panel, sums; /* floats of scratch for each slot */
+    int *pixels; /* offsets in a strip of the pixels of a full tile, filled up to whole panels */
+    int taps[];  /* offsets in a strip of the taps of a block */
 };
 
 static int min(int a, int b)
@@ -45,7 +46,7 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Weight (m, channel, tap) of the product. */
+/* Returns weight (m, channel, tap) of the product. */
 static float weight(const struct conv *v, const float *w, int m, int channel, int tap)
 {
     size_t taps = (size_t)v->patch.kh * (size_t)v->patch.kw;
@@ -55,8 +56,8 @@ static float weight(const struct conv *v, const float *w, int m, int channel, in
     return w[((size_t)m * (size_t)v->c + (size_t)channel) * taps + (size_t)tap];
 }
 
-/* Packs the panel of rows from m on, all blocks: where a block's panels begin depends only on how
- * many taps come before. */
+/* Packs the panel of rows that begins with m, for all blocks. The offset of a block's panels
+ * depends only on the number of taps before it. */
 static void pack_weights(const struct conv *v, const float *w, int m, float *packed)
 {
     int taps = v->patch.kh * v->patch.kw, rows = vb_gemm_rows(v->m), c, first, count, k;
@@ -75,7 +76,7 @@ static void pack_weights(const struct conv *v, const float *w, int m, float *pac
     }
 }
 
-/* Packs four columns of a panel: quickly where they are neighbours in the strip. */
+/* Packs four columns of a panel; fast if they are neighbours in the strip. */
 static void pack_quad(const float *strip, const int *pixels, const int *taps, int k, float *to)
 {
     int i;
@@ -94,7 +95,8 @@ static void pack_quad(const float *strip, const int *pixels, const int *taps, in
     }
 }
 
-/* Multiplies one block of channels, from first on, into the sums of the tile. */
+/* Multiplies the block of channels that begins with `first`, and adds it to the sums of the
+ * tile. */
 static void run_block(const struct conv *v, const float *x, const float *packed, int first,
                       int images, int oy, int n_pixels, float *slot)
 {
@@ -116,7 +118,7 @@ static void run_block(const struct conv *v, const float *x, const float *packed,
     }
 }
 
-/* n neighbours of an image's plane. */
+/* Stores n neighbours of an image's plane. */
 static void store_run(const float *from, int n, float bias, bool relu, float *to)
 {
     int i;
@@ -130,7 +132,7 @@ static void store_run(const float *from, int n, float bias, bool relu, float *to
     }
 }
 
-/* Pixels at to at + n of a tile whose planes have plane pixels lie in one panel. */
+/* Stores n pixels of a tile that lie in one panel. */
 static void store_panel(const struct conv *v, const float *sums, const float *bias, int n, float *y)
 {
     size_t plane = (size_t)v->patch.oh * (size_t)v->patch.ow;
@@ -141,7 +143,7 @@ static void store_panel(const struct conv *v, const float *sums, const float *bi
                   y + (size_t)m * plane);
 }
 
-/* A panel may go on in the next image. */
+/* A panel may continue in the next image. */
 static void store_tile(const struct conv *v, const float *sums, const float *bias, int n_pixels,
                        int image_pixels, float *y)
 {
@@ -209,7 +211,8 @@ static void fill_tables(struct conv *v, int n_pixels)
     }
 }
 
-/* Tiles of about TILE_PIXELS, and blocks of about VB_GEMM_KC taps, all of about the same size. */
+/* Cuts into tiles of about TILE_PIXELS and blocks of about VB_GEMM_KC taps, all of about the same
+ * size. */
 static void cut(struct conv *v)
 {
     struct vb_patch *p = &v->patch;

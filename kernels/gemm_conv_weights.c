@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Convolution backward to the weights as a matrix product: dw (oc, taps) = dy (oc, pixels) *
- * patches (pixels, taps), summed over the samples.
+ * Convolution, backward weights, as a matrix product: dw (oc, taps) = dy (oc, pixels) * patches
+ * (pixels, taps), summed over the samples.
  *
- * The threads share out tiles of dw: some rows, and some panels of taps. For its tile a thread goes
- * through the samples, a band of rows of the image at a time, so the order of every sum is that of
- * the samples and their pixels. A band is copied with its padding (patch_priv.h), dy is packed anew
- * for each tile: it is then multiplied with TILE_PANELS panels, next to which packing is cheap.
+ * Each thread takes tiles of dw: some rows, and some panels of taps. For its tile, a thread goes
+ * through the samples, one band of rows of the image at a time, so every sum runs in the order of
+ * samples and pixels. A band is copied with its padding (patch_priv.h). dy is packed again for each
+ * tile, but it is then multiplied by TILE_PANELS panels, so packing costs little in comparison.
  */
 #include "kernels/gemm_layer_priv.h"
 #include "kernels/gemm_priv.h"
@@ -24,10 +24,10 @@ struct weights {
     struct vb_k_pass_state pass;
     struct vb_patch patch;
     int n, c, oc;
-    int taps;                 /* of all channels */
-    int tile_taps, tile_rows; /* of a tile of dw */
+    int taps;                 /* taps of all channels together */
+    int tile_taps, tile_rows; /* size of a tile of dw */
     int slots;
-    size_t strip, rows, panel, sums; /* floats of scratch of each slot */
+    size_t strip, rows, panel, sums; /* floats of scratch for each slot */
 };
 
 static int min(int a, int b)
@@ -40,11 +40,11 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* One tile of dw while it is computed. */
+/* A tile of dw while it is computed. */
 struct tile {
     int oc, n_oc;            /* rows */
     int tap, n_taps;         /* columns, counted over all channels */
-    int channel, n_channels; /* that they belong to */
+    int channel, n_channels; /* the channels that the columns belong to */
     float *strip, *rows, *panel, *sums;
 };
 
@@ -64,7 +64,8 @@ static void tile_init(const struct weights *v, int i, float *slot, struct tile *
     t->sums = t->panel + v->panel;
 }
 
-/* Where the strip has a column of the tile; columns that only fill up a panel repeat the last. */
+/* Returns the place in the strip of column i of the tile. Columns that only fill a panel repeat the
+ * last one. */
 static const float *column(const struct weights *v, const struct tile *t, int i)
 {
     int per = v->patch.kh * v->patch.kw, tap = t->tap + min(i, t->n_taps - 1);
@@ -73,7 +74,7 @@ static const float *column(const struct weights *v, const struct tile *t, int i)
                                    tap % v->patch.kw);
 }
 
-/* Four columns of a row of pixels. */
+/* Packs four columns of a row of pixels. */
 static void pack_row(const float *const from[4], int n, float *to)
 {
     vb_v4 r[4];
@@ -94,7 +95,7 @@ static void pack_row(const float *const from[4], int n, float *to)
     }
 }
 
-/* A panel of columns from first on: (pixels of the band, NR). */
+/* Packs the panel of columns that begins with `first`: (pixels of the band, NR). */
 static void pack_panel(const struct weights *v, const struct tile *t, int first, int rows)
 {
     const float *from[4];
@@ -112,7 +113,7 @@ static void pack_panel(const struct weights *v, const struct tile *t, int first,
     }
 }
 
-/* Adds what the rows from oy on of one sample bring. x and dy: of the sample. */
+/* Adds the contribution of the rows from oy on of one sample. x and dy point to that sample. */
 static void run_band(const struct weights *v, const struct tile *t, const float *x, const float *dy,
                      int oy, bool add)
 {
@@ -182,7 +183,8 @@ static void weights_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
     }
 }
 
-/* Tiles of dw are of about the same size, and an even number of them, for two threads. */
+/* Cuts dw into tiles of about the same size, and into an even number of them, which suits two
+ * threads. */
 static void cut(struct weights *v)
 {
     int panels = vb_gemm_panels(v->taps, VB_GEMM_NR), across;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backend "gemm": convolutions and linear layers as matrix products of our own. Nothing is
- * lowered in memory: packing reads the patches of an image.
+ * The backend "gemm": convolutions and linear layers with our own matrix product. No matrix of
+ * columns is built in memory: packing reads the patches of an image directly.
  *
- * NaN and infinity go where the sums of the reference take them, for what fills up panels never
- * meets an output that is kept; but the zeros of an image's padding meet the gradient, so a NaN in
- * dy also reaches the weights of taps that lie beside the image.
+ * NaN and infinity propagate as in the sums of the reference, because the zeros that fill up panels
+ * never affect an output that is kept. But the zeros of an image's padding are multiplied by the
+ * gradient, so a NaN in dy also reaches the weights of taps outside the image.
  */
-#include "kernels/level_priv.h"
+#include "kernels/own_priv.h"
 
 #include <stdlib.h>
 
@@ -21,16 +21,15 @@ static bool layer_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 static vb_status layer_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                size_t *scratch_p)
 {
-    const struct vb_k_level *level = vb_k_level();
+    const struct vb_own_kernels *own = vb_own_in_use();
 
-    return (s->kind == VB_K_CONV ? level->gemm_conv : level->gemm_linear)(s, pass, state_p,
-                                                                          scratch_p);
+    return (s->kind == VB_K_CONV ? own->gemm_conv : own->gemm_linear)(s, pass, state_p, scratch_p);
 }
 
 const struct vb_k_backend vb_k_backend_gemm = {
     .name = "gemm",
     .can = layer_can,
     .prepare = layer_prepare,
-    .run = vb_k_level_run,
+    .run = vb_own_run,
     .destroy = free,
 };

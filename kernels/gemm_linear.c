@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linear layers. With small batches each weight is used only a few times, so packing the weights
+ * Linear layers. With small batches each weight is used only a few times, so packing the weights in
  * the usual way would cost as much as a quarter of the product.
  *
- *   forward  y (n, oc) = x (n, in) * w (oc, in) transposed: both lie along the inputs, so sums of
- *            several inputs are vectors: four samples by four rows of w at a time.
- *   data     dx (n, in) = dy (n, oc) * w: blocks of w are copied into panels that stay in the
- * second level of cache, row by row, which costs little as nothing is turned round. weights  dw
- * (oc, in) = dy transposed (oc, n) * x (n, in): both are packed, and are small; the product goes
- * straight to dw.
+ *   forward  y (n, oc) = x (n, in) * w (oc, in) transposed. Both are contiguous along the inputs,
+ * so the sums of several inputs are vectors: four samples by four rows of w at a time. data     dx
+ * (n, in) = dy (n, oc) * w. Blocks of w are copied into panels that stay in the second-level cache,
+ * row by row; this is cheap because nothing is transposed. weights  dw (oc, in) = dy transposed
+ * (oc, n) * x (n, in). Both are small and are packed; the product is written directly to dw.
  *
- * The threads share out outputs, so every sum runs in one order.
+ * Each thread takes some outputs, so every sum runs in one order.
  */
 #include "kernels/gemm_layer_priv.h"
 #include "kernels/gemm_priv.h"
@@ -21,11 +20,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORWARD_ROWS 64           /* of w in a tile */
-#define FORWARD_K (64 * VB_LANES) /* inputs in a block: adding up lanes costs little next to it */
-#define DATA_PANELS 64            /* of w in a tile, at most */
-#define DATA_K 64                 /* rows of w in a block */
-#define WEIGHTS_ROWS 64           /* of dw in a tile */
+#define FORWARD_ROWS 64 /* rows of w in a tile */
+/* Inputs in a block; adding up the lanes costs little compared with it. */
+#define FORWARD_K (64 * VB_LANES)
+#define DATA_PANELS 64  /* largest number of panels of w in a tile */
+#define DATA_K 64       /* rows of w in a block */
+#define WEIGHTS_ROWS 64 /* rows of dw in a tile */
 #define WEIGHTS_PANELS 128
 
 struct linear {
@@ -33,7 +33,7 @@ struct linear {
     int n, in, oc;
     bool relu;
     int slots;
-    int tile_panels;     /* backward to the data: of w in a tile */
+    int tile_panels;     /* backward data: panels of w in a tile */
     size_t shared, slot; /* floats of scratch */
 };
 
@@ -49,14 +49,15 @@ static int divide_up(int a, int b)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-static int forward_in(int in) /* filled up to whole vectors */
+static int forward_in(int in) /* inputs, rounded up to whole vectors */
 {
     return divide_up(in, VB_LANES) * VB_LANES;
 }
 
-/* x in blocks of FORWARD_K inputs, in a block four samples at a time: (vectors, 4 samples, lanes),
- * filled up with zeros. Rows of w and x whose distance is a power of two would push each other out
- * of the cache; w alone does less harm. */
+/* Packs x into blocks of FORWARD_K inputs, and within a block into four samples at a time:
+ * (vectors, 4 samples, lanes), filled up with zeros. Rows of w and of x whose distance is a power
+ * of two would evict each other from the cache; packing avoids this for x, so only the rows of w
+ * can collide. */
 static void forward_pack(const struct linear *v, const float *x, int quad, float *packed)
 {
     int in = forward_in(v->in), quads = divide_up(v->n, 4), first, k, i, p, l;
@@ -76,7 +77,7 @@ static void forward_pack(const struct linear *v, const float *x, int quad, float
     }
 }
 
-/* The quads of a vector added up. */
+/* Adds the quads of a vector. */
 static inline vb_v4 fold(vb_vec v)
 {
 #if VB_LANES == 4
@@ -92,7 +93,7 @@ static inline vb_v4 fold(vb_vec v)
 #endif
 }
 
-/* The inputs from p on that are no whole vector; sums[i] has sample i by the rows. */
+/* Handles the inputs from p on that do not fill a vector. sums[i] is sample i by the rows. */
 static inline void dot_rest(const float *x, const float *const w[4], int p, int k, vb_v4 acc[4][4],
                             vb_v4 sums[4])
 {
@@ -114,7 +115,7 @@ static inline void dot_rest(const float *x, const float *const w[4], int p, int 
     }
 }
 
-/* Products of four samples and four rows of w, over k inputs: sums[i] is sample i by the rows. */
+/* Multiplies four samples by four rows of w, over k inputs. sums[i] is sample i by the rows. */
 static inline void dot_block(const float *x, const float *const w[4], int k, vb_v4 sums[4])
 {
     vb_vec acc[4][4] = {{{0}}}, xv, wv[4];
@@ -141,8 +142,8 @@ static inline void dot_block(const float *x, const float *const w[4], int k, vb_
     dot_rest(x, w, p, k, folded, sums);
 }
 
-/* Asks for a share of the next four rows of w, which follow w[0] four rows on, so that they come
- * from memory while these are multiplied. On Arm the CPU does so by itself. */
+/* Prefetches a share of the next four rows of w, so that they arrive while the current ones are
+ * multiplied. An Arm CPU does this by itself. */
 static inline void forward_ask(const struct linear *v, const float *w, int from, int to)
 {
 #if defined(__x86_64__)
@@ -157,7 +158,7 @@ static inline void forward_ask(const struct linear *v, const float *w, int from,
 #endif
 }
 
-/* Adds k inputs from first on to y of four rows of w from row on. */
+/* Adds k inputs, beginning with `first`, to y, for four rows of w that begin with `row`. */
 static void forward_rows(const struct linear *v, const struct vb_k_args *args, int row, int first,
                          int k)
 {
@@ -167,7 +168,7 @@ static void forward_rows(const struct linear *v, const struct vb_k_args *args, i
     vb_v4 sums[4];
     float *y;
 
-    for (i = 0; i < 4; i++) /* what is missing repeats the last and is not kept */
+    for (i = 0; i < 4; i++) /* missing rows repeat the last one; their results are not stored */
         w[i] = args->w + (size_t)(row + min(i, n_rows - 1)) * (size_t)v->in + (size_t)first;
     for (s = 0; s < v->n; s += 4, x += (size_t)forward_in(k) * 4) {
         if (row + 8 <= v->oc)
@@ -224,7 +225,7 @@ static void forward_run(struct vb_k_pass_state *pass, const struct vb_k_args *ar
 
 /* ---- backward to the data -------------------------------------------------------------------- */
 
-/* dy as panels of samples, in blocks of DATA_K outputs. */
+/* Packs dy as panels of samples, in blocks of DATA_K outputs. */
 static void data_pack_dy(const struct linear *v, const float *dy, int sample, float *packed)
 {
     int first, k;
@@ -250,8 +251,8 @@ static void data_store(const struct linear *v, const float *sums, int first, int
     }
 }
 
-/* Asks for a share of the columns of w that one panel will be packed from in the next block, so
- * that they come from memory while this block is computed. */
+/* Prefetches a share of the columns of w from which one panel of the next block will be packed, so
+ * that they arrive while this block is computed. */
 static inline void data_ask(const struct linear *v, const float *w, int from, int to)
 {
     for (int row = from; row < to; row++) {
@@ -260,7 +261,7 @@ static inline void data_ask(const struct linear *v, const float *w, int from, in
     }
 }
 
-/* The product of a block, of k rows of w; next_k rows follow in memory. */
+/* Computes the product of a block of k rows of w. The next block has next_k rows. */
 static void data_block(const struct linear *v, const float *dy, const float *panels, int n_cols,
                        int k, const float *next, int next_k, float *sums, bool add)
 {
@@ -309,7 +310,7 @@ static void data_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
 
 /* ---- backward to the weights ----------------------------------------------------------------- */
 
-static float *weights_x(const struct linear *v, float *scratch) /* panels of x */
+static float *weights_x(const struct linear *v, float *scratch) /* the panels of x in scratch */
 {
     return scratch + (size_t)vb_gemm_rows(v->oc) * (size_t)v->n;
 }
@@ -328,7 +329,7 @@ static void weights_pack(const struct linear *v, const struct vb_k_args *args)
                        x + (size_t)i * (size_t)v->n);
 }
 
-/* One tile of dw, at its edge by way of a full one. */
+/* Computes one tile of dw. At the edge it computes a full tile in a buffer and copies from it. */
 static void weights_tile(const struct linear *v, const float *rows, const float *x, int m, int i,
                          float *dw)
 {
@@ -346,7 +347,8 @@ static void weights_tile(const struct linear *v, const float *rows, const float 
                (size_t)min(VB_GEMM_NR, v->in - i) * sizeof(*to));
 }
 
-/* dw of some rows: x is taken in parts that stay in cache from one panel of rows to the next. */
+/* Computes some rows of dw. x is used in parts that stay in cache from one panel of rows to the
+ * next. */
 static void weights_rows(const struct linear *v, const struct vb_k_args *args, int first)
 {
     const float *rows = args->scratch, *x = weights_x(v, args->scratch);
@@ -361,7 +363,7 @@ static void weights_rows(const struct linear *v, const struct vb_k_args *args, i
     }
 }
 
-/* The samples of one bias are far apart, so rows of dy are added. */
+/* The samples of one bias are far apart in memory, so whole rows of dy are added. */
 static void weights_bias(const struct linear *v, const struct vb_k_args *args, int first)
 {
     int end = min(first + WEIGHTS_ROWS, v->oc), s, j;
@@ -422,7 +424,8 @@ vb_status vb_gemm_linear_data(const struct vb_k_shape *s, void **state_p, size_t
 {
     int panels = vb_gemm_panels(s->c * s->h * s->w, VB_GEMM_NR);
     int tiles =
-        divide_up(divide_up(panels, DATA_PANELS), 4) * 4; /* a few threads share them well */
+        /* A multiple of 4, which a few threads can share evenly. */
+        divide_up(divide_up(panels, DATA_PANELS), 4) * 4;
     size_t rows = (size_t)vb_gemm_rows(s->n);
     struct linear v = {.pass.run = data_run, .tile_panels = divide_up(panels, tiles)};
 

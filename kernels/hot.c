@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: MIT
  *
- * Features that nearly every batch has, of weights that several workers change at once. Where each
- * worker writes to them with every row, their cache lines wander between the cores all the time; so
- * a worker has weights of its own for these, and exchanges them with the others once a batch: what
- * it has added goes to the shared ones, and what others have added comes.
+ * Features that occur in nearly every batch, of weights that several workers change at the same
+ * time. If every worker wrote to them with every row, their cache lines would move between the
+ * cores all the time. So each worker has its own copy of these weights and exchanges it once for
+ * each batch: it adds its changes to the shared weights, and fetches the changes of the others.
  */
 #include "kernels/shared_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PLACES_BITS 11 /* with twice as many, the first cache holds less of a batch */
+/* With twice as many places, less of a batch would fit into the first-level cache. */
+#define PLACES_BITS 11
 #define PLACES (1 << PLACES_BITS)
-#define LEARN 32        /* batches */
-#define NONE UINT32_MAX /* no feature: there are fewer */
-#define AHEAD 32        /* features that are asked for */
+#define LEARN 32        /* number of batches to learn from */
+#define NONE UINT32_MAX /* not a feature: indices are smaller */
+#define AHEAD 32        /* features to prefetch */
 
 struct vb_k_hot {
-    uint32_t key[PLACES]; /* of a place */
+    uint32_t key[PLACES]; /* the feature at each place */
     float own[PLACES];
-    float before[PLACES]; /* own, right after the last exchange */
+    float before[PLACES]; /* values of own right after the last exchange */
     uint16_t used[PLACES];
-    int n_used; /* places of hot features */
+    int n_used; /* number of places with hot features */
     int batches;
-    uint32_t may_be[PLACES], votes[PLACES]; /* while it learns */
-    float **at;                             /* (entries) the weight of each of a batch */
+    uint32_t may_be[PLACES], votes[PLACES]; /* used while it learns */
+    float **at;                             /* (entries): the weight of each entry of a batch */
 };
 
 vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p)
@@ -35,9 +36,9 @@ vb_status vb_k_hot_create(size_t entries, struct vb_k_hot **hot_p)
         hot->at = vb_alloc_aligned(entries * sizeof(*hot->at));
     if (hot == NULL || hot->at == NULL) {
         free(hot);
-        return vb_err(VB_ERR_NO_MEMORY, "no memory for the places of %zu entries", entries);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %zu entries", entries);
     }
-    memset(hot->key, 0xff, sizeof(hot->key)); /* NONE */
+    memset(hot->key, 0xff, sizeof(hot->key)); /* sets all keys to NONE */
     *hot_p = hot;
     return VB_OK;
 }
@@ -56,8 +57,8 @@ int vb_k_hot_count(const struct vb_k_hot *hot)
 
 /* ---- which are hot --------------------------------------------------------------------------- */
 
-/* Of the features that share a place the one that comes most often stays: others only count it
- * down. */
+/* If several features share a place, the most frequent one stays, because the others only decrease
+ * its count. */
 static void vote(struct vb_k_hot *hot, uint32_t key)
 {
     size_t at = csr_hash(key, PLACES_BITS);
@@ -70,7 +71,7 @@ static void vote(struct vb_k_hot *hot, uint32_t key)
     }
 }
 
-/* Hot is what has come once a batch or more. */
+/* A feature is hot if it occurred at least once per batch. */
 static void settle(struct vb_k_hot *hot, const float *w)
 {
     int i;
@@ -98,8 +99,8 @@ void vb_k_hot_learn(struct vb_k_hot *hot, const struct vb_k_csr *m, const float 
 
 /* ---- a row ----------------------------------------------------------------------------------- */
 
-/* The places of a row are known before one is used: no load waits for a store that might be to the
- * same one. Whether a feature is hot cannot be foretold, so there is no branch. */
+/* All weights of a row are located before the first one is used, so no load waits for a store to
+ * the same address. There is no branch, because whether a feature is hot cannot be predicted. */
 void vb_k_hot_find(struct vb_k_hot *hot, const struct vb_k_csr *m, size_t row, float *w)
 {
     float *const weights[2] = {w, hot->own};

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * A layer: a backend for each of its passes, given by a plan, remembered from earlier, or found by
- * timing.
+ * A layer: a backend for each of its passes. The backend comes from a plan, from the cache of
+ * earlier timings, or from timing.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/choice_priv.h"
 
 #include <stdlib.h>
 
 struct pass {
-    const struct vb_k_backend *backend; /* NULL: there is no such pass */
+    const struct vb_k_backend *backend; /* NULL: the layer does not have this pass */
     void *state;
 };
 
@@ -24,9 +24,9 @@ static vb_status named(const char *name, const struct vb_k_shape *s, enum vb_k_p
     const struct vb_k_backend *backend = vb_k_backend_find(name);
 
     if (backend == NULL)
-        return vb_err(VB_ERR_USAGE, "there is no backend %.64s", name);
+        return vb_err(VB_ERR_USAGE, "unknown backend %.64s", name);
     if (!backend->can(s, pass))
-        return vb_err(VB_ERR_USAGE, "backend %s cannot do %s of this %s layer", name,
+        return vb_err(VB_ERR_USAGE, "backend %s cannot compute %s of this %s layer", name,
                       vb_k_pass_str(pass), vb_k_kind_str(s->kind));
     *backend_p = backend;
     return VB_OK;

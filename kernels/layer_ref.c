@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What layers compute, written for reading: every kind and pass in plain loops that add up in
- * double, one result after the other. The fast kernels are tested against these.
+ * The specification of layers: every kind and pass in plain loops that add in double precision, one
+ * result after the other. The fast kernels are tested against these.
  *
  * A linear layer is a convolution whose kernel is as large as its input.
  */
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* Where in a tensor of (n, c, h, w) an element is. */
+/* The sizes that locate an element in a tensor (n, c, h, w). */
 struct dims {
     int c, h, w;
 };
@@ -35,14 +35,16 @@ static struct dims kernel_dims(const struct vb_k_shape *s)
     return (struct dims){s->c, s->kh, s->kw};
 }
 
-/* The row or column of the input that place k of the kernel sees for an output; false: padding. */
+/* Computes the row or column of the input that place k of the kernel sees for an output. Returns
+ * false in the padding. */
 static bool seen(const struct vb_k_shape *s, int out, int k, int size, int *in_p)
 {
     *in_p = out * s->stride - s->pad + k;
     return *in_p >= 0 && *in_p < size;
 }
 
-/* The other way round: the output that sees an input at place k; false: there is none. */
+/* The reverse: computes the output that sees an input at place k. Returns false if no output
+ * does. */
 static bool sees(const struct vb_k_shape *s, int in, int k, int size, int *out_p)
 {
     int from = in + s->pad - k;
@@ -53,10 +55,10 @@ static bool sees(const struct vb_k_shape *s, int in, int k, int size, int *out_p
 
 static double relu(double v)
 {
-    return v < 0 ? 0 : v; /* NaN stays */
+    return v < 0 ? 0 : v; /* a NaN stays */
 }
 
-/* Calls fn for every element (n, c, y, x) of a tensor. */
+/* each() calls fn for every element (n, c, y, x) of a tensor. */
 typedef void (*element_fn)(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c,
                            int y, int x);
 
@@ -97,8 +99,8 @@ static void conv_forward(const struct vb_k_shape *s, const struct vb_k_args *a, 
     a->y[at(out_dims(s), n, oc, oy, ox)] = (float)(s->relu ? relu(sum) : sum);
 }
 
-/* The first of the largest of four outputs of the convolution, which are floats already; a NaN is
- * larger than everything else. */
+/* Takes the first of the largest of four outputs of the convolution, which are rounded to float
+ * first. A NaN is larger than everything else. */
 static void conv_pool_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc,
                               int oy, int ox)
 {
@@ -117,8 +119,8 @@ static void conv_pool_forward(const struct vb_k_shape *s, const struct vb_k_args
     a->where[here] = best > 0 ? (uint8_t)best_place : VB_K_NOWHERE;
 }
 
-/* The gradient of an output of the convolution. False: it has none, as another one of its window
- * was larger. */
+/* The gradient of an output of the convolution. Returns false if the output has none, because
+ * another one in its window was larger. */
 static bool gradient(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int oc, int oy,
                      int ox, double *g_p)
 {
@@ -204,7 +206,7 @@ static void linear(const struct vb_k_shape *s, enum vb_k_pass pass, const struct
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* The first of the largest; a NaN is larger than everything else. */
+/* The place of the first of the largest. A NaN is larger than everything else. */
 static size_t max_place(const struct vb_k_shape *s, const float *in, int n, int c, int oy, int ox)
 {
     size_t best = 0, here;
@@ -221,7 +223,7 @@ static size_t max_place(const struct vb_k_shape *s, const float *in, int n, int 
             any = true;
         }
     }
-    return best; /* padding is smaller than the kernel: there is always one */
+    return best; /* padding is smaller than the kernel, so every window contains an input */
 }
 
 static void max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c, int oy,
@@ -289,7 +291,7 @@ static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a,
     a->dx[i] = a->y[i] > 0 ? a->dy[i] : 0;
 }
 
-/* Two elements share a random number: the lower half is the first one's. */
+/* Two elements share a random number; the first one uses the lower half. */
 static float dropped(const struct vb_k_shape *s, const struct vb_k_args *a, size_t i, float v)
 {
     uint64_t random = vb_random(vb_random(a->seed, a->step), i / 2);
@@ -314,14 +316,9 @@ static void dropout_backward(const struct vb_k_shape *s, const struct vb_k_args 
     a->dx[i] = dropped(s, a, i, a->dy[i]);
 }
 
-uint32_t vb_k_dropout_below(float rate)
-{
-    return (uint32_t)((double)rate * 4294967296.0); /* a rate is below 1 */
-}
-
 /* ---- local response normalisation ------------------------------------------------------------ */
 
-/* What x is divided by, before it is raised to beta: y = x * lrn_scale ^ -beta. */
+/* The scale in y = x * lrn_scale ^ -beta. */
 static double lrn_scale(const struct vb_k_shape *s, const float *in, int n, int c, int y, int x)
 {
     int half = s->kh / 2, other;
@@ -344,7 +341,7 @@ static void lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a, i
     a->y[i] = (float)((double)a->x[i] * pow(lrn_scale(s, a->x, n, c, y, x), -(double)s->beta));
 }
 
-/* An input takes part in its own output, and in the scale of those near it. */
+/* An input affects its own output, and the scale of its neighbours. */
 static void lrn_backward(const struct vb_k_shape *s, const struct vb_k_args *a, int n, int c, int y,
                          int x)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * What steps do to a feature that they do not touch. Momentum goes on to move its weight, decay
- * shrinks it: each step is a linear map of the weight w and its momentum v, which depends on the
- * rate alone. So a feature need not be touched until its turn comes: then the product of the maps
- * since it was last touched is applied, once.
+ * What steps do to a feature that they do not name. Momentum continues to move its weight, and
+ * decay shrinks it: each step is a linear map of the weight w and its momentum v, which depends on
+ * the rate alone. A feature can therefore wait until it is next needed; then the product of all
+ * maps since its last update is applied once.
  *
- * Steps of one rate in a row are a run. Of the run that is under way all powers are kept, up to
- * POWERS of them: with a constant rate a gap is one look. Runs before it lie in a tree of products:
- * of 1, 2, 4 ... runs, aligned, so that any range is the product of a few. When RUNS are full, all
- * features are brought up to date and it begins anew. All is in double, and a function of the rates
- * alone: ranks that took the same steps have the same bits.
+ * Consecutive steps with the same rate are a *run*. All powers of the current run are kept, up to
+ * POWERS of them, so with a constant rate a gap takes one lookup. Earlier runs are kept in a tree
+ * of products of 1, 2, 4 ... aligned runs, so any range is the product of a few. When all RUNS are
+ * used, all features are brought up to date and the table is emptied. Everything is computed in
+ * double and depends on the rates alone: ranks that took the same steps have the same bits.
  */
 #include "kernels/lazy_priv.h"
 
@@ -23,16 +23,16 @@
 struct lazy {
     struct vb_k_rule rule;
     uint32_t steps;
-    uint32_t runs;                        /* the last one is under way */
-    uint32_t *first;                      /* (RUNS): steps before a run */
+    uint32_t runs;                        /* number of runs; the last one is the current run */
+    uint32_t *first;                      /* (RUNS): number of steps before each run */
     float *rate;                          /* (RUNS) */
     struct lazy_map *tree[RUNS_BITS + 1]; /* [l] (RUNS >> l): products of 2^l runs */
-    struct lazy_map *power;               /* (POWERS): of the run under way; [0] is one step */
+    struct lazy_map *power;               /* (POWERS): powers of the current run; [0] is one step */
 };
 
 static const struct lazy_map identity = {1, 0, 0, 1};
 
-/* First x, then y. */
+/* The product: first x, then y. */
 static struct lazy_map then(struct lazy_map x, struct lazy_map y)
 {
     return (struct lazy_map){
@@ -53,7 +53,7 @@ static struct lazy_map power(struct lazy_map x, uint32_t n)
     return product;
 }
 
-/* A step with a gradient of 0, as kernels/update_ref.c has it. */
+/* The map of one step with gradient 0, as in kernels/update_ref.c. */
 static struct lazy_map one_step(const struct vb_k_rule *r, float rate_f)
 {
     double rate = (double)rate_f, decay = (double)r->decay, mu = (double)r->momentum;
@@ -110,7 +110,7 @@ uint32_t vb_k_lazy_steps(const struct lazy *lazy)
     return lazy->steps;
 }
 
-/* n steps of the run under way. */
+/* The map of n steps of the current run. */
 static struct lazy_map under_way(const struct lazy *z, uint32_t n)
 {
     if (n == 0)
@@ -118,7 +118,7 @@ static struct lazy_map under_way(const struct lazy *z, uint32_t n)
     return n <= POWERS ? z->power[n - 1] : power(z->power[0], n);
 }
 
-/* The run under way is over: its product, and those that it completes. */
+/* Ends the current run: stores its product, and the products that it completes. */
 static void close_run(struct lazy *z)
 {
     uint32_t at = z->runs - 1;
@@ -129,7 +129,7 @@ static void close_run(struct lazy *z)
         z->tree[l + 1][at >> 1] = then(z->tree[l][at - 1], z->tree[l][at]);
 }
 
-/* A rate that is NaN equals none, itself included: a run each. */
+/* A rate that is NaN is not equal to itself, so each such step is a run of its own. */
 static bool new_run(const struct lazy *z, float rate)
 {
     return z->runs == 0 || z->rate[z->runs - 1] != rate;
@@ -157,7 +157,7 @@ void vb_k_lazy_note(struct lazy *z, float rate)
         z->power[n - 1] = then(z->power[n - 2], z->power[0]);
 }
 
-/* A run of one step is undone whole; the powers of the one before are made again. */
+/* A run of one step is removed, and the powers of the run before it are computed again. */
 void vb_k_lazy_take_back(struct lazy *z)
 {
     uint32_t n, i;
@@ -176,7 +176,7 @@ void vb_k_lazy_forget(struct lazy *z)
     z->runs = 0;
 }
 
-/* The run that has the step after the first `from`. */
+/* Returns the run that contains the step after the first `from` steps. */
 static uint32_t run_of(const struct lazy *z, uint32_t from)
 {
     uint32_t low = 0, high = z->runs, mid;
@@ -191,7 +191,7 @@ static uint32_t run_of(const struct lazy *z, uint32_t from)
     return low;
 }
 
-/* All of the runs low to high - 1. */
+/* The product of the runs low to high - 1. */
 static struct lazy_map whole_runs(const struct lazy *z, uint32_t low, uint32_t high)
 {
     struct lazy_map product = identity;

@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What one level of instructions has; compiled once for each.
+ * The table of our own kernels at one level of instructions. This file is compiled once for each.
  */
 #include "kernels/direct_priv.h"
 #include "kernels/gemm_layer_priv.h"
-#include "kernels/pixels_priv.h"
+#include "kernels/own_priv.h"
 #include "kernels/pooled_priv.h"
-#include "kernels/softmax_priv.h"
-#include "kernels/vec_priv.h"
 #include "kernels/winograd_priv.h"
-
-#if defined(VB_LEVEL)
-#define TABLE VB_AT_LEVEL(vb_k_level)
-#else
-#define TABLE vb_k_level_base
-#define VB_LEVEL_TEXT "base"
-#endif
 
 static vb_status gemm_conv(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                            size_t *scratch_p)
@@ -71,21 +62,11 @@ static vb_status winograd4(const struct vb_k_shape *s, enum vb_k_pass pass, void
     return winograd(s->kh == 5 ? &vb_wino_f2_5 : &vb_wino_f4_3, s, pass, state_p, scratch_p);
 }
 
-const struct vb_k_level TABLE = {
-    .name = VB_LEVEL_TEXT,
+const struct vb_own_kernels VB_AT_LEVEL(vb_own_kernels) = {
     .gemm_conv = gemm_conv,
     .gemm_linear = gemm_linear,
     .direct = direct,
     .pooled = pooled,
     .winograd2 = winograd2,
     .winograd4 = winograd4,
-    .pixels_ten_forward = vb_pixels_ten_forward,
-    .pixels_ten_add = vb_pixels_ten_add,
-    .pixels_ten_forward_part = vb_pixels_ten_forward_part,
-    .pixels_ten_backward_part = vb_pixels_ten_backward_part,
-#if VB_LANES == TILE
-    .tiles_ten_forward = vb_tiles_ten_forward,
-    .tiles_ten_add = vb_tiles_ten_add,
-#endif
-    .softmax = vb_softmax_rows,
 };

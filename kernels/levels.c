@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
- * The levels of instructions, and which one is in use.
+ * Which level of instructions is in use.
  */
 #include "kernels/level_priv.h"
 
 #include <string.h>
 
-static const struct vb_k_level *const levels[] = {
-    [VB_CPU_BASE] = &vb_k_level_base,
-#if defined(__x86_64__)
-    [VB_CPU_V3] = &vb_k_level_v3,
-    [VB_CPU_V4] = &vb_k_level_v4,
-#endif
-};
+static const char *const level_names[] = {
+    [VB_CPU_BASE] = "base", [VB_CPU_V3] = "x86-64-v3", [VB_CPU_V4] = "x86-64-v4"};
 
-static const struct vb_k_level *set; /* by a test, before there are threads */
+static bool is_set; /* by a test, before it starts threads */
+static enum vb_cpu_level set_level;
 
-const struct vb_k_level *vb_k_level(void)
+enum vb_cpu_level vb_k_level(void)
 {
-    return set != NULL ? set : levels[vb_cpu_level()];
+    return is_set ? set_level : vb_cpu_level();
+}
+
+const char *vb_k_level_name(void)
+{
+    return level_names[vb_k_level()];
 }
 
 bool vb_k_level_set(const char *name)
@@ -26,8 +27,9 @@ bool vb_k_level_set(const char *name)
     int i;
 
     for (i = 0; i <= (int)vb_cpu_level(); i++) {
-        if (strcmp(levels[i]->name, name) == 0) {
-            set = levels[i];
+        if (strcmp(level_names[i], name) == 0) {
+            is_set = true;
+            set_level = (enum vb_cpu_level)i;
             return true;
         }
     }
@@ -39,13 +41,6 @@ int vb_k_level_names(const char *names[3])
     int i, n = (int)vb_cpu_level() + 1;
 
     for (i = 0; i < n; i++)
-        names[i] = levels[i]->name;
+        names[i] = level_names[i];
     return n;
-}
-
-void vb_k_level_run(void *state, const struct vb_k_args *args)
-{
-    struct vb_k_pass_state *pass = state;
-
-    pass->run(pass, args);
 }

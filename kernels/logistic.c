@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Logistic loss. With the margin m = -z for a 1 and z for a 0 the loss is log(1 + exp(m)), which
- * max(m, 0) + log(1 + exp(-|m|)) computes for any m: no exponential is ever above 1. Its gradient
- * is the probability of the other label, by sign: taking 1 off one's own would lose digits.
+ * Logistic loss. With the margin m = -z for label 1 and m = z for label 0, the loss is log(1 +
+ * exp(m)). It is computed as max(m, 0) + log(1 + exp(-|m|)), which is right for any m because no
+ * exponential exceeds 1. The gradient is the probability of the other label, with a sign; computing
+ * it as 1 minus the probability of the own label would lose digits.
  *
- * Four rows at a time; the last ones are filled up, so that a row's result does not depend on where
- * in the batch it is. Many rows are for several threads, in parts that follow from their number.
+ * Four rows are computed at a time. The last group is filled up to four, so the result of a row
+ * does not depend on its place in the batch. Several threads compute large batches, in parts that
+ * depend on the number of rows alone.
  */
 #include "kernels/kernels.h"
 #include "kernels/vec_priv.h"
 
 #include <math.h>
 
-#define MANY 512 /* rows */
+#define MANY 512 /* rows from which on several threads are used */
 #define PARTS 8
 
 double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n)
@@ -24,14 +26,14 @@ double vb_k_logistic_ref(float *logits, const uint8_t *y, size_t n)
         z = (double)logits[i];
         m = y[i] ? -z : z;
         e = exp(-fabs(z));
-        p = (m < 0 ? e : 1) / (1 + e);          /* what the other label has got */
-        loss += (m > 0 ? m : m - m) + log1p(e); /* m - m: 0, and NaN for NaN */
+        p = (m < 0 ? e : 1) / (1 + e);          /* probability of the other label */
+        loss += (m > 0 ? m : m - m) + log1p(e); /* m - m is 0, or NaN if m is NaN */
         logits[i] = (float)(y[i] ? -p : p);
     }
     return loss;
 }
 
-/* Turns four logits into their gradients; the losses go to loss. */
+/* Replaces four logits by their gradients, and writes the losses to loss. */
 static vb_v4 four(vb_v4 z, vb_v4i is_1, vb_v4 *loss)
 {
     vb_v4 zero = vb_v4_all(0), one = vb_v4_all(1), m, e, p;
@@ -49,7 +51,7 @@ static inline double sum(vb_v4 loss)
     return ((double)loss[0] + (double)loss[1]) + ((double)loss[2] + (double)loss[3]);
 }
 
-/* Turns four logits into their gradients and returns the losses, added up in order. */
+/* Replaces four logits by their gradients, and returns the sum of the losses, added in order. */
 static inline double group(float *logits, const uint8_t *y)
 {
     vb_v4i labels = {y[0], y[1], y[2], y[3]};
@@ -59,9 +61,10 @@ static inline double group(float *logits, const uint8_t *y)
     return sum(loss);
 }
 
-/* The same of n of them, 1 to 3. The first one fills up, and its losses are not counted again: what
- * is certain and right would cost nothing, but numbers too small for a float, which CPUs are slow
- * at. Made in registers: a vector read from four stores would wait for them. */
+/* The same for the last n logits, 1 to 3. The group is filled up with copies of the first one,
+ * whose losses are not counted. A confident and correct value would also do, but it gives denormal
+ * numbers, which are slow. The group is built in registers, because a vector load right after four
+ * stores would wait for them. */
 static double last(float *logits, const uint8_t *y, size_t n)
 {
     float z0 = logits[0];
@@ -91,7 +94,8 @@ static double rows(float *logits, const uint8_t *y, size_t n)
 
 double vb_k_logistic(float *logits, const uint8_t *y, size_t n)
 {
-    size_t len = (n + 4 * PARTS - 1) / (4 * PARTS) * 4, p; /* whole fours, but for the last part */
+    /* A multiple of four, except in the last part. */
+    size_t len = (n + 4 * PARTS - 1) / (4 * PARTS) * 4, p;
     double losses[PARTS] = {0}, loss = 0;
 
     if (n < MANY)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * oneDNN: which kernels it has for this CPU. Its C interface changed with version 3: operation
- * descriptors are gone and memory descriptors became handles. Both are served; the difference is
- * kept to describe() and the two functions that make a primitive descriptor.
+ * Finds out which kernels oneDNN has for this CPU. Its C interface changed with version 3:
+ * operation descriptors are gone and memory descriptors became handles. Both versions are
+ * supported; only describe_one(), forget() and the two functions that make a primitive descriptor
+ * differ.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/onednn_priv.h"
 
 #include <dnnl.h>
 
@@ -12,7 +13,7 @@
 
 #define BATCH 32
 
-/* What a probe is made of: shapes of source, weights, bias and result. */
+/* What is probed: shapes of source, weights, bias and result. */
 struct shapes {
     int n_dims;
     dnnl_dims_t src, weights, bias, dst;
@@ -43,8 +44,8 @@ struct isa_name {
     const char *name;
 };
 
-/* By number, as the same number means another set on another CPU, and as headers of different
- * versions know different names. On Arm the header has no names at all. */
+/* The table has numbers, because the same number means a different set on another CPU, and headers
+ * of different versions know different names. On Arm the header has no names at all. */
 static const struct isa_name isa_names[] = {
 #if defined(__aarch64__)
     {0x1, "asimd"},     {0x3, "sve_128"}, {0x7, "sve_256"}, {0xf, "sve_384"}, {0x27, "sve_512"},
@@ -85,7 +86,7 @@ static void copy_isa(char *buf, size_t size, unsigned isa)
 
 /* ---- primitive descriptors ------------------------------------------------------------------- */
 
-/* Source, weights, bias and result, in whatever layout the library likes best. */
+/* Source, weights, bias and result, in the layout that the library prefers. */
 enum { SRC, WEIGHTS, BIAS, DST, N_MEMORIES };
 
 struct memories {
@@ -138,7 +139,7 @@ static bool describe_one(dnnl_memory_desc_t *desc, int n_dims, const dnnl_dims_t
 
 static void forget(struct memories *mem)
 {
-    (void)mem; /* plain structs in version 2 */
+    (void)mem; /* memory descriptors are plain structs in version 2 */
 }
 
 static dnnl_status_t make_conv(dnnl_engine_t engine, const struct memories *mem,
@@ -179,7 +180,20 @@ static bool describe(const struct shapes *shapes, struct memories *mem)
 
 /* ---- the probe ------------------------------------------------------------------------------- */
 
-/* Leaves name "" if the library has no implementation. */
+bool vb_k_impl_is_reference(const char *impl)
+{
+    size_t n;
+
+    /* Names consist of parts: "x64:gemm:jit", "gemm:ref", "ref_int8:any". */
+    for (; *impl != '\0'; impl += n + (impl[n] == ':')) {
+        n = strcspn(impl, ":");
+        if (n >= 3 && strncmp(impl, "ref", 3) == 0 && (n == 3 || impl[3] == '_'))
+            return true;
+    }
+    return false;
+}
+
+/* Leaves name unchanged ("") if the library has no implementation. */
 static void name_impl(dnnl_engine_t engine, const struct shapes *shapes,
                       dnnl_status_t (*make)(dnnl_engine_t, const struct memories *,
                                             dnnl_primitive_desc_t *),

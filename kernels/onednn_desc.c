@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Primitive descriptors of oneDNN for the passes of layers. Its C interface changed with version 3:
- * operation descriptors are gone and memory descriptors became handles. A descriptor of a backward
- * pass is made with that of the forward pass as a hint.
+ * operation descriptors are gone and memory descriptors became handles. The descriptor of a
+ * backward pass needs that of the forward pass as a hint.
  */
 #include "kernels/onednn_priv.h"
 
@@ -14,7 +14,7 @@ struct descs {
     dnnl_memory_desc_t x, w, b, y;
 };
 
-/* What all operations are told. */
+/* Arguments that all operations need. */
 struct request {
     const struct onednn_job *job;
     const struct descs *d;
@@ -122,7 +122,7 @@ static bool describe_any(dnnl_memory_desc_t *desc, const struct onednn_plain *t)
 
 static void forget(struct descs *d)
 {
-    (void)d; /* plain structs in version 2 */
+    (void)d; /* memory descriptors are plain structs in version 2 */
 }
 
 static dnnl_status_t finish(const struct request *r, dnnl_status_t st, const_dnnl_op_desc_t op,
@@ -225,7 +225,7 @@ static bool describe_all(const struct onednn_job *job, struct descs *d)
            describe_plain(&d->b, &job->b) && describe_any(&d->y, &job->y);
 }
 
-/* Forward first, which a backward pass is made after. */
+/* Makes the forward descriptor first, because that of a backward pass needs it. */
 static bool make_both(struct request *r, dnnl_primitive_desc_t *pd_p)
 {
     const_dnnl_primitive_attr_t attr = r->attr;

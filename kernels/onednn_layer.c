@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layers by oneDNN: convolution, linear, average pooling and normalisation. Not max pooling: its
- * gradient needs notes that its own forward pass took, and it passes over NaN.
+ * Layers computed by oneDNN: convolution, linear, average pooling and normalisation. Max pooling is
+ * not among them: its gradient needs a workspace that oneDNN's own forward pass has written, and it
+ * ignores NaN.
  *
- * oneDNN shares work, and sums, among the threads it has when a primitive is made: results would
- * depend on their number. So a pass is cut by its shape into equal *parts*, along samples, outputs
- * or inputs, such that no part adds to another's results. One primitive, made for one thread, does
- * all parts; each thread has memory objects of its own (a *slot*).
+ * oneDNN divides work, and sums, among the threads that exist when a primitive is made, so results
+ * would depend on their number. Therefore a pass is cut by its shape into equal *parts*, along
+ * samples, outputs or inputs, such that no part adds to the results of another. One primitive, made
+ * for one thread, computes all parts. Each thread has its own memory objects (a *slot*).
  *
- * Tensors that the primitive wants in another layout are reordered: once before the parts where all
- * of them read the same one, else in each part.
+ * Tensors that the primitive wants in another layout are reordered: once before the parts if all of
+ * them read the same tensor, otherwise in each part.
  *
- * ReLU is fused where that keeps NaN. On x86 it does not (the instruction for the larger of two
- * gives the other one), so there each part is cut off at 0 when it is done, still in the cache.
+ * The ReLU is fused where this keeps NaN. On x86 it does not, because the maximum instruction
+ * returns the other operand. There the ReLU is applied to each part when it is done, while it is
+ * still in the cache.
  */
 #include "kernels/onednn_priv.h"
 #include "kernels/vec_priv.h"
@@ -25,7 +27,7 @@
 #include <string.h>
 
 #define PARTS_MAX 16
-#define OUTPUTS_MIN 16 /* of a part that is cut along outputs or inputs */
+#define OUTPUTS_MIN 16 /* smallest size of a part that is cut along outputs or inputs */
 
 #if defined(__x86_64__)
 #define FUSES_RELU false
@@ -60,17 +62,19 @@ static const struct {
 
 struct tensor {
     bool used;
-    struct onednn_plain plain; /* of one part */
-    size_t step;               /* floats from part to part; 0: all parts have the same */
-    size_t bytes;              /* in the primitive's layout, if that is another; else 0 */
-    size_t at;                 /* where in the slot's scratch, or the shared one if step is 0 */
-    dnnl_primitive_t reorder;  /* to the primitive's layout, or from it for results */
+    struct onednn_plain plain; /* layout of one part */
+    size_t step;               /* floats from one part to the next; 0: all parts use the same
+                                * tensor */
+    size_t bytes;              /* size in the primitive's layout; 0: the layouts are the same */
+    size_t at;                 /* offset in the slot's scratch, or in the shared scratch if step
+                                * is 0 */
+    dnnl_primitive_t reorder;  /* converts to the primitive's layout, or from it for results */
 };
 
 struct slot {
     dnnl_stream_t stream;
     dnnl_memory_t user[N_TENSORS], inner[N_TENSORS];
-    dnnl_memory_t pad; /* the primitive's scratch */
+    dnnl_memory_t pad; /* the primitive's own scratch memory */
 };
 
 struct onednn_state {
@@ -89,8 +93,8 @@ struct onednn_state {
 
 enum axis { ALONG_NONE, ALONG_SAMPLES, ALONG_OUTPUTS, ALONG_INPUTS };
 
-/* Convolutions have few enough weights for every part to read all of them, linear layers have not.
- * Gradients of weights are sums over samples, which must not be cut. */
+/* A convolution has so few weights that every part can read all of them; a linear layer does not.
+ * Gradients of weights are sums over samples, so they must not be cut along samples. */
 static enum axis cut_axis(const struct vb_k_shape *s, enum vb_k_pass pass)
 {
     if (pass == VB_K_BACKWARD_WEIGHTS)
@@ -100,7 +104,7 @@ static enum axis cut_axis(const struct vb_k_shape *s, enum vb_k_pass pass)
     return pass == VB_K_FORWARD ? ALONG_OUTPUTS : ALONG_INPUTS;
 }
 
-/* Parts are equal, so their number divides the whole. */
+/* All parts are equal, so their number divides the whole. */
 static int count_parts(int whole, int part_min)
 {
     int parts;
@@ -116,7 +120,7 @@ static int inputs(const struct vb_k_shape *s)
     return s->c * s->h * s->w;
 }
 
-/* Sizes of a tensor and what each of its axes is, outermost first. */
+/* Fills in the sizes of a tensor and the meaning of each axis, outermost first. */
 static int axes_of(const struct vb_k_shape *s, int which, int dims[ONEDNN_DIMS],
                    enum axis along[ONEDNN_DIMS])
 {
@@ -225,7 +229,7 @@ static bool make_reorder(struct onednn_state *st, const_dnnl_primitive_attr_t at
     return made;
 }
 
-/* Memory objects of each slot, and the reorder between them where layouts differ. */
+/* Makes the memory objects of each slot, and the reorder between them if the layouts differ. */
 static bool make_tensor(struct onednn_state *st, dnnl_primitive_desc_t pd,
                         const_dnnl_primitive_attr_t attr, int which)
 {
@@ -275,7 +279,7 @@ static bool make_slots(struct onednn_state *st, dnnl_primitive_desc_t pd)
     return true;
 }
 
-/* A gradient that needs notes of the forward pass is nothing for us. */
+/* Returns whether a gradient needs the workspace of the forward pass, which we do not have. */
 static bool needs_notes(dnnl_primitive_desc_t pd)
 {
     md_ref notes = dnnl_primitive_desc_query_md(pd, dnnl_query_workspace_md, 0);
@@ -332,7 +336,8 @@ static bool make_primitive(struct onednn_state *st)
     job.b = st->t[weights ? DB : B].plain;
     job.y = st->t[st->pass == VB_K_FORWARD ? Y : DY].plain;
     if (back && vb_k_has_pass(st->s.kind, VB_K_BACKWARD_WEIGHTS))
-        job.b = (struct onednn_plain){1, {job.w.dims[0]}, {1}}; /* of the forward pass */
+        /* Needed for the forward descriptor. */
+        job.b = (struct onednn_plain){1, {job.w.dims[0]}, {1}};
     made = make_attr(&st->s, st->pass, &attr) && onednn_describe(&job, st->engine, attr, &pd);
     if (made) {
         made = make_all(st, pd, NULL);
@@ -352,8 +357,8 @@ static const float *tensor_of(const struct vb_k_args *a, int which)
     return all[which];
 }
 
-/* Nothing can be done about a failure in the middle of a step, and none is known but our own bugs:
- * results are then what they were before. */
+/* A failure in the middle of a step cannot be handled, and the only known cause would be our own
+ * bug. The results then keep their old values. */
 static void execute(dnnl_primitive_t primitive, dnnl_stream_t stream, const dnnl_exec_arg_t *args,
                     int n)
 {
@@ -381,7 +386,7 @@ static void point(dnnl_memory_t memory, const void *to)
     union {
         const void *in;
         void *out;
-    } handle = {.in = to}; /* what is read is not written: oneDNN's types do not say so */
+    } handle = {.in = to}; /* inputs are not written, but oneDNN's types are not const */
 
     (void)dnnl_memory_set_data_handle(memory, handle.out);
 }
@@ -391,7 +396,7 @@ static bool is_shared(const struct onednn_state *st, int which)
     return st->t[which].step == 0 && !kinds[which].output;
 }
 
-/* What belongs to one index of a part's outermost axis lies together. */
+/* The elements of one index of a part's outermost axis are contiguous. */
 static void relu_part(const struct onednn_plain *t, float *y)
 {
     int64_t len = 1, i, j;
@@ -449,7 +454,7 @@ static void reorder_shared(const struct onednn_state *st, const struct vb_k_args
         }
 }
 
-/* What oneDNN does inside is for one thread, as it was when the primitives were made. */
+/* Each primitive runs on one thread, as it was made for. */
 static void onednn_run(void *state, const struct vb_k_args *a)
 {
     const struct onednn_state *st = state;
@@ -531,7 +536,7 @@ static vb_status onednn_prepare(const struct vb_k_shape *s, enum vb_k_pass pass,
     omp_set_num_threads(threads);
     if (!made) {
         onednn_destroy(st);
-        return VB_ERR_UNSUPPORTED; /* who asked may have others */
+        return VB_ERR_UNSUPPORTED; /* not logged: the caller may have other backends */
     }
     *scratch_p = st->shared_bytes + (size_t)st->n_slots * st->slot_bytes;
     *state_p = st;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Strips of an input, as patch_priv.h describes them.
+ * Fills the strips that patch_priv.h describes.
  */
 #include "kernels/patch_priv.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A linear layer over images that are mostly zero, as the digits are: four pixels of five. The
- * nonzero ones of each sample are listed once; forward and backward then touch only their rows of
- * the weights (features, classes).
+ * A linear layer over images that are mostly zero, like handwritten digits, where four of five
+ * pixels are zero. The nonzero pixels of each sample are listed once. Forward and backward passes
+ * then touch only the rows of the weights (features, classes) that belong to these pixels.
  *
- * Ten classes have loops of their own (pixels_ten.c). A pixel that is 0 takes no part, even where
+ * Ten classes have their own loops (pixels_ten.c). A pixel that is 0 contributes nothing, even if
  * its weights are infinite or NaN.
  */
 #include "kernels/pixels_priv.h"
@@ -14,17 +14,18 @@
 
 #define TEN 10
 #define PALETTE PIXELS_PALETTE
-#define BLOCK 64 /* samples */
+#define BLOCK 64 /* samples read at a time */
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-/* Where the palette has a value, by its bits: a small open hash. */
+/* Finds the colour of a value by its bits: a small open hash table. */
 struct finder {
     uint32_t bits[4 * PALETTE];
-    int16_t colour[4 * PALETTE]; /* -1: free */
+    int16_t colour[4 * PALETTE]; /* -1: the place is free */
 };
 
-/* The colour of a value, a new one if need be; -1: there is no room for another. */
+/* Returns the colour of a value, and adds a new one if needed. Returns -1 if the palette is
+ * full. */
 static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
 {
     uint32_t bits = vb_float_bits(value), at = bits * 0x9e3779b1u >> 22;
@@ -40,15 +41,15 @@ static int find_colour(struct vb_k_pixels *p, struct finder *f, float value)
     return p->n_colours++;
 }
 
-/* Samples are looked at twice, a block at a time: all of them as floats would be many times as
+/* Samples are read twice, one block at a time, because all of them as floats would be many times as
  * large as the lists. */
 struct source {
     const struct vb_k_samples *samples;
     float *x;        /* (BLOCK, features) */
-    uint16_t *index; /* of one sample, and one more */
+    uint16_t *index; /* nonzero pixels of one sample, with room for one more */
 };
 
-/* The next sample, of which there are p->n_samples. */
+/* Returns sample s, and reads the next block if needed. Samples are read in order. */
 static const float *sample(const struct vb_k_pixels *p, const struct source *from, size_t s)
 {
     size_t left = p->n_samples - s;
@@ -58,7 +59,7 @@ static const float *sample(const struct vb_k_pixels *p, const struct source *fro
     return from->x + s % BLOCK * (size_t)p->features;
 }
 
-/* Lists which of n are not 0. Without a branch: which are 0 cannot be foretold. */
+/* Lists which of n values are not 0. There is no branch, because zeros cannot be predicted. */
 static int list_nonzero(const float *x, int n, uint16_t *index)
 {
     int i, at = 0;
@@ -70,7 +71,7 @@ static int list_nonzero(const float *x, int n, uint16_t *index)
     return at;
 }
 
-/* Counts, and collects the palette as long as there is one. */
+/* Counts nonzero pixels, and collects the palette as long as the values fit into one. */
 static void count(struct vb_k_pixels *p, struct finder *f, const struct source *from)
 {
     const float *x;
@@ -91,7 +92,7 @@ static void count(struct vb_k_pixels *p, struct finder *f, const struct source *
     }
 }
 
-/* Gives each list its place, and returns how many cache lines there are. */
+/* Sets the place of each list, and returns the total number of cache lines. */
 static size_t place_lists(struct vb_k_pixels *p)
 {
     size_t lines = 0, bytes, s;
@@ -164,7 +165,7 @@ vb_status vb_k_pixels_create(const struct vb_k_samples *samples, struct vb_k_pix
     vb_status st;
 
     if (features < 1 || features > VB_K_PIXELS_FEATURES)
-        return vb_err(VB_ERR_USAGE, "%d pixels a sample: 1 to %d are possible", features,
+        return vb_err(VB_ERR_USAGE, "a sample has %d pixels, expected 1 to %d", features,
                       VB_K_PIXELS_FEATURES);
     p = calloc(1, sizeof(*p));
     if (p == NULL)
@@ -274,20 +275,35 @@ static void add_one(const struct vb_k_pixels *p, uint32_t sample, const float *d
         any_add_row(&l, p->palette, false, d, scale, classes, dw);
 }
 
-/* NULL: there are none for so many classes, or tiles were made at another level. */
+const struct vb_pixels_ten *vb_pixels_ten_in_use(void)
+{
+    static const struct vb_pixels_ten *const levels[] = {
+        [VB_CPU_BASE] = &vb_pixels_ten,
+#if defined(__x86_64__)
+        [VB_CPU_V3] = &vb_pixels_ten_v3,
+        [VB_CPU_V4] = &vb_pixels_ten_v4,
+#endif
+    };
+
+    return levels[vb_k_level()];
+}
+
+/* Returns NULL if the level in use has no kernel for this number of classes, or if the tiles were
+ * made at another level. */
 static vb_pixels_forward_fn *forward_of(const struct vb_k_pixels *p, int classes)
 {
     if (classes != TEN)
         return NULL;
-    return p->tiles.places != NULL ? vb_k_level()->tiles_ten_forward
-                                   : vb_k_level()->pixels_ten_forward;
+    return p->tiles.places != NULL ? vb_pixels_ten_in_use()->tiles_forward
+                                   : vb_pixels_ten_in_use()->forward;
 }
 
 static vb_pixels_add_fn *add_of(const struct vb_k_pixels *p, int classes)
 {
     if (classes != TEN)
         return NULL;
-    return p->tiles.places != NULL ? vb_k_level()->tiles_ten_add : vb_k_level()->pixels_ten_add;
+    return p->tiles.places != NULL ? vb_pixels_ten_in_use()->tiles_add
+                                   : vb_pixels_ten_in_use()->add;
 }
 
 void vb_k_pixels_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
@@ -334,7 +350,7 @@ void vb_k_pixels_forward_part(const struct vb_k_pixels *p, const struct vb_k_pic
                               const struct vb_k_pixels_part *part, const float *w, const float *b,
                               float *logits)
 {
-    vb_k_level()->pixels_ten_forward_part(p, at, part, w, b, logits);
+    vb_pixels_ten_in_use()->forward_part(p, at, part, w, b, logits);
 }
 
 void vb_k_pixels_backward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
@@ -344,7 +360,7 @@ void vb_k_pixels_backward_part(const struct vb_k_pixels *p, const struct vb_k_pi
     memset(dw + (size_t)part->low * TEN, 0, (size_t)(part->high - part->low) * TEN * sizeof(*dw));
     if (part->high == p->features)
         memset(db, 0, TEN * sizeof(*db));
-    vb_k_level()->pixels_ten_backward_part(p, at, part, d, dw, db);
+    vb_pixels_ten_in_use()->backward_part(p, at, part, d, dw, db);
 }
 
 void vb_k_pixels_backward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists of the pixels of samples that are not 0: pixels.c builds them, and computes with them where
- * there are any number of classes, pixels_ten.c where there are ten, once for each level.
+ * Lists of the nonzero pixels of samples. pixels.c builds them and computes with them for any
+ * number of classes. pixels_ten.c does so for ten classes, once for each level of instructions.
  *
- * A list is the indices (16 bits each), from the last pixel to the first, and then the values: a
- * byte each, an index into a palette of at most 256 values, or the float itself where there are
- * more. 60,000 digits are 29 MB. A list begins with a cache line, as few lines are to be waited
- * for.
+ * A list consists of the indices (16 bits each), from the last pixel to the first, and then the
+ * values. A value is a byte, an index into a palette of at most 256 values; if there are more
+ * values, it is the float itself. A list begins at a cache line, so that it spans as few lines as
+ * possible.
  *
- * Where a level has vectors of 16 floats there are *tiles* instead (pixels_tiles.c,
- * pixels_tiles_ten.c): 16 pixels near each other, a byte each, that are not all 0. Nonzero pixels
- * keep together, so a digit has 18 tiles of 49, for 150 entries of its list.
+ * A level with vectors of 16 floats uses *tiles* instead (pixels_tiles.c, pixels_tiles_ten.c): 16
+ * pixels near each other, one byte each. Tiles that are all 0 are not stored. Nonzero pixels are
+ * close together, so a digit has far fewer tiles than nonzero pixels.
  */
 #ifndef VB_PIXELS_PRIV_H
 #define VB_PIXELS_PRIV_H
@@ -20,33 +20,34 @@
 
 #define PIXELS_PALETTE 256
 
-/* Where a sample's list is. */
+/* The place of a sample's list. */
 struct pixels_place {
-    uint32_t line; /* cache lines before it */
-    uint32_t n;    /* entries */
+    uint32_t line; /* number of cache lines before it */
+    uint32_t n;    /* number of entries */
 };
 
 #define TILE 16
-#define TILES_MAX 64 /* of a sample: a bit each */
+#define TILES_MAX 64 /* largest number of tiles in a sample; each has one bit in a mask */
 
-/* Where a sample's tiles are. */
+/* The place of a sample's tiles. */
 struct tiles_place {
-    uint64_t which; /* bit t: it has tile t */
-    uint32_t line;  /* cache lines before them */
+    uint64_t which; /* bit t is set: the sample has tile t */
+    uint32_t line;  /* number of cache lines before them */
 };
 
 struct pixels_tiles {
-    struct tiles_place *places;       /* (n_samples); NULL: there are lists instead */
-    float unit;                       /* values are this times their byte */
-    uint16_t place[TILES_MAX * TILE]; /* of each pixel, */
-    uint16_t pixel[TILES_MAX * TILE]; /* ... and which is where; the last one where there is none */
+    struct tiles_place *places;       /* (n_samples); NULL: lists are used instead */
+    float unit;                       /* a value is its byte times this unit */
+    uint16_t place[TILES_MAX * TILE]; /* the place of each pixel in the tiles */
+    uint16_t pixel[TILES_MAX * TILE]; /* the pixel at each place; the last pixel if the place is
+                                       * unused */
 };
 
 struct vb_k_pixels {
     size_t n_samples;
     int features;
     bool bytes;                    /* values are indices into the palette */
-    float palette[PIXELS_PALETTE]; /* that have come up; 0 is never one of them */
+    float palette[PIXELS_PALETTE]; /* the values that occurred; 0 is never among them */
     int n_colours;
     size_t nonzeros;
     struct pixels_place *places; /* (n_samples) */
@@ -56,12 +57,12 @@ struct vb_k_pixels {
 
 struct pixels_list {
     uint16_t *index;
-    uint8_t *colour; /* either this */
-    float *value;    /* ... or this, at the same place */
+    uint8_t *colour; /* bytes: indices into the palette */
+    float *value;    /* otherwise: the values, at the same address */
     size_t n;
 };
 
-/* Bytes before the values: the indices, and what aligns floats. */
+/* Number of bytes before the values: the indices, and what is needed to align floats. */
 static inline size_t pixels_index_bytes(size_t n)
 {
     return (n * sizeof(uint16_t) + sizeof(float) - 1) / sizeof(float) * sizeof(float);
@@ -81,10 +82,11 @@ static inline struct pixels_list pixels_list_of(const struct vb_k_pixels *p, uin
     };
 }
 
-/* gcc 12 takes a function that only prefetches for one without effect, unless it is inlined. */
+/* gcc 12 believes that a function that only prefetches has no effect, unless it is inlined. */
 #define PIXELS_ALWAYS static inline __attribute__((always_inline))
 
-/* near: to the first cache, else to the second. */
+/* Prefetches a list: to the first-level cache if near is set, otherwise to the second-level
+ * cache. */
 PIXELS_ALWAYS void pixels_fetch_list(const struct vb_k_pixels *p, uint32_t sample, bool near)
 {
     struct pixels_list l = pixels_list_of(p, sample);
@@ -99,10 +101,11 @@ PIXELS_ALWAYS void pixels_fetch_list(const struct vb_k_pixels *p, uint32_t sampl
     }
 }
 
-#define PIXELS_SOON 2  /* samples ahead whose lists are fetched */
-#define PIXELS_LATER 5 /* ... and where theirs are */
+#define PIXELS_SOON 2  /* samples ahead whose list is prefetched */
+#define PIXELS_LATER 5 /* samples ahead whose place, from which the list is found, is prefetched   \
+                        */
 
-/* Before the first sample. */
+/* Called before the first sample. */
 PIXELS_ALWAYS void pixels_fetch_first(const struct vb_k_pixels *p, const struct vb_k_picked *at)
 {
     size_t i;
@@ -113,7 +116,7 @@ PIXELS_ALWAYS void pixels_fetch_first(const struct vb_k_pixels *p, const struct 
         pixels_fetch_list(p, at->order[i], true);
 }
 
-/* Before each. */
+/* Called before each sample. */
 PIXELS_ALWAYS void pixels_fetch(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
 {
     if (i + PIXELS_LATER < at->n)
@@ -131,7 +134,7 @@ PIXELS_ALWAYS float pixels_value(const struct pixels_list *l, const float *palet
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 struct tiles_of {
-    const uint8_t *x; /* tile after tile */
+    const uint8_t *x; /* the bytes, tile after tile */
     uint64_t which;
 };
 
@@ -159,9 +162,10 @@ PIXELS_ALWAYS void tiles_fetch(const struct vb_k_pixels *p, uint32_t sample, boo
     }
 }
 
-/* pixels_tiles.c. Building: places are made if this level has tiles; each sample is looked at, by
- * its nonzero pixels; it is settled whether there are tiles; they get their places, and the number
- * of cache lines is returned; each sample is filled in. */
+/* kernels/pixels_tiles.c, in the order of the calls when tiles are built: begin allocates the
+ * places if the level in use has tiles. look registers the nonzero pixels of each sample. settle
+ * decides whether tiles are used. place sets the place of each sample's tiles and returns the total
+ * number of cache lines. fill writes the tiles of each sample. */
 vb_status vb_tiles_begin(struct vb_k_pixels *p, int width);
 void vb_tiles_look(struct vb_k_pixels *p, size_t sample, const uint16_t *index, int n);
 void vb_tiles_settle(struct vb_k_pixels *p);
@@ -169,8 +173,8 @@ size_t vb_tiles_place(struct vb_k_pixels *p);
 void vb_tiles_fill(struct vb_k_pixels *p, size_t sample, const float *x, const uint16_t *index,
                    int n);
 
-/* Any number of classes, pixel by pixel: the logits of a sample, scale times its gradient, and that
- * of its tile t alone, whose bytes are x. */
+/* For any number of classes, pixel by pixel: row computes the logits of a sample. add_row adds
+ * scale times its gradient. add does so for tile t alone, whose bytes are x. */
 void vb_tiles_row(const struct vb_k_pixels *p, uint32_t sample, const float *w, const float *b,
                   int classes, float *logits);
 void vb_tiles_add_row(const struct vb_k_pixels *p, uint32_t sample, const float *d, float scale,
@@ -178,22 +182,44 @@ void vb_tiles_add_row(const struct vb_k_pixels *p, uint32_t sample, const float 
 void vb_tiles_add(const struct vb_k_pixels *p, int t, const uint8_t *x, const float *d, float scale,
                   int classes, float *dw);
 
-/* Ten classes, at a level that has vectors of a tile. */
+/* ---- ten classes ----------------------------------------------------------------------------- */
+
+typedef void vb_pixels_forward_fn(const struct vb_k_pixels *pixels,
+                                  const struct vb_k_picked *picked, const float *w, const float *b,
+                                  float *logits);
+typedef void vb_pixels_add_fn(const struct vb_k_pixels *pixels, const struct vb_k_picked *picked,
+                              const float *d, float scale, float *dw, float *db);
+typedef void vb_pixels_forward_part_fn(const struct vb_k_pixels *pixels,
+                                       const struct vb_k_picked *picked,
+                                       const struct vb_k_pixels_part *part, const float *w,
+                                       const float *b, float *logits);
+typedef void vb_pixels_backward_part_fn(const struct vb_k_pixels *pixels,
+                                        const struct vb_k_picked *picked,
+                                        const struct vb_k_pixels_part *part, const float *d,
+                                        float *dw, float *db);
+
+/* The kernels of one level of instructions, which do the same as the vb_k_pixels_ functions of the
+ * same names. */
+struct vb_pixels_ten {
+    vb_pixels_forward_fn *forward; /* these four compute with lists */
+    vb_pixels_add_fn *add;
+    vb_pixels_forward_part_fn *forward_part;
+    vb_pixels_backward_part_fn *backward_part;
+    vb_pixels_forward_fn *tiles_forward; /* NULL: this level computes with lists only */
+    vb_pixels_add_fn *tiles_add;
+};
+
+/* kernels/pixels_ten.c, compiled once for each level. */
+extern const struct vb_pixels_ten vb_pixels_ten, vb_pixels_ten_v3, vb_pixels_ten_v4;
+
+/* kernels/pixels.c: the kernels of the level in use. */
+const struct vb_pixels_ten *vb_pixels_ten_in_use(void);
+
+/* kernels/pixels_tiles_ten.c, compiled once for each level; empty unless a vector has as many
+ * floats as a tile. */
 #define vb_tiles_ten_forward VB_AT_LEVEL(vb_tiles_ten_forward)
 #define vb_tiles_ten_add VB_AT_LEVEL(vb_tiles_ten_add)
 vb_pixels_forward_fn vb_tiles_ten_forward;
 vb_pixels_add_fn vb_tiles_ten_add;
-
-/* As vb_k_pixels_forward() and _add() of ten classes. */
-#define vb_pixels_ten_forward VB_AT_LEVEL(vb_pixels_ten_forward)
-#define vb_pixels_ten_add VB_AT_LEVEL(vb_pixels_ten_add)
-vb_pixels_forward_fn vb_pixels_ten_forward;
-vb_pixels_add_fn vb_pixels_ten_add;
-
-/* Likewise, in parts. */
-#define vb_pixels_ten_forward_part VB_AT_LEVEL(vb_pixels_ten_forward_part)
-#define vb_pixels_ten_backward_part VB_AT_LEVEL(vb_pixels_ten_backward_part)
-vb_pixels_forward_part_fn vb_pixels_ten_forward_part;
-vb_pixels_backward_part_fn vb_pixels_ten_backward_part;
 
 #endif

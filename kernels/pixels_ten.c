@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists of pixels and ten classes, the digits: a row of weights is two vectors and a half, or one
- * and a quarter, and the sums stay in registers.
+ * Lists of pixels and ten classes, as for digits. A row of weights is two and a half vectors, or
+ * one and a quarter, and the sums stay in registers.
  */
 #include "kernels/pixels_priv.h"
 #include "kernels/vec_priv.h"
@@ -15,15 +15,15 @@ _Static_assert(VB_K_PIXELS_SUMS == 4 * TEN, "what is kept between parts");
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Four entries, their colours by one load. */
+/* Four entries, whose colours are read by one load. */
 struct four {
     uint32_t index[4];
     float value[4];
 };
 
-/* With narrow vectors loads are what these loops are bound by, so indices come by one load too.
- * Which of the four is the first depends on the byte order, but an index and its colour stay
- * together. With wide vectors it is the number of instructions. */
+/* With narrow vectors the loops are limited by loads, so four indices are read by one load too. The
+ * byte order determines which of the four comes first, but an index and its colour stay together.
+ * With wide vectors the loops are limited by the number of instructions. */
 ALWAYS void four_indices(const struct pixels_list *l, size_t j, uint32_t index[4])
 {
 #if VB_LANES == 4
@@ -58,8 +58,9 @@ ALWAYS struct four four_at(const struct pixels_list *l, const float *palette, bo
     return f;
 }
 
-/* On the way back. The lists are in the second cache by now, and with wide vectors it is time to
- * fetch those of the next batch: on the way forward they would come too slowly. */
+/* Prefetches in the backward pass. The lists are in the second-level cache by now. With wide
+ * vectors it prefetches the lists of the next batch, which would arrive too slowly if the forward
+ * pass did it. */
 ALWAYS void fetch_back(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t i)
 {
 #if VB_LANES == 4
@@ -100,7 +101,8 @@ ALWAYS struct ten ten_add(struct ten s, struct ten t, float x)
 
 #else
 
-/* The last two in the lower half of a vector, so that one broadcast from memory serves both. */
+/* The last two classes are in the lower half of a vector, so that one broadcast from memory serves
+ * both. */
 struct ten {
     vb_v8 a;
     vb_v4 c;
@@ -128,9 +130,9 @@ ALWAYS struct ten ten_add(struct ten s, struct ten t, float x)
 
 #endif
 
-/* The products of a list's entries from j on: of fours that have none below low, and, of the whole
- * list, of what makes no four. Four sums, by position modulo 4, hide the latency of the additions.
- * Returns where to go on. */
+/* Adds the products of a list's entries from j on: all groups of four without an index below low,
+ * and, when the whole list is processed, the entries that do not fill a group. Four sums, by
+ * position modulo 4, hide the latency of additions. Returns the entry to continue with. */
 ALWAYS size_t ten_row(const struct pixels_list *l, const float *palette, bool bytes, const float *w,
                       size_t j, int low, struct ten s[4])
 {
@@ -151,8 +153,8 @@ ALWAYS struct ten ten_total(const struct ten s[4])
     return ten_add(ten_add(s[0], s[1], 1), ten_add(s[2], s[3], 1), 1);
 }
 
-/* dw += x d, for each pixel from j on that is not below low; returns where to go on. Indices of a
- * list differ, so the rows do not depend on each other. */
+/* dw += x d, for each pixel from j on whose index is not below low. Returns the entry to continue
+ * with. The indices of a list are different, so the rows are independent of each other. */
 ALWAYS size_t ten_add_row(const struct pixels_list *l, const float *palette, bool bytes,
                           struct ten d, size_t j, int low, float *dw)
 {
@@ -199,8 +201,8 @@ ALWAYS size_t add_list(const struct vb_k_pixels *p, uint32_t sample, struct ten 
                     : ten_add_row(&l, p->palette, false, d, j, low, dw);
 }
 
-void vb_pixels_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at,
-                           const float *w, const float *b, float *logits)
+static void lists_forward(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *w,
+                          const float *b, float *logits)
 {
     size_t i;
 
@@ -214,9 +216,9 @@ void vb_pixels_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked
     }
 }
 
-void vb_pixels_ten_forward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
-                                const struct vb_k_pixels_part *part, const float *w, const float *b,
-                                float *logits)
+static void lists_forward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
+                               const struct vb_k_pixels_part *part, const float *w, const float *b,
+                               float *logits)
 {
     bool first = part->high == p->features;
     float *sums = part->sums;
@@ -250,8 +252,8 @@ static void add_bias(const float *d, size_t n, float scale, float *db)
     ten_store(db, sum);
 }
 
-void vb_pixels_ten_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
-                       float scale, float *dw, float *db)
+static void lists_add(const struct vb_k_pixels *p, const struct vb_k_picked *at, const float *d,
+                      float scale, float *dw, float *db)
 {
     size_t i;
 
@@ -262,9 +264,9 @@ void vb_pixels_ten_add(const struct vb_k_pixels *p, const struct vb_k_picked *at
     }
 }
 
-void vb_pixels_ten_backward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
-                                 const struct vb_k_pixels_part *part, const float *d, float *dw,
-                                 float *db)
+static void lists_backward_part(const struct vb_k_pixels *p, const struct vb_k_picked *at,
+                                const struct vb_k_pixels_part *part, const float *d, float *dw,
+                                float *db)
 {
     bool first = part->high == p->features;
     size_t i, done;
@@ -278,3 +280,14 @@ void vb_pixels_ten_backward_part(const struct vb_k_pixels *p, const struct vb_k_
         part->done[i] = (uint32_t)add_list(p, at->order[i], ten_load(d), done, part->low, dw);
     }
 }
+
+const struct vb_pixels_ten VB_AT_LEVEL(vb_pixels_ten) = {
+    .forward = lists_forward,
+    .add = lists_add,
+    .forward_part = lists_forward_part,
+    .backward_part = lists_backward_part,
+#if VB_LANES == TILE
+    .tiles_forward = vb_tiles_ten_forward,
+    .tiles_add = vb_tiles_ten_add,
+#endif
+};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tiles of pixels: how they are cut and filled, and the slow way to compute with them, for any
+ * Tiles of pixels: how they are cut and filled, and the slow loops that compute with them for any
  * number of classes and for numbers that are not finite.
  *
- * A tile of an image is a square of 4 x 4 where its sides allow that: strokes of a digit touch
- * fewer squares than they touch rows of 16.
+ * A tile is a square of 4 x 4 pixels if the size of the image allows it, because the strokes of a
+ * digit touch fewer squares than rows of 16.
  */
 #include "kernels/pixels_priv.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIDE 4 /* of a square */
+#define SIDE 4 /* side of a square */
 
 /* ---- cutting --------------------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ static bool in_squares(int features, int width)
     return width > 0 && width % SIDE == 0 && features % (width * SIDE) == 0;
 }
 
-/* The place of a pixel in its sample: its tile times TILE, and where it is in that. */
+/* The place of a pixel in its sample: its tile times TILE, plus its place in the tile. */
 static int place_of(int pixel, int features, int width)
 {
     int row, column, tile;
@@ -39,7 +39,7 @@ vb_status vb_tiles_begin(struct vb_k_pixels *p, int width)
     struct pixels_tiles *tiles = &p->tiles;
     int f;
 
-    if (vb_k_level()->tiles_ten_forward == NULL || p->features > TILES_MAX * TILE)
+    if (vb_pixels_ten_in_use()->tiles_forward == NULL || p->features > TILES_MAX * TILE)
         return VB_OK;
     tiles->places = calloc(p->n_samples + 1, sizeof(*tiles->places));
     if (tiles->places == NULL)
@@ -63,7 +63,7 @@ void vb_tiles_look(struct vb_k_pixels *p, size_t sample, const uint16_t *index, 
     p->tiles.places[sample].which = which;
 }
 
-/* Bytes times the unit may be off by what two roundings more would make of a value. */
+/* A byte times the unit may differ from the value by two more rounding errors. */
 static bool is_unit(const struct vb_k_pixels *p, float unit)
 {
     int i;
@@ -77,7 +77,7 @@ static bool is_unit(const struct vb_k_pixels *p, float unit)
     return true;
 }
 
-/* Pixels are multiples of one value, unless they were made otherwise than from bytes. */
+/* Pixels are multiples of one value if they were made from bytes. */
 static bool find_unit(struct vb_k_pixels *p)
 {
     float max = 0;

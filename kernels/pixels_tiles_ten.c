@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tiles of pixels and ten classes, where a vector holds a tile.
+ * Tiles of pixels and ten classes, for levels whose vectors hold a tile.
  *
- * Forward, the rows of weights (pixels, classes) first become columns, a vector for each class of a
- * tile; then a tile of a sample is one conversion and ten products. The way back goes from tile to
- * tile, and over the samples that have it: its ten sums stay in registers and are added to the
- * weights once.
+ * The forward pass first turns the rows of weights (pixels, classes) into columns, a vector for
+ * each class of a tile. A tile of a sample then takes one conversion and ten products. The backward
+ * pass goes from tile to tile, and for each over the samples that have it. The ten sums of a tile
+ * stay in registers and are added to the weights once.
  *
- * A tile has pixels that are 0, and 0 times infinity is NaN: what comes out not finite is computed
- * again, by the way that leaves zeros out.
+ * A tile contains pixels that are 0, and 0 times infinity is NaN. If a result is not finite, it is
+ * therefore computed again by the slow loops, which skip zeros.
  */
 #include "kernels/pixels_priv.h"
 #include "kernels/vec_priv.h"
@@ -20,13 +20,13 @@
 #include <immintrin.h>
 
 #define TEN 10
-#define SLICE 128 /* samples that go back together */
+#define SLICE 128 /* samples processed together in the backward pass */
 #define WORD 64
 #define WORDS (SLICE / WORD)
 
 #define ALWAYS PIXELS_ALWAYS
 
-/* By name: gcc 12 makes ten instructions of what vectors have for it. */
+/* Uses intrinsics, because gcc 12 makes ten instructions of the equivalent vector expression. */
 ALWAYS vb_vec tile_load(const uint8_t *x)
 {
     return (vb_vec)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)x)));
@@ -34,14 +34,14 @@ ALWAYS vb_vec tile_load(const uint8_t *x)
 
 /* ---- rows and columns ------------------------------------------------------------------------ */
 
-/* Places in two vectors whose quarters are taken by themselves: the first two of each quarter in
- * turn, the last two, the first half of each, the second. */
+/* Lanes of two vectors whose quarters are treated separately: the first two of each quarter
+ * alternating, the last two, the first half of each, the second half. */
 #define FIRSTS 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
 #define LASTS 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
 #define LOWER 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
 #define UPPER 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
 
-/* In each quarter of four vectors rows become columns. */
+/* Transposes rows and columns in each quarter of four vectors. */
 ALWAYS void turn(vb_vec v[4])
 {
     vb_vec a = __builtin_shufflevector(v[0], v[1], FIRSTS);
@@ -55,7 +55,7 @@ ALWAYS void turn(vb_vec v[4])
     v[3] = __builtin_shufflevector(b, d, UPPER);
 }
 
-/* Where the rows of a tile's pixels begin, in the weights. */
+/* Where the rows of a tile's pixels begin in the weights. */
 struct rows {
     int at[TILE];
 };
@@ -69,8 +69,8 @@ ALWAYS struct rows rows_of(const struct vb_k_pixels *p, int tile)
     return rows;
 }
 
-/* Four classes of the pixels k, k + 4, k + 8 and k + 12 of a tile. By name: these load as they
- * insert, while gcc 12 loads first, to shuffle then. */
+/* Loads four classes of the pixels k, k + 4, k + 8 and k + 12 of a tile. It uses intrinsics that
+ * load and insert in one instruction, while gcc 12 would load first and then shuffle. */
 ALWAYS vb_vec four_rows(const float *w, const struct rows *rows, int k)
 {
     __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(w + rows->at[k]));
@@ -96,7 +96,7 @@ struct columns {
 
 ALWAYS void make_columns(const float *w, const struct rows *rows, float (*to)[TILE])
 {
-    vb_vec a[4], b[4], c[4]; /* the last two classes come with the two before */
+    vb_vec a[4], b[4], c[4]; /* c: the last two classes, together with the two before */
 
     four_columns(w, rows, a);
     four_columns(w + 4, rows, b);
@@ -110,7 +110,7 @@ ALWAYS void make_columns(const float *w, const struct rows *rows, float (*to)[TI
     vb_vec_store(to[9], c[3]);
 }
 
-/* Of the tiles that any of the samples has. */
+/* Makes the columns of all tiles that any of the samples has. */
 static void make_all_columns(const struct vb_k_pixels *p, const struct vb_k_picked *at,
                              const float *w, struct columns *columns)
 {
@@ -133,7 +133,7 @@ ALWAYS vb_v4 plus(vb_v4 a, vb_v4 b)
     return a + b;
 }
 
-/* The sums of two vectors, each in two parts: a, b, a, b. */
+/* Adds within two vectors, each reduced to two sums: a, b, a, b. */
 ALWAYS vb_vec halves(vb_vec a, vb_vec b)
 {
     return __builtin_shufflevector(a, b, FIRSTS) + __builtin_shufflevector(a, b, LASTS);
@@ -147,7 +147,7 @@ ALWAYS vb_v4 sums_of_4(const vb_vec v[4])
     return VB_VEC_FOLD(plus, all);
 }
 
-/* ... and twice the same. */
+/* Reduces two vectors to their sums; each sum appears twice. */
 ALWAYS vb_v4 sums_of_2(const vb_vec v[2])
 {
     vb_vec ab = halves(v[0], v[1]);
@@ -161,7 +161,7 @@ ALWAYS bool all_zero(vb_v4 v)
     return v[0] == 0 && v[1] == 0 && v[2] == 0 && v[3] == 0;
 }
 
-/* Returns zeros, unless there is a logit that is not finite. */
+/* Returns zeros, unless a logit is not finite. */
 ALWAYS vb_v4 tiles_row(const struct tiles_of *tiles, const struct columns *w, float unit,
                        const float *b, float *logits)
 {
@@ -196,7 +196,8 @@ void vb_tiles_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked 
     vb_v4 zeros = {0};
     size_t i;
 
-    for (i = 0; i < TILES_LATER && i < at->n_soon; i++) /* for the way back, which fetches tiles */
+    /* For the backward pass, which prefetches tiles. */
+    for (i = 0; i < TILES_LATER && i < at->n_soon; i++)
         __builtin_prefetch(p->tiles.places + at->soon[i]);
     make_all_columns(p, at, w, &columns);
     for (i = 0; i < at->n; i++) {
@@ -213,13 +214,13 @@ void vb_tiles_ten_forward(const struct vb_k_pixels *p, const struct vb_k_picked 
 
 struct slice {
     const uint8_t *x[SLICE];       /* the next tile of each sample */
-    uint64_t samples[WORDS][WORD]; /* bit i of [k][t]: sample 64 k + i has tile t */
-    uint64_t any;                  /* tiles that there are */
+    uint64_t samples[WORDS][WORD]; /* bit i of [k][t] is set: sample 64 k + i has tile t */
+    uint64_t any;                  /* the tiles that at least one sample has */
     size_t n;
 };
 
-/* Rows and columns of bits: in squares of twice the size, the two halves of that size that are not
- * on the diagonal change places. */
+/* One step of transposing a matrix of bits: in squares of twice the size, the two quarters that are
+ * not on the diagonal change places. */
 ALWAYS void swap_bits(uint64_t rows[WORD], int size, uint64_t lower)
 {
     int first, i;
@@ -272,7 +273,7 @@ ALWAYS void add_2(vb_v2 v, float *to)
     vb_v2_store(to, vb_v2_load(to) + v);
 }
 
-/* Four classes of the pixels k, k + 4, k + 8 and k + 12 of a tile. */
+/* Adds four classes of the pixels k, k + 4, k + 8 and k + 12 of a tile. */
 ALWAYS void add_four_rows(vb_vec v, const int *row, int k, float *dw)
 {
     add_4(__builtin_shufflevector(v, v, 0, 1, 2, 3), dw + row[k]);
@@ -291,7 +292,7 @@ ALWAYS void add_four_columns(const vb_vec from[4], const int *row, float scale, 
         add_four_rows(v[k], row, k, dw);
 }
 
-/* Two classes of the pixels k and k + 1. */
+/* Adds two classes of the pixels k and k + 1. */
 ALWAYS void add_two_rows(vb_v4 v, const int *row, int k, float *dw)
 {
     add_2(__builtin_shufflevector(v, v, 0, 1), dw + row[k]);
@@ -314,7 +315,7 @@ ALWAYS void add_two_columns(vb_vec a, vb_vec b, const int *row, float scale, flo
     add_half_of_two(__builtin_shufflevector(a, b, LASTS), row + 2, dw);
 }
 
-/* Adds up a tile over the samples that have it. */
+/* Sums a tile over the samples that have it. */
 ALWAYS void tile_sums(struct slice *slice, int t, const float *d, vb_vec s[TEN])
 {
 #pragma GCC unroll 10
@@ -348,7 +349,8 @@ static void add_tile(const struct vb_k_pixels *p, struct slice *slice, int t, co
     add_two_columns(s[8], s[9], rows.at, all, dw + 8);
 }
 
-/* The next batch's tiles are asked for bit by bit, as the CPU can wait for few at a time. */
+/* The tiles of the next batch are prefetched a few at a time, because the CPU can wait for only a
+ * few lines at once. */
 ALWAYS void fetch_soon(const struct vb_k_pixels *p, const struct vb_k_picked *at, size_t from,
                        size_t to)
 {
@@ -374,7 +376,7 @@ static void add_slice(const struct vb_k_pixels *p, const struct vb_k_picked *at,
     }
 }
 
-/* False: there is a number in d that is not finite, or their sums are not. */
+/* Returns false if a number in d, or a sum, is not finite. */
 static bool add_bias(const float *d, size_t n, float scale, float *db)
 {
     vb_v8 first = {0};

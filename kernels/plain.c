@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layers that are bound by memory, in loops that compilers turn into vector instructions. Tiles are
- * fixed by the shape; each is computed by one thread.
+ * Layers whose speed is limited by memory, in loops that compilers turn into vector instructions.
+ * Tiles are fixed by the shape, and one thread computes each.
  */
 #include "kernels/plain_priv.h"
 
@@ -9,9 +9,10 @@
 
 #include <stdlib.h>
 
-#define BLOCK 4096        /* elements of a tile where each is by itself; even */
-#define FEW (4 * BLOCK)   /* so few elements are not worth waking the other threads */
-#define OUTPUTS_A_TILE 64 /* of a bias gradient */
+#define BLOCK 4096 /* elements of a tile in element-wise layers; must be even */
+/* With so few elements, waking the other threads costs more than it saves. */
+#define FEW (4 * BLOCK)
+#define OUTPUTS_A_TILE 64 /* outputs in one tile of a bias gradient */
 
 /* ---- one element to one element -------------------------------------------------------------- */
 
@@ -29,7 +30,7 @@ static void relu_forward(const struct vb_k_shape *s, const struct vb_k_args *a, 
 
     (void)row;
     for (; i < end; i++)
-        y[i] = x[i] < 0 ? 0 : x[i]; /* NaN stays */
+        y[i] = x[i] < 0 ? 0 : x[i]; /* a NaN stays */
 }
 
 static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
@@ -44,7 +45,7 @@ static void relu_backward(const struct vb_k_shape *s, const struct vb_k_args *a,
         dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-/* Elements [i, end) of v, i even: two share a random number. */
+/* Processes elements [i, end) of v. i must be even, because two elements share a random number. */
 static void drop(const struct vb_k_shape *s, const struct vb_k_args *a, size_t i, size_t end,
                  const float *v, float *out)
 {
@@ -107,7 +108,8 @@ static double row_sum(const float *v, size_t n)
     return sum;
 }
 
-/* Outputs [first, end); along samples, as the outputs of a linear layer are neighbours. */
+/* Sums outputs [first, end). The loop runs along samples, because the outputs of a linear layer are
+ * neighbours in memory. */
 static void bias_tile(const float *dy, int n, int oc, size_t pixels, int first, int end, float *db)
 {
     double sum[OUTPUTS_A_TILE] = {0};
@@ -140,8 +142,8 @@ struct plain_state {
     struct vb_k_shape s;
     plain_tile_fn fn;
     size_t tiles;
-    size_t row; /* floats of a thread's own */
-    int slots;  /* threads that have them */
+    size_t row; /* floats of work memory for each thread */
+    int slots;  /* number of threads with such memory */
 };
 
 static const plain_tile_fn table[][2] = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Local response normalisation across channels: y = x * scale ^ -beta. Loops run along pixels,
- * which compilers turn into vector instructions; a tile is so narrow that all channels of it stay
- * in cache.
+ * which compilers turn into vector instructions. A tile is so narrow that all its channels stay in
+ * cache.
  */
 #include "kernels/plain_priv.h"
 
@@ -10,9 +10,9 @@
 #include <string.h>
 
 struct tile {
-    size_t base;  /* of the first element, channel 0 */
-    size_t plane; /* from channel to channel */
-    int n;        /* pixels */
+    size_t base;  /* index of its first element, in channel 0 */
+    size_t plane; /* floats from one channel to the next */
+    int n;        /* number of pixels */
 };
 
 static struct tile find(const struct vb_k_shape *s, size_t index)
@@ -26,7 +26,7 @@ static struct tile find(const struct vb_k_shape *s, size_t index)
                          left < PLAIN_LRN_PIXELS ? (int)left : PLAIN_LRN_PIXELS};
 }
 
-/* scale ^ -beta; what nearly everybody takes for beta needs no logarithm. */
+/* Computes scale ^ -beta. The usual value of beta needs no logarithm. */
 static void powers(const struct vb_k_shape *s, const float *restrict scale, int n,
                    float *restrict out)
 {
@@ -75,8 +75,9 @@ void plain_lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a, si
     }
 }
 
-/* First what each output gives through its own input, and, in ratio, dy * x * scale ^ (-beta - 1);
- * then what it gives through the scale of its neighbours. */
+/* First the part of the gradient that goes through an output's own input, with dy * x * scale ^
+ * (-beta - 1) in ratio; neighbours_part() then adds the part that goes through the scale of its
+ * neighbours. */
 static void own_part(const struct vb_k_shape *s, const struct vb_k_args *a, const struct tile *t,
                      float *ratio)
 {

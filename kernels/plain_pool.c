@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pooling: the rows under a row of outputs are joined into one first, which compilers turn into
- * vector instructions, then the places of that row that an output sees.
+ * Pooling. First the input rows under a row of outputs are combined into one row, in a loop that
+ * compilers turn into vector instructions. Then the places of that row that each output sees are
+ * combined.
  */
 #include "kernels/plain_priv.h"
 
@@ -48,7 +49,8 @@ static int end_inside(const struct vb_k_shape *s, int kx)
     return room < 0 ? 0 : min_int(room / s->stride + 1, s->ow);
 }
 
-/* Joins another row of the input to row, and what outputs see of the joined row. */
+/* A join_fn combines another row of the input with row. An across_fn combines the places of that
+ * row that each output sees. */
 typedef void (*join_fn)(float *restrict row, const float *restrict in, int n);
 typedef void (*across_fn)(const struct vb_k_shape *s, const float *row, float *y);
 
@@ -72,7 +74,7 @@ static void pool_rows(const struct vb_k_shape *s, const struct vb_k_args *a, siz
 
 static inline float larger(float best, float v)
 {
-    return ((v > best) | (v != v)) ? v : best; /* NaN wins, and stays */
+    return ((v > best) | (v != v)) ? v : best; /* a NaN wins, and stays */
 }
 
 static void join_max(float *restrict row, const float *restrict in, int n)
@@ -83,7 +85,7 @@ static void join_max(float *restrict row, const float *restrict in, int n)
         row[i] = larger(row[i], in[i]);
 }
 
-/* Strides that are known when compiling become vector instructions. */
+/* If the stride is a constant, the compiler can use vector instructions. */
 static inline void take_max(float *restrict y, const float *restrict row, int n, int stride)
 {
     int i;
@@ -96,7 +98,8 @@ static void across_max(const struct vb_k_shape *s, const float *row, float *y)
 {
     int kx, first, end, i;
 
-    for (i = 0; i < s->ow; i++) /* the first place inside of each window: there is one */
+    for (i = 0; i < s->ow; i++) /* start with the first place of each window that is inside the
+                                 * input; one always is */
         y[i] = row[max_int(0, i * s->stride - s->pad)];
     for (kx = 0; kx < s->kw; kx++) {
         first = first_inside(s, kx);
@@ -117,8 +120,8 @@ void plain_max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, si
     pool_rows(s, a, tile, row, join_max, across_max);
 }
 
-/* The commonest window, 2 x 2 without overlap. An input takes the gradient if it is the result, or
- * a NaN (then the result is one), and none before it is. */
+/* The most common window, 2 x 2 without overlap. An input receives the gradient if it equals the
+ * result, or is a NaN (the result is then NaN), and no input before it does. */
 static void max_backward_2x2(const float *restrict x0, const float *restrict x1,
                              const float *restrict y, const float *restrict dy, int n,
                              float *restrict dx0, float *restrict dx1)
@@ -205,7 +208,7 @@ void plain_avg_forward(const struct vb_k_shape *s, const struct vb_k_args *a, si
     pool_rows(s, a, tile, row, join_sum, across_sum);
 }
 
-/* The gradients of a row of outputs, where their windows have them in each row. */
+/* Spreads the gradients of a row of outputs over the columns of their windows. */
 static void spread(const struct vb_k_shape *s, const float *dy, float *row)
 {
     float share = 1 / ((float)s->kh * (float)s->kw);

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parts of the backend "plain": each computes one tile of one pass, on the calling thread.
+ * The parts of the backend "plain". Each function computes one tile of one pass, on the calling
+ * thread.
  */
 #ifndef VB_PLAIN_PRIV_H
 #define VB_PLAIN_PRIV_H
 
 #include "kernels/layer_priv.h"
 
-/* row: room for w floats. plane: of the n * c there are. */
+extern const struct vb_k_backend vb_k_backend_plain; /* kernels/plain.c */
+
+/* row: work memory of this thread. */
 typedef void (*plain_tile_fn)(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                               float *row);
 
-/* kernels/plain_pool.c: a tile is a plane, of n * c. row: w floats */
+/* kernels/plain_pool.c: a tile is one of the n * c planes. row: w floats. */
 void plain_max_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                        float *row);
 void plain_max_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
@@ -21,8 +24,8 @@ void plain_avg_forward(const struct vb_k_shape *s, const struct vb_k_args *a, si
 void plain_avg_backward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                         float *row);
 
-/* kernels/plain_lrn.c: a tile is up to PLAIN_LRN_PIXELS pixels of a sample, all channels.
- * row: c * PLAIN_LRN_PIXELS floats */
+/* kernels/plain_lrn.c: a tile is up to PLAIN_LRN_PIXELS pixels of a sample, with all channels. row:
+ * c * PLAIN_LRN_PIXELS floats. */
 #define PLAIN_LRN_PIXELS 64
 void plain_lrn_forward(const struct vb_k_shape *s, const struct vb_k_args *a, size_t tile,
                        float *row);

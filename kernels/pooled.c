@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backend "pooled": conv-pool layers with few channels. Forward is a direct convolution that
- * pools before it stores, backward sums over what has a gradient (pooled_priv.h).
+ * The backend "pooled": conv-pool layers with few channels. The forward pass is a direct
+ * convolution that pools before it stores. The backward passes sum only over outputs that have a
+ * gradient (pooled_priv.h).
  */
-#include "kernels/level_priv.h"
+#include "kernels/own_priv.h"
 
 #include <stdlib.h>
 
-/* More are better packed. */
+/* Larger layers are faster with packing. */
 #define TAPS_MAX 1024
 #define WEIGHTS_MAX (32 * 1024)
 
-/* Places in the images of a few samples are numbers of 32 bits. */
+/* Offsets into the images of a few samples must fit into 32 bits. */
 #define IMAGE_MAX (1 << 24)
 
 static bool pooled_can(const struct vb_k_shape *s, enum vb_k_pass pass)
@@ -31,15 +32,15 @@ static bool pooled_can(const struct vb_k_shape *s, enum vb_k_pass pass)
 static vb_status pooled_prepare(const struct vb_k_shape *s, enum vb_k_pass pass, void **state_p,
                                 size_t *scratch_p)
 {
-    const struct vb_k_level *level = vb_k_level();
+    const struct vb_own_kernels *own = vb_own_in_use();
 
-    return (pass == VB_K_FORWARD ? level->direct : level->pooled)(s, pass, state_p, scratch_p);
+    return (pass == VB_K_FORWARD ? own->direct : own->pooled)(s, pass, state_p, scratch_p);
 }
 
 const struct vb_k_backend vb_k_backend_pooled = {
     .name = "pooled",
     .can = pooled_can,
     .prepare = pooled_prepare,
-    .run = vb_k_level_run,
+    .run = vb_own_run,
     .destroy = free,
 };

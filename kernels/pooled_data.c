@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Backward to the data of a conv-pool layer. What the four places of a window see together is
- * kh + stride rows of kw + stride pixels. The weights of each channel are laid out as such a patch,
- * once for the left places and once for the right ones, with zeros around them; the upper and the
- * lower places begin at other rows of it. So a window's part of dx is a sum of patches at one
- * place. The threads share out the samples.
+ * Conv-pool layer, backward data. The four places of a window together see kh + stride rows of kw +
+ * stride pixels. The weights of each channel are laid out as such a patch with zeros around them:
+ * once for the left places and once for the right ones. The upper and lower places begin at
+ * different rows of it. The contribution of a window to dx is then a sum of patches at one place.
+ * Each thread takes some samples.
  */
 #include "kernels/pooled_priv.h"
 #include "kernels/team_priv.h"
@@ -16,14 +16,14 @@ struct data {
     struct vb_k_pass_state pass;
     struct vb_k_shape s;
     struct vb_pooled_image image;
-    struct vb_pooled_patch patch;      /* of weights */
-    uint32_t places[VB_K_NOWHERE + 1]; /* from where the weights of a channel begin */
-    size_t channel;                    /* floats of a channel's weights */
+    struct vb_pooled_patch patch;      /* a patch of weights */
+    uint32_t places[VB_K_NOWHERE + 1]; /* offset of each place within the weights of a channel */
+    size_t channel;                    /* floats of the weights of one channel */
     int slots;
-    size_t weights, len, terms; /* floats of scratch; len and terms of each slot */
+    size_t weights, len, terms; /* floats of scratch; len and terms are per slot */
 };
 
-/* The weights of channel m: twice (stride + kh + stride, patch) */
+/* Lays out the weights of channel m: twice (stride + kh + stride, patch). */
 static void lay_out(const struct data *v, const float *w, int m, float *to)
 {
     const struct vb_k_shape *s = &v->s;
@@ -40,7 +40,7 @@ static void lay_out(const struct data *v, const float *w, int m, float *to)
                         w[(c * s->kh + y) * s->kw + x];
 }
 
-/* The gradients of one window, of all channels. */
+/* Lists the gradients of one window, for all channels. */
 static size_t list_terms(const struct data *v, const float *dy, const uint8_t *where,
                          struct vb_pooled_term *terms)
 {
@@ -108,7 +108,7 @@ vb_status vb_pooled_data(const struct vb_k_shape *s, void **state_p, size_t *scr
     v->patch.pitch = (size_t)v->patch.vectors * VB_LANES;
     rows = s->kh + 2 * s->stride;
     v->channel = 2 * (size_t)rows * v->patch.pitch;
-    for (i = 0; i < VB_K_NOWHERE; i++) /* lower places begin with the zeros above */
+    for (i = 0; i < VB_K_NOWHERE; i++) /* lower places begin with the rows of zeros above */
         v->places[i] =
             (uint32_t)((i % 2 * rows + (1 - i / 2) * s->stride)) * (uint32_t)v->patch.pitch;
     v->slots = vb_team_slots();

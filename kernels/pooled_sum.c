@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-#define ROWS 6                                   /* of a patch at a time, at most */
-#if defined(__x86_64__) && !defined(__AVX512F__) /* 16 registers, else 32 */
-#define VECTORS 2                                /* of a row */
+#define ROWS 6                                   /* largest number of rows of a patch at a time */
+#if defined(__x86_64__) && !defined(__AVX512F__) /* 16 registers; otherwise 32 */
+#define VECTORS 2                                /* vectors of a row at a time */
 #else
 #define VECTORS 4
 #endif
@@ -83,8 +83,8 @@ static kernel *const kernels[ROWS][VECTORS] = {NAMES(1), NAMES(2), NAMES(3),
 /* ---- narrow patches -------------------------------------------------------------------------- */
 
 #if VB_LANES > 4
-/* One vector of eight floats a row. These few sums would wait for one another from term to term, so
- * every other term has sums of its own. */
+/* One vector of eight floats for each row. With so few sums, each addition would wait for the one
+ * before, so odd and even terms have separate sums. */
 static inline __attribute__((always_inline)) void
 narrow_kernel(int rows, const float *from, size_t pitch, const struct vb_pooled_term *terms,
               size_t n, float *sums, size_t sums_pitch)
@@ -150,7 +150,7 @@ void vb_pooled_patch_init(struct vb_pooled_patch *p, int rows, int floats)
     p->vectors = divide_up(floats, VB_LANES);
 }
 
-/* Cut into pieces of about the same size. */
+/* Cuts the patch into pieces of about the same size. */
 void vb_pooled_sum(const struct vb_pooled_patch *p, const float *from,
                    const struct vb_pooled_term *terms, size_t n, float *sums, size_t sums_pitch)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Backward to the weights of a conv-pool layer. The samples are cut into at most CHUNKS chunks, by
- * the shape alone, which the threads share out; each has sums of its own, added up in their order.
- * Within a chunk as many samples as fit into the first level of cache are worked on at a time.
+ * Conv-pool layer, backward weights. The samples are cut into at most CHUNKS chunks, by the shape
+ * alone, and each thread takes some chunks. Each chunk has its own sums, which are added in order.
+ * Within a chunk, as many samples are processed at a time as fit into the first-level cache.
  */
 #include "kernels/pooled_priv.h"
 #include "kernels/team_priv.h"
@@ -11,18 +11,19 @@
 #include <string.h>
 
 #define CHUNKS 8
-#define IMAGES_MAX (8 * 1024) /* floats of samples at a time, if more than one */
+#define IMAGES_MAX (8 * 1024) /* floats of the samples processed at a time, if more than one */
 
 struct weights {
     struct vb_k_pass_state pass;
     struct vb_k_shape s;
     struct vb_pooled_image image;
     struct vb_pooled_patch patch;
-    uint32_t places[VB_K_NOWHERE + 1]; /* of a window, from where its first one is in an image */
-    int chunk, group;                  /* samples */
+    uint32_t places[VB_K_NOWHERE + 1]; /* offset of each place of a window from its first place,
+                                        * in an image */
+    int chunk, group;                  /* number of samples */
     int slots;
-    size_t sums;          /* floats of a channel; the last is the bias's */
-    size_t images, terms; /* floats of scratch of each slot */
+    size_t sums;          /* floats of the sums of a channel; the last one belongs to the bias */
+    size_t images, terms; /* floats of scratch for each slot */
 };
 
 static int min(int a, int b)
@@ -35,9 +36,9 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Adds the terms of one channel of one sample, and returns where the next one goes. from: where the
- * sample's image begins. Every term is written; the next one takes its place if it has no gradient.
- * A function of its own, so that all of the loop is in registers. */
+/* Adds the terms of one channel of one sample, and returns where the next term goes. from: offset
+ * of the sample's image. Every output writes a term, which the next one overwrites if the output
+ * has no gradient. This is a separate function so that the whole loop stays in registers. */
 static __attribute__((noinline)) struct vb_pooled_term *
 add_terms(const struct weights *v, const float *restrict dy, const uint8_t *restrict where,
           uint32_t from, struct vb_pooled_term *restrict to)
@@ -71,7 +72,7 @@ static float sum_terms(const struct vb_pooled_term *terms, size_t n)
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
-/* Samples from first on, of which there are n, that a slot has room for. */
+/* Processes the n samples that begin with `first`; a slot has room for them. */
 static void run_group(const struct weights *v, const struct vb_k_args *args, int first, int n,
                       float *slot, float *sums)
 {
@@ -107,7 +108,7 @@ static void run_chunk(const struct weights *v, const struct vb_k_args *args, int
         run_group(v, args, i, min(v->group, end - i), slot, sums);
 }
 
-/* One channel: sums is its part of the first chunk. */
+/* Adds up one channel over the chunks. sums: the channel's part of the first chunk. */
 static void collect(const struct weights *v, float *sums, int m, float *dw, float *db)
 {
     int n_chunks = divide_up(v->s.n, v->chunk), per = v->s.kh * v->s.kw, i, c, y, x;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Places in memory and lanes of vectors: a place a lane, and at each place four numbers that lie
- * together, a quad. Loading a quad turns it round: vector i has number i of all places.
+ * Loads and stores of vectors whose lanes are different places in memory. At each place four
+ * numbers are contiguous, which is a *quad*. Loading transposes: vector i holds number i of all
+ * places.
  */
 #ifndef VB_QUADS_PRIV_H
 #define VB_QUADS_PRIV_H
@@ -24,7 +25,7 @@
     __builtin_shufflevector((x), (y), (a), (b), (c), (d), (a) + 4, (b) + 4, (c) + 4, (d) + 4)
 #endif
 
-/* Rows become columns, in every four lanes by themselves. */
+/* Transposes rows and columns, separately in every four lanes. */
 static inline void vb_quads_turn(vb_vec r[4])
 {
 #if VB_LANES == 4
@@ -43,7 +44,7 @@ static inline void vb_quads_turn(vb_vec r[4])
 #endif
 }
 
-/* One vector of quads: lanes 4 * i and up are q[i]. */
+/* Joins quads into one vector: q[i] goes to the lanes from 4 * i on. */
 static inline vb_vec vb_quads_join(const vb_v4 q[VB_LANES / 4])
 {
 #if VB_LANES == 4
@@ -59,7 +60,7 @@ static inline vb_vec vb_quads_join(const vb_v4 q[VB_LANES / 4])
 #endif
 }
 
-/* The quads at from[lane] + at. */
+/* Loads the quads at from[lane] + at. */
 static inline void vb_quads_load(const float *const from[VB_LANES], size_t at, vb_vec r[4])
 {
     vb_v4 q[VB_LANES / 4];
@@ -74,7 +75,7 @@ static inline void vb_quads_load(const float *const from[VB_LANES], size_t at, v
     vb_quads_turn(r);
 }
 
-/* The same the other way: the quad of a lane goes to to + lane * step. r is turned. */
+/* The reverse: stores the quad of each lane at to + lane * step. Transposes r. */
 static inline void vb_quads_store(vb_vec r[4], float *to, size_t step)
 {
     vb_quads_turn(r);

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Learning rates by step: a function of the step alone, so that a resumed run goes on as it was.
+ * Learning rates. The rate is a function of the step alone, so a resumed run continues with the
+ * same rates.
  */
 #include "kernels/kernels.h"
 
 #include <math.h>
 
-static double step_rate(const struct vb_k_schedule *s, int64_t step)
-{
-    int64_t periods = step / s->period;
-
-    return s->base * pow(s->factor, (double)periods);
-}
-
-/* Half a cosine from the base down to factor times the base, which it keeps. */
+/* Half a cosine from the base down to factor times the base; the rate stays there afterwards. */
 static double cosine_rate(const struct vb_k_schedule *s, int64_t step)
 {
     int64_t span = s->period - s->warmup;
@@ -30,7 +24,7 @@ float vb_k_rate(const struct vb_k_schedule *s, int64_t step)
     if (step < s->warmup)
         return (float)(s->base * (double)(step + 1) / (double)s->warmup);
     if (s->kind == VB_K_RATE_STEP && s->period > 0)
-        return (float)step_rate(s, step);
+        return (float)(s->base * pow(s->factor, (double)(step / s->period)));
     if (s->kind == VB_K_RATE_COSINE)
         return (float)cosine_rate(s, step);
     return (float)s->base;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shapes of layers: what follows from them, and which make no sense.
+ * Shapes of layers: checks them and computes what follows from them.
  */
-#include "kernels/kernels.h"
+#include "kernels/layer_priv.h"
 
 #include <stdio.h>
 
-/* Larger ones are mistakes; products of three of them stay below 2^63. */
+/* A larger size is a mistake. Products of three sizes stay below 2^63. */
 #define SIDE_MAX (1 << 20)
 
 static bool in_range(int v)
@@ -27,27 +27,27 @@ static bool has_weights(enum vb_k_kind kind)
 
 static vb_status refuse(char why[VB_OPTS_WHY], const char *what, int v)
 {
-    snprintf(why, VB_OPTS_WHY, "%s of %d", what, v);
+    snprintf(why, VB_OPTS_WHY, "%s, found %d", what, v);
     return VB_ERR_USAGE;
 }
 
 static vb_status finish_kernel(struct vb_k_shape *s, char why[VB_OPTS_WHY])
 {
     if (!in_range(s->kh) || !in_range(s->kw))
-        return refuse(why, "a kernel with a side", s->kh < s->kw ? s->kh : s->kw);
+        return refuse(why, "expected kernel sizes of 1 to 1048576", s->kh < s->kw ? s->kh : s->kw);
     if (!in_range(s->stride))
-        return refuse(why, "a stride", s->stride);
+        return refuse(why, "expected a stride of 1 to 1048576", s->stride);
     if (s->pad < 0 || s->pad >= s->kh || s->pad >= s->kw)
-        return refuse(why, "a kernel that is not larger than its padding", s->pad);
+        return refuse(why, "expected a padding smaller than the kernel", s->pad);
     if (s->h + 2 * s->pad < s->kh || s->w + 2 * s->pad < s->kw)
-        return refuse(why, "a kernel that is larger than its input, with a side", s->kh);
+        return refuse(why, "expected a kernel that is not larger than the padded input", s->kh);
     s->oh = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
     s->ow = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
     if (!has_weights(s->kind))
         s->oc = s->c;
     if (s->kind == VB_K_CONV_POOL) {
         if (s->oh < 2 || s->ow < 2)
-            return refuse(why, "pooling of a convolution with a side",
+            return refuse(why, "expected a convolution with at least 2 x 2 outputs before pooling",
                           s->oh < s->ow ? s->oh : s->ow);
         s->oh /= 2;
         s->ow /= 2;
@@ -71,17 +71,17 @@ struct vb_k_shape vb_k_shape_conv(const struct vb_k_shape *s)
 vb_status vb_k_shape_finish(struct vb_k_shape *s, char why[VB_OPTS_WHY])
 {
     if (!in_range(s->n))
-        return refuse(why, "a batch", s->n);
+        return refuse(why, "expected a batch of 1 to 1048576 samples", s->n);
     if (!in_range(s->c) || !in_range(s->h) || !in_range(s->w))
-        return refuse(why, "an input with a side", s->c < s->h ? s->c : s->h);
+        return refuse(why, "expected input sizes of 1 to 1048576", s->c < s->h ? s->c : s->h);
     if (has_weights(s->kind) && !in_range(s->oc))
-        return refuse(why, "a number of outputs", s->oc);
+        return refuse(why, "expected 1 to 1048576 outputs", s->oc);
     if (has_kernel(s->kind))
         return finish_kernel(s, why);
     if (s->kind == VB_K_LRN && (!in_range(s->kh) || s->kh % 2 == 0))
-        return refuse(why, "an even number of channels", s->kh);
+        return refuse(why, "expected an odd number of channels for lrn", s->kh);
     if (s->kind == VB_K_DROPOUT && !(s->rate >= 0 && s->rate < 1))
-        return refuse(why, "a dropout rate in percent", (int)(s->rate * 100));
+        return refuse(why, "expected a dropout rate of 0 to 99 percent", (int)(s->rate * 100));
     s->oc = s->kind == VB_K_LINEAR ? s->oc : s->c;
     s->oh = s->kind == VB_K_LINEAR ? 1 : s->h;
     s->ow = s->kind == VB_K_LINEAR ? 1 : s->w;
@@ -93,7 +93,7 @@ double vb_k_shape_flops(const struct vb_k_shape *s, enum vb_k_pass pass)
     struct vb_k_shape conv = vb_k_shape_conv(s);
     double macs = (double)s->n * s->oc * conv.oh * conv.ow;
 
-    (void)pass; /* all three passes do the same number */
+    (void)pass; /* all three passes do the same number of operations */
     if (conv.kind == VB_K_CONV)
         return 2 * macs * s->c * s->kh * s->kw;
     if (s->kind == VB_K_LINEAR)
@@ -138,4 +138,9 @@ size_t vb_k_shape_weights(const struct vb_k_shape *s)
     if (s->kind == VB_K_LINEAR)
         return (size_t)s->oc * (size_t)s->c * (size_t)s->h * (size_t)s->w;
     return 0;
+}
+
+uint32_t vb_k_dropout_below(float rate)
+{
+    return (uint32_t)((double)rate * 4294967296.0); /* the rate is below 1, so this fits */
 }

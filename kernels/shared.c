@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Weights that several threads or processes change at once, without a lock. Every access is a
- * relaxed atomic one, which costs no more than a plain one; but a read and the write that follows
- * are two, so updates may get lost. Loops are not vectors for that.
+ * Weights that several threads or processes change at the same time, without a lock. Every access
+ * is a relaxed atomic one, which costs no more than a plain one. But a read and the following write
+ * are two accesses, so updates may be lost. For this reason the loops do not use vectors.
  */
 #include "kernels/shared_priv.h"
 #include "kernels/update_priv.h"
 
 #include <string.h>
 
-#define AHEAD 16 /* entries that are prefetched */
+#define AHEAD 16 /* entries to prefetch */
 
-/* Two at a time where they lie in one word. */
+/* Reads two numbers at a time if they lie in one 64-bit word. */
 void vb_k_shared_read(const float *from, size_t n, float *to)
 {
     size_t i = 0;
@@ -108,7 +108,7 @@ void vb_k_shared_forward(const struct vb_k_csr *m, const float *w, float bias, f
     for (i = 0; i < m->n; i++) {
         csr_bounds(m, i, &j, &end);
         for (sum = 0; j < end; j++) {
-            if (j + 2 * AHEAD < m->nnz) /* of this row or one behind it */
+            if (j + 2 * AHEAD < m->nnz) /* of this row or a later one */
                 __builtin_prefetch(w + m->index[j + 2 * AHEAD]);
             sum += shared_load(w + m->index[j]) * (m->value != NULL ? m->value[j] : 1);
         }

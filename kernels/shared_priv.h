@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Weights that several threads or processes change at once: how each of them is read and written.
+ * Weights that several threads or processes change at the same time: how a single one is read and
+ * written.
  */
 #ifndef VB_KERNELS_SHARED_PRIV_H
 #define VB_KERNELS_SHARED_PRIV_H

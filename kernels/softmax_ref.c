@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A linear layer, softmax with cross-entropy and plain SGD, written for reading: these define what
- * the fast kernels must compute, and are what those are tested against.
+ * A linear layer, softmax with cross-entropy, and plain SGD, written to be read. These define what
+ * the fast kernels must compute, and the fast kernels are tested against them.
  *
- * Sums run in the order of the samples and, for the logits, of the features. No blocking, no
- * threads, no special instructions.
+ * Sums run in the order of the samples, and for the logits in the order of the features. No
+ * blocking, no threads, no special instructions.
  */
 #include "kernels/kernels.h"
 
@@ -51,7 +51,7 @@ static float largest(const float *v, int n)
     return max;
 }
 
-/* The largest logit is taken off all of them first: exp() then cannot overflow, and the sum is at
+/* Subtracts the largest logit from all of them first. Then exp() cannot overflow, and the sum is at
  * least 1, so its logarithm is finite. */
 static float xent_row(float *logits, int label, int classes)
 {

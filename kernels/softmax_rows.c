@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Softmax with cross-entropy, a vector of classes at a time. A NaN makes its whole row NaN, as in
- * the reference.
+ * Softmax with cross-entropy, with a vector of classes at a time. A NaN makes its whole row NaN, as
+ * in the reference.
  *
- * The logarithms of the rows' sums are added up as the logarithm of their product, in double: a sum
- * is from 1 to the number of classes, which is below 2^17, so PRODUCT of them never overflow.
+ * The logarithms of the rows' sums are added as the logarithm of their product, in double. A sum
+ * lies between 1 and the number of classes, which is below 2^17, so a product of PRODUCT sums never
+ * overflows.
  */
 #include "kernels/softmax_priv.h"
 #include "kernels/vec_priv.h"
@@ -14,9 +15,9 @@
 
 #define PRODUCT 32
 
-/* What is told of a row beside its gradient. */
-struct told {
-    float sum, own; /* of the exponentials; the label's logit less the largest */
+/* The results of a row, besides its gradient. */
+struct row_result {
+    float sum, own; /* sum of the exponentials; the label's logit minus the largest logit */
     bool correct;
 };
 
@@ -65,8 +66,8 @@ static inline bool any(vb_veci mask)
     return (m[0] | m[1]) != 0;
 }
 
-/* Where logits speak against the guess that is the label, which has the largest of them: one that
- * is as large and comes before it, or is none. */
+/* Assumes that the label has the largest logit, and marks the lanes that show that the prediction
+ * is still wrong: a logit that is equally large and comes before the label, or a NaN. */
 static inline vb_veci against(vb_vec logits, float max, int before)
 {
     vb_veci none = logits != logits; /* NOLINT(misc-redundant-expression): NaN */
@@ -76,8 +77,8 @@ static inline vb_veci against(vb_vec logits, float max, int before)
 
 /* ---- rows of a vector or more ---------------------------------------------------------------- */
 
-/* The last vector of a row ends with its last class. Some of its places are the vector before's
- * too: it is loaded before that one is stored, and they are not added up again. */
+/* The last vector of a row ends with the last class, so it overlaps the vector before. It is loaded
+ * before that one is stored, and its overlapping lanes are not added again. */
 static inline vb_vec last_of(const float *row, int classes)
 {
     return vb_vec_load(row + classes - VB_LANES);
@@ -110,8 +111,8 @@ static inline bool is_correct(const float *row, int label, int classes, float ma
     return (row[label] == max) & !any(wrong);
 }
 
-/* Turns the logits into exp(logit - max), and returns their sum. As many sums as lanes, by the
- * place modulo their number. */
+/* Replaces the logits by exp(logit - max), and returns their sum. There is one partial sum for each
+ * lane: that of the classes with the same remainder modulo the number of lanes. */
 static inline float exp_row(float *row, int classes, float max)
 {
     vb_vec last = vb_vec_exp_below_0(last_of(row, classes) - max), sum = only_new(last, classes), e;
@@ -136,10 +137,11 @@ static inline void scale_row(float *row, int classes, float share)
     vb_vec_store(row + classes - VB_LANES, last);
 }
 
-static inline struct told long_row(float *row, int label, int classes)
+static inline struct row_result long_row(float *row, int label, int classes)
 {
     float max = largest_of_row(row, classes);
-    struct told t = {.own = row[label] - max, .correct = is_correct(row, label, classes, max)};
+    struct row_result t = {.own = row[label] - max,
+                           .correct = is_correct(row, label, classes, max)};
 
     t.sum = exp_row(row, classes, max);
     scale_row(row, classes, 1 / t.sum);
@@ -149,25 +151,27 @@ static inline struct told long_row(float *row, int label, int classes)
 
 /* ---- shorter ones ---------------------------------------------------------------------------- */
 
-/* A row in one vector, filled up with logits that are far below all others. What these become is
- * cleared: the least that exp() makes, divided, is a denormal number, which takes 100 cycles. */
-static inline vb_vec vector_row(vb_vec logits, float own, int label, int classes, struct told *told)
+/* Processes a row in one vector, whose unused lanes hold logits far below all others. The results
+ * of these lanes are set to zero: the smallest value of exp(), divided, would be a denormal number,
+ * which is slow. */
+static inline vb_vec vector_row(vb_vec logits, float own, int label, int classes,
+                                struct row_result *result)
 {
     float max = largest(logits);
     vb_vec e = vb_vec_exp_below_0(logits - max);
 
     e = vb_vec_pick(vb_vec_places() < classes, e, vb_vec_all(0));
-    told->own = own - max;
-    told->correct = (own == max) & !any(against(logits, max, label));
-    told->sum = total(e);
-    e *= 1 / told->sum;
+    result->own = own - max;
+    result->correct = (own == max) & !any(against(logits, max, label));
+    result->sum = total(e);
+    e *= 1 / result->sum;
     return vb_vec_pick(vb_vec_places() == label, e - 1, e);
 }
 
-static struct told short_row(float *row, int label, int classes)
+static struct row_result short_row(float *row, int label, int classes)
 {
     float all[VB_LANES];
-    struct told t;
+    struct row_result t;
     int c;
 
     for (c = 0; c < VB_LANES; c++)
@@ -179,16 +183,17 @@ static struct told short_row(float *row, int label, int classes)
 
 #if VB_LANES == 16
 
-/* The digits: filled up in registers, as a vector read from ten stores would wait for them. In
- * steps: gcc 12 goes through memory where a shuffle is to do more. */
-static inline struct told ten_row(float *row, int label)
+/* For ten classes, the vector is filled up in registers, because a load right after ten stores
+ * would wait for them. It is done in steps, because gcc 12 goes through memory if one shuffle has
+ * to do more. */
+static inline struct row_result ten_row(float *row, int label)
 {
     const vb_v4 none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
     vb_v4 c =
         __builtin_shufflevector(vb_v2_load(row + 8), (vb_v2){-INFINITY, -INFINITY}, 0, 1, 2, 3);
     vb_v8 a = vb_v8_load(row), b = __builtin_shufflevector(c, none, 0, 1, 2, 3, 4, 5, 6, 7);
     vb_vec v = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    struct told t;
+    struct row_result t;
 
     v = vector_row(v, row[label], label, 10, &t);
     vb_v8_store(row, __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7));
@@ -198,28 +203,29 @@ static inline struct told ten_row(float *row, int label)
 
 #else
 
-static inline struct told ten_row(float *row, int label)
+static inline struct row_result ten_row(float *row, int label)
 {
     return long_row(row, label, 10);
 }
 
 #endif
 
-static inline struct told any_row(float *row, int label, int classes)
+static inline struct row_result any_row(float *row, int label, int classes)
 {
     if (classes == 10)
         return ten_row(row, label);
     return classes < VB_LANES ? short_row(row, label, classes) : long_row(row, label, classes);
 }
 
-double vb_softmax_rows(float *logits, const uint16_t *y, size_t n, int classes, int *correct_p)
+double VB_AT_LEVEL(vb_softmax_rows)(float *logits, const uint16_t *y, size_t n, int classes,
+                                    int *correct_p)
 {
     double loss = 0, product = 1;
     int correct = 0;
     size_t i;
 
     for (i = 0; i < n; i++, logits += classes) {
-        struct told t = any_row(logits, y[i], classes);
+        struct row_result t = any_row(logits, y[i], classes);
 
         loss -= (double)t.own;
         product *= (double)t.sum;

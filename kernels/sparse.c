@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows of a sparse matrix times a vector of weights, and back.
+ * Products of sparse rows and a vector of weights, forward and backward.
  *
- * The weights are 135 MB and the rows name them at random, so time goes into waiting for memory. A
- * row's weights are prefetched while a row AHEAD before it is computed, its indices and values
- * earlier. After the way forward the weights of a small batch lie in the second cache, or in the
- * first: the way back prefetches only for large ones.
+ * The weights are larger than the caches, and rows access them at random, so most time is spent
+ * waiting for memory. The weights of a row are prefetched while the row AHEAD places before it is
+ * computed, and its indices and values even earlier. After the forward pass, the weights of a small
+ * batch are in the first-level or second-level cache, so the backward pass prefetches only for
+ * large batches.
  *
- * A row is added up in four sums, by position modulo 4, then (0 + 1) + (2 + 3): four chains of
- * additions hide each other's latency, and the order follows from the row alone. A row that is in
- * parts is two such rows, one for each half of the features, that are then added.
+ * A row is added in four sums, by position modulo 4, and then as (0 + 1) + (2 + 3). Four
+ * independent chains of additions hide each other's latency, and the order depends on the row
+ * alone. A row in parts is treated as two such rows, one for each half of the features, whose
+ * results are added.
  */
 #include "kernels/csr_priv.h"
 
@@ -19,13 +21,14 @@
 #define AHEAD 2
 #define LINE_FLOATS (VB_CACHE_LINE / sizeof(float))
 #define HALF (VB_K_CSR_PARTS / 2)
-#define SHORT 128    /* entries of a row */
-#define FAR_ROWS 256 /* fewer: not worth a team, and the second cache holds their weights */
+#define SHORT 128 /* entries of a short row */
+/* With fewer rows a team does not pay, and the second-level cache holds their weights. */
+#define FAR_ROWS 256
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-/* Without a comparison in the loop: the baseline of x86 has none for unsigned vectors. The highest
- * bit is that of an index beyond 2^31, or of one beyond the last. */
+/* There is no comparison in the loop, because the x86 baseline has none for unsigned vectors. The
+ * highest bit is set by an index beyond 2^31, or by one beyond the last feature. */
 static bool are_below(const uint32_t *index, size_t n, uint64_t features)
 {
     uint32_t last = (uint32_t)features - 1, bits = 0;
@@ -38,7 +41,7 @@ static bool are_below(const uint32_t *index, size_t n, uint64_t features)
     return bits >> 31 == 0;
 }
 
-/* The rows of a batch that lie one behind the other are looked at as one. */
+/* Rows of a batch that are contiguous are checked as one. */
 static bool is_plainly_right(const struct vb_k_csr *m, uint64_t features)
 {
     bool in_order = m->n > 0 && m->rows == NULL && m->n == m->n_rows && m->offset[0] == 0;
@@ -55,9 +58,11 @@ static vb_status check_row(const struct vb_k_csr *m, size_t i, uint64_t features
     struct csr_row row;
 
     if (r >= m->n_rows)
-        return vb_err(VB_ERR_INPUT, "row %zu of the batch is row %zu of %zu", i, r, m->n_rows);
+        return vb_err(VB_ERR_INPUT, "row %zu of the batch is row %zu, but the matrix has %zu rows",
+                      i, r, m->n_rows);
     if (m->offset[r] > m->offset[r + 1] || m->offset[r + 1] > m->nnz)
-        return vb_err(VB_ERR_INPUT, "row %zu: entries %llu to %llu of %llu", r,
+        return vb_err(VB_ERR_INPUT,
+                      "row %zu: entries %llu to %llu, but the matrix has %llu entries", r,
                       (unsigned long long)m->offset[r], (unsigned long long)m->offset[r + 1],
                       (unsigned long long)m->nnz);
     row = csr_row_at(m, i);
@@ -92,12 +97,13 @@ static struct span share(size_t n, size_t me, size_t team)
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
-/* Always inlined: gcc 12 takes a function that only prefetches for one without effect, and drops
- * the calls. */
+/* Always inlined: gcc 12 believes that a function that only prefetches has no effect, and drops the
+ * calls. */
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* To the second cache, which can wait for more lines than the first. Not so on x86, where batches
- * of a few rows are then faster and larger ones not slower. */
+/* Prefetches to the second-level cache, which can wait for more lines than the first-level cache.
+ * On x86 it prefetches to the first-level cache, which is faster for small batches and not slower
+ * for large ones. */
 ALWAYS void fetch_weight(const float *w)
 {
 #ifdef __x86_64__
@@ -129,8 +135,8 @@ ALWAYS void fetch_lists(struct csr_row row)
         fetch_lines(row.value, row.n * sizeof(*row.value));
 }
 
-/* The lists of a row that comes later; where it begins has to be known even earlier. last: the end
- * of the rows that may be looked at. */
+/* Prefetches the indices and values of a later row, and, even earlier, where that row begins. last:
+ * end of the rows that may be read. */
 ALWAYS void fetch_row(const struct vb_k_csr *m, size_t i, size_t last)
 {
     if (i + 6 * AHEAD < last && m->rows != NULL)
@@ -158,7 +164,8 @@ static inline struct csr_row part_of(const struct vb_k_csr *m, size_t i, size_t 
     };
 }
 
-/* As fetch_row(), of the parts first to end - 1: the others are for other threads. */
+/* The same as fetch_row(), for the parts first to end - 1 only, because other threads need the
+ * other parts. */
 ALWAYS void fetch_part(const struct vb_k_csr *m, size_t i, size_t last, size_t first, size_t end)
 {
     struct csr_row row;
@@ -179,7 +186,8 @@ ALWAYS float entry(struct csr_row row, const float *w, size_t j)
     return row.value != NULL ? w[row.index[j]] * row.value[j] : w[row.index[j]];
 }
 
-/* One row; the weights of another are prefetched in between, which is faster than in a burst. */
+/* Computes one row and prefetches the weights of another in between, which is faster than in a
+ * burst. */
 ALWAYS float dot(struct csr_row row, struct csr_row next, const float *w)
 {
     size_t j, n = row.n < next.n ? row.n : next.n;
@@ -212,7 +220,7 @@ ALWAYS float dot(struct csr_row row, struct csr_row next, const float *w)
     return (s0 + s1) + (s2 + s3);
 }
 
-/* A row that may be without values: each kind has a loop of its own. */
+/* A row with or without values; each case has its own loop. */
 ALWAYS float product(struct csr_row row, struct csr_row next, const float *w)
 {
     if (row.value != NULL)
@@ -248,7 +256,8 @@ static void forward_halves(const struct vb_k_csr *m, const float *w, float bias,
     }
 }
 
-/* The half h of some rows: put into logits, or added to the other half that is there. */
+/* Computes half h of some rows: stores it in logits, or adds it to the other half that is already
+ * there. */
 static void forward_half(const struct vb_k_csr *m, size_t h, struct span rows, const float *w,
                          bool put, float bias, float *logits)
 {
@@ -264,9 +273,10 @@ static void forward_half(const struct vb_k_csr *m, size_t h, struct span rows, c
     }
 }
 
-/* Threads go in pairs, each with its rows. In a pair a thread has half of the features, those that
- * it adds to on the way back: what it wrote is in its cache, and the other reads none of it. It
- * begins with the rows with which the other ends, so one place a row is enough for two sums. */
+/* Threads work in pairs, and each pair has its own rows. In a pair, each thread has one half of the
+ * features: the half that it also updates in the backward pass. What it wrote is therefore in its
+ * cache, and the other thread does not read it. The two threads start from opposite ends of the
+ * rows, so one place for each row is enough for two sums. */
 static void forward_pairs(const struct vb_k_csr *m, const float *w, float bias, float *logits)
 {
 #pragma omp parallel
@@ -297,7 +307,7 @@ static void forward_shares(const struct vb_k_csr *m, const float *w, float bias,
 
 void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, float *logits)
 {
-    bool few = m->n < FAR_ROWS; /* even a team of one costs as much as a row */
+    bool few = m->n < FAR_ROWS; /* even a team of one thread costs as much as a row */
 
     if (m->parts != NULL && few)
         forward_halves(m, w, bias, logits);
@@ -311,7 +321,7 @@ void vb_k_csr_forward(const struct vb_k_csr *m, const float *w, float bias, floa
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* One row; the weights of another are prefetched in between. */
+/* Processes one row and prefetches the weights of another in between. */
 ALWAYS void add_row(struct csr_row row, struct csr_row next, float d, float *w)
 {
     size_t j, n = row.n < next.n ? row.n : next.n;
@@ -341,7 +351,7 @@ ALWAYS void add(struct csr_row row, struct csr_row next, float d, float *w)
         add_row((struct csr_row){row.index, NULL, row.n}, next, d, w);
 }
 
-/* A small batch: its weights are in the cache. */
+/* A small batch, whose weights are in the cache. */
 static void add_near(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
     size_t i;
@@ -350,7 +360,7 @@ static void add_near(const struct vb_k_csr *m, const float *d, float scale, floa
         add(csr_row_at(m, i), no_row, scale * d[i], w);
 }
 
-/* A batch that the cache did not hold. */
+/* A batch that does not fit into the cache. */
 static void add_far(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
     size_t i;
@@ -362,7 +372,7 @@ static void add_far(const struct vb_k_csr *m, const float *d, float scale, float
     }
 }
 
-/* The same of the parts first to end - 1. */
+/* The same for the parts first to end - 1. */
 static void add_parts(const struct vb_k_csr *m, const float *d, float scale, float *w, size_t first,
                       size_t end)
 {
@@ -376,8 +386,8 @@ static void add_parts(const struct vb_k_csr *m, const float *d, float scale, flo
     }
 }
 
-/* Threads share out the features, not the rows: each feature gets its sums in the order of the rows
- * whatever the team, and no cache line is written by two. */
+/* Threads divide the features, not the rows. Each feature is then summed in the order of the rows
+ * whatever the team is, and no two threads write to one cache line. */
 static void add_shares(const struct vb_k_csr *m, const float *d, float scale, float *w)
 {
 #pragma omp parallel
@@ -402,8 +412,8 @@ void vb_k_csr_add(const struct vb_k_csr *m, const float *d, float scale, float *
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* Features that share a cache line belong together; hot ones, which may lie side by side, are
- * strewn. */
+/* Features in one cache line belong to the same part. Hot features, which may be neighbours, are
+ * spread over the parts. */
 static inline size_t part_with(uint32_t key)
 {
     uint32_t at = csr_hash((uint32_t)(key / LINE_FLOATS), 16);
@@ -411,7 +421,8 @@ static inline size_t part_with(uint32_t key)
     return at * VB_K_CSR_PARTS >> 16;
 }
 
-/* Moves one part's entries of a row to its front, in their order, and the others behind them. */
+/* Moves the entries of one part to the front of a row, in their order, and the others behind
+ * them. */
 static size_t move_up(uint32_t *index, float *value, size_t first, size_t n, size_t part)
 {
     uint32_t key;
@@ -436,7 +447,8 @@ static size_t move_up(uint32_t *index, float *value, size_t first, size_t n, siz
     return first;
 }
 
-/* The same for all parts of a row that is not too long: counted, then copied to where they go. */
+/* The same for all parts of a row that is not too long: counts the entries of each part, then
+ * copies them. */
 static void scatter(uint32_t *index, float *value, size_t n, uint32_t *ends)
 {
     uint32_t at[VB_K_CSR_PARTS + 1] = {0}, keys[SHORT] = {0};

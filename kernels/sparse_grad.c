@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * The gradient of a batch of sparse rows as a list: keys in ascending order, each once, its values
- * added up in the order of the rows. What the sparse allreduce of net/ takes.
+ * The gradient of a batch of sparse rows as a list: keys in ascending order, each once, with values
+ * added in the order of the rows. The sparse allreduce of net/ takes such a list.
  *
- * Entries become words, the key above the bits of the value. A radix sort by the key keeps the
- * order of equal ones; then neighbours are added up.
+ * Each entry becomes a word, with the key above the bits of the value. A radix sort by key keeps
+ * the order of equal keys; then neighbours with the same key are added.
  *
- * Most entries of a batch name features that others of it name too, and sorting costs most. So they
- * are added up before, as far as it is cheap: the first key that falls into a *slot* of a small
- * table has it to itself for the batch, and all its entries become one word. Other keys of the same
- * slot have a word each, as if there were no table. Either way a key's values are added up in the
- * order of the rows, and there is no branch on the data. A hash table that finds every key was no
- * faster than sorting all.
+ * Most entries of a batch name a feature that other entries name too, and sorting is the most
+ * expensive part. So entries are combined before, where it is cheap: the first key that falls into
+ * a *slot* of a small table owns the slot for the batch, and all its entries become one word. Other
+ * keys of the same slot get one word for each entry, as without a table. Either way, the values of
+ * a key are added in the order of the rows, and no branch depends on the data. A hash table that
+ * finds every key was not faster than sorting everything.
  */
 #include "kernels/csr_priv.h"
 
@@ -19,9 +19,11 @@
 #include <string.h>
 
 #define SLOTS_BITS 12
-#define SLOTS ((size_t)1 << SLOTS_BITS) /* in the first cache, with words of some hundred rows */
-#define FEW_ROWS 16                     /* clearing the slots would take longer */
-#define NOTHING 0x80000000u             /* -0.0: adding to it changes no bit */
+/* Fits into the first-level cache, together with the words of some hundred rows. */
+#define SLOTS ((size_t)1 << SLOTS_BITS)
+/* With fewer rows, clearing the slots would take too long. */
+#define FEW_ROWS 16
+#define NOTHING 0x80000000u /* -0.0: adding it changes no bits */
 #define NO_KEY UINT32_MAX
 
 /* The halves of a word in memory. */
@@ -33,10 +35,10 @@ enum { KEY, VALUE };
 
 struct vb_k_grad {
     size_t max_nnz;
-    int bits;        /* of a key */
-    bool all_keys;   /* there is no key that is none */
-    uint32_t *slots; /* (SLOTS): which word has it; 0: none */
-    uint64_t *words; /* (max_nnz + 2), from 1 on */
+    int bits;        /* number of bits in a key */
+    bool all_keys;   /* every 32-bit number is a valid key, so NO_KEY is one too */
+    uint32_t *slots; /* (SLOTS): number of the word that owns the slot; 0: none */
+    uint64_t *words; /* (max_nnz + 2), used from 1 on */
     uint64_t *spare; /* (max_nnz) */
     uint32_t *keys;  /* (max_nnz): the list */
     float *values;
@@ -47,7 +49,7 @@ vb_status vb_k_grad_create(uint64_t features, size_t max_nnz, struct vb_k_grad *
     struct vb_k_grad *g;
 
     if (features == 0 || features > (uint64_t)1 << 32 || max_nnz > UINT32_MAX)
-        return vb_err(VB_ERR_USAGE, "a gradient of %zu entries of %llu features is not possible",
+        return vb_err(VB_ERR_USAGE, "a gradient of %zu entries and %llu features is not supported",
                       max_nnz, (unsigned long long)features);
     g = calloc(1, sizeof(*g));
     if (g == NULL)
@@ -98,7 +100,7 @@ ALWAYS float entry(const struct csr_row *row, float d, size_t j)
     return row->value != NULL ? d * row->value[j] : d;
 }
 
-/* A word for each entry of a row; words: where the next ones go. */
+/* Writes a word for each entry of a row to words. */
 ALWAYS void pack_row(const struct csr_row *row, float d, uint64_t *words)
 {
     size_t j;
@@ -107,7 +109,7 @@ ALWAYS void pack_row(const struct csr_row *row, float d, uint64_t *words)
         words[j] = word_of(row->index[j], entry(row, d, j));
 }
 
-/* Half a word: what was stored so is loaded so, or the load would wait for the store to be over. */
+/* Loads half a word: it was stored as a half, and a wider load would wait for the store. */
 ALWAYS uint32_t half_at(const uint64_t *words, size_t i, size_t which)
 {
     uint32_t half;
@@ -121,8 +123,8 @@ ALWAYS void set_half(uint64_t *words, size_t i, size_t which, uint32_t half)
     memcpy((char *)&words[i] + 4 * which, &half, sizeof(half));
 }
 
-/* The same, or the entry is added to the word that has the slot of its key. Word 0 is none, and
- * word n the next one: nothing was added to it yet. Returns n. */
+/* The same, but an entry is added to the word that owns the slot of its key. Word 0 means none.
+ * Word n is the next one, to which nothing was added yet. Returns the new n. */
 ALWAYS size_t gather_row(const struct csr_row *row, float d, uint32_t *slots, uint64_t *words,
                          size_t n)
 {
@@ -146,7 +148,7 @@ ALWAYS size_t gather_row(const struct csr_row *row, float d, uint32_t *slots, ui
     return n;
 }
 
-/* The entries of the batch as words; VB_ERR_USAGE if there are more than room for them. */
+/* Turns the entries of the batch into words. Returns VB_ERR_USAGE if they do not fit. */
 static vb_status pack(struct vb_k_grad *g, const struct vb_k_csr *m, const float *d, size_t *n_p)
 {
     size_t i, n = 1, entries = 0;
@@ -170,7 +172,7 @@ static vb_status pack(struct vb_k_grad *g, const struct vb_k_csr *m, const float
     return VB_OK;
 }
 
-/* Adds up neighbours of the same key. What is overwritten was not complete. */
+/* Adds neighbours with the same key. An incomplete sum is overwritten by the complete one. */
 static size_t add_up(const uint64_t *words, size_t n, uint32_t *keys, float *values)
 {
     uint32_t key, next;

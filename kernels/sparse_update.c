@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The weights of a sparse model and their update. A step costs what its keys cost, never the number
- * of features: momentum and decay come to a feature when it is next named (kernels/lazy.c). Until
- * then what lies in memory is its weight as of the step that touched it last, and a reader applies
- * what has happened since; it writes nothing, so that replicas whose batches differ keep the same
- * bits. Adagrad and FTRL leave a feature without a gradient alone by themselves.
+ * The weights of a sparse model and their update. The cost of a step depends on its number of keys,
+ * never on the number of features: momentum and decay are applied to a feature when it is next
+ * named (kernels/lazy.c). Until then, memory holds its weight as of the step that named it last,
+ * and a reader applies what has happened since. A reader writes nothing, so replicas with different
+ * batches keep the same bits. Adagrad and FTRL do not change a feature without a gradient.
  *
- * State lies beside state: momentum and step, or z and n, in 8 bytes, one cache miss. All memory
- * is mapped at first and becomes real where it is touched.
+ * The words of a feature's state are contiguous: momentum and step, or z and n, are 8 bytes and
+ * thus one cache miss. All memory is mapped at the beginning, and physical pages are allocated when
+ * they are touched.
  */
 #include "kernels/lazy_priv.h"
 #include "kernels/update_priv.h"
@@ -16,22 +17,22 @@
 #include <string.h>
 
 #define POPULATE_MAX ((size_t)1 << 30)
-#define AHEAD 24   /* keys that are prefetched */
+#define AHEAD 24   /* keys to prefetch */
 #define BLOCK 32   /* keys whose features are updated at once */
 #define CHUNK 1024 /* keys that a thread takes at a time */
 #define PARALLEL 8192
 
-/* Words of state, in this order. */
+/* The words of a feature's state, in this order. */
 struct state {
     float s, t;
-    uint32_t step; /* steps that have come to the feature */
+    uint32_t step; /* number of steps already applied to the feature */
 };
 
 struct vb_k_sparse {
     struct vb_k_rule rule;
     uint64_t features;
-    int floats, words; /* of state a feature: floats, and all of it */
-    struct lazy *lazy; /* NULL: features without a gradient stay as they are */
+    int floats, words; /* size of a feature's state: floats, and all words */
+    struct lazy *lazy; /* NULL: features without a gradient do not change */
     struct vb_mem weights, states;
     float *w;        /* (features) */
     uint32_t *state; /* (features, words) */
@@ -45,8 +46,8 @@ static bool is_lazy(const struct vb_k_rule *r)
            (r->kind == VB_K_SGD && r->decay != 0);
 }
 
-/* Touched now, not by the first steps: zeroing a huge page takes longer than a step. What is very
- * large may never be touched whole. */
+/* Touches the memory now and not in the first steps, because zeroing a huge page takes longer than
+ * a step. Very large memory may never be touched as a whole, so it is left alone. */
 static vb_status map(size_t bytes, struct vb_mem *mem)
 {
     vb_status st = vb_mem_map_private(bytes, mem);
@@ -58,7 +59,7 @@ static vb_status map_all(struct vb_k_sparse *s)
 {
     vb_status st;
 
-    if (s->w != NULL) /* the caller's */
+    if (s->w != NULL) /* memory of the caller */
         return VB_OK;
 
     st = map((size_t)s->features * sizeof(*s->w), &s->weights);
@@ -96,11 +97,11 @@ vb_status vb_k_sparse_create_at(const struct vb_k_rule *rule, uint64_t features,
     vb_status st;
 
     if (features == 0 || features > (uint64_t)1 << 32)
-        return vb_err(VB_ERR_USAGE, "%llu features: 1 to 2^32 are possible",
+        return vb_err(VB_ERR_USAGE, "expected 1 to 2^32 features, found %llu",
                       (unsigned long long)features);
     if (rule->decay != 0 && (rule->kind == VB_K_ADAGRAD || rule->kind == VB_K_FTRL))
         return vb_err(VB_ERR_UNSUPPORTED,
-                      "weight decay with adagrad or ftrl needs every feature at every step");
+                      "sparse models do not support weight decay with adagrad or ftrl");
     s = calloc(1, sizeof(*s));
     if (s == NULL)
         return vb_err_sys("calloc");
@@ -175,7 +176,7 @@ static inline void store(struct vb_k_sparse *s, uint32_t key, struct state x)
         at[s->floats] = x.step;
 }
 
-/* Brings a weight and its momentum up to the step that is complete. */
+/* Brings a weight and its momentum up to the last complete step. */
 static inline void catch_up(const struct vb_k_sparse *s, float *w, struct state *x)
 {
     struct lazy_map m;
@@ -227,7 +228,7 @@ static float row_now(const struct vb_k_sparse *s, const struct vb_k_csr *m, size
     float sum = 0;
 
     for (j = m->offset[r]; j < end; j++) {
-        if (j + AHEAD < m->nnz) /* of this row or the one behind it */
+        if (j + AHEAD < m->nnz) /* of this row or the next one */
             fetch(s, m->index[j + AHEAD]);
         sum += weight_now(s, m->index[j]) * (m->value != NULL ? m->value[j] : 1);
     }
@@ -249,10 +250,10 @@ void vb_k_sparse_forward(const struct vb_k_sparse *sparse, const struct vb_k_csr
 
 /* ---- undoing --------------------------------------------------------------------------------- */
 
-/* What an update overwrote. */
+/* What an update has overwritten. */
 struct vb_k_undo {
     size_t n, room;
-    uint32_t *keys; /* (room), and so are all that the rule has: */
+    uint32_t *keys; /* (room); the arrays that the rule needs have the same size */
     float *w, *s, *t;
     uint32_t *step;
 };
@@ -315,8 +316,8 @@ struct step {
     struct vb_k_undo *undo;
 };
 
-/* Features are taken from memory in blocks, and put back: between the two, the compiler makes
- * vectors of the rule. */
+/* Features are loaded in blocks, updated, and stored again. The compiler turns the update in
+ * between into vector instructions. */
 struct block {
     float w[BLOCK], s[BLOCK], t[BLOCK];
     uint32_t step[BLOCK];
@@ -324,7 +325,7 @@ struct block {
 
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* What a rule's block has; constants where they are inlined. */
+/* What a block contains for a rule; constants wherever it is inlined. */
 struct shape {
     enum vb_k_rule_kind kind;
     int floats, words;
@@ -411,7 +412,7 @@ ALWAYS void step_block(struct shape r, const struct vb_k_sparse *s, const struct
     }
 }
 
-/* n: BLOCK, as a constant, but for the last one. */
+/* n is the constant BLOCK, except for the last block. */
 ALWAYS void update_block(struct shape r, struct vb_k_sparse *s, const struct step *p, size_t first,
                          size_t n)
 {
@@ -471,7 +472,7 @@ static void update_all(struct vb_k_sparse *s, const struct step *p)
 {
     size_t c, chunks = (p->n + CHUNK - 1) / CHUNK;
 
-    if (p->n < PARALLEL) { /* even a team of one takes a third of a microsecond */
+    if (p->n < PARALLEL) { /* even a team of one thread has a noticeable cost */
         any_keys(s, p, 0, p->n);
         return;
     }
@@ -490,7 +491,7 @@ void vb_k_sparse_settle(struct vb_k_sparse *s)
     for (k = 0; k < s->features; k++) {
         x = load(s, (uint32_t)k);
         if (x.step == 0 && s->w[k] == 0 && x.s == 0)
-            continue; /* nothing ever came to it: its page need not become real */
+            continue; /* the feature was never updated, so its page need not be allocated */
         catch_up(s, &s->w[k], &x);
         x.step = 0;
         store(s, (uint32_t)k, x);
@@ -503,7 +504,7 @@ static vb_status check_keys(const struct vb_k_sparse *s, const uint32_t *keys, s
     uint32_t wrong = 0;
     size_t i;
 
-    for (i = 1; i < n; i++) /* no branch: vectors */
+    for (i = 1; i < n; i++) /* no branch, so that the compiler can use vectors */
         wrong |= (uint32_t)(keys[i] <= keys[i - 1]);
     if (wrong == 0 && (n == 0 || keys[n - 1] < s->features))
         return VB_OK;
@@ -513,7 +514,8 @@ static vb_status check_keys(const struct vb_k_sparse *s, const uint32_t *keys, s
                           "entry %zu: key %u is not below %llu, the number of features", i, keys[i],
                           (unsigned long long)s->features);
         if (i > 0 && keys[i] <= keys[i - 1])
-            return vb_err(VB_ERR_INPUT, "entry %zu: key %u follows %u", i, keys[i], keys[i - 1]);
+            return vb_err(VB_ERR_INPUT, "entry %zu: key %u follows key %u, expected ascending keys",
+                          i, keys[i], keys[i - 1]);
     }
     return VB_OK;
 }
@@ -535,7 +537,8 @@ vb_status vb_k_sparse_update(struct vb_k_sparse *sparse, const uint32_t *keys, c
 
     st = check_keys(sparse, keys, n);
     if (st == VB_OK && undo != NULL && n > undo->room)
-        st = vb_err(VB_ERR_USAGE, "an update of %zu keys: %zu can be undone", n, undo->room);
+        st = vb_err(VB_ERR_USAGE, "the update has %zu keys, but only %zu can be undone", n,
+                    undo->room);
     if (st != VB_OK)
         return st;
     if (sparse->lazy != NULL && vb_k_lazy_full(sparse->lazy, rate))

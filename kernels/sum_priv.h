@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The gradient of a bias: sums over samples and pixels, in an order that the shape fixes.
+ * The gradient of a bias: sums over samples and pixels, in an order that depends on the shape
+ * alone.
  */
 #ifndef VB_SUM_PRIV_H
 #define VB_SUM_PRIV_H
@@ -9,7 +10,8 @@
 
 #include <stddef.h>
 
-/* n neighbours. Four vectors of sums: rounding grows with a sixteenth of n. */
+/* Adds n contiguous numbers, in four vectors of sums. The rounding error grows with n / 16 instead
+ * of n. */
 static inline float vb_sum(const float *v, size_t n)
 {
     vb_v4 s[4] = {{0}, {0}, {0}, {0}};
@@ -25,7 +27,7 @@ static inline float vb_sum(const float *v, size_t n)
     return ((s[0][0] + s[0][1]) + (s[0][2] + s[0][3])) + tail;
 }
 
-/* Channel c of dy (n, channels, pixels), over all samples. */
+/* Adds channel c of dy (n, channels, pixels) over all samples. */
 static inline float vb_sum_channel(const float *dy, int n, int channels, int pixels, int c)
 {
     float sum = 0;

@@ -25,11 +25,12 @@ static bool is_used(const struct vb_k_tensors *t, int which)
     bool weights = vb_k_shape_weights(&t->s) > 0;
 
     if (!weights && (which == X || which == Y))
-        return true; /* pooling and the like look at both */
+        return true; /* pooling, ReLU, lrn and dropout read both */
     return used[t->pass][which] && (weights || which == DY || which == DX);
 }
 
-/* Numbers from -1 to 1, as trained ones are; 0 would do for some kernels but not for all. */
+/* Numbers from -1 to 1, like those of a trained model. With zeros some kernels would be too
+ * fast. */
 void vb_k_fill(float *v, size_t n, uint64_t seed)
 {
     enum { PATTERN = 4099 };
@@ -41,7 +42,7 @@ void vb_k_fill(float *v, size_t n, uint64_t seed)
         v[i] = v[i - PATTERN];
 }
 
-/* A fifth of the outputs are cut off by the ReLU, as in training. */
+/* The ReLU cuts off a fifth of the outputs, as in training. */
 static uint8_t *make_where(size_t n)
 {
     uint8_t *where = vb_alloc_aligned(n);

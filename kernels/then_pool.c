@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
- * Conv-pool layers by the backends of convolutions, one backend "blas+pool" and so on for each: the
- * convolution as a whole, in scratch memory, and pooling in a pass of its own; back the same way.
+ * Conv-pool layers built from the backends of convolutions: "blas+pool" and so on. The forward pass
+ * computes the whole convolution in scratch memory and then pools it in a second loop. The backward
+ * passes do the reverse.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/then_pool_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct then_pool {
     const struct vb_k_backend *conv;
-    struct vb_k_shape s, whole; /* whole: the convolution's */
+    struct vb_k_shape s, whole; /* whole: shape of the convolution */
     enum vb_k_pass pass;
-    void *state;  /* of conv */
-    size_t inner; /* bytes of its scratch; the convolution's y or dy follows */
+    void *state;  /* state of conv */
+    size_t inner; /* bytes of conv's scratch; the convolution's y or dy follows it */
 };
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
 static inline float larger(float best, float v)
 {
-    return ((v > best) | (v != v)) ? v : best; /* NaN wins, and stays */
+    return ((v > best) | (v != v)) ? v : best; /* a NaN wins, and stays */
 }
 
-/* n results of two rows that went through a ReLU. */
+/* Computes n results from two rows to which the ReLU was already applied. */
 static void pool_row(const float *restrict row0, const float *restrict row1, int n,
                      float *restrict y, uint8_t *restrict where)
 {
@@ -52,7 +53,7 @@ static void spread_row(const float *restrict dy, const uint8_t *restrict where, 
     }
 }
 
-/* One plane of the n * oc. */
+/* Pools one of the n * oc planes. */
 static void pool_plane(const struct then_pool *st, const struct vb_k_args *a, const float *whole,
                        size_t plane)
 {
@@ -81,7 +82,7 @@ static void spread_plane(const struct then_pool *st, const struct vb_k_args *a, 
 
 /* ---- backends -------------------------------------------------------------------------------- */
 
-static void then_pool_run(void *state, const struct vb_k_args *args)
+void vb_then_pool_run(void *state, const struct vb_k_args *args)
 {
     const struct then_pool *st = state;
     size_t planes = (size_t)st->s.n * (size_t)st->s.oc, i;
@@ -103,15 +104,16 @@ static void then_pool_run(void *state, const struct vb_k_args *args)
     st->conv->run(st->state, &conv);
 }
 
-static bool can(const struct vb_k_backend *conv, const struct vb_k_shape *s, enum vb_k_pass pass)
+bool vb_then_pool_can(const struct vb_k_backend *conv, const struct vb_k_shape *s,
+                      enum vb_k_pass pass)
 {
     struct vb_k_shape whole = vb_k_shape_conv(s);
 
     return s->kind == VB_K_CONV_POOL && conv->can(&whole, pass);
 }
 
-static vb_status prepare(const struct vb_k_backend *conv, const struct vb_k_shape *s,
-                         enum vb_k_pass pass, void **state_p, size_t *scratch_p)
+vb_status vb_then_pool_prepare(const struct vb_k_backend *conv, const struct vb_k_shape *s,
+                               enum vb_k_pass pass, void **state_p, size_t *scratch_p)
 {
     struct then_pool *st = calloc(1, sizeof(*st));
     size_t inner = 0;
@@ -134,35 +136,10 @@ static vb_status prepare(const struct vb_k_backend *conv, const struct vb_k_shap
     return VB_OK;
 }
 
-static void then_pool_destroy(void *state)
+void vb_then_pool_destroy(void *state)
 {
     struct then_pool *st = state;
 
     st->conv->destroy(st->state);
     free(st);
 }
-
-#define THEN_POOL(NAME)                                                                            \
-    static bool NAME##_can(const struct vb_k_shape *s, enum vb_k_pass pass)                        \
-    {                                                                                              \
-        return can(&vb_k_backend_##NAME, s, pass);                                                 \
-    }                                                                                              \
-    static vb_status NAME##_prepare(const struct vb_k_shape *s, enum vb_k_pass pass,               \
-                                    void **state_p, size_t *scratch_p)                             \
-    {                                                                                              \
-        return prepare(&vb_k_backend_##NAME, s, pass, state_p, scratch_p);                         \
-    }                                                                                              \
-    const struct vb_k_backend vb_k_backend_##NAME##_pool = {                                       \
-        .name = #NAME "+pool",                                                                     \
-        .can = NAME##_can,                                                                         \
-        .prepare = NAME##_prepare,                                                                 \
-        .run = then_pool_run,                                                                      \
-        .destroy = then_pool_destroy,                                                              \
-    };
-
-THEN_POOL(blas)
-THEN_POOL(onednn)
-THEN_POOL(gemm)
-THEN_POOL(direct)
-THEN_POOL(winograd2)
-THEN_POOL(winograd4)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Update rules for dense parameters: one pass over gradients, parameters and state. Each parameter
- * is computed on its own, so chunks may go to any thread. The compiler makes vectors of the loops,
- * one a rule: the rule is a constant in each.
+ * is computed independently, so any thread may take any chunk. There is one loop for each rule, in
+ * which the rule is a constant; the compiler turns it into vector instructions.
  *
- * The norm is the sum of the sums of parts, whose length follows from the vector's, in their order.
+ * The norm is computed from the sums of squares of parts, added in order. The length of a part
+ * depends only on the length of the vector.
  */
 #include "kernels/update_priv.h"
 
@@ -31,12 +32,13 @@ int vb_k_rule_states(enum vb_k_rule_kind kind)
 
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* The parameters first to end; in and out may be the same, so nothing is said of overlap but that
- * an element is read before it is written. */
+/* Updates the parameters first to end - 1. Input and output may be the same memory, so the compiler
+ * is only told that an element is read before it is written. */
 ALWAYS void chunk(enum vb_k_rule_kind kind, const struct vb_k_rule *rule,
                   const struct vb_k_update *u, size_t first, size_t end)
 {
-    const struct vb_k_rule r = *rule; /* copies: stores to floats cannot change them */
+    const struct vb_k_rule r = *rule; /* a copy, because stores through float pointers could
+                                       * otherwise change it */
     const float *grads = u->grads, *params = u->params, *state = u->state;
     const float scale = u->scale, rate = u->rate;
     float *params_out = u->params_out, *state_out = u->state_out;
@@ -85,7 +87,7 @@ void vb_k_update(const struct vb_k_rule *rule, const struct vb_k_update *u)
 {
     size_t chunks = (u->n + UPDATE_CHUNK - 1) / UPDATE_CHUNK, c;
 
-    if (u->n < UPDATE_PARALLEL) { /* even a team of one takes a third of a microsecond */
+    if (u->n < UPDATE_PARALLEL) { /* even a team of one thread has a noticeable cost */
         update_chunk(rule, u, 0, u->n);
         return;
     }
@@ -130,8 +132,8 @@ void vb_k_norm_begin(struct vb_k_norm *norm, size_t n)
     }
 }
 
-/* What has come of a part. It is added up once all of it is there, from its first element to its
- * last, so its bits do not depend on the pieces that it came in. */
+/* Adds what has arrived of a part. A part is summed only when it is complete, from its first
+ * element to its last, so its bits do not depend on the pieces in which it arrived. */
 static void add_part(struct vb_k_norm *norm, const float *v, size_t first, size_t n, size_t c)
 {
     size_t begin = update_part_begin(norm, c), stop = update_part_begin(norm, c + 1);

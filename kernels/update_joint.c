@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * A step of several ranks in one memory. A rank's share goes chunk by chunk, through memory that
- * stays in the second cache: there a chunk's gradients are added up. So every gradient is read once
- * by one rank, and no sum goes through memory.
+ * A step of several ranks that share memory. A rank processes its share chunk by chunk. The
+ * gradients of a chunk are added in a buffer that stays in the second-level cache, so one rank
+ * reads every gradient once, and no sum goes through memory.
  *
- * The update leaves a chunk in this rank's copy, and from there it goes to those of the others. On
- * x86 it leaves it in the cache, and from there it goes past the caches to all copies, or each line
- * would be read from memory first: models are so large there (VB_K_JOINT_LEAST).
+ * The update writes a chunk to this rank's copy, and from there it is copied to the other ranks. On
+ * x86 the update writes it to the buffer, and from there non-temporal stores write it to all
+ * copies. Otherwise each cache line would be read from memory first, because models are that large
+ * there (VB_K_JOINT_LEAST).
  */
 #include "kernels/update_priv.h"
 
@@ -16,14 +17,14 @@
 #include <emmintrin.h>
 #endif
 
-/* A chunk, on its way. */
+/* A chunk while it is processed. */
 struct chunk {
     float sum[UPDATE_CHUNK], params[UPDATE_CHUNK], state[UPDATE_CHUNK];
 };
 
 _Static_assert(VB_K_JOINT_MAX / VB_K_NORM_PARTS <= UPDATE_CHUNK, "a part fits a chunk");
 
-/* In the order of ranks: the bits of a collective's sum. */
+/* Adds in rank order, which gives the bits of the collective's sum. */
 static void add_up(const struct vb_k_joint *j, size_t first, size_t n, float *sum)
 {
     const float *a = j->grads[0] + first, *b = j->n_ranks > 1 ? j->grads[1] + first : NULL;
@@ -63,7 +64,7 @@ static void tell_squares(const struct vb_k_joint *j, const struct vb_k_norm *nor
 
 #define PAST_CACHES 1
 
-/* Whole lines, but for the last. */
+/* Writes whole cache lines, except the last one. */
 static void copy_past_caches(float *to, const float *from, size_t n)
 {
     size_t i, most = (uintptr_t)to % 16 == 0 ? n / 4 * 4 : 0;
@@ -75,7 +76,7 @@ static void copy_past_caches(float *to, const float *from, size_t n)
 
 static void end_copies(void)
 {
-    _mm_sfence(); /* before anybody is told */
+    _mm_sfence(); /* before another rank is told that the data are complete */
 }
 
 #else
@@ -84,7 +85,8 @@ static void end_copies(void)
 
 static void copy_past_caches(float *to, const float *from, size_t n)
 {
-    memcpy(to, from, n * sizeof(*to)); /* cores that see a line written as a whole do not read it */
+    memcpy(to, from, n * sizeof(*to)); /* cores that see a whole line written do not read it
+                                        * first */
 }
 
 static void end_copies(void)
@@ -93,7 +95,8 @@ static void end_copies(void)
 
 #endif
 
-/* Where the update leaves a chunk: what does not go past caches is copied from this rank's copy. */
+/* Sets where the update writes a chunk: to this rank's copy, or to the buffer if non-temporal
+ * stores follow. */
 static struct vb_k_update make_update(const struct vb_k_joint *j, size_t first, size_t n,
                                       struct chunk *c)
 {
@@ -127,7 +130,7 @@ static void hand_out(const struct vb_k_joint *j, const struct vb_k_update *u, si
     end_copies();
 }
 
-/* Returns how long memory that is not this rank's alone took. */
+/* Returns the time spent on memory that other ranks also use. */
 static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_joint *j,
                             const struct vb_k_norm *norm, size_t part, size_t end)
 {
@@ -149,9 +152,9 @@ static uint64_t joint_chunk(const struct vb_k_rule *rule, const struct vb_k_join
     return took + (vb_clock_ns() - from);
 }
 
-/* What a call is to do, as chunks. */
+/* The work of one call, in chunks. */
 struct chunks {
-    size_t first_part, end_part, parts; /* parts of a chunk */
+    size_t first_part, end_part, parts; /* parts: number of parts in a chunk */
     size_t n;
 };
 
@@ -167,7 +170,8 @@ void vb_k_joint_update(const struct vb_k_rule *rule, struct vb_k_joint *j,
                        const struct vb_k_norm *norm, size_t first_part, size_t end_part)
 {
     struct chunks all = {first_part, end_part, UPDATE_CHUNK / norm->len, 0};
-    uint64_t shared_ns = 0; /* of the first thread: the others take as long, beside it */
+    uint64_t shared_ns = 0; /* of the first thread; the other threads take about as long, at the
+                             * same time */
     size_t c;
 
     VB_ASSERT(vb_k_rule_states(rule->kind) <= 1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * One parameter's update in float: shared by the dense loops, which the compiler turns into
- * vectors, and by the sparse ones. And the parts of a norm, for those who add up their own.
+ * The update of one parameter in float. The dense loops, which the compiler turns into vector
+ * instructions, and the sparse ones share it. Also the parts of a norm, for loops that sum their
+ * own.
  */
 #ifndef VB_UPDATE_PRIV_H
 #define VB_UPDATE_PRIV_H
@@ -11,12 +12,12 @@
 #include <float.h>
 #include <math.h>
 
-/* What a parameter goes through: itself and up to two numbers of state. */
+/* A parameter, and up to two numbers of state. */
 struct update_one {
     float w, s, t;
 };
 
-/* g already has scale and decay in it. kind is a constant where this is inlined. */
+/* g already includes scale and decay. kind is a constant wherever this is inlined. */
 static inline __attribute__((always_inline)) struct update_one update_one(enum vb_k_rule_kind kind,
                                                                           const struct vb_k_rule *r,
                                                                           float rate, float g,
@@ -43,13 +44,13 @@ static inline __attribute__((always_inline)) struct update_one update_one(enum v
     case VB_K_FTRL:
         sum = p.t + g * g;
         root = sqrtf(sum);
-        /* sqrt(sum) - sqrt(t), without the digits that a difference loses; never 0 / 0 */
+        /* sqrt(sum) - sqrt(t), without the digits that a subtraction would lose; never 0 / 0 */
         grown = g * g / (root + sqrtf(p.t) + FLT_MIN);
         p.s += g - grown / rate * p.w;
         p.t = sum;
         size = fabsf(p.s);
         shrunk = copysignf(size - r->l1, p.s) / ((r->beta + root) / rate + r->l2);
-        shrunk = size <= r->l1 ? 0 : -shrunk; /* NaN is not <=, and stays */
+        shrunk = size <= r->l1 ? 0 : -shrunk; /* a NaN is not <=, so it stays */
         p.w = g == 0 ? p.w : shrunk;
         break;
     }
@@ -59,13 +60,13 @@ static inline __attribute__((always_inline)) struct update_one update_one(enum v
 #define UPDATE_CHUNK 16384 /* parameters that a thread takes at a time */
 #define UPDATE_PARALLEL (4 * UPDATE_CHUNK)
 
-/* Where a part of the norm begins, or the one before it ends. */
-/* The parameters first to end - 1, by this thread. */
+/* Returns the beginning of part c of the norm, which is also the end of part c - 1. */
+size_t update_part_begin(const struct vb_k_norm *norm, size_t c);
+
+/* Updates the parameters first to end - 1, on the calling thread. */
 void update_chunk(const struct vb_k_rule *rule, const struct vb_k_update *u, size_t first,
                   size_t end);
 
-size_t update_part_begin(const struct vb_k_norm *norm, size_t c);
-
-double update_squares(const float *v, size_t n); /* their sum */
+double update_squares(const float *v, size_t n); /* returns the sum of squares */
 
 #endif

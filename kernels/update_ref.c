@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the update rules compute, one parameter at a time and in double: the specification, which
- * the fused loops and the lazy updates are tested against.
+ * The specification of the update rules: one parameter at a time, in double precision. The dense
+ * loops and the lazy updates are tested against it.
  *
- *   all          g = scale * gradient + decay * w             (as PyTorch's SGD has it)
+ *   all          g = scale * gradient + decay * w             (the same as PyTorch's SGD)
  *   sgd          w -= rate * g
  *   momentum     v = momentum * v + g;  w -= rate * v
  *   nesterov     v = momentum * v + g;  w -= rate * (g + momentum * v)
@@ -11,7 +11,7 @@
  *   ftrl         McMahan and others, 2013, with alpha = rate; begins with w = 0:
  *                z += g - (sqrt(n + g * g) - sqrt(n)) / rate * w;  n += g * g
  *                w = |z| <= l1 ? 0 : -(z - sign(z) * l1) / ((beta + sqrt(n)) / rate + l2)
- *                where g is not 0; else w stays, even if the rate has changed
+ *                If g is 0, w stays as it is, even if the rate has changed.
  */
 #include "kernels/kernels.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Vectors in the vector extensions of gcc and clang, for the kernels of our own, and the two
- * functions that losses need: vb_v4 of four floats, 128 bits, which every 64-bit CPU has, and
- * vb_vec of VB_LANES, as wide as the level that is compiled for has them (level_priv.h).
+ * Vectors for our own kernels, with the vector extensions of gcc and clang, and the two functions
+ * that losses need. vb_v4 has four floats, 128 bits, which every 64-bit CPU supports. vb_vec has
+ * VB_LANES floats, the widest that the level being compiled for supports (level_priv.h).
  */
 #ifndef VB_VEC_PRIV_H
 #define VB_VEC_PRIV_H
@@ -40,7 +40,7 @@ typedef float vb_vec __attribute__((vector_size(4 * VB_LANES)));
 typedef int32_t vb_veci __attribute__((vector_size(4 * VB_LANES)));
 typedef float vb_vec_mem __attribute__((vector_size(4 * VB_LANES), aligned(4), may_alias));
 
-/* As it lies in memory, aligned like a float. A memcpy() would do too, but gcc 12 takes it through
+/* A vector in memory, aligned like a float. memcpy() would work too, but gcc 12 moves it through
  * integer registers. */
 typedef float vb_v4_mem __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float vb_v2_mem __attribute__((vector_size(8), aligned(4), may_alias));
@@ -85,7 +85,7 @@ static inline vb_vec vb_vec_all(float f)
     return f - (vb_vec){0};
 }
 
-/* Rows become columns. */
+/* Transposes rows and columns. */
 static inline void vb_v4_transpose(vb_v4 r[4])
 {
     vb_v4 a = __builtin_shufflevector(r[0], r[1], 0, 4, 2, 6);
@@ -99,7 +99,7 @@ static inline void vb_v4_transpose(vb_v4 r[4])
     r[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
 }
 
-/* max(v, 0) that keeps NaN: only what is below 0 is cleared. */
+/* max(v, 0) that keeps NaN: only values below 0 are cleared. */
 static inline float vb_relu(float v)
 {
     return v < 0 ? 0 : v;
@@ -117,7 +117,7 @@ static inline vb_vec vb_vec_relu(vb_vec v)
     return (vb_vec)((vb_veci)v & ~(v < 0));
 }
 
-/* a where the mask is set, else b. */
+/* Takes a where the mask is set, otherwise b. */
 static inline vb_v4 vb_v4_pick(vb_v4i mask, vb_v4 a, vb_v4 b)
 {
     return (vb_v4)((mask & (vb_v4i)a) | (~mask & (vb_v4i)b));
@@ -140,8 +140,8 @@ static inline vb_veci vb_vec_places(void)
 #endif
 }
 
-/* A vector in fours: combine(combine(first, second), combine(third, fourth)), of as many as there
- * are. A macro, as it is for floats and for integers. */
+/* Combines the quads of a vector: combine(combine(first, second), combine(third, fourth)), as many
+ * as it has. It is a macro because it serves both floats and integers. */
 #if VB_LANES == 16
 #define VB_VEC_FOLD(combine, v)                                                                    \
     combine(combine(__builtin_shufflevector(v, v, 0, 1, 2, 3),                                     \
@@ -152,12 +152,12 @@ static inline vb_veci vb_vec_places(void)
 #define VB_VEC_FOLD(combine, v)                                                                    \
     combine(__builtin_shufflevector(v, v, 0, 1, 2, 3), __builtin_shufflevector(v, v, 4, 5, 6, 7))
 #else
-#define VB_VEC_FOLD(combine, v) ((void)(combine), (v)) /* one four: there is nothing to combine */
+#define VB_VEC_FOLD(combine, v) ((void)(combine), (v)) /* one quad: nothing to combine */
 #endif
 
-/* exp(x) for x <= 0, within 2 units in the last place; below -87 it is exp(-87), 1.6e-38. NaN stays
- * NaN. Cephes' polynomial, on what is left of x after whole powers of two; adding 1.5 * 2^23 rounds
- * to a whole number and leaves it in the low bits. */
+/* exp(x) for x <= 0, within 2 units in the last place; below -87 the result is exp(-87), 1.6e-38. A
+ * NaN stays NaN. It uses Cephes' polynomial on the remainder of x after whole powers of two. Adding
+ * 1.5 * 2^23 rounds to an integer and leaves it in the low bits. */
 static inline vb_vec vb_vec_exp_below_0(vb_vec x)
 {
     const vb_vec shift = vb_vec_all(12582912.0f);
@@ -179,7 +179,7 @@ static inline vb_vec vb_vec_exp_below_0(vb_vec x)
 }
 
 /* log(1 + e) for e from 0 to 1, within 4 units in the last place: 2 atanh(e / (2 + e)), by its
- * series; the first term left out is below 3e-9 of the sum. */
+ * series. The first omitted term is below 3e-9 of the sum. */
 static inline vb_vec vb_vec_log1p_to_1(vb_vec e)
 {
     vb_vec u = e / (e + 2.0f), q = u * u, s;

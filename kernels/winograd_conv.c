@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Winograd forward, and backward to the data, which is the same with dy, and the weights turned
- * round. xi counts the alpha * alpha products of a tile.
+ * Winograd forward, and backward data, which is the same with dy and the weights rotated by 180
+ * degrees. xi numbers the alpha * alpha products of a tile.
  *
- *   u (xi, m, c)      the transformed weights, packed as panels, once a run
- *   v (xi, c, tiles)  the transformed windows of a block of tiles, likewise
+ *   u (xi, m, c)      the transformed weights, packed as panels, once for each run
+ *   v (xi, c, tiles)  the transformed windows of a block of tiles, also packed
  *   p (xi, m, tiles)  = u * v for each xi, some rows m at a time, then transformed into outputs
  *
- * The threads share out the blocks of tiles. A block is small enough for v and p to stay in the
- * second level of cache, more or less; u comes from the third.
+ * Each thread takes some blocks of tiles. A block is small enough for v and p to stay mostly in the
+ * second-level cache; u comes from the third-level cache.
  */
 #include "kernels/gemm_priv.h"
 #include "kernels/team_priv.h"
@@ -17,25 +17,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_PANELS 2 /* of tiles, in a block, at most */
-#define BLOCK_ROWS 64  /* of p */
-#define BLOCK_COST 16  /* tiles that take as long as it takes to get u */
+#define BLOCK_PANELS 2 /* largest number of panels of tiles in a block */
+#define BLOCK_ROWS 64  /* rows of p computed at a time */
+#define BLOCK_COST 16  /* loading u takes as long as computing this many tiles */
 #define FILL_CHANNELS 8
 
-/* Lanes of u: channels by the rows of a panel. */
+/* The lanes of u are channels by the rows of a panel. */
 #define LANE_CHANNELS (VB_LANES / VB_GEMM_MR)
 
 struct conv {
     struct vb_k_pass_state pass;
     const struct vb_wino_ops *ops;
     struct vb_wino_grid grid;
-    int c, m;   /* channels read and written */
-    int oh, ow; /* of what is written */
+    int c, m;   /* channels read, channels written */
+    int oh, ow; /* size of the output */
     bool data, relu;
-    int block; /* tiles */
+    int block; /* tiles in a block */
     int slots;
-    size_t u_step, v_step, p_step; /* from one xi to the next */
-    size_t u, v, p, strips;        /* floats of scratch; all but u of each slot */
+    size_t u_step, v_step, p_step; /* floats from one xi to the next */
+    size_t u, v, p, strips;        /* floats of scratch; all but u are per slot */
     size_t spots, places;
 };
 
@@ -44,8 +44,8 @@ static int min(int a, int b)
     return a < b ? a : b;
 }
 
-/* Where the taps of the rows from m on and of the channels from c on are. Lanes of rows and
- * channels that are not there repeat the last, for results nobody keeps. */
+/* Finds the taps of the rows from m on and the channels from c on. Lanes of rows and channels that
+ * do not exist repeat the last one; their results are not stored. */
 static void find_taps(const struct conv *v, const float *w, int m, int c, const float **from)
 {
     size_t taps = (size_t)v->ops->r * (size_t)v->ops->r;
@@ -62,7 +62,7 @@ static void find_taps(const struct conv *v, const float *w, int m, int c, const 
     }
 }
 
-/* The last channels of a panel, by way of full vectors. */
+/* Transforms the last channels of a panel in a buffer of full vectors. */
 static void transform_last(const struct conv *v, const float *w, int m, int c, float *u)
 {
     float all[VB_WINO_ALPHA * VB_WINO_ALPHA * VB_LANES];
@@ -94,8 +94,8 @@ static void transform_weights(const struct conv *v, const float *w, int m, float
         transform_last(v, w, m, c, u);
 }
 
-/* Where the outputs of a tile go, from the beginning of a channel of the first sample on, and how
- * much of it is inside the image. */
+/* Where the outputs of a tile go, counted from the beginning of a channel of the first sample, and
+ * how much of the tile is inside the image. */
 struct place {
     size_t at;
     int rows, cols;
@@ -124,7 +124,7 @@ static void find_places(const struct conv *v, const struct block *b)
     }
 }
 
-/* Lanes that no tile is left for repeat the last one; nobody looks at what becomes of them. */
+/* Lanes without a tile repeat the last tile; their results are not used. */
 static void transform_channel(const struct conv *v, const struct block *b, int c, int in_strip)
 {
     const float *from[VB_LANES];
@@ -169,7 +169,7 @@ static inline void store_cols(const float *from, int n, float *to)
     }
 }
 
-/* y: of one channel of the first sample. */
+/* y: one channel of the first sample. */
 static void store_tile(const struct conv *v, const struct place *at, const float *tile, float *y)
 {
     int i;
@@ -179,7 +179,7 @@ static void store_tile(const struct conv *v, const struct place *at, const float
         store_cols(tile, at->cols, y);
 }
 
-/* One channel of the tiles of a panel, from t on. */
+/* Transforms one channel of the tiles of a panel, from t on. */
 static void transform_row(const struct conv *v, const struct block *b, const float *from, int t,
                           float bias, float *y)
 {
@@ -193,7 +193,7 @@ static void transform_row(const struct conv *v, const struct block *b, const flo
     }
 }
 
-/* Rows from first on. */
+/* Transforms the rows from `first` on. */
 static void transform_output(const struct conv *v, const struct block *b, int first,
                              const float *bias, float *y)
 {
@@ -208,7 +208,7 @@ static void transform_output(const struct conv *v, const struct block *b, int fi
     }
 }
 
-/* Rows from first on of all products. */
+/* Computes all products of the rows from `first` on. */
 static void multiply(const struct conv *v, const struct block *b, const float *u, int first)
 {
     int m_panels = min(BLOCK_ROWS, vb_gemm_rows(v->m) - first) / VB_GEMM_MR, xi;
@@ -259,8 +259,8 @@ static void conv_run(struct vb_k_pass_state *pass, const struct vb_k_args *args)
     }
 }
 
-/* Large blocks, if they can be shared out well: what the thread with the most of them has to do
- * counts. Results do not depend on it. */
+/* Chooses the number of tiles in a block: large, but such that the thread with the most work has as
+ * little as possible. Results do not depend on it. */
 static int block_tiles(int tiles, int slots)
 {
     int block, best = 0, cost, best_cost = 0;

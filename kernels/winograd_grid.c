@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tiles of a batch: where they are, and strips of the images they are read from.
+ * The tiles of a batch: their places, and the strips of the images that they are read from.
  */
 #include "kernels/winograd_priv.h"
 
@@ -33,7 +33,7 @@ size_t vb_wino_strips(const struct vb_wino_grid *g, int n_tiles)
            (size_t)g->patch.pitch;
 }
 
-/* Tiles from first to end are of one image. */
+/* The tiles from first to end - 1 belong to one image. */
 static size_t fill_piece(const struct vb_wino_grid *g, const float *x, int c, int n_channels,
                          int first, int end, float *strip, struct vb_wino_spot *spots, size_t at)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The transformations of Winograd's short convolutions. Written for any number of taps and outputs
- * that are constants where they are called, so that the compiler leaves out what is not there.
+ * The transformations of Winograd's short convolutions. The numbers of taps and outputs are
+ * constants at every call, so the compiler removes the code for those that do not exist.
  */
 #include "kernels/quads_priv.h"
 #include "kernels/winograd_priv.h"
@@ -9,7 +9,7 @@
 #define ALPHA VB_WINO_ALPHA
 #define INLINE static inline __attribute__((always_inline))
 
-/* A line of inputs, in place. */
+/* Transforms a line of inputs in place. */
 INLINE void input_line(int alpha, vb_vec *d, int step)
 {
     vb_vec d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4, d5, a, b;
@@ -35,7 +35,7 @@ INLINE void input_line(int alpha, vb_vec *d, int step)
     d[5 * step] = d1 * 4 - d3 * 5 + d5;
 }
 
-/* A line of r taps, values of a polynomial times a constant, into alpha results. */
+/* Transforms a line of r taps into alpha results: the values of a polynomial, times constants. */
 INLINE void taps_line(int alpha, int r, const vb_vec *g, int step, vb_vec *to, int to_step)
 {
     vb_vec zero = {0}, even, odd, g1 = r > 1 ? g[step] : zero, g2 = r > 2 ? g[2 * step] : zero;
@@ -56,7 +56,7 @@ INLINE void taps_line(int alpha, int r, const vb_vec *g, int step, vb_vec *to, i
     to[(alpha - 1) * to_step] = g[(r - 1) * step];
 }
 
-/* A line of alpha products into m outputs. */
+/* Transforms a line of alpha products into m outputs. */
 INLINE void output_line(int alpha, int m, const vb_vec *t, int step, vb_vec *to, int to_step)
 {
     vb_vec s1 = t[step] + t[2 * step], d1 = t[step] - t[2 * step], s2 = {0}, d2 = {0};
@@ -121,7 +121,7 @@ INLINE void output_square(int alpha, int m, const float *from, size_t step, vb_v
         output_line(alpha, m, half + j, m, out + j, m);
 }
 
-/* n by n numbers of each place. n is 2, 4 or 6. */
+/* Loads n by n numbers from each place. n is 2, 4 or 6. */
 INLINE void gather(int n, const float *const from[VB_LANES], int pitch, vb_vec *to)
 {
     vb_v4 q[VB_LANES / 4];
@@ -151,7 +151,7 @@ INLINE void gather(int n, const float *const from[VB_LANES], int pitch, vb_vec *
     }
 }
 
-/* n numbers that lie together at each place; 4 at least. */
+/* Loads n contiguous numbers from each place; n is at least 4. */
 INLINE void gather_row(int n, const float *const from[VB_LANES], vb_vec *to)
 {
 #pragma GCC unroll 8
@@ -166,7 +166,7 @@ INLINE void gather_row(int n, const float *const from[VB_LANES], vb_vec *to)
     }
 }
 
-/* The opposite: row after row, a row a lane. v is used up. */
+/* The reverse: writes row after row, one row for each lane. Overwrites v. */
 INLINE void scatter_rows(int n, vb_vec *v, float *to)
 {
     vb_vec last[4];
@@ -202,7 +202,7 @@ INLINE void finish(int n, vb_vec *v, float bias, bool relu)
     }
 }
 
-/* One set of functions for each pair of m and r. */
+/* Defines one set of functions for a pair of m and r. */
 #define OPS(ALPHA_, M, R)                                                                          \
     static void input_##M##_##R(const float *const from[VB_LANES], int pitch, float *to,           \
                                 size_t step)                                                       \

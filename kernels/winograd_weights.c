@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Winograd backward to the weights: the r by r taps of a pair of channels are the outputs of a
- * convolution of a window of x with the m by m gradients of its tile as taps, summed over all tiles
- * before the last transformation.
+ * Winograd, backward weights. The r by r taps of a pair of channels are the outputs of a
+ * convolution of a window of x, with the m by m gradients of its tile as taps. They are summed over
+ * all tiles before the last transformation.
  *
  *   d (xi, oc, tiles)  the transformed tiles of dy, of a block of tiles, packed as panels
- *   v (xi, c, tiles)   the transformed windows of x, likewise
+ *   v (xi, c, tiles)   the transformed windows of x, also packed
  *   p (xi, oc, c)      += d * v for each xi, block after block
  *
- * The threads share out groups of channels to transform and, when all are done, the xi. Lanes of v
- * are channels; lanes of d are tiles by the rows of a panel.
+ * Each thread transforms some groups of channels; when all are done, each thread multiplies some
+ * xi. The lanes of v are channels. The lanes of d are tiles by the rows of a panel.
  */
 #include "kernels/gemm_priv.h"
 #include "kernels/sum_priv.h"
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_TILES 128 /* at most */
+#define BLOCK_TILES 128 /* largest number of tiles in a block */
 #define LANE_TILES (VB_LANES / VB_GEMM_MR)
 
 struct weights {
@@ -27,11 +27,11 @@ struct weights {
     const struct vb_wino_ops *ops;
     struct vb_wino_grid x, dy;
     int n, c, oc, pixels;
-    int block; /* tiles */
+    int block; /* tiles in a block */
     int slots;
-    size_t d_step, v_step, p_step; /* from one xi to the next */
+    size_t d_step, v_step, p_step; /* floats from one xi to the next */
     size_t d, v, p;                /* floats of scratch */
-    size_t strips, spots;          /* ... of each slot */
+    size_t strips, spots;          /* floats of scratch for each slot */
 };
 
 static int min(int a, int b)
@@ -39,14 +39,15 @@ static int min(int a, int b)
     return a < b ? a : b;
 }
 
-/* Tiles of dy and windows of x, of a block, as a thread works on them. */
+/* The tiles of dy and windows of x, of a block, on which a thread works. */
 struct part {
     int first, n;  /* tiles */
     float *strips; /* of some channels */
     struct vb_wino_spot *spots;
 };
 
-/* Channels from c on; those that are not there repeat the last, for results nobody keeps. */
+/* Transforms the channels from c on. Channels that do not exist repeat the last one; their results
+ * are not stored. */
 static void transform_x(const struct weights *v, const struct part *b, const float *x, int c,
                         float *to)
 {
@@ -62,7 +63,7 @@ static void transform_x(const struct weights *v, const struct part *b, const flo
     }
 }
 
-/* The last tiles of a panel, by way of full vectors. */
+/* Stores the last tiles of a panel through a buffer of full vectors. */
 static void store_last(const struct weights *v, const float *const from[VB_LANES], int n_floats,
                        float *to)
 {
@@ -74,7 +75,7 @@ static void store_last(const struct weights *v, const float *const from[VB_LANES
         memcpy(to + (size_t)xi * v->d_step, all + xi * VB_LANES, (size_t)n_floats * sizeof(*to));
 }
 
-/* The channels of a panel, from m on. */
+/* Transforms the channels of the panel that begins with m. */
 static void transform_dy(const struct weights *v, const struct part *b, const float *dy, int m,
                          float *to)
 {
@@ -122,7 +123,7 @@ static void multiply_block(const struct weights *v, float *scratch, int n, bool 
                       scratch + (size_t)xi * v->p_step, add);
 }
 
-/* dw of row oc. */
+/* Computes row oc of dw. */
 static void store_row(const struct weights *v, const float *p, int oc, float *dw)
 {
     float last[VB_LANES * VB_WINO_ALPHA * VB_WINO_ALPHA] = {0};

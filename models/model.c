@@ -3,8 +3,9 @@
  * Compiles a table of layers for a batch: shapes, parameters, kernels, and one arena with every
  * buffer that a step needs.
  *
- * To train, each layer has an output of its own, which backward needs again; gradients of outputs
- * live only from one layer to the next, so two buffers take turns. To judge, outputs do that too.
+ * For training, each layer has its own output buffer, because the backward pass reads it again.
+ * Gradients of outputs are needed only from one layer to the next, so two buffers alternate. For
+ * evaluation, outputs alternate between these two buffers too.
  */
 #include "models/model_priv.h"
 
@@ -21,11 +22,6 @@ static void add_param(struct vb_model *m, const char *layer, const char *what, i
     m->n_table++;
 }
 
-static int features(const struct vb_k_shape *s)
-{
-    return s->c * s->h * s->w;
-}
-
 static void add_params(struct vb_model *m, int i)
 {
     struct model_layer *l = &m->layers[i];
@@ -37,7 +33,7 @@ static void add_params(struct vb_model *m, int i)
         return;
     l->param = m->n_table;
     if (m->pixels)
-        add_param(m, name, "w", features(&l->shape), l->shape.oc);
+        add_param(m, name, "w", l->shape.c * l->shape.h * l->shape.w, l->shape.oc);
     else
         add_param(m, name, "w", l->shape.oc, (int)(weights / (size_t)l->shape.oc));
     add_param(m, name, "b", 1, l->shape.oc);
@@ -51,15 +47,16 @@ static vb_status find_table(const struct vb_model_opts *o, struct vb_model *m)
 {
     m->table = o->table != NULL ? o->table : vb_layer_table_find(o->name);
     if (m->table == NULL)
-        return vb_err(VB_ERR_USAGE, "there is no model %.64s", o->name);
+        return vb_err(VB_ERR_USAGE, "unknown model %.64s", o->name);
     if (m->table->n_layers < 1 || m->table->n_layers > VB_LAYERS_MAX)
-        return vb_err(VB_ERR_USAGE, "model %.64s has %d layers: 1 to %d are possible",
-                      m->table->name, m->table->n_layers, VB_LAYERS_MAX);
+        return vb_err(VB_ERR_USAGE, "model %.64s has %d layers, expected 1 to %d", m->table->name,
+                      m->table->n_layers, VB_LAYERS_MAX);
     m->pixels = o->table == NULL && strcmp(o->name, "softmax") == 0;
     return VB_OK;
 }
 
-/* The loss writes its gradient over the logits, which a ReLU or pooling would need once more. */
+/* The loss overwrites the logits with its gradient, so the last layer must not be one whose
+ * backward pass reads its output (ReLU, pooling). */
 static vb_status check_last(const struct vb_model *m)
 {
     const struct vb_k_shape *s = &m->layers[m->table->n_layers - 1].shape;
@@ -115,8 +112,8 @@ static vb_status check_plan(const struct vb_model *m, const struct vb_k_plan *pl
             return vb_err(VB_ERR_USAGE, "plan, layer %.64s: %s has no such layer", choice->layer,
                           m->table->name);
         if (!vb_k_has_pass(m->layers[i].shape.kind, choice->pass))
-            return vb_err(VB_ERR_USAGE, "plan, layer %.64s: it has no %s", choice->layer,
-                          vb_k_pass_str(choice->pass));
+            return vb_err(VB_ERR_USAGE, "plan, layer %.64s: this layer has no %s pass",
+                          choice->layer, vb_k_pass_str(choice->pass));
     }
     return VB_OK;
 }
@@ -154,7 +151,7 @@ static vb_status create_layers(struct vb_model *m, const struct vb_model_opts *o
 /* ---- the arena ------------------------------------------------------------------------------- */
 
 struct arena {
-    char *base; /* NULL: counts only */
+    char *base; /* NULL: only count bytes */
     size_t used;
 };
 
@@ -171,7 +168,7 @@ static float *take_floats(struct arena *a, size_t n)
     return take(a, n * sizeof(float));
 }
 
-/* The largest output that gradients flow through, or, going forward only, any but the last. */
+/* The largest output except that of the last layer: the size of the two alternating buffers. */
 static size_t largest_output(const struct vb_model *m)
 {
     size_t max = 0, n;
@@ -184,7 +181,7 @@ static size_t largest_output(const struct vb_model *m)
     return max;
 }
 
-/* Dropout only passes on what it is given here, so it takes no turn. */
+/* In evaluation, dropout only passes its input on, so it does not use up a buffer. */
 static void share_outputs(struct vb_model *m)
 {
     int i, turn = 0;

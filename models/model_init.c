@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * First values of parameters, so that signals neither grow nor fade from layer to layer:
+ * Initial values of parameters, chosen so that signals neither grow nor fade from layer to layer:
  *   with ReLU     uniform in +-sqrt(6 / inputs)               He, Zhang, Ren and Sun, 2015
  *   without       uniform in +-sqrt(6 / (inputs + outputs))   Glorot and Bengio, 2010
- * inputs and outputs are those of a neuron; a convolution's neuron sees kh * kw places of each
- * channel. Each number follows from the seed, its parameter and its place alone.
+ * inputs and outputs are those of one neuron; a neuron of a convolution sees kh * kw places of each
+ * channel. Each number is determined by the seed, its parameter and its place alone.
  */
 #include "models/model_priv.h"
 
@@ -19,7 +19,7 @@ static double limit(const struct vb_k_shape *s)
     return sqrt(6 / (s->relu || s->kind == VB_K_CONV_POOL ? inputs : inputs + outputs));
 }
 
-/* The middle of one of 2^24 equal parts of [-max, max]. */
+/* Draws the middles of random parts, out of 2^24 equal parts of [-max, max]. */
 static void draw(float *v, size_t n, uint64_t seed, double max)
 {
     size_t i;

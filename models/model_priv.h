@@ -7,19 +7,19 @@
 
 #include "models/models.h"
 
-#define MODEL_NAME (VB_K_NAME + 2) /* bytes of "conv1.w" */
+#define MODEL_NAME (VB_K_NAME + 2) /* size of "conv1.w", in bytes */
 
 struct model_layer {
     struct vb_k_shape shape;
     struct vb_k_layer *k;
-    int param;      /* number of its weights in the table, those of its biases follow; -1: none */
-    float *y;       /* what it puts out; shared by others if the model only goes forward */
+    int param;      /* index of its weights in the table, followed by its biases; -1: it has none */
+    float *y;       /* its output; layers share buffers if the model is forward_only */
     uint8_t *where; /* conv-pool: as in struct vb_k_args */
 };
 
 struct vb_model {
     const struct vb_layer_table *table;
-    bool pixels; /* softmax: no layers, but lists of pixels */
+    bool pixels; /* softmax: the model computes with lists of pixels instead of layers */
     bool forward_only;
     int batch_max, classes;
     struct vb_param params[2 * VB_LAYERS_MAX];
@@ -28,13 +28,13 @@ struct vb_model {
     size_t n_params; /* floats */
     int n_layers;
     struct model_layer layers[VB_LAYERS_MAX];
-    int first;         /* layer that has weights: gradients need not go below it */
-    struct vb_mem mem; /* the arena of all that follows */
-    float *logits;     /* (batch_max, classes); after the loss, its gradient */
-    int part;          /* softmax: features that it computes with at a time; 0: all */
-    uint32_t *done;    /* ... and what is kept between parts */
+    int first;         /* index of the first layer with weights; no gradient is needed below it */
+    struct vb_mem mem; /* the arena with all buffers below */
+    float *logits;     /* (batch_max, classes); the loss replaces them by its gradient */
+    int part;          /* softmax: number of features in one part; 0: all features at once */
+    uint32_t *done;    /* softmax: what is kept between parts */
     float *sums;
-    float *d[2]; /* gradients of outputs, in turn */
+    float *d[2]; /* gradients of outputs, alternating */
     void *scratch;
     struct vb_k_plan plan;
 };

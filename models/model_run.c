@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A step of a model: forward from layer to layer, the loss, and back again.
+ * A step of a model: forward through the layers, the loss, and backward.
  *
- * Rows of the batch behind the last sample go the same way, as kernels are made for a whole batch;
- * the gradient of their logits is 0, so they add nothing to the gradients of the parameters.
+ * Kernels are prepared for a whole batch. Rows behind the last sample are computed too, but the
+ * gradient of their logits is 0, so they add nothing to the gradients of the parameters.
  */
 #include "models/model_priv.h"
 
@@ -11,14 +11,14 @@
 
 /* ---- what layers are given ------------------------------------------------------------------- */
 
-/* Dropout that does not drop passes on the pointer it is given. */
+/* Dropout that does not drop passes its input pointer on. */
 static bool passes_on(const struct vb_model *m, const struct model_layer *l,
                       const struct vb_model_batch *batch)
 {
     return l->shape.kind == VB_K_DROPOUT && (m->forward_only || !batch->training);
 }
 
-/* What a layer takes in: what the nearest one before it that computes has put out. */
+/* The input of a layer: the output of the nearest layer before it that computes something. */
 static const float *input_of(const struct vb_model *m, int i, const struct vb_model_batch *batch)
 {
     for (i--; i >= 0; i--)
@@ -27,7 +27,7 @@ static const float *input_of(const struct vb_model *m, int i, const struct vb_mo
     return batch->x;
 }
 
-/* Layers that drop must not drop the same elements: each has a seed of its own. */
+/* Each dropout layer has its own seed, because two layers must not drop the same elements. */
 static struct vb_k_args args_of(const struct vb_model *m, int i, const float *params,
                                 const struct vb_model_batch *batch)
 {
@@ -69,7 +69,7 @@ static void layer_forward(struct vb_model *m, int i, const float *params,
     vb_k_layer_run(m->layers[i].k, VB_K_FORWARD, &args);
 }
 
-/* Where the parameters of a layer end; 0: it has none. */
+/* Returns the end of a layer's parameters, or 0 if it has none. */
 static size_t params_end(const struct vb_model *m, int i)
 {
     const struct vb_param *b = &m->params[m->layers[i].param + 1];
@@ -97,7 +97,8 @@ void vb_model_cut(struct vb_model *model, size_t least)
     model->part = parts > 1 ? (int)((features + parts - 1) / parts) : 0;
 }
 
-/* The part below a feature; the last one takes in what would be too short by much for another. */
+/* The part that ends at feature high. The last part takes in a remainder that would be too short
+ * for a part of its own. */
 static struct vb_k_pixels_part part_below(const struct vb_model *m, int high)
 {
     int low = high - m->part;
@@ -106,7 +107,7 @@ static struct vb_k_pixels_part part_below(const struct vb_model *m, int high)
         .low = low > m->part / 2 ? low : 0, .high = high, .done = m->done, .sums = m->sums};
 }
 
-/* The last part is for forward_from. */
+/* Leaves the last part to vb_model_forward_from(). */
 static int forward_pixels(struct vb_model *m, const float *params,
                           const struct vb_model_batch *batch, int done, size_t first)
 {
@@ -152,8 +153,8 @@ int vb_model_forward_part(struct vb_model *model, const float *params,
     return i;
 }
 
-static void judge(struct vb_model *m, const struct vb_model_batch *batch,
-                  struct vb_model_loss *loss_p)
+static void compute_loss(struct vb_model *m, const struct vb_model_batch *batch,
+                         struct vb_model_loss *loss_p)
 {
     size_t classes = (size_t)m->classes, n = (size_t)batch->n, i;
 
@@ -174,7 +175,7 @@ void vb_model_forward_from(struct vb_model *model, const float *params,
         finish_pixels(model, params, batch, layer);
     for (i = layer; i < model->n_layers; i++)
         layer_forward(model, i, params, batch);
-    judge(model, batch, loss_p);
+    compute_loss(model, batch, loss_p);
 }
 
 void vb_model_forward(struct vb_model *model, const float *params,
@@ -185,12 +186,12 @@ void vb_model_forward(struct vb_model *model, const float *params,
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-struct told {
+struct on_ready {
     vb_grads_fn fn;
     void *arg;
 };
 
-static void tell(const struct vb_model *m, int param, const struct told *ready)
+static void report_ready(const struct vb_model *m, int param, const struct on_ready *ready)
 {
     const struct vb_param *w = &m->params[param], *b = w + 1;
 
@@ -198,9 +199,10 @@ static void tell(const struct vb_model *m, int param, const struct told *ready)
         ready->fn(ready->arg, w->offset, b->offset + (size_t)b->cols - w->offset);
 }
 
-/* Weights first: whoever waits for their gradients can begin while the data's are computed. */
+/* The weights come first: the transfer of their gradients can start while the data pass is
+ * computed. */
 static void layer_backward(struct vb_model *m, int i, struct vb_k_args *args, float *grads,
-                           const struct told *ready)
+                           const struct on_ready *ready)
 {
     const struct model_layer *l = &m->layers[i];
 
@@ -208,13 +210,14 @@ static void layer_backward(struct vb_model *m, int i, struct vb_k_args *args, fl
         args->dw = grads + m->params[l->param].offset;
         args->db = grads + m->params[l->param + 1].offset;
         vb_k_layer_run(l->k, VB_K_BACKWARD_WEIGHTS, args);
-        tell(m, l->param, ready);
+        report_ready(m, l->param, ready);
     }
     vb_k_layer_run(l->k, VB_K_BACKWARD_DATA, args);
 }
 
 static void run_backward(struct vb_model *m, const float *params,
-                         const struct vb_model_batch *batch, float *grads, const struct told *ready)
+                         const struct vb_model_batch *batch, float *grads,
+                         const struct on_ready *ready)
 {
     float *dy = m->logits;
     struct vb_k_args args;
@@ -236,9 +239,9 @@ static void run_backward(struct vb_model *m, const float *params,
     }
 }
 
-/* The biases, which are behind the weights, go with the first part. */
-static void tell_part(const struct vb_model *m, const struct vb_k_pixels_part *part,
-                      const struct told *ready)
+/* The biases lie behind the weights and are reported with the first part. */
+static void report_part(const struct vb_model *m, const struct vb_k_pixels_part *part,
+                        const struct on_ready *ready)
 {
     size_t classes = (size_t)m->classes, first = m->params[0].offset + (size_t)part->low * classes;
     size_t end = m->params[0].offset + (size_t)part->high * classes;
@@ -250,7 +253,7 @@ static void tell_part(const struct vb_model *m, const struct vb_k_pixels_part *p
 }
 
 static void pixels_backward(struct vb_model *m, const struct vb_model_batch *batch, float *grads,
-                            const struct told *ready)
+                            const struct on_ready *ready)
 {
     float *dw = grads + m->params[0].offset, *db = grads + m->params[1].offset;
     const struct vb_k_picked picked = picked_of(batch);
@@ -259,13 +262,13 @@ static void pixels_backward(struct vb_model *m, const struct vb_model_batch *bat
 
     if (m->part == 0) {
         vb_k_pixels_backward(batch->pixels, &picked, m->logits, m->classes, dw, db);
-        tell(m, 0, ready);
+        report_ready(m, 0, ready);
         return;
     }
     for (high = n_features(m); high > 0; high = part.low) {
         part = part_below(m, high);
         vb_k_pixels_backward_part(batch->pixels, &picked, &part, m->logits, dw, db);
-        tell_part(m, &part, ready);
+        report_part(m, &part, ready);
     }
 }
 
@@ -273,13 +276,13 @@ void vb_model_backward(struct vb_model *model, const float *params,
                        const struct vb_model_batch *batch, float *grads, vb_grads_fn ready,
                        void *arg)
 {
-    const struct told told = {ready, arg};
+    const struct on_ready on_ready = {ready, arg};
 
     VB_ASSERT(!model->forward_only);
     if (model->pixels)
-        pixels_backward(model, batch, grads, &told);
+        pixels_backward(model, batch, grads, &on_ready);
     else
-        run_backward(model, params, batch, grads, &told);
+        run_backward(model, params, batch, grads, &on_ready);
 }
 
 bool vb_model_descend(const struct vb_model *model, const struct vb_model_batch *batch, float scale,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * models/: the models, as layers over kernels. They know neither ranks nor files.
+ * models/: the models, built from the layers of kernels/. They know nothing about ranks or files.
  */
 #ifndef VB_MODELS_H
 #define VB_MODELS_H
@@ -10,23 +10,24 @@
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-/* A row of the parameter table. All parameters of a model lie in one arena in the order of the
- * table, each row-major; gradients have the same layout. */
+/* A row of the parameter table. All parameters of a model lie in one array in the order of the
+ * table, each row-major. Gradients have the same layout. */
 struct vb_param {
     const char *name;
     int rows, cols;
-    size_t offset; /* of the first, in floats */
+    size_t offset; /* index of its first float in the array */
 };
 
 /* ---- tables of layers ------------------------------------------------------------------------ */
 
 #define VB_LAYERS_MAX 24
 
-/* A layer of a model: its name, and its shape for a batch of any size. Inputs are what the layer
- * before puts out. */
+/* A layer of a model: its name, and its shape for a batch of any size. Its input is the output of
+ * the layer before. */
 struct vb_layer_row {
     const char *name;
-    struct vb_k_shape shape; /* n, and the input of all but the first, are not filled in */
+    struct vb_k_shape shape; /* without n; and without the size of the input, except in the first
+                              * layer */
 };
 
 struct vb_layer_table {
@@ -35,108 +36,121 @@ struct vb_layer_table {
     const struct vb_layer_row *layers;
 };
 
-/* By name: alexnet, alexnet32 (for images of 32 x 32), lenet, softmax. NULL: there is none. */
+/* Finds a table by name: alexnet, alexnet32 (for images of 32 x 32), lenet, softmax. Returns NULL
+ * if no table has that name. */
 const struct vb_layer_table *vb_layer_table_find(const char *name);
 
-/* The names, which end with NULL. */
+/* Returns the names of all tables, with NULL after the last one. */
 const char *const *vb_layer_table_names(void);
 
-/* Fills in the shapes for a batch, one a layer. */
+/* Fills in the shape of each layer for a batch. */
 vb_status vb_layer_table_shapes(const struct vb_layer_table *table, int batch,
                                 struct vb_k_shape shapes[VB_LAYERS_MAX]);
 
-/* Weights and biases of all layers. */
+/* Returns the number of weights and biases of all layers, in floats. Intended for users of the
+ * library. */
 size_t vb_layer_table_params(const struct vb_layer_table *table);
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* A dense model, compiled for a batch of at most so many samples: kernels chosen, every buffer in
- * one arena. Steps allocate nothing. Used by one thread at a time; parameters and gradients are the
- * caller's, in the order of the parameter table. */
+/* A dense model, compiled for a batch of at most batch_max samples: kernels are chosen, and every
+ * buffer is in one arena. Steps allocate nothing. Used by one thread at a time. The caller owns
+ * parameters and gradients; both are in the order of the parameter table. */
 struct vb_model;
 
 struct vb_model_opts {
     const char *name;                   /* "softmax", "lenet", "alexnet" or "alexnet32" */
-    const struct vb_layer_table *table; /* not NULL: a table of the caller's, instead of a name */
+    const struct vb_layer_table *table; /* not NULL: a table of the caller, used instead of the
+                                         * name */
     int batch_max;                      /* samples */
-    const struct vb_k_plan *plan;       /* which kernels compute; NULL: the fastest, by timing */
-    struct vb_k_cache *cache;           /* of earlier timings; NULL: none */
-    bool forward_only;                  /* to judge with, not to train */
+    const struct vb_k_plan *plan;       /* which kernels to use; NULL: the fastest ones, found by
+                                         * timing */
+    struct vb_k_cache *cache;           /* earlier timings; NULL: none */
+    bool forward_only;                  /* for evaluation only, not for training */
 };
 
-/* What a model takes in a step. */
+/* The input of one step. */
 struct vb_model_batch {
     int n;                            /* samples */
-    const float *x;                   /* (batch_max, c, h, w), zeros behind n; not for softmax */
-    const struct vb_k_pixels *pixels; /* softmax: all samples, ... */
-    const uint32_t *which;            /* ... and the numbers of those of the batch: (n) */
-    const uint32_t *soon;             /* ... and of those of the next: (n_soon), which may be 0 */
+    const float *x;                   /* (batch_max, c, h, w), zeros behind n; not used by
+                                       * softmax */
+    const struct vb_k_pixels *pixels; /* softmax: the samples of the whole data set */
+    const uint32_t *which;            /* softmax: (n), the numbers of the samples in the batch */
+    const uint32_t *soon;             /* softmax: (n_soon), the numbers of the samples in the
+                                       * next batch; n_soon may be 0 */
     int n_soon;
-    const uint16_t *y;   /* (n), classes, each below their number */
-    bool training;       /* dropout drops; forward_only: never */
-    uint64_t seed, step; /* ... what follows from these two: the rank is in seed */
+    const uint16_t *y;   /* (n), the class of each sample, below the number of classes */
+    bool training;       /* dropout is active; ignored if the model is forward_only */
+    uint64_t seed, step; /* these two determine which elements dropout drops; the rank must be
+                          * part of the seed */
 };
 
 struct vb_model_loss {
     double loss; /* summed over the samples */
-    int correct; /* samples that were put into the right class, which NaN never is */
+    int correct; /* number of samples whose class was predicted correctly; a NaN is never correct */
 };
 
-/* A plan may leave passes out, which are timed then, and name some that are not used here; a layer
- * that the model does not have, or a backend that cannot do it, is VB_ERR_USAGE. softmax has one
- * way of computing, so its plan is empty. The last layer of a table is linear, without ReLU. */
+/* A plan may omit passes; these are timed. It may also name passes that this model does not run.
+ * Returns VB_ERR_USAGE if the plan names a layer that the model does not have, or a backend that
+ * cannot compute the layer. softmax has only one way of computing, so its plan is empty. The last
+ * layer of a table must be linear, without ReLU. */
 vb_status vb_model_create(const struct vb_model_opts *opts, struct vb_model **model_p);
 void vb_model_destroy(struct vb_model *model);
 
 size_t vb_model_n_params(const struct vb_model *model); /* floats */
 
-/* "conv1.w" (oc, c * kh * kw), "conv1.b" (1, oc) and so on, without gaps. softmax: "linear.w" is
- * (features, classes). Lives as long as the model. */
+/* The parameters "conv1.w" (oc, c * kh * kw), "conv1.b" (1, oc) and so on, without gaps. softmax:
+ * "linear.w" is (features, classes). The table lives as long as the model. */
 const struct vb_param *vb_model_table(const struct vb_model *model, int *n_p);
 
-/* The input that it takes: c * h * w features of a sample. */
+/* The size of the input, c * h * w features for each sample, and the number of classes. Intended
+ * for users of the library. */
 void vb_model_input(const struct vb_model *model, int *c_p, int *h_p, int *w_p, int *classes_p);
 
-/* The kernels that were chosen. Lives as long as the model. */
+/* The chosen kernels. The plan lives as long as the model. */
 const struct vb_k_plan *vb_model_plan(const struct vb_model *model);
 
-/* First values of the parameters, from the seed alone: He's uniform ones for layers with ReLU,
- * Glorot's uniform ones for others, biases 0; softmax: all 0, for its loss is convex. */
+/* Sets the initial values of the parameters, determined by the seed alone: He's uniform
+ * distribution for layers with ReLU, Glorot's for others, biases 0. For softmax all are 0, because
+ * its loss is convex. */
 void vb_model_init(const struct vb_model *model, uint64_t seed, float *params);
 
-/* Logits, loss, and the gradient of the loss with respect to the logits, which is kept. */
+/* Computes the logits, the loss, and the gradient of the loss with respect to the logits. The model
+ * keeps the gradient for vb_model_backward(). */
 void vb_model_forward(struct vb_model *model, const float *params,
                       const struct vb_model_batch *batch, struct vb_model_loss *loss_p);
 
-/* The same in parts, for who has the parameters one after the other: the layer with this number, if
- * those from first to end - 1 are all that it needs, and what follows it without parameters.
- * Returns the layer to go on with, which is the same one if it could not be run. softmax, if it was
- * cut: a part of its features, from the last to the first; "layer" is how many of them are done.
- * With all parameters there, forward_from goes on to the loss. Nothing else may use the model
- * meanwhile. */
+/* Forward in parts, for a caller that receives the parameters one part at a time.
+ * vb_model_forward_part() runs the layer with this number if it needs no parameters outside first
+ * to end - 1, and then the layers without parameters that follow. It returns the number of the next
+ * layer, which is the same number if the layer could not run. For softmax after vb_model_cut(), it
+ * computes a part of the features, from the last to the first; "layer" is then the number of
+ * features that are done. Once all parameters are available, vb_model_forward_from() does the rest,
+ * up to the loss. Nothing else may use the model in between. */
 int vb_model_forward_part(struct vb_model *model, const float *params,
                           const struct vb_model_batch *batch, int layer, size_t first, size_t end);
 void vb_model_forward_from(struct vb_model *model, const float *params,
                            const struct vb_model_batch *batch, int layer,
                            struct vb_model_loss *loss_p);
 
-/* Of softmax alone, instead of backward: adds scale times the gradients to the parameters. With
- * scale = -rate / n a step of plain SGD, which goes over the pixels that are not 0 and nothing
- * else. False: another model, and nothing was done. */
+/* softmax only, instead of vb_model_backward(): adds scale times the gradients to the parameters.
+ * With scale = -rate / n this is a step of plain SGD, which touches only the weights of nonzero
+ * pixels. Returns false, and does nothing, for any other model. */
 bool vb_model_descend(const struct vb_model *model, const struct vb_model_batch *batch, float scale,
                       float *params);
 
-/* Softmax with lists of pixels: backward computes least gradients or more at a time, and tells of
- * them, and forward can begin with some. No bit depends on it. */
+/* Only for softmax with lists of pixels: makes the backward pass compute, and report, `least` or
+ * more gradients at a time, and lets the forward pass begin with some of the parameters. The bits
+ * do not change. */
 bool vb_model_can_cut(const struct vb_model *model, const struct vb_k_pixels *pixels);
 void vb_model_cut(struct vb_model *model, size_t least);
 
-/* Told which gradients are ready, from the last layer to the first: grads[first] to
- * grads[first + n - 1]. */
+/* Called when gradients are ready, from the last layer to the first: grads[first] to grads[first +
+ * n - 1]. */
 typedef void (*vb_grads_fn)(void *arg, size_t first, size_t n);
 
-/* After forward of the same batch with the same parameters: the gradients, summed over the samples.
- * ready may be NULL. */
+/* Computes the gradients, summed over the samples. Must follow the forward pass of the same batch
+ * with the same parameters. ready may be NULL. */
 void vb_model_backward(struct vb_model *model, const float *params,
                        const struct vb_model_batch *batch, float *grads, vb_grads_fn ready,
                        void *arg);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The models as tables of layers. A row has what does not follow from the rows before it.
+ * The models as tables of layers. A row contains only what does not follow from the rows before it.
  */
 #include "models/models.h"
 
@@ -45,7 +45,7 @@
         }                                                                                          \
     }
 
-/* As torchvision has it: one column, no normalisation; 61,100,840 parameters. */
+/* The same as torchvision's: one column, no normalisation; 61,100,840 parameters. */
 static const struct vb_layer_row alexnet[] = {
     {"conv1",
      {.kind = VB_K_CONV,
@@ -70,8 +70,8 @@ static const struct vb_layer_row alexnet[] = {
     LINEAR("fc8", 1000, false),
 };
 
-/* The same for 32 x 32: the first convolution is 3 x 3 with a stride of 2, pooling is 2 x 2, as is
- * common for CIFAR-10; 256 * 2 * 2 inputs to fc6; 23,272,266 parameters. */
+/* AlexNet for images of 32 x 32: the first convolution is 3 x 3 with stride 2, and pooling is 2 x
+ * 2, as is common for CIFAR-10. fc6 has 256 * 2 * 2 inputs; 23,272,266 parameters. */
 static const struct vb_layer_row alexnet32[] = {
     {"conv1",
      {.kind = VB_K_CONV,
@@ -96,7 +96,7 @@ static const struct vb_layer_row alexnet32[] = {
     LINEAR("fc8", 10, false),
 };
 
-/* LeNet-5 with ReLU and max pooling, both of which belong to the convolutions here; 61,706
+/* LeNet-5 with ReLU and max pooling, which are part of the convolution layers; 61,706
  * parameters. */
 static const struct vb_layer_row lenet[] = {
     {"conv1",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "kernels/kernels.h"
+#include "kernels/onednn_priv.h"
 #include "tests/test.h"
 
 static void onednn_names_its_kernels(void **state)

@@ -2,6 +2,7 @@
  *
  * Direct convolution on LeNet's shapes and on ragged ones.
  */
+#include "kernels/own_priv.h"
 #include "tests/levels.h"
 #include "tests/layer.h"
 

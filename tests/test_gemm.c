@@ -3,6 +3,7 @@
  * Our own matrix products, and layers made of them, on ragged shapes.
  */
 #include "kernels/gemm_priv.h"
+#include "kernels/own_priv.h"
 #include "tests/levels.h"
 #include "tests/layer.h"
 

@@ -4,6 +4,9 @@
  * and one that has a single result wrong, or leaves one out, is found and named.
  */
 #include "bench/bench.h"
+#include "kernels/blas_priv.h"
+#include "kernels/choice_priv.h"
+#include "kernels/own_priv.h"
 #include "tests/layers.h"
 
 #include <math.h>

@@ -12,6 +12,7 @@
  * The tensors of max pooling are multiples of 1/4, so that many are equal; sums of their products
  * are exact, and which of four is the largest is too, but for Winograd's.
  */
+#include "kernels/choice_priv.h"
 #include "tests/levels.h"
 #include "tests/alloc.h"
 #include "tests/layers.h"

@@ -2,6 +2,7 @@
  *
  * Layers as a model uses them: the choice of backends, its cache on disk, and plans as text.
  */
+#include "kernels/choice_priv.h"
 #include "tests/layers.h"
 
 #include <dirent.h>
@@ -90,8 +91,8 @@ static void refuse(const char *backend, const char *message)
 static void backends_must_exist_and_fit(void **state)
 {
     (void)state;
-    refuse("nobody", "there is no backend nobody");
-    refuse("plain", "backend plain cannot do backward-data of this conv layer");
+    refuse("nobody", "unknown backend nobody");
+    refuse("plain", "backend plain cannot compute backward-data of this conv layer");
 }
 
 /* Of every backend that can do a pass there is a time. */
@@ -254,12 +255,12 @@ static void broken_files_are_not_used(void **state)
         write_text(broken[i], "a");
         assert_false(known(said, sizeof(said)));
         assert_non_null(strstr(said, path));
-        assert_non_null(strstr(said, "line 3: not a choice"));
+        assert_non_null(strstr(said, "line 3: expected a shape, a pass and a backend"));
     }
     write_text("something else\n", "w");
     assert_false(known(said, sizeof(said)));
     assert_non_null(strstr(said, path));
-    assert_non_null(strstr(said, "no file of choices"));
+    assert_non_null(strstr(said, "belongs to another machine or program"));
     write_text("", "w"); /* empty is as good as none */
     assert_false(known(said, sizeof(said)));
 }
@@ -325,18 +326,18 @@ static void bad_plans_are_refused(void **state)
     int i;
 
     (void)state;
-    bad_plan("a forward blas\nb forward\n", "line 2: must be a layer, a pass and a backend");
-    bad_plan("a forward blas plain\n", "line 1: must be a layer, a pass and a backend");
-    bad_plan("a up blas\n", "line 1: a pass is forward, backward-data or backward-weights");
-    bad_plan("\n#\na forward nobody\n", "line 3: there is no such backend");
-    bad_plan("a forward blas\na forward blas\n", "line 2: this pass has a backend already");
+    bad_plan("a forward blas\nb forward\n", "line 2: expected a layer, a pass and a backend");
+    bad_plan("a forward blas plain\n", "line 1: expected a layer, a pass and a backend");
+    bad_plan("a up blas\n", "line 1: the pass must be forward, backward-data or backward-weights");
+    bad_plan("\n#\na forward nobody\n", "line 3: no backend has this name");
+    bad_plan("a forward blas\na forward blas\n", "line 2: this pass already has a backend");
     bad_plan("a23456789012345678901234567890123 forward blas\n",
-             "line 1: a layer's name must be short and without blanks");
+             "line 1: a layer's name must be shorter than 32 characters and contain no space or #");
     memset(text, 'x', 200);
     bad_plan(text, "line 1: too long");
     for (i = 0; i <= VB_K_CHOICES_MAX; i++)
         at += (size_t)snprintf(text + at, sizeof(text) - at, "layer%d forward blas\n", i);
-    bad_plan(text, "line 257: too many lines");
+    bad_plan(text, "line 257: too many choices");
 }
 
 int main(void)

@@ -527,20 +527,20 @@ static void bad_plans_are_refused(void **state)
 
     (void)state;
     plan.v[0] = (struct vb_k_choice){"conv1", VB_K_FORWARD, "abacus"};
-    refused(&opts, "there is no backend abacus");
+    refused(&opts, "unknown backend abacus");
     plan.v[0] = (struct vb_k_choice){"conv9", VB_K_FORWARD, "blas"};
     refused(&opts, "layer conv9: lenet has no such layer");
     plan.v[0] = (struct vb_k_choice){"conv1", VB_K_FORWARD, "plain"};
-    refused(&opts, "backend plain cannot do forward");
+    refused(&opts, "backend plain cannot compute forward");
     opts.name = "alexnet32";
     plan.v[0] = (struct vb_k_choice){"pool1", VB_K_BACKWARD_WEIGHTS, "plain"};
-    refused(&opts, "layer pool1: it has no backward-weights");
+    refused(&opts, "layer pool1: this layer has no backward-weights pass");
     opts.name = "softmax";
     plan.v[0] = (struct vb_k_choice){"linear", VB_K_FORWARD, "blas"};
     refused(&opts, "softmax has no choice of kernels");
     plan.n = 0;
     opts.name = "perceptron";
-    refused(&opts, "there is no model perceptron");
+    refused(&opts, "unknown model perceptron");
 }
 
 static void bad_tables_are_refused(void **state)
@@ -552,7 +552,7 @@ static void bad_tables_are_refused(void **state)
     (void)state;
     refused(&opts, "model bad has 0 layers");
     table.n_layers = VB_LAYERS_MAX + 1;
-    refused(&opts, "layers: 1 to");
+    refused(&opts, "layers, expected 1 to");
     table.n_layers = 1;
     rows[0] = (struct vb_layer_row){
         "fc", {.kind = VB_K_LINEAR, .c = 3, .h = 1, .w = 1, .oc = 2, .relu = true}};
@@ -562,7 +562,7 @@ static void bad_tables_are_refused(void **state)
     refused(&opts, "must end with a linear layer");
     rows[0].shape.oc = 2;
     opts.batch_max = 0;
-    refused(&opts, "bad, layer fc: a batch of 0");
+    refused(&opts, "bad, layer fc: expected a batch of 1 to 1048576 samples, found 0");
     opts.batch_max = 2;
     table.n_layers = 2;
     rows[1] = (struct vb_layer_row){"fc", {.kind = VB_K_LINEAR, .oc = 2}};

@@ -114,7 +114,7 @@ static void one_shape(const struct shape *s)
 
     draw(s);
     assert_int_equal(t_pixels_images(x, N, s->features, s->width, &p), VB_OK);
-    assert_int_equal(p->tiles.places != NULL, vb_k_level()->tiles_ten_forward != NULL &&
+    assert_int_equal(p->tiles.places != NULL, vb_pixels_ten_in_use()->tiles_forward != NULL &&
                                                   s->values == BYTES && s->features <= 1024);
     before = t_allocations;
     vb_k_pixels_forward(p, &picked, w, b, s->classes, logits);
@@ -198,7 +198,7 @@ static void other_levels_read_what_one_has_made(void **state)
 {
     const struct vb_k_picked picked = {.order = order, .n = 9};
     const struct shape s = {784, 10, 9, BYTES, 28};
-    const char *was = vb_k_level()->name, *names[3];
+    const char *was = vb_k_level_name(), *names[3];
     struct vb_k_pixels *p;
     int i, levels = vb_k_level_names(names);
 

@@ -279,18 +279,18 @@ static void what_leaves_the_matrix_is_refused(void **state)
     }
     at[2] = 9;
     start[1] = 4;
-    expect_refused(&m, 10, "row 0: entries 0 to 4 of 3");
+    expect_refused(&m, 10, "row 0: entries 0 to 4, but the matrix has 3 entries");
     start[1] = 2;
     m.rows = list;
     expect_refused(&m, 9, "row 1: index 9");
     list[1] = 2;
-    expect_refused(&m, 10, "row 2 of 2");
+    expect_refused(&m, 10, "row 2, but the matrix has 2 rows");
     list[1] = 0;
     start[1] = 4;
-    expect_refused(&m, 10, "row 1: entries 4 to 3 of 3");
+    expect_refused(&m, 10, "row 1: entries 4 to 3, but the matrix has 3 entries");
     m.nnz = 2;
     start[1] = 2;
-    expect_refused(&m, 10, "entries 2 to 3 of 2");
+    expect_refused(&m, 10, "entries 2 to 3, but the matrix has 2 entries");
 }
 
 static void too_many_entries_are_refused(void **state)

@@ -267,7 +267,7 @@ static void bad_keys_write_nothing(void **state)
     assert_int_equal(vb_k_sparse_create(&sgd, 0, &none), VB_ERR_USAGE);
     t_stderr_release(&err, text, sizeof(text));
     assert_non_null(strstr(text, "entry 1: key 8 is not below 8"));
-    assert_non_null(strstr(text, "key 1 follows 3"));
+    assert_non_null(strstr(text, "key 1 follows key 3"));
     for (i = 0; i < 8; i++)
         assert_true(vb_k_sparse_weights(s)[i] == 0);
     vb_k_sparse_destroy(s);

@@ -9,6 +9,7 @@
  * leave about the square root of it, and half a dozen more roundings for each direction come on
  * top.
  */
+#include "kernels/own_priv.h"
 #include "kernels/winograd_priv.h"
 #include "tests/levels.h"
 #include "tests/layer.h"

@@ -2,7 +2,7 @@
  *
  * Plan files. What was read, written and read again is the same plan.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/choice_priv.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(const struct vb_k_plan *plan)

@@ -3,7 +3,8 @@
  * Files of earlier choices. Chance never finds the first line, which names this machine, so the
  * input is tried behind a right one too.
  */
-#include "kernels/layer_priv.h"
+#include "kernels/blas_priv.h"
+#include "kernels/choice_priv.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <glob.h>
