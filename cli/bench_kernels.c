@@ -1,40 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/bench_kernels.h"
 #include "cli/cli.h"
+#include "cli/models.h"
 #include "topo/topo.h"
 
 #include <string.h>
 
-static int count(const char *const *names)
-{
-    int n = 0;
-
-    while (names[n] != NULL)
-        n++;
-    return n;
-}
-
 int cli_bench_kernels_find(const char *model, const struct vb_layer_table **table_p)
 {
-    const char *const *names = vb_layer_table_names();
+    struct cli_names names = cli_table_names();
+    char known[VB_OPTS_WHY / 2];
     const char *best;
 
+    cli_names_text(&names, model == NULL ? "or" : "and", known, sizeof(known));
     if (model == NULL) {
-        fprintf(stderr, "verbena bench: kernels of which model? --model alexnet, alexnet32, lenet "
-                        "or softmax\n");
+        fprintf(stderr, "verbena bench: kernels of which model? --model %s\n", known);
         return CLI_USAGE;
     }
     *table_p = vb_layer_table_find(model);
     if (*table_p != NULL)
         return -1;
-    best = vb_nearest(model, names, count(names));
+    best = vb_nearest(model, names.list, names.n);
     if (best != NULL)
         fprintf(stderr, "verbena bench: --model %.64s: unknown; did you mean %s?\n", model, best);
     else
-        fprintf(stderr,
-                "verbena bench: --model %.64s: unknown; there are alexnet, alexnet32, lenet and "
-                "softmax\n",
-                model);
+        fprintf(stderr, "verbena bench: --model %.64s: unknown; there are %s\n", model, known);
     return CLI_USAGE;
 }
 

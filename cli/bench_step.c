@@ -1,26 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/bench_step.h"
 #include "cli/cli.h"
+#include "cli/models.h"
 
 #include <math.h>
 #include <string.h>
 
 #define BAR 60 /* characters of a whole step */
-
-struct model {
-    const char *name;
-    const char *trained_as;
-    int input;
-    const char *batches; /* unless others are asked for */
-};
-
-static const struct model models[] = {
-    {"softmax", "softmax", 0, "25,100,400,1600"},
-    {"sparse-lr", "sparse-lr", 0, "25,100,400,1600"},
-    {"lenet", "lenet", 0, "8,16,32,64,128"},
-    {"alexnet", "alexnet", 224, "4,8,16,32"},
-    {"alexnet32", "alexnet", 32, "8,16,32,64,128"},
-};
 
 /* ---- what was asked for ---------------------------------------------------------------------- */
 
@@ -30,21 +16,18 @@ static int refuse(const char *why)
     return CLI_USAGE;
 }
 
-static int find_model(const char *name, const struct model **model_p)
+static int find_model(const char *name, const struct vb_train_model **model_p,
+                      const struct vb_train_net **net_p)
 {
-    static const char known[] = "softmax, sparse-lr, lenet, alexnet or alexnet32";
-    const char *names[VB_COUNT(models)], *best;
-    char why[VB_OPTS_WHY];
-    size_t i;
+    struct cli_names names = cli_net_names();
+    char why[VB_OPTS_WHY], known[VB_OPTS_WHY / 2];
+    const char *best;
 
-    for (i = 0; i < VB_COUNT(models); i++) {
-        names[i] = models[i].name;
-        if (name != NULL && strcmp(name, names[i]) == 0) {
-            *model_p = &models[i];
-            return -1;
-        }
-    }
-    best = name != NULL ? vb_nearest(name, names, VB_COUNT(models)) : NULL;
+    *model_p = name != NULL ? cli_net_find(name, net_p) : NULL;
+    if (*model_p != NULL)
+        return -1;
+    cli_names_text(&names, "or", known, sizeof(known));
+    best = name != NULL ? vb_nearest(name, names.list, names.n) : NULL;
     if (name == NULL)
         snprintf(why, sizeof(why), "step of which model? --model %s", known);
     else if (best != NULL)
@@ -110,15 +93,16 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
                          const struct vb_group_opts *group, bool elsewhere, struct vb_step_opts *o)
 {
     const char *data = args->data != NULL ? args->data : "synth";
-    const struct model *model;
+    const struct vb_train_model *model;
+    const struct vb_train_net *net;
     char why[VB_OPTS_WHY];
-    int code = find_model(args->model, &model);
+    int code = find_model(args->model, &model, &net);
 
     if (code >= 0)
         return code;
     *o = (struct vb_step_opts){.seconds = args->seconds};
-    o->train.model = model->trained_as;
-    o->train.input = model->input;
+    o->train.model = model->name;
+    o->train.input = net->input;
     o->train.data_text = data;
     o->train.seed = 1;
     o->train.threads = (int)args->threads;
@@ -128,7 +112,7 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
         o->train.local_rank = launch->local_rank;
         o->train.local_ranks = launch->local_ranks;
     }
-    code = parse_batches(args->batches != NULL ? args->batches : model->batches, o);
+    code = parse_batches(args->batches != NULL ? args->batches : net->step_batches, o);
     if (code < 0 && vb_data_spec_parse(data, &o->train.data.data, why) != VB_OK)
         code = refuse(why);
     if (code < 0)

@@ -5,6 +5,7 @@
  * With --ranks this process becomes their supervisor, and each rank is this program again with the
  * same arguments. So everything that can be wrong with the arguments is found before that.
  */
+#include "cli/models.h"
 #include "cli/train_join.h"
 #include "cli/train_opts.h"
 #include "cli/train_print.h"
@@ -13,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char *const models[] = {"softmax", "sparse-lr", "lenet", "alexnet"};
 
 /* ---- what was asked for ---------------------------------------------------------------------- */
 
@@ -26,21 +25,38 @@ static int refuse(const char *why)
 
 static int find_model(const struct vb_opts *parsed, const char **model_p)
 {
-    char why[VB_OPTS_WHY];
-    const char *best;
-    size_t i;
+    const char *name = parsed->n_operands > 0 ? parsed->operands[0] : NULL, *best;
+    const struct vb_train_model *model = vb_train_model_find(name);
+    struct cli_names names = cli_model_names();
+    char why[VB_OPTS_WHY], known[VB_OPTS_WHY / 2];
 
-    if (parsed->n_operands == 0)
-        return refuse("which model? softmax, sparse-lr, lenet or alexnet");
-    for (i = 0; i < VB_COUNT(models); i++)
-        if (strcmp(parsed->operands[0], models[i]) == 0) {
-            *model_p = models[i];
-            return -1;
-        }
-    best = vb_nearest(parsed->operands[0], models, VB_COUNT(models));
-    snprintf(why, sizeof(why), "unknown model %.64s; %s%s%s", parsed->operands[0],
-             best != NULL ? "did you mean " : "there are softmax, sparse-lr, lenet and alexnet",
-             best != NULL ? best : "", best != NULL ? "?" : "");
+    if (model != NULL) {
+        *model_p = model->name;
+        return -1;
+    }
+    cli_names_text(&names, name == NULL ? "or" : "and", known, sizeof(known));
+    best = name != NULL ? vb_nearest(name, names.list, names.n) : NULL;
+    if (name == NULL)
+        snprintf(why, sizeof(why), "which model? %s", known);
+    else if (best != NULL)
+        snprintf(why, sizeof(why), "unknown model %.64s; did you mean %s?", name, best);
+    else
+        snprintf(why, sizeof(why), "unknown model %.64s; there are %s", name, known);
+    return refuse(why);
+}
+
+static int check_input(const char *name, int input)
+{
+    const struct vb_train_model *model = vb_train_model_find(name);
+    char why[VB_OPTS_WHY];
+
+    if (vb_train_net_of(model, input)->input == input)
+        return -1;
+    if (model->nets[0].input == 0)
+        snprintf(why, sizeof(why), "--input: %s takes images of one size only", name);
+    else
+        snprintf(why, sizeof(why), "--input: %s takes %d or %d", name, model->nets[0].input,
+                 model->nets[1].input);
     return refuse(why);
 }
 
@@ -54,10 +70,8 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
         return refuse("--epochs, --steps or --samples: one of them");
     if (a->test_data != NULL && a->test_split > 0)
         return refuse("--test-data or --test-split: not both");
-    if (a->input != 0 && strcmp(o->model, "alexnet") != 0)
-        return refuse("--input is for alexnet");
-    if (a->input != 0 && a->input != 32 && a->input != 224)
-        return refuse("--input is 32 or 224");
+    if (a->input != 0 && check_input(o->model, (int)a->input) >= 0)
+        return CLI_USAGE;
     if (a->mode != VB_MODE_ASYNC &&
         (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild ||
          a->max_workers > 0 || a->replicas > 1))

@@ -200,8 +200,8 @@ static vb_status measure(struct bench *b, double seconds, struct vb_step_point *
 static void make_enough(struct vb_train_opts *train)
 {
     int64_t enough = train->batch * train->group.world * EPOCH_MIN;
-    bool rows = strcmp(train->model, "sparse-lr") == 0;
-    int64_t most = rows ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
+    bool sparse = vb_train_model_find(train->model)->sparse;
+    int64_t most = sparse ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
     struct vb_data_spec *data = &train->data.data;
 
     if (data->format == VB_DATA_SYNTH && !data->n_given && data->n_train < enough)
@@ -260,10 +260,13 @@ static vb_status all_batches(struct bench *b, const struct vb_step_opts *o,
 
 vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p)
 {
-    struct bench *b = calloc(1, sizeof(*b));
     struct vb_place place = {0};
-    vb_status st;
+    vb_status st = vb_train_check(&o->train);
+    struct bench *b;
 
+    if (st != VB_OK)
+        return st;
+    b = calloc(1, sizeof(*b));
     if (b == NULL)
         return vb_err_sys("calloc");
     memset(result_p, 0, sizeof(*result_p));

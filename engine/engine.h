@@ -272,6 +272,46 @@ typedef vb_status (*vb_train_report_fn)(void *arg, const struct vb_train_result 
 
 enum vb_schedule { VB_SCHEDULE_AUTO, VB_SCHEDULE_CONSTANT, VB_SCHEDULE_STEP, VB_SCHEDULE_COSINE };
 
+/* One variant of a model: the input that it takes. A model with images of one size has one net. */
+struct vb_train_net {
+    const char *name; /* of its table of layers in models/tables.c; sparse models have none */
+    int input;        /* side of its images, as --input takes it; 0: there is no choice */
+    enum vb_synth_kind synth; /* built-in data that it is trained on by default */
+    const char *step_batches; /* batch sizes that bench step measures by default: "8,16" */
+};
+
+#define VB_TRAIN_NETS 2
+
+/* Everything that differs between models, except for their layers. */
+struct vb_train_model {
+    const char *name;  /* as verbena train takes it */
+    const char *about; /* what it is, in a few words */
+    bool sparse;       /* trained on sparse rows, with a logistic loss; false: trained on images,
+                          with the cross-entropy of a softmax */
+    bool progress;     /* gradients are so large that a thread sends them during backward */
+    float mean, scale; /* a pixel p becomes (p - mean) * scale; scale 0: p / 255 */
+
+    /* defaults */
+    int batch;  /* samples of one rank in a step */
+    int epochs; /* length of the training */
+    enum vb_k_rule_kind rule;
+    enum vb_schedule schedule;
+    double lr, lr_max;    /* for this batch size, and the limit for larger ones */
+    double decay, clip;   /* 0: none */
+    double warmup_epochs; /* epochs until the learning rate is reached */
+
+    struct vb_train_net nets[VB_TRAIN_NETS]; /* the first is the default; unused: no name */
+};
+
+/* The table of models. It is never freed. */
+const struct vb_train_model *vb_train_models(int *n_p);
+
+/* Returns NULL if there is no model of this name. */
+const struct vb_train_model *vb_train_model_find(const char *name);
+
+/* The net of a model for images of this side. Returns the default net if there is no other. */
+const struct vb_train_net *vb_train_net_of(const struct vb_train_model *model, int input);
+
 /* The parameter server. Its servers are threads of ranks 0 to servers - 1, or the last ranks;
  * behind them their standbys. */
 struct vb_async_opts {
@@ -289,9 +329,9 @@ struct vb_joined;
 
 /* What is 0, NULL or AUTO is chosen by model and batch; negative numbers were not given. */
 struct vb_train_opts {
-    const char *model;          /* "softmax", "sparse-lr", "lenet", "alexnet" */
+    const char *model;          /* name of a row of vb_train_models() */
     struct vb_async_opts async; /* mode async */
-    int input;                  /* alexnet: side of its images, 224 or 32 */
+    int input;                  /* side of the images, of a model with several nets; 0: chosen */
     enum vb_mode mode;
     struct vb_data_ask data;
     const char *test_text; /* NULL: none was asked for */

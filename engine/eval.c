@@ -18,11 +18,6 @@ static int input_of(const struct vb_checkpoint *cp)
     return line != NULL ? atoi(line + strlen("\ninput=")) : 0;
 }
 
-static bool is_sparse(const struct vb_train_opts *o)
-{
-    return strcmp(o->model, "sparse-lr") == 0;
-}
-
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 static vb_status check_array(const struct vb_checkpoint *cp, const char *layer, const char *what,
@@ -35,15 +30,12 @@ static vb_status check_array(const struct vb_checkpoint *cp, const char *layer, 
 }
 
 /* The parameters that the net has by its table of layers. */
-static vb_status check_dense(const struct vb_checkpoint *cp, const char *net)
+static vb_status check_dense(const struct vb_checkpoint *cp, const struct vb_layer_table *table)
 {
-    const struct vb_layer_table *table = vb_layer_table_find(net);
     struct vb_k_shape shapes[VB_LAYERS_MAX];
     vb_status st;
     int i;
 
-    if (table == NULL)
-        return vb_err(VB_ERR_INPUT, "the checkpoint is of a model %.64s, which there is not", net);
     st = vb_layer_table_shapes(table, 1, shapes);
     for (i = 0; i < table->n_layers && st == VB_OK; i++) {
         const char *layer = table->layers[i].name;
@@ -91,14 +83,17 @@ static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
     struct vb_data_spec spec = t->o->data.data;
     vb_status st;
 
-    vb_data_spec_prefer(&spec, vb_recipe_synth(t->o));
-    st = is_sparse(t->o) ? check_sparse(cp, &spec) : check_dense(cp, vb_recipe_net(t->o));
+    if (vb_train_model_find(t->o->model) == NULL)
+        return vb_err(VB_ERR_INPUT, "the checkpoint is of a model %.64s, which there is not",
+                      t->o->model);
+    vb_trainer_find_model(t);
+    vb_data_spec_prefer(&spec, t->net->synth);
+    st = t->model->sparse ? check_sparse(cp, &spec) : check_dense(cp, t->table);
     if (st == VB_OK)
         st = open_data(t, &spec);
     if (st != VB_OK)
         return st;
     t->recipe.rule.kind = VB_K_SGD;
-    t->ops = is_sparse(t->o) ? &vb_trainee_sparse : &vb_trainee_dense;
     st = t->ops->compile(t);
     if (st == VB_OK)
         st = t->ops->create(t);

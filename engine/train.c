@@ -20,6 +20,14 @@
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
+void vb_trainer_find_model(struct vb_trainer *t)
+{
+    t->model = vb_train_model_find(t->o->model);
+    t->net = vb_train_net_of(t->model, t->o->input);
+    t->table = vb_layer_table_find(t->net->name);
+    t->ops = t->model->sparse ? &vb_trainee_sparse : &vb_trainee_dense;
+}
+
 int vb_trainer_share(const struct vb_trainer *t)
 {
     return (t->recipe.global_batch + t->shares - 1) / t->shares;
@@ -32,10 +40,10 @@ static vb_status load_data(struct vb_trainer *t)
     vb_status st;
 
     ask.seed = t->o->seed;
-    vb_data_spec_prefer(&ask.data, vb_recipe_synth(t->o));
+    vb_data_spec_prefer(&ask.data, t->net->synth);
     if (ask.test != NULL) {
         test = *ask.test;
-        vb_data_spec_prefer(&test, vb_recipe_synth(t->o));
+        vb_data_spec_prefer(&test, t->net->synth);
         ask.test = &test;
     }
     st = vb_data_open_both(&ask, &t->train, &t->test);
@@ -133,10 +141,10 @@ static bool is_full(const struct vb_trainer *t)
  * with images do not. */
 static int batches_ahead(const struct vb_trainer *t)
 {
-    bool sparse = t->ops == &vb_trainee_sparse;
+    bool sparse = t->model->sparse;
     bool few = sparse && !t->async && vb_trainer_share(t) < FEW_ROWS;
 
-    return vb_train_is_softmax(t) || few || (is_full(t) && (sparse || !t->async)) ? 0 : AHEAD;
+    return vb_train_has_pixels(t) || few || (is_full(t) && (sparse || !t->async)) ? 0 : AHEAD;
 }
 
 static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)
@@ -148,7 +156,7 @@ static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, i
                                   .rank = rank,
                                   .world = ranks,
                                   .ahead = batches_ahead(t),
-                                  .no_x = vb_train_is_softmax(t),
+                                  .no_x = vb_train_has_pixels(t),
                                   .on_start = pin_loader,
                                   .on_start_arg = t};
 
@@ -159,7 +167,7 @@ static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, i
  * about as long as to compute with them: of the threads of sparse-lr the loader's is one. */
 static vb_status open_first_loader(struct vb_trainer *t)
 {
-    if (t->ops == &vb_trainee_sparse && batches_ahead(t) > 0)
+    if (t->model->sparse && batches_ahead(t) > 0)
         vb_team_less_one();
     if (vb_train_apart(t->o))
         return open_loader(t, t->recipe.global_batch, 0, 1);
@@ -231,7 +239,7 @@ static vb_status set_up(struct vb_trainer *t)
     struct vb_checkpoint *cp = NULL;
     vb_status st;
 
-    t->ops = strcmp(t->o->model, "sparse-lr") == 0 ? &vb_trainee_sparse : &vb_trainee_dense;
+    vb_trainer_find_model(t);
     st = load_data(t);
     if (st == VB_OK)
         st = settle_options(t);
@@ -457,8 +465,11 @@ static const char *dense_option(const struct vb_train_opts *o)
 
 vb_status vb_train_check(const struct vb_train_opts *o)
 {
-    bool dense_sums = o->mode != VB_MODE_ASYNC && strcmp(o->model, "sparse-lr") != 0;
+    const struct vb_train_model *model = vb_train_model_find(o->model);
+    bool dense_sums = model != NULL && !model->sparse && o->mode != VB_MODE_ASYNC;
 
+    if (model == NULL)
+        return vb_err(VB_ERR_USAGE, "there is no model %.64s", o->model != NULL ? o->model : "");
     if (o->group.world < 1 || o->group.rank < 0 || o->group.rank >= o->group.world)
         return vb_err(VB_ERR_USAGE, "rank %d of %d: there is no such rank", o->group.rank,
                       o->group.world);

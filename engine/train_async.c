@@ -153,7 +153,7 @@ static void fill_job(struct vb_async *a)
     *job = (struct ps_job){.workers = t->world,
                            .servers = servers_of(&o->async),
                            .replicas = replicas_of(&o->async),
-                           .sparse = strcmp(o->model, "sparse-lr") == 0,
+                           .sparse = t->model->sparse,
                            .hogwild = o->async.hogwild,
                            .bound = o->async.bounded ? o->async.staleness : PS_UNBOUNDED,
                            .backup = o->async.backup,

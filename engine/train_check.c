@@ -12,7 +12,7 @@
 /* Saving changes what later steps of a lazy rule come to (see vb_k_sparse_settle()). */
 static int64_t saves_that_matter(const struct vb_train_opts *o)
 {
-    return strcmp(o->model, "sparse-lr") == 0 ? o->checkpoint_every : 0;
+    return vb_train_model_find(o->model)->sparse ? o->checkpoint_every : 0;
 }
 
 /* A text of any length becomes a short one. */

@@ -48,31 +48,25 @@ static struct dense *dense_of(const struct vb_trainer *t)
     return t->state;
 }
 
-bool vb_train_is_softmax(const struct vb_trainer *t)
-{
-    return strcmp(t->o->model, "softmax") == 0;
-}
-
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-/* Mean and spread of pixels that nets like to be free of; softmax needs its zeros. */
-static void normalise(const struct vb_trainer *t, struct vb_dataset *set)
+static void normalise(const struct vb_train_model *model, struct vb_dataset *set)
 {
-    if (vb_train_is_softmax(t))
+    if (model->scale == 0)
         return;
-    set->mean = strcmp(t->o->model, "lenet") == 0 ? 33.f : 120.f;
-    set->scale = 1 / 72.f;
+    set->mean = model->mean;
+    set->scale = model->scale;
 }
 
 /* Whether the data is for this net: known before kernels are timed. */
-static vb_status check_input(const struct vb_trainer *t, const char *name)
+static vb_status check_input(const struct vb_trainer *t)
 {
-    const struct vb_layer_table *table = vb_layer_table_find(name);
+    const struct vb_layer_table *table = t->table;
     struct vb_k_shape s[VB_LAYERS_MAX];
     vb_status st;
 
     if (table == NULL)
-        return vb_err(VB_ERR_USAGE, "there is no model %.64s", name);
+        return vb_err(VB_ERR_USAGE, "model %s has no table of layers", t->net->name);
     st = vb_layer_table_shapes(table, 1, s);
     if (st != VB_OK)
         return st;
@@ -91,14 +85,14 @@ static vb_status check_input(const struct vb_trainer *t, const char *name)
 
 static vb_status make_model(struct vb_trainer *t, struct dense *d)
 {
-    struct vb_model_opts opts = {.name = vb_recipe_net(t->o), .plan = t->plan};
-    vb_status st = check_input(t, opts.name);
+    struct vb_model_opts opts = {.name = t->net->name, .plan = t->plan};
+    vb_status st = check_input(t);
 
     if (st != VB_OK)
         return st;
     opts.forward_only = t->judge_only;
     d->judge_max = opts.batch_max = vb_trainer_share(t);
-    if (vb_train_is_softmax(t) && opts.batch_max < JUDGE_BATCH)
+    if (vb_train_has_pixels(t) && opts.batch_max < JUDGE_BATCH)
         d->judge_max = opts.batch_max = JUDGE_BATCH;
     if (vb_k_cache_open(NULL, &opts.cache) != VB_OK)
         opts.cache = NULL;
@@ -195,14 +189,14 @@ static vb_status make_buffers(struct vb_trainer *t, struct dense *d)
     d->y = vb_alloc_aligned(n * sizeof(*d->y));
     d->which = vb_alloc_aligned(n * sizeof(*d->which));
     d->arrays = calloc((size_t)n_table + 2, sizeof(*d->arrays));
-    if (!vb_train_is_softmax(t))
+    if (!vb_train_has_pixels(t))
         d->x = vb_alloc_aligned(n * (size_t)t->test.features * sizeof(*d->x));
     if (d->y == NULL || d->which == NULL || d->arrays == NULL ||
-        (d->x == NULL && !vb_train_is_softmax(t)))
+        (d->x == NULL && !vb_train_has_pixels(t)))
         return vb_err(VB_ERR_NO_MEMORY, "no memory for a batch of %d", d->judge_max);
-    if (vb_train_is_softmax(t) && !t->judge_only)
+    if (vb_train_has_pixels(t) && !t->judge_only)
         st = list_pixels(&t->train, t->train.n, &d->train);
-    if (vb_train_is_softmax(t) && st == VB_OK)
+    if (vb_train_has_pixels(t) && st == VB_OK)
         st = list_pixels(&t->test, t->n_test, &d->test);
     return st;
 }
@@ -214,8 +208,8 @@ static vb_status dense_compile(struct vb_trainer *t)
     if (d == NULL)
         return vb_err_sys("calloc");
     t->state = d;
-    normalise(t, &t->train);
-    normalise(t, &t->test);
+    normalise(t->model, &t->train);
+    normalise(t->model, &t->test);
     return make_model(t, d);
 }
 
@@ -238,7 +232,7 @@ static vb_status cut_model(struct vb_trainer *t, struct dense *d)
     vb_status st;
     int r;
 
-    if (d->buckets == NULL || t->place.group == NULL || !vb_train_is_softmax(t) ||
+    if (d->buckets == NULL || t->place.group == NULL || !vb_train_has_pixels(t) ||
         vb_buckets_are_mapped(d->buckets))
         return VB_OK;
     can = vb_model_can_cut(d->model, d->train);

@@ -40,7 +40,7 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
         return VB_OK;
     }
     /* Large gradients travel while the layers below still compute; the others are soon there. */
-    opts.progress = (strcmp(o->model, "lenet") == 0 || strcmp(o->model, "alexnet") == 0) &&
+    opts.progress = vb_train_model_find(o->model)->progress &&
                     o->mode != VB_MODE_ASYNC; /* which has a group of its own for that */
     if (place->plan != NULL) {
         opts.crowded = place->plan->overlap;

@@ -45,12 +45,6 @@ struct vb_recipe {
 /* n: samples to train on. */
 vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe *recipe_p);
 
-/* The kind of made-up data that a model is meant for. */
-enum vb_synth_kind vb_recipe_synth(const struct vb_train_opts *o);
-
-/* The table of layers of a dense model. */
-const char *vb_recipe_net(const struct vb_train_opts *o);
-
 /* ---- is it possible (train_check.c) ---------------------------------------------------------- */
 
 /* What decides the result, as lines "name=value": the same on all ranks, and in a checkpoint that
@@ -148,6 +142,9 @@ struct vb_trainer {
     struct vb_loader *loader;
     const struct vb_batch *batch;
     int batch_n; /* asynchronous: samples of the last step */
+    const struct vb_train_model *model;
+    const struct vb_train_net *net;
+    const struct vb_layer_table *table; /* NULL: a sparse model */
     const struct vb_trainee *ops;
     void *state;  /* of ops */
     int64_t step; /* steps that are complete */
@@ -169,6 +166,9 @@ struct vb_trainer {
     char transport[16];            /* asynchronous */
     uint64_t watched_ns;
 };
+
+/* Fills in model, net, table and ops. The model must exist. */
+void vb_trainer_find_model(struct vb_trainer *t);
 
 /* This rank's share of a global batch, at most. */
 int vb_trainer_share(const struct vb_trainer *t);
@@ -233,7 +233,11 @@ void vb_async_destroy(struct vb_async *async);
 /* The gradient of t->batch, summed over its samples (train_dense.c). */
 void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
 
-bool vb_train_is_softmax(const struct vb_trainer *t); /* which computes on pixels that are not 0 */
+/* Whether the model computes on lists of the pixels that are not 0. */
+static inline bool vb_train_has_pixels(const struct vb_trainer *t)
+{
+    return t->table != NULL && t->table->pixels;
+}
 
 /* ---- gradients of all ranks (train_buckets.c) ------------------------------------------------ */
 

@@ -30,16 +30,17 @@ struct vb_layer_row {
 };
 
 struct vb_layer_table {
-    const char *name; /* "alexnet" */
+    const char *name; /* a model, or one of several nets of a model */
     int n_layers;
     const struct vb_layer_row *layers;
+    bool pixels; /* one linear layer, computed from lists of the pixels that are not 0 */
 };
 
-/* By name: alexnet, alexnet32 (for images of 32 x 32), lenet, softmax. NULL: there is none. */
-const struct vb_layer_table *vb_layer_table_find(const char *name);
+/* All tables. They are never freed. */
+const struct vb_layer_table *vb_layer_tables(int *n_p);
 
-/* The names, which end with NULL. */
-const char *const *vb_layer_table_names(void);
+/* Returns NULL if there is no table of this name. */
+const struct vb_layer_table *vb_layer_table_find(const char *name);
 
 /* Fills in the shapes for a batch, one a layer. */
 vb_status vb_layer_table_shapes(const struct vb_layer_table *table, int batch,
@@ -56,7 +57,7 @@ size_t vb_layer_table_params(const struct vb_layer_table *table);
 struct vb_model;
 
 struct vb_model_opts {
-    const char *name;                   /* "softmax", "lenet", "alexnet" or "alexnet32" */
+    const char *name;                   /* of a row of vb_layer_tables() */
     const struct vb_layer_table *table; /* not NULL: a table of the caller's, instead of a name */
     int batch_max;                      /* samples */
     const struct vb_k_plan *plan;       /* which kernels compute; NULL: the fastest, by timing */

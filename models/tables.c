@@ -112,11 +112,17 @@ static const struct vb_layer_row softmax[] = {
 };
 
 static const struct vb_layer_table tables[] = {
-    {"alexnet", VB_COUNT(alexnet), alexnet},
-    {"alexnet32", VB_COUNT(alexnet32), alexnet32},
-    {"lenet", VB_COUNT(lenet), lenet},
-    {"softmax", VB_COUNT(softmax), softmax},
+    {"alexnet", VB_COUNT(alexnet), alexnet, false},
+    {"alexnet32", VB_COUNT(alexnet32), alexnet32, false},
+    {"lenet", VB_COUNT(lenet), lenet, false},
+    {"softmax", VB_COUNT(softmax), softmax, true},
 };
+
+const struct vb_layer_table *vb_layer_tables(int *n_p)
+{
+    *n_p = (int)VB_COUNT(tables);
+    return tables;
+}
 
 const struct vb_layer_table *vb_layer_table_find(const char *name)
 {
@@ -126,13 +132,6 @@ const struct vb_layer_table *vb_layer_table_find(const char *name)
         if (strcmp(tables[i].name, name) == 0)
             return &tables[i];
     return NULL;
-}
-
-const char *const *vb_layer_table_names(void)
-{
-    static const char *const names[] = {"alexnet", "alexnet32", "lenet", "softmax", NULL};
-
-    return names;
 }
 
 vb_status vb_layer_table_shapes(const struct vb_layer_table *table, int batch,

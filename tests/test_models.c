@@ -405,7 +405,7 @@ static void nan_is_not_even_the_only_class(void **state)
 {
     static const struct vb_layer_row row = {"fc",
                                             {.kind = VB_K_LINEAR, .c = 3, .h = 1, .w = 1, .oc = 1}};
-    static const struct vb_layer_table table = {"one", 1, &row};
+    static const struct vb_layer_table table = {"one", 1, &row, false};
     struct vb_model_opts opts = {.table = &table, .batch_max = 2};
     struct t_model t;
 
@@ -546,7 +546,7 @@ static void bad_plans_are_refused(void **state)
 static void bad_tables_are_refused(void **state)
 {
     static struct vb_layer_row rows[VB_LAYERS_MAX + 1];
-    struct vb_layer_table table = {"bad", 0, rows};
+    struct vb_layer_table table = {"bad", 0, rows, false};
     struct vb_model_opts opts = {.table = &table, .batch_max = 2};
 
     (void)state;

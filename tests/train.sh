@@ -25,7 +25,8 @@ refused 2 "--mode single has one rank" softmax --mode single --ranks 2
 refused 2 "--batch or --global-batch: not both" softmax --batch 5 --global-batch 10
 refused 2 "--epochs, --steps or --samples: one of them" softmax --epochs 1 --steps 1
 refused 2 "--test-data or --test-split: not both" softmax --test-data synth --test-split 0.1
-refused 2 "--input is for alexnet" lenet --input 32
+refused 2 "--input: lenet takes images of one size only" lenet --input 32
+refused 2 "--input: alexnet takes 224 or 32" alexnet --input 64
 refused 2 "need --checkpoint DIR" softmax --resume
 refused 2 "3 samples in a step: must be from 4" softmax --global-batch 3 --ranks 4
 refused 2 "200 samples in a step: must be from 2, one a rank, to 100" \
