@@ -52,7 +52,7 @@ static const struct vb_opt bench_opts[] = {
     {"rule", VB_OPT_CHOICE, FIELD(rule), "sgd", 0, 0, cli_ps_rules, "RULE",
      "ps: what servers do with a push"},
     {"model", VB_OPT_TEXT, FIELD(model), NULL, 0, 0, NULL, "M",
-     "kernels: whose layers: alexnet, alexnet32, lenet, softmax; step: one of these or sparse-lr"},
+     "kernels: whose layers: alexnet, alexnet32, lenet, mlp, softmax; step: sparse-lr, too"},
     {"batch", VB_OPT_INT, FIELD(batch), NULL, 1, 1 << 16, NULL, "B",
      "kernels: samples of a batch; else 32"},
     {"batches", VB_OPT_TEXT, FIELD(batches), NULL, 0, 0, NULL, "LIST",

@@ -417,7 +417,8 @@ const struct cli_command cli_train = {
     .usage = "MODEL [--data SPEC] [--ranks N] [--transport HOW] [--json] ...",
     .about =
         "Trains MODEL and says how well it does on test data and where the time went. There are\n"
-        "softmax (softmax regression), sparse-lr (sparse logistic regression), lenet and alexnet.\n"
+        "softmax (softmax regression), sparse-lr (sparse logistic regression), mlp (multi-layer\n"
+        "perceptron), lenet and alexnet.\n"
         "\n"
         "  verbena train lenet                           on drawn digits, one rank\n"
         "  verbena train lenet --data mnist:DIR          on MNIST\n"

@@ -107,6 +107,13 @@ static const struct vb_layer_row lenet[] = {
     LINEAR("fc5", 10, false),
 };
 
+/* A perceptron with two hidden layers; 669,706 parameters. */
+static const struct vb_layer_row mlp[] = {
+    {"fc1", {.kind = VB_K_LINEAR, INPUT(1, 28, 28), .oc = 512, .relu = true}},
+    LINEAR("fc2", 512, true),
+    LINEAR("fc3", 10, false),
+};
+
 static const struct vb_layer_row softmax[] = {
     {"linear", {.kind = VB_K_LINEAR, INPUT(1, 28, 28), .oc = 10}},
 };
@@ -115,6 +122,7 @@ static const struct vb_layer_table tables[] = {
     {"alexnet", VB_COUNT(alexnet), alexnet, false},
     {"alexnet32", VB_COUNT(alexnet32), alexnet32, false},
     {"lenet", VB_COUNT(lenet), lenet, false},
+    {"mlp", VB_COUNT(mlp), mlp, false},
     {"softmax", VB_COUNT(softmax), softmax, true},
 };
 

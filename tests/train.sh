@@ -10,7 +10,7 @@ what=train
 # ---- bad usage: one line, exit 2, also where there would be several ranks
 refused 2 "which model"
 refused 2 "unknown model sofmax; did you mean softmax?" sofmax
-refused 2 "unknown model transformer; there are softmax, sparse-lr, lenet and alexnet" transformer
+refused 2 "unknown model transformer; there are softmax, sparse-lr, lenet, mlp and alexnet" transformer
 refused 2 "unexpected argument again" softmax again
 refused 2 "cats: there is no such data" softmax --data cats --ranks 2
 refused 2 "synth:0: N must be a whole number" softmax --data synth:0
