@@ -52,10 +52,10 @@ static vb_status make_steps(struct bench *b, enum mode mode, int64_t n)
     vb_status st = VB_OK;
     int64_t i;
 
-    b->trainer.no_sums = mode == NO_SUMS;
+    b->trainer.sums.off = mode == NO_SUMS;
     for (i = 0; i < n && st == VB_OK; i++)
         st = one_step(b, mode);
-    b->trainer.no_sums = false;
+    b->trainer.sums.off = false;
     return st;
 }
 

@@ -66,13 +66,13 @@ static vb_status check_sparse(const struct vb_checkpoint *cp, struct vb_data_spe
 
 static vb_status open_data(struct vb_trainer *t, const struct vb_data_spec *spec)
 {
-    vb_status st = vb_data_open(spec, t->o->seed, VB_SYNTH_TEST, &t->test);
+    vb_status st = vb_data_open(spec, t->o->seed, VB_SYNTH_TEST, &t->data.test);
 
     if (st != VB_OK)
         return st;
-    t->train = t->test; /* sizes are read from it; it is not destroyed */
-    t->n_test = t->test.n;
-    t->recipe.global_batch = t->test.n < EVAL_BATCH ? t->test.n : EVAL_BATCH;
+    t->data.train = t->data.test; /* sizes are read from it; it is not destroyed */
+    t->data.n_test = t->data.test.n;
+    t->recipe.global_batch = t->data.test.n < EVAL_BATCH ? t->data.test.n : EVAL_BATCH;
     return VB_OK;
 }
 
@@ -87,8 +87,8 @@ static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
         return vb_err(VB_ERR_INPUT, "the checkpoint is of a model %.64s, which there is not",
                       t->o->model);
     vb_trainer_find_model(t);
-    vb_data_spec_prefer(&spec, t->net->synth);
-    st = t->model->sparse ? check_sparse(cp, &spec) : check_dense(cp, t->table);
+    vb_data_spec_prefer(&spec, t->model.net->synth);
+    st = t->model.row->sparse ? check_sparse(cp, &spec) : check_dense(cp, t->model.layers);
     if (st == VB_OK)
         st = open_data(t, &spec);
     if (st != VB_OK)
@@ -109,7 +109,7 @@ static vb_status judge(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
                                  .data_text = o->data_text,
                                  .seed = cp->seed,
                                  .group = {.world = 1}};
-    struct vb_trainer t = {.o = &opts, .world = 1, .shares = 1, .judge_only = true};
+    struct vb_trainer t = {.o = &opts, .world = 1, .shares = 1, .eval_only = true};
     vb_status st = set_up(&t, cp);
 
     vb_laps_begin(&t.laps);
@@ -119,15 +119,15 @@ static vb_status judge(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
         memset(result_p, 0, sizeof(*result_p));
         snprintf(result_p->model, sizeof(result_p->model), "%s", cp->model);
         result_p->step = cp->step;
-        result_p->samples = t.n_test;
-        result_p->accuracy = t.accuracy;
-        result_p->loss = t.test_loss;
+        result_p->samples = t.data.n_test;
+        result_p->accuracy = t.evals.accuracy;
+        result_p->loss = t.evals.loss;
         result_p->seconds = (double)t.laps.ns[VB_PHASE_EVAL] / 1e9;
     }
     if (t.ops != NULL)
         t.ops->destroy(&t);
-    vb_dataset_destroy(&t.test);
-    free(t.plan_text);
+    vb_dataset_destroy(&t.data.test);
+    free(t.kernels.text);
     return st;
 }
 

@@ -9,7 +9,6 @@
  */
 #include "engine/train_priv.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -22,10 +21,11 @@
 
 void vb_trainer_find_model(struct vb_trainer *t)
 {
-    t->model = vb_train_model_find(t->o->model);
-    t->net = vb_train_net_of(t->model, t->o->input);
-    t->table = vb_layer_table_find(t->net->name);
-    t->ops = t->model->sparse ? &vb_trainee_sparse : &vb_trainee_dense;
+    const struct vb_train_model *row = vb_train_model_find(t->o->model);
+    const struct vb_train_net *net = vb_train_net_of(row, t->o->input);
+
+    t->model = (struct vb_trainer_model){row, net, vb_layer_table_find(net->name)};
+    t->ops = row->sparse ? &vb_trainer_sparse : &vb_trainer_dense;
 }
 
 int vb_trainer_share(const struct vb_trainer *t)
@@ -40,79 +40,21 @@ static vb_status load_data(struct vb_trainer *t)
     vb_status st;
 
     ask.seed = t->o->seed;
-    vb_data_spec_prefer(&ask.data, t->net->synth);
+    vb_data_spec_prefer(&ask.data, t->model.net->synth);
     if (ask.test != NULL) {
         test = *ask.test;
-        vb_data_spec_prefer(&test, t->net->synth);
+        vb_data_spec_prefer(&test, t->model.net->synth);
         ask.test = &test;
     }
-    st = vb_data_open_both(&ask, &t->train, &t->test);
+    st = vb_data_open_both(&ask, &t->data.train, &t->data.test);
     if (st != VB_OK)
         return st;
-    if (t->o->whole_steps && t->train.n > t->o->batch * t->world)
-        t->train.n -= (int)(t->train.n % (t->o->batch * t->world));
-    t->n_test = t->test.n;
-    if (t->o->test_limit > 0 && t->o->test_limit < t->n_test)
-        t->n_test = (int)t->o->test_limit;
+    if (t->o->whole_steps && t->data.train.n > t->o->batch * t->world)
+        t->data.train.n -= (int)(t->data.train.n % (t->o->batch * t->world));
+    t->data.n_test = t->data.test.n;
+    if (t->o->test_limit > 0 && t->o->test_limit < t->data.n_test)
+        t->data.n_test = (int)t->o->test_limit;
     return VB_OK;
-}
-
-static vb_status parse_plan(struct vb_trainer *t, const char *from, const char *text)
-{
-    char why[VB_OPTS_WHY];
-
-    if (t->plan == NULL)
-        t->plan = calloc(1, sizeof(*t->plan));
-    if (t->plan == NULL)
-        return vb_err_sys("calloc");
-    if (vb_k_plan_parse(text, t->plan, why) != VB_OK)
-        return vb_err(VB_ERR_INPUT, "%s: %s", from, why);
-    return VB_OK;
-}
-
-static vb_status read_plan(struct vb_trainer *t)
-{
-    char *text = malloc(VB_PLAN_BYTES_MAX);
-    int fd = open(t->o->plan, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe has nothing to say */
-    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
-    vb_status st;
-    size_t n;
-
-    if (text == NULL || file == NULL) {
-        st = vb_err_sys("read the plan %s", t->o->plan);
-    } else {
-        n = fread(text, 1, VB_PLAN_BYTES_MAX - 1, file);
-        text[n] = '\0';
-        if (n == 0 || ferror(file) || memchr(text, '\0', n) != NULL || n == VB_PLAN_BYTES_MAX - 1)
-            st = vb_err(VB_ERR_INPUT, "%s is no plan", t->o->plan);
-        else
-            st = parse_plan(t, t->o->plan, text);
-    }
-    if (file != NULL)
-        fclose(file);
-    free(text);
-    return st;
-}
-
-/* Rank 0 chooses kernels for all: which is the fastest is a matter of luck at times, and other
- * kernels give other bits. */
-static vb_status compile(struct vb_trainer *t)
-{
-    vb_status st = VB_OK;
-    char *text = NULL;
-
-    if (t->place.group == NULL)
-        return t->ops->compile(t);
-    if (t->rank == 0)
-        st = t->ops->compile(t);
-    if (st == VB_OK)
-        st = vb_train_tell_plan(t->place.group, t->plan_text, &text);
-    if (st == VB_OK && t->rank != 0)
-        st = parse_plan(t, "the plan of rank 0", text);
-    if (st == VB_OK && t->rank != 0)
-        st = t->ops->compile(t);
-    free(text);
-    return st;
 }
 
 static void pin_loader(void *arg)
@@ -141,22 +83,22 @@ static bool is_full(const struct vb_trainer *t)
  * with images do not. */
 static int batches_ahead(const struct vb_trainer *t)
 {
-    bool sparse = t->model->sparse;
+    bool sparse = t->model.row->sparse;
     bool few = sparse && !t->async && vb_trainer_share(t) < FEW_ROWS;
 
-    return vb_train_has_pixels(t) || few || (is_full(t) && (sparse || !t->async)) ? 0 : AHEAD;
+    return vb_trainer_has_pixels(t) || few || (is_full(t) && (sparse || !t->async)) ? 0 : AHEAD;
 }
 
 static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)
 {
     bool apart = vb_train_apart(t->o);
-    struct vb_loader_opts opts = {.set = &t->train,
+    struct vb_loader_opts opts = {.set = &t->data.train,
                                   .seed = t->o->seed + (apart ? (uint64_t)t->rank << 32 : 0),
                                   .global_batch = global_batch,
                                   .rank = rank,
                                   .world = ranks,
                                   .ahead = batches_ahead(t),
-                                  .no_x = vb_train_has_pixels(t),
+                                  .no_x = vb_trainer_has_pixels(t),
                                   .on_start = pin_loader,
                                   .on_start_arg = t};
 
@@ -167,7 +109,7 @@ static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, i
  * about as long as to compute with them: of the threads of sparse-lr the loader's is one. */
 static vb_status open_first_loader(struct vb_trainer *t)
 {
-    if (t->model->sparse && batches_ahead(t) > 0)
+    if (t->model.row->sparse && batches_ahead(t) > 0)
         vb_team_less_one();
     if (vb_train_apart(t->o))
         return open_loader(t, t->recipe.global_batch, 0, 1);
@@ -176,7 +118,7 @@ static vb_status open_first_loader(struct vb_trainer *t)
     return open_loader(t, t->recipe.global_batch, t->rank, t->shares);
 }
 
-vb_status vb_trainer_cut_anew(struct vb_trainer *t, int rank, int ranks, int64_t step)
+vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int64_t step)
 {
     int64_t global_batch = (int64_t)vb_trainer_share(t) * ranks, steps;
     vb_status st;
@@ -184,8 +126,8 @@ vb_status vb_trainer_cut_anew(struct vb_trainer *t, int rank, int ranks, int64_t
     vb_loader_close(t->loader);
     t->loader = NULL;
     t->batch = NULL;
-    if (global_batch > t->train.n)
-        global_batch = t->train.n;
+    if (global_batch > t->data.train.n)
+        global_batch = t->data.train.n;
     st = open_loader(t, (int)global_batch, rank, ranks);
     if (st != VB_OK)
         return st;
@@ -195,7 +137,7 @@ vb_status vb_trainer_cut_anew(struct vb_trainer *t, int rank, int ranks, int64_t
 
 static vb_status settle_options(struct vb_trainer *t)
 {
-    vb_status st = vb_recipe_make(t->o, t->train.n, &t->recipe);
+    vb_status st = vb_recipe_make(t->o, t->data.train.n, &t->recipe);
 
     if (st != VB_OK)
         return st;
@@ -208,7 +150,7 @@ static vb_status settle_options(struct vb_trainer *t)
         st = vb_train_agree(t->o, t->place.group, t->settings);
     t->all_know = st == VB_ERR_USAGE;
     if (st == VB_OK && t->o->plan != NULL)
-        st = read_plan(t);
+        st = vb_train_read_plan(t);
     return st;
 }
 
@@ -216,13 +158,14 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
 {
     vb_status st = VB_OK;
 
-    if (cp != NULL && cp->plan[0] != '\0' && t->plan == NULL)
-        st = parse_plan(t, "the checkpoint", cp->plan);
+    if (cp != NULL && cp->plan[0] != '\0' && t->kernels.asked == NULL)
+        st = vb_train_parse_plan(t, "the checkpoint", cp->plan);
     if (t->o->joined != NULL && vb_joined_plan(t->o->joined) != NULL)
-        st = parse_plan(t, "the plan of the job", vb_joined_plan(t->o->joined));
+        st = vb_train_parse_plan(t, "the plan of the job", vb_joined_plan(t->o->joined));
     if (st == VB_OK)
-        st = compile(t);
-    if (st == VB_OK && cp != NULL && t->plan_text != NULL && strcmp(cp->plan, t->plan_text) != 0)
+        st = vb_train_compile(t);
+    if (st == VB_OK && cp != NULL && t->kernels.text != NULL &&
+        strcmp(cp->plan, t->kernels.text) != 0)
         st = vb_err(VB_ERR_USAGE, "the checkpoint is of a run with another plan than %s",
                     t->o->plan);
     if (st == VB_OK)
@@ -261,12 +204,12 @@ void vb_trainer_close(struct vb_trainer *t)
     vb_place_close(&t->place);
     if (t->ops != NULL)
         t->ops->destroy(t);
-    vb_dataset_destroy(&t->train);
-    vb_dataset_destroy(&t->test);
-    free(t->evals);
+    vb_dataset_destroy(&t->data.train);
+    vb_dataset_destroy(&t->data.test);
+    free(t->evals.list);
     free(t->settings);
-    free(t->plan_text);
-    free(t->plan);
+    free(t->kernels.text);
+    free(t->kernels.asked);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -275,7 +218,7 @@ bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated)
 {
     if (t->o->watch == NULL || !t->shows || t->laps.mark_ns == t->laps.begin_ns)
         return false;
-    return evaluated || t->laps.mark_ns - t->watched_ns >= WATCH_NS;
+    return evaluated || t->laps.mark_ns - t->shown_ns >= WATCH_NS;
 }
 
 void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
@@ -285,14 +228,14 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
                                  .steps = t->recipe.steps,
                                  .epoch = (double)step / (double)t->recipe.steps_per_epoch,
                                  .loss = t->loss,
-                                 .accuracy = t->accuracy,
-                                 .test_loss = t->test_loss,
+                                 .accuracy = t->evals.accuracy,
+                                 .test_loss = t->evals.loss,
                                  .evaluated = evaluated};
     int64_t made = step - t->resumed;
 
     if (!vb_trainer_is_to_show(t, evaluated))
         return;
-    t->watched_ns = t->laps.mark_ns;
+    t->shown_ns = t->laps.mark_ns;
     news.samples_per_s =
         (double)(vb_train_apart(t->o) ? made * t->recipe.global_batch : t->samples) / seconds;
     news.left_s = made > 0 ? seconds / (double)made * (double)(news.steps - step) : 0;
@@ -302,10 +245,10 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
 /* Before forward, so that the rank comes late to every sum of the step. */
 void vb_trainer_drag(struct vb_trainer *t)
 {
-    struct timespec ts = {.tv_sec = (time_t)(t->drag_ns / 1000000000u),
-                          .tv_nsec = (long)(t->drag_ns % 1000000000u)};
+    struct timespec ts = {.tv_sec = (time_t)(t->slow.idle_ns / 1000000000u),
+                          .tv_nsec = (long)(t->slow.idle_ns % 1000000000u)};
 
-    if (t->drag_ns > 0)
+    if (t->slow.idle_ns > 0)
         nanosleep(&ts, NULL);
 }
 
@@ -313,13 +256,13 @@ void vb_trainer_drag(struct vb_trainer *t)
  * long could outlast the patience of others. */
 void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns)
 {
-    uint64_t own_ns = computed_ns - t->drag_ns, least_ns;
+    uint64_t own_ns = computed_ns - t->slow.idle_ns, least_ns;
 
     if (t->o->slow_factor <= 1 || t->rank != t->o->slow_rank)
         return;
-    least_ns = t->own_ns > 0 && t->own_ns < own_ns ? t->own_ns : own_ns;
-    t->own_ns = own_ns;
-    t->drag_ns = (uint64_t)((double)least_ns * (t->o->slow_factor - 1));
+    least_ns = t->slow.own_ns > 0 && t->slow.own_ns < own_ns ? t->slow.own_ns : own_ns;
+    t->slow.own_ns = own_ns;
+    t->slow.idle_ns = (uint64_t)((double)least_ns * (t->o->slow_factor - 1));
 }
 
 static bool due(int64_t every, int64_t step)
@@ -390,7 +333,7 @@ static vb_status run_steps(struct vb_trainer *t)
             vb_trainer_show(t, t->step, true);
         }
         if (st == VB_OK && o->checkpoint != NULL && (last || due(o->checkpoint_every, t->step)))
-            st = vb_train_save(t);
+            st = vb_train_save(t, t->step);
         vb_trainer_show(t, t->step, false);
     }
     if (st == VB_OK)
@@ -429,7 +372,7 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
     else
         st = vb_async_own(async, result);
     if (st == VB_OK)
-        vb_train_remark(t, result);
+        vb_train_warn(t, result);
     if (st == VB_OK && async != NULL)
         st = tell(t, result); /* while the others wait: if it fails, one of them can do it */
     vb_async_leave(async, st);
@@ -449,44 +392,6 @@ void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
     vb_group_abort(t->place.group, why);
 }
 
-/* The name of an option that only decides how dense gradients are summed, or NULL. */
-static const char *dense_option(const struct vb_train_opts *o)
-{
-    if (o->coll.wire != VB_WIRE_F32)
-        return "wire";
-    if (o->coll.algo != VB_ALGO_AUTO)
-        return "algo";
-    if (o->bucket_bytes > 0)
-        return "bucket";
-    if (o->hold_back_bytes > 0)
-        return "hold-back";
-    return o->share_out_bytes > 0 ? "share-out" : NULL;
-}
-
-vb_status vb_train_check(const struct vb_train_opts *o)
-{
-    const struct vb_train_model *model = vb_train_model_find(o->model);
-    bool dense_sums = model != NULL && !model->sparse && o->mode != VB_MODE_ASYNC;
-
-    if (model == NULL)
-        return vb_err(VB_ERR_USAGE, "there is no model %.64s", o->model != NULL ? o->model : "");
-    if (o->group.world < 1 || o->group.rank < 0 || o->group.rank >= o->group.world)
-        return vb_err(VB_ERR_USAGE, "rank %d of %d: there is no such rank", o->group.rank,
-                      o->group.world);
-    if (o->mode == VB_MODE_SINGLE && o->group.world != 1)
-        return vb_err(VB_ERR_USAGE, "--mode single has one rank, not %d", o->group.world);
-    if (o->slow_factor > 0 && (o->slow_rank < 0 || o->slow_rank >= o->group.world))
-        return vb_err(VB_ERR_USAGE, "rank %d is to be slow: there are %d ranks", o->slow_rank,
-                      o->group.world);
-    if (o->checkpoint == NULL && (o->resume || o->checkpoint_every > 0))
-        return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
-    if (o->joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
-        return vb_err(VB_ERR_USAGE, "who joins a job trains as it does: no dry run, mode async");
-    if (!dense_sums && dense_option(o) != NULL)
-        return vb_err(VB_ERR_USAGE, "--%s is for dense models and --mode sync", dense_option(o));
-    return o->mode == VB_MODE_ASYNC ? vb_async_check(o) : VB_OK;
-}
-
 vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
 {
     vb_status st;
@@ -496,8 +401,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
                              .rank = o->group.rank,
                              .world = vb_train_workers(o),
                              .async = o->mode == VB_MODE_ASYNC,
-                             .accuracy = -1,
-                             .test_loss = -1};
+                             .evals = {.accuracy = -1, .loss = -1}};
     t->shares = vb_train_apart(o) ? 1 : t->world;
     t->serves = t->async && t->rank >= t->world;
     t->shows = t->rank == 0;
@@ -522,7 +426,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
     vb_laps_begin(&t->laps);
     if (t->place.group != NULL)
         vb_group_late_forget(t->place.group);
-    t->watched_ns = t->laps.begin_ns;
+    t->shown_ns = t->laps.begin_ns;
     return VB_OK;
 }
 

@@ -58,7 +58,8 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank)
     o.root = a->root;
     o.root_fd = rank == 0 ? a->root_fd : -1;
     o.announce = NULL;
-    o.progress = t->model->progress && rank < a->job.workers; /* a server does nothing but that */
+    o.progress =
+        t->model.row->progress && rank < a->job.workers; /* a server does nothing but that */
     o.crowded = vb_place_is_crowded(t->o, &t->cpus);
     if (o.timeout_ms == 0)
         o.timeout_ms = 60000;

@@ -9,6 +9,48 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- options --------------------------------------------------------------------------------- */
+
+/* The name of an option that only decides how dense gradients are summed, or NULL. */
+static const char *dense_option(const struct vb_train_opts *o)
+{
+    if (o->coll.wire != VB_WIRE_F32)
+        return "wire";
+    if (o->coll.algo != VB_ALGO_AUTO)
+        return "algo";
+    if (o->bucket_bytes > 0)
+        return "bucket";
+    if (o->hold_back_bytes > 0)
+        return "hold-back";
+    return o->share_out_bytes > 0 ? "share-out" : NULL;
+}
+
+vb_status vb_train_check(const struct vb_train_opts *o)
+{
+    const struct vb_train_model *model = vb_train_model_find(o->model);
+    bool dense_sums = model != NULL && !model->sparse && o->mode != VB_MODE_ASYNC;
+
+    if (model == NULL)
+        return vb_err(VB_ERR_USAGE, "there is no model %.64s", o->model != NULL ? o->model : "");
+    if (o->group.world < 1 || o->group.rank < 0 || o->group.rank >= o->group.world)
+        return vb_err(VB_ERR_USAGE, "rank %d of %d: there is no such rank", o->group.rank,
+                      o->group.world);
+    if (o->mode == VB_MODE_SINGLE && o->group.world != 1)
+        return vb_err(VB_ERR_USAGE, "--mode single has one rank, not %d", o->group.world);
+    if (o->slow_factor > 0 && (o->slow_rank < 0 || o->slow_rank >= o->group.world))
+        return vb_err(VB_ERR_USAGE, "rank %d is to be slow: there are %d ranks", o->slow_rank,
+                      o->group.world);
+    if (o->checkpoint == NULL && (o->resume || o->checkpoint_every > 0))
+        return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
+    if (o->joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
+        return vb_err(VB_ERR_USAGE, "who joins a job trains as it does: no dry run, mode async");
+    if (!dense_sums && dense_option(o) != NULL)
+        return vb_err(VB_ERR_USAGE, "--%s is for dense models and --mode sync", dense_option(o));
+    return o->mode == VB_MODE_ASYNC ? vb_async_check(o) : VB_OK;
+}
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
 /* Saving changes what later steps of a lazy rule come to (see vb_k_sparse_settle()). */
 static int64_t saves_that_matter(const struct vb_train_opts *o)
 {

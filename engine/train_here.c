@@ -14,7 +14,9 @@
 
 #include <stdlib.h>
 
-struct vb_here {
+#define SQUARES_BYTES (VB_K_NORM_PARTS * sizeof(double))
+
+struct vb_shared_update {
     struct vb_trainer *trainer;
     struct vb_window *win;
     struct vb_k_norm norm;
@@ -25,14 +27,9 @@ struct vb_here {
     float **state_out;   /* (world) */
 };
 
-static size_t squares_bytes(void)
-{
-    return VB_K_NORM_PARTS * sizeof(double);
-}
-
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-static vb_status make_lists(struct vb_here *h)
+static vb_status make_lists(struct vb_shared_update *h)
 {
     size_t world = (size_t)h->trainer->world;
 
@@ -47,21 +44,21 @@ static vb_status make_lists(struct vb_here *h)
     return VB_OK;
 }
 
-vb_status vb_here_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
-                         size_t len_bytes, struct vb_here **here_p)
+vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
+                                  size_t len_bytes, struct vb_shared_update **shared_p)
 {
-    struct vb_here *h = calloc(1, sizeof(*h));
+    struct vb_shared_update *h = calloc(1, sizeof(*h));
     vb_status st;
     int r;
 
     if (h == NULL)
         return vb_err_sys("calloc");
-    *here_p = h; /* the caller's from now on, whatever happens */
+    *shared_p = h; /* the caller's from now on, whatever happens */
     h->trainer = t;
     vb_k_norm_begin(&h->norm, n_params);
     st = make_lists(h);
     if (st == VB_OK)
-        st = vb_window_create(t->place.group, squares_bytes() + len_bytes, &h->win);
+        st = vb_window_create(t->place.group, SQUARES_BYTES + len_bytes, &h->win);
     if (st != VB_OK)
         return st;
     for (r = 0; r < t->world; r++) {
@@ -71,11 +68,11 @@ vb_status vb_here_create(struct vb_trainer *t, struct vb_buckets *buckets, size_
         if (h->bases[r] == NULL || h->grads[r] == NULL)
             return vb_err(VB_ERR_UNSUPPORTED, "the memory of rank %d is not mapped", r);
     }
-    vb_buckets_words_only(buckets);
+    vb_buckets_barriers_only(buckets);
     return VB_OK;
 }
 
-void vb_here_close(struct vb_here *h)
+void vb_shared_update_close(struct vb_shared_update *h)
 {
     if (h != NULL && h->win != NULL)
         vb_window_destroy(h->win);
@@ -83,7 +80,7 @@ void vb_here_close(struct vb_here *h)
         h->win = NULL;
 }
 
-void vb_here_destroy(struct vb_here *h)
+void vb_shared_update_destroy(struct vb_shared_update *h)
 {
     if (h == NULL)
         return;
@@ -95,15 +92,15 @@ void vb_here_destroy(struct vb_here *h)
     free(h);
 }
 
-void *vb_here_memory(const struct vb_here *h)
+void *vb_shared_update_memory(const struct vb_shared_update *h)
 {
-    return h->bases[h->trainer->rank] + squares_bytes();
+    return h->bases[h->trainer->rank] + SQUARES_BYTES;
 }
 
 /* ---- a share --------------------------------------------------------------------------------- */
 
 /* The same place in another rank's memory. */
-static float *there(const struct vb_here *h, int rank, float *own)
+static float *there(const struct vb_shared_update *h, int rank, float *own)
 {
     if (own == NULL)
         return NULL;
@@ -111,12 +108,13 @@ static float *there(const struct vb_here *h, int rank, float *own)
 }
 
 /* The first part that begins at a parameter or behind it. */
-static size_t part_at(const struct vb_here *h, size_t param)
+static size_t part_at(const struct vb_shared_update *h, size_t param)
 {
     return (param + h->norm.len - 1) / h->norm.len;
 }
 
-void vb_here_share(struct vb_here *h, const struct vb_here_update *u, size_t first, size_t n)
+void vb_shared_update_run(struct vb_shared_update *h, const struct vb_shared_args *u, size_t first,
+                          size_t n)
 {
     struct vb_trainer *t = h->trainer;
     struct vb_k_joint joint = {.rank = t->rank,
@@ -144,7 +142,7 @@ void vb_here_share(struct vb_here *h, const struct vb_here_update *u, size_t fir
     vb_lap_move(&t->laps, VB_PHASE_UPDATE, VB_PHASE_COMM, joint.shared_ns);
 }
 
-double vb_here_norm(struct vb_here *h)
+double vb_shared_update_norm(struct vb_shared_update *h)
 {
     size_t i;
 

@@ -45,18 +45,18 @@ static vb_status write_one(struct vb_trainer *t, const struct vb_checkpoint *cp)
         st = vb_checkpoint_write(t->o->checkpoint, cp, KEEP, &seconds);
     if (st != VB_OK)
         return st;
-    snprintf(t->checkpoint, sizeof(t->checkpoint), "%s/checkpoint-%lld.vbc", t->o->checkpoint,
-             (long long)t->step);
-    if (seconds > t->pause_s)
-        t->pause_s = seconds;
+    snprintf(t->saved.path, sizeof(t->saved.path), "%s/checkpoint-%lld.vbc", t->o->checkpoint,
+             (long long)cp->step);
+    if (seconds > t->saved.pause_s)
+        t->saved.pause_s = seconds;
     return VB_OK;
 }
 
 /* Every rank gets ready for it, for that may change what later steps come to. */
-vb_status vb_train_save(struct vb_trainer *t)
+vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 {
     struct vb_checkpoint cp = {
-        .step = t->step, .seed = t->o->seed, .options = t->settings, .plan = t->plan_text};
+        .step = step, .seed = t->o->seed, .options = t->settings, .plan = t->kernels.text};
     vb_status st;
 
     snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);

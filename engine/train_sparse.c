@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JUDGE_ROWS 1000
+#define EVAL_ROWS 1000
 
 struct sparse {
     uint64_t features; /* of the data */
@@ -51,9 +51,10 @@ struct vb_k_csr vb_train_csr(const struct vb_rows *rows)
 
 static vb_status make_rows(struct vb_trainer *t, struct sparse *s)
 {
-    size_t entries = (size_t)JUDGE_ROWS * (size_t)(t->test.row_max > 0 ? t->test.row_max : 1);
-    size_t at = (JUDGE_ROWS + 1) * sizeof(int64_t);
-    vb_status st = vb_mem_map_private(at + entries * 8 + JUDGE_ROWS, &s->rows_mem);
+    size_t entries =
+        (size_t)EVAL_ROWS * (size_t)(t->data.test.row_max > 0 ? t->data.test.row_max : 1);
+    size_t at = (EVAL_ROWS + 1) * sizeof(int64_t);
+    vb_status st = vb_mem_map_private(at + entries * 8 + EVAL_ROWS, &s->rows_mem);
     char *from = s->rows_mem.ptr;
 
     if (st != VB_OK)
@@ -70,11 +71,11 @@ static vb_status make_buffers(struct vb_trainer *t, struct sparse *s)
 {
     size_t batch = (size_t)vb_trainer_share(t);
 
-    s->max_nnz = batch * (size_t)(t->train.row_max > 0 ? t->train.row_max : 1);
-    s->logits = vb_alloc_aligned((batch > JUDGE_ROWS ? batch : JUDGE_ROWS) * sizeof(float));
+    s->max_nnz = batch * (size_t)(t->data.train.row_max > 0 ? t->data.train.row_max : 1);
+    s->logits = vb_alloc_aligned((batch > EVAL_ROWS ? batch : EVAL_ROWS) * sizeof(float));
     s->keys = vb_alloc_aligned((s->max_nnz + 1) * sizeof(*s->keys));
     s->values = vb_alloc_aligned((s->max_nnz + 1) * sizeof(*s->values));
-    s->which = vb_alloc_aligned(JUDGE_ROWS * sizeof(*s->which));
+    s->which = vb_alloc_aligned(EVAL_ROWS * sizeof(*s->which));
     if (s->logits == NULL || s->keys == NULL || s->values == NULL || s->which == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for batches of %zu rows", batch);
     return make_rows(t, s);
@@ -102,10 +103,10 @@ static vb_status sparse_create(struct vb_trainer *t)
     struct vb_sparse_opts opts = {0};
     vb_status st;
 
-    if (t->train.kind != VB_DATA_ROWS)
+    if (t->data.train.kind != VB_DATA_ROWS)
         return vb_err(VB_ERR_USAGE, "sparse-lr is trained on sparse rows, which %s is not",
                       t->o->data_text);
-    s->features = (uint64_t)t->train.features;
+    s->features = (uint64_t)t->data.train.features;
     st = vb_k_sparse_create(&t->recipe.rule, s->features + 1, &s->weights);
     if (st == VB_OK)
         st = make_buffers(t, s);
@@ -119,7 +120,7 @@ static vb_status sparse_create(struct vb_trainer *t)
         st = make_undo(t, s);
     if (st == VB_OK && t->place.group != NULL)
         st = vb_sparse_open(t->place.group, &opts, &s->all);
-    t->algo = "sparse";
+    t->sums.algo = "sparse";
     return st;
 }
 
@@ -250,7 +251,7 @@ static vb_status sparse_step(struct vb_trainer *t)
     st = gradient(s, &csr, &n);
     s->n_grad = st == VB_OK ? n : 0;
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
-    if (st == VB_OK && s->all != NULL && !t->no_sums)
+    if (st == VB_OK && s->all != NULL && !t->sums.off)
         st = sum_up(t, &keys, &values, &n);
     if (st == VB_OK)
         st = vb_k_sparse_update(s->weights, keys, values, n, 1.f / (float)t->batch->n_global,
@@ -287,7 +288,7 @@ static vb_status sparse_step_back(struct vb_trainer *t)
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-static vb_status sparse_judge(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
+static vb_status sparse_evaluate(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
 {
     struct sparse *s = sparse_of(t);
     struct vb_k_csr csr;
@@ -295,10 +296,10 @@ static vb_status sparse_judge(struct vb_trainer *t, int first, int n, struct vb_
     int i, len;
 
     for (; n > 0; n -= len, first += len) {
-        len = n < JUDGE_ROWS ? n : JUDGE_ROWS;
+        len = n < EVAL_ROWS ? n : EVAL_ROWS;
         for (i = 0; i < len; i++)
             s->which[i] = (uint32_t)(first + i);
-        st = vb_dataset_rows(&t->test, s->which, len, &s->rows);
+        st = vb_dataset_rows(&t->data.test, s->which, len, &s->rows);
         if (st != VB_OK)
             return st;
         csr = vb_train_csr(&s->rows);
@@ -375,13 +376,13 @@ static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint
     return VB_OK;
 }
 
-const struct vb_trainee vb_trainee_sparse = {
+const struct vb_trainer_ops vb_trainer_sparse = {
     .compile = sparse_compile,
     .create = sparse_create,
     .step = sparse_step,
     .sum_again = sparse_sum_again,
     .step_back = sparse_step_back,
-    .judge = sparse_judge,
+    .evaluate = sparse_evaluate,
     .params = sparse_params,
     .save = sparse_save,
     .restore = sparse_restore,

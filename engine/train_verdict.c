@@ -4,6 +4,15 @@
  */
 #include "engine/train_priv.h"
 
+#include <math.h>
+
+#define STEPS_MIN 200     /* after fewer a model may still be at chance level */
+#define SAMPLES_MIN 100   /* of fewer it is luck */
+#define LOOK_AT_MAX 10000 /* samples tell how often labels come */
+#define GOOD_ENOUGH 0.9   /* an accuracy that is not looked into */
+
+/* ---- what took the most time ----------------------------------------------------------------- */
+
 const char *vb_resource_str(enum vb_resource resource)
 {
     static const char *const names[] = {[VB_COMPUTE] = "compute",
@@ -97,7 +106,7 @@ static double waited(const struct vb_train_result *r)
     return most < late ? most : late;
 }
 
-void vb_train_judge(struct vb_train_result *r)
+void vb_train_find_bottleneck(struct vb_train_result *r)
 {
     double all = r->train_s - r->phase_s[VB_PHASE_EVAL], most = 0, s;
     struct vb_bottleneck *b = &r->bottleneck;
@@ -114,4 +123,61 @@ void vb_train_judge(struct vb_train_result *r)
     }
     b->share = most < all ? most / all : 1; /* most may be of one rank, all is a mean */
     say_why(r, 1e3 * most / steps_of_one(r), b);
+}
+
+/* ---- what was learnt ------------------------------------------------------------------------- */
+
+/* What guessing comes to. */
+struct guess {
+    double accuracy, loss;
+};
+
+static vb_status guess(const struct vb_trainer *t, struct guess *g)
+{
+    struct vb_dataset some = t->data.test; /* borrowed */
+    struct vb_data_facts facts;
+    vb_status st;
+    int i;
+
+    some.n = t->data.n_test < LOOK_AT_MAX ? t->data.n_test : LOOK_AT_MAX;
+    st = vb_data_look(&some, &facts);
+    if (st != VB_OK)
+        return st;
+    *g = (struct guess){0, 0};
+    for (i = 0; i < some.classes; i++) {
+        double share = (double)facts.count[i] / some.n;
+
+        g->accuracy = share > g->accuracy ? share : g->accuracy;
+        g->loss -= share > 0 ? share * log(share) : 0;
+    }
+    vb_data_facts_fini(&facts);
+    return VB_OK;
+}
+
+/* Beyond luck: by half of what guessing gives, or, where that is much, by a twentieth of what it
+ * leaves. */
+static bool learnt(const struct guess *g, double accuracy, double loss)
+{
+    double more = fmin(0.5 * g->accuracy, 0.05 * (1 - g->accuracy));
+
+    return accuracy >= g->accuracy + more || loss < 0.95 * g->loss;
+}
+
+void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r)
+{
+    struct guess g;
+
+    if (!r->reports || t->o->dry_run)
+        return;
+    if (!isfinite(r->loss)) {
+        VB_LOG_WARN("the loss is not finite: a learning rate of %g is too high", r->lr);
+        return;
+    }
+    if (r->steps < STEPS_MIN || t->data.n_test < SAMPLES_MIN || r->accuracy >= GOOD_ENOUGH ||
+        guess(t, &g) != VB_OK)
+        return;
+    if (!learnt(&g, r->accuracy, r->loss))
+        VB_LOG_WARN("an accuracy of %.1f %% is what guessing gives, as the commonest class has "
+                    "%.1f %%: nothing was learnt with a learning rate of %g",
+                    100 * r->accuracy, 100 * g.accuracy, r->lr);
 }
