@@ -119,16 +119,10 @@ static vb_status append(struct writer *w, const void *data, size_t len)
     return VB_OK;
 }
 
-static vb_status append_zeros(struct writer *w)
-{
-    static const char zeros[CP_ALIGN];
-
-    return append(w, zeros, (size_t)(cp_align(w->offset) - w->offset));
-}
-
 /* The elements, then the checksums of their chunks. */
 static vb_status append_array(struct writer *w, const struct vb_checkpoint_array *a)
 {
+    static const char zeros[CP_ALIGN];
     size_t len = (size_t)a->rows * (size_t)a->cols * sizeof(float), at, n;
     const char *data = a->data;
     uint32_t *crcs, *crc;
@@ -145,7 +139,9 @@ static vb_status append_array(struct writer *w, const struct vb_checkpoint_array
     if (st == VB_OK)
         st = append(w, crcs, (size_t)((char *)crc - (char *)crcs));
     free(crcs);
-    return st == VB_OK ? append_zeros(w) : st;
+    if (st == VB_OK)
+        st = append(w, zeros, (size_t)(cp_align(w->offset) - w->offset));
+    return st;
 }
 
 /* Everything before the arrays, in one piece. */

@@ -43,12 +43,12 @@ const float *vb_dense_params(struct vb_trainer *t, size_t *n_p)
 
 float *vb_dense_memory(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p)
 {
-    struct dense *d = dense_of(t);
+    const struct dense_copies *c = &dense_of(t)->copies;
 
-    *n_p = d->n_params;
-    *state_p = d->copies.state[d->copies.now];
+    *n_p = dense_of(t)->n_params;
+    *state_p = c->state[c->now];
     *words_p = vb_k_rule_states(t->recipe.rule.kind);
-    return d->copies.params[d->copies.now];
+    return c->params[c->now];
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -57,6 +57,7 @@ vb_status vb_dense_save(struct vb_trainer *t, struct vb_checkpoint *cp)
 {
     struct dense *d = dense_of(t);
     const struct vb_param *table = vb_model_table(d->model, &cp->n_arrays);
+    const float *params = d->copies.params[d->copies.now], *state = d->copies.state[d->copies.now];
     struct vb_checkpoint_array *a = d->arrays;
     int i;
 
@@ -65,15 +66,15 @@ vb_status vb_dense_save(struct vb_trainer *t, struct vb_checkpoint *cp)
         a->type = VB_ARRAY_F32;
         a->rows = table[i].rows;
         a->cols = table[i].cols;
-        a->data = d->copies.params[d->copies.now] + table[i].offset;
+        a->data = params + table[i].offset;
     }
-    if (d->copies.state[d->copies.now] != NULL) {
+    if (state != NULL) {
         *a = (struct vb_checkpoint_array){.name = "state",
                                           .type = VB_ARRAY_F32,
                                           .rows = (int64_t)d->n_params,
                                           .cols = 1,
                                           .state = true,
-                                          .data = d->copies.state[d->copies.now]};
+                                          .data = state};
         cp->n_arrays++;
     }
     cp->arrays = d->arrays;
@@ -93,6 +94,7 @@ static vb_status copy_array(const struct vb_checkpoint *cp, const char *name, si
 vb_status vb_dense_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
     struct dense *d = dense_of(t);
+    float *params = d->copies.params[d->copies.now], *state = d->copies.state[d->copies.now];
     vb_status st = VB_OK;
     int i, n;
     const struct vb_param *table = vb_model_table(d->model, &n);
@@ -100,8 +102,8 @@ vb_status vb_dense_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
     d->early.batch = NULL;
     for (i = 0; i < n && st == VB_OK; i++)
         st = copy_array(cp, table[i].name, (size_t)table[i].rows * (size_t)table[i].cols,
-                        d->copies.params[d->copies.now] + table[i].offset);
-    if (st == VB_OK && d->copies.state[d->copies.now] != NULL)
-        st = copy_array(cp, "state", d->n_params, d->copies.state[d->copies.now]);
+                        params + table[i].offset);
+    if (st == VB_OK && state != NULL)
+        st = copy_array(cp, "state", d->n_params, state);
     return st;
 }

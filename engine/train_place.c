@@ -68,13 +68,6 @@ static void find_neighbours(const struct vb_group *group, int *local_rank_p, int
     *local_ranks_p = n;
 }
 
-static vb_status pin(const struct vb_place *place, int local_rank)
-{
-    vb_status st = vb_plan_bind_memory(place->topo, place->plan, local_rank);
-
-    return st == VB_OK ? vb_plan_pin_team(place->topo, place->plan, local_rank) : st;
-}
-
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
 {
     int ranks = o->local_ranks > 0 ? o->local_ranks : o->group.world;
@@ -110,7 +103,9 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
         st = make_plan(o, local_ranks, &place);
     }
     if (st == VB_OK && pinned)
-        st = pin(&place, local_rank);
+        st = vb_plan_bind_memory(place.topo, place.plan, local_rank);
+    if (st == VB_OK && pinned)
+        st = vb_plan_pin_team(place.topo, place.plan, local_rank);
     if (!pinned)
         vb_team_size(o->threads);
     if (st != VB_OK)
