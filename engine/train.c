@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Synchronous training, on one rank or on many: each rank computes the gradient of its share of a
- * global batch, all add theirs up, and every rank makes the same step with the mean.
+ * Training: set-up, steps, evaluations and checkpoints. In synchronous training each rank computes
+ * the gradient of its share of a global batch. All ranks sum these gradients, and each makes the
+ * same step with the mean.
  *
- * The order of samples is drawn from the seed and the epoch, and shares are cut from it by rank;
- * so what a step trains on depends on the seed and the global batch, not on the number of ranks.
- * With another number of ranks the sums are associated in another way, and nothing else changes.
+ * The order of samples follows from the seed and the epoch, and each rank takes its share of it. So
+ * the samples of a step depend on the seed and the global batch, not on the number of ranks. With
+ * another number of ranks the sums are rounded differently; nothing else changes.
  */
 #include "engine/train_priv.h"
 
@@ -14,8 +15,8 @@
 #include <time.h>
 
 #define WATCH_NS 100000000u
-#define AHEAD 2     /* batches made ahead of need */
-#define FEW_ROWS 16 /* of a batch: to wake a thread would take longer than to make it */
+#define AHEAD 2     /* batches that the loader prepares in advance */
+#define FEW_ROWS 16 /* rows; a shorter batch is made faster than a thread is woken */
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
@@ -65,8 +66,8 @@ static void pin_loader(void *arg)
         (void)vb_plan_pin(t->place.topo, t->place.plan, t->place.local_rank, VB_ROLE_LOADER);
 }
 
-/* Whether a loader's thread would have no cpu but the one that computes: each would wait for the
- * other to be taken off it. */
+/* Whether the loader's thread would have to share the only cpu with the computing thread. Then each
+ * would wait until the scheduler suspends the other. */
 static bool is_full(const struct vb_trainer *t)
 {
     const struct vb_plan *plan = t->place.plan;
@@ -78,9 +79,10 @@ static bool is_full(const struct vb_trainer *t)
     return plan->overlap || plan->ranks[t->place.local_rank].cpus.n == 1;
 }
 
-/* Lists of pixels need nothing but numbers: a thread would only be woken. Nor is one of use to
- * ranks that have all cores already, and make a batch while they would wait for others: workers
- * with images do not. */
+/* How many batches a loader thread prepares in advance; 0: there is no such thread. A model with
+ * lists of pixels needs only the numbers of the samples, which is too little work for a thread.
+ * Synchronous ranks that occupy all cores make the next batch while they wait for sums.
+ * Asynchronous workers with images do not wait like that, so they keep the thread. */
 static int batches_ahead(const struct vb_trainer *t)
 {
     bool sparse = t->model.row->sparse;
@@ -105,8 +107,9 @@ static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, i
     return vb_loader_open(&opts, &t->loader);
 }
 
-/* Who has joined, and has a share of batches, is told of it when it takes part. To copy rows takes
- * about as long as to compute with them: of the threads of sparse-lr the loader's is one. */
+/* A joiner that shares batches with others learns its share later (vb_trainer_repartition()).
+ * Copying sparse rows takes about as long as computing with them, so the loader's thread replaces
+ * one of the computing threads. */
 static vb_status open_first_loader(struct vb_trainer *t)
 {
     if (t->model.row->sparse && batches_ahead(t) > 0)
@@ -166,7 +169,7 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
         st = vb_train_compile(t);
     if (st == VB_OK && cp != NULL && t->kernels.text != NULL &&
         strcmp(cp->plan, t->kernels.text) != 0)
-        st = vb_err(VB_ERR_USAGE, "the checkpoint is of a run with another plan than %s",
+        st = vb_err(VB_ERR_USAGE, "the checkpoint belongs to a run with a plan other than %s",
                     t->o->plan);
     if (st == VB_OK)
         st = t->ops->create(t);
@@ -242,7 +245,7 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
     t->o->watch(t->o->watch_arg, &news);
 }
 
-/* Before forward, so that the rank comes late to every sum of the step. */
+/* Idles before forward, so that the rank is a straggler in every sum of the step. */
 void vb_trainer_drag(struct vb_trainer *t)
 {
     struct timespec ts = {.tv_sec = (time_t)(t->slow.idle_ns / 1000000000u),
@@ -252,8 +255,8 @@ void vb_trainer_drag(struct vb_trainer *t)
         nanosleep(&ts, NULL);
 }
 
-/* The shorter of two steps: for one in which another program had the core, idling many times as
- * long could outlast the patience of others. */
+/* Uses the shorter one of the last two steps: if another program had the core in one of them,
+ * idling for a multiple of that time could exceed the timeout of the other ranks. */
 void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns)
 {
     uint64_t own_ns = computed_ns - t->slow.idle_ns, least_ns;
@@ -374,14 +377,14 @@ static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
     if (st == VB_OK)
         vb_train_warn(t, result);
     if (st == VB_OK && async != NULL)
-        st = tell(t, result); /* while the others wait: if it fails, one of them can do it */
+        st = tell(t, result); /* the other workers wait: if this fails, one of them reports */
     vb_async_leave(async, st);
     vb_async_destroy(async);
     return st;
 }
 
-/* All find out about a lost peer, and about options that differ; anything else must be told, or the
- * others would take this rank's way out for its next step. */
+/* All ranks notice a lost peer, and options that differ. Of any other failure this rank must tell
+ * the others. Otherwise they would take its messages at the end for those of the next step. */
 void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
 {
     char why[96];
@@ -420,7 +423,8 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
     if (st == VB_OK)
         st = vb_train_make_room(t);
     if (st == VB_OK && t->place.group != NULL)
-        st = vb_group_barrier(t->place.group); /* who is slow to set up is not slow to train */
+        st = vb_group_barrier(
+            t->place.group); /* set-up time must not count as waiting in training */
     if (st != VB_OK)
         return st;
     vb_laps_begin(&t->laps);
@@ -442,7 +446,7 @@ vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result
         vb_trainer_give_up(&t, st);
     vb_trainer_close(&t);
     if (st == VB_OK && !has_servers(o))
-        st = tell(&t, result_p); /* nobody waits */
+        st = tell(&t, result_p); /* no other rank waits for this */
     if (st != VB_OK)
         vb_train_result_fini(result_p);
     return st;

@@ -37,8 +37,7 @@
 #define PARTS 4               /* a small model is split into about this many buckets */
 #define WASTE 1.1    /* time per byte that a bucket may take, relative to a very large one */
 #define WASTE_MOST 2 /* ... if the model would otherwise be one bucket */
-#define LIST (BUCKETS_MAX + 3) /* one more for an incomplete bucket of front, held back and rest   \
-                                */
+#define LIST (BUCKETS_MAX + 3) /* front, held back and rest may end with a shorter bucket */
 #define LINE (VB_CACHE_LINE / sizeof(float))
 
 struct bucket {
@@ -74,7 +73,7 @@ struct vb_buckets {
     vb_status failed;
 };
 
-/* The smallest bucket whose latency is no more than that part of what it takes. */
+/* The smallest bucket that takes at most waste times as long per byte as a very large one. */
 static size_t least_bytes(const struct vb_coll *coll, double waste)
 {
     double best = vb_coll_predict_us(coll, vb_coll_algo(coll, BUCKET_MAX), BUCKET_MAX) / BUCKET_MAX;
@@ -87,8 +86,9 @@ static size_t least_bytes(const struct vb_coll *coll, double waste)
     return bytes;
 }
 
-/* The more buckets there are the earlier the first can start, but each costs some latency. Of a
- * model that is but one bucket by that rule nothing would be hidden behind backward. */
+/* The smaller buckets are, the earlier the first one can start, but each one adds its latency. If a
+ * small model would be a single bucket, backward could not hide any of its transfer: then smaller
+ * buckets are accepted. */
 static size_t choose_bytes(const struct vb_coll *coll, size_t model_bytes)
 {
     size_t bytes = least_bytes(coll, WASTE), least, part = model_bytes / PARTS;
@@ -99,7 +99,7 @@ static size_t choose_bytes(const struct vb_coll *coll, size_t model_bytes)
     return part > least ? part : least;
 }
 
-/* Rank 0's choice is that of all, for theirs may be rounded otherwise. */
+/* All ranks use the choice of rank 0, because rounding could make their own choices differ. */
 static vb_status choose_bucket(struct vb_buckets *b)
 {
     int64_t asked = b->trainer->o->bucket_bytes;
@@ -140,7 +140,7 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
 
     if (b == NULL)
         return vb_err_sys("calloc");
-    *buckets_p = b; /* the caller's from now on, whatever happens */
+    *buckets_p = b; /* the caller destroys it even if this fails */
     b->n_params = n_params;
     b->front = front;
     b->trainer = t;
@@ -196,7 +196,7 @@ const float *vb_buckets_grads_of(const struct vb_buckets *b, int rank)
 void vb_buckets_barriers_only(struct vb_buckets *b)
 {
     b->barriers_only = true;
-    b->front = b->back = 0; /* nothing to wait for, nothing to hold back */
+    b->front = b->back = 0; /* no sum is sent, so none is held back */
 }
 
 vb_status vb_buckets_barrier(struct vb_buckets *b)
@@ -221,14 +221,15 @@ static bool summing(const struct vb_buckets *b)
 
 /* ---- what is held back ----------------------------------------------------------------------- */
 
-/* The more steps there were the less there is to learn. */
+/* Measures the link in steps 1, 2, 4, 8 and so on: later measurements change little. */
 static bool measures_link(const struct vb_buckets *b)
 {
     return b->front > 0 && summing(b) && (b->steps & (b->steps - 1)) == 0;
 }
 
-/* Half of what the link has not done at the end of backward: it is not to be idle where backward
- * takes longer than this time, nor forward to wait for the front until all is done. */
+/* How much to hold back: half of what the link has not summed at the end of backward. Holding back
+ * less makes forward wait longer for the front. Holding back more could leave the link idle if the
+ * next backward takes longer. */
 static size_t to_hold(struct vb_buckets *b)
 {
     size_t asked = (size_t)b->trainer->o->hold_back_bytes / sizeof(float), summed = b->n_params;
@@ -246,7 +247,7 @@ static size_t to_hold(struct vb_buckets *b)
     return (summed - b->front) / 2;
 }
 
-/* Behind the gradients in the window there is room for it. */
+/* Starts the agreement, in the one float of the window that follows the gradients. */
 static void agree_on_hold(struct vb_buckets *b, size_t n)
 {
     b->grads[b->n_params] = (float)n;
@@ -266,7 +267,7 @@ static void take_agreement(struct vb_buckets *b)
     if (b->failed != VB_OK)
         return;
     n = (size_t)(b->grads[b->n_params] / (float)b->trainer->world);
-    n = n < most ? n : most; /* rounded, where sums are */
+    n = n < most ? n : most; /* the sum may have been rounded */
     b->back = n >= least ? b->front + n : 0;
 }
 
@@ -296,21 +297,22 @@ static void start_bucket(struct vb_buckets *b, size_t first, size_t end)
                                        &next->req);
 }
 
-/* Whether a vector is sent whole, and not a part of it after the other's part has come and was
- * added: the link then stays busy while ranks compute. */
+/* Whether a sum of n floats is sent in one go. Other algorithms send a part only after another part
+ * was received and added; then the link is idle while ranks compute. */
 static bool goes_whole(const struct vb_buckets *b, size_t n)
 {
     return summing(b) && vb_coll_algo(b->coll, n * sizeof(float)) == VB_ALGO_GATHER;
 }
 
-/* The length of each piece but the last, if n are cut into so many: whole cache lines. */
+/* The length of each of so many pieces of n floats, in whole cache lines. The last piece may be
+ * shorter. */
 static size_t piece_of(size_t n, size_t pieces)
 {
     return pieces == 1 ? n : ((n + pieces - 1) / pieces + LINE - 1) / LINE * LINE;
 }
 
-/* Few pieces, for each costs some time, but so many that they go whole if buckets can. Returns how
- * long they are. */
+/* Chooses the length of the pieces of a range. There are few of them, because each one adds its
+ * latency, but enough that each one is sent in one go, if that is possible for a bucket. */
 static size_t choose_piece(const struct vb_buckets *b, size_t n)
 {
     size_t few = n / (b->bucket > CUT ? b->bucket : CUT), more;
@@ -322,7 +324,7 @@ static size_t choose_piece(const struct vb_buckets *b, size_t n)
     return piece_of(n, few);
 }
 
-/* As buckets of about the same length. up: from the first to the last. */
+/* Starts a range as buckets of about the same length. up: from its beginning to its end. */
 static void start_range(struct vb_buckets *b, size_t first, size_t end, bool up)
 {
     size_t len, n, i;
@@ -338,7 +340,7 @@ static void start_range(struct vb_buckets *b, size_t first, size_t end, bool up)
     }
 }
 
-/* Of what has become ready above end: whatever makes a bucket, or is the last of it. */
+/* Starts the filled gradients above end, if they make a bucket or reach end. */
 static void start_down_to(struct vb_buckets *b, size_t end)
 {
     size_t low = b->low > end ? b->low : end;
@@ -349,7 +351,7 @@ static void start_down_to(struct vb_buckets *b, size_t end)
     b->high = low;
 }
 
-/* Between two layers: sums that are under way get on, on this rank's time. */
+/* Called between two layers, because sums that are under way need this rank's time. */
 void vb_buckets_poll(struct vb_buckets *b, enum vb_phase phase)
 {
     bool done;
@@ -361,7 +363,7 @@ void vb_buckets_poll(struct vb_buckets *b, enum vb_phase phase)
     vb_lap(&b->trainer->laps, VB_PHASE_COMM);
 }
 
-/* Starts what the picture at the head of this file says for the present value of low. */
+/* Starts the buckets that follow from low: see the picture at the head of this file. */
 static void start_filled(struct vb_buckets *b)
 {
     size_t held = b->back > 0 ? b->front : 0, held_end = b->back;
@@ -370,7 +372,7 @@ static void start_filled(struct vb_buckets *b)
     if (b->low > held)
         return;
     if (b->high > held)
-        b->high = held; /* the rest is started, and what is held back is skipped */
+        b->high = held; /* rest is started; held back is skipped */
     start_down_to(b, 0);
     if (b->low == 0)
         start_range(b, held, held_end, true);
@@ -420,7 +422,8 @@ vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p)
     return VB_OK;
 }
 
-/* Sums of sums become infinite on all ranks alike, never NaN, which costs no time. */
+/* Repeated sums can become infinite, on all ranks alike, but never NaN. Computing with infinities
+ * is not slower. */
 vb_status vb_buckets_again(struct vb_buckets *b)
 {
     int i, n = b->coll != NULL ? b->n_started : 0;

@@ -46,7 +46,8 @@ static struct vb_model_batch batch_of(const struct vb_trainer *t, const struct v
                                    .step = (uint64_t)step};
 }
 
-/* Sums come downwards to the first parameter, and upwards from there if some were held back. */
+/* Extends the range of new parameters. Sums arrive downwards to the first parameter, and then
+ * upwards from the front if some were held back. */
 static void note_new(struct dense_early *e, size_t first, size_t n)
 {
     if (first == e->end) {
@@ -58,7 +59,7 @@ static void note_new(struct dense_early *e, size_t first, size_t n)
     e->low = first;
 }
 
-/* Begins with the next step while there is something to wait for in this one. */
+/* Runs forward of the next step, as far as parameters are new, while more sums are to come. */
 static void forward_early(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
@@ -82,7 +83,7 @@ static void forward_early(struct vb_trainer *t)
     } while (e->layers > before);
 }
 
-/* Where no thread makes batches, the next one is made while sums are on their way. */
+/* If there is no loader thread, this makes the next batch while sums are under way. */
 static void make_next_batch(struct vb_trainer *t)
 {
     if (t->world == 1)
@@ -91,7 +92,7 @@ static void make_next_batch(struct vb_trainer *t)
     vb_lap(&t->laps, VB_PHASE_DATA);
 }
 
-/* False: that was the last, or it failed. */
+/* Returns false after the last bucket, or if it failed. */
 static bool next_bucket(struct vb_trainer *t, vb_status *st_p, size_t *first_p, size_t *n_p)
 {
     *st_p = vb_buckets_next(dense_of(t)->buckets, first_p, n_p);
@@ -99,7 +100,8 @@ static bool next_bucket(struct vb_trainer *t, vb_status *st_p, size_t *first_p, 
     return *st_p == VB_OK && *n_p > 0;
 }
 
-/* Takes the sums as they come. at_once: the update, and forward behind it, do not wait for all. */
+/* Takes the sums as they arrive. at_once: each bucket is updated immediately, and the next step
+ * goes forward with it. Otherwise the caller updates all parameters afterwards. */
 static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at_once)
 {
     struct dense *d = dense_of(t);
@@ -120,7 +122,7 @@ static vb_status take_all(struct vb_trainer *t, float scale, float rate, bool at
     return st;
 }
 
-/* This rank's shares of all buckets, then those of all ranks. */
+/* Updates this rank's part of each bucket, and then waits until all ranks have done theirs. */
 static vb_status update_shares(struct vb_trainer *t, const struct vb_shared_args *u)
 {
     struct dense *d = dense_of(t);
@@ -136,7 +138,8 @@ static vb_status update_shares(struct vb_trainer *t, const struct vb_shared_args
     return st;
 }
 
-/* As apply(). Gradients stay what they were: what was clipped is added up once more. */
+/* Like apply(), for ranks that share the update. The gradients of the ranks stay as they were, so
+ * they are summed once more if the result has to be clipped. */
 static vb_status apply_shared(struct vb_trainer *t, float scale, float rate)
 {
     struct dense *d = dense_of(t);
@@ -168,8 +171,9 @@ static vb_status apply_shared(struct vb_trainer *t, float scale, float rate)
     return st;
 }
 
-/* Clipping looks at the whole gradient, but most are not clipped: with two copies the update is
- * made as if this one were not, and once more if it was. */
+/* Clipping needs the norm of the whole gradient, but most gradients are not clipped. So with two
+ * copies of the parameters the update is made as if this gradient were not clipped, and is repeated
+ * if it was. */
 static vb_status apply(struct vb_trainer *t)
 {
     struct dense *d = dense_of(t);
@@ -191,12 +195,13 @@ static vb_status apply(struct vb_trainer *t)
     d->clip.last = part != 1;
     if (at_once && !d->clip.last)
         return VB_OK;
-    d->early.batch = NULL; /* that was of parameters which are not to be */
+    d->early.batch = NULL; /* it used parameters that are about to be replaced */
     update(t, 0, d->n_params, scale * part, rate);
     return VB_OK;
 }
 
-/* Plain SGD on a rank alone needs no gradient in between. */
+/* Plain SGD on a single rank adds to the parameters directly, without storing a gradient. Returns
+ * false if that is not possible; nothing was done then. */
 static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
 {
     const struct vb_recipe *r = &t->recipe;
@@ -212,7 +217,7 @@ static bool descend(struct vb_trainer *t, const struct vb_model_batch *batch)
     return true;
 }
 
-/* Layers of this batch that have been run already; once. */
+/* The number of layers that forward_early() has already run on this batch. Forgets that number. */
 static int layers_done(struct vb_trainer *t)
 {
     struct dense_early *e = &dense_of(t)->early;
@@ -251,7 +256,7 @@ static vb_status dense_step(struct vb_trainer *t)
     forward(t, params, &batch);
     if (descend(t, &batch))
         return VB_OK;
-    d->copies.stepped = false; /* the other copy is about to be written to */
+    d->copies.stepped = false; /* the other copy is overwritten from here on */
     vb_buckets_begin(d->buckets);
     vb_model_backward(d->model, params, &batch, vb_buckets_grads(d->buckets), vb_buckets_ready,
                       d->buckets);
@@ -275,7 +280,7 @@ static vb_status dense_step_back(struct vb_trainer *t)
     struct dense *d = dense_of(t);
 
     if (d->copies.params[0] == d->copies.params[1] || !d->copies.stepped)
-        return vb_err(VB_ERR_USAGE, "there is no step to go back from");
+        return vb_err(VB_ERR_USAGE, "there is no step to undo");
     d->copies.now = 1 - d->copies.now;
     d->copies.stepped = false;
     d->early.batch = NULL;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 vb_status vb_dense_evaluate(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
 {
@@ -17,7 +17,7 @@ vb_status vb_dense_evaluate(struct vb_trainer *t, int first, int n, struct vb_mo
     struct vb_model_loss loss;
     int i;
 
-    d->early.batch = NULL; /* its layers are overwritten */
+    d->early.batch = NULL; /* evaluation overwrites the outputs of its layers */
     for (; n > 0; n -= batch.n, first += batch.n) {
         batch.n = n < d->eval.max ? n : d->eval.max;
         for (i = 0; i < batch.n; i++)

@@ -10,7 +10,7 @@
 #define EVAL_BATCH 256 /* smallest batch for evaluation, if the model takes lists of pixels */
 #define FRONT_PART 8   /* the front is at most this part of all parameters */
 
-/* ---- setting up ------------------------------------------------------------------------------ */
+/* ---- model ----------------------------------------------------------------------------------- */
 
 static void normalise(const struct vb_train_model *model, struct vb_dataset *set)
 {
@@ -20,7 +20,7 @@ static void normalise(const struct vb_train_model *model, struct vb_dataset *set
     set->scale = model->scale;
 }
 
-/* Whether the data is for this net: known before kernels are timed. */
+/* Checks that the data fits the net, before time is spent on choosing kernels. */
 static vb_status check_input(const struct vb_trainer *t)
 {
     const struct vb_layer_table *table = t->model.layers;
@@ -33,14 +33,14 @@ static vb_status check_input(const struct vb_trainer *t)
     if (st != VB_OK)
         return st;
     if (t->data.train.kind != VB_DATA_IMAGES)
-        return vb_err(VB_ERR_USAGE, "%s is trained on images, which %s is not", t->o->model,
-                      t->o->data_text);
+        return vb_err(VB_ERR_USAGE, "%s is trained on images; %s does not contain images",
+                      t->o->model, t->o->data_text);
     if (t->data.train.features != s->c * s->h * s->w)
         return vb_err(VB_ERR_USAGE, "%s takes images of %d x %d x %d; those of %s are %d x %d x %d",
                       t->o->model, s->c, s->h, s->w, t->o->data_text, t->data.train.c,
                       t->data.train.h, t->data.train.w);
     if (t->data.train.classes > s[table->n_layers - 1].oc)
-        return vb_err(VB_ERR_USAGE, "%s tells %d classes apart; %s has %d", t->o->model,
+        return vb_err(VB_ERR_USAGE, "%s has %d classes; %s has %d", t->o->model,
                       s[table->n_layers - 1].oc, t->o->data_text, t->data.train.classes);
     return VB_OK;
 }
@@ -80,7 +80,7 @@ static bool shares_out(const struct vb_trainer *t, const struct dense *d)
            is_large(t, d->n_params) && vb_buckets_are_mapped(d->buckets);
 }
 
-/* Zeroed. */
+/* Allocates zeroed memory, shared with the other ranks if they share the update. */
 static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t len_bytes, float **at_p)
 {
     vb_status st;
@@ -92,10 +92,11 @@ static vb_status make_memory(struct vb_trainer *t, struct dense *d, size_t len_b
     }
     st = vb_mem_map_private(len_bytes, &d->copies.mem);
     *at_p = d->copies.mem.ptr;
-    return st == VB_OK ? vb_mem_populate(&d->copies.mem) : st; /* now, not in the first steps */
+    return st == VB_OK ? vb_mem_populate(&d->copies.mem)
+                       : st; /* now, because page faults would slow the first steps */
 }
 
-/* Parameters, then state, then the other copy of both. */
+/* The memory holds the parameters, then the state, then the second copy of both. */
 static vb_status make_params(struct vb_trainer *t, struct dense *d)
 {
     int states = vb_k_rule_states(t->recipe.rule.kind), copies = t->world > 1 && !t->async ? 2 : 1;
@@ -116,7 +117,7 @@ static vb_status make_params(struct vb_trainer *t, struct dense *d)
     return VB_OK;
 }
 
-/* A vb_k_samples_fn: images of a set, by their numbers. */
+/* A vb_k_samples_fn that reads images of a data set. */
 static void read_images(void *arg, size_t first, size_t n, float *x)
 {
     const struct vb_dataset *set = arg;
@@ -175,19 +176,21 @@ vb_status vb_dense_compile(struct vb_trainer *t)
     return make_model(t, d);
 }
 
-/* Parameters of the first layers, whose sums are there soon. */
+/* The number of parameters of the first layers, as long as they are few: their sums are short. */
 static size_t front_of(const struct dense *d)
 {
     int i, n;
     const struct vb_param *table = vb_model_table(d->model, &n);
     size_t front = 0;
 
-    for (i = 2; i < n && table[i].offset <= d->n_params / FRONT_PART; i += 2) /* weights, biases */
+    for (i = 2; i < n && table[i].offset <= d->n_params / FRONT_PART;
+         i += 2) /* two rows per layer: weights, biases */
         front = table[i].offset;
     return front;
 }
 
-/* The gradient of softmax is there at once, if it is not cut. All ranks must do the same. */
+/* Softmax regression has one layer, so its whole gradient would be ready at once. If possible,
+ * backward computes it in parts, which can be sent earlier. All ranks must do the same. */
 static vb_status cut_model(struct vb_trainer *t, struct dense *d)
 {
     uint8_t can, all[VB_WORLD_MAX];

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks of one host, dense models. Their parameters and state are in a window that all of them have
- * mapped, and so are their gradients. Each rank adds up, updates and writes to all copies a *share*
- * of each bucket, instead of sums for all and then the same update on every rank: a parameter is
- * updated once, and each copy is written once.
+ * Updates of a dense model that the ranks of one host share. Parameters, state and gradients of
+ * each rank are in windows that all ranks have mapped. Each rank takes a *share* of each bucket: it
+ * sums the gradients of all ranks, updates the parameters, and writes them to the copies of all
+ * ranks. So each parameter is updated once, and not once per rank.
  *
- * A copy that others write to is never the one that holds the last complete step.
+ * The other ranks never write to the copy that holds the last complete step.
  *
- * Shares are whole parts of the norm, for a part is added up in one go. A part belongs to the
- * bucket in which it begins: those above it are there before.
+ * The norm is computed in parts, each by one rank, so a share consists of whole parts. A part
+ * belongs to the bucket in which it begins; the rest of such a part is in a bucket that was filled
+ * before.
  */
 #include "engine/train_priv.h"
 
@@ -20,7 +21,7 @@ struct vb_shared_update {
     struct vb_trainer *trainer;
     struct vb_window *win;
     struct vb_k_norm norm;
-    char **bases;        /* (world) each rank's part of the window: squares, then memory */
+    char **bases; /* (world) each rank's part of the window: squares of the norm, then its memory */
     const float **grads; /* (world) */
     double **squares;    /* (world) */
     float **params_out;  /* (world) */
@@ -53,7 +54,7 @@ vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *bucke
 
     if (h == NULL)
         return vb_err_sys("calloc");
-    *shared_p = h; /* the caller's from now on, whatever happens */
+    *shared_p = h; /* the caller destroys it even if this fails */
     h->trainer = t;
     vb_k_norm_begin(&h->norm, n_params);
     st = make_lists(h);
@@ -99,7 +100,7 @@ void *vb_shared_update_memory(const struct vb_shared_update *h)
 
 /* ---- a share --------------------------------------------------------------------------------- */
 
-/* The same place in another rank's memory. */
+/* Translates an address in this rank's memory to that of another rank. */
 static float *there(const struct vb_shared_update *h, int rank, float *own)
 {
     if (own == NULL)
@@ -107,7 +108,7 @@ static float *there(const struct vb_shared_update *h, int rank, float *own)
     return (float *)(void *)(h->bases[rank] + ((char *)own - h->bases[h->trainer->rank]));
 }
 
-/* The first part that begins at a parameter or behind it. */
+/* The first part of the norm that begins at this parameter or after it. */
 static size_t part_at(const struct vb_shared_update *h, size_t param)
 {
     return (param + h->norm.len - 1) / h->norm.len;

@@ -24,7 +24,8 @@ vb_status vb_train_parse_plan(struct vb_trainer *t, const char *from, const char
 vb_status vb_train_read_plan(struct vb_trainer *t)
 {
     char *text = malloc(VB_PLAN_BYTES_MAX);
-    int fd = open(t->o->plan, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe has nothing to say */
+    int fd =
+        open(t->o->plan, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     vb_status st;
     size_t n;
@@ -35,7 +36,7 @@ vb_status vb_train_read_plan(struct vb_trainer *t)
         n = fread(text, 1, VB_PLAN_BYTES_MAX - 1, file);
         text[n] = '\0';
         if (n == 0 || ferror(file) || memchr(text, '\0', n) != NULL || n == VB_PLAN_BYTES_MAX - 1)
-            st = vb_err(VB_ERR_INPUT, "%s is no plan", t->o->plan);
+            st = vb_err(VB_ERR_INPUT, "%s is not a plan", t->o->plan);
         else
             st = vb_train_parse_plan(t, t->o->plan, text);
     }
@@ -65,7 +66,7 @@ vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **to
 
     if (st != VB_OK)
         return st;
-    if (len >= VB_PLAN_BYTES_MAX) /* on all ranks */
+    if (len >= VB_PLAN_BYTES_MAX) /* all ranks take this branch */
         return vb_err(VB_ERR_USAGE, "the plan of rank 0 has %llu bytes: must be less than %d",
                       (unsigned long long)len, VB_PLAN_BYTES_MAX);
     told = calloc(1, len + 1);
@@ -82,8 +83,7 @@ vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **to
     return VB_OK;
 }
 
-/* Rank 0 chooses kernels for all: which is the fastest is a matter of luck at times, and other
- * kernels give other bits. */
+/* Rank 0 chooses for all ranks, because timings vary and other kernels round differently. */
 vb_status vb_train_compile(struct vb_trainer *t)
 {
     vb_status st = VB_OK;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a model is trained unless the user says otherwise: a learning rate that suits the batch, its
- * schedule, the update rule.
+ * Turns options and the defaults of the model's row (train_models.c) into numbers: batch, number of
+ * steps, update rule, learning rate and its schedule.
  *
- * A rate is given for one batch size. It grows with the batch, in proportion up to four times that
- * size and with the square root beyond, for the noise of a gradient falls with the square root; a
- * large one is reached by a warm-up and has a cap.
+ * The row gives a learning rate for one batch size. The rate grows in proportion to the batch up to
+ * four times that size, and with its square root beyond, because the noise of a gradient falls with
+ * the square root. It has a maximum, and a warm-up leads to it.
  */
 #include "engine/train_priv.h"
 
@@ -19,16 +19,15 @@ static double rate_for(const struct vb_train_model *m, int batch)
     double times = (double)batch / m->batch, lr = m->lr * times;
 
     if (m->rule == VB_K_ADAGRAD || m->rule == VB_K_FTRL)
-        return m->lr; /* they find their own way */
+        return m->lr; /* these rules adapt the rate themselves */
     if (times > LINEAR_UP_TO)
         lr = m->lr * LINEAR_UP_TO * sqrt(times / LINEAR_UP_TO);
     return fmin(lr, m->lr_max);
 }
 
-/* Gradients that come late push on in a direction that is no longer right, and momentum keeps it
- * up: with five workers and the rate of one, LeNet ends with 95 % instead of 99. (Measured with 1
- * to 5 workers on MNIST: docs/async.md.) */
-static double times_for_late_ones(const struct vb_train_opts *o, enum vb_k_rule_kind rule)
+/* A stale gradient points in a direction that is no longer right, and momentum repeats it. So the
+ * rate decreases with the number of asynchronous workers. docs/async.md has the measurements. */
+static double stale_factor(const struct vb_train_opts *o, enum vb_k_rule_kind rule)
 {
     bool has_momentum = rule == VB_K_MOMENTUM || rule == VB_K_NESTEROV;
 
@@ -48,15 +47,16 @@ static vb_status make_rule(const struct vb_train_opts *o, const struct vb_train_
         if (strcmp(o->rule, names[i]) == 0)
             rule->kind = (enum vb_k_rule_kind)i;
     if (rule->kind == VB_K_FTRL && !m->sparse)
-        return vb_err(VB_ERR_USAGE, "--rule ftrl is for sparse-lr");
+        return vb_err(VB_ERR_USAGE, "--rule ftrl is for sparse models");
     if (rule->kind == VB_K_MOMENTUM || rule->kind == VB_K_NESTEROV)
         rule->momentum = (float)(o->momentum >= 0 ? o->momentum : 0.9);
     else if (o->momentum > 0)
         return vb_err(VB_ERR_USAGE, "--momentum is for --rule momentum and nesterov");
     rule->decay = (float)(o->weight_decay >= 0 ? o->weight_decay : m->decay);
     if (rule->decay != 0 && rule->kind >= VB_K_ADAGRAD && m->sparse)
-        return vb_err(VB_ERR_USAGE, "--weight-decay of sparse-lr needs --rule sgd, momentum or "
-                                    "nesterov: others would have to touch every feature");
+        return vb_err(VB_ERR_USAGE,
+                      "--weight-decay with a sparse model needs --rule sgd, momentum or "
+                      "nesterov: other rules would have to update every feature");
     if (o->clip > 0 && m->sparse)
         return vb_err(VB_ERR_USAGE, "--clip is for dense models");
     rule->eps = 1e-8f;
@@ -73,8 +73,7 @@ static void make_schedule(const struct vb_train_opts *o, const struct vb_train_m
     int64_t warmup = (int64_t)(m->warmup_epochs * (double)r->steps_per_epoch);
     struct vb_k_schedule *s = &r->schedule;
 
-    s->base =
-        o->lr > 0 ? o->lr : rate_for(m, r->global_batch) * times_for_late_ones(o, r->rule.kind);
+    s->base = o->lr > 0 ? o->lr : rate_for(m, r->global_batch) * stale_factor(o, r->rule.kind);
     if (warmup > r->steps / 10)
         warmup = r->steps / 10;
     s->warmup = o->warmup >= 0 ? o->warmup : warmup;
@@ -96,9 +95,9 @@ static vb_status make_batch(const struct vb_train_opts *o, const struct vb_train
 
     if (global < 1 || global < workers || global > n)
         return vb_err(VB_ERR_USAGE,
-                      "%lld samples in a step: must be from %d, one a rank, to %d, all there are",
+                      "%lld samples in a step: must be from %d, one per rank, to %d, all samples",
                       (long long)global, workers, n);
-    if (vb_train_apart(o)) /* a step is one worker's */
+    if (vb_train_apart(o)) /* a step is made by one worker alone */
         global = o->batch > 0 || o->global_batch == 0 ? batch : global / workers;
     r->global_batch = (int)global;
     return VB_OK;

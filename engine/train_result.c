@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where the time of a rank went, and the figures of all ranks brought together.
+ * Measures where the time of a rank goes, and combines the figures of all ranks.
  */
 #include "engine/train_priv.h"
 
@@ -9,16 +9,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define LATE_MAX 128 /* ranks; of more, who was late is not told */
+#define LATE_MAX 128 /* ranks; larger jobs do not report stragglers */
 
-/* What ranks tell each other at the end. */
+/* What each rank tells the others at the end. */
 struct record {
     struct vb_rank_result result;
     char params_sha256[65];
     uint64_t n_params;
 };
 
-/* And how they waited for each other. */
+/* How long a rank waited for each of the others. */
 struct late_table {
     struct vb_late of[LATE_MAX];
 };
@@ -132,7 +132,7 @@ static vb_status fill_params(struct vb_trainer *t, char sha256[65], uint64_t *n_
     return VB_OK;
 }
 
-/* ---- test data ------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 vb_status vb_train_evaluate(struct vb_trainer *t)
 {
@@ -150,7 +150,7 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
     all[0] = own;
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_gather(t->place.group, &own, sizeof(own), all);
-    for (r = 0; r < ranks; r++) { /* in rank order: the same bits on all */
+    for (r = 0; r < ranks; r++) { /* in rank order, so that all ranks get the same bits */
         correct += all[r].correct;
         loss += all[r].loss;
     }
@@ -167,7 +167,8 @@ vb_status vb_train_make_room(struct vb_trainer *t)
 
     if (every <= 0 || t->serves || t->o->dry_run)
         return VB_OK;
-    n = t->recipe.steps / every + 2; /* two at least: the half of them is fewer */
+    n = t->recipe.steps / every +
+        2; /* at least two, so that dropping every second one makes room */
     t->evals.max = n < VB_EVALS_MAX ? (int)n : VB_EVALS_MAX;
     t->evals.gap = 1;
     t->evals.list = calloc((size_t)t->evals.max, sizeof(*t->evals.list));
@@ -219,7 +220,7 @@ static vb_status compare(const struct record *all, int n)
 
     for (i = 1; i < n; i++)
         if (strcmp(all[i].params_sha256, all[0].params_sha256) != 0)
-            return vb_err(VB_ERR_INPUT, "rank %d ended with other parameters than rank 0", i);
+            return vb_err(VB_ERR_INPUT, "rank %d ended with different parameters than rank 0", i);
     return VB_OK;
 }
 
@@ -234,7 +235,7 @@ static void make_means(struct vb_train_result *result)
     }
 }
 
-/* What is the same on all ranks. */
+/* Fills in what is the same on all ranks. */
 static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
 {
     r->batch = vb_trainer_share(t);
@@ -271,7 +272,7 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->wire = t->o->coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
 }
 
-/* The rank that waited the most for another tells how often and how long. */
+/* For each rank, the result has the waiting time of the rank that waited for it the longest. */
 static void add_late(struct vb_train_result *result, const struct late_table *table)
 {
     struct vb_rank_result *r;
@@ -330,7 +331,8 @@ static vb_status collect_all(struct vb_trainer *t, struct record *all,
 static vb_status collect_sync(struct vb_trainer *t, struct vb_train_result *result)
 {
     size_t n = t->place.group != NULL ? (size_t)vb_group_world(t->place.group) : 1;
-    struct record *all = calloc(n, sizeof(*all)); /* a dry run may have dedicated servers */
+    struct record *all =
+        calloc(n, sizeof(*all)); /* more than world if a dry run has dedicated servers */
     vb_status st = VB_ERR_NO_MEMORY;
 
     result->per_rank = calloc((size_t)t->world, sizeof(*result->per_rank));

@@ -75,7 +75,7 @@ trained '.test_samples == 20' "$dir/runs/a" --data "$file"
 export XDG_CACHE_HOME=$dir/other-cache
 refused 2 "alexnet takes images of 3 x 32 x 32; those of synth:kind=digits are 1 x 28 x 28" "$dir/runs/a" \
     --data synth:kind=digits
-refused 2 "which synth:kind=criteo,n=10 is not" "$dir/runs/a" --data synth:kind=criteo,n=10
+refused 2 "synth:kind=criteo,n=10 does not contain images" "$dir/runs/a" --data synth:kind=criteo,n=10
 [ ! -e "$dir/other-cache/verbena" ] || fail "eval: kernels were timed for data that does not fit"
 trained "($want | .loss) as \$loss | (.loss - \$loss | fabs) < 1e-4 and
     . as \$o | $want | .accuracy == \$o.accuracy and .steps == \$o.steps and
@@ -106,7 +106,7 @@ trained '.params == 33762579 and .accuracy > 0.95' "${job[@]}" --test-split 0.1 
 what="eval"
 trained '.model == "sparse-lr" and .test_samples == 400 and .accuracy > 0.95' "$dir/runs/b" \
     --data "criteo:$dir/day_0.gz"
-refused 2 "which synth:kind=digits,n=10 is not" "$dir/runs/b" --data synth:kind=digits,n=10
+refused 2 "synth:kind=digits,n=10 does not contain sparse rows" "$dir/runs/b" --data synth:kind=digits,n=10
 what=data
 run convert "criteo:$dir/day_0.gz" "$dir/day_0.csr"
 what="eval"
