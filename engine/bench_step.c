@@ -23,7 +23,7 @@
 #define ROUNDS_MIN 5
 #define ROUNDS_MAX 256 /* the times of a mode fit into one record */
 #define WARM_BLOCKS 4
-#define EPOCH_MIN 8 /* synthetic data is enough for so many steps */
+#define EPOCH_MIN 8 /* steps of an epoch of synthetic data, at least */
 
 enum mode { FULL, NO_SUMS, SUMS, MODES };
 
@@ -40,22 +40,16 @@ struct bench {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-static vb_status one_step(struct bench *b, enum mode mode)
-{
-    if (mode == SUMS)
-        return b->trainer.ops->sum_again(&b->trainer, &b->bytes);
-    return vb_trainer_step(&b->trainer);
-}
-
 static vb_status make_steps(struct bench *b, enum mode mode, int64_t n)
 {
+    struct vb_trainer *t = &b->trainer;
     vb_status st = VB_OK;
     int64_t i;
 
-    b->trainer.sums.off = mode == NO_SUMS;
+    t->sums.off = mode == NO_SUMS;
     for (i = 0; i < n && st == VB_OK; i++)
-        st = one_step(b, mode);
-    b->trainer.sums.off = false;
+        st = mode == SUMS ? t->ops->sum_again(t, &b->bytes) : vb_trainer_step(t);
+    t->sums.off = false;
     return st;
 }
 

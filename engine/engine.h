@@ -558,39 +558,40 @@ vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *res
  * the points. Returns 0 if there is none up to VB_STEP_REACH. Does no I/O. */
 int64_t vb_step_hidden_from(const struct vb_step_point *points, int n);
 
-/* ---- what the parameter server takes --------------------------------------------------------- */
+/* ---- the parameter server -------------------------------------------------------------------- */
 
 enum vb_ps_op { VB_PS_PUSH, VB_PS_PULL, VB_PS_BOTH };
 
-/* One operation at a time by each of the workers, all at once. */
+/* A measurement of the parameter server. All workers run at the same time, and each one has one
+ * operation under way. */
 struct vb_ps_line {
     enum vb_ps_op op;
     char transport[32];
     int workers, servers;
     int64_t keys;           /* sparse; 0: dense */
-    int64_t bytes;          /* of the values, one way */
-    double time_us, p99_us; /* median and 99 %, of the slowest worker */
+    int64_t bytes;          /* size of the values in one direction */
+    double time_us, p99_us; /* median and 99th percentile, of the slowest worker */
     double gb_s;            /* of values, of all workers together */
-    double server_cpu_us;   /* of the servers' threads, an operation: waiting by polling counts */
-    double server_apply_us; /* applying, an operation, of all servers together */
-    double server_idle;     /* the part of their time that servers had nothing to do */
-    int64_t wrong;          /* parameters that are not what the pushes make them */
+    double server_cpu_us;   /* cpu time of the servers' threads per operation, including polling */
+    double server_apply_us; /* time to apply an operation, summed over all servers */
+    double server_idle;     /* share of the time in which servers had nothing to do */
+    int64_t wrong;          /* parameters that differ from the result of all pushes */
 };
 
 struct vb_ps_bench {
     const size_t *sizes; /* bytes of dense parameters */
     int n_sizes;
-    const int64_t *keys; /* of sparse ones */
+    const int64_t *keys; /* numbers of keys of sparse operations */
     int n_keys;
     int64_t features;
-    int servers;              /* the last ranks; 0: one */
+    int servers;              /* number of servers, which are the last ranks; 0: one */
     enum vb_k_rule_kind rule; /* not ftrl */
     double seconds;
-    void (*each)(void *arg, const struct vb_ps_line *line); /* on rank 0; NULL: not */
+    void (*each)(void *arg, const struct vb_ps_line *line); /* called on rank 0; may be NULL */
     void *each_arg;
 };
 
-/* Collective. Pushes, pulls and both, for each size and each number of keys. */
+/* Collective. Measures pushes, pulls and both, for each size and each number of keys. */
 vb_status vb_bench_ps(struct vb_group *group, const struct vb_ps_bench *o, int64_t *wrong_p);
 
 /* ---- evaluation ------------------------------------------------------------------------------ */

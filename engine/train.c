@@ -68,7 +68,7 @@ static void pin_loader(void *arg)
 
 /* Whether the loader's thread would have to share the only cpu with the computing thread. Then each
  * would wait until the scheduler suspends the other. */
-static bool is_full(const struct vb_trainer *t)
+static bool loader_lacks_cpu(const struct vb_trainer *t)
 {
     const struct vb_plan *plan = t->place.plan;
 
@@ -88,7 +88,9 @@ static int batches_ahead(const struct vb_trainer *t)
     bool sparse = t->model.row->sparse;
     bool few = sparse && !t->async && vb_trainer_share(t) < FEW_ROWS;
 
-    return vb_trainer_has_pixels(t) || few || (is_full(t) && (sparse || !t->async)) ? 0 : AHEAD;
+    return vb_trainer_has_pixels(t) || few || (loader_lacks_cpu(t) && (sparse || !t->async))
+               ? 0
+               : AHEAD;
 }
 
 static vb_status open_loader(struct vb_trainer *t, int global_batch, int rank, int ranks)
@@ -422,9 +424,9 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
         st = set_up(t);
     if (st == VB_OK)
         st = vb_train_make_room(t);
+    /* Ranks that take longer to set up must not count as stragglers in training. */
     if (st == VB_OK && t->place.group != NULL)
-        st = vb_group_barrier(
-            t->place.group); /* set-up time must not count as waiting in training */
+        st = vb_group_barrier(t->place.group);
     if (st != VB_OK)
         return st;
     vb_laps_begin(&t->laps);

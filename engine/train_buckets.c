@@ -304,8 +304,8 @@ static bool goes_whole(const struct vb_buckets *b, size_t n)
     return summing(b) && vb_coll_algo(b->coll, n * sizeof(float)) == VB_ALGO_GATHER;
 }
 
-/* The length of each of so many pieces of n floats, in whole cache lines. The last piece may be
- * shorter. */
+/* Splits n floats into pieces of equal length, in whole cache lines; the last one may be shorter.
+ * Returns the length. */
 static size_t piece_of(size_t n, size_t pieces)
 {
     return pieces == 1 ? n : ((n + pieces - 1) / pieces + LINE - 1) / LINE * LINE;

@@ -82,7 +82,7 @@ bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
 /* Whether a server's thread runs beside workers that already occupy all cores. If the workers were
  * pinned then, they would wait for the core where the server happens to run, and other cores would
  * be idle. */
-static bool is_full(const struct vb_train_opts *o)
+static bool server_lacks_cpu(const struct vb_train_opts *o)
 {
     cpu_set_t cpus;
 
@@ -92,8 +92,8 @@ static bool is_full(const struct vb_train_opts *o)
 
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 {
-    bool pinned =
-        o->pin && !is_full(o) && o->joined == NULL; /* a joiner's cores may belong to other ranks */
+    bool pinned = o->pin && !server_lacks_cpu(o) &&
+                  o->joined == NULL; /* a joiner's cores may belong to other ranks */
     int local_rank = o->local_rank, local_ranks = o->group.world == 1 ? 1 : o->local_ranks;
     struct vb_place place = {0};
     vb_status st = VB_OK;

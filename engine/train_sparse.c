@@ -355,9 +355,9 @@ static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
     }
     cp->arrays = s->arrays;
     cp->n_arrays = n;
+    /* With a lazy rule, saving brings the weights up to date, but not the values in undo. */
     if (vb_k_sparse_is_lazy(&t->recipe.rule))
-        s->updated =
-            false; /* saving has brought the weights up to date, but not the values in undo */
+        s->updated = false;
     return VB_OK;
 }
 

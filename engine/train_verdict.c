@@ -11,7 +11,7 @@
 
 #define STEPS_MIN 200     /* steps; before that a model may still be at chance level */
 #define SAMPLES_MIN 100   /* test samples; the accuracy on fewer is a matter of chance */
-#define LOOK_AT_MAX 10000 /* samples are counted to find the frequency of labels */
+#define LOOK_AT_MAX 10000 /* test samples that are counted for the frequency of labels, at most */
 #define GOOD_ENOUGH 0.9   /* a model of this accuracy has learnt something */
 
 /* ---- what took the most time ----------------------------------------------------------------- */
