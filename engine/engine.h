@@ -368,8 +368,8 @@ struct vb_train_opts {
                                  update; 0: where it pays */
     int64_t check_replicas;   /* steps between comparisons of the ranks' parameters; 0: only at the
                                  end */
-    int slow_rank;            /* for experiments: this rank takes slow_factor times as long to */
-    double slow_factor;       /* compute; 0: no rank does */
+    int slow_rank;            /* for experiments: the rank that computes slowly */
+    double slow_factor;       /* how many times as long it takes to compute; 0: no rank is slow */
     int threads;              /* computing threads per rank; 0: chosen for the machine */
     bool pin;                 /* pin threads to cores */
     struct vb_group_opts group;  /* with a world of 1 only rank and world are used */
