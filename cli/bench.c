@@ -55,7 +55,7 @@ static const struct vb_opt coll_opts[] = {
 
 static const struct vb_opt model_opts[] = {
     {"model", VB_OPT_TEXT, FIELD(model), .arg = "MODEL",
-     .help = "softmax, lenet, alexnet or alexnet32; step also has sparse-lr"},
+     .help = "softmax, mlp, lenet, alexnet or alexnet32; step also has sparse-lr"},
     {"batch", VB_OPT_INT, FIELD(batch), .min = 1, .max = 1 << 16, .arg = "B",
      .help = "kernels: samples in a batch; by default 32"},
     {"batches", VB_OPT_TEXT, FIELD(batches), .arg = "LIST",

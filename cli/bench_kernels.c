@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/bench_kernels.h"
 #include "cli/cli.h"
+#include "cli/models.h"
 #include "topo/topo.h"
 
 #include <string.h>
 
 int cli_bench_kernels_find(const char *model, const struct vb_layer_table **table_p)
 {
-    const char *const *names = vb_layer_table_names();
-    int n = 0;
+    struct cli_names names = cli_table_names();
+    int i;
 
     if (model == NULL)
-        return cli_refuse(&cli_bench,
-                          "kernels of which model? --model alexnet, alexnet32, lenet or "
-                          "softmax");
-    while (names[n] != NULL)
-        n++;
-    n = cli_find_name(&cli_bench, "model", model, names, n);
-    if (n < 0)
+        return cli_which(&cli_bench, "kernels of which model? --model", &names);
+    i = cli_find_name(&cli_bench, "model", model, names.list, names.n);
+    if (i < 0)
         return CLI_USAGE;
-    *table_p = vb_layer_table_find(names[n]);
+    *table_p = vb_layer_table_find(names.list[i]);
     return -1;
 }
 

@@ -1,44 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/bench_step.h"
 #include "cli/cli.h"
+#include "cli/models.h"
 
 #include <math.h>
 #include <string.h>
 
 #define BAR 60 /* width of the bar of a whole step, in characters */
 
-struct model {
-    const char *name;
-    const char *trained_as; /* the engine's name of the model */
-    int input;              /* size of the images; 0: the model has only one */
-    const char *batches;    /* the default of --batches */
-};
-
-static const struct model models[] = {
-    {"softmax", "softmax", 0, "25,100,400,1600"},
-    {"sparse-lr", "sparse-lr", 0, "25,100,400,1600"},
-    {"lenet", "lenet", 0, "8,16,32,64,128"},
-    {"alexnet", "alexnet", 224, "4,8,16,32"},
-    {"alexnet32", "alexnet", 32, "8,16,32,64,128"},
-};
-
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-static int find_model(const char *name, const struct model **model_p)
+static int find_model(const char *name, const struct vb_train_model **model_p,
+                      const struct vb_train_net **net_p)
 {
-    const char *names[VB_COUNT(models)];
-    size_t i;
-    int found;
+    struct cli_names names = cli_net_names();
+    int i;
 
     if (name == NULL)
-        return cli_refuse(&cli_bench, "step of which model? --model softmax, sparse-lr, lenet, "
-                                      "alexnet or alexnet32");
-    for (i = 0; i < VB_COUNT(models); i++)
-        names[i] = models[i].name;
-    found = cli_find_name(&cli_bench, "model", name, names, VB_COUNT(models));
-    if (found < 0)
+        return cli_which(&cli_bench, "step of which model? --model", &names);
+    i = cli_find_name(&cli_bench, "model", name, names.list, names.n);
+    if (i < 0)
         return CLI_USAGE;
-    *model_p = &models[found];
+    *model_p = cli_net_find(names.list[i], net_p);
     return -1;
 }
 
@@ -75,15 +58,16 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
                          const struct vb_group_opts *group, bool elsewhere, struct vb_step_opts *o)
 {
     const char *data = args->data != NULL ? args->data : "synth";
-    const struct model *model = models;
+    const struct vb_train_model *model = NULL;
+    const struct vb_train_net *net = NULL;
     char why[VB_OPTS_WHY];
-    int code = find_model(args->model, &model);
+    int code = find_model(args->model, &model, &net);
 
     if (code >= 0)
         return code;
     *o = (struct vb_step_opts){.seconds = args->seconds};
-    o->train.model = model->trained_as;
-    o->train.input = model->input;
+    o->train.model = model->name;
+    o->train.input = net->input;
     o->train.data_text = data;
     o->train.seed = 1;
     o->train.threads = (int)args->threads;
@@ -93,7 +77,7 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
         o->train.local_rank = launch->local_rank;
         o->train.local_ranks = launch->local_ranks;
     }
-    code = parse_batches(args->batches != NULL ? args->batches : model->batches, o);
+    code = parse_batches(args->batches != NULL ? args->batches : net->step_batches, o);
     if (code < 0 && vb_data_spec_parse(data, &o->train.data.data, why) != VB_OK)
         code = cli_refuse(&cli_bench, "%s", why);
     if (code < 0)

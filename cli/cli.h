@@ -40,6 +40,9 @@ int cli_parse(const struct cli_command *command, const struct vb_opt_group *grou
 /* Prints one line about wrong arguments to standard error. Returns CLI_USAGE. */
 int cli_refuse(const struct cli_command *command, const char *fmt, ...) VB_PRINTF(2, 3);
 
+/* Writes "a, b or c". */
+void cli_names_text(const char *const *names, int n, char *text, size_t size);
+
 /* Returns the index of given in names, or -1 if it is not there. In that case it has printed one
  * line that calls the name an unknown WHAT, and suggests the nearest name or lists all. */
 int cli_find_name(const struct cli_command *command, const char *what, const char *given,

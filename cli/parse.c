@@ -59,11 +59,24 @@ int cli_refuse(const struct cli_command *command, const char *fmt, ...)
     return CLI_USAGE;
 }
 
+void cli_names_text(const char *const *names, int n, char *text, size_t size)
+{
+    size_t len = 0;
+    int i;
+
+    text[0] = '\0';
+    for (i = 0; i < n && len < size; i++)
+        len += (size_t)snprintf(text + len, size - len, "%s%s",
+                                i == 0       ? ""
+                                : i == n - 1 ? " or "
+                                             : ", ",
+                                names[i]);
+}
+
 int cli_find_name(const struct cli_command *command, const char *what, const char *given,
                   const char *const *names, int n)
 {
-    char known[VB_OPTS_WHY] = "";
-    size_t len = 0;
+    char known[VB_OPTS_WHY];
     const char *best;
     int i;
 
@@ -71,12 +84,7 @@ int cli_find_name(const struct cli_command *command, const char *what, const cha
         if (strcmp(given, names[i]) == 0)
             return i;
     best = vb_nearest(given, names, n);
-    for (i = 0; i < n && len < sizeof(known); i++)
-        len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s",
-                                i == 0       ? ""
-                                : i == n - 1 ? " or "
-                                             : ", ",
-                                names[i]);
+    cli_names_text(names, n, known, sizeof(known));
     if (best != NULL)
         cli_refuse(command, "unknown %s %.64s; did you mean %s?", what, given, best);
     else

@@ -6,6 +6,7 @@
  * the same command with the same arguments. So the supervisor finds every mistake in the arguments
  * before it starts a rank.
  */
+#include "cli/models.h"
 #include "cli/train_join.h"
 #include "cli/train_opts.h"
 #include "cli/train_print.h"
@@ -15,21 +16,32 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const models[] = {"softmax", "sparse-lr", "lenet", "alexnet"};
-
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 static int find_model(const struct vb_opts *parsed, const char **model_p)
 {
+    struct cli_names names = cli_model_names();
     int i;
 
     if (parsed->n_operands == 0)
-        return cli_refuse(&cli_train, "which model? softmax, sparse-lr, lenet or alexnet");
-    i = cli_find_name(&cli_train, "model", parsed->operands[0], models, VB_COUNT(models));
+        return cli_which(&cli_train, "which model?", &names);
+    i = cli_find_name(&cli_train, "model", parsed->operands[0], names.list, names.n);
     if (i < 0)
         return CLI_USAGE;
-    *model_p = models[i];
+    *model_p = names.list[i];
     return -1;
+}
+
+static int check_input(const char *name, int input)
+{
+    const struct vb_train_model *model = vb_train_model_find(name);
+
+    if (vb_train_net_of(model, input)->input == input)
+        return -1;
+    if (model->nets[0].input == 0)
+        return cli_refuse(&cli_train, "--input: %s takes images of one size only", name);
+    return cli_refuse(&cli_train, "--input: %s takes %d or %d", name, model->nets[0].input,
+                      model->nets[1].input);
 }
 
 /* Finds options that contradict each other, as far as the engine cannot see it; vb_train_check()
@@ -42,10 +54,8 @@ static int check_together(const struct train_args *a, const struct vb_train_opts
         return cli_refuse(&cli_train, "give only one of --epochs, --steps and --samples");
     if (a->test_data != NULL && a->test_split > 0)
         return cli_refuse(&cli_train, "give --test-data or --test-split, not both");
-    if (a->input != 0 && strcmp(o->model, "alexnet") != 0)
-        return cli_refuse(&cli_train, "--input is only for alexnet");
-    if (a->input != 0 && a->input != 32 && a->input != 224)
-        return cli_refuse(&cli_train, "--input must be 32 or 224");
+    if (a->input != 0 && check_input(o->model, (int)a->input) >= 0)
+        return CLI_USAGE;
     if (a->mode != VB_MODE_ASYNC &&
         (a->servers > 0 || a->dedicated || a->staleness >= 0 || a->backup > 0 || a->hogwild ||
          a->max_workers > 0 || a->replicas > 1))
@@ -393,8 +403,8 @@ const struct cli_command cli_train = {
     .usage = "MODEL [OPTIONS]",
     .about =
         "Trains MODEL, then prints its accuracy on test data and where the time went. MODEL is\n"
-        "softmax (softmax regression), sparse-lr (sparse logistic regression), lenet or alexnet.\n"
-        "A job has one or more ranks; a rank is one process.\n"
+        "softmax (softmax regression), sparse-lr (sparse logistic regression), mlp (multi-layer\n"
+        "perceptron), lenet or alexnet. A job has one or more ranks; a rank is one process.\n"
         "\n"
         "  verbena train lenet                              one rank, generated digits\n"
         "  verbena train lenet --data mnist:DIR --ranks 2   two ranks on this host, MNIST\n"

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a step is made of: the trainer makes blocks of steps in three modes, in turn, so that what
- * else goes on in the machine meets all of them. A block's time is that of its slowest rank, and
- * the median of the blocks counts.
+ * Measures the parts of a step. The trainer makes blocks of steps in three modes, in turn, so that
+ * other load on the machine affects all modes. The time of a block is that of its slowest rank. The
+ * median of the blocks is reported.
  *
- * The rate is so low that parameters hardly move: the first block computes the same as the last,
- * and ranks that have made steps without each other can go on together. Nor are gradients clipped,
- * which would be the rule there and is the exception later. Without sums each rank updates all
- * parameters itself, also where ranks of one host share that out: what they save by it makes up for
- * some of the transfer, as it does in training.
+ * The learning rate is so low that parameters hardly change. So all blocks compute the same, and
+ * ranks can make steps together again after steps without sums. Gradients are not clipped, because
+ * at the start nearly all would be, and later in training few are. Without sums each rank updates
+ * all parameters itself, even if the ranks of one host share the update in training. The time that
+ * sharing saves is thus subtracted from the exposed transfer, as it is in training.
  */
 #include "engine/train_priv.h"
 
@@ -17,45 +17,39 @@
 #include <string.h>
 
 #define RATE 1e-6
-#define STEPS_MAX (INT64_C(1) << 40) /* never reached */
-#define BLOCK_US 2000.0              /* short steps are made many in a block */
+#define STEPS_MAX (INT64_C(1) << 40) /* more steps than a benchmark makes */
+#define BLOCK_US 2000.0              /* a block has as many steps as fit into this time */
 #define BLOCK_MAX 4096
 #define ROUNDS_MIN 5
-#define ROUNDS_MAX 256 /* one record, gathered at the end */
+#define ROUNDS_MAX 256 /* the times of a mode fit into one record */
 #define WARM_BLOCKS 4
-#define EPOCH_MIN 8 /* steps in made-up data */
+#define EPOCH_MIN 8 /* steps of an epoch of synthetic data, at least */
 
 enum mode { FULL, NO_SUMS, SUMS, MODES };
 
 struct bench {
     struct vb_trainer trainer;
-    struct vb_group *group; /* NULL: one rank */
+    struct vb_group *group; /* NULL: this is the only rank */
     int world;
-    size_t bytes;          /* of the last gradient */
-    int64_t block[MODES];  /* steps of a block; rank 0 decides, likewise below */
-    double step_us[MODES]; /* about */
+    size_t bytes;          /* size of the last gradient */
+    int64_t block[MODES];  /* steps per block; rank 0 chooses block, step_us and rounds */
+    double step_us[MODES]; /* an estimate */
     int rounds;
     double us[MODES][ROUNDS_MAX];
 };
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-static vb_status one_step(struct bench *b, enum mode mode)
-{
-    if (mode == SUMS)
-        return b->trainer.ops->sum_again(&b->trainer, &b->bytes);
-    return vb_trainer_step(&b->trainer);
-}
-
 static vb_status make_steps(struct bench *b, enum mode mode, int64_t n)
 {
+    struct vb_trainer *t = &b->trainer;
     vb_status st = VB_OK;
     int64_t i;
 
-    b->trainer.no_sums = mode == NO_SUMS;
+    t->sums.off = mode == NO_SUMS;
     for (i = 0; i < n && st == VB_OK; i++)
-        st = one_step(b, mode);
-    b->trainer.no_sums = false;
+        st = mode == SUMS ? t->ops->sum_again(t, &b->bytes) : vb_trainer_step(t);
+    t->sums.off = false;
     return st;
 }
 
@@ -70,7 +64,7 @@ static vb_status time_block(struct bench *b, enum mode mode, int64_t n, double *
     return st;
 }
 
-/* The first blocks warm up, and tell how long a step takes. */
+/* The first blocks warm up and show how long a step takes. */
 static vb_status settle_block(struct bench *b, enum mode mode)
 {
     struct {
@@ -91,7 +85,7 @@ static vb_status settle_block(struct bench *b, enum mode mode)
     return st;
 }
 
-/* A rank alone has no sums to leave out. */
+/* A single rank has no sums, so it has one mode only. */
 static int modes_of(const struct bench *b)
 {
     return b->world > 1 ? MODES : FULL + 1;
@@ -110,8 +104,9 @@ static vb_status settle(struct bench *b, double seconds)
     return st;
 }
 
-/* Each mode comes after each of the others. Some steps before a long block are not counted: caches
- * and the loader are to be as in the middle of it. */
+/* The order of the modes alternates, so that no mode always follows the same one. Before a long
+ * block some steps are made that do not count, so that caches and the loader are in the same state
+ * as in the middle of a block. */
 static vb_status one_round(struct bench *b, int round)
 {
     int n = modes_of(b), i;
@@ -127,9 +122,9 @@ static vb_status one_round(struct bench *b, int round)
     return st;
 }
 
-/* ---- what they come to ----------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
-/* all: room for ROUNDS_MAX of each rank. */
+/* The median over rounds of the slowest rank. all: room for ROUNDS_MAX numbers of each rank. */
 static vb_status slowest(struct bench *b, enum mode mode, double *all, double *ms_p)
 {
     double *us = b->us[mode];
@@ -200,8 +195,8 @@ static vb_status measure(struct bench *b, double seconds, struct vb_step_point *
 static void make_enough(struct vb_train_opts *train)
 {
     int64_t enough = train->batch * train->group.world * EPOCH_MIN;
-    bool rows = strcmp(train->model, "sparse-lr") == 0;
-    int64_t most = rows ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
+    bool sparse = vb_train_model_find(train->model)->sparse;
+    int64_t most = sparse ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
     struct vb_data_spec *data = &train->data.data;
 
     if (data->format == VB_DATA_SYNTH && !data->n_given && data->n_train < enough)
@@ -234,7 +229,8 @@ static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int ba
     point->batch = batch;
     st = vb_trainer_open(&b->trainer, &train);
     if (st == VB_OK && b->trainer.recipe.clip > 0)
-        b->trainer.recipe.clip = DBL_MAX; /* gradients stay as large as at first: too large */
+        b->trainer.recipe.clip = DBL_MAX; /* at this rate gradients stay as large as at the start
+                                             and would all be clipped */
     if (st == VB_OK)
         st = measure(b, o->seconds, point);
     if (st != VB_OK)
@@ -260,10 +256,13 @@ static vb_status all_batches(struct bench *b, const struct vb_step_opts *o,
 
 vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p)
 {
-    struct bench *b = calloc(1, sizeof(*b));
     struct vb_place place = {0};
-    vb_status st;
+    vb_status st = vb_train_check(&o->train);
+    struct bench *b;
 
+    if (st != VB_OK)
+        return st;
+    b = calloc(1, sizeof(*b));
     if (b == NULL)
         return vb_err_sys("calloc");
     memset(result_p, 0, sizeof(*result_p));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * From which batch on computing hides the transfer. Computing is a line over the batch: what every
- * step costs, and what every sample adds. So is the transfer of lists, which grow with the batch;
- * that of whole gradients is always the same.
+ * Finds the smallest batch whose computing hides the transfer. The time of computing is a straight
+ * line over the batch size: a cost per step and a cost per sample. So is the transfer of sparse
+ * lists, which grow with the batch. The transfer of dense gradients does not depend on the batch.
  */
 #include "engine/engine.h"
 
@@ -32,9 +32,9 @@ static bool all_same(const struct vb_step_point *points, int n, bool bytes)
     return true;
 }
 
-/* Least squares of relative errors, for the large batches take hundreds of times as long as the
- * small ones and would drown them. Neither a step nor a sample takes less than no time, however the
- * noise falls. Through 0 if there is one batch alone. */
+/* Fits a line by least squares of relative errors: with absolute errors only the large batches
+ * would count. The cost of a step and of a sample are at least 0, whatever the noise. With a single
+ * batch size the line goes through 0. */
 static struct line fit_line(const struct vb_step_point *points, int n,
                             double (*ms)(const struct vb_step_point *))
 {
@@ -84,9 +84,9 @@ int64_t vb_step_hidden_from(const struct vb_step_point *points, int n)
 
     if (n == 0)
         return 0;
-    if (gain <= 0) /* it gets worse with the batch */
+    if (gain <= 0) /* a larger batch hides less */
         return lead + gain * VB_STEP_REACH >= 0 ? 1 : 0;
-    from = ceil(-lead / gain - 1e-9); /* whole numbers stay what they are */
+    from = ceil(-lead / gain - 1e-9); /* a whole number must not be rounded up */
     if (from > VB_STEP_REACH)
         return 0;
     return from > 1 ? (int64_t)from : 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes checkpoints. Arrays go from the caller's memory to the file in large pieces, each
- * checksummed while it is in the cache; nothing is copied. A checkpoint gets its name only when it
- * is whole and on the disk.
+ * Writes checkpoints. Arrays are written from the caller's memory in large pieces, without a copy.
+ * The checksum of a piece is computed just before, so that it is in the cache. A checkpoint gets
+ * its name only when it is complete and on the disk.
  */
 #include "engine/checkpoint_priv.h"
 
@@ -19,7 +19,7 @@ struct writer {
     uint64_t offset;
 };
 
-/* ---- what may be written --------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 const char *cp_wrong_name(const char name[VB_CHECKPOINT_NAME])
 {
@@ -34,13 +34,13 @@ const char *cp_wrong_name(const char name[VB_CHECKPOINT_NAME])
             return "a name has a character that is not allowed";
     for (; i < VB_CHECKPOINT_NAME; i++)
         if (name[i] != '\0')
-            return "a name has something behind its end";
+            return "a name is not filled up with zeros";
     return NULL;
 }
 
 bool cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *bytes_p)
 {
-    uint64_t elems = limit / sizeof(float); /* as large as uint32_t */
+    uint64_t elems = limit / sizeof(float); /* uint32_t has the same size */
 
     if (rows < 0 || cols < 1 || (uint64_t)rows > elems / (uint64_t)cols)
         return false;
@@ -48,7 +48,7 @@ bool cp_data_bytes(int64_t rows, int64_t cols, uint64_t limit, uint64_t *bytes_p
     return true;
 }
 
-/* Names as they are in the file: zeros behind the end, whatever the caller has there. */
+/* Copies a name in the form of the file: filled up with zeros, whatever follows it in memory. */
 static vb_status take_name(const char *path, const char from[VB_CHECKPOINT_NAME],
                            char to[VB_CHECKPOINT_NAME])
 {
@@ -119,16 +119,10 @@ static vb_status append(struct writer *w, const void *data, size_t len)
     return VB_OK;
 }
 
-static vb_status append_zeros(struct writer *w)
-{
-    static const char zeros[CP_ALIGN];
-
-    return append(w, zeros, (size_t)(cp_align(w->offset) - w->offset));
-}
-
-/* The elements, then the checksums of their chunks. */
+/* Writes the elements, then the checksums of their chunks. */
 static vb_status append_array(struct writer *w, const struct vb_checkpoint_array *a)
 {
+    static const char zeros[CP_ALIGN];
     size_t len = (size_t)a->rows * (size_t)a->cols * sizeof(float), at, n;
     const char *data = a->data;
     uint32_t *crcs, *crc;
@@ -145,10 +139,12 @@ static vb_status append_array(struct writer *w, const struct vb_checkpoint_array
     if (st == VB_OK)
         st = append(w, crcs, (size_t)((char *)crc - (char *)crcs));
     free(crcs);
-    return st == VB_OK ? append_zeros(w) : st;
+    if (st == VB_OK)
+        st = append(w, zeros, (size_t)(cp_align(w->offset) - w->offset));
+    return st;
 }
 
-/* Everything before the arrays, in one piece. */
+/* Writes everything before the arrays, in one piece. */
 static vb_status append_front(struct writer *w, const struct vb_checkpoint *cp,
                               struct cp_head *head)
 {
@@ -203,7 +199,7 @@ static vb_status sync_folder(const char *dir)
 
     if (fd < 0)
         return vb_err_sys("open folder %s", dir);
-    if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: a file system that has no such thing */
+    if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: this file system cannot sync folders */
         st = vb_err_sys("sync folder %s", dir);
     close(fd);
     return st;
@@ -271,7 +267,7 @@ vb_status vb_checkpoint_write(const char *dir, const struct vb_checkpoint *cp, i
         st = finish(&w, dir);
     close(w.fd);
     if (st != VB_OK) {
-        unlink(w.temp); /* gone already if only the folder could not be synced */
+        unlink(w.temp); /* it is renamed already if only syncing the folder failed */
         return st;
     }
     if (keep > 0)

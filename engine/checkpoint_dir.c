@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The checkpoints of a folder: which is the latest, which may go. Only names that a writer would
- * give count; whatever else is there is left alone.
+ * The checkpoints of a folder: finds the latest and removes old ones. Files whose names do not have
+ * the form that the writer uses are left alone.
  */
 #include "engine/checkpoint_priv.h"
 
@@ -23,8 +23,9 @@ bool cp_path(char path[PATH_MAX], const char *dir, int64_t step)
     return snprintf(path, PATH_MAX, "%s/" NAME_FORMAT, dir, (long long)step) < PATH_MAX;
 }
 
-/* The step in a name, and where the name goes on. -1: this is none of ours. Only the one way to
- * write a number counts, so no two names are of the same step. */
+/* The step in a file name, and the rest of the name after it. Returns -1 if the name is not that of
+ * a checkpoint. Numbers must be written without leading zeros, so no two names have the same step.
+ */
 static int64_t step_of(const char *name, const char **rest_p)
 {
     static const char prefix[] = "checkpoint-";
@@ -42,7 +43,7 @@ static int64_t step_of(const char *name, const char **rest_p)
     return step;
 }
 
-/* ".PID.tmp" */
+/* Whether the rest of a name is ".PID.tmp". */
 static bool is_temp(const char *rest)
 {
     size_t digits = rest[0] == '.' ? strspn(rest + 1, "0123456789") : 0;
@@ -63,7 +64,7 @@ void cp_remove_stale(const char *dir)
     struct dirent *e;
 
     if (folder == NULL)
-        return; /* the writer will say why */
+        return; /* the writer reports the reason */
     while ((e = readdir(folder)) != NULL)
         if (step_of(e->d_name, &rest) >= 0 && is_temp(rest))
             remove_in(folder, dir, e->d_name);
@@ -95,7 +96,7 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Steps up to this one that there are checkpoints of, the newest first. */
+/* Lists the steps of all checkpoints up to step most, the newest first. */
 static vb_status list_steps(DIR *folder, int64_t most, struct steps *steps)
 {
     vb_status st = VB_OK;
@@ -113,8 +114,8 @@ static vb_status list_steps(DIR *folder, int64_t most, struct steps *steps)
     return st;
 }
 
-/* Checkpoints of later steps are not counted, lest they drive out what was just written: a run that
- * went back to an earlier step has them. */
+/* Checkpoints of later steps do not count: a run that went back to an earlier step has some, and
+ * they must not cause the new one to be removed. */
 void cp_remove_old(const char *dir, int64_t step, int keep)
 {
     DIR *folder = opendir(dir);
@@ -137,7 +138,7 @@ void cp_remove_old(const char *dir, int64_t step, int keep)
 
 /* ---- the latest ------------------------------------------------------------------------------ */
 
-/* Whether it is whole, and of the step that its name says. */
+/* Checks that a checkpoint is complete, and that it has the step of its name. */
 static vb_status try_one(const char *path, int64_t step)
 {
     struct vb_checkpoint *cp;
@@ -147,7 +148,8 @@ static vb_status try_one(const char *path, int64_t step)
     if (st == VB_ERR_NO_MEMORY)
         return vb_err(st, "%s", why);
     if (st == VB_OK && cp->step != step) {
-        snprintf(why, sizeof(why), "%s: offset 24: is of step %lld", path, (long long)cp->step);
+        snprintf(why, sizeof(why), "%s: offset 24: the step is %lld, not that of the name", path,
+                 (long long)cp->step);
         st = VB_ERR_INPUT;
         vb_checkpoint_free(cp);
     } else if (st == VB_OK) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads checkpoints, mapped into memory. Everything is checked before it is believed: lengths
- * against the size of the file, checksums, then what they protect, for a right checksum is no
- * promise that the writer was right.
+ * Reads checkpoints by mapping them. Everything is checked before it is used: first lengths against
+ * the size of the file, then checksums, then the contents, because a correct checksum does not mean
+ * that the writer was correct.
  */
 #include "engine/checkpoint_priv.h"
 
@@ -85,7 +85,7 @@ static vb_status check_texts(const struct reader *r)
         return refuse(r, at, "a text has a zero byte");
     at += len;
     if (!all_zero(r->map + at, cp_front_bytes(&r->head) - at))
-        return refuse(r, at, "there is something where zeros should be");
+        return refuse(r, at, "bytes that must be zero are not");
     return VB_OK;
 }
 
@@ -157,7 +157,7 @@ static vb_status check_array(const struct reader *r, const struct cp_entry *e)
     }
     n = e->offset + cp_array_bytes(len) - (uint64_t)(crcs - r->map);
     if (!all_zero(crcs, n))
-        return refuse(r, (uint64_t)(crcs - r->map), "there is something where zeros should be");
+        return refuse(r, (uint64_t)(crcs - r->map), "bytes that must be zero are not");
     return VB_OK;
 }
 
@@ -188,7 +188,7 @@ static vb_status check_all(struct reader *r)
     return st;
 }
 
-/* ---- taking over ----------------------------------------------------------------------------- */
+/* ---- contents -------------------------------------------------------------------------------- */
 
 static char *text_at(const struct reader *r, uint64_t offset, size_t len)
 {
@@ -240,7 +240,7 @@ static vb_status take_all(const struct reader *r, struct vb_checkpoint *cp)
 
 static vb_status map_file(const struct reader *r, struct vb_checkpoint *cp)
 {
-    int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not stop us */
+    int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
     vb_status st = VB_OK;
     struct stat info;
 
@@ -249,7 +249,7 @@ static vb_status map_file(const struct reader *r, struct vb_checkpoint *cp)
     if (fstat(fd, &info) != 0) {
         st = fail(r, "stat");
     } else if (!S_ISREG(info.st_mode)) {
-        st = refuse(r, 0, "this is not a file");
+        st = refuse(r, 0, "this is not a regular file");
     } else if (info.st_size == 0) {
         st = refuse(r, 0, "the file is empty");
     } else {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * How well the parameters of a checkpoint do on data: a trainer that is set up, given them, and
- * judges, without a step. What can be seen from sizes alone is refused before kernels are timed.
+ * Evaluates the parameters of a checkpoint on data. It sets up a trainer, restores the parameters
+ * and evaluates, without making a step. Sizes are checked first, because choosing kernels takes
+ * time.
  */
 #include "engine/train_priv.h"
 
@@ -10,17 +11,12 @@
 
 #define EVAL_BATCH 64
 
-/* The side of the images of a net that has two sizes. */
+/* The setting --input of the run that wrote the checkpoint. */
 static int input_of(const struct vb_checkpoint *cp)
 {
     const char *line = strstr(cp->options, "\ninput=");
 
     return line != NULL ? atoi(line + strlen("\ninput=")) : 0;
-}
-
-static bool is_sparse(const struct vb_train_opts *o)
-{
-    return strcmp(o->model, "sparse-lr") == 0;
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -34,16 +30,13 @@ static vb_status check_array(const struct vb_checkpoint *cp, const char *layer, 
     return vb_checkpoint_data(cp, name, VB_ARRAY_F32, n) != NULL ? VB_OK : VB_ERR_INPUT;
 }
 
-/* The parameters that the net has by its table of layers. */
-static vb_status check_dense(const struct vb_checkpoint *cp, const char *net)
+/* Checks that the checkpoint has the parameters of this table of layers. */
+static vb_status check_dense(const struct vb_checkpoint *cp, const struct vb_layer_table *table)
 {
-    const struct vb_layer_table *table = vb_layer_table_find(net);
     struct vb_k_shape shapes[VB_LAYERS_MAX];
     vb_status st;
     int i;
 
-    if (table == NULL)
-        return vb_err(VB_ERR_INPUT, "the checkpoint is of a model %.64s, which there is not", net);
     st = vb_layer_table_shapes(table, 1, shapes);
     for (i = 0; i < table->n_layers && st == VB_OK; i++) {
         const char *layer = table->layers[i].name;
@@ -57,56 +50,59 @@ static vb_status check_dense(const struct vb_checkpoint *cp, const char *net)
     return st;
 }
 
-/* A file of rows need not have all the features that the model knows; the last weight is the bias.
- */
+/* Checks the weights; the last one is the bias. The data may have fewer features than the model. */
 static vb_status check_sparse(const struct vb_checkpoint *cp, struct vb_data_spec *spec)
 {
     const struct vb_checkpoint_array *w = vb_checkpoint_find(cp, "w");
 
     if (w == NULL || w->cols != 1 || w->rows < 2 || w->rows - 1 > INT32_MAX)
-        return vb_err(VB_ERR_INPUT, "the checkpoint has no weights of features and a bias");
+        return vb_err(VB_ERR_INPUT,
+                      "the checkpoint has no weights, one per feature and one for the bias");
     if (spec->features == 0)
         spec->features = (int)(w->rows - 1);
     return VB_OK;
 }
 
-/* ---- setting up ------------------------------------------------------------------------------ */
+/* ---- set-up ---------------------------------------------------------------------------------- */
 
 static vb_status open_data(struct vb_trainer *t, const struct vb_data_spec *spec)
 {
-    vb_status st = vb_data_open(spec, t->o->seed, VB_SYNTH_TEST, &t->test);
+    vb_status st = vb_data_open(spec, t->o->seed, VB_SYNTH_TEST, &t->data.test);
 
     if (st != VB_OK)
         return st;
-    t->train = t->test; /* sizes are read from it; it is not destroyed */
-    t->n_test = t->test.n;
-    t->recipe.global_batch = t->test.n < EVAL_BATCH ? t->test.n : EVAL_BATCH;
+    t->data.train = t->data.test; /* only to read sizes; not destroyed */
+    t->data.n_test = t->data.test.n;
+    t->recipe.global_batch = t->data.test.n < EVAL_BATCH ? t->data.test.n : EVAL_BATCH;
     return VB_OK;
 }
 
-/* The rule decides what state there is, and sgd has none: of a checkpoint only the parameters are
- * taken. */
+/* Evaluation needs only the parameters of the checkpoint, not the state of its update rule. So the
+ * rule is set to SGD, which has no state. */
 static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
     struct vb_data_spec spec = t->o->data.data;
     vb_status st;
 
-    vb_data_spec_prefer(&spec, vb_recipe_synth(t->o));
-    st = is_sparse(t->o) ? check_sparse(cp, &spec) : check_dense(cp, vb_recipe_net(t->o));
+    if (vb_train_model_find(t->o->model) == NULL)
+        return vb_err(VB_ERR_INPUT, "the checkpoint is of model %.64s, which does not exist",
+                      t->o->model);
+    vb_trainer_find_model(t);
+    vb_data_spec_prefer(&spec, t->model.net->synth);
+    st = t->model.row->sparse ? check_sparse(cp, &spec) : check_dense(cp, t->model.layers);
     if (st == VB_OK)
         st = open_data(t, &spec);
     if (st != VB_OK)
         return st;
     t->recipe.rule.kind = VB_K_SGD;
-    t->ops = is_sparse(t->o) ? &vb_trainee_sparse : &vb_trainee_dense;
     st = t->ops->compile(t);
     if (st == VB_OK)
         st = t->ops->create(t);
     return st == VB_OK ? t->ops->restore(t, cp) : st;
 }
 
-static vb_status judge(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
-                       struct vb_eval_result *result_p)
+static vb_status evaluate(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
+                          struct vb_eval_result *result_p)
 {
     struct vb_train_opts opts = {.model = cp->model,
                                  .input = input_of(cp),
@@ -114,7 +110,7 @@ static vb_status judge(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
                                  .data_text = o->data_text,
                                  .seed = cp->seed,
                                  .group = {.world = 1}};
-    struct vb_trainer t = {.o = &opts, .world = 1, .shares = 1, .judge_only = true};
+    struct vb_trainer t = {.o = &opts, .world = 1, .shares = 1, .eval_only = true};
     vb_status st = set_up(&t, cp);
 
     vb_laps_begin(&t.laps);
@@ -124,15 +120,15 @@ static vb_status judge(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
         memset(result_p, 0, sizeof(*result_p));
         snprintf(result_p->model, sizeof(result_p->model), "%s", cp->model);
         result_p->step = cp->step;
-        result_p->samples = t.n_test;
-        result_p->accuracy = t.accuracy;
-        result_p->loss = t.test_loss;
+        result_p->samples = t.data.n_test;
+        result_p->accuracy = t.evals.accuracy;
+        result_p->loss = t.evals.loss;
         result_p->seconds = (double)t.laps.ns[VB_PHASE_EVAL] / 1e9;
     }
     if (t.ops != NULL)
         t.ops->destroy(&t);
-    vb_dataset_destroy(&t.test);
-    free(t.plan_text);
+    vb_dataset_destroy(&t.data.test);
+    free(t.kernels.text);
     return st;
 }
 
@@ -144,7 +140,7 @@ vb_status vb_eval(const char *path, const struct vb_eval_opts *opts,
 
     if (st != VB_OK)
         return st;
-    st = judge(cp, opts, result_p);
+    st = evaluate(cp, opts, result_p);
     vb_checkpoint_free(cp);
     return st;
 }

@@ -125,7 +125,7 @@ static vb_status check_recipe(const struct vb_async *a)
 
 static size_t max_keys(const struct vb_trainer *t)
 {
-    size_t row = (size_t)(t->train.row_max > 0 ? t->train.row_max : 1);
+    size_t row = (size_t)(t->data.train.row_max > 0 ? t->data.train.row_max : 1);
 
     return (size_t)vb_trainer_share(t) * row + 1;
 }
@@ -153,7 +153,7 @@ static void fill_job(struct vb_async *a)
     *job = (struct ps_job){.workers = t->world,
                            .servers = servers_of(&o->async),
                            .replicas = replicas_of(&o->async),
-                           .sparse = strcmp(o->model, "sparse-lr") == 0,
+                           .sparse = t->model.row->sparse,
                            .hogwild = o->async.hogwild,
                            .bound = o->async.bounded ? o->async.staleness : PS_UNBOUNDED,
                            .backup = o->async.backup,
@@ -167,7 +167,7 @@ static void fill_job(struct vb_async *a)
     a->params = t->ops->memory(t, &job->n, &a->state, &job->words);
     job->max_keys = job->sparse ? max_keys(t) : 0;
     job->late = late_seats(o, job);
-    t->algo = job->hogwild ? "hogwild" : "ps";
+    t->sums.algo = job->hogwild ? "hogwild" : "ps";
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -207,7 +207,7 @@ static vb_status report(struct vb_async *a)
     vb_status st = VB_OK;
 
     if (t->o->checkpoint != NULL)
-        st = vb_train_save(t);
+        st = vb_train_save(t, t->step);
     return st == VB_OK ? async_judge_alone(t) : st;
 }
 

@@ -49,7 +49,6 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank)
 {
     const struct vb_trainer *t = a->trainer;
     struct vb_group_opts o = t->o->group;
-    bool large = strcmp(t->o->model, "lenet") == 0 || strcmp(t->o->model, "alexnet") == 0;
 
     o.rank = rank;
     o.world = a->job.workers + ps_server_ranks(&a->job);
@@ -59,7 +58,8 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank)
     o.root = a->root;
     o.root_fd = rank == 0 ? a->root_fd : -1;
     o.announce = NULL;
-    o.progress = large && rank < a->job.workers; /* a server does nothing but that */
+    o.progress =
+        t->model.row->progress && rank < a->job.workers; /* a server does nothing but that */
     o.crowded = vb_place_is_crowded(t->o, &t->cpus);
     if (o.timeout_ms == 0)
         o.timeout_ms = 60000;

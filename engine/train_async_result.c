@@ -31,7 +31,7 @@ static void add_worker(struct vb_async *a, int rank, const struct async_row *row
     r->late_s = known->late_s;
     r->late_max_s = known->late_max_s;
     if (r->accuracy < 0)
-        r->accuracy = a->trainer->accuracy; /* nobody has tested before the end */
+        r->accuracy = a->trainer->evals.accuracy; /* nobody has tested before the end */
     if (async_board_news(a->board)->samples < 0)
         result->samples += row->samples;
     result->workers++;

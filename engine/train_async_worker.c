@@ -14,10 +14,10 @@
 vb_status async_judge_alone(struct vb_trainer *t)
 {
     struct vb_model_loss sum = {0};
-    vb_status st = t->ops->judge(t, 0, t->n_test, &sum);
+    vb_status st = t->ops->evaluate(t, 0, t->data.n_test, &sum);
 
-    t->accuracy = (double)sum.correct / t->n_test;
-    t->test_loss = sum.loss / t->n_test;
+    t->evals.accuracy = (double)sum.correct / t->data.n_test;
+    t->evals.loss = sum.loss / t->data.n_test;
     vb_lap(&t->laps, VB_PHASE_EVAL);
     return st;
 }
@@ -42,7 +42,6 @@ vb_status async_do_due(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     uint32_t due = atomic_exchange(&a->worker->due, 0);
-    int64_t own = t->step;
     uint64_t version;
     vb_status st;
 
@@ -56,10 +55,8 @@ vb_status async_do_due(struct vb_async *a)
         vb_train_keep_eval(t, (int64_t)version);
         vb_trainer_show(t, (int64_t)version, true);
     }
-    t->step = (int64_t)version; /* that of the snapshot, for its name */
     if (st == VB_OK && (due & PS_SAVE))
-        st = vb_train_save(t);
-    t->step = own;
+        st = vb_train_save(t, (int64_t)version);
     return st;
 }
 
@@ -82,8 +79,8 @@ vb_status async_cut_anew(struct vb_async *a)
     if (a->shares != 0) /* else a new seat, of which nothing was said yet */
         st = ps_worker_now(a->worker, &version);
     if (st == VB_OK && a->shares != 0)
-        st = vb_trainer_cut_anew(a->trainer, (int)(a->shares >> 10), (int)(a->shares & 1023),
-                                 (int64_t)version);
+        st = vb_trainer_repartition(a->trainer, (int)(a->shares >> 10), (int)(a->shares & 1023),
+                                    (int64_t)version);
     return st;
 }
 
@@ -114,7 +111,7 @@ static vb_status judge_own_end(struct vb_async *a)
     st = ps_worker_snapshot(a->worker, a->params, NULL, &version);
     if (st == VB_OK)
         st = async_judge_alone(t);
-    a->accuracy = t->accuracy;
+    a->accuracy = t->evals.accuracy;
     return st;
 }
 
@@ -158,7 +155,7 @@ static vb_status end(struct vb_async *a)
 
 static void name_transport(struct vb_async *a)
 {
-    snprintf(a->trainer->transport, sizeof(a->trainer->transport), "%s",
+    snprintf(a->trainer->sums.transport, sizeof(a->trainer->sums.transport), "%s",
              vb_group_transport(a->ps, ps_server_rank(&a->job, 0)));
 }
 

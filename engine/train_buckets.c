@@ -1,31 +1,43 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gradients of all ranks. Backward goes from the last layer to the first, and so from the end of
- * the parameters to their beginning: what is ready is a range that grows downwards. When it is a
- * bucket long its allreduce is started, as several if it is many; the sums are taken in the same
- * order.
+ * Sums of gradients over all ranks, in buckets. Backward goes from the last layer to the first, so
+ * it fills the gradients from their end to their beginning. As soon as a bucket's worth is filled,
+ * its allreduce is started. If much is filled at once, it becomes several buckets. Sums are taken
+ * in the order in which they were started.
  *
- * Forward of the next step wants the *front* first, the layers at the beginning, which backward has
- * last. On a link that is still busy when backward ends the front would come after all that is
- * under way. So what the link does not get done before is *held back* and leaves behind the front.
- * How much that is ranks look at from time to time. The mean of what they see, one more sum, is
- * for all, for all start their sums in the same order.
+ * Forward of the next step first needs the *front*, the parameters of the first layers, which
+ * backward fills last. On a slow link the sum of the front would queue behind all other sums. So
+ * the gradients that the link cannot send before the end of backward are *held back*: they are
+ * started after the front.
  *
- * Ranks that have mapped each other's gradients may want to add them up by themselves: then a
- * bucket is but the word that all ranks have theirs.
+ *     0          front          back                          n_params
+ *     |  front   |  held back   |            rest             |
+ *
+ * Backward moves `low` from n_params down to 0; gradients from low on are filled:
+ *     low in rest        buckets of rest are started, downwards from `high`
+ *     low in held back   nothing is started; rest was started completely
+ *     low in front       buckets of front are started, downwards
+ *     low = 0            the last bucket of front is started, then all of held back, upwards
+ * If nothing is held back, all gradients are rest.
+ *
+ * How much to hold back is measured in some steps. All ranks must start their sums in the same
+ * order, so they use the mean of what they measured, which takes one more allreduce.
+ *
+ * Ranks that have mapped each other's gradients may sum them by themselves (train_here.c). Then a
+ * bucket is a barrier: it tells that all ranks have filled theirs.
  */
 #include "engine/train_priv.h"
 
 #include <stdlib.h>
 
-#define BUCKETS_MAX 32 /* a bucket is as much larger as that takes */
+#define BUCKETS_MAX 32 /* buckets are larger if there would be more of them */
 #define BUCKET_MIN ((size_t)4 << 10)
 #define BUCKET_MAX ((size_t)16 << 20)
-#define CUT ((size_t)1 << 18) /* floats: what is longer than two of these is cut up */
-#define PARTS 4               /* a small model is cut into about so many */
-#define WASTE 1.1             /* what a bucket may take, against its part of a very large one ... */
-#define WASTE_MOST 2          /* ... for the sake of that */
-#define LIST (BUCKETS_MAX + 3) /* with what is left of the front, the held and the rest */
+#define CUT ((size_t)1 << 18) /* floats; a range longer than two of these is split */
+#define PARTS 4               /* a small model is split into about this many buckets */
+#define WASTE 1.1    /* time per byte that a bucket may take, relative to a very large one */
+#define WASTE_MOST 2 /* ... if the model would otherwise be one bucket */
+#define LIST (BUCKETS_MAX + 3) /* front, held back and rest may end with a shorter bucket */
 #define LINE (VB_CACHE_LINE / sizeof(float))
 
 struct bucket {
@@ -33,27 +45,35 @@ struct bucket {
     struct vb_req req;
 };
 
+/* The allreduce in which ranks agree on how much to hold back. */
+struct agreement {
+    struct vb_req req;
+    bool running;
+};
+
 struct vb_buckets {
-    struct vb_coll *coll; /* NULL: there are no others */
     struct vb_trainer *trainer;
+    struct vb_coll *coll; /* NULL: this is the only rank */
     float *grads;
-    float *own;              /* grads, where there is no coll */
-    size_t n_params, bucket; /* floats */
-    size_t least;            /* floats: no bucket is shorter that is not to waste any time */
-    size_t low;              /* ready: [low, n_params) */
-    size_t high;             /* started: [high, n_params), but for what is held back */
-    size_t front;            /* parameters that forward begins with */
-    size_t back;             /* held back: [front, back), if that is any */
+    float *own; /* grads, if there is no coll */
+    size_t n_params;
+    size_t bucket;      /* floats of a bucket, at least */
+    size_t least;       /* floats; a shorter bucket takes more time per byte */
+    bool barriers_only; /* ranks sum the gradients by themselves */
+
+    size_t front; /* parameters that forward needs first */
+    size_t back;  /* held back: [front, back); 0: nothing */
+    struct agreement agreement;
+
+    size_t low;  /* filled: [low, n_params) */
+    size_t high; /* started: [high, n_params), except for what is held back */
     struct bucket list[LIST];
     int n_started, n_taken;
-    uint64_t steps;     /* with sums */
-    struct vb_req told; /* how much to hold back */
-    bool telling;
-    bool words_only; /* ranks add up by themselves */
+    uint64_t steps; /* steps with sums so far */
     vb_status failed;
 };
 
-/* The smallest bucket whose latency is no more than that part of what it takes. */
+/* The smallest bucket that takes at most waste times as long per byte as a very large one. */
 static size_t least_bytes(const struct vb_coll *coll, double waste)
 {
     double best = vb_coll_predict_us(coll, vb_coll_algo(coll, BUCKET_MAX), BUCKET_MAX) / BUCKET_MAX;
@@ -66,8 +86,9 @@ static size_t least_bytes(const struct vb_coll *coll, double waste)
     return bytes;
 }
 
-/* The more buckets there are the earlier the first can start, but each costs some latency. Of a
- * model that is but one bucket by that rule nothing would be hidden behind backward. */
+/* The smaller buckets are, the earlier the first one can start, but each one adds its latency. If a
+ * small model would be a single bucket, backward could not hide any of its transfer: then smaller
+ * buckets are accepted. */
 static size_t choose_bytes(const struct vb_coll *coll, size_t model_bytes)
 {
     size_t bytes = least_bytes(coll, WASTE), least, part = model_bytes / PARTS;
@@ -78,7 +99,7 @@ static size_t choose_bytes(const struct vb_coll *coll, size_t model_bytes)
     return part > least ? part : least;
 }
 
-/* Rank 0's choice is that of all, for theirs may be rounded otherwise. */
+/* All ranks use the choice of rank 0, because rounding could make their own choices differ. */
 static vb_status choose_bucket(struct vb_buckets *b)
 {
     int64_t asked = b->trainer->o->bucket_bytes;
@@ -119,9 +140,9 @@ vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
 
     if (b == NULL)
         return vb_err_sys("calloc");
-    *buckets_p = b; /* the caller's from now on, whatever happens */
+    *buckets_p = b; /* the caller destroys it even if this fails */
     b->n_params = n_params;
-    b->front = b->back = front;
+    b->front = front;
     b->trainer = t;
     if (t->place.group != NULL) {
         st = open_coll(b);
@@ -172,13 +193,13 @@ const float *vb_buckets_grads_of(const struct vb_buckets *b, int rank)
     return vb_coll_data_of(b->coll, rank);
 }
 
-void vb_buckets_words_only(struct vb_buckets *b)
+void vb_buckets_barriers_only(struct vb_buckets *b)
 {
-    b->words_only = true;
-    b->front = b->back = 0; /* nothing to wait for, nothing to hold back */
+    b->barriers_only = true;
+    b->front = b->back = 0; /* no sum is sent, so none is held back */
 }
 
-vb_status vb_buckets_meet(struct vb_buckets *b)
+vb_status vb_buckets_barrier(struct vb_buckets *b)
 {
     struct vb_req req;
     vb_status st = vb_barrier_start(b->coll, &req);
@@ -195,19 +216,20 @@ const char *vb_buckets_algo(const struct vb_buckets *b)
 
 static bool summing(const struct vb_buckets *b)
 {
-    return b->coll != NULL && !b->trainer->no_sums;
+    return b->coll != NULL && !b->trainer->sums.off;
 }
 
 /* ---- what is held back ----------------------------------------------------------------------- */
 
-/* The more steps there were the less there is to learn. */
-static bool is_looked_at(const struct vb_buckets *b)
+/* Measures the link in steps 1, 2, 4, 8 and so on: later measurements change little. */
+static bool measures_link(const struct vb_buckets *b)
 {
     return b->front > 0 && summing(b) && (b->steps & (b->steps - 1)) == 0;
 }
 
-/* Half of what the link has not done at the end of backward: it is not to be idle where backward
- * takes longer than this time, nor forward to wait for the front until all is done. */
+/* How much to hold back: half of what the link has not summed at the end of backward. Holding back
+ * less makes forward wait longer for the front. Holding back more could leave the link idle if the
+ * next backward takes longer. */
 static size_t to_hold(struct vb_buckets *b)
 {
     size_t asked = (size_t)b->trainer->o->hold_back_bytes / sizeof(float), summed = b->n_params;
@@ -225,28 +247,28 @@ static size_t to_hold(struct vb_buckets *b)
     return (summed - b->front) / 2;
 }
 
-/* Behind the gradients in the window there is room for it. */
-static void tell_hold(struct vb_buckets *b, size_t n)
+/* Starts the agreement, in the one float of the window that follows the gradients. */
+static void agree_on_hold(struct vb_buckets *b, size_t n)
 {
     b->grads[b->n_params] = (float)n;
     if (b->failed == VB_OK)
-        b->failed =
-            vb_allreduce_start(b->coll, b->n_params * sizeof(float), 1, VB_REDUCE_SUM, &b->told);
-    b->telling = b->failed == VB_OK;
+        b->failed = vb_allreduce_start(b->coll, b->n_params * sizeof(float), 1, VB_REDUCE_SUM,
+                                       &b->agreement.req);
+    b->agreement.running = b->failed == VB_OK;
 }
 
-static void take_hold(struct vb_buckets *b)
+static void take_agreement(struct vb_buckets *b)
 {
     size_t least = b->trainer->o->hold_back_bytes > 0 ? 1 : b->bucket;
     size_t n, most = b->n_params - b->front;
 
-    b->telling = false;
-    b->failed = vb_wait(b->coll, &b->told);
+    b->agreement.running = false;
+    b->failed = vb_wait(b->coll, &b->agreement.req);
     if (b->failed != VB_OK)
         return;
     n = (size_t)(b->grads[b->n_params] / (float)b->trainer->world);
-    n = n < most ? n : most; /* rounded, where sums are */
-    b->back = b->front + (n >= least ? n : 0);
+    n = n < most ? n : most; /* the sum may have been rounded */
+    b->back = n >= least ? b->front + n : 0;
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -268,28 +290,29 @@ static void start_bucket(struct vb_buckets *b, size_t first, size_t end)
     next->n = end - first;
     if (!summing(b) || b->failed != VB_OK)
         return;
-    if (b->words_only)
+    if (b->barriers_only)
         b->failed = vb_barrier_start(b->coll, &next->req);
     else
         b->failed = vb_allreduce_start(b->coll, next->first * sizeof(float), next->n, VB_REDUCE_SUM,
                                        &next->req);
 }
 
-/* Whether a vector is sent whole, and not a part of it after the other's part has come and was
- * added: the link then stays busy while ranks compute. */
+/* Whether a sum of n floats is sent in one go. Other algorithms send a part only after another part
+ * was received and added; then the link is idle while ranks compute. */
 static bool goes_whole(const struct vb_buckets *b, size_t n)
 {
     return summing(b) && vb_coll_algo(b->coll, n * sizeof(float)) == VB_ALGO_GATHER;
 }
 
-/* The length of each piece but the last, if n are cut into so many: whole cache lines. */
+/* Splits n floats into pieces of equal length, in whole cache lines; the last one may be shorter.
+ * Returns the length. */
 static size_t piece_of(size_t n, size_t pieces)
 {
     return pieces == 1 ? n : ((n + pieces - 1) / pieces + LINE - 1) / LINE * LINE;
 }
 
-/* Few pieces, for each costs some time, but so many that they go whole if buckets can. Returns how
- * long they are. */
+/* Chooses the length of the pieces of a range. There are few of them, because each one adds its
+ * latency, but enough that each one is sent in one go, if that is possible for a bucket. */
 static size_t choose_piece(const struct vb_buckets *b, size_t n)
 {
     size_t few = n / (b->bucket > CUT ? b->bucket : CUT), more;
@@ -301,11 +324,15 @@ static size_t choose_piece(const struct vb_buckets *b, size_t n)
     return piece_of(n, few);
 }
 
-/* As buckets of about the same length. up: from the first to the last. */
+/* Starts a range as buckets of about the same length. up: from its beginning to its end. */
 static void start_range(struct vb_buckets *b, size_t first, size_t end, bool up)
 {
-    size_t len = choose_piece(b, end - first), n = (end - first + len - 1) / len, i;
+    size_t len, n, i;
 
+    if (first == end)
+        return;
+    len = choose_piece(b, end - first);
+    n = (end - first + len - 1) / len;
     for (i = 0; i < n; i++) {
         size_t at = first + (up ? i : n - 1 - i) * len;
 
@@ -313,7 +340,7 @@ static void start_range(struct vb_buckets *b, size_t first, size_t end, bool up)
     }
 }
 
-/* Of what has become ready above end: whatever makes a bucket, or is the last of it. */
+/* Starts the filled gradients above end, if they make a bucket or reach end. */
 static void start_down_to(struct vb_buckets *b, size_t end)
 {
     size_t low = b->low > end ? b->low : end;
@@ -324,8 +351,8 @@ static void start_down_to(struct vb_buckets *b, size_t end)
     b->high = low;
 }
 
-/* Between two layers: sums that are under way get on, on this rank's time. */
-void vb_buckets_get_on(struct vb_buckets *b, enum vb_phase phase)
+/* Called between two layers, because sums that are under way need this rank's time. */
+void vb_buckets_poll(struct vb_buckets *b, enum vb_phase phase)
 {
     bool done;
 
@@ -336,29 +363,37 @@ void vb_buckets_get_on(struct vb_buckets *b, enum vb_phase phase)
     vb_lap(&b->trainer->laps, VB_PHASE_COMM);
 }
 
+/* Starts the buckets that follow from low: see the picture at the head of this file. */
+static void start_filled(struct vb_buckets *b)
+{
+    size_t held = b->back > 0 ? b->front : 0, held_end = b->back;
+
+    start_down_to(b, held_end);
+    if (b->low > held)
+        return;
+    if (b->high > held)
+        b->high = held; /* rest is started; held back is skipped */
+    start_down_to(b, 0);
+    if (b->low == 0)
+        start_range(b, held, held_end, true);
+}
+
 void vb_buckets_ready(void *arg, size_t first, size_t n)
 {
     struct vb_buckets *b = arg;
-    bool holding = b->back > b->front, looks;
+    bool measures;
     size_t hold;
 
     VB_ASSERT(first + n == b->low);
     (void)n;
     b->low = first;
-    looks = b->low == 0 && is_looked_at(b);
-    hold = looks ? to_hold(b) : 0;
-    if (holding && b->high > b->back)
-        start_down_to(b, b->back);
-    if (holding && b->high == b->back && b->low <= b->front)
-        b->high = b->front;
-    if (!holding || b->high <= b->front)
-        start_down_to(b, 0);
-    if (b->low == 0 && holding)
-        start_range(b, b->front, b->back, true);
-    if (looks)
-        tell_hold(b, hold);
+    measures = b->low == 0 && measures_link(b);
+    hold = measures ? to_hold(b) : 0; /* before more sums are started */
+    start_filled(b);
+    if (measures)
+        agree_on_hold(b, hold);
     if (b->low > 0)
-        vb_buckets_get_on(b, VB_PHASE_BACKWARD);
+        vb_buckets_poll(b, VB_PHASE_BACKWARD);
 }
 
 int vb_buckets_left(const struct vb_buckets *b)
@@ -373,8 +408,8 @@ vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p)
     *n_p = 0;
     if (b->failed != VB_OK)
         return b->failed;
-    if (b->n_taken == b->n_started && b->telling)
-        take_hold(b);
+    if (b->n_taken == b->n_started && b->agreement.running)
+        take_agreement(b);
     if (b->n_taken == b->n_started)
         return b->failed;
     b->n_taken++;
@@ -387,7 +422,8 @@ vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p)
     return VB_OK;
 }
 
-/* Sums of sums become infinite on all ranks alike, never NaN, which costs no time. */
+/* Repeated sums can become infinite, on all ranks alike, but never NaN. Computing with infinities
+ * is not slower. */
 vb_status vb_buckets_again(struct vb_buckets *b)
 {
     int i, n = b->coll != NULL ? b->n_started : 0;

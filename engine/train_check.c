@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether ranks, and a run and the checkpoint it goes on from, are of one mind: what decides the
- * result is written down as text and compared; and whether ranks still hold the same parameters.
+ * Checks: that options fit each other; that all ranks, and a run and the checkpoint that it resumes
+ * from, have the same settings, written as text and compared; and that all ranks still hold the
+ * same parameters.
  */
 #include "engine/train_priv.h"
 
@@ -9,13 +10,56 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Saving changes what later steps of a lazy rule come to (see vb_k_sparse_settle()). */
-static int64_t saves_that_matter(const struct vb_train_opts *o)
+/* ---- options --------------------------------------------------------------------------------- */
+
+/* Returns the name of a given option that only affects sums of dense gradients, or NULL. */
+static const char *dense_option(const struct vb_train_opts *o)
 {
-    return strcmp(o->model, "sparse-lr") == 0 ? o->checkpoint_every : 0;
+    if (o->coll.wire != VB_WIRE_F32)
+        return "wire";
+    if (o->coll.algo != VB_ALGO_AUTO)
+        return "algo";
+    if (o->bucket_bytes > 0)
+        return "bucket";
+    if (o->hold_back_bytes > 0)
+        return "defer-bytes";
+    return o->share_out_bytes > 0 ? "shared-update-min" : NULL;
 }
 
-/* A text of any length becomes a short one. */
+vb_status vb_train_check(const struct vb_train_opts *o)
+{
+    const struct vb_train_model *model = vb_train_model_find(o->model);
+    bool dense_sums = model != NULL && !model->sparse && o->mode != VB_MODE_ASYNC;
+
+    if (model == NULL)
+        return vb_err(VB_ERR_USAGE, "there is no model %.64s", o->model != NULL ? o->model : "");
+    if (o->group.world < 1 || o->group.rank < 0 || o->group.rank >= o->group.world)
+        return vb_err(VB_ERR_USAGE, "rank %d of %d: there is no such rank", o->group.rank,
+                      o->group.world);
+    if (o->mode == VB_MODE_SINGLE && o->group.world != 1)
+        return vb_err(VB_ERR_USAGE, "--mode single has one rank, not %d", o->group.world);
+    if (o->slow_factor > 0 && (o->slow_rank < 0 || o->slow_rank >= o->group.world))
+        return vb_err(VB_ERR_USAGE, "--slow: there is no rank %d; the job has %d ranks",
+                      o->slow_rank, o->group.world);
+    if (o->checkpoint == NULL && (o->resume || o->checkpoint_every > 0))
+        return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
+    if (o->joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
+        return vb_err(VB_ERR_USAGE, "--join needs --mode async, and no --dry-run");
+    if (!dense_sums && dense_option(o) != NULL)
+        return vb_err(VB_ERR_USAGE, "--%s is for dense models and --mode sync", dense_option(o));
+    return o->mode == VB_MODE_ASYNC ? vb_async_check(o) : VB_OK;
+}
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+/* With a lazy update rule, saving changes the rounding of later steps (see vb_k_sparse_settle()).
+ * So the interval between checkpoints is one of the settings of sparse models. */
+static int64_t saves_that_matter(const struct vb_train_opts *o)
+{
+    return vb_train_model_find(o->model)->sparse ? o->checkpoint_every : 0;
+}
+
+/* A short number that stands for a text of any length. */
 static uint32_t mark(const char *text)
 {
     return text != NULL ? vb_crc32c(0, text, strlen(text)) : 0;
@@ -49,7 +93,8 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
     return n < 0 ? NULL : both;
 }
 
-/* What ranks must agree on beside that, for they do it together. */
+/* Appends what ranks must agree on although it does not change the result, because they do it
+ * together. */
 static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
 {
     size_t len = strlen(text);
@@ -65,7 +110,8 @@ static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
              (long long)o->share_out_bytes, (long long)o->hold_back_bytes);
 }
 
-/* Checkpoints keep the names: those that say too little are explained here. */
+/* The names of settings are part of the format of checkpoints. This adds the options to names that
+ * do not explain themselves. */
 static const char *explained(const char *name)
 {
     static const struct {
@@ -92,7 +138,7 @@ bool vb_train_settings_differ(const char *a, const char *b, char name[64])
     char line[64];
     size_t len;
 
-    if (is_async(a) != is_async(b)) { /* by which other lines differ, too */
+    if (is_async(a) != is_async(b)) { /* the mode changes other lines, too */
         snprintf(name, 64, "mode");
         return true;
     }
@@ -150,7 +196,8 @@ static int count_equal(const uint32_t *marks, int n, uint32_t mark)
     return equal;
 }
 
-/* Right is what most ranks hold, or, where no more do, the lowest of them. */
+/* The first rank whose parameters differ from those that most ranks hold; in a tie, from those of
+ * the lowest rank. Returns -1 if all are equal. */
 static int first_to_differ(const uint32_t *marks, int n)
 {
     uint32_t right = marks[0];
@@ -185,7 +232,8 @@ vb_status vb_train_compare(struct vb_trainer *t)
     if (differs >= 0) {
         t->all_know = true;
         st = vb_err(VB_ERR_INPUT,
-                    "rank %d (%s) holds other parameters than the rest after step %lld; they were "
+                    "rank %d (%s) holds different parameters than the other ranks after step %lld; "
+                    "they were "
                     "equal after step %lld",
                     differs, vb_group_host(t->place.group, differs), (long long)t->step,
                     (long long)t->equal_step);

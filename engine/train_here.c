@@ -1,38 +1,36 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks of one host, dense models. Their parameters and state are in a window that all of them have
- * mapped, and so are their gradients. Each rank adds up, updates and writes to all copies a *share*
- * of each bucket, instead of sums for all and then the same update on every rank: a parameter is
- * updated once, and each copy is written once.
+ * Updates of a dense model that the ranks of one host share. Parameters, state and gradients of
+ * each rank are in windows that all ranks have mapped. Each rank takes a *share* of each bucket: it
+ * sums the gradients of all ranks, updates the parameters, and writes them to the copies of all
+ * ranks. So each parameter is updated once, and not once per rank.
  *
- * A copy that others write to is never the one that holds the last complete step.
+ * The other ranks never write to the copy that holds the last complete step.
  *
- * Shares are whole parts of the norm, for a part is added up in one go. A part belongs to the
- * bucket in which it begins: those above it are there before.
+ * The norm is computed in parts, each by one rank, so a share consists of whole parts. A part
+ * belongs to the bucket in which it begins; the rest of such a part is in a bucket that was filled
+ * before.
  */
 #include "engine/train_priv.h"
 
 #include <stdlib.h>
 
-struct vb_here {
+#define SQUARES_BYTES (VB_K_NORM_PARTS * sizeof(double))
+
+struct vb_shared_update {
     struct vb_trainer *trainer;
     struct vb_window *win;
     struct vb_k_norm norm;
-    char **bases;        /* (world) each rank's part of the window: squares, then memory */
+    char **bases; /* (world) each rank's part of the window: squares of the norm, then its memory */
     const float **grads; /* (world) */
     double **squares;    /* (world) */
     float **params_out;  /* (world) */
     float **state_out;   /* (world) */
 };
 
-static size_t squares_bytes(void)
-{
-    return VB_K_NORM_PARTS * sizeof(double);
-}
-
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-static vb_status make_lists(struct vb_here *h)
+static vb_status make_lists(struct vb_shared_update *h)
 {
     size_t world = (size_t)h->trainer->world;
 
@@ -47,21 +45,21 @@ static vb_status make_lists(struct vb_here *h)
     return VB_OK;
 }
 
-vb_status vb_here_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
-                         size_t len_bytes, struct vb_here **here_p)
+vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
+                                  size_t len_bytes, struct vb_shared_update **shared_p)
 {
-    struct vb_here *h = calloc(1, sizeof(*h));
+    struct vb_shared_update *h = calloc(1, sizeof(*h));
     vb_status st;
     int r;
 
     if (h == NULL)
         return vb_err_sys("calloc");
-    *here_p = h; /* the caller's from now on, whatever happens */
+    *shared_p = h; /* the caller destroys it even if this fails */
     h->trainer = t;
     vb_k_norm_begin(&h->norm, n_params);
     st = make_lists(h);
     if (st == VB_OK)
-        st = vb_window_create(t->place.group, squares_bytes() + len_bytes, &h->win);
+        st = vb_window_create(t->place.group, SQUARES_BYTES + len_bytes, &h->win);
     if (st != VB_OK)
         return st;
     for (r = 0; r < t->world; r++) {
@@ -71,11 +69,11 @@ vb_status vb_here_create(struct vb_trainer *t, struct vb_buckets *buckets, size_
         if (h->bases[r] == NULL || h->grads[r] == NULL)
             return vb_err(VB_ERR_UNSUPPORTED, "the memory of rank %d is not mapped", r);
     }
-    vb_buckets_words_only(buckets);
+    vb_buckets_barriers_only(buckets);
     return VB_OK;
 }
 
-void vb_here_close(struct vb_here *h)
+void vb_shared_update_close(struct vb_shared_update *h)
 {
     if (h != NULL && h->win != NULL)
         vb_window_destroy(h->win);
@@ -83,7 +81,7 @@ void vb_here_close(struct vb_here *h)
         h->win = NULL;
 }
 
-void vb_here_destroy(struct vb_here *h)
+void vb_shared_update_destroy(struct vb_shared_update *h)
 {
     if (h == NULL)
         return;
@@ -95,28 +93,29 @@ void vb_here_destroy(struct vb_here *h)
     free(h);
 }
 
-void *vb_here_memory(const struct vb_here *h)
+void *vb_shared_update_memory(const struct vb_shared_update *h)
 {
-    return h->bases[h->trainer->rank] + squares_bytes();
+    return h->bases[h->trainer->rank] + SQUARES_BYTES;
 }
 
 /* ---- a share --------------------------------------------------------------------------------- */
 
-/* The same place in another rank's memory. */
-static float *there(const struct vb_here *h, int rank, float *own)
+/* Translates an address in this rank's memory to that of another rank. */
+static float *there(const struct vb_shared_update *h, int rank, float *own)
 {
     if (own == NULL)
         return NULL;
     return (float *)(void *)(h->bases[rank] + ((char *)own - h->bases[h->trainer->rank]));
 }
 
-/* The first part that begins at a parameter or behind it. */
-static size_t part_at(const struct vb_here *h, size_t param)
+/* The first part of the norm that begins at this parameter or after it. */
+static size_t part_at(const struct vb_shared_update *h, size_t param)
 {
     return (param + h->norm.len - 1) / h->norm.len;
 }
 
-void vb_here_share(struct vb_here *h, const struct vb_here_update *u, size_t first, size_t n)
+void vb_shared_update_run(struct vb_shared_update *h, const struct vb_shared_args *u, size_t first,
+                          size_t n)
 {
     struct vb_trainer *t = h->trainer;
     struct vb_k_joint joint = {.rank = t->rank,
@@ -144,7 +143,7 @@ void vb_here_share(struct vb_here *h, const struct vb_here_update *u, size_t fir
     vb_lap_move(&t->laps, VB_PHASE_UPDATE, VB_PHASE_COMM, joint.shared_ns);
 }
 
-double vb_here_norm(struct vb_here *h)
+double vb_shared_update_norm(struct vb_shared_update *h)
 {
     size_t i;
 

@@ -77,11 +77,11 @@ vb_status async_papers_put(const struct vb_async *a, struct async_board *board)
     p->max_keys = a->job.max_keys;
     p->words = (uint32_t)t->o->words_len;
     p->settings = (uint32_t)strlen(t->settings);
-    p->plan = t->plan_text != NULL ? (uint32_t)strlen(t->plan_text) : 0;
+    p->plan = t->kernels.text != NULL ? (uint32_t)strlen(t->kernels.text) : 0;
     memcpy(at, t->o->words, p->words);
     memcpy(at + p->words, t->settings, p->settings);
     if (p->plan > 0)
-        memcpy(at + p->words + p->settings, t->plan_text, p->plan);
+        memcpy(at + p->words + p->settings, t->kernels.text, p->plan);
     atomic_store_explicit(&p->ready, PAPERS_MAGIC, memory_order_release);
     return VB_OK;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * A rank's place: among the others, and on the machine.
+ * Opens the group of a rank and places the rank on the machine.
  *
- * The plan comes first where it can, for the group wants to know whether ranks share cores; but
- * only a rank with a supervisor knows how many there are on its host before it has met them.
- * Pinning comes last, for threads inherit it, and those of the group are to have all cpus of the
- * rank.
+ * The placement is computed before the group is opened, if possible, because the group must know
+ * whether ranks share cores. But only a rank with a supervisor knows the number of ranks on its
+ * host in advance; others learn it from the group. Pinning comes last, because threads inherit it
+ * and the threads of the group may use all cpus of the rank.
  */
 #include "engine/train_priv.h"
 
@@ -32,16 +32,18 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
 {
     struct vb_group_opts opts = o->group;
 
-    if (opts.world == 1 || o->joined != NULL) /* who joins is in the other group already */
+    if (opts.world == 1 ||
+        o->joined != NULL) /* a joiner is already a member of the group of workers and servers */
         return VB_OK;
     if (o->open_group != NULL) {
         place->group = o->open_group;
         place->borrowed = true;
         return VB_OK;
     }
-    /* Large gradients travel while the layers below still compute; the others are soon there. */
-    opts.progress = (strcmp(o->model, "lenet") == 0 || strcmp(o->model, "alexnet") == 0) &&
-                    o->mode != VB_MODE_ASYNC; /* which has a group of its own for that */
+    /* A progress thread sends large gradients while lower layers compute. It does not pay for small
+     * ones. */
+    opts.progress = vb_train_model_find(o->model)->progress &&
+                    o->mode != VB_MODE_ASYNC; /* which has a group of its own for gradients */
     if (place->plan != NULL) {
         opts.crowded = place->plan->overlap;
         opts.topo = place->topo;
@@ -51,7 +53,7 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
     return vb_group_open(&opts, &place->group);
 }
 
-/* This rank's number among those on its host, and how many these are. */
+/* This rank's number among the ranks on its host, and the number of these. */
 static void find_neighbours(const struct vb_group *group, int *local_rank_p, int *local_ranks_p)
 {
     const char *host = vb_group_host(group, vb_group_rank(group));
@@ -68,13 +70,6 @@ static void find_neighbours(const struct vb_group *group, int *local_rank_p, int
     *local_ranks_p = n;
 }
 
-static vb_status pin(const struct vb_place *place, int local_rank)
-{
-    vb_status st = vb_plan_bind_memory(place->topo, place->plan, local_rank);
-
-    return st == VB_OK ? vb_plan_pin_team(place->topo, place->plan, local_rank) : st;
-}
-
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
 {
     int ranks = o->local_ranks > 0 ? o->local_ranks : o->group.world;
@@ -84,9 +79,10 @@ bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
     return CPU_COUNT(cpus) > 0 && ranks * threads + servers > CPU_COUNT(cpus);
 }
 
-/* A server's thread beside workers that have all cores: pinned, those would wait for it where it
- * happens to run, and half of the machine be idle. */
-static bool is_full(const struct vb_train_opts *o)
+/* Whether a server's thread runs beside workers that already occupy all cores. If the workers were
+ * pinned then, they would wait for the core where the server happens to run, and other cores would
+ * be idle. */
+static bool server_lacks_cpu(const struct vb_train_opts *o)
 {
     cpu_set_t cpus;
 
@@ -96,7 +92,8 @@ static bool is_full(const struct vb_train_opts *o)
 
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 {
-    bool pinned = o->pin && !is_full(o) && o->joined == NULL; /* its cores may be others' */
+    bool pinned = o->pin && !server_lacks_cpu(o) &&
+                  o->joined == NULL; /* a joiner's cores may belong to other ranks */
     int local_rank = o->local_rank, local_ranks = o->group.world == 1 ? 1 : o->local_ranks;
     struct vb_place place = {0};
     vb_status st = VB_OK;
@@ -110,7 +107,9 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
         st = make_plan(o, local_ranks, &place);
     }
     if (st == VB_OK && pinned)
-        st = pin(&place, local_rank);
+        st = vb_plan_bind_memory(place.topo, place.plan, local_rank);
+    if (st == VB_OK && pinned)
+        st = vb_plan_pin_team(place.topo, place.plan, local_rank);
     if (!pinned)
         vb_team_size(o->threads);
     if (st != VB_OK)

@@ -12,341 +12,407 @@
 
 /* ---- where time goes (train_result.c) -------------------------------------------------------- */
 
+/* The time of a rank, divided into phases. */
 struct vb_laps {
     uint64_t begin_ns;
-    uint64_t mark_ns; /* what came before has been given to a phase */
+    uint64_t mark_ns; /* the time up to this point has been charged to phases */
     uint64_t ns[VB_PHASES];
-    uint64_t late_ns; /* of the group, when the last transfer was over */
+    uint64_t late_ns; /* what vb_group_late_ns() returned after the last transfer */
     double cpu_begin_s;
 };
 
 void vb_laps_begin(struct vb_laps *laps);
 
-/* The time since the last call belongs to a phase. */
+/* Charges the time since the last call to a phase. */
 void vb_lap(struct vb_laps *laps, enum vb_phase phase);
 
-/* So much of a phase was another one. */
+/* Moves ns, or all there is, from one phase to another. */
 void vb_lap_move(struct vb_laps *laps, enum vb_phase from, enum vb_phase to, uint64_t ns);
 
-/* It was transfer, but for what the group has waited for late ranks. group NULL: nothing was. */
+/* Charges the time since the last call to transfer, and to waiting as far as the group has waited
+ * for stragglers. Does nothing if group is NULL. */
 void vb_lap_comm(struct vb_laps *laps, struct vb_group *group);
 
-/* ---- what the options come to (train_recipe.c) ----------------------------------------------- */
+/* ---- from options to numbers (train_recipe.c) ------------------------------------------------ */
 
 struct vb_recipe {
     int global_batch;
-    int64_t steps;           /* in all */
-    int64_t steps_per_epoch; /* the last of an epoch may be shorter */
+    int64_t steps;           /* of the whole run */
+    int64_t steps_per_epoch; /* the last step of an epoch may be shorter */
     struct vb_k_rule rule;
     struct vb_k_schedule schedule;
-    double clip; /* the largest norm of a mean gradient; 0: any */
+    double clip; /* largest norm of a mean gradient; 0: no limit */
 };
 
-/* n: samples to train on. */
+/* n: number of samples to train on. */
 vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe *recipe_p);
 
-/* The kind of made-up data that a model is meant for. */
-enum vb_synth_kind vb_recipe_synth(const struct vb_train_opts *o);
+/* ---- checks (train_check.c) ------------------------------------------------------------------ */
 
-/* The table of layers of a dense model. */
-const char *vb_recipe_net(const struct vb_train_opts *o);
-
-/* ---- is it possible (train_check.c) ---------------------------------------------------------- */
-
-/* What decides the result, as lines "name=value": the same on all ranks, and in a checkpoint that
- * is to be gone on from. To be freed; NULL: no memory. */
+/* Everything that decides the result, as lines "name=value". It must be the same on all ranks, and
+ * in a checkpoint that a run resumes from. The caller frees the text. Returns NULL if there is no
+ * memory. */
 char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *recipe);
 
-/* Names the first line that differs. */
+/* Returns whether the settings differ, and the name of the first line that does. */
 bool vb_train_settings_differ(const char *a, const char *b, char name[64]);
 
 /* Collective: fails on all ranks if one was started with other options. */
 vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
                          const char *settings);
 
-/* ---- places (train_place.c) ------------------------------------------------------------------ */
+/* ---- placement (train_place.c) --------------------------------------------------------------- */
 
-/* The group, and where on the machine this rank is. */
+/* The group, and where on the machine this rank runs. */
 struct vb_place {
     struct vb_topo *topo;
     struct vb_plan *plan;
-    struct vb_group *group; /* NULL: there are no others */
-    bool borrowed;          /* the group is not ours to close */
-    bool pinned;            /* threads have places of their own */
+    struct vb_group *group; /* NULL: this is the only rank */
+    bool borrowed;          /* the group belongs to the caller, who closes it */
+    bool pinned;            /* each thread has cores of its own */
     int local_rank;
 };
 
-/* Opens the group, and puts this thread and its memory where the plan wants them. */
+/* Opens the group, and binds this thread and its memory as the placement says. */
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p);
-void vb_place_leave(struct vb_place *place); /* the group, and nothing else */
+void vb_place_leave(struct vb_place *place); /* closes the group only */
 void vb_place_close(struct vb_place *place);
 
-/* Asynchronous: whether ranks and servers have more threads than there are cpus for them. Where
- * nobody says how many ranks share the cpus, all do. */
+/* Asynchronous training: whether ranks and servers have more threads than cpus. If nobody says how
+ * many ranks share the cpus, all ranks are assumed to. */
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus);
 
 /* ---- training (train.c) ---------------------------------------------------------------------- */
 
 struct vb_trainer;
 
-/* A model in training. Two kinds: dense and sparse. */
-struct vb_trainee {
-    /* Chooses kernels, those of t->plan where it is there, and says which in t->plan_text. */
+/* Dense and sparse models implement the same interface. */
+struct vb_trainer_ops {
+    /* Chooses kernels, or takes those of t->kernels.asked, and describes them in t->kernels.text.
+     */
     vb_status (*compile)(struct vb_trainer *t);
 
-    /* Collective. The data is there, and the kernels are chosen. */
+    /* Collective. Allocates parameters and buffers, after the data was opened and compile() ran. */
     vb_status (*create)(struct vb_trainer *t);
 
-    /* One step on t->batch, forward to update, giving its time to phases. */
+    /* Makes one step with t->batch, from forward to update, and charges its time to phases. */
     vb_status (*step)(struct vb_trainer *t);
 
-    /* The sums of the last step once more, and nothing else; bytes_p: what this rank gives. */
+    /* Repeats the sums of the last step and does nothing else. bytes_p: size of this rank's input.
+     */
     vb_status (*sum_again)(struct vb_trainer *t, size_t *bytes_p);
 
-    /* Goes back to the parameters before the last step, once: ranks that a failure left one step
-     * apart can meet there. Only where there are other ranks. */
+    /* Restores the parameters before the last step. It works once per step, and only with several
+     * ranks: a failure can leave these one step apart, and so they can meet again. */
     vb_status (*step_back)(struct vb_trainer *t);
 
-    /* Adds what n test samples from first on come to. */
-    vb_status (*judge)(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum);
+    /* Runs the model on n test samples, from number first on, and adds the result to sum. */
+    vb_status (*evaluate)(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum);
 
-    /* The parameters as they are after the last step, as one piece. */
+    /* The parameters after the last step, in one piece. Returns NULL if there is no memory. */
     const float *(*params)(struct vb_trainer *t, size_t *n_p);
 
-    /* What goes into a checkpoint, borrowed until the next step; and back out of one, checked. */
+    /* save() fills in the arrays of a checkpoint, which are borrowed until the next step. restore()
+     * checks the arrays of a checkpoint and copies them. */
     vb_status (*save)(struct vb_trainer *t, struct vb_checkpoint *cp);
     vb_status (*restore)(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
-    /* Asynchronous: parameters, and the state of their rule (NULL: it has none) of so many words a
-     * parameter, as they are judged and saved. */
+    /* Asynchronous training: the parameters that are evaluated and saved, and the state of the
+     * update rule, words_p words per parameter. *state_p is NULL if the rule has no state. */
     float *(*memory)(struct vb_trainer *t, size_t *n_p, void **state_p, int *words_p);
 
     void (*close)(struct vb_trainer *t);   /* collective, before the group is closed */
-    void (*destroy)(struct vb_trainer *t); /* after it */
+    void (*destroy)(struct vb_trainer *t); /* after the group is closed */
 };
 
-extern const struct vb_trainee vb_trainee_dense;  /* train_dense.c */
-extern const struct vb_trainee vb_trainee_sparse; /* train_sparse.c */
+extern const struct vb_trainer_ops vb_trainer_dense;  /* train_dense.c */
+extern const struct vb_trainer_ops vb_trainer_sparse; /* train_sparse.c */
+
+/* The rows of the tables that describe a model. */
+struct vb_trainer_model {
+    const struct vb_train_model *row;
+    const struct vb_train_net *net;
+    const struct vb_layer_table *layers; /* NULL: a sparse model */
+};
+
+struct vb_trainer_data {
+    struct vb_dataset train, test;
+    int n_test; /* test samples in use */
+};
+
+/* Which kernel computes which layer. */
+struct vb_trainer_kernels {
+    struct vb_k_plan *asked; /* from --plan, a checkpoint or rank 0; NULL: nobody has asked */
+    char *text;              /* the plan in use; NULL: the model has no choice of kernels */
+};
+
+/* How gradients are summed over ranks. */
+struct vb_trainer_sums {
+    const char *algo;   /* NULL: they are not summed */
+    char transport[16]; /* asynchronous training only */
+    bool off;           /* bench step: steps leave the sums out, to measure their cost */
+};
+
+/* Results of evaluations, in memory that is allocated before training. */
+struct vb_trainer_evals {
+    double accuracy, loss; /* of the last evaluation; negative: there was none */
+    struct vb_eval *list;  /* evaluations before the end of the run */
+    int n, max;
+    int64_t seen; /* evaluations so far */
+    int64_t gap;  /* one of gap evaluations is kept */
+};
+
+/* Checkpoints that this rank has written. */
+struct vb_trainer_saved {
+    char path[4096]; /* of the last one; "": none */
+    double pause_s;  /* the longest time that one took */
+};
+
+/* --slow: this rank idles to be slower than it is. */
+struct vb_trainer_slow {
+    uint64_t idle_ns; /* how long to idle in the next step */
+    uint64_t own_ns;  /* how long the last step took without idling */
+};
 
 struct vb_trainer {
     const struct vb_train_opts *o;
-    uint64_t opened_ns;
-    int rank, world; /* ranks that compute; a dedicated server has a rank behind them, */
-    bool serves;     /* ... and does nothing else */
-    bool shows;      /* how far training is: one of those that are there */
-    int shares;      /* ranks that share a batch: world, or 1 where each has batches of its own */
-    bool async;
-    cpu_set_t cpus; /* that this process may use, before anything was pinned */
-    struct vb_place place;
-    struct vb_dataset train, test;
-    int n_test;      /* samples to test with */
-    bool judge_only; /* no step will be made */
     struct vb_recipe recipe;
-    char *settings;
-    struct vb_k_plan *plan; /* what --plan or a checkpoint says; NULL: nothing */
-    char *plan_text;        /* of the kernels in use; NULL: there is none */
+    char *settings; /* of vb_train_settings() */
+
+    /* the role of this rank */
+    int rank, world; /* world: ranks that compute; dedicated servers have the ranks after these */
+    int shares;      /* ranks that share a batch: world, or 1 if each worker has its own batches */
+    bool async;
+    bool serves;    /* this rank is a dedicated server */
+    bool shows;     /* this rank shows the progress of the job */
+    bool eval_only; /* this trainer makes no step */
+    cpu_set_t cpus; /* that this process may use, before any thread was pinned */
+    struct vb_place place;
+
+    struct vb_trainer_model model;
+    const struct vb_trainer_ops *ops;
+    void *state; /* of ops */
+    struct vb_trainer_kernels kernels;
+
+    struct vb_trainer_data data;
     struct vb_loader *loader;
     const struct vb_batch *batch;
-    int batch_n; /* asynchronous: samples of the last step */
-    const struct vb_trainee *ops;
-    void *state;  /* of ops */
-    int64_t step; /* steps that are complete */
-    int64_t resumed, samples;
-    bool all_know; /* why it failed: nobody need be told */
-    bool no_sums;  /* steps leave the sums over ranks out: to see what these cost */
-    double loss;   /* of this rank's last batch, a sample */
+    int batch_n; /* asynchronous training: samples of the last step */
+
+    int64_t step;       /* steps that are complete */
+    int64_t resumed;    /* steps of the run that this one resumes */
+    int64_t samples;    /* of this run */
+    int64_t equal_step; /* the last step after which all ranks had equal parameters */
+    double loss;        /* per sample, of this rank's last batch */
+    bool all_know;      /* all ranks know of the failure: none must be told */
+
+    uint64_t opened_ns, shown_ns;
     struct vb_laps laps;
-    char checkpoint[4096];
-    double pause_s;
-    uint64_t drag_ns;           /* how long a slowed rank is to be idle in the next step */
-    uint64_t own_ns;            /* ... that the last one took it otherwise */
-    int64_t equal_step;         /* the last at which replicas were compared and equal */
-    double accuracy, test_loss; /* of the last evaluation; negative: none */
-    struct vb_eval *evals;      /* on the way */
-    int n_evals, max_evals;
-    int64_t evals_seen, evals_gap; /* one of so many is kept */
-    const char *algo;              /* how gradients are summed; NULL: they are not */
-    char transport[16];            /* asynchronous */
-    uint64_t watched_ns;
+    struct vb_trainer_slow slow;
+    struct vb_trainer_sums sums;
+    struct vb_trainer_evals evals;
+    struct vb_trainer_saved saved;
 };
 
-/* This rank's share of a global batch, at most. */
+/* Fills in model and ops. The model must exist. */
+void vb_trainer_find_model(struct vb_trainer *t);
+
+/* Whether the model computes on lists of the pixels that are not 0. */
+static inline bool vb_trainer_has_pixels(const struct vb_trainer *t)
+{
+    return t->model.layers != NULL && t->model.layers->pixels;
+}
+
+/* The largest number of samples that this rank has of a global batch. */
 int vb_trainer_share(const struct vb_trainer *t);
 
-/* The batches are from now on those of this rank among so many, of as many samples as before; step:
- * that training has come to. */
-vb_status vb_trainer_cut_anew(struct vb_trainer *t, int rank, int ranks, int64_t step);
+/* Changes this rank's part of the batches: it is now rank of ranks. The number of samples per rank
+ * stays the same. step: where training is. */
+vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int64_t step);
 
-/* The batch of the step after this one, while this one is made; NULL: it is not there yet, or
- * something else needs the model before. */
+/* The batch of the next step, while the current step runs. Returns NULL if the batch is not loaded
+ * yet, or if an evaluation uses the model before that step. */
 const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t);
 
-/* For who drives the steps by himself. Collective: sets up all that a step needs; to be closed,
- * whatever came of it. */
+/* For callers that make the steps themselves. Opening is collective and sets up everything that a
+ * step needs. The caller closes the trainer even if opening failed. */
 vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o);
 vb_status vb_trainer_step(struct vb_trainer *t);
 void vb_trainer_close(struct vb_trainer *t);
 
-/* After a failure, before closing: the other ranks are told. */
+/* Tells the other ranks about a failure, before closing. */
 void vb_trainer_give_up(struct vb_trainer *t, vb_status st);
 
-/* After a step that took so long to compute: how long to be idle in the next. */
+/* --slow: vb_trainer_drag() idles, before forward. vb_trainer_slow_down() is called after a step
+ * that took computed_ns to compute and decides how long to idle in the next one. */
+void vb_trainer_drag(struct vb_trainer *t);
 void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns);
 uint64_t vb_trainer_computed_ns(const struct vb_trainer *t);
 
-/* Tells the watcher how far it is, if it is time to. */
+/* Reports the progress to the user, if it is time to. */
 bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated);
 void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
 
-/* A rank that is slowed on purpose is idle for a while, before it computes. */
-void vb_trainer_drag(struct vb_trainer *t);
-
-/* Collective: whether all ranks hold the same parameters; the error says which does not, and since
- * when (train_check.c). */
+/* Collective: checks that all ranks hold the same parameters. The error names a rank that does not,
+ * and the last step at which all did (train_check.c). */
 vb_status vb_train_compare(struct vb_trainer *t);
 
 /* ---- asynchronous training (train_async*.c) -------------------------------------------------- */
 
-/* Each has batches of its own. */
+/* Whether each worker has batches of its own. */
 bool vb_train_apart(const struct vb_train_opts *o);
 
 struct vb_async;
 vb_status vb_async_check(const struct vb_train_opts *o);
 vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p); /* to be destroyed */
 
-/* Of a job that this worker has joined (train_join.c): what it must agree with. */
-const char *vb_joined_plan(const struct vb_joined *joined); /* NULL: it has none */
+/* What a joiner must have in common with its job (train_join.c). */
+const char *vb_joined_plan(const struct vb_joined *joined); /* NULL: the job has no plan */
 vb_status vb_joined_check(const struct vb_joined *joined, const char *settings);
-int64_t vb_joined_begin(const struct vb_joined *joined); /* steps of a run before */
+int64_t vb_joined_begin(const struct vb_joined *joined); /* steps of the run that it resumed */
 
-/* One worker tells the result of all: it has tested and saved. */
+/* One worker reports the result of all workers, after it has evaluated and saved. */
 bool vb_async_reports(const struct vb_async *async);
 vb_status vb_async_collect(struct vb_async *async, struct vb_train_result *result);
 
-vb_status vb_async_own(struct vb_async *async,
-                       struct vb_train_result *result); /* of who does not */
+/* The result of a worker that does not report. */
+vb_status vb_async_own(struct vb_async *async, struct vb_train_result *result);
 
-/* The others need not wait any longer; or, with a failure, one of them is to report. */
+/* Releases the other workers, which wait for the report. If st is a failure, one of them reports.
+ */
 void vb_async_leave(struct vb_async *async, vb_status st);
 void vb_async_destroy(struct vb_async *async);
 
-/* The gradient of t->batch, summed over its samples (train_dense.c). */
+/* Computes the gradient of t->batch, summed over its samples (train_dense.c). */
 void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
 
-bool vb_train_is_softmax(const struct vb_trainer *t); /* which computes on pixels that are not 0 */
-
-/* ---- gradients of all ranks (train_buckets.c) ------------------------------------------------ */
+/* ---- sums of gradients (train_buckets.c) ----------------------------------------------------- */
 
 /* Gradients are summed in buckets, each as soon as backward has filled it. */
 struct vb_buckets;
 
-/* Collective; without a group there is nothing to sum. front: so many parameters, of whole layers,
- * are those that forward can begin with. */
+/* Collective. Without a group nothing is summed. front: number of parameters, of whole layers, that
+ * forward needs first. The caller destroys the buckets even if this failed. */
 vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
                             struct vb_buckets **buckets_p);
 void vb_buckets_close(struct vb_buckets *b); /* collective */
 void vb_buckets_destroy(struct vb_buckets *b);
 
-float *vb_buckets_grads(struct vb_buckets *b);          /* where backward is to write */
-size_t vb_buckets_least(const struct vb_buckets *b);    /* gradients that the link takes well */
+float *vb_buckets_grads(struct vb_buckets *b);          /* where backward writes */
+size_t vb_buckets_least(const struct vb_buckets *b);    /* gradients that the link sends well */
 void vb_buckets_begin(struct vb_buckets *b);            /* before backward */
 void vb_buckets_ready(void *b, size_t first, size_t n); /* a vb_grads_fn */
 
-/* The next bucket, once it is summed: n is 0 after the last. */
+/* Waits for the next bucket and returns its range. *n_p is 0 after the last bucket. */
 vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p);
-int vb_buckets_left(const struct vb_buckets *b); /* how many are still to be taken */
+int vb_buckets_left(const struct vb_buckets *b); /* buckets not yet returned */
 
-/* Sums under way get on for a moment; the time before that belongs to the phase. */
-void vb_buckets_get_on(struct vb_buckets *b, enum vb_phase phase);
+/* Polls running allreduces. Charges the time before the call to the phase. */
+void vb_buckets_poll(struct vb_buckets *b, enum vb_phase phase);
 
-/* The buckets of the last step once more, of whatever is in them: started in the same order, then
- * waited for. */
+/* Sums the buckets of the last step once more, whatever they contain: starts them in the same order
+ * and then waits for them. */
 vb_status vb_buckets_again(struct vb_buckets *b);
 
-const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest; NULL: none */
+const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest bucket; NULL: none */
 
-/* Whether ranks have mapped each other's gradients; then they can be told of buckets that all ranks
- * have, and add up by themselves. To meet is to wait until all ranks do. */
+/* Ranks that have mapped each other's gradients can sum them without the network. After
+ * vb_buckets_barriers_only() a bucket is a barrier: all ranks have filled it. */
 bool vb_buckets_are_mapped(const struct vb_buckets *b);
 const float *vb_buckets_grads_of(const struct vb_buckets *b, int rank);
-void vb_buckets_words_only(struct vb_buckets *b);
-vb_status vb_buckets_meet(struct vb_buckets *b);
+void vb_buckets_barriers_only(struct vb_buckets *b);
+vb_status vb_buckets_barrier(struct vb_buckets *b); /* waits until all ranks call it */
 
-/* ---- updates that ranks of one host share out (train_here.c) --------------------------------- */
+/* ---- updates that ranks of one host share (train_here.c) ------------------------------------- */
 
-struct vb_here;
+struct vb_shared_update;
 
-/* Collective: memory of len_bytes, zeroed, that all ranks have mapped. Buckets give words only from
- * then on. */
-vb_status vb_here_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
-                         size_t len_bytes, struct vb_here **here_p);
-void vb_here_close(struct vb_here *here); /* collective */
-void vb_here_destroy(struct vb_here *here);
-void *vb_here_memory(const struct vb_here *here); /* this rank's */
+/* Collective: allocates len_bytes of zeroed memory on each rank, mapped by all ranks. From now on
+ * buckets are barriers only. The caller destroys the result even if this failed. */
+vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
+                                  size_t len_bytes, struct vb_shared_update **shared_p);
+void vb_shared_update_close(struct vb_shared_update *shared); /* collective */
+void vb_shared_update_destroy(struct vb_shared_update *shared);
+void *vb_shared_update_memory(const struct vb_shared_update *shared); /* of this rank */
 
-/* An update out of this rank's memory into that of all ranks. */
-struct vb_here_update {
-    const float *params, *state; /* in vb_here_memory(); state NULL: the rule has none */
+/* An update that reads this rank's memory and writes to the memory of all ranks. */
+struct vb_shared_args {
+    const float *params, *state; /* in this rank's memory; state NULL: the rule has none */
     float *params_out, *state_out;
     float scale, rate;
-    bool norm; /* the norm's parts are wanted */
-    bool norm_only;
+    bool norm;      /* compute this rank's parts of the norm, too */
+    bool norm_only; /* ... and nothing else */
 };
 
-/* This rank's share of a bucket that all ranks have, given from the end of the parameters to their
- * beginning; or of all parameters. Others' shares are there when all ranks have met. */
-void vb_here_share(struct vb_here *here, const struct vb_here_update *u, size_t first, size_t n);
-double vb_here_norm(struct vb_here *here); /* after they have met */
+/* Updates this rank's part of the parameters from first to first + n - 1. All ranks must have
+ * filled these gradients. Buckets are passed from the end of the parameters to the beginning. The
+ * parts of the other ranks are complete after a barrier. */
+void vb_shared_update_run(struct vb_shared_update *shared, const struct vb_shared_args *args,
+                          size_t first, size_t n);
+double vb_shared_update_norm(struct vb_shared_update *shared); /* after a barrier */
 
 /* ---- sparse rows (train_sparse.c) ------------------------------------------------------------ */
 
-struct vb_k_csr vb_train_csr(const struct vb_rows *rows); /* a batch, as kernels take it */
+struct vb_k_csr vb_train_csr(const struct vb_rows *rows); /* a batch, in the form for kernels */
 
 /* ---- plans (train_plan.c) -------------------------------------------------------------------- */
 
-#define VB_PLAN_BYTES_MAX 65536 /* of a plan as text, with its end */
+#define VB_PLAN_BYTES_MAX 65536 /* of a plan as text, with its terminating zero */
 
-/* Collective: gives all ranks the text of rank 0, to be freed. text: of rank 0; NULL is "". Too
- * long a text is VB_ERR_USAGE on all ranks. */
+/* Reads the file of --plan into t->kernels.asked. */
+vb_status vb_train_read_plan(struct vb_trainer *t);
+
+/* Parses a plan into t->kernels.asked. from: where it comes from, for messages. */
+vb_status vb_train_parse_plan(struct vb_trainer *t, const char *from, const char *text);
+
+/* Collective: rank 0 chooses kernels, and all ranks compile the model with these. */
+vb_status vb_train_compile(struct vb_trainer *t);
+
+/* Collective: sends the text of rank 0 to all ranks. text: used on rank 0 only; NULL means "". The
+ * caller frees the copy. Returns VB_ERR_USAGE on all ranks if the text is too long. */
 vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **told_p);
 
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
 
-/* Rank 0 makes sure that there is a folder that it may write to. */
+/* Rank 0 makes sure that the folder for checkpoints exists and is writable. */
 vb_status vb_train_prepare_save(struct vb_trainer *t);
 
-/* Called by all ranks; rank 0 writes what all have. */
-vb_status vb_train_save(struct vb_trainer *t);
+/* Writes a checkpoint of this step. All ranks call it; rank 0 writes, because all ranks have the
+ * same parameters. Asynchronous training: the caller writes. */
+vb_status vb_train_save(struct vb_trainer *t, int64_t step);
 
-/* Collective: goes back to the newest checkpoint there is, the same on all ranks. read_p is to be
- * restored with vb_train_restore() once the model is there; NULL: there is none. */
+/* Collective: reads the newest checkpoint, which must be the same one on all ranks. The caller
+ * passes it to vb_train_restore() after the model was created, and frees it. NULL: there is no
+ * checkpoint. */
 vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p);
 vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
 /* ---- results (train_result.c) ---------------------------------------------------------------- */
 
-/* Collective: what the share of test data that each rank judged comes to. */
+/* Collective: each rank evaluates its share of the test data; all ranks get the whole result. */
 vb_status vb_train_evaluate(struct vb_trainer *t);
 
-/* What comes of tests on the way is kept in room made before: a step allocates nothing. The second
- * keeps the last evaluation. */
+/* vb_train_make_room() allocates memory for the results of evaluations, because a step must not
+ * allocate. vb_train_keep_eval() stores the last evaluation there. */
 vb_status vb_train_make_room(struct vb_trainer *t);
 void vb_train_keep_eval(struct vb_trainer *t, int64_t step);
 
-/* Collective: brings the ranks' figures together. Fails if they ended with other parameters.
- * Asynchronous: called by the one that reports. */
+/* Collective: combines the figures of all ranks. Fails if the ranks ended with different
+ * parameters. Asynchronous training: called only by the worker that reports. */
 vb_status vb_train_collect(struct vb_trainer *t, struct vb_async *async,
                            struct vb_train_result *result_p);
 
-/* This rank's figures, as a worker; group: whose memory is registered, NULL: none. */
+/* The figures of this rank as a worker. group: whose registered memory is counted; NULL: none. */
 void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
                         struct vb_rank_result *r);
-void vb_train_fill_host(struct vb_rank_result *r); /* what is the process's */
+void vb_train_fill_host(struct vb_rank_result *r); /* host name and memory of the process */
 
-/* What held the run up most, from its figures (train_verdict.c). */
-void vb_train_judge(struct vb_train_result *r);
+/* ---- verdict (train_verdict.c) --------------------------------------------------------------- */
 
-/* Who reports warns of a model that learnt nothing (train_remark.c). The data is still there. */
-void vb_train_remark(const struct vb_trainer *t, const struct vb_train_result *r);
+/* Fills in r->bottleneck: what took the most time. */
+void vb_train_find_bottleneck(struct vb_train_result *r);
+
+/* The reporting rank warns about a model that has learnt nothing. The data must still be open. */
+void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a model is trained unless the user says otherwise: a learning rate that suits the batch, its
- * schedule, the update rule.
+ * Turns options and the defaults of the model's row (train_models.c) into numbers: batch, number of
+ * steps, update rule, learning rate and its schedule.
  *
- * A rate is given for one batch size. It grows with the batch, in proportion up to four times that
- * size and with the square root beyond, for the noise of a gradient falls with the square root; a
- * large one is reached by a warm-up and has a cap.
+ * The row gives a learning rate for one batch size. The rate grows in proportion to the batch up to
+ * four times that size, and with its square root beyond, because the noise of a gradient falls with
+ * the square root. It has a maximum, and a warm-up leads to it.
  */
 #include "engine/train_priv.h"
 
@@ -14,63 +14,20 @@
 
 #define LINEAR_UP_TO 4.0
 
-/* What is known to work, for a batch of so many samples. */
-struct habit {
-    const char *model;
-    double lr, lr_max;
-    double decay, clip, warmup_epochs;
-    int batch;
-    int epochs; /* unless the user says how long */
-    enum vb_k_rule_kind rule;
-    enum vb_schedule schedule;
-    enum vb_synth_kind synth;
-};
-
-static const struct habit habits[] = {
-    {"softmax", 1, 4, 0, 0, 0, 100, 5, VB_K_SGD, VB_SCHEDULE_COSINE, VB_SYNTH_DIGITS},
-    {"lenet", 0.02, 0.2, 0, 5, 0.5, 64, 6, VB_K_NESTEROV, VB_SCHEDULE_COSINE, VB_SYNTH_DIGITS},
-    {"alexnet", 0.01, 0.08, 5e-4, 5, 0.5, 32, 5, VB_K_NESTEROV, VB_SCHEDULE_COSINE,
-     VB_SYNTH_IMAGENET},
-    {"sparse-lr", 0.05, 0.4, 0, 0, 0, 100, 2, VB_K_ADAGRAD, VB_SCHEDULE_CONSTANT, VB_SYNTH_CRITEO},
-};
-
-static const struct habit *habit_of(const struct vb_train_opts *o)
+static double rate_for(const struct vb_train_model *m, int batch)
 {
-    size_t i;
+    double times = (double)batch / m->batch, lr = m->lr * times;
 
-    for (i = 1; i < VB_COUNT(habits); i++)
-        if (strcmp(o->model, habits[i].model) == 0)
-            return &habits[i];
-    return &habits[0];
-}
-
-enum vb_synth_kind vb_recipe_synth(const struct vb_train_opts *o)
-{
-    enum vb_synth_kind kind = habit_of(o)->synth;
-
-    return kind == VB_SYNTH_IMAGENET && o->input == 32 ? VB_SYNTH_CIFAR : kind;
-}
-
-const char *vb_recipe_net(const struct vb_train_opts *o)
-{
-    return strcmp(o->model, "alexnet") == 0 && o->input == 32 ? "alexnet32" : o->model;
-}
-
-static double rate_for(const struct habit *h, int batch)
-{
-    double times = (double)batch / h->batch, lr = h->lr * times;
-
-    if (h->rule == VB_K_ADAGRAD || h->rule == VB_K_FTRL)
-        return h->lr; /* they find their own way */
+    if (m->rule == VB_K_ADAGRAD || m->rule == VB_K_FTRL)
+        return m->lr; /* these rules adapt the rate themselves */
     if (times > LINEAR_UP_TO)
-        lr = h->lr * LINEAR_UP_TO * sqrt(times / LINEAR_UP_TO);
-    return fmin(lr, h->lr_max);
+        lr = m->lr * LINEAR_UP_TO * sqrt(times / LINEAR_UP_TO);
+    return fmin(lr, m->lr_max);
 }
 
-/* Gradients that come late push on in a direction that is no longer right, and momentum keeps it
- * up: with five workers and the rate of one, LeNet ends with 95 % instead of 99. (Measured with 1
- * to 5 workers on MNIST: docs/async.md.) */
-static double times_for_late_ones(const struct vb_train_opts *o, enum vb_k_rule_kind rule)
+/* A stale gradient points in a direction that is no longer right, and momentum repeats it. So the
+ * rate decreases with the number of asynchronous workers. docs/async.md has the measurements. */
+static double stale_factor(const struct vb_train_opts *o, enum vb_k_rule_kind rule)
 {
     bool has_momentum = rule == VB_K_MOMENTUM || rule == VB_K_NESTEROV;
 
@@ -79,27 +36,28 @@ static double times_for_late_ones(const struct vb_train_opts *o, enum vb_k_rule_
 
 /* ---- update rule ----------------------------------------------------------------------------- */
 
-static vb_status make_rule(const struct vb_train_opts *o, const struct habit *h,
+static vb_status make_rule(const struct vb_train_opts *o, const struct vb_train_model *m,
                            struct vb_k_rule *rule)
 {
     static const char *const names[] = {"sgd", "momentum", "nesterov", "adagrad", "ftrl"};
     size_t i;
 
-    rule->kind = h->rule;
+    rule->kind = m->rule;
     for (i = 0; o->rule != NULL && i < VB_COUNT(names); i++)
         if (strcmp(o->rule, names[i]) == 0)
             rule->kind = (enum vb_k_rule_kind)i;
-    if (rule->kind == VB_K_FTRL && strcmp(o->model, "sparse-lr") != 0)
-        return vb_err(VB_ERR_USAGE, "--rule ftrl is for sparse-lr");
+    if (rule->kind == VB_K_FTRL && !m->sparse)
+        return vb_err(VB_ERR_USAGE, "--rule ftrl is for sparse models");
     if (rule->kind == VB_K_MOMENTUM || rule->kind == VB_K_NESTEROV)
         rule->momentum = (float)(o->momentum >= 0 ? o->momentum : 0.9);
     else if (o->momentum > 0)
         return vb_err(VB_ERR_USAGE, "--momentum is for --rule momentum and nesterov");
-    rule->decay = (float)(o->weight_decay >= 0 ? o->weight_decay : h->decay);
-    if (rule->decay != 0 && rule->kind >= VB_K_ADAGRAD && strcmp(o->model, "sparse-lr") == 0)
-        return vb_err(VB_ERR_USAGE, "--weight-decay of sparse-lr needs --rule sgd, momentum or "
-                                    "nesterov: others would have to touch every feature");
-    if (o->clip > 0 && strcmp(o->model, "sparse-lr") == 0)
+    rule->decay = (float)(o->weight_decay >= 0 ? o->weight_decay : m->decay);
+    if (rule->decay != 0 && rule->kind >= VB_K_ADAGRAD && m->sparse)
+        return vb_err(VB_ERR_USAGE,
+                      "--weight-decay with a sparse model needs --rule sgd, momentum or "
+                      "nesterov: other rules would have to update every feature");
+    if (o->clip > 0 && m->sparse)
         return vb_err(VB_ERR_USAGE, "--clip is for dense models");
     rule->eps = 1e-8f;
     rule->beta = 1;
@@ -108,14 +66,14 @@ static vb_status make_rule(const struct vb_train_opts *o, const struct habit *h,
 
 /* ---- schedule -------------------------------------------------------------------------------- */
 
-static void make_schedule(const struct vb_train_opts *o, const struct habit *h, struct vb_recipe *r)
+static void make_schedule(const struct vb_train_opts *o, const struct vb_train_model *m,
+                          struct vb_recipe *r)
 {
-    enum vb_schedule kind = o->schedule != VB_SCHEDULE_AUTO ? o->schedule : h->schedule;
-    int64_t warmup = (int64_t)(h->warmup_epochs * (double)r->steps_per_epoch);
+    enum vb_schedule kind = o->schedule != VB_SCHEDULE_AUTO ? o->schedule : m->schedule;
+    int64_t warmup = (int64_t)(m->warmup_epochs * (double)r->steps_per_epoch);
     struct vb_k_schedule *s = &r->schedule;
 
-    s->base =
-        o->lr > 0 ? o->lr : rate_for(h, r->global_batch) * times_for_late_ones(o, r->rule.kind);
+    s->base = o->lr > 0 ? o->lr : rate_for(m, r->global_batch) * stale_factor(o, r->rule.kind);
     if (warmup > r->steps / 10)
         warmup = r->steps / 10;
     s->warmup = o->warmup >= 0 ? o->warmup : warmup;
@@ -128,18 +86,18 @@ static void make_schedule(const struct vb_train_opts *o, const struct habit *h, 
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static vb_status make_batch(const struct vb_train_opts *o, const struct habit *h, int n,
+static vb_status make_batch(const struct vb_train_opts *o, const struct vb_train_model *m, int n,
                             struct vb_recipe *r)
 {
-    int64_t batch = o->batch > 0 ? o->batch : h->batch;
+    int64_t batch = o->batch > 0 ? o->batch : m->batch;
     int workers = vb_train_workers(o);
     int64_t global = o->global_batch > 0 ? o->global_batch : batch * workers;
 
     if (global < 1 || global < workers || global > n)
         return vb_err(VB_ERR_USAGE,
-                      "%lld samples in a step: must be from %d, one a rank, to %d, all there are",
+                      "%lld samples in a step: must be from %d, one per rank, to %d, all samples",
                       (long long)global, workers, n);
-    if (vb_train_apart(o)) /* a step is one worker's */
+    if (vb_train_apart(o)) /* a step is made by one worker alone */
         global = o->batch > 0 || o->global_batch == 0 ? batch : global / workers;
     r->global_batch = (int)global;
     return VB_OK;
@@ -147,12 +105,12 @@ static vb_status make_batch(const struct vb_train_opts *o, const struct habit *h
 
 vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe *recipe_p)
 {
-    const struct habit *h = habit_of(o);
+    const struct vb_train_model *m = vb_train_model_find(o->model);
     struct vb_recipe r = {.global_batch = 1};
-    vb_status st = make_batch(o, h, n, &r);
+    vb_status st = make_batch(o, m, n, &r);
 
     if (st == VB_OK)
-        st = make_rule(o, h, &r.rule);
+        st = make_rule(o, m, &r.rule);
     if (st != VB_OK || r.global_batch < 1)
         return st;
     r.steps_per_epoch = ((int64_t)n + r.global_batch - 1) / r.global_batch;
@@ -161,9 +119,9 @@ vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe 
     else if (o->samples > 0)
         r.steps = (o->samples + r.global_batch - 1) / r.global_batch;
     else
-        r.steps = (o->epochs > 0 ? o->epochs : h->epochs) * r.steps_per_epoch;
-    make_schedule(o, h, &r);
-    r.clip = o->clip >= 0 ? o->clip : h->clip;
+        r.steps = (o->epochs > 0 ? o->epochs : m->epochs) * r.steps_per_epoch;
+    make_schedule(o, m, &r);
+    r.clip = o->clip >= 0 ? o->clip : m->clip;
     *recipe_p = r;
     return VB_OK;
 }

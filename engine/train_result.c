@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where the time of a rank went, and the figures of all ranks brought together.
+ * Measures where the time of a rank goes, and combines the figures of all ranks.
  */
 #include "engine/train_priv.h"
 
@@ -9,16 +9,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define LATE_MAX 128 /* ranks; of more, who was late is not told */
+#define LATE_MAX 128 /* ranks; larger jobs do not report stragglers */
 
-/* What ranks tell each other at the end. */
+/* What each rank tells the others at the end. */
 struct record {
     struct vb_rank_result result;
     char params_sha256[65];
     uint64_t n_params;
 };
 
-/* And how they waited for each other. */
+/* How long a rank waited for each of the others. */
 struct late_table {
     struct vb_late of[LATE_MAX];
 };
@@ -110,7 +110,7 @@ void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
     memset(r, 0, sizeof(*r));
     vb_train_fill_host(r);
     r->rank = t->rank;
-    r->accuracy = t->accuracy;
+    r->accuracy = t->evals.accuracy;
     r->train_s = (double)(laps->mark_ns - laps->begin_ns) / 1e9;
     for (p = 0; p < VB_PHASES; p++)
         r->phase_s[p] = (double)laps->ns[p] / 1e9;
@@ -132,7 +132,7 @@ static vb_status fill_params(struct vb_trainer *t, char sha256[65], uint64_t *n_
     return VB_OK;
 }
 
-/* ---- test data ------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 vb_status vb_train_evaluate(struct vb_trainer *t)
 {
@@ -145,18 +145,18 @@ vb_status vb_train_evaluate(struct vb_trainer *t)
     all = calloc((size_t)ranks, sizeof(*all));
     if (all == NULL)
         return vb_err_sys("calloc");
-    vb_share(t->n_test, t->rank, t->world, &first, &n);
-    st = t->ops->judge(t, first, n, &own);
+    vb_share(t->data.n_test, t->rank, t->world, &first, &n);
+    st = t->ops->evaluate(t, first, n, &own);
     all[0] = own;
     if (st == VB_OK && t->place.group != NULL)
         st = vb_group_gather(t->place.group, &own, sizeof(own), all);
-    for (r = 0; r < ranks; r++) { /* in rank order: the same bits on all */
+    for (r = 0; r < ranks; r++) { /* in rank order, so that all ranks get the same bits */
         correct += all[r].correct;
         loss += all[r].loss;
     }
     free(all);
-    t->accuracy = (double)correct / t->n_test;
-    t->test_loss = loss / t->n_test;
+    t->evals.accuracy = (double)correct / t->data.n_test;
+    t->evals.loss = loss / t->data.n_test;
     vb_lap(&t->laps, VB_PHASE_EVAL);
     return st;
 }
@@ -167,34 +167,35 @@ vb_status vb_train_make_room(struct vb_trainer *t)
 
     if (every <= 0 || t->serves || t->o->dry_run)
         return VB_OK;
-    n = t->recipe.steps / every + 2; /* two at least: the half of them is fewer */
-    t->max_evals = n < VB_EVALS_MAX ? (int)n : VB_EVALS_MAX;
-    t->evals_gap = 1;
-    t->evals = calloc((size_t)t->max_evals, sizeof(*t->evals));
-    return t->evals != NULL ? VB_OK : vb_err_sys("calloc");
+    n = t->recipe.steps / every +
+        2; /* at least two, so that dropping every second one makes room */
+    t->evals.max = n < VB_EVALS_MAX ? (int)n : VB_EVALS_MAX;
+    t->evals.gap = 1;
+    t->evals.list = calloc((size_t)t->evals.max, sizeof(*t->evals.list));
+    return t->evals.list != NULL ? VB_OK : vb_err_sys("calloc");
 }
 
 static void drop_every_second(struct vb_trainer *t)
 {
     int i;
 
-    for (i = 1; 2 * i < t->n_evals; i++)
-        t->evals[i] = t->evals[2 * i];
-    t->n_evals = i;
-    t->evals_gap *= 2;
+    for (i = 1; 2 * i < t->evals.n; i++)
+        t->evals.list[i] = t->evals.list[2 * i];
+    t->evals.n = i;
+    t->evals.gap *= 2;
 }
 
 void vb_train_keep_eval(struct vb_trainer *t, int64_t step)
 {
-    int64_t number = t->evals_seen++;
+    int64_t number = t->evals.seen++;
 
-    if (t->evals == NULL)
+    if (t->evals.list == NULL)
         return;
-    if (t->n_evals == t->max_evals)
+    if (t->evals.n == t->evals.max)
         drop_every_second(t);
-    if (number % t->evals_gap == 0)
-        t->evals[t->n_evals++] =
-            (struct vb_eval){.step = step, .accuracy = t->accuracy, .loss = t->test_loss};
+    if (number % t->evals.gap == 0)
+        t->evals.list[t->evals.n++] =
+            (struct vb_eval){.step = step, .accuracy = t->evals.accuracy, .loss = t->evals.loss};
 }
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
@@ -219,7 +220,7 @@ static vb_status compare(const struct record *all, int n)
 
     for (i = 1; i < n; i++)
         if (strcmp(all[i].params_sha256, all[0].params_sha256) != 0)
-            return vb_err(VB_ERR_INPUT, "rank %d ended with other parameters than rank 0", i);
+            return vb_err(VB_ERR_INPUT, "rank %d ended with different parameters than rank 0", i);
     return VB_OK;
 }
 
@@ -234,7 +235,7 @@ static void make_means(struct vb_train_result *result)
     }
 }
 
-/* What is the same on all ranks. */
+/* Fills in what is the same on all ranks. */
 static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
 {
     r->batch = vb_trainer_share(t);
@@ -243,35 +244,35 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     r->resumed = t->resumed;
     r->epochs = (double)t->step / (double)t->recipe.steps_per_epoch;
     r->lr = t->recipe.schedule.base;
-    r->accuracy = t->accuracy;
-    r->loss = t->test_loss;
-    r->test_samples = t->n_test;
-    r->classes = t->train.classes;
-    r->pause_s = t->pause_s;
-    snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->checkpoint);
-    if (t->plan_text != NULL && t->plan_text[0] != '\0')
-        vb_sha256(t->plan_text, strlen(t->plan_text), r->plan_sha256);
-    r->plan = t->plan_text;
-    t->plan_text = NULL;
-    r->evals = t->evals;
-    r->n_evals = t->n_evals;
-    t->evals = NULL;
+    r->accuracy = t->evals.accuracy;
+    r->loss = t->evals.loss;
+    r->test_samples = t->data.n_test;
+    r->classes = t->data.train.classes;
+    r->pause_s = t->saved.pause_s;
+    snprintf(r->checkpoint, sizeof(r->checkpoint), "%s", t->saved.path);
+    if (t->kernels.text != NULL && t->kernels.text[0] != '\0')
+        vb_sha256(t->kernels.text, strlen(t->kernels.text), r->plan_sha256);
+    r->plan = t->kernels.text;
+    t->kernels.text = NULL;
+    r->evals = t->evals.list;
+    r->n_evals = t->evals.n;
+    t->evals.list = NULL;
     if (t->async) {
-        snprintf(r->transport, sizeof(r->transport), "%s", t->transport);
+        snprintf(r->transport, sizeof(r->transport), "%s", t->sums.transport);
         r->apart = vb_train_apart(t->o);
         r->order = r->apart ? NULL : "rank";
-        r->algo = t->algo;
+        r->algo = t->sums.algo;
         return;
     }
     if (t->place.group == NULL)
         return;
     snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
     r->order = t->o->coll.order == VB_ORDER_RANK ? "rank" : "any";
-    r->algo = t->algo;
+    r->algo = t->sums.algo;
     r->wire = t->o->coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
 }
 
-/* The rank that waited the most for another tells how often and how long. */
+/* For each rank, the result has the waiting time of the rank that waited for it the longest. */
 static void add_late(struct vb_train_result *result, const struct late_table *table)
 {
     struct vb_rank_result *r;
@@ -330,7 +331,8 @@ static vb_status collect_all(struct vb_trainer *t, struct record *all,
 static vb_status collect_sync(struct vb_trainer *t, struct vb_train_result *result)
 {
     size_t n = t->place.group != NULL ? (size_t)vb_group_world(t->place.group) : 1;
-    struct record *all = calloc(n, sizeof(*all)); /* a dry run may have dedicated servers */
+    struct record *all =
+        calloc(n, sizeof(*all)); /* more than world if a dry run has dedicated servers */
     vb_status st = VB_ERR_NO_MEMORY;
 
     result->per_rank = calloc((size_t)t->world, sizeof(*result->per_rank));
@@ -365,7 +367,7 @@ vb_status vb_train_collect(struct vb_trainer *t, struct vb_async *async,
     }
     fill_run(t, &result);
     make_means(&result);
-    vb_train_judge(&result);
+    vb_train_find_bottleneck(&result);
     *result_p = result;
     return VB_OK;
 }

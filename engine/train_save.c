@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints of a run: written by rank 0, for all ranks have the same; read by every rank, which
- * must all find the same one.
+ * Checkpoints of a run. Rank 0 writes them, because all ranks have the same parameters. Every rank
+ * reads them, and all ranks must find the same one.
  */
 #include "engine/train_priv.h"
 
@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define KEEP 2 /* the newest, and one more should it turn out to be broken */
+#define KEEP 2 /* the newest, and one more in case that one is broken */
 
-/* Found out before training, not after it. */
+/* Finds errors before training instead of after it. */
 vb_status vb_train_prepare_save(struct vb_trainer *t)
 {
     const char *dir = t->o->checkpoint;
@@ -26,11 +26,10 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
     if (access(dir, W_OK | X_OK) != 0)
         return vb_err_sys("write checkpoints to %s", dir);
     if (!t->o->resume && vb_checkpoint_latest(dir, path, sizeof(path)) != VB_ERR_NO_FILE)
-        return vb_err(
-            VB_ERR_USAGE,
-            "%s has checkpoints of an earlier run: --resume goes on from them, another run "
-            "needs another folder",
-            dir);
+        return vb_err(VB_ERR_USAGE,
+                      "%s has checkpoints of an earlier run: --resume continues it, a new run "
+                      "needs another folder",
+                      dir);
     return VB_OK;
 }
 
@@ -39,35 +38,35 @@ static vb_status write_one(struct vb_trainer *t, const struct vb_checkpoint *cp)
     double seconds = 0;
     vb_status st = VB_OK;
 
-    if (t->async) /* any worker, and rank 0 made the folder on its own host */
+    if (t->async) /* any worker may write, and rank 0 made the folder only on its own host */
         st = vb_dir_make(t->o->checkpoint);
     if (st == VB_OK)
         st = vb_checkpoint_write(t->o->checkpoint, cp, KEEP, &seconds);
     if (st != VB_OK)
         return st;
-    snprintf(t->checkpoint, sizeof(t->checkpoint), "%s/checkpoint-%lld.vbc", t->o->checkpoint,
-             (long long)t->step);
-    if (seconds > t->pause_s)
-        t->pause_s = seconds;
+    snprintf(t->saved.path, sizeof(t->saved.path), "%s/checkpoint-%lld.vbc", t->o->checkpoint,
+             (long long)cp->step);
+    if (seconds > t->saved.pause_s)
+        t->saved.pause_s = seconds;
     return VB_OK;
 }
 
-/* Every rank gets ready for it, for that may change what later steps come to. */
-vb_status vb_train_save(struct vb_trainer *t)
+/* All ranks prepare the checkpoint, because that may change the rounding of later steps. */
+vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 {
     struct vb_checkpoint cp = {
-        .step = t->step, .seed = t->o->seed, .options = t->settings, .plan = t->plan_text};
+        .step = step, .seed = t->o->seed, .options = t->settings, .plan = t->kernels.text};
     vb_status st;
 
     snprintf(cp.model, sizeof(cp.model), "%s", t->o->model);
     st = t->ops->save(t, &cp);
-    if (st == VB_OK && (t->rank == 0 || t->async)) /* there one alone is told to */
+    if (st == VB_OK && (t->rank == 0 || t->async)) /* only one worker is told to save */
         st = write_one(t, &cp);
     vb_lap(&t->laps, VB_PHASE_CHECKPOINT);
     return st;
 }
 
-/* ---- going on -------------------------------------------------------------------------------- */
+/* ---- resuming -------------------------------------------------------------------------------- */
 
 static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p)
 {
@@ -78,15 +77,15 @@ static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p
         VB_LOG_WARN("--resume: there is no checkpoint in %s; training begins at step 0",
                     t->o->checkpoint);
     if (st == VB_ERR_NO_FILE)
-        return VB_OK; /* a run that has not come to its first one yet */
+        return VB_OK; /* the run was stopped before its first checkpoint */
     if (st == VB_OK)
         st = vb_checkpoint_read(path, read_p);
     if (st != VB_OK)
         return st;
     if (vb_train_settings_differ(t->settings, (*read_p)->options, name))
         return vb_err(VB_ERR_USAGE,
-                      "%s is of a run with another %s: one that goes on has the options "
-                      "that it began with",
+                      "%s is of a run with another %s: a run can be resumed only with "
+                      "the options that it began with",
                       path, name);
     return VB_OK;
 }
@@ -132,7 +131,7 @@ vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp)
     if (st != VB_OK)
         return st;
     t->step = t->resumed = cp->step;
-    if (t->loader == NULL) /* a server has none */
+    if (t->loader == NULL) /* a server has no loader */
         return VB_OK;
     made = t->shares < t->world ? t->step / t->world : t->step;
     return vb_loader_seek(t->loader, made / t->recipe.steps_per_epoch,

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse logistic regression in training. The cost of a step follows the nonzeros of its batch,
- * never the number of features. The bias is one more feature, behind the last.
+ * Steps of sparse logistic regression. The cost of a step depends on the nonzeros of its batch, not
+ * on the number of features. The bias is one more feature, after the last one.
  *
- * Ranks sum lists of (feature, gradient). An update comes last in a step and cannot fail half-way;
- * where there are other ranks, what it overwrote is kept until the next. Plain SGD on a rank alone
- * needs no list: it adds to the weights row by row.
+ * Ranks sum lists of (feature, gradient). The update is the last part of a step and cannot fail in
+ * the middle. If there are other ranks, the values that it overwrites are kept until the next
+ * update. Plain SGD on a single rank needs no list: it adds to the weights row by row.
  */
 #include "engine/train_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define JUDGE_ROWS 1000
+#define EVAL_ROWS 1000
 
 struct sparse {
-    uint64_t features; /* of the data */
+    uint64_t features; /* of the data set */
     struct vb_k_sparse *weights;
     struct vb_k_grad *grad;
-    struct vb_sparse *all; /* NULL: there are no others */
+    struct vb_sparse *all; /* NULL: this is the only rank */
     float *logits;         /* (largest batch) */
-    uint32_t *keys;        /* (max_nnz + 1), the gradient with the bias */
+    uint32_t *keys;        /* (max_nnz + 1) the gradient, with the bias as the last entry */
     float *values;
-    size_t max_nnz, n_grad; /* n_grad: of the last step */
-    struct vb_k_undo *undo; /* of the last update; NULL: there are no others */
-    bool updated;           /* there is one */
-    struct vb_rows rows;    /* for judging */
+    size_t max_nnz, n_grad; /* n_grad: entries of the last gradient */
+    struct vb_k_undo *undo; /* reverts the last update; NULL: this is the only rank */
+    bool updated;           /* undo holds an update */
+    struct vb_rows rows;    /* buffers for evaluation */
     struct vb_mem rows_mem;
     uint32_t *which;
-    float *flat; /* the parameters, made when they are asked for */
+    float *flat; /* a copy of the parameters, allocated at the first use */
     struct vb_checkpoint_array arrays[VB_K_SPARSE_PARTS];
 };
 
@@ -47,13 +47,14 @@ struct vb_k_csr vb_train_csr(const struct vb_rows *rows)
                              .nnz = (size_t)rows->at[rows->n]};
 }
 
-/* ---- setting up ------------------------------------------------------------------------------ */
+/* ---- set-up ---------------------------------------------------------------------------------- */
 
 static vb_status make_rows(struct vb_trainer *t, struct sparse *s)
 {
-    size_t entries = (size_t)JUDGE_ROWS * (size_t)(t->test.row_max > 0 ? t->test.row_max : 1);
-    size_t at = (JUDGE_ROWS + 1) * sizeof(int64_t);
-    vb_status st = vb_mem_map_private(at + entries * 8 + JUDGE_ROWS, &s->rows_mem);
+    size_t entries =
+        (size_t)EVAL_ROWS * (size_t)(t->data.test.row_max > 0 ? t->data.test.row_max : 1);
+    size_t at = (EVAL_ROWS + 1) * sizeof(int64_t);
+    vb_status st = vb_mem_map_private(at + entries * 8 + EVAL_ROWS, &s->rows_mem);
     char *from = s->rows_mem.ptr;
 
     if (st != VB_OK)
@@ -70,17 +71,17 @@ static vb_status make_buffers(struct vb_trainer *t, struct sparse *s)
 {
     size_t batch = (size_t)vb_trainer_share(t);
 
-    s->max_nnz = batch * (size_t)(t->train.row_max > 0 ? t->train.row_max : 1);
-    s->logits = vb_alloc_aligned((batch > JUDGE_ROWS ? batch : JUDGE_ROWS) * sizeof(float));
+    s->max_nnz = batch * (size_t)(t->data.train.row_max > 0 ? t->data.train.row_max : 1);
+    s->logits = vb_alloc_aligned((batch > EVAL_ROWS ? batch : EVAL_ROWS) * sizeof(float));
     s->keys = vb_alloc_aligned((s->max_nnz + 1) * sizeof(*s->keys));
     s->values = vb_alloc_aligned((s->max_nnz + 1) * sizeof(*s->values));
-    s->which = vb_alloc_aligned(JUDGE_ROWS * sizeof(*s->which));
+    s->which = vb_alloc_aligned(EVAL_ROWS * sizeof(*s->which));
     if (s->logits == NULL || s->keys == NULL || s->values == NULL || s->which == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for batches of %zu rows", batch);
     return make_rows(t, s);
 }
 
-/* A sum is as long as the lists of all ranks at most. */
+/* A sum has at most as many entries as the lists of all ranks together. */
 static vb_status make_undo(struct vb_trainer *t, struct sparse *s)
 {
     size_t n = (s->max_nnz + 1) * (size_t)t->world;
@@ -89,7 +90,7 @@ static vb_status make_undo(struct vb_trainer *t, struct sparse *s)
     return vb_k_undo_create(n, &s->undo);
 }
 
-/* There is one kernel for each thing. */
+/* Sparse models have one kernel for each operation, so there is nothing to choose. */
 static vb_status sparse_compile(struct vb_trainer *t)
 {
     t->state = calloc(1, sizeof(struct sparse));
@@ -102,10 +103,10 @@ static vb_status sparse_create(struct vb_trainer *t)
     struct vb_sparse_opts opts = {0};
     vb_status st;
 
-    if (t->train.kind != VB_DATA_ROWS)
-        return vb_err(VB_ERR_USAGE, "sparse-lr is trained on sparse rows, which %s is not",
-                      t->o->data_text);
-    s->features = (uint64_t)t->train.features;
+    if (t->data.train.kind != VB_DATA_ROWS)
+        return vb_err(VB_ERR_USAGE, "%s is trained on sparse rows; %s does not contain sparse rows",
+                      t->o->model, t->o->data_text);
+    s->features = (uint64_t)t->data.train.features;
     st = vb_k_sparse_create(&t->recipe.rule, s->features + 1, &s->weights);
     if (st == VB_OK)
         st = make_buffers(t, s);
@@ -119,7 +120,7 @@ static vb_status sparse_create(struct vb_trainer *t)
         st = make_undo(t, s);
     if (st == VB_OK && t->place.group != NULL)
         st = vb_sparse_open(t->place.group, &opts, &s->all);
-    t->algo = "sparse";
+    t->sums.algo = "sparse";
     return st;
 }
 
@@ -157,7 +158,7 @@ static float bias(const struct sparse *s)
     return b;
 }
 
-/* The gradient with the bias as its last entry: keys stay in order. */
+/* Computes the gradient. The bias has the highest key, so it is the last entry. */
 static vb_status gradient(struct sparse *s, const struct vb_k_csr *csr, size_t *n_p)
 {
     const uint32_t *keys;
@@ -179,7 +180,7 @@ static vb_status gradient(struct sparse *s, const struct vb_k_csr *csr, size_t *
     return VB_OK;
 }
 
-/* While lists are on their way: the next batch, and its weights. */
+/* Loads the next batch, and prefetches its weights, while lists are under way. */
 static void fetch_next(struct vb_trainer *t)
 {
     const struct vb_batch *next = vb_loader_peek(t->loader);
@@ -192,7 +193,8 @@ static void fetch_next(struct vb_trainer *t)
     vb_lap(&t->laps, VB_PHASE_DATA);
 }
 
-/* In: the length of the list; out: the sum. */
+/* Sums the lists of all ranks. *n_p is the length of this rank's list, and afterwards that of the
+ * sum. */
 static vb_status sum_up(struct vb_trainer *t, const uint32_t **keys_p, const float **values_p,
                         size_t *n_p)
 {
@@ -208,7 +210,8 @@ static vb_status sum_up(struct vb_trainer *t, const uint32_t **keys_p, const flo
     return st;
 }
 
-/* In place. False: the rule needs more than that, or there are others; nothing was done. */
+/* Adds to the weights directly. Returns false, and does nothing, if the rule is not plain SGD or if
+ * there are other ranks. */
 static bool descend(struct vb_trainer *t, const struct vb_k_csr *csr)
 {
     const struct vb_k_rule *rule = &t->recipe.rule;
@@ -250,7 +253,7 @@ static vb_status sparse_step(struct vb_trainer *t)
     st = gradient(s, &csr, &n);
     s->n_grad = st == VB_OK ? n : 0;
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
-    if (st == VB_OK && s->all != NULL && !t->no_sums)
+    if (st == VB_OK && s->all != NULL && !t->sums.off)
         st = sum_up(t, &keys, &values, &n);
     if (st == VB_OK)
         st = vb_k_sparse_update(s->weights, keys, values, n, 1.f / (float)t->batch->n_global,
@@ -279,15 +282,15 @@ static vb_status sparse_step_back(struct vb_trainer *t)
     struct sparse *s = sparse_of(t);
 
     if (s->undo == NULL || !s->updated)
-        return vb_err(VB_ERR_USAGE, "there is no step to go back from");
+        return vb_err(VB_ERR_USAGE, "there is no step to undo");
     vb_k_sparse_undo(s->weights, s->undo);
     s->updated = false;
     return VB_OK;
 }
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
-static vb_status sparse_judge(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
+static vb_status sparse_evaluate(struct vb_trainer *t, int first, int n, struct vb_model_loss *sum)
 {
     struct sparse *s = sparse_of(t);
     struct vb_k_csr csr;
@@ -295,10 +298,10 @@ static vb_status sparse_judge(struct vb_trainer *t, int first, int n, struct vb_
     int i, len;
 
     for (; n > 0; n -= len, first += len) {
-        len = n < JUDGE_ROWS ? n : JUDGE_ROWS;
+        len = n < EVAL_ROWS ? n : EVAL_ROWS;
         for (i = 0; i < len; i++)
             s->which[i] = (uint32_t)(first + i);
-        st = vb_dataset_rows(&t->test, s->which, len, &s->rows);
+        st = vb_dataset_rows(&t->data.test, s->which, len, &s->rows);
         if (st != VB_OK)
             return st;
         csr = vb_train_csr(&s->rows);
@@ -352,8 +355,9 @@ static vb_status sparse_save(struct vb_trainer *t, struct vb_checkpoint *cp)
     }
     cp->arrays = s->arrays;
     cp->n_arrays = n;
+    /* With a lazy rule, saving brings the weights up to date, but not the values in undo. */
     if (vb_k_sparse_is_lazy(&t->recipe.rule))
-        s->updated = false; /* weights were brought up to date, and what was kept was not */
+        s->updated = false;
     return VB_OK;
 }
 
@@ -364,7 +368,7 @@ static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint
 
     for (i = 0; i < n; i++) {
         const struct vb_checkpoint_array *a = vb_checkpoint_find(cp, parts[i].name);
-        /* whatever they were called, they are 32-bit words */
+        /* either type has 32-bit elements */
         const void *data =
             vb_checkpoint_data(cp, parts[i].name, a != NULL ? a->type : VB_ARRAY_F32, parts[i].n);
 
@@ -375,13 +379,13 @@ static vb_status sparse_restore(struct vb_trainer *t, const struct vb_checkpoint
     return VB_OK;
 }
 
-const struct vb_trainee vb_trainee_sparse = {
+const struct vb_trainer_ops vb_trainer_sparse = {
     .compile = sparse_compile,
     .create = sparse_create,
     .step = sparse_step,
     .sum_again = sparse_sum_again,
     .step_back = sparse_step_back,
-    .judge = sparse_judge,
+    .evaluate = sparse_evaluate,
     .params = sparse_params,
     .save = sparse_save,
     .restore = sparse_restore,

@@ -51,7 +51,7 @@ static vb_status find_table(const struct vb_model_opts *o, struct vb_model *m)
     if (m->table->n_layers < 1 || m->table->n_layers > VB_LAYERS_MAX)
         return vb_err(VB_ERR_USAGE, "model %.64s has %d layers, expected 1 to %d", m->table->name,
                       m->table->n_layers, VB_LAYERS_MAX);
-    m->pixels = o->table == NULL && strcmp(o->name, "softmax") == 0;
+    m->pixels = m->table->pixels;
     return VB_OK;
 }
 

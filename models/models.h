@@ -31,17 +31,17 @@ struct vb_layer_row {
 };
 
 struct vb_layer_table {
-    const char *name; /* "alexnet" */
+    const char *name; /* a model, or one of several nets of a model */
     int n_layers;
     const struct vb_layer_row *layers;
+    bool pixels; /* one linear layer, computed from lists of the pixels that are not 0 */
 };
 
-/* Finds a table by name: alexnet, alexnet32 (for images of 32 x 32), lenet, softmax. Returns NULL
- * if no table has that name. */
-const struct vb_layer_table *vb_layer_table_find(const char *name);
+/* Returns all tables. They are never freed. */
+const struct vb_layer_table *vb_layer_tables(int *n_p);
 
-/* Returns the names of all tables, with NULL after the last one. */
-const char *const *vb_layer_table_names(void);
+/* Finds a table by name. Returns NULL if no table has that name. */
+const struct vb_layer_table *vb_layer_table_find(const char *name);
 
 /* Fills in the shape of each layer for a batch. */
 vb_status vb_layer_table_shapes(const struct vb_layer_table *table, int batch,
@@ -59,7 +59,7 @@ size_t vb_layer_table_params(const struct vb_layer_table *table);
 struct vb_model;
 
 struct vb_model_opts {
-    const char *name;                   /* "softmax", "lenet", "alexnet" or "alexnet32" */
+    const char *name;                   /* the name of a table in vb_layer_tables() */
     const struct vb_layer_table *table; /* not NULL: a table of the caller, used instead of the
                                          * name */
     int batch_max;                      /* samples */

@@ -107,16 +107,30 @@ static const struct vb_layer_row lenet[] = {
     LINEAR("fc5", 10, false),
 };
 
+/* A perceptron with two hidden layers; 669,706 parameters. */
+static const struct vb_layer_row mlp[] = {
+    {"fc1", {.kind = VB_K_LINEAR, INPUT(1, 28, 28), .oc = 512, .relu = true}},
+    LINEAR("fc2", 512, true),
+    LINEAR("fc3", 10, false),
+};
+
 static const struct vb_layer_row softmax[] = {
     {"linear", {.kind = VB_K_LINEAR, INPUT(1, 28, 28), .oc = 10}},
 };
 
 static const struct vb_layer_table tables[] = {
-    {"alexnet", VB_COUNT(alexnet), alexnet},
-    {"alexnet32", VB_COUNT(alexnet32), alexnet32},
-    {"lenet", VB_COUNT(lenet), lenet},
-    {"softmax", VB_COUNT(softmax), softmax},
+    {"alexnet", VB_COUNT(alexnet), alexnet, false},
+    {"alexnet32", VB_COUNT(alexnet32), alexnet32, false},
+    {"lenet", VB_COUNT(lenet), lenet, false},
+    {"mlp", VB_COUNT(mlp), mlp, false},
+    {"softmax", VB_COUNT(softmax), softmax, true},
 };
+
+const struct vb_layer_table *vb_layer_tables(int *n_p)
+{
+    *n_p = (int)VB_COUNT(tables);
+    return tables;
+}
 
 const struct vb_layer_table *vb_layer_table_find(const char *name)
 {
@@ -126,13 +140,6 @@ const struct vb_layer_table *vb_layer_table_find(const char *name)
         if (strcmp(tables[i].name, name) == 0)
             return &tables[i];
     return NULL;
-}
-
-const char *const *vb_layer_table_names(void)
-{
-    static const char *const names[] = {"alexnet", "alexnet32", "lenet", "softmax", NULL};
-
-    return names;
 }
 
 vb_status vb_layer_table_shapes(const struct vb_layer_table *table, int batch,

@@ -38,7 +38,7 @@ refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
 refused 2 "unknown bench nothing; it must be transfer" nothing
 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 \
     refused 2 "unknown bench nothing" nothing # before any other rank is waited for
-refused 2 "kernels of which model? --model alexnet" kernels
+refused 2 "kernels of which model? --model " kernels
 refused 2 "--keys, --servers and --rule are only for ps" transfer --ranks 2 --keys 5
 refused 2 "ps needs at least one worker" ps
 refused 2 "ps needs at least one worker" ps --ranks 2 --servers 2

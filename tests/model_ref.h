@@ -90,7 +90,7 @@ static inline void t_ref_create(struct t_ref *r, const struct vb_layer_table *ta
 
     memset(r, 0, sizeof(*r));
     r->batch = batch;
-    r->transposed = strcmp(table->name, "softmax") == 0;
+    r->transposed = table->pixels;
     for (i = 0; i < table->n_layers; i++) {
         struct vb_k_shape s = table->layers[i].shape;
         bool pool = s.kind == VB_K_CONV_POOL;

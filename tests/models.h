@@ -117,6 +117,6 @@ static const struct vb_layer_row t_every_kind[] = {
 };
 
 static const struct vb_layer_table t_every_kind_table = {"every-kind", VB_COUNT(t_every_kind),
-                                                         t_every_kind};
+                                                         t_every_kind, false};
 
 #endif

@@ -132,16 +132,16 @@ static int check_steps(struct vb_trainer *t)
     long before;
     int wrong;
 
-    wrong = T_WRONG(t->train.n == 180); /* of 200, in steps of 30 */
+    wrong = T_WRONG(t->data.train.n == 180); /* of 200, in steps of 30 */
     wrong += T_WRONG(vb_trainer_step(t) == VB_OK && equal(t));
     wrong += T_WRONG(t->ops->sum_again(t, &bytes) == VB_OK && bytes > 0 && bytes % 4 == 0);
     wrong += T_WRONG(equal(t)); /* nothing was updated */
     wrong += T_WRONG(vb_trainer_step(t) == VB_OK && equal(t));
     (void)vb_group_barrier(t->place.group);
     before = t_allocations;
-    t->no_sums = true;
+    t->sums.off = true;
     wrong += T_WRONG(vb_trainer_step(t) == VB_OK);
-    t->no_sums = false;
+    t->sums.off = false;
     wrong += T_WRONG(t->ops->sum_again(t, &bytes) == VB_OK);
     (void)vb_group_barrier(t->place.group);
     wrong += T_WRONG(t_allocations == before);

@@ -150,7 +150,7 @@ static const struct {
     {60, 4, "\1\0\0", "offset 56: the size of chunks"},
     {64, 32, "eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee", "offset 64: a name has no end"},
     {64, 1, "", "offset 64: a name is empty"},
-    {95, 1, "x", "offset 64: a name has something behind its end"},
+    {95, 1, "x", "offset 64: a name is not filled up with zeros"},
     {96, 8, "../../x", "offset 96: a name begins with a dot"},
     {96, 8, "x/../..", "offset 96: a name has a character"},
     {96, 7, "x\n\33[2J", "offset 96: a name has a character"},
@@ -166,7 +166,7 @@ static const struct {
     {200, 8, "\2\0\0\0\0\0\0", "offset 384: the checksum of a piece"},
     {216, 8, "\0\0\0\0\0\0\0", "offset 216: an array is out of place"},
     {224, 1, "", "offset 224: a text has a zero byte"},
-    {300, 1, "x", "offset 261: there is something"},
+    {300, 1, "x", "offset 261: bytes that must be zero"},
 };
 
 static void forged_files_are_refused(void **state)
@@ -206,8 +206,8 @@ static void what_is_no_checkpoint_is_refused(void **state)
     assert_refused(path, VB_ERR_INPUT, "offset 0: this is not a checkpoint");
     unlink(path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_refused(path, VB_ERR_INPUT, "this is not a file"); /* and nobody waits */
-    assert_refused(dir, VB_ERR_INPUT, "this is not a file");
+    assert_refused(path, VB_ERR_INPUT, "this is not a regular file"); /* and nobody waits */
+    assert_refused(dir, VB_ERR_INPUT, "this is not a regular file");
 }
 
 static void read_one_that_is_cut_off(void)

@@ -39,6 +39,7 @@ static void tables_cover_the_arena(void **state)
     (void)state;
     check_table("softmax", 7850, 2);
     check_table("lenet", 61706, 10);
+    check_table("mlp", 669706, 6);
     check_table("alexnet", 61100840, 16);
     check_table("alexnet32", 23272266, 16);
     vb_model_destroy(NULL);
@@ -192,6 +193,7 @@ static void gradients_are_told_from_the_last_to_the_first(void **state)
 {
     (void)state;
     check_told(&(struct vb_model_opts){.name = "lenet", .batch_max = 3}, 5);
+    check_told(&(struct vb_model_opts){.name = "mlp", .batch_max = 3}, 3);
     check_told(&(struct vb_model_opts){.name = "softmax", .batch_max = 3}, 1);
     check_told(&(struct vb_model_opts){.table = &t_every_kind_table, .batch_max = 3}, 5);
 }
@@ -280,6 +282,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 {
     (void)state;
     check_bits((struct vb_model_opts){.name = "lenet", .batch_max = 33}, false);
+    check_bits((struct vb_model_opts){.name = "mlp", .batch_max = 33}, false);
     check_bits((struct vb_model_opts){.name = "softmax", .batch_max = 33}, true);
     check_bits((struct vb_model_opts){.name = "alexnet32", .batch_max = 3}, false);
     check_bits((struct vb_model_opts){.table = &t_every_kind_table, .batch_max = 33}, false);
@@ -308,6 +311,7 @@ static void a_step_allocates_nothing(void **state)
 {
     (void)state;
     check_allocations(&(struct vb_model_opts){.name = "lenet", .batch_max = 16}, false);
+    check_allocations(&(struct vb_model_opts){.name = "mlp", .batch_max = 16}, false);
     check_allocations(&(struct vb_model_opts){.name = "softmax", .batch_max = 16}, true);
     check_allocations(&(struct vb_model_opts){.table = &t_every_kind_table, .batch_max = 9}, false);
     check_allocations(&(struct vb_model_opts){.name = "alexnet32", .batch_max = 2}, false);
@@ -405,7 +409,7 @@ static void nan_is_not_even_the_only_class(void **state)
 {
     static const struct vb_layer_row row = {"fc",
                                             {.kind = VB_K_LINEAR, .c = 3, .h = 1, .w = 1, .oc = 1}};
-    static const struct vb_layer_table table = {"one", 1, &row};
+    static const struct vb_layer_table table = {"one", 1, &row, false};
     struct vb_model_opts opts = {.table = &table, .batch_max = 2};
     struct t_model t;
 
@@ -546,7 +550,7 @@ static void bad_plans_are_refused(void **state)
 static void bad_tables_are_refused(void **state)
 {
     static struct vb_layer_row rows[VB_LAYERS_MAX + 1];
-    struct vb_layer_table table = {"bad", 0, rows};
+    struct vb_layer_table table = {"bad", 0, rows, false};
     struct vb_model_opts opts = {.table = &table, .batch_max = 2};
 
     (void)state;

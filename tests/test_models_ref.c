@@ -149,6 +149,12 @@ static void gradients_of_lenet(void **state)
     gradients("lenet", 17, true, 2);
 }
 
+static void gradients_of_mlp(void **state)
+{
+    (void)state;
+    gradients("mlp", 5, true, 20);
+}
+
 static void gradients_of_alexnet32(void **state)
 {
     (void)state;
@@ -187,6 +193,7 @@ static void a_short_batch_is_its_samples(void **state)
     (void)state;
     short_batch(NULL);
     short_batch("lenet");
+    short_batch("mlp");
     short_batch("softmax");
 }
 
@@ -268,6 +275,12 @@ static void losses_of_lenet(void **state)
     losses_match("lenet", 8, 20, 0.02, 1e-4);
 }
 
+static void losses_of_mlp(void **state)
+{
+    (void)state;
+    losses_match("mlp", 8, 20, 0.02, 1e-4);
+}
+
 /* Some step of some backend has a maximum that floats see elsewhere than doubles do: its gradient
  * goes elsewhere, and from there on two runs would differ by as much as the rate makes of it, up to
  * 6e-3 in 20 steps. So these two go on from the same parameters after each step. At a rate of
@@ -292,10 +305,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(gradients_of_every_kind_of_layer),
         cmocka_unit_test(gradients_of_softmax),
         cmocka_unit_test(gradients_of_lenet),
+        cmocka_unit_test(gradients_of_mlp),
         cmocka_unit_test(a_short_batch_is_its_samples),
         cmocka_unit_test(an_empty_batch_is_nothing),
         cmocka_unit_test(losses_of_softmax),
         cmocka_unit_test(losses_of_lenet),
+        cmocka_unit_test(losses_of_mlp),
     };
     const struct CMUnitTest slow[] = {
         cmocka_unit_test(gradients_of_alexnet32),

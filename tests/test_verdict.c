@@ -30,7 +30,7 @@ static void computing_is_a_share(void **state)
     r.phase_s[VB_PHASE_FORWARD] = 4;
     r.phase_s[VB_PHASE_BACKWARD] = 2;
     r.phase_s[VB_PHASE_EVAL] = 2; /* which does not count */
-    vb_train_judge(&r);
+    vb_train_find_bottleneck(&r);
     assert_int_equal(r.bottleneck.resource, VB_COMPUTE);
     assert_true(r.bottleneck.share == 6.0 / 8);
     assert_string_equal(r.bottleneck.why, "30 ms of a step are spent computing");
@@ -48,7 +48,7 @@ static void a_straggler_is_at_most_all(void **state)
     ranks[1].late_n = 204;
     ranks[1].late_s = 10;
     ranks[1].late_max_s = 0.25;
-    vb_train_judge(&r);
+    vb_train_find_bottleneck(&r);
     assert_int_equal(r.bottleneck.resource, VB_STRAGGLER);
     assert_true(r.bottleneck.share == 1);
     assert_string_equal(
@@ -67,13 +67,13 @@ static void a_step_is_a_workers(void **state)
     r.apart = true;
     r.phase_s[VB_PHASE_FORWARD] = 4;
     ranks[0].phase_s[VB_PHASE_WAIT] = 8;
-    vb_train_judge(&r);
+    vb_train_find_bottleneck(&r);
     assert_int_equal(r.bottleneck.resource, VB_COMPUTE);
     assert_string_equal(r.bottleneck.why, "40 ms of a step are spent computing");
     ranks[1].late_n = 90;
     ranks[1].late_s = 7;
     ranks[1].late_max_s = 0.1;
-    vb_train_judge(&r);
+    vb_train_find_bottleneck(&r);
     assert_int_equal(r.bottleneck.resource, VB_STRAGGLER);
     assert_string_equal(
         r.bottleneck.why,
@@ -88,7 +88,7 @@ static void no_steps_no_verdict(void **state)
     (void)state;
     r.resumed = r.steps;
     r.phase_s[VB_PHASE_FORWARD] = 4;
-    vb_train_judge(&r);
+    vb_train_find_bottleneck(&r);
     assert_string_equal(r.bottleneck.why, "");
 }
 

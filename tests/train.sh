@@ -10,7 +10,7 @@ what=train
 # ---- bad usage: one line, exit 2, also where there would be several ranks
 refused 2 "which model"
 refused 2 "unknown model sofmax; did you mean softmax?" sofmax
-refused 2 "unknown model transformer; it must be softmax, sparse-lr, lenet or alexnet" transformer
+refused 2 "unknown model transformer; it must be softmax, sparse-lr, lenet, mlp or alexnet" transformer
 refused 2 "unexpected argument again" softmax again
 refused 2 "cats: there is no such data" softmax --data cats --ranks 2
 refused 2 "synth:0: N must be a whole number" softmax --data synth:0
@@ -25,7 +25,8 @@ refused 2 "--mode single has one rank" softmax --mode single --ranks 2
 refused 2 "give --batch or --global-batch, not both" softmax --batch 5 --global-batch 10
 refused 2 "give only one of --epochs, --steps and --samples" softmax --epochs 1 --steps 1
 refused 2 "give --test-data or --test-split, not both" softmax --test-data synth --test-split 0.1
-refused 2 "--input is only for alexnet" lenet --input 32
+refused 2 "--input: lenet takes images of one size only" lenet --input 32
+refused 2 "--input: alexnet takes 224 or 32" alexnet --input 64
 refused 2 "need --checkpoint DIR" softmax --resume
 refused 2 "a step has 3 samples, but needs at least 4" softmax --global-batch 3 --ranks 4
 refused 2 "a step has 200 samples, but the data only has 100" \
@@ -118,7 +119,7 @@ for of_ten in 5 2 7; do
     run sparse-lr --data "libsvm:$dir/same.svm" --test-data "libsvm:$dir/same.svm" --steps 200
     [ "$code" = 0 ] || fail "labels by chance: exit $code: $err"
     common=$((of_ten < 5 ? 10 - of_ten : of_ten))0.0
-    [[ $err == *"an accuracy of $common % is what guessing gives"*"nothing was learnt"* ]] ||
+    [[ $err == *"the model has learnt nothing"*"always choosing the commonest class gives $common %"* ]] ||
         fail "labels by chance, $of_ten of ten: not told: $err"
 done
 quiet sparse-lr --data "libsvm:$dir/same.svm" --test-data "libsvm:$dir/same.svm" --steps 199

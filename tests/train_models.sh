@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The four models in training, as a user meets them: train_models.sh VERBENA [KILLS]. They learn, end with
+# The models in training, as a user meets them: train_models.sh VERBENA [KILLS]. They learn, end with
 # the same bits over every transport, and go on after they were killed as if nothing had been.
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
@@ -11,6 +11,8 @@ export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 
 # ---- they learn
 trained '.accuracy > 0.95 and .plan_sha256 != null' lenet --data synth:3000 --epochs 2
+trained '.accuracy > 0.94 and .params == 669706' mlp --data synth:3000 --epochs 2
+trained '.loss > 2.1 and .loss < 2.5' mlp --data synth:1000 --steps 1 --lr 1e-6 # chance: ln 10
 trained '.accuracy > 0.805 and .params == 20001' sparse-lr --epochs 1 \
     --data synth:kind=criteo,n=60000,features=20000
 trained '.loss < 3 and .params > 20000000' alexnet --input 32 --batch 16 --steps 4 \
@@ -20,10 +22,11 @@ trained '.loss < 3 and .params > 20000000' alexnet --input 32 --batch 16 --steps
 declare -A jobs=(
     [softmax]="softmax --data synth:1000 --global-batch 60 --steps 20"
     [lenet]="lenet --data synth:1000 --global-batch 60 --steps 10"
+    [mlp]="mlp --data synth:1000 --global-batch 60 --steps 10"
     [sparse]="sparse-lr --data synth:kind=criteo,n=2000,features=100000 --global-batch 60 --steps 20"
     [in-place]="sparse-lr --data synth:kind=criteo,n=2000,features=100000 --global-batch 60 --steps 20 --rule sgd"
 )
-for name in softmax lenet sparse in-place; do
+for name in softmax lenet mlp sparse in-place; do
     read -ra job <<<"${jobs[$name]}"
     trained 'true' "${job[@]}"
     alone=$(get .loss)
@@ -72,7 +75,7 @@ trained '.test_samples == 20' "$dir/runs/a" --data "$file"
 export XDG_CACHE_HOME=$dir/other-cache
 refused 2 "alexnet takes images of 3 x 32 x 32; those of synth:kind=digits are 1 x 28 x 28" "$dir/runs/a" \
     --data synth:kind=digits
-refused 2 "which synth:kind=criteo,n=10 is not" "$dir/runs/a" --data synth:kind=criteo,n=10
+refused 2 "synth:kind=criteo,n=10 does not contain images" "$dir/runs/a" --data synth:kind=criteo,n=10
 [ ! -e "$dir/other-cache/verbena" ] || fail "eval: kernels were timed for data that does not fit"
 trained "($want | .loss) as \$loss | (.loss - \$loss | fabs) < 1e-4 and
     . as \$o | $want | .accuracy == \$o.accuracy and .steps == \$o.steps and
@@ -103,7 +106,7 @@ trained '.params == 33762579 and .accuracy > 0.95' "${job[@]}" --test-split 0.1 
 what="eval"
 trained '.model == "sparse-lr" and .test_samples == 400 and .accuracy > 0.95' "$dir/runs/b" \
     --data "criteo:$dir/day_0.gz"
-refused 2 "which synth:kind=digits,n=10 is not" "$dir/runs/b" --data synth:kind=digits,n=10
+refused 2 "synth:kind=digits,n=10 does not contain sparse rows" "$dir/runs/b" --data synth:kind=digits,n=10
 what=data
 run convert "criteo:$dir/day_0.gz" "$dir/day_0.csr"
 what="eval"
@@ -123,7 +126,7 @@ trained ".params_sha256 == \"$one\"" "${job[@]}" --plan "$dir/one/plan" --thread
 trained '.steps == 8 and .epochs == 2' softmax --data synth:350 --batch 100 --epochs 2
 
 # ---- killed at any time, it goes on to the same bits
-for name in softmax lenet sparse in-place; do
+for name in softmax lenet mlp sparse in-place; do
     read -ra job <<<"${jobs[$name]}"
     job+=(--steps 400)
     trained 'true' "${job[@]}" --checkpoint "$dir/whole-$name" --checkpoint-every 20

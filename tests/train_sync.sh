@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Several ranks in training: train_sync.sh VERBENA MODEL... For each model and 1 to 5 ranks (alexnet: 3, but
+# Several ranks in training: train_sync.sh VERBENA MODEL... For each model and 1 to 5 ranks (alexnet and mlp: 3, but
 # alexnet5: 5): the loss falls, replicas are equal, and bits are the same over shared memory and TCP, in buckets
 # of any size. A slow rank is named. mnist is no model, but the accuracies on real digits.
 # shellcheck source=tests/command_test.sh
@@ -13,6 +13,7 @@ export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 declare -A data=(
     [softmax]="--data synth:1200 --global-batch 60"
     [lenet]="--data synth:1200 --global-batch 60"
+    [mlp]="--data synth:1200 --global-batch 60"
     [sparse-lr]="--data synth:kind=criteo,n=3000,features=100000 --global-batch 60"
     [alexnet]="--data synth:n=64,test=16 --input 32 --global-batch 20 --lr 0.003"
 )
@@ -85,6 +86,7 @@ for model; do
     case $model in
     mnist) on_mnist ;;
     alexnet) learns alexnet 12 3 ;;
+    mlp) learns mlp 10 3 ;;
     alexnet5) learns alexnet 12 5 ;;
     *)
         learns "$model" 20 5

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Names of models, as commands find them and list them in messages. They come from the tables of
+ * engine/ and models/, so that a new model needs no edit of a command.
+ */
+#ifndef CLI_MODELS_H
+#define CLI_MODELS_H
+
+#include "cli/cli.h"
+#include "engine/engine.h"
+
+#define CLI_NAMES_MAX 32
+
+struct cli_names {
+    const char *list[CLI_NAMES_MAX];
+    int n;
+};
+
+struct cli_names cli_model_names(void); /* models, as train takes them */
+struct cli_names cli_net_names(void);   /* nets of models, as bench step takes them */
+struct cli_names cli_table_names(void); /* tables of layers, as bench kernels takes them */
+
+/* Refuses a command that names no model: the question, then the names. Returns CLI_USAGE. */
+int cli_which(const struct cli_command *command, const char *question,
+              const struct cli_names *names);
+
+/* The model that has a net of this name. Returns NULL if there is none. */
+const struct vb_train_model *cli_net_find(const char *name, const struct vb_train_net **net_p);
+
+#endif

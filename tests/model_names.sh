@@ -1,0 +1,32 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# No file but the two tables of models may contain the name of a model as a string: code that needs to know what a
+# model does asks its row. With a folder as argument the test checks that tree; without one it first checks that it
+# finds a defect.
+tests=$(cd "$(dirname "$0")" && pwd)
+if [ $# = 0 ]; then
+    tree=$(mktemp -d) || exit 1
+    trap 'rm -rf "$tree"' EXIT
+    mkdir "$tree/engine" "$tree/cli"
+    echo '    {.name = "lenet",' >"$tree/engine/train_models.c"
+    "$tests/model_names.sh" "$tree" || exit 1
+    echo 'if (strcmp(o->model, "lenet") == 0)' >"$tree/cli/train.c"
+    if "$tests/model_names.sh" "$tree" >/dev/null; then
+        echo "not found: a comparison with a name"
+        exit 1
+    fi
+    exec "$tests/model_names.sh" "$tests/.."
+fi
+cd "$1" || exit 1
+names=$(find engine models -name train_models.c -o -name tables.c 2>/dev/null | xargs sed -n \
+    -e 's/^.*\.name = "\([a-z0-9-]*\)".*/\1/p' -e 's/^    {"\([a-z0-9-]*\)", VB_COUNT(.*/\1/p' | sort -u | paste -sd '|')
+if [ -z "$names" ]; then
+    echo "the table of models was not found"
+    exit 1
+fi
+if grep -rnE "\"($names)\"" --include='*.[ch]' base topo net kernels data models engine launch doctor bench cli 2>/dev/null |
+    grep -vE '/(train_models|tables)\.c:'; then
+    echo "only engine/*train_models.c and models/tables.c may name a model: add a field to struct vb_train_model"
+    exit 1
+fi
