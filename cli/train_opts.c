@@ -107,7 +107,7 @@ static const struct vb_opt async_opts[] = {
 };
 
 static const struct vb_opt place_opts[] = {
-    {"threads", VB_OPT_INT, FIELD(threads), "1", 0, VB_PLAN_THREADS_MAX, NULL, "T",
+    {"threads", VB_OPT_INT, FIELD(threads), "1", 0, VB_PLACEMENT_THREADS_MAX, NULL, "T",
      "threads a rank; 0: as many as the machine suggests. All compute, but for one of several of "
      "sparse-lr, which loads rows"},
     {"pin", VB_OPT_CHOICE, FIELD(pin), "on", 0, 0, pin_choices, "on|off",

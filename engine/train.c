@@ -111,21 +111,22 @@ static void pin_loader(void *arg)
 {
     const struct vb_trainer *t = arg;
 
-    if (t->place.pinned && t->place.plan != NULL)
-        (void)vb_plan_pin(t->place.topo, t->place.plan, t->place.local_rank, VB_ROLE_LOADER);
+    if (t->place.pinned && t->place.placement != NULL)
+        (void)vb_placement_pin(t->place.topo, t->place.placement, t->place.local_rank,
+                               VB_ROLE_LOADER);
 }
 
 /* Whether a loader's thread would have no cpu but the one that computes: each would wait for the
  * other to be taken off it. */
 static bool is_full(const struct vb_trainer *t)
 {
-    const struct vb_plan *plan = t->place.plan;
+    const struct vb_placement *placement = t->place.placement;
 
     if (t->async)
         return t->o->pin && !t->place.pinned;
-    if (plan == NULL)
+    if (placement == NULL)
         return false;
-    return plan->overlap || plan->ranks[t->place.local_rank].cpus.n == 1;
+    return placement->overlap || placement->ranks[t->place.local_rank].cpus.n == 1;
 }
 
 /* Lists of pixels need nothing but numbers: a thread would only be woken. Nor is one of use to

@@ -13,7 +13,7 @@
 
 static vb_status make_plan(const struct vb_train_opts *o, int local_ranks, struct vb_place *place)
 {
-    struct vb_plan_want want = {.ranks = local_ranks, .threads = o->threads, .progress = true};
+    struct vb_placement_want want = {.ranks = local_ranks, .threads = o->threads, .progress = true};
     struct vb_topo_source this_machine = {0};
     char control[VB_IFACE_NAME];
     vb_status st;
@@ -22,9 +22,9 @@ static vb_status make_plan(const struct vb_train_opts *o, int local_ranks, struc
         this_machine.avoid_if = control;
     st = vb_topo_open(&this_machine, &place->topo);
     if (st == VB_OK)
-        st = vb_plan_create(place->topo, &want, &place->plan);
-    if (st == VB_OK && place->plan->note[0] != '\0')
-        VB_LOG_INFO("%s", place->plan->note);
+        st = vb_placement_create(place->topo, &want, &place->placement);
+    if (st == VB_OK && place->placement->note[0] != '\0')
+        VB_LOG_INFO("%s", place->placement->note);
     return st;
 }
 
@@ -42,11 +42,11 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
     /* Large gradients travel while the layers below still compute; the others are soon there. */
     opts.progress = (strcmp(o->model, "lenet") == 0 || strcmp(o->model, "alexnet") == 0) &&
                     o->mode != VB_MODE_ASYNC; /* which has a group of its own for that */
-    if (place->plan != NULL) {
-        opts.crowded = place->plan->overlap;
+    if (place->placement != NULL) {
+        opts.crowded = place->placement->overlap;
         opts.topo = place->topo;
-        opts.plan = place->plan;
-        opts.plan_rank = local_rank;
+        opts.placement = place->placement;
+        opts.placement_rank = local_rank;
     }
     return vb_group_open(&opts, &place->group);
 }
@@ -70,9 +70,9 @@ static void find_neighbours(const struct vb_group *group, int *local_rank_p, int
 
 static vb_status pin(const struct vb_place *place, int local_rank)
 {
-    vb_status st = vb_plan_bind_memory(place->topo, place->plan, local_rank);
+    vb_status st = vb_placement_bind_memory(place->topo, place->placement, local_rank);
 
-    return st == VB_OK ? vb_plan_pin_team(place->topo, place->plan, local_rank) : st;
+    return st == VB_OK ? vb_placement_pin_team(place->topo, place->placement, local_rank) : st;
 }
 
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
@@ -132,7 +132,7 @@ void vb_place_leave(struct vb_place *place)
 void vb_place_close(struct vb_place *place)
 {
     vb_place_leave(place);
-    vb_plan_destroy(place->plan);
+    vb_placement_destroy(place->placement);
     if (place->topo != NULL)
         vb_topo_close(place->topo);
 }

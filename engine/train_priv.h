@@ -69,7 +69,7 @@ vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
 /* The group, and where on the machine this rank is. */
 struct vb_place {
     struct vb_topo *topo;
-    struct vb_plan *plan;
+    struct vb_placement *placement;
     struct vb_group *group; /* NULL: there are no others */
     bool borrowed;          /* the group is not ours to close */
     bool pinned;            /* threads have places of their own */

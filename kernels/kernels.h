@@ -4,7 +4,7 @@
  * several backends, and the plain reference kernels that say what is to be computed.
  *
  * Probes and references may be called from any thread; a layer is used by one thread at a time,
- * which may open a parallel region (see vb_plan_pin_team() of topo/).
+ * which may open a parallel region (see vb_placement_pin_team() of topo/).
  */
 #ifndef VB_KERNELS_H
 #define VB_KERNELS_H

@@ -60,7 +60,7 @@ static vb_status take_xml(hwloc_topology_t hwloc, const char *path, const char *
     bool good = false;
     vb_status st;
 
-    st = xml_try(text, len, &good);
+    st = xml_load_in_child(text, len, &good);
     if (st != VB_OK)
         return st;
     if (!good || hwloc_topology_set_xmlbuffer(hwloc, text, len) != 0)

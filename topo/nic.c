@@ -244,7 +244,7 @@ static const char *nic_name(const struct vb_nic *nic)
 }
 
 /* 2: on the rank's own node, 1: on its package, 0: elsewhere */
-static int nearness(const struct vb_nic *nic, const struct vb_plan_rank *rank)
+static int nearness(const struct vb_nic *nic, const struct vb_placement_rank *rank)
 {
     if (nic->node >= 0 && rank->nodes.n == 1 && rank->nodes.v[0] == nic->node)
         return 2;
@@ -255,8 +255,8 @@ static int nearness(const struct vb_nic *nic, const struct vb_plan_rank *rank)
  * slower one nearby: the link between packages carries more than any card. */
 enum criterion { NOT_AVOIDED, NOT_DOWN, HAS_RDMA, SPEED, NEARNESS, FREE, N_CRITERIA };
 
-static int64_t grade(const struct vb_topo *topo, const struct vb_plan_rank *rank, const int *load,
-                     int i, enum criterion c)
+static int64_t grade(const struct vb_topo *topo, const struct vb_placement_rank *rank,
+                     const int *load, int i, enum criterion c)
 {
     const struct vb_nic *nic = &topo->nics[i];
 
@@ -277,7 +277,7 @@ static int64_t grade(const struct vb_topo *topo, const struct vb_plan_rank *rank
 }
 
 /* The first criterion by which NIC a is better than b, or N_CRITERIA if it is not. */
-static enum criterion better_by(const struct vb_topo *topo, const struct vb_plan_rank *rank,
+static enum criterion better_by(const struct vb_topo *topo, const struct vb_placement_rank *rank,
                                 const int *load, int a, int b)
 {
     int64_t of_a, of_b;
@@ -293,8 +293,8 @@ static enum criterion better_by(const struct vb_topo *topo, const struct vb_plan
 }
 
 /* The best NIC but for one that is left out (-1: none is); -1 if there is no other. */
-static int best_but(const struct vb_topo *topo, const struct vb_plan_rank *rank, const int *load,
-                    int left_out)
+static int best_but(const struct vb_topo *topo, const struct vb_placement_rank *rank,
+                    const int *load, int left_out)
 {
     int best = -1, i;
 
@@ -307,17 +307,17 @@ static int best_but(const struct vb_topo *topo, const struct vb_plan_rank *rank,
     return best;
 }
 
-static void say_why(const struct vb_topo *topo, struct vb_plan_rank *rank, const int *load,
+static void say_why(const struct vb_topo *topo, struct vb_placement_rank *rank, const int *load,
                     int best, int second)
 {
     const struct vb_nic *a = &topo->nics[best], *b = &topo->nics[second];
     char *why = rank->nic_why;
-    int n = snprintf(why, VB_PLAN_TEXT, "%s rather than %s: ", nic_name(a), nic_name(b));
+    int n = snprintf(why, VB_PLACEMENT_TEXT, "%s rather than %s: ", nic_name(a), nic_name(b));
 
-    if (n < 0 || n >= VB_PLAN_TEXT)
+    if (n < 0 || n >= VB_PLACEMENT_TEXT)
         return;
     why += n;
-    n = VB_PLAN_TEXT - n;
+    n = VB_PLACEMENT_TEXT - n;
     switch (better_by(topo, rank, load, best, second)) {
     case NOT_AVOIDED:
         snprintf(why, (size_t)n, "%s is the control network", nic_name(b));
@@ -343,23 +343,24 @@ static void say_why(const struct vb_topo *topo, struct vb_plan_rank *rank, const
     }
 }
 
-void nic_choose(const struct vb_topo *topo, struct vb_plan_rank *rank, int *load)
+void nic_choose(const struct vb_topo *topo, struct vb_placement_rank *rank, int *load)
 {
     int best = best_but(topo, rank, load, -1), second;
 
     if (best < 0) {
-        snprintf(rank->nic_why, VB_PLAN_TEXT, "no network card was found");
+        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "no network card was found");
         return;
     }
     if (topo->nics[best].avoid || topo->nics[best].active == 0) {
-        snprintf(rank->nic_why, VB_PLAN_TEXT, "%s %s, and there is no other",
+        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s %s, and there is no other",
                  nic_name(&topo->nics[best]),
                  topo->nics[best].avoid ? "is the control network" : "is down");
         return;
     }
     second = best_but(topo, rank, load, best);
     if (second < 0)
-        snprintf(rank->nic_why, VB_PLAN_TEXT, "%s is the only one", nic_name(&topo->nics[best]));
+        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s is the only one",
+                 nic_name(&topo->nics[best]));
     else
         say_why(topo, rank, load, best, second);
     rank->nic = &topo->nics[best];

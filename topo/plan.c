@@ -133,7 +133,7 @@ static int limit_by_quota(const struct vb_topo *topo, int ranks, int threads)
     return granted < threads ? granted : threads;
 }
 
-static void shape_by_threads(const struct vb_topo *topo, const struct vb_plan_want *want,
+static void shape_by_threads(const struct vb_topo *topo, const struct vb_placement_want *want,
                              struct part *parts, struct shape *shape)
 {
     int level, block;
@@ -150,7 +150,7 @@ static void shape_by_threads(const struct vb_topo *topo, const struct vb_plan_wa
 }
 
 /* Not called when there are fewer cores than ranks. */
-static void choose_shape(const struct vb_topo *topo, const struct vb_plan_want *want,
+static void choose_shape(const struct vb_topo *topo, const struct vb_placement_want *want,
                          struct part *parts, struct shape *shape)
 {
     shape->threads = want->threads;
@@ -199,7 +199,8 @@ static void ints_copy(struct vb_ints *to, const struct vb_ints *from)
 }
 
 /* Cores, cpus, nodes and package of a rank whose block begins at a core. */
-static void take_block(const struct vb_topo *topo, struct vb_plan_rank *rank, int first, int block)
+static void take_block(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
+                       int block)
 {
     int i, k;
 
@@ -218,7 +219,7 @@ static void take_block(const struct vb_topo *topo, struct vb_plan_rank *rank, in
 }
 
 /* Compute threads: the first cpu of each core but the one set aside, then the second ones, ... */
-static void place_compute(const struct vb_topo *topo, struct vb_plan_rank *rank, int first,
+static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                           int n_cores, int threads)
 {
     int i, turn;
@@ -239,7 +240,7 @@ static void place_compute(const struct vb_topo *topo, struct vb_plan_rank *rank,
 
 /* The progress thread: the first cpu of the last core if compute left it, else another of its
  * cpus, else any cpu of the rank. */
-static void place_progress(const struct vb_topo *topo, struct vb_plan_rank *rank, int last)
+static void place_progress(const struct vb_topo *topo, struct vb_placement_rank *rank, int last)
 {
     const struct core *core = &topo->cores[last];
     int k;
@@ -256,7 +257,7 @@ static void place_progress(const struct vb_topo *topo, struct vb_plan_rank *rank
 }
 
 /* Loader and sampler: what compute and progress left, or anywhere among the rank's cpus. */
-static void place_others(struct vb_plan_rank *rank)
+static void place_others(struct vb_placement_rank *rank)
 {
     int i, cpu;
 
@@ -269,7 +270,7 @@ static void place_others(struct vb_plan_rank *rank)
         ints_copy(&rank->others, &rank->cpus);
 }
 
-static bool rank_alloc(struct vb_plan_rank *rank, int block, int n_cpus, int threads)
+static bool rank_alloc(struct vb_placement_rank *rank, int block, int n_cpus, int threads)
 {
     rank->progress_core = rank->progress_cpu = -1;
     return ints_alloc(&rank->cores, block) && ints_alloc(&rank->cpus, n_cpus) &&
@@ -287,8 +288,9 @@ static int count_cpus(const struct vb_topo *topo, int first, int block)
 }
 
 /* Everything about one rank but its NIC. pin: its threads may have cpus of their own. */
-static vb_status place_rank(const struct vb_topo *topo, struct vb_plan_rank *rank, int first,
-                            const struct shape *shape, const struct vb_plan_want *want, bool pin)
+static vb_status place_rank(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
+                            const struct shape *shape, const struct vb_placement_want *want,
+                            bool pin)
 {
     int n_cpus = count_cpus(topo, first, shape->block);
     int compute_cores = shape->block;
@@ -306,10 +308,11 @@ static vb_status place_rank(const struct vb_topo *topo, struct vb_plan_rank *ran
     return VB_OK;
 }
 
-/* ---- the plan -------------------------------------------------------------------------------- */
+/* ---- the placement
+ * -------------------------------------------------------------------------------- */
 
-static vb_status place_apart(const struct vb_topo *topo, const struct vb_plan_want *want,
-                             struct part *parts, struct vb_plan *plan)
+static vb_status place_apart(const struct vb_topo *topo, const struct vb_placement_want *want,
+                             struct part *parts, struct vb_placement *placement)
 {
     struct shape shape = {.level = LEVEL_MACHINE};
     vb_status st;
@@ -318,24 +321,24 @@ static vb_status place_apart(const struct vb_topo *topo, const struct vb_plan_wa
     choose_shape(topo, want, parts, &shape);
     n_parts = cut_parts(topo, shape.level, shape.block, parts);
     deal_ranks(parts, n_parts, want->ranks);
-    plan->threads = shape.threads;
-    plan->own_progress_core = want->progress && shape.threads < shape.block;
+    placement->threads = shape.threads;
+    placement->own_progress_core = want->progress && shape.threads < shape.block;
     for (p = 0; p < n_parts; p++) {
         for (k = 0; k < parts[p].taken; k++, rank++) {
-            plan->ranks[rank].rank = rank;
-            st = place_rank(topo, &plan->ranks[rank], parts[p].first + k * shape.block, &shape,
+            placement->ranks[rank].rank = rank;
+            st = place_rank(topo, &placement->ranks[rank], parts[p].first + k * shape.block, &shape,
                             want, true);
             if (st != VB_OK)
                 return st;
         }
     }
-    plan->pinned = plan->ranks[0].compute.n > 0;
+    placement->pinned = placement->ranks[0].compute.n > 0;
     return VB_OK;
 }
 
 /* More ranks than cores: each gets a whole package, and shares it. */
-static vb_status place_together(const struct vb_topo *topo, const struct vb_plan_want *want,
-                                struct part *parts, struct vb_plan *plan)
+static vb_status place_together(const struct vb_topo *topo, const struct vb_placement_want *want,
+                                struct part *parts, struct vb_placement *placement)
 {
     int n_parts = cut_parts(topo, LEVEL_PACKAGE, 1, parts), p, k, rank = 0;
     struct shape shape = {.level = LEVEL_PACKAGE};
@@ -344,13 +347,13 @@ static vb_status place_together(const struct vb_topo *topo, const struct vb_plan
     for (p = 0; p < n_parts; p++)
         parts[p].room = (int64_t)parts[p].n_cores * want->ranks; /* no limit, but in proportion */
     deal_ranks(parts, n_parts, want->ranks);
-    plan->overlap = true;
-    plan->threads = shape.threads = want->threads > 0 ? want->threads : 1;
+    placement->overlap = true;
+    placement->threads = shape.threads = want->threads > 0 ? want->threads : 1;
     for (p = 0; p < n_parts; p++) {
         shape.block = parts[p].n_cores;
         for (k = 0; k < parts[p].taken; k++, rank++) {
-            plan->ranks[rank].rank = rank;
-            st = place_rank(topo, &plan->ranks[rank], parts[p].first, &shape, want, false);
+            placement->ranks[rank].rank = rank;
+            st = place_rank(topo, &placement->ranks[rank], parts[p].first, &shape, want, false);
             if (st != VB_OK)
                 return st;
         }
@@ -358,118 +361,118 @@ static vb_status place_together(const struct vb_topo *topo, const struct vb_plan
     return VB_OK;
 }
 
-static void write_note(const struct vb_topo *topo, const struct vb_plan_want *want,
-                       struct vb_plan *plan)
+static void write_note(const struct vb_topo *topo, const struct vb_placement_want *want,
+                       struct vb_placement *placement)
 {
-    int block = plan->ranks[0].cores.n;
+    int block = placement->ranks[0].cores.n;
 
-    if (plan->overlap)
-        snprintf(plan->note, VB_PLAN_TEXT,
+    if (placement->overlap)
+        snprintf(placement->note, VB_PLACEMENT_TEXT,
                  "%d ranks share %d cores: ranks overlap, no thread is pinned to one core, and "
                  "each rank slows the others",
-                 plan->n_ranks, topo->n_cores);
-    else if (!plan->pinned)
-        snprintf(plan->note, VB_PLAN_TEXT,
+                 placement->n_ranks, topo->n_cores);
+    else if (!placement->pinned)
+        snprintf(placement->note, VB_PLACEMENT_TEXT,
                  "%d compute threads a rank are more than its %d hardware threads: none is pinned "
                  "to one core",
-                 plan->threads, plan->ranks[0].cpus.n);
-    else if (plan->threads > block)
-        snprintf(plan->note, VB_PLAN_TEXT,
+                 placement->threads, placement->ranks[0].cpus.n);
+    else if (placement->threads > block)
+        snprintf(placement->note, VB_PLACEMENT_TEXT,
                  "%d compute threads a rank on %d cores: some share a core as hyperthreads",
-                 plan->threads, block);
-    else if (want->threads == 0 && limit_by_quota(topo, plan->n_ranks, block) < block)
-        snprintf(plan->note, VB_PLAN_TEXT,
+                 placement->threads, block);
+    else if (want->threads == 0 && limit_by_quota(topo, placement->n_ranks, block) < block)
+        snprintf(placement->note, VB_PLACEMENT_TEXT,
                  "the cgroup grants the time of %.1f cpus only: fewer compute threads than cores",
                  topo->facts.cpu_quota);
 }
 
-static vb_status check_want(const struct vb_plan_want *want)
+static vb_status check_want(const struct vb_placement_want *want)
 {
-    if (want->ranks < 1 || want->ranks > VB_PLAN_RANKS_MAX)
+    if (want->ranks < 1 || want->ranks > VB_PLACEMENT_RANKS_MAX)
         return vb_err(VB_ERR_USAGE, "%d ranks on one host: must be from 1 to %d", want->ranks,
-                      VB_PLAN_RANKS_MAX);
-    if (want->threads < 0 || want->threads > VB_PLAN_THREADS_MAX)
+                      VB_PLACEMENT_RANKS_MAX);
+    if (want->threads < 0 || want->threads > VB_PLACEMENT_THREADS_MAX)
         return vb_err(VB_ERR_USAGE, "%d threads a rank: must be from 0 to %d", want->threads,
-                      VB_PLAN_THREADS_MAX);
+                      VB_PLACEMENT_THREADS_MAX);
     return VB_OK;
 }
 
-static vb_status choose_nics(const struct vb_topo *topo, struct vb_plan *plan)
+static vb_status choose_nics(const struct vb_topo *topo, struct vb_placement *placement)
 {
     int *load, i;
 
     load = calloc((size_t)topo->facts.n_nics + 1, sizeof(*load));
     if (load == NULL)
         return vb_err_sys("calloc");
-    for (i = 0; i < plan->n_ranks; i++)
-        nic_choose(topo, &plan->ranks[i], load);
+    for (i = 0; i < placement->n_ranks; i++)
+        nic_choose(topo, &placement->ranks[i], load);
     free(load);
     return VB_OK;
 }
 
 /* A rank whose nodes are all of the machine's needs no binding. */
-static void drop_needless_nodes(const struct vb_topo *topo, struct vb_plan *plan)
+static void drop_needless_nodes(const struct vb_topo *topo, struct vb_placement *placement)
 {
     int i;
 
-    for (i = 0; i < plan->n_ranks; i++)
-        if (plan->ranks[i].nodes.n == topo->facts.n_nodes && topo->facts.n_nodes > 1)
-            plan->ranks[i].nodes.n = 0;
+    for (i = 0; i < placement->n_ranks; i++)
+        if (placement->ranks[i].nodes.n == topo->facts.n_nodes && topo->facts.n_nodes > 1)
+            placement->ranks[i].nodes.n = 0;
 }
 
-vb_status vb_plan_create(const struct vb_topo *topo, const struct vb_plan_want *want,
-                         struct vb_plan **plan_p)
+vb_status vb_placement_create(const struct vb_topo *topo, const struct vb_placement_want *want,
+                              struct vb_placement **placement_p)
 {
     struct part *parts = NULL;
-    struct vb_plan *plan;
+    struct vb_placement *placement;
     vb_status st;
 
     st = check_want(want);
     if (st != VB_OK)
         return st;
-    plan = calloc(1, sizeof(*plan));
-    if (plan == NULL)
+    placement = calloc(1, sizeof(*placement));
+    if (placement == NULL)
         return vb_err_sys("calloc");
-    plan->n_ranks = want->ranks;
-    plan->ranks = calloc((size_t)want->ranks, sizeof(*plan->ranks));
+    placement->n_ranks = want->ranks;
+    placement->ranks = calloc((size_t)want->ranks, sizeof(*placement->ranks));
     parts = calloc((size_t)topo->n_cores, sizeof(*parts));
-    if (plan->ranks == NULL || parts == NULL) {
+    if (placement->ranks == NULL || parts == NULL) {
         st = vb_err_sys("calloc");
         goto err_plan;
     }
     if (want->ranks > topo->n_cores)
-        st = place_together(topo, want, parts, plan);
+        st = place_together(topo, want, parts, placement);
     else
-        st = place_apart(topo, want, parts, plan);
+        st = place_apart(topo, want, parts, placement);
     if (st == VB_OK)
-        st = choose_nics(topo, plan);
+        st = choose_nics(topo, placement);
     if (st != VB_OK)
         goto err_plan;
-    drop_needless_nodes(topo, plan);
-    write_note(topo, want, plan);
+    drop_needless_nodes(topo, placement);
+    write_note(topo, want, placement);
     free(parts);
-    *plan_p = plan;
+    *placement_p = placement;
     return VB_OK;
 
 err_plan:
     free(parts);
-    vb_plan_destroy(plan);
+    vb_placement_destroy(placement);
     return st;
 }
 
-void vb_plan_destroy(struct vb_plan *plan)
+void vb_placement_destroy(struct vb_placement *placement)
 {
     int i;
 
-    if (plan == NULL)
+    if (placement == NULL)
         return;
-    for (i = 0; plan->ranks != NULL && i < plan->n_ranks; i++) {
-        free(plan->ranks[i].cores.v);
-        free(plan->ranks[i].cpus.v);
-        free(plan->ranks[i].compute.v);
-        free(plan->ranks[i].others.v);
-        free(plan->ranks[i].nodes.v);
+    for (i = 0; placement->ranks != NULL && i < placement->n_ranks; i++) {
+        free(placement->ranks[i].cores.v);
+        free(placement->ranks[i].cpus.v);
+        free(placement->ranks[i].compute.v);
+        free(placement->ranks[i].others.v);
+        free(placement->ranks[i].nodes.v);
     }
-    free(plan->ranks);
-    free(plan);
+    free(placement->ranks);
+    free(placement);
 }

@@ -19,7 +19,7 @@ struct vb_topo;
 struct vb_topo_source {
     const char *synthetic; /* a machine in hwloc's notation: "pack:2 numa:1 core:8 pu:2" */
     const char *xml;       /* a file that vb_topo_save() or lstopo wrote; neither: this machine */
-    const char *cpus;      /* plan for these only, "1,3,5-7"; NULL: all that are allowed */
+    const char *cpus;      /* use for these only, "1,3,5-7"; NULL: all that are allowed */
     const char *avoid_if;  /* a network interface never to prefer, or NULL */
 };
 
@@ -72,24 +72,25 @@ double vb_topo_cpu_quota(const char *sysroot);
 /* Name and version of the topology library in use. */
 const char *vb_topo_library(void);
 
-/* ---- the plan -------------------------------------------------------------------------------- */
+/* ---- the placement
+ * -------------------------------------------------------------------------------- */
 
-#define VB_PLAN_RANKS_MAX 4096
-#define VB_PLAN_THREADS_MAX 4096
-#define VB_PLAN_TEXT 200
+#define VB_PLACEMENT_RANKS_MAX 4096
+#define VB_PLACEMENT_THREADS_MAX 4096
+#define VB_PLACEMENT_TEXT 200
 
 struct vb_ints {
     int n;
     int *v;
 };
 
-struct vb_plan_want {
+struct vb_placement_want {
     int ranks;     /* on this host */
     int threads;   /* compute threads a rank, 0: as the machine suggests */
     bool progress; /* each rank has a progress thread too */
 };
 
-struct vb_plan_rank {
+struct vb_placement_rank {
     int rank;
     int package;            /* that all cores are on, -1: they are on several */
     struct vb_ints cores;   /* all cores of the rank, its progress core included */
@@ -100,23 +101,23 @@ struct vb_plan_rank {
     int progress_core;      /* one of cores, -1: no progress thread */
     int progress_cpu;       /* -1: any of cpus */
     const struct vb_nic *nic;
-    char nic_why[VB_PLAN_TEXT];
+    char nic_why[VB_PLACEMENT_TEXT];
 };
 
-struct vb_plan {
+struct vb_placement {
     int n_ranks;
     int threads;  /* compute threads a rank */
     bool overlap; /* ranks share cores, for there are too few */
     bool pinned;  /* each compute thread has a cpu to itself */
     bool own_progress_core;
-    char note[VB_PLAN_TEXT]; /* what a user must know about it, or "" */
-    struct vb_plan_rank *ranks;
+    char note[VB_PLACEMENT_TEXT]; /* what a user must know about it, or "" */
+    struct vb_placement_rank *ranks;
 };
 
-/* Borrows the NICs of topo: the plan goes first. */
-vb_status vb_plan_create(const struct vb_topo *topo, const struct vb_plan_want *want,
-                         struct vb_plan **plan_p);
-void vb_plan_destroy(struct vb_plan *plan);
+/* Borrows the NICs of topo: the placement goes first. */
+vb_status vb_placement_create(const struct vb_topo *topo, const struct vb_placement_want *want,
+                              struct vb_placement **placement_p);
+void vb_placement_destroy(struct vb_placement *placement);
 
 /* ---- applying it ----------------------------------------------------------------------------- */
 
@@ -127,12 +128,13 @@ void vb_plan_destroy(struct vb_plan *plan);
 enum vb_role { VB_ROLE_PROGRESS, VB_ROLE_LOADER, VB_ROLE_SAMPLER };
 
 /* Threads that a thread starts inherit where it is pinned, so each calls this first. */
-vb_status vb_plan_pin(const struct vb_topo *topo, const struct vb_plan *plan, int rank,
-                      enum vb_role role);
+vb_status vb_placement_pin(const struct vb_topo *topo, const struct vb_placement *placement,
+                           int rank, enum vb_role role);
 
 /* Sets the size of the OpenMP team that this thread leads and pins every member, this thread
  * among them. The members stay the same as long as the size does. */
-vb_status vb_plan_pin_team(const struct vb_topo *topo, const struct vb_plan *plan, int rank);
+vb_status vb_placement_pin_team(const struct vb_topo *topo, const struct vb_placement *placement,
+                                int rank);
 
 /* Where nothing is pinned: only the size, 0 for one thread a cpu that this one may use. */
 void vb_team_size(int threads);
@@ -142,10 +144,11 @@ void vb_team_less_one(void);
 
 /* Memory that this thread, and those it starts from now on, touches first comes from the rank's
  * nodes. */
-vb_status vb_plan_bind_memory(const struct vb_topo *topo, const struct vb_plan *plan, int rank);
+vb_status vb_placement_bind_memory(const struct vb_topo *topo, const struct vb_placement *placement,
+                                   int rank);
 
 /* The same for one mapping, whoever touches it first. */
-vb_status vb_plan_bind_range(const struct vb_topo *topo, const struct vb_plan *plan, int rank,
-                             const void *ptr, size_t len_bytes);
+vb_status vb_placement_bind_range(const struct vb_topo *topo, const struct vb_placement *placement,
+                                  int rank, const void *ptr, size_t len_bytes);
 
 #endif

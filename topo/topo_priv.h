@@ -36,13 +36,13 @@ struct vb_topo {
 int topology_configure(hwloc_topology_t hwloc);
 
 /* trial.c: whether hwloc can load this XML without harm. len counts the final zero. */
-vb_status xml_try(const char *text, int len, bool *good_p);
+vb_status xml_load_in_child(const char *text, int len, bool *good_p);
 
 /* nic.c: fills topo->nics from the topology. */
 vb_status nics_find(struct vb_topo *topo, const char *avoid_if);
 void nics_free(struct vb_topo *topo);
 
 /* nic.c: the NIC for a rank. load[i] says how many ranks have NIC i; it is brought up to date. */
-void nic_choose(const struct vb_topo *topo, struct vb_plan_rank *rank, int *load);
+void nic_choose(const struct vb_topo *topo, struct vb_placement_rank *rank, int *load);
 
 #endif

@@ -11,17 +11,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TRIAL_CPU_S 20
-#define TRIAL_WALL_S 60
+#define CHILD_CPU_S 20
+#define CHILD_WALL_S 60
 
 /* The child: bounded in time, silent, and leaves no core file. */
-_Noreturn static void try_in_child(const char *text, int len)
+_Noreturn static void load_in_child(const char *text, int len)
 {
-    struct rlimit none = {0}, cpu = {TRIAL_CPU_S, TRIAL_CPU_S};
+    struct rlimit none = {0}, cpu = {CHILD_CPU_S, CHILD_CPU_S};
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     hwloc_topology_t hwloc;
 
-    alarm(TRIAL_WALL_S);
+    alarm(CHILD_WALL_S);
     setrlimit(RLIMIT_CORE, &none);
     setrlimit(RLIMIT_CPU, &cpu);
     if (null >= 0)
@@ -34,7 +34,7 @@ _Noreturn static void try_in_child(const char *text, int len)
     _exit(0);
 }
 
-vb_status xml_try(const char *text, int len, bool *good_p)
+vb_status xml_load_in_child(const char *text, int len, bool *good_p)
 {
     int status;
     pid_t pid;
@@ -43,8 +43,8 @@ vb_status xml_try(const char *text, int len, bool *good_p)
     if (pid < 0)
         return vb_err_sys("fork");
     if (pid == 0)
-        try_in_child(text, len);
-    while (waitpid(pid, &status, 0) < 0) /* the child cannot outlive TRIAL_WALL_S */
+        load_in_child(text, len);
+    while (waitpid(pid, &status, 0) < 0) /* the child cannot outlive CHILD_WALL_S */
         if (errno != EINTR)
             return vb_err_sys("waitpid");
     *good_p = WIFEXITED(status) && WEXITSTATUS(status) == 0;
