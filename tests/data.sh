@@ -46,10 +46,10 @@ refused 1 "rows: line 1: the index is beyond the features that were asked for: '
 head -c 100 rows.csr >cut.csr
 refused 1 "cut.csr: offset 48: the file is not as long as its header says" info csr:cut.csr
 mkfifo pipe train-labels-idx1-ubyte
-refused 2 "write pipe: it is there, and is not a file" convert libsvm:rows pipe
-refused 2 "write pipe: it is there, and is not a file" synth criteo pipe --n 1000000000
-refused 2 "write ..: it is there, and is not a file" synth criteo .. --n 1000000000
-refused 2 "train-labels-idx1-ubyte: it is there, and is not a file" synth digits . --n 10
+refused 2 "write pipe: it exists and is not a regular file" convert libsvm:rows pipe
+refused 2 "write pipe: it exists and is not a regular file" synth criteo pipe --n 1000000000
+refused 2 "write ..: it exists and is not a regular file" synth criteo .. --n 1000000000
+refused 2 "train-labels-idx1-ubyte: it exists and is not a regular file" synth digits . --n 10
 if [ ! -p pipe ] || [ ! -p train-labels-idx1-ubyte ]; then fail "a file took the place of a pipe"; fi
 [ -z "$(find . -name '*images*' -o -name '*.tmp')" ] || fail "something was written all the same"
 rm pipe train-labels-idx1-ubyte
@@ -84,7 +84,7 @@ truncate -s 5000 rows.csr
 wait "$job"
 code=$?
 [ $code = 1 ] || fail "a file was cut off: exit $code"
-grep -qx "error base/mapped: rows.csr: offset [0-9]* can no longer be read: it was cut off, or its disk failed" err ||
+grep -qx "error base/mapped: rows.csr: offset [0-9]* can no longer be read: the file was truncated, or its disk failed" err ||
     fail "a file was cut off: $(cat err)"
 [ "$(wc -l <err)" = 1 ] || fail "a file was cut off: not one line: $(cat err)"
 exit $bad

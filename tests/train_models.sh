@@ -150,7 +150,7 @@ quiet softmax --data synth:1000 --steps 5 --json --run "$dir/run"
 jq -e '.steps == 5' "$dir/run/run.json" >/dev/null || fail "no run.json"
 for name in run.json plan; do
     rm -f "$dir/run/$name" && mkfifo "$dir/run/$name"
-    refused 2 "$name: it is there, and is not a file" softmax --data synth:1000 --steps 5 --run "$dir/run"
+    refused 2 "$name: it exists and is not a regular file" softmax --data synth:1000 --steps 5 --run "$dir/run"
     rm "$dir/run/$name"
 done
 
