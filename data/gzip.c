@@ -43,7 +43,7 @@ static vb_status open_file(const char *path, int *fd_p, uint64_t *size_p)
     if (fstat(fd, &info) != 0) {
         st = vb_err_sys("stat %s", path);
     } else if (!S_ISREG(info.st_mode)) {
-        st = vb_err(VB_ERR_INPUT, "%s: is not a file", path);
+        st = vb_err(VB_ERR_INPUT, "%s is not a regular file", path);
     } else {
         *fd_p = fd;
         *size_p = (uint64_t)info.st_size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Puts threads and memory where the placement says.
+ * Pins threads and binds memory as the placement says.
  */
 #include "topo/topo_priv.h"
 
@@ -12,9 +12,9 @@
 static vb_status check(const struct vb_topo *topo, const struct vb_placement *placement, int rank)
 {
     if (!topo->this_machine)
-        return vb_err(VB_ERR_USAGE, "threads cannot be pinned on %s", topo->origin);
+        return vb_err(VB_ERR_USAGE, "cannot pin threads on %s", topo->origin);
     if (rank < 0 || rank >= placement->n_ranks)
-        return vb_err(VB_ERR_USAGE, "rank %d is not in a placement for %d", rank,
+        return vb_err(VB_ERR_USAGE, "rank %d is not in a placement of %d ranks", rank,
                       placement->n_ranks);
     return VB_OK;
 }
@@ -32,7 +32,7 @@ static hwloc_bitmap_t bitmap_of(const int *v, int n)
     return set;
 }
 
-/* Binds the calling thread to any of n cpus. Only lack of memory is a failure. */
+/* Binds the calling thread to n cpus, any of which it may use. Fails only if memory runs out. */
 static vb_status pin_to(const struct vb_topo *topo, const int *cpus, int n)
 {
     hwloc_bitmap_t set = bitmap_of(cpus, n);
@@ -40,8 +40,7 @@ static vb_status pin_to(const struct vb_topo *topo, const int *cpus, int n)
     if (set == NULL)
         return vb_err_sys("hwloc_bitmap_alloc");
     if (hwloc_set_cpubind(topo->hwloc, set, HWLOC_CPUBIND_THREAD) != 0)
-        VB_LOG_WARN("a thread could not be pinned to cpu %d (of %d): %s", cpus[0], n,
-                    strerror(errno));
+        VB_LOG_WARN("cannot pin a thread to cpu %d (one of %d): %s", cpus[0], n, strerror(errno));
     hwloc_bitmap_free(set);
     return VB_OK;
 }
@@ -102,7 +101,8 @@ vb_status vb_placement_pin_team(const struct vb_topo *topo, const struct vb_plac
     return atomic_load_explicit(&failed, memory_order_relaxed);
 }
 
-/* Where a rank's memory belongs: *set_p is NULL where that is anywhere. To be freed. */
+/* Stores the nodes for a rank's memory in *set_p, which the caller frees. *set_p is NULL if the
+ * memory may be anywhere. */
 static vb_status nodes_of(const struct vb_topo *topo, const struct vb_placement *placement,
                           int rank, hwloc_bitmap_t *set_p)
 {
@@ -125,7 +125,7 @@ vb_status vb_placement_bind_memory(const struct vb_topo *topo, const struct vb_p
         return st;
     if (hwloc_set_membind(topo->hwloc, set, HWLOC_MEMBIND_BIND,
                           HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)
-        VB_LOG_WARN("memory could not be bound to a NUMA node: %s", strerror(errno));
+        VB_LOG_WARN("cannot bind memory to a NUMA node: %s", strerror(errno));
     hwloc_bitmap_free(set);
     return VB_OK;
 }
@@ -140,7 +140,7 @@ vb_status vb_placement_bind_range(const struct vb_topo *topo, const struct vb_pl
         return st;
     if (hwloc_set_area_membind(topo->hwloc, ptr, len_bytes, set, HWLOC_MEMBIND_BIND,
                                HWLOC_MEMBIND_BYNODESET) != 0)
-        VB_LOG_WARN("%zu bytes could not be bound to a NUMA node: %s", len_bytes, strerror(errno));
+        VB_LOG_WARN("cannot bind %zu bytes to a NUMA node: %s", len_bytes, strerror(errno));
     hwloc_bitmap_free(set);
     return VB_OK;
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The CPU time that cgroups grant. hwloc knows which cpus a cgroup allows, but not that it may
- * grant only half of each: a job with a thread a cpu is then stopped many times a second.
+ * The CPU time that a cgroup grants. hwloc knows which cpus a cgroup allows, but not that the
+ * cgroup may grant only a part of their time. A job with one thread per cpu would then be throttled
+ * many times a second.
  */
 #include "topo/topo.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* Both versions say it as microseconds of a period; "max" or -1 is no limit. */
+/* Both cgroup versions give the quota as microseconds in a period. "max" or -1 means no limit. */
 static double quota_of(const char *quota_text, int64_t period)
 {
     int64_t quota;
@@ -49,7 +50,7 @@ static void keep_least(double *least, double quota)
         *least = quota;
 }
 
-/* The limit of a cgroup is the least of its own and those of all above it. */
+/* The limit of a cgroup is the smallest of its own limit and the limits of all its ancestors. */
 static void walk_up(const char *mount, const char *group, double (*read)(const char *),
                     double *least)
 {
@@ -67,7 +68,7 @@ static void walk_up(const char *mount, const char *group, double (*read)(const c
     }
 }
 
-/* Is "cpu" one of the comma-separated controllers? */
+/* Returns true if "cpu" is one of the comma-separated controllers. */
 static bool has_cpu_controller(const char *controllers)
 {
     size_t n;
@@ -85,7 +86,8 @@ struct search {
     double least;
 };
 
-/* A line of /proc/self/cgroup: "0::/group" (version 2) or "4:cpu,cpuacct:/group" (version 1). */
+/* Reads a line of /proc/self/cgroup: "0::/group" (version 2) or "4:cpu,cpuacct:/group" (version
+ * 1). */
 static bool take_line(char *line, void *arg)
 {
     char mount[PATH_MAX], *controllers, *group;

@@ -1,44 +1,47 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where the threads of each rank go.
+ * Chooses where the threads of each rank run.
  *
- * Every rank gets a *block*: the same number of neighbouring cores, none of them twice. Blocks are
- * laid within *parts* of the machine (cores that share an L3 cache, a NUMA node, a package, or
- * the whole machine), the smallest parts in which they all find room. When there are fewer cores
- * than ranks, blocks are whole packages, ranks share them, and nothing is pinned to one core.
+ * Every rank gets a *block*: the same number of neighbouring cores, which no other rank gets.
+ * Blocks lie within *parts* of the machine: cores that share an L3 cache, a NUMA node, a package,
+ * or the whole machine. The smallest parts that hold all blocks are used. If there are fewer cores
+ * than ranks, a block is a whole package, several ranks share it, and no thread is pinned to one
+ * core.
  *
- * A compute thread has a core to itself where there are enough, on the core's first cpu; the other
- * cpus of a core (hyperthreads) serve the progress thread and helpers first, and compute threads
- * only when more of them are asked for than there are cores.
+ * If there are enough cores, each compute thread has a core to itself and runs on the core's first
+ * cpu. The other cpus of a core (hyperthreads) are for the progress thread and the helper threads.
+ * Compute threads use them only if there are more compute threads than cores.
  */
 #include "topo/topo_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank of this many cores can spare one of them for its progress thread. */
+/* A rank with this many cores can spare one of them for its progress thread. */
 #define CORES_TO_SPARE_ONE 8
 
-/* A smaller part is taken if its blocks have at least 3/4 of the cores they could have. */
+/* A smaller part is used if its blocks have at least 3/4 of the cores that an even split would
+ * give. */
 #define ENOUGH(block, even) ((block)*4 >= (even)*3)
 
 struct shape {
     enum level level;
-    int block;   /* cores a rank */
-    int threads; /* compute threads a rank */
+    int block;   /* cores per rank */
+    int threads; /* compute threads per rank */
 };
 
-/* A part of the machine: neighbouring cores. */
+/* A part of the machine: a run of neighbouring cores. */
 struct part {
     int first;
     int n_cores;
-    int64_t room;  /* blocks that fit into it */
-    int64_t taken; /* blocks that it gets */
+    int64_t room;  /* the number of blocks that fit into the part */
+    int64_t taken; /* the number of blocks assigned to the part */
 };
 
 /* ---- parts and blocks ------------------------------------------------------------------------ */
 
-/* Parts of a level end where those of a larger one do, also where the machine has no such parts. */
+/* A part of a level ends where a part of a larger level ends, even if the machine does not have
+ * this level. */
 static bool same_part(const struct core *a, const struct core *b, enum level level)
 {
     int l;
@@ -49,8 +52,8 @@ static bool same_part(const struct core *a, const struct core *b, enum level lev
     return true;
 }
 
-/* Cuts the cores into the parts of a level; returns how many there are. parts has room for one a
- * core. */
+/* Splits the cores into the parts of a level and returns their number. parts must have room for one
+ * part per core. */
 static int cut_parts(const struct vb_topo *topo, enum level level, int block, struct part *parts)
 {
     int i, n = 0;
@@ -65,7 +68,7 @@ static int cut_parts(const struct vb_topo *topo, enum level level, int block, st
     return n;
 }
 
-/* How many blocks of a size find room in the parts of a level. */
+/* Returns the number of blocks that fit into the parts of a level. */
 static int room_for(const struct vb_topo *topo, enum level level, int block, struct part *parts)
 {
     int n = cut_parts(topo, level, block, parts), room = 0, i;
@@ -75,7 +78,7 @@ static int room_for(const struct vb_topo *topo, enum level level, int block, str
     return room;
 }
 
-/* Hands the ranks to the parts, each time to the one that is emptiest for its size. */
+/* Assigns each rank to the part that is emptiest in proportion to its size. */
 static void deal_ranks(struct part *parts, int n_parts, int ranks)
 {
     int best, i;
@@ -93,7 +96,8 @@ static void deal_ranks(struct part *parts, int n_parts, int ranks)
     }
 }
 
-/* The largest block, at most even, of which all ranks find one in the parts of a level. */
+/* Returns the largest block, at most even, such that the parts of a level hold one block for each
+ * rank; 0 if there is none. */
 static int largest_block(const struct vb_topo *topo, enum level level, int ranks, int even,
                          struct part *parts)
 {
@@ -120,7 +124,7 @@ static void shape_by_machine(const struct vb_topo *topo, int ranks, struct part 
     shape->level = (enum level)level;
 }
 
-/* A cgroup may grant less time than its cpus have: more threads would only be stopped more. */
+/* A cgroup may grant less time than its cpus have. More threads would only be throttled more. */
 static int limit_by_quota(const struct vb_topo *topo, int ranks, int threads)
 {
     int granted;
@@ -149,7 +153,7 @@ static void shape_by_threads(const struct vb_topo *topo, const struct vb_placeme
     }
 }
 
-/* Not called when there are fewer cores than ranks. */
+/* Not called if there are fewer cores than ranks. */
 static void choose_shape(const struct vb_topo *topo, const struct vb_placement_want *want,
                          struct part *parts, struct shape *shape)
 {
@@ -198,7 +202,7 @@ static void ints_copy(struct vb_ints *to, const struct vb_ints *from)
     to->n = from->n;
 }
 
-/* Cores, cpus, nodes and package of a rank whose block begins at a core. */
+/* Sets the cores, cpus, nodes and package of a rank whose block starts at core first. */
 static void take_block(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                        int block)
 {
@@ -218,7 +222,8 @@ static void take_block(const struct vb_topo *topo, struct vb_placement_rank *ran
     }
 }
 
-/* Compute threads: the first cpu of each core but the one set aside, then the second ones, ... */
+/* Assigns compute threads to the first cpu of each core except the progress core, then to the
+ * second cpus, and so on. */
 static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                           int n_cores, int threads)
 {
@@ -235,11 +240,11 @@ static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *
         }
     }
     if (rank->compute.n < threads)
-        rank->compute.n = 0; /* more threads than cpus: the kernel shares them out */
+        rank->compute.n = 0; /* more threads than cpus: the kernel schedules them */
 }
 
-/* The progress thread: the first cpu of the last core if compute left it, else another of its
- * cpus, else any cpu of the rank. */
+/* Assigns the progress thread to the first cpu of the last core if no compute thread has it, else
+ * to another cpu of that core, else to any cpu of the rank. */
 static void place_progress(const struct vb_topo *topo, struct vb_placement_rank *rank, int last)
 {
     const struct core *core = &topo->cores[last];
@@ -256,7 +261,8 @@ static void place_progress(const struct vb_topo *topo, struct vb_placement_rank 
     }
 }
 
-/* Loader and sampler: what compute and progress left, or anywhere among the rank's cpus. */
+/* Assigns the loader and the sampler to the cpus that are left, or to all cpus of the rank if none
+ * is left. */
 static void place_others(struct vb_placement_rank *rank)
 {
     int i, cpu;
@@ -287,7 +293,7 @@ static int count_cpus(const struct vb_topo *topo, int first, int block)
     return n;
 }
 
-/* Everything about one rank but its NIC. pin: its threads may have cpus of their own. */
+/* Sets everything about one rank except its NIC. pin: compute threads get cpus of their own. */
 static vb_status place_rank(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                             const struct shape *shape, const struct vb_placement_want *want,
                             bool pin)
@@ -336,7 +342,7 @@ static vb_status place_apart(const struct vb_topo *topo, const struct vb_placeme
     return VB_OK;
 }
 
-/* More ranks than cores: each gets a whole package, and shares it. */
+/* For more ranks than cores: each rank gets a whole package, which it shares with others. */
 static vb_status place_together(const struct vb_topo *topo, const struct vb_placement_want *want,
                                 struct part *parts, struct vb_placement *placement)
 {
@@ -345,7 +351,8 @@ static vb_status place_together(const struct vb_topo *topo, const struct vb_plac
     vb_status st;
 
     for (p = 0; p < n_parts; p++)
-        parts[p].room = (int64_t)parts[p].n_cores * want->ranks; /* no limit, but in proportion */
+        parts[p].room =
+            (int64_t)parts[p].n_cores * want->ranks; /* no limit, but in proportion to the cores */
     deal_ranks(parts, n_parts, want->ranks);
     placement->overlap = true;
     placement->threads = shape.threads = want->threads > 0 ? want->threads : 1;
@@ -372,17 +379,18 @@ static void write_note(const struct vb_topo *topo, const struct vb_placement_wan
                  "each rank slows the others",
                  placement->n_ranks, topo->n_cores);
     else if (!placement->pinned)
-        snprintf(placement->note, VB_PLACEMENT_TEXT,
-                 "%d compute threads a rank are more than its %d hardware threads: none is pinned "
-                 "to one core",
-                 placement->threads, placement->ranks[0].cpus.n);
+        snprintf(
+            placement->note, VB_PLACEMENT_TEXT,
+            "%d compute threads per rank are more than its %d hardware threads: none is pinned "
+            "to one core",
+            placement->threads, placement->ranks[0].cpus.n);
     else if (placement->threads > block)
         snprintf(placement->note, VB_PLACEMENT_TEXT,
-                 "%d compute threads a rank on %d cores: some share a core as hyperthreads",
+                 "%d compute threads per rank on %d cores: some share a core as hyperthreads",
                  placement->threads, block);
     else if (want->threads == 0 && limit_by_quota(topo, placement->n_ranks, block) < block)
         snprintf(placement->note, VB_PLACEMENT_TEXT,
-                 "the cgroup grants the time of %.1f cpus only: fewer compute threads than cores",
+                 "the cgroup grants only the time of %.1f cpus: fewer compute threads than cores",
                  topo->facts.cpu_quota);
 }
 
@@ -392,7 +400,7 @@ static vb_status check_want(const struct vb_placement_want *want)
         return vb_err(VB_ERR_USAGE, "%d ranks on one host: must be from 1 to %d", want->ranks,
                       VB_PLACEMENT_RANKS_MAX);
     if (want->threads < 0 || want->threads > VB_PLACEMENT_THREADS_MAX)
-        return vb_err(VB_ERR_USAGE, "%d threads a rank: must be from 0 to %d", want->threads,
+        return vb_err(VB_ERR_USAGE, "%d threads per rank: must be from 0 to %d", want->threads,
                       VB_PLACEMENT_THREADS_MAX);
     return VB_OK;
 }
@@ -410,7 +418,7 @@ static vb_status choose_nics(const struct vb_topo *topo, struct vb_placement *pl
     return VB_OK;
 }
 
-/* A rank whose nodes are all of the machine's needs no binding. */
+/* Memory of a rank that uses all nodes of the machine need not be bound. */
 static void drop_needless_nodes(const struct vb_topo *topo, struct vb_placement *placement)
 {
     int i;
