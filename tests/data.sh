@@ -29,7 +29,7 @@ refused 2 "--n is for synth KIND OUT" convert synth:kind=criteo x.csr --n 7
 refused 2 "--json: digits are several files" synth digits . --n 10 --json
 refused 1 "absent" info csr:absent
 refused 1 "there is no train-images-idx3-ubyte" info mnist:.
-refused 1 "there is no such file" info 'tfrecord:*.none'
+refused 1 "no file matches" info 'tfrecord:*.none'
 refused 2 "has images, not rows" convert synth:10 x.csr
 head -c 3073 /dev/zero >image
 refused 2 "cifar10 has images, not rows" convert cifar10:image x.csr
@@ -42,7 +42,7 @@ holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]
 holds '.samples == 3 and .positive == 2' convert libsvm:rows rows.csr
 holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]' info csr:rows.csr
 holds '.features == 100' info libsvm:rows --features 100
-refused 1 "rows: line 1: the index is beyond the features that were asked for: '3'" info libsvm:rows --features 2
+refused 1 "rows: line 1: the index is larger than the number of features given: '3'" info libsvm:rows --features 2
 head -c 100 rows.csr >cut.csr
 refused 1 "cut.csr: offset 48: the file is not as long as its header says" info csr:cut.csr
 mkfifo pipe train-labels-idx1-ubyte
