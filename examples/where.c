@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The library in use: asks where the threads of four ranks would go on this machine.
+ * An example of using the library: prints where the threads of four ranks would run on this
+ * machine.
  *
  *   cc where.c $(pkg-config --cflags --libs verbena) -o where && ./where
  */
