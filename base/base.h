@@ -51,7 +51,6 @@ enum vb_level { VB_LEVEL_ERROR, VB_LEVEL_WARN, VB_LEVEL_INFO, VB_LEVEL_DEBUG, VB
 /* The log level belongs to the process. The rank belongs to the calling thread, so that the ranks
  * of a test can be threads. These two and the list of mapped files are base's only global state. */
 void vb_log_set_level(enum vb_level level);
-enum vb_level vb_log_level(void);
 void vb_log_set_rank(int rank); /* -1: this thread belongs to no rank */
 int vb_log_rank(void);          /* the rank of the calling thread */
 
@@ -207,7 +206,7 @@ uint32_t vb_crc32c(uint32_t crc, const void *data, size_t len_bytes);
 /* Computes the same checksum with a table. Tests compare vb_crc32c() with it. */
 uint32_t vb_crc32c_ref(uint32_t crc, const void *data, size_t len_bytes);
 
-/* Returns "armv8-crc", "sse4.2" or "table". */
+/* Returns the implementation in use: "armv8-crc", "sse4.2" or "table". */
 const char *vb_crc32c_backend(void);
 
 /* ---- levels of instructions ------------------------------------------------------------------ */
@@ -323,8 +322,6 @@ vb_status vb_mem_populate(struct vb_mem *mem);
 
 /* Unmaps the memory and closes fd. Does nothing if *mem is all zero or already unmapped. */
 void vb_mem_unmap(struct vb_mem *mem);
-
-const char *vb_pages_str(enum vb_pages pages);
 
 /* Allocates zeroed memory that is aligned to the cache line. Returns NULL if there is not enough
  * memory. The caller frees it with free(). */

@@ -25,11 +25,6 @@ void vb_log_set_level(enum vb_level level)
     atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
 }
 
-enum vb_level vb_log_level(void)
-{
-    return (enum vb_level)atomic_load_explicit(&log_level, memory_order_relaxed);
-}
-
 void vb_log_set_rank(int rank)
 {
     log_rank = rank;
@@ -101,7 +96,7 @@ static void VB_PRINTF(3, 0)
     size_t len;
     int saved = errno;
 
-    if (level > vb_log_level())
+    if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed))
         return;
     len = append_prefix(line, level, file);
     len = append_v(line, len, fmt, args);

@@ -202,6 +202,9 @@ static void collapse(struct vb_mem *mem)
 
 vb_status vb_mem_populate(struct vb_mem *mem)
 {
+    static const char *const names[] = {[VB_PAGES_SMALL] = "small pages",
+                                        [VB_PAGES_TRANSPARENT] = "transparent huge pages",
+                                        [VB_PAGES_RESERVED] = "reserved huge pages"};
     int err;
 
     collapse(mem);
@@ -215,7 +218,7 @@ vb_status vb_mem_populate(struct vb_mem *mem)
     } else if (errno == EINVAL) {
         return VB_OK; /* the kernel allocates private pages when they are touched */
     }
-    return vb_err_sys("allocate %zu bytes on %s", mem->len_bytes, vb_pages_str(mem->pages));
+    return vb_err_sys("allocate %zu bytes on %s", mem->len_bytes, names[mem->pages]);
 }
 
 void vb_mem_unmap(struct vb_mem *mem)
@@ -228,19 +231,6 @@ void vb_mem_unmap(struct vb_mem *mem)
         close(mem->fd);
     memset(mem, 0, sizeof(*mem));
     mem->fd = -1;
-}
-
-const char *vb_pages_str(enum vb_pages pages)
-{
-    switch (pages) {
-    case VB_PAGES_RESERVED:
-        return "reserved huge pages";
-    case VB_PAGES_TRANSPARENT:
-        return "transparent huge pages";
-    case VB_PAGES_SMALL:
-        break;
-    }
-    return "small pages";
 }
 
 void *vb_alloc_aligned(size_t len_bytes)

@@ -140,7 +140,7 @@ vb_status vb_bench_kernels(const struct vb_bench_kernels *opts);
 
 /* Returns VB_ERR_UNSUPPORTED if the error of a backend is larger. The message names the layer, the
  * pass and the backend. */
-vb_status vb_bench_kernels_judge(const char *layer, enum vb_k_pass pass,
+vb_status vb_bench_kernels_check(const char *layer, enum vb_k_pass pass,
                                  const struct vb_k_checked *checked, int n);
 
 #endif

@@ -78,7 +78,7 @@ static void print_line(const struct vb_bench_kernels *o, const struct line *l, d
     fflush(stdout);
 }
 
-vb_status vb_bench_kernels_judge(const char *layer, enum vb_k_pass pass,
+vb_status vb_bench_kernels_check(const char *layer, enum vb_k_pass pass,
                                  const struct vb_k_checked *checked, int n)
 {
     int i;
@@ -117,7 +117,7 @@ static vb_status bench_pass(const struct vb_bench_kernels *o, const char *name,
         return VB_OK;
     st = vb_k_check_all(s, pass, checked, &n_checked);
     if (st == VB_OK)
-        st = vb_bench_kernels_judge(name, pass, checked, n_checked);
+        st = vb_bench_kernels_check(name, pass, checked, n_checked);
     if (st == VB_OK)
         st = vb_k_time_all(s, pass, o->seconds, c, &n);
     for (i = 0; i < n && st == VB_OK; i++) {

@@ -156,49 +156,24 @@ static double since_us(uint64_t start)
     return (double)(vb_clock_ns() - start) / 1000;
 }
 
-static double median(double *samples, int n)
-{
-    vb_sort(samples, (size_t)n);
-    return samples[n / 2];
-}
-
-static bool goes_on(const struct pairs *p, uint64_t start, int n)
-{
-    return n < SAMPLES_MAX && (n < SAMPLES_MIN || since_us(start) < p->seconds * 1e6);
-}
-
-/* The latency is half the time of a put and its reply. */
-static vb_status time_put(struct pairs *p)
+/* The latency of a put is half the time of a put and its reply. */
+static vb_status time_op(struct pairs *p, bool is_put, double *us_p)
 {
     uint64_t start = vb_clock_ns(), one;
     vb_status st = VB_OK;
     int n;
 
-    for (n = 0; st == VB_OK && goes_on(p, start, n); n++) {
+    for (n = 0;
+         st == VB_OK && n < SAMPLES_MAX && (n < SAMPLES_MIN || since_us(start) < p->seconds * 1e6);
+         n++) {
         one = vb_clock_ns();
-        st = put_and_wait(p, SMALL, ECHO);
+        st = is_put ? put_and_wait(p, SMALL, ECHO) : get(p, SMALL, &p->ops[0]);
         if (st == VB_OK)
-            st = wait_echo(p);
-        p->samples_us[n] = since_us(one) / 2;
+            st = is_put ? wait_echo(p) : vb_op_wait(p->group, &p->ops[0], "doctor", p->peer);
+        p->samples_us[n] = since_us(one) / (is_put ? 2 : 1);
     }
-    p->found.put_us = median(p->samples_us, n);
-    return st;
-}
-
-static vb_status time_get(struct pairs *p)
-{
-    uint64_t start = vb_clock_ns(), one;
-    vb_status st = VB_OK;
-    int n;
-
-    for (n = 0; st == VB_OK && goes_on(p, start, n); n++) {
-        one = vb_clock_ns();
-        st = get(p, SMALL, &p->ops[0]);
-        if (st == VB_OK)
-            st = vb_op_wait(p->group, &p->ops[0], "doctor", p->peer);
-        p->samples_us[n] = since_us(one);
-    }
-    p->found.get_us = median(p->samples_us, n);
+    vb_sort(p->samples_us, (size_t)n);
+    *us_p = p->samples_us[n / 2];
     return st;
 }
 
@@ -232,9 +207,9 @@ static vb_status drive(struct pairs *p)
     vb_status st = verify(p);
 
     if (st == VB_OK)
-        st = time_put(p);
+        st = time_op(p, true, &p->found.put_us);
     if (st == VB_OK)
-        st = time_get(p);
+        st = time_op(p, false, &p->found.get_us);
     if (st == VB_OK)
         st = stream(p, true, &p->found.put_gb_s);
     if (st == VB_OK)

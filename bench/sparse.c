@@ -177,11 +177,6 @@ static void describe(const struct bench *b, struct bench_coll_line *line)
     line->predicted_us = -1;
 }
 
-static const char *path_name(enum vb_sparse_path path)
-{
-    return path == VB_SPARSE_DENSE ? "dense" : "sparse";
-}
-
 static void explain(struct bench *b, enum vb_sparse_path path, int size,
                     struct bench_coll_line *line)
 {
@@ -207,7 +202,7 @@ static vb_status measure(struct bench *b, const struct entry *all, enum vb_spars
         st = verify(b, all, line);
     if (path == VB_SPARSE_AUTO)
         path = vb_sparse_took(b->sparse);
-    line->algo = path_name(path);
+    line->algo = path == VB_SPARSE_DENSE ? "dense" : "sparse";
     if (st == VB_OK)
         st = bench_slowest(b->group, b->opts->seconds, reduce, b, &line->p50_us, &line->p99_us);
     if (st == VB_OK)

@@ -173,8 +173,8 @@ static vb_status get_latency(struct bench *b, size_t len, int64_t n)
     return st == VB_OK && b->rank == 1 ? wait_notes(b, 1, 0) : st;
 }
 
-/* Posts n puts, with up to DEPTH in flight. */
-static vb_status post_stream(struct bench *b, size_t len, int64_t n)
+/* Does n puts, or n gets from rank 1, with up to DEPTH in flight. */
+static vb_status stream(struct bench *b, size_t len, int64_t n, bool is_put)
 {
     vb_status st = VB_OK;
     int64_t i;
@@ -183,7 +183,8 @@ static vb_status post_stream(struct bench *b, size_t len, int64_t n)
         if (i >= DEPTH)
             st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1 - b->rank);
         if (st == VB_OK)
-            st = put(b, 1 - b->rank, len, &b->ops[i % DEPTH]);
+            st = is_put ? put(b, 1 - b->rank, len, &b->ops[i % DEPTH])
+                        : get(b, len, &b->ops[i % DEPTH]);
     }
     for (i = i < DEPTH ? 0 : i - DEPTH; i < n && st == VB_OK; i++)
         st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1 - b->rank);
@@ -196,7 +197,7 @@ static vb_status stream_one_way(struct bench *b, size_t len, int64_t n)
     vb_status st = VB_OK;
 
     if (b->rank == 0) {
-        st = post_stream(b, len, n);
+        st = stream(b, len, n, true);
         if (st == VB_OK)
             st = wait_notes(b, 1, 1);
     } else if (b->rank == 1) {
@@ -214,7 +215,7 @@ static vb_status stream_both_ways(struct bench *b, size_t len, int64_t n)
     vb_status st = VB_OK;
 
     if (b->rank < 2) {
-        st = post_stream(b, len, n);
+        st = stream(b, len, n, true);
         if (st == VB_OK)
             st = wait_notes(b, n, 1 - b->rank);
         if (st == VB_OK)
@@ -229,17 +230,8 @@ static vb_status stream_both_ways(struct bench *b, size_t len, int64_t n)
 static vb_status get_stream(struct bench *b, size_t len, int64_t n)
 {
     uint64_t start = vb_clock_ns();
-    vb_status st = VB_OK;
-    int64_t i;
+    vb_status st = b->rank == 0 ? stream(b, len, n, false) : VB_OK;
 
-    for (i = 0; i < n && st == VB_OK && b->rank == 0; i++) {
-        if (i >= DEPTH)
-            st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1);
-        if (st == VB_OK)
-            st = get(b, len, &b->ops[i % DEPTH]);
-    }
-    for (i = i < DEPTH ? 0 : i - DEPTH; i < n && st == VB_OK && b->rank == 0; i++)
-        st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1);
     b->samples_us[0] = since_us(start);
     if (st == VB_OK && b->rank == 0)
         st = put_and_wait(b, 1, 0);

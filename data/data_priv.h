@@ -180,9 +180,6 @@ void tfrecord_fini(struct tfrecord *t);
 /* Puts the rows of a file of text or records into a sink (spec.c). */
 vb_status spec_read_rows(const struct vb_data_spec *spec, struct row_sink *sink);
 
-/* Returns true if the data has a test part of its own. */
-bool spec_has_parts(const struct vb_data_spec *spec);
-
 /* ---- tf.Example (example.c) ------------------------------------------------------------------ */
 
 /* A feature of an example, as it is stored in the record. */

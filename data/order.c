@@ -73,11 +73,6 @@ void order_fini(struct order *o)
     o->list = o->chunks = NULL;
 }
 
-static bool whole(const struct order *o)
-{
-    return o->per_window == o->n_chunks;
-}
-
 static int chunk_len(const struct order *o, uint32_t chunk)
 {
     return (int)chunk == o->n_chunks - 1 ? o->n - (int)chunk * ORDER_CHUNK : ORDER_CHUNK;
@@ -142,7 +137,7 @@ void order_epoch(struct order *o, int64_t epoch)
         return;
     o->epoch = epoch;
     o->at = o->len = 0;
-    if (whole(o)) {
+    if (o->per_window == o->n_chunks) {
         vb_order_fill(o->seed, epoch, o->n, o->list);
         o->len = o->n;
     } else {

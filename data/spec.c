@@ -292,7 +292,8 @@ vb_status vb_data_open(const struct vb_data_spec *spec, uint64_t seed, enum vb_s
     }
 }
 
-bool spec_has_parts(const struct vb_data_spec *spec)
+/* Returns true if the data has a test part of its own. */
+static bool has_parts(const struct vb_data_spec *spec)
 {
     return spec->format == VB_DATA_SYNTH || spec->format == VB_DATA_MNIST ||
            (spec->format == VB_DATA_CIFAR10 && cifar_has_parts(spec->path));
@@ -322,9 +323,9 @@ static vb_status open_test(const struct vb_data_ask *ask, struct vb_dataset *tra
             vb_dataset_destroy(&all);
         return st;
     }
-    if (!spec_has_parts(&ask->data) && ask->no_test)
+    if (!has_parts(&ask->data) && ask->no_test)
         return one_sample(train, test);
-    if (!spec_has_parts(&ask->data))
+    if (!has_parts(&ask->data))
         return vb_err(VB_ERR_USAGE,
                       "%s has no test data of its own: give --test-data or --test-split",
                       ask->data.path);

@@ -80,7 +80,7 @@ static void *rank_main(void *arg)
         wrong += omp_get_num_threads() != placement->threads;
         wrong += r->compute.n > 0 ? !runs_on(&r->compute.v[i], 1) : !runs_on(r->cpus.v, r->cpus.n);
     }
-    for (role = VB_ROLE_PROGRESS; role <= VB_ROLE_SAMPLER; role++) {
+    for (role = VB_ROLE_PROGRESS; role <= VB_ROLE_LOADER; role++) {
         wrong += vb_placement_pin(topo, placement, r->rank, (enum vb_role)role) != VB_OK;
         wrong += !right_place(r, (enum vb_role)role);
     }
@@ -199,7 +199,7 @@ static void other_machines_and_ranks_are_refused(void **state)
     assert_int_equal(vb_placement_pin(topo, placement, 1, VB_ROLE_LOADER), VB_ERR_USAGE);
     assert_int_equal(vb_placement_bind_memory(topo, placement, -1), VB_ERR_USAGE);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "cannot be pinned on synthetic"));
+    assert_non_null(strstr(text, "cannot pin threads on synthetic"));
     assert_non_null(strstr(text, "rank 1 is not in a placement of 1 ranks"));
     vb_topo_close(other);
 }

@@ -366,7 +366,7 @@ static void broken_csr_is_refused(void **state)
     t_refused(csr_open, csr_changed(20, 1), "impossible sizes");
     t_refused(csr_open, csr_changed(40, 3), "an index is out of range or out of order");
     t_refused(csr_open, csr_changed(44, 1), "longer than the header says");
-    t_refused(csr_open, csr_changed(44, 7), "offset 44: no block has a row as long");
+    t_refused(csr_open, csr_changed(44, 7), "offset 44: no block can hold a row as long");
     t_refused(csr_open, csr_changed(48, 8), "not as long as its header says");
     t_refused(csr_open, csr_changed(56, 0), "not as long as its header says");
     t_refused(csr_open, csr_changed(64, 1), "the rows of a block do not match its size");

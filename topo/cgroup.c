@@ -44,23 +44,20 @@ static double quota_v1(const char *folder)
     return quota_of(line, period);
 }
 
-static void keep_least(double *least, double quota)
-{
-    if (quota > 0 && (*least == 0 || quota < *least))
-        *least = quota;
-}
-
 /* The limit of a cgroup is the smallest of its own limit and the limits of all its ancestors. */
 static void walk_up(const char *mount, const char *group, double (*read)(const char *),
                     double *least)
 {
     char folder[PATH_MAX], *slash;
     size_t root = strlen(mount);
+    double quota;
 
     if ((size_t)snprintf(folder, sizeof(folder), "%s%s", mount, group) >= sizeof(folder))
         return;
     for (;;) {
-        keep_least(least, read(folder));
+        quota = read(folder);
+        if (quota > 0 && (*least == 0 || quota < *least))
+            *least = quota;
         slash = strrchr(folder, '/');
         if (slash == NULL || (size_t)(slash - folder) < root)
             return;

@@ -190,18 +190,6 @@ static bool ints_has(const struct vb_ints *ints, int value)
     return false;
 }
 
-static void ints_add(struct vb_ints *ints, int value)
-{
-    if (!ints_has(ints, value))
-        ints->v[ints->n++] = value;
-}
-
-static void ints_copy(struct vb_ints *to, const struct vb_ints *from)
-{
-    memcpy(to->v, from->v, (size_t)from->n * sizeof(*to->v));
-    to->n = from->n;
-}
-
 /* Sets the cores, cpus, nodes and package of a rank whose block starts at core first. */
 static void take_block(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                        int block)
@@ -215,8 +203,8 @@ static void take_block(const struct vb_topo *topo, struct vb_placement_rank *ran
         rank->cores.v[rank->cores.n++] = core->number;
         for (k = 0; k < core->n_cpus; k++)
             rank->cpus.v[rank->cpus.n++] = topo->cpus[core->first_cpu + k];
-        if (core->part[LEVEL_NODE] >= 0)
-            ints_add(&rank->nodes, core->part[LEVEL_NODE]);
+        if (core->part[LEVEL_NODE] >= 0 && !ints_has(&rank->nodes, core->part[LEVEL_NODE]))
+            rank->nodes.v[rank->nodes.n++] = core->part[LEVEL_NODE];
         if (core->part[LEVEL_PACKAGE] != rank->package)
             rank->package = -1;
     }
@@ -261,7 +249,7 @@ static void place_progress(const struct vb_topo *topo, struct vb_placement_rank 
     }
 }
 
-/* Assigns the loader and the sampler to the cpus that are left, or to all cpus of the rank if none
+/* Assigns the loader thread to the cpus that are left, or to all cpus of the rank if none
  * is left. */
 static void place_others(struct vb_placement_rank *rank)
 {
@@ -272,8 +260,10 @@ static void place_others(struct vb_placement_rank *rank)
         if (cpu != rank->progress_cpu && !ints_has(&rank->compute, cpu))
             rank->others.v[rank->others.n++] = cpu;
     }
-    if (rank->others.n == 0)
-        ints_copy(&rank->others, &rank->cpus);
+    if (rank->others.n == 0) {
+        memcpy(rank->others.v, rank->cpus.v, (size_t)rank->cpus.n * sizeof(*rank->cpus.v));
+        rank->others.n = rank->cpus.n;
+    }
 }
 
 static bool rank_alloc(struct vb_placement_rank *rank, int block, int n_cpus, int threads)

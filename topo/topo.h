@@ -96,7 +96,7 @@ struct vb_placement_rank {
     struct vb_ints cores;   /* all cores of the rank, including its progress core */
     struct vb_ints cpus;    /* the allowed cpus of these cores */
     struct vb_ints compute; /* the cpu of each compute thread; empty: each may use all of cpus */
-    struct vb_ints others;  /* cpus for the loader and sampler threads */
+    struct vb_ints others;  /* cpus for the loader thread */
     struct vb_ints nodes;   /* NUMA nodes for its memory; empty: any */
     int progress_core;      /* one of cores; -1: no progress thread */
     int progress_cpu;       /* -1: any of cpus */
@@ -125,7 +125,7 @@ void vb_placement_destroy(struct vb_placement *placement);
  * refuses to pin or bind (for example in a container without the right to do so), the job only gets
  * slower. So they log a warning and return VB_OK. */
 
-enum vb_role { VB_ROLE_PROGRESS, VB_ROLE_LOADER, VB_ROLE_SAMPLER };
+enum vb_role { VB_ROLE_PROGRESS, VB_ROLE_LOADER };
 
 /* Pins the calling thread for its role. Each thread must call this first, because it inherits the
  * pinning of the thread that started it. */
