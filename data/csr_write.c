@@ -154,7 +154,7 @@ static vb_status put(struct row_sink *sink, const struct row *row)
     return end_block(w);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 /* The path by which an unnamed file can be given a name. */
 static void name_of_fd(int fd, char name[32])

@@ -114,7 +114,7 @@ vb_status stream_end(struct stream *s);
 vb_status stream_line(struct stream *s, char **line_p, size_t *len_p);
 int64_t stream_line_number(const struct stream *s);
 
-/* ---- rows on their way from a file (rows.c) -------------------------------------------------- */
+/* ---- rows that a reader passes on (rows.c) --------------------------------------------------- */
 
 /* The destination of the rows that a reader reads. */
 struct row_sink {

@@ -138,7 +138,7 @@ void sink_tell(struct row_sink *sink, struct stream *s)
     sink->done = (sink->file + stream_done(s)) / (sink->files > 0 ? sink->files : 1);
 }
 
-/* ---- all of them in memory ------------------------------------------------------------------- */
+/* ---- all rows in memory ---------------------------------------------------------------------- */
 
 struct rows_store {
     struct vb_store base;

@@ -29,7 +29,7 @@ _Noreturn void lab_die(const char *format, ...) __attribute__((format(printf, 1,
 void *lab_alloc(size_t n, size_t size_bytes); /* zeroed; exits if memory runs out */
 int64_t lab_now_ms(void);                     /* monotonic clock */
 
-/* --- queue.c: bytes on their way, in one piece ------------------------------------------------ */
+/* --- queue.c: queued bytes, in contiguous memory ---------------------------------------------- */
 
 struct lab_queue {
     uint8_t *data;
@@ -46,7 +46,7 @@ bool lab_queue_fill(struct lab_queue *q, int fd);
 /* Calls write() once, with at most max bytes. Returns false on an error other than EAGAIN. */
 bool lab_queue_flush(struct lab_queue *q, int fd, size_t max);
 
-/* --- frame.c: what cluster and agent tell each other ------------------------------------------ */
+/* --- frame.c: messages between cluster and agent ---------------------------------------------- */
 
 enum lab_frame_type {
     /* from agent to cluster */
@@ -154,7 +154,7 @@ void lab_node_read_console(struct lab_node *node);
 /* Prints the last lines of the console, each with a prefix. */
 void lab_node_show_console(struct lab_node *node, struct lab_output *o);
 
-/* --- options.c: the words after "cluster" ----------------------------------------------------- */
+/* --- options.c: the arguments of cluster ------------------------------------------------------ */
 
 #define LAB_MAX_EVENTS 64
 
@@ -186,7 +186,7 @@ struct lab_opts {
 /* Exits if the arguments are wrong. The options point into argv. */
 void lab_opts_parse(struct lab_opts *o, int argc, char **argv);
 
-/* --- setup.c: the first steps of a node. Both return 0, or end the process -------------------- */
+/* --- setup.c: the first steps of a node. Both return 0 or exit -------------------------------- */
 
 int lab_setup_mount(void);
 int lab_setup_load(char *const *groups); /* groups ends with NULL; an unknown group is empty */

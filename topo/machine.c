@@ -25,7 +25,7 @@ const char *vb_topo_library(void)
     return "hwloc " HWLOC_VERSION;
 }
 
-/* ---- where the machine comes from ------------------------------------------------------------ */
+/* ---- the source of the machine --------------------------------------------------------------- */
 
 static vb_status read_whole(FILE *file, const char *path, char **text_p, int *len_p)
 {

@@ -18,7 +18,7 @@
 #define INFO_SOFT "VerbenaSoftRdma"
 #define IB_DIR "/sys/class/infiniband"
 
-/* ---- finding them ---------------------------------------------------------------------------- */
+/* ---- finding NICs ---------------------------------------------------------------------------- */
 
 static bool is_a(hwloc_obj_t osdev, hwloc_obj_osdev_type_t type)
 {
@@ -240,7 +240,7 @@ void nics_free(struct vb_topo *topo)
     free(topo->nics);
 }
 
-/* ---- choosing one ---------------------------------------------------------------------------- */
+/* ---- choosing a NIC -------------------------------------------------------------------------- */
 
 static const char *nic_name(const struct vb_nic *nic)
 {

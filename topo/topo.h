@@ -119,7 +119,7 @@ vb_status vb_placement_create(const struct vb_topo *topo, const struct vb_placem
                               struct vb_placement **placement_p);
 void vb_placement_destroy(struct vb_placement *placement);
 
-/* ---- applying it ----------------------------------------------------------------------------- */
+/* ---- applying a placement -------------------------------------------------------------------- */
 
 /* These functions act on the calling thread and need a topology of this host. If the machine
  * refuses to pin or bind (for example in a container without the right to do so), the job only gets
