@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * base/: what every other folder stands on. It knows nobody.
+ * base/: the foundation of all other folders. It includes nothing from them.
  *
- * Status codes, logging, options, clock, files, checksums, chance, memory, JSON, in this order.
- * Everything here may be called from any thread unless a comment says otherwise.
+ * Status codes, logging, options, clock, files, checksums, levels of instructions, random numbers,
+ * memory and JSON, in this order. Any thread may call everything in this header unless a comment
+ * says otherwise.
  */
 #ifndef VB_BASE_H
 #define VB_BASE_H
@@ -20,40 +21,38 @@
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-/* 0 is fine, a positive value means "not now", a negative one "failed". */
+/* 0 means success, a positive value means "not now", and a negative value means failure. */
 typedef int vb_status;
 
 enum {
     VB_OK = 0,
-    VB_AGAIN = 1,      /* nothing was taken: make progress and try again */
+    VB_AGAIN = 1,      /* nothing was accepted: make progress and try again */
     VB_ERR_USAGE = -1, /* the caller or the command line asked for something impossible */
-    VB_ERR_INPUT = -2, /* a file or message is broken */
+    VB_ERR_INPUT = -2, /* a file or a message is broken */
     VB_ERR_NO_MEMORY = -3,
     VB_ERR_NO_FILE = -4,
-    VB_ERR_ACCESS = -5, /* not allowed */
-    VB_ERR_IO = -6,     /* the operating system refused, for any other reason */
+    VB_ERR_ACCESS = -5, /* permission denied */
+    VB_ERR_IO = -6,     /* the operating system refused for any other reason */
     VB_ERR_TIMEOUT = -7,
-    VB_ERR_PEER = -8,        /* the other side is gone */
-    VB_ERR_UNSUPPORTED = -9, /* this machine or library cannot do it */
+    VB_ERR_PEER = -8,        /* the peer is gone */
+    VB_ERR_UNSUPPORTED = -9, /* this machine or a library cannot do it */
 };
 
-/* A few words for a status; never NULL, never to be freed. */
+/* Returns a few words for a status. Never NULL; the caller does not free it. */
 const char *vb_status_str(vb_status st);
 
-/* The status that stands for an errno value. */
+/* Returns the status that matches an errno value. */
 vb_status vb_status_from_errno(int err);
 
 /* ---- logging --------------------------------------------------------------------------------- */
 
 enum vb_level { VB_LEVEL_ERROR, VB_LEVEL_WARN, VB_LEVEL_INFO, VB_LEVEL_DEBUG, VB_LEVEL_TRACE };
 
-/* The log level is the process's, the rank belongs to the calling thread, so that the ranks of a
- * test may be threads. These two, and the list of mapped files, are the only state of the program
- * that hangs off no handle. */
+/* The log level belongs to the process. The rank belongs to the calling thread, so that the ranks
+ * of a test can be threads. These two and the list of mapped files are base's only global state. */
 void vb_log_set_level(enum vb_level level);
-enum vb_level vb_log_level(void);
 void vb_log_set_rank(int rank); /* -1: this thread belongs to no rank */
-int vb_log_rank(void);          /* of this thread */
+int vb_log_rank(void);          /* the rank of the calling thread */
 
 /* Writes one line to standard error: level, folder and file, rank, message. Keeps errno. */
 void vb_log(enum vb_level level, const char *file, const char *fmt, ...) VB_PRINTF(3, 4);
@@ -68,14 +67,16 @@ void vb_log(enum vb_level level, const char *file, const char *fmt, ...) VB_PRIN
 #define VB_LOG_TRACE(...) ((void)0)
 #endif
 
-/* Logs what failed and why, and returns the status for it: return vb_err_sys("open %s", path).
- * The first takes the reason from errno, the second is told the status. */
+/* Both macros log what failed and why, and return a status: return vb_err_sys("open %s", path).
+ * vb_err_sys() takes the reason and the status from errno. vb_err() takes the status as an
+ * argument. */
 #define vb_err_sys(...) vb_log_errno(__FILE__, __VA_ARGS__)
 #define vb_err(status, ...) vb_log_status((status), __FILE__, __VA_ARGS__)
 vb_status vb_log_errno(const char *file, const char *fmt, ...) VB_PRINTF(2, 3);
 vb_status vb_log_status(vb_status st, const char *file, const char *fmt, ...) VB_PRINTF(3, 4);
 
-/* For our own bugs only, never for input or peers. The condition has no side effects. */
+/* Checks for our own bugs only, never for bad input or bad peers. The condition must have no side
+ * effects. */
 #ifdef VB_DEBUG
 #define VB_ASSERT(cond) ((cond) ? (void)0 : vb_assert_failed(__FILE__, __LINE__, #cond))
 #else
@@ -167,66 +168,67 @@ bool vb_parse_real(const char *text, double *value_p);
 
 /* ---- clock ----------------------------------------------------------------------------------- */
 
-/* Nanoseconds of the monotonic clock. */
+/* Returns the monotonic clock in nanoseconds. */
 uint64_t vb_clock_ns(void);
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Reads the first line of a small file such as those of /proc and /sys, without its newline.
- * False if there is none, which is no error and not logged; buf is then "". Bytes that are not
- * printable become '?'. */
+/* Reads the first line of a small file, such as those of /proc and /sys, without its newline. Bytes
+ * that are not printable become '?'. Returns false if the file cannot be read; buf is then "". That
+ * is not an error and is not logged. */
 bool vb_probe_line(char *buf, size_t size, const char *path_fmt, ...) VB_PRINTF(3, 4);
 
-/* The same, as a decimal number. */
+/* Reads the first line in the same way, as a decimal number. */
 bool vb_probe_int(int64_t *value_p, const char *path_fmt, ...) VB_PRINTF(2, 3);
 
-/* Hands each line of a text file to fn, without its newline and cut to VB_LINE bytes; false from fn
- * ends the reading. A file that cannot be read has no lines, and none has more than 65536. */
+/* Calls fn for each line of a text file. The line has no newline and is cut to VB_LINE bytes.
+ * Reading ends if fn returns false, and after 65536 lines. A file that cannot be read has no lines.
+ */
 #define VB_LINE 512
 typedef bool (*vb_line_fn)(char *line, void *arg);
 void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...) VB_PRINTF(3, 4);
 
-/* VB_OK if path may be written: nothing is there, or a file. Whoever renames over a path asks
- * first, for a rename would put a file in the place of a device or a pipe. What a link leads to
- * counts, though the link is what a rename replaces. */
+/* Returns VB_OK if path does not exist or is a regular file. Call this before a rename to path,
+ * because a rename would replace a device or a pipe by a file. For a symbolic link, the function
+ * looks at its target, although a rename would replace the link itself. */
 vb_status vb_file_may_replace(const char *path);
 
-/* Writes a file in one piece: beside the old one, synced, then renamed over it. On failure the old
- * file is as it was and nothing is left behind. */
+/* Replaces a file atomically: writes a temporary file beside it, syncs it, and renames it to path.
+ * On failure the old file is unchanged and nothing is left behind. */
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes);
 
-/* Maps a file for reading. Should it shrink while it is mapped, or its disk fail, whoever reads
- * what is gone ends the process, with exit code 1 and a line that names the file: the first call
- * takes over SIGBUS for that. NULL with errno on failure, which is not logged. Any thread may call
- * both; NULL may be unmapped. */
+/* Maps a file for reading. If the file shrinks while it is mapped, or its disk fails, a thread that
+ * reads the missing bytes ends the process with exit code 1 and a message that names the file. For
+ * that the first call installs a handler for SIGBUS. Returns NULL and sets errno on failure, which
+ * is not logged. Any thread may call both functions. vb_file_unmap() accepts NULL. */
 const void *vb_file_map(int fd, size_t len_bytes, const char *path);
 void vb_file_unmap(const void *map, size_t len_bytes);
 
-/* Makes a folder, and those above it that are missing. One that is there already is fine. */
+/* Makes a folder and the missing folders above it. An existing folder is not an error. */
 vb_status vb_dir_make(const char *path);
 
-/* The folder for what may be computed again, made if need be: $XDG_CACHE_HOME/verbena, or
- * ~/.cache/verbena. False if there is none or it cannot be made: no error, and not logged. */
+/* Writes the path of the cache folder to buf: $XDG_CACHE_HOME/verbena or ~/.cache/verbena. It is
+ * for data that can be computed again. The folder is made if it is missing. Returns false if there
+ * is no such folder or it cannot be made, which is not an error and is not logged. */
 bool vb_cache_dir(char *buf, size_t size);
 
 /* ---- checksums ------------------------------------------------------------------------------- */
 
-/* CRC32C (Castagnoli) of data, going on from crc; 0 to begin. Uses the CPU's instruction where it
- * has one. */
+/* Returns the CRC32C (Castagnoli) of data, continued from crc; 0 starts a new checksum. Uses the
+ * CPU's instruction if it has one. */
 uint32_t vb_crc32c(uint32_t crc, const void *data, size_t len_bytes);
 
-/* The same by table: what vb_crc32c() is tested against. */
+/* Computes the same checksum with a table. Tests compare vb_crc32c() with it. */
 uint32_t vb_crc32c_ref(uint32_t crc, const void *data, size_t len_bytes);
 
-/* "armv8-crc", "sse4.2" or "table". */
+/* Returns the implementation in use: "armv8-crc", "sse4.2" or "table". */
 const char *vb_crc32c_backend(void);
 
-/* ---- levels of instructions -------------------------------------------------------------------
- */
+/* ---- levels of instructions ------------------------------------------------------------------ */
 
-/* Loops where time goes are compiled once for each level: on x86 the baseline, v3 (AVX2 and FMA)
- * and v4 (AVX-512), elsewhere the baseline alone. What is compiled so has names with the level's
- * suffix, VB_LEVEL, of which the baseline has none. */
+/* The hottest loops are compiled once for each level of instructions. On x86 the levels are the
+ * baseline, v3 (AVX2 and FMA) and v4 (AVX-512). Other architectures have only the baseline. Names
+ * of functions compiled for a level end with VB_LEVEL; the baseline has no suffix. */
 enum vb_cpu_level { VB_CPU_BASE, VB_CPU_V3, VB_CPU_V4 };
 
 #if defined(VB_LEVEL)
@@ -237,12 +239,12 @@ enum vb_cpu_level { VB_CPU_BASE, VB_CPU_V3, VB_CPU_V4 };
 #define VB_AT_LEVEL(name) name
 #endif
 
-enum vb_cpu_level vb_cpu_level(void); /* the best one that this CPU has */
+enum vb_cpu_level vb_cpu_level(void); /* the best level that this CPU has */
 
-/* ---- chance ---------------------------------------------------------------------------------- */
+/* ---- random numbers, sorting, bits ----------------------------------------------------------- */
 
-/* The finaliser of splitmix64 (Steele, Lea and Flood, 2014): every bit of the input changes every
- * bit of the output about half of the time. */
+/* The finaliser of splitmix64 (Steele, Lea and Flood, 2014): each bit of the input changes each bit
+ * of the output with a probability of about one half. */
 static inline uint64_t vb_mix(uint64_t v)
 {
     v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -250,23 +252,23 @@ static inline uint64_t vb_mix(uint64_t v)
     return v ^ (v >> 31);
 }
 
-/* A well-mixed number for a seed and a position: what all randomness is made of. Here, so that who
- * draws many of one seed mixes that once. */
+/* Returns a well-mixed number for a seed and a position. All random numbers of the engine are made
+ * with it. It is inline, so that a loop with a fixed seed mixes the seed only once. */
 static inline uint64_t vb_random(uint64_t seed, uint64_t position)
 {
     return vb_mix(vb_mix(seed + 0x9e3779b97f4a7c15u) + (position + 1) * 0x9e3779b97f4a7c15u);
 }
 
-/* Ascending, for medians and the like. */
+/* Sorts in ascending order. */
 void vb_sort(double *values, size_t n);
 
-/* Words by their upper 32 bits, all of them below 2^bits; equal ones keep their order. The result
- * is in words or in spare, which has as much room. n is below 2^32. */
+/* Sorts words by their upper 32 bits, which are all below 2^bits. The sort is stable. Returns words
+ * or spare, whichever has the result; spare must be as large as words. n is below 2^32. */
 uint64_t *vb_sort_words(uint64_t *words, uint64_t *spare, size_t n, int bits);
 
-int vb_bits_below(uint64_t n); /* how many bits numbers below n have */
+int vb_bits_below(uint64_t n); /* the number of bits that numbers below n need */
 
-/* A float's bits, and back. */
+/* Convert between a float and its bits. */
 static inline uint32_t vb_float_bits(float value)
 {
     uint32_t bits;
@@ -283,7 +285,7 @@ static inline float vb_bits_float(uint32_t bits)
     return value;
 }
 
-/* Between two looks at what another core is to write. */
+/* Call this between two reads of a variable that another core will write. */
 static inline void vb_cpu_relax(void)
 {
 #if defined(__aarch64__)
@@ -293,8 +295,8 @@ static inline void vb_cpu_relax(void)
 #endif
 }
 
-/* x if first is 1, y if it is 0; for what nobody can foresee, as gcc makes a branch of ?: on x86.
- */
+/* Returns x if first is 1, and y if it is 0, without a branch. For unpredictable conditions: on x86
+ * gcc compiles ?: to a branch. */
 static inline uint64_t vb_choose(uint64_t first, uint64_t x, uint64_t y)
 {
 #ifdef __x86_64__
@@ -308,60 +310,63 @@ static inline uint64_t vb_choose(uint64_t first, uint64_t x, uint64_t y)
 
 #define VB_CACHE_LINE 64
 
-/* Pages a mapping was given. */
+/* The kind of pages that a mapping has. */
 enum vb_pages {
     VB_PAGES_SMALL,       /* the kernel's ordinary pages */
-    VB_PAGES_TRANSPARENT, /* ordinary pages that the kernel may join into huge ones */
-    VB_PAGES_RESERVED,    /* huge pages set aside by the administrator */
+    VB_PAGES_TRANSPARENT, /* ordinary pages that the kernel may join into huge pages */
+    VB_PAGES_RESERVED,    /* huge pages that the administrator has reserved */
 };
 
 struct vb_mem {
-    void *ptr;        /* page-aligned; huge-page-aligned unless VB_PAGES_SMALL */
+    void *ptr;        /* aligned to a page, and to a huge page unless VB_PAGES_SMALL */
     size_t len_bytes; /* rounded up to whole pages */
     enum vb_pages pages;
-    int fd; /* shared memory: its descriptor; private memory: -1 */
+    int fd; /* the descriptor of shared memory; -1 for private memory */
 };
 
-/* Zeroed memory of this process alone, on transparent huge pages where the machine allows them. */
+/* Maps zeroed private memory, on transparent huge pages if the machine allows them. */
 vb_status vb_mem_map_private(size_t len_bytes, struct vb_mem *mem_p);
 
-/* Zeroed memory that other processes may map through fd: on reserved huge pages, else transparent
- * ones, else ordinary ones. The name shows in /proc. */
+/* Maps zeroed memory that other processes can map through fd. It is on reserved huge pages if
+ * possible, else on transparent huge pages, else on ordinary pages. /proc shows the name. */
 vb_status vb_mem_map_shared(const char *name, size_t len_bytes, struct vb_mem *mem_p);
 
-/* Makes all pages exist, on the NUMA node that the memory is bound to by now. Shared memory that
- * was not populated kills the process that touches it when the machine has no more. */
+/* Allocates all pages now, on the NUMA node that the memory is bound to. Without this, the kernel
+ * kills a process that touches shared memory when the machine has none left. */
 vb_status vb_mem_populate(struct vb_mem *mem);
 
-void vb_mem_unmap(struct vb_mem *mem); /* closes fd; all-zero and already unmapped are fine */
+/* Unmaps the memory and closes fd. Does nothing if *mem is all zero or already unmapped. */
+void vb_mem_unmap(struct vb_mem *mem);
 
-const char *vb_pages_str(enum vb_pages pages);
-
-/* Zeroed, aligned to the cache line; NULL when there is none. To be freed with free(). */
+/* Allocates zeroed memory that is aligned to the cache line. Returns NULL if there is not enough
+ * memory. The caller frees it with free(). */
 void *vb_alloc_aligned(size_t len_bytes);
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Builds one JSON value, from the outside in: keys are given inside objects and NULL inside
- * arrays. A failed call (memory) is remembered and reported by vb_json_print(). One thread at a
- * time. */
+/* Builds one JSON value. Values inside an object need a key; inside an array the key is NULL. A
+ * call that fails (out of memory) is remembered, and vb_json_print() reports it. Only one thread at
+ * a time may use it. */
 struct vb_json;
 
-struct vb_json *vb_json_create(void); /* NULL is fine in all calls below */
+struct vb_json *vb_json_create(void); /* may return NULL, which all functions below accept */
 void vb_json_destroy(struct vb_json *json);
 
-void vb_json_object(struct vb_json *json, const char *key); /* opens; vb_json_end() closes */
+void vb_json_object(struct vb_json *json,
+                    const char *key); /* opens an object; vb_json_end() closes it */
 void vb_json_array(struct vb_json *json, const char *key);
 void vb_json_end(struct vb_json *json);
 void vb_json_int(struct vb_json *json, const char *key, int64_t value);
-void vb_json_real(struct vb_json *json, const char *key, double value); /* not finite: null */
+void vb_json_real(struct vb_json *json, const char *key,
+                  double value); /* written as null if not finite */
 void vb_json_bool(struct vb_json *json, const char *key, bool value);
-void vb_json_text(struct vb_json *json, const char *key, const char *text); /* NULL: null */
+void vb_json_text(struct vb_json *json, const char *key,
+                  const char *text); /* NULL: written as null */
 
-/* Prints the value on one line, keys in the order in which they were given. */
+/* Prints the value on one line. Keys keep the order in which they were added. */
 vb_status vb_json_print(const struct vb_json *json, FILE *out);
 
-/* Name and version of the JSON library in use. */
+/* Returns the name and version of the JSON library in use. */
 const char *vb_json_library(void);
 
 #endif

@@ -10,7 +10,7 @@ static bool make_folder(const char *path)
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
-/* The folder above may be missing in a new home. */
+/* Makes the folder above too: a new home folder has no .cache. */
 bool vb_cache_dir(char *buf, size_t size)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which level of instructions this CPU has.
+ * Finds the level of instructions that this CPU has.
  */
 #include "base/base.h"
 

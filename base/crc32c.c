@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * CRC32C of everything that is kept on disk or crosses a socket. The CPU's own instruction is
- * found at run time, so one binary serves old and new machines.
+ * CRC32C of all data that is stored on disk or sent over a socket. The CPU's instruction is
+ * detected at run time, so one binary runs on old and new machines.
  */
 #include "base/base.h"
 #include "base/crc32c_table.h"
@@ -16,7 +16,7 @@
 #include <nmmintrin.h>
 #endif
 
-/* The state between calls is the complement of the checksum so far. */
+/* state is the complement of the checksum so far. */
 static uint32_t update_by_table(uint32_t state, const unsigned char *p, size_t len)
 {
     for (; len > 0; p++, len--)

@@ -10,7 +10,7 @@
 
 #define LINES_MAX 65536
 
-/* Fills buf with at most size - 1 bytes from the start of a file. */
+/* Fills buf with at most size - 1 bytes from the start of a file, and a final zero. */
 static bool read_start(const char *path, char *buf, size_t size)
 {
     size_t len = 0;
@@ -75,7 +75,7 @@ bool vb_probe_int(int64_t *value_p, const char *path_fmt, ...)
     return found && vb_parse_int(line, value_p);
 }
 
-/* Pieces of a line that is too long are passed over. */
+/* A line longer than VB_LINE is read in several pieces. Only its first piece is passed to fn. */
 static void each_line(FILE *in, vb_line_fn fn, void *arg)
 {
     bool whole = true, more = true;
@@ -104,7 +104,7 @@ void vb_probe_lines(vb_line_fn fn, void *arg, const char *path_fmt, ...)
     va_end(args);
     if (n < 0 || (size_t)n >= sizeof(path))
         return;
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not stop us */
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
     if (fd < 0)
         return;
     in = fdopen(fd, "r");
@@ -132,7 +132,7 @@ static vb_status write_all(int fd, const char *path, const char *data, size_t le
     return VB_OK;
 }
 
-/* A rename lasts through a power cut only once its folder is synced too. */
+/* A rename survives a power cut only after its folder is synced too. */
 static vb_status sync_folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -145,7 +145,7 @@ static vb_status sync_folder_of(const char *path)
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return vb_err_sys("open folder %s", folder);
-    if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: a file system that has no such thing */
+    if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: the file system cannot sync folders */
         st = vb_err_sys("sync folder %s", folder);
     close(fd);
     return st;
@@ -156,8 +156,8 @@ vb_status vb_file_may_replace(const char *path)
     struct stat info;
 
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        return vb_err(VB_ERR_USAGE, "write %s: it is there, and is not a file", path);
-    return VB_OK; /* whatever else stat() complains of, the writer will say */
+        return vb_err(VB_ERR_USAGE, "write %s: it exists and is not a regular file", path);
+    return VB_OK; /* if stat() failed for another reason, writing the file reports it */
 }
 
 vb_status vb_file_replace(const char *path, const void *data, size_t len_bytes)
@@ -209,7 +209,7 @@ vb_status vb_dir_make(const char *path)
         part[i] = path[i];
         part[i + 1] = '\0';
         if (path[i + 1] == '/' && path[i] != '/')
-            (void)mkdir(part, 0777); /* the last one tells */
+            (void)mkdir(part, 0777); /* an error is reported by the last mkdir() */
     }
     if (mkdir(path, 0777) == 0)
         return VB_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The only file that knows the JSON library (Jansson): building a tree and printing it, escapes,
- * numbers and all, is its work; ours is to remember where in the tree we are.
+ * The only file that uses the JSON library (Jansson). Jansson builds the tree and prints it, with
+ * its escapes and numbers. This file remembers the current position in the tree.
  */
 #include "base/base.h"
 
@@ -14,7 +14,7 @@
 
 struct vb_json {
     json_t *root;
-    json_t *open[DEPTH_MAX]; /* borrowed from root: the containers that are not closed yet */
+    json_t *open[DEPTH_MAX]; /* containers that are not closed yet, borrowed from root */
     int depth;
     bool failed;
 };
@@ -32,7 +32,7 @@ void vb_json_destroy(struct vb_json *json)
     free(json);
 }
 
-/* Puts a new value where we are; takes the reference, also on failure. */
+/* Adds a new value at the current position. Takes over the reference, also on failure. */
 static void place(struct vb_json *json, const char *key, json_t *value)
 {
     json_t *parent = json->depth > 0 ? json->open[json->depth - 1] : NULL;
@@ -55,7 +55,7 @@ static void place(struct vb_json *json, const char *key, json_t *value)
         json->failed = true;
 }
 
-/* Places a container and goes into it. */
+/* Adds a container and makes it the current position. */
 static void enter(struct vb_json *json, const char *key, json_t *value)
 {
     if (json->depth == DEPTH_MAX) {
@@ -108,7 +108,8 @@ void vb_json_bool(struct vb_json *json, const char *key, bool value)
         place(json, key, json_boolean(value));
 }
 
-/* Names that come from the system need not be UTF-8, which JSON must be. */
+/* JSON must be UTF-8, but names from the system may be in another encoding: their other bytes
+ * become '?'. */
 static json_t *plain_text(const char *text)
 {
     json_t *value;
@@ -142,7 +143,7 @@ vb_status vb_json_print(const struct vb_json *json, FILE *out)
     size_t flags = JSON_COMPACT | JSON_ENSURE_ASCII | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15);
 
     if (json == NULL || json->root == NULL || json->failed || json->depth != 0)
-        return vb_err(VB_ERR_NO_MEMORY, "the JSON output could not be put together");
+        return vb_err(VB_ERR_NO_MEMORY, "cannot build the JSON output");
     if (json_dumpf(json->root, out, flags) != 0 || fputc('\n', out) == EOF || fflush(out) != 0)
         return vb_err_sys("write JSON output");
     return VB_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A line is put together in one buffer and written with one call, so that the lines of several
- * ranks on one terminal do not run into each other.
+ * Each line is built in one buffer and written with one call. So lines of several ranks do not mix
+ * on one terminal.
  */
 #include "base/base.h"
 
@@ -13,7 +13,8 @@
 
 #define LINE_MAX_BYTES 2048
 
-/* Relaxed: a thread that sees a new level a moment late logs a line more or less. */
+/* Relaxed order is enough: a thread that sees a new level late logs a few lines too many or too
+ * few. */
 static _Atomic int log_level = VB_LEVEL_WARN;
 static _Thread_local int log_rank = -1;
 
@@ -22,11 +23,6 @@ static const char *const level_names[] = {"error", "warn", "info", "debug", "tra
 void vb_log_set_level(enum vb_level level)
 {
     atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
-}
-
-enum vb_level vb_log_level(void)
-{
-    return (enum vb_level)atomic_load_explicit(&log_level, memory_order_relaxed);
 }
 
 void vb_log_set_rank(int rank)
@@ -39,7 +35,8 @@ int vb_log_rank(void)
     return log_rank;
 }
 
-/* Appends to a line of LINE_MAX_BYTES; what does not fit is cut off. Returns the new length. */
+/* Appends to a line of LINE_MAX_BYTES and cuts off text that does not fit. Returns the new length.
+ */
 static size_t VB_PRINTF(3, 0) append_v(char *line, size_t len, const char *fmt, va_list args)
 {
     int n = vsnprintf(line + len, LINE_MAX_BYTES - len, fmt, args);
@@ -59,7 +56,7 @@ static size_t VB_PRINTF(3, 4) append(char *line, size_t len, const char *fmt, ..
     return len;
 }
 
-/* "error net/tcp rank 2: " from "net/tcp.c" */
+/* Writes "error net/tcp rank 2: " for the file "net/tcp.c". */
 static size_t append_prefix(char *line, enum vb_level level, const char *file)
 {
     const char *dot = strrchr(file, '.');
@@ -84,13 +81,14 @@ static void write_line(char *line, size_t len)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return; /* nowhere left to complain to */
+            return; /* standard error is gone, so the failure cannot be reported */
         from += n;
         len -= (size_t)n;
     }
 }
 
-/* The one place that prints: prefix, message, and ": reason" where there is one. */
+/* All messages are printed by this function: prefix, message, and ": reason" if reason is not NULL.
+ */
 static void VB_PRINTF(3, 0)
     log_v(enum vb_level level, const char *file, const char *fmt, va_list args, const char *reason)
 {
@@ -98,7 +96,7 @@ static void VB_PRINTF(3, 0)
     size_t len;
     int saved = errno;
 
-    if (level > vb_log_level())
+    if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed))
         return;
     len = append_prefix(line, level, file);
     len = append_v(line, len, fmt, args);
@@ -127,7 +125,7 @@ vb_status vb_log_errno(const char *file, const char *fmt, ...)
     log_v(VB_LEVEL_ERROR, file, fmt, args, strerror_r(err, reason, sizeof(reason)));
     va_end(args);
     errno = err;
-    /* A call that failed without setting errno has failed all the same. */
+    /* Some calls fail without setting errno. That is a failure, too. */
     return err != 0 ? vb_status_from_errno(err) : VB_ERR_IO;
 }
 
@@ -143,6 +141,6 @@ vb_status vb_log_status(vb_status st, const char *file, const char *fmt, ...)
 
 _Noreturn void vb_assert_failed(const char *file, int line, const char *cond)
 {
-    vb_log(VB_LEVEL_ERROR, file, "line %d: a bug in verbena: %s does not hold", line, cond);
+    vb_log(VB_LEVEL_ERROR, file, "line %d: bug in verbena: assertion failed: %s", line, cond);
     abort();
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that are mapped for reading. One that shrinks meanwhile, or whose disk fails, kills whoever
- * reads it by SIGBUS, without a word about which file it was. So all are listed here, and a handler
- * finds the one that was read, names it and ends the process: the code that wanted the bytes has
- * no way to go on without them. Any other SIGBUS goes where it went before.
+ * Files that are mapped for reading. If a mapped file shrinks, or its disk fails, a thread that
+ * reads the missing bytes gets SIGBUS, which kills the process without naming the file. Therefore
+ * this file keeps a list of all mapped files. A handler for SIGBUS finds the file that was read,
+ * names it and ends the process, because the reading code cannot continue without the bytes. Any
+ * other SIGBUS is handled as it was before.
  *
- * The list is global, for a signal has no handle. It has a fixed number of places: a handler can
- * neither wait for a lock nor follow pointers that others may free. What finds no place is mapped
- * all the same, and dies without a word.
+ * The list is global because a signal handler has no handle. It has a fixed number of places
+ * because a handler can neither wait for a lock nor follow pointers that another thread may free. A
+ * file that finds no free place is mapped all the same; its SIGBUS ends the process without a
+ * message.
  */
 #include "base/base.h"
 
@@ -24,19 +26,18 @@
 #define LINE_BYTES (PATH_BYTES + 256)
 
 struct place {
-    _Atomic uintptr_t start, end; /* end is 0: free */
+    _Atomic uintptr_t start, end; /* end is 0 if the place is free */
     char path[PATH_BYTES];        /* valid while end is not 0 */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of whoever changes places */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held to change places */
 static struct place places[PLACES];
-static bool handled;            /* under the lock */
-static struct sigaction before; /* written before the handler is there */
+static bool handled;            /* protected by lock */
+static struct sigaction before; /* written before the handler is installed */
 
-/* ---- the handler: nothing but what is safe in one ---------------------------------------------
- */
+/* ---- the handler: async-signal-safe code only ------------------------------------------------ */
 
-/* Appends to a line of LINE_BYTES; what does not fit is cut off. */
+/* Appends to a line of LINE_BYTES and cuts off text that does not fit. */
 static size_t put_text(char *line, size_t len, const char *text)
 {
     while (*text != '\0' && len < LINE_BYTES - 1)
@@ -71,7 +72,7 @@ static void say(const struct place *place, uint64_t offset)
     len = put_text(line, len, place->path);
     len = put_text(line, len, ": offset ");
     len = put_number(line, len, offset);
-    len = put_text(line, len, " can no longer be read: it was cut off, or its disk failed");
+    len = put_text(line, len, " can no longer be read: the file was truncated, or its disk failed");
     line[len++] = '\n'; /* put_text() leaves room for it */
     while (at < len) {
         n = write(STDERR_FILENO, line + at, len - at);
@@ -83,15 +84,16 @@ static void say(const struct place *place, uint64_t offset)
     }
 }
 
-/* A place whose end has changed meanwhile went to another file: what was read of it belongs to
- * neither. That of the address stays, for somebody is reading it. */
+/* If end changed during the two reads, the place now belongs to another file, and start and end do
+ * not match. The place of addr itself cannot change, because a thread is reading that file. */
 static const struct place *find(uintptr_t addr)
 {
     uintptr_t start, end;
     size_t i;
 
     for (i = 0; i < PLACES; i++) {
-        end = atomic_load_explicit(&places[i].end, memory_order_acquire); /* with that of take() */
+        end = atomic_load_explicit(&places[i].end,
+                                   memory_order_acquire); /* pairs with the release in take() */
         start = atomic_load_explicit(&places[i].start, memory_order_acquire);
         if (addr >= start && addr < end &&
             atomic_load_explicit(&places[i].end, memory_order_relaxed) == end)
@@ -103,18 +105,18 @@ static const struct place *find(uintptr_t addr)
 static void on_bus_error(int signal, siginfo_t *info, void *context)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    bool sent = info->si_code <= 0; /* by a process: there is no address */
+    bool sent = info->si_code <= 0; /* sent by a process, so there is no address */
     uintptr_t addr = (uintptr_t)info->si_addr;
     const struct place *place = sent ? NULL : find(addr);
 
     (void)context;
-    if (place == NULL) { /* reading goes wrong again, and then as it would have without us */
+    if (place == NULL) { /* not our file: the read faults again, now with the previous handler */
         (void)sigaction(signal, &before, NULL);
         if (sent)
             (void)raise(signal);
         return;
     }
-    while (atomic_flag_test_and_set(&said)) /* all threads may read it: one line will do */
+    while (atomic_flag_test_and_set(&said)) /* several threads may fault: only one prints */
         pause();
     say(place, addr - atomic_load_explicit(&place->start, memory_order_relaxed));
     _exit(1);
@@ -122,7 +124,7 @@ static void on_bus_error(int signal, siginfo_t *info, void *context)
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* A thread that has a stack for signals gets them there: ASan gives it one. */
+/* A thread that has an alternate signal stack runs the handler on it. ASan sets one up. */
 static void handle_bus_errors(void)
 {
     struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
@@ -139,7 +141,8 @@ static void take(struct place *place, const void *map, size_t len, const char *p
 
     snprintf(place->path, sizeof(place->path), "%s", path);
     atomic_store_explicit(&place->start, start, memory_order_release);
-    atomic_store_explicit(&place->end, start + len, memory_order_release); /* with find() */
+    atomic_store_explicit(&place->end, start + len,
+                          memory_order_release); /* pairs with the acquire in find() */
 }
 
 static void add(const void *map, size_t len, const char *path)
@@ -182,6 +185,6 @@ void vb_file_unmap(const void *map, size_t len_bytes)
 {
     if (map == NULL)
         return;
-    drop(map); /* first: others may get the address at once */
+    drop(map); /* before munmap(): another thread may get the address immediately */
     munmap((void *)map, len_bytes);
 }

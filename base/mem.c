@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Huge pages where there are any: a weight vector of 135 MB is 33,000 small pages but 65 huge
- * ones, and sparse reads of it miss the address cache that much less.
+ * Memory on huge pages if possible. A large weight vector then has far fewer pages, so that random
+ * reads of it miss the TLB less often.
  */
 #include "base/base.h"
 
@@ -33,7 +33,8 @@ static size_t small_page(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The size of a transparent huge page: 2 MiB on most machines, 512 MiB on Arm with 64 KiB pages. */
+/* Returns the size of a transparent huge page: 2 MiB on most machines, 512 MiB on Arm with 64 KiB
+ * pages. */
 static size_t huge_page(void)
 {
     int64_t bytes;
@@ -43,7 +44,7 @@ static size_t huge_page(void)
     return (size_t)2 << 20;
 }
 
-/* The kernel marks the setting in force with brackets: "always [madvise] never". */
+/* The kernel puts the current setting in brackets: "always [madvise] never". */
 static bool setting_is(const char *file, const char *value)
 {
     char line[128], marked[32];
@@ -52,15 +53,15 @@ static bool setting_is(const char *file, const char *value)
     return vb_probe_line(line, sizeof(line), "%s%s", THP_DIR, file) && strstr(line, marked) != NULL;
 }
 
-/* Huge pages for less than one huge page would only waste memory. */
+/* A mapping smaller than one huge page would waste memory on it. */
 static bool want_huge(size_t len)
 {
     return len >= huge_page();
 }
 
-/* Maps len bytes at an address that is a multiple of align: reserves more, maps into it, gives the
- * ends back. A failed MAP_FIXED may have taken away what was there, and another thread may have
- * been given that place since: so the middle is never unmapped then. */
+/* Maps len bytes at a multiple of align: reserves a larger range, maps into it, and unmaps both
+ * ends. If mmap() with MAP_FIXED fails, it may already have removed the reservation, and another
+ * thread may have mapped that range since. So the middle is not unmapped then. */
 static void *map_aligned(size_t len, size_t align, int flags, int fd)
 {
     char *room, *start;
@@ -80,11 +81,11 @@ static void *map_aligned(size_t len, size_t align, int flags, int fd)
     return ptr;
 }
 
-/* Refuses what rounding up would overflow. */
+/* Refuses sizes for which rounding up would overflow. */
 static vb_status check_len(size_t len)
 {
     if (len == 0 || len > SIZE_MAX / 4)
-        return vb_err(VB_ERR_USAGE, "map %zu bytes: not a size that memory can have", len);
+        return vb_err(VB_ERR_USAGE, "cannot map %zu bytes: the size is 0 or too large", len);
     return VB_OK;
 }
 
@@ -108,8 +109,8 @@ vb_status vb_mem_map_private(size_t len_bytes, struct vb_mem *mem_p)
     return VB_OK;
 }
 
-/* Reserved huge pages: their size is the system's default one, which the descriptor tells. Mapping
- * them takes them out of the reserve, or fails. */
+/* Maps reserved huge pages of the system's default size, which fstat() reports. mmap() takes the
+ * pages out of the reserve, or fails. */
 static bool map_reserved(const char *name, size_t len, struct vb_mem *mem)
 {
     struct stat sb;
@@ -124,7 +125,7 @@ static bool map_reserved(const char *name, size_t len, struct vb_mem *mem)
     mem->len_bytes = round_up(len, unit);
     if (ftruncate(mem->fd, (off_t)mem->len_bytes) != 0)
         goto err_fd;
-    /* the kernel aligns these by itself */
+    /* the kernel aligns this mapping */
     mem->ptr = mmap(NULL, mem->len_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, 0);
     if (mem->ptr == MAP_FAILED)
         goto err_fd;
@@ -136,7 +137,8 @@ err_fd:
     return false;
 }
 
-/* "never", the default, is about pages that come by themselves: vb_mem_populate() asks. */
+/* "never", the default, forbids only pages that the kernel makes huge by itself. vb_mem_populate()
+ * requests them, so only "deny" forbids them. */
 static bool shmem_huge_denied(void)
 {
     char line[128];
@@ -183,8 +185,8 @@ err_fd:
     return st;
 }
 
-/* Shared memory becomes huge pages on request, whatever the setting; where there is a small page,
- * to begin with. Without them it works as well. */
+/* Turns shared memory into huge pages by request, which the setting "never" allows. A huge page is
+ * built from at least one small page, so one is populated first. Failure is harmless. */
 static void collapse(struct vb_mem *mem)
 {
     size_t huge = huge_page(), page = small_page(), i;
@@ -200,20 +202,23 @@ static void collapse(struct vb_mem *mem)
 
 vb_status vb_mem_populate(struct vb_mem *mem)
 {
+    static const char *const names[] = {[VB_PAGES_SMALL] = "small pages",
+                                        [VB_PAGES_TRANSPARENT] = "transparent huge pages",
+                                        [VB_PAGES_RESERVED] = "reserved huge pages"};
     int err;
 
     collapse(mem);
     if (madvise(mem->ptr, mem->len_bytes, MADV_POPULATE_WRITE) == 0)
         return VB_OK;
-    if (errno == EINVAL && mem->fd >= 0) { /* a kernel before 5.14 */
+    if (errno == EINVAL && mem->fd >= 0) { /* the kernel is older than 5.14 */
         err = posix_fallocate(mem->fd, 0, (off_t)mem->len_bytes);
         if (err == 0)
             return VB_OK;
         errno = err;
     } else if (errno == EINVAL) {
-        return VB_OK; /* private pages come when they are touched */
+        return VB_OK; /* the kernel allocates private pages when they are touched */
     }
-    return vb_err_sys("no room for %zu bytes on %s", mem->len_bytes, vb_pages_str(mem->pages));
+    return vb_err_sys("allocate %zu bytes on %s", mem->len_bytes, names[mem->pages]);
 }
 
 void vb_mem_unmap(struct vb_mem *mem)
@@ -226,19 +231,6 @@ void vb_mem_unmap(struct vb_mem *mem)
         close(mem->fd);
     memset(mem, 0, sizeof(*mem));
     mem->fd = -1;
-}
-
-const char *vb_pages_str(enum vb_pages pages)
-{
-    switch (pages) {
-    case VB_PAGES_RESERVED:
-        return "reserved huge pages";
-    case VB_PAGES_TRANSPARENT:
-        return "transparent huge pages";
-    case VB_PAGES_SMALL:
-        break;
-    }
-    return "small pages";
 }
 
 void *vb_alloc_aligned(size_t len_bytes)

@@ -19,15 +19,17 @@ void vb_sort(double *values, size_t n)
 /* ---- words by their upper half --------------------------------------------------------------- */
 
 #define PASSES_MAX 3
-#define DIGIT_BITS_MAX 11 /* three of them are 32 bits; two tables of 2048 fit the first cache */
-#define DIGIT_BITS_FEW 9  /* where that takes no more passes: shorter tables to clear and add up */
+#define DIGIT_BITS_MAX                                                                             \
+    11 /* three digits make 32 bits; two tables of 2048 entries fit into the L1 cache */
+#define DIGIT_BITS_FEW                                                                             \
+    9 /* used if it needs no more passes: the tables are shorter to clear and to sum */
 #define DIGITS_MAX ((size_t)1 << DIGIT_BITS_MAX)
 #define FEW 64 /* words */
 
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* Where the next word with each digit goes, a table a pass. Passes and bits are constants where the
- * functions below are inlined. */
+/* One table for each pass: the position of the next word with each digit. The number of passes and
+ * of bits are constants where the functions below are inlined. */
 typedef uint32_t radix_table[DIGITS_MAX];
 
 ALWAYS size_t digit_of(uint64_t word, int pass, int bits)
@@ -35,7 +37,8 @@ ALWAYS size_t digit_of(uint64_t word, int pass, int bits)
     return (size_t)(word >> (32 + pass * bits)) & (((size_t)1 << bits) - 1);
 }
 
-/* How many words have each digit, then where the first of them goes. */
+/* Counts the words with each digit, then turns the counts into the position of the first such word.
+ */
 ALWAYS void radix_count(radix_table *at, const uint64_t *words, size_t n, int passes, int bits)
 {
     size_t digits = (size_t)1 << bits, i;
@@ -84,7 +87,8 @@ ALWAYS uint64_t *radix_sort(uint64_t *words, uint64_t *spare, size_t n, int pass
     return spare;
 }
 
-/* The tables alone would take longer. Rows of data have their features in order, or nearly. */
+/* Insertion sort for few words: a radix sort would take longer to clear its tables. The features of
+ * a row of data are sorted already, or nearly. */
 static void insert(uint64_t *words, size_t n)
 {
     uint64_t word;

@@ -7,17 +7,17 @@ static const struct {
     vb_status st;
     const char *text;
 } status_texts[] = {
-    {VB_OK, "fine"},
-    {VB_AGAIN, "not now"},
-    {VB_ERR_USAGE, "bad usage"},
-    {VB_ERR_INPUT, "broken input"},
+    {VB_OK, "success"},
+    {VB_AGAIN, "try again"},
+    {VB_ERR_USAGE, "invalid usage"},
+    {VB_ERR_INPUT, "invalid input"},
     {VB_ERR_NO_MEMORY, "out of memory"},
     {VB_ERR_NO_FILE, "no such file"},
-    {VB_ERR_ACCESS, "not allowed"},
+    {VB_ERR_ACCESS, "permission denied"},
     {VB_ERR_IO, "input or output failed"},
-    {VB_ERR_TIMEOUT, "took too long"},
-    {VB_ERR_PEER, "the other side is gone"},
-    {VB_ERR_UNSUPPORTED, "not supported here"},
+    {VB_ERR_TIMEOUT, "timed out"},
+    {VB_ERR_PEER, "the peer is gone"},
+    {VB_ERR_UNSUPPORTED, "not supported on this host"},
 };
 
 const char *vb_status_str(vb_status st)

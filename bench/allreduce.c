@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench allreduce: float32, in place, by each algorithm that was asked for.
+ * bench allreduce: sums float32 in place, by each algorithm that was asked for.
  *
- * Every size is verified, timed and verified again, since the timed ones run on zeros: sums of sums
- * would run off to infinity. What the model says comes from one coll that chooses for itself; each
- * algorithm is then forced in a coll of its own.
+ * Every size is verified, timed, and verified again. The timed operations run on zeros, because
+ * sums of sums would grow to infinity. The cost model's predictions come from one coll that chooses
+ * for itself. Each algorithm is then forced in a coll of its own.
  */
 #include "bench/bench_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What the model says, for all sizes. */
+/* The predictions of the cost model, for all sizes. */
 struct model {
     bool can[VB_ALGOS];
     enum vb_algo chosen[VB_BENCH_SIZES_MAX];
@@ -24,14 +24,14 @@ struct bench {
     int rank, world;
     struct model model;
     struct vb_coll *coll;
-    size_t n_elems; /* of the size at hand */
+    size_t n_elems; /* of the current size */
     struct vb_req *reqs;
     int64_t wrong;
 };
 
 /* ---- one operation --------------------------------------------------------------------------- */
 
-/* The bytes are shared by the operations in flight. */
+/* The operations in flight share the bytes. */
 static vb_status reduce(void *arg)
 {
     struct bench *b = arg;
@@ -51,7 +51,7 @@ static vb_status reduce(void *arg)
 
 /* ---- verify ---------------------------------------------------------------------------------- */
 
-/* Small whole numbers: their sum is exact in any order, and up to 256 in bfloat16 too. */
+/* Small integers: their sum is exact in any order. Sums up to 256 are exact in bfloat16 too. */
 static float value(size_t i, int rank, int world)
 {
     size_t most = 31;
@@ -113,13 +113,14 @@ static void describe(const struct bench *b, struct bench_coll_line *line)
     line->predicted_us = -1;
 }
 
-/* In flight, each operation is chosen for by its own size. */
+/* With several operations in flight, the algorithm is chosen by the size of one operation. */
 static size_t op_bytes(const struct bench *b, int size)
 {
     return b->opts->sizes[size] / (size_t)b->opts->in_flight;
 }
 
-/* Which one that is: also of one that was asked for, but for larger vectors than it is for. */
+/* Returns the algorithm that is used. It can differ from the requested one, which may be only for
+ * larger vectors. */
 static enum vb_algo algo_of(const struct bench *b, int size)
 {
     size_t bytes = op_bytes(b, size);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the machine can do without us: bare shm|tcp|tcp-asleep BYTES. Two processes, a cpu each, and
- * the shortest loop that moves the bytes: what the transports are held against, in the same run.
+ * bare shm|tcp|tcp-asleep BYTES: what the machine can do without the engine. Two processes, each on
+ * its own cpu, move bytes in the shortest possible loop. The transports are compared with it in the
+ * same run.
  *
- *   shm  one way: payload, then a flag in a cache line of its own, over a shared mapping, spinning
- *        GB/s: memcpy between two mapped buffers
- *   tcp  one way: ping-pong over loopback on one socket, spinning
- *        GB/s: one side sends, the other receives into one buffer, both sleeping when they must
+ *   shm         latency: a payload, then a flag in its own cache line, in a shared mapping, polled
+ *               GB/s: memcpy between two mapped buffers
+ *   tcp         latency: ping-pong over one loopback socket, polled
+ *               GB/s: one side sends, the other receives into one buffer; both may sleep
  *   tcp-asleep  the same, but the ping-pong sleeps in recv()
  *
- * tcp BYTES HERE THERE ADDRESS: not over loopback but between two network namespaces, of which the
- * second has that address.
+ * tcp BYTES NAMESPACE NAMESPACE ADDRESS uses two network namespaces instead of loopback. The
+ * address belongs to the second namespace.
  *
- * Prints one JSON line. Payloads are looked at on arrival: "wrong" counts those not as sent.
+ * Prints one JSON line. Payloads are checked on arrival: "wrong" counts those that differ.
  */
 #include "bench/bare_side.h"
 
@@ -23,21 +24,21 @@
 
 #define SAMPLES_MAX 8192
 #define SAMPLES_MIN 16
-#define MEASURE_NS UINT64_C(300000000) /* each of the two measurements */
-#define STOP UINT32_MAX                /* instead of a round's number: the end */
+#define MEASURE_NS UINT64_C(300000000) /* for each of the two measurements */
+#define STOP UINT32_MAX                /* ends the loop, instead of a round's number */
 #define BYTES_MAX ((int64_t)256 << 20)
 
 struct bench {
-    struct bare_side side; /* first */
-    enum bare_how how;     /* tcp: the ping-pong waits */
-    struct vb_mem shared;  /* page of flags, then three payloads: to and fro, and a source */
+    struct bare_side side; /* must be first */
+    enum bare_how how;     /* tcp: how the ping-pong waits */
+    struct vb_mem shared;  /* a page of flags, then three payloads: forth, back, and a source */
     char *payload[3];
     double lat_us[SAMPLES_MAX];
     int n_samples;
     double gb_s;
 };
 
-/* One flag a direction. */
+/* One flag for each direction. */
 struct flags {
     _Alignas(VB_CACHE_LINE) _Atomic uint32_t to_child;
     _Alignas(VB_CACHE_LINE) _Atomic uint32_t to_parent;
@@ -60,7 +61,7 @@ static void post(_Atomic uint32_t *flag, uint32_t round)
     atomic_store_explicit(flag, round, memory_order_release); /* pairs with await() */
 }
 
-/* False: the other side is done. */
+/* Returns false if the other side has finished. */
 static bool await(const struct bench *b, _Atomic uint32_t *flag, uint32_t round)
 {
     uint32_t value;
@@ -110,7 +111,7 @@ static void shm_ping(void *side)
     free(src);
 }
 
-/* By the median: other jobs take the cpu now and then. */
+/* Takes the median, because other jobs use the cpu from time to time. */
 static void shm_copy(struct bench *b)
 {
     int i, n = 0, batch = b->side.len < 65536 ? (int)(65536 / b->side.len) : 1;
@@ -123,7 +124,7 @@ static void shm_copy(struct bench *b)
         was = vb_clock_ns();
         for (i = 0; i < batch; i++) {
             memcpy(b->payload[1], b->payload[0], b->side.len);
-            atomic_signal_fence(memory_order_seq_cst); /* or the compiler copies once */
+            atomic_signal_fence(memory_order_seq_cst); /* or the compiler copies only once */
         }
         ns[n++] = (double)(vb_clock_ns() - was) / batch;
         b->side.wrong += !bare_stamped(b->payload[1], b->side.len, (uint32_t)(n - 1));
@@ -177,7 +178,8 @@ static void tcp_ping(void *side)
     shutdown(b->side.fd, SHUT_WR);
 }
 
-/* The child receives until the end and says so with one byte: then all has arrived. */
+/* The child receives until the end. Then it sends one byte, which tells the parent that everything
+ * has arrived. */
 static void tcp_sink(void *side)
 {
     struct bench *b = side;
@@ -240,7 +242,7 @@ static vb_status print(struct bench *b, const char *transport)
 
 int main(int argc, char **argv)
 {
-    static struct bench b; /* large */
+    static struct bench b; /* too large for the stack */
     bool asleep = argc >= 3 && strcmp(argv[1], "tcp-asleep") == 0;
     bool tcp = asleep || (argc >= 3 && strcmp(argv[1], "tcp") == 0);
     int64_t len;

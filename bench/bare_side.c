@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The first two cpus that we may use, one a process. */
+/* Pins each process to one of the first two cpus that we may use. */
 static void pin(struct bare_side *side, int which)
 {
     cpu_set_t allowed, one;
@@ -46,7 +46,7 @@ bool bare_stamped(const char *payload, size_t len, uint32_t round)
     return payload[0] == (char)round && payload[len - 1] == (char)round;
 }
 
-/* A socket in a network namespace: it stays there, wherever the process goes. */
+/* Opens a socket in a network namespace. The socket stays there even if the process leaves. */
 static vb_status socket_in(const char *space, int *fd_p)
 {
     char path[256];
@@ -73,7 +73,7 @@ static vb_status tcp_pair(const struct bare_side *side, int fds[2])
 
     fds[0] = fds[1] = -1;
     if (via != NULL && inet_pton(AF_INET, via[2], &addr.sin_addr) != 1)
-        return vb_err(VB_ERR_USAGE, "%s is no address", via[2]);
+        return vb_err(VB_ERR_USAGE, "%s is not an address", via[2]);
     st = socket_in(via != NULL ? via[1] : NULL, &listener);
     if (st == VB_OK)
         st = socket_in(via != NULL ? via[0] : NULL, &fds[0]);
@@ -133,7 +133,7 @@ static vb_status run_pair(struct bare_side *side, bare_side_fn parent, bare_side
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         begin(side, 1, fds);
-        side->wrong = 0; /* what the parent has counted so far is its own */
+        side->wrong = 0; /* errors that the parent has counted do not belong to the child */
         child(side);
         _exit(side->wrong != 0);
     }

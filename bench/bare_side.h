@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the bare loops share: two processes, a cpu each, and a connection between them.
+ * Shared by the bare loops: two processes, each on its own cpu, and a connection between them.
  */
 #ifndef VB_BENCH_BARE_SIDE_H
 #define VB_BENCH_BARE_SIDE_H
@@ -11,31 +11,31 @@
 
 enum bare_how { BARE_SPIN = MSG_DONTWAIT, BARE_SLEEP = 0 };
 
-/* The first member of what a loop works on. */
+/* The first member of each loop's state. */
 struct bare_side {
     size_t len;       /* of a payload */
     int which;        /* 0: the parent, 1: the child */
-    bool crowded;     /* one cpu for both: give way while waiting */
-    int fd;           /* tcp: this process's end */
+    bool crowded;     /* both share one cpu: yield while waiting */
+    int fd;           /* tcp: this process's end of the connection */
     char *const *via; /* tcp: two namespaces and an address of the second; NULL: loopback */
-    int64_t wrong;    /* payloads that came otherwise than they were sent */
+    int64_t wrong;    /* payloads that arrived with wrong contents */
 };
 
 typedef void (*bare_side_fn)(void *side);
 
-/* Runs one function here and the other in a child; side is what both begin with. Fails where the
- * child counted wrong ones. */
+/* Runs parent in this process and child in a child process; both get side. Fails if the child
+ * counted wrong payloads. */
 vb_status bare_run(struct bare_side *side, bare_side_fn parent, bare_side_fn child);
 
-/* The same, with a connection. */
+/* As bare_run(), with a TCP connection between the two. */
 vb_status bare_run_tcp(struct bare_side *side, bare_side_fn parent, bare_side_fn child);
 
-/* Sends or receives all of a payload. False: the other side is done. */
+/* Sends or receives a whole payload. Returns false if the other side has finished. */
 bool bare_move(const struct bare_side *side, char *data, bool out, enum bare_how how);
 
 void bare_side_relax(const struct bare_side *side);
 
-/* The round's number is at both ends of a payload. */
+/* Writes the round's number to both ends of a payload, and checks it. */
 void bare_stamp(char *payload, size_t len, uint32_t round);
 bool bare_stamped(const char *payload, size_t len, uint32_t round);
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a step of two ranks takes at least: bare_step shm|tcp BYTES US. Each rank, a process on a
- * cpu of its own, computes for so long, in registers alone, and has a gradient of so many bytes.
+ * bare_step shm|tcp BYTES US: the shortest time of a step of two ranks. Each rank is a process on
+ * its own cpu. It computes for US microseconds, in registers only, and has a gradient of BYTES.
  *
- *   compute_us  without the other
- *   after_us    the two swap, or over shm add up, what they have after computing, as synchronous
- *               training must where all of the gradient is there at the end
- *   hidden_us   tcp: sent before computing and received after it, so that no wire is seen: what
- *               this adds is what TCP takes of the cores
+ *   compute_us  computing alone, without the other rank
+ *   after_us    compute, then exchange (tcp) or sum (shm) the gradient, as synchronous training
+ *   must if the whole gradient is ready only at the end
+ *   hidden_us   tcp: send before computing and receive after it, so that no time on the wire is
+ *   visible; the rest is what TCP takes from the cores
  *
- * tcp BYTES US HERE THERE ADDRESS: not over loopback but between two network namespaces, of which
- * the second has that address.
+ * tcp BYTES US NAMESPACE NAMESPACE ADDRESS uses two network namespaces instead of loopback. The
+ * address belongs to the second namespace.
  *
- * Prints one JSON line. What arrives is looked at: "wrong" counts what was not as sent.
+ * Prints one JSON line. Data is checked on arrival: "wrong" counts what differs.
  */
 #include "bench/bare_side.h"
 #include "bench/peers/bare.h"
@@ -21,19 +21,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTES_MAX 65536 /* sockets hold that many: nobody waits for a receiver */
+#define BYTES_MAX 65536 /* sockets buffer this much: no sender waits */
 #define US_MAX 100000
-#define STEPS_NS UINT64_C(50000000) /* steps of one kind after each other */
-#define ROUNDS 9                    /* of each kind in turn */
+#define STEPS_NS UINT64_C(50000000) /* consecutive steps of one kind */
+#define ROUNDS 9                    /* rounds over all kinds */
 
 enum kind { ALONE, AFTER, HIDDEN, KINDS };
 
 struct steps {
-    struct bare_side side; /* first */
+    struct bare_side side; /* must be first */
     bool tcp;
-    double compute_us; /* asked for */
-    uint64_t turns;    /* that take so long */
-    int n;             /* steps of a kind */
+    double compute_us; /* the time to compute, as requested */
+    uint64_t turns;    /* the number of turns that take compute_us */
+    int n;             /* steps of one kind */
     char *out, *in;    /* tcp */
     struct bare bare;  /* shm */
     double us[KINDS];
@@ -41,7 +41,7 @@ struct steps {
 
 /* ---- computing ------------------------------------------------------------------------------- */
 
-/* Each turn needs the one before it, and no memory. */
+/* Each turn depends on the one before it, and uses no memory. */
 static void compute(uint64_t turns)
 {
     volatile float result;
@@ -50,11 +50,11 @@ static void compute(uint64_t turns)
 
     for (i = 0; i < turns; i++)
         x = x * 0.999F + 0.001F;
-    result = x; /* or the compiler computes nothing */
+    result = x; /* without it the compiler removes the loop */
     (void)result;
 }
 
-/* Turns that take so long when nothing comes between. */
+/* Returns the number of turns that take us microseconds without interruptions. */
 static uint64_t turns_of(double us)
 {
     const uint64_t turns = 20000;
@@ -100,7 +100,7 @@ static void shm_step(struct steps *s, enum kind kind, uint32_t round)
     compute(s->turns);
     for (i = 0; i < n; i++)
         own[i] = value;
-    atomic_signal_fence(memory_order_seq_cst); /* or the compiler writes once */
+    atomic_signal_fence(memory_order_seq_cst); /* without it the compiler may write only once */
     if (kind == ALONE)
         return;
     bare_shm_allreduce(&s->bare.peer, n);
@@ -117,7 +117,8 @@ static void one_step(struct steps *s, enum kind kind, uint32_t round)
         shm_step(s, kind, round);
 }
 
-/* us a step of many after each other, which both sides begin together. */
+/* Returns the time of a step in microseconds, over many consecutive steps. Both sides start
+ * together. */
 static double time_steps(struct steps *s, enum kind kind)
 {
     uint64_t was;
@@ -130,7 +131,7 @@ static double time_steps(struct steps *s, enum kind kind)
     return (double)(vb_clock_ns() - was) / 1e3 / s->n;
 }
 
-/* Both sides do the same. */
+/* Both sides run this function. */
 static void measure(void *side)
 {
     struct steps *s = side;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the benches share.
+ * Declarations that the benches share.
  */
 #ifndef VB_BENCH_PRIV_H
 #define VB_BENCH_PRIV_H
@@ -9,7 +9,7 @@
 
 /* A line of a collective. Negative numbers are not known. */
 struct bench_coll_line {
-    const char *bench; /* "allreduce", "sparse-allreduce" */
+    const char *bench; /* "allreduce" or "sparse-allreduce" */
     const char *transport;
     int ranks;
     size_t bytes;
@@ -17,34 +17,35 @@ struct bench_coll_line {
     const char *algo, *order, *wire;
     int in_flight;
     double p50_us, p99_us; /* of the slowest rank */
-    double merge_us;       /* sparse only: sorting and merging one list, before */
+    double merge_us; /* sparse only: the time to sort and merge one list before the operation */
     double predicted_us;
-    bool chosen;        /* the model takes this one */
-    int64_t wire_bytes; /* that the busiest rank sent, in one operation */
+    bool chosen;        /* the cost model chooses this algorithm */
+    int64_t wire_bytes; /* sent by the busiest rank in one operation */
     int64_t wrong;
 };
 
 void bench_coll_head(const struct vb_bench_opts *opts, const struct bench_coll_line *line);
 void bench_coll_print(const struct vb_bench_opts *opts, const struct bench_coll_line *line);
 
-/* Collective: runs op on all ranks, in batches with a barrier before each, for about that long. A
- * batch is long enough for clock and barrier not to matter; its time is its slowest rank's, over
- * the operations in it. Results on rank 0. The peers in bench/peers/ are timed the same way. */
+/* Collective. Runs op on all ranks for about `seconds`, in batches with a barrier before each. A
+ * batch is so long that the clock and the barrier do not matter. The time of an operation is the
+ * batch's time on its slowest rank, divided by the operations in it. Rank 0 gets the results. The
+ * peers in bench/peers/ are measured in the same way. */
 typedef vb_status (*bench_op_fn)(void *arg);
 vb_status bench_slowest(struct vb_group *group, double seconds, bench_op_fn op, void *arg,
                         double *p50_us_p, double *p99_us_p);
 
-/* Collective: the largest and the sum of a number of each rank. */
+/* Collective: the maximum and the sum of one number per rank. */
 vb_status bench_over_ranks(struct vb_group *group, int64_t value, int64_t *max_p, int64_t *sum_p);
 
-/* bench/move.c: from the beginning of one window to the offset in the other. While there is no room
- * for another one, the group makes progress. */
+/* bench/move.c: transfer from the start of one window to an offset in the other. If there is no
+ * room for another op, they make progress until there is. */
 vb_status bench_put(struct vb_group *group, struct vb_window *win, int to, size_t dst_offset,
                     size_t len, uint32_t note, struct vb_op *op);
 vb_status bench_get(struct vb_group *group, struct vb_window *win, int from, size_t dst_offset,
                     size_t len, struct vb_op *op);
 
-/* Large enough for every size, in whole pages. */
+/* Returns a size that holds every requested size, in whole pages. */
 size_t bench_largest(const struct vb_bench_opts *opts);
 
 #endif

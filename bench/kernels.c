@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What each backend needs for each pass of a model's layers, which of them a plan would take, and
- * how that compares with the fastest matrix product of the machine, in one run. What computes
- * something else than the reference is not timed: the bench ends there.
+ * Measures how long each backend takes for each pass of a model's layers, which backend a plan
+ * would choose, and how its speed compares with the fastest matrix product of the machine, all in
+ * one run. A backend whose result differs from the reference is not timed: the bench ends there.
  */
 #include "bench/bench.h"
 
@@ -13,14 +13,14 @@ struct line {
     const char *layer, *pass, *backend;
     double ms, flops;
     bool chosen;
-    double off; /* from the reference, see vb_k_check_all() */
+    double off; /* the largest error against the reference, see vb_k_check_all() */
     double choose_ms;
 };
 
 struct sums {
-    double ms, flops; /* of what was chosen; the second of those that have any */
+    double ms, flops; /* of the chosen kernels; the second sums those that have FLOPs */
     double off;       /* the largest */
-    double choose_ms; /* what it took to choose, without what a cache remembers */
+    double choose_ms; /* the time to choose, without cached choices */
 };
 
 static void print_head(const struct vb_bench_kernels *o, double peak)
@@ -78,7 +78,7 @@ static void print_line(const struct vb_bench_kernels *o, const struct line *l, d
     fflush(stdout);
 }
 
-vb_status vb_bench_kernels_judge(const char *layer, enum vb_k_pass pass,
+vb_status vb_bench_kernels_check(const char *layer, enum vb_k_pass pass,
                                  const struct vb_k_checked *checked, int n)
 {
     int i;
@@ -99,7 +99,7 @@ static double off_of(const char *backend, const struct vb_k_checked *checked, in
     for (i = 0; i < n; i++)
         if (strcmp(checked[i].backend, backend) == 0)
             return checked[i].off;
-    return NAN; /* JSON has null: it was not checked */
+    return NAN; /* written as null: not checked */
 }
 
 static vb_status bench_pass(const struct vb_bench_kernels *o, const char *name,
@@ -117,7 +117,7 @@ static vb_status bench_pass(const struct vb_bench_kernels *o, const char *name,
         return VB_OK;
     st = vb_k_check_all(s, pass, checked, &n_checked);
     if (st == VB_OK)
-        st = vb_bench_kernels_judge(name, pass, checked, n_checked);
+        st = vb_bench_kernels_check(name, pass, checked, n_checked);
     if (st == VB_OK)
         st = vb_k_time_all(s, pass, o->seconds, c, &n);
     for (i = 0; i < n && st == VB_OK; i++) {
@@ -141,7 +141,7 @@ static vb_status bench_pass(const struct vb_bench_kernels *o, const char *name,
     return st;
 }
 
-/* The first layer's input needs no gradient. */
+/* The input of the first layer needs no gradient. */
 static vb_status bench_layer(const struct vb_bench_kernels *o, int index,
                              const struct vb_k_shape *shape, double peak, struct sums *sums)
 {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
 #
-# Sourced by the scripts of this folder.
+# The scripts of this folder source this file.
 
-# median: of the numbers that come in, a line each. Of an even number the mean of the middle two; nothing of nothing.
+# median: prints the median of the numbers on standard input, one per line. Of an even number of
+# them it is the mean of the middle two; of none, nothing is printed.
 median() { sort -g | awk '{ v[NR] = $1 } END { if (NR) print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'; }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Puts and gets that wait for room. The first bytes of a window are what goes out, those at an
- * offset what comes in.
+ * Puts and gets that wait until there is room. Data is read from the start of a window and written
+ * at an offset.
  */
 #include "bench/bench_priv.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every pair of hosts, one after the other: bytes are put and got both ways and compared, then the
- * time of a put and of a get and the bandwidth of streams of them are taken. All others wait
- * meanwhile, so that a pair has the network to itself.
+ * Tests every pair of hosts, one after the other. Bytes are put and got in both directions and
+ * compared. Then the latency of a put and of a get and the bandwidth of both are measured. All
+ * other ranks wait, so that a pair has the network to itself.
  *
  * The lower rank of a pair *drives*, the other *answers*: it does what the notes say until the last
- * one. So only the driver looks at the clock, and nothing has to be agreed on before.
+ * one. So only the driver looks at the clock, and the two need not agree on anything before.
  */
 #include "bench/bench_priv.h"
 
@@ -15,15 +15,16 @@
 #define CHANNEL 10
 #define DEPTH VB_BENCH_PAIR_OPS
 #define BLOCK ((size_t)64 << 10) /* of a stream */
-#define SMALL ((size_t)8)        /* of a put whose time is taken */
+#define SMALL ((size_t)8)        /* of a put whose latency is measured */
 #define VERIFY (BLOCK + 13)      /* an odd length */
 #define SAMPLES_MIN 8
 #define SAMPLES_MAX 2000
 
-/* What a note tells the other side: all is done, put something back, look at what came, nothing. */
+/* What a note tells the other side: everything is done, put back a reply, check the received bytes,
+ * or nothing. */
 enum { DONE, ECHO, TAKE, STREAM };
 
-/* The window of a rank: what it sends from, then what it gets into. */
+/* The window of a rank has two halves: the source of its transfers, then the target of its gets. */
 #define HALF ((VERIFY + 4095) / 4096 * 4096)
 
 struct pairs {
@@ -31,7 +32,7 @@ struct pairs {
     struct vb_window *win;
     double seconds;
     int rank, peer;
-    int64_t echoes, takes, dones; /* notes that came and were not dealt with yet */
+    int64_t echoes, takes, dones; /* notes that arrived and are not handled yet */
     struct vb_op *ops;            /* DEPTH of them */
     double samples_us[SAMPLES_MAX];
     struct vb_pair found;
@@ -113,8 +114,8 @@ static void check(struct pairs *p)
     memset(got, 0, VERIFY);
 }
 
-/* Both sides do the same: put, look at what came, get, look again. The note TAKE says that the
- * other side's bytes are there, DONE that it has got what it wanted. */
+/* Both sides do the same: put, check the received bytes, get, check again. The note TAKE says that
+ * the other side's bytes have arrived. DONE says that the other side has got what it needs. */
 static bool take_came(void *arg)
 {
     return ((struct pairs *)arg)->takes > 0;
@@ -155,54 +156,29 @@ static double since_us(uint64_t start)
     return (double)(vb_clock_ns() - start) / 1000;
 }
 
-static double median(double *samples, int n)
-{
-    vb_sort(samples, (size_t)n);
-    return samples[n / 2];
-}
-
-static bool goes_on(const struct pairs *p, uint64_t start, int n)
-{
-    return n < SAMPLES_MAX && (n < SAMPLES_MIN || since_us(start) < p->seconds * 1e6);
-}
-
-/* Half the time of a put that is answered by one. */
-static vb_status time_put(struct pairs *p)
+/* The latency of a put is half the time of a put and its reply. */
+static vb_status time_op(struct pairs *p, bool is_put, double *us_p)
 {
     uint64_t start = vb_clock_ns(), one;
     vb_status st = VB_OK;
     int n;
 
-    for (n = 0; st == VB_OK && goes_on(p, start, n); n++) {
+    for (n = 0;
+         st == VB_OK && n < SAMPLES_MAX && (n < SAMPLES_MIN || since_us(start) < p->seconds * 1e6);
+         n++) {
         one = vb_clock_ns();
-        st = put_and_wait(p, SMALL, ECHO);
+        st = is_put ? put_and_wait(p, SMALL, ECHO) : get(p, SMALL, &p->ops[0]);
         if (st == VB_OK)
-            st = wait_echo(p);
-        p->samples_us[n] = since_us(one) / 2;
+            st = is_put ? wait_echo(p) : vb_op_wait(p->group, &p->ops[0], "doctor", p->peer);
+        p->samples_us[n] = since_us(one) / (is_put ? 2 : 1);
     }
-    p->found.put_us = median(p->samples_us, n);
+    vb_sort(p->samples_us, (size_t)n);
+    *us_p = p->samples_us[n / 2];
     return st;
 }
 
-static vb_status time_get(struct pairs *p)
-{
-    uint64_t start = vb_clock_ns(), one;
-    vb_status st = VB_OK;
-    int n;
-
-    for (n = 0; st == VB_OK && goes_on(p, start, n); n++) {
-        one = vb_clock_ns();
-        st = get(p, SMALL, &p->ops[0]);
-        if (st == VB_OK)
-            st = vb_op_wait(p->group, &p->ops[0], "doctor", p->peer);
-        p->samples_us[n] = since_us(one);
-    }
-    p->found.get_us = median(p->samples_us, n);
-    return st;
-}
-
-/* Blocks until the time is over, DEPTH of them under way; the last of a stream of puts asks for an
- * echo, which says that all have come. */
+/* Transfers blocks until the time is over, with DEPTH of them in flight. The last put of a stream
+ * asks for an echo, which says that all blocks have arrived. */
 static vb_status stream(struct pairs *p, bool puts, double *gb_s_p)
 {
     uint64_t start = vb_clock_ns();
@@ -231,9 +207,9 @@ static vb_status drive(struct pairs *p)
     vb_status st = verify(p);
 
     if (st == VB_OK)
-        st = time_put(p);
+        st = time_op(p, true, &p->found.put_us);
     if (st == VB_OK)
-        st = time_get(p);
+        st = time_op(p, false, &p->found.get_us);
     if (st == VB_OK)
         st = stream(p, true, &p->found.put_gb_s);
     if (st == VB_OK)
@@ -269,7 +245,7 @@ static vb_status one_pair(struct pairs *p, int a, int b)
         p->peer = p->rank == a ? b : a;
         fill(p);
     }
-    st = vb_group_barrier(p->group); /* nobody puts before the other side is ready */
+    st = vb_group_barrier(p->group); /* no rank puts before its peer is ready */
     if (st == VB_OK && p->rank == a)
         st = drive(p);
     if (st == VB_OK && p->rank == b)
@@ -277,7 +253,8 @@ static vb_status one_pair(struct pairs *p, int a, int b)
     return st;
 }
 
-/* The driver knows the times, both know what was wrong, and speakers what their ports counted. */
+/* The driver knows the times, both ranks know their errors, and one rank of each host knows what
+ * the ports counted. */
 static vb_status join(struct pairs *p, struct vb_bench_ports *ports, int a, int b,
                       struct vb_pair *pair)
 {
@@ -304,7 +281,7 @@ static vb_status join(struct pairs *p, struct vb_bench_ports *ports, int a, int 
     return st;
 }
 
-/* The kind of a pair's connection is known at its ends alone. */
+/* Only the two ends of a pair know the kind of its connection. */
 static vb_status name_transport(struct vb_group *group, int a, int b, struct vb_pair *pair)
 {
     if (vb_group_rank(group) == a)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * The counters of the RDMA ports of all hosts, around measurements: a retry that helped shows
- * nowhere else. Counters are a host's, so one rank speaks for its host: the lowest there.
+ * The counters of the RDMA ports of all hosts, read before and after measurements. A retry that
+ * succeeded is visible nowhere else. Counters belong to a host, so its lowest rank reads them.
  */
 #include "bench/bench.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define REPORT_PORTS 8 /* of a host, in what its rank tells the others */
+#define REPORT_PORTS 8 /* per host, in the message to the other ranks */
 
-/* What a rank tells. */
+/* The message of one rank. */
 struct report {
-    int n; /* 0 where another rank speaks */
+    int n; /* 0 if another rank of the host reads the counters */
     struct vb_port_counts before[REPORT_PORTS], after[REPORT_PORTS];
 };
 
@@ -28,8 +28,8 @@ static bool speaks(const struct vb_group *group)
     return true;
 }
 
-/* The port that this rank's bytes go through; NULL where there are several, or it has none of its
- * own: then all that are active count. */
+/* Returns the port that this rank's data uses. NULL if it uses several or none of its own: then all
+ * active ports count. */
 static const char *own_port(const struct vb_group *group)
 {
     int world = vb_group_world(group), i;
@@ -117,7 +117,7 @@ static void fill_report(const struct vb_bench_ports *ports, struct report *repor
     }
 }
 
-/* Retries, out of sequence and RNR always, the others only if they moved. */
+/* Prints retries, out of sequence and RNR always, the others only if they changed. */
 static void print_port(const char *host, const struct vb_port_counts *before,
                        const struct vb_port_counts *after)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What all benches share: lists on the command line, lines on standard output, and the lowest rung
- * of the ladder.
+ * Shared by all benches: lists on the command line, lines on standard output, and the memcpy
+ * measurement.
  */
 #include "bench/bench_priv.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* "64K" at *text_p, which moves behind it. */
+/* Reads a size such as "64K" at *text_p, and moves *text_p behind it. */
 static bool parse_size(const char **text_p, size_t *size_p)
 {
     static const char units[] = "KMG";
@@ -47,7 +47,8 @@ bool vb_bench_parse_sizes(const char *text, struct vb_bench_opts *opts)
 
 /* ---- algorithms ------------------------------------------------------------------------------ */
 
-/* The next name of a list, cut at its comma; false at the end or where it is too long. */
+/* Copies the next name of a list. Returns false at the end of the list, or if the name is too
+ * long. */
 static bool next_name(const char **text_p, char *name, size_t size)
 {
     size_t len = strcspn(*text_p, ",");
@@ -75,7 +76,7 @@ bool vb_bench_parse_algos(const char *text, struct vb_bench_opts *opts)
     return opts->n_algos > 0;
 }
 
-/* The number of the list's next name among n; n if it is none of them. */
+/* Returns the position of the list's next name among n names; n if it is none of them. */
 static size_t next_of(const char **text_p, const char *const *names, size_t n)
 {
     char name[16];
@@ -90,7 +91,7 @@ static size_t next_of(const char **text_p, const char *const *names, size_t n)
 
 bool vb_bench_parse_paths(const char *text, struct vb_bench_opts *opts)
 {
-    static const char *const names[] = {"auto", "sparse", "dense"}; /* as in its enum */
+    static const char *const names[] = {"auto", "sparse", "dense"}; /* in the order of the enum */
     size_t i;
 
     if (strcmp(text, "all") == 0)
@@ -106,7 +107,7 @@ bool vb_bench_parse_paths(const char *text, struct vb_bench_opts *opts)
 
 bool vb_bench_parse_parts(const char *text, struct vb_bench_opts *opts)
 {
-    static const char *const names[VB_BENCH_PARTS] = {/* as in its enum */
+    static const char *const names[VB_BENCH_PARTS] = {/* in the order of the enum */
                                                       "memcpy",      "put-latency", "put",  "both",
                                                       "get-latency", "get",         "round"};
     size_t i;
@@ -160,7 +161,7 @@ static void print_count(struct vb_json *j, const char *key, int64_t count)
     if (count >= 0)
         vb_json_int(j, key, count);
     else
-        vb_json_real(j, key, (double)NAN); /* null */
+        vb_json_real(j, key, (double)NAN); /* written as null */
 }
 
 void vb_bench_print(const struct vb_bench_line *line, bool json)
@@ -225,7 +226,7 @@ static double algbw(const struct bench_coll_line *line)
     return (double)line->bytes / line->p50_us / 1e3;
 }
 
-/* What the links carry, whatever the number of ranks: as nccl-tests has it. */
+/* The bandwidth of the links, independent of the number of ranks, as nccl-tests defines it. */
 static double busbw(const struct bench_coll_line *line)
 {
     return algbw(line) * 2 * (line->ranks - 1) / line->ranks;
@@ -306,7 +307,7 @@ void bench_coll_print(const struct vb_bench_opts *opts, const struct bench_coll_
 
 /* ---- the lowest rung ------------------------------------------------------------------------- */
 
-#define COPY_SECONDS_MAX 1.0 /* longer tells no more, and other ranks wait */
+#define COPY_SECONDS_MAX 1.0 /* a longer run would tell no more, and other ranks wait */
 
 static double copy_gb_s(char *to, const char *from, size_t len, double seconds)
 {
@@ -315,7 +316,7 @@ static double copy_gb_s(char *to, const char *from, size_t len, double seconds)
 
     while ((double)(now - start) < seconds * 1e9) {
         memcpy(to, from, len);
-        __asm__ volatile("" ::"r"(to) : "memory"); /* the copy must not be left out */
+        __asm__ volatile("" ::"r"(to) : "memory"); /* without it the compiler may remove the copy */
         n++;
         now = vb_clock_ns();
     }

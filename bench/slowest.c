@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#define SAMPLES_MAX (VB_RECORD_MAX / (int)sizeof(double)) /* one record, gathered at the end */
+#define SAMPLES_MAX (VB_RECORD_MAX / (int)sizeof(double)) /* fits into one record */
 #define SAMPLES_MIN 5
 #define BATCH_US 200.0
 #define BATCH_MAX 4096
@@ -16,7 +16,7 @@ struct timing {
     struct vb_group *group;
     bench_op_fn op;
     void *arg;
-    int64_t batch, n; /* operations of a batch, batches: rank 0 decides */
+    int64_t batch, n; /* operations per batch, and batches; rank 0 decides */
     double us[SAMPLES_MAX];
 };
 
@@ -32,7 +32,7 @@ static vb_status one_batch(struct timing *t, int64_t batch, double *us_p)
     return st;
 }
 
-/* The first batches also warm up; those of long operations are few. */
+/* Rank 0 chooses the sizes after a few batches, which also warm up. */
 static vb_status plan(struct timing *t, double seconds)
 {
     vb_status st = VB_OK;
@@ -54,7 +54,7 @@ static vb_status plan(struct timing *t, double seconds)
     return st;
 }
 
-/* all: SAMPLES_MAX of each rank. */
+/* all has room for SAMPLES_MAX samples of each rank. */
 static vb_status take_slowest(struct timing *t, double *all, double *p50_us_p, double *p99_us_p)
 {
     int64_t i, n = t->n;

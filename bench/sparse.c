@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench sparse-allreduce: lists of (index, value), as a batch of rows of click data would make
- * them.
+ * bench sparse-allreduce: lists of (index, value), as a batch of rows of click data makes them.
  *
- * A row has a feature of each of FIELDS fields, a few of them in most rows, most of them in few:
- * of 1,000 rows about 11,600 features are distinct. Sorting and merging a list is timed on its own;
- * the time of an operation is that of the allreduce. Values are small whole numbers, so that sums
- * are exact, and are held against a plain sum over the lists of all ranks, which each rank can make
- * itself.
+ * A row has one feature of each of FIELDS fields. A few features are in most rows, and most
+ * features are in few rows. Sorting and merging a list is timed separately; the time of an
+ * operation is that of the allreduce alone. Values are small integers, so that sums are exact. Each
+ * rank can make the lists of all ranks, and checks the result against a plain sum of them.
  */
 #include "bench/bench_priv.h"
 
@@ -34,7 +32,7 @@ struct bench {
     const uint32_t *index;
     const float *value;
     size_t n;                                   /* of the sum */
-    double predicted_us[3][VB_BENCH_SIZES_MAX]; /* by path; the first context says it for all */
+    double predicted_us[3][VB_BENCH_SIZES_MAX]; /* by path; the first context fills it for all */
     int64_t wrong;
 };
 
@@ -62,13 +60,13 @@ static struct entry draw(uint64_t *state, int64_t features, size_t at)
     };
 }
 
-/* Where the list of a rank begins. */
+/* Returns the seed of a rank's list. */
 static uint64_t seed(const struct bench *b, int rank)
 {
     return (uint64_t)rank << 32 | b->drawn;
 }
 
-/* Draws this rank's list and merges it. The slowest rank's time of that. */
+/* Draws and merges this rank's list. *merge_us_p is the time of the slowest rank. */
 static vb_status make_list(struct bench *b, double *merge_us_p)
 {
     int64_t took, most, total;
@@ -102,7 +100,8 @@ static int by_index(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The lists of all ranks as one, sorted. To be freed; NULL: no memory. */
+/* Returns the lists of all ranks as one sorted list, which the caller frees. NULL if memory runs
+ * out. */
 static struct entry *draw_all(const struct bench *b)
 {
     size_t i, n = b->drawn * (size_t)b->world;
@@ -120,7 +119,7 @@ static struct entry *draw_all(const struct bench *b)
     return all;
 }
 
-/* Entries that are not there, too many, or another value. */
+/* Counts entries that are missing, superfluous or wrong. */
 static int64_t compare(const struct bench *b, const struct entry *all)
 {
     size_t i = 0, out = 0, n = b->drawn * (size_t)b->world;
@@ -178,11 +177,6 @@ static void describe(const struct bench *b, struct bench_coll_line *line)
     line->predicted_us = -1;
 }
 
-static const char *path_name(enum vb_sparse_path path)
-{
-    return path == VB_SPARSE_DENSE ? "dense" : "sparse";
-}
-
 static void explain(struct bench *b, enum vb_sparse_path path, int size,
                     struct bench_coll_line *line)
 {
@@ -208,7 +202,7 @@ static vb_status measure(struct bench *b, const struct entry *all, enum vb_spars
         st = verify(b, all, line);
     if (path == VB_SPARSE_AUTO)
         path = vb_sparse_took(b->sparse);
-    line->algo = path_name(path);
+    line->algo = path == VB_SPARSE_DENSE ? "dense" : "sparse";
     if (st == VB_OK)
         st = bench_slowest(b->group, b->opts->seconds, reduce, b, &line->p50_us, &line->p99_us);
     if (st == VB_OK)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Steps of sparse logistic regression by the kernels and by the bare loop of bench/peers, on the
- * same rows (bench/sparse_rows.h says which), alternating: sparse_lr DATA BATCH [ROUNDS [THREADS]].
- * One thread, its CPU time; a JSON line with the medians and their ratio. Both must come to the
- * same loss. With THREADS, instead of the bare loop: the kernels on so many threads and on one, in
- * wall time; both must come to the same bits. sparse_lr DATA write FILE has the rows for others.
+ * sparse_lr DATA BATCH [ROUNDS [THREADS]]: steps of sparse logistic regression by our kernels and
+ * by the bare loop of bench/peers, alternating, on the same rows (see bench/sparse_rows.h). It uses
+ * one thread and measures CPU time. It prints a JSON line with both medians and their ratio. Both
+ * must reach the same loss.
+ *
+ * With THREADS it compares the kernels on that many threads with the kernels on one, in wall time.
+ * Both must give the same bits. sparse_lr DATA write FILE writes the rows for other programs.
  */
 #include "bench/sparse_rows.h"
 #include "kernels/kernels.h"
@@ -26,15 +28,15 @@ struct bench {
     const char *name;
     struct lr_data data;
     size_t batch;
-    int threads;                  /* 0: against the bare loop */
-    struct vb_k_csr_parts *parts; /* threads: of the rows, which are grouped */
-    struct vb_mem weights[2];     /* ours; the bare loop's, or those of one thread */
+    int threads;                  /* 0: compare with the bare loop */
+    struct vb_k_csr_parts *parts; /* with threads: memory for grouping the rows */
+    struct vb_mem weights[2];     /* ours; then the bare loop's, or those of one thread */
     float bias[2], *logits;
     uint8_t *labels;
     double loss[2], took_s[2][ROUNDS_MAX];
 };
 
-/* Of this thread, or of a clock on the wall if there are several. */
+/* Returns the CPU time of this thread, or the wall time if there are several threads. */
 static double now_s(const struct bench *b)
 {
     struct timespec t;
@@ -50,7 +52,7 @@ static inline void copy_label(struct bench *b, const uint32_t *rows, size_t i, s
     b->labels[i] = b->data.label[rows[i]];
 }
 
-/* They come with a batch in training. Even a team of one would take longer than a row. */
+/* In training they come with a batch. Even a team of one thread would take longer than one row. */
 static void copy_labels(struct bench *b, const uint32_t *rows, size_t known)
 {
     size_t i;
@@ -117,7 +119,7 @@ static void other_steps(struct bench *b, int round, size_t first, size_t steps)
     b->took_s[1][round] = now_s(b) - start;
 }
 
-/* Who goes second finds some of the rows in the third cache: so they take turns. */
+/* The second one finds some of the rows in the L3 cache, so the two take turns. */
 static void one_round(struct bench *b, int round)
 {
     size_t first = (size_t)(round % (ROWS / ROUND_ROWS)) * ROUND_ROWS;
@@ -130,7 +132,7 @@ static void one_round(struct bench *b, int round)
         our_steps(b, 0, round, first, steps);
 }
 
-/* Frees nothing: the program ends with it. */
+/* Frees nothing: the program ends afterwards. */
 static vb_status prepare(struct bench *b)
 {
     vb_status st = VB_OK;
@@ -181,7 +183,7 @@ static int report(struct bench *b, int rounds)
     return same ? 0 : 1;
 }
 
-/* How skewed they are, and the rows themselves. */
+/* Prints how skewed the rows are, and writes them. */
 static int write_rows(const struct bench *b, const char *path)
 {
     size_t few = 0, many = 0;

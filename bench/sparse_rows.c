@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where the rows of sparse_lr.c come from: drawn here, or read by data/. They lie on huge pages, as
+ * The rows for sparse_lr.c: drawn by this file, or read by data/. They are on huge pages because
  * they are read in shuffled order.
  */
 #include "bench/sparse_rows.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define SEED 1
-#define PIECE 1000 /* rows that are read at a time */
+#define PIECE 1000 /* rows read at a time */
 
 static uint64_t mix(uint64_t *state)
 {
@@ -60,8 +60,9 @@ static vb_status room(size_t n_rows, size_t nnz, struct lr_data *d_p)
 
 /* ---- drawn ----------------------------------------------------------------------------------- */
 
-/* Few of a field's features are in most rows, most in few: feature r of a field is drawn with
- * r = span^(u^power). They are strewn over the field, as a hash would. */
+/* A few features of a field are in most rows, and most features are in few rows: feature r of a
+ * field is drawn with r = span^(u^power). The features are scattered over the field, as a hash
+ * would. */
 struct skew {
     const char *name;
     uint32_t span;
@@ -106,7 +107,7 @@ static vb_status draw_rows(const struct skew *skew, size_t n_rows, struct lr_dat
 
 /* ---- read ------------------------------------------------------------------------------------ */
 
-/* n rows from first on, behind those that there are. */
+/* Appends n rows, from row first of the data. */
 static vb_status read_piece(const struct vb_dataset *set, size_t first, int n, int64_t *at,
                             struct lr_data *d)
 {
@@ -168,8 +169,8 @@ static vb_status read_rows(const char *text, size_t n_rows, struct lr_data *data
     if (st != VB_OK)
         return st;
     if (set.kind != VB_DATA_ROWS || set.features > (int)LR_FEATURES || (size_t)set.n < n_rows)
-        st = vb_err(VB_ERR_INPUT, "%s has not %zu sparse rows of at most %u features", text, n_rows,
-                    LR_FEATURES);
+        st = vb_err(VB_ERR_INPUT, "%s: expected at least %zu sparse rows of at most %u features",
+                    text, n_rows, LR_FEATURES);
     else
         st = read_all(&set, n_rows, data_p);
     vb_dataset_destroy(&set);

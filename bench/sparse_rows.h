@@ -8,21 +8,20 @@
 #include "base/base.h"
 #include "bench/peers/sparse_lr.h"
 
-/* n_rows rows, which are never freed. data is one of
+/* Makes n_rows rows, which are never freed. data is one of
  *
- *   head  a few hundred features of each field: a batch of 100 touches 1,790 of all features, one
- *         of 1,000 9,418, which is as in the data that others were measured on
- *   tail  a long tail besides: 1,613, 11,544, and of 100,000 550,000
+ *   head  a few hundred features per field, as in the data that other programs were measured on
+ *   tail  the same with a long tail of rare features
  *
- * or what vb_data_spec_parse() takes, "csr:FILE", "synth:kind=criteo,n=400000", of at least n_rows
- * rows and at most LR_FEATURES features. */
+ * or what vb_data_spec_parse() accepts, such as "csr:FILE" or "synth:kind=criteo,n=400000". Such
+ * data must have at least n_rows rows and at most LR_FEATURES features. */
 vb_status lr_rows(const char *data, size_t n_rows, struct lr_data *data_p);
 
-/* For programs that are not ours, all little-endian and as in struct lr_data: n_rows and nnz as
- * 64-bit numbers, offset, index, value, label. */
+/* Writes the rows for other programs, little-endian, with the fields of struct lr_data: n_rows and
+ * nnz as 64-bit numbers, offset, index, value, label. */
 vb_status lr_rows_write(const struct lr_data *data, const char *path);
 
-/* How many features the first n rows in shuffled order name. */
+/* Counts the distinct features of the first n rows in shuffled order. */
 vb_status lr_rows_touched(const struct lr_data *data, size_t n, size_t *touched_p);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench transfer: what put and get reach between two ranks.
+ * bench transfer: the speed of put and get between two ranks.
  *
- * The window of a rank is two halves: what it sends from, and what peers put into. Rank 0 drives
- * and prints; the number of repetitions is its choice, so that all ranks do the same. Latency is
- * half the time of a put that is answered by a put; bandwidth is that of a stream of puts, up to
- * DEPTH under way, until the other side has said that all have come.
+ * The window of a rank has two halves: the source of its transfers, and the target of its peers'
+ * puts. Rank 0 drives and prints. It also chooses the number of repetitions, so that all ranks do
+ * the same. Latency is half the time of a put that is answered by a put. Bandwidth is that of a
+ * stream of puts, with up to DEPTH in flight, until the peer has confirmed that all have arrived.
  */
 #include "bench/bench_priv.h"
 
@@ -25,11 +25,11 @@ struct bench {
     size_t half;
     int rank, world;
     const char *transport;
-    int64_t came; /* notes, since the bench began */
+    int64_t came; /* notes received since the bench started */
     int64_t due;
     struct vb_op ops[DEPTH];
     double *samples_us;
-    double gb_s[VB_BENCH_SIZES_MAX]; /* of puts one way: the rung for what comes above */
+    double gb_s[VB_BENCH_SIZES_MAX]; /* of puts in one direction */
     int64_t wrong;
     struct vb_bench_ports ports;
 };
@@ -61,7 +61,7 @@ static vb_status put(struct bench *b, int to, size_t len, struct vb_op *op)
     return bench_put(b->group, b->win, to, b->half, len, VB_NOTE(CHANNEL, 0), op);
 }
 
-/* From rank 1. */
+/* Gets from rank 1. */
 static vb_status get(struct bench *b, size_t len, struct vb_op *op)
 {
     return bench_get(b->group, b->win, 1, b->half, len, op);
@@ -91,7 +91,7 @@ static int64_t count_wrong(const unsigned char *got, size_t len, int rank)
     return wrong;
 }
 
-/* Ranks 0 and 1 put to each other, then get what the other sent from. */
+/* Ranks 0 and 1 put to each other. Then each gets the other's source half. */
 static vb_status verify(struct bench *b, size_t len)
 {
     unsigned char *own = vb_window_ptr(b->win);
@@ -123,8 +123,8 @@ static vb_status verify(struct bench *b, size_t len)
 
 /* ---- measurements ---------------------------------------------------------------------------- */
 
-/* Each of these does n repetitions of a size; rank 0 leaves the seconds each took in samples (in
- * all for a stream). Ranks that have no part return at once. */
+/* Each of these functions does n repetitions of a size. Rank 0 stores the time of each in samples
+ * (of a stream: the total time). Ranks that take no part return immediately. */
 typedef vb_status (*measure_fn)(struct bench *b, size_t len, int64_t n);
 
 static double since_us(uint64_t start)
@@ -173,8 +173,8 @@ static vb_status get_latency(struct bench *b, size_t len, int64_t n)
     return st == VB_OK && b->rank == 1 ? wait_notes(b, 1, 0) : st;
 }
 
-/* Posts n puts, DEPTH of them under way. */
-static vb_status post_stream(struct bench *b, size_t len, int64_t n)
+/* Does n puts, or n gets from rank 1, with up to DEPTH in flight. */
+static vb_status stream(struct bench *b, size_t len, int64_t n, bool is_put)
 {
     vb_status st = VB_OK;
     int64_t i;
@@ -183,7 +183,8 @@ static vb_status post_stream(struct bench *b, size_t len, int64_t n)
         if (i >= DEPTH)
             st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1 - b->rank);
         if (st == VB_OK)
-            st = put(b, 1 - b->rank, len, &b->ops[i % DEPTH]);
+            st = is_put ? put(b, 1 - b->rank, len, &b->ops[i % DEPTH])
+                        : get(b, len, &b->ops[i % DEPTH]);
     }
     for (i = i < DEPTH ? 0 : i - DEPTH; i < n && st == VB_OK; i++)
         st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1 - b->rank);
@@ -196,7 +197,7 @@ static vb_status stream_one_way(struct bench *b, size_t len, int64_t n)
     vb_status st = VB_OK;
 
     if (b->rank == 0) {
-        st = post_stream(b, len, n);
+        st = stream(b, len, n, true);
         if (st == VB_OK)
             st = wait_notes(b, 1, 1);
     } else if (b->rank == 1) {
@@ -214,11 +215,11 @@ static vb_status stream_both_ways(struct bench *b, size_t len, int64_t n)
     vb_status st = VB_OK;
 
     if (b->rank < 2) {
-        st = post_stream(b, len, n);
+        st = stream(b, len, n, true);
         if (st == VB_OK)
             st = wait_notes(b, n, 1 - b->rank);
         if (st == VB_OK)
-            st = put_and_wait(b, 1 - b->rank, 0); /* all of yours are here */
+            st = put_and_wait(b, 1 - b->rank, 0); /* all puts of the peer have arrived */
         if (st == VB_OK)
             st = wait_notes(b, 1, 1 - b->rank);
     }
@@ -229,24 +230,15 @@ static vb_status stream_both_ways(struct bench *b, size_t len, int64_t n)
 static vb_status get_stream(struct bench *b, size_t len, int64_t n)
 {
     uint64_t start = vb_clock_ns();
-    vb_status st = VB_OK;
-    int64_t i;
+    vb_status st = b->rank == 0 ? stream(b, len, n, false) : VB_OK;
 
-    for (i = 0; i < n && st == VB_OK && b->rank == 0; i++) {
-        if (i >= DEPTH)
-            st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1);
-        if (st == VB_OK)
-            st = get(b, len, &b->ops[i % DEPTH]);
-    }
-    for (i = i < DEPTH ? 0 : i - DEPTH; i < n && st == VB_OK && b->rank == 0; i++)
-        st = vb_op_wait(b->group, &b->ops[i % DEPTH], "bench transfer", 1);
     b->samples_us[0] = since_us(start);
     if (st == VB_OK && b->rank == 0)
         st = put_and_wait(b, 1, 0);
     return st == VB_OK && b->rank == 1 ? wait_notes(b, 1, 0) : st;
 }
 
-/* Every rank puts to the next and waits for the one before. */
+/* Every rank puts to the next rank and waits for the one before it. */
 static vb_status round_robin(struct bench *b, size_t len, int64_t n)
 {
     int next = (b->rank + 1) % b->world, before = (b->rank + b->world - 1) % b->world;
@@ -269,7 +261,8 @@ static vb_status round_robin(struct bench *b, size_t len, int64_t n)
 
 /* ---- how often ------------------------------------------------------------------------------- */
 
-/* Runs a few, lets rank 0 say how many fill the time, runs those. Returns that number. */
+/* Runs a few repetitions, lets rank 0 compute how many fill the time, and runs those. *n_p is that
+ * number. */
 static vb_status repeat(struct bench *b, size_t len, measure_fn measure, int64_t *n_p)
 {
     uint64_t start;
@@ -277,7 +270,7 @@ static vb_status repeat(struct bench *b, size_t len, measure_fn measure, int64_t
     double took_s;
     vb_status st;
 
-    do { /* until a run is long enough to go by */
+    do { /* until a run is long enough to be reliable */
         st = vb_group_barrier(b->group);
         start = vb_clock_ns();
         if (st == VB_OK)
@@ -287,7 +280,7 @@ static vb_status repeat(struct bench *b, size_t len, measure_fn measure, int64_t
         if (n < SAMPLES_MIN)
             n = SAMPLES_MIN;
         if (took_s < b->opts->seconds / 20 && n > 4096)
-            n /= 8; /* too short a run to trust: once more */
+            n /= 8; /* the run was too short to be reliable: repeat it */
         else
             took_s = b->opts->seconds;
         if (st == VB_OK)
@@ -315,11 +308,11 @@ static void take_percentiles(struct bench *b, int64_t n, struct vb_bench_line *l
 struct kind {
     const char *op, *dir;
     measure_fn latency; /* NULL: none */
-    measure_fn stream;  /* likewise */
-    int streams;        /* that run at once */
+    measure_fn stream;  /* NULL: none */
+    int streams;        /* streams that run at the same time */
 };
 
-/* NULL where it was not asked for. */
+/* Returns NULL if this measurement was not requested. */
 static measure_fn if_asked(const struct bench *b, measure_fn measure, enum vb_bench_part part)
 {
     return b->opts->parts & 1u << part ? measure : NULL;

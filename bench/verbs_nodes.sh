@@ -1,15 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# On two nodes of the lab, once each: perftest and ours over the same devices, in turn. Node 0
-# prints "WHAT BYTES FIGURE" lines, of a round what is to be compared one after the other. perftest
-# polls, which takes a core that an emulated node could use; where it can sleep (-e), that is
-# measured as well. Usage: verbs_nodes.sh transfer|get-latency|allreduce VERBENA ROUNDS [MPI_NODE PEER], the last two
-# lab/mpi_node and our program for Open MPI, where that is to be had
+# usage: verbs_nodes.sh transfer|get-latency|allreduce VERBENA ROUNDS [MPI_NODE PEER]
+#
+# Runs on each of two nodes of the lab: perftest and ours over the same devices, in turn. Node 0 prints lines "WHAT
+# BYTES FIGURE". Measurements that are compared follow each other in a round. perftest polls, which takes a core that an
+# emulated node could use. If it can sleep (-e), that is measured as well. MPI_NODE is lab/mpi_node and PEER our program
+# for Open MPI, if that is available.
 set -eu
 what=$1 verbena=$2 rounds=$3 mpi_node=${4:-} peer=${5:-}
 
-# perftest NAME BYTES TIMES COLUMN [-e|-b]: MB/s (of 2^20 bytes, of both directions with -b) or us
+# perftest NAME BYTES TIMES COLUMN [-e|-b]: prints MB/s (of 2^20 bytes, of both directions with -b)
+# or us
 perftest() {
     name=$1 bytes=$2 times=$3 column=$4 option=${5:-}
     if [ "$VB_RANK" = 1 ]; then
@@ -19,11 +21,11 @@ perftest() {
     try=0
     sleep 0.2
     while ! "$name" -R -F ${option:+"$option"} -s "$bytes" -n "$times" node1 >/tmp/out 2>&1; do
-        try=$((try + 1)) # the other one may not listen yet
+        try=$((try + 1)) # the other node may not be listening yet
         [ "$try" -lt 20 ] || { cat /tmp/out >&2 && exit 1; }
         sleep 0.3
     done
-    # Where it cannot find out how fast the clock is, it prints 0 or inf.
+    # perftest prints 0 or inf if it cannot determine the speed of the clock.
     awk -v what="$name$option" -v bytes="$bytes" -v column="$column" \
         '$1 == bytes && $column > 0 && $column != "inf" { print what, bytes, $column }' /tmp/out
 }
@@ -37,21 +39,22 @@ ours() {
              { print "rnr", $2, $5; print "retries", $2, $6 }'
 }
 
-# allreduce SIZES: busbw, which each direction carries
+# allreduce SIZES: busbw, the bandwidth that each direction carries
 allreduce() {
     "$verbena" bench allreduce --transport verbs --sizes "$1" --seconds 1.5 --json |
         sed -nE 's/.*"bytes":([0-9]+),.*"busbw_gb_s":([^,]+),.*/\1 \2/p' |
         awk '{ mb = $2 * 1e9 / 1048576; print "allreduce", $1, mb; print "allreduce_both", $1, 2 * mb }'
 }
 
-# openmpi SIZES: the same by Open MPI over UCX, which polls: it gives way in between, as there may be one
-# CPU. UCX makes connections over UD, and its check of the address drops all that comes there (docs/lab.md).
+# openmpi SIZES: the same by Open MPI over UCX. It polls, and yields in between because there may be
+# only one CPU. UCX makes connections over UD, and its check of the address drops everything that
+# arrives there (see docs/lab.md).
 openmpi() {
     [ -n "$peer" ] || return 0
     UCX_NET_DEVICES=rxe0:1 UCX_TLS=rc,self UCX_UD_ETH_DGID_CHECK=n "$mpi_node" job 2 --mca pml ucx \
         --mca mpi_yield_when_idle 1 "$peer" openmpi ucx "$1" 1.5 |
         sed -nE 's/.*"bytes": ([0-9]+), "time_us": ([^,]+), "wrong": 0.*/\1 \2/p' |
-        awk '{ print "openmpi", $1, $1 / $2 * 1e6 / 1048576 }' # two ranks: busbw is bytes over time
+        awk '{ print "openmpi", $1, $1 / $2 * 1e6 / 1048576 }' # with two ranks busbw is bytes over time
 }
 
 transfer() {
@@ -71,7 +74,7 @@ transfer() {
     perftest ib_read_bw 65536 80 4 -e
 }
 
-# ib_read_lat, too, differs by more than a factor of two from run to run.
+# ib_read_lat also varies a lot from run to run.
 get_latency() {
     perftest ib_read_lat 4096 300 5
     ours 4096 get-latency
@@ -80,8 +83,8 @@ get_latency() {
     perftest ib_read_lat 4096 300 5
 }
 
-# ib_write_bw differs by a factor of two from run to run there, and takes less time than an allreduce's
-# start: it is measured before and after.
+# On the nodes ib_write_bw varies a lot from run to run, and is shorter than the start of an
+# allreduce. So it is measured before and after.
 reduce() {
     perftest ib_write_bw 65536 80 4
     allreduce 1M,4M

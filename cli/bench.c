@@ -65,7 +65,7 @@ static const struct vb_opt model_opts[] = {
     {"plot", VB_OPT_TEXT, FIELD(plot), .arg = "FILE",
      .help = "step: draw FILE.png, .svg or .pdf with gnuplot; FILE.gp is a gnuplot script with the "
              "data"},
-    {"threads", VB_OPT_INT, FIELD(threads), "0", .max = VB_PLAN_THREADS_MAX, .arg = "T",
+    {"threads", VB_OPT_INT, FIELD(threads), "0", .max = VB_PLACEMENT_THREADS_MAX, .arg = "T",
      .help = "compute threads per rank; 0: as many as the machine suggests"},
 };
 
@@ -293,26 +293,26 @@ static vb_status collective(const struct vb_group_opts *group, enum what what,
  * on this host is not known: not all launchers tell it, and ranks that are started by hand do not
  * know it. */
 static vb_status place(const struct vb_launch *launch, struct vb_group_opts *group,
-                       struct vb_topo **topo_p, struct vb_plan **plan_p)
+                       struct vb_topo **topo_p, struct vb_placement **placement_p)
 {
-    struct vb_plan_want want = {.ranks = launch->local_ranks, .threads = 1};
+    struct vb_placement_want want = {.ranks = launch->local_ranks, .threads = 1};
     struct vb_topo_source this_machine = {0};
     vb_status st;
 
     *topo_p = NULL;
-    *plan_p = NULL;
+    *placement_p = NULL;
     if (!launch->supervised || launch->local_ranks == 0)
         return VB_OK;
     st = vb_topo_open(&this_machine, topo_p);
     if (st == VB_OK)
-        st = vb_plan_create(*topo_p, &want, plan_p);
+        st = vb_placement_create(*topo_p, &want, placement_p);
     if (st == VB_OK)
-        st = vb_plan_pin_team(*topo_p, *plan_p, launch->local_rank);
+        st = vb_placement_pin_team(*topo_p, *placement_p, launch->local_rank);
     if (st == VB_OK) {
-        group->crowded = (*plan_p)->overlap;
+        group->crowded = (*placement_p)->overlap;
         group->topo = *topo_p;
-        group->plan = *plan_p;
-        group->plan_rank = launch->local_rank;
+        group->placement = *placement_p;
+        group->placement_rank = launch->local_rank;
     }
     return st;
 }
@@ -321,15 +321,15 @@ static int measure(const struct vb_launch *launch, struct vb_group_opts *group, 
                    const struct vb_bench_opts *o, const struct cli_bench_ps *ps)
 {
     struct vb_topo *topo;
-    struct vb_plan *plan;
+    struct vb_placement *placement;
     int64_t wrong = 0;
     vb_status st;
 
     vb_log_set_rank(group->rank);
-    st = place(launch, group, &topo, &plan);
+    st = place(launch, group, &topo, &placement);
     if (st == VB_OK)
         st = what == TRANSFER ? climb(group, o, &wrong) : collective(group, what, o, ps, &wrong);
-    vb_plan_destroy(plan);
+    vb_placement_destroy(placement);
     vb_topo_close(topo);
     if (st == VB_OK && wrong > 0)
         st = vb_err(VB_ERR_INPUT, "%lld %s", (long long)wrong,

@@ -20,32 +20,33 @@ int cli_bench_kernels_find(const char *model, const struct vb_layer_table **tabl
     return -1;
 }
 
-static vb_status pin(struct vb_bench_kernels *o, struct vb_topo **topo_p, struct vb_plan **plan_p)
+static vb_status pin(struct vb_bench_kernels *o, struct vb_topo **topo_p,
+                     struct vb_placement **placement_p)
 {
-    struct vb_plan_want want = {.ranks = 1, .threads = o->threads};
+    struct vb_placement_want want = {.ranks = 1, .threads = o->threads};
     struct vb_topo_source this_machine = {0};
     vb_status st;
 
     st = vb_topo_open(&this_machine, topo_p);
     if (st == VB_OK)
-        st = vb_plan_create(*topo_p, &want, plan_p);
+        st = vb_placement_create(*topo_p, &want, placement_p);
     if (st == VB_OK)
-        st = vb_plan_pin_team(*topo_p, *plan_p, 0);
+        st = vb_placement_pin_team(*topo_p, *placement_p, 0);
     if (st == VB_OK)
-        o->threads = (*plan_p)->threads;
+        o->threads = (*placement_p)->threads;
     return st;
 }
 
 int cli_bench_kernels(struct vb_bench_kernels *o)
 {
     struct vb_topo *topo = NULL;
-    struct vb_plan *plan = NULL;
+    struct vb_placement *placement = NULL;
     vb_status st;
 
-    st = pin(o, &topo, &plan);
+    st = pin(o, &topo, &placement);
     if (st == VB_OK)
         st = vb_bench_kernels(o);
-    vb_plan_destroy(plan);
+    vb_placement_destroy(placement);
     vb_topo_close(topo);
     return cli_finish(cli_exit_code(st));
 }

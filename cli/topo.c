@@ -21,9 +21,9 @@ struct topo_args {
 #define FIELD(name) offsetof(struct topo_args, name)
 
 static const struct vb_opt opts[] = {
-    {"ranks", VB_OPT_INT, FIELD(ranks), "1", .min = 1, .max = VB_PLAN_RANKS_MAX, .arg = "N",
+    {"ranks", VB_OPT_INT, FIELD(ranks), "1", .min = 1, .max = VB_PLACEMENT_RANKS_MAX, .arg = "N",
      .help = "number of ranks to place on this host"},
-    {"threads", VB_OPT_INT, FIELD(threads), "0", .max = VB_PLAN_THREADS_MAX, .arg = "T",
+    {"threads", VB_OPT_INT, FIELD(threads), "0", .max = VB_PLACEMENT_THREADS_MAX, .arg = "T",
      .help = "compute threads per rank; 0: as many as the machine suggests"},
     {"synthetic", VB_OPT_TEXT, FIELD(synthetic), .arg = "STRING",
      .help = "use an imaginary machine in hwloc's notation, such as \"pack:2 numa:1 core:8 pu:2\""},
@@ -125,14 +125,14 @@ static void print_machine(const struct vb_topo_facts *facts)
 static const char *const titles[COLUMNS] = {"rank",    "package", "NUMA",    "cores",
                                             "threads", "on cpus", "progress"};
 
-static const char *nic_of(const struct vb_plan_rank *rank)
+static const char *nic_of(const struct vb_placement_rank *rank)
 {
     if (rank->nic == NULL)
         return NULL;
     return rank->nic->rdma != NULL ? rank->nic->rdma : rank->nic->net;
 }
 
-static void fill_row(const struct vb_plan_rank *rank, int threads, char cells[COLUMNS][CELL])
+static void fill_row(const struct vb_placement_rank *rank, int threads, char cells[COLUMNS][CELL])
 {
     snprintf(cells[0], CELL, "%d", rank->rank);
     snprintf(cells[1], CELL, "several");
@@ -147,15 +147,15 @@ static void fill_row(const struct vb_plan_rank *rank, int threads, char cells[CO
         snprintf(cells[6], CELL, "%d", rank->progress_cpu);
 }
 
-static void print_ranks(const struct vb_plan *plan)
+static void print_ranks(const struct vb_placement *placement)
 {
     int widths[COLUMNS], i, c;
     char cells[COLUMNS][CELL];
 
     for (c = 0; c < COLUMNS; c++)
         widths[c] = (int)strlen(titles[c]);
-    for (i = 0; i < plan->n_ranks; i++) {
-        fill_row(&plan->ranks[i], plan->threads, cells);
+    for (i = 0; i < placement->n_ranks; i++) {
+        fill_row(&placement->ranks[i], placement->threads, cells);
         for (c = 0; c < COLUMNS; c++)
             if ((int)strlen(cells[c]) > widths[c])
                 widths[c] = (int)strlen(cells[c]);
@@ -163,26 +163,26 @@ static void print_ranks(const struct vb_plan *plan)
     for (c = 0; c < COLUMNS; c++)
         printf("%-*s  ", widths[c], titles[c]);
     printf("nic\n");
-    for (i = 0; i < plan->n_ranks; i++) {
-        fill_row(&plan->ranks[i], plan->threads, cells);
+    for (i = 0; i < placement->n_ranks; i++) {
+        fill_row(&placement->ranks[i], placement->threads, cells);
         for (c = 0; c < COLUMNS; c++)
             printf("%-*s  ", widths[c], cells[c]);
-        printf("%s\n", nic_of(&plan->ranks[i]) != NULL ? nic_of(&plan->ranks[i]) : "-");
+        printf("%s\n", nic_of(&placement->ranks[i]) != NULL ? nic_of(&placement->ranks[i]) : "-");
     }
 }
 
-static void print_plan(const struct vb_plan *plan)
+static void print_placement(const struct vb_placement *placement)
 {
     int i;
 
     printf("\n");
-    print_ranks(plan);
+    print_ranks(placement);
     printf("\n");
-    for (i = 0; i < plan->n_ranks; i++)
-        if (i == 0 || strcmp(plan->ranks[i].nic_why, plan->ranks[i - 1].nic_why) != 0)
-            printf("nic of rank %d: %s\n", i, plan->ranks[i].nic_why);
-    if (plan->note[0] != '\0')
-        printf("note: %s\n", plan->note);
+    for (i = 0; i < placement->n_ranks; i++)
+        if (i == 0 || strcmp(placement->ranks[i].nic_why, placement->ranks[i - 1].nic_why) != 0)
+            printf("nic of rank %d: %s\n", i, placement->ranks[i].nic_why);
+    if (placement->note[0] != '\0')
+        printf("note: %s\n", placement->note);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -242,7 +242,7 @@ static void json_machine(struct vb_json *json, const struct vb_topo_facts *facts
 }
 
 /* The value of "nic" is the name of the RDMA device if there is one, else of the interface. */
-static void json_rank(struct vb_json *json, const struct vb_plan_rank *rank)
+static void json_rank(struct vb_json *json, const struct vb_placement_rank *rank)
 {
     vb_json_object(json, NULL);
     vb_json_int(json, "rank", rank->rank);
@@ -259,20 +259,20 @@ static void json_rank(struct vb_json *json, const struct vb_plan_rank *rank)
     vb_json_end(json);
 }
 
-static vb_status print_json(const struct vb_topo *topo, const struct vb_plan *plan)
+static vb_status print_json(const struct vb_topo *topo, const struct vb_placement *placement)
 {
     struct vb_json *json = vb_json_create();
     int i;
 
     vb_json_object(json, NULL);
     json_machine(json, vb_topo_facts(topo));
-    vb_json_int(json, "threads", plan->threads);
-    vb_json_bool(json, "overlap", plan->overlap);
-    vb_json_bool(json, "pinned", plan->pinned);
-    vb_json_text(json, "note", plan->note);
+    vb_json_int(json, "threads", placement->threads);
+    vb_json_bool(json, "overlap", placement->overlap);
+    vb_json_bool(json, "pinned", placement->pinned);
+    vb_json_text(json, "note", placement->note);
     vb_json_array(json, "ranks");
-    for (i = 0; i < plan->n_ranks; i++)
-        json_rank(json, &plan->ranks[i]);
+    for (i = 0; i < placement->n_ranks; i++)
+        json_rank(json, &placement->ranks[i]);
     vb_json_end(json);
     vb_json_end(json);
     return cli_print_json(json);
@@ -282,21 +282,21 @@ static vb_status print_json(const struct vb_topo *topo, const struct vb_plan *pl
 
 static vb_status show(const struct vb_topo *topo, const struct topo_args *args)
 {
-    struct vb_plan_want want = {
+    struct vb_placement_want want = {
         .ranks = (int)args->ranks, .threads = (int)args->threads, .progress = true};
-    struct vb_plan *plan;
+    struct vb_placement *placement;
     vb_status st;
 
-    st = vb_plan_create(topo, &want, &plan);
+    st = vb_placement_create(topo, &want, &placement);
     if (st != VB_OK)
         return st;
     if (args->json) {
-        st = print_json(topo, plan);
+        st = print_json(topo, placement);
     } else {
         print_machine(vb_topo_facts(topo));
-        print_plan(plan);
+        print_placement(placement);
     }
-    vb_plan_destroy(plan);
+    vb_placement_destroy(placement);
     return st;
 }
 

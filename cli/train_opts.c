@@ -120,7 +120,7 @@ static const struct vb_opt async_opts[] = {
 };
 
 static const struct vb_opt speed_opts[] = {
-    {"threads", VB_OPT_INT, FIELD(threads), "1", .max = VB_PLAN_THREADS_MAX, .arg = "T",
+    {"threads", VB_OPT_INT, FIELD(threads), "1", .max = VB_PLACEMENT_THREADS_MAX, .arg = "T",
      .help = "threads per rank; 0: as many as the machine suggests"},
     {"pin", VB_OPT_CHOICE, FIELD(pin), "on", .choices = cli_on_off, .arg = "on|off",
      .level = VB_OPT_MORE, .help = "bind each thread to a core of its own"},

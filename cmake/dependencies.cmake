@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 #
-# Finds every library the engine needs. None is optional: a missing one stops the configuration
-# with the name of its package, so that no feature is ever lost in silence.
+# Finds every library that the engine needs. None is optional: if one is missing, the configuration
+# stops and names its package. So no feature is ever lost silently.
 
 set(VB_MISSING "")
 
@@ -11,7 +11,8 @@ if(NOT PKG_CONFIG_FOUND)
                       "or install the package pkg-config (Debian, Ubuntu)")
 endif()
 
-# Makes the target PkgConfig::PREFIX from the module's .pc file, or notes PACKAGE as missing.
+# Makes the target PkgConfig::PREFIX from the module's .pc file, or adds PACKAGE to the missing
+# ones.
 function(vb_need_module prefix module package what)
   pkg_check_modules(${prefix} QUIET IMPORTED_TARGET GLOBAL "${module}")
   if(NOT ${prefix}_FOUND)
@@ -28,7 +29,7 @@ vb_need_module(OPENBLAS openblas libopenblas-dev "matrix products where oneDNN h
 vb_need_module(JANSSON jansson libjansson-dev "JSON")
 vb_need_module(ZLIB zlib zlib1g-dev "compressed input")
 
-# oneDNN has no .pc file in Debian 12, so it is looked for by its header and library.
+# oneDNN has no .pc file in Debian 12, so we look for its header and its library.
 find_path(DNNL_INCLUDE_DIR dnnl.h)
 find_library(DNNL_LIBRARY dnnl)
 if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)

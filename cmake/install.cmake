@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 #
-# What `cmake --install build` puts where: the command, its man page, the libraries, their public
-# headers and a pkg-config file, so that a program of the user's can stand on the same layers.
+# What `cmake --install build` installs: the command, its man page, the libraries, their public
+# headers and a pkg-config file. So users can build programs on the same layers.
 
-# A library before those it stands on.
+# A library comes before the libraries that it needs.
 set(VB_LIBRARIES vb_engine vb_models vb_data vb_net vb_kernels vb_topo vb_base)
 
 install(TARGETS verbena RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -17,7 +17,7 @@ endforeach()
 
 list(TRANSFORM VB_LIBRARIES PREPEND -l OUTPUT_VARIABLE VB_LINK)
 list(JOIN VB_LINK " " VB_LINK)
-# From where the file lies, for --prefix may be given as late as that.
+# Relative to the .pc file, because --prefix may be given only at installation.
 file(RELATIVE_PATH VB_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/verbena.pc.in verbena.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/verbena.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 #
-# VB_PREFETCH_FOR_WRITING: the option that lets __builtin_prefetch(at, 1) say that it is for writing.
+# VB_PREFETCH_FOR_WRITING: the compiler option that makes __builtin_prefetch(at, 1) a prefetch for
+# writing.
 #
-# vb_levels(TARGET SOURCES...): compiles sources of a library once more for each level of instructions
-# beyond the baseline (base/base.h), with that level's suffix for VB_AT_LEVEL().
+# vb_levels(TARGET SOURCES...): compiles sources of a library again for each level of instructions
+# beyond the baseline (base/base.h). Each level has its suffix for VB_AT_LEVEL().
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
-  # CPUs without this instruction take it for none; the baseline leaves it out.
+  # CPUs that lack this instruction ignore it. The baseline does not use it.
   set(VB_PREFETCH_FOR_WRITING -mprfchw)
 endif()
 
@@ -13,7 +14,7 @@ function(vb_levels target)
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
     return()
   endif()
-  # No more than vb_cpu_level() asks for.
+  # Only the instructions that vb_cpu_level() checks for.
   set(v3 -mavx2 -mfma -mbmi -mbmi2)
   set(v4 ${v3} -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mprefer-vector-width=512)
   foreach(level v3 v4)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * CIFAR-10 in its binary form: records of 3,073 bytes, one of class and 3 x 32 x 32 of pixels.
+ * CIFAR-10 in its binary format: records of 3,073 bytes, with one byte for the class and 3 x 32 x
+ * 32 bytes for the pixels.
  */
 #include "data/data_priv.h"
 
@@ -17,7 +18,7 @@
 #define PIECE 64 /* records read at a time */
 #define FILES_MAX 5
 
-/* Records of all files, one after the other. */
+/* The records of all files, one after the other. */
 struct records {
     uint8_t *data;
     size_t n, cap;
@@ -122,7 +123,7 @@ bool cifar_has_parts(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Plain, or with .gz. */
+/* Accepts the plain file or one with .gz. */
 static bool find(const char *dir, const char *name, char path[PATH_MAX])
 {
     if ((size_t)snprintf(path, PATH_MAX, "%s/%s.bin", dir, name) < PATH_MAX &&
@@ -152,7 +153,7 @@ vb_status cifar_open(const char *path, enum vb_synth_part part, struct vb_datase
         }
     }
     if (n == 0)
-        return vb_err(VB_ERR_NO_FILE, "%s: there is no %s.bin, nor with .gz", path,
+        return vb_err(VB_ERR_NO_FILE, "%s: found no %s.bin and no .bin.gz", path,
                       part == VB_SYNTH_TEST ? "test_batch" : names[0]);
     return cifar_read(paths, n, set_p);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Any rows into a .csr file, one at a time.
+ * Converts any rows to a .csr file, one row at a time.
  */
 #include "data/data_priv.h"
 
 #define TELL_EVERY 4096 /* rows */
 
-/* Passes rows on and tells how far it is. */
+/* A sink that passes rows on and reports progress. */
 struct told_sink {
     struct row_sink sink;
     struct row_sink *to;
@@ -73,7 +73,7 @@ static vb_status copy_set(const struct vb_data_spec *spec, uint64_t seed, enum v
     return st;
 }
 
-/* These come row by row; the others are opened as a whole. */
+/* These formats are read row by row; the others are opened as a whole. */
 static bool is_read_by_row(const struct vb_data_spec *spec)
 {
     return spec->format == VB_DATA_LIBSVM || spec->format == VB_DATA_CRITEO ||

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Criteo's click logs: a row a line, fields parted by tabs: the label (0 or 1), 13 whole numbers,
- * 26 categories of up to 8 hexadecimal digits. A field may be empty.
+ * Criteo's click logs. A line is a row; tabs separate its fields: the label (0 or 1), 13 whole
+ * numbers and 26 categories of up to 8 hexadecimal digits. A field may be empty.
  *
- * How a line becomes a row of `features` features:
- *   - number i (0 to 12) is feature i; its value is log(1 + v), and -log(1 - v) for v below 0.
- *     A number that is 0 or missing has no entry.
- *   - category j (0 to 25) with the value c is feature 13 + h mod (features - 13), value 1, where
- *     h = vb_random(j, c). A missing category has no entry.
- *   - categories of a row that meet in one bucket are added up.
+ * A line becomes a row of `features` features as follows:
+ *   - Number i (0 to 12) is feature i. Its value is log(1 + v), or -log(1 - v) if v is below 0. A
+ *     number that is 0 or missing has no entry.
+ *   - Category j (0 to 25) with the value c is feature 13 + h mod (features - 13) with value 1,
+ *     where h = vb_random(j, c). A missing category has no entry.
+ *   - If two categories of a row have the same bucket, their values are added.
  */
 #include "data/data_priv.h"
 
@@ -27,7 +27,7 @@ static vb_status refuse(struct stream *s, int field, const char *what, const cha
                   (long long)stream_line_number(s), field + 1, what, text);
 }
 
-/* False if text is not hexadecimal. */
+/* Returns false if text is not hexadecimal. */
 static bool parse_hex(const char *text, uint64_t *value_p)
 {
     static const char digits[] = "0123456789abcdef";
@@ -120,7 +120,7 @@ static vb_status read_lines(struct stream *s, int features, struct row_buf *row,
         if (st != VB_OK || line == NULL)
             return st;
         if (strlen(line) != len)
-            return refuse(s, 0, "a zero byte in the text behind", line);
+            return refuse(s, 0, "there is a zero byte in the line that starts with", line);
         if (len > 0 && line[len - 1] == '\r')
             line[len - 1] = '\0';
         st = parse_line(s, line, features, row, sink);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * .csr files, mapped into memory. Header and table are checked when the file is opened, a block
- * when it is first used; a small file is checked as a whole at once.
+ * .csr files, mapped into memory. The header and the table are checked when the file is opened, and
+ * each block when it is first used. All blocks of a small file are checked when it is opened.
  */
 #include "data/csr_priv.h"
 
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SOON_WORDS 128 /* of a row; the rest comes by itself */
+#define SOON_WORDS 128 /* the start of a row; the CPU prefetches the rest */
 #define LINE_WORDS (VB_CACHE_LINE / sizeof(uint32_t))
 #define CHECK_AT_ONCE ((size_t)1 << 30) /* bytes */
 
@@ -25,7 +25,7 @@ struct csr_store {
     size_t len;
     const struct csr_head *head;
     const struct csr_block *blocks;
-    _Atomic bool *good; /* (n_blocks): checked already; whoever comes second checks again */
+    _Atomic bool *good; /* (n_blocks): the block is checked; two threads may both check it */
 };
 
 /* The arrays of a block. */
@@ -47,7 +47,8 @@ static struct view view_of(const struct csr_store *s, const struct csr_block *b)
     return v;
 }
 
-/* The row has at least one word, and n is negative where that asks for more than there are. */
+/* Returns row r of a block, which has at least one word. n is -1 if the row claims more values than
+ * it has words. */
 static inline struct row row_at(struct view v, uint32_t r)
 {
     const uint32_t *words = v.words + v.at[r];
@@ -83,7 +84,7 @@ static vb_status check_head(const struct csr_store *s)
     return VB_OK;
 }
 
-/* Blocks follow each other without gaps, in the file and in rows. */
+/* Checks that blocks follow each other without gaps, in the file and in the row numbers. */
 static vb_status check_table(const struct csr_store *s)
 {
     uint64_t offset = sizeof(*s->head), first = 0, nonzeros = 0;
@@ -97,16 +98,17 @@ static vb_status check_table(const struct csr_store *s)
         if (b->offset != offset || b->first != first || b->n == 0 || b->n > CSR_BLOCK_ROWS ||
             csr_block_bytes(b) > s->head->table - offset || b->words < b->n ||
             b->nnz > b->words - b->n)
-            return refuse(s, s->head->table + i * sizeof(*b), "a block is out of place");
+            return refuse(s, s->head->table + i * sizeof(*b),
+                          "a block is not where the one before it ends, or has impossible sizes");
         offset += csr_block_bytes(b);
         first += b->n;
         nonzeros += b->nnz;
         most = b->nnz > most ? b->nnz : most;
     }
-    if (s->head->row_max > most) /* room is made for batches of such rows */
-        return refuse(s, 44, "no block has a row as long as the longest");
+    if (s->head->row_max > most) /* batches allocate memory for rows of this length */
+        return refuse(s, 44, "no block can hold a row as long as the header says");
     if (offset != s->head->table || first != s->head->rows || nonzeros != s->head->nonzeros)
-        return refuse(s, 16, "the blocks are not what the header says");
+        return refuse(s, 16, "the blocks do not match the header");
     return VB_OK;
 }
 
@@ -117,17 +119,17 @@ static const char *wrong_row(const struct csr_head *h, const struct row *row)
     if (row->n < row->n_values)
         return "a row has more values than entries";
     if ((uint32_t)row->n > h->row_max)
-        return "a row is longer than the longest";
+        return "a row is longer than the header says";
     for (i = 0; i < row->n; i++) {
         if (row->index[i] >= h->features || (i > 0 && row->index[i] <= row->index[i - 1]))
-            return "an index is out of place";
+            return "an index is out of range or out of order";
         if (i < row->n_values && !isfinite(row->value[i]))
             return "a value is not finite";
     }
     return NULL;
 }
 
-/* A right checksum is no promise that the writer was right. */
+/* Checks the rows too: a correct checksum does not prove that the writer was correct. */
 static vb_status check_block(const struct csr_store *s, uint32_t number)
 {
     const struct csr_block *b = &s->blocks[number];
@@ -140,7 +142,7 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
     if (vb_crc32c(0, s->map + b->offset, csr_block_bytes(b)) != b->crc)
         return refuse(s, b->offset, "the checksum of a block is wrong");
     if (v.at[0] != 0 || v.at[b->n] != b->words)
-        return refuse(s, b->offset, "the rows of a block do not fill it");
+        return refuse(s, b->offset, "the rows of a block do not match its size");
     for (i = 0; i < b->n && wrong == NULL; i++) {
         if (v.at[i + 1] <= v.at[i] || v.at[i + 1] > b->words)
             return refuse(s, b->offset, "a row ends before it begins");
@@ -149,10 +151,11 @@ static vb_status check_block(const struct csr_store *s, uint32_t number)
         nonzeros += (uint64_t)row.n;
     }
     if (wrong == NULL && nonzeros != b->nnz)
-        wrong = "the rows of a block do not fill it";
+        wrong = "the rows of a block do not match its size";
     if (wrong != NULL)
         return refuse(s, b->offset, wrong);
-    atomic_store_explicit(&s->good[number], true, memory_order_relaxed); /* the map never changes */
+    atomic_store_explicit(&s->good[number], true,
+                          memory_order_relaxed); /* relaxed: the map never changes */
     return VB_OK;
 }
 
@@ -182,7 +185,7 @@ static uint32_t search_block(const struct csr_store *s, uint64_t row, uint32_t l
     return low;
 }
 
-/* No block before the guess can have the row, and where rows are short that one has. */
+/* The row cannot be in a block before the guess. If rows are short, it is in the guessed block. */
 static inline uint32_t block_of(const struct csr_store *s, uint64_t row)
 {
     uint32_t guess = (uint32_t)(row / CSR_BLOCK_ROWS);
@@ -207,7 +210,7 @@ static vb_status csr_row(const struct vb_store *base, int i, struct row *row, st
     return VB_OK;
 }
 
-/* First where the row is, then, when that has come, its beginning. */
+/* Prefetches the position of the row, and later (near) the start of its words. */
 static void csr_soon(const struct vb_store *base, int i, bool near)
 {
     const struct csr_store *s = (const struct csr_store *)base;
@@ -215,7 +218,7 @@ static void csr_soon(const struct vb_store *base, int i, bool near)
     struct view v = view_of(s, &s->blocks[number]);
 
     if (!atomic_load_explicit(&s->good[number], memory_order_relaxed))
-        return; /* it might be anywhere */
+        return; /* the position is not checked yet and may point anywhere */
     r = (uint32_t)((uint64_t)i - s->blocks[number].first);
 
     if (!near) {
@@ -228,7 +231,8 @@ static void csr_soon(const struct vb_store *base, int i, bool near)
     __builtin_prefetch(&v.words[end - 1]);
 }
 
-/* Pages are read ahead, or given back; what a neighbour still needs is read again. */
+/* Reads pages ahead or releases them. A released page that a neighbouring chunk needs is read
+ * again. */
 static void csr_advise(const struct vb_store *base, int first, int n, bool wanted)
 {
     const struct csr_store *s = (const struct csr_store *)base;
@@ -265,7 +269,7 @@ static vb_status map_file(struct csr_store *s)
     if (fd < 0 || fstat(fd, &info) != 0) {
         st = vb_err_sys("open %s", s->path);
     } else if (!S_ISREG(info.st_mode)) {
-        st = vb_err(VB_ERR_INPUT, "%s: is not a file", s->path);
+        st = vb_err(VB_ERR_INPUT, "%s is not a regular file", s->path);
     } else if ((size_t)info.st_size < sizeof(struct csr_head)) {
         st = refuse(s, (uint64_t)info.st_size, "the file ends within the header");
     } else {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bytes of a .csr file: sparse rows, as training wants them, to be mapped into memory. All
- * numbers have the least significant byte first.
+ * The format of a .csr file: sparse rows, laid out for training, to be mapped into memory. All
+ * numbers are little-endian.
  *
  *   header   struct csr_head
  *   blocks   one after the other, each of up to CSR_BLOCK_ROWS rows:
- *              uint32 at[n + 1]     words of row i: at[i] ... at[i + 1] - 1, of those that follow
- *              uint32 words[at[n]]  then a zero where the bytes are no multiple of 8
- *   table    struct csr_block for each, up to the end of the file
+ *              uint32 at[n + 1]     row i has the words at[i] ... at[i + 1] - 1 of the following
+ *              uint32 words[at[n]]  then a zero word if the size is not a multiple of 8 bytes
+ *   table    one struct csr_block for each block, up to the end of the file
  *
- * A row's words: first its label, 0 or 1, plus twice the number of its values; then its indices,
- * ascending; then its values, finite floats. Entries behind those that have one have the value 1:
- * most of them, where categories follow numbers. What a row needs lies together, for rows are read
- * in any order, and it is the number of cache lines that takes time.
+ * The words of a row are: its label, 0 or 1, plus twice the number of its values; then its indices,
+ * ascending; then its values, finite floats. The entries behind these values have the value 1.
+ * Where categories follow numbers, most entries do. All words of a row lie together because rows
+ * are read in any order, and the number of cache lines determines the time.
  *
- * Blocks have checksums of their own, so that a file larger than memory is checked as it is read.
+ * Each block has its own checksum, so that a file larger than memory is checked as it is read.
  */
 #ifndef VB_CSR_PRIV_H
 #define VB_CSR_PRIV_H
@@ -28,22 +28,22 @@
 #define CSR_MAGIC "VBCSR\r\n\x1a"
 #define CSR_VERSION 2
 #define CSR_BLOCK_ROWS 8192
-#define CSR_BLOCK_NNZ (1u << 22) /* a block ends with the row that reaches it */
+#define CSR_BLOCK_NNZ (1u << 22) /* a block ends with the row that reaches this number */
 
 struct csr_head {
     char magic[8];
     uint32_t version;
-    uint32_t crc; /* of this header, with 0 here */
+    uint32_t crc; /* of this header, computed with crc = 0 */
     uint64_t rows, nonzeros, positive;
     uint32_t features, row_max;
-    uint64_t table; /* its offset */
+    uint64_t table; /* the offset of the table */
     uint32_t n_blocks;
     uint32_t table_crc;
 };
 
 struct csr_block {
     uint64_t offset;
-    uint64_t first; /* row */
+    uint64_t first; /* the number of its first row */
     uint32_t n, nnz;
     uint32_t crc;
     uint32_t words;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes a .csr file, block by block, into a file without a name, so that nothing is left of it
- * should the writer be killed; only a whole one is synced, named and renamed over the old one.
- * Where the file system has no files without a name it is written beside the place where it is to
- * be.
+ * Writes a .csr file block by block into an unnamed file, so that nothing is left behind if the
+ * writer is killed. A complete file is synced, named, and renamed over the old one. If the file
+ * system has no unnamed files, the writer uses a named temporary file in the same folder.
  */
 #include "data/csr_priv.h"
 
@@ -15,14 +14,14 @@
 #include <unistd.h>
 
 struct csr_writer {
-    struct row_sink sink; /* first: put() gets its address */
+    struct row_sink sink; /* must be first: put() casts its address */
     char path[PATH_MAX], temp[PATH_MAX];
-    int fd;     /* -1: finished or never begun */
-    bool named; /* temp is there */
+    int fd;     /* -1: finished or never started */
+    bool named; /* the file temp exists */
     uint64_t offset;
     struct csr_block *blocks;
     uint32_t n_blocks, blocks_cap;
-    /* the block being filled */
+    /* the block that is being filled */
     uint32_t n, nnz;
     uint32_t at[CSR_BLOCK_ROWS + 1];
     uint32_t *words;
@@ -122,7 +121,7 @@ static vb_status make_room(struct csr_writer *w, size_t words)
     return VB_OK;
 }
 
-/* How many values there are up to the last that is not 1. */
+/* Returns the number of values up to the last one that is not 1. */
 static int values_to_keep(const struct row *row)
 {
     int n = row->n_values;
@@ -155,15 +154,15 @@ static vb_status put(struct row_sink *sink, const struct row *row)
     return end_block(w);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
-/* The name by which a file that has none can be given one. */
+/* The path by which an unnamed file can be given a name. */
 static void name_of_fd(int fd, char name[32])
 {
     snprintf(name, 32, "/proc/self/fd/%d", fd);
 }
 
-/* -1 where there are no such files, or the one that there is could not be named later. */
+/* Returns -1 if there are no unnamed files, or if the file could not be named later. */
 static int open_unnamed(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -178,7 +177,7 @@ static int open_unnamed(const char *path)
     name_of_fd(fd, name);
     if (access(name, F_OK) == 0)
         return fd;
-    close(fd); /* /proc is not there */
+    close(fd); /* /proc is not mounted */
     return -1;
 }
 
@@ -192,7 +191,7 @@ static vb_status open_temp(struct csr_writer *w)
     return w->named ? VB_OK : vb_err_sys("create %s", w->path);
 }
 
-/* Only a rename replaces what is there, and it needs a name. */
+/* An existing file is replaced by a rename, which needs a named file. */
 static vb_status name_temp(struct csr_writer *w)
 {
     char name[32];
@@ -200,7 +199,7 @@ static vb_status name_temp(struct csr_writer *w)
     if (w->named)
         return VB_OK;
     name_of_fd(w->fd, name);
-    (void)unlink(w->temp); /* of a process that was killed and had our number */
+    (void)unlink(w->temp); /* left by a killed process that had the same id */
     if (linkat(AT_FDCWD, name, AT_FDCWD, w->temp, AT_SYMLINK_FOLLOW) != 0)
         return vb_err_sys("create %s", w->path);
     w->named = true;
@@ -267,7 +266,7 @@ vb_status csr_writer_finish(struct csr_writer *w)
     vb_status st;
 
     if (w->sink.rows == 0)
-        return vb_err(VB_ERR_INPUT, "%s: there are no rows to write", w->path);
+        return vb_err(VB_ERR_INPUT, "%s: no rows to write", w->path);
     st = end_block(w);
     if (st == VB_OK)
         st = write_ends(w);

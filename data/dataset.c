@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Data sets: copies of their samples for a batch, and parts of them.
+ * Data sets: copying their samples into a batch, and splitting them.
  */
 #include "data/data_priv.h"
 
@@ -58,7 +58,8 @@ void vb_dataset_destroy(struct vb_dataset *set)
 
 /* ---- images ---------------------------------------------------------------------------------- */
 
-/* A difference, then a product: no compiler may join the two, so all get the same bits. */
+/* Subtracts, then multiplies. A compiler cannot fuse these two, so all compilers give the same
+ * bits. */
 static void to_floats(const uint8_t *pixels, int n, float mean, float scale, float *x)
 {
     int i;
@@ -67,7 +68,7 @@ static void to_floats(const uint8_t *pixels, int n, float mean, float scale, flo
         x[i] = ((float)pixels[i] - mean) * scale;
 }
 
-/* Images are picked at random, and short ones are over before a core has begun to fetch ahead. */
+/* Images are picked at random. A short image ends before the CPU's own prefetcher starts. */
 static void fetch_image(const struct vb_store *store, int s, size_t row)
 {
     size_t at, end = row < FETCH_BYTES ? row : FETCH_BYTES;
@@ -128,8 +129,8 @@ static const uint32_t *nth(const struct picks *p, int i)
     return i - p->n < p->n_behind ? &p->behind[i - p->n] : NULL;
 }
 
-/* Rows lie anywhere in memory: what waits for one would wait for each. So everything that leads to
- * a row is asked for ahead of what it leads to. */
+/* Rows lie anywhere in memory, so that each read would wait for memory. Each of the three stages
+ * prefetches what the next stage reads: the row's number, its position, its words. */
 void dataset_soon(const struct vb_dataset *set, const struct picks *p, int i)
 {
     void (*soon)(const struct vb_store *, int, bool) = set->store->ops->soon;
@@ -208,7 +209,7 @@ void dataset_part(const struct vb_dataset *set, uint32_t *which, int n, struct v
     *part_p = part;
 }
 
-/* Whether a sample is for testing: each is, with the same chance. */
+/* Returns true if a sample belongs to the test share. Each sample has the same chance. */
 static bool for_testing(uint64_t key, int i, double share)
 {
     return (double)(vb_random(key, (uint64_t)i) >> 11) * 0x1p-53 < share;
@@ -224,8 +225,8 @@ vb_status vb_dataset_split(const struct vb_dataset *set, double test_share, uint
     for (i = 0; i < set->n; i++)
         n_test += for_testing(key, i, test_share);
     if (n_test == 0 || n_test == set->n)
-        return vb_err(VB_ERR_USAGE, "a share of %g of %d samples leaves none for %s", test_share,
-                      set->n, n_test == 0 ? "testing" : "training");
+        return vb_err(VB_ERR_USAGE, "a test share of %g of %d samples leaves none for %s",
+                      test_share, set->n, n_test == 0 ? "testing" : "training");
     train = malloc((size_t)(set->n - n_test) * sizeof(*train));
     test = malloc((size_t)n_test * sizeof(*test));
     if (train == NULL || test == NULL) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * tf.Example, a protocol buffer, as far as it is needed here:
+ * tf.Example, a protocol buffer, as far as we need it:
  *
  *   Example   { Features features = 1; }
  *   Features  { map<string, Feature> feature = 1; }     an entry is { key = 1; value = 2; }
  *   Feature   { BytesList = 1 | FloatList = 2 | Int64List = 3 }
  *   ...List   { repeated value = 1; }                   numbers packed or one by one
  *
- * A *span* is the bytes of one message. Every step checks against its end, nothing calls itself,
- * and what is not known is stepped over, as the format demands.
+ * A *span* is the bytes of one message. Every step is checked against the end of its span, and
+ * there is no recursion. Unknown fields are skipped, as the format demands.
  */
 #include "data/data_priv.h"
 
@@ -17,7 +17,7 @@
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 enum { LIST_FLOAT = 2, LIST_INT64 = 3 };
 
-static const char cut[] = "a field ends behind its message";
+static const char cut[] = "a field ends after its message";
 
 struct span {
     const uint8_t *at, *end;
@@ -27,7 +27,7 @@ struct field {
     uint32_t number;
     int type;
     uint64_t value;   /* VARINT */
-    struct span span; /* the others */
+    struct span span; /* the other wire types */
 };
 
 static const char *take_varint(struct span *s, uint64_t *value_p)
@@ -68,7 +68,7 @@ static const char *take_field(struct span *s, struct field *f)
     if (wrong != NULL)
         return wrong;
     if (tag >> 3 == 0 || tag >> 32 != 0)
-        return "a field has an impossible number";
+        return "a field has an invalid number";
     f->number = (uint32_t)(tag >> 3);
     f->type = (int)(tag & 7);
     switch (f->type) {
@@ -88,7 +88,7 @@ static const char *take_field(struct span *s, struct field *f)
 
 /* ---- features -------------------------------------------------------------------------------- */
 
-/* The last list counts, as in a oneof. */
+/* If there are several lists, the last one counts, as in a oneof. */
 static const char *parse_feature(struct span s, struct example_feature *feature)
 {
     const char *wrong;
@@ -197,7 +197,7 @@ const char *example_numbers(const struct example_feature *feature, example_numbe
     struct span s;
 
     if (feature->list != LIST_FLOAT && feature->list != LIST_INT64)
-        return feature->list == 0 ? NULL : "a feature has bytes where numbers should be";
+        return feature->list == 0 ? NULL : "a feature has bytes, expected numbers";
     s = (struct span){feature->data, feature->data + feature->len};
     while (wrong == NULL && s.at < s.end) {
         wrong = take_field(&s, &f);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Bytes and lines of a file, plain or compressed with gzip; zlib tells the two apart.
+ * Reads bytes and lines of a file, plain or compressed with gzip. zlib detects which of the two it
+ * is.
  *
- * Offsets are those of the unpacked bytes. A compressed file does not tell its true size, but
- * deflate packs at most 1032 bytes into one, so that no file can claim to hold more than that.
+ * Offsets count uncompressed bytes. A compressed file does not state its real size, but deflate
+ * expands a byte to at most 1032 bytes, which bounds what a file can contain.
  */
 #include "data/data_priv.h"
 
@@ -22,10 +23,10 @@
 struct stream {
     char *path;
     gzFile gz;
-    uint64_t size; /* of the file, as it is */
+    uint64_t size; /* the size of the file on disk */
     uint64_t offset;
     bool packed;
-    char *buf; /* for lines */
+    char *buf; /* buffer for lines */
     size_t cap, from, to;
     bool ended;
     int64_t line;
@@ -37,13 +38,13 @@ static vb_status open_file(const char *path, int *fd_p, uint64_t *size_p)
     vb_status st;
     int fd;
 
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not stop us */
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
     if (fd < 0)
         return vb_err_sys("open %s", path);
     if (fstat(fd, &info) != 0) {
         st = vb_err_sys("stat %s", path);
     } else if (!S_ISREG(info.st_mode)) {
-        st = vb_err(VB_ERR_INPUT, "%s: is not a file", path);
+        st = vb_err(VB_ERR_INPUT, "%s is not a regular file", path);
     } else {
         *fd_p = fd;
         *size_p = (uint64_t)info.st_size;
@@ -53,7 +54,7 @@ static vb_status open_file(const char *path, int *fd_p, uint64_t *size_p)
     return st;
 }
 
-/* A small file needs no large buffer. */
+/* A small file needs only a small buffer. */
 static size_t buffer_bytes(const struct stream *s)
 {
     return s->size < BUFFER_BYTES ? (size_t)s->size + 64 : BUFFER_BYTES;
@@ -70,7 +71,7 @@ static vb_status open_gz(struct stream *s)
     s->gz = gzdopen(fd, "rb");
     if (s->gz == NULL) {
         close(fd);
-        return vb_err(VB_ERR_NO_MEMORY, "%s: no memory to read it", s->path);
+        return vb_err(VB_ERR_NO_MEMORY, "%s: no memory for the read buffer", s->path);
     }
     gzbuffer(s->gz, (unsigned)buffer_bytes(s));
     s->packed = gzdirect(s->gz) == 0;
@@ -146,7 +147,7 @@ static vb_status broken(struct stream *s)
                   why[0] != '\0' ? why : "broken compressed data");
 }
 
-/* As zlib counts in unsigned, long reads are made of several. */
+/* zlib counts in unsigned int, so a long read is split. */
 static vb_status fill(struct stream *s, char *buf, size_t len, size_t *got_p)
 {
     size_t got = 0, part;
@@ -195,13 +196,13 @@ vb_status stream_end(struct stream *s)
 
     if (st != VB_OK || got == 0)
         return st;
-    return vb_err(VB_ERR_INPUT, "%s: offset %llu: more bytes than the file should have", s->path,
-                  (unsigned long long)at);
+    return vb_err(VB_ERR_INPUT, "%s: offset %llu: unexpected bytes after the end of the data",
+                  s->path, (unsigned long long)at);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Makes room behind what is there, by moving it to the front or by growing. */
+/* Makes room behind the buffered bytes by moving them to the front or by growing the buffer. */
 static vb_status make_room(struct stream *s)
 {
     size_t cap;
@@ -226,7 +227,7 @@ static vb_status make_room(struct stream *s)
     return VB_OK;
 }
 
-/* Reads on; one byte is kept free for the zero behind a last line. */
+/* Reads more bytes. One byte is kept free for the zero behind a last line. */
 static vb_status read_more(struct stream *s)
 {
     size_t want, got = 0;

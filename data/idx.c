@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * IDX files, as MNIST has them: two zero bytes, the type of the numbers (8: bytes), the number of
- * dimensions, each dimension as 32 bits with the most significant byte first, then the numbers.
+ * IDX files, the format of MNIST: two zero bytes, the type of the numbers (8: bytes), the number of
+ * dimensions, each dimension as 32 bits big-endian, then the numbers.
  */
 #include "data/data_priv.h"
 
@@ -49,7 +49,7 @@ static vb_status read_head(struct stream *s, int n_dims, uint32_t *dims)
     return VB_OK;
 }
 
-/* Before anything is allocated. */
+/* Checks the sizes before memory is allocated for them. */
 static vb_status check_size(struct stream *s, const uint32_t *dims, int n_dims)
 {
     uint64_t bytes = dims[0];
@@ -64,7 +64,8 @@ static vb_status check_size(struct stream *s, const uint32_t *dims, int n_dims)
         bytes *= (uint64_t)dims[1] * dims[2];
     }
     if (bytes > stream_room(s))
-        return vb_err(VB_ERR_INPUT, "%s: offset %llu: %llu bytes should follow, but only %llu can",
+        return vb_err(VB_ERR_INPUT,
+                      "%s: offset %llu: expected %llu more bytes, but at most %llu can follow",
                       stream_path(s), (unsigned long long)stream_offset(s),
                       (unsigned long long)bytes, (unsigned long long)stream_room(s));
     return VB_OK;
@@ -92,7 +93,8 @@ static vb_status read_images(const char *path, struct vb_dataset *set)
     return st;
 }
 
-/* Labels fill the first half of their own array, then are widened from the last one on. */
+/* Reads the labels as bytes into the first half of y, then widens them in place, the last one
+ * first. */
 static vb_status read_labels(const char *path, struct vb_dataset *set)
 {
     uint8_t *bytes = (uint8_t *)set->store->y;
@@ -140,7 +142,7 @@ vb_status idx_read(const char *images, const char *labels, struct vb_dataset *se
 
 /* ---- the four files of MNIST ----------------------------------------------------------------- */
 
-/* MNIST's files go by several names. */
+/* MNIST's files exist under several names. */
 static vb_status find(const char *dir, const char *stem, const char *type, char path[PATH_MAX])
 {
     static const char *const forms[] = {"%s/%s-%s-ubyte", "%s/%s-%s-ubyte.gz", "%s/%s.%s-ubyte",
@@ -153,7 +155,7 @@ static vb_status find(const char *dir, const char *stem, const char *type, char 
         if (access(path, F_OK) == 0)
             return VB_OK;
     }
-    return vb_err(VB_ERR_NO_FILE, "%s: there is no %s-%s-ubyte, nor with .gz", dir, stem, type);
+    return vb_err(VB_ERR_NO_FILE, "%s: found no %s-%s-ubyte and no such .gz", dir, stem, type);
 }
 
 vb_status mnist_open(const char *dir, enum vb_synth_part part, struct vb_dataset *set_p)
@@ -192,7 +194,9 @@ vb_status vb_idx_write(const struct vb_dataset *set, const char *images, const c
     vb_status st;
 
     if (set->kind != VB_DATA_IMAGES || set->c != 1 || set->classes > CLASSES_MAX)
-        return vb_err(VB_ERR_USAGE, "%s: only images of one channel and 256 classes fit", images);
+        return vb_err(VB_ERR_USAGE,
+                      "%s: an IDX file holds only images of one channel and at most 256 classes",
+                      images);
     pixels = calloc(1, 16 + n * row);
     y = calloc(1, 8 + n);
     if (pixels == NULL || y == NULL) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * libsvm text: a row a line, "LABEL INDEX:VALUE INDEX:VALUE ...", indices from 1 on; behind # is a
- * comment. A label above 0 is 1, and 0 and -1 are 0. Index 1 becomes feature 0.
+ * libsvm text. A line is a row, "LABEL INDEX:VALUE INDEX:VALUE ...". Indices start at 1, and #
+ * starts a comment. A label above 0 becomes 1; 0 and -1 become 0. Index 1 becomes feature 0.
  */
 #include "data/data_priv.h"
 
@@ -22,7 +22,7 @@ static vb_status refuse(const struct reader *r, const char *what, const char *to
                   (long long)stream_line_number(r->stream), what, token);
 }
 
-/* The next word of a line, or NULL. Ends it with a zero. */
+/* Returns the next word of a line, terminated by zero, or NULL. */
 static char *word(char **rest)
 {
     char *start = *rest + strspn(*rest, " \t\r");
@@ -62,7 +62,7 @@ static vb_status parse_entry(struct reader *r, char *token)
         return refuse(r, "indices begin at 1", token);
     if (index > most)
         return refuse(r,
-                      r->features > 0 ? "the index is beyond the features that were asked for"
+                      r->features > 0 ? "the index is larger than the number of features given"
                                       : "the index is too large",
                       token);
     if (strcmp(colon + 1, "1") != 0 &&
@@ -71,7 +71,7 @@ static vb_status parse_entry(struct reader *r, char *token)
     return row_buf_add(&r->row, (uint32_t)(index - 1), (float)value);
 }
 
-/* A line with nothing on it is no row. */
+/* An empty line is not a row. */
 static vb_status parse_line(struct reader *r, char *line, struct row_sink *sink)
 {
     char *rest = line, *token;
@@ -89,7 +89,7 @@ static vb_status parse_line(struct reader *r, char *line, struct row_sink *sink)
     if (st != VB_OK)
         return st;
     if (row_buf_sort(&r->row) > 0)
-        return refuse(r, "an index comes twice in the row of label", line);
+        return refuse(r, "an index occurs twice in the row of label", line);
     return sink_put(sink, &r->row, y);
 }
 
@@ -107,7 +107,7 @@ vb_status libsvm_read(const char *path, int features, struct row_sink *sink)
         if (st != VB_OK || line == NULL)
             break;
         if (strlen(line) != len)
-            st = refuse(&r, "a zero byte in the text behind", line);
+            st = refuse(&r, "there is a zero byte in the line that starts with", line);
         else
             st = parse_line(&r, line, sink);
         if (st != VB_OK)

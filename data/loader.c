@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Batches, made ahead of need by a thread.
+ * Batches, which a thread prepares in advance.
  *
- * A loader has a ring of *slots*, each with room for a batch: one is with the caller, the others
- * are filled by the thread. `made` and `used` count batches since the last seek; a batch is in the
- * slot of its number modulo the slots. All memory is there from the start. Without a thread the
- * caller makes a batch when it asks for it, or when it looks at it before.
+ * A loader has a ring of *slots*, each with memory for one batch. The caller holds one slot, and
+ * the thread fills the others. `made` and `used` count batches since the last seek. Batch number b
+ * is in slot b modulo the number of slots. All memory is allocated at the start. Without a thread,
+ * the caller makes a batch when it asks for it with next or peek.
  */
 #include "data/data_priv.h"
 
@@ -17,30 +17,30 @@
 
 #define AHEAD_MAX 8
 #define TIMEOUT_MS 60000
-#define IDLE_MS 1000 /* how often a thread with nothing to do looks around */
+#define IDLE_MS 1000 /* how often an idle thread wakes up */
 #define STREAM_BYTES ((uint64_t)8 << 30)
 #define STREAM_WINDOW (1 << 20)
 
 struct slot {
     struct vb_batch batch;
     struct vb_mem mem;
-    int dirty; /* samples that were there last time */
+    int dirty; /* samples of the previous batch in this slot */
 };
 
 struct vb_loader {
     struct vb_loader_opts o;
     struct order order;
-    int share;     /* the most samples of this rank in a step */
+    int share;     /* the largest number of samples of this rank in a step */
     int64_t steps; /* in an epoch */
     int64_t epoch, step;
     struct slot slots[AHEAD_MAX + 1];
     int n_slots;
     bool holding; /* the caller has a batch */
-    int asked;    /* rows of the next batch that memory was asked for */
+    int asked;    /* rows of the next batch that are prefetched already */
 
     pthread_t thread;
     bool running;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t changed;
     int64_t made, used;
     bool stop;
@@ -63,7 +63,7 @@ static void clear_images(const struct vb_loader *l, struct slot *slot)
     slot->dirty = n;
 }
 
-/* Rows behind the last are empty. */
+/* Makes the rows behind the last one empty. */
 static void clear_rows(const struct vb_loader *l, struct slot *slot)
 {
     struct vb_rows *rows = &slot->batch.rows;
@@ -75,7 +75,8 @@ static void clear_rows(const struct vb_loader *l, struct slot *slot)
     }
 }
 
-/* This rank's share of a step of the epoch, and the samples of all ranks. */
+/* Finds this rank's share of a step: its position in the epoch and its number of samples. Returns
+ * the number of samples of all ranks. */
 static int share_of(const struct vb_loader *l, int64_t step, int *position_p, int *n_p)
 {
     int64_t position = step * l->o.global_batch, left = l->o.set->n - position;
@@ -86,8 +87,8 @@ static int share_of(const struct vb_loader *l, int64_t step, int *position_p, in
     return n_global;
 }
 
-/* The next step's samples, for whoever fetches them. A thread would write where the caller reads.
- */
+/* Sets the samples of the next step, for a caller that prefetches them. Not with a thread: it would
+ * overwrite what the caller reads. */
 static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
 {
     int position, n = 0;
@@ -100,7 +101,8 @@ static void look_ahead(const struct vb_loader *l, struct vb_batch *batch)
     batch->n_soon = batch->soon != NULL ? n : 0;
 }
 
-/* The samples of the next step, and with one rank also of those behind it. */
+/* Sets the samples that follow this batch: the next step's, and with a single rank also those of
+ * later steps. */
 static void look_behind(const struct vb_loader *l, struct picks *p)
 {
     int position, n, left;
@@ -154,7 +156,7 @@ static vb_status make(struct vb_loader *l, struct slot *slot)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Waits for a change, but not for ever. False: the time is over. */
+/* Waits for a change for at most ms. Returns false after that time. */
 static bool wait_change(struct vb_loader *l, int ms)
 {
     struct timespec until;
@@ -169,7 +171,7 @@ static bool wait_change(struct vb_loader *l, int ms)
     return pthread_cond_timedwait(&l->changed, &l->lock, &until) != ETIMEDOUT;
 }
 
-/* The number of the batch to make next, or -1: it is over. */
+/* Returns the number of the batch to make next, or -1 if the thread must stop. */
 static int64_t wait_for_slot(struct vb_loader *l)
 {
     int64_t number;
@@ -228,7 +230,7 @@ static void halt(struct vb_loader *l)
     l->stop = true;
     pthread_cond_signal(&l->changed);
     pthread_mutex_unlock(&l->lock);
-    pthread_join(l->thread, NULL); /* it looks after every batch */
+    pthread_join(l->thread, NULL); /* the thread checks l->stop after every batch */
     l->running = false;
 }
 
@@ -238,8 +240,7 @@ static vb_status check(const struct vb_loader_opts *o)
 {
     if (o->set->n < 1 || o->global_batch < 1 || o->world < 1 || o->rank < 0 ||
         o->rank >= o->world || o->ahead < 0 || o->ahead > AHEAD_MAX || o->window < 0)
-        return vb_err(VB_ERR_USAGE,
-                      "a loader of %d samples, batch %d, rank %d of %d, %d ahead: impossible",
+        return vb_err(VB_ERR_USAGE, "invalid loader: %d samples, batch %d, rank %d of %d, %d ahead",
                       o->set->n, o->global_batch, o->rank, o->world, o->ahead);
     return VB_OK;
 }
@@ -262,7 +263,7 @@ static vb_status make_image_slot(const struct vb_loader *l, struct slot *slot)
     return VB_OK;
 }
 
-/* Room for the longest rows there are. Pages that are never touched are never there. */
+/* Maps room for the longest rows of the set. Pages that are never touched take no memory. */
 static vb_status make_row_slot(const struct vb_loader *l, struct slot *slot)
 {
     size_t entries = (size_t)l->share * (size_t)(l->o.set->row_max > 0 ? l->o.set->row_max : 1);
@@ -297,7 +298,7 @@ static vb_status make_slots(struct vb_loader *l)
     return st;
 }
 
-/* Samples of a chunk may lie apart in the file, if the set is a part of it. */
+/* If the set is a part of the file, the samples of a chunk may not be adjacent in the file. */
 static void advise(void *arg, int chunk, bool wanted)
 {
     const struct vb_dataset *set = ((struct vb_loader *)arg)->o.set;
@@ -314,7 +315,8 @@ static vb_status set_up(struct vb_loader *l)
     int window = l->o.window;
     vb_status st;
 
-    if (window == 0 && l->o.set->store->file_bytes > STREAM_BYTES) /* the same on every host */
+    /* The file has the same size on every host, so all ranks use the same window. */
+    if (window == 0 && l->o.set->store->file_bytes > STREAM_BYTES)
         window = STREAM_WINDOW;
     st = order_init(&l->order, l->o.seed, l->o.set->n, window, l->o.in_order);
     if (st != VB_OK)
@@ -397,7 +399,7 @@ vb_status vb_loader_seek(struct vb_loader *l, int64_t epoch, int64_t step)
 
 /* ---- handing out ----------------------------------------------------------------------------- */
 
-/* Without a thread: the next batch, by the caller. */
+/* Makes the next batch in the calling thread, if there is no loader thread. */
 static vb_status make_here(struct vb_loader *l)
 {
     if (l->failed == VB_OK)
@@ -434,7 +436,7 @@ void vb_loader_soon(struct vb_loader *l, int i)
     struct picks p = {.which = b->soon, .n = b->n_soon};
 
     if (l->o.ahead > 0 || l->o.set->kind == VB_DATA_IMAGES || l->made > l->used + 1 || i >= p.n)
-        return; /* more is made than was handed out: the next one is there */
+        return; /* the next batch is made already, by a peek */
     dataset_soon(l->o.set, &p, i);
     l->asked = i + 1;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What there is in a data set: a look at every sample.
+ * Collects facts about a data set by reading every sample.
  */
 #include "data/data_priv.h"
 

@@ -2,10 +2,10 @@
  *
  * The order in which samples are used.
  *
- * Samples in memory are shuffled all together. In a file larger than memory that would read a page
- * for every row, so it is cut into *chunks* of neighbouring samples: the chunks are shuffled, a few
- * of them make a *window*, and the samples of a window are shuffled among each other. Every rank
- * knows the order of all samples, and needs memory for one window.
+ * Samples in memory are all shuffled together. In a file larger than memory that would read a page
+ * for every row. Therefore the file is split into *chunks* of neighbouring samples. The chunks are
+ * shuffled, a few of them form a *window*, and the samples of a window are shuffled together. Every
+ * rank knows the order of all samples and needs memory for one window.
  */
 #include "data/data_priv.h"
 
@@ -17,7 +17,7 @@ static void shuffle(uint64_t key, int n, uint32_t *list)
     uint32_t other;
     int i, j;
 
-    /* The remainder favours small numbers by 1 in 2^32 at worst, which nobody can see. */
+    /* The remainder favours small numbers by at most 1 in 2^32, which has no visible effect. */
     for (i = n - 1; i > 0; i--) {
         j = (int)(vb_random(key, (uint64_t)i) % (uint64_t)(i + 1));
         other = list[i];
@@ -73,11 +73,6 @@ void order_fini(struct order *o)
     o->list = o->chunks = NULL;
 }
 
-static bool whole(const struct order *o)
-{
-    return o->per_window == o->n_chunks;
-}
-
 static int chunk_len(const struct order *o, uint32_t chunk)
 {
     return (int)chunk == o->n_chunks - 1 ? o->n - (int)chunk * ORDER_CHUNK : ORDER_CHUNK;
@@ -114,7 +109,7 @@ static void fill_window(struct order *o, int first)
 
     tell(o, first - o->per_window, false);
     tell(o, first, true);
-    tell(o, first + o->per_window, true); /* while this one is used, the next is read */
+    tell(o, first + o->per_window, true); /* the next window is read while this one is used */
     for (c = first; c < window_end(o, first); c++)
         for (i = 0; i < chunk_len(o, o->chunks[c]); i++)
             o->list[n++] = o->chunks[c] * ORDER_CHUNK + (uint32_t)i;
@@ -122,7 +117,7 @@ static void fill_window(struct order *o, int first)
     o->len = n;
 }
 
-/* Brings the window that has a position into the list. */
+/* Fills the list with the window that contains a position. */
 static void find_window(struct order *o, int position)
 {
     int first = 0, at = 0, len = window_len(o, 0);
@@ -142,7 +137,7 @@ void order_epoch(struct order *o, int64_t epoch)
         return;
     o->epoch = epoch;
     o->at = o->len = 0;
-    if (whole(o)) {
+    if (o->per_window == o->n_chunks) {
         vb_order_fill(o->seed, epoch, o->n, o->list);
         o->len = o->n;
     } else {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows on their way from a reader: one put together entry by entry, and all of them in memory.
+ * Rows that a reader passes on: a row that is built entry by entry, and a sink that keeps all rows
+ * in memory.
  */
 #include "data/data_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for n things where there is room for cap: half as much again, so that it is rarely copied.
- */
+/* Returns a capacity for n items, given the present capacity. It grows by half, so that items are
+ * rarely copied. */
 static int64_t next_cap(int64_t n, int64_t cap)
 {
     int64_t want = cap + cap / 2 + 64;
@@ -45,7 +46,7 @@ vb_status row_buf_add(struct row_buf *buf, uint32_t index, float value)
     int64_t cap = next_cap(buf->n + 1, buf->cap);
 
     if (buf->n == INT32_MAX / 2)
-        return vb_err(VB_ERR_INPUT, "a row of more than %d entries", buf->n);
+        return vb_err(VB_ERR_INPUT, "a row has more than %d entries", buf->n);
     if (buf->n == buf->cap) {
         if (!grow_entries(&buf->index, &buf->value, cap))
             return vb_err_sys("realloc");
@@ -90,7 +91,7 @@ static void sink_down(struct row_buf *buf, int root, int n)
     }
 }
 
-/* Heapsort: needs no memory, and no order of entries makes it slow. */
+/* Heapsort: it needs no memory, and is fast for every order of the entries. */
 int row_buf_sort(struct row_buf *buf)
 {
     int i, n = buf->n, kept = 0;
@@ -137,7 +138,7 @@ void sink_tell(struct row_sink *sink, struct stream *s)
     sink->done = (sink->file + stream_done(s)) / (sink->files > 0 ? sink->files : 1);
 }
 
-/* ---- all of them in memory ------------------------------------------------------------------- */
+/* ---- all rows in memory ---------------------------------------------------------------------- */
 
 struct rows_store {
     struct vb_store base;
@@ -148,7 +149,7 @@ struct rows_store {
 };
 
 struct rows_mem {
-    struct row_sink sink; /* first: put() gets its address */
+    struct row_sink sink; /* must be first: put() casts its address */
     struct rows_store *store;
     int64_t rows_cap, entries_cap;
 };
@@ -194,7 +195,7 @@ static bool grow_rows(struct rows_store *s, int64_t cap)
     return true;
 }
 
-/* The sink has counted the row already. */
+/* The sink has already counted the row. */
 static bool make_room(struct rows_mem *mem)
 {
     int64_t rows = next_cap(mem->sink.rows, mem->rows_cap);
@@ -258,7 +259,7 @@ struct row_sink *rows_mem_sink(struct rows_mem *mem)
 vb_status rows_mem_finish(struct rows_mem *mem, const char *path, struct vb_dataset *set_p)
 {
     if (mem->sink.rows == 0)
-        return vb_err(VB_ERR_INPUT, "%s: has no rows", path);
+        return vb_err(VB_ERR_INPUT, "%s has no rows", path);
     *set_p = (struct vb_dataset){.kind = VB_DATA_ROWS,
                                  .n = (int)mem->sink.rows,
                                  .features = mem->sink.features > 0 ? mem->sink.features : 1,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What data a command line asks for, and opening it.
+ * Parses what data a command line asks for, and opens it.
  */
 #include "data/data_priv.h"
 
@@ -32,14 +32,14 @@ const char *vb_data_format_str(enum vb_data_format format)
     return formats[format];
 }
 
-/* ---- made-up data ---------------------------------------------------------------------------- */
+/* ---- synthetic data -------------------------------------------------------------------------- */
 
 static int most_samples(enum vb_synth_kind kind)
 {
     return kind == VB_SYNTH_CRITEO ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
 }
 
-/* Unlike a fixed number this leaves enough of a small set, and suffices for a large one. */
+/* A share leaves enough training data of a small set, and is enough test data of a large one. */
 static int test_samples(int n_train)
 {
     return n_train >= 5 ? n_train / 5 : 1;
@@ -95,7 +95,7 @@ static vb_status set_number(const char *key, const char *value, int64_t least, i
     return VB_OK;
 }
 
-/* "n=1000" */
+/* Parses a pair such as "n=1000". */
 static vb_status set_key(struct vb_data_spec *spec, const char *text, char *why)
 {
     size_t len = strcspn(text, "=");
@@ -118,8 +118,7 @@ static vb_status set_key(struct vb_data_spec *spec, const char *text, char *why)
     if (is_key(text, len, "features"))
         return set_number("features", value, VB_SYNTH_ROW_FEATURES_MIN, FEATURES_MAX,
                           &spec->features, why);
-    snprintf(why, VB_OPTS_WHY, "synth:...%.64s: there are the keys kind, n, test and features",
-             text);
+    snprintf(why, VB_OPTS_WHY, "synth:...%.64s: the keys are kind, n, test and features", text);
     return VB_ERR_USAGE;
 }
 
@@ -146,7 +145,7 @@ static vb_status parse_keys(struct vb_data_spec *spec, const char *text, char *w
     if (st != VB_OK)
         return st;
     fill_sizes(spec);
-    if (spec->kind_given && too_many(spec)) { /* else the model decides: see vb_data_open() */
+    if (spec->kind_given && too_many(spec)) { /* otherwise the model decides: see vb_data_open() */
         snprintf(why, VB_OPTS_WHY, "synth: at most %d samples of kind %s",
                  most_samples(spec->synth), kinds[spec->synth]);
         return VB_ERR_USAGE;
@@ -266,7 +265,7 @@ static vb_status open_csr(const struct vb_data_spec *spec, struct vb_dataset *se
     if (st != VB_OK)
         return st;
     if (spec->features > 0 && set.features > spec->features) {
-        st = vb_err(VB_ERR_USAGE, "%s: has %d features, not %d", spec->path, set.features,
+        st = vb_err(VB_ERR_USAGE, "%s has %d features, expected %d", spec->path, set.features,
                     spec->features);
         vb_dataset_destroy(&set);
         return st;
@@ -293,7 +292,8 @@ vb_status vb_data_open(const struct vb_data_spec *spec, uint64_t seed, enum vb_s
     }
 }
 
-bool spec_has_parts(const struct vb_data_spec *spec)
+/* Returns true if the data has a test part of its own. */
+static bool has_parts(const struct vb_data_spec *spec)
 {
     return spec->format == VB_DATA_SYNTH || spec->format == VB_DATA_MNIST ||
            (spec->format == VB_DATA_CIFAR10 && cifar_has_parts(spec->path));
@@ -323,26 +323,27 @@ static vb_status open_test(const struct vb_data_ask *ask, struct vb_dataset *tra
             vb_dataset_destroy(&all);
         return st;
     }
-    if (!spec_has_parts(&ask->data) && ask->no_test)
+    if (!has_parts(&ask->data) && ask->no_test)
         return one_sample(train, test);
-    if (!spec_has_parts(&ask->data))
-        return vb_err(VB_ERR_USAGE, "%s has no part for testing: give --test-data or --test-split",
+    if (!has_parts(&ask->data))
+        return vb_err(VB_ERR_USAGE,
+                      "%s has no test data of its own: give --test-data or --test-split",
                       ask->data.path);
     return vb_data_open(&ask->data, ask->seed, VB_SYNTH_TEST, test);
 }
 
-/* A file of rows may not have the last features of another. */
+/* A file of rows may lack the last features that another file has. */
 static vb_status match(struct vb_dataset *train, struct vb_dataset *test)
 {
     int features = train->features > test->features ? train->features : test->features;
 
     if (train->kind != test->kind)
-        return vb_err(VB_ERR_USAGE, "images and rows: what to train on and what to test with must "
+        return vb_err(VB_ERR_USAGE, "images and rows: the training data and the test data must "
                                     "be of the same kind");
     if (train->kind == VB_DATA_IMAGES) {
         if (train->c != test->c || train->h != test->h || train->w != test->w)
             return vb_err(VB_ERR_USAGE,
-                          "images to train on are %d x %d x %d, to test with %d x "
+                          "the training images are %d x %d x %d, the test images %d x "
                           "%d x %d",
                           train->c, train->h, train->w, test->c, test->h, test->w);
         if (test->classes > train->classes)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Made-up digits: about as hard as MNIST for a linear model, and for a convolutional one.
+ * Synthetic digits, about as hard as MNIST for a linear model and for a convolutional one.
  *
- * A digit is a line through a few points, drawn by a hand that is not steady: every point is moved
- * a little, then all of them are turned, slanted, stretched and moved; the pen is thin or thick
- * and more or less dark. Noise and a stray stroke are added. Turning and moving are what a linear
- * model cannot follow, and a convolutional one can.
+ * A digit is a line through a few points. Every point is moved a little. Then all points are
+ * rotated, slanted, stretched and moved together. The pen is thin or thick, and more or less dark.
+ * Noise and a stray stroke are added. A convolutional model can learn rotation and movement, a
+ * linear model cannot.
  *
- * All arithmetic is on whole numbers, 255 being black, and each number depends on the seed and its
- * place alone: every compiler and machine makes the same images.
+ * All arithmetic is on integers; 255 is black. Each number depends only on the seed and its
+ * position. So every compiler and machine makes the same images.
  */
 #include "data/data_priv.h"
 
@@ -18,18 +18,18 @@
 #define SIDE VB_SYNTH_SIDE
 #define BLACK 255
 #define POINTS_MAX 14
-#define UNIT 16   /* places are in 1/16 pixels */
-#define JITTER 14 /* of a point, in UNIT, each way */
-#define SHIFT 44  /* of the drawing, in UNIT, each way */
-#define REACH 3   /* pixels that a pen reaches, each way */
+#define UNIT 16   /* coordinates are in 1/16 pixel */
+#define JITTER 14 /* the largest movement of a point, in 1/UNIT pixel */
+#define SHIFT 44  /* the largest movement of the digit, in 1/UNIT pixel */
+#define REACH 3   /* the radius of a pen, in pixels */
 
-/* Seeds of what is drawn independently. */
+/* Seeds of numbers that are drawn independently. */
 enum { STREAM_PARTS = 2 };
 
-/* Numbers drawn for one image: these, then its points, then its noise. */
+/* The numbers drawn for one image: these, then its points, then its noise. */
 enum { DRAW_CLASS, DRAW_SHAPE, DRAW_PLACE, DRAW_PEN, DRAW_STRAY, DRAW_POINTS, DRAW_NOISE = 32 };
 
-/* Points of each digit on a square of 20, the origin above on the left. */
+/* The points of each digit on a square of 20 x 20, with the origin at the top left. */
 struct glyph {
     int n;
     uint8_t at[POINTS_MAX][2];
@@ -73,30 +73,30 @@ static const struct glyph glyphs[VB_SYNTH_CLASSES] = {
     {9, {{15, 8}, {10, 11}, {5, 8}, {6, 3}, {10, 1}, {14, 3}, {15, 8}, {14, 14}, {10, 19}}},
 };
 
-/* How all points of an image are moved: a matrix in 1/256, and a shift. */
+/* How all points of an image are moved: a matrix in units of 1/256, and a shift. */
 struct form {
     int xx, xy, yx, yy;
     int dx, dy;
 };
 
 struct pen {
-    int fall;  /* darkness lost with the square of the distance, in pixels */
-    int black; /* at its darkest */
+    int fall;  /* darkness lost per squared distance in pixels */
+    int black; /* the darkest value */
 };
 
-/* A number from 0 to n-1, out of the 16 bits of random that begin at shift. */
+/* Returns a number from 0 to n-1, made of the 16 bits of random that start at shift. */
 static int below(uint64_t random, int shift, int n)
 {
     return (int)(((random >> shift) & 0xffffu) * (uint64_t)n >> 16);
 }
 
-/* A number from -most to most. */
+/* Returns a number from -most to most. */
 static int around(uint64_t random, int shift, int most)
 {
     return below(random, shift, 2 * most + 1) - most;
 }
 
-/* Darkens what is near a place. */
+/* Darkens the pixels around a position. */
 static void dab(uint8_t *pixels, int px, int py, const struct pen *pen)
 {
     int x0 = px / UNIT, y0 = py / UNIT, x, y, dx, dy, dark;
@@ -114,7 +114,7 @@ static void dab(uint8_t *pixels, int px, int py, const struct pen *pen)
     }
 }
 
-/* Dabs that are at most a pixel apart. */
+/* Draws a line as dots that are at most one pixel apart. */
 static void stroke(uint8_t *pixels, const int a[2], const int b[2], const struct pen *pen)
 {
     int dx = b[0] - a[0], dy = b[1] - a[1];
@@ -144,7 +144,7 @@ static void draw(uint8_t *pixels, const struct glyph *g, uint64_t key, const str
         stroke(pixels, points[i - 1], points[i], pen);
 }
 
-/* A short line somewhere, as pale as it likes. */
+/* Draws a short line at a random position, with random darkness. */
 static void draw_stray(uint8_t *pixels, uint64_t random)
 {
     struct pen pen = {.fall = 90, .black = 40 + below(random, 48, 160)};
@@ -154,7 +154,8 @@ static void draw_stray(uint8_t *pixels, uint64_t random)
     stroke(pixels, a, b, &pen);
 }
 
-/* Noise of one pixel: mostly small, the sum of two equal chances. Four pixels share a number. */
+/* Returns the noise of one pixel: the sum of two uniform numbers, so mostly small. Four pixels
+ * share a random number. */
 static void add_noise(uint8_t *pixels, uint64_t key)
 {
     uint64_t random = 0;
@@ -169,7 +170,7 @@ static void add_noise(uint8_t *pixels, uint64_t key)
     }
 }
 
-/* Turned by up to a fifth of a right angle, slanted, and stretched each way. */
+/* Draws a rotation of up to a fifth of a right angle, a slant, and a stretch in each direction. */
 static struct form make_form(uint64_t shape, uint64_t place)
 {
     int turn = around(shape, 0, 70), slant = around(shape, 16, 50);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Made-up colour images, of CIFAR's or ImageNet's size. None is kept: an image is made from its
- * number whenever it is asked for, so that a million of them need no room.
+ * Synthetic colour images of CIFAR's or ImageNet's size. No image is stored: it is generated from
+ * its number whenever it is read. So a million images need no memory.
  *
- * A class is a soft pattern: a *grid* of random levels for each channel, drawn out to the size of
- * the image. An image is the pattern of its class, moved a little and more or less strong, with
- * noise on every pixel. Whole numbers only, so that every machine makes the same.
+ * A class is a smooth pattern: a *grid* of random levels for each channel, interpolated to the size
+ * of the image. An image is the pattern of its class, shifted a little, with a random strength and
+ * noise on every pixel. All arithmetic is on integers, so that every machine makes the same images.
  */
 #include "data/data_priv.h"
 
@@ -15,7 +15,7 @@
 #define GRID 8
 #define SIDE_MAX 224
 #define CHANNELS 3
-#define FRACTION 256 /* of the way from one grid point to the next */
+#define FRACTION 256 /* steps from one grid point to the next */
 
 enum { STREAM_CLASSES = 11, STREAM_PARTS };
 enum { DRAW_CLASS, DRAW_PLACE, DRAW_NOISE };
@@ -26,13 +26,13 @@ struct image_store {
     int side, classes;
 };
 
-/* What is drawn for one image. */
+/* The numbers drawn for one image. */
 struct look {
-    int dx, dy;   /* of the pattern, in 1/FRACTION of a grid cell */
-    int strength; /* of 256 */
+    int dx, dy;   /* shift of the pattern, in 1/FRACTION of a grid cell */
+    int strength; /* in units of 1/256 */
 };
 
-/* A level around 0 for every point of the grid of a class. */
+/* Draws a level around 0 for every grid point of a class. */
 static void make_grid(uint64_t key, int8_t grid[CHANNELS][GRID + 1][GRID + 1])
 {
     uint64_t random = 0;
@@ -45,7 +45,8 @@ static void make_grid(uint64_t key, int8_t grid[CHANNELS][GRID + 1][GRID + 1])
     }
 }
 
-/* Where a line or column of pixels is on the grid: the point before it, and how far behind that. */
+/* The position of a line or column of pixels on the grid: the point before it, and the distance
+ * from that point. */
 struct place {
     int point, fraction;
 };
@@ -65,7 +66,8 @@ static int between(int a, int b, int fraction)
     return a * (FRACTION - fraction) + b * fraction;
 }
 
-/* One line of a channel, without noise: levels around 0, as strong as the image has them. */
+/* Computes one line of a channel without noise: levels around 0, scaled by the strength of the
+ * image. */
 static void pattern_line(int8_t grid[GRID + 1][GRID + 1], const struct place *y,
                          const struct place *x, int side, int strength, int *line)
 {
@@ -134,8 +136,8 @@ vb_status vb_synth_images(uint64_t seed, enum vb_synth_part part, int n, int sid
     struct image_store *s;
 
     if (side < GRID || side > SIDE_MAX || side % 8 != 0 || classes < 1 || classes > 65536)
-        return vb_err(VB_ERR_USAGE, "made-up images of side %d in %d classes: impossible", side,
-                      classes);
+        return vb_err(VB_ERR_USAGE, "synthetic images of side %d with %d classes are not supported",
+                      side, classes);
     s = calloc(1, sizeof(*s));
     if (s == NULL)
         return vb_err_sys("calloc");

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Made-up rows like Criteo's: 13 numbers and 26 categories, and a label that a planted model gives
- * them, with noise. No row is kept: it is made from its number whenever it is asked for.
+ * Synthetic rows like Criteo's: 13 numbers and 26 categories. A hidden model gives each row its
+ * label, with noise. No row is stored: it is generated from its number whenever it is read.
  *
- * The categories of a field are *ranks*, 0 the most frequent. An *octave* of ranks, [2^k - 1,
- * 2^(k+1) - 1), is drawn first, the lower the likelier, and then a rank of it: about a power law,
- * as in real logs. Ranks are scattered over the indices of the field. The planted model's weights
- * are random; those of frequent categories are large, and each octave beyond the sixth has half
- * the weight of the one before, so that what it knows can be learned from a few hundred thousand
- * rows. Whole numbers only: every machine makes the same rows.
+ * The categories of a field are numbered by *rank*; rank 0 is the most frequent. An *octave* of
+ * ranks, [2^k - 1, 2^(k+1) - 1), is drawn first, lower octaves more often, and then a rank in it.
+ * That is about a power law, as in real logs. Ranks are scattered over the indices of the field.
+ * The weights of the hidden model are random. Frequent categories have large weights, and each
+ * octave beyond the sixth has half the weight of the one before. So the weights can be learned from
+ * a few hundred thousand rows. All arithmetic is on integers, so that every machine makes the same
+ * rows.
  */
 #include "data/data_priv.h"
 
@@ -17,18 +18,20 @@
 
 #define NUMBERS 13
 #define CATEGORIES 26
-#define ONE 1024 /* weights and sums are in 1/1024 */
+#define ONE 1024 /* weights and sums are in units of 1/1024 */
 #define BIAS (-ONE)
-#define WEIGHT_NUMBER 700 /* at most, each way */
+#define WEIGHT_NUMBER 700 /* the largest absolute value */
 #define WEIGHT_CATEGORY 800
-#define FULL_OCTAVES 5      /* of full weight */
-#define NOISE 6400          /* four of these, each way by half: deviates by 1.8, as the logistic */
-#define SCATTER 2654435761u /* a prime above any field's size */
+#define FULL_OCTAVES 5 /* the last octave of full weight */
+/* Noise is half the sum of four uniform numbers of this range. Its standard deviation is 1.8, like
+ * that of the logistic distribution. */
+#define NOISE 6400
+#define SCATTER 2654435761u /* a prime larger than any field */
 
 enum { STREAM_WEIGHTS = 21, STREAM_PARTS };
 enum { DRAW_NOISE, DRAW_FIELDS };
 
-/* How many categories the fields of Criteo's Kaggle data have: 33,762,577 in all. */
+/* The number of categories in each field of Criteo's Kaggle data: 33,762,577 in all. */
 static const uint32_t criteo_sizes[CATEGORIES] = {
     1460, 583,   10131227, 2202608, 305,  24,   12517, 633,     3,  93145, 5683,   8351593, 3194,
     27,   14992, 5461306,  10,      5652, 2173, 4,     7046547, 18, 15,    286181, 105,     142572};
@@ -38,11 +41,11 @@ struct row_store {
     struct vb_store base;
     uint64_t weights_key, part_key;
     int number_weight[NUMBERS];
-    uint32_t size[CATEGORIES], first[CATEGORIES]; /* indices of each field */
+    uint32_t size[CATEGORIES], first[CATEGORIES]; /* the indices of each field */
     uint64_t inverse[CATEGORIES];                 /* (2^64 - 1) / size, rounded down */
 };
 
-/* From -most to most. */
+/* Returns a number from -most to most. */
 static int around(uint64_t random, int most)
 {
     return (int)((random & 0xffffffu) * (uint64_t)(2 * most + 1) >> 24) - most;
@@ -53,7 +56,8 @@ static int octave_of(uint32_t rank)
     return 31 - __builtin_clz(rank + 1);
 }
 
-/* n % size by products, which is faster than to divide: the quotient is right or one too small. */
+/* Computes n % size by multiplication, which is faster than division. The quotient is exact or one
+ * too small. */
 static uint32_t modulo(uint64_t n, uint32_t size, uint64_t inverse)
 {
     uint64_t rest = n - (uint64_t)((unsigned __int128)n * inverse >> 64) * size;
@@ -61,7 +65,7 @@ static uint32_t modulo(uint64_t n, uint32_t size, uint64_t inverse)
     return (uint32_t)(rest < size ? rest : rest - size);
 }
 
-/* The lower of two octaves, then a rank in it. */
+/* Draws two octaves and takes the lower one, then draws a rank in it. */
 static uint32_t draw_rank(uint64_t random, uint32_t size)
 {
     uint32_t octaves = (uint32_t)octave_of(size - 1) + 1;
@@ -70,12 +74,12 @@ static uint32_t draw_rank(uint64_t random, uint32_t size)
     uint32_t k = a < b ? a : b, first = (1u << k) - 1;
     uint32_t rank = first + ((uint32_t)(random >> 24) & first);
 
-    /* The last octave may reach beyond, by less than the size. */
+    /* The last octave may exceed size, by less than size. */
     return rank < size ? rank : rank - size;
 }
 
-/* Weights of either sign are equally likely: no branch on it, which would go wrong half of the
- * time. A shift rounds down, a division towards 0. */
+/* Avoids a branch on the sign, which is random and would be mispredicted half of the time. A shift
+ * rounds down, but the division that it replaces rounds towards 0. */
 static int category_weight(const struct row_store *s, int field, uint32_t rank)
 {
     int w = around(vb_random(s->weights_key, (uint64_t)(field + 1) << 32 | rank), WEIGHT_CATEGORY);
@@ -85,8 +89,8 @@ static int category_weight(const struct row_store *s, int field, uint32_t rank)
     return (w + (-(w < 0) & up)) >> less;
 }
 
-/* The value of a number: about the logarithm of a count up to 65535, from 1/8 to 17/8, in 1/65536;
- * 0 if there is none. */
+/* Returns the value of a number in units of 1/65536: about the logarithm of a count up to 65535,
+ * from 1/8 to 17/8. Returns 0 if the number is missing. */
 static int number_value(uint64_t random)
 {
     uint32_t count = draw_rank(random, 65536);
@@ -98,7 +102,7 @@ static int number_value(uint64_t random)
     return (octave * 65536 + (int)((count - (1u << octave)) * (65536u >> octave)) + 65536) / 8;
 }
 
-/* The sum of the planted model, and its row if row is not NULL. */
+/* Makes a row and returns the hidden model's sum for it. */
 static int make_row(const struct row_store *s, uint64_t key, struct row *row, struct row_room *room)
 {
     int f, v, n = 0, sum = BIAS;
@@ -133,7 +137,7 @@ static int make_noise(uint64_t random)
     return sum / 2;
 }
 
-/* Returns what the planted model says. */
+/* Makes row i with its label. Returns the label that the hidden model predicts. */
 static int make(const struct row_store *s, int i, struct row *row, struct row_room *room)
 {
     uint64_t key = vb_random(s->part_key, (uint64_t)i);
@@ -171,7 +175,8 @@ bool vb_synth_planted(const struct vb_dataset *set, int n, double *accuracy_p)
     return true;
 }
 
-/* Fields get shares of the indices as Criteo's would; what is left over is never used. */
+/* Divides the indices among the fields in the proportions of Criteo's data. The rest is never
+ * used. */
 static void cut_fields(struct row_store *s, int features)
 {
     uint32_t first = NUMBERS, room = (uint32_t)features - NUMBERS - CATEGORIES;
@@ -192,7 +197,7 @@ vb_status vb_synth_rows(uint64_t seed, enum vb_synth_part part, int n, int featu
     int f;
 
     if (features < VB_SYNTH_ROW_FEATURES_MIN)
-        return vb_err(VB_ERR_USAGE, "%d features for made-up rows: must be at least %d", features,
+        return vb_err(VB_ERR_USAGE, "%d features for synthetic rows: must be at least %d", features,
                       VB_SYNTH_ROW_FEATURES_MIN);
     s = calloc(1, sizeof(*s));
     if (s == NULL)

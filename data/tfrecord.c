@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * TFRecord files of sparse rows. A record is its length (64 bits), the masked CRC32C of that, the
- * bytes, and their masked CRC32C; all numbers have the least significant byte first.
+ * TFRecord files of sparse rows. A record is its length (64 bits), the masked CRC32C of the length,
+ * the data, and the masked CRC32C of the data. All numbers are little-endian.
  *
- * The bytes are a tf.Example with the features `label` (one number: above 0 is 1), `index` (int64,
- * from 0 on) and `value` (float), the last two of the same length.
+ * The data is a tf.Example with the features `label` (one number; above 0 means 1), `index` (int64,
+ * from 0) and `value` (float). `index` and `value` have the same length.
  */
 #include "data/data_priv.h"
 
@@ -24,7 +24,8 @@ static uint32_t le32(const uint8_t *b)
     return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
-/* TensorFlow turns and shifts the sum, so that sums over data that has sums in it are as good. */
+/* TensorFlow rotates and shifts the checksum, because a CRC of data that contains its own CRC is
+ * weak. */
 static uint32_t masked(const uint8_t *data, size_t len)
 {
     uint32_t crc = vb_crc32c(0, data, len);
@@ -92,10 +93,10 @@ void tfrecord_fini(struct tfrecord *t)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* What an example had. */
+/* The features that were found in an example. */
 struct gathered {
-    struct row_buf row; /* its values are filled in by `value` */
-    int64_t most;       /* index */
+    struct row_buf row; /* `value` fills in its values */
+    int64_t most;       /* of index */
     int n_labels, n_values;
     double label;
     float *value;
@@ -178,7 +179,7 @@ static vb_status take_record(struct tfrecord *t, struct gathered *g, struct row_
     for (i = 0; i < g->row.n; i++)
         g->row.value[i] = g->value[i];
     if (row_buf_sort(&g->row) > 0)
-        return refuse(t, "an index comes twice");
+        return refuse(t, "an index occurs twice");
     return sink_put(sink, &g->row, g->label > 0);
 }
 
@@ -216,7 +217,7 @@ vb_status tfrecord_glob(const char *pattern, int features, struct row_sink *sink
     size_t i;
 
     if (glob(pattern, 0, NULL, &found) != 0)
-        return vb_err(VB_ERR_NO_FILE, "%s: there is no such file", pattern);
+        return vb_err(VB_ERR_NO_FILE, "%s: no file matches", pattern);
     sink->files = (int)found.gl_pathc;
     for (i = 0; st == VB_OK && i < found.gl_pathc; i++, sink->file++)
         st = tfrecord_read(found.gl_pathv[i], features, sink);

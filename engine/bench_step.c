@@ -271,7 +271,7 @@ vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *res
     if (st == VB_OK) {
         b->group = place.group;
         result_p->ranks = b->world;
-        result_p->threads = place.plan != NULL ? place.plan->threads : o->train.threads;
+        result_p->threads = place.placement != NULL ? place.placement->threads : o->train.threads;
         snprintf(result_p->transport, sizeof(result_p->transport), "%s",
                  b->group != NULL ? vb_group_transports(b->group) : "self");
         st = all_batches(b, o, result_p);

@@ -62,21 +62,22 @@ static void pin_loader(void *arg)
 {
     const struct vb_trainer *t = arg;
 
-    if (t->place.pinned && t->place.plan != NULL)
-        (void)vb_plan_pin(t->place.topo, t->place.plan, t->place.local_rank, VB_ROLE_LOADER);
+    if (t->place.pinned && t->place.placement != NULL)
+        (void)vb_placement_pin(t->place.topo, t->place.placement, t->place.local_rank,
+                               VB_ROLE_LOADER);
 }
 
 /* Whether the loader's thread would have to share the only cpu with the computing thread. Then each
  * would wait until the scheduler suspends the other. */
 static bool loader_lacks_cpu(const struct vb_trainer *t)
 {
-    const struct vb_plan *plan = t->place.plan;
+    const struct vb_placement *placement = t->place.placement;
 
     if (t->async)
         return t->o->pin && !t->place.pinned;
-    if (plan == NULL)
+    if (placement == NULL)
         return false;
-    return plan->overlap || plan->ranks[t->place.local_rank].cpus.n == 1;
+    return placement->overlap || placement->ranks[t->place.local_rank].cpus.n == 1;
 }
 
 /* How many batches a loader thread prepares in advance; 0: there is no such thread. A model with

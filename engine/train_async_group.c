@@ -63,10 +63,10 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank)
     o.crowded = vb_place_is_crowded(t->o, &t->cpus);
     if (o.timeout_ms == 0)
         o.timeout_ms = 60000;
-    if (t->place.plan != NULL) {
+    if (t->place.placement != NULL) {
         o.topo = t->place.topo;
-        o.plan = t->place.plan;
-        o.plan_rank = t->place.local_rank;
+        o.placement = t->place.placement;
+        o.placement_rank = t->place.local_rank;
     }
     return o;
 }

@@ -13,7 +13,7 @@
 
 static vb_status make_plan(const struct vb_train_opts *o, int local_ranks, struct vb_place *place)
 {
-    struct vb_plan_want want = {.ranks = local_ranks, .threads = o->threads, .progress = true};
+    struct vb_placement_want want = {.ranks = local_ranks, .threads = o->threads, .progress = true};
     struct vb_topo_source this_machine = {0};
     char control[VB_IFACE_NAME];
     vb_status st;
@@ -22,9 +22,9 @@ static vb_status make_plan(const struct vb_train_opts *o, int local_ranks, struc
         this_machine.avoid_if = control;
     st = vb_topo_open(&this_machine, &place->topo);
     if (st == VB_OK)
-        st = vb_plan_create(place->topo, &want, &place->plan);
-    if (st == VB_OK && place->plan->note[0] != '\0')
-        VB_LOG_INFO("%s", place->plan->note);
+        st = vb_placement_create(place->topo, &want, &place->placement);
+    if (st == VB_OK && place->placement->note[0] != '\0')
+        VB_LOG_INFO("%s", place->placement->note);
     return st;
 }
 
@@ -44,11 +44,11 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
      * ones. */
     opts.progress = vb_train_model_find(o->model)->progress &&
                     o->mode != VB_MODE_ASYNC; /* which has a group of its own for gradients */
-    if (place->plan != NULL) {
-        opts.crowded = place->plan->overlap;
+    if (place->placement != NULL) {
+        opts.crowded = place->placement->overlap;
         opts.topo = place->topo;
-        opts.plan = place->plan;
-        opts.plan_rank = local_rank;
+        opts.placement = place->placement;
+        opts.placement_rank = local_rank;
     }
     return vb_group_open(&opts, &place->group);
 }
@@ -107,9 +107,9 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
         st = make_plan(o, local_ranks, &place);
     }
     if (st == VB_OK && pinned)
-        st = vb_plan_bind_memory(place.topo, place.plan, local_rank);
+        st = vb_placement_bind_memory(place.topo, place.placement, local_rank);
     if (st == VB_OK && pinned)
-        st = vb_plan_pin_team(place.topo, place.plan, local_rank);
+        st = vb_placement_pin_team(place.topo, place.placement, local_rank);
     if (!pinned)
         vb_team_size(o->threads);
     if (st != VB_OK)
@@ -131,7 +131,7 @@ void vb_place_leave(struct vb_place *place)
 void vb_place_close(struct vb_place *place)
 {
     vb_place_leave(place);
-    vb_plan_destroy(place->plan);
+    vb_placement_destroy(place->placement);
     if (place->topo != NULL)
         vb_topo_close(place->topo);
 }

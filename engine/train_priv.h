@@ -66,7 +66,7 @@ vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
 /* The group, and where on the machine this rank runs. */
 struct vb_place {
     struct vb_topo *topo;
-    struct vb_plan *plan;
+    struct vb_placement *placement;
     struct vb_group *group; /* NULL: this is the only rank */
     bool borrowed;          /* the group belongs to the caller, who closes it */
     bool pinned;            /* each thread has cores of its own */

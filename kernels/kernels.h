@@ -5,7 +5,7 @@
  * specify the results.
  *
  * Any thread may call probes and references. A layer is used by one thread at a time, which may
- * open a parallel region (see vb_plan_pin_team() of topo/).
+ * open a parallel region (see vb_placement_pin_team() of topo/).
  */
 #ifndef VB_KERNELS_H
 #define VB_KERNELS_H

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- *   agent               the first process of a node once lab/init has set it up
- *   agent mount         /proc, /sys and what is below /dev, for lab/init
+ *   agent               the first process of a node, after lab/init has set the node up
+ *   agent mount         mounts /proc, /sys and the folders below /dev, for lab/init
  *   agent load GROUP... loads the kernel modules of the groups (lab/kernel.sh), for lab/init
  *
- * Over the serial line it is told what to start, and tells what the ranks write and how they end.
- * All of it goes over that one line, in order, so that what a rank wrote is there before its end
- * is.
+ * The agent and cluster talk over the node's serial line. Cluster says which programs to start. The
+ * agent sends what the ranks write and how they end. All messages use one line and keep their
+ * order, so that the output of a rank arrives before its end.
  */
 #include "lab/lab.h"
 
@@ -35,7 +35,7 @@ struct child {
     pid_t pid;
     int rank;
     int in_fd, out_fd, err_fd; /* -1: none, or closed; a terminal has in_fd == out_fd */
-    bool in_ends;              /* when the queue is empty */
+    bool in_ends;              /* close it when the queue is empty */
     struct lab_queue in;
 };
 
@@ -71,7 +71,7 @@ static void fail(struct agent *a, const char *format, ...)
     send_frame(a, LAB_FAIL, 0, text, strlen(text));
 }
 
-/* Without udev nobody makes /dev/virtio-ports/lab. */
+/* There is no udev to make /dev/virtio-ports/lab. */
 static int port_open(void)
 {
     const char *const folder = "/sys/class/virtio-ports";
@@ -95,7 +95,7 @@ static int port_open(void)
     if (dir != NULL)
         closedir(dir);
     if (fd < 0)
-        lab_die("there is no line to the host");
+        lab_die("cannot find the serial line to the host");
     return fd;
 }
 
@@ -111,7 +111,8 @@ static void make_folders(char *path)
     mkdir(path, 0755);
 }
 
-/* Cached only where a file is mapped: what a node writes, the host and the others see at once. */
+/* Only mapped files are cached, so that the host and the other nodes see immediately what a node
+ * writes. */
 static void do_mount(struct agent *a, const struct lab_frame *f)
 {
     const char *tag = (const char *)f->data;
@@ -196,8 +197,8 @@ static pid_t fork_pipes(struct child *ch, bool input)
     return pid;
 }
 
-/* The strings of a LAB_START frame: the folder, then arguments and environment, each ended by NULL.
- */
+/* Splits the strings of a LAB_START frame: the folder, then the arguments and the environment, both
+ * ending with NULL. */
 static char **split(const struct lab_frame *f, const struct lab_start *start)
 {
     size_t n = 1 + (size_t)start->n_args + 1 + start->n_envs + 1;
@@ -302,7 +303,7 @@ static void host_read(struct agent *a)
     }
 }
 
-/* Returns false when there is nothing more to read now. */
+/* Returns false if there is nothing more to read now. */
 static bool pass_on(struct agent *a, struct child *ch, int *fd, enum lab_frame_type type)
 {
     char data[32768];
@@ -338,7 +339,8 @@ static void child_ended(struct agent *a, struct child *ch, int status)
 {
     int32_t code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 
-    /* What it has written, but not what its own children may still write. */
+    /* Forwards what the rank has written, but does not wait for what its own children may still
+     * write. */
     while (pass_on(a, ch, &ch->out_fd, LAB_OUT))
         ;
     while (pass_on(a, ch, &ch->err_fd, LAB_ERR))

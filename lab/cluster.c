@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Starts the nodes, joins them, runs the job on them and ends with its status. lab/run calls it,
- * and is where the options are explained.
+ * Starts the nodes, connects them, runs the job on them, and exits with its status. lab/run calls
+ * this program; the help of lab/run explains the options.
  *
  *   cluster --nodes N [OPTION...] --qemu WORDS -- QEMU... PROGRAM...
  *
- * WORDS is how many of the words are qemu's; the rest is the program. Everything happens in one
- * thread, in cluster_run(): poll, then what has come in, then what is due.
+ * WORDS is the number of words that are qemu's; the rest is the program. There is one thread.
+ * cluster_run() polls, handles what has arrived, and then handles the timers.
  */
 #include "lab/lab.h"
 
@@ -23,12 +23,12 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* A node that is not up after so long, and had so much of the CPU, will never be: it takes 10 s. On
- * a host that is busy with other things it has the longer time. */
+/* A node is given up if it is not up after BOOT_MS and has used BOOT_CPU_MS of CPU time. On a busy
+ * host it gets up to BOOT_BUSY_MS. */
 #define BOOT_MS 120000
 #define BOOT_CPU_MS 30000
 #define BOOT_BUSY_MS 480000
-#define MAX_UNREAD_BYTES (1U << 20) /* of output: above it the nodes have to wait */
+#define MAX_UNREAD_BYTES (1U << 20) /* of output; if there is more, the nodes must wait */
 
 struct cluster {
     struct lab_opts opts;
@@ -37,13 +37,13 @@ struct cluster {
     struct lab_node nodes[LAB_MAX_NODES];
     struct lab_port ports[LAB_MAX_NODES];
     int n_up;
-    int64_t begin_ms, start_ms; /* of cluster and of the job; 0: not yet */
+    int64_t begin_ms, start_ms; /* start of cluster and of the job; 0: not yet */
     int signal_fd;
     bool input_open;
-    int status; /* to end with; -1: not yet */
+    int status; /* the exit status; -1: not yet known */
 };
 
-/* What poll() waits for. The order of the nodes' four is that of enum slot. */
+/* The descriptors that poll() waits for. A node has four, in the order of enum slot. */
 enum slot { NET, AGENT, MONITOR, CONSOLE, PER_NODE };
 enum { SIGNALS, OUT, ERR, IN, FIRST_NODE };
 
@@ -134,7 +134,7 @@ static void agent_read(struct cluster *c, struct lab_node *node)
 
 static void monitor_read(struct lab_node *node)
 {
-    char unused[4096]; /* it echoes its commands */
+    char unused[4096]; /* qemu echoes the commands */
 
     if (read(node->monitor_fd, unused, sizeof(unused)) == 0) {
         close(node->monitor_fd);
@@ -200,7 +200,7 @@ static void event_do(struct cluster *c, struct lab_event *e)
     lab_node_set_link(node, e->type == LAB_JOIN);
 }
 
-/* Gives up on nodes that are late. Returns when to look again. */
+/* Gives up nodes that took too long to boot. Returns the time of the next check. */
 static int64_t boot_deadline(struct cluster *c, int64_t now_ms)
 {
     int64_t age_ms = now_ms - c->begin_ms;
@@ -215,7 +215,8 @@ static int64_t boot_deadline(struct cluster *c, int64_t now_ms)
     return now_ms + 1000;
 }
 
-/* Does what is due. Returns the milliseconds until something will be, at most a minute. */
+/* Handles the timers that are due. Returns the milliseconds until the next one, at most a
+ * minute. */
 static int timers(struct cluster *c)
 {
     int64_t now_ms = lab_now_ms();
@@ -238,7 +239,7 @@ static int timers(struct cluster *c)
             next_ms = at_ms;
     }
     if (c->opts.timeout_s > 0 && now_ms >= end_ms) {
-        lab_output_say(&c->output, "the job was not done after %d s (--timeout)",
+        lab_output_say(&c->output, "the job did not end within %d s (--timeout)",
                        c->opts.timeout_s);
         c->status = LAB_TIMEOUT;
     } else if (c->opts.timeout_s > 0 && end_ms < next_ms) {
@@ -284,7 +285,7 @@ static void serve_node(struct cluster *c, int i, const struct pollfd *p)
         lab_node_read_console(node);
     if (p[MONITOR].revents != 0)
         monitor_read(node);
-    /* A socket that fails belongs to a qemu that has ended: reap() tells of it. */
+    /* A socket fails if its qemu has ended. reap() reports that. */
     if (p[NET].revents & (POLLIN | POLLHUP) && !lab_switch_read(c->ports, c->opts.n_nodes, i)) {
         close(port->fd);
         port->fd = -1;
@@ -370,13 +371,13 @@ static void cluster_end(struct cluster *c)
     }
     for (i = 0; i < c->opts.n_events; i++)
         if (!c->opts.events[i].done && c->opts.events[i].type != LAB_JOIN)
-            lab_output_say(&c->output, "the job ended before its time for %s of node%d had come",
+            lab_output_say(&c->output, "the job ended before the %s of node%d",
                            names[c->opts.events[i].type], c->opts.events[i].node);
     for (i = 0; i < c->job.n_ranks; i++) {
         lab_output_end(&c->output, &c->job.ranks[i].out);
         lab_output_end(&c->output, &c->job.ranks[i].err);
     }
-    /* After a signal or at the deadline nobody may be reading any more. */
+    /* After a signal or a timeout there may be no reader any more. */
     lab_output_flush(&c->output, c->status >= LAB_TIMEOUT ? 1000 : INT_MAX);
 }
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Both ends run on the same kind of CPU, so that numbers go as they are in memory. */
+/* Both ends have the same kind of CPU, so numbers are sent as they are in memory. */
 struct head {
     uint16_t type, rank;
     uint32_t len_bytes;
@@ -31,7 +31,7 @@ bool lab_frame_next(struct lab_queue *q, struct lab_frame *f_p)
         return false;
     memcpy(&h, lab_queue_head(q), sizeof(h));
     if (h.len_bytes > MAX_BYTES)
-        lab_die("a message of %u bytes between host and node: out of step", h.len_bytes);
+        lab_die("invalid message of %u bytes between host and node", h.len_bytes);
     if (q->len_bytes < sizeof(h) + h.len_bytes)
         return false;
     f_p->type = h.type;

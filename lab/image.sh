@@ -1,19 +1,19 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 #
-# The file system of the nodes, as cpio archives one after the other: the base, which is kept in the
-# cache, then the program of this run. Every file has the same path as on the host, links are kept.
-# Sourced by lab/run.
+# The file system of the nodes: two cpio archives, one after the other. The base is kept in the
+# cache; the second one has the program of this run. Every file has the same path as on the host,
+# and links are kept. lab/run sources this file.
 : "${lab:?}" "${cache:?}"
 
-# find_program NAME: its path, absolute
+# find_program NAME: prints its absolute path
 find_program() {
     local path
     path=$(PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin type -P -- "$1") || return 1
     realpath -ms -- "$path"
 }
 
-# needed_by FILE...: the files themselves and their libraries, each ended by a zero
+# needed_by FILE...: prints the files and their libraries, each terminated by a zero
 needed_by() {
     local file first words
     for file in "$@"; do
@@ -32,8 +32,8 @@ needed_by() {
     done
 }
 
-# in_tree: absolute paths on standard input to names below /: the folders above them, and where one
-# of them is a link, the link and what it points to
+# in_tree: reads absolute paths and prints names below /: the folders above them and, if one of them
+# is a link, the link and its target
 in_tree() {
     local path at rest to
     local -A seen
@@ -56,19 +56,20 @@ in_tree() {
     done
 }
 
-# pack: the files named on standard input as an archive
+# pack: writes an archive of the files named on standard input
 pack() {
     in_tree | (cd / && cpio -o -0 -H newc -R 0:0 --quiet)
 }
 
-# image_files: what the base takes from the host besides kernel, busybox and agent
+# image_files: prints what the base takes from the host besides kernel, busybox and agent
 image_files() {
     local file files=()
     for file in ip rdma tc; do
         files+=("$(find_program $file)")
     done
-    # Loaded by name while a program runs: the provider, and what pthread_exit() needs. There may be
-    # some of another architecture; those cannot be loaded.
+    # These are loaded by name while a program runs: the RDMA provider, and the library that
+    # pthread_exit() needs. Some may be of another architecture; those cannot be loaded and are
+    # skipped.
     for file in /usr/lib/{,*/}{libibverbs/librxe-*.so,libgcc_s.so.1}; do
         [ ! -f "$file" ] || ! ldd "$file" >/dev/null 2>&1 || files+=("$file")
     done
@@ -76,7 +77,7 @@ image_files() {
     printf '%s\0' /etc/libibverbs.d/rxe.driver
 }
 
-# image_skeleton FOLDER: folders, links, busybox and what is ours
+# image_skeleton FOLDER: makes folders, links, busybox and our own files
 image_skeleton() {
     local name busybox
     mkdir -p "$1"/{dev,etc,proc,root,run,sys,tmp,var/tmp} "$1"/usr/{bin,sbin,lib/lab}
@@ -98,7 +99,7 @@ image_skeleton() {
     echo "hosts: files" >"$1/etc/nsswitch.conf"
 }
 
-# image_base: sets base, an archive of the cache
+# image_base: sets base, an archive in the cache
 image_base() {
     local key new
     key=$({

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which rank runs where, with what arguments and environment, and how it ended.
+ * Chooses which rank runs on which node, with which arguments and environment, and records how it
+ * ended.
  */
 #include "lab/lab.h"
 
@@ -14,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ADDRESS "10.77.0.%d" /* node number + 1 */
+#define ADDRESS "10.77.0.%d" /* the number of the node + 1 */
 #define ROOT "10.77.0.1:7077"
 
 static bool is_plain(const struct lab_job *job)
@@ -65,7 +66,7 @@ void lab_job_greet(struct lab_job *job, struct lab_node *node)
     }
 }
 
-/* {rank} {world} {root} {secret} in a word are replaced, and nothing else. */
+/* Replaces {rank}, {world}, {root} and {secret} in a word, and nothing else. */
 static void push_word(struct lab_queue *q, const struct lab_job *job, int rank, const char *word)
 {
     char number[2][16];
@@ -130,7 +131,7 @@ static uint32_t push_envs(struct lab_queue *q, const struct lab_job *job, int ra
     }
     for (i = 0; o->envs[i] != NULL; i++, n++)
         lab_queue_push(q, o->envs[i], strlen(o->envs[i]) + 1);
-    push_env(q, &n, "VB_PATIENCE=4"); /* the first of a name counts: one that was given wins */
+    push_env(q, &n, "VB_PATIENCE=4"); /* a value from the user is before it and wins */
     return n;
 }
 
@@ -198,7 +199,8 @@ void lab_job_frame(struct lab_job *job, struct lab_node *node, const struct lab_
     if (f->type == LAB_FAIL)
         lab_die("node%d: %.*s", node->index, (int)f->len_bytes, (const char *)f->data);
     if (f->rank >= job->n_ranks || job->ranks[f->rank].node != node->index)
-        lab_die("node%d spoke of rank %d, which it does not have", node->index, f->rank);
+        lab_die("node%d sent a message about rank %d, which it does not have", node->index,
+                f->rank);
     rank = &job->ranks[f->rank];
     if (f->type == LAB_OUT && f->rank == 0) {
         lab_queue_push(&o->out, f->data, f->len_bytes);

@@ -1,24 +1,25 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 #
-# The kernel of the nodes: fetched as a package, unpacked into the cache, never installed. Sourced
-# by lab/run.
+# The kernel of the nodes: downloaded as a package, unpacked into the cache, never installed.
+# lab/run sources this file.
 #
-# apt runs with folders of its own and with the host's sources, in which the host's suite is
-# replaced by the one asked for. So it needs no root, knows the host's mirrors, proxies and keys,
-# and changes nothing of the host.
+# apt runs with its own folders and with the host's sources, in which the host's suite is replaced
+# by the requested one. So it needs no root, knows the host's mirrors, proxies and keys, and changes
+# nothing on the host.
 
 : "${cache:?}" # set by lab/run
 
-# What a kernel has built in, or does not have because a later version does without, is left out;
-# rdma_rxe must be there. Groups that few need are loaded only by those: every module costs 40 ms.
+# Modules that the kernel has built in, or no longer has, are skipped; only rdma_rxe is required.
+# The groups share and netem are loaded only by nodes that need them, because loading a module is
+# slow.
 modules_base="virtio_pci virtio_net virtio_console crc32_generic crc32c_generic ib_uverbs rdma_rxe
     rdma_ucm"
 modules_share="9p 9pnet_virtio"
 modules_netem="sch_netem"
-kernel_format=2 # to be raised when a kernel is unpacked in another way, so that it is done anew
+kernel_format=2 # increase it if the way of unpacking changes, so that all kernels are unpacked again
 
-# apt_private FOLDER SUITE: the private configuration
+# apt_private FOLDER SUITE: makes the private configuration of apt
 apt_private() {
     local host file n=0
     # shellcheck source=/dev/null
@@ -35,7 +36,7 @@ apt_private() {
         n=$((n + 1))
         sed "/^Suites:/s/\\b$host\\b/$2/g; s/^Types:.*/Types: deb/" "$file" >"$1/sources/$n.sources"
     done
-    # Hooks of the host that would clean the host's caches are dropped.
+    # Drop hooks of the host that would clean the host's caches.
     cat >"$1/apt.conf" <<END
 #clear APT::Update;
 #clear DPkg::Post-Invoke;
@@ -53,7 +54,7 @@ END
     [ "$(id -u)" != 0 ] || echo 'APT::Sandbox::User "root";' >>"$1/apt.conf"
 }
 
-# kernel_download FOLDER SUITE: the packages of the suite's newest kernel, into FOLDER/debs
+# kernel_download FOLDER SUITE: downloads the packages of the suite's newest kernel to FOLDER/debs
 kernel_download() {
     local folder=$1 meta image version name arch
     command -v apt-get >/dev/null ||
@@ -61,7 +62,7 @@ kernel_download() {
     arch=$(dpkg --print-architecture)
     say "fetching the kernel of $2 (once: it is kept in $cache)"
     apt_private "$folder" "$2"
-    # A source that is not there, such as a vendor's, does no harm as long as the archive is.
+    # A source that cannot be reached, such as a vendor's, is harmless if the main archive can be.
     apt-get -qq -c "$folder/apt.conf" update >"$folder/log" 2>&1 || true
     for meta in "linux-image-$arch" linux-image-generic; do
         image=$(apt-cache -c "$folder/apt.conf" depends "$meta" 2>/dev/null |
@@ -84,10 +85,10 @@ kernel_download() {
     done
 }
 
-# number FILE AT BYTES
+# number FILE AT BYTES: prints an unsigned number of the file
 number() { od -An -v -t"u$3" -j"$2" -N"$3" "$1" | tr -d ' '; }
 
-# unpack_part FILE AT SIZE: a packed part of the file, on standard output
+# unpack_part FILE AT SIZE: unpacks a compressed part of the file to standard output
 unpack_part() {
     local tool
     case $(od -An -tx1 -j"$2" -N4 "$1" | tr -d ' ') in
@@ -96,13 +97,13 @@ unpack_part() {
     28b52ffd) tool="zstd -dcq" ;;
     *) return 1 ;;
     esac
-    # After the packed data comes its size, which some of these take for an error.
+    # The size follows the compressed data. Some of the tools report that as an error.
     tail -c +$(($2 + 1)) "$1" | head -c "$3" | $tool 2>/dev/null || true
 }
 
-# kernel_image FROM TO: makes it a kernel that starts without unpacking itself, which takes long on
-# a CPU made of software: on arm64 of Image.gz and of a program for the firmware ("zimg"), on amd64
-# of bzImage, if it has the entry for that (PVH). Any other file stays as it is.
+# kernel_image FROM TO: makes a kernel that need not unpack itself, because that is slow on an
+# emulated CPU. On arm64 it unpacks Image.gz and EFI zboot files ("zimg"), on amd64 a bzImage that
+# has the PVH entry point. Any other file is copied.
 kernel_image() {
     local from=$1 to=$2 at
     if [ "$(od -An -tx1 -N2 "$from" | tr -d ' ')" = 1f8b ]; then
@@ -119,7 +120,7 @@ kernel_image() {
     fi
 }
 
-# module_unpack FILE: the module, on standard output
+# module_unpack FILE: writes the uncompressed module to standard output
 module_unpack() {
     case $1 in
     *.xz) xz -dc "$1" ;;
@@ -129,15 +130,15 @@ module_unpack() {
     esac
 }
 
-# module_lighten FILE: without signature and type information, whose checking takes a third of the
-# time of loading it. No kernel of a distribution insists on them outside of Secure Boot; one that
-# does keeps them.
+# module_lighten FILE: removes the signature and the type information, because checking them makes
+# loading slow. Kernels of distributions require them only under Secure Boot. For a kernel that
+# always requires them, they are kept.
 module_lighten() {
     [ -n "$kernel_strict" ] || objcopy -R .BTF "$1" || die "$1: objcopy cannot read it"
 }
 
-# module_add GROUP NAME: the module and before it those it needs, into $modules_to, and their names
-# into its file GROUP
+# module_add GROUP NAME: adds the modules that NAME needs, and then NAME, to $modules_to, and their
+# names to its file GROUP
 module_add() {
     local name=$2 needs
     [ -z "${module_seen[$name]:-}" ] || return 0
@@ -152,7 +153,7 @@ module_add() {
     echo "$name.ko" >>"$modules_to/$1"
 }
 
-# kernel_unpack FOLDER DEB...: FOLDER/vmlinuz, FOLDER/modules/
+# kernel_unpack FOLDER DEB...: makes FOLDER/vmlinuz and FOLDER/modules/
 kernel_unpack() {
     local folder=$1 deb file name
     local -A module_file module_seen
@@ -163,12 +164,12 @@ kernel_unpack() {
         dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$folder/root" --exclude='*/drivers/gpu/*' \
             --exclude='*/drivers/media/*' --exclude='*/drivers/net/ethernet/*' \
             --exclude='*/drivers/net/wireless/*' --exclude='*/sound/*' ||
-            die "$deb: cannot be unpacked"
+            die "cannot unpack $deb"
     done
     file=$(find "$folder/root/boot" -name 'vmlinu[xz]-*' 2>/dev/null | head -n 1)
-    [ -n "$file" ] || die "$*: holds no kernel"
+    [ -n "$file" ] || die "$*: contains no kernel"
     kernel_image "$file" "$folder/vmlinuz"
-    [ -s "$folder/vmlinuz" ] || die "$*: its kernel is packed in a way that is not known here"
+    [ -s "$folder/vmlinuz" ] || die "$*: cannot unpack its kernel: unknown compression"
     while IFS= read -r file; do
         name=${file##*/}
         name=${name%%.ko*}
@@ -182,8 +183,8 @@ kernel_unpack() {
     rm -rf "$folder/root"
 }
 
-# kernel_get NAME: a suite, a .deb, or nothing for the host's own suite. Sets kernel, a folder of
-# the cache.
+# kernel_get NAME: gets the kernel of a suite, of a .deb, or, if NAME is empty, of the host's own
+# suite. Sets kernel, a folder of the cache.
 kernel_get() {
     local name=$1 new
     if [ -f "$name" ]; then

@@ -1,16 +1,17 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 #
-# What Open MPI takes along to the nodes. Sourced, on the host, by lab/mpirun and bench/compare.
+# The files of Open MPI that the nodes need. lab/mpirun and bench/compare source this file on the host.
 mpi_with=() mpi_lacks=''
 
-# mpi_files: sets mpi_with, options for lab/run: the programs and what they load by themselves, UCX's
-# transports among that, where it is; or mpi_lacks, and is false
+# mpi_files: sets mpi_with, the options for lab/run that copy Open MPI's programs and the files that
+# they load, including UCX's transports if there are any. If Open MPI is missing, it sets mpi_lacks
+# and returns 1.
 mpi_files() {
     local folder name=mpirun
     ! command -v mpirun.openmpi >/dev/null || name=mpirun.openmpi # mpirun may be another library's
     if ! command -v $name >/dev/null || ! command -v orted >/dev/null; then
-        mpi_lacks="Open MPI 4 is not there: sudo apt install openmpi-bin"
+        mpi_lacks="Open MPI 4 is not installed: sudo apt install openmpi-bin"
         return 1
     fi
     mpi_with=(--with "$name" --with orted --with "$(dirname "${BASH_SOURCE[0]}")/mpi_node")
@@ -19,11 +20,11 @@ mpi_files() {
     done
 }
 
-# mpi_has_ucx: whether this Open MPI can use it; or mpi_lacks says why not, and is false
+# mpi_has_ucx: true if this Open MPI can use UCX. Otherwise mpi_lacks says why not.
 mpi_has_ucx() {
     compgen -G '/usr/lib/*-linux-gnu/openmpi/lib/openmpi*/mca_pml_ucx.so' >/dev/null &&
         compgen -G '/usr/lib/*-linux-gnu/ucx/libuct_ib.so*' >/dev/null && return 0
-    # shellcheck disable=SC2034 # for who sources it
+    # shellcheck disable=SC2034 # used by the scripts that source this file
     mpi_lacks="Open MPI has no UCX with RDMA: sudo apt install libucx0"
     return 1
 }

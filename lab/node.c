@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One virtual machine is one qemu with four sockets: its cable to the switch, the serial line to
- * its agent, its monitor, and its console, which also takes what qemu itself has to say.
+ * One virtual machine is one qemu with four sockets: its network cable to the switch, the serial
+ * line to its agent, its monitor, and its console. The console also gets qemu's own messages.
  */
 #include "lab/lab.h"
 
@@ -20,7 +20,7 @@
 
 #define CONSOLE_BYTES 65536
 #define CONSOLE_LINES 40
-#define MAX_ARGS 40 /* what node_args() adds */
+#define MAX_ARGS 40 /* arguments added by node_args() */
 
 enum { NET, AGENT, MONITOR, CONSOLE, N_SOCKETS };
 
@@ -38,7 +38,7 @@ static char *text(const char *format, ...)
     return s;
 }
 
-/* The texts are for exec and end with it. */
+/* The strings are for exec() and are never freed. */
 static void node_args(char **argv, int n, int index, int n_nodes, const char *append,
                       const int fds[N_SOCKETS])
 {
@@ -75,7 +75,7 @@ _Noreturn static void node_exec(char **argv, pid_t parent, const int fds[N_SOCKE
     sigset_t none;
     int i;
 
-    /* A group of its own: Ctrl-C is for cluster alone. */
+    /* a process group of its own, so that Ctrl-C reaches only cluster */
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
@@ -164,7 +164,7 @@ void lab_node_set_link(struct lab_node *node, bool up)
     int n = snprintf(line, sizeof(line), "set_link n0 %s\n", up ? "on" : "off");
 
     if (node->state == LAB_UP && write(node->monitor_fd, line, (size_t)n) != n)
-        lab_die("node%d: its monitor takes no commands: %s", node->index, strerror(errno));
+        lab_die("node%d: its monitor does not accept commands: %s", node->index, strerror(errno));
 }
 
 void lab_node_read_console(struct lab_node *node)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The words after "cluster". lab/run has checked what its user said; here is only what must hold.
+ * Parses the arguments of cluster. lab/run has already checked what the user typed; this file
+ * checks only what cluster relies on.
  */
 #include "lab/lab.h"
 

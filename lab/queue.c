@@ -53,7 +53,8 @@ static void queue_reserve(struct lab_queue *q, size_t more)
 
     if (q->head + q->len_bytes + more <= q->cap)
         return;
-    /* Moving is cheap only if what is moved is less than what was consumed since the last time. */
+    /* Moves the bytes to the front only if they are fewer than the bytes consumed since the last
+     * move. So moving stays cheap. */
     if (q->head >= q->len_bytes && q->len_bytes + more <= q->cap) {
         memmove(q->data, q->data + q->head, q->len_bytes);
         q->head = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What lab/init would else need a dozen commands for. Starting one is slow on a CPU made of
- * software: 40 ms each.
+ * The first steps of a node, in one program. lab/init would need a dozen commands for them, and
+ * starting a command is slow on an emulated CPU.
  */
 #include "lab/lab.h"
 
@@ -36,7 +36,7 @@ int lab_setup_mount(void)
 
     for (i = 0; i < sizeof(mounts) / sizeof(*mounts); i++) {
         mkdir(mounts[i].path, 0755);
-        /* A kernel may have mounted /dev by itself. */
+        /* The kernel may have mounted /dev already. */
         if (mount(mounts[i].type, mounts[i].path, mounts[i].type, 0, NULL) != 0 && errno != EBUSY)
             lab_die("%s: %s", mounts[i].path, strerror(errno));
     }
@@ -54,7 +54,7 @@ static void module_load(const char *name)
     snprintf(path, sizeof(path), MODULES "/%s", name);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || syscall(SYS_finit_module, fd, "", 0) != 0)
-        lab_die("%s cannot be loaded: %s", name, strerror(errno));
+        lab_die("cannot load %s: %s", name, strerror(errno));
     close(fd);
 }
 
@@ -67,7 +67,7 @@ int lab_setup_load(char *const *groups)
         snprintf(line, sizeof(line), MODULES "/%s", *groups);
         f = fopen(line, "re");
         if (f == NULL)
-            continue; /* the kernel has all of the group built in */
+            continue; /* all modules of the group are built into the kernel */
         while (fgets(line, sizeof(line), f) != NULL) {
             line[strcspn(line, "\n")] = '\0';
             module_load(line);

@@ -11,7 +11,7 @@
 #include "base/base.h"
 
 struct vb_topo;
-struct vb_plan;
+struct vb_placement;
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
@@ -44,8 +44,8 @@ struct vb_group_opts {
     bool crowded;               /* more threads than cpus on this host: do not spin for long */
     bool never_spin;            /* sleep as soon as there is nothing to do */
     const struct vb_topo *topo; /* windows go where the plan says; NULL: anywhere */
-    const struct vb_plan *plan;
-    int plan_rank;
+    const struct vb_placement *placement;
+    int placement_rank;
     int timeout_ms;  /* how long to wait for peers, at the start and in every collective */
     double patience; /* all deadlines, this one and the control plane's, are so many times longer */
 

@@ -28,9 +28,9 @@ static void nap(long ns)
 /* Whether there is a cpu for this thread that nobody computes on. */
 static bool has_cpu(const struct vb_group *g)
 {
-    const struct vb_plan *plan = g->opts.plan;
+    const struct vb_placement *placement = g->opts.placement;
 
-    return plan != NULL && plan->ranks[g->opts.plan_rank].progress_cpu >= 0;
+    return placement != NULL && placement->ranks[g->opts.placement_rank].progress_cpu >= 0;
 }
 
 /* Under the lock, which others may have meanwhile. */

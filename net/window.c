@@ -25,8 +25,8 @@ static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
 
     st = vb_mem_map_shared("verbena-window", len, mem);
     if (st == VB_OK && g->opts.topo != NULL)
-        st = vb_plan_bind_range(g->opts.topo, g->opts.plan, g->opts.plan_rank, mem->ptr,
-                                mem->len_bytes);
+        st = vb_placement_bind_range(g->opts.topo, g->opts.placement, g->opts.placement_rank,
+                                     mem->ptr, mem->len_bytes);
     return st == VB_OK ? vb_mem_populate(mem) : st;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Sets up, builds, shows what the engine makes of this machine, and trains on it.
+# Installs packages, builds, shows how the engine sees this machine, and trains on it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

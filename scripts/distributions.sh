@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Builds and tests what is committed on other distributions, each in a folder of its own that
-# debootstrap fills: from nothing installed, with gcc and then with clang. Needs root.
+# Builds and tests the committed tree on other distributions, each in its own folder that
+# debootstrap fills. It starts with no packages installed, and uses gcc and then clang. Needs root.
 #
 #   scripts/distributions.sh [SUITE...]     default: bookworm trixie jammy noble
 #
-# The bare systems are kept in .cache/roots and copied for each run, so that every run begins with
-# none of the packages. A suite that cannot be fetched from here is skipped, with the reason.
+# The bare systems are kept in .cache/roots and copied for each run, so that every run starts
+# without the packages. A suite that cannot be downloaded is skipped, with the reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +20,7 @@ mkdir -p "$cache"
 root=
 trap '[ -z "$root" ] || rm -rf --one-file-system "$root"' EXIT
 
-# fetch SUITE: the bare system, once
+# fetch SUITE: downloads the bare system, once
 fetch() {
     [ -d "$cache/$1" ] && return
     rm -rf "$cache/$1.new"
@@ -28,7 +28,8 @@ fetch() {
     mv "$cache/$1.new" "$cache/$1"
 }
 
-# inside COMMAND: in the new root, with /proc, /sys and /dev that go away with the command
+# inside COMMAND: runs a command in the new root, with /proc, /sys and /dev that disappear with the
+# command
 inside() {
     # shellcheck disable=SC2016
     unshare --mount --fork bash -euc '

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Installs the packages that are missing; says nothing when none is.
+# Installs missing packages. Prints nothing if none is missing.
 #
 #   scripts/setup.sh [build | test | full | nightly]
 #
-# Each word is what the scripts of that name need, and all that the words before it need. The
-# default is test.
+# Each word installs what the scripts of that name need, and all that the words before it install.
+# The default is test.
 set -euo pipefail
 
 build=(gcc libc6-dev cmake ninja-build pkg-config
        libibverbs-dev librdmacm-dev libhwloc-dev libdnnl-dev libopenblas-dev libjansson-dev
        libsodium-dev libpmix-dev zlib1g-dev)
 test=(libcmocka-dev jq)
-# a|b: whichever of them the distribution has
+# a|b: the one that the distribution has
 full=(git clang libomp-dev 'libclang-rt-dev|libclang-rt-14-dev|libclang-common-14-dev'
       clang-format clang-tidy cppcheck shellcheck mandoc gnuplot-nox
       busybox-static cpio iproute2 xz-utils zstd perftest rdmacm-utils ibverbs-utils
@@ -36,7 +36,7 @@ nightly) wanted=("${build[@]}" "${test[@]}" "${full[@]}" "${nightly[@]}") ;;
 esac
 
 if ! command -v apt-get >/dev/null; then
-    # The build itself checks every library, so that here only the names are told, and only once.
+    # The build checks every library itself. So this only prints the names, and only once.
     if ! pkg-config --exists libibverbs librdmacm 'hwloc >= 2.1' openblas jansson libsodium pmix zlib 2>/dev/null; then
         echo "setup.sh: this system has no apt-get. Verbena needs what Debian calls:" >&2
         echo "  ${wanted[*]}" >&2
@@ -48,7 +48,7 @@ fi
 installed=$(dpkg-query -W -f '${db:Status-Abbrev}${binary:Package}\n' 2>/dev/null |
     sed -n 's/^ii *\([^:]*\).*/\1/p')
 
-have() { # is any of the names in a|b installed?
+have() { # true if any of the names in a|b is installed
     grep -qxE -- "$1" <<<"$installed"
 }
 
@@ -87,6 +87,6 @@ for names in "${missing[@]}"; do
     to_install+=("$found")
 done
 
-# A Debian kernel package is never among these: the lab unpacks one and installs none.
+# A Debian kernel package is never in this list: the lab unpacks one but installs none.
 "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y \
     --no-install-recommends "${to_install[@]}" >&2

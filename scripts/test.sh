@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Sets up, builds and runs the tests.
+# Installs packages, builds and runs the tests.
 #
-#   scripts/test.sh             under 5 minutes: what a change should pass before it is shown
+#   scripts/test.sh             under 5 minutes: what a change must pass before review
 #   scripts/test.sh --full      under 25 minutes: also sanitizers, the lab, fuzzers, static checks
 #   scripts/test.sh --nightly   hours: also other distributions and compilers, and long fuzzing
 set -euo pipefail
@@ -21,7 +21,7 @@ esac
 
 scripts/setup.sh "$tier"
 
-# configured FOLDER SETTING...: has the folder been configured with these?
+# configured FOLDER SETTING...: true if the folder was configured with these settings
 configured() {
     local folder=$1 setting
     shift
@@ -32,7 +32,7 @@ configured() {
     done
 }
 
-# build_with PRESET FOLDER SETTING...: configures only where that has not been done
+# build_with PRESET FOLDER SETTING...: builds; configures first if that has not been done
 build_with() {
     local preset=$1 folder=$2
     shift 2
@@ -60,7 +60,8 @@ in_preset release build -DVB_TESTS=ON -DVB_WERROR=ON
 in_preset asan build-asan
 in_preset tsan build-tsan
 if [ "$tier" = full ]; then
-    # A change is refused for what it did, not for what a fuzzer happened to meet today.
+    # A failure must come from the change, not from a random input of a fuzzer. So the fuzzers use a
+    # fixed seed.
     in_preset fuzz build-fuzz -DVB_FUZZ_SECONDS=2 -DVB_FUZZ_SEED=1
     exit
 fi

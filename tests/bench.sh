@@ -218,7 +218,7 @@ else
 fi
 
 mkfifo "$dir/pipe.gp"
-refused 2 "write $dir/pipe.gp: it is there, and is not a file" step --model softmax --plot "$dir/pipe.gp"
+refused 2 "write $dir/pipe.gp: it exists and is not a regular file" step --model softmax --plot "$dir/pipe.gp"
 
 # in_full ARGUMENTS...: with a folder full that has no room left, which nobody else sees
 in_full() {

@@ -117,12 +117,12 @@ VB_RANKS=many run topo
 echo "not XML" >"$dir/bad.xml"
 refused 1 "none.xml: No such file or directory" topo --xml "$dir/none.xml"
 refused 1 "is not a machine in hwloc's XML" topo --xml "$dir/bad.xml"
-refused 1 "$dir: is not a file" topo --xml "$dir"
+refused 1 "$dir is not a regular file" topo --xml "$dir"
 refused 1 "nowhere/m.xml: No such file or directory" topo --save "$dir/nowhere/m.xml"
 mkfifo "$dir/pipe"
-refused 1 "pipe: is not a file" topo --xml "$dir/pipe" # without waiting for a writer
-refused 2 "write $dir/pipe: it is there, and is not a file" topo --save "$dir/pipe"
-refused 2 "write $dir: it is there, and is not a file" topo --save "$dir"
+refused 1 "pipe is not a regular file" topo --xml "$dir/pipe" # without waiting for a writer
+refused 2 "write $dir/pipe: it exists and is not a regular file" topo --save "$dir/pipe"
+refused 2 "write $dir: it exists and is not a regular file" topo --save "$dir"
 [ -p "$dir/pipe" ] || fail "a file replaced the pipe"
 refused 1 "No such file or directory" doctor --sysroot "$dir/nowhere"
 mkdir "$dir/locked" && chmod 500 "$dir/locked"

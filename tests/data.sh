@@ -28,8 +28,8 @@ refused 2 "--n is only for synth KIND OUT" info synth --n 7
 refused 2 "--n is only for synth KIND OUT" convert synth:kind=criteo x.csr --n 7
 refused 2 "--json cannot be used with digits" synth digits . --n 10 --json
 refused 1 "absent" info csr:absent
-refused 1 "there is no train-images-idx3-ubyte" info mnist:.
-refused 1 "there is no such file" info 'tfrecord:*.none'
+refused 1 "found no train-images-idx3-ubyte" info mnist:.
+refused 1 "no file matches" info 'tfrecord:*.none'
 refused 2 "has images, not rows" convert synth:10 x.csr
 head -c 3073 /dev/zero >image
 refused 2 "cifar10 has images, not rows" convert cifar10:image x.csr
@@ -42,14 +42,14 @@ holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]
 holds '.samples == 3 and .positive == 2' convert libsvm:rows rows.csr
 holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]' info csr:rows.csr
 holds '.features == 100' info libsvm:rows --features 100
-refused 1 "rows: line 1: the index is beyond the features that were asked for: '3'" info libsvm:rows --features 2
+refused 1 "rows: line 1: the index is larger than the number of features given: '3'" info libsvm:rows --features 2
 head -c 100 rows.csr >cut.csr
 refused 1 "cut.csr: offset 48: the file is not as long as its header says" info csr:cut.csr
 mkfifo pipe train-labels-idx1-ubyte
-refused 2 "write pipe: it is there, and is not a file" convert libsvm:rows pipe
-refused 2 "write pipe: it is there, and is not a file" synth criteo pipe --n 1000000000
-refused 2 "write ..: it is there, and is not a file" synth criteo .. --n 1000000000
-refused 2 "train-labels-idx1-ubyte: it is there, and is not a file" synth digits . --n 10
+refused 2 "write pipe: it exists and is not a regular file" convert libsvm:rows pipe
+refused 2 "write pipe: it exists and is not a regular file" synth criteo pipe --n 1000000000
+refused 2 "write ..: it exists and is not a regular file" synth criteo .. --n 1000000000
+refused 2 "train-labels-idx1-ubyte: it exists and is not a regular file" synth digits . --n 10
 if [ ! -p pipe ] || [ ! -p train-labels-idx1-ubyte ]; then fail "a file took the place of a pipe"; fi
 [ -z "$(find . -name '*images*' -o -name '*.tmp')" ] || fail "something was written all the same"
 rm pipe train-labels-idx1-ubyte
@@ -84,7 +84,7 @@ truncate -s 5000 rows.csr
 wait "$job"
 code=$?
 [ $code = 1 ] || fail "a file was cut off: exit $code"
-grep -qx "error base/mapped: rows.csr: offset [0-9]* can no longer be read: it was cut off, or its disk failed" err ||
+grep -qx "error base/mapped: rows.csr: offset [0-9]* can no longer be read: the file was truncated, or its disk failed" err ||
     fail "a file was cut off: $(cat err)"
 [ "$(wc -l <err)" = 1 ] || fail "a file was cut off: not one line: $(cat err)"
 exit $bad

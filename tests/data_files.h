@@ -176,7 +176,7 @@ static inline int t_flip_everywhere(t_open_fn fn, const char *path)
 static inline void t_wrong_things(t_open_fn fn)
 {
     t_refused(fn, t_path("absent"), "No such file");
-    t_refused(fn, t_dir, "is not a file");
+    t_refused(fn, t_dir, "is not a regular file");
     t_refused(fn, t_write("empty", "", 0), "");
     t_refused(fn, t_write("elf", "\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\3\0\267\0", 20), "");
     t_refused(fn, t_write("zeros", (char[4096]){0}, 4096), "");

@@ -119,7 +119,7 @@ done
 
 # ---- nothing half-written
 mkdir "$dir/taken" && mkfifo "$dir/taken/none.npy" # the last of them
-refused 2 "taken/none.npy: it is there, and is not a file" "$dir/run" --out "$dir/taken"
+refused 2 "taken/none.npy: it exists and is not a regular file" "$dir/run" --out "$dir/taken"
 [ "$(cd "$dir/taken" && echo *)" = none.npy ] || fail "some were written: $(ls "$dir/taken")"
 [ -p "$dir/taken/none.npy" ] || fail "a file took the place of a pipe"
 refused 1 "File name too long" "$dir/run" --json --out "$dir/$(printf 'x%.0s' {1..300})"

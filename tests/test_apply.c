@@ -10,7 +10,7 @@
 #include <sched.h>
 
 static struct vb_topo *topo;
-static struct vb_plan *plan;
+static struct vb_placement *placement;
 
 static int open_machine(void **state)
 {
@@ -23,20 +23,20 @@ static int open_machine(void **state)
 static int close_machine(void **state)
 {
     (void)state;
-    vb_plan_destroy(plan);
+    vb_placement_destroy(placement);
     vb_topo_close(topo);
-    plan = NULL;
+    placement = NULL;
     topo = NULL;
     return 0;
 }
 
 static void make_plan(int ranks, int threads)
 {
-    struct vb_plan_want want = {.ranks = ranks, .threads = threads, .progress = true};
+    struct vb_placement_want want = {.ranks = ranks, .threads = threads, .progress = true};
 
-    vb_plan_destroy(plan);
-    plan = NULL;
-    assert_int_equal(vb_plan_create(topo, &want, &plan), VB_OK);
+    vb_placement_destroy(placement);
+    placement = NULL;
+    assert_int_equal(vb_placement_create(topo, &want, &placement), VB_OK);
 }
 
 /* May the calling thread run on just these cpus? */
@@ -56,7 +56,7 @@ static bool allowed_anywhere_else(void)
     return vb_topo_facts(topo)->n_allowed_cpus > 1;
 }
 
-static bool right_place(const struct vb_plan_rank *r, enum vb_role role)
+static bool right_place(const struct vb_placement_rank *r, enum vb_role role)
 {
     if (role != VB_ROLE_PROGRESS)
         return runs_on(r->others.v, r->others.n);
@@ -68,20 +68,20 @@ static bool right_place(const struct vb_plan_rank *r, enum vb_role role)
 /* One rank, in a thread of its own: its team, then the other roles in turn. */
 static void *rank_main(void *arg)
 {
-    const struct vb_plan_rank *r = arg;
+    const struct vb_placement_rank *r = arg;
     int wrong = 0, role;
 
-    wrong += vb_plan_bind_memory(topo, plan, r->rank) != VB_OK;
-    wrong += vb_plan_pin_team(topo, plan, r->rank) != VB_OK;
+    wrong += vb_placement_bind_memory(topo, placement, r->rank) != VB_OK;
+    wrong += vb_placement_pin_team(topo, placement, r->rank) != VB_OK;
 #pragma omp parallel reduction(+ : wrong)
     {
         int i = omp_get_thread_num();
 
-        wrong += omp_get_num_threads() != plan->threads;
+        wrong += omp_get_num_threads() != placement->threads;
         wrong += r->compute.n > 0 ? !runs_on(&r->compute.v[i], 1) : !runs_on(r->cpus.v, r->cpus.n);
     }
-    for (role = VB_ROLE_PROGRESS; role <= VB_ROLE_SAMPLER; role++) {
-        wrong += vb_plan_pin(topo, plan, r->rank, (enum vb_role)role) != VB_OK;
+    for (role = VB_ROLE_PROGRESS; role <= VB_ROLE_LOADER; role++) {
+        wrong += vb_placement_pin(topo, placement, r->rank, (enum vb_role)role) != VB_OK;
         wrong += !right_place(r, (enum vb_role)role);
     }
     return wrong == 0 ? arg : NULL;
@@ -95,10 +95,10 @@ static void run_ranks(int ranks, int threads)
 
     make_plan(ranks, threads);
     for (i = 0; i < ranks; i++)
-        assert_int_equal(pthread_create(&ids[i], NULL, rank_main, &plan->ranks[i]), 0);
+        assert_int_equal(pthread_create(&ids[i], NULL, rank_main, &placement->ranks[i]), 0);
     for (i = 0; i < ranks; i++) {
         pthread_join(ids[i], &ok);
-        assert_ptr_equal(ok, &plan->ranks[i]);
+        assert_ptr_equal(ok, &placement->ranks[i]);
     }
 }
 
@@ -125,10 +125,10 @@ static void crowds_are_not_pinned(void **state)
 static void *narrow_then_plan(void *arg)
 {
     struct vb_topo_source source = {0};
-    struct vb_plan_want want = {.ranks = 2, .progress = true};
+    struct vb_placement_want want = {.ranks = 2, .progress = true};
     struct vb_topo *narrow;
-    struct vb_plan *p;
-    int cpu = plan->ranks[0].cpus.v[0];
+    struct vb_placement *p;
+    int cpu = placement->ranks[0].cpus.v[0];
     cpu_set_t one;
     bool ok;
 
@@ -138,10 +138,10 @@ static void *narrow_then_plan(void *arg)
         return NULL;
     ok = vb_topo_facts(narrow)->n_allowed_cpus == 1 &&
          vb_topo_facts(narrow)->n_cpus == vb_topo_facts(topo)->n_cpus &&
-         vb_plan_create(narrow, &want, &p) == VB_OK;
+         vb_placement_create(narrow, &want, &p) == VB_OK;
     if (ok) {
         ok = p->overlap && p->ranks[1].cpus.n == 1 && p->ranks[1].cpus.v[0] == cpu;
-        vb_plan_destroy(p);
+        vb_placement_destroy(p);
     }
     vb_topo_close(narrow);
     return ok ? arg : NULL;
@@ -168,7 +168,7 @@ static void a_range_can_be_bound(void **state)
     (void)state;
     make_plan(1, 0);
     assert_int_equal(vb_mem_map_shared("verbena-test", 1 << 20, &mem), VB_OK);
-    assert_int_equal(vb_plan_bind_range(topo, plan, 0, mem.ptr, mem.len_bytes), VB_OK);
+    assert_int_equal(vb_placement_bind_range(topo, placement, 0, mem.ptr, mem.len_bytes), VB_OK);
     assert_int_equal(vb_mem_populate(&mem), VB_OK);
     vb_mem_unmap(&mem);
 }
@@ -195,12 +195,12 @@ static void other_machines_and_ranks_are_refused(void **state)
     make_plan(1, 1);
     t_stderr_catch(&t);
     assert_int_equal(vb_topo_open(&source, &other), VB_OK);
-    assert_int_equal(vb_plan_pin_team(other, plan, 0), VB_ERR_USAGE);
-    assert_int_equal(vb_plan_pin(topo, plan, 1, VB_ROLE_LOADER), VB_ERR_USAGE);
-    assert_int_equal(vb_plan_bind_memory(topo, plan, -1), VB_ERR_USAGE);
+    assert_int_equal(vb_placement_pin_team(other, placement, 0), VB_ERR_USAGE);
+    assert_int_equal(vb_placement_pin(topo, placement, 1, VB_ROLE_LOADER), VB_ERR_USAGE);
+    assert_int_equal(vb_placement_bind_memory(topo, placement, -1), VB_ERR_USAGE);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "cannot be pinned on synthetic"));
-    assert_non_null(strstr(text, "rank 1 is not in a plan for 1"));
+    assert_non_null(strstr(text, "cannot pin threads on synthetic"));
+    assert_non_null(strstr(text, "rank 1 is not in a placement of 1 ranks"));
     vb_topo_close(other);
 }
 

@@ -266,7 +266,7 @@ static void what_is_no_file_is_not_replaced(void **state)
 
     (void)state;
     assert_int_equal(mkfifo(path_of(5), 0600), 0);
-    assert_not_written(&cp, "checkpoint-5.vbc: it is there, and is not a file");
+    assert_not_written(&cp, "checkpoint-5.vbc: it exists and is not a regular file");
     assert_int_equal(stat(path_of(5), &info), 0);
     assert_true(S_ISFIFO(info.st_mode));
 }

@@ -178,9 +178,9 @@ static void only_a_file_is_replaced(void **state)
     assert_int_equal(vb_file_replace(link, "x", 1), VB_ERR_USAGE);
     assert_int_equal(vb_file_replace(folder, "x", 1), VB_ERR_USAGE);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "/pipe: it is there, and is not a file\n"));
-    assert_non_null(strstr(text, "/link: it is there, and is not a file\n"));
-    assert_non_null(strstr(text, "/other: it is there, and is not a file\n"));
+    assert_non_null(strstr(text, "/pipe: it exists and is not a regular file\n"));
+    assert_non_null(strstr(text, "/link: it exists and is not a regular file\n"));
+    assert_non_null(strstr(text, "/other: it exists and is not a regular file\n"));
     assert_int_equal(stat(pipe, &sb), 0);
     assert_true(S_ISFIFO(sb.st_mode));
     assert_int_equal(entries(), before);

@@ -65,9 +65,9 @@ static void broken_idx_is_refused(void **state)
     t_cut_everywhere(open_images, t_path("right-images"), 0);
     t_cut_everywhere(open_labels, t_path("right-labels"), 0);
     t_cut_everywhere(open_images, t_gzip(t_path("right-images")), 0);
-    t_refused(open_images, t_write("huge", huge, sizeof(huge)), "offset 16: 1683627179");
+    t_refused(open_images, t_write("huge", huge, sizeof(huge)), "offset 16: expected 1683627179");
     memcpy(more, images, sizeof(images));
-    t_refused(open_images, t_write("more", more, sizeof(more)), "offset 28: more bytes");
+    t_refused(open_images, t_write("more", more, sizeof(more)), "offset 28: unexpected bytes");
     t_refused(open_images, t_path("right-labels"), "offset 0");
     t_refused(open_labels, t_path("right-images"), "offset 0");
     t_refused(open_labels, t_write("four", "\0\0\10\1\0\0\0\4abcd", 12), "4 labels for 3 images");

@@ -35,7 +35,7 @@ static void backends_are_right(void **state)
                              checked[i].backend, checked[i].off);
                 most = checked[i].off > most ? checked[i].off : most;
             }
-            assert_int_equal(vb_bench_kernels_judge("any", pass, checked, n), VB_OK);
+            assert_int_equal(vb_bench_kernels_check("any", pass, checked, n), VB_OK);
         }
     }
     assert_true(most > 0); /* floats do round */
@@ -98,7 +98,7 @@ static void faults_are_found(void **state)
             assert_int_equal(now.s.n, 4); /* a reduced batch */
             assert_true(checked[0].off < VB_BENCH_OFF_MAX / 3);
             t_stderr_catch(&t);
-            assert_int_equal(vb_bench_kernels_judge("conv7", pass, checked, n), VB_ERR_UNSUPPORTED);
+            assert_int_equal(vb_bench_kernels_check("conv7", pass, checked, n), VB_ERR_UNSUPPORTED);
             t_stderr_release(&t, text, sizeof(text));
             snprintf(want, sizeof(want), "layer conv7, %s: backend faulty is wrong",
                      vb_k_pass_str(pass));

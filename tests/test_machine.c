@@ -141,7 +141,7 @@ static void bad_files_are_refused(void **state)
     close(fd);
     unlink(path);
     refused(&(struct vb_topo_source){.xml = path}, VB_ERR_NO_FILE, "No such file");
-    refused(&(struct vb_topo_source){.xml = "/tmp"}, VB_ERR_INPUT, "/tmp: is not a file");
+    refused(&(struct vb_topo_source){.xml = "/tmp"}, VB_ERR_INPUT, "/tmp is not a regular file");
 }
 
 /* hwloc crashes on this one: one digit of a cpuset is wrong. */

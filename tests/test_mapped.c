@@ -71,10 +71,11 @@ static void assert_named(int status, const char *said, const char *rank)
 {
     char want[256];
 
-    snprintf(want, sizeof(want),
-             "error base/mapped%s: %s: offset %zu can no longer be read: it was cut off, or its "
-             "disk failed\n",
-             rank, path, READ_AT);
+    snprintf(
+        want, sizeof(want),
+        "error base/mapped%s: %s: offset %zu can no longer be read: the file was truncated, or its "
+        "disk failed\n",
+        rank, path, READ_AT);
     assert_string_equal(said, want);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
 }

@@ -6,14 +6,14 @@
 #include "topo/topo.h"
 
 static struct vb_topo *topo;
-static struct vb_plan *plan;
+static struct vb_placement *placement;
 
 static int tidy_up(void **state)
 {
     (void)state;
-    vb_plan_destroy(plan);
+    vb_placement_destroy(placement);
     vb_topo_close(topo);
-    plan = NULL;
+    placement = NULL;
     topo = NULL;
     return 0;
 }
@@ -22,12 +22,12 @@ static void make(const char *machine, const char *cpus, const char *avoid_if, in
 {
     char path[512];
     struct vb_topo_source source = {.xml = path, .cpus = cpus, .avoid_if = avoid_if};
-    struct vb_plan_want want = {.ranks = ranks, .progress = true};
+    struct vb_placement_want want = {.ranks = ranks, .progress = true};
 
     tidy_up(NULL);
     snprintf(path, sizeof(path), "%s/machines/%s.xml", VB_TEST_DIR, machine);
     assert_int_equal(vb_topo_open(&source, &topo), VB_OK);
-    assert_int_equal(vb_plan_create(topo, &want, &plan), VB_OK);
+    assert_int_equal(vb_placement_create(topo, &want, &placement), VB_OK);
 }
 
 static const struct vb_nic *nic_named(const char *net)
@@ -44,10 +44,10 @@ static const struct vb_nic *nic_named(const char *net)
 
 static void assert_choice(int rank, const char *rdma, const char *why)
 {
-    assert_non_null(plan->ranks[rank].nic);
-    assert_string_equal(plan->ranks[rank].nic->rdma, rdma);
-    if (strstr(plan->ranks[rank].nic_why, why) == NULL)
-        fail_msg("'%s' does not say '%s'", plan->ranks[rank].nic_why, why);
+    assert_non_null(placement->ranks[rank].nic);
+    assert_string_equal(placement->ranks[rank].nic->rdma, rdma);
+    if (strstr(placement->ranks[rank].nic_why, why) == NULL)
+        fail_msg("'%s' does not say '%s'", placement->ranks[rank].nic_why, why);
 }
 
 static void check_two_soft_roce(const char *machine)
@@ -86,9 +86,9 @@ static void control_network_is_never_taken(void **state)
     (void)state;
     make("qemu-arm-1rxe-1plain", NULL, "eth1", 1);
     assert_true(nic_named("eth1")->avoid);
-    assert_null(plan->ranks[0].nic->rdma);
-    assert_string_equal(plan->ranks[0].nic->net, "eth0");
-    assert_string_equal(plan->ranks[0].nic_why,
+    assert_null(placement->ranks[0].nic->rdma);
+    assert_string_equal(placement->ranks[0].nic->net, "eth0");
+    assert_string_equal(placement->ranks[0].nic_why,
                         "eth0 rather than rxe0: rxe0 is the control network");
 }
 
@@ -113,7 +113,7 @@ static void a_port_that_is_down_is_not_taken(void **state)
     static char text[1 << 20];
     char path[] = "/tmp/verbena-xml-XXXXXX", *at = text;
     struct vb_topo_source source = {.xml = path};
-    struct vb_plan_want want = {.ranks = 2};
+    struct vb_placement_want want = {.ranks = 2};
     FILE *file;
     size_t n;
 
@@ -128,7 +128,7 @@ static void a_port_that_is_down_is_not_taken(void **state)
     assert_int_equal(vb_file_replace(path, text, n), VB_OK);
     assert_int_equal(vb_topo_open(&source, &topo), VB_OK);
     unlink(path);
-    assert_int_equal(vb_plan_create(topo, &want, &plan), VB_OK);
+    assert_int_equal(vb_placement_create(topo, &want, &placement), VB_OK);
     assert_choice(0, "mlx5_0", "mlx5_0 rather than mlx5_2: it is faster (25 Gb/s)");
     assert_choice(1, "mlx5_0", "it is faster");
 }
@@ -136,13 +136,13 @@ static void a_port_that_is_down_is_not_taken(void **state)
 static void a_machine_without_cards(void **state)
 {
     struct vb_topo_source source = {.synthetic = "pack:1 core:2 pu:1"};
-    struct vb_plan_want want = {.ranks = 1};
+    struct vb_placement_want want = {.ranks = 1};
 
     (void)state;
     assert_int_equal(vb_topo_open(&source, &topo), VB_OK);
-    assert_int_equal(vb_plan_create(topo, &want, &plan), VB_OK);
-    assert_null(plan->ranks[0].nic);
-    assert_string_equal(plan->ranks[0].nic_why, "no network card was found");
+    assert_int_equal(vb_placement_create(topo, &want, &placement), VB_OK);
+    assert_null(placement->ranks[0].nic);
+    assert_string_equal(placement->ranks[0].nic_why, "no network card was found");
 }
 
 /* The package of the fast card is forbidden: its cards are then near no core that is left. */

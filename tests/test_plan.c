@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * The plan on machines that nobody here owns. Every plan made is checked for what must hold of all
- * of them; single machines then get what is particular to them.
+ * The placement on machines that nobody here owns. Every placement made is checked for what must
+ * hold of all of them; single machines then get what is particular to them.
  */
 #include "tests/test.h"
 #include "topo/topo.h"
 
 static struct vb_topo *topo;
-static struct vb_plan *plan;
+static struct vb_placement *placement;
 
 static int tidy_up(void **state)
 {
     (void)state;
-    vb_plan_destroy(plan);
+    vb_placement_destroy(placement);
     vb_topo_close(topo);
-    plan = NULL;
+    placement = NULL;
     topo = NULL;
     return 0;
 }
@@ -39,7 +39,7 @@ static bool subset(const struct vb_ints *small, const struct vb_ints *large)
     return true;
 }
 
-static void check_rank(const struct vb_plan_rank *r)
+static void check_rank(const struct vb_placement_rank *r)
 {
     int i;
 
@@ -53,27 +53,27 @@ static void check_rank(const struct vb_plan_rank *r)
         assert_true(has(&r->cpus, r->progress_cpu) && !has(&r->compute, r->progress_cpu));
     for (i = 1; i < r->cores.n; i++)
         assert_true(r->cores.v[i] > r->cores.v[i - 1]);
-    if (plan->pinned)
-        assert_int_equal(r->compute.n, plan->threads);
+    if (placement->pinned)
+        assert_int_equal(r->compute.n, placement->threads);
     else
         assert_int_equal(r->compute.n, 0);
 }
 
-/* Ranks have equally many cores, and none that another has, unless the plan owns up to it. */
+/* Ranks have equally many cores, and none that another has, unless the placement owns up to it. */
 static void check_plan(void)
 {
     int cores = vb_topo_facts(topo)->n_allowed_cores, a, b;
 
-    assert_int_equal(plan->overlap, plan->n_ranks > cores);
-    if (plan->overlap || !plan->pinned)
-        assert_true(plan->note[0] != '\0');
-    for (a = 0; a < plan->n_ranks; a++) {
-        assert_int_equal(plan->ranks[a].rank, a);
-        check_rank(&plan->ranks[a]);
-        for (b = 0; b < a && !plan->overlap; b++) {
-            assert_int_equal(plan->ranks[a].cores.n, plan->ranks[b].cores.n);
-            assert_true(plan->ranks[a].cores.v[0] >
-                        plan->ranks[b].cores.v[plan->ranks[b].cores.n - 1]);
+    assert_int_equal(placement->overlap, placement->n_ranks > cores);
+    if (placement->overlap || !placement->pinned)
+        assert_true(placement->note[0] != '\0');
+    for (a = 0; a < placement->n_ranks; a++) {
+        assert_int_equal(placement->ranks[a].rank, a);
+        check_rank(&placement->ranks[a]);
+        for (b = 0; b < a && !placement->overlap; b++) {
+            assert_int_equal(placement->ranks[a].cores.n, placement->ranks[b].cores.n);
+            assert_true(placement->ranks[a].cores.v[0] >
+                        placement->ranks[b].cores.v[placement->ranks[b].cores.n - 1]);
         }
     }
 }
@@ -81,11 +81,11 @@ static void check_plan(void)
 static void make(const char *machine, const char *cpus, int ranks, int threads)
 {
     struct vb_topo_source source = {.synthetic = machine, .cpus = cpus};
-    struct vb_plan_want want = {.ranks = ranks, .threads = threads, .progress = true};
+    struct vb_placement_want want = {.ranks = ranks, .threads = threads, .progress = true};
 
     tidy_up(NULL);
     assert_int_equal(vb_topo_open(&source, &topo), VB_OK);
-    assert_int_equal(vb_plan_create(topo, &want, &plan), VB_OK);
+    assert_int_equal(vb_placement_create(topo, &want, &placement), VB_OK);
     check_plan();
 }
 
@@ -131,64 +131,64 @@ static void four_ranks_on_two_packages(void **state)
     (void)state;
     make("pack:2 numa:1 core:8 pu:2", NULL, 4, 0);
     for (i = 0; i < 4; i++) {
-        assert_int_equal(plan->ranks[i].cores.n, 4);
-        assert_int_equal(plan->ranks[i].package, i / 2);
-        ASSERT_INTS(plan->ranks[i].nodes, i / 2);
+        assert_int_equal(placement->ranks[i].cores.n, 4);
+        assert_int_equal(placement->ranks[i].package, i / 2);
+        ASSERT_INTS(placement->ranks[i].nodes, i / 2);
     }
-    ASSERT_INTS(plan->ranks[1].cores, 4, 5, 6, 7);
-    ASSERT_INTS(plan->ranks[1].compute, 8, 10, 12, 14); /* one hyperthread of each core */
-    assert_int_equal(plan->ranks[1].progress_cpu, 15);  /* the other one of the last core */
-    ASSERT_INTS(plan->ranks[1].others, 9, 11, 13);
-    assert_true(plan->pinned);
-    assert_int_equal(plan->threads, 4);
+    ASSERT_INTS(placement->ranks[1].cores, 4, 5, 6, 7);
+    ASSERT_INTS(placement->ranks[1].compute, 8, 10, 12, 14); /* one hyperthread of each core */
+    assert_int_equal(placement->ranks[1].progress_cpu, 15);  /* the other one of the last core */
+    ASSERT_INTS(placement->ranks[1].others, 9, 11, 13);
+    assert_true(placement->pinned);
+    assert_int_equal(placement->threads, 4);
 }
 
 static void one_rank_takes_all_and_spares_a_core(void **state)
 {
     (void)state;
     make("pack:2 numa:1 core:8 pu:1", NULL, 1, 0);
-    assert_int_equal(plan->ranks[0].cores.n, 16);
-    assert_int_equal(plan->ranks[0].package, -1);
-    assert_int_equal(plan->ranks[0].nodes.n, 0); /* all nodes: nothing to bind to */
-    assert_int_equal(plan->threads, 15);
-    assert_true(plan->own_progress_core);
-    assert_int_equal(plan->ranks[0].progress_cpu, 15);
+    assert_int_equal(placement->ranks[0].cores.n, 16);
+    assert_int_equal(placement->ranks[0].package, -1);
+    assert_int_equal(placement->ranks[0].nodes.n, 0); /* all nodes: nothing to bind to */
+    assert_int_equal(placement->threads, 15);
+    assert_true(placement->own_progress_core);
+    assert_int_equal(placement->ranks[0].progress_cpu, 15);
     make("pack:1 core:4 pu:1", NULL, 1, 0);
-    assert_int_equal(plan->threads, 4); /* too few to spare one */
-    assert_int_equal(plan->ranks[0].progress_cpu, -1);
-    assert_int_equal(plan->ranks[0].progress_core, 3);
+    assert_int_equal(placement->threads, 4); /* too few to spare one */
+    assert_int_equal(placement->ranks[0].progress_cpu, -1);
+    assert_int_equal(placement->ranks[0].progress_core, 3);
 }
 
 static void threads_asked_for_leave_a_core_for_progress(void **state)
 {
     (void)state;
     make("pack:2 numa:1 core:8 pu:1", NULL, 4, 3);
-    assert_int_equal(plan->threads, 3);
-    assert_int_equal(plan->ranks[3].cores.n, 4);
-    assert_true(plan->own_progress_core);
-    ASSERT_INTS(plan->ranks[3].compute, 12, 13, 14);
-    assert_int_equal(plan->ranks[3].progress_cpu, 15);
+    assert_int_equal(placement->threads, 3);
+    assert_int_equal(placement->ranks[3].cores.n, 4);
+    assert_true(placement->own_progress_core);
+    ASSERT_INTS(placement->ranks[3].compute, 12, 13, 14);
+    assert_int_equal(placement->ranks[3].progress_cpu, 15);
     make("pack:2 numa:1 core:8 pu:1", NULL, 4, 4); /* none left */
-    assert_false(plan->own_progress_core);
-    assert_int_equal(plan->ranks[3].progress_cpu, -1);
+    assert_false(placement->own_progress_core);
+    assert_int_equal(placement->ranks[3].progress_cpu, -1);
 }
 
 static void a_rank_stays_within_a_cache_a_node_a_package(void **state)
 {
     (void)state;
     make("pack:1 l3:4 core:4 pu:1", NULL, 4, 3);
-    ASSERT_INTS(plan->ranks[1].cores, 4, 5, 6, 7);
+    ASSERT_INTS(placement->ranks[1].cores, 4, 5, 6, 7);
     make("pack:2 numa:2 core:4 pu:1", NULL, 4, 0);
-    ASSERT_INTS(plan->ranks[2].nodes, 2);
+    ASSERT_INTS(placement->ranks[2].nodes, 2);
     make("pack:2 numa:2 core:4 pu:1", NULL, 2, 0);
-    assert_int_equal(plan->ranks[1].package, 1);
-    ASSERT_INTS(plan->ranks[1].nodes, 2, 3);
+    assert_int_equal(placement->ranks[1].package, 1);
+    ASSERT_INTS(placement->ranks[1].nodes, 2, 3);
     make("pack:2 numa:1 core:5 pu:1", NULL, 4, 0); /* 2 of 5 cores each: none astride */
-    assert_int_equal(plan->ranks[1].package, 0);
-    assert_int_equal(plan->ranks[2].package, 1);
+    assert_int_equal(placement->ranks[1].package, 0);
+    assert_int_equal(placement->ranks[2].package, 1);
     make("pack:2 numa:1 core:5 pu:1", NULL, 3, 0); /* 3 each: one astride beats losing a third */
-    assert_int_equal(plan->ranks[0].cores.n, 3);
-    assert_int_equal(plan->ranks[1].package, -1);
+    assert_int_equal(placement->ranks[0].cores.n, 3);
+    assert_int_equal(placement->ranks[1].package, -1);
 }
 
 static void uneven_nodes(void **state)
@@ -196,23 +196,23 @@ static void uneven_nodes(void **state)
     (void)state;
     /* only these are allowed: 6 cores of node 0, 2 of node 1 */
     make("numa:2 core:8 pu:1", "0-5,8,9", 4, 0);
-    assert_int_equal(plan->ranks[0].cores.n, 2);
-    ASSERT_INTS(plan->ranks[2].nodes, 0);
-    ASSERT_INTS(plan->ranks[3].nodes, 1);
-    ASSERT_INTS(plan->ranks[3].cores, 8, 9);
+    assert_int_equal(placement->ranks[0].cores.n, 2);
+    ASSERT_INTS(placement->ranks[2].nodes, 0);
+    ASSERT_INTS(placement->ranks[3].nodes, 1);
+    ASSERT_INTS(placement->ranks[3].cores, 8, 9);
 }
 
 static void odd_cores_of_a_cgroup_keep_their_numbers(void **state)
 {
     (void)state;
     make("pack:2 numa:1 core:4 pu:2", "1,3,5,7,8-15", 2, 0);
-    ASSERT_INTS(plan->ranks[0].cores, 0, 1, 2, 3);
-    ASSERT_INTS(plan->ranks[0].compute, 1, 3, 5, 7); /* the only allowed thread of each */
-    assert_int_equal(plan->ranks[0].progress_cpu, -1);
-    ASSERT_INTS(plan->ranks[1].compute, 8, 10, 12, 14);
+    ASSERT_INTS(placement->ranks[0].cores, 0, 1, 2, 3);
+    ASSERT_INTS(placement->ranks[0].compute, 1, 3, 5, 7); /* the only allowed thread of each */
+    assert_int_equal(placement->ranks[0].progress_cpu, -1);
+    ASSERT_INTS(placement->ranks[1].compute, 8, 10, 12, 14);
     make("pack:2 core:4 pu:1", "1,3,5,7", 4, 0);
-    ASSERT_INTS(plan->ranks[0].cores, 1);
-    ASSERT_INTS(plan->ranks[3].cores, 7);
+    ASSERT_INTS(placement->ranks[0].cores, 1);
+    ASSERT_INTS(placement->ranks[3].cores, 7);
     assert_int_equal(vb_topo_facts(topo)->n_allowed_cpus, 4);
     assert_int_equal(vb_topo_facts(topo)->n_cpus, 8);
 }
@@ -221,54 +221,55 @@ static void more_threads_than_cores(void **state)
 {
     (void)state;
     make("pack:1 core:4 pu:2", NULL, 2, 4); /* hyperthreads serve */
-    ASSERT_INTS(plan->ranks[1].compute, 4, 6, 5, 7);
-    assert_true(plan->pinned);
-    assert_non_null(strstr(plan->note, "hyperthreads"));
+    ASSERT_INTS(placement->ranks[1].compute, 4, 6, 5, 7);
+    assert_true(placement->pinned);
+    assert_non_null(strstr(placement->note, "hyperthreads"));
     make("pack:1 core:4 pu:1", NULL, 2, 3); /* nothing serves: nothing is pinned */
-    assert_false(plan->pinned);
-    ASSERT_INTS(plan->ranks[1].cpus, 2, 3);
-    assert_int_equal(plan->ranks[1].progress_cpu, -1);
-    assert_non_null(strstr(plan->note, "none is pinned"));
+    assert_false(placement->pinned);
+    ASSERT_INTS(placement->ranks[1].cpus, 2, 3);
+    assert_int_equal(placement->ranks[1].progress_cpu, -1);
+    assert_non_null(strstr(placement->note, "none is pinned"));
 }
 
 static void more_ranks_than_cores(void **state)
 {
     (void)state;
     make("pack:1 core:2 pu:1", NULL, 3, 0);
-    assert_true(plan->overlap);
-    assert_false(plan->pinned);
-    assert_int_equal(plan->threads, 1);
-    ASSERT_INTS(plan->ranks[2].cpus, 0, 1);
-    ASSERT_INTS(plan->ranks[2].others, 0, 1);
-    assert_string_equal(plan->note, "3 ranks share 2 cores: ranks overlap, no thread is pinned to "
-                                    "one core, and each rank slows the others");
+    assert_true(placement->overlap);
+    assert_false(placement->pinned);
+    assert_int_equal(placement->threads, 1);
+    ASSERT_INTS(placement->ranks[2].cpus, 0, 1);
+    ASSERT_INTS(placement->ranks[2].others, 0, 1);
+    assert_string_equal(placement->note,
+                        "3 ranks share 2 cores: ranks overlap, no thread is pinned to "
+                        "one core, and each rank slows the others");
     make("pack:2 numa:1 core:2 pu:1", NULL, 6, 0); /* still a package each */
-    assert_int_equal(plan->ranks[2].package, 0);
-    assert_int_equal(plan->ranks[3].package, 1);
+    assert_int_equal(placement->ranks[2].package, 0);
+    assert_int_equal(placement->ranks[3].package, 1);
     make("pack:2 numa:1 core:4 pu:1", "0-3,4", 10, 0); /* in proportion: 4 cores and 1 */
-    assert_int_equal(plan->ranks[7].package, 0);
-    assert_int_equal(plan->ranks[8].package, 1);
+    assert_int_equal(placement->ranks[7].package, 0);
+    assert_int_equal(placement->ranks[8].package, 1);
 }
 
 static void no_progress_thread_when_none_is_wanted(void **state)
 {
     struct vb_topo_source source = {.synthetic = "pack:1 core:8 pu:1"};
-    struct vb_plan_want want = {.ranks = 1};
+    struct vb_placement_want want = {.ranks = 1};
 
     (void)state;
     assert_int_equal(vb_topo_open(&source, &topo), VB_OK);
-    assert_int_equal(vb_plan_create(topo, &want, &plan), VB_OK);
-    assert_int_equal(plan->threads, 8);
-    assert_int_equal(plan->ranks[0].progress_core, -1);
+    assert_int_equal(vb_placement_create(topo, &want, &placement), VB_OK);
+    assert_int_equal(placement->threads, 8);
+    assert_int_equal(placement->ranks[0].progress_core, -1);
 }
 
 static void impossible_wishes_are_refused(void **state)
 {
-    static const struct vb_plan_want wants[] = {{.ranks = 0},
-                                                {.ranks = -1},
-                                                {.ranks = 4097},
-                                                {.ranks = 1, .threads = 4097},
-                                                {.ranks = 1, .threads = -1}};
+    static const struct vb_placement_want wants[] = {{.ranks = 0},
+                                                     {.ranks = -1},
+                                                     {.ranks = 4097},
+                                                     {.ranks = 1, .threads = 4097},
+                                                     {.ranks = 1, .threads = -1}};
     struct vb_topo_source source = {.synthetic = "pack:1 core:8 pu:1"};
     struct t_stderr t;
     char text[4096];
@@ -278,16 +279,16 @@ static void impossible_wishes_are_refused(void **state)
     assert_int_equal(vb_topo_open(&source, &topo), VB_OK);
     t_stderr_catch(&t);
     for (i = 0; i < VB_COUNT(wants); i++)
-        assert_int_equal(vb_plan_create(topo, &wants[i], &plan), VB_ERR_USAGE);
+        assert_int_equal(vb_placement_create(topo, &wants[i], &placement), VB_ERR_USAGE);
     t_stderr_release(&t, text, sizeof(text));
-    assert_null(plan);
+    assert_null(placement);
 }
 
 static void largest_plan(void **state)
 {
     (void)state;
-    make("pack:4 numa:2 l3:4 core:8 pu:2", NULL, VB_PLAN_RANKS_MAX, VB_PLAN_THREADS_MAX);
-    make("pack:4 numa:2 l3:4 core:8 pu:2", NULL, 1, VB_PLAN_THREADS_MAX);
+    make("pack:4 numa:2 l3:4 core:8 pu:2", NULL, VB_PLACEMENT_RANKS_MAX, VB_PLACEMENT_THREADS_MAX);
+    make("pack:4 numa:2 l3:4 core:8 pu:2", NULL, 1, VB_PLACEMENT_THREADS_MAX);
     make("pack:4 numa:2 l3:4 core:8 pu:2", NULL, 256, 1);
 }
 

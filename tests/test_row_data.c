@@ -93,7 +93,7 @@ static void broken_libsvm_is_refused(void **state)
         {"1 1:nan\n", "line 1: the value is not a number"},
         {"1 1:1e39\n", "line 1: the value is not a number"},
         {"1 1:0x10\n", "line 1: the value is not a number"},
-        {"1 1:1\n1 2:1 2:3\n", "line 2: an index comes twice"},
+        {"1 1:1\n1 2:1 2:3\n", "line 2: an index occurs twice"},
         {"1 qid:3 1:1\n", "line 1: the index is not"},
         {"\n\n# nothing\n", "has no rows"},
     };
@@ -103,7 +103,7 @@ static void broken_libsvm_is_refused(void **state)
     t_wrong_things(open_svm);
     for (i = 0; i < VB_COUNT(bad); i++)
         t_refused(open_svm, t_write("bad", bad[i][0], strlen(bad[i][0])), bad[i][1]);
-    t_refused(open_svm, t_write("zero", "1 1:1\n1 2\0:1\n", 13), "line 2: a zero byte");
+    t_refused(open_svm, t_write("zero", "1 1:1\n1 2\0:1\n", 13), "line 2: there is a zero byte");
     t_cut_everywhere(open_svm, t_gzip(t_write("svm", svm, sizeof(svm) - 1)), 0);
     t_flip_everywhere(open_svm, t_path("svm"));
     t_flip_everywhere(open_svm, t_path("svm.gz"));
@@ -269,11 +269,11 @@ static void broken_tfrecord_is_refused(void **state)
     t_refused(open_tf, tf_changed(6, 'L'), "offset 0: record 1: there is no feature `label`");
     t_refused(open_tf, tf_changed(34, 5), "`index` and `value` have different lengths");
     t_refused(open_tf, tf_changed(24, 'D'), "`index` and `value` have different lengths");
-    t_refused(open_tf, tf_file(twice, sizeof(twice), 1), "an index comes twice");
-    t_refused(open_tf, tf_changed(1, 0x3b), "a field ends behind its message");
+    t_refused(open_tf, tf_file(twice, sizeof(twice), 1), "an index occurs twice");
+    t_refused(open_tf, tf_changed(1, 0x3b), "a field ends after its message");
     t_refused(open_tf, tf_changed(2, 0x0b), "a field has an unknown type");
     t_refused(open_tf, tf_changed(29, 0x12), "`index` has floats");
-    t_refused(open_tf, tf_changed(13, 0x0a), "bytes where numbers should be");
+    t_refused(open_tf, tf_changed(13, 0x0a), "has bytes, expected numbers");
 }
 
 /* Changed at will, under right checksums: nothing crashes. */
@@ -362,20 +362,20 @@ static void broken_csr_is_refused(void **state)
     t_cut_everywhere(csr_open, csr_file(svm, sizeof(svm) - 1), 0);
     assert_int_equal(t_flip_everywhere(csr_open, t_path("csr")), 0);
     t_refused(csr_open, csr_changed(8, 1), "offset 8: the version");
-    t_refused(csr_open, csr_changed(16, 5), "the blocks are not what the header says");
+    t_refused(csr_open, csr_changed(16, 5), "the blocks do not match the header");
     t_refused(csr_open, csr_changed(20, 1), "impossible sizes");
-    t_refused(csr_open, csr_changed(40, 3), "an index is out of place");
-    t_refused(csr_open, csr_changed(44, 1), "longer than the longest");
-    t_refused(csr_open, csr_changed(44, 7), "offset 44: no block has a row as long");
+    t_refused(csr_open, csr_changed(40, 3), "an index is out of range or out of order");
+    t_refused(csr_open, csr_changed(44, 1), "longer than the header says");
+    t_refused(csr_open, csr_changed(44, 7), "offset 44: no block can hold a row as long");
     t_refused(csr_open, csr_changed(48, 8), "not as long as its header says");
     t_refused(csr_open, csr_changed(56, 0), "not as long as its header says");
-    t_refused(csr_open, csr_changed(64, 1), "the rows of a block do not fill it");
+    t_refused(csr_open, csr_changed(64, 1), "the rows of a block do not match its size");
     t_refused(csr_open, csr_changed(68, 13), "a row ends before it begins");
     t_refused(csr_open, csr_changed(68, 0), "a row ends before it begins");
     t_refused(csr_open, csr_changed(68, 1), "more values than entries");
     t_refused(csr_open, csr_changed(84, 7), "more values than entries"); /* 3 of 4 words */
     t_refused(csr_open, csr_changed(84, UINT32_MAX), "more values than entries");
-    t_refused(csr_open, csr_changed(92, 0), "an index is out of place"); /* 0, 0 */
+    t_refused(csr_open, csr_changed(92, 0), "an index is out of range or out of order"); /* 0, 0 */
     t_refused(csr_open, csr_changed(100, 0x7fc00000), "a value is not finite");
     t_refused(csr_open, csr_changed(104, 2), "more values than entries");
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The CPU time that cgroups grant. hwloc knows which cpus a cgroup allows, but not that it may
- * grant only half of each: a job with a thread a cpu is then stopped many times a second.
+ * The CPU time that a cgroup grants. hwloc knows which cpus a cgroup allows, but not that the
+ * cgroup may grant only a part of their time. A job with one thread per cpu would then be throttled
+ * many times a second.
  */
 #include "topo/topo.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* Both versions say it as microseconds of a period; "max" or -1 is no limit. */
+/* Both cgroup versions give the quota as microseconds in a period. "max" or -1 means no limit. */
 static double quota_of(const char *quota_text, int64_t period)
 {
     int64_t quota;
@@ -43,23 +44,20 @@ static double quota_v1(const char *folder)
     return quota_of(line, period);
 }
 
-static void keep_least(double *least, double quota)
-{
-    if (quota > 0 && (*least == 0 || quota < *least))
-        *least = quota;
-}
-
-/* The limit of a cgroup is the least of its own and those of all above it. */
+/* The limit of a cgroup is the smallest of its own limit and the limits of all its ancestors. */
 static void walk_up(const char *mount, const char *group, double (*read)(const char *),
                     double *least)
 {
     char folder[PATH_MAX], *slash;
     size_t root = strlen(mount);
+    double quota;
 
     if ((size_t)snprintf(folder, sizeof(folder), "%s%s", mount, group) >= sizeof(folder))
         return;
     for (;;) {
-        keep_least(least, read(folder));
+        quota = read(folder);
+        if (quota > 0 && (*least == 0 || quota < *least))
+            *least = quota;
         slash = strrchr(folder, '/');
         if (slash == NULL || (size_t)(slash - folder) < root)
             return;
@@ -67,7 +65,7 @@ static void walk_up(const char *mount, const char *group, double (*read)(const c
     }
 }
 
-/* Is "cpu" one of the comma-separated controllers? */
+/* Returns true if "cpu" is one of the comma-separated controllers. */
 static bool has_cpu_controller(const char *controllers)
 {
     size_t n;
@@ -85,7 +83,8 @@ struct search {
     double least;
 };
 
-/* A line of /proc/self/cgroup: "0::/group" (version 2) or "4:cpu,cpuacct:/group" (version 1). */
+/* Reads a line of /proc/self/cgroup: "0::/group" (version 2) or "4:cpu,cpuacct:/group" (version
+ * 1). */
 static bool take_line(char *line, void *arg)
 {
     char mount[PATH_MAX], *controllers, *group;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens a machine: this one, a synthetic one or a recorded one.
+ * Opens a machine: this host, a synthetic machine or a recorded one.
  *
- * The topology keeps what cgroup and affinity forbid, and the allowed cpus are a set beside it: so
- * a core has the same number whatever is allowed, and the same as in lstopo.
+ * The topology includes the cpus that cgroup and affinity forbid. The allowed cpus are a separate
+ * set. So the number of a core does not depend on what is allowed, and is the same as in lstopo.
  */
 #include "topo/topo_priv.h"
 
@@ -17,14 +17,15 @@
 #define CPU_MAX 65535
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS "0123456789"
-#define SYNTHETIC_MAX 4096 /* hardware threads; hwloc takes seconds for these, minutes for more */
+#define SYNTHETIC_MAX                                                                              \
+    4096 /* hardware threads; hwloc takes seconds for this many, minutes for more */
 
 const char *vb_topo_library(void)
 {
     return "hwloc " HWLOC_VERSION;
 }
 
-/* ---- where the machine comes from ------------------------------------------------------------ */
+/* ---- the source of the machine --------------------------------------------------------------- */
 
 static vb_status read_whole(FILE *file, const char *path, char **text_p, int *len_p)
 {
@@ -41,7 +42,7 @@ static vb_status read_whole(FILE *file, const char *path, char **text_p, int *le
     }
     if (len == XML_MAX_BYTES) {
         free(text);
-        return vb_err(VB_ERR_INPUT, "%s is larger than %d MiB: no machine", path,
+        return vb_err(VB_ERR_INPUT, "%s is not a machine: it is larger than %d MiB", path,
                       XML_MAX_BYTES >> 20);
     }
     text[len] = '\0'; /* hwloc counts the final zero */
@@ -60,7 +61,7 @@ static vb_status take_xml(hwloc_topology_t hwloc, const char *path, const char *
     bool good = false;
     vb_status st;
 
-    st = xml_try(text, len, &good);
+    st = xml_load_in_child(text, len, &good);
     if (st != VB_OK)
         return st;
     if (!good || hwloc_topology_set_xmlbuffer(hwloc, text, len) != 0)
@@ -70,14 +71,14 @@ static vb_status take_xml(hwloc_topology_t hwloc, const char *path, const char *
 
 static vb_status open_xml(const char *path, FILE **file_p)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not stop us */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
     FILE *file = NULL;
     struct stat info;
     vb_status st;
 
     if (fd >= 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
         close(fd);
-        return vb_err(VB_ERR_INPUT, "%s: is not a file", path);
+        return vb_err(VB_ERR_INPUT, "%s is not a regular file", path);
     }
     if (fd >= 0)
         file = fdopen(fd, "r");
@@ -109,14 +110,16 @@ static vb_status use_xml(hwloc_topology_t hwloc, const char *path)
     return st;
 }
 
-/* Behind the parenthesis that opens at text, or NULL. hwloc takes the first that closes it. */
+/* Returns the text after the parentheses that open at text, or NULL. hwloc ends them at the first
+ * closing parenthesis. */
 static const char *behind_attributes(const char *text)
 {
     text += 1 + strcspn(text + 1, "()[]");
     return *text == ')' ? text + 1 : NULL;
 }
 
-/* Behind the bracket that opens at text, which may have attributes, or NULL. */
+/* Returns the text after the brackets that open at text, or NULL. The brackets may contain
+ * attributes. */
 static const char *behind_memory(const char *text)
 {
     text += 1 + strcspn(text + 1, "()[]");
@@ -125,8 +128,8 @@ static const char *behind_memory(const char *text)
     return text != NULL && *text == ']' ? text + 1 : NULL;
 }
 
-/* Reads "name:count" or "count", and multiplies by the count; decimal, octal or with 0x, as hwloc
- * reads it. Returns where it ends, or NULL. */
+/* Reads "name:count" or "count" and multiplies *product by the count. The count is decimal, octal
+ * or hexadecimal (0x), as in hwloc. Returns the text after it, or NULL. */
 static const char *read_level(const char *text, int64_t *product)
 {
     unsigned long long count;
@@ -138,15 +141,16 @@ static const char *read_level(const char *text, int64_t *product)
             return NULL;
     }
     count = strtoull(text, &end, 0);
-    if (count == 0 || strchr("( \n", *end) == NULL) /* finds the final zero, too */
+    if (count == 0 || strchr("( \n", *end) == NULL) /* strchr() finds the final zero too */
         return NULL;
     *product *= count > SYNTHETIC_MAX ? SYNTHETIC_MAX + 1 : (int64_t)count;
     return end;
 }
 
-/* How many objects a synthetic machine's deepest level or its memory has, -1 if it is none. hwloc
- * would try to build a machine of any size, and skips much of what it does not know: so what it
- * gets to read is only what is counted here. */
+/* Returns the number of objects in the deepest level or in the memory of a synthetic machine,
+ * whichever is larger, or -1 if text is not a machine. hwloc would try to build a machine of any
+ * size and ignores much that it does not know. So hwloc only gets text that this function
+ * understands. */
 static int64_t synthetic_size(const char *text)
 {
     int64_t product = 1, memory = 0;
@@ -195,10 +199,10 @@ static vb_status use_source(struct vb_topo *topo, const struct vb_topo_source *s
     return VB_OK;
 }
 
-/* Where hwloc's plugins are installed it would start OpenCL, CUDA and their like to look for
- * accelerators, and libpciaccess to read the names of all vendors, which takes long, leaks, and
- * tells us nothing: hwloc finds PCI devices by itself. Plugins that are not there are refused: as
- * well. */
+/* If hwloc's plugins are installed, hwloc would load OpenCL, CUDA and others to find accelerators,
+ * and libpciaccess to read the names of all vendors. That is slow, leaks memory and gives us
+ * nothing: hwloc finds PCI devices without them. The call fails for plugins that are not installed,
+ * which is harmless. */
 static void leave_out_plugins(hwloc_topology_t hwloc)
 {
     static const char *const names[] = {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl", "pci"};
@@ -230,7 +234,8 @@ static vb_status load(struct vb_topo *topo, const struct vb_topo_source *source)
 
 /* ---- what is allowed ------------------------------------------------------------------------- */
 
-/* A number of up to CPU_MAX at *text_p, which moves behind it; -1 if there is none. */
+/* Reads a number of at most CPU_MAX at *text_p and moves *text_p behind it. Returns -1 if there is
+ * no such number. */
 static int take_number(const char **text_p)
 {
     int value = 0, n;
@@ -241,7 +246,8 @@ static int take_number(const char **text_p)
     return n > 0 && value <= CPU_MAX ? value : -1;
 }
 
-/* "0-3,8"; hwloc's own reader would take numbers that need gigabytes. */
+/* Parses a list such as "0-3,8". hwloc's parser would accept numbers that need gigabytes of
+ * memory. */
 static bool parse_list(const char *list, hwloc_bitmap_t set)
 {
     int low, high;
@@ -296,8 +302,8 @@ static vb_status find_allowed(struct vb_topo *topo, const char *list)
 
 /* ---- cores ----------------------------------------------------------------------------------- */
 
-/* The smallest NUMA node around a core. Nodes with the same cores (fast and large memory side by
- * side) are one part: the first of them stands for it. */
+/* Returns the smallest NUMA node that contains a core, or -1. Nodes with the same cores (fast and
+ * large memory side by side) count as one part; the first node represents it. */
 static int node_of(hwloc_topology_t hwloc, hwloc_obj_t core)
 {
     hwloc_obj_t node = NULL, best = NULL;
@@ -335,12 +341,12 @@ static void take_core(struct vb_topo *topo, hwloc_obj_t obj, int *n_cpus_p)
     core->part[LEVEL_NODE] = node_of(topo->hwloc, obj);
     core->part[LEVEL_PACKAGE] = ancestor_of(topo->hwloc, HWLOC_OBJ_PACKAGE, obj);
     if (core->part[LEVEL_PACKAGE] < 0)
-        core->part[LEVEL_PACKAGE] = 0; /* a machine that does not tell is one package */
+        core->part[LEVEL_PACKAGE] = 0; /* a machine without package information is one package */
     core->part[LEVEL_MACHINE] = 0;
     topo->n_cores++;
 }
 
-/* Machines that do not tell their cores have one a cpu. */
+/* A machine without core information has one core per cpu. */
 static hwloc_obj_type_t core_type(hwloc_topology_t hwloc)
 {
     return hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
@@ -384,13 +390,14 @@ static void count_caches(struct vb_topo *topo)
         if (n <= 0)
             continue;
         bytes = (int64_t)hwloc_get_obj_by_type(topo->hwloc, types[i], 0)->attr->cache.size;
-        if (bytes > 0) /* emulated machines have caches of no size */
+        if (bytes > 0) /* emulated machines have caches of size 0 */
             facts->caches[facts->n_caches++] =
                 (struct vb_topo_cache){.level = (int)i + 1, .n = n, .bytes = bytes};
     }
 }
 
-/* The processor's name is an attribute of the package on most machines, of the root on others. */
+/* The processor's name is an attribute of the package on most machines, and of the root on
+ * others. */
 static const char *cpu_model(hwloc_topology_t hwloc)
 {
     hwloc_obj_t package = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_PACKAGE, 0);

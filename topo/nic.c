@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The network cards of a machine, and the one that a rank should use.
+ * The network cards of a machine, and the choice of a card for a rank.
  *
- * An interface and an RDMA device that hang off the same PCI function are two faces of one port,
- * and one entry here. So are an interface and the soft-RoCE device on top of it, which hwloc does
- * not show at all or not where it belongs. What hwloc's topology lacks (speed, state, soft-RoCE) is
- * read from /sys on this machine and noted in it, so that a saved machine has it too.
+ * An interface and an RDMA device of the same PCI function are the same port, and become one entry.
+ * So do an interface and the soft-RoCE device on top of it; hwloc does not show such a device, or
+ * shows it at a wrong place. hwloc's topology lacks speed, state and soft-RoCE. On this host they
+ * are read from /sys and added to the topology, so that a saved machine has them too.
  */
 #include "topo/topo_priv.h"
 
@@ -18,7 +18,7 @@
 #define INFO_SOFT "VerbenaSoftRdma"
 #define IB_DIR "/sys/class/infiniband"
 
-/* ---- finding them ---------------------------------------------------------------------------- */
+/* ---- finding NICs ---------------------------------------------------------------------------- */
 
 static bool is_a(hwloc_obj_t osdev, hwloc_obj_osdev_type_t type)
 {
@@ -43,7 +43,7 @@ static void note(hwloc_obj_t osdev, const char *name, int64_t value)
     hwloc_obj_add_info(osdev, name, text);
 }
 
-/* The speed of an unplugged or virtual interface reads as -1 or not at all: then none is noted. */
+/* The speed of an unplugged or virtual interface is -1 or cannot be read. It is not noted then. */
 static void note_net(hwloc_obj_t osdev)
 {
     char state[32];
@@ -56,7 +56,7 @@ static void note_net(hwloc_obj_t osdev)
         note(osdev, INFO_STATE, strcmp(state, "up") == 0);
 }
 
-/* "100 Gb/sec (4X EDR)" */
+/* The file contains text such as "100 Gb/sec (4X EDR)". */
 static void note_rdma(hwloc_obj_t osdev)
 {
     char rate[64];
@@ -69,7 +69,8 @@ static void note_rdma(hwloc_obj_t osdev)
         note(osdev, INFO_SPEED, (int64_t)(gbit_s * 1000));
 }
 
-/* Notes a soft-RoCE device with the interface it runs on, which the kernel tells with its GIDs. */
+/* Notes a soft-RoCE device at the interface that it runs on. The kernel lists that interface with
+ * the GIDs of the device. */
 static void note_soft(hwloc_topology_t hwloc, const char *rdma)
 {
     hwloc_obj_t osdev = NULL;
@@ -79,7 +80,7 @@ static void note_soft(hwloc_topology_t hwloc, const char *rdma)
         return;
     while ((osdev = hwloc_get_next_osdev(hwloc, osdev)) != NULL) {
         if (is_rdma(osdev) && strcmp(osdev->name, rdma) == 0)
-            return; /* hwloc has it */
+            return; /* hwloc shows the device */
         if (is_net(osdev) && strcmp(osdev->name, netdev) == 0 &&
             hwloc_obj_get_info_by_name(osdev, INFO_SOFT) == NULL)
             hwloc_obj_add_info(osdev, INFO_SOFT, rdma);
@@ -115,8 +116,9 @@ static int64_t info_int(hwloc_obj_t osdev, const char *name, int64_t fallback)
     return text != NULL && vb_parse_int(text, &value) ? value : fallback;
 }
 
-/* The state of an RDMA port as hwloc notes it: 4 is "active". A card with several ports has the
- * number of each in the "Port" of its interface. */
+/* Returns 1 if the RDMA port is active, 0 if it is not, and -1 if the state is not known. hwloc
+ * notes the state of each port; 4 means active. On a card with several ports, the "Port" attribute
+ * of the interface is the port's number. */
 static int rdma_active(hwloc_obj_t rdma, hwloc_obj_t net)
 {
     char name[32];
@@ -127,7 +129,8 @@ static int rdma_active(hwloc_obj_t rdma, hwloc_obj_t net)
     return state < 0 ? -1 : state == 4;
 }
 
-/* Where a device is attached says which package and node it is near; the root says neither. */
+/* A device is near the package and the node that it is attached to. If it is attached to the root,
+ * it is near none. */
 static void set_place(struct vb_topo *topo, struct vb_nic *nic, hwloc_obj_t osdev)
 {
     hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topo->hwloc, osdev);
@@ -163,14 +166,14 @@ static void add_nic(struct vb_topo *topo, hwloc_obj_t net, hwloc_obj_t rdma, con
     nic->active = rdma != NULL ? rdma_active(rdma, net) : -1;
     if (nic->active < 0)
         nic->active = (int)info_int(net, INFO_STATE, -1);
-    /* Soft-RoCE reports a made-up rate; that of the interface below it is true. */
+    /* The rate of a soft-RoCE device is made up. The rate of its interface is real. */
     nic->mbit_s = info_int(net, INFO_SPEED, 0);
     if (nic->mbit_s <= 0)
         nic->mbit_s = info_int(rdma, INFO_SPEED, 0);
     set_place(topo, nic, net != NULL ? net : rdma);
 }
 
-/* A soft-RoCE device has the address of its interface in its GUID, as EUI-64: 52:54:00:00:00:01
+/* The GUID of a soft-RoCE device contains the address of its interface as EUI-64: 52:54:00:00:00:01
  * becomes 5054:00ff:fe00:0001. */
 static bool guid_is_of(hwloc_obj_t rdma, hwloc_obj_t net)
 {
@@ -187,7 +190,8 @@ static bool guid_is_of(hwloc_obj_t rdma, hwloc_obj_t net)
     return strcmp(made, guid) == 0;
 }
 
-/* Are these two faces of one port? One that is on no PCI function is soft-RoCE or none. */
+/* Returns true if net and rdma are the same port. Only a soft-RoCE device has no PCI function; it
+ * is matched by its GUID. */
 static bool same_port(hwloc_obj_t net, hwloc_obj_t rdma)
 {
     if (net->parent == rdma->parent && rdma->parent->type == HWLOC_OBJ_PCI_DEVICE)
@@ -195,7 +199,7 @@ static bool same_port(hwloc_obj_t net, hwloc_obj_t rdma)
     return rdma->parent->type != HWLOC_OBJ_PCI_DEVICE && guid_is_of(rdma, net);
 }
 
-/* The device of the other kind that is the same port, or NULL. */
+/* Returns the device of the other kind that is the same port, or NULL. */
 static hwloc_obj_t twin(hwloc_topology_t hwloc, hwloc_obj_t osdev)
 {
     hwloc_obj_t other = NULL;
@@ -236,27 +240,28 @@ void nics_free(struct vb_topo *topo)
     free(topo->nics);
 }
 
-/* ---- choosing one ---------------------------------------------------------------------------- */
+/* ---- choosing a NIC -------------------------------------------------------------------------- */
 
 static const char *nic_name(const struct vb_nic *nic)
 {
     return nic->rdma != NULL ? nic->rdma : nic->net;
 }
 
-/* 2: on the rank's own node, 1: on its package, 0: elsewhere */
-static int nearness(const struct vb_nic *nic, const struct vb_plan_rank *rank)
+/* Returns 2 if the card is on the rank's own node, 1 if it is on the rank's package, else 0. */
+static int nearness(const struct vb_nic *nic, const struct vb_placement_rank *rank)
 {
     if (nic->node >= 0 && rank->nodes.n == 1 && rank->nodes.v[0] == nic->node)
         return 2;
     return nic->package >= 0 && nic->package == rank->package;
 }
 
-/* The criteria, the weightiest first; more is better. A faster card on the far package beats a
- * slower one nearby: the link between packages carries more than any card. */
+/* The criteria, the most important one first. A higher grade is better. A faster card on the other
+ * package is preferred to a slower one nearby, because the link between packages is faster than any
+ * card. */
 enum criterion { NOT_AVOIDED, NOT_DOWN, HAS_RDMA, SPEED, NEARNESS, FREE, N_CRITERIA };
 
-static int64_t grade(const struct vb_topo *topo, const struct vb_plan_rank *rank, const int *load,
-                     int i, enum criterion c)
+static int64_t grade(const struct vb_topo *topo, const struct vb_placement_rank *rank,
+                     const int *load, int i, enum criterion c)
 {
     const struct vb_nic *nic = &topo->nics[i];
 
@@ -276,8 +281,8 @@ static int64_t grade(const struct vb_topo *topo, const struct vb_plan_rank *rank
     }
 }
 
-/* The first criterion by which NIC a is better than b, or N_CRITERIA if it is not. */
-static enum criterion better_by(const struct vb_topo *topo, const struct vb_plan_rank *rank,
+/* Returns the first criterion by which NIC a is better than b, or N_CRITERIA if a is not better. */
+static enum criterion better_by(const struct vb_topo *topo, const struct vb_placement_rank *rank,
                                 const int *load, int a, int b)
 {
     int64_t of_a, of_b;
@@ -292,9 +297,9 @@ static enum criterion better_by(const struct vb_topo *topo, const struct vb_plan
     return N_CRITERIA;
 }
 
-/* The best NIC but for one that is left out (-1: none is); -1 if there is no other. */
-static int best_but(const struct vb_topo *topo, const struct vb_plan_rank *rank, const int *load,
-                    int left_out)
+/* Returns the best NIC except left_out (-1: consider all), or -1 if there is none. */
+static int best_but(const struct vb_topo *topo, const struct vb_placement_rank *rank,
+                    const int *load, int left_out)
 {
     int best = -1, i;
 
@@ -307,17 +312,17 @@ static int best_but(const struct vb_topo *topo, const struct vb_plan_rank *rank,
     return best;
 }
 
-static void say_why(const struct vb_topo *topo, struct vb_plan_rank *rank, const int *load,
+static void say_why(const struct vb_topo *topo, struct vb_placement_rank *rank, const int *load,
                     int best, int second)
 {
     const struct vb_nic *a = &topo->nics[best], *b = &topo->nics[second];
     char *why = rank->nic_why;
-    int n = snprintf(why, VB_PLAN_TEXT, "%s rather than %s: ", nic_name(a), nic_name(b));
+    int n = snprintf(why, VB_PLACEMENT_TEXT, "%s rather than %s: ", nic_name(a), nic_name(b));
 
-    if (n < 0 || n >= VB_PLAN_TEXT)
+    if (n < 0 || n >= VB_PLACEMENT_TEXT)
         return;
     why += n;
-    n = VB_PLAN_TEXT - n;
+    n = VB_PLACEMENT_TEXT - n;
     switch (better_by(topo, rank, load, best, second)) {
     case NOT_AVOIDED:
         snprintf(why, (size_t)n, "%s is the control network", nic_name(b));
@@ -343,23 +348,24 @@ static void say_why(const struct vb_topo *topo, struct vb_plan_rank *rank, const
     }
 }
 
-void nic_choose(const struct vb_topo *topo, struct vb_plan_rank *rank, int *load)
+void nic_choose(const struct vb_topo *topo, struct vb_placement_rank *rank, int *load)
 {
     int best = best_but(topo, rank, load, -1), second;
 
     if (best < 0) {
-        snprintf(rank->nic_why, VB_PLAN_TEXT, "no network card was found");
+        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "no network card was found");
         return;
     }
     if (topo->nics[best].avoid || topo->nics[best].active == 0) {
-        snprintf(rank->nic_why, VB_PLAN_TEXT, "%s %s, and there is no other",
+        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s %s, and there is no other",
                  nic_name(&topo->nics[best]),
                  topo->nics[best].avoid ? "is the control network" : "is down");
         return;
     }
     second = best_but(topo, rank, load, best);
     if (second < 0)
-        snprintf(rank->nic_why, VB_PLAN_TEXT, "%s is the only one", nic_name(&topo->nics[best]));
+        snprintf(rank->nic_why, VB_PLACEMENT_TEXT, "%s is the only one",
+                 nic_name(&topo->nics[best]));
     else
         say_why(topo, rank, load, best, second);
     rank->nic = &topo->nics[best];

@@ -1,44 +1,47 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where the threads of each rank go.
+ * Chooses where the threads of each rank run.
  *
- * Every rank gets a *block*: the same number of neighbouring cores, none of them twice. Blocks are
- * laid within *parts* of the machine (cores that share an L3 cache, a NUMA node, a package, or
- * the whole machine), the smallest parts in which they all find room. When there are fewer cores
- * than ranks, blocks are whole packages, ranks share them, and nothing is pinned to one core.
+ * Every rank gets a *block*: the same number of neighbouring cores, which no other rank gets.
+ * Blocks lie within *parts* of the machine: cores that share an L3 cache, a NUMA node, a package,
+ * or the whole machine. The smallest parts that hold all blocks are used. If there are fewer cores
+ * than ranks, a block is a whole package, several ranks share it, and no thread is pinned to one
+ * core.
  *
- * A compute thread has a core to itself where there are enough, on the core's first cpu; the other
- * cpus of a core (hyperthreads) serve the progress thread and helpers first, and compute threads
- * only when more of them are asked for than there are cores.
+ * If there are enough cores, each compute thread has a core to itself and runs on the core's first
+ * cpu. The other cpus of a core (hyperthreads) are for the progress thread and the helper threads.
+ * Compute threads use them only if there are more compute threads than cores.
  */
 #include "topo/topo_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank of this many cores can spare one of them for its progress thread. */
+/* A rank with this many cores can spare one of them for its progress thread. */
 #define CORES_TO_SPARE_ONE 8
 
-/* A smaller part is taken if its blocks have at least 3/4 of the cores they could have. */
+/* A smaller part is used if its blocks have at least 3/4 of the cores that an even split would
+ * give. */
 #define ENOUGH(block, even) ((block)*4 >= (even)*3)
 
 struct shape {
     enum level level;
-    int block;   /* cores a rank */
-    int threads; /* compute threads a rank */
+    int block;   /* cores per rank */
+    int threads; /* compute threads per rank */
 };
 
-/* A part of the machine: neighbouring cores. */
+/* A part of the machine: a run of neighbouring cores. */
 struct part {
     int first;
     int n_cores;
-    int64_t room;  /* blocks that fit into it */
-    int64_t taken; /* blocks that it gets */
+    int64_t room;  /* the number of blocks that fit into the part */
+    int64_t taken; /* the number of blocks assigned to the part */
 };
 
 /* ---- parts and blocks ------------------------------------------------------------------------ */
 
-/* Parts of a level end where those of a larger one do, also where the machine has no such parts. */
+/* A part of a level ends where a part of a larger level ends, even if the machine does not have
+ * this level. */
 static bool same_part(const struct core *a, const struct core *b, enum level level)
 {
     int l;
@@ -49,8 +52,8 @@ static bool same_part(const struct core *a, const struct core *b, enum level lev
     return true;
 }
 
-/* Cuts the cores into the parts of a level; returns how many there are. parts has room for one a
- * core. */
+/* Splits the cores into the parts of a level and returns their number. parts must have room for one
+ * part per core. */
 static int cut_parts(const struct vb_topo *topo, enum level level, int block, struct part *parts)
 {
     int i, n = 0;
@@ -65,7 +68,7 @@ static int cut_parts(const struct vb_topo *topo, enum level level, int block, st
     return n;
 }
 
-/* How many blocks of a size find room in the parts of a level. */
+/* Returns the number of blocks that fit into the parts of a level. */
 static int room_for(const struct vb_topo *topo, enum level level, int block, struct part *parts)
 {
     int n = cut_parts(topo, level, block, parts), room = 0, i;
@@ -75,7 +78,7 @@ static int room_for(const struct vb_topo *topo, enum level level, int block, str
     return room;
 }
 
-/* Hands the ranks to the parts, each time to the one that is emptiest for its size. */
+/* Assigns each rank to the part that is emptiest in proportion to its size. */
 static void deal_ranks(struct part *parts, int n_parts, int ranks)
 {
     int best, i;
@@ -93,7 +96,8 @@ static void deal_ranks(struct part *parts, int n_parts, int ranks)
     }
 }
 
-/* The largest block, at most even, of which all ranks find one in the parts of a level. */
+/* Returns the largest block, at most even, such that the parts of a level hold one block for each
+ * rank; 0 if there is none. */
 static int largest_block(const struct vb_topo *topo, enum level level, int ranks, int even,
                          struct part *parts)
 {
@@ -120,7 +124,7 @@ static void shape_by_machine(const struct vb_topo *topo, int ranks, struct part 
     shape->level = (enum level)level;
 }
 
-/* A cgroup may grant less time than its cpus have: more threads would only be stopped more. */
+/* A cgroup may grant less time than its cpus have. More threads would only be throttled more. */
 static int limit_by_quota(const struct vb_topo *topo, int ranks, int threads)
 {
     int granted;
@@ -133,7 +137,7 @@ static int limit_by_quota(const struct vb_topo *topo, int ranks, int threads)
     return granted < threads ? granted : threads;
 }
 
-static void shape_by_threads(const struct vb_topo *topo, const struct vb_plan_want *want,
+static void shape_by_threads(const struct vb_topo *topo, const struct vb_placement_want *want,
                              struct part *parts, struct shape *shape)
 {
     int level, block;
@@ -149,8 +153,8 @@ static void shape_by_threads(const struct vb_topo *topo, const struct vb_plan_wa
     }
 }
 
-/* Not called when there are fewer cores than ranks. */
-static void choose_shape(const struct vb_topo *topo, const struct vb_plan_want *want,
+/* Not called if there are fewer cores than ranks. */
+static void choose_shape(const struct vb_topo *topo, const struct vb_placement_want *want,
                          struct part *parts, struct shape *shape)
 {
     shape->threads = want->threads;
@@ -186,20 +190,9 @@ static bool ints_has(const struct vb_ints *ints, int value)
     return false;
 }
 
-static void ints_add(struct vb_ints *ints, int value)
-{
-    if (!ints_has(ints, value))
-        ints->v[ints->n++] = value;
-}
-
-static void ints_copy(struct vb_ints *to, const struct vb_ints *from)
-{
-    memcpy(to->v, from->v, (size_t)from->n * sizeof(*to->v));
-    to->n = from->n;
-}
-
-/* Cores, cpus, nodes and package of a rank whose block begins at a core. */
-static void take_block(const struct vb_topo *topo, struct vb_plan_rank *rank, int first, int block)
+/* Sets the cores, cpus, nodes and package of a rank whose block starts at core first. */
+static void take_block(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
+                       int block)
 {
     int i, k;
 
@@ -210,15 +203,16 @@ static void take_block(const struct vb_topo *topo, struct vb_plan_rank *rank, in
         rank->cores.v[rank->cores.n++] = core->number;
         for (k = 0; k < core->n_cpus; k++)
             rank->cpus.v[rank->cpus.n++] = topo->cpus[core->first_cpu + k];
-        if (core->part[LEVEL_NODE] >= 0)
-            ints_add(&rank->nodes, core->part[LEVEL_NODE]);
+        if (core->part[LEVEL_NODE] >= 0 && !ints_has(&rank->nodes, core->part[LEVEL_NODE]))
+            rank->nodes.v[rank->nodes.n++] = core->part[LEVEL_NODE];
         if (core->part[LEVEL_PACKAGE] != rank->package)
             rank->package = -1;
     }
 }
 
-/* Compute threads: the first cpu of each core but the one set aside, then the second ones, ... */
-static void place_compute(const struct vb_topo *topo, struct vb_plan_rank *rank, int first,
+/* Assigns compute threads to the first cpu of each core except the progress core, then to the
+ * second cpus, and so on. */
+static void place_compute(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
                           int n_cores, int threads)
 {
     int i, turn;
@@ -234,12 +228,12 @@ static void place_compute(const struct vb_topo *topo, struct vb_plan_rank *rank,
         }
     }
     if (rank->compute.n < threads)
-        rank->compute.n = 0; /* more threads than cpus: the kernel shares them out */
+        rank->compute.n = 0; /* more threads than cpus: the kernel schedules them */
 }
 
-/* The progress thread: the first cpu of the last core if compute left it, else another of its
- * cpus, else any cpu of the rank. */
-static void place_progress(const struct vb_topo *topo, struct vb_plan_rank *rank, int last)
+/* Assigns the progress thread to the first cpu of the last core if no compute thread has it, else
+ * to another cpu of that core, else to any cpu of the rank. */
+static void place_progress(const struct vb_topo *topo, struct vb_placement_rank *rank, int last)
 {
     const struct core *core = &topo->cores[last];
     int k;
@@ -255,8 +249,9 @@ static void place_progress(const struct vb_topo *topo, struct vb_plan_rank *rank
     }
 }
 
-/* Loader and sampler: what compute and progress left, or anywhere among the rank's cpus. */
-static void place_others(struct vb_plan_rank *rank)
+/* Assigns the loader thread to the cpus that are left, or to all cpus of the rank if none
+ * is left. */
+static void place_others(struct vb_placement_rank *rank)
 {
     int i, cpu;
 
@@ -265,11 +260,13 @@ static void place_others(struct vb_plan_rank *rank)
         if (cpu != rank->progress_cpu && !ints_has(&rank->compute, cpu))
             rank->others.v[rank->others.n++] = cpu;
     }
-    if (rank->others.n == 0)
-        ints_copy(&rank->others, &rank->cpus);
+    if (rank->others.n == 0) {
+        memcpy(rank->others.v, rank->cpus.v, (size_t)rank->cpus.n * sizeof(*rank->cpus.v));
+        rank->others.n = rank->cpus.n;
+    }
 }
 
-static bool rank_alloc(struct vb_plan_rank *rank, int block, int n_cpus, int threads)
+static bool rank_alloc(struct vb_placement_rank *rank, int block, int n_cpus, int threads)
 {
     rank->progress_core = rank->progress_cpu = -1;
     return ints_alloc(&rank->cores, block) && ints_alloc(&rank->cpus, n_cpus) &&
@@ -286,9 +283,10 @@ static int count_cpus(const struct vb_topo *topo, int first, int block)
     return n;
 }
 
-/* Everything about one rank but its NIC. pin: its threads may have cpus of their own. */
-static vb_status place_rank(const struct vb_topo *topo, struct vb_plan_rank *rank, int first,
-                            const struct shape *shape, const struct vb_plan_want *want, bool pin)
+/* Sets everything about one rank except its NIC. pin: compute threads get cpus of their own. */
+static vb_status place_rank(const struct vb_topo *topo, struct vb_placement_rank *rank, int first,
+                            const struct shape *shape, const struct vb_placement_want *want,
+                            bool pin)
 {
     int n_cpus = count_cpus(topo, first, shape->block);
     int compute_cores = shape->block;
@@ -306,10 +304,11 @@ static vb_status place_rank(const struct vb_topo *topo, struct vb_plan_rank *ran
     return VB_OK;
 }
 
-/* ---- the plan -------------------------------------------------------------------------------- */
+/* ---- the placement
+ * -------------------------------------------------------------------------------- */
 
-static vb_status place_apart(const struct vb_topo *topo, const struct vb_plan_want *want,
-                             struct part *parts, struct vb_plan *plan)
+static vb_status place_apart(const struct vb_topo *topo, const struct vb_placement_want *want,
+                             struct part *parts, struct vb_placement *placement)
 {
     struct shape shape = {.level = LEVEL_MACHINE};
     vb_status st;
@@ -318,39 +317,40 @@ static vb_status place_apart(const struct vb_topo *topo, const struct vb_plan_wa
     choose_shape(topo, want, parts, &shape);
     n_parts = cut_parts(topo, shape.level, shape.block, parts);
     deal_ranks(parts, n_parts, want->ranks);
-    plan->threads = shape.threads;
-    plan->own_progress_core = want->progress && shape.threads < shape.block;
+    placement->threads = shape.threads;
+    placement->own_progress_core = want->progress && shape.threads < shape.block;
     for (p = 0; p < n_parts; p++) {
         for (k = 0; k < parts[p].taken; k++, rank++) {
-            plan->ranks[rank].rank = rank;
-            st = place_rank(topo, &plan->ranks[rank], parts[p].first + k * shape.block, &shape,
+            placement->ranks[rank].rank = rank;
+            st = place_rank(topo, &placement->ranks[rank], parts[p].first + k * shape.block, &shape,
                             want, true);
             if (st != VB_OK)
                 return st;
         }
     }
-    plan->pinned = plan->ranks[0].compute.n > 0;
+    placement->pinned = placement->ranks[0].compute.n > 0;
     return VB_OK;
 }
 
-/* More ranks than cores: each gets a whole package, and shares it. */
-static vb_status place_together(const struct vb_topo *topo, const struct vb_plan_want *want,
-                                struct part *parts, struct vb_plan *plan)
+/* For more ranks than cores: each rank gets a whole package, which it shares with others. */
+static vb_status place_together(const struct vb_topo *topo, const struct vb_placement_want *want,
+                                struct part *parts, struct vb_placement *placement)
 {
     int n_parts = cut_parts(topo, LEVEL_PACKAGE, 1, parts), p, k, rank = 0;
     struct shape shape = {.level = LEVEL_PACKAGE};
     vb_status st;
 
     for (p = 0; p < n_parts; p++)
-        parts[p].room = (int64_t)parts[p].n_cores * want->ranks; /* no limit, but in proportion */
+        parts[p].room =
+            (int64_t)parts[p].n_cores * want->ranks; /* no limit, but in proportion to the cores */
     deal_ranks(parts, n_parts, want->ranks);
-    plan->overlap = true;
-    plan->threads = shape.threads = want->threads > 0 ? want->threads : 1;
+    placement->overlap = true;
+    placement->threads = shape.threads = want->threads > 0 ? want->threads : 1;
     for (p = 0; p < n_parts; p++) {
         shape.block = parts[p].n_cores;
         for (k = 0; k < parts[p].taken; k++, rank++) {
-            plan->ranks[rank].rank = rank;
-            st = place_rank(topo, &plan->ranks[rank], parts[p].first, &shape, want, false);
+            placement->ranks[rank].rank = rank;
+            st = place_rank(topo, &placement->ranks[rank], parts[p].first, &shape, want, false);
             if (st != VB_OK)
                 return st;
         }
@@ -358,118 +358,119 @@ static vb_status place_together(const struct vb_topo *topo, const struct vb_plan
     return VB_OK;
 }
 
-static void write_note(const struct vb_topo *topo, const struct vb_plan_want *want,
-                       struct vb_plan *plan)
+static void write_note(const struct vb_topo *topo, const struct vb_placement_want *want,
+                       struct vb_placement *placement)
 {
-    int block = plan->ranks[0].cores.n;
+    int block = placement->ranks[0].cores.n;
 
-    if (plan->overlap)
-        snprintf(plan->note, VB_PLAN_TEXT,
+    if (placement->overlap)
+        snprintf(placement->note, VB_PLACEMENT_TEXT,
                  "%d ranks share %d cores: ranks overlap, no thread is pinned to one core, and "
                  "each rank slows the others",
-                 plan->n_ranks, topo->n_cores);
-    else if (!plan->pinned)
-        snprintf(plan->note, VB_PLAN_TEXT,
-                 "%d compute threads a rank are more than its %d hardware threads: none is pinned "
-                 "to one core",
-                 plan->threads, plan->ranks[0].cpus.n);
-    else if (plan->threads > block)
-        snprintf(plan->note, VB_PLAN_TEXT,
-                 "%d compute threads a rank on %d cores: some share a core as hyperthreads",
-                 plan->threads, block);
-    else if (want->threads == 0 && limit_by_quota(topo, plan->n_ranks, block) < block)
-        snprintf(plan->note, VB_PLAN_TEXT,
-                 "the cgroup grants the time of %.1f cpus only: fewer compute threads than cores",
+                 placement->n_ranks, topo->n_cores);
+    else if (!placement->pinned)
+        snprintf(
+            placement->note, VB_PLACEMENT_TEXT,
+            "%d compute threads per rank are more than its %d hardware threads: none is pinned "
+            "to one core",
+            placement->threads, placement->ranks[0].cpus.n);
+    else if (placement->threads > block)
+        snprintf(placement->note, VB_PLACEMENT_TEXT,
+                 "%d compute threads per rank on %d cores: some share a core as hyperthreads",
+                 placement->threads, block);
+    else if (want->threads == 0 && limit_by_quota(topo, placement->n_ranks, block) < block)
+        snprintf(placement->note, VB_PLACEMENT_TEXT,
+                 "the cgroup grants only the time of %.1f cpus: fewer compute threads than cores",
                  topo->facts.cpu_quota);
 }
 
-static vb_status check_want(const struct vb_plan_want *want)
+static vb_status check_want(const struct vb_placement_want *want)
 {
-    if (want->ranks < 1 || want->ranks > VB_PLAN_RANKS_MAX)
+    if (want->ranks < 1 || want->ranks > VB_PLACEMENT_RANKS_MAX)
         return vb_err(VB_ERR_USAGE, "%d ranks on one host: must be from 1 to %d", want->ranks,
-                      VB_PLAN_RANKS_MAX);
-    if (want->threads < 0 || want->threads > VB_PLAN_THREADS_MAX)
-        return vb_err(VB_ERR_USAGE, "%d threads a rank: must be from 0 to %d", want->threads,
-                      VB_PLAN_THREADS_MAX);
+                      VB_PLACEMENT_RANKS_MAX);
+    if (want->threads < 0 || want->threads > VB_PLACEMENT_THREADS_MAX)
+        return vb_err(VB_ERR_USAGE, "%d threads per rank: must be from 0 to %d", want->threads,
+                      VB_PLACEMENT_THREADS_MAX);
     return VB_OK;
 }
 
-static vb_status choose_nics(const struct vb_topo *topo, struct vb_plan *plan)
+static vb_status choose_nics(const struct vb_topo *topo, struct vb_placement *placement)
 {
     int *load, i;
 
     load = calloc((size_t)topo->facts.n_nics + 1, sizeof(*load));
     if (load == NULL)
         return vb_err_sys("calloc");
-    for (i = 0; i < plan->n_ranks; i++)
-        nic_choose(topo, &plan->ranks[i], load);
+    for (i = 0; i < placement->n_ranks; i++)
+        nic_choose(topo, &placement->ranks[i], load);
     free(load);
     return VB_OK;
 }
 
-/* A rank whose nodes are all of the machine's needs no binding. */
-static void drop_needless_nodes(const struct vb_topo *topo, struct vb_plan *plan)
+/* Memory of a rank that uses all nodes of the machine need not be bound. */
+static void drop_needless_nodes(const struct vb_topo *topo, struct vb_placement *placement)
 {
     int i;
 
-    for (i = 0; i < plan->n_ranks; i++)
-        if (plan->ranks[i].nodes.n == topo->facts.n_nodes && topo->facts.n_nodes > 1)
-            plan->ranks[i].nodes.n = 0;
+    for (i = 0; i < placement->n_ranks; i++)
+        if (placement->ranks[i].nodes.n == topo->facts.n_nodes && topo->facts.n_nodes > 1)
+            placement->ranks[i].nodes.n = 0;
 }
 
-vb_status vb_plan_create(const struct vb_topo *topo, const struct vb_plan_want *want,
-                         struct vb_plan **plan_p)
+vb_status vb_placement_create(const struct vb_topo *topo, const struct vb_placement_want *want,
+                              struct vb_placement **placement_p)
 {
     struct part *parts = NULL;
-    struct vb_plan *plan;
+    struct vb_placement *placement;
     vb_status st;
 
     st = check_want(want);
     if (st != VB_OK)
         return st;
-    plan = calloc(1, sizeof(*plan));
-    if (plan == NULL)
+    placement = calloc(1, sizeof(*placement));
+    if (placement == NULL)
         return vb_err_sys("calloc");
-    plan->n_ranks = want->ranks;
-    plan->ranks = calloc((size_t)want->ranks, sizeof(*plan->ranks));
+    placement->n_ranks = want->ranks;
+    placement->ranks = calloc((size_t)want->ranks, sizeof(*placement->ranks));
     parts = calloc((size_t)topo->n_cores, sizeof(*parts));
-    if (plan->ranks == NULL || parts == NULL) {
+    if (placement->ranks == NULL || parts == NULL) {
         st = vb_err_sys("calloc");
         goto err_plan;
     }
     if (want->ranks > topo->n_cores)
-        st = place_together(topo, want, parts, plan);
+        st = place_together(topo, want, parts, placement);
     else
-        st = place_apart(topo, want, parts, plan);
+        st = place_apart(topo, want, parts, placement);
     if (st == VB_OK)
-        st = choose_nics(topo, plan);
+        st = choose_nics(topo, placement);
     if (st != VB_OK)
         goto err_plan;
-    drop_needless_nodes(topo, plan);
-    write_note(topo, want, plan);
+    drop_needless_nodes(topo, placement);
+    write_note(topo, want, placement);
     free(parts);
-    *plan_p = plan;
+    *placement_p = placement;
     return VB_OK;
 
 err_plan:
     free(parts);
-    vb_plan_destroy(plan);
+    vb_placement_destroy(placement);
     return st;
 }
 
-void vb_plan_destroy(struct vb_plan *plan)
+void vb_placement_destroy(struct vb_placement *placement)
 {
     int i;
 
-    if (plan == NULL)
+    if (placement == NULL)
         return;
-    for (i = 0; plan->ranks != NULL && i < plan->n_ranks; i++) {
-        free(plan->ranks[i].cores.v);
-        free(plan->ranks[i].cpus.v);
-        free(plan->ranks[i].compute.v);
-        free(plan->ranks[i].others.v);
-        free(plan->ranks[i].nodes.v);
+    for (i = 0; placement->ranks != NULL && i < placement->n_ranks; i++) {
+        free(placement->ranks[i].cores.v);
+        free(placement->ranks[i].cpus.v);
+        free(placement->ranks[i].compute.v);
+        free(placement->ranks[i].others.v);
+        free(placement->ranks[i].nodes.v);
     }
-    free(plan->ranks);
-    free(plan);
+    free(placement->ranks);
+    free(placement);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * hwloc trusts the files it reads: the fuzzer had it crash on one with a single wrong digit. So a
- * file is first loaded in a child process, and only one that the child survived is loaded here.
+ * hwloc trusts the files that it reads: fuzzing made it crash on a file with one wrong digit. So a
+ * file is first loaded in a child process. This process loads it only if the child survived.
  */
 #include "topo/topo_priv.h"
 
@@ -11,17 +11,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TRIAL_CPU_S 20
-#define TRIAL_WALL_S 60
+#define CHILD_CPU_S 20
+#define CHILD_WALL_S 60
 
-/* The child: bounded in time, silent, and leaves no core file. */
-_Noreturn static void try_in_child(const char *text, int len)
+/* The child's run time is limited, it prints nothing, and it leaves no core file. */
+_Noreturn static void load_in_child(const char *text, int len)
 {
-    struct rlimit none = {0}, cpu = {TRIAL_CPU_S, TRIAL_CPU_S};
+    struct rlimit none = {0}, cpu = {CHILD_CPU_S, CHILD_CPU_S};
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     hwloc_topology_t hwloc;
 
-    alarm(TRIAL_WALL_S);
+    alarm(CHILD_WALL_S);
     setrlimit(RLIMIT_CORE, &none);
     setrlimit(RLIMIT_CPU, &cpu);
     if (null >= 0)
@@ -29,12 +29,12 @@ _Noreturn static void try_in_child(const char *text, int len)
     if (hwloc_topology_init(&hwloc) != 0 || topology_configure(hwloc) != 0 ||
         hwloc_topology_set_xmlbuffer(hwloc, text, len) != 0 || hwloc_topology_load(hwloc) != 0)
         _exit(1);
-    hwloc_topology_check(hwloc); /* aborts where the parts of a machine do not fit together */
+    hwloc_topology_check(hwloc); /* aborts if the parts of the machine do not fit together */
     hwloc_topology_destroy(hwloc);
     _exit(0);
 }
 
-vb_status xml_try(const char *text, int len, bool *good_p)
+vb_status xml_load_in_child(const char *text, int len, bool *good_p)
 {
     int status;
     pid_t pid;
@@ -43,8 +43,8 @@ vb_status xml_try(const char *text, int len, bool *good_p)
     if (pid < 0)
         return vb_err_sys("fork");
     if (pid == 0)
-        try_in_child(text, len);
-    while (waitpid(pid, &status, 0) < 0) /* the child cannot outlive TRIAL_WALL_S */
+        load_in_child(text, len);
+    while (waitpid(pid, &status, 0) < 0) /* the child ends after CHILD_WALL_S at the latest */
         if (errno != EINTR)
             return vb_err_sys("waitpid");
     *good_p = WIFEXITED(status) && WEXITSTATUS(status) == 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * An allreduce with nothing around it: bare_allreduce shm|tcp RANKS SIZES SECONDS. No requests, no
- * deadlines, no checks, a number of ranks that is known: what this machine can do, and what ours is
- * held against.
+ * bare_allreduce shm|tcp RANKS SIZES SECONDS: an allreduce with nothing around it. It has no
+ * requests, deadlines or checks, and a fixed number of ranks. It shows what this machine can do,
+ * and ours is compared with it.
  */
 #include "bench/peers/bare.h"
 
@@ -36,7 +36,7 @@ static void max(struct peer *p, double *values, int n)
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-/* A cpu each, where there are enough. */
+/* Pins each rank to its own cpu, if there are enough cpus. */
 static void pin(struct bare *b)
 {
     cpu_set_t allowed, one;

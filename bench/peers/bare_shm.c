@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bare allreduce over a shared mapping. Large vectors: all meet, each rank sums its share out
- * of the others' memory and writes it to all of them, all meet again. Small ones: each rank shows a
- * copy in a slot, its number last, and sums what the others show; one meeting less.
+ * The bare allreduce over a shared mapping. Large vectors: after a barrier, each rank sums its
+ * share from the others' memory and writes it to all of them; then there is a second barrier. Small
+ * vectors: each rank copies its data to a slot, writes the sequence number last, and sums what the
+ * others have published. That saves one barrier.
  */
 #include "bench/peers/bare.h"
 
@@ -12,7 +13,7 @@ vb_status bare_map(struct bare *b, size_t largest)
 {
     size_t page = 4096, huge = (size_t)2 << 20;
     size_t head = (sizeof(struct bare_rank) + page - 1) / page * page;
-    size_t each = (largest + huge - 1) / huge * huge + 3 * page; /* not all in the same sets */
+    size_t each = (largest + huge - 1) / huge * huge + 3 * page; /* in other cache sets */
     struct vb_mem mem;
     vb_status st;
     int i;
@@ -92,8 +93,8 @@ static void add(float *restrict out, const float *restrict in, size_t n)
         out[i] += in[i];
 }
 
-/* A slot is taken again two rounds later: whoever has seen all numbers of the round between knows
- * that all have read this one. */
+/* A slot is used again two rounds later. A rank that has seen all numbers of the round between
+ * knows that all ranks have read this slot. */
 static void small(struct bare *b, size_t n)
 {
     uint32_t seq = ++b->seq;
@@ -117,7 +118,7 @@ void bare_shm_allreduce(struct peer *p, size_t n_elems)
 {
     struct bare *b = (struct bare *)p;
 
-    /* A meeting costs a fifth of a microsecond, or one and more where it means giving way. */
+    /* A barrier is slower if the ranks have to yield. */
     if (n_elems * sizeof(float) <= (b->crowded ? BARE_SLOT_BYTES : BARE_SLOT_BYTES / 4))
         small(b, n_elems);
     else

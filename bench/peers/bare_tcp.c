@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bare allreduce over TCP on loopback, a socket a pair. Large vectors: every rank sends each
- * other rank its part of that rank's share, adds to its own share what comes, and sends the sums
- * back as they are ready, all at once. Small ones: every rank sends all to all and adds.
+ * The bare allreduce over TCP on loopback, with a socket for each pair. Large vectors: every rank
+ * sends each other rank its part of that rank's share, adds the parts that it receives to its own
+ * share, and sends the sums back as they become ready, all at the same time. Small vectors: every
+ * rank sends its data to all others and adds what it receives.
  */
 #include "bench/peers/bare.h"
 
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 #define SMALL_BYTES 16384
-#define CHUNK ((size_t)512 << 10) /* bytes to send or take in one go */
+#define CHUNK ((size_t)512 << 10) /* bytes to send or receive in one call */
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
@@ -61,7 +62,7 @@ vb_status bare_tcp_open(struct bare *b, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX])
     for (i = 0; i < b->peer.ranks; i++)
         for (j = 0; j < b->peer.ranks; j++)
             if (i != j && i != b->peer.rank)
-                close(fds[i][j]); /* so that a rank's death is seen by the others */
+                close(fds[i][j]); /* so that the other ranks notice when a rank dies */
     for (j = 0; j < b->peer.ranks; j++) {
         b->fds[j] = j != b->peer.rank ? fds[b->peer.rank][j] : -1;
         b->scratch[j] = malloc(CHUNK);
@@ -73,7 +74,7 @@ vb_status bare_tcp_open(struct bare *b, int fds[BARE_RANKS_MAX][BARE_RANKS_MAX])
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Up to len bytes; 0: not now. Who has lost a peer ends. */
+/* Transfers up to len bytes; returns 0 if it would block. Exits if the peer is gone. */
 static size_t push(int fd, const void *from, size_t len)
 {
     ssize_t n = send(fd, from, len < CHUNK ? len : CHUNK, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -125,13 +126,13 @@ static void small(struct bare *b, size_t n)
 
 /* ---- large ----------------------------------------------------------------------------------- */
 
-/* What goes on with one other rank. In bytes; first our part of its share and its part of ours,
- * then the sums of ours and the sums of its. */
+/* The state of the exchange with one other rank, in bytes. First our part of its share and its part
+ * of ours are transferred, then the sums of both shares. */
 struct line {
     char *theirs; /* its share, in our data */
     size_t their_len;
     size_t sent, came;
-    size_t kept; /* bytes in the scratch: part of a float */
+    size_t kept; /* bytes in the scratch buffer: a part of a float */
 };
 
 struct run {
@@ -183,7 +184,7 @@ static size_t take_some(struct run *run, int r)
     return n;
 }
 
-/* What all have given their part of. */
+/* Returns the part of our share that all ranks have contributed to. */
 static void look_what_is_summed(struct run *run)
 {
     size_t least = run->my_len, done;

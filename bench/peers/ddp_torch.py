@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Training by PyTorch's DistributedDataParallel over Gloo: ddp_torch.py MODEL GLOBAL_BATCH RANKS
-SECONDS [RANK HOST:PORT]. All ranks here, or one of them; one JSON line by rank 0. To be run under
-chrt -b 0: Gloo's event thread spins. A cpu each, but for the sparse model: it is faster without."""
+"""ddp_torch.py MODEL GLOBAL_BATCH RANKS SECONDS [RANK HOST:PORT]: training by PyTorch's
+DistributedDataParallel over Gloo. Starts all ranks on this host, or only RANK. Rank 0 prints one JSON line.
+Run it under chrt -b 0, because Gloo's event thread spins. Each rank is pinned to a cpu, except for the
+sparse model, which is faster without pinning."""
 
 import json
 import os
@@ -43,7 +44,7 @@ def sparse(_, batch):
     net = Rows()
     update = torch.optim.SGD(net.parameters(), lr=0.001)
     data = []
-    for _ in range(16):  # skewed, as categories are: a batch has some 1,800 features
+    for _ in range(16):  # skewed, as categories are: a batch names each frequent feature often
         where = (torch.rand(batch, NONZEROS) ** 6 * FEATURES).long()
         data.append(((where, torch.rand(batch, NONZEROS)), torch.randint(2, (batch,)).float()))
     return net, update, data, nn.functional.binary_cross_entropy_with_logits

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The allreduce of Gloo, through PyTorch: gloo.py NAME RANKS SIZES SECONDS. One process a rank, a cpu
-each if the name is gloo; checked and timed as peer.c does it."""
+"""gloo.py NAME RANKS SIZES SECONDS: the allreduce of Gloo, through PyTorch. Each rank is a process, pinned to
+a cpu if the name is gloo. Sums are checked and timed as in peer.c."""
 
 import os
 import statistics
@@ -21,7 +21,7 @@ def parse_size(text):
 
 
 def count_wrong(dist, torch, data, rank, world):
-    """Small whole numbers: their sum is exact in any order."""
+    """Sums small integers: their sum is exact in any order."""
     i = torch.arange(data.numel(), dtype=torch.int64)
     i = i ^ (i >> 11)
     data.copy_((i + rank * 13) & 31)
@@ -29,7 +29,7 @@ def count_wrong(dist, torch, data, rank, world):
     want = sum(((i + r * 13) & 31 for r in range(world)), torch.zeros_like(i))
     wrong = (data != want.to(torch.float32)).sum()
     dist.all_reduce(wrong)
-    data.zero_()  # sums of sums would run off to infinity
+    data.zero_()  # sums of sums would grow to infinity
     return int(wrong)
 
 
@@ -68,7 +68,7 @@ def one_size(dist, torch, name, rank, world, nbytes, seconds):
 
 def be_rank(name, rank, world, sizes, seconds, meet):
     cpus = sorted(os.sched_getaffinity(0))
-    if name == "gloo" and len(cpus) >= world:  # its event thread goes to the same cpu
+    if name == "gloo" and len(cpus) >= world:  # Gloo's event thread runs on the same cpu
         os.sched_setaffinity(0, {cpus[rank]})
     import torch
     import torch.distributed as dist

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The allreduce of an MPI library: mpi NAME TRANSPORT SIZES SECONDS, under its mpirun. Built once
- * with Open MPI and once with MPICH, where they are installed.
+ * mpi NAME TRANSPORT SIZES SECONDS: the allreduce of an MPI library, started by its mpirun. It is
+ * built once with Open MPI and once with MPICH, if they are installed.
  */
 #include "bench/peers/peer.h"
 
@@ -40,7 +40,7 @@ static int run(struct peer *p, const struct peer_args *args)
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     code = peer_measure(p, args);
-    MPI_Bcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD); /* rank 0 knows */
+    MPI_Bcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD); /* rank 0 has the result */
     return code;
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The models as PyTorch has them, each with the shape of its input and its number of classes."""
+"""The models in PyTorch, each with the shape of its input and its number of classes."""
 
 from torch import nn
 

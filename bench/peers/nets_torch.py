@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""LeNet-5 and AlexNet by PyTorch: nets_torch.py MODEL BATCH THREADS SECONDS. Forward, backward and
-SGD with momentum on random images; one JSON line. oneDNN is off where that is faster, as on Arm."""
+"""nets_torch.py MODEL BATCH THREADS SECONDS: LeNet-5 and AlexNet by PyTorch. Runs forward, backward and
+SGD with momentum on random images, and prints one JSON line. oneDNN is off on Arm, where that is faster."""
 
 import json
 import os

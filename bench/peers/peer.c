@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * How each peer is measured, and how `verbena bench allreduce` measures ours: check a sum, run
- * batches of allreduces with a barrier before each, check a sum again. A batch is long enough for
- * the clock and for the barrier not to matter. The time of a batch is its slowest rank's; what is
- * printed is the median.
+ * Measures a peer in the same way as `verbena bench allreduce` measures ours: check a sum, run
+ * batches of allreduces with a barrier before each, check a sum again. A batch is so long that the
+ * clock and the barrier do not matter. The time of a batch is that of its slowest rank. The median
+ * is printed.
  */
 #include "bench/peers/peer.h"
 
@@ -54,7 +54,8 @@ int peer_parse(const char *sizes, const char *seconds, struct peer_args *args)
     do {
         at = &args->sizes[args->n_sizes++];
         if (args->n_sizes > PEER_SIZES_MAX || parse_size(&sizes, at) != 0) {
-            fprintf(stderr, "sizes: up to %d of whole floats, such as 4,64K,1M\n", PEER_SIZES_MAX);
+            fprintf(stderr, "sizes: expected up to %d multiples of 4 bytes, such as 4,64K,1M\n",
+                    PEER_SIZES_MAX);
             return 2;
         }
         if (*at > args->largest)
@@ -78,7 +79,7 @@ float *peer_alloc(size_t bytes)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-/* Small whole numbers: their sum is exact in any order. */
+/* Small integers: their sum is exact in any order. */
 static float value(size_t i, int rank)
 {
     return (float)(((i ^ i >> 11) + (size_t)rank * 13) & 31);
@@ -114,7 +115,7 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Time of one of n_batch allreduces. */
+/* Returns the time of one allreduce in a batch of n_batch. */
 static double batch(struct peer *p, size_t n, int n_batch)
 {
     double start;
@@ -127,7 +128,8 @@ static double batch(struct peer *p, size_t n, int n_batch)
     return (now_us() - start) / n_batch;
 }
 
-/* How many in a batch, and how many batches: the same on all ranks, by rank 0's first look. */
+/* Chooses the number of allreduces per batch and of batches. Rank 0 measures, and all ranks use its
+ * numbers. */
 static void plan(struct peer *p, size_t n, double seconds, int *n_batch_p, int *n_p)
 {
     double us, n_batch, samples;
@@ -143,7 +145,7 @@ static void plan(struct peer *p, size_t n, double seconds, int *n_batch_p, int *
         samples = SAMPLES_MAX;
     if (p->rank == 0 && samples < SAMPLES_MIN)
         samples = SAMPLES_MIN;
-    /* The others take part with nothing but zeros, so that a sum tells them. */
+    /* The other ranks add zeros, so that the sum is rank 0's number. */
     p->data[0] = (float)(int)n_batch;
     p->allreduce(p, 1);
     *n_batch_p = (int)p->data[0];
@@ -168,7 +170,7 @@ static int one_size(struct peer *p, size_t bytes, double seconds)
     double wrong;
 
     wrong = count_wrong(p, n);
-    memset(p->data, 0, bytes); /* sums of sums would run off to infinity */
+    memset(p->data, 0, bytes); /* sums of sums would grow to infinity */
     plan(p, n, seconds, &n_batch, &n_samples);
     for (i = 0; i < n_samples; i++)
         us[i] = batch(p, n, n_batch);

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pushes, pulls and both by ps-lite, timed as verbena bench ps does: one at a time by each worker,
- * the median. Its scheduler, servers and workers are this program, told apart by DMLC_ROLE:
- *
- *   pslite BYTES KEYS SECONDS      KEYS 0: dense, one key that has all the bytes
+ * pslite BYTES KEYS SECONDS: pushes, pulls and both by ps-lite, measured as verbena bench ps does:
+ * one at a time by each worker, the median. KEYS 0 means dense: one key has all the bytes. The
+ * scheduler, the servers and the workers are all this program; DMLC_ROLE selects the role.
  *
  * Workers print lines "OP BYTES KEYS TIME_US".
  *
- * Newer ps-lite has push and pull in one message (PSLITE_BOTH: bench/compare looks for it). The
- * others, BytePS's among them, are sent a push and, without waiting for it, a pull: servers
- * take the messages of a worker in order. "push,pull" is the pull after the push was answered.
+ * Newer ps-lite can push and pull in one message (PSLITE_BOTH; bench/compare checks for it). Other
+ * versions, such as BytePS's, get a push and, without waiting for its reply, a pull: servers handle
+ * the messages of a worker in order. "push,pull" sends the pull after the reply to the push.
  */
 #include "ps/ps.h"
 
@@ -65,7 +64,7 @@ static void fetch(const ps::SArray<ps::Key> &keys, ps::KVPairs<float> *out)
     }
 }
 
-/* Adds what is pushed, then answers what is pulled; all keys have the same number of values. */
+/* Adds what is pushed, then answers what is pulled. All keys have the same number of values. */
 static void handle(const ps::KVMeta &meta, const ps::KVPairs<float> &data,
                    ps::KVServer<float> *server)
 {

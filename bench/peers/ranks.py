@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One process a rank, for the peers that are Python."""
+"""Starts the ranks of the peers that are written in Python, one process per rank."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ import tempfile
 
 
 def run(ranks, be_rank):
-    """Calls be_rank(rank, file) in a process each; they meet in the file. Ends with their exit code."""
+    """Calls be_rank(rank, file) in one process per rank. The ranks find each other through the file. Exits with 1 if a rank failed."""
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for rank in range(ranks):

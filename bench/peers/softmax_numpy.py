@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Softmax regression, 784 x 10, by numpy and by PyTorch: softmax_numpy.py MNIST_DIR BATCH SECONDS [PEER].
-One thread, samples shuffled anew each epoch, plain minibatch SGD; a JSON line a peer. Without
-the folder's files the images are made up, four pixels of five 0."""
+"""softmax_numpy.py MNIST_DIR BATCH SECONDS [PEER]: softmax regression, 784 x 10, by numpy and by PyTorch.
+Plain minibatch SGD on one thread; samples are shuffled again in each epoch. Prints a JSON line per peer.
+If the folder has no MNIST files, the images are random, and four of five pixels are 0."""
 
 import gzip
 import json

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Logistic regression on sparse rows with nothing around it: what a good programmer writes in an
- * afternoon, one thread. Forward over the batch, gradient, update in place; weights and rows are
- * prefetched ahead, across the ends of batches too, and the weights lie on huge pages. Where all
- * rows have LR_FIELDS entries, the loop is compiled for just that.
+ * Logistic regression on sparse rows with nothing around it, on one thread: what a good programmer
+ * would write in an afternoon. It runs forward over the batch, then computes the gradient and
+ * updates in place. Weights and rows are prefetched, also across the ends of batches, and the
+ * weights are on huge pages. If all rows have LR_FIELDS entries, a loop compiled for that number is
+ * used.
  */
 #include "bench/peers/sparse_lr.h"
 
 #include <math.h>
 
 #define AHEAD 6   /* rows */
-#define LARGE 256 /* rows of a batch whose weights the second cache does not hold */
+#define LARGE 256 /* a batch of this many rows uses more weights than the L2 cache holds */
 
 #define ALWAYS static inline __attribute__((always_inline))
 
@@ -55,7 +56,7 @@ ALWAYS void prefetch_weights(const struct lr_data *d, size_t at, bool even, cons
         __builtin_prefetch(w + row.k[j], 1);
 }
 
-/* What the row at i needs is asked for long before. */
+/* Prefetches what the row at i will need. */
 ALWAYS void look_ahead(const struct lr_data *d, size_t i, size_t end, bool even, const float *w)
 {
     if (!even && i + 4 * AHEAD < end)
@@ -94,7 +95,7 @@ ALWAYS void add_row(struct row row, float g, float *w)
         w[row.k[j]] += g * row.x[j];
 }
 
-/* The loss and, in place of the logit, its gradient. */
+/* Adds the loss and replaces the logit by its gradient. */
 static inline float loss_of(float *logit, int label)
 {
     float z = *logit, e = expf(-fabsf(z)), p = z >= 0 ? 1 / (1 + e) : e / (1 + e);

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Sparse logistic regression by scikit-learn's SGDClassifier: sparse_sklearn.py FILE [EPOCHS]. FILE is what
-build/bench/sparse_lr writes; one thread, one row at a time, which is all it can. A JSON line: rows_per_s is the
-median epoch, without_passes the same less what an epoch of ten rows takes, for each goes over all weights."""
+"""sparse_sklearn.py FILE [EPOCHS]: sparse logistic regression by scikit-learn's SGDClassifier. build/bench/sparse_lr
+writes FILE. It uses one thread and one row at a time, because scikit-learn has no other way. Prints a JSON line:
+rows_per_s is the speed of the median epoch. without_passes subtracts the time of an epoch of ten rows, because every
+epoch passes over all weights."""
 
 import json
 import os
@@ -43,7 +44,7 @@ def main():
     few = x[:10], np.arange(10) % 2
     model = SGDClassifier(loss="log_loss", penalty=None, learning_rate="constant", eta0=0.1, shuffle=True)
     warnings.simplefilter("ignore")
-    model.partial_fit(*few, classes=[0, 1])  # makes the weights
+    model.partial_fit(*few, classes=[0, 1])  # creates the weights
     passes = statistics.median(epoch_s(model, *few) for _ in range(3))
     whole = statistics.median(epoch_s(model, x, y) for _ in range(epochs))
     rows = x.shape[0]

@@ -10,18 +10,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = fuzz_text(data, size), *list = text;
     struct vb_topo_source source = {0};
-    struct vb_plan_want want = {.progress = true};
+    struct vb_placement_want want = {.progress = true};
     struct vb_topo *topo;
-    struct vb_plan *plan;
+    struct vb_placement *placement;
 
     source.synthetic = strsep(&list, "\n");
     source.cpus = list;
     want.ranks = size > 0 ? 1 + data[0] % 40 : 1;
     want.threads = size > 1 ? data[1] % 20 : 0;
     if (vb_topo_open(&source, &topo) == VB_OK) {
-        if (vb_plan_create(topo, &want, &plan) != VB_OK)
+        if (vb_placement_create(topo, &want, &placement) != VB_OK)
             abort();
-        vb_plan_destroy(plan);
+        vb_placement_destroy(placement);
         vb_topo_close(topo);
     }
     free(text);

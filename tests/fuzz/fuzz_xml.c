@@ -9,10 +9,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct vb_plan_want want = {.ranks = 3, .progress = true};
+    struct vb_placement_want want = {.ranks = 3, .progress = true};
     struct vb_topo_source source = {0};
     struct vb_topo *topo;
-    struct vb_plan *plan;
+    struct vb_placement *placement;
     char path[64];
     int fd;
 
@@ -22,8 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     source.xml = path;
     if (vb_topo_open(&source, &topo) == VB_OK) {
-        if (vb_plan_create(topo, &want, &plan) == VB_OK)
-            vb_plan_destroy(plan);
+        if (vb_placement_create(topo, &want, &placement) == VB_OK)
+            vb_placement_destroy(placement);
         vb_topo_close(topo);
     }
     close(fd);
