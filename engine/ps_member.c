@@ -135,18 +135,26 @@ vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how)
     if (seat->alive)
         return VB_OK; /* said again to a standby */
     if (nothing_left(s))
-        return ps_say(s, worker, PS_OVER, 0);
+        return ps_say(s, worker, PS_JOB_DONE, 0);
     snprintf(where, sizeof(where), "from %s",
              vb_group_host(s->group, ps_worker_rank(s->job, worker)));
-    put_down(s, worker, how & PS_AGAIN ? "rejoined" : "joined", where);
+    put_down(s, worker, how & PS_REJOIN ? "rejoined" : "joined", where);
     seat->mapped = (how & PS_MAPS) != 0;
-    st = ps_say(s, worker, PS_HELLO, 0);
+    st = ps_say(s, worker, PS_WELCOME, 0);
     if (st == VB_OK)
         st = ps_server_admit(s, worker);
     return st;
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */
+
+vb_status ps_say_share(struct ps_server *s, int worker)
+{
+    const struct ps_seat *seat = &s->seats[worker];
+    vb_status st = ps_say(s, worker, PS_SHARE_COUNT, (uint32_t)seat->shares);
+
+    return st == VB_OK ? ps_say(s, worker, PS_SHARE, (uint32_t)seat->share) : st;
+}
 
 /* With a bound of 0 workers have shares of the data, which go by those that are there. Nobody is
  * told as long as all are that were there at the start. */
@@ -161,13 +169,14 @@ vb_status ps_member_shares(struct ps_server *s)
         n += s->seats[w].alive;
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++) {
         struct ps_seat *seat = &s->seats[w];
+        bool changed = seat->share != i || seat->shares != n;
 
         if (!seat->alive)
             continue;
-        if (seat->share != i || seat->shares != n)
-            st = ps_say(s, w, PS_SHARES, i << 10 | n);
         seat->share = i++;
         seat->shares = n;
+        if (changed)
+            st = ps_say_share(s, w);
     }
     return st;
 }

@@ -76,7 +76,7 @@ static vb_status tell_stand(struct ps_worker *w, int k)
 
     link->acked_before = stand.acked;
     memcpy((char *)vb_window_ptr(w->slots) + from, &stand, sizeof(stand));
-    return ps_put(w->group, w->slots, link->rank, from, at, sizeof(stand), PS_NOTE(PS_TAKE, 0),
+    return ps_put(w->group, w->slots, link->rank, from, at, sizeof(stand), PS_NOTE(PS_FAILOVER, 0),
                   &link->word_op);
 }
 

@@ -137,51 +137,81 @@ vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *ma
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
+/* The value of a note, 24 bits, is a kind and an argument. A server forwards to its standby what
+ * workers send, as the argument of another note: so kinds that workers send are below
+ * PS_WORKER_KINDS, and their arguments are short. */
+#define PS_KIND_BITS 6
+#define PS_ARG_BITS 18
+#define PS_WORKER_BITS 10     /* of a forwarded note: the worker, */
+#define PS_WORKER_KIND_BITS 5 /* the kind, */
+#define PS_WORKER_ARG_BITS 3  /* and the argument */
+#define PS_WORKER_KINDS (1 << PS_WORKER_KIND_BITS)
+
 enum ps_kind {
-    PS_PUSH,    /* worker: value is the slot */
-    PS_SNAP,    /* worker: take a snapshot; value 1: with state */
-    PS_READ,    /* worker: the snapshot was read, another may be taken */
-    PS_END,     /* worker: I shall push no more */
-    PS_HELLO,   /* worker that has joined: see below; server: welcome */
-    PS_BYE,     /* worker: I have all that I need */
-    PS_WORD,    /* server: see below */
-    PS_SNAPPED, /* server: the snapshot is there */
-    PS_FINAL,   /* server: nothing changes any more */
-    PS_OVER,    /* server: there is nothing left to do for who says hello */
-    PS_SHARES,  /* server 0, bound 0: which share of the data is the worker's now, of how many */
+    /* Sent by workers. */
+    PS_PUSH,     /* a push is in a slot; argument: which slot */
+    PS_SNAP,     /* take a snapshot; argument 1: with state */
+    PS_READ,     /* the snapshot was read, and another one may be taken */
+    PS_END,      /* the worker will push no more */
+    PS_HELLO,    /* the worker has joined; argument: see below */
+    PS_BYE,      /* the worker has all that it needs */
+    PS_FAILOVER, /* to a standby: the server is gone; a struct ps_client_state comes with it */
+    PS_GONE,     /* never sent: queued when a worker, or the other server of the shard, is gone */
+    PS_WORKER_KINDS_END,
 
-    PS_FORWARD, /* server to its standby: PS_ARRIVAL() of what came */
-    PS_CONFIRM, /* standby: the oldest that was forwarded is done */
-    PS_TAKE,    /* worker to a standby: the server is gone, and this is where I stand */
-    PS_TAKEN,   /* standby: it serves; value: pushes it has that were not acknowledged */
-
-    PS_GONE = 15, /* never sent: queued where a worker, or the other server, is gone */
+    /* Sent by servers. */
+    PS_NOTICE = PS_WORKER_KINDS, /* to a worker; argument: see below */
+    PS_SNAPPED,                  /* the snapshot was taken */
+    PS_FINAL,                    /* the parameters will not change any more */
+    PS_WELCOME,                  /* answer to PS_HELLO: the worker takes part */
+    PS_JOB_DONE,                 /* answer to PS_HELLO: the job has no steps left */
+    PS_SHARE_COUNT,   /* by server 0, bound 0: the number of shares of the data; then PS_SHARE */
+    PS_SHARE,         /* which of these shares is the worker's from now on */
+    PS_FAILOVER_DONE, /* the standby serves; argument: pushes it has and has not acknowledged */
+    PS_FORWARD,       /* to the standby: what a worker sent, packed by ps_forward_pack() */
+    PS_CONFIRM,       /* from the standby: the oldest forwarded note was processed */
+    PS_SERVER_KINDS_END,
 };
 
-#define PS_VALUE(kind, value) ((uint32_t)(kind) << 20 | (uint32_t)(value))
-#define PS_KIND(value) ((enum ps_kind)((value) >> 20))
-#define PS_NOTE(kind, value) VB_NOTE(PS_CHANNEL, PS_VALUE(kind, value))
+#define PS_VALUE(kind, arg) ((uint32_t)(kind) << PS_ARG_BITS | (uint32_t)(arg))
+#define PS_KIND(value) ((enum ps_kind)((value) >> PS_ARG_BITS))
+#define PS_ARG(value) ((value) & ((1u << PS_ARG_BITS) - 1))
+#define PS_NOTE(kind, arg) VB_NOTE(PS_CHANNEL, PS_VALUE(kind, arg))
 
-/* What came from a worker, in the 20 bits of another note's value. */
-#define PS_ARRIVAL(worker, value)                                                                  \
-    ((uint32_t)(worker) << 8 | (uint32_t)PS_KIND(value) << 4 | ((value)&0xfu))
-/* What a hello says. */
+/* Arguments of PS_HELLO. */
 enum {
-    PS_MAPS = 1,  /* it reads the servers' memory */
-    PS_AGAIN = 2, /* it had another seat before */
-    PS_CAME = 4,  /* always */
+    PS_MAPS = 1,   /* the worker reads parameters from the servers' memory */
+    PS_REJOIN = 2, /* the worker was a member before, in another slot of the group */
+    PS_JOINED = 4, /* always set, so that the argument is never 0 */
 };
 
-/* A word of the server. */
+/* Arguments of PS_NOTICE. */
 enum {
-    PS_ACK = 1,       /* the oldest push under way was taken in */
-    PS_REPLY = 2,     /* came with a reply */
+    PS_ACK = 1,       /* the server has processed the oldest push under way */
+    PS_REPLY = 2,     /* a reply came with this note */
     PS_LAST = 4,      /* there will be no more tickets */
-    PS_EVAL = 8,      /* it is time for a test */
-    PS_SAVE = 16,     /* ... for a checkpoint */
-    PS_ALONE = 32,    /* there is no standby any more */
-    PS_TICKETS = 256, /* times how many there are */
+    PS_EVAL = 8,      /* the worker is to evaluate the model */
+    PS_SAVE = 16,     /* the worker is to write a checkpoint */
+    PS_ALONE = 32,    /* the server has no standby any more */
+    PS_TICKETS = 256, /* times the number of new tickets, at most PS_SLOTS_MAX */
 };
+
+_Static_assert(PS_KIND_BITS + PS_ARG_BITS == 24, "the value of a note has 24 bits");
+_Static_assert(PS_WORKER_BITS + PS_WORKER_KIND_BITS + PS_WORKER_ARG_BITS == PS_ARG_BITS,
+               "a forwarded note fits into an argument");
+_Static_assert((int)PS_WORKER_KINDS_END <= PS_WORKER_KINDS &&
+                   (int)PS_SERVER_KINDS_END <= 1 << PS_KIND_BITS,
+               "each kind fits into its bits");
+_Static_assert(VB_WORLD_MAX <= 1 << PS_WORKER_BITS, "the number of a worker fits");
+_Static_assert(VB_WORLD_MAX < 1 << PS_ARG_BITS, "so does a number of shares");
+_Static_assert((PS_MAPS | PS_REJOIN | PS_JOINED) < 1 << PS_WORKER_ARG_BITS, "so does a hello");
+_Static_assert(PS_SLOTS_MAX <= 1 << PS_WORKER_ARG_BITS, "so does a slot");
+_Static_assert((PS_SLOTS_MAX + 1) * PS_TICKETS <= 1 << PS_ARG_BITS, "so do tickets");
+
+/* A share of the data and the number of shares in one word, which a worker stores atomically. */
+#define PS_SHARE_PACK(share, shares) ((uint32_t)(share) << 16 | (uint32_t)(shares))
+#define PS_SHARE_OF(packed) ((int)((packed) >> 16))
+#define PS_SHARES_OF(packed) ((int)((packed)&0xffffu))
 
 /* ---- staleness (ps_stale.c) ------------------------------------------------------------------ */
 
@@ -230,7 +260,7 @@ struct ps_seat {
     struct ps_ring words;
 
     /* of a standby */
-    bool takes;             /* has sent PS_TAKE */
+    bool takes;             /* has sent PS_FAILOVER */
     uint32_t hello;         /* has said hello, before the standby serves */
     unsigned gone, retired; /* how often it was seen to go; how often the server has said so */
 };
@@ -248,12 +278,29 @@ struct ps_server_stats {
     uint64_t apply_ns, tell_ns, idle_ns, total_ns, cpu_ns;
 };
 
+/* A note that came, and from whom. */
 struct ps_arrival {
     int worker; /* PS_PARTNER: the other server of the shard */
     uint32_t value;
 };
 
 #define PS_PARTNER (-1)
+
+/* What a worker sent, as the argument of PS_FORWARD. */
+static inline uint32_t ps_forward_pack(struct ps_arrival a)
+{
+    return (uint32_t)a.worker << (PS_WORKER_KIND_BITS + PS_WORKER_ARG_BITS) |
+           (uint32_t)PS_KIND(a.value) << PS_WORKER_ARG_BITS |
+           (PS_ARG(a.value) & ((1u << PS_WORKER_ARG_BITS) - 1));
+}
+
+static inline struct ps_arrival ps_forward_unpack(uint32_t arg)
+{
+    uint32_t kind = arg >> PS_WORKER_ARG_BITS & ((1u << PS_WORKER_KIND_BITS) - 1);
+
+    return (struct ps_arrival){(int)(arg >> (PS_WORKER_KIND_BITS + PS_WORKER_ARG_BITS)),
+                               PS_VALUE(kind, arg & ((1u << PS_WORKER_ARG_BITS) - 1))};
+}
 #define PS_FAULTS_MAX 64 /* that are kept: the first ones */
 
 struct ps_server {
@@ -339,6 +386,7 @@ const char *ps_what_became_of(const struct ps_server *s, int rank); /* for `faul
 
 /* Bound 0: tells workers of their shares, if these have changed. */
 vb_status ps_member_shares(struct ps_server *s);
+vb_status ps_say_share(struct ps_server *s, int worker); /* its present share, as two notes */
 
 /* What became of telling a worker something: one that is gone need not be told. */
 vb_status ps_member_told(struct ps_server *s, int worker, vb_status st);
@@ -400,7 +448,8 @@ struct ps_link {
     _Atomic bool over; /* it is the standby that is meant now */
     bool calling;      /* ... which does not serve yet */
     uint32_t acked_before;
-    _Atomic int taken; /* value of PS_TAKEN; -1: not yet, and the standby has nothing to say */
+    _Atomic int
+        taken; /* value of PS_FAILOVER_DONE; -1: not yet, and the standby has nothing to say */
 };
 
 struct ps_worker {
@@ -417,7 +466,8 @@ struct ps_worker {
     _Atomic int64_t tickets;
     _Atomic bool last;
     _Atomic bool over;       /* it came too late */
-    _Atomic uint32_t shares; /* as PS_SHARES says; 0: as at the start */
+    uint32_t share_count;    /* as PS_SHARE_COUNT said; used by the note handler only */
+    _Atomic uint32_t shares; /* PS_SHARE_PACK() of what the server said; 0: as at the start */
     _Atomic int lost;        /* the rank of a server that is gone; -1: none */
     _Atomic int below;       /* workers with lower numbers that are there */
     _Atomic uint32_t due;    /* PS_EVAL, PS_SAVE; whoever does it takes it out */

@@ -8,7 +8,7 @@
  * with the same code, and comes to the same bits. Only, the standby tells nobody. So whatever
  * anybody was told, the standby has.
  *
- * When the server is gone each worker tells the standby what it has heard (PS_TAKE). When all
+ * When the server is gone each worker tells the standby what it has heard (PS_FAILOVER). When all
  * workers that are left have done that, the standby *takes over*: it tells each what it lacks, and
  * gets the pushes that it lacks itself. It waits for all of them because a worker that can still
  * reach the server goes on with it: there must never be two that serve.
@@ -44,7 +44,7 @@ static vb_status unless_gone(vb_status st)
 static vb_status bytes_of(const struct ps_server *s, struct ps_arrival a, size_t *at_p,
                           size_t *len_p)
 {
-    int slot = (int)(a.value & 0xfffffu);
+    int slot = (int)PS_ARG(a.value);
     const struct ps_push *push;
 
     *at_p = *len_p = 0;
@@ -77,11 +77,12 @@ static vb_status forward(struct ps_server *s, struct ps_arrival a)
 
     if (st != VB_OK)
         return st;
+    if ((int)PS_KIND(a.value) >= PS_WORKER_KINDS)
+        return vb_err(VB_ERR_INPUT, "worker %d sent an unknown note: %x", a.worker, a.value);
     if (s->log_end - s->log_first >= s->queue_size)
         return vb_err(VB_ERR_INPUT, "worker %d sends more than it may", a.worker);
     keep(s, a);
-    st = put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, PS_ARRIVAL(a.worker, a.value)));
-    return unless_gone(st);
+    return unless_gone(put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, ps_forward_pack(a))));
 }
 
 static vb_status confirmed(struct ps_server *s)
@@ -104,7 +105,7 @@ static vb_status go_on_alone(struct ps_server *s)
     s->partner = -1;
     for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
         if (s->seats[w].alive)
-            st = ps_say(s, w, PS_WORD, PS_ALONE);
+            st = ps_say(s, w, PS_NOTICE, PS_ALONE);
     while (st == VB_OK && s->log_first != s->log_end)
         st = ps_act(s, oldest(s));
     return st;
@@ -115,7 +116,7 @@ static vb_status go_on_alone(struct ps_server *s)
 /* It confirms afterwards: then the worker may fill the slot again. */
 static vb_status follow(struct ps_server *s, uint32_t value)
 {
-    struct ps_arrival a = {(int)(value >> 8 & 0xfffu), PS_VALUE(value >> 4 & 0xfu, value & 0xfu)};
+    struct ps_arrival a = ps_forward_unpack(PS_ARG(value));
     vb_status st;
 
     if (a.worker >= ps_seats(s->job))
@@ -142,7 +143,7 @@ vb_status ps_tell_taken(struct ps_server *s, int w)
     if (seat->alive && seat->bye)
         return VB_OK;
     if (!seat->alive) /* it has not come yet, and says hello again */
-        return seat->takes ? ps_say(s, w, PS_TAKEN, 0) : VB_OK;
+        return seat->takes ? ps_say(s, w, PS_FAILOVER_DONE, 0) : VB_OK;
     if (seat->takes)
         memcpy(&stand, at + s->lay.stands[s->k] + (size_t)w * sizeof(stand), sizeof(stand));
     return ps_tell_again(s, w, &stand);
@@ -233,9 +234,9 @@ static vb_status hear(struct ps_server *s, struct ps_arrival a)
         seat->hello = 0;
         break;
     case PS_HELLO: /* the server was gone already when it came */
-        seat->hello = a.value & 0xfu;
+        seat->hello = PS_ARG(a.value);
         break;
-    case PS_TAKE:
+    case PS_FAILOVER:
         seat->takes = true;
         break;
     default:

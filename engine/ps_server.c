@@ -296,11 +296,11 @@ static vb_status read_by(struct ps_server *s, int worker)
 vb_status ps_act(struct ps_server *s, struct ps_arrival a)
 {
     if (!s->seats[a.worker].alive && PS_KIND(a.value) != PS_HELLO && PS_KIND(a.value) != PS_GONE &&
-        PS_KIND(a.value) != PS_TAKE)
+        PS_KIND(a.value) != PS_FAILOVER)
         return VB_OK;
     switch (PS_KIND(a.value)) {
     case PS_PUSH:
-        return take_push(s, a.worker, a.value & 0xfffffu);
+        return take_push(s, a.worker, PS_ARG(a.value));
     case PS_SNAP:
         s->seats[a.worker].wants_snap = 1 + (int)(a.value & 1);
         return take_snapshot(s);
@@ -309,13 +309,13 @@ vb_status ps_act(struct ps_server *s, struct ps_arrival a)
     case PS_END:
         return take_end(s, a.worker);
     case PS_HELLO:
-        return ps_member_hello(s, a.worker, a.value & 0xfffffu);
+        return ps_member_hello(s, a.worker, PS_ARG(a.value));
     case PS_GONE:
         return ps_member_gone(s, a.worker);
     case PS_BYE:
         s->seats[a.worker].bye = true;
         return VB_OK;
-    case PS_TAKE: /* of one that this server has not waited for */
+    case PS_FAILOVER: /* of one that this server has not waited for */
         s->seats[a.worker].takes = true;
         return ps_tell_taken(s, a.worker);
     default:
@@ -480,7 +480,7 @@ vb_status ps_server_admit(struct ps_server *s, int worker)
     s->mapped = s->mapped || mapped;
     s->over = false;
     if (s->job->replicas > 1 && s->partner < 0)
-        st = ps_say(s, worker, PS_WORD, PS_ALONE);
+        st = ps_say(s, worker, PS_NOTICE, PS_ALONE);
     if (st == VB_OK)
         st = ps_member_shares(s);
     return st == VB_OK ? ps_greet(s, worker) : st;

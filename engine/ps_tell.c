@@ -99,7 +99,7 @@ static bool streams_to(const struct ps_server *s, int worker)
 static vb_status reply(struct ps_server *s, int worker, uint32_t word)
 {
     struct ps_seat *seat = &s->seats[worker];
-    uint32_t note = PS_NOTE(PS_WORD, word | PS_REPLY);
+    uint32_t note = PS_NOTE(PS_NOTICE, word | PS_REPLY);
     struct vb_op *op;
     vb_status st;
 
@@ -241,7 +241,7 @@ vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
     }
     if (word == 0)
         return VB_OK;
-    return replies ? reply(s, worker, word) : ps_say(s, worker, PS_WORD, word);
+    return replies ? reply(s, worker, word) : ps_say(s, worker, PS_NOTICE, word);
 }
 
 vb_status ps_tell_all(struct ps_server *s)
@@ -289,12 +289,12 @@ static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_
     if (!seat->takes)
         return VB_OK;
     if (worker >= s->job->workers)
-        st = ps_say(s, worker, PS_HELLO, 0);
+        st = ps_say(s, worker, PS_WELCOME, 0);
     if (st == VB_OK)
-        st = ps_say(s, worker, PS_TAKEN, seat->pushes - stand->acked);
+        st = ps_say(s, worker, PS_FAILOVER_DONE, seat->pushes - stand->acked);
     if (st == VB_OK && s->k == 0 && s->job->bound == 0 &&
         (seat->share != worker || seat->shares != s->job->workers))
-        st = ps_say(s, worker, PS_SHARES, (uint32_t)seat->share << 10 | (uint32_t)seat->shares);
+        st = ps_say_share(s, worker);
     return st;
 }
 
@@ -315,7 +315,7 @@ vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *
     seat->replies = stand->replies;
     for (i = 0; st == VB_OK && (word != 0 || i < missing.acked || i < missing.replies); i++) {
         word |= i < missing.acked ? PS_ACK : 0u;
-        st = i < missing.replies ? reply(s, worker, word) : ps_say(s, worker, PS_WORD, word);
+        st = i < missing.replies ? reply(s, worker, word) : ps_say(s, worker, PS_NOTICE, word);
         word = 0;
     }
     return st == VB_OK && s->final ? ps_say(s, worker, PS_FINAL, 0) : st;

@@ -147,7 +147,7 @@ vb_status ps_worker_hello(struct ps_worker *w, bool again)
     vb_status st = VB_OK;
     int k;
 
-    w->hello = (w->mapped ? PS_MAPS : 0u) | (again ? PS_AGAIN : 0u) | PS_CAME;
+    w->hello = (w->mapped ? PS_MAPS : 0u) | (again ? PS_REJOIN : 0u) | PS_JOINED;
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
         st = tell(w, k, PS_HELLO, w->hello);
     if (st == VB_OK)

@@ -18,7 +18,7 @@ static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
         link->replies++;
     if (word & PS_ALONE)
         link->standby = -1;
-    w->tickets += (word & 0xfffffu) / PS_TICKETS;
+    w->tickets += PS_ARG(word) / PS_TICKETS;
     if (word & PS_LAST)
         w->last = true;
     if (word & (PS_EVAL | PS_SAVE)) {
@@ -36,7 +36,7 @@ static struct ps_link *link_at(struct ps_worker *w, int rank, uint32_t value)
 
     if (link == NULL || rank == ps_server_rank(w->job, k))
         return link; /* NULL: workers have nothing to say to each other */
-    if (link->taken >= 0 || PS_KIND(value) == PS_TAKEN || PS_KIND(value) == PS_HELLO)
+    if (link->taken >= 0 || PS_KIND(value) == PS_FAILOVER_DONE || PS_KIND(value) == PS_WELCOME)
         return link;
     return NULL;
 }
@@ -50,7 +50,7 @@ static void note_came(void *arg, int rank, uint32_t value)
     if (link == NULL)
         return;
     switch (PS_KIND(value)) {
-    case PS_WORD:
+    case PS_NOTICE:
         take_word(w, link, value);
         break;
     case PS_SNAPPED:
@@ -59,17 +59,20 @@ static void note_came(void *arg, int rank, uint32_t value)
     case PS_FINAL:
         link->final = true;
         break;
-    case PS_OVER:
+    case PS_JOB_DONE:
         w->over = true;
         break;
-    case PS_SHARES:
-        w->shares = value & 0xfffffu;
+    case PS_SHARE_COUNT:
+        w->share_count = PS_ARG(value);
         break;
-    case PS_HELLO:
+    case PS_SHARE:
+        w->shares = PS_SHARE_PACK(PS_ARG(value), w->share_count);
+        break;
+    case PS_WELCOME:
         link->welcome = true;
         break;
-    case PS_TAKEN:
-        link->taken = (int)(value & 0xfffffu);
+    case PS_FAILOVER_DONE:
+        link->taken = (int)PS_ARG(value);
         break;
     default:
         break;

@@ -82,7 +82,7 @@ vb_status async_cut_anew(struct vb_async *a)
     if (a->shares != 0) /* else a new seat, of which nothing was said yet */
         st = ps_worker_now(a->worker, &version);
     if (st == VB_OK && a->shares != 0)
-        st = vb_trainer_cut_anew(a->trainer, (int)(a->shares >> 10), (int)(a->shares & 1023),
+        st = vb_trainer_cut_anew(a->trainer, PS_SHARE_OF(a->shares), PS_SHARES_OF(a->shares),
                                  (int64_t)version);
     return st;
 }

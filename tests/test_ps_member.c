@@ -366,8 +366,8 @@ static void shares_are_cut_anew(void **state)
     for (t = 0; t < n_transports; t++) {
         run_into_the_trap(transports[t], 0);
         assert_int_equal(board->tally.begun[1], 30);
-        assert_int_equal(board->shares[0], 0 << 10 | 2);
-        assert_int_equal(board->shares[2], 1 << 10 | 2);
+        assert_int_equal(board->shares[0], PS_SHARE_PACK(0, 2));
+        assert_int_equal(board->shares[2], PS_SHARE_PACK(1, 2));
     }
 }
 
