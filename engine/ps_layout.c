@@ -6,12 +6,10 @@
  */
 #include "engine/ps_priv.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LINE ((size_t)64)
-#define YIELD_NS 200000
 #define UNIT 16              /* floats of a line: shards begin at one */
 #define ONE_SLOT (64u << 20) /* bytes: of larger gradients one is enough */
 
@@ -236,86 +234,4 @@ vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *ma
         maps[r] = all[r] != 0;
     free(all);
     return st;
-}
-
-vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what, int from)
-{
-    uint64_t begin = 0, now = 0;
-    bool asleep = vb_group_never_spins(group);
-    vb_status st;
-
-    while (!asleep && now - begin <= YIELD_NS) {
-        if (ready(arg))
-            return VB_OK;
-        st = vb_progress(group);
-        if (st != VB_OK || ready(arg))
-            return st;
-        sched_yield();
-        now = vb_clock_ns();
-        begin = begin == 0 ? now : begin;
-    }
-    return vb_group_wait(group, ready, arg, what, from);
-}
-
-bool ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool mapped)
-{
-    bool before = vb_group_never_spins(group);
-    bool large =
-        !job->sparse && !mapped && job->n * sizeof(float) / (size_t)job->servers > PS_REPLY_MAX;
-
-    vb_group_set_never_spin(group, before || large);
-    return before;
-}
-
-bool ps_op_is_done(void *op)
-{
-    return ((const struct vb_op *)op)->done;
-}
-
-/* begin: since when there was none; 0 at first. */
-static vb_status make_room(struct vb_group *group, int to, uint64_t *begin)
-{
-    vb_status st = vb_progress(group);
-    uint64_t now = vb_clock_ns();
-
-    *begin = *begin == 0 ? now : *begin;
-    if (st == VB_OK && now - *begin > PS_PUT_NS)
-        st = vb_err(VB_ERR_TIMEOUT, "rank %d takes nothing in", to);
-    return st;
-}
-
-vb_status ps_put_from(struct vb_group *group, struct vb_window *win, int to,
-                      const struct vb_window *from_win, size_t from, size_t at, size_t len,
-                      uint32_t note, struct vb_op *op)
-{
-    uint64_t begin = 0;
-    vb_status st;
-
-    do {
-        st = vb_put_from(win, to, from_win, from, at, len, note, op);
-        if (st == VB_OK)
-            return VB_OK;
-        if (st == VB_AGAIN)
-            st = make_room(group, to, &begin);
-    } while (st == VB_OK);
-    op->status = st;
-    op->done = true; /* nobody will say so, and the next one to use it would wait */
-    return st;
-}
-
-vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
-                 size_t len, uint32_t note, struct vb_op *op)
-{
-    return ps_put_from(group, win, to, win, from, at, len, note, op);
-}
-
-vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,
-                       struct vb_op **op_p)
-{
-    struct vb_op *op = &ring->ops[ring->n % PS_OPS];
-
-    *op_p = op;
-    if (ring->n++ < PS_OPS || op->done)
-        return VB_OK;
-    return vb_group_wait(group, ps_op_is_done, op, what, -1);
 }

@@ -488,6 +488,8 @@ struct ps_worker {
     size_t slice[PS_SERVERS_MAX + 1];
 };
 
+void ps_worker_note(void *worker, int rank, uint32_t value); /* a vb_note_fn */
+
 vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
                            struct ps_worker **worker_p);
 void ps_worker_leave(struct ps_worker *w); /* as ps_server_leave() */
@@ -566,6 +568,9 @@ vb_status ps_put_from(struct vb_group *group, struct vb_window *win, int to,
                       uint32_t note, struct vb_op *op);
 vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
                  size_t len, uint32_t note, struct vb_op *op);
+
+vb_status ps_get(struct vb_group *group, struct vb_window *win, int rank, size_t to, size_t from,
+                 size_t len, struct vb_op *op);
 
 /* The next op of a ring, for ps_put(), when what it was used for before is done. */
 vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,

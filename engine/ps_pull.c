@@ -90,29 +90,19 @@ static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 
 /* ---- get ------------------------------------------------------------------------------------- */
 
+/* From server k, or from its standby if the server is gone. */
 static vb_status get(struct ps_worker *w, int k, size_t to, size_t from, size_t bytes,
                      struct vb_op *op)
 {
-    uint64_t begin = 0, now;
     vb_status st;
 
-    for (;;) {
-        st = vb_get(w->shards, w->links[k].rank, to, from, bytes, op);
-        if (st == VB_ERR_PEER) {
-            st = ps_go_over(w, k);
-            if (st == VB_OK)
-                continue;
-        }
-        if (st != VB_AGAIN)
-            return st;
-        st = vb_progress(w->group);
-        if (st != VB_OK)
-            return st;
-        now = vb_clock_ns();
-        begin = begin == 0 ? now : begin;
-        if (now - begin > PS_PUT_NS)
-            return vb_err(VB_ERR_TIMEOUT, "rank %d gives nothing", w->links[k].rank);
-    }
+    do {
+        st = ps_get(w->group, w->shards, w->links[k].rank, to, from, bytes, op);
+        if (st != VB_ERR_PEER)
+            break;
+        st = ps_go_over(w, k);
+    } while (st == VB_OK);
+    return st;
 }
 
 static size_t head_at(const struct ps_worker *w, int k)

@@ -235,3 +235,73 @@ vb_status ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const
     return push_list(w, keys, values, n, samples, scale, next, n_next,
                      w->lay.replies && next != NULL ? 0 : PS_OWN_KEYS);
 }
+
+/* ---- notes of servers ------------------------------------------------------------------------ */
+
+static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
+{
+    if (word & PS_ACK)
+        link->acked++;
+    if (word & PS_REPLY)
+        link->replies++;
+    if (word & PS_ALONE)
+        link->standby = -1;
+    w->tickets += PS_ARG(word) / PS_TICKETS;
+    if (word & PS_LAST)
+        w->last = true;
+    if (word & (PS_EVAL | PS_SAVE)) {
+        w->due |= word & (PS_EVAL | PS_SAVE);
+        w->evals += (word & PS_EVAL) != 0;
+        w->saves += (word & PS_SAVE) != 0;
+    }
+}
+
+/* What a server says: not before it serves, if it was a standby. */
+static struct ps_link *link_at(struct ps_worker *w, int rank, uint32_t value)
+{
+    int k = ps_server_at(w->job, rank);
+    struct ps_link *link = k >= 0 ? &w->links[k] : NULL;
+
+    if (link == NULL || rank == ps_server_rank(w->job, k))
+        return link; /* NULL: workers have nothing to say to each other */
+    if (link->taken >= 0 || PS_KIND(value) == PS_FAILOVER_DONE || PS_KIND(value) == PS_WELCOME)
+        return link;
+    return NULL;
+}
+
+void ps_worker_note(void *arg, int rank, uint32_t value)
+{
+    struct ps_worker *w = arg;
+    struct ps_link *link = link_at(w, rank, value);
+
+    if (link == NULL)
+        return;
+    switch (PS_KIND(value)) {
+    case PS_NOTICE:
+        take_word(w, link, value);
+        break;
+    case PS_SNAPPED:
+        link->snapped = true;
+        break;
+    case PS_FINAL:
+        link->final = true;
+        break;
+    case PS_JOB_DONE:
+        w->over = true;
+        break;
+    case PS_SHARE_COUNT:
+        w->share_count = PS_ARG(value);
+        break;
+    case PS_SHARE:
+        w->shares = PS_SHARE_PACK(PS_ARG(value), w->share_count);
+        break;
+    case PS_WELCOME:
+        link->welcome = true;
+        break;
+    case PS_FAILOVER_DONE:
+        link->taken = (int)PS_ARG(value);
+        break;
+    default:
+        break;
+    }
+}

@@ -96,9 +96,7 @@ static vb_status get_from(struct vb_joined *j, int rank)
 
     if (vb_window_len(win, rank) < from + PAPERS_MAX)
         return VB_AGAIN;
-    do {
-        st = vb_get(win, rank, from, from, PAPERS_MAX, &j->op);
-    } while (st == VB_AGAIN && vb_progress(j->group) == VB_OK);
+    st = ps_get(j->group, win, rank, from, from, PAPERS_MAX, &j->op);
     return st == VB_OK ? vb_op_wait(j->group, &j->op, "what the job does", rank) : st;
 }
 
