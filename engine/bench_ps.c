@@ -34,7 +34,7 @@ struct bench {
 };
 
 /* What a rank tells of a line. */
-struct told {
+struct report {
     int64_t n_ops, pushed, wrong;
     double seconds, p50_us, p99_us;
     double cpu_ns, apply_ns, idle_ns, serve_ns;
@@ -158,15 +158,15 @@ static vb_status serve(struct bench *b)
 
 /* ---- a line ---------------------------------------------------------------------------------- */
 
-static struct told summary(const struct bench *b)
+static struct report summary(const struct bench *b)
 {
-    struct told own = {.n_ops = b->n_ops,
-                       .pushed = b->pushed,
-                       .seconds = b->seconds,
-                       .cpu_ns = (double)b->served.cpu_ns,
-                       .apply_ns = (double)b->served.apply_ns,
-                       .idle_ns = (double)b->served.idle_ns,
-                       .serve_ns = (double)b->served.total_ns};
+    struct report own = {.n_ops = b->n_ops,
+                         .pushed = b->pushed,
+                         .seconds = b->seconds,
+                         .cpu_ns = (double)b->served.cpu_ns,
+                         .apply_ns = (double)b->served.apply_ns,
+                         .idle_ns = (double)b->served.idle_ns,
+                         .serve_ns = (double)b->served.total_ns};
     size_t n = (size_t)(b->n_ops < SAMPLES_MAX ? b->n_ops : SAMPLES_MAX);
 
     if (n == 0)
@@ -211,7 +211,7 @@ static int64_t count_wrong(const struct bench *b, int64_t pushed)
     return wrong;
 }
 
-static void fill_line(const struct bench *b, const struct told *all, struct vb_ps_line *line)
+static void fill_line(const struct bench *b, const struct report *all, struct vb_ps_line *line)
 {
     int r, world = vb_group_world(b->group);
     double seconds = 0, cpu_ns = 0, apply_ns = 0, idle_ns = 0, serve_ns = 0;
@@ -238,7 +238,7 @@ static void fill_line(const struct bench *b, const struct told *all, struct vb_p
 static vb_status gather(struct bench *b, struct vb_ps_line *line)
 {
     int r, world = vb_group_world(b->group);
-    struct told own = summary(b), *all = calloc((size_t)world, sizeof(*all));
+    struct report own = summary(b), *all = calloc((size_t)world, sizeof(*all));
     int64_t pushed = 0;
     vb_status st;
 

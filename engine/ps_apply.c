@@ -12,7 +12,7 @@
 
 #define PIECE 4096 /* floats */
 
-static vb_status garbled(int worker, const char *what)
+static vb_status bad_push(int worker, const char *what)
 {
     return vb_err(VB_ERR_INPUT, "worker %d pushed something wrong: %s", worker, what);
 }
@@ -88,14 +88,14 @@ bool ps_push_is_sane(const struct ps_server *s, const struct ps_push *push)
 static vb_status find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
                            const uint32_t **keys_p)
 {
-    const struct ps_seat *seat = &s->seats[worker];
+    const struct ps_client *client = &s->clients[worker];
     if (push->flags & PS_OWN_KEYS) {
         *keys_p = keys_of(push, push->n_values);
-        return push->n_keys == push->n_values ? VB_OK : garbled(worker, "a value without a key");
+        return push->n_keys == push->n_values ? VB_OK : bad_push(worker, "a value without a key");
     }
-    if (push->n_values != seat->ask_keys)
-        return garbled(worker, "not as many values as it asked for");
-    *keys_p = keys_of(ps_push_in(s, worker, seat->ask_slot), seat->ask_values);
+    if (push->n_values != client->ask_keys)
+        return bad_push(worker, "not as many values as it asked for");
+    *keys_p = keys_of(ps_push_in(s, worker, client->ask_slot), client->ask_values);
     return VB_OK;
 }
 
@@ -154,11 +154,11 @@ vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
 
 vb_status ps_hold(struct ps_server *s, int worker, const struct ps_push *push)
 {
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
 
-    seat->held_push = push;
-    seat->held_keys = NULL;
-    return s->job->sparse ? find_keys(s, worker, push, &seat->held_keys) : VB_OK;
+    client->held_push = push;
+    client->held_keys = NULL;
+    return s->job->sparse ? find_keys(s, worker, push, &client->held_keys) : VB_OK;
 }
 
 static void add(float *sum, const float *v, size_t n)
@@ -176,24 +176,24 @@ static void sum_dense(struct ps_server *s, uint32_t *samples_p)
     int w;
 
     *samples_p = 0;
-    for (w = 0; w < ps_seats(s->job); w++) {
-        if (!s->seats[w].held)
+    for (w = 0; w < ps_clients(s->job); w++) {
+        if (!s->clients[w].held)
             continue;
         if (first)
-            memcpy(s->sum, values_of(s->seats[w].held_push), n * sizeof(float));
+            memcpy(s->sum, values_of(s->clients[w].held_push), n * sizeof(float));
         else
-            add(s->sum, values_of(s->seats[w].held_push), n);
+            add(s->sum, values_of(s->clients[w].held_push), n);
         first = false;
-        *samples_p += s->seats[w].held_push->samples;
+        *samples_p += s->clients[w].held_push->samples;
     }
 }
 
 /* The list a, which is in keys[from], and the next worker's into keys[1 - from]. */
-static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_seat *seat)
+static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_client *client)
 {
-    const uint32_t *ka = s->keys[from], *kb = seat->held_keys;
-    const float *va = s->values[from], *vb = values_of(seat->held_push);
-    size_t i = 0, j = 0, at = 0, m = seat->held_push->n_values;
+    const uint32_t *ka = s->keys[from], *kb = client->held_keys;
+    const float *va = s->values[from], *vb = values_of(client->held_push);
+    size_t i = 0, j = 0, at = 0, m = client->held_push->n_values;
     uint32_t *keys = s->keys[1 - from];
     float *values = s->values[1 - from];
 
@@ -216,19 +216,19 @@ static void sum_sparse(struct ps_server *s, size_t *n_p, int *which_p, uint32_t 
     int w, from = 0;
 
     *samples_p = 0;
-    for (w = 0; w < ps_seats(s->job); w++) {
-        if (!s->seats[w].held)
+    for (w = 0; w < ps_clients(s->job); w++) {
+        if (!s->clients[w].held)
             continue;
-        n = merge(s, from, n, &s->seats[w]);
+        n = merge(s, from, n, &s->clients[w]);
         from = 1 - from;
-        *samples_p += s->seats[w].held_push->samples;
+        *samples_p += s->clients[w].held_push->samples;
     }
     *n_p = n;
     *which_p = from;
 }
 
 /* A round may have no samples: the last batch of an epoch can be that small. */
-static float one_by(uint32_t samples)
+static float inverse(uint32_t samples)
 {
     return samples > 0 ? 1.f / (float)samples : 0;
 }
@@ -243,10 +243,10 @@ vb_status ps_apply_round(struct ps_server *s)
 
     if (s->job->sparse) {
         sum_sparse(s, &n, &which, &samples);
-        st = update_keys(s, s->keys[which], s->values[which], n, one_by(samples));
+        st = update_keys(s, s->keys[which], s->values[which], n, inverse(samples));
     } else {
         sum_dense(s, &samples);
-        scale = one_by(samples);
+        scale = inverse(samples);
         if (s->job->clip > 0)
             scale *= vb_k_clip(vb_k_norm(s->sum, s->job->n) * (double)scale, s->job->clip);
         update(s, s->sum, scale);

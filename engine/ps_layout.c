@@ -18,17 +18,17 @@ static size_t pad(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-static size_t in_line(size_t *at, size_t bytes)
+static size_t reserve(size_t *at, size_t bytes)
 {
-    size_t here = *at;
+    size_t offset = *at;
 
     *at += pad(bytes);
-    return here;
+    return offset;
 }
 
-int ps_seats(const struct ps_job *job)
+int ps_clients(const struct ps_job *job)
 {
-    return job->workers + job->late;
+    return job->workers + job->join_slots;
 }
 
 int ps_server_ranks(const struct ps_job *job)
@@ -121,21 +121,22 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 {
     size_t state = lay->n[k] * (size_t)job->words * sizeof(float), at = 0;
 
-    (void)in_line(&at, sizeof(struct ps_head));
+    (void)reserve(&at, sizeof(struct ps_head));
     lay->params = at;
-    (void)in_line(&at, lay->n[k] * sizeof(float));
-    lay->state[k] = in_line(&at, job->hogwild ? state : 0);
-    lay->snap[k] = in_line(&at, lay->n[k] * sizeof(float));
-    lay->snap_state[k] = in_line(&at, state);
+    (void)reserve(&at, lay->n[k] * sizeof(float));
+    lay->state[k] = reserve(&at, job->hogwild ? state : 0);
+    lay->snap[k] = reserve(&at, lay->n[k] * sizeof(float));
+    lay->snap_state[k] = reserve(&at, state);
     lay->shard_bytes[k] = at;
     lay->slot[k] = sizeof(struct ps_push) +
                    (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
     /* Workers know where stands are; only the server knows where it answers from. */
-    lay->stands[k] = (size_t)ps_seats(job) * (size_t)lay->slots * lay->slot[k];
+    lay->client_states[k] = (size_t)ps_clients(job) * (size_t)lay->slots * lay->slot[k];
     lay->replies_from[k] =
-        lay->stands[k] + (job->replicas > 1 ? (size_t)ps_seats(job) * sizeof(struct ps_stand) : 0);
+        lay->client_states[k] +
+        (job->replicas > 1 ? (size_t)ps_clients(job) * sizeof(struct ps_client_state) : 0);
     lay->slots_bytes[k] =
-        lay->replies_from[k] + (lay->replies ? (size_t)ps_seats(job) * 2 * lay->reply : 0);
+        lay->replies_from[k] + (lay->replies ? (size_t)ps_clients(job) * 2 * lay->reply : 0);
     if (lay->slots_bytes[k] == 0)
         lay->slots_bytes[k] = LINE;
 }
@@ -146,19 +147,19 @@ static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *
     bool direct = ps_is_direct(job, mapped), replies;
     int k;
 
-    lay->area[0] = in_line(&at, params);
-    lay->area[1] = in_line(&at, job->sparse ? 0 : params);
-    lay->area_state = in_line(&at, params * (size_t)job->words);
-    lay->area_heads = in_line(&at, (size_t)job->servers * sizeof(struct ps_head));
+    lay->area[0] = reserve(&at, params);
+    lay->area[1] = reserve(&at, job->sparse ? 0 : params);
+    lay->area_state = reserve(&at, params * (size_t)job->words);
+    lay->area_heads = reserve(&at, (size_t)job->servers * sizeof(struct ps_head));
     lay->worker_shard_bytes = at;
     at = 0;
     for (k = 0; k < job->servers; k++)
-        lay->push[k] = in_line(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
+        lay->push[k] = reserve(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
     replies = lay->replies || (!mapped && may_stream(job));
     lay->replies_at =
-        in_line(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
-    lay->stand =
-        in_line(&at, job->replicas > 1 ? (size_t)job->servers * sizeof(struct ps_stand) : 0);
+        reserve(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
+    lay->client_state =
+        reserve(&at, job->replicas > 1 ? (size_t)job->servers * sizeof(struct ps_client_state) : 0);
     lay->worker_slots_bytes = at > 0 ? at : LINE;
 }
 

@@ -36,7 +36,7 @@ static vb_status make_state(struct ps_server *s, const void *state)
 /* The lists of a round: those of all workers, as they are merged. */
 static vb_status make_sums(struct ps_server *s)
 {
-    size_t most = (size_t)ps_seats(s->job) * s->job->max_keys, n = s->lay.n[s->k];
+    size_t most = (size_t)ps_clients(s->job) * s->job->max_keys, n = s->lay.n[s->k];
     int i;
 
     if (!s->job->sparse) {
@@ -52,23 +52,23 @@ static vb_status make_sums(struct ps_server *s)
     return VB_OK;
 }
 
-static vb_status make_seats(struct ps_server *s)
+static vb_status make_clients(struct ps_server *s)
 {
     int w;
 
-    s->queue_size = (unsigned)ps_seats(s->job) * 10;
+    s->queue_size = (unsigned)ps_clients(s->job) * 10;
     if (s->job->replicas > 1) /* as much again from the other server */
         s->queue_size = 2 * s->queue_size + 8;
     s->queue = calloc(s->queue_size, sizeof(*s->queue));
     s->log = calloc(s->queue_size, sizeof(*s->log));
-    s->seats = calloc((size_t)ps_seats(s->job), sizeof(*s->seats));
-    if (s->queue == NULL || s->log == NULL || s->seats == NULL)
+    s->clients = calloc((size_t)ps_clients(s->job), sizeof(*s->clients));
+    if (s->queue == NULL || s->log == NULL || s->clients == NULL)
         return vb_err_sys("calloc");
     for (w = 0; w < s->job->workers; w++) {
-        s->seats[w].alive = s->seats[w].was_here = true;
-        s->seats[w].round = -1;
-        s->seats[w].share = w;
-        s->seats[w].shares = s->job->workers;
+        s->clients[w].member = s->clients[w].was_member = true;
+        s->clients[w].round = -1;
+        s->clients[w].share = w;
+        s->clients[w].shares = s->job->workers;
     }
     return VB_OK;
 }
@@ -83,7 +83,7 @@ static vb_status ask_who_maps(struct ps_server *s)
         return vb_err_sys("calloc");
     st = ps_who_maps(s->group, s->job, maps);
     for (w = 0; w < s->job->workers && st == VB_OK; w++) {
-        s->seats[w].mapped = maps[w];
+        s->clients[w].mapped = maps[w];
         s->mapped = s->mapped || maps[w];
     }
     free(maps);
@@ -124,7 +124,7 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
     s->shares_memory = s->partner >= 0 && ps_mapped(group, s->partner);
     s->reader = -1;
     *server_p = s; /* to be closed, whatever came of it */
-    st = make_seats(s);
+    st = make_clients(s);
     if (st == VB_OK)
         st = vb_channel_open(group, PS_CHANNEL, ps_server_note, s);
     s->opened = st == VB_OK;
@@ -169,7 +169,7 @@ void ps_server_close(struct ps_server *s)
         free(s->values[i]);
     }
     free(s->sum);
-    free(s->seats);
+    free(s->clients);
     free(s->log);
     free(s->queue);
     free(s);

@@ -31,8 +31,8 @@
 /* What is to be done: the same on all ranks. */
 struct ps_job {
     int workers, servers;
-    int late;     /* seats for workers that join later */
-    int replicas; /* 2: each server has a standby; the group is elastic */
+    int join_slots; /* seats for workers that join later */
+    int replicas;   /* 2: each server has a standby; the group is elastic */
     bool sparse;
     bool hogwild;    /* workers apply in place; all are on the server's host */
     int64_t bound;   /* steps that a worker may be ahead of the slowest; PS_UNBOUNDED */
@@ -88,20 +88,20 @@ struct ps_layout {
     size_t slot[PS_SERVERS_MAX]; /* size of one */
     size_t reply;                /* size of one */
     size_t params, state[PS_SERVERS_MAX], snap[PS_SERVERS_MAX], snap_state[PS_SERVERS_MAX];
-    size_t stands[PS_SERVERS_MAX]; /* replicas: the workers' struct ps_stand */
+    size_t client_states[PS_SERVERS_MAX]; /* replicas: the workers' struct ps_client_state */
     size_t replies_from[PS_SERVERS_MAX];
     size_t shard_bytes[PS_SERVERS_MAX], slots_bytes[PS_SERVERS_MAX];
 
     /* of a worker */
     size_t area[2], area_state, area_heads, worker_shard_bytes;
     size_t push[PS_SERVERS_MAX], replies_at, worker_slots_bytes;
-    size_t stand; /* replicas: where its struct ps_stand are sent from */
+    size_t client_state; /* replicas: where its struct ps_client_state are sent from */
 };
 
-/* Workers have numbers, and servers a seat for each: first those that were there at the start, then
- * those that may join. Ranks of the group: workers of the start, servers, their standbys, workers
- * that joined. */
-int ps_seats(const struct ps_job *job);
+/* Workers have numbers, and servers a client for each: first those that were there at the start,
+ * then those that may join. Ranks of the group: workers of the start, servers, their standbys,
+ * workers that joined. */
+int ps_clients(const struct ps_job *job);
 int ps_worker_rank(const struct ps_job *job, int worker);
 int ps_worker_at(const struct ps_job *job, int rank); /* -1: a server is there */
 int ps_server_rank(const struct ps_job *job, int k);
@@ -228,14 +228,14 @@ struct ps_ring {
 };
 
 /* A worker, as a server sees it. */
-struct ps_seat {
-    bool alive;        /* takes part */
+struct ps_client {
+    bool member;       /* takes part */
     bool ended;        /* has said so */
     bool bye;          /* has said that, too, or is gone */
-    bool was_here;     /* takes part, or has */
+    bool was_member;   /* takes part, or has */
     bool mapped;       /* reads parameters from memory: no replies */
     int share, shares; /* bound 0: what it was told last; 0 shares: nothing yet */
-    bool told_last;    /* that there are no more tickets */
+    bool sent_last;    /* that there are no more tickets */
     int wants_snap;    /* it waits for a snapshot: 1, or 2 with state */
     bool held;         /* bound 0: its gradient of this round waits for the others' */
     const struct ps_push *held_push;
@@ -254,19 +254,19 @@ struct ps_seat {
     unsigned n_made;
     uint32_t evals, saves;                 /* that it was told of */
     uint64_t stalled_ns;                   /* since when it waits for the slowest; 0: it does not */
-    uint64_t late_n, late_ns, late_max_ns; /* how the others waited for it */
+    uint64_t wait_n, wait_ns, wait_max_ns; /* how the others waited for it */
     int64_t base;                          /* tickets are counted from here */
     struct vb_stale stale;
-    struct ps_ring words;
+    struct ps_ring ops;
 
     /* of a standby */
-    bool takes;             /* has sent PS_FAILOVER */
+    bool failed_over;       /* has sent PS_FAILOVER */
     uint32_t hello;         /* has said hello, before the standby serves */
     unsigned gone, retired; /* how often it was seen to go; how often the server has said so */
 };
 
 /* Where a worker stands when its server is gone: what it has heard. */
-struct ps_stand {
+struct ps_client_state {
     uint32_t acked, replies;
     int64_t tickets;
     uint32_t evals, saves;
@@ -275,7 +275,7 @@ struct ps_stand {
 
 struct ps_server_stats {
     int64_t applied, samples; /* in this run; applied counts as steps do */
-    uint64_t apply_ns, tell_ns, idle_ns, total_ns, cpu_ns;
+    uint64_t apply_ns, notify_ns, idle_ns, total_ns, cpu_ns;
 };
 
 /* A note that came, and from whom. */
@@ -315,7 +315,7 @@ struct ps_server {
     void *state; /* in the window, or own */
     struct vb_mem own;
     struct vb_k_sparse *sparse;
-    struct ps_seat *seats;
+    struct ps_client *clients;
     struct ps_arrival *queue; /* by the handler of notes, in order */
     unsigned queue_size, queue_first;
     _Atomic unsigned queue_end;
@@ -331,7 +331,7 @@ struct ps_server {
     uint64_t mark_ns, begin_ns;
     uint32_t due; /* PS_EVAL, PS_SAVE: to be told */
     int reader;   /* the worker that reads the snapshot; -1: none */
-    bool opened, over;
+    bool opened, done;
     bool slept;           /* what waits did before */
     _Atomic bool flooded; /* with notes */
     bool final;           /* all was said: only goodbyes are waited for */
@@ -345,7 +345,7 @@ struct ps_server {
     bool partner_gone;
     struct ps_arrival *log; /* forwarded and not confirmed; as large as the queue */
     unsigned log_first, log_end;
-    struct ps_ring partner_words;
+    struct ps_ring partner_ops;
 
     /* Called before the workers are told that all is final. May be NULL. */
     vb_status (*on_final)(struct ps_server *s, void *arg);
@@ -379,45 +379,45 @@ vb_status ps_server_linger(struct ps_server *s);
 
 /* ps_member.c: workers that come and go in an elastic group. What has happened is put down, too. */
 void ps_member_watch(struct ps_server *s);
-void ps_put_down(struct ps_server *s, int rank, const char *what, const char *why);
+void ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why);
 vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how);
 vb_status ps_member_gone(struct ps_server *s, int worker);
-const char *ps_what_became_of(const struct ps_server *s, int rank); /* for `faults` */
+const char *ps_fault_kind(const struct ps_server *s, int rank); /* for `faults` */
 
 /* Bound 0: tells workers of their shares, if these have changed. */
 vb_status ps_member_shares(struct ps_server *s);
-vb_status ps_say_share(struct ps_server *s, int worker); /* its present share, as two notes */
+vb_status ps_send_share(struct ps_server *s, int worker); /* its present share, as two notes */
 
 /* What became of telling a worker something: one that is gone need not be told. */
-vb_status ps_member_told(struct ps_server *s, int worker, vb_status st);
+vb_status ps_member_sent(struct ps_server *s, int worker, vb_status st);
 
 /* Queues what is never sent, too; there is always room for that. */
 void ps_server_queue(struct ps_server *s, int worker, uint32_t value);
 
 int ps_first_worker(const struct ps_server *s); /* the lowest that works; -1: none */
 
-/* Between rounds, without replicas: a worker takes part no more, and what it has under way is not
- * applied; or it takes part from now on, as one that has just been started. */
+/* Between rounds, without replicas: a worker takes part no more, and what it has under way is
+ * not applied; or it takes part from now on, as one that has just been started. */
 vb_status ps_server_retire(struct ps_server *s, int worker);
 vb_status ps_server_admit(struct ps_server *s, int worker);
 
 void ps_server_note(void *server, int rank, uint32_t value); /* a vb_note_fn */
 
 /* What came does what it does. */
-vb_status ps_act(struct ps_server *s, struct ps_arrival a);
+vb_status ps_process(struct ps_server *s, struct ps_arrival a);
 
 /* ps_replica.c: what came while there is another server of the shard; whether the end has come for
  * a standby. */
 vb_status ps_replicate(struct ps_server *s, struct ps_arrival a);
-vb_status ps_tell_taken(struct ps_server *s, int worker);
-bool ps_follows_no_more(const struct ps_server *s);
+vb_status ps_confirm_failover(struct ps_server *s, int worker);
+bool ps_standby_is_done(const struct ps_server *s);
 
 /* ps_tell.c: a note alone; what there is to tell one worker, or all of them; a worker's first. */
-vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value);
-vb_status ps_tell(struct ps_server *s, int worker, uint32_t word);
-vb_status ps_tell_all(struct ps_server *s);
-vb_status ps_greet(struct ps_server *s, int worker);
-vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *stand);
+vb_status ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value);
+vb_status ps_notify(struct ps_server *s, int worker, uint32_t word);
+vb_status ps_notify_all(struct ps_server *s);
+vb_status ps_notify_first(struct ps_server *s, int worker);
+vb_status ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state);
 int64_t ps_slowest(const struct ps_server *s); /* its clock; INT64_MAX: there is none */
 const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot);
 uint64_t ps_version_of(const struct ps_server *s);
@@ -442,14 +442,14 @@ struct ps_link {
     const char *standby_shards; /* as mapped_shards, of the standby */
     _Atomic uint32_t acked, replies;
     _Atomic bool snapped, final, welcome;
-    struct vb_op push_ops[PS_SLOTS_MAX], get_op, head_op, word_op;
-    uint32_t sent;     /* pushes */
-    _Atomic bool lost; /* it is gone, and nothing was done about it yet */
-    _Atomic bool over; /* it is the standby that is meant now */
-    bool calling;      /* ... which does not serve yet */
-    uint32_t acked_before;
+    struct vb_op push_ops[PS_SLOTS_MAX], get_op, head_op, note_op;
+    uint32_t sent;            /* pushes */
+    _Atomic bool lost;        /* it is gone, and nothing was done about it yet */
+    _Atomic bool failed_over; /* it is the standby that is meant now */
+    bool failing_over;        /* ... which does not serve yet */
+    uint32_t acked_at_failover;
     _Atomic int
-        taken; /* value of PS_FAILOVER_DONE; -1: not yet, and the standby has nothing to say */
+        serving; /* value of PS_FAILOVER_DONE; -1: not yet, and the standby has nothing to say */
 };
 
 struct ps_worker {
@@ -465,18 +465,18 @@ struct ps_worker {
     struct ps_link links[PS_SERVERS_MAX];
     _Atomic int64_t tickets;
     _Atomic bool last;
-    _Atomic bool over;       /* it came too late */
+    _Atomic bool job_done;   /* it came too late */
     uint32_t share_count;    /* as PS_SHARE_COUNT said; used by the note handler only */
     _Atomic uint32_t shares; /* PS_SHARE_PACK() of what the server said; 0: as at the start */
-    _Atomic int lost;        /* the rank of a server that is gone; -1: none */
+    _Atomic int lost_rank;   /* the rank of a server that is gone; -1: none */
     _Atomic int below;       /* workers with lower numbers that are there */
-    _Atomic uint32_t due;    /* PS_EVAL, PS_SAVE; whoever does it takes it out */
+    _Atomic uint32_t due;    /* PS_EVAL, PS_SAVE; whoever does it failed_over it out */
     _Atomic uint32_t evals, saves;
-    uint32_t overs;   /* how often a standby was gone over to */
-    uint32_t hello;   /* what it said; 0: it was there from the start */
-    bool ended;       /* has said so */
-    _Atomic bool bye; /* has said that, too */
-    int64_t used;     /* tickets */
+    uint32_t failovers; /* how often a standby was gone over to */
+    uint32_t hello;     /* what it said; 0: it was there from the start */
+    bool ended;         /* has said so */
+    _Atomic bool bye;   /* has said that, too */
+    int64_t used;       /* tickets */
     uint32_t pushed;
     int area;         /* which one holds the parameters */
     uint64_t version; /* of server 0's shard, as last read */
@@ -542,7 +542,7 @@ void ps_worker_applied(struct ps_worker *w);
 uint64_t ps_worker_version(const struct ps_worker *w); /* of server 0, mapped */
 
 /* The version of server 0, asked for just now. */
-vb_status ps_worker_now(struct ps_worker *w, uint64_t *version_p);
+vb_status ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p);
 
 vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p);
 
@@ -583,16 +583,16 @@ void ps_worker_gone(struct ps_worker *w, int rank); /* a server's; by the hook o
 
 /* As ps_wait(), for server k (-1: for any). If a server is gone meanwhile its standby is gone over
  * to: what it did not have is sent anew, and the wait goes on; without one it fails at once.
- * for_long: for what other workers have to do first. There is no other deadline then: they may be
+ * no_timeout: for what other workers have to do first. There is no other deadline then: they may be
  * testing, or slow, and who is dead or silent is found out. */
 vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
-                   bool for_long);
+                   bool no_timeout);
 
 /* Waits for an op with server k. VB_AGAIN: the server is gone, and its standby was gone over to. */
 vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k);
 
 /* After VB_ERR_PEER from server k: VB_OK if its standby was gone over to. */
-vb_status ps_go_over(struct ps_worker *w, int k);
+vb_status ps_failover(struct ps_worker *w, int k);
 
 /* Puts the push of that number, as it lies in its slot. */
 vb_status ps_put_push(struct ps_worker *w, int k, uint32_t seq);

@@ -100,7 +100,7 @@ static vb_status get(struct ps_worker *w, int k, size_t to, size_t from, size_t 
         st = ps_get(w->group, w->shards, w->links[k].rank, to, from, bytes, op);
         if (st != VB_ERR_PEER)
             break;
-        st = ps_go_over(w, k);
+        st = ps_failover(w, k);
     } while (st == VB_OK);
     return st;
 }
@@ -268,7 +268,7 @@ static vb_status read_head(struct ps_worker *w, int k)
     return VB_OK;
 }
 
-vb_status ps_worker_now(struct ps_worker *w, uint64_t *version_p)
+vb_status ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p)
 {
     const char *own = vb_window_ptr(w->shards);
     vb_status st = w->getting ? wait_for_gets(w) : VB_OK; /* into the same place */

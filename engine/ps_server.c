@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A server: one thread that takes in pushes in the order of their arrival, applies them, and tells
- * the workers. Notes are queued by their handler; everything else happens between two looks at the
- * queue. What a worker is to the server is its seat.
+ * A server: one thread that takes in pushes in the order of their arrival, applies them, and
+ * tells the workers. Notes are queued by their handler; everything else happens between two looks
+ * at the queue. What a worker is to the server is its client.
  */
 #include "engine/ps_priv.h"
 
@@ -15,18 +15,19 @@
 
 /* Gradients of others between reading and applying: at most two of its own were not in what it has
  * read. */
-static void note_staleness(struct ps_server *s, struct ps_seat *seat, const struct ps_push *push)
+static void note_staleness(struct ps_server *s, struct ps_client *client,
+                           const struct ps_push *push)
 {
     uint64_t base = push->base, now = ps_version_of(s), by;
     int i;
 
     if (push->flags & PS_BASE_REPLY)
-        base = seat->reply_version[base % 4];
+        base = client->reply_version[base % 4];
     by = now > base ? now - base : 0;
     for (i = 0; i < 2; i++)
-        by -= by > 0 && seat->made[i] > base;
-    seat->made[seat->n_made++ % 2] = now + 1;
-    ps_stale_add(&seat->stale, by);
+        by -= by > 0 && client->made[i] > base;
+    client->made[client->n_made++ % 2] = now + 1;
+    ps_stale_add(&client->stale, by);
 }
 
 static void lap(struct ps_server *s, uint64_t *ns)
@@ -39,8 +40,8 @@ static void lap(struct ps_server *s, uint64_t *ns)
 
 static vb_status acknowledge(struct ps_server *s, int worker)
 {
-    s->seats[worker].clock++;
-    return ps_tell(s, worker, PS_ACK);
+    s->clients[worker].clock++;
+    return ps_notify(s, worker, PS_ACK);
 }
 
 static bool is_due(int64_t every, uint64_t version)
@@ -48,7 +49,7 @@ static bool is_due(int64_t every, uint64_t version)
     return every > 0 && version % (uint64_t)every == 0;
 }
 
-static void step_on(struct ps_server *s)
+static void count_step(struct ps_server *s)
 {
     uint64_t now = atomic_fetch_add_explicit(&s->head->version, 1, memory_order_release) + 1;
 
@@ -61,64 +62,64 @@ static void step_on(struct ps_server *s)
 
 /* The keys that came with a push are those of the next. How many is noted: the worker may write to
  * its slot again. */
-static void ask_next(const struct ps_server *s, struct ps_seat *seat, const struct ps_push *push,
-                     int slot)
+static void note_keys(const struct ps_server *s, struct ps_client *client,
+                      const struct ps_push *push, int slot)
 {
     if (!s->job->sparse || (push->flags & PS_OWN_KEYS))
         return;
-    seat->asks = seat->asked = true;
-    seat->ask_slot = slot;
-    seat->ask_values = push->n_values;
-    seat->ask_keys = push->n_keys;
-    seat->ask_at = push->reply_at;
+    client->asks = client->asked = true;
+    client->ask_slot = slot;
+    client->ask_values = push->n_values;
+    client->ask_keys = push->n_keys;
+    client->ask_at = push->reply_at;
 }
 
-static void add_late(struct ps_seat *seat, uint64_t by_ns)
+static void add_wait(struct ps_client *client, uint64_t by_ns)
 {
-    seat->late_n += by_ns >= 20000;
-    seat->late_ns += by_ns;
-    seat->late_max_ns = by_ns > seat->late_max_ns ? by_ns : seat->late_max_ns;
+    client->wait_n += by_ns >= 20000;
+    client->wait_ns += by_ns;
+    client->wait_max_ns = by_ns > client->wait_max_ns ? by_ns : client->wait_max_ns;
 }
 
 /* After a gradient that others may have waited for. */
-static vb_status let_go(struct ps_server *s, struct ps_seat *seat)
+static vb_status release_waiting(struct ps_server *s, struct ps_client *client)
 {
     vb_status st;
 
     s->stalled_ns = 0;
-    st = ps_tell_all(s);
+    st = ps_notify_all(s);
     if (s->stalled_ns > 0)
-        add_late(seat, s->stalled_ns);
+        add_wait(client, s->stalled_ns);
     return st;
 }
 
 static vb_status apply_now(struct ps_server *s, int worker, int slot)
 {
     const struct ps_push *push = ps_push_in(s, worker, slot);
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
     vb_status st;
 
-    lap(s, &s->stats.tell_ns);
+    lap(s, &s->stats.notify_ns);
     st = ps_apply(s, worker, push);
     if (st != VB_OK)
         return st;
-    ask_next(s, seat, push, slot);
-    note_staleness(s, seat, push);
+    note_keys(s, client, push, slot);
+    note_staleness(s, client, push);
     s->stats.samples += push->samples;
-    step_on(s);
+    count_step(s);
     lap(s, &s->stats.apply_ns);
     st = acknowledge(s, worker);
     if (st == VB_OK && (s->job->bound > 0 || ps_version_of(s) == (uint64_t)s->job->steps))
-        st = let_go(s, seat);
+        st = release_waiting(s, client);
     return st;
 }
 
-static int wanted(const struct ps_server *s)
+static int round_size(const struct ps_server *s)
 {
     int w, n = 0;
 
-    for (w = 0; w < ps_seats(s->job); w++)
-        n += s->seats[w].alive && !s->seats[w].ended;
+    for (w = 0; w < ps_clients(s->job); w++)
+        n += s->clients[w].member && !s->clients[w].ended;
     return n - s->job->backup > 1 ? n - s->job->backup : 1;
 }
 
@@ -128,77 +129,77 @@ static vb_status close_round(struct ps_server *s)
     vb_status st;
     int w;
 
-    lap(s, &s->stats.tell_ns);
+    lap(s, &s->stats.notify_ns);
     st = ps_apply_round(s);
     if (st != VB_OK)
         return st;
-    for (w = 0; w < ps_seats(s->job); w++)
-        if (s->seats[w].held)
-            note_staleness(s, &s->seats[w], s->seats[w].held_push);
-    step_on(s);
+    for (w = 0; w < ps_clients(s->job); w++)
+        if (s->clients[w].held)
+            note_staleness(s, &s->clients[w], s->clients[w].held_push);
+    count_step(s);
     lap(s, &s->stats.apply_ns);
     s->n_held = 0;
     s->round++;
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++) {
-        bool held = s->seats[w].held;
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++) {
+        bool held = s->clients[w].held;
 
-        s->seats[w].held = false;
+        s->clients[w].held = false;
         if (held)
             st = acknowledge(s, w);
     }
-    return st == VB_OK ? ps_tell_all(s) : st;
+    return st == VB_OK ? ps_notify_all(s) : st;
 }
 
-static void note_late(struct ps_server *s, struct ps_seat *seat)
+static void note_wait(struct ps_server *s, struct ps_client *client)
 {
     uint64_t now = vb_clock_ns(), by = now - s->held_ns;
 
     s->held_ns = now;
-    if (s->n_held == wanted(s) && s->n_held >= 2)
-        add_late(seat, by);
+    if (s->n_held == round_size(s) && s->n_held >= 2)
+        add_wait(client, by);
 }
 
 /* Bound 0. With backups there is one server, which knows the round from the ticket. */
 static vb_status hold(struct ps_server *s, int worker, int slot)
 {
     const struct ps_push *push = ps_push_in(s, worker, slot);
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
     vb_status st;
 
-    if (seat->held)
+    if (client->held)
         return vb_err(VB_ERR_INPUT, "worker %d pushed two gradients of one round", worker);
     st = ps_hold(s, worker, push);
-    ask_next(s, seat, push, slot);
-    if (st == VB_OK && s->job->backup > 0 && seat->round < s->round) {
-        seat->stale.dropped++;
+    note_keys(s, client, push, slot);
+    if (st == VB_OK && s->job->backup > 0 && client->round < s->round) {
+        client->stale.dropped++;
         return acknowledge(s, worker);
     }
     if (st != VB_OK)
         return st;
-    seat->held = true;
+    client->held = true;
     s->n_held++;
-    note_late(s, seat);
-    return s->n_held >= wanted(s) ? close_round(s) : VB_OK;
+    note_wait(s, client);
+    return s->n_held >= round_size(s) ? close_round(s) : VB_OK;
 }
 
 static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
 {
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
     const struct ps_push *push;
 
     if (slot >= (uint32_t)s->lay.slots)
         return vb_err(VB_ERR_INPUT, "worker %d names slot %u", worker, slot);
     push = ps_push_in(s, worker, (int)slot);
-    if (push->seq != seat->pushes)
+    if (push->seq != client->pushes)
         return vb_err(VB_ERR_INPUT, "worker %d pushed number %u, not %u", worker, push->seq,
-                      seat->pushes);
+                      client->pushes);
     if (!ps_push_is_sane(s, push))
         return vb_err(VB_ERR_INPUT, "worker %d pushed numbers that cannot be", worker);
-    seat->pushes++;
+    client->pushes++;
     if (!(push->flags & PS_NO_GRADIENT))
         return s->job->bound == 0 ? hold(s, worker, (int)slot) : apply_now(s, worker, (int)slot);
-    ask_next(s, seat, push, (int)slot);
-    return ps_tell(s, worker, PS_ACK);
+    note_keys(s, client, push, (int)slot);
+    return ps_notify(s, worker, PS_ACK);
 }
 
 /* ---- the queue ------------------------------------------------------------------------------- */
@@ -218,7 +219,7 @@ void ps_server_queue(struct ps_server *s, int worker, uint32_t value)
 void ps_server_note(void *arg, int rank, uint32_t value)
 {
     struct ps_server *s = arg;
-    unsigned room = s->queue_size - 2 * (unsigned)ps_seats(s->job);
+    unsigned room = s->queue_size - 2 * (unsigned)ps_clients(s->job);
     int worker = ps_worker_at(s->job, rank);
 
     if (worker < 0 && rank != s->partner)
@@ -245,25 +246,25 @@ static bool all_ended(const struct ps_server *s)
 {
     int w;
 
-    for (w = 0; w < ps_seats(s->job); w++)
-        if (s->seats[w].alive && !s->seats[w].ended)
+    for (w = 0; w < ps_clients(s->job); w++)
+        if (s->clients[w].member && !s->clients[w].ended)
             return false;
     return true;
 }
 
 static vb_status take_end(struct ps_server *s, int worker)
 {
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
 
-    seat->ended = true;
+    client->ended = true;
     if (s->job->hogwild)
-        seat->stale = *(const struct vb_stale *)(const void *)(ps_push_in(s, worker, 0) + 1);
-    s->over = all_ended(s);
-    if (s->over)
+        client->stale = *(const struct vb_stale *)(const void *)(ps_push_in(s, worker, 0) + 1);
+    s->done = all_ended(s);
+    if (s->done)
         return VB_OK;
-    if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= wanted(s))
+    if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= round_size(s))
         return close_round(s);
-    return s->job->bound > 0 ? ps_tell_all(s) : VB_OK; /* the slowest may be another now */
+    return s->job->bound > 0 ? ps_notify_all(s) : VB_OK; /* the slowest may be another now */
 }
 
 /* There is room for one, which must stay until it was read: one worker at a time. */
@@ -271,21 +272,21 @@ static vb_status take_snapshot(struct ps_server *s)
 {
     int w;
 
-    for (w = 0; w < ps_seats(s->job) && s->reader < 0; w++) {
-        if (s->seats[w].wants_snap == 0)
+    for (w = 0; w < ps_clients(s->job) && s->reader < 0; w++) {
+        if (s->clients[w].wants_snap == 0)
             continue;
         if (!s->standby)
-            ps_snapshot(s, s->seats[w].wants_snap == 2);
-        else if (s->sparse != NULL && s->seats[w].wants_snap == 2)
+            ps_snapshot(s, s->clients[w].wants_snap == 2);
+        else if (s->sparse != NULL && s->clients[w].wants_snap == 2)
             vb_k_sparse_settle(s->sparse); /* which the server's snapshot does */
-        s->seats[w].wants_snap = 0;
+        s->clients[w].wants_snap = 0;
         s->reader = w;
-        return ps_say(s, w, PS_SNAPPED, 0);
+        return ps_send_note(s, w, PS_SNAPPED, 0);
     }
     return VB_OK;
 }
 
-static vb_status read_by(struct ps_server *s, int worker)
+static vb_status snapshot_read(struct ps_server *s, int worker)
 {
     if (s->reader == worker)
         s->reader = -1;
@@ -293,19 +294,19 @@ static vb_status read_by(struct ps_server *s, int worker)
 }
 
 /* Nothing that a worker has sent counts once it is retired. */
-vb_status ps_act(struct ps_server *s, struct ps_arrival a)
+vb_status ps_process(struct ps_server *s, struct ps_arrival a)
 {
-    if (!s->seats[a.worker].alive && PS_KIND(a.value) != PS_HELLO && PS_KIND(a.value) != PS_GONE &&
-        PS_KIND(a.value) != PS_FAILOVER)
+    if (!s->clients[a.worker].member && PS_KIND(a.value) != PS_HELLO &&
+        PS_KIND(a.value) != PS_GONE && PS_KIND(a.value) != PS_FAILOVER)
         return VB_OK;
     switch (PS_KIND(a.value)) {
     case PS_PUSH:
         return take_push(s, a.worker, PS_ARG(a.value));
     case PS_SNAP:
-        s->seats[a.worker].wants_snap = 1 + (int)(a.value & 1);
+        s->clients[a.worker].wants_snap = 1 + (int)(a.value & 1);
         return take_snapshot(s);
     case PS_READ:
-        return read_by(s, a.worker);
+        return snapshot_read(s, a.worker);
     case PS_END:
         return take_end(s, a.worker);
     case PS_HELLO:
@@ -313,20 +314,20 @@ vb_status ps_act(struct ps_server *s, struct ps_arrival a)
     case PS_GONE:
         return ps_member_gone(s, a.worker);
     case PS_BYE:
-        s->seats[a.worker].bye = true;
+        s->clients[a.worker].bye = true;
         return VB_OK;
     case PS_FAILOVER: /* of one that this server has not waited for */
-        s->seats[a.worker].takes = true;
-        return ps_tell_taken(s, a.worker);
+        s->clients[a.worker].failed_over = true;
+        return ps_confirm_failover(s, a.worker);
     default:
         break;
     }
     return vb_err(VB_ERR_INPUT, "worker %d sent a note that is none: %x", a.worker, a.value);
 }
 
-static vb_status take(struct ps_server *s, struct ps_arrival a)
+static vb_status dispatch(struct ps_server *s, struct ps_arrival a)
 {
-    return s->partner < 0 ? ps_act(s, a) : ps_replicate(s, a);
+    return s->partner < 0 ? ps_process(s, a) : ps_replicate(s, a);
 }
 
 vb_status ps_server_round(struct ps_server *s)
@@ -334,7 +335,7 @@ vb_status ps_server_round(struct ps_server *s)
     struct waiting waiting = {s, 0};
     vb_status st;
 
-    lap(s, &s->stats.tell_ns);
+    lap(s, &s->stats.notify_ns);
     waiting.until_ns = s->mark_ns + WAIT_NS;
     st = ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
     lap(s, &s->stats.idle_ns);
@@ -344,7 +345,7 @@ vb_status ps_server_round(struct ps_server *s)
         struct ps_arrival a = s->queue[s->queue_first % s->queue_size];
 
         s->queue_first++;
-        st = take(s, a);
+        st = dispatch(s, a);
     }
     return st;
 }
@@ -364,9 +365,9 @@ vb_status ps_server_begin(struct ps_server *s)
 
     s->begin_ns = s->mark_ns = vb_clock_ns();
     s->stats.cpu_ns = cpu_ns();
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
-        if (s->seats[w].alive)
-            st = ps_greet(s, w);
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        if (s->clients[w].member)
+            st = ps_notify_first(s, w);
     return st;
 }
 
@@ -389,9 +390,9 @@ vb_status ps_server_finish(struct ps_server *s)
         ps_server_conclude(s);
     if (!s->standby && s->on_final != NULL)
         st = s->on_final(s, s->final_arg);
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
-        if (s->seats[w].alive)
-            st = ps_say(s, w, PS_FINAL, 0);
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        if (s->clients[w].member)
+            st = ps_send_note(s, w, PS_FINAL, 0);
     return st;
 }
 
@@ -400,8 +401,8 @@ static int n_left(const struct ps_server *s)
 {
     int w, n = 0;
 
-    for (w = 0; w < ps_seats(s->job); w++)
-        n += s->seats[w].alive && !s->seats[w].bye;
+    for (w = 0; w < ps_clients(s->job); w++)
+        n += s->clients[w].member && !s->clients[w].bye;
     return n;
 }
 
@@ -412,7 +413,7 @@ vb_status ps_server_linger(struct ps_server *s)
     int left = n_left(s);
     vb_status st = VB_OK;
 
-    while (st == VB_OK && !(s->standby ? ps_follows_no_more(s) : left == 0)) {
+    while (st == VB_OK && !(s->standby ? ps_standby_is_done(s) : left == 0)) {
         st = ps_server_round(s);
         if (n_left(s) < left)
             until = vb_clock_ns() + PS_PUT_NS;
@@ -429,59 +430,60 @@ vb_status ps_server_run(struct ps_server *s)
 {
     vb_status st = ps_server_begin(s);
 
-    while (st == VB_OK && !s->over)
+    while (st == VB_OK && !s->done)
         st = ps_server_round(s);
     return st == VB_OK ? ps_server_finish(s) : st;
 }
 
-/* ---- who takes part -------------------------------------------------------------------------- */
+/* ---- who takes part
+ * -------------------------------------------------------------------------- */
 
 vb_status ps_server_retire(struct ps_server *s, int worker)
 {
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
     vb_status st;
 
-    if (!seat->alive)
+    if (!client->member)
         return VB_OK;
     if (s->job->bound != 0)
-        s->granted -= seat->granted - seat->clock; /* for others to use */
-    s->n_held -= seat->held;
-    seat->alive = seat->held = false;
-    seat->wants_snap = 0;
+        s->granted -= client->granted - client->clock; /* for others to use */
+    s->n_held -= client->held;
+    client->member = client->held = false;
+    client->wants_snap = 0;
     if (s->final)
         return VB_OK;
-    s->over = all_ended(s);
-    if (s->over)
+    s->done = all_ended(s);
+    if (s->done)
         return VB_OK;
-    st = read_by(s, worker);
+    st = snapshot_read(s, worker);
     if (st == VB_OK)
         st = ps_member_shares(s); /* before the tickets of the next round */
     if (st != VB_OK)
         return st;
-    if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= wanted(s))
+    if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= round_size(s))
         return close_round(s);
-    return ps_tell_all(s);
+    return ps_notify_all(s);
 }
 
 vb_status ps_server_admit(struct ps_server *s, int worker)
 {
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
     int64_t clock = ps_slowest(s);
-    bool mapped = seat->mapped;
+    bool mapped = client->mapped;
     vb_status st = VB_OK;
 
-    if (seat->alive)
+    if (client->member)
         return VB_OK;
-    memset(seat, 0, offsetof(struct ps_seat, late_n)); /* ops may be under way */
-    seat->alive = seat->was_here = true;
-    seat->mapped = mapped;
-    seat->base = seat->clock = seat->granted = clock == INT64_MAX ? 0 : clock;
-    seat->round = s->round - 1;
+    memset(client, 0, offsetof(struct ps_client, wait_n)); /* ops may be under way */
+    client->member = client->was_member = true;
+    client->mapped = mapped;
+    client->base = client->clock = client->granted = clock == INT64_MAX ? 0 : clock;
+    client->round = s->round - 1;
     s->mapped = s->mapped || mapped;
-    s->over = false;
+    s->done = false;
     if (s->job->replicas > 1 && s->partner < 0)
-        st = ps_say(s, worker, PS_NOTICE, PS_ALONE);
+        st = ps_send_note(s, worker, PS_NOTICE, PS_ALONE);
     if (st == VB_OK)
         st = ps_member_shares(s);
-    return st == VB_OK ? ps_greet(s, worker) : st;
+    return st == VB_OK ? ps_notify_first(s, worker) : st;
 }

@@ -118,7 +118,7 @@ static vb_status send_push(struct ps_worker *w, int k)
         st = ps_put_push(w, k, w->pushed);
         if (st != VB_ERR_PEER)
             break;
-        st = ps_go_over(w, k);
+        st = ps_failover(w, k);
     } while (st == VB_OK);
     w->links[k].sent = w->pushed + 1;
     return st;
@@ -238,21 +238,21 @@ vb_status ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const
 
 /* ---- notes of servers ------------------------------------------------------------------------ */
 
-static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
+static void take_notice(struct ps_worker *w, struct ps_link *link, uint32_t notice)
 {
-    if (word & PS_ACK)
+    if (notice & PS_ACK)
         link->acked++;
-    if (word & PS_REPLY)
+    if (notice & PS_REPLY)
         link->replies++;
-    if (word & PS_ALONE)
+    if (notice & PS_ALONE)
         link->standby = -1;
-    w->tickets += PS_ARG(word) / PS_TICKETS;
-    if (word & PS_LAST)
+    w->tickets += PS_ARG(notice) / PS_TICKETS;
+    if (notice & PS_LAST)
         w->last = true;
-    if (word & (PS_EVAL | PS_SAVE)) {
-        w->due |= word & (PS_EVAL | PS_SAVE);
-        w->evals += (word & PS_EVAL) != 0;
-        w->saves += (word & PS_SAVE) != 0;
+    if (notice & (PS_EVAL | PS_SAVE)) {
+        w->due |= notice & (PS_EVAL | PS_SAVE);
+        w->evals += (notice & PS_EVAL) != 0;
+        w->saves += (notice & PS_SAVE) != 0;
     }
 }
 
@@ -264,7 +264,7 @@ static struct ps_link *link_at(struct ps_worker *w, int rank, uint32_t value)
 
     if (link == NULL || rank == ps_server_rank(w->job, k))
         return link; /* NULL: workers have nothing to say to each other */
-    if (link->taken >= 0 || PS_KIND(value) == PS_FAILOVER_DONE || PS_KIND(value) == PS_WELCOME)
+    if (link->serving >= 0 || PS_KIND(value) == PS_FAILOVER_DONE || PS_KIND(value) == PS_WELCOME)
         return link;
     return NULL;
 }
@@ -278,7 +278,7 @@ void ps_worker_note(void *arg, int rank, uint32_t value)
         return;
     switch (PS_KIND(value)) {
     case PS_NOTICE:
-        take_word(w, link, value);
+        take_notice(w, link, value);
         break;
     case PS_SNAPPED:
         link->snapped = true;
@@ -287,7 +287,7 @@ void ps_worker_note(void *arg, int rank, uint32_t value)
         link->final = true;
         break;
     case PS_JOB_DONE:
-        w->over = true;
+        w->job_done = true;
         break;
     case PS_SHARE_COUNT:
         w->share_count = PS_ARG(value);
@@ -299,7 +299,7 @@ void ps_worker_note(void *arg, int rank, uint32_t value)
         link->welcome = true;
         break;
     case PS_FAILOVER_DONE:
-        link->taken = (int)PS_ARG(value);
+        link->serving = (int)PS_ARG(value);
         break;
     default:
         break;

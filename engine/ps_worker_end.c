@@ -23,17 +23,17 @@ static bool all_final(void *arg)
 }
 
 /* If the server is gone the word is not said again: going over says hello and the end, and who
- * wants a snapshot sees by `overs` that it must ask anew. */
+ * wants a snapshot sees by `failovers` that it must ask anew. */
 static vb_status tell(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
 {
     struct ps_link *link = &w->links[k];
     vb_status st =
-        ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_NOTE(kind, value), &link->word_op);
+        ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_NOTE(kind, value), &link->note_op);
 
     if (st == VB_ERR_PEER)
-        return ps_go_over(w, k);
+        return ps_failover(w, k);
     if (st == VB_OK)
-        st = ps_op_await(w, &link->word_op, "a word to the server", k);
+        st = ps_op_await(w, &link->note_op, "a word to the server", k);
     return st == VB_AGAIN ? VB_OK : st;
 }
 
@@ -68,17 +68,17 @@ static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
 /* If a server is gone meanwhile: again, from its standby. */
 vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
 {
-    uint32_t overs;
+    uint32_t failovers;
     vb_status st;
 
     do {
-        overs = w->overs;
+        failovers = w->failovers;
         st = ask_for_snapshot(w, state != NULL);
-        if (st == VB_OK && w->overs == overs)
+        if (st == VB_OK && w->failovers == failovers)
             st = ps_read_snapshot(w, params, state, version_p);
         if (st == VB_OK)
             st = tell_all(w, PS_READ);
-    } while (st == VB_OK && w->overs != overs);
+    } while (st == VB_OK && w->failovers != failovers);
     return st;
 }
 
@@ -93,7 +93,7 @@ static void leave_figures(struct ps_worker *w)
 
 vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
 {
-    uint32_t overs;
+    uint32_t failovers;
     vb_status st;
 
     if (w->job->hogwild)
@@ -101,12 +101,12 @@ vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_
     w->ended = true;
     st = tell_all(w, PS_END);
     do {
-        overs = w->overs;
+        failovers = w->failovers;
         if (st == VB_OK)
             st = ps_await(w, all_final, w, "the others to end", -1, true);
         if (st == VB_OK)
             st = ps_read_snapshot(w, params, state, version_p);
-    } while (st == VB_OK && w->overs != overs);
+    } while (st == VB_OK && w->failovers != failovers);
     return st;
 }
 
@@ -120,9 +120,9 @@ vb_status ps_worker_bye(struct ps_worker *w)
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         struct ps_link *link = &w->links[k];
 
-        st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_NOTE(PS_BYE, 0), &link->word_op);
+        st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_NOTE(PS_BYE, 0), &link->note_op);
         if (st == VB_OK)
-            st = vb_group_wait(w->group, ps_op_is_done, &link->word_op, "a goodbye", -1);
+            st = vb_group_wait(w->group, ps_op_is_done, &link->note_op, "a goodbye", -1);
         else if (st == VB_ERR_PEER)
             st = vb_progress(w->group);
     }
@@ -134,7 +134,7 @@ static bool was_answered(void *arg)
     const struct ps_worker *w = arg;
     int k;
 
-    if (w->over)
+    if (w->job_done)
         return true;
     for (k = 0; k < w->job->servers; k++)
         if (!w->links[k].welcome)
@@ -152,7 +152,7 @@ vb_status ps_worker_hello(struct ps_worker *w, bool again)
         st = tell(w, k, PS_HELLO, w->hello);
     if (st == VB_OK)
         st = ps_await(w, was_answered, w, "a welcome", 0, false);
-    if (st == VB_OK && w->over)
+    if (st == VB_OK && w->job_done)
         st = vb_err(VB_ERR_ACCESS, "this job is nearly over: there is nothing left to do");
     return st;
 }

@@ -12,7 +12,7 @@
  */
 
 /* vb_member_fn, both. */
-static void member_gone(void *arg, int rank)
+static void on_gone(void *arg, int rank)
 {
     struct ps_worker *w = arg;
     int number = ps_worker_at(w->job, rank);
@@ -23,7 +23,7 @@ static void member_gone(void *arg, int rank)
         ps_worker_gone(w, rank);
 }
 
-static void member_came(void *arg, int rank)
+static void on_join(void *arg, int rank)
 {
     struct ps_worker *w = arg;
     int number = ps_worker_at(w->job, rank);
@@ -66,24 +66,24 @@ static void make_links(struct ps_worker *w)
     const struct ps_job *job = w->job;
     int k, standby;
 
-    w->lost = -1;
+    w->lost_rank = -1;
     for (k = 0; k < job->servers; k++) {
         struct ps_link *link = &w->links[k];
 
         standby = ps_standby_rank(job, k);
         link->rank = ps_server_rank(job, k);
         link->standby = standby >= 0 && vb_group_member(w->group, standby) ? standby : -1;
-        link->taken = -1;
+        link->serving = -1;
         if (vb_group_member(w->group, link->rank))
             continue;
         if (link->standby < 0) {
-            w->lost = link->rank;
+            w->lost_rank = link->rank;
             link->lost = true;
         }
         link->rank = link->standby >= 0 ? link->standby : link->rank;
         link->standby = -1;
-        link->over = true;
-        link->taken = 0;
+        link->failed_over = true;
+        link->serving = 0;
     }
 }
 
@@ -115,14 +115,14 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
     w->number = ps_worker_at(job, vb_group_rank(group));
     if (w->number < 0) {
         free(w);
-        return vb_err(VB_ERR_ACCESS, "no seat is empty but that of a server that is gone");
+        return vb_err(VB_ERR_ACCESS, "no client is empty but that of a server that is gone");
     }
     w->seen = (uint64_t)job->begin;
     make_links(w);
     w->below = count_below(w);
     *worker_p = w; /* to be closed, whatever came of it */
-    vb_group_on_gone(group, member_gone, w);
-    vb_group_on_join(group, member_came, w);
+    vb_group_on_gone(group, on_gone, w);
+    vb_group_on_join(group, on_join, w);
     look_again(w);
     st = vb_channel_open(group, PS_CHANNEL, ps_worker_note, w);
     w->opened = st == VB_OK;

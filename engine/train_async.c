@@ -132,16 +132,16 @@ static size_t max_keys(const struct vb_trainer *t)
 
 /* Each costs a server as much memory as a worker. With a bound of 0 several servers would not let a
  * worker in at the same round. */
-static int late_seats(const struct vb_train_opts *o, const struct ps_job *job)
+static int join_slots_of(const struct vb_train_opts *o, const struct ps_job *job)
 {
-    int late = job->n * sizeof(float) > LARGE && !job->sparse ? 1 : 4;
+    int slots = job->n * sizeof(float) > LARGE && !job->sparse ? 1 : 4;
     int room = VB_WORLD_MAX - job->workers - ps_server_ranks(job);
 
     if (o->async.max_workers > 0)
-        late = o->async.max_workers - job->workers;
+        slots = o->async.max_workers - job->workers;
     if (job->bound == 0 && job->servers > 1)
-        late = 0;
-    return late < room ? late : room;
+        slots = 0;
+    return slots < room ? slots : room;
 }
 
 static void fill_job(struct vb_async *a)
@@ -166,7 +166,7 @@ static void fill_job(struct vb_async *a)
                            .schedule = t->recipe.schedule};
     a->params = t->ops->memory(t, &job->n, &a->state, &job->words);
     job->max_keys = job->sparse ? max_keys(t) : 0;
-    job->late = late_seats(o, job);
+    job->join_slots = join_slots_of(o, job);
     t->algo = job->hogwild ? "hogwild" : "ps";
 }
 
@@ -208,7 +208,7 @@ static vb_status report(struct vb_async *a)
 
     if (t->o->checkpoint != NULL)
         st = vb_train_save(t);
-    return st == VB_OK ? async_judge_alone(t) : st;
+    return st == VB_OK ? async_evaluate(t) : st;
 }
 
 /* Before the group of servers and workers opens. */
@@ -217,7 +217,7 @@ static vb_status meet(struct vb_async *a)
     vb_status st = async_find_root(a);
 
     if (st == VB_OK && a->trainer->rank == 0)
-        async_invite(a);
+        async_announce(a);
     return st;
 }
 
@@ -236,7 +236,7 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
     fill_job(a);
     st = check_recipe(a);
     if (st == VB_OK)
-        st = t->o->joined != NULL ? async_take_joined(a) : meet(a);
+        st = t->o->joined != NULL ? async_adopt_joined(a) : meet(a);
     if (st == VB_OK)
         st = run_ranks(a);
     if (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT)

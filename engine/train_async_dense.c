@@ -31,7 +31,7 @@ static vb_status step(struct vb_async *a, float *own)
         st = ps_worker_grads(a->worker, &grads);
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st == VB_OK && async_has_new_share(a))
-        st = async_cut_anew(a);
+        st = async_repartition(a);
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
     vb_lap(&t->laps, VB_PHASE_DATA);

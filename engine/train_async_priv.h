@@ -30,16 +30,16 @@ struct async_row {
 };
 
 /* What server 0 knows of a worker; 0 where the rank is none. */
-struct async_known {
-    bool alive;    /* to the end */
-    bool was_here; /* once */
+struct async_worker_stats {
+    bool member;     /* to the end */
+    bool was_member; /* once */
     struct vb_stale stale;
-    int64_t late_n;
-    double late_s, late_max_s;
+    int64_t wait_n;
+    double wait_s, wait_max_s;
 };
 
 /* ... and of the run. */
-struct async_news {
+struct async_run_stats {
     int64_t samples; /* of all gradients; negative: nobody counted */
     int n_faults;
     struct vb_fault faults[PS_FAULTS_MAX];
@@ -47,32 +47,33 @@ struct async_news {
 
 struct async_board;
 
-/* The first window of the group; papers_bytes: of this member, for those who join. */
-vb_status async_board_open(struct vb_group *group, size_t papers_bytes,
+/* The first window of the group; join_info_bytes: of this member, for those who join. */
+vb_status async_board_open(struct vb_group *group, size_t join_info_bytes,
                            struct async_board **board_p);
 void async_board_leave(struct async_board *board); /* before the group is closed; NULL is fine */
 void async_board_free(struct async_board *board);  /* after it, likewise */
 
-void *async_board_papers(const struct async_board *board); /* this member's */
-struct vb_window *async_board_window(const struct async_board *board, size_t *papers_at_p);
+void *async_board_join_info(const struct async_board *board); /* this member's */
+struct vb_window *async_board_window(const struct async_board *board, size_t *join_info_at_p);
 
-int async_board_seats(const struct async_board *board);
-struct async_known *async_board_known(const struct async_board *board, int rank);
-struct async_news *async_board_news(const struct async_board *board);
+int async_board_slots(const struct async_board *board);
+struct async_worker_stats *async_board_worker(const struct async_board *board, int rank);
+struct async_run_stats *async_board_run(const struct async_board *board);
 const struct async_row *async_board_row(const struct async_board *board, int rank,
                                         bool *server_p); /* NULL: it gave none */
 
-/* A server's row, and of the first one what is known and the news, for all workers. */
-vb_status async_board_serve(struct async_board *board, const struct async_row *row, bool first);
+/* A server's row, and of the first one what is known and the run, for all workers. */
+vb_status async_board_put_server(struct async_board *board, const struct async_row *row,
+                                 bool first);
 
 /* A worker's row, when it has heard from all servers that all is final. */
-vb_status async_board_tell(struct async_board *board, const struct async_row *row);
+vb_status async_board_put_worker(struct async_board *board, const struct async_row *row);
 
 /* A later state of this member's row, here alone. */
-void async_board_own(struct async_board *board, const struct async_row *row);
+void async_board_update_own(struct async_board *board, const struct async_row *row);
 
 /* Waits until this worker is to report, or another has. */
-vb_status async_board_settle(struct async_board *board, bool *reports_p);
+vb_status async_board_wait(struct async_board *board, bool *reports_p);
 vb_status async_board_done(struct async_board *board); /* the reporter has */
 
 struct vb_async {
@@ -104,14 +105,14 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank);
  */
 
 /* Rank 0 says where, if others can join. */
-void async_invite(const struct vb_async *a);
+void async_announce(const struct vb_async *a);
 
 /* What they need to know, on the board of server 0, which has room for it. 0: nobody can join. */
-size_t async_papers_bytes(const struct vb_async *a);
-vb_status async_papers_put(const struct vb_async *a, struct async_board *board);
+size_t async_join_info_bytes(const struct vb_async *a);
+vb_status async_join_info_put(const struct vb_async *a, struct async_board *board);
 
 /* This worker has joined: the group and the board are those it has found, and the job fits them. */
-vb_status async_take_joined(struct vb_async *a);
+vb_status async_adopt_joined(struct vb_async *a);
 
 /* ---- servers (train_async_server.c) -----------------------------------------------------------
  */
@@ -131,7 +132,7 @@ void async_wait_until_ready(const struct async_server *srv);
 vb_status async_work(struct vb_async *a);
 void async_close_worker(struct vb_async *a);
 
-vb_status async_judge_alone(struct vb_trainer *t); /* all test samples, by this worker */
+vb_status async_evaluate(struct vb_trainer *t); /* all test samples, by this worker */
 struct async_row async_worker_row(struct vb_async *a);
 
 /* ---- its steps (train_async_dense.c, train_async_sparse.c) ---------------------------------- */
@@ -147,7 +148,7 @@ vb_status async_do_due(struct vb_async *a);
 vb_status async_ticket(struct vb_async *a, bool *go_p);
 
 /* Before a batch is taken: with a bound of 0 this worker's share of the data may be another now. */
-vb_status async_cut_anew(struct vb_async *a);
+vb_status async_repartition(struct vb_async *a);
 
 static inline bool async_has_new_share(const struct vb_async *a)
 {

@@ -28,31 +28,31 @@ static struct async_row server_row(const struct ps_server *s, int rank)
 /* What a server knows of the workers, on its own board. */
 static void note_workers(const struct ps_server *s, struct async_board *board)
 {
-    struct async_news *news = async_board_news(board);
+    struct async_run_stats *run = async_board_run(board);
     int w;
 
-    for (w = 0; w < ps_seats(s->job); w++) {
-        const struct ps_seat *seat = &s->seats[w];
-        struct async_known *known = async_board_known(board, ps_worker_rank(s->job, w));
+    for (w = 0; w < ps_clients(s->job); w++) {
+        const struct ps_client *client = &s->clients[w];
+        struct async_worker_stats *known = async_board_worker(board, ps_worker_rank(s->job, w));
 
-        *known = (struct async_known){.alive = seat->alive,
-                                      .was_here = seat->was_here,
-                                      .stale = seat->stale,
-                                      .late_n = (int64_t)seat->late_n,
-                                      .late_s = (double)seat->late_ns / 1e9,
-                                      .late_max_s = (double)seat->late_max_ns / 1e9};
+        *known = (struct async_worker_stats){.member = client->member,
+                                             .was_member = client->was_member,
+                                             .stale = client->stale,
+                                             .wait_n = (int64_t)client->wait_n,
+                                             .wait_s = (double)client->wait_ns / 1e9,
+                                             .wait_max_s = (double)client->wait_max_ns / 1e9};
     }
-    news->samples = s->job->hogwild ? -1 : s->stats.samples;
-    news->n_faults = s->n_faults;
-    memcpy(news->faults, s->faults, sizeof(news->faults));
+    run->samples = s->job->hogwild ? -1 : s->stats.samples;
+    run->n_faults = s->n_faults;
+    memcpy(run->faults, s->faults, sizeof(run->faults));
 }
 
 static bool anybody_left(const struct ps_server *s)
 {
     int w;
 
-    for (w = 0; w < ps_seats(s->job); w++)
-        if (s->seats[w].alive)
+    for (w = 0; w < ps_clients(s->job); w++)
+        if (s->clients[w].member)
             return true;
     return false;
 }
@@ -64,7 +64,7 @@ static vb_status show_board(struct ps_server *s, void *arg)
     struct async_row row = server_row(s, vb_group_rank(s->group));
 
     note_workers(s, board);
-    return async_board_serve(board, &row, s->k == 0);
+    return async_board_put_server(board, &row, s->k == 0);
 }
 
 /* To the end, and until nobody needs it any more. */
@@ -75,7 +75,7 @@ static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
 
     s->on_final = show_board;
     s->final_arg = board;
-    while (st == VB_OK && !s->over)
+    while (st == VB_OK && !s->done)
         st = ps_server_round(s);
     if (st == VB_OK && !anybody_left(s))
         return vb_err(VB_ERR_PEER, "no worker is left, after %lld of %lld steps",
@@ -93,7 +93,7 @@ vb_status async_serve(struct async_server *srv, int number)
 {
     struct vb_async *a = srv->async;
     struct vb_group_opts opts = async_group(a, ps_server_rank(&a->job, 0) + number);
-    size_t papers = number % a->job.servers == 0 ? async_papers_bytes(a) : 0;
+    size_t info_bytes = number % a->job.servers == 0 ? async_join_info_bytes(a) : 0;
     struct async_board *board = NULL;
     struct ps_server *s = NULL;
     struct vb_group *group;
@@ -101,9 +101,9 @@ vb_status async_serve(struct async_server *srv, int number)
 
     if (st != VB_OK)
         return st;
-    st = async_board_open(group, papers, &board);
-    if (st == VB_OK && papers > 0)
-        st = async_papers_put(a, board);
+    st = async_board_open(group, info_bytes, &board);
+    if (st == VB_OK && info_bytes > 0)
+        st = async_join_info_put(a, board);
     if (st == VB_OK)
         st = ps_server_create(group, &a->job, a->params, a->state, &s);
     atomic_store_explicit(&srv->ready, true, memory_order_release); /* for async_work() */

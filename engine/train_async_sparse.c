@@ -16,7 +16,7 @@
 #define ROWS_AHEAD 2 /* whose weights are on their way from memory */
 
 /* A batch that was made small. */
-struct small {
+struct compact_batch {
     struct ps_compact *compact;
     uint32_t *keys; /* the last is the bias */
     size_t n;
@@ -26,7 +26,7 @@ struct small {
 struct sparse_worker {
     struct vb_async *async;
     uint64_t features;
-    struct small batch[2];
+    struct compact_batch batch[2];
     int now;
     float *logits, *grad;
     struct vb_k_hot *hot; /* by_rows */
@@ -37,11 +37,11 @@ struct sparse_worker {
 /* ---- batches --------------------------------------------------------------------------------- */
 
 /* Takes the next batch from the loader, which takes the one before back. */
-static vb_status next_batch(struct sparse_worker *s, struct small *b)
+static vb_status next_batch(struct sparse_worker *s, struct compact_batch *b)
 {
     struct vb_trainer *t = s->async->trainer;
     const uint32_t *places;
-    vb_status st = async_has_new_share(s->async) ? async_cut_anew(s->async) : VB_OK;
+    vb_status st = async_has_new_share(s->async) ? async_repartition(s->async) : VB_OK;
 
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
@@ -68,7 +68,7 @@ static void note_loss(struct vb_trainer *t, double loss, size_t n)
 }
 
 /* The gradient at the keys of a batch, from the weights there. */
-static void gradient(struct sparse_worker *s, const struct small *b, const float *w)
+static void gradient(struct sparse_worker *s, const struct compact_batch *b, const float *w)
 {
     struct vb_trainer *t = s->async->trainer;
     float sum = 0;
@@ -98,8 +98,8 @@ static vb_status step(struct sparse_worker *s)
 {
     struct vb_async *a = s->async;
     struct vb_trainer *t = a->trainer;
-    const struct small *b = &s->batch[s->now];
-    struct small *next = &s->batch[1 - s->now];
+    const struct compact_batch *b = &s->batch[s->now];
+    struct compact_batch *next = &s->batch[1 - s->now];
     uint64_t computed = vb_trainer_computed_ns(t);
     size_t n = b->csr.n;
     const float *w;
@@ -146,7 +146,7 @@ static void add_rows(struct sparse_worker *s, const struct vb_k_csr *csr, float 
     vb_k_hot_exchange(s->hot, w);
 }
 
-static void by_rows(struct sparse_worker *s, const struct small *b, float *w, float rate)
+static void by_rows(struct sparse_worker *s, const struct compact_batch *b, float *w, float rate)
 {
     const struct vb_k_rule sgd = {.kind = VB_K_SGD};
     struct vb_trainer *t = s->async->trainer;
@@ -166,8 +166,8 @@ static void by_rows(struct sparse_worker *s, const struct small *b, float *w, fl
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
 }
 
-static vb_status by_keys(struct sparse_worker *s, const struct small *b, float *w, void *state,
-                         float rate)
+static vb_status by_keys(struct sparse_worker *s, const struct compact_batch *b, float *w,
+                         void *state, float rate)
 {
     struct vb_trainer *t = s->async->trainer;
     const float *values;
@@ -188,7 +188,7 @@ static vb_status step_in_place(struct sparse_worker *s)
     struct ps_worker *worker = s->async->worker;
     struct vb_trainer *t = s->async->trainer;
     uint64_t computed = vb_trainer_computed_ns(t);
-    struct small *b = &s->batch[0];
+    struct compact_batch *b = &s->batch[0];
     float *w, rate;
     void *state;
     vb_status st = next_batch(s, b);

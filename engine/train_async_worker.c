@@ -11,7 +11,7 @@
 #define LOOK_EVERY 64 /* steps: who never waits hears of a death only then */
 
 /* Of all test samples, by this worker alone. */
-vb_status async_judge_alone(struct vb_trainer *t)
+vb_status async_evaluate(struct vb_trainer *t)
 {
     struct vb_model_loss sum = {0};
     vb_status st = t->ops->judge(t, 0, t->n_test, &sum);
@@ -32,7 +32,7 @@ static vb_status show(struct vb_async *a)
     if (!vb_trainer_is_to_show(t, false))
         return VB_OK;
     if (vb_train_apart(t->o))
-        st = ps_worker_now(a->worker, &step);
+        st = ps_worker_fetch_version(a->worker, &step);
     if (st == VB_OK)
         vb_trainer_show(t, (int64_t)step, false);
     return st;
@@ -51,7 +51,7 @@ vb_status async_do_due(struct vb_async *a)
     st = ps_worker_snapshot(a->worker, a->params, due & PS_SAVE ? a->state : NULL, &version);
     vb_lap(&t->laps, due & PS_SAVE ? VB_PHASE_CHECKPOINT : VB_PHASE_EVAL);
     if (st == VB_OK && (due & PS_EVAL))
-        st = async_judge_alone(t);
+        st = async_evaluate(t);
     if (st == VB_OK && (due & PS_EVAL)) {
         vb_train_keep_eval(t, (int64_t)version);
         vb_trainer_show(t, (int64_t)version, true);
@@ -73,14 +73,14 @@ vb_status async_ticket(struct vb_async *a, bool *go_p)
     return st;
 }
 
-vb_status async_cut_anew(struct vb_async *a)
+vb_status async_repartition(struct vb_async *a)
 {
     uint64_t version = 0;
     vb_status st = VB_OK;
 
     a->shares = atomic_load(&a->worker->shares);
     if (a->shares != 0) /* else a new seat, of which nothing was said yet */
-        st = ps_worker_now(a->worker, &version);
+        st = ps_worker_fetch_version(a->worker, &version);
     if (st == VB_OK && a->shares != 0)
         st = vb_trainer_cut_anew(a->trainer, PS_SHARE_OF(a->shares), PS_SHARES_OF(a->shares),
                                  (int64_t)version);
@@ -102,7 +102,7 @@ vb_status async_step_done(struct vb_async *a, uint64_t computed_ns)
 }
 
 /* At its own end, on parameters that others go on changing; with a bound of 0 nobody does. */
-static vb_status judge_own_end(struct vb_async *a)
+static vb_status evaluate_at_end(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     uint64_t version;
@@ -113,7 +113,7 @@ static vb_status judge_own_end(struct vb_async *a)
         return VB_OK;
     st = ps_worker_snapshot(a->worker, a->params, NULL, &version);
     if (st == VB_OK)
-        st = async_judge_alone(t);
+        st = async_evaluate(t);
     a->accuracy = t->accuracy;
     return st;
 }
@@ -140,7 +140,7 @@ static vb_status end(struct vb_async *a)
     struct vb_trainer *t = a->trainer;
     struct async_row row;
     uint64_t version;
-    vb_status st = judge_own_end(a);
+    vb_status st = evaluate_at_end(a);
 
     if (st == VB_OK)
         st = ps_worker_end(a->worker, a->params, t->o->checkpoint != NULL ? a->state : NULL,
@@ -150,10 +150,10 @@ static vb_status end(struct vb_async *a)
     vb_lap(&t->laps, VB_PHASE_WAIT);
     t->step = (int64_t)version;
     row = async_worker_row(a);
-    st = async_board_tell(a->board, &row);
+    st = async_board_put_worker(a->board, &row);
     if (st == VB_OK)
         st = ps_worker_bye(a->worker);
-    return st == VB_OK ? async_board_settle(a->board, &a->reports) : st;
+    return st == VB_OK ? async_board_wait(a->board, &a->reports) : st;
 }
 
 static void name_transport(struct vb_async *a)
@@ -207,14 +207,14 @@ void async_close_worker(struct vb_async *a)
 }
 
 /* Who fails by itself says so at once: others may be waiting. */
-static void give_up(struct vb_async *a, vb_status st)
+static void abort_if_failed(struct vb_async *a, vb_status st)
 {
     if (st != VB_OK && st != VB_ERR_PEER && a->ps != NULL)
         vb_group_abort(a->ps, "a worker failed");
 }
 
 /* From the first step to the end. */
-static vb_status take_part(struct vb_async *a)
+static vb_status run_to_end(struct vb_async *a)
 {
     vb_status st = a->job.sparse ? async_run_sparse(a) : async_run_dense(a);
 
@@ -229,7 +229,7 @@ static bool was_dropped(const struct vb_async *a)
 
     if (w == NULL || a->server.started || a->standby.started || vb_group_rank(a->ps) == 0)
         return false;
-    return w->lost < 0 || vb_group_end(a->ps, w->lost) == VB_END_DROPPED_US;
+    return w->lost_rank < 0 || vb_group_end(a->ps, w->lost_rank) == VB_END_DROPPED_US;
 }
 
 /* The same process, with all that it has, in another seat. */
@@ -253,7 +253,7 @@ vb_status async_work(struct vb_async *a)
     struct vb_trainer *t = a->trainer;
     vb_status st = t->o->joined != NULL ? join_others(a, false) : open_worker(a);
 
-    give_up(a, st);
+    abort_if_failed(a, st);
     async_wait_until_ready(&a->server);
     async_wait_until_ready(&a->standby);
     if (st == VB_OK)
@@ -262,13 +262,13 @@ vb_status async_work(struct vb_async *a)
         t->o->begun();
     vb_laps_begin(&t->laps);
     if (st == VB_OK)
-        st = take_part(a);
+        st = run_to_end(a);
     while (st == VB_ERR_PEER && was_dropped(a)) {
         st = rejoin(a);
         if (st == VB_OK)
-            st = take_part(a);
+            st = run_to_end(a);
     }
-    give_up(a, st);
+    abort_if_failed(a, st);
     if (st != VB_OK)
         async_close_worker(a);
     return st;

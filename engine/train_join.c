@@ -11,12 +11,12 @@
 
 #define WORDS_MAX 32768
 #define SETTINGS_MAX 8192
-#define PAPERS_MAX (sizeof(struct papers) + WORDS_MAX + SETTINGS_MAX + VB_PLAN_BYTES_MAX)
-#define PAPERS_NS UINT64_C(10000000000) /* from the start of a group to its papers */
-#define PAPERS_MAGIC UINT64_C(0x7062726576503031)
+#define JOIN_INFO_MAX (sizeof(struct join_info) + WORDS_MAX + SETTINGS_MAX + VB_PLAN_BYTES_MAX)
+#define JOIN_INFO_NS UINT64_C(10000000000) /* from the start of a group to its papers */
+#define JOIN_INFO_MAGIC UINT64_C(0x7062726576503031)
 
 /* In front of words, settings and plan, each of so many bytes. */
-struct papers {
+struct join_info {
     _Atomic uint64_t ready; /* written last */
     char program[65];
     int world;
@@ -29,7 +29,7 @@ struct vb_joined {
     struct vb_group *group;
     struct async_board *board;
     struct vb_op op; /* of the get */
-    struct papers papers;
+    struct join_info info;
     char *text; /* words, settings, plan, and a zero behind each of the last two */
     char *settings, *plan;
 };
@@ -41,11 +41,11 @@ static bool fit(const struct vb_trainer *t)
     return t->o->words_len <= WORDS_MAX && strlen(t->settings) <= SETTINGS_MAX;
 }
 
-void async_invite(const struct vb_async *a)
+void async_announce(const struct vb_async *a)
 {
     const struct vb_train_opts *o = a->trainer->o;
 
-    if (o->words == NULL || a->job.late == 0)
+    if (o->words == NULL || a->job.join_slots == 0)
         return;
     if (!fit(a->trainer))
         VB_LOG_WARN("nobody can join: the command line is too long");
@@ -53,17 +53,17 @@ void async_invite(const struct vb_async *a)
         o->say(a->root);
 }
 
-size_t async_papers_bytes(const struct vb_async *a)
+size_t async_join_info_bytes(const struct vb_async *a)
 {
     const struct vb_trainer *t = a->trainer;
 
-    return t->o->words != NULL && a->job.late > 0 && fit(t) ? PAPERS_MAX : 0;
+    return t->o->words != NULL && a->job.join_slots > 0 && fit(t) ? JOIN_INFO_MAX : 0;
 }
 
-vb_status async_papers_put(const struct vb_async *a, struct async_board *board)
+vb_status async_join_info_put(const struct vb_async *a, struct async_board *board)
 {
     const struct vb_trainer *t = a->trainer;
-    struct papers *p = async_board_papers(board);
+    struct join_info *p = async_board_join_info(board);
     char *at = (char *)(p + 1);
     struct vb_hello hello;
     vb_status st = vb_hello_own(&hello);
@@ -82,7 +82,7 @@ vb_status async_papers_put(const struct vb_async *a, struct async_board *board)
     memcpy(at + p->words, t->settings, p->settings);
     if (p->plan > 0)
         memcpy(at + p->words + p->settings, t->plan_text, p->plan);
-    atomic_store_explicit(&p->ready, PAPERS_MAGIC, memory_order_release);
+    atomic_store_explicit(&p->ready, JOIN_INFO_MAGIC, memory_order_release);
     return VB_OK;
 }
 
@@ -94,23 +94,23 @@ static vb_status get_from(struct vb_joined *j, int rank)
     struct vb_window *win = async_board_window(j->board, &from);
     vb_status st;
 
-    if (vb_window_len(win, rank) < from + PAPERS_MAX)
+    if (vb_window_len(win, rank) < from + JOIN_INFO_MAX)
         return VB_AGAIN;
-    st = ps_get(j->group, win, rank, from, from, PAPERS_MAX, &j->op);
+    st = ps_get(j->group, win, rank, from, from, JOIN_INFO_MAX, &j->op);
     return st == VB_OK ? vb_op_wait(j->group, &j->op, "what the job does", rank) : st;
 }
 
 static bool are_there(struct vb_joined *j)
 {
-    const struct papers *p = async_board_papers(j->board);
+    const struct join_info *p = async_board_join_info(j->board);
 
-    return atomic_load(&p->ready) == PAPERS_MAGIC;
+    return atomic_load(&p->ready) == JOIN_INFO_MAGIC;
 }
 
 /* One of those who were there at the start has them. */
-static vb_status look_for_papers(struct vb_joined *j)
+static vb_status find_join_info(struct vb_joined *j)
 {
-    uint64_t until = vb_clock_ns() + PAPERS_NS;
+    uint64_t until = vb_clock_ns() + JOIN_INFO_NS;
     vb_status st = VB_OK;
     int r;
 
@@ -129,7 +129,7 @@ static vb_status look_for_papers(struct vb_joined *j)
     return vb_err(VB_ERR_TIMEOUT, "this job cannot be joined: it says nothing of itself");
 }
 
-static vb_status check_papers(const struct papers *p)
+static vb_status check_join_info(const struct join_info *p)
 {
     struct vb_hello hello;
     vb_status st = vb_hello_own(&hello);
@@ -147,15 +147,15 @@ static vb_status check_papers(const struct papers *p)
     return VB_OK;
 }
 
-static vb_status copy_papers(struct vb_joined *j)
+static vb_status copy_join_info(struct vb_joined *j)
 {
-    const struct papers *p = async_board_papers(j->board);
+    const struct join_info *p = async_board_join_info(j->board);
     const char *from = (const char *)(p + 1);
-    vb_status st = check_papers(p);
+    vb_status st = check_join_info(p);
 
     if (st != VB_OK)
         return st;
-    memcpy(&j->papers, p, sizeof(*p));
+    memcpy(&j->info, p, sizeof(*p));
     j->text = calloc(1, (size_t)p->words + p->settings + p->plan + 3);
     if (j->text == NULL)
         return vb_err_sys("calloc");
@@ -178,11 +178,11 @@ vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joi
     own.progress = true; /* the model is not known yet, it may be a large one */
     st = vb_group_join(&own, &j->group);
     if (st == VB_OK)
-        st = async_board_open(j->group, PAPERS_MAX, &j->board);
+        st = async_board_open(j->group, JOIN_INFO_MAX, &j->board);
     if (st == VB_OK)
-        st = look_for_papers(j);
+        st = find_join_info(j);
     if (st == VB_OK)
-        st = copy_papers(j);
+        st = copy_join_info(j);
     if (st != VB_OK) {
         vb_joined_leave(j);
         return st;
@@ -204,13 +204,13 @@ void vb_joined_leave(struct vb_joined *j)
 
 const char *vb_joined_words(const struct vb_joined *j, size_t *len_p)
 {
-    *len_p = j->papers.words;
+    *len_p = j->info.words;
     return j->text;
 }
 
 int vb_joined_world(const struct vb_joined *j)
 {
-    return j->papers.world;
+    return j->info.world;
 }
 
 int vb_joined_rank(const struct vb_joined *j)
@@ -238,23 +238,23 @@ vb_status vb_joined_check(const struct vb_joined *j, const char *settings)
 
 int64_t vb_joined_begin(const struct vb_joined *j)
 {
-    return j->papers.begin;
+    return j->info.begin;
 }
 
 /* The job is the one that this worker has made of its options. The peer's word is taken for what
  * its data alone tells: how long a list can be. */
-vb_status async_take_joined(struct vb_async *a)
+vb_status async_adopt_joined(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     struct vb_joined *j = t->o->joined;
-    const struct papers *p = &j->papers;
+    const struct join_info *p = &j->info;
     int world = a->job.workers + ps_server_ranks(&a->job);
 
-    if (world != vb_group_world(j->group) || world + a->job.late != vb_group_seats(j->group))
+    if (world != vb_group_world(j->group) || world + a->job.join_slots != vb_group_seats(j->group))
         return vb_err(VB_ERR_USAGE,
                       "by its options this worker expects %d ranks and %d that join, but the job "
                       "has %d and %d",
-                      world, a->job.late, vb_group_world(j->group),
+                      world, a->job.join_slots, vb_group_world(j->group),
                       vb_group_seats(j->group) - vb_group_world(j->group));
     if (a->job.n != p->n || a->job.max_keys > p->max_keys)
         return vb_err(VB_ERR_USAGE,

@@ -49,7 +49,7 @@ static vb_status serve(struct ps_server *s)
     vb_status st = ps_server_begin(s);
     uint64_t i = 0;
 
-    while (st == VB_OK && !s->over) {
+    while (st == VB_OK && !s->done) {
         st = ps_server_round(s);
         if (st == VB_OK && run->dies)
             st = members(s);
@@ -70,7 +70,7 @@ static int server(struct vb_group *g)
     if (st == VB_OK && s->k == 0) {
         run->stats = s->stats;
         for (w = 0; w < run->job.workers; w++)
-            run->stale[w] = s->seats[w].stale;
+            run->stale[w] = s->clients[w].stale;
     }
     ps_server_close(s);
     free(zero);
@@ -412,11 +412,11 @@ static int slow_server(struct vb_group *g)
     if (st == VB_OK)
         st = ps_server_begin(s);
     wait_for_stage(COMPUTES);
-    while (st == VB_OK && s->seats[0].clock == 0)
+    while (st == VB_OK && s->clients[0].clock == 0)
         st = ps_server_round(s);
     if (st == VB_OK)
         st = ps_server_retire(s, 1);
-    while (st == VB_OK && !s->over)
+    while (st == VB_OK && !s->done)
         st = ps_server_round(s);
     if (st == VB_OK)
         st = ps_server_finish(s);

@@ -48,7 +48,7 @@ static void batches_are_made_small(void **state)
     ps_compact_destroy(c);
 }
 
-/* From ps_say() to the handler of notes at the peer. */
+/* From ps_send_note() to the handler of notes at the peer. */
 static void check_note(enum ps_kind kind, uint32_t arg)
 {
     uint32_t note = PS_NOTE(kind, arg), value = VB_NOTE_VALUE(note);
