@@ -93,9 +93,9 @@ static vb_status find_keys(const struct ps_server *s, int worker, const struct p
         *keys_p = keys_of(push, push->n_values);
         return push->n_keys == push->n_values ? VB_OK : bad_push(worker, "a value without a key");
     }
-    if (push->n_values != client->ask_keys)
+    if (push->n_values != client->keys.n)
         return bad_push(worker, "not as many values as it asked for");
-    *keys_p = keys_of(ps_push_in(s, worker, client->ask_slot), client->ask_values);
+    *keys_p = keys_of(ps_push_in(s, worker, client->keys.slot), client->keys.n_values);
     return VB_OK;
 }
 
@@ -156,9 +156,9 @@ vb_status ps_hold(struct ps_server *s, int worker, const struct ps_push *push)
 {
     struct ps_client *client = &s->clients[worker];
 
-    client->held_push = push;
-    client->held_keys = NULL;
-    return s->job->sparse ? find_keys(s, worker, push, &client->held_keys) : VB_OK;
+    client->round.push = push;
+    client->round.keys = NULL;
+    return s->job->sparse ? find_keys(s, worker, push, &client->round.keys) : VB_OK;
 }
 
 static void add(float *sum, const float *v, size_t n)
@@ -177,25 +177,25 @@ static void sum_dense(struct ps_server *s, uint32_t *samples_p)
 
     *samples_p = 0;
     for (w = 0; w < ps_clients(s->job); w++) {
-        if (!s->clients[w].held)
+        if (!s->clients[w].round.held)
             continue;
         if (first)
-            memcpy(s->sum, values_of(s->clients[w].held_push), n * sizeof(float));
+            memcpy(s->round.sum, values_of(s->clients[w].round.push), n * sizeof(float));
         else
-            add(s->sum, values_of(s->clients[w].held_push), n);
+            add(s->round.sum, values_of(s->clients[w].round.push), n);
         first = false;
-        *samples_p += s->clients[w].held_push->samples;
+        *samples_p += s->clients[w].round.push->samples;
     }
 }
 
 /* The list a, which is in keys[from], and the next worker's into keys[1 - from]. */
 static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_client *client)
 {
-    const uint32_t *ka = s->keys[from], *kb = client->held_keys;
-    const float *va = s->values[from], *vb = values_of(client->held_push);
-    size_t i = 0, j = 0, at = 0, m = client->held_push->n_values;
-    uint32_t *keys = s->keys[1 - from];
-    float *values = s->values[1 - from];
+    const uint32_t *ka = s->round.keys[from], *kb = client->round.keys;
+    const float *va = s->round.values[from], *vb = values_of(client->round.push);
+    size_t i = 0, j = 0, at = 0, m = client->round.push->n_values;
+    uint32_t *keys = s->round.keys[1 - from];
+    float *values = s->round.values[1 - from];
 
     while (i < n || j < m) {
         bool left = i < n && (j >= m || ka[i] <= kb[j]);
@@ -217,11 +217,11 @@ static void sum_sparse(struct ps_server *s, size_t *n_p, int *which_p, uint32_t 
 
     *samples_p = 0;
     for (w = 0; w < ps_clients(s->job); w++) {
-        if (!s->clients[w].held)
+        if (!s->clients[w].round.held)
             continue;
         n = merge(s, from, n, &s->clients[w]);
         from = 1 - from;
-        *samples_p += s->clients[w].held_push->samples;
+        *samples_p += s->clients[w].round.push->samples;
     }
     *n_p = n;
     *which_p = from;
@@ -243,13 +243,13 @@ vb_status ps_apply_round(struct ps_server *s)
 
     if (s->job->sparse) {
         sum_sparse(s, &n, &which, &samples);
-        st = update_keys(s, s->keys[which], s->values[which], n, inverse(samples));
+        st = update_keys(s, s->round.keys[which], s->round.values[which], n, inverse(samples));
     } else {
         sum_dense(s, &samples);
         scale = inverse(samples);
         if (s->job->clip > 0)
-            scale *= vb_k_clip(vb_k_norm(s->sum, s->job->n) * (double)scale, s->job->clip);
-        update(s, s->sum, scale);
+            scale *= vb_k_clip(vb_k_norm(s->round.sum, s->job->n) * (double)scale, s->job->clip);
+        update(s, s->round.sum, scale);
         st = VB_OK;
     }
     s->stats.samples += samples;

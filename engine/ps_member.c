@@ -12,17 +12,17 @@
 
 void ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why)
 {
-    struct vb_fault fault = {.at_s = (double)(vb_clock_ns() - s->begin_ns) / 1e9,
+    struct vb_fault fault = {.at_s = (double)(vb_clock_ns() - s->stats.begin_ns) / 1e9,
                              .step = (int64_t)ps_version_of(s),
                              .rank = rank};
 
     snprintf(fault.what, sizeof(fault.what), "%s", what);
     snprintf(fault.why, sizeof(fault.why), "%s", why);
-    if (!s->standby || s->partner_gone) /* else the server has said so */
+    if (!s->standby || s->partner.gone) /* else the server has said so */
         VB_LOG_WARN("step %lld: rank %d %s%s%s", (long long)fault.step, fault.rank, what,
                     why[0] != '\0' ? ": " : "", why);
-    if (s->n_faults < PS_FAULTS_MAX)
-        s->faults[s->n_faults++] = fault;
+    if (s->faults.n < PS_FAULTS_MAX)
+        s->faults.list[s->faults.n++] = fault;
 }
 
 /* ---- who ------------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static void on_gone(void *arg, int rank)
 
     if (worker >= 0)
         ps_server_queue(s, worker, PS_VALUE(PS_GONE, 0));
-    else if (rank == s->partner)
+    else if (rank == s->partner.rank)
         ps_server_queue(s, PS_PARTNER, PS_VALUE(PS_GONE, 0));
     else if (s->k == 0 && !s->standby && !s->final && s->job->replicas > 1)
         log_server_fault(s, rank);
@@ -119,7 +119,7 @@ vb_status ps_member_gone(struct ps_server *s, int worker)
 
 static bool nothing_left(const struct ps_server *s)
 {
-    int64_t made = s->job->bound == 0 ? s->round : s->granted;
+    int64_t made = s->job->bound == 0 ? s->round.number : s->granted;
 
     if (s->job->hogwild)
         made = (int64_t)ps_version_of(s) - s->job->begin;
@@ -151,9 +151,9 @@ vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how)
 vb_status ps_send_share(struct ps_server *s, int worker)
 {
     const struct ps_client *client = &s->clients[worker];
-    vb_status st = ps_send_note(s, worker, PS_SHARE_COUNT, (uint32_t)client->shares);
+    vb_status st = ps_send_note(s, worker, PS_SHARE_COUNT, (uint32_t)client->round.shares);
 
-    return st == VB_OK ? ps_send_note(s, worker, PS_SHARE, (uint32_t)client->share) : st;
+    return st == VB_OK ? ps_send_note(s, worker, PS_SHARE, (uint32_t)client->round.share) : st;
 }
 
 /* With a bound of 0 workers have shares of the data, which go by those that are there. Nobody is
@@ -169,12 +169,12 @@ vb_status ps_member_shares(struct ps_server *s)
         n += s->clients[w].member;
     for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++) {
         struct ps_client *client = &s->clients[w];
-        bool changed = client->share != i || client->shares != n;
+        bool changed = client->round.share != i || client->round.shares != n;
 
         if (!client->member)
             continue;
-        client->share = i++;
-        client->shares = n;
+        client->round.share = i++;
+        client->round.shares = n;
         if (changed)
             st = ps_send_share(s, w);
     }

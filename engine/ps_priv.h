@@ -213,59 +213,81 @@ _Static_assert((PS_SLOTS_MAX + 1) * PS_TICKETS <= 1 << PS_ARG_BITS, "so do ticke
 #define PS_SHARE_OF(packed) ((int)((packed) >> 16))
 #define PS_SHARES_OF(packed) ((int)((packed)&0xffffu))
 
-/* ---- staleness (ps_stale.c) ------------------------------------------------------------------ */
-
-void ps_stale_add(struct vb_stale *stale, uint64_t by);
-
-/* ---- the server (ps_server.c, ps_open.c) ----------------------------------------------------- */
+/* ---- the server: what it keeps --------------------------------------------------------------- */
 
 #define PS_OPS 16
+#define PS_FAULTS_MAX 64 /* faults that are kept: the first ones */
 
-/* Ops of words to one rank, used in turn. */
+/* The ops of notes to one rank, used in turn. */
 struct ps_ring {
     struct vb_op ops[PS_OPS];
-    uint64_t n;
+    uint64_t n; /* ops that were used */
+};
+
+/* Used only by sparse jobs: the keys of a worker's next batch, which came with its last push. They
+ * stay in the slot of that push. The server answers with the values at these keys. */
+struct ps_client_keys {
+    bool to_answer;    /* the next reply has the values at these keys */
+    bool for_ticket;   /* the keys came after the last ticket, so the worker may get the next */
+    int slot;          /* slot of the push */
+    uint32_t n_values; /* values of the gradient, in front of the keys */
+    uint32_t n;        /* number of keys */
+    uint32_t reply_at; /* place of the first value in the worker's reply */
+};
+
+/* Used only with a bound of 0: a worker's part in the round. */
+struct ps_client_round {
+    int share, shares;          /* the worker's share of the data; shares 0: not sent yet */
+    int64_t ticket;             /* round of the worker's last ticket */
+    bool held;                  /* the worker's gradient waits for those of the others */
+    const struct ps_push *push; /* the gradient that is held */
+    const uint32_t *keys;       /* its keys; sparse jobs only */
+};
+
+/* How often and how long others waited for a worker. */
+struct ps_client_waits {
+    uint64_t n, ns, max_ns;
+};
+
+/* Used only by a standby, and by a standby that serves. */
+struct ps_client_failover {
+    bool called;        /* the worker has sent PS_FAILOVER */
+    uint32_t hello;     /* argument of a PS_HELLO that came before the standby serves; 0: none */
+    unsigned n_gone;    /* how often the group said that the worker is gone */
+    unsigned n_retired; /* how often the server has forwarded that */
 };
 
 /* A worker, as a server sees it. */
 struct ps_client {
-    bool member;       /* takes part */
-    bool ended;        /* has said so */
-    bool bye;          /* has said that, too, or is gone */
-    bool was_member;   /* takes part, or has */
-    bool mapped;       /* reads parameters from memory: no replies */
-    int share, shares; /* bound 0: what it was told last; 0 shares: nothing yet */
-    bool sent_last;    /* that there are no more tickets */
-    int wants_snap;    /* it waits for a snapshot: 1, or 2 with state */
-    bool held;         /* bound 0: its gradient of this round waits for the others' */
-    const struct ps_push *held_push;
-    const uint32_t *held_keys; /* sparse */
-    uint32_t pushes;           /* that were taken in */
-    uint32_t replies;          /* that were sent */
-    uint64_t reply_version[4];
-    int64_t clock;   /* gradients that were applied, or came too late */
-    int64_t granted; /* tickets */
-    int64_t round;   /* bound 0: of its last ticket */
-    bool asks;       /* sparse: its keys are to be answered, with the next word */
-    bool asked;      /* ... or were: it has what it needs for its next ticket */
-    int ask_slot;
-    uint32_t ask_values, ask_keys, ask_at; /* as its push said */
-    uint64_t made[2];                      /* versions that its last gradients made */
+    bool member;     /* the worker takes part */
+    bool was_member; /* the worker takes part or has taken part */
+    bool ended;      /* the worker has sent PS_END */
+    bool bye;        /* the worker has sent PS_BYE, or is gone */
+    bool mapped;     /* the worker reads parameters from memory and needs no replies */
+
+    uint32_t pushes;           /* pushes that were processed */
+    uint32_t replies;          /* replies that were sent */
+    uint64_t reply_version[4]; /* versions of the last replies, by number modulo 4 */
+    int64_t clock;             /* gradients that were applied or dropped */
+    int64_t granted;           /* tickets; as clock, counted from base */
+    int64_t base;              /* value of clock when the worker joined */
+    bool sent_last;            /* the worker knows that there are no more tickets */
+    uint64_t stalled_ns;       /* since when the worker waits for the slowest; 0: it does not */
+    int wants_snap;            /* the worker waits for a snapshot: 1, or 2 with state; 0: no */
+    uint32_t evals, saves;     /* how often the worker was told to evaluate, and to save */
+    uint64_t made[2];          /* versions that its last two gradients made */
     unsigned n_made;
-    uint32_t evals, saves;                 /* that it was told of */
-    uint64_t stalled_ns;                   /* since when it waits for the slowest; 0: it does not */
-    uint64_t wait_n, wait_ns, wait_max_ns; /* how the others waited for it */
-    int64_t base;                          /* tickets are counted from here */
+    struct ps_client_keys keys;
+    struct ps_client_round round;
+
+    /* ps_server_admit() clears all fields above, and none below: ops may be under way. */
+    struct ps_client_waits waits;
     struct vb_stale stale;
     struct ps_ring ops;
-
-    /* of a standby */
-    bool failed_over;       /* has sent PS_FAILOVER */
-    uint32_t hello;         /* has said hello, before the standby serves */
-    unsigned gone, retired; /* how often it was seen to go; how often the server has said so */
+    struct ps_client_failover failover;
 };
 
-/* Where a worker stands when its server is gone: what it has heard. */
+/* What a worker has received from its server, sent to the standby with PS_FAILOVER. */
 struct ps_client_state {
     uint32_t acked, replies;
     int64_t tickets;
@@ -274,8 +296,11 @@ struct ps_client_state {
 };
 
 struct ps_server_stats {
-    int64_t applied, samples; /* in this run; applied counts as steps do */
+    int64_t applied; /* gradients applied in this run; bound 0: rounds */
+    int64_t samples; /* samples of these gradients */
     uint64_t apply_ns, notify_ns, idle_ns, total_ns, cpu_ns;
+    uint64_t begin_ns; /* when the server began */
+    uint64_t mark_ns;  /* end of the last interval that was measured */
 };
 
 /* A note that came, and from whom. */
@@ -301,56 +326,77 @@ static inline struct ps_arrival ps_forward_unpack(uint32_t arg)
     return (struct ps_arrival){(int)(arg >> (PS_WORKER_KIND_BITS + PS_WORKER_ARG_BITS)),
                                PS_VALUE(kind, arg & ((1u << PS_WORKER_ARG_BITS) - 1))};
 }
-#define PS_FAULTS_MAX 64 /* that are kept: the first ones */
+
+/* Notes that came, in order: filled by the note handler, emptied by the server's thread. first and
+ * end only grow; they are taken modulo size. */
+struct ps_queue {
+    struct ps_arrival *arrivals;
+    unsigned size, first;
+    _Atomic unsigned end;
+    _Atomic bool flooded; /* more notes came than workers may send */
+};
+
+/* Used only with a bound of 0: the gradients of one round. */
+struct ps_round {
+    int64_t number;    /* rounds that are complete */
+    int n_held;        /* gradients of the present round that are held */
+    uint64_t held_ns;  /* when the last of them came */
+    float *sum;        /* dense jobs */
+    uint32_t *keys[2]; /* sparse jobs: lists before and after the next worker's is merged */
+    float *values[2];
+};
+
+/* Used only with replicas: the other server of the shard. */
+struct ps_partner {
+    int rank;               /* -1: there is none, or none any more */
+    bool shares_memory;     /* with this server */
+    bool gone;              /* used by a standby */
+    struct ps_arrival *log; /* forwarded and not confirmed; as large as the queue */
+    unsigned log_first, log_end;
+    struct ps_ring ops;
+};
+
+struct ps_faults {
+    struct vb_fault list[PS_FAULTS_MAX];
+    int n;
+};
 
 struct ps_server {
     const struct ps_job *job;
     struct vb_group *group;
     struct ps_layout lay;
-    int k;       /* which of the servers */
-    bool mapped; /* a worker reads its memory */
+    int k;           /* number of the server, and of its shard */
+    bool standby;    /* follows its partner, and sends nothing to workers */
+    bool mapped;     /* at least one worker reads the server's memory */
+    bool opened;     /* the channel is open */
+    bool never_spun; /* setting of the group before, restored at the end */
+    bool done;       /* all workers have ended or are gone */
+    bool final;      /* the last snapshot is taken: the server only waits for PS_BYE */
+
     struct vb_window *shards, *slots;
     struct ps_head *head;
     float *params;
-    void *state; /* in the window, or own */
-    struct vb_mem own;
+    void *state; /* in the window with hogwild, otherwise own_state */
+    struct vb_mem own_state;
     struct vb_k_sparse *sparse;
-    struct ps_client *clients;
-    struct ps_arrival *queue; /* by the handler of notes, in order */
-    unsigned queue_size, queue_first;
-    _Atomic unsigned queue_end;
-    int64_t granted; /* tickets, or rounds, in all */
-    int64_t round;   /* bound 0 */
-    int n_held;
-    uint64_t held_ns;    /* when the last came */
-    uint64_t stalled_ns; /* bound above 0: the longest wait that has just ended */
-    float *sum;          /* bound 0 */
-    uint32_t *keys[2];
-    float *values[2];
+
+    struct ps_client *clients; /* (ps_clients()) */
+    struct ps_queue queue;
+    int64_t granted;     /* tickets of all workers */
+    uint64_t stalled_ns; /* bound above 0: the longest wait of those that have just ended */
+    uint32_t due;        /* PS_EVAL, PS_SAVE: for the next notice to the lowest worker */
+    int reader;          /* worker that reads the snapshot; -1: none */
+    struct ps_round round;
+    struct ps_partner partner;
     struct ps_server_stats stats;
-    uint64_t mark_ns, begin_ns;
-    uint32_t due; /* PS_EVAL, PS_SAVE: to be told */
-    int reader;   /* the worker that reads the snapshot; -1: none */
-    bool opened, done;
-    bool slept;           /* what waits did before */
-    _Atomic bool flooded; /* with notes */
-    bool final;           /* all was said: only goodbyes are waited for */
-    struct vb_fault faults[PS_FAULTS_MAX];
-    int n_faults;
+    struct ps_faults faults;
 
-    /* replicas */
-    int partner;        /* rank of the other server of the shard; -1: there is none, or no more */
-    bool standby;       /* follows its partner, and tells nobody anything */
-    bool shares_memory; /* with its partner */
-    bool partner_gone;
-    struct ps_arrival *log; /* forwarded and not confirmed; as large as the queue */
-    unsigned log_first, log_end;
-    struct ps_ring partner_ops;
-
-    /* Called before the workers are told that all is final. May be NULL. */
+    /* Called before workers are told that the parameters are final. May be NULL. */
     vb_status (*on_final)(struct ps_server *s, void *arg);
     void *final_arg;
 };
+
+/* ---- the server: functions (ps_server.c, ps_open.c) ------------------------------------------ */
 
 /* Collective with ps_worker_create(): the windows. params and state: of the whole model, copied. */
 vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, const float *params,
@@ -360,6 +406,9 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
  * to who is gone, it is in two steps: the server leaves, the group is closed, the server is. */
 void ps_server_leave(struct ps_server *s);
 void ps_server_close(struct ps_server *s);
+
+/* Counts a gradient that is stale by so many gradients of others. */
+void ps_stale_add(struct vb_stale *stale, uint64_t by);
 
 /* Serves until all workers that take part have ended. */
 vb_status ps_server_run(struct ps_server *s);
@@ -460,7 +509,7 @@ struct ps_worker {
     bool mapped;     /* all servers */
     bool overlapped; /* gets are started with the push before */
     bool opened;
-    bool slept; /* what waits did before */
+    bool never_spun; /* setting of the group before, restored at the end */
     struct vb_window *shards, *slots;
     struct ps_link links[PS_SERVERS_MAX];
     _Atomic int64_t tickets;

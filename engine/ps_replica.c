@@ -28,9 +28,9 @@
 static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint32_t note)
 {
     struct vb_op *op;
-    vb_status st = ps_ring_take(s->group, &s->partner_ops, "a word to the other server", &op);
+    vb_status st = ps_ring_take(s->group, &s->partner.ops, "a word to the other server", &op);
 
-    return st == VB_OK ? ps_put(s->group, s->slots, s->partner, at, at, len, note, op) : st;
+    return st == VB_OK ? ps_put(s->group, s->slots, s->partner.rank, at, at, len, note, op) : st;
 }
 
 /* Who cannot be put to is gone, or will be soon; that is told by PS_GONE. */
@@ -62,12 +62,12 @@ static vb_status bytes_of(const struct ps_server *s, struct ps_arrival a, size_t
 
 static void log_push(struct ps_server *s, struct ps_arrival a)
 {
-    s->log[s->log_end++ % s->queue_size] = a;
+    s->partner.log[s->partner.log_end++ % s->queue.size] = a;
 }
 
 static struct ps_arrival log_pop(struct ps_server *s)
 {
-    return s->log[s->log_first++ % s->queue_size];
+    return s->partner.log[s->partner.log_first++ % s->queue.size];
 }
 
 static vb_status forward(struct ps_server *s, struct ps_arrival a)
@@ -79,7 +79,7 @@ static vb_status forward(struct ps_server *s, struct ps_arrival a)
         return st;
     if ((int)PS_KIND(a.value) >= PS_WORKER_KINDS)
         return vb_err(VB_ERR_INPUT, "worker %d sent an unknown note: %x", a.worker, a.value);
-    if (s->log_end - s->log_first >= s->queue_size)
+    if (s->partner.log_end - s->partner.log_first >= s->queue.size)
         return vb_err(VB_ERR_INPUT, "worker %d sends more than it may", a.worker);
     log_push(s, a);
     return ignore_gone(put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, ps_forward_pack(a))));
@@ -87,7 +87,7 @@ static vb_status forward(struct ps_server *s, struct ps_arrival a)
 
 static vb_status confirmed(struct ps_server *s)
 {
-    if (s->log_first == s->log_end)
+    if (s->partner.log_first == s->partner.log_end)
         return vb_err(VB_ERR_INPUT, "a standby confirms what was never sent");
     return ps_process(s, log_pop(s));
 }
@@ -100,13 +100,13 @@ static vb_status continue_alone(struct ps_server *s)
     int w;
 
     snprintf(text, sizeof(text), "the standby of server %d (%.60s) is gone; it goes on alone", s->k,
-             vb_group_host(s->group, s->partner));
-    ps_log_fault(s, s->partner, ps_fault_kind(s, s->partner), text);
-    s->partner = -1;
+             vb_group_host(s->group, s->partner.rank));
+    ps_log_fault(s, s->partner.rank, ps_fault_kind(s, s->partner.rank), text);
+    s->partner.rank = -1;
     for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
         if (s->clients[w].member)
             st = ps_send_note(s, w, PS_NOTICE, PS_ALONE);
-    while (st == VB_OK && s->log_first != s->log_end)
+    while (st == VB_OK && s->partner.log_first != s->partner.log_end)
         st = ps_process(s, log_pop(s));
     return st;
 }
@@ -122,7 +122,7 @@ static vb_status process_forwarded(struct ps_server *s, uint32_t value)
     if (a.worker >= ps_clients(s->job))
         return vb_err(VB_ERR_INPUT, "a server forwards for worker %d", a.worker);
     if (PS_KIND(a.value) == PS_GONE)
-        s->clients[a.worker].retired++;
+        s->clients[a.worker].failover.n_retired++;
     st = ps_process(s, a);
     if (st == VB_OK)
         st = ignore_gone(put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0)));
@@ -131,7 +131,7 @@ static vb_status process_forwarded(struct ps_server *s, uint32_t value)
 
 static bool is_gone(const struct ps_client *client)
 {
-    return client->gone > client->retired;
+    return client->failover.n_gone > client->failover.n_retired;
 }
 
 vb_status ps_confirm_failover(struct ps_server *s, int w)
@@ -143,8 +143,8 @@ vb_status ps_confirm_failover(struct ps_server *s, int w)
     if (client->member && client->bye)
         return VB_OK;
     if (!client->member) /* it has not come yet, and says hello again */
-        return client->failed_over ? ps_send_note(s, w, PS_FAILOVER_DONE, 0) : VB_OK;
-    if (client->failed_over)
+        return client->failover.called ? ps_send_note(s, w, PS_FAILOVER_DONE, 0) : VB_OK;
+    if (client->failover.called)
         memcpy(&state, at + s->lay.client_states[s->k] + (size_t)w * sizeof(state), sizeof(state));
     return ps_resend(s, w, &state);
 }
@@ -154,7 +154,7 @@ vb_status ps_confirm_failover(struct ps_server *s, int w)
 static void kill_if_stopped(const struct ps_server *s, int rank)
 {
     bool still = vb_group_end(s->group, rank) == VB_END_SILENT;
-    int pid = s->shares_memory && still ? vb_group_pid(s->group, rank) : 0;
+    int pid = s->partner.shares_memory && still ? vb_group_pid(s->group, rank) : 0;
 
     if (pid > 0 && pid != (int)getpid() && kill(pid, SIGKILL) != 0 && errno != ESRCH)
         VB_LOG_WARN("server %d (rank %d, process %d) cannot be ended: %s", s->k, rank, pid,
@@ -180,14 +180,14 @@ static vb_status serve_client(struct ps_server *s, int w)
 
     client->wants_snap = 0; /* who still wants one asks again */
     st = ps_confirm_failover(s, w);
-    if (st == VB_OK && client->hello != 0)
-        st = ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, client->hello)});
+    if (st == VB_OK && client->failover.hello != 0)
+        st = ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, client->failover.hello)});
     return st;
 }
 
 static vb_status take_over(struct ps_server *s)
 {
-    int w, rank = s->partner;
+    int w, rank = s->partner.rank;
     vb_status st = VB_OK;
 
     kill_if_stopped(s, rank);
@@ -195,7 +195,7 @@ static vb_status take_over(struct ps_server *s)
         if (s->clients[w].member && is_gone(&s->clients[w]))
             st = ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});
     s->standby = false;
-    s->partner = s->reader = -1;
+    s->partner.rank = s->reader = -1;
     log_failover(s, rank);
     if (st == VB_OK && s->final && s->on_final != NULL)
         st = s->on_final(s, s->final_arg);
@@ -207,14 +207,14 @@ static vb_status take_over(struct ps_server *s)
 /* Who has said goodbye goes over to nobody. */
 static bool must_fail_over(const struct ps_client *client)
 {
-    return client->member && !client->bye && !client->failed_over && !is_gone(client);
+    return client->member && !client->bye && !client->failover.called && !is_gone(client);
 }
 
 static vb_status take_over_if_ready(struct ps_server *s)
 {
     int w;
 
-    if (!s->partner_gone)
+    if (!s->partner.gone)
         return VB_OK;
     for (w = 0; w < ps_clients(s->job); w++)
         if (must_fail_over(&s->clients[w]))
@@ -229,15 +229,15 @@ static vb_status process_at_standby(struct ps_server *s, struct ps_arrival a)
 
     switch (PS_KIND(a.value)) {
     case PS_GONE:
-        client->gone++;
-        client->failed_over = false;
-        client->hello = 0;
+        client->failover.n_gone++;
+        client->failover.called = false;
+        client->failover.hello = 0;
         break;
     case PS_HELLO: /* the server was gone already when it came */
-        client->hello = PS_ARG(a.value);
+        client->failover.hello = PS_ARG(a.value);
         break;
     case PS_FAILOVER:
-        client->failed_over = true;
+        client->failover.called = true;
         break;
     default:
         return vb_err(VB_ERR_INPUT, "worker %d failed_over a standby for a server", a.worker);
@@ -251,8 +251,8 @@ static vb_status on_partner_gone(struct ps_server *s)
 {
     if (!s->standby)
         return continue_alone(s);
-    s->partner_gone = true;
-    if (s->final && vb_group_end(s->group, s->partner) == VB_END_LEFT)
+    s->partner.gone = true;
+    if (s->final && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT)
         return VB_OK; /* all is done */
     return take_over_if_ready(s);
 }
@@ -281,5 +281,5 @@ vb_status ps_replicate(struct ps_server *s, struct ps_arrival a)
 /* The server stays until all workers have said goodbye, and then it leaves. */
 bool ps_standby_is_done(const struct ps_server *s)
 {
-    return s->partner_gone && vb_group_end(s->group, s->partner) == VB_END_LEFT;
+    return s->partner.gone && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT;
 }

@@ -13,6 +13,19 @@
 
 /* ---- pushes ---------------------------------------------------------------------------------- */
 
+/* Adds a gradient whose parameters were older by that many gradients of others. */
+void ps_stale_add(struct vb_stale *stale, uint64_t by)
+{
+    int b = 0;
+
+    stale->n++;
+    stale->sum += by;
+    stale->max = by > stale->max ? by : stale->max;
+    for (; by > 0 && b < VB_STALE_BUCKETS - 1; by >>= 1)
+        b++;
+    stale->bucket[b]++;
+}
+
 /* Gradients of others between reading and applying: at most two of its own were not in what it has
  * read. */
 static void note_staleness(struct ps_server *s, struct ps_client *client,
@@ -34,8 +47,8 @@ static void lap(struct ps_server *s, uint64_t *ns)
 {
     uint64_t now = vb_clock_ns();
 
-    *ns += now - s->mark_ns;
-    s->mark_ns = now;
+    *ns += now - s->stats.mark_ns;
+    s->stats.mark_ns = now;
 }
 
 static vb_status acknowledge(struct ps_server *s, int worker)
@@ -67,18 +80,18 @@ static void note_keys(const struct ps_server *s, struct ps_client *client,
 {
     if (!s->job->sparse || (push->flags & PS_OWN_KEYS))
         return;
-    client->asks = client->asked = true;
-    client->ask_slot = slot;
-    client->ask_values = push->n_values;
-    client->ask_keys = push->n_keys;
-    client->ask_at = push->reply_at;
+    client->keys.to_answer = client->keys.for_ticket = true;
+    client->keys.slot = slot;
+    client->keys.n_values = push->n_values;
+    client->keys.n = push->n_keys;
+    client->keys.reply_at = push->reply_at;
 }
 
 static void add_wait(struct ps_client *client, uint64_t by_ns)
 {
-    client->wait_n += by_ns >= 20000;
-    client->wait_ns += by_ns;
-    client->wait_max_ns = by_ns > client->wait_max_ns ? by_ns : client->wait_max_ns;
+    client->waits.n += by_ns >= 20000;
+    client->waits.ns += by_ns;
+    client->waits.max_ns = by_ns > client->waits.max_ns ? by_ns : client->waits.max_ns;
 }
 
 /* After a gradient that others may have waited for. */
@@ -134,16 +147,16 @@ static vb_status close_round(struct ps_server *s)
     if (st != VB_OK)
         return st;
     for (w = 0; w < ps_clients(s->job); w++)
-        if (s->clients[w].held)
-            note_staleness(s, &s->clients[w], s->clients[w].held_push);
+        if (s->clients[w].round.held)
+            note_staleness(s, &s->clients[w], s->clients[w].round.push);
     count_step(s);
     lap(s, &s->stats.apply_ns);
-    s->n_held = 0;
-    s->round++;
+    s->round.n_held = 0;
+    s->round.number++;
     for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++) {
-        bool held = s->clients[w].held;
+        bool held = s->clients[w].round.held;
 
-        s->clients[w].held = false;
+        s->clients[w].round.held = false;
         if (held)
             st = acknowledge(s, w);
     }
@@ -152,10 +165,10 @@ static vb_status close_round(struct ps_server *s)
 
 static void note_wait(struct ps_server *s, struct ps_client *client)
 {
-    uint64_t now = vb_clock_ns(), by = now - s->held_ns;
+    uint64_t now = vb_clock_ns(), by = now - s->round.held_ns;
 
-    s->held_ns = now;
-    if (s->n_held == round_size(s) && s->n_held >= 2)
+    s->round.held_ns = now;
+    if (s->round.n_held == round_size(s) && s->round.n_held >= 2)
         add_wait(client, by);
 }
 
@@ -166,20 +179,20 @@ static vb_status hold(struct ps_server *s, int worker, int slot)
     struct ps_client *client = &s->clients[worker];
     vb_status st;
 
-    if (client->held)
+    if (client->round.held)
         return vb_err(VB_ERR_INPUT, "worker %d pushed two gradients of one round", worker);
     st = ps_hold(s, worker, push);
     note_keys(s, client, push, slot);
-    if (st == VB_OK && s->job->backup > 0 && client->round < s->round) {
+    if (st == VB_OK && s->job->backup > 0 && client->round.ticket < s->round.number) {
         client->stale.dropped++;
         return acknowledge(s, worker);
     }
     if (st != VB_OK)
         return st;
-    client->held = true;
-    s->n_held++;
+    client->round.held = true;
+    s->round.n_held++;
     note_wait(s, client);
-    return s->n_held >= round_size(s) ? close_round(s) : VB_OK;
+    return s->round.n_held >= round_size(s) ? close_round(s) : VB_OK;
 }
 
 static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
@@ -206,12 +219,12 @@ static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
 
 void ps_server_queue(struct ps_server *s, int worker, uint32_t value)
 {
-    unsigned end = s->queue_end;
+    unsigned end = s->queue.end;
 
-    if (end - s->queue_first >= s->queue_size)
+    if (end - s->queue.first >= s->queue.size)
         return;
-    s->queue[end % s->queue_size] = (struct ps_arrival){worker, value};
-    s->queue_end = end + 1;
+    s->queue.arrivals[end % s->queue.size] = (struct ps_arrival){worker, value};
+    s->queue.end = end + 1;
 }
 
 /* A vb_note_fn. A worker has a few notes under way at most; two places each are kept for its end.
@@ -219,13 +232,13 @@ void ps_server_queue(struct ps_server *s, int worker, uint32_t value)
 void ps_server_note(void *arg, int rank, uint32_t value)
 {
     struct ps_server *s = arg;
-    unsigned room = s->queue_size - 2 * (unsigned)ps_clients(s->job);
+    unsigned room = s->queue.size - 2 * (unsigned)ps_clients(s->job);
     int worker = ps_worker_at(s->job, rank);
 
-    if (worker < 0 && rank != s->partner)
+    if (worker < 0 && rank != s->partner.rank)
         return; /* it means nothing here */
-    if (PS_KIND(value) == PS_GONE || s->queue_end - s->queue_first >= room)
-        s->flooded = true;
+    if (PS_KIND(value) == PS_GONE || s->queue.end - s->queue.first >= room)
+        s->queue.flooded = true;
     else
         ps_server_queue(s, worker >= 0 ? worker : PS_PARTNER, value);
 }
@@ -239,7 +252,7 @@ static bool something_to_do(void *arg)
 {
     const struct waiting *w = arg;
 
-    return w->server->queue_end != w->server->queue_first || vb_clock_ns() >= w->until_ns;
+    return w->server->queue.end != w->server->queue.first || vb_clock_ns() >= w->until_ns;
 }
 
 static bool all_ended(const struct ps_server *s)
@@ -262,7 +275,7 @@ static vb_status take_end(struct ps_server *s, int worker)
     s->done = all_ended(s);
     if (s->done)
         return VB_OK;
-    if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= round_size(s))
+    if (s->job->bound == 0 && s->round.n_held > 0 && s->round.n_held >= round_size(s))
         return close_round(s);
     return s->job->bound > 0 ? ps_notify_all(s) : VB_OK; /* the slowest may be another now */
 }
@@ -317,7 +330,7 @@ vb_status ps_process(struct ps_server *s, struct ps_arrival a)
         s->clients[a.worker].bye = true;
         return VB_OK;
     case PS_FAILOVER: /* of one that this server has not waited for */
-        s->clients[a.worker].failed_over = true;
+        s->clients[a.worker].failover.called = true;
         return ps_confirm_failover(s, a.worker);
     default:
         break;
@@ -327,7 +340,7 @@ vb_status ps_process(struct ps_server *s, struct ps_arrival a)
 
 static vb_status dispatch(struct ps_server *s, struct ps_arrival a)
 {
-    return s->partner < 0 ? ps_process(s, a) : ps_replicate(s, a);
+    return s->partner.rank < 0 ? ps_process(s, a) : ps_replicate(s, a);
 }
 
 vb_status ps_server_round(struct ps_server *s)
@@ -336,15 +349,15 @@ vb_status ps_server_round(struct ps_server *s)
     vb_status st;
 
     lap(s, &s->stats.notify_ns);
-    waiting.until_ns = s->mark_ns + WAIT_NS;
+    waiting.until_ns = s->stats.mark_ns + WAIT_NS;
     st = ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
     lap(s, &s->stats.idle_ns);
-    if (st == VB_OK && s->flooded)
+    if (st == VB_OK && s->queue.flooded)
         return vb_err(VB_ERR_INPUT, "a worker has sent more notes than there can be");
-    while (st == VB_OK && s->queue_first != s->queue_end) {
-        struct ps_arrival a = s->queue[s->queue_first % s->queue_size];
+    while (st == VB_OK && s->queue.first != s->queue.end) {
+        struct ps_arrival a = s->queue.arrivals[s->queue.first % s->queue.size];
 
-        s->queue_first++;
+        s->queue.first++;
         st = dispatch(s, a);
     }
     return st;
@@ -363,7 +376,7 @@ vb_status ps_server_begin(struct ps_server *s)
     vb_status st = VB_OK;
     int w;
 
-    s->begin_ns = s->mark_ns = vb_clock_ns();
+    s->stats.begin_ns = s->stats.mark_ns = vb_clock_ns();
     s->stats.cpu_ns = cpu_ns();
     for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
         if (s->clients[w].member)
@@ -374,7 +387,7 @@ vb_status ps_server_begin(struct ps_server *s)
 void ps_server_conclude(struct ps_server *s)
 {
     s->final = true;
-    s->stats.total_ns = vb_clock_ns() - s->begin_ns;
+    s->stats.total_ns = vb_clock_ns() - s->stats.begin_ns;
     s->stats.cpu_ns = cpu_ns() - s->stats.cpu_ns;
     if (s->job->hogwild)
         s->stats.applied = (int64_t)ps_version_of(s) - s->job->begin;
@@ -447,8 +460,8 @@ vb_status ps_server_retire(struct ps_server *s, int worker)
         return VB_OK;
     if (s->job->bound != 0)
         s->granted -= client->granted - client->clock; /* for others to use */
-    s->n_held -= client->held;
-    client->member = client->held = false;
+    s->round.n_held -= client->round.held;
+    client->member = client->round.held = false;
     client->wants_snap = 0;
     if (s->final)
         return VB_OK;
@@ -460,7 +473,7 @@ vb_status ps_server_retire(struct ps_server *s, int worker)
         st = ps_member_shares(s); /* before the tickets of the next round */
     if (st != VB_OK)
         return st;
-    if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= round_size(s))
+    if (s->job->bound == 0 && s->round.n_held > 0 && s->round.n_held >= round_size(s))
         return close_round(s);
     return ps_notify_all(s);
 }
@@ -474,14 +487,14 @@ vb_status ps_server_admit(struct ps_server *s, int worker)
 
     if (client->member)
         return VB_OK;
-    memset(client, 0, offsetof(struct ps_client, wait_n)); /* ops may be under way */
+    memset(client, 0, offsetof(struct ps_client, waits)); /* ops may be under way */
     client->member = client->was_member = true;
     client->mapped = mapped;
     client->base = client->clock = client->granted = clock == INT64_MAX ? 0 : clock;
-    client->round = s->round - 1;
+    client->round.ticket = s->round.number - 1;
     s->mapped = s->mapped || mapped;
     s->done = false;
-    if (s->job->replicas > 1 && s->partner < 0)
+    if (s->job->replicas > 1 && s->partner.rank < 0)
         st = ps_send_note(s, worker, PS_NOTICE, PS_ALONE);
     if (st == VB_OK)
         st = ps_member_shares(s);

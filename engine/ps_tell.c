@@ -48,13 +48,13 @@ const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot
 static vb_status answer(struct ps_server *s, int worker, float *to, size_t *bytes_p, size_t *at_p)
 {
     struct ps_client *client = &s->clients[worker];
-    const struct ps_push *push = ps_push_in(s, worker, client->ask_slot);
-    const uint32_t *keys = (const uint32_t *)(const void *)(push + 1) + client->ask_values;
+    const struct ps_push *push = ps_push_in(s, worker, client->keys.slot);
+    const uint32_t *keys = (const uint32_t *)(const void *)(push + 1) + client->keys.n_values;
 
-    client->asks = false;
-    *bytes_p = client->ask_keys * sizeof(float);
-    *at_p = client->ask_at * sizeof(float);
-    return ps_gather(s, keys, client->ask_keys, to);
+    client->keys.to_answer = false;
+    *bytes_p = client->keys.n * sizeof(float);
+    *at_p = client->keys.reply_at * sizeof(float);
+    return ps_gather(s, keys, client->keys.n, to);
 }
 
 /* With the parameters as they are, and as they become while they are sent. */
@@ -104,7 +104,7 @@ static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
     vb_status st;
 
     if (s->standby) {
-        client->asks = false;
+        client->keys.to_answer = false;
         client->reply_version[++client->replies % 4] = ps_version_of(s);
         return VB_OK;
     }
@@ -131,7 +131,7 @@ int64_t ps_slowest(const struct ps_server *s)
 static bool none_left(const struct ps_server *s)
 {
     if (s->job->bound == 0)
-        return s->job->begin + s->round >= s->job->steps;
+        return s->job->begin + s->round.number >= s->job->steps;
     return s->job->begin + s->granted >= s->job->steps;
 }
 
@@ -154,10 +154,10 @@ static bool may_go(const struct ps_server *s, const struct ps_client *client)
 
     if (s->k != 0 || job->hogwild || !client->member || client->sent_last || none_left(s))
         return false;
-    if (job->sparse && has_replies(s, client) && !client->asked)
+    if (job->sparse && has_replies(s, client) && !client->keys.for_ticket)
         return false; /* not yet; if it was answered already, there was no ticket left until now */
     if (job->bound == 0)
-        return client->round < s->round && client->granted == client->clock;
+        return client->round.ticket < s->round.number && client->granted == client->clock;
     if (client->granted - client->clock >= depth(s, client))
         return false;
     return job->bound < 0 || client->granted - ps_slowest(s) <= job->bound;
@@ -175,9 +175,9 @@ static uint32_t take_tickets(struct ps_server *s, struct ps_client *client)
     uint32_t n = 0;
 
     while (may_go(s, client)) {
-        client->asked = false;
+        client->keys.for_ticket = false;
         client->granted++;
-        client->round = s->round;
+        client->round.ticket = s->round.number;
         s->granted++;
         n++;
     }
@@ -194,7 +194,7 @@ static bool is_reply_due(const struct ps_server *s, const struct ps_client *clie
     if (s->k == 0 && s->job->bound >= 0 && notice < PS_TICKETS)
         return false;
     if (s->job->sparse)
-        return client->asks;
+        return client->keys.to_answer;
     return s->job->bound >= 0 || (notice & PS_ACK) != 0 || client->replies == 0;
 }
 
@@ -271,7 +271,7 @@ static bool find_missing(const struct ps_server *s, int worker, const struct ps_
 {
     const struct ps_client *client = &s->clients[worker];
 
-    *missing = (struct ps_client_state){.acked = client->pushes - client->held - state->acked,
+    *missing = (struct ps_client_state){.acked = client->pushes - client->round.held - state->acked,
                                         .replies = client->replies - state->replies,
                                         .tickets = client->granted - client->base - state->tickets,
                                         .evals = client->evals - state->evals,
@@ -286,14 +286,14 @@ static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_
     const struct ps_client *client = &s->clients[worker];
     vb_status st = VB_OK;
 
-    if (!client->failed_over)
+    if (!client->failover.called)
         return VB_OK;
     if (worker >= s->job->workers)
         st = ps_send_note(s, worker, PS_WELCOME, 0);
     if (st == VB_OK)
         st = ps_send_note(s, worker, PS_FAILOVER_DONE, client->pushes - state->acked);
     if (st == VB_OK && s->k == 0 && s->job->bound == 0 &&
-        (client->share != worker || client->shares != s->job->workers))
+        (client->round.share != worker || client->round.shares != s->job->workers))
         st = ps_send_share(s, worker);
     return st;
 }

@@ -135,7 +135,7 @@ static vb_status open_windows(struct ps_worker *w, bool mapped)
     ps_layout_make(w->job, w->mapped, &w->lay);
     if (!mapped && ps_streams(w->group, w->job, w->links[0].rank))
         w->lay.replies = true;
-    w->slept = ps_sleep_at_once(w->group, w->job, mapped);
+    w->never_spun = ps_sleep_at_once(w->group, w->job, mapped);
     w->overlapped = !w->mapped && !w->lay.replies && w->job->bound < 0;
     return make_windows(w);
 }
@@ -195,7 +195,7 @@ void ps_worker_leave(struct ps_worker *w)
 {
     if (w == NULL || w->group == NULL)
         return;
-    vb_group_set_never_spin(w->group, w->slept);
+    vb_group_set_never_spin(w->group, w->never_spun);
     vb_group_on_gone(w->group, NULL, NULL);
     vb_group_on_join(w->group, NULL, NULL);
     vb_window_destroy(w->slots);

@@ -38,13 +38,13 @@ static void note_workers(const struct ps_server *s, struct async_board *board)
         *known = (struct async_worker_stats){.member = client->member,
                                              .was_member = client->was_member,
                                              .stale = client->stale,
-                                             .wait_n = (int64_t)client->wait_n,
-                                             .wait_s = (double)client->wait_ns / 1e9,
-                                             .wait_max_s = (double)client->wait_max_ns / 1e9};
+                                             .wait_n = (int64_t)client->waits.n,
+                                             .wait_s = (double)client->waits.ns / 1e9,
+                                             .wait_max_s = (double)client->waits.max_ns / 1e9};
     }
     run->samples = s->job->hogwild ? -1 : s->stats.samples;
-    run->n_faults = s->n_faults;
-    memcpy(run->faults, s->faults, sizeof(run->faults));
+    run->n_faults = s->faults.n;
+    memcpy(run->faults, s->faults.list, sizeof(run->faults));
 }
 
 static bool anybody_left(const struct ps_server *s)

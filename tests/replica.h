@@ -53,7 +53,7 @@ static inline void tell_board(const struct ps_server *s, int rank)
     size_t bytes = s->lay.n[s->k] * sizeof(float);
     int w;
 
-    board->faults += s->n_faults;
+    board->faults += s->faults.n;
     memcpy(board->params[rank], s->params, bytes);
     if (s->job->words > 0)
         memcpy(board->state[rank], s->state, bytes * (size_t)s->job->words);

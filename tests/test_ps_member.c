@@ -90,7 +90,7 @@ static int serve(struct vb_group *g)
         st = ps_server_linger(s);
     if (s != NULL && s->k == 0) {
         board->applied = s->stats.applied;
-        board->n_faults = s->n_faults;
+        board->n_faults = s->faults.n;
     }
     ps_server_leave(s);
     vb_group_close(g);
