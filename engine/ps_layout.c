@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where things lie in the two windows of the parameter server. Shards are for reading: parameters
- * and the last snapshot at a server, room to read them into at a worker. Slots are for writing:
- * pushes at a server, replies at a worker, and what either sends from.
+ * The layout of the two windows of the parameter server, and the numbers of its ranks. Peers read
+ * the window of shards: a server has the parameters and the last snapshot there, a worker has room
+ * to read them into. Peers write the window of slots: a server has the pushes there, a worker the
+ * replies, and both have the buffers that they send from.
  */
 #include "engine/ps_priv.h"
 
@@ -10,19 +11,19 @@
 #include <string.h>
 
 #define LINE ((size_t)64)
-#define UNIT 16              /* floats of a line: shards begin at one */
-#define ONE_SLOT (64u << 20) /* bytes: of larger gradients one is enough */
+#define UNIT 16              /* floats of a cache line: shards begin at a line */
+#define ONE_SLOT (64u << 20) /* bytes: a worker with larger gradients has one slot */
 
 static size_t pad(size_t bytes)
 {
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-static size_t reserve(size_t *at, size_t bytes)
+size_t ps_reserve(size_t *end, size_t bytes)
 {
-    size_t offset = *at;
+    size_t offset = *end;
 
-    *at += pad(bytes);
+    *end += pad(bytes);
     return offset;
 }
 
@@ -65,13 +66,13 @@ int ps_server_at(const struct ps_job *job, int rank)
     return (rank - job->workers) % job->servers;
 }
 
-/* A push must stay with the worker until a standby has it too. */
+/* With replicas a push must stay in the worker's memory until the standby has it. */
 bool ps_is_direct(const struct ps_job *job, bool mapped)
 {
     return mapped && job->servers == 1 && job->replicas < 2;
 }
 
-/* Neighbouring servers have neighbouring shards, whole lines but for the last. */
+/* Each shard is a range of parameters in whole cache lines, except for the last one. */
 static void cut_shards(const struct ps_job *job, struct ps_layout *lay)
 {
     size_t units = (job->n + UNIT - 1) / UNIT, first, end;
@@ -95,8 +96,8 @@ static size_t largest_shard(const struct ps_job *job, const struct ps_layout *la
     return most;
 }
 
-/* A reply of a dense shard comes with the ticket, and only server 0 has those: with a bound, and
- * several servers, the others could be read too early. */
+/* With a bound, a dense reply comes with the ticket. Only server 0 gives tickets, so the shards of
+ * other servers could be sent too early. */
 static bool has_replies(const struct ps_job *job, bool mapped, const struct ps_layout *lay)
 {
     if (mapped || job->hogwild)
@@ -108,8 +109,9 @@ static bool has_replies(const struct ps_job *job, bool mapped, const struct ps_l
     return largest_shard(job, lay) * sizeof(float) <= PS_REPLY_MAX;
 }
 
-/* One server, for the others' acknowledgements come when they come; and who stands by for it may be
- * reached in another way. Nothing of a round may be in a reply to a backup that is late. */
+/* Not with several servers, because their acknowledgements come at different times; nor with
+ * replicas, because the standby may be reached by another transport; nor with backups, because a
+ * reply to a worker whose gradient was dropped must not contain parts of the next round. */
 static bool may_stream(const struct ps_job *job)
 {
     return !job->sparse && !job->hogwild && !job->no_reply && job->servers == 1 &&
@@ -121,16 +123,16 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 {
     size_t state = lay->n[k] * (size_t)job->words * sizeof(float), at = 0;
 
-    (void)reserve(&at, sizeof(struct ps_head));
+    (void)ps_reserve(&at, sizeof(struct ps_head));
     lay->params = at;
-    (void)reserve(&at, lay->n[k] * sizeof(float));
-    lay->state[k] = reserve(&at, job->hogwild ? state : 0);
-    lay->snap[k] = reserve(&at, lay->n[k] * sizeof(float));
-    lay->snap_state[k] = reserve(&at, state);
+    (void)ps_reserve(&at, lay->n[k] * sizeof(float));
+    lay->state[k] = ps_reserve(&at, job->hogwild ? state : 0);
+    lay->snap[k] = ps_reserve(&at, lay->n[k] * sizeof(float));
+    lay->snap_state[k] = ps_reserve(&at, state);
     lay->shard_bytes[k] = at;
     lay->slot[k] = sizeof(struct ps_push) +
                    (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
-    /* Workers know where stands are; only the server knows where it answers from. */
+    /* Workers compute the offset of client states too. Only the server uses that of replies. */
     lay->client_states[k] = (size_t)ps_clients(job) * (size_t)lay->slots * lay->slot[k];
     lay->replies_from[k] =
         lay->client_states[k] +
@@ -147,19 +149,19 @@ static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *
     bool direct = ps_is_direct(job, mapped), replies;
     int k;
 
-    lay->area[0] = reserve(&at, params);
-    lay->area[1] = reserve(&at, job->sparse ? 0 : params);
-    lay->area_state = reserve(&at, params * (size_t)job->words);
-    lay->area_heads = reserve(&at, (size_t)job->servers * sizeof(struct ps_head));
+    lay->area[0] = ps_reserve(&at, params);
+    lay->area[1] = ps_reserve(&at, job->sparse ? 0 : params);
+    lay->area_state = ps_reserve(&at, params * (size_t)job->words);
+    lay->area_heads = ps_reserve(&at, (size_t)job->servers * sizeof(struct ps_head));
     lay->worker_shard_bytes = at;
     at = 0;
     for (k = 0; k < job->servers; k++)
-        lay->push[k] = reserve(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
+        lay->push[k] = ps_reserve(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
     replies = lay->replies || (!mapped && may_stream(job));
     lay->replies_at =
-        reserve(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
-    lay->client_state =
-        reserve(&at, job->replicas > 1 ? (size_t)job->servers * sizeof(struct ps_client_state) : 0);
+        ps_reserve(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
+    lay->client_state = ps_reserve(
+        &at, job->replicas > 1 ? (size_t)job->servers * sizeof(struct ps_client_state) : 0);
     lay->worker_slots_bytes = at > 0 ? at : LINE;
 }
 
@@ -210,7 +212,7 @@ bool ps_streams(const struct vb_group *group, const struct ps_job *job, int peer
     return may_stream(job) && strcmp(vb_group_transport(group, peer), "tcp") == 0;
 }
 
-/* Weights in the memory of a lazy rule are those of long ago: only the server can read them. */
+/* With a lazy rule the weights in memory are not up to date: only the server can read them. */
 bool ps_maps_all(const struct vb_group *group, const struct ps_job *job)
 {
     bool all = !(job->sparse && vb_k_sparse_is_lazy(&job->rule));

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Workers that come and go while a server is at work. The group tells who is gone, through the
- * queue, so that this comes after all that the worker has sent; one that has joined says hello when
- * it is ready. Either is a line in the log, and what happened is put down for the final figures.
+ * Workers that join and go while a server is at work. The group reports a worker that is gone. The
+ * server queues that, behind all notes of the worker. A worker that has joined sends PS_HELLO when
+ * it is ready. The server logs both as faults and keeps them for the result.
  */
 #include "engine/ps_priv.h"
 
 #include <string.h>
 
-/* ---- what has happened ----------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 void ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why)
 {
@@ -18,26 +18,34 @@ void ps_log_fault(struct ps_server *s, int rank, const char *what, const char *w
 
     snprintf(fault.what, sizeof(fault.what), "%s", what);
     snprintf(fault.why, sizeof(fault.why), "%s", why);
-    if (!s->standby || s->partner.gone) /* else the server has said so */
+    if (!s->standby || s->partner.gone) /* otherwise the server logs it */
         VB_LOG_WARN("step %lld: rank %d %s%s%s", (long long)fault.step, fault.rank, what,
                     why[0] != '\0' ? ": " : "", why);
     if (s->faults.n < PS_FAULTS_MAX)
         s->faults.list[s->faults.n++] = fault;
 }
 
-/* ---- who ------------------------------------------------------------------------------------- */
-
-int ps_first_worker(const struct ps_server *s)
+/* Server 0 logs for all servers. */
+static void log_worker_fault(struct ps_server *s, int worker, const char *what, const char *why)
 {
-    int w;
-
-    for (w = 0; w < ps_clients(s->job); w++)
-        if (s->clients[w].member && !s->clients[w].ended)
-            return w;
-    return -1;
+    if (s->k == 0)
+        ps_log_fault(s, ps_worker_rank(s->job, worker), what, why);
 }
 
-/* Of another shard: its standby, or its server, tells the rest. */
+const char *ps_fault_kind(const struct ps_server *s, int rank)
+{
+    switch (vb_group_end(s->group, rank)) {
+    case VB_END_LEFT:
+        return "left";
+    case VB_END_SILENT:
+        return "stopped";
+    default:
+        return "died";
+    }
+}
+
+/* A server or standby of another shard is gone. The other server of that shard logs what follows.
+ */
 static void log_server_fault(struct ps_server *s, int rank)
 {
     int k = ps_server_at(s->job, rank);
@@ -46,6 +54,18 @@ static void log_server_fault(struct ps_server *s, int rank)
     snprintf(text, sizeof(text), "%s %d is gone",
              rank == ps_server_rank(s->job, k) ? "server" : "the standby of server", k);
     ps_log_fault(s, rank, ps_fault_kind(s, rank), text);
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+int ps_first_worker(const struct ps_server *s)
+{
+    int w;
+
+    for (w = 0; w < ps_clients(s->job); w++)
+        if (ps_is_working(&s->clients[w]))
+            return w;
+    return -1;
 }
 
 /* A vb_member_fn. */
@@ -67,8 +87,8 @@ void ps_member_watch(struct ps_server *s)
     vb_group_on_gone(s->group, on_gone, s);
 }
 
-/* Telling fails where the worker is gone, which the queue tells soon, or does not take it in; and
- * where this server itself cannot go on. */
+/* A put to a worker fails if the worker is gone, which PS_GONE in the queue will show; if the
+ * worker accepts no puts; or if this server itself cannot go on. */
 vb_status ps_member_sent(struct ps_server *s, int worker, vb_status st)
 {
     int rank = ps_worker_rank(s->job, worker);
@@ -81,26 +101,7 @@ vb_status ps_member_sent(struct ps_server *s, int worker, vb_status st)
         return own;
     if (s->job->join_slots == 0 && st == VB_ERR_TIMEOUT)
         return st;
-    return vb_group_retire(s->group, rank, "it takes nothing in");
-}
-
-/* Server 0 speaks for all. */
-static void log_fault(struct ps_server *s, int worker, const char *what, const char *why)
-{
-    if (s->k == 0)
-        ps_log_fault(s, ps_worker_rank(s->job, worker), what, why);
-}
-
-const char *ps_fault_kind(const struct ps_server *s, int rank)
-{
-    switch (vb_group_end(s->group, rank)) {
-    case VB_END_LEFT:
-        return "left";
-    case VB_END_SILENT:
-        return "stopped";
-    default:
-        return "died";
-    }
+    return vb_group_retire(s->group, rank, "it accepts no puts");
 }
 
 vb_status ps_member_gone(struct ps_server *s, int worker)
@@ -113,17 +114,18 @@ vb_status ps_member_gone(struct ps_server *s, int worker)
     if (!client->member)
         return VB_OK;
     if (!s->final)
-        log_fault(s, worker, ps_fault_kind(s, rank), why);
+        log_worker_fault(s, worker, ps_fault_kind(s, rank), why);
     return ps_server_retire(s, worker);
 }
 
+/* Whether the job has no steps left for a joiner. */
 static bool nothing_left(const struct ps_server *s)
 {
-    int64_t made = s->job->bound == 0 ? s->round.number : s->granted;
+    int64_t steps = s->job->bound == 0 ? s->round.number : s->granted;
 
     if (s->job->hogwild)
-        made = (int64_t)ps_version_of(s) - s->job->begin;
-    return s->done || s->final || (s->k == 0 && s->job->begin + made >= s->job->steps);
+        steps = (int64_t)ps_version_of(s) - s->job->begin;
+    return s->done || s->final || (s->k == 0 && s->job->begin + steps >= s->job->steps);
 }
 
 vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how)
@@ -133,12 +135,12 @@ vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how)
     vb_status st;
 
     if (client->member)
-        return VB_OK; /* said again to a standby */
+        return VB_OK; /* the worker has sent it again, to a standby */
     if (nothing_left(s))
         return ps_send_note(s, worker, PS_JOB_DONE, 0);
     snprintf(where, sizeof(where), "from %s",
              vb_group_host(s->group, ps_worker_rank(s->job, worker)));
-    log_fault(s, worker, how & PS_REJOIN ? "rejoined" : "joined", where);
+    log_worker_fault(s, worker, how & PS_REJOIN ? "rejoined" : "joined", where);
     client->mapped = (how & PS_MAPS) != 0;
     st = ps_send_note(s, worker, PS_WELCOME, 0);
     if (st == VB_OK)
@@ -156,8 +158,8 @@ vb_status ps_send_share(struct ps_server *s, int worker)
     return st == VB_OK ? ps_send_note(s, worker, PS_SHARE, (uint32_t)client->round.share) : st;
 }
 
-/* With a bound of 0 workers have shares of the data, which go by those that are there. Nobody is
- * told as long as all are that were there at the start. */
+/* With a bound of 0 the data is divided among the members. As long as these are the workers of the
+ * start, the server sends no shares, because the workers know them. */
 vb_status ps_member_shares(struct ps_server *s)
 {
     int w, n = 0, i = 0;

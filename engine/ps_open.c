@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opening and closing a server: its windows, the parameters and their state, the workers' seats.
+ * Opens and closes a server: its windows, the parameters and their state, its clients.
  */
 #include "engine/ps_priv.h"
 
@@ -33,7 +33,7 @@ static vb_status make_state(struct ps_server *s, const void *state)
     return st;
 }
 
-/* The lists of a round: those of all workers, as they are merged. */
+/* Room for the sum of a round. Sparse: two lists as long as those of all workers together. */
 static vb_status make_sums(struct ps_server *s)
 {
     size_t most = (size_t)ps_clients(s->job) * s->job->max_keys, n = s->lay.n[s->k];
@@ -57,7 +57,7 @@ static vb_status make_clients(struct ps_server *s)
     int w;
 
     s->queue.size = (unsigned)ps_clients(s->job) * 10;
-    if (s->job->replicas > 1) /* as much again from the other server */
+    if (s->job->replicas > 1) /* the other server sends as many notes again */
         s->queue.size = 2 * s->queue.size + 8;
     s->queue.arrivals = calloc(s->queue.size, sizeof(*s->queue.arrivals));
     s->partner.log = calloc(s->queue.size, sizeof(*s->partner.log));
@@ -123,7 +123,7 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
     s->partner.rank = s->standby ? ps_server_rank(job, s->k) : ps_standby_rank(job, s->k);
     s->partner.shares_memory = s->partner.rank >= 0 && ps_mapped(group, s->partner.rank);
     s->reader = -1;
-    *server_p = s; /* to be closed, whatever came of it */
+    *server_p = s; /* for the caller to close, even after a failure */
     st = make_clients(s);
     if (st == VB_OK)
         st = vb_channel_open(group, PS_CHANNEL, ps_server_note, s);
@@ -134,7 +134,7 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
         st = ask_who_maps(s);
     if (st == VB_OK) {
         s->never_spun = ps_sleep_at_once(group, job, s->mapped);
-        ps_layout_make(job, false, &s->lay); /* with room for workers that need replies */
+        ps_layout_make(job, false, &s->lay); /* false: with room for workers that need replies */
         st = make_windows(s);
     }
     if (st == VB_OK)

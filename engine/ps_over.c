@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a worker waits, and what it does when a server is gone and has a standby (ps_replica.c): it
- * *goes over*. It tells the standby what it has heard, waits until that serves, and sends what it
- * does not have. Whatever was under way with the server, a get or a snapshot, is begun anew by
- * whoever began it. Without replicas no server has a standby.
+ * How a worker waits, and how it *fails over* when a server is gone and has a standby
+ * (ps_replica.c). It tells the standby what it has received, waits until the standby serves, and
+ * sends what the standby lacks. A get or a snapshot that was under way with the server is started
+ * anew by its caller. Without replicas no server has a standby.
  */
 #include "engine/ps_priv.h"
 
@@ -21,7 +21,7 @@ void ps_worker_gone(struct ps_worker *w, int rank)
         return;
     }
     if (rank == ps_server_rank(w->job, k) && w->links[k].failed_over)
-        return; /* somebody who had the client of a server that was gone before */
+        return; /* a joiner that had the slot of the server, which was gone before */
     w->links[k].lost = true;
     w->lost_rank = rank;
 }
@@ -32,7 +32,7 @@ struct awaited {
     struct ps_worker *worker;
     vb_ready_fn ready;
     void *arg;
-    uint64_t until_ns; /* of a slice */
+    uint64_t until_ns; /* end of a slice */
 };
 
 static bool ready_or_lost(void *arg)
@@ -42,12 +42,12 @@ static bool ready_or_lost(void *arg)
     return a->worker->lost_rank >= 0 || a->ready(a->arg);
 }
 
-static bool ready_or_late(void *arg)
+static bool ready_or_slice_over(void *arg)
 {
     return ready_or_lost(arg) || vb_clock_ns() >= ((const struct awaited *)arg)->until_ns;
 }
 
-/* no_timeout: as long as it takes, since others may be busy; the dead are found by the group. */
+/* no_timeout: waits in slices, each of which is shorter than the timeout of the group. */
 static vb_status wait_for(struct awaited *a, const char *what, int from, bool no_timeout)
 {
     vb_status st = VB_OK;
@@ -56,12 +56,12 @@ static vb_status wait_for(struct awaited *a, const char *what, int from, bool no
         return ps_wait(a->worker->group, ready_or_lost, a, what, from);
     while (st == VB_OK && !ready_or_lost(a)) {
         a->until_ns = vb_clock_ns() + SLICE_NS;
-        st = ps_wait(a->worker->group, ready_or_late, a, what, from);
+        st = ps_wait(a->worker->group, ready_or_slice_over, a, what, from);
     }
     return st;
 }
 
-/* ---- going over ------------------------------------------------------------------------------ */
+/* ---- failover -------------------------------------------------------------------------------- */
 
 static vb_status send_state(struct ps_worker *w, int k)
 {
@@ -80,15 +80,15 @@ static vb_status send_state(struct ps_worker *w, int k)
                   &link->note_op);
 }
 
-/* It stays lost: that is why this worker stops. */
+/* The link stays lost: that is why the worker stops. */
 static vb_status no_standby(struct ps_worker *w, int k)
 {
     int rank = w->links[k].rank;
 
     w->links[k].lost = true;
     w->lost_rank = rank;
-    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone, %s, and there is no standby of it",
-                  k, rank, vb_group_host(w->group, rank), vb_group_gone_why(w->group, rank));
+    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone, %s, and it has no standby", k,
+                  rank, vb_group_host(w->group, rank), vb_group_gone_why(w->group, rank));
 }
 
 static vb_status call_standby(struct ps_worker *w, int k)
@@ -98,7 +98,7 @@ static vb_status call_standby(struct ps_worker *w, int k)
     int standby;
 
     link->lost = false;
-    link->failed_over = true; /* before it is looked for: if it is gone from now on, it is lost */
+    link->failed_over = true; /* first: if the standby is gone from now on, the link is lost */
     standby = atomic_exchange(&link->standby, -1);
     if (standby < 0) {
         link->failed_over = false;
@@ -106,13 +106,13 @@ static vb_status call_standby(struct ps_worker *w, int k)
     }
     link->rank = standby;
     link->mapped_shards = link->standby_shards;
-    link->mapped_slots = NULL; /* nothing is written there by hand */
+    link->mapped_slots = NULL; /* with replicas, workers do not write into mapped slots */
     link->failing_over = true;
-    link->snapped = true; /* a wait for it is in vain; failovers says so */
+    link->snapped = true; /* ends a wait for a snapshot; `failovers` shows that there is none */
     link->final = false;
     w->failovers++;
     st = send_state(w, k);
-    return st == VB_ERR_PEER ? VB_OK : st; /* it is lost too, which comes up next */
+    return st == VB_ERR_PEER ? VB_OK : st; /* the standby is lost too, which comes up next */
 }
 
 static bool all_serving(void *arg)
@@ -126,30 +126,30 @@ static bool all_serving(void *arg)
     return true;
 }
 
-static vb_status say(struct ps_worker *w, struct ps_link *link, uint32_t note)
+static vb_status send_note(struct ps_worker *w, struct ps_link *link, uint32_t note)
 {
-    vb_status st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, note, &link->note_op);
+    vb_status st = ps_put_note(w->group, w->slots, link->rank, note, &link->note_op);
 
-    return st == VB_OK ? vb_op_wait(w->group, &link->note_op, "a word to the standby", -1) : st;
+    return st == VB_OK ? vb_op_wait(w->group, &link->note_op, "a note to the standby", -1) : st;
 }
 
-/* The standby serves: it gets what it does not have. */
+/* Sends what the standby lacks. The standby serves. */
 static vb_status send_rest(struct ps_worker *w, int k)
 {
     struct ps_link *link = &w->links[k];
-    vb_status st = vb_op_wait(w->group, &link->note_op, "a call for the standby", -1);
+    vb_status st = vb_op_wait(w->group, &link->note_op, "a note to the standby", -1);
     uint32_t seq = link->acked_at_failover + (uint32_t)link->serving;
 
     link->failing_over = false;
     for (; st == VB_OK && seq != link->sent; seq++)
         st = ps_put_push(w, k, seq);
     if (st == VB_OK && w->hello != 0 && !link->welcome)
-        st = say(w, link, PS_NOTE(PS_HELLO, w->hello));
-    return st == VB_OK && w->ended ? say(w, link, PS_NOTE(PS_END, 0)) : st;
+        st = send_note(w, link, PS_NOTE(PS_HELLO, w->hello));
+    return st == VB_OK && w->ended ? send_note(w, link, PS_NOTE(PS_END, 0)) : st;
 }
 
-/* To the standbys of all servers that are gone. All are called before any is waited for: they wait
- * for the calls of all workers, which may have lost them in another order. */
+/* Fails over from all servers that are gone. The worker calls all standbys before it waits for any:
+ * standbys wait for the calls of all workers, which may have lost servers in another order. */
 static vb_status failover_all(struct ps_worker *w)
 {
     struct awaited serving = {.worker = w, .ready = all_serving, .arg = w};
@@ -157,7 +157,7 @@ static vb_status failover_all(struct ps_worker *w)
     int k;
 
     while (st == VB_OK && w->lost_rank >= 0) {
-        w->lost_rank = -1; /* first: another may be lost meanwhile */
+        w->lost_rank = -1; /* first: another server may be lost meanwhile */
         for (k = 0; k < w->job->servers && st == VB_OK; k++)
             if (w->links[k].lost)
                 st = call_standby(w, k);
@@ -196,7 +196,7 @@ static bool is_lost(void *arg)
 vb_status ps_failover(struct ps_worker *w, int k)
 {
     vb_status st =
-        ps_wait(w->group, is_lost, &w->links[k], "news of a server that takes nothing in", -1);
+        ps_wait(w->group, is_lost, &w->links[k], "news of a server that accepts no puts", -1);
 
     return st == VB_OK ? failover_all(w) : st;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Putting, getting and waiting, for workers and servers.
+ * Transfers and waits of workers and servers.
  */
 #include "engine/ps_priv.h"
 
 #include <sched.h>
 
-#define YIELD_NS 200000
+#define YIELD_NS                                                                                   \
+    200000 /* for how long a wait yields before it sleeps */ /* for how long a wait yields before  \
+                                                                it sleeps */
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
@@ -108,6 +110,12 @@ vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t f
                  size_t len, uint32_t note, struct vb_op *op)
 {
     return ps_put_from(group, win, to, win, from, at, len, note, op);
+}
+
+vb_status ps_put_note(struct vb_group *group, struct vb_window *win, int to, uint32_t note,
+                      struct vb_op *op)
+{
+    return ps_put(group, win, to, 0, 0, 0, note, op);
 }
 
 vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a server tells the workers: that a push was taken in, tickets, replies.
+ * What a server sends to workers: notices (acknowledgements, tickets) and replies.
  *
- * Tickets are what all bounds are made of. Server 0 gives worker w its next one if fewer than
- * `slots` of its gradients are under way, if it would not be more than `bound` steps ahead of the
- * slowest worker, and if there are steps left. With a bound of 0 there is one ticket a worker and
- * round.
+ * All bounds are made of tickets. Server 0 gives a worker its next ticket if fewer than `slots` of
+ * the worker's gradients are under way, if the worker would not be more than `bound` steps ahead of
+ * the slowest worker, and if steps are left. With a bound of 0 a worker gets one ticket a round.
  */
 #include "engine/ps_priv.h"
 
 #include <string.h>
-
-/* ---- words to workers ------------------------------------------------------------------------ */
 
 uint64_t ps_version_of(const struct ps_server *s)
 {
     return atomic_load_explicit(&s->head->version, memory_order_relaxed);
 }
 
+/* ---- notes and replies ----------------------------------------------------------------------- */
+
 static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
 {
-    return ps_ring_take(s->group, &s->clients[worker].ops, "a notice to a worker", op_p);
+    return ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", op_p);
 }
 
-vb_status ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value)
+vb_status ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t arg)
 {
     struct vb_op *op;
     vb_status st;
@@ -32,43 +31,43 @@ vb_status ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint3
         return VB_OK;
     st = take_op(s, worker, &op);
     if (st == VB_OK)
-        st = ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), 0, 0, 0,
-                    PS_NOTE(kind, value), op);
+        st =
+            ps_put_note(s->group, s->slots, ps_worker_rank(s->job, worker), PS_NOTE(kind, arg), op);
     return st == VB_OK ? VB_OK : ps_member_sent(s, worker, st);
 }
 
-const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot)
+/* Counts a reply, which has the present parameters. Returns which of the two places is its own. */
+static int count_reply(struct ps_server *s, struct ps_client *client)
 {
-    const char *at = vb_window_ptr(s->slots);
-
-    return (const void *)(at + ps_slot_at(&s->lay, s->k, worker, slot));
-}
-
-/* The values of the keys that a worker has asked for. */
-static vb_status answer(struct ps_server *s, int worker, float *to, size_t *bytes_p, size_t *at_p)
-{
-    struct ps_client *client = &s->clients[worker];
-    const struct ps_push *push = ps_push_in(s, worker, client->keys.slot);
-    const uint32_t *keys = (const uint32_t *)(const void *)(push + 1) + client->keys.n_values;
-
-    client->keys.to_answer = false;
-    *bytes_p = client->keys.n * sizeof(float);
-    *at_p = client->keys.reply_at * sizeof(float);
-    return ps_gather(s, keys, client->keys.n, to);
-}
-
-/* With the parameters as they are, and as they become while they are sent. */
-static vb_status reply_stream(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
-{
-    struct ps_client *client = &s->clients[worker];
     int parity = (int)(client->replies % 2);
 
     client->reply_version[++client->replies % 4] = ps_version_of(s);
+    return parity;
+}
+
+/* Gathers the values at the keys that a worker has sent. */
+static vb_status answer_keys(struct ps_server *s, int worker, float *to, size_t *bytes_p,
+                             size_t *at_p)
+{
+    struct ps_client_keys *keys = &s->clients[worker].keys;
+    const struct ps_push *push = ps_push_in(s, worker, keys->slot);
+
+    keys->to_answer = false;
+    *bytes_p = keys->n * sizeof(float);
+    *at_p = keys->reply_at * sizeof(float);
+    return ps_gather(s, ps_keys_of(push, keys->n_values), keys->n, to);
+}
+
+/* Sends the parameters themselves. They may change while they are sent. */
+static vb_status reply_stream(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
+{
+    int parity = count_reply(s, &s->clients[worker]);
+
     return ps_put_from(s->group, s->slots, ps_worker_rank(s->job, worker), s->shards, s->lay.params,
                        ps_reply_to(s->job, &s->lay, parity), s->job->n * sizeof(float), note, op);
 }
 
-/* With what does not change on its way. */
+/* Sends a copy, which does not change while it is sent. */
 static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
 {
     struct ps_client *client = &s->clients[worker];
@@ -78,7 +77,7 @@ static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, stru
     vb_status st = VB_OK;
 
     if (s->job->sparse) {
-        st = answer(s, worker, to, &bytes, &at);
+        st = answer_keys(s, worker, to, &bytes, &at);
     } else {
         bytes = s->lay.n[s->k] * sizeof(float);
         at = s->lay.first[s->k] * sizeof(float);
@@ -86,7 +85,7 @@ static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, stru
     }
     if (st != VB_OK)
         return st;
-    client->reply_version[++client->replies % 4] = ps_version_of(s);
+    count_reply(s, client);
     return ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
                   ps_reply_to(s->job, &s->lay, parity) + at, bytes, note, op);
 }
@@ -98,14 +97,13 @@ static bool streams_to(const struct ps_server *s, int worker)
 
 static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
 {
-    struct ps_client *client = &s->clients[worker];
     uint32_t note = PS_NOTE(PS_NOTICE, notice | PS_REPLY);
     struct vb_op *op;
     vb_status st;
 
     if (s->standby) {
-        client->keys.to_answer = false;
-        client->reply_version[++client->replies % 4] = ps_version_of(s);
+        s->clients[worker].keys.to_answer = false;
+        count_reply(s, &s->clients[worker]);
         return VB_OK;
     }
     st = take_op(s, worker, &op);
@@ -123,12 +121,12 @@ int64_t ps_slowest(const struct ps_server *s)
     int w;
 
     for (w = 0; w < ps_clients(s->job); w++)
-        if (s->clients[w].member && !s->clients[w].ended && s->clients[w].clock < least)
+        if (ps_is_working(&s->clients[w]) && s->clients[w].clock < least)
             least = s->clients[w].clock;
     return least;
 }
 
-static bool none_left(const struct ps_server *s)
+static bool no_steps_left(const struct ps_server *s)
 {
     if (s->job->bound == 0)
         return s->job->begin + s->round.number >= s->job->steps;
@@ -142,34 +140,27 @@ static bool has_replies(const struct ps_server *s, const struct ps_client *clien
     return s->lay.replies || streams_to(s, (int)(client - s->clients));
 }
 
-/* Sparse workers without shared memory need the answer to the push before. */
-static int depth(const struct ps_server *s, const struct ps_client *client)
-{
-    return s->job->sparse && has_replies(s, client) ? 1 : s->lay.slots;
-}
-
+/* A sparse worker with replies has one gradient under way, because it needs the answer to the push
+ * before. Its keys may have been answered when no ticket was left: then it gets the ticket later.
+ */
 static bool may_go(const struct ps_server *s, const struct ps_client *client)
 {
     const struct ps_job *job = s->job;
+    bool needs_answer;
 
-    if (s->k != 0 || job->hogwild || !client->member || client->sent_last || none_left(s))
+    if (s->k != 0 || job->hogwild || !client->member || client->sent_last || no_steps_left(s))
         return false;
-    if (job->sparse && has_replies(s, client) && !client->keys.for_ticket)
-        return false; /* not yet; if it was answered already, there was no ticket left until now */
+    needs_answer = job->sparse && has_replies(s, client);
+    if (needs_answer && !client->keys.for_ticket)
+        return false;
     if (job->bound == 0)
         return client->round.ticket < s->round.number && client->granted == client->clock;
-    if (client->granted - client->clock >= depth(s, client))
+    if (client->granted - client->clock >= (needs_answer ? 1 : s->lay.slots))
         return false;
     return job->bound < 0 || client->granted - ps_slowest(s) <= job->bound;
 }
 
-/* Only then does nobody wait for a ticket in vain: that of a worker which dies is another's. */
-static bool all_applied(const struct ps_server *s)
-{
-    return (int64_t)ps_version_of(s) >= s->job->steps;
-}
-
-/* How many tickets a worker gets now. */
+/* Gives a worker all the tickets that it may have now, and returns their number. */
 static uint32_t take_tickets(struct ps_server *s, struct ps_client *client)
 {
     uint32_t n = 0;
@@ -184,9 +175,12 @@ static uint32_t take_tickets(struct ps_server *s, struct ps_client *client)
     return n;
 }
 
+/* ---- notices --------------------------------------------------------------------------------- */
+
 /* Whether a reply goes with a notice. With a bound it comes with the ticket: until then there may
- * be more to read. Without one the first comes with the first notice, and then one with each
- * acknowledgement: of any other the worker knows nothing, and may be reading where it would go. */
+ * be more to read. Without a bound the first reply comes with the first notice, and then one with
+ * each acknowledgement: the worker would not expect any other, and may be reading the place where
+ * it would go. */
 static bool is_reply_due(const struct ps_server *s, const struct ps_client *client, uint32_t notice)
 {
     if (!has_replies(s, client))
@@ -198,28 +192,30 @@ static bool is_reply_due(const struct ps_server *s, const struct ps_client *clie
     return s->job->bound >= 0 || (notice & PS_ACK) != 0 || client->replies == 0;
 }
 
-/* Whether a worker has used all its tickets and gets no more before the slowest has come up. */
+/* Whether a worker has used all its tickets and gets no more before the slowest has advanced. */
 static bool is_stalled(const struct ps_server *s, const struct ps_client *client)
 {
-    return s->k == 0 && s->job->bound > 0 && client->granted == client->clock && !none_left(s) &&
-           client->granted - ps_slowest(s) > s->job->bound;
+    return s->k == 0 && s->job->bound > 0 && client->granted == client->clock &&
+           !no_steps_left(s) && client->granted - ps_slowest(s) > s->job->bound;
 }
 
-/* How long it was stalled is known when it goes on; of several the one that was longest counts. */
+/* When a worker goes on, the time for which it was stalled is known. If several workers go on at
+ * once, the longest time counts. */
 static void note_stall(struct ps_server *s, struct ps_client *client, bool goes)
 {
     bool was = client->stalled_ns != 0, is = !goes && is_stalled(s, client);
-    uint64_t now, by;
+    uint64_t now, ns;
 
     if (was == is)
         return;
     now = vb_clock_ns();
-    by = was ? now - client->stalled_ns : 0;
-    s->stalled_ns = by > s->stalled_ns ? by : s->stalled_ns;
+    ns = was ? now - client->stalled_ns : 0;
+    s->stalled_ns = ns > s->stalled_ns ? ns : s->stalled_ns;
     client->stalled_ns = is ? now : 0;
 }
 
-/* Tells a worker what there is to tell: an acknowledgement, tickets, that these are the last. */
+/* PS_LAST is sent when all steps are applied, not when all tickets are given: until then a worker
+ * may still get the ticket of another that dies. */
 vb_status ps_notify(struct ps_server *s, int worker, uint32_t notice)
 {
     struct ps_client *client = &s->clients[worker];
@@ -229,7 +225,8 @@ vb_status ps_notify(struct ps_server *s, int worker, uint32_t notice)
     note_stall(s, client, tickets > 0);
     notice |= tickets * PS_TICKETS;
     replies = is_reply_due(s, client, notice);
-    if (s->k == 0 && !s->job->hogwild && all_applied(s) && !client->sent_last) {
+    if (s->k == 0 && !s->job->hogwild && (int64_t)ps_version_of(s) >= s->job->steps &&
+        !client->sent_last) {
         client->sent_last = true;
         notice |= PS_LAST;
     }
@@ -250,12 +247,13 @@ vb_status ps_notify_all(struct ps_server *s)
     int w;
 
     for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
-        if (s->clients[w].member && !s->clients[w].ended)
+        if (ps_is_working(&s->clients[w]))
             st = ps_notify(s, w, 0);
     return st;
 }
 
-/* A worker's first notice. Those of server 0 have tickets; replies come from all. */
+/* The first notice of server 0 has tickets. The other servers send their part of the first reply.
+ */
 vb_status ps_notify_first(struct ps_server *s, int worker)
 {
     if (s->k > 0 && has_replies(s, &s->clients[worker]) && !s->job->sparse)
@@ -263,9 +261,9 @@ vb_status ps_notify_first(struct ps_server *s, int worker)
     return ps_notify(s, worker, 0);
 }
 
-/* ---- again ----------------------------------------------------------------------------------- */
+/* ---- after a failover ------------------------------------------------------------------------ */
 
-/* What a worker was to be told and has not heard; false: that cannot be. */
+/* Finds what was sent to a worker and has not reached it. Returns false if that cannot be. */
 static bool find_missing(const struct ps_server *s, int worker, const struct ps_client_state *state,
                          struct ps_client_state *missing)
 {
@@ -280,7 +278,7 @@ static bool find_missing(const struct ps_server *s, int worker, const struct ps_
            missing->tickets >= 0 && missing->tickets <= s->lay.slots;
 }
 
-/* That the server serves, and what is no notice. */
+/* Tells a worker that this server serves now, and sends everything that is not a notice. */
 static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_client_state *state)
 {
     const struct ps_client *client = &s->clients[worker];
@@ -298,8 +296,7 @@ static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_
     return st;
 }
 
-/* To a worker that has heard so much from the server before. Replies are made anew: they are to be
- * as new as can be. */
+/* Replies are made anew, from the newest parameters. */
 vb_status ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state)
 {
     struct ps_client *client = &s->clients[worker];
@@ -308,7 +305,8 @@ vb_status ps_resend(struct ps_server *s, int worker, const struct ps_client_stat
     vb_status st;
 
     if (!find_missing(s, worker, state, &missing))
-        return vb_err(VB_ERR_INPUT, "worker %d has heard what nobody said", worker);
+        return vb_err(VB_ERR_INPUT,
+                      "worker %d says that it received notices that no server has sent", worker);
     st = welcome_again(s, worker, state);
     notice = (uint32_t)missing.tickets * PS_TICKETS | (client->sent_last ? PS_LAST : 0u) |
              (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);

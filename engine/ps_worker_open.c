@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opening and closing a worker of the parameter server, and what it hears meanwhile: words of
- * servers are counted by the handler of notes, which may run on the group's progress thread;
- * whoever waits looks at the counts.
+ * Opens and closes a worker of the parameter server, and watches the members of the group. The
+ * hooks may run on the group's progress thread.
  */
 #include "engine/ps_priv.h"
 
@@ -11,7 +10,7 @@
 /* ---- members that come and go -----------------------------------------------------------------
  */
 
-/* vb_member_fn, both. */
+/* Both hooks are of type vb_member_fn. */
 static void on_gone(void *arg, int rank)
 {
     struct ps_worker *w = arg;
@@ -60,7 +59,7 @@ static int count_below(const struct ps_worker *w)
     return n;
 }
 
-/* One that joins may find a server gone, and its standby in its place. */
+/* A joiner may find that a server is gone and its standby serves. */
 static void make_links(struct ps_worker *w)
 {
     const struct ps_job *job = w->job;
@@ -87,9 +86,9 @@ static void make_links(struct ps_worker *w)
     }
 }
 
-/* The group of one that joins has been at work for a while: who was gone before the hook was there
- * to tell is found here, who is gone from now on it tells; of some both do. */
-static void look_again(struct ps_worker *w)
+/* The group of a joiner has been open for a while. This function finds the servers that were gone
+ * before the hook was set; the hook reports later ones. Some may be reported twice. */
+static void find_gone_servers(struct ps_worker *w)
 {
     int k, standby;
 
@@ -115,15 +114,16 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
     w->number = ps_worker_at(job, vb_group_rank(group));
     if (w->number < 0) {
         free(w);
-        return vb_err(VB_ERR_ACCESS, "no client is empty but that of a server that is gone");
+        return vb_err(VB_ERR_ACCESS,
+                      "cannot join: the only free slot is that of a server that is gone");
     }
     w->seen = (uint64_t)job->begin;
     make_links(w);
     w->below = count_below(w);
-    *worker_p = w; /* to be closed, whatever came of it */
+    *worker_p = w; /* for the caller to close, even after a failure */
     vb_group_on_gone(group, on_gone, w);
     vb_group_on_join(group, on_join, w);
-    look_again(w);
+    find_gone_servers(w);
     st = vb_channel_open(group, PS_CHANNEL, ps_worker_note, w);
     w->opened = st == VB_OK;
     return st;
@@ -144,7 +144,8 @@ static vb_status check_in_place(const struct ps_job *job, bool mapped)
 {
     if (!job->hogwild || mapped)
         return VB_OK;
-    return vb_err(VB_ERR_USAGE, "updates in place need all ranks on one host, over shm");
+    return vb_err(VB_ERR_USAGE,
+                  "--hogwild needs all ranks on one host, connected by shared memory (shm)");
 }
 
 vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
@@ -164,7 +165,7 @@ vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
     if (st == VB_OK)
         st = vb_group_barrier(group);
     if (st == VB_OK)
-        vb_group_welcome(group); /* the windows of all are there */
+        vb_group_welcome(group); /* all members have all windows */
     return st;
 }
 

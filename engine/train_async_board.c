@@ -82,14 +82,6 @@ static void on_note(void *arg, int rank, uint32_t value)
         b->done = true;
 }
 
-static size_t reserve(size_t *len, size_t bytes)
-{
-    size_t offset = *len;
-
-    *len += (bytes + 63) / 64 * 64;
-    return offset;
-}
-
 vb_status async_board_open(struct vb_group *group, size_t join_info_bytes,
                            struct async_board **board_p)
 {
@@ -104,9 +96,9 @@ vb_status async_board_open(struct vb_group *group, size_t join_info_bytes,
     b->has_row = calloc((size_t)b->slots, sizeof(*b->has_row));
     if (b->has_row == NULL)
         return vb_err_sys("calloc");
-    b->rows_at = reserve(&b->len, (size_t)b->slots * sizeof(struct row));
-    b->workers_at = reserve(&b->len, (size_t)b->slots * sizeof(struct async_worker_stats));
-    b->run_at = reserve(&b->len, sizeof(struct async_run_stats));
+    b->rows_at = ps_reserve(&b->len, (size_t)b->slots * sizeof(struct row));
+    b->workers_at = ps_reserve(&b->len, (size_t)b->slots * sizeof(struct async_worker_stats));
+    b->run_at = ps_reserve(&b->len, sizeof(struct async_run_stats));
     st = vb_channel_open(group, BOARD_CHANNEL, on_note, b);
     b->opened = st == VB_OK;
     if (st == VB_OK)
