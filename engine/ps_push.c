@@ -5,7 +5,7 @@
  */
 #include "engine/ps_priv.h"
 
-#define WAIT_MIN_NS 20000 /* shorter waits for a worker are not counted */
+#define WAIT_MIN_NS 20000 /* shorter waits are added up, but not counted */
 
 const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot)
 {

@@ -6,9 +6,7 @@
 
 #include <sched.h>
 
-#define YIELD_NS                                                                                   \
-    200000 /* for how long a wait yields before it sleeps */ /* for how long a wait yields before  \
-                                                                it sleeps */
+#define YIELD_NS 200000 /* for how long a wait yields before it sleeps */
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 

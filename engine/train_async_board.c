@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The end of asynchronous training: figures are brought together over the group of workers and
- * servers itself, whose members may be gone by then.
+ * The end of asynchronous training: the members of the group of workers and servers exchange their
+ * figures. Members may be gone by then.
  *
- * The *board* is a small window that all members have, with a row for each. A server puts its own
- * row on the board of every worker, and server 0 what it knows of the workers and what has
- * happened, before it says that all is final. Workers put theirs on the boards of the others. The
- * *reporter* is the worker with the lowest rank that is there: it waits for the rows of the others,
- * tests, saves and prints, and then says so. If it is gone before, the next one does it.
+ * The *board* is a small window of each member, with a row for every member. A server puts its row
+ * on the boards of all workers before it sends PS_FINAL; server 0 also puts what it knows of the
+ * workers and the faults. Workers put their rows on the boards of the others. The *reporter* is the
+ * remaining worker with the lowest rank: it waits for the rows of the others, evaluates, saves,
+ * prints, and then tells the others. If the reporter is gone before that, the next one reports.
  */
 #include "engine/train_async_priv.h"
 
@@ -16,7 +16,7 @@
 
 #define BOARD_CHANNEL 101
 #define SLICE_NS 100000000u
-#define DONE_NS UINT64_C(3600000000000) /* for a reporter that is member to test and save */
+#define DONE_NS UINT64_C(3600000000000) /* how long a reporter may evaluate and save */
 
 enum { NOTE_ROW = 1, NOTE_DONE = 2 };
 
@@ -90,7 +90,7 @@ vb_status async_board_open(struct vb_group *group, size_t join_info_bytes,
 
     if (b == NULL)
         return vb_err_sys("calloc");
-    *board_p = b; /* to be closed, whatever came of it */
+    *board_p = b; /* for the caller to free, even after a failure */
     b->group = group;
     b->slots = vb_group_seats(group);
     b->has_row = calloc((size_t)b->slots, sizeof(*b->has_row));
@@ -125,7 +125,7 @@ void async_board_free(struct async_board *b)
     free(b);
 }
 
-/* ---- papers ---------------------------------------------------------------------------------- */
+/* ---- information for joiners ----------------------------------------------------------------- */
 
 void *async_board_join_info(const struct async_board *b)
 {
@@ -140,7 +140,7 @@ struct vb_window *async_board_window(const struct async_board *b, size_t *join_i
 
 /* ---- putting --------------------------------------------------------------------------------- */
 
-/* To one who may be gone, which is no failure: then the op is done, too. */
+/* Puts to a member that may be gone. That is no failure, and the op is done then. */
 static vb_status put(struct async_board *b, int rank, size_t offset, size_t len, uint32_t value)
 {
     vb_status st =
@@ -152,7 +152,7 @@ static vb_status put(struct async_board *b, int rank, size_t offset, size_t len,
                        : st;
 }
 
-/* To all workers that were there when the last gradient was applied. */
+/* Puts to all workers that took part when the last gradient was applied. */
 static vb_status put_all(struct async_board *b, size_t offset, size_t len, uint32_t value)
 {
     vb_status st = VB_OK;
@@ -183,7 +183,7 @@ vb_status async_board_put_server(struct async_board *b, const struct async_row *
 {
     vb_status st = put_row(b, row, true);
 
-    if (st == VB_OK && first) /* what is known of workers, and the run, which lie side by side */
+    if (st == VB_OK && first) /* the statistics of workers and of the run, which are adjacent */
         st = put_all(b, b->workers_at, b->len - b->workers_at, NOTE_ROW);
     return st;
 }
@@ -228,7 +228,7 @@ static bool has_all_rows(void *arg)
     return true;
 }
 
-/* A slice of a wait is over, too. */
+/* Also true at the end of a slice of the wait. */
 static bool something_new(void *arg)
 {
     const struct waiting *w = arg;
@@ -237,7 +237,7 @@ static bool something_new(void *arg)
            vb_clock_ns() >= w->until_ns;
 }
 
-/* It may take its time, as long as its heart beats. */
+/* Waits for the reporter. It may take long; the group finds out if it dies or is silent. */
 static vb_status wait_for(struct async_board *b, int rank)
 {
     struct waiting w = {.board = b, .rank = rank};
@@ -248,7 +248,8 @@ static vb_status wait_for(struct async_board *b, int rank)
         w.until_ns = vb_clock_ns() + SLICE_NS;
         st = vb_group_wait(b->group, something_new, &w, "the result", -1);
         if (vb_clock_ns() > deadline)
-            return vb_err(VB_ERR_TIMEOUT, "rank %d does not come to an end", rank);
+            return vb_err(VB_ERR_TIMEOUT, "rank %d has not reported the result within an hour",
+                          rank);
     }
     return st;
 }
@@ -264,7 +265,7 @@ vb_status async_board_wait(struct async_board *b, bool *reports_p)
         rank = reporter(b);
         if (rank == vb_group_rank(b->group)) {
             *reports_p = true;
-            return vb_group_wait(b->group, has_all_rows, &w, "the figures of the others", -1);
+            return vb_group_wait(b->group, has_all_rows, &w, "the figures of the other ranks", -1);
         }
         st = wait_for(b, rank);
     }

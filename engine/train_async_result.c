@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The figures of all workers and servers, from the board of the one that reports.
+ * The result: the figures of all workers and servers, from the board of the reporter.
  */
 #include "engine/train_async_priv.h"
 
@@ -11,7 +11,7 @@ bool vb_async_reports(const struct vb_async *a)
     return a->reports;
 }
 
-/* A row was put there by a peer: its texts may have no end. */
+/* A peer has put the row, so its texts may lack the final zero. */
 static void add_row(const struct async_row *row, struct vb_train_result *result)
 {
     struct vb_rank_result *r = &result->per_rank[result->rows++];
@@ -31,13 +31,13 @@ static void add_worker(struct vb_async *a, int rank, const struct async_row *row
     r->late_s = known->wait_s;
     r->late_max_s = known->wait_max_s;
     if (r->accuracy < 0)
-        r->accuracy = a->trainer->accuracy; /* nobody has tested before the end */
+        r->accuracy = a->trainer->accuracy; /* the worker has not evaluated at its own end */
     if (async_board_run(a->board)->samples < 0)
         result->samples += row->samples;
     result->workers++;
 }
 
-/* Rows of workers, then of servers, each by rank. */
+/* Adds the rows of workers, then those of servers, in the order of ranks. */
 static void add_rows(struct vb_async *a, struct vb_train_result *result)
 {
     const struct async_row *row;
@@ -69,7 +69,7 @@ static void add_staleness(struct vb_async *a, struct vb_train_result *result)
     }
 }
 
-/* Likewise: as many as there is room for. */
+/* A peer has put the faults, too: their number is checked, and their texts are terminated. */
 static void add_faults(const struct async_run_stats *run, struct vb_train_result *result)
 {
     int i, n = run->n_faults < PS_FAULTS_MAX ? run->n_faults : PS_FAULTS_MAX;
@@ -83,7 +83,7 @@ static void add_faults(const struct async_run_stats *run, struct vb_train_result
     result->n_faults = n > 0 ? n : 0;
 }
 
-/* A server that is nothing else has no row of this kind. */
+/* The figures of this worker alone. A rank that is only a server has none. */
 vb_status vb_async_own(struct vb_async *a, struct vb_train_result *result)
 {
     const struct vb_trainer *t = a->trainer;
@@ -116,7 +116,7 @@ vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
     result->faults = calloc(PS_FAULTS_MAX, sizeof(*result->faults));
     if (result->per_rank == NULL || result->staleness == NULL || result->faults == NULL)
         return vb_err_sys("calloc");
-    async_board_update_own(a->board, &own); /* with the last test in it */
+    async_board_update_own(a->board, &own); /* with the last evaluation */
     result->samples = run->samples > 0 ? run->samples : 0;
     add_rows(a, result);
     add_staleness(a, result);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker that joins a job late. Server 0 has *papers* on its board: the job's command line, what
- * the ranks had settled, the plan and which program it is. A newcomer joins the group, reads them,
- * and then sets itself up like any rank of the job.
+ * A worker that joins a running job. Server 0 has the *join information* on its board: the job's
+ * command line, the settings that the ranks agreed on, the plan, and the hash of the program. A
+ * joiner joins the group, reads this information, and then sets itself up like any other rank.
  */
 #include "engine/train_async_priv.h"
 
@@ -12,29 +12,29 @@
 #define WORDS_MAX 32768
 #define SETTINGS_MAX 8192
 #define JOIN_INFO_MAX (sizeof(struct join_info) + WORDS_MAX + SETTINGS_MAX + VB_PLAN_BYTES_MAX)
-#define JOIN_INFO_NS UINT64_C(10000000000) /* from the start of a group to its papers */
+#define JOIN_INFO_NS UINT64_C(10000000000) /* how long a joiner looks for the information */
 #define JOIN_INFO_MAGIC UINT64_C(0x7062726576503031)
 
-/* In front of words, settings and plan, each of so many bytes. */
+/* The head of the information. The words of the command line, the settings and the plan follow. */
 struct join_info {
     _Atomic uint64_t ready; /* written last */
     char program[65];
     int world;
-    uint32_t words, settings, plan;
-    int64_t begin;        /* steps of a run before */
-    uint64_t n, max_keys; /* what the job's own data comes to, as in struct ps_job */
+    uint32_t words, settings, plan; /* bytes of each */
+    int64_t begin;                  /* steps of earlier runs */
+    uint64_t n, max_keys;           /* of struct ps_job, as the job's data gives them */
 };
 
 struct vb_joined {
     struct vb_group *group;
     struct async_board *board;
-    struct vb_op op; /* of the get */
+    struct vb_op op; /* the get */
     struct join_info info;
-    char *text; /* words, settings, plan, and a zero behind each of the last two */
+    char *text; /* words, settings and plan, with a zero after each of the last two */
     char *settings, *plan;
 };
 
-/* ---- given ----------------------------------------------------------------------------------- */
+/* ---- server 0 -------------------------------------------------------------------------------- */
 
 static bool fit(const struct vb_trainer *t)
 {
@@ -48,7 +48,7 @@ void async_announce(const struct vb_async *a)
     if (o->words == NULL || a->job.join_slots == 0)
         return;
     if (!fit(a->trainer))
-        VB_LOG_WARN("nobody can join: the command line is too long");
+        VB_LOG_WARN("nobody can join this job: the command line is too long");
     else if (o->say != NULL)
         o->say(a->root);
 }
@@ -86,7 +86,7 @@ vb_status async_join_info_put(const struct vb_async *a, struct async_board *boar
     return VB_OK;
 }
 
-/* ---- taken ----------------------------------------------------------------------------------- */
+/* ---- the joiner ------------------------------------------------------------------------------ */
 
 static vb_status get_from(struct vb_joined *j, int rank)
 {
@@ -97,19 +97,13 @@ static vb_status get_from(struct vb_joined *j, int rank)
     if (vb_window_len(win, rank) < from + JOIN_INFO_MAX)
         return VB_AGAIN;
     st = ps_get(j->group, win, rank, from, from, JOIN_INFO_MAX, &j->op);
-    return st == VB_OK ? vb_op_wait(j->group, &j->op, "what the job does", rank) : st;
+    return st == VB_OK ? vb_op_wait(j->group, &j->op, "the join information", rank) : st;
 }
 
-static bool are_there(struct vb_joined *j)
-{
-    const struct join_info *p = async_board_join_info(j->board);
-
-    return atomic_load(&p->ready) == JOIN_INFO_MAGIC;
-}
-
-/* One of those who were there at the start has them. */
+/* One of the ranks of the start has it. */
 static vb_status find_join_info(struct vb_joined *j)
 {
+    const struct join_info *info = async_board_join_info(j->board);
     uint64_t until = vb_clock_ns() + JOIN_INFO_NS;
     vb_status st = VB_OK;
     int r;
@@ -117,16 +111,16 @@ static vb_status find_join_info(struct vb_joined *j)
     while (vb_clock_ns() < until) {
         for (r = 0; r < vb_group_world(j->group); r++) {
             st = vb_group_member(j->group, r) ? get_from(j, r) : VB_AGAIN;
-            if (st == VB_OK && are_there(j))
+            if (st == VB_OK && atomic_load(&info->ready) == JOIN_INFO_MAGIC)
                 return VB_OK;
-            if (st < 0 && st != VB_ERR_PEER) /* who is gone is not asked again */
+            if (st < 0 && st != VB_ERR_PEER) /* a rank that is gone is skipped next time */
                 return st;
         }
         st = vb_progress(j->group);
         if (st != VB_OK)
             return st;
     }
-    return vb_err(VB_ERR_TIMEOUT, "this job cannot be joined: it says nothing of itself");
+    return vb_err(VB_ERR_TIMEOUT, "cannot join: none of the job's ranks has the join information");
 }
 
 static vb_status check_join_info(const struct join_info *p)
@@ -138,12 +132,12 @@ static vb_status check_join_info(const struct join_info *p)
         return st;
     if (strncmp(p->program, hello.sha256, sizeof(p->program)) != 0)
         return vb_err(VB_ERR_USAGE,
-                      "this is another program than that of the job: SHA-256 %.12s, "
-                      "not %.12s",
-                      hello.sha256, p->program);
+                      "cannot join: the job runs another program, with SHA-256 %.12s... instead "
+                      "of %.12s...",
+                      p->program, hello.sha256);
     if (p->words > WORDS_MAX || p->settings > SETTINGS_MAX || p->plan >= VB_PLAN_BYTES_MAX ||
         p->world < 1 || p->world > VB_WORLD_MAX || p->begin < 0 || p->max_keys > UINT32_MAX)
-        return vb_err(VB_ERR_INPUT, "what the job says of itself makes no sense");
+        return vb_err(VB_ERR_INPUT, "cannot join: the join information of the job is not valid");
     return VB_OK;
 }
 
@@ -175,7 +169,7 @@ vb_status vb_train_join(const struct vb_group_opts *opts, struct vb_joined **joi
 
     if (j == NULL)
         return vb_err_sys("calloc");
-    own.progress = true; /* the model is not known yet, it may be a large one */
+    own.progress = true; /* the model is not known yet, and may be large */
     st = vb_group_join(&own, &j->group);
     if (st == VB_OK)
         st = async_board_open(j->group, JOIN_INFO_MAX, &j->board);
@@ -232,7 +226,8 @@ vb_status vb_joined_check(const struct vb_joined *j, const char *settings)
     if (!vb_train_settings_differ(j->settings, settings, name))
         return VB_OK;
     return vb_err(VB_ERR_USAGE,
-                  "this worker has another %s than the job, by its options, environment or data",
+                  "cannot join: by its options, environment or data this worker has another %s "
+                  "than the job",
                   name);
 }
 
@@ -241,8 +236,8 @@ int64_t vb_joined_begin(const struct vb_joined *j)
     return j->info.begin;
 }
 
-/* The job is the one that this worker has made of its options. The peer's word is taken for what
- * its data alone tells: how long a list can be. */
+/* This worker has made a->job from its own options, and checks it against the running job. It takes
+ * max_keys from the running job, because that depends on the job's data. */
 vb_status async_adopt_joined(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -252,25 +247,25 @@ vb_status async_adopt_joined(struct vb_async *a)
 
     if (world != vb_group_world(j->group) || world + a->job.join_slots != vb_group_seats(j->group))
         return vb_err(VB_ERR_USAGE,
-                      "by its options this worker expects %d ranks and %d that join, but the job "
-                      "has %d and %d",
+                      "cannot join: by its options this worker expects %d ranks and %d that join, "
+                      "but the job has %d and %d",
                       world, a->job.join_slots, vb_group_world(j->group),
                       vb_group_seats(j->group) - vb_group_world(j->group));
     if (a->job.n != p->n || a->job.max_keys > p->max_keys)
         return vb_err(VB_ERR_USAGE,
-                      "this worker's data, of %zu parameters and up to %zu entries a "
-                      "batch, does not fit the job's: %llu and %llu",
+                      "cannot join: this worker's data has %zu parameters and up to %zu entries "
+                      "in a batch, the job's has %llu and %llu",
                       a->job.n, a->job.max_keys, (unsigned long long)p->n,
                       (unsigned long long)p->max_keys);
     if (p->begin > a->job.steps)
-        return vb_err(VB_ERR_INPUT, "the job says that it began at step %lld of %lld",
+        return vb_err(VB_ERR_INPUT, "cannot join: the job says that it began at step %lld of %lld",
                       (long long)p->begin, (long long)a->job.steps);
     a->job.max_keys = (size_t)p->max_keys;
     memcpy(a->secret, t->o->group.secret, sizeof(a->secret));
     snprintf(a->root, sizeof(a->root), "%s", t->o->group.root);
     a->ps = j->group;
     a->board = j->board;
-    j->group = NULL; /* they are the run's now */
+    j->group = NULL; /* the run owns both now */
     j->board = NULL;
     return VB_OK;
 }
