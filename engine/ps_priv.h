@@ -627,10 +627,6 @@ void ps_worker_close(struct ps_worker *w);
 vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
                          struct ps_worker **worker_p);
 
-/* Forgets what was pushed and received, as a worker that the servers will admit anew. No op may be
- * under way. */
-void ps_worker_restart(struct ps_worker *w);
-
 /* ps_worker.c: waits for a ticket. go is false if there are no more. */
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p);
 

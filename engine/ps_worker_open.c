@@ -180,18 +180,6 @@ vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
     return st == VB_OK ? open_windows(*worker_p, mapped) : st;
 }
 
-void ps_worker_restart(struct ps_worker *w)
-{
-    int k;
-
-    for (k = 0; k < w->job->servers; k++)
-        w->links[k].acked = w->links[k].replies = w->links[k].sent = 0;
-    w->tickets = w->used = 0;
-    w->pushed = 0;
-    w->evals = w->saves = 0;
-    w->last = w->getting = false;
-}
-
 void ps_worker_leave(struct ps_worker *w)
 {
     if (w == NULL || w->group == NULL)

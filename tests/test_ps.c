@@ -95,12 +95,25 @@ static bool all_is_in(void *arg)
     return w->links[0].acked == w->pushed;
 }
 
+/* Forgets what was pushed and received, as a worker that the servers will admit anew. */
+static void restart(struct ps_worker *w)
+{
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        w->links[k].acked = w->links[k].replies = w->links[k].sent = 0;
+    w->tickets = w->used = 0;
+    w->pushed = 0;
+    w->evals = w->saves = 0;
+    w->last = w->getting = false;
+}
+
 /* All that it has pushed was taken in, so nothing is on its way when it comes back. */
 static vb_status die(struct ps_worker *w)
 {
     vb_status st = vb_group_wait(w->group, all_is_in, w, "acknowledgements", -1);
 
-    ps_worker_restart(w);
+    restart(w);
     run->dead = true;
     return st;
 }
