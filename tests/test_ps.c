@@ -79,6 +79,19 @@ static int server(struct vb_group *g)
 
 /* ---- dense workers --------------------------------------------------------------------------- */
 
+/* Forgets what was pushed and received, as a worker that the servers will admit anew. */
+static void restart(struct ps_worker *w)
+{
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        w->links[k].acked = w->links[k].replies = w->links[k].sent = 0;
+    w->tickets = w->used = 0;
+    w->pushed = 0;
+    w->evals = w->saves = 0;
+    w->last = w->getting = false;
+}
+
 static int check_snapshot(struct ps_worker *w, float *params)
 {
     uint64_t version = 0;
@@ -93,19 +106,6 @@ static bool all_is_in(void *arg)
     const struct ps_worker *w = arg;
 
     return w->links[0].acked == w->pushed;
-}
-
-/* Forgets what was pushed and received, as a worker that the servers will admit anew. */
-static void restart(struct ps_worker *w)
-{
-    int k;
-
-    for (k = 0; k < w->job->servers; k++)
-        w->links[k].acked = w->links[k].replies = w->links[k].sent = 0;
-    w->tickets = w->used = 0;
-    w->pushed = 0;
-    w->evals = w->saves = 0;
-    w->last = w->getting = false;
 }
 
 /* All that it has pushed was taken in, so nothing is on its way when it comes back. */

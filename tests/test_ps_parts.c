@@ -138,10 +138,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_cover_everything_once),
         cmocka_unit_test(batches_are_made_small),
+        cmocka_unit_test(staleness_is_counted),
         cmocka_unit_test(notes_keep_kind_and_argument),
         cmocka_unit_test(forwarded_notes_keep_everything),
         cmocka_unit_test(shares_fit_into_a_word),
-        cmocka_unit_test(staleness_is_counted),
     };
 
     return T_RUN(tests);
