@@ -2,8 +2,8 @@
  *
  * How a worker waits, and how it *fails over* when a server is gone and has a standby
  * (ps_replica.c). It tells the standby what it has received, waits until the standby serves, and
- * sends what the standby lacks. A get or a snapshot that was under way with the server is started
- * anew by its caller. Without replicas no server has a standby.
+ * sends what the standby lacks. The caller of a get or a snapshot that was under way with the
+ * server starts it again. Without replicas no server has a standby.
  */
 #include "engine/ps_priv.h"
 

@@ -548,7 +548,7 @@ vb_status ps_notify_first(struct ps_server *s, int worker); /* a worker's first 
 /* After a failover: sends what the worker has not received. state: what it has received. */
 vb_status ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state);
 
-int64_t ps_slowest(const struct ps_server *s); /* the lowest clock; INT64_MAX: nobody works */
+int64_t ps_slowest(const struct ps_server *s); /* the lowest clock; INT64_MAX: none works */
 uint64_t ps_version_of(const struct ps_server *s);
 
 /* ---- the worker: what it keeps --------------------------------------------------------------- */
@@ -558,9 +558,9 @@ uint64_t ps_version_of(const struct ps_server *s);
 struct ps_link {
     int rank;
     _Atomic int standby;        /* rank; -1: there is none, or none any more */
-    const char *mapped_shards;  /* the server's memory; NULL: it is not mapped */
-    char *mapped_slots;         /* likewise */
-    const char *standby_shards; /* likewise, of the standby */
+    const char *mapped_shards;  /* the server's window of shards; NULL: it is not mapped */
+    char *mapped_slots;         /* the server's window of slots; NULL: it is not mapped */
+    const char *standby_shards; /* the standby's window of shards; NULL: it is not mapped */
     _Atomic uint32_t acked, replies;
     _Atomic bool snapped, final, welcome; /* PS_SNAPPED, PS_FINAL, PS_WELCOME came */
     struct vb_op push_ops[PS_SLOTS_MAX], get_op, head_op, note_op;
@@ -592,7 +592,7 @@ struct ps_worker {
     _Atomic uint32_t shares;       /* PS_SHARE_PACK() of the last PS_SHARE; 0: as at the start */
     _Atomic int lost_rank;         /* a server that is gone; -1: none */
     _Atomic int below;             /* number of members with lower worker numbers */
-    _Atomic uint32_t due;          /* PS_EVAL, PS_SAVE; cleared by whoever does it */
+    _Atomic uint32_t due;          /* PS_EVAL, PS_SAVE; cleared when the worker begins */
     _Atomic uint32_t evals, saves; /* how often either was received */
 
     uint32_t failovers; /* number of failovers so far */
@@ -641,7 +641,7 @@ vb_status ps_put_push(struct ps_worker *w, int k, uint32_t seq);
 vb_status ps_worker_settle(struct ps_worker *w);
 
 /* Sparse: sends the keys of the first batch. Does nothing over shared memory, where
- * ps_worker_values() reads. Keys ascend, here and below. */
+ * ps_worker_values() reads. Keys ascend, also in the functions below. */
 vb_status ps_worker_ask(struct ps_worker *w, const uint32_t *keys, size_t n);
 
 /* Sparse: pushes the gradient at keys, and the keys of the next batch. next NULL: there is none. */
@@ -712,7 +712,7 @@ vb_status ps_compact_create(uint64_t features, size_t max_nnz, struct ps_compact
 void ps_compact_destroy(struct ps_compact *c);
 
 /* index: (n), each below features. keys: ascending, borrowed until the next call, with room for one
- * more; places: (n), borrowed likewise. */
+ * more; places: (n), borrowed until the next call, too. */
 void ps_compact_make(struct ps_compact *c, const uint32_t *index, size_t n, uint32_t **keys_p,
                      size_t *n_keys_p, const uint32_t **places_p);
 

@@ -296,7 +296,7 @@ static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_
     return st;
 }
 
-/* Replies are made anew, from the newest parameters. */
+/* Makes new replies, from the newest parameters. */
 vb_status ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state)
 {
     struct ps_client *client = &s->clients[worker];

@@ -90,7 +90,7 @@ struct vb_async {
     struct ps_worker *worker;
     struct async_server server, standby; /* standby: only as a thread */
     float *params;                       /* borrowed from the trainer */
-    void *state;                         /* likewise */
+    void *state;                         /* borrowed from the trainer */
     uint32_t shares;                     /* bound 0: the last value of worker->shares */
     bool reports;                        /* this worker reports the result */
     double accuracy;                     /* at this worker's own end */
