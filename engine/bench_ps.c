@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the parameter server takes: pushes, pulls, and both, one after the other by each of the
- * workers at once. The last ranks of the group serve. Every gradient is all ones, with a rate of 1.
- * So with plain SGD the parameters tell at the end whether each was applied once; with other rules
- * they tell that to rounding, which of very many gradients would hide one.
+ * Benchmark of the parameter server: pushes, pulls, and both. All workers run at the same time,
+ * each with one operation after the other. The last ranks of the group are servers. Every gradient
+ * is all ones, and the rate is 1. So with plain SGD the final parameters show whether each gradient
+ * was applied once. Other rules round: with very many gradients a missing one may stay hidden.
  */
 #include "engine/ps_priv.h"
 
@@ -12,12 +12,12 @@
 #include <string.h>
 
 #define SAMPLES_MAX 65536
-#define OPS_MAX (1 << 22) /* of a worker: sums of ones stay exact in floats */
-#define WARM 20
+#define OPS_MAX (1 << 22) /* operations of a worker: sums of ones stay exact in floats */
+#define WARM 20           /* operations before the measurement */
 #define WORKERS_MAX 128
 #define LANES 16
 
-/* One line: its parameters, and this worker's measurements. */
+/* One line of the result: its parameters, and this rank's measurements. */
 struct bench {
     struct vb_group *group;
     const struct vb_ps_bench *o;
@@ -29,12 +29,12 @@ struct bench {
     double *us; /* (SAMPLES_MAX) */
     int64_t n_ops, pushed;
     double seconds;
-    struct ps_server_stats served; /* by this rank */
+    struct ps_server_stats served; /* if this rank is a server */
     int64_t wrong;
 };
 
-/* What a rank tells of a line. */
-struct told {
+/* The figures of one rank for a line. */
+struct report {
     int64_t n_ops, pushed, wrong;
     double seconds, p50_us, p99_us;
     double cpu_ns, apply_ns, idle_ns, serve_ns;
@@ -42,7 +42,7 @@ struct told {
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* Where a gradient is written straight into its slot it is still there from the last time. */
+/* Copies the gradient into each slot once: it is still there for the next push. */
 static vb_status dense_push(struct bench *b)
 {
     float *grads;
@@ -70,7 +70,7 @@ static vb_status dense_op(struct bench *b)
     return st;
 }
 
-/* Over shared memory values are read where they are, and nothing is asked for. */
+/* Over shared memory ps_worker_ask() does nothing, because values are read from the server. */
 static vb_status sparse_op(struct bench *b)
 {
     size_t n = b->job.max_keys;
@@ -126,10 +126,10 @@ static vb_status work(struct bench *b)
     vb_status st = ps_worker_create(b->group, &b->job, &b->worker);
     bool go;
 
-    if (st == VB_OK && b->job.sparse) /* its first keys, if it has to ask at all */
+    if (st == VB_OK && b->job.sparse) /* the first keys */
         st = ps_worker_ask(b->worker, b->keys, b->job.max_keys);
     if (st == VB_OK)
-        st = ps_worker_ticket(b->worker, &go); /* the server is there */
+        st = ps_worker_ticket(b->worker, &go); /* shows that the server is ready */
     if (st == VB_OK)
         st = ps_worker_settle(b->worker);
     if (st == VB_OK)
@@ -158,15 +158,15 @@ static vb_status serve(struct bench *b)
 
 /* ---- a line ---------------------------------------------------------------------------------- */
 
-static struct told summary(const struct bench *b)
+static struct report summary(const struct bench *b)
 {
-    struct told own = {.n_ops = b->n_ops,
-                       .pushed = b->pushed,
-                       .seconds = b->seconds,
-                       .cpu_ns = (double)b->served.cpu_ns,
-                       .apply_ns = (double)b->served.apply_ns,
-                       .idle_ns = (double)b->served.idle_ns,
-                       .serve_ns = (double)b->served.total_ns};
+    struct report own = {.n_ops = b->n_ops,
+                         .pushed = b->pushed,
+                         .seconds = b->seconds,
+                         .cpu_ns = (double)b->served.cpu_ns,
+                         .apply_ns = (double)b->served.apply_ns,
+                         .idle_ns = (double)b->served.idle_ns,
+                         .serve_ns = (double)b->served.total_ns};
     size_t n = (size_t)(b->n_ops < SAMPLES_MAX ? b->n_ops : SAMPLES_MAX);
 
     if (n == 0)
@@ -177,7 +177,7 @@ static struct told summary(const struct bench *b)
     return own;
 }
 
-/* What as many gradients make of a parameter. */
+/* The value of a parameter after that many gradients. */
 static float expected(const struct bench *b, int64_t pushed)
 {
     float params[LANES] = {0}, state[LANES] = {0}, ones[LANES];
@@ -198,7 +198,7 @@ static float expected(const struct bench *b, int64_t pushed)
     return params[0];
 }
 
-/* Plain sums are exact. Other rules, where they are applied late, round otherwise. */
+/* Plain sums are exact. Lazy rules round in another order. */
 static int64_t count_wrong(const struct bench *b, int64_t pushed)
 {
     float want = expected(b, pushed);
@@ -211,7 +211,7 @@ static int64_t count_wrong(const struct bench *b, int64_t pushed)
     return wrong;
 }
 
-static void fill_line(const struct bench *b, const struct told *all, struct vb_ps_line *line)
+static void fill_line(const struct bench *b, const struct report *all, struct vb_ps_line *line)
 {
     int r, world = vb_group_world(b->group);
     double seconds = 0, cpu_ns = 0, apply_ns = 0, idle_ns = 0, serve_ns = 0;
@@ -238,7 +238,7 @@ static void fill_line(const struct bench *b, const struct told *all, struct vb_p
 static vb_status gather(struct bench *b, struct vb_ps_line *line)
 {
     int r, world = vb_group_world(b->group);
-    struct told own = summary(b), *all = calloc((size_t)world, sizeof(*all));
+    struct report own = summary(b), *all = calloc((size_t)world, sizeof(*all));
     int64_t pushed = 0;
     vb_status st;
 
@@ -289,7 +289,7 @@ static vb_status allocate(struct bench *b)
     return VB_OK;
 }
 
-/* Push, pull, and both. A push by itself brings no parameters back. */
+/* Measures push, pull, and both. In the line of pushes no reply comes back. */
 static vb_status three_lines(struct bench *b, int64_t bytes)
 {
     vb_status st = allocate(b);
@@ -330,7 +330,7 @@ vb_status vb_bench_ps(struct vb_group *group, const struct vb_ps_bench *o, int64
         job.rule.momentum = .9f;
     job.workers = vb_group_world(group) - job.servers;
     if (job.workers < 1 || job.servers > PS_SERVERS_MAX || job.workers > WORKERS_MAX)
-        return vb_err(VB_ERR_USAGE, "%d servers of %d ranks: must leave 1 to %d workers",
+        return vb_err(VB_ERR_USAGE, "%d servers of %d ranks: the other ranks, 1 to %d, are workers",
                       job.servers, vb_group_world(group), WORKERS_MAX);
     b.us = vb_alloc_aligned(SAMPLES_MAX * sizeof(*b.us));
     if (b.us == NULL)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a push does to a server's shard.
+ * How a server applies pushes to its shard.
  *
- * Without a bound of 0 a gradient is applied as it comes. With it gradients are held until those of
- * a round are there, added up in the order of the workers' ranks, ((g0 + g1) + g2) + ..., and
- * applied once: the bits of synchronous training.
+ * A gradient is applied when it comes, unless the bound is 0. With a bound of 0 the server holds
+ * the gradients of a round, adds them in the order of the workers' ranks, ((g0 + g1) + g2) + ...,
+ * and applies the sum once. That gives the bits of synchronous training.
  */
 #include "engine/ps_priv.h"
 
@@ -12,22 +12,20 @@
 
 #define PIECE 4096 /* floats */
 
-static vb_status garbled(int worker, const char *what)
+static vb_status bad_push(int worker, const char *what)
 {
-    return vb_err(VB_ERR_INPUT, "worker %d pushed something wrong: %s", worker, what);
+    return vb_err(VB_ERR_INPUT, "worker %d pushed an invalid gradient: %s", worker, what);
 }
 
 static float rate_now(const struct ps_server *s)
 {
-    uint64_t version = atomic_load_explicit(&s->head->version, memory_order_relaxed);
-
-    return vb_k_rate(&s->job->schedule, (int64_t)version);
+    return vb_k_rate(&s->job->schedule, (int64_t)ps_version_of(s));
 }
 
 /* ---- dense ----------------------------------------------------------------------------------- */
 
-/* Workers that map the shard may read it meanwhile: what is new is made elsewhere, a piece at a
- * time, and then written as they read. */
+/* Workers that map the shard may read it at the same time. So the new parameters are computed into
+ * a buffer, a piece at a time, and then written with atomic stores. */
 static void update_mapped(struct ps_server *s, const float *grads, struct vb_k_update u)
 {
     float made[PIECE];
@@ -68,34 +66,21 @@ static const float *values_of(const struct ps_push *push)
 
 /* ---- sparse ---------------------------------------------------------------------------------- */
 
-/* Behind the values. */
-static const uint32_t *keys_of(const struct ps_push *push, size_t n_values)
-{
-    return (const uint32_t *)(const void *)(push + 1) + n_values;
-}
-
-bool ps_push_is_sane(const struct ps_server *s, const struct ps_push *push)
-{
-    size_t most = s->job->max_keys;
-
-    if (push->samples > INT32_MAX)
-        return false;
-    return !s->job->sparse || (push->n_keys <= most && push->n_values <= most &&
-                               push->reply_at <= most - push->n_keys);
-}
-
 /* The keys of a gradient came with it, or with the push before. */
 static vb_status find_keys(const struct ps_server *s, int worker, const struct ps_push *push,
                            const uint32_t **keys_p)
 {
-    const struct ps_seat *seat = &s->seats[worker];
+    const struct ps_client_keys *keys = &s->clients[worker].keys;
+
     if (push->flags & PS_OWN_KEYS) {
-        *keys_p = keys_of(push, push->n_values);
-        return push->n_keys == push->n_values ? VB_OK : garbled(worker, "a value without a key");
+        *keys_p = ps_keys_of(push, push->n_values);
+        return push->n_keys == push->n_values
+                   ? VB_OK
+                   : bad_push(worker, "the numbers of keys and values differ");
     }
-    if (push->n_values != seat->ask_keys)
-        return garbled(worker, "not as many values as it asked for");
-    *keys_p = keys_of(ps_push_in(s, worker, seat->ask_slot), seat->ask_values);
+    if (push->n_values != keys->n)
+        return bad_push(worker, "it has more or fewer values than the push before had keys");
+    *keys_p = ps_keys_of(ps_push_in(s, worker, keys->slot), keys->n_values);
     return VB_OK;
 }
 
@@ -105,7 +90,8 @@ vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *
 
     for (i = 0; i < n; i++)
         if (keys[i] >= have)
-            return vb_err(VB_ERR_INPUT, "a worker asks for key %u of %zu", keys[i], have);
+            return vb_err(VB_ERR_INPUT, "a worker asks for key %u, but the shard has %zu", keys[i],
+                          have);
     if (!vb_k_sparse_is_lazy(&s->job->rule)) {
         vb_k_shared_gather(s->params, keys, n, values);
         return VB_OK;
@@ -115,19 +101,21 @@ vb_status ps_gather(struct ps_server *s, const uint32_t *keys, size_t n, float *
     return VB_OK;
 }
 
-/* Mapped: as with dense shards. Rules are not lazy then. */
+/* If workers map the shard, values are written with atomic stores, as those of dense shards. The
+ * rule is not lazy then. */
 static vb_status update_keys(struct ps_server *s, const uint32_t *keys, const float *values,
                              size_t n, float scale)
 {
     size_t i;
 
-    if (s->sparse == NULL) /* with more servers than lines of parameters some have nothing */
-        return n == 0 ? VB_OK : vb_err(VB_ERR_INPUT, "a key for a server that has none");
+    if (s->sparse == NULL) /* with very few parameters, the shard of a server may be empty */
+        return n == 0 ? VB_OK : vb_err(VB_ERR_INPUT, "a worker pushed keys to an empty shard");
     if (!s->mapped)
         return vb_k_sparse_update(s->sparse, keys, values, n, scale, rate_now(s), NULL);
     for (i = 0; i < n; i++)
         if (keys[i] >= s->lay.n[s->k] || (i > 0 && keys[i] <= keys[i - 1]))
-            return vb_err(VB_ERR_INPUT, "entry %zu: key %u is out of order or range", i, keys[i]);
+            return vb_err(VB_ERR_INPUT, "key %u, entry %zu of a push, is out of order or range",
+                          keys[i], i);
     vb_k_shared_update_keys(&s->job->rule, s->params, s->state, keys, values, n, scale,
                             rate_now(s));
     return VB_OK;
@@ -154,11 +142,11 @@ vb_status ps_apply(struct ps_server *s, int worker, const struct ps_push *push)
 
 vb_status ps_hold(struct ps_server *s, int worker, const struct ps_push *push)
 {
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
 
-    seat->held_push = push;
-    seat->held_keys = NULL;
-    return s->job->sparse ? find_keys(s, worker, push, &seat->held_keys) : VB_OK;
+    client->round.push = push;
+    client->round.keys = NULL;
+    return s->job->sparse ? find_keys(s, worker, push, &client->round.keys) : VB_OK;
 }
 
 static void add(float *sum, const float *v, size_t n)
@@ -176,33 +164,34 @@ static void sum_dense(struct ps_server *s, uint32_t *samples_p)
     int w;
 
     *samples_p = 0;
-    for (w = 0; w < ps_seats(s->job); w++) {
-        if (!s->seats[w].held)
+    for (w = 0; w < ps_clients(s->job); w++) {
+        if (!s->clients[w].round.held)
             continue;
         if (first)
-            memcpy(s->sum, values_of(s->seats[w].held_push), n * sizeof(float));
+            memcpy(s->round.sum, values_of(s->clients[w].round.push), n * sizeof(float));
         else
-            add(s->sum, values_of(s->seats[w].held_push), n);
+            add(s->round.sum, values_of(s->clients[w].round.push), n);
         first = false;
-        *samples_p += s->seats[w].held_push->samples;
+        *samples_p += s->clients[w].round.push->samples;
     }
 }
 
-/* The list a, which is in keys[from], and the next worker's into keys[1 - from]. */
-static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_seat *seat)
+/* Merges the list in keys[from] with that of the next worker, into keys[1 - from]. Returns the new
+ * length. */
+static size_t merge(struct ps_server *s, int from, size_t n, const struct ps_client *client)
 {
-    const uint32_t *ka = s->keys[from], *kb = seat->held_keys;
-    const float *va = s->values[from], *vb = values_of(seat->held_push);
-    size_t i = 0, j = 0, at = 0, m = seat->held_push->n_values;
-    uint32_t *keys = s->keys[1 - from];
-    float *values = s->values[1 - from];
+    const uint32_t *ka = s->round.keys[from], *kb = client->round.keys;
+    const float *va = s->round.values[from], *vb = values_of(client->round.push);
+    size_t i = 0, j = 0, at = 0, m = client->round.push->n_values;
+    uint32_t *keys = s->round.keys[1 - from];
+    float *values = s->round.values[1 - from];
 
     while (i < n || j < m) {
         bool left = i < n && (j >= m || ka[i] <= kb[j]);
         bool both = left && j < m && ka[i] == kb[j];
 
         keys[at] = left ? ka[i] : kb[j];
-        /* as in the sparse allreduce, there is no -0 */
+        /* adding 0 turns -0 into 0, as the sparse allreduce does */
         values[at++] = both ? va[i] + vb[j] : (left ? va[i] : vb[j]) + 0.f;
         i += left;
         j += both || !left;
@@ -216,19 +205,20 @@ static void sum_sparse(struct ps_server *s, size_t *n_p, int *which_p, uint32_t 
     int w, from = 0;
 
     *samples_p = 0;
-    for (w = 0; w < ps_seats(s->job); w++) {
-        if (!s->seats[w].held)
+    for (w = 0; w < ps_clients(s->job); w++) {
+        if (!s->clients[w].round.held)
             continue;
-        n = merge(s, from, n, &s->seats[w]);
+        n = merge(s, from, n, &s->clients[w]);
         from = 1 - from;
-        *samples_p += s->seats[w].held_push->samples;
+        *samples_p += s->clients[w].round.push->samples;
     }
     *n_p = n;
     *which_p = from;
 }
 
-/* A round may have no samples: the last batch of an epoch can be that small. */
-static float one_by(uint32_t samples)
+/* A round may have no samples, because the last batch of an epoch may be smaller than the number of
+ * workers. */
+static float inverse(uint32_t samples)
 {
     return samples > 0 ? 1.f / (float)samples : 0;
 }
@@ -243,13 +233,13 @@ vb_status ps_apply_round(struct ps_server *s)
 
     if (s->job->sparse) {
         sum_sparse(s, &n, &which, &samples);
-        st = update_keys(s, s->keys[which], s->values[which], n, one_by(samples));
+        st = update_keys(s, s->round.keys[which], s->round.values[which], n, inverse(samples));
     } else {
         sum_dense(s, &samples);
-        scale = one_by(samples);
+        scale = inverse(samples);
         if (s->job->clip > 0)
-            scale *= vb_k_clip(vb_k_norm(s->sum, s->job->n) * (double)scale, s->job->clip);
-        update(s, s->sum, scale);
+            scale *= vb_k_clip(vb_k_norm(s->round.sum, s->job->n) * (double)scale, s->job->clip);
+        update(s, s->round.sum, scale);
         st = VB_OK;
     }
     s->stats.samples += samples;

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * The distinct keys of a batch, and its entries by their places among them: then all that forward
- * and backward touch is a few thousand numbers side by side, whatever the number of features.
+ * Finds the distinct keys of a batch, and replaces each entry by the place of its key among them.
+ * Then forward and backward touch only a few thousand adjacent numbers, however many features there
+ * are.
  *
- * Entries become words, the key above the entry's number. After a radix sort by the key neighbours
- * of the same key have the same place, and the number says whose it is.
+ * Each entry becomes a word: the key in the upper half, the number of the entry in the lower half.
+ * After a radix sort by key, neighbours with the same key get the same place, and the lower half
+ * says whose place it is.
  */
 #include "engine/ps_priv.h"
 
 #include <stdlib.h>
 
 struct ps_compact {
-    int bits;                /* of a key */
-    uint64_t *words, *spare; /* (max_nnz) each, likewise below */
-    uint32_t *keys, *places;
+    int bits;                /* bits of a key */
+    uint64_t *words, *spare; /* (max_nnz) each */
+    uint32_t *keys;          /* (max_nnz + 1) */
+    uint32_t *places;        /* (max_nnz) */
 };
 
 vb_status ps_compact_create(uint64_t features, size_t max_nnz, struct ps_compact **compact_p)
@@ -25,7 +28,7 @@ vb_status ps_compact_create(uint64_t features, size_t max_nnz, struct ps_compact
     c->bits = vb_bits_below(features);
     c->words = vb_alloc_aligned(max_nnz * sizeof(*c->words));
     c->spare = vb_alloc_aligned(max_nnz * sizeof(*c->spare));
-    c->keys = vb_alloc_aligned((max_nnz + 1) * sizeof(*c->keys)); /* room for one more */
+    c->keys = vb_alloc_aligned((max_nnz + 1) * sizeof(*c->keys)); /* the caller may add one */
     c->places = vb_alloc_aligned(max_nnz * sizeof(*c->places));
     if (c->words == NULL || c->spare == NULL || c->keys == NULL || c->places == NULL) {
         ps_compact_destroy(c);
@@ -56,7 +59,7 @@ void ps_compact_make(struct ps_compact *c, const uint32_t *index, size_t n, uint
     for (i = 0; i < n; i++)
         c->words[i] = (uint64_t)index[i] << 32 | i;
     sorted = vb_sort_words(c->words, c->spare, n, c->bits);
-    for (i = 0; i < n; i++) { /* no branch: whether the next is the same cannot be foreseen */
+    for (i = 0; i < n; i++) { /* without a branch, which could not be predicted */
         key = (uint32_t)(sorted[i] >> 32);
         at += i > 0 && key != (uint32_t)(sorted[i - 1] >> 32);
         c->keys[at] = key;

@@ -1,36 +1,35 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where things lie in the two windows of the parameter server. Shards are for reading: parameters
- * and the last snapshot at a server, room to read them into at a worker. Slots are for writing:
- * pushes at a server, replies at a worker, and what either sends from.
+ * The layout of the two windows of the parameter server, and the numbers of its ranks. Peers read
+ * the window of shards: a server has the parameters and the last snapshot there, a worker has room
+ * to read them into. Peers write the window of slots: a server has the pushes there, a worker the
+ * replies, and both have the buffers that they send from.
  */
 #include "engine/ps_priv.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LINE ((size_t)64)
-#define YIELD_NS 200000
-#define UNIT 16              /* floats of a line: shards begin at one */
-#define ONE_SLOT (64u << 20) /* bytes: of larger gradients one is enough */
+#define UNIT 16              /* floats of a cache line: shards begin at a line */
+#define ONE_SLOT (64u << 20) /* bytes: a worker with larger gradients has one slot */
 
 static size_t pad(size_t bytes)
 {
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-static size_t in_line(size_t *at, size_t bytes)
+size_t ps_reserve(size_t *end, size_t bytes)
 {
-    size_t here = *at;
+    size_t offset = *end;
 
-    *at += pad(bytes);
-    return here;
+    *end += pad(bytes);
+    return offset;
 }
 
-int ps_seats(const struct ps_job *job)
+int ps_clients(const struct ps_job *job)
 {
-    return job->workers + job->late;
+    return job->workers + job->join_slots;
 }
 
 int ps_server_ranks(const struct ps_job *job)
@@ -67,13 +66,13 @@ int ps_server_at(const struct ps_job *job, int rank)
     return (rank - job->workers) % job->servers;
 }
 
-/* A push must stay with the worker until a standby has it too. */
+/* With replicas a push must stay in the worker's memory until the standby has it. */
 bool ps_is_direct(const struct ps_job *job, bool mapped)
 {
     return mapped && job->servers == 1 && job->replicas < 2;
 }
 
-/* Neighbouring servers have neighbouring shards, whole lines but for the last. */
+/* Each shard is a range of parameters in whole cache lines, except for the last one. */
 static void cut_shards(const struct ps_job *job, struct ps_layout *lay)
 {
     size_t units = (job->n + UNIT - 1) / UNIT, first, end;
@@ -97,8 +96,8 @@ static size_t largest_shard(const struct ps_job *job, const struct ps_layout *la
     return most;
 }
 
-/* A reply of a dense shard comes with the ticket, and only server 0 has those: with a bound, and
- * several servers, the others could be read too early. */
+/* With a bound, a dense reply comes with the ticket. Only server 0 gives tickets, so the shards of
+ * other servers could be sent too early. */
 static bool has_replies(const struct ps_job *job, bool mapped, const struct ps_layout *lay)
 {
     if (mapped || job->hogwild)
@@ -110,8 +109,9 @@ static bool has_replies(const struct ps_job *job, bool mapped, const struct ps_l
     return largest_shard(job, lay) * sizeof(float) <= PS_REPLY_MAX;
 }
 
-/* One server, for the others' acknowledgements come when they come; and who stands by for it may be
- * reached in another way. Nothing of a round may be in a reply to a backup that is late. */
+/* Not with several servers, because their acknowledgements come at different times; nor with
+ * replicas, because the standby may be reached by another transport; nor with backups, because a
+ * reply to a worker whose gradient was dropped must not contain parts of the next round. */
 static bool may_stream(const struct ps_job *job)
 {
     return !job->sparse && !job->hogwild && !job->no_reply && job->servers == 1 &&
@@ -123,21 +123,22 @@ static void lay_server(const struct ps_job *job, int k, struct ps_layout *lay)
 {
     size_t state = lay->n[k] * (size_t)job->words * sizeof(float), at = 0;
 
-    (void)in_line(&at, sizeof(struct ps_head));
+    (void)ps_reserve(&at, sizeof(struct ps_head));
     lay->params = at;
-    (void)in_line(&at, lay->n[k] * sizeof(float));
-    lay->state[k] = in_line(&at, job->hogwild ? state : 0);
-    lay->snap[k] = in_line(&at, lay->n[k] * sizeof(float));
-    lay->snap_state[k] = in_line(&at, state);
+    (void)ps_reserve(&at, lay->n[k] * sizeof(float));
+    lay->state[k] = ps_reserve(&at, job->hogwild ? state : 0);
+    lay->snap[k] = ps_reserve(&at, lay->n[k] * sizeof(float));
+    lay->snap_state[k] = ps_reserve(&at, state);
     lay->shard_bytes[k] = at;
     lay->slot[k] = sizeof(struct ps_push) +
                    (job->sparse ? 2 * pad(job->max_keys * 4) : pad(lay->n[k] * sizeof(float)));
-    /* Workers know where stands are; only the server knows where it answers from. */
-    lay->stands[k] = (size_t)ps_seats(job) * (size_t)lay->slots * lay->slot[k];
+    /* Workers compute the offset of client states too. Only the server uses that of replies. */
+    lay->client_states[k] = (size_t)ps_clients(job) * (size_t)lay->slots * lay->slot[k];
     lay->replies_from[k] =
-        lay->stands[k] + (job->replicas > 1 ? (size_t)ps_seats(job) * sizeof(struct ps_stand) : 0);
+        lay->client_states[k] +
+        (job->replicas > 1 ? (size_t)ps_clients(job) * sizeof(struct ps_client_state) : 0);
     lay->slots_bytes[k] =
-        lay->replies_from[k] + (lay->replies ? (size_t)ps_seats(job) * 2 * lay->reply : 0);
+        lay->replies_from[k] + (lay->replies ? (size_t)ps_clients(job) * 2 * lay->reply : 0);
     if (lay->slots_bytes[k] == 0)
         lay->slots_bytes[k] = LINE;
 }
@@ -148,19 +149,19 @@ static void lay_worker(const struct ps_job *job, bool mapped, struct ps_layout *
     bool direct = ps_is_direct(job, mapped), replies;
     int k;
 
-    lay->area[0] = in_line(&at, params);
-    lay->area[1] = in_line(&at, job->sparse ? 0 : params);
-    lay->area_state = in_line(&at, params * (size_t)job->words);
-    lay->area_heads = in_line(&at, (size_t)job->servers * sizeof(struct ps_head));
+    lay->area[0] = ps_reserve(&at, params);
+    lay->area[1] = ps_reserve(&at, job->sparse ? 0 : params);
+    lay->area_state = ps_reserve(&at, params * (size_t)job->words);
+    lay->area_heads = ps_reserve(&at, (size_t)job->servers * sizeof(struct ps_head));
     lay->worker_shard_bytes = at;
     at = 0;
     for (k = 0; k < job->servers; k++)
-        lay->push[k] = in_line(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
+        lay->push[k] = ps_reserve(&at, direct ? 0 : (size_t)lay->slots * lay->slot[k]);
     replies = lay->replies || (!mapped && may_stream(job));
     lay->replies_at =
-        in_line(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
-    lay->stand =
-        in_line(&at, job->replicas > 1 ? (size_t)job->servers * sizeof(struct ps_stand) : 0);
+        ps_reserve(&at, replies ? 2 * pad((job->sparse ? job->max_keys : job->n) * 4) : 0);
+    lay->client_state = ps_reserve(
+        &at, job->replicas > 1 ? (size_t)job->servers * sizeof(struct ps_client_state) : 0);
     lay->worker_slots_bytes = at > 0 ? at : LINE;
 }
 
@@ -211,7 +212,7 @@ bool ps_streams(const struct vb_group *group, const struct ps_job *job, int peer
     return may_stream(job) && strcmp(vb_group_transport(group, peer), "tcp") == 0;
 }
 
-/* Weights in the memory of a lazy rule are those of long ago: only the server can read them. */
+/* With a lazy rule the weights in memory are not up to date: only the server can read them. */
 bool ps_maps_all(const struct vb_group *group, const struct ps_job *job)
 {
     bool all = !(job->sparse && vb_k_sparse_is_lazy(&job->rule));
@@ -236,86 +237,4 @@ vb_status ps_who_maps(struct vb_group *group, const struct ps_job *job, bool *ma
         maps[r] = all[r] != 0;
     free(all);
     return st;
-}
-
-vb_status ps_wait(struct vb_group *group, vb_ready_fn ready, void *arg, const char *what, int from)
-{
-    uint64_t begin = 0, now = 0;
-    bool asleep = vb_group_never_spins(group);
-    vb_status st;
-
-    while (!asleep && now - begin <= YIELD_NS) {
-        if (ready(arg))
-            return VB_OK;
-        st = vb_progress(group);
-        if (st != VB_OK || ready(arg))
-            return st;
-        sched_yield();
-        now = vb_clock_ns();
-        begin = begin == 0 ? now : begin;
-    }
-    return vb_group_wait(group, ready, arg, what, from);
-}
-
-bool ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool mapped)
-{
-    bool before = vb_group_never_spins(group);
-    bool large =
-        !job->sparse && !mapped && job->n * sizeof(float) / (size_t)job->servers > PS_REPLY_MAX;
-
-    vb_group_set_never_spin(group, before || large);
-    return before;
-}
-
-bool ps_op_is_done(void *op)
-{
-    return ((const struct vb_op *)op)->done;
-}
-
-/* begin: since when there was none; 0 at first. */
-static vb_status make_room(struct vb_group *group, int to, uint64_t *begin)
-{
-    vb_status st = vb_progress(group);
-    uint64_t now = vb_clock_ns();
-
-    *begin = *begin == 0 ? now : *begin;
-    if (st == VB_OK && now - *begin > PS_PUT_NS)
-        st = vb_err(VB_ERR_TIMEOUT, "rank %d takes nothing in", to);
-    return st;
-}
-
-vb_status ps_put_from(struct vb_group *group, struct vb_window *win, int to,
-                      const struct vb_window *from_win, size_t from, size_t at, size_t len,
-                      uint32_t note, struct vb_op *op)
-{
-    uint64_t begin = 0;
-    vb_status st;
-
-    do {
-        st = vb_put_from(win, to, from_win, from, at, len, note, op);
-        if (st == VB_OK)
-            return VB_OK;
-        if (st == VB_AGAIN)
-            st = make_room(group, to, &begin);
-    } while (st == VB_OK);
-    op->status = st;
-    op->done = true; /* nobody will say so, and the next one to use it would wait */
-    return st;
-}
-
-vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
-                 size_t len, uint32_t note, struct vb_op *op)
-{
-    return ps_put_from(group, win, to, win, from, at, len, note, op);
-}
-
-vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,
-                       struct vb_op **op_p)
-{
-    struct vb_op *op = &ring->ops[ring->n % PS_OPS];
-
-    *op_p = op;
-    if (ring->n++ < PS_OPS || op->done)
-        return VB_OK;
-    return vb_group_wait(group, ps_op_is_done, op, what, -1);
 }

@@ -1,97 +1,38 @@
 /* SPDX-License-Identifier: MIT
  *
- * Workers that come and go while a server is at work. The group tells who is gone, through the
- * queue, so that this comes after all that the worker has sent; one that has joined says hello when
- * it is ready. Either is a line in the log, and what happened is put down for the final figures.
+ * Workers that join and go while a server is at work. The group reports a worker that is gone. The
+ * server queues that, behind all notes of the worker. A worker that has joined sends PS_HELLO when
+ * it is ready. The server logs both as faults and keeps them for the result.
  */
 #include "engine/ps_priv.h"
 
 #include <string.h>
 
-/* ---- what has happened ----------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
-void ps_put_down(struct ps_server *s, int rank, const char *what, const char *why)
+void ps_log_fault(struct ps_server *s, int rank, const char *what, const char *why)
 {
-    struct vb_fault fault = {.at_s = (double)(vb_clock_ns() - s->begin_ns) / 1e9,
+    struct vb_fault fault = {.at_s = (double)(vb_clock_ns() - s->stats.begin_ns) / 1e9,
                              .step = (int64_t)ps_version_of(s),
                              .rank = rank};
 
     snprintf(fault.what, sizeof(fault.what), "%s", what);
     snprintf(fault.why, sizeof(fault.why), "%s", why);
-    if (!s->standby || s->partner_gone) /* else the server has said so */
+    if (!s->standby || s->partner.gone) /* otherwise the server logs it */
         VB_LOG_WARN("step %lld: rank %d %s%s%s", (long long)fault.step, fault.rank, what,
                     why[0] != '\0' ? ": " : "", why);
-    if (s->n_faults < PS_FAULTS_MAX)
-        s->faults[s->n_faults++] = fault;
+    if (s->faults.n < PS_FAULTS_MAX)
+        s->faults.list[s->faults.n++] = fault;
 }
 
-/* ---- who ------------------------------------------------------------------------------------- */
-
-int ps_first_worker(const struct ps_server *s)
-{
-    int w;
-
-    for (w = 0; w < ps_seats(s->job); w++)
-        if (s->seats[w].alive && !s->seats[w].ended)
-            return w;
-    return -1;
-}
-
-/* Of another shard: its standby, or its server, tells the rest. */
-static void put_down_server(struct ps_server *s, int rank)
-{
-    int k = ps_server_at(s->job, rank);
-    char text[64];
-
-    snprintf(text, sizeof(text), "%s %d is gone",
-             rank == ps_server_rank(s->job, k) ? "server" : "the standby of server", k);
-    ps_put_down(s, rank, ps_what_became_of(s, rank), text);
-}
-
-/* A vb_member_fn. */
-static void worker_gone(void *arg, int rank)
-{
-    struct ps_server *s = arg;
-    int worker = ps_worker_at(s->job, rank);
-
-    if (worker >= 0)
-        ps_server_queue(s, worker, PS_VALUE(PS_GONE, 0));
-    else if (rank == s->partner)
-        ps_server_queue(s, PS_PARTNER, PS_VALUE(PS_GONE, 0));
-    else if (s->k == 0 && !s->standby && !s->final && s->job->replicas > 1)
-        put_down_server(s, rank);
-}
-
-void ps_member_watch(struct ps_server *s)
-{
-    vb_group_on_gone(s->group, worker_gone, s);
-}
-
-/* Telling fails where the worker is gone, which the queue tells soon, or does not take it in; and
- * where this server itself cannot go on. */
-vb_status ps_member_told(struct ps_server *s, int worker, vb_status st)
-{
-    int rank = ps_worker_rank(s->job, worker);
-    vb_status own;
-
-    if (st != VB_ERR_PEER && st != VB_ERR_TIMEOUT)
-        return st;
-    own = vb_progress(s->group);
-    if (own != VB_OK || vb_group_gone(s->group, rank))
-        return own;
-    if (s->job->late == 0 && st == VB_ERR_TIMEOUT)
-        return st;
-    return vb_group_retire(s->group, rank, "it takes nothing in");
-}
-
-/* Server 0 speaks for all. */
-static void put_down(struct ps_server *s, int worker, const char *what, const char *why)
+/* Server 0 logs for all servers. */
+static void log_worker_fault(struct ps_server *s, int worker, const char *what, const char *why)
 {
     if (s->k == 0)
-        ps_put_down(s, ps_worker_rank(s->job, worker), what, why);
+        ps_log_fault(s, ps_worker_rank(s->job, worker), what, why);
 }
 
-const char *ps_what_became_of(const struct ps_server *s, int rank)
+const char *ps_fault_kind(const struct ps_server *s, int rank)
 {
     switch (vb_group_end(s->group, rank)) {
     case VB_END_LEFT:
@@ -103,44 +44,105 @@ const char *ps_what_became_of(const struct ps_server *s, int rank)
     }
 }
 
+/* A server or standby of another shard is gone. The other server of that shard logs what follows.
+ */
+static void log_server_fault(struct ps_server *s, int rank)
+{
+    int k = ps_server_at(s->job, rank);
+    char text[64];
+
+    snprintf(text, sizeof(text), "%s %d is gone",
+             rank == ps_server_rank(s->job, k) ? "server" : "the standby of server", k);
+    ps_log_fault(s, rank, ps_fault_kind(s, rank), text);
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+int ps_first_worker(const struct ps_server *s)
+{
+    int w;
+
+    for (w = 0; w < ps_clients(s->job); w++)
+        if (ps_is_working(&s->clients[w]))
+            return w;
+    return -1;
+}
+
+/* A vb_member_fn. */
+static void on_gone(void *arg, int rank)
+{
+    struct ps_server *s = arg;
+    int worker = ps_worker_at(s->job, rank);
+
+    if (worker >= 0)
+        ps_server_queue(s, worker, PS_VALUE(PS_GONE, 0));
+    else if (rank == s->partner.rank)
+        ps_server_queue(s, PS_PARTNER, PS_VALUE(PS_GONE, 0));
+    else if (s->k == 0 && !s->standby && !s->final && s->job->replicas > 1)
+        log_server_fault(s, rank);
+}
+
+void ps_member_watch(struct ps_server *s)
+{
+    vb_group_on_gone(s->group, on_gone, s);
+}
+
+/* A put to a worker fails if the worker is gone, which PS_GONE in the queue will show; if the
+ * worker accepts no puts; or if this server itself cannot go on. */
+vb_status ps_member_sent(struct ps_server *s, int worker, vb_status st)
+{
+    int rank = ps_worker_rank(s->job, worker);
+    vb_status own;
+
+    if (st != VB_ERR_PEER && st != VB_ERR_TIMEOUT)
+        return st;
+    own = vb_progress(s->group);
+    if (own != VB_OK || vb_group_gone(s->group, rank))
+        return own;
+    if (s->job->join_slots == 0 && st == VB_ERR_TIMEOUT)
+        return st;
+    return vb_group_retire(s->group, rank, "it accepts no puts");
+}
+
 vb_status ps_member_gone(struct ps_server *s, int worker)
 {
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
     int rank = ps_worker_rank(s->job, worker);
     const char *why = vb_group_gone_why(s->group, rank);
 
-    seat->bye = true;
-    if (!seat->alive)
+    client->bye = true;
+    if (!client->member)
         return VB_OK;
     if (!s->final)
-        put_down(s, worker, ps_what_became_of(s, rank), why);
+        log_worker_fault(s, worker, ps_fault_kind(s, rank), why);
     return ps_server_retire(s, worker);
 }
 
+/* Whether the job has no steps left for a joiner. */
 static bool nothing_left(const struct ps_server *s)
 {
-    int64_t made = s->job->bound == 0 ? s->round : s->granted;
+    int64_t steps = s->job->bound == 0 ? s->round.number : s->granted;
 
     if (s->job->hogwild)
-        made = (int64_t)ps_version_of(s) - s->job->begin;
-    return s->over || s->final || (s->k == 0 && s->job->begin + made >= s->job->steps);
+        steps = (int64_t)ps_version_of(s) - s->job->begin;
+    return s->done || s->final || (s->k == 0 && s->job->begin + steps >= s->job->steps);
 }
 
 vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how)
 {
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
     char where[128];
     vb_status st;
 
-    if (seat->alive)
-        return VB_OK; /* said again to a standby */
+    if (client->member)
+        return VB_OK; /* the worker has sent it again, to a standby */
     if (nothing_left(s))
-        return ps_say(s, worker, PS_OVER, 0);
+        return ps_send_note(s, worker, PS_JOB_DONE, 0);
     snprintf(where, sizeof(where), "from %s",
              vb_group_host(s->group, ps_worker_rank(s->job, worker)));
-    put_down(s, worker, how & PS_AGAIN ? "rejoined" : "joined", where);
-    seat->mapped = (how & PS_MAPS) != 0;
-    st = ps_say(s, worker, PS_HELLO, 0);
+    log_worker_fault(s, worker, how & PS_REJOIN ? "rejoined" : "joined", where);
+    client->mapped = (how & PS_MAPS) != 0;
+    st = ps_send_note(s, worker, PS_WELCOME, 0);
     if (st == VB_OK)
         st = ps_server_admit(s, worker);
     return st;
@@ -148,8 +150,16 @@ vb_status ps_member_hello(struct ps_server *s, int worker, uint32_t how)
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
-/* With a bound of 0 workers have shares of the data, which go by those that are there. Nobody is
- * told as long as all are that were there at the start. */
+vb_status ps_send_share(struct ps_server *s, int worker)
+{
+    const struct ps_client *client = &s->clients[worker];
+    vb_status st = ps_send_note(s, worker, PS_SHARE_COUNT, (uint32_t)client->round.shares);
+
+    return st == VB_OK ? ps_send_note(s, worker, PS_SHARE, (uint32_t)client->round.share) : st;
+}
+
+/* With a bound of 0 the data is divided among the members. As long as these are the workers of the
+ * start, the server sends no shares, because the workers know them. */
 vb_status ps_member_shares(struct ps_server *s)
 {
     int w, n = 0, i = 0;
@@ -157,17 +167,18 @@ vb_status ps_member_shares(struct ps_server *s)
 
     if (s->k != 0 || s->job->bound != 0)
         return VB_OK;
-    for (w = 0; w < ps_seats(s->job); w++)
-        n += s->seats[w].alive;
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++) {
-        struct ps_seat *seat = &s->seats[w];
+    for (w = 0; w < ps_clients(s->job); w++)
+        n += s->clients[w].member;
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++) {
+        struct ps_client *client = &s->clients[w];
+        bool changed = client->round.share != i || client->round.shares != n;
 
-        if (!seat->alive)
+        if (!client->member)
             continue;
-        if (seat->share != i || seat->shares != n)
-            st = ps_say(s, w, PS_SHARES, i << 10 | n);
-        seat->share = i++;
-        seat->shares = n;
+        client->round.share = i++;
+        client->round.shares = n;
+        if (changed)
+            st = ps_send_share(s, w);
     }
     return st;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opening and closing a server: its windows, the parameters and their state, the workers' seats.
+ * Opens and closes a server: its windows, the parameters and their state, its clients.
  */
 #include "engine/ps_priv.h"
 
@@ -25,50 +25,50 @@ static vb_status make_state(struct ps_server *s, const void *state)
     if (s->job->hogwild)
         s->state = (char *)vb_window_ptr(s->shards) + s->lay.state[s->k];
     else if (word > 0 && n > 0)
-        st = vb_mem_map_private(n * word, &s->own);
+        st = vb_mem_map_private(n * word, &s->own_state);
     if (st == VB_OK && !s->job->hogwild)
-        s->state = s->own.ptr;
+        s->state = s->own_state.ptr;
     if (st == VB_OK && word > 0 && state != NULL)
         memcpy(s->state, (const char *)state + first * word, n * word);
     return st;
 }
 
-/* The lists of a round: those of all workers, as they are merged. */
+/* Room for the sum of a round. Sparse: two lists as long as those of all workers together. */
 static vb_status make_sums(struct ps_server *s)
 {
-    size_t most = (size_t)ps_seats(s->job) * s->job->max_keys, n = s->lay.n[s->k];
+    size_t most = (size_t)ps_clients(s->job) * s->job->max_keys, n = s->lay.n[s->k];
     int i;
 
     if (!s->job->sparse) {
-        s->sum = vb_alloc_aligned(n * sizeof(float));
-        return s->sum != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory for %zu sums", n);
+        s->round.sum = vb_alloc_aligned(n * sizeof(float));
+        return s->round.sum != NULL ? VB_OK : vb_err(VB_ERR_NO_MEMORY, "no memory for %zu sums", n);
     }
     for (i = 0; i < 2; i++) {
-        s->keys[i] = vb_alloc_aligned(most * sizeof(uint32_t));
-        s->values[i] = vb_alloc_aligned(most * sizeof(float));
-        if (s->keys[i] == NULL || s->values[i] == NULL)
+        s->round.keys[i] = vb_alloc_aligned(most * sizeof(uint32_t));
+        s->round.values[i] = vb_alloc_aligned(most * sizeof(float));
+        if (s->round.keys[i] == NULL || s->round.values[i] == NULL)
             return vb_err(VB_ERR_NO_MEMORY, "no memory for %zu sums", most);
     }
     return VB_OK;
 }
 
-static vb_status make_seats(struct ps_server *s)
+static vb_status make_clients(struct ps_server *s)
 {
     int w;
 
-    s->queue_size = (unsigned)ps_seats(s->job) * 10;
-    if (s->job->replicas > 1) /* as much again from the other server */
-        s->queue_size = 2 * s->queue_size + 8;
-    s->queue = calloc(s->queue_size, sizeof(*s->queue));
-    s->log = calloc(s->queue_size, sizeof(*s->log));
-    s->seats = calloc((size_t)ps_seats(s->job), sizeof(*s->seats));
-    if (s->queue == NULL || s->log == NULL || s->seats == NULL)
+    s->queue.size = (unsigned)ps_clients(s->job) * 10;
+    if (s->job->replicas > 1) /* the other server sends as many notes again */
+        s->queue.size = 2 * s->queue.size + 8;
+    s->queue.arrivals = calloc(s->queue.size, sizeof(*s->queue.arrivals));
+    s->partner.log = calloc(s->queue.size, sizeof(*s->partner.log));
+    s->clients = calloc((size_t)ps_clients(s->job), sizeof(*s->clients));
+    if (s->queue.arrivals == NULL || s->partner.log == NULL || s->clients == NULL)
         return vb_err_sys("calloc");
     for (w = 0; w < s->job->workers; w++) {
-        s->seats[w].alive = s->seats[w].was_here = true;
-        s->seats[w].round = -1;
-        s->seats[w].share = w;
-        s->seats[w].shares = s->job->workers;
+        s->clients[w].member = s->clients[w].was_member = true;
+        s->clients[w].round.ticket = -1;
+        s->clients[w].round.share = w;
+        s->clients[w].round.shares = s->job->workers;
     }
     return VB_OK;
 }
@@ -83,7 +83,7 @@ static vb_status ask_who_maps(struct ps_server *s)
         return vb_err_sys("calloc");
     st = ps_who_maps(s->group, s->job, maps);
     for (w = 0; w < s->job->workers && st == VB_OK; w++) {
-        s->seats[w].mapped = maps[w];
+        s->clients[w].mapped = maps[w];
         s->mapped = s->mapped || maps[w];
     }
     free(maps);
@@ -120,11 +120,11 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
     s->group = group;
     s->k = ps_server_at(job, vb_group_rank(group));
     s->standby = vb_group_rank(group) == ps_standby_rank(job, s->k);
-    s->partner = s->standby ? ps_server_rank(job, s->k) : ps_standby_rank(job, s->k);
-    s->shares_memory = s->partner >= 0 && ps_mapped(group, s->partner);
+    s->partner.rank = s->standby ? ps_server_rank(job, s->k) : ps_standby_rank(job, s->k);
+    s->partner.shares_memory = s->partner.rank >= 0 && ps_mapped(group, s->partner.rank);
     s->reader = -1;
-    *server_p = s; /* to be closed, whatever came of it */
-    st = make_seats(s);
+    *server_p = s; /* for the caller to close, even after a failure */
+    st = make_clients(s);
     if (st == VB_OK)
         st = vb_channel_open(group, PS_CHANNEL, ps_server_note, s);
     s->opened = st == VB_OK;
@@ -133,8 +133,8 @@ vb_status ps_server_create(struct vb_group *group, const struct ps_job *job, con
     if (st == VB_OK)
         st = ask_who_maps(s);
     if (st == VB_OK) {
-        s->slept = ps_sleep_at_once(group, job, s->mapped);
-        ps_layout_make(job, false, &s->lay); /* with room for workers that need replies */
+        s->never_spun = ps_sleep_at_once(group, job, s->mapped);
+        ps_layout_make(job, false, &s->lay); /* false: with room for workers that need replies */
         st = make_windows(s);
     }
     if (st == VB_OK)
@@ -146,7 +146,7 @@ void ps_server_leave(struct ps_server *s)
 {
     if (s == NULL || s->group == NULL)
         return;
-    vb_group_set_never_spin(s->group, s->slept);
+    vb_group_set_never_spin(s->group, s->never_spun);
     vb_group_on_gone(s->group, NULL, NULL);
     vb_window_destroy(s->slots);
     vb_window_destroy(s->shards);
@@ -163,14 +163,14 @@ void ps_server_close(struct ps_server *s)
         return;
     ps_server_leave(s);
     vb_k_sparse_destroy(s->sparse);
-    vb_mem_unmap(&s->own);
+    vb_mem_unmap(&s->own_state);
     for (i = 0; i < 2; i++) {
-        free(s->keys[i]);
-        free(s->values[i]);
+        free(s->round.keys[i]);
+        free(s->round.values[i]);
     }
-    free(s->sum);
-    free(s->seats);
-    free(s->log);
-    free(s->queue);
+    free(s->round.sum);
+    free(s->clients);
+    free(s->partner.log);
+    free(s->queue.arrivals);
     free(s);
 }

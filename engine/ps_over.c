@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a worker waits, and what it does when a server is gone and has a standby (ps_replica.c): it
- * *goes over*. It tells the standby what it has heard, waits until that serves, and sends what it
- * does not have. Whatever was under way with the server, a get or a snapshot, is begun anew by
- * whoever began it. Without replicas no server has a standby.
+ * How a worker waits, and how it *fails over* when a server is gone and has a standby
+ * (ps_replica.c). It tells the standby what it has received, waits until the standby serves, and
+ * sends what the standby lacks. The caller of a get or a snapshot that was under way with the
+ * server starts it again. Without replicas no server has a standby.
  */
 #include "engine/ps_priv.h"
 
@@ -16,14 +16,14 @@ void ps_worker_gone(struct ps_worker *w, int rank)
 {
     int k = ps_server_at(w->job, rank);
 
-    if (rank == ps_standby_rank(w->job, k) && !w->links[k].over) {
+    if (rank == ps_standby_rank(w->job, k) && !w->links[k].failed_over) {
         w->links[k].standby = -1; /* the server goes on alone */
         return;
     }
-    if (rank == ps_server_rank(w->job, k) && w->links[k].over)
-        return; /* somebody who had the seat of a server that was gone before */
+    if (rank == ps_server_rank(w->job, k) && w->links[k].failed_over)
+        return; /* a joiner that had the slot of the server, which was gone before */
     w->links[k].lost = true;
-    w->lost = rank;
+    w->lost_rank = rank;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -32,63 +32,63 @@ struct awaited {
     struct ps_worker *worker;
     vb_ready_fn ready;
     void *arg;
-    uint64_t until_ns; /* of a slice */
+    uint64_t until_ns; /* end of a slice */
 };
 
 static bool ready_or_lost(void *arg)
 {
     const struct awaited *a = arg;
 
-    return a->worker->lost >= 0 || a->ready(a->arg);
+    return a->worker->lost_rank >= 0 || a->ready(a->arg);
 }
 
-static bool ready_or_late(void *arg)
+static bool ready_or_slice_over(void *arg)
 {
     return ready_or_lost(arg) || vb_clock_ns() >= ((const struct awaited *)arg)->until_ns;
 }
 
-/* for_long: as long as it takes, since others may be busy; the dead are found by the group. */
-static vb_status wait_for(struct awaited *a, const char *what, int from, bool for_long)
+/* no_timeout: waits in slices, each of which is shorter than the timeout of the group. */
+static vb_status wait_for(struct awaited *a, const char *what, int from, bool no_timeout)
 {
     vb_status st = VB_OK;
 
-    if (!for_long)
+    if (!no_timeout)
         return ps_wait(a->worker->group, ready_or_lost, a, what, from);
     while (st == VB_OK && !ready_or_lost(a)) {
         a->until_ns = vb_clock_ns() + SLICE_NS;
-        st = ps_wait(a->worker->group, ready_or_late, a, what, from);
+        st = ps_wait(a->worker->group, ready_or_slice_over, a, what, from);
     }
     return st;
 }
 
-/* ---- going over ------------------------------------------------------------------------------ */
+/* ---- failover -------------------------------------------------------------------------------- */
 
-static vb_status tell_stand(struct ps_worker *w, int k)
+static vb_status send_state(struct ps_worker *w, int k)
 {
     struct ps_link *link = &w->links[k];
-    struct ps_stand stand = {.acked = link->acked,
-                             .replies = link->replies,
-                             .tickets = k == 0 ? w->tickets : 0,
-                             .evals = k == 0 ? w->evals : 0,
-                             .saves = k == 0 ? w->saves : 0};
-    size_t from = w->lay.stand + (size_t)k * sizeof(stand);
-    size_t at = w->lay.stands[k] + (size_t)w->number * sizeof(stand);
+    struct ps_client_state state = {.acked = link->acked,
+                                    .replies = link->replies,
+                                    .tickets = k == 0 ? w->tickets : 0,
+                                    .evals = k == 0 ? w->evals : 0,
+                                    .saves = k == 0 ? w->saves : 0};
+    size_t from = w->lay.client_state + (size_t)k * sizeof(state);
+    size_t at = w->lay.client_states[k] + (size_t)w->number * sizeof(state);
 
-    link->acked_before = stand.acked;
-    memcpy((char *)vb_window_ptr(w->slots) + from, &stand, sizeof(stand));
-    return ps_put(w->group, w->slots, link->rank, from, at, sizeof(stand), PS_NOTE(PS_TAKE, 0),
-                  &link->word_op);
+    link->acked_at_failover = state.acked;
+    memcpy((char *)vb_window_ptr(w->slots) + from, &state, sizeof(state));
+    return ps_put(w->group, w->slots, link->rank, from, at, sizeof(state), PS_NOTE(PS_FAILOVER, 0),
+                  &link->note_op);
 }
 
-/* It stays lost: that is why this worker stops. */
+/* The link stays lost: that is why the worker stops. */
 static vb_status no_standby(struct ps_worker *w, int k)
 {
     int rank = w->links[k].rank;
 
     w->links[k].lost = true;
-    w->lost = rank;
-    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone, %s, and there is no standby of it",
-                  k, rank, vb_group_host(w->group, rank), vb_group_gone_why(w->group, rank));
+    w->lost_rank = rank;
+    return vb_err(VB_ERR_PEER, "server %d (rank %d, %s) is gone, %s, and it has no standby", k,
+                  rank, vb_group_host(w->group, rank), vb_group_gone_why(w->group, rank));
 }
 
 static vb_status call_standby(struct ps_worker *w, int k)
@@ -98,74 +98,74 @@ static vb_status call_standby(struct ps_worker *w, int k)
     int standby;
 
     link->lost = false;
-    link->over = true; /* before it is looked for: if it is gone from now on, it is lost */
+    link->failed_over = true; /* first: if the standby is gone from now on, the link is lost */
     standby = atomic_exchange(&link->standby, -1);
     if (standby < 0) {
-        link->over = false;
+        link->failed_over = false;
         return no_standby(w, k);
     }
     link->rank = standby;
     link->mapped_shards = link->standby_shards;
-    link->mapped_slots = NULL; /* nothing is written there by hand */
-    link->calling = true;
-    link->snapped = true; /* a wait for it is in vain; overs says so */
+    link->mapped_slots = NULL; /* with replicas, workers do not write into mapped slots */
+    link->failing_over = true;
+    link->snapped = true; /* ends a wait for a snapshot; `failovers` shows that there is none */
     link->final = false;
-    w->overs++;
-    st = tell_stand(w, k);
-    return st == VB_ERR_PEER ? VB_OK : st; /* it is lost too, which comes up next */
+    w->failovers++;
+    st = send_state(w, k);
+    return st == VB_ERR_PEER ? VB_OK : st; /* the standby is lost too, which comes up next */
 }
 
-static bool all_taken(void *arg)
+static bool all_serving(void *arg)
 {
     const struct ps_worker *w = arg;
     int k;
 
     for (k = 0; k < w->job->servers; k++)
-        if (w->links[k].calling && w->links[k].taken < 0)
+        if (w->links[k].failing_over && w->links[k].serving < 0)
             return false;
     return true;
 }
 
-static vb_status say(struct ps_worker *w, struct ps_link *link, uint32_t note)
+static vb_status send_note(struct ps_worker *w, struct ps_link *link, uint32_t note)
 {
-    vb_status st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, note, &link->word_op);
+    vb_status st = ps_put_note(w->group, w->slots, link->rank, note, &link->note_op);
 
-    return st == VB_OK ? vb_op_wait(w->group, &link->word_op, "a word to the standby", -1) : st;
+    return st == VB_OK ? vb_op_wait(w->group, &link->note_op, "a note to the standby", -1) : st;
 }
 
-/* The standby serves: it gets what it does not have. */
+/* Sends what the standby lacks. The standby serves. */
 static vb_status send_rest(struct ps_worker *w, int k)
 {
     struct ps_link *link = &w->links[k];
-    vb_status st = vb_op_wait(w->group, &link->word_op, "a call for the standby", -1);
-    uint32_t seq = link->acked_before + (uint32_t)link->taken;
+    vb_status st = vb_op_wait(w->group, &link->note_op, "a note to the standby", -1);
+    uint32_t seq = link->acked_at_failover + (uint32_t)link->serving;
 
-    link->calling = false;
+    link->failing_over = false;
     for (; st == VB_OK && seq != link->sent; seq++)
         st = ps_put_push(w, k, seq);
     if (st == VB_OK && w->hello != 0 && !link->welcome)
-        st = say(w, link, PS_NOTE(PS_HELLO, w->hello));
-    return st == VB_OK && w->ended ? say(w, link, PS_NOTE(PS_END, 0)) : st;
+        st = send_note(w, link, PS_NOTE(PS_HELLO, w->hello));
+    return st == VB_OK && w->ended ? send_note(w, link, PS_NOTE(PS_END, 0)) : st;
 }
 
-/* To the standbys of all servers that are gone. All are called before any is waited for: they wait
- * for the calls of all workers, which may have lost them in another order. */
-static vb_status go_over(struct ps_worker *w)
+/* Fails over from all servers that are gone. The worker calls all standbys before it waits for any:
+ * standbys wait for the calls of all workers, which may have lost servers in another order. */
+static vb_status failover_all(struct ps_worker *w)
 {
-    struct awaited taken = {.worker = w, .ready = all_taken, .arg = w};
+    struct awaited serving = {.worker = w, .ready = all_serving, .arg = w};
     vb_status st = VB_OK;
     int k;
 
-    while (st == VB_OK && w->lost >= 0) {
-        w->lost = -1; /* first: another may be lost meanwhile */
+    while (st == VB_OK && w->lost_rank >= 0) {
+        w->lost_rank = -1; /* first: another server may be lost meanwhile */
         for (k = 0; k < w->job->servers && st == VB_OK; k++)
             if (w->links[k].lost)
                 st = call_standby(w, k);
         if (st == VB_OK)
-            st = wait_for(&taken, "a standby to take over", -1, true);
+            st = wait_for(&serving, "a standby to take over", -1, true);
     }
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
-        if (w->links[k].calling)
+        if (w->links[k].failing_over)
             st = send_rest(w, k);
     return st;
 }
@@ -173,16 +173,16 @@ static vb_status go_over(struct ps_worker *w)
 /* ---- for others ------------------------------------------------------------------------------ */
 
 vb_status ps_await(struct ps_worker *w, vb_ready_fn ready, void *arg, const char *what, int k,
-                   bool for_long)
+                   bool no_timeout)
 {
     struct awaited a = {.worker = w, .ready = ready, .arg = arg};
     vb_status st;
 
     for (;;) {
-        st = wait_for(&a, what, k >= 0 ? w->links[k].rank : -1, for_long);
-        if (st != VB_OK || w->lost < 0)
+        st = wait_for(&a, what, k >= 0 ? w->links[k].rank : -1, no_timeout);
+        if (st != VB_OK || w->lost_rank < 0)
             return st;
-        st = go_over(w);
+        st = failover_all(w);
         if (st != VB_OK)
             return st;
     }
@@ -193,12 +193,12 @@ static bool is_lost(void *arg)
     return ((const struct ps_link *)arg)->lost;
 }
 
-vb_status ps_go_over(struct ps_worker *w, int k)
+vb_status ps_failover(struct ps_worker *w, int k)
 {
     vb_status st =
-        ps_wait(w->group, is_lost, &w->links[k], "news of a server that takes nothing in", -1);
+        ps_wait(w->group, is_lost, &w->links[k], "news of a server that accepts no puts", -1);
 
-    return st == VB_OK ? go_over(w) : st;
+    return st == VB_OK ? failover_all(w) : st;
 }
 
 vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, int k)
@@ -210,6 +210,6 @@ vb_status ps_op_await(struct ps_worker *w, struct vb_op *op, const char *what, i
     if (op->status != VB_ERR_PEER)
         return vb_err(op->status, "%s failed, with server %d: %s", what, k,
                       vb_status_str(op->status));
-    st = w->links[k].over ? VB_OK : ps_go_over(w, k);
+    st = w->links[k].failed_over ? VB_OK : ps_failover(w, k);
     return st == VB_OK ? VB_AGAIN : st;
 }

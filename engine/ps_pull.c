@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a worker reads parameters: straight from the servers' memory where it is mapped; from the
- * last reply; or with get, which is started right after a push so that it overlaps the next
- * computation, into the other of two areas.
+ * How a worker reads parameters: from the servers' memory if it is mapped, from the last reply, or
+ * with get. Without a bound the worker starts the get right after a push, into the other of two
+ * areas, so that it overlaps the next computation.
  */
 #include "engine/ps_priv.h"
 
@@ -13,16 +13,25 @@ static float *area_of(const struct ps_worker *w, int which)
     return (float *)(void *)((char *)vb_window_ptr(w->shards) + w->lay.area[which]);
 }
 
-static const struct ps_head *mapped_head(const struct ps_worker *w)
-{
-    return (const void *)w->links[0].mapped_shards;
-}
-
 uint64_t ps_worker_version(const struct ps_worker *w)
 {
-    return atomic_load_explicit(&mapped_head(w)->version, memory_order_acquire);
+    const struct ps_head *head = (const void *)w->links[0].mapped_shards;
+
+    return atomic_load_explicit(&head->version, memory_order_acquire);
 }
 
+/* Offset of this worker's copy of the head of server k, and the copy. */
+static size_t head_at(const struct ps_worker *w, int k)
+{
+    return w->lay.area_heads + (size_t)k * sizeof(struct ps_head);
+}
+
+static struct ps_head *own_head(const struct ps_worker *w, int k)
+{
+    return (void *)((char *)vb_window_ptr(w->shards) + head_at(w, k));
+}
+
+/* For the next push. */
 static void set_base(struct ps_worker *w, uint64_t base, uint32_t flag)
 {
     w->base = base;
@@ -48,7 +57,7 @@ static const float *copy_mapped(struct ps_worker *w)
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-/* So many replies have come from every server. */
+/* The number of replies that have come from every server. */
 static uint32_t replies_of_all(const struct ps_worker *w)
 {
     uint32_t least = UINT32_MAX, n;
@@ -61,10 +70,10 @@ static uint32_t replies_of_all(const struct ps_worker *w)
     return least;
 }
 
-/* Dense: the first comes before any push, then one with each acknowledgement, and a ticket means
- * that all but the last push have been acknowledged by server 0; the others may be slower. So many
- * must have come that at most one more can: its place is not that of the newest. Sparse: one for
- * each push. */
+/* Dense: the first reply comes before any push, then one with each acknowledgement. A ticket means
+ * that server 0 has acknowledged all pushes but the last; other servers may be slower. The worker
+ * waits until at most one more reply can come, because that one does not overwrite the newest.
+ * Sparse: one reply comes for each push. */
 static bool reply_is_there(void *arg)
 {
     const struct ps_worker *w = arg;
@@ -90,37 +99,22 @@ static vb_status newest_reply(struct ps_worker *w, const float **values_p)
 
 /* ---- get ------------------------------------------------------------------------------------- */
 
+/* From server k, or from its standby if the server is gone. */
 static vb_status get(struct ps_worker *w, int k, size_t to, size_t from, size_t bytes,
                      struct vb_op *op)
 {
-    uint64_t begin = 0, now;
     vb_status st;
 
-    for (;;) {
-        st = vb_get(w->shards, w->links[k].rank, to, from, bytes, op);
-        if (st == VB_ERR_PEER) {
-            st = ps_go_over(w, k);
-            if (st == VB_OK)
-                continue;
-        }
-        if (st != VB_AGAIN)
-            return st;
-        st = vb_progress(w->group);
-        if (st != VB_OK)
-            return st;
-        now = vb_clock_ns();
-        begin = begin == 0 ? now : begin;
-        if (now - begin > PS_PUT_NS)
-            return vb_err(VB_ERR_TIMEOUT, "rank %d gives nothing", w->links[k].rank);
-    }
+    do {
+        st = ps_get(w->group, w->shards, w->links[k].rank, to, from, bytes, op);
+        if (st != VB_ERR_PEER)
+            break;
+        st = ps_failover(w, k);
+    } while (st == VB_OK);
+    return st;
 }
 
-static size_t head_at(const struct ps_worker *w, int k)
-{
-    return w->lay.area_heads + (size_t)k * sizeof(struct ps_head);
-}
-
-/* The head first, so that what is read is not older than it says. */
+/* The head is read first, so that the parameters are not older than its version. */
 static vb_status start_gets(struct ps_worker *w, int area)
 {
     vb_status st = VB_OK;
@@ -138,7 +132,7 @@ static vb_status start_gets(struct ps_worker *w, int area)
     return st;
 }
 
-/* VB_AGAIN: of a server that is gone, so that they are to be started anew. */
+/* VB_AGAIN: a server is gone, and the caller must start the gets again. */
 static vb_status wait_for_gets(struct ps_worker *w)
 {
     vb_status st = VB_OK, again = VB_OK;
@@ -159,7 +153,6 @@ static vb_status wait_for_gets(struct ps_worker *w)
 
 static vb_status get_all(struct ps_worker *w, const float **params_p)
 {
-    const char *own = vb_window_ptr(w->shards);
     vb_status st;
 
     do {
@@ -170,14 +163,13 @@ static vb_status get_all(struct ps_worker *w, const float **params_p)
     if (st != VB_OK)
         return st;
     w->area = 1 - w->area;
-    w->version =
-        atomic_load(&((const struct ps_head *)(const void *)(own + head_at(w, 0)))->version);
+    w->version = atomic_load(&own_head(w, 0)->version);
     set_base(w, w->version, 0);
     *params_p = area_of(w, w->area);
     return VB_OK;
 }
 
-/* ---- for all --------------------------------------------------------------------------------- */
+/* ---- one of the three ------------------------------------------------------------------------ */
 
 vb_status ps_worker_pull(struct ps_worker *w, const float **params_p)
 {
@@ -217,7 +209,7 @@ vb_status ps_worker_values(struct ps_worker *w, const uint32_t *keys, size_t n,
     return VB_OK;
 }
 
-/* ---- in place -------------------------------------------------------------------------------- */
+/* ---- hogwild --------------------------------------------------------------------------------- */
 
 float *ps_worker_shared(struct ps_worker *w, int k, void **state_p)
 {
@@ -227,7 +219,8 @@ float *ps_worker_shared(struct ps_worker *w, int k, void **state_p)
     return (float *)(void *)(base + w->lay.params);
 }
 
-/* In place nobody tells worker 0 what is due, and it does not see every version. */
+/* With hogwild no server tells worker 0 what is due. Worker 0 does not see every version, so it
+ * compares the last one with the present one. */
 static void note_due(struct ps_worker *w, uint64_t now)
 {
     const struct ps_job *job = w->job;
@@ -262,14 +255,14 @@ static vb_status read_one(struct ps_worker *w, int k, size_t from, size_t to, si
     st = get(w, k, to, from, bytes, &w->links[k].get_op);
     if (st == VB_OK)
         st = ps_op_await(w, &w->links[k].get_op, "a snapshot", k);
-    return st == VB_AGAIN ? VB_OK : st; /* then the caller asks again */
+    return st == VB_AGAIN ? VB_OK : st; /* the caller sees the failover and asks again */
 }
 
-/* The server goes on counting: from memory it is read as it is written. */
+/* The server goes on counting, so a mapped head is read with atomic loads. */
 static vb_status read_head(struct ps_worker *w, int k)
 {
     const struct ps_head *from = (const void *)w->links[k].mapped_shards;
-    struct ps_head *to = (void *)((char *)vb_window_ptr(w->shards) + head_at(w, k));
+    struct ps_head *to = own_head(w, k);
 
     if (from == NULL)
         return read_one(w, k, 0, head_at(w, k), sizeof(*to));
@@ -278,16 +271,14 @@ static vb_status read_head(struct ps_worker *w, int k)
     return VB_OK;
 }
 
-vb_status ps_worker_now(struct ps_worker *w, uint64_t *version_p)
+vb_status ps_worker_fetch_version(struct ps_worker *w, uint64_t *version_p)
 {
-    const char *own = vb_window_ptr(w->shards);
-    vb_status st = w->getting ? wait_for_gets(w) : VB_OK; /* into the same place */
+    vb_status st = w->getting ? wait_for_gets(w) : VB_OK; /* they write the same head */
 
     if (st == VB_OK || st == VB_AGAIN)
         st = read_head(w, 0);
     if (st == VB_OK)
-        *version_p =
-            atomic_load(&((const struct ps_head *)(const void *)(own + head_at(w, 0)))->version);
+        *version_p = atomic_load(&own_head(w, 0)->version);
     return st;
 }
 
@@ -299,9 +290,9 @@ vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint
     int k, area = w->job->sparse ? 0 : 1 - w->area;
     vb_status st = VB_OK;
 
-    if (w->getting) /* the other area is not free before */
+    if (w->getting) /* they write to the other area */
         st = wait_for_gets(w);
-    st = st == VB_AGAIN ? VB_OK : st; /* they are started anew by the next pull */
+    st = st == VB_AGAIN ? VB_OK : st; /* the next pull starts them again */
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         st = read_head(w, k);
         if (st == VB_OK)
@@ -316,7 +307,6 @@ vb_status ps_read_snapshot(struct ps_worker *w, float *params, void *state, uint
     memcpy(params, area_of(w, area), w->job->n * sizeof(float));
     if (state != NULL)
         memcpy(state, own + lay->area_state, w->job->n * word);
-    *version_p =
-        atomic_load(&((const struct ps_head *)(const void *)(own + head_at(w, 0)))->snapped);
+    *version_p = atomic_load(&own_head(w, 0)->snapped);
     return VB_OK;
 }

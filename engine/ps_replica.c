@@ -2,19 +2,19 @@
  *
  * Two servers of one shard: one that serves, and its standby.
  *
- * What a server does follows from what comes, in the order in which it comes: pushes, ends, workers
- * that go and join. So the one that serves does nothing at once. It forwards what came, with the
- * push, and keeps it in a *log*; the standby does it and confirms; then the server does the same,
- * with the same code, and comes to the same bits. Only, the standby tells nobody. So whatever
- * anybody was told, the standby has.
+ * What a server does depends only on the notes that come, and on their order: pushes, ends, workers
+ * that go and join. So the server that serves does not process a note at once. It forwards the note
+ * with its push, and keeps it in a *log*. The standby processes the note and confirms. Then the
+ * server processes it too, with the same code, and comes to the same bits; only the standby sends
+ * nothing to workers. So the standby has everything that any worker was told.
  *
- * When the server is gone each worker tells the standby what it has heard (PS_TAKE). When all
- * workers that are left have done that, the standby *takes over*: it tells each what it lacks, and
- * gets the pushes that it lacks itself. It waits for all of them because a worker that can still
- * reach the server goes on with it: there must never be two that serve.
+ * When the server is gone each worker tells the standby what it has received (PS_FAILOVER). When
+ * all remaining workers have done that, the standby *takes over*: it sends each worker what the
+ * worker lacks, and receives the pushes that it lacks itself. It waits for all workers because a
+ * worker that can still reach the server goes on with it: two servers must never serve.
  *
- * When the standby is gone the server says so to all workers before anything else, does what is in
- * the log, and goes on alone.
+ * When the standby is gone the server first tells all workers. Then it processes the log, and goes
+ * on alone.
  */
 #include "engine/ps_priv.h"
 
@@ -28,139 +28,140 @@
 static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint32_t note)
 {
     struct vb_op *op;
-    vb_status st = ps_ring_take(s->group, &s->partner_words, "a word to the other server", &op);
+    vb_status st = ps_ring_take(s->group, &s->partner.ops, "a note to the other server", &op);
 
-    return st == VB_OK ? ps_put(s->group, s->slots, s->partner, at, at, len, note, op) : st;
+    return st == VB_OK ? ps_put(s->group, s->slots, s->partner.rank, at, at, len, note, op) : st;
 }
 
-/* Who cannot be put to is gone, or will be soon; that is told by PS_GONE. */
-static vb_status unless_gone(vb_status st)
+/* A put that fails because the other server is gone is no error: PS_GONE follows. */
+static vb_status ignore_gone(vb_status st)
 {
     return st == VB_ERR_PEER ? VB_OK : st;
 }
 
-/* ---- the one that serves --------------------------------------------------------------------- */
+/* ---- the server that serves ------------------------------------------------------------------ */
 
-static vb_status bytes_of(const struct ps_server *s, struct ps_arrival a, size_t *at_p,
-                          size_t *len_p)
+/* Finds the bytes that go to the standby with a note: the whole push, or none. */
+static vb_status find_push(const struct ps_server *s, struct ps_arrival a, size_t *at_p,
+                           size_t *len_p)
 {
-    int slot = (int)(a.value & 0xfffffu);
+    int slot = (int)PS_ARG(a.value);
     const struct ps_push *push;
 
     *at_p = *len_p = 0;
-    if (PS_KIND(a.value) != PS_PUSH || !s->seats[a.worker].alive)
+    if (PS_KIND(a.value) != PS_PUSH || !s->clients[a.worker].member)
         return VB_OK;
     if (slot >= s->lay.slots)
-        return vb_err(VB_ERR_INPUT, "worker %d names slot %d", a.worker, slot);
+        return vb_err(VB_ERR_INPUT, "worker %d pushed into slot %d of %d", a.worker, slot,
+                      s->lay.slots);
     push = ps_push_in(s, a.worker, slot);
     if (!ps_push_is_sane(s, push))
-        return vb_err(VB_ERR_INPUT, "worker %d pushed numbers that cannot be", a.worker);
+        return vb_err(VB_ERR_INPUT, "worker %d pushed more samples or keys than a batch can have",
+                      a.worker);
     *at_p = ps_slot_at(&s->lay, s->k, a.worker, slot);
     *len_p = ps_push_bytes(s->job, &s->lay, s->k, push);
     return VB_OK;
 }
 
-static void keep(struct ps_server *s, struct ps_arrival a)
-{
-    s->log[s->log_end++ % s->queue_size] = a;
-}
-
-static struct ps_arrival oldest(struct ps_server *s)
-{
-    return s->log[s->log_first++ % s->queue_size];
-}
-
 static vb_status forward(struct ps_server *s, struct ps_arrival a)
 {
     size_t at, len;
-    vb_status st = bytes_of(s, a, &at, &len);
+    vb_status st = find_push(s, a, &at, &len);
 
     if (st != VB_OK)
         return st;
-    if (s->log_end - s->log_first >= s->queue_size)
-        return vb_err(VB_ERR_INPUT, "worker %d sends more than it may", a.worker);
-    keep(s, a);
-    st = put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, PS_ARRIVAL(a.worker, a.value)));
-    return unless_gone(st);
+    if ((int)PS_KIND(a.value) >= PS_WORKER_KINDS)
+        return vb_err(VB_ERR_INPUT, "worker %d sent an unknown note: %x", a.worker, a.value);
+    if (s->partner.log_end - s->partner.log_first >= s->queue.size)
+        return vb_err(VB_ERR_INPUT, "worker %d has sent more notes than its slots allow", a.worker);
+    s->partner.log[s->partner.log_end++ % s->queue.size] = a;
+    return ignore_gone(put_to_partner(s, at, len, PS_NOTE(PS_FORWARD, ps_forward_pack(a))));
+}
+
+static struct ps_arrival log_pop(struct ps_server *s)
+{
+    return s->partner.log[s->partner.log_first++ % s->queue.size];
 }
 
 static vb_status confirmed(struct ps_server *s)
 {
-    if (s->log_first == s->log_end)
-        return vb_err(VB_ERR_INPUT, "a standby confirms what was never sent");
-    return ps_act(s, oldest(s));
+    if (s->partner.log_first == s->partner.log_end)
+        return vb_err(VB_ERR_INPUT, "the standby confirmed a note that was not forwarded");
+    return ps_process(s, log_pop(s));
 }
 
-/* Workers hear of it before anything that the standby has not. */
-static vb_status go_on_alone(struct ps_server *s)
+/* Workers must know that the standby is gone before they receive anything that it does not have. */
+static vb_status continue_alone(struct ps_server *s)
 {
     char text[160];
     vb_status st = VB_OK;
     int w;
 
     snprintf(text, sizeof(text), "the standby of server %d (%.60s) is gone; it goes on alone", s->k,
-             vb_group_host(s->group, s->partner));
-    ps_put_down(s, s->partner, ps_what_became_of(s, s->partner), text);
-    s->partner = -1;
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
-        if (s->seats[w].alive)
-            st = ps_say(s, w, PS_WORD, PS_ALONE);
-    while (st == VB_OK && s->log_first != s->log_end)
-        st = ps_act(s, oldest(s));
+             vb_group_host(s->group, s->partner.rank));
+    ps_log_fault(s, s->partner.rank, ps_fault_kind(s, s->partner.rank), text);
+    s->partner.rank = -1;
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        if (s->clients[w].member)
+            st = ps_send_note(s, w, PS_NOTICE, PS_ALONE);
+    while (st == VB_OK && s->partner.log_first != s->partner.log_end)
+        st = ps_process(s, log_pop(s));
     return st;
 }
 
 /* ---- the standby ----------------------------------------------------------------------------- */
 
-/* It confirms afterwards: then the worker may fill the slot again. */
-static vb_status follow(struct ps_server *s, uint32_t value)
+/* The standby confirms after it has processed the note: then the worker may fill the slot again. */
+static vb_status process_forwarded(struct ps_server *s, uint32_t value)
 {
-    struct ps_arrival a = {(int)(value >> 8 & 0xfffu), PS_VALUE(value >> 4 & 0xfu, value & 0xfu)};
+    struct ps_arrival a = ps_forward_unpack(PS_ARG(value));
     vb_status st;
 
-    if (a.worker >= ps_seats(s->job))
-        return vb_err(VB_ERR_INPUT, "a server forwards for worker %d", a.worker);
+    if (a.worker >= ps_clients(s->job))
+        return vb_err(VB_ERR_INPUT, "the server forwarded a note of worker %d, of %d", a.worker,
+                      ps_clients(s->job));
     if (PS_KIND(a.value) == PS_GONE)
-        s->seats[a.worker].retired++;
-    st = ps_act(s, a);
+        s->clients[a.worker].failover.n_retired++;
+    st = ps_process(s, a);
     if (st == VB_OK)
-        st = unless_gone(put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0)));
+        st = ignore_gone(put_to_partner(s, 0, 0, PS_NOTE(PS_CONFIRM, 0)));
     return st;
 }
 
-static bool is_gone(const struct ps_seat *seat)
+static bool is_gone(const struct ps_client *client)
 {
-    return seat->gone > seat->retired;
+    return client->failover.n_gone > client->failover.n_retired;
 }
 
-vb_status ps_tell_taken(struct ps_server *s, int w)
+vb_status ps_confirm_failover(struct ps_server *s, int w)
 {
     const char *at = vb_window_ptr(s->slots);
-    struct ps_seat *seat = &s->seats[w];
-    struct ps_stand stand = {0}; /* of one that has just come */
+    struct ps_client *client = &s->clients[w];
+    struct ps_client_state state = {0}; /* of a worker that has just joined */
 
-    if (seat->alive && seat->bye)
+    if (client->member && client->bye)
         return VB_OK;
-    if (!seat->alive) /* it has not come yet, and says hello again */
-        return seat->takes ? ps_say(s, w, PS_TAKEN, 0) : VB_OK;
-    if (seat->takes)
-        memcpy(&stand, at + s->lay.stands[s->k] + (size_t)w * sizeof(stand), sizeof(stand));
-    return ps_tell_again(s, w, &stand);
+    if (!client->member) /* the worker has not joined yet, and will send PS_HELLO again */
+        return client->failover.called ? ps_send_note(s, w, PS_FAILOVER_DONE, 0) : VB_OK;
+    if (client->failover.called)
+        memcpy(&state, at + s->lay.client_states[s->k] + (size_t)w * sizeof(state), sizeof(state));
+    return ps_resend(s, w, &state);
 }
 
-/* A server that stands still and shares memory could go on in the middle of a put, into slots that
- * are in use again. One whose connection has closed is dead, and its number may be another's. */
-static void end_for_good(const struct ps_server *s, int rank)
+/* A server that was stopped and shares memory could continue in the middle of a put, into slots
+ * that are in use again: it is killed. A server whose connection has closed is dead, and its
+ * process number may belong to another process. */
+static void kill_if_stopped(const struct ps_server *s, int rank)
 {
-    bool still = vb_group_end(s->group, rank) == VB_END_SILENT;
-    int pid = s->shares_memory && still ? vb_group_pid(s->group, rank) : 0;
+    bool silent = vb_group_end(s->group, rank) == VB_END_SILENT;
+    int pid = s->partner.shares_memory && silent ? vb_group_pid(s->group, rank) : 0;
 
     if (pid > 0 && pid != (int)getpid() && kill(pid, SIGKILL) != 0 && errno != ESRCH)
-        VB_LOG_WARN("server %d (rank %d, process %d) cannot be ended: %s", s->k, rank, pid,
-                    strerror(errno));
+        VB_LOG_WARN("cannot kill server %d (rank %d, process %d), which is silent: %s", s->k, rank,
+                    pid, strerror(errno));
 }
 
-static void put_down_take_over(struct ps_server *s, int rank)
+static void log_failover(struct ps_server *s, int rank)
 {
     char text[160];
 
@@ -168,104 +169,103 @@ static void put_down_take_over(struct ps_server *s, int rank)
              "server %d (rank %d, %.60s) is gone; its standby on rank %d goes on at version %llu",
              s->k, rank, vb_group_host(s->group, rank), vb_group_rank(s->group),
              (unsigned long long)ps_version_of(s));
-    ps_put_down(s, rank, ps_what_became_of(s, rank), text);
+    ps_log_fault(s, rank, ps_fault_kind(s, rank), text);
 }
 
-/* What it was to do when it serves. */
-static vb_status do_for(struct ps_server *s, int w)
+/* Does what a worker has waited for until this standby serves. */
+static vb_status serve_client(struct ps_server *s, int w)
 {
-    struct ps_seat *seat = &s->seats[w];
+    struct ps_client *client = &s->clients[w];
     vb_status st;
 
-    seat->wants_snap = 0; /* who still wants one asks again */
-    st = ps_tell_taken(s, w);
-    if (st == VB_OK && seat->hello != 0)
-        st = ps_act(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, seat->hello)});
+    client->wants_snap = 0; /* a worker that still wants a snapshot asks again */
+    st = ps_confirm_failover(s, w);
+    if (st == VB_OK && client->failover.hello != 0)
+        st = ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_HELLO, client->failover.hello)});
     return st;
 }
 
 static vb_status take_over(struct ps_server *s)
 {
-    int w, rank = s->partner;
+    int w, rank = s->partner.rank;
     vb_status st = VB_OK;
 
-    end_for_good(s, rank);
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
-        if (s->seats[w].alive && is_gone(&s->seats[w]))
-            st = ps_act(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});
+    kill_if_stopped(s, rank);
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        if (s->clients[w].member && is_gone(&s->clients[w]))
+            st = ps_process(s, (struct ps_arrival){w, PS_VALUE(PS_GONE, 0)});
     s->standby = false;
-    s->partner = s->reader = -1;
-    put_down_take_over(s, rank);
+    s->partner.rank = s->reader = -1;
+    log_failover(s, rank);
     if (st == VB_OK && s->final && s->on_final != NULL)
         st = s->on_final(s, s->final_arg);
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
-        st = do_for(s, w);
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        st = serve_client(s, w);
     return st;
 }
 
-/* Who has said goodbye goes over to nobody. */
-static bool is_needed(const struct ps_seat *seat)
-{
-    return seat->alive && !seat->bye && !seat->takes && !is_gone(seat);
-}
-
-static vb_status look_for_all(struct ps_server *s)
+/* Takes over if the server is gone and all workers that need a server have sent PS_FAILOVER. A
+ * worker that has sent PS_BYE does not. */
+static vb_status take_over_if_ready(struct ps_server *s)
 {
     int w;
 
-    if (!s->partner_gone)
+    if (!s->partner.gone)
         return VB_OK;
-    for (w = 0; w < ps_seats(s->job); w++)
-        if (is_needed(&s->seats[w]))
+    for (w = 0; w < ps_clients(s->job); w++) {
+        const struct ps_client *client = &s->clients[w];
+
+        if (client->member && !client->bye && !client->failover.called && !is_gone(client))
             return VB_OK;
+    }
     return take_over(s);
 }
 
-/* What a standby hears of workers itself. */
-static vb_status hear(struct ps_server *s, struct ps_arrival a)
+/* Processes what comes to a standby from a worker itself. */
+static vb_status process_at_standby(struct ps_server *s, struct ps_arrival a)
 {
-    struct ps_seat *seat = &s->seats[a.worker];
+    struct ps_client *client = &s->clients[a.worker];
 
     switch (PS_KIND(a.value)) {
     case PS_GONE:
-        seat->gone++;
-        seat->takes = false;
-        seat->hello = 0;
+        client->failover.n_gone++;
+        client->failover.called = false;
+        client->failover.hello = 0;
         break;
-    case PS_HELLO: /* the server was gone already when it came */
-        seat->hello = a.value & 0xfu;
+    case PS_HELLO: /* the server was already gone when the worker joined */
+        client->failover.hello = PS_ARG(a.value);
         break;
-    case PS_TAKE:
-        seat->takes = true;
+    case PS_FAILOVER:
+        client->failover.called = true;
         break;
     default:
-        return vb_err(VB_ERR_INPUT, "worker %d takes a standby for a server", a.worker);
+        return vb_err(VB_ERR_INPUT, "worker %d sent note %x to a standby", a.worker, a.value);
     }
-    return look_for_all(s);
+    return take_over_if_ready(s);
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
-static vb_status lose_partner(struct ps_server *s)
+static vb_status on_partner_gone(struct ps_server *s)
 {
     if (!s->standby)
-        return go_on_alone(s);
-    s->partner_gone = true;
-    if (s->final && vb_group_end(s->group, s->partner) == VB_END_LEFT)
-        return VB_OK; /* all is done */
-    return look_for_all(s);
+        return continue_alone(s);
+    s->partner.gone = true;
+    if (s->final && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT)
+        return VB_OK; /* the job is finished */
+    return take_over_if_ready(s);
 }
 
 vb_status ps_replicate(struct ps_server *s, struct ps_arrival a)
 {
     if (a.worker != PS_PARTNER)
-        return s->standby ? hear(s, a) : forward(s, a);
+        return s->standby ? process_at_standby(s, a) : forward(s, a);
     switch (PS_KIND(a.value)) {
     case PS_GONE:
-        return lose_partner(s);
+        return on_partner_gone(s);
     case PS_FORWARD:
         if (s->standby)
-            return follow(s, a.value);
+            return process_forwarded(s, a.value);
         break;
     case PS_CONFIRM:
         if (!s->standby)
@@ -274,11 +274,12 @@ vb_status ps_replicate(struct ps_server *s, struct ps_arrival a)
     default:
         break;
     }
-    return vb_err(VB_ERR_INPUT, "the other server sent a note that is none: %x", a.value);
+    return vb_err(VB_ERR_INPUT, "the other server of shard %d sent an unknown note: %x", s->k,
+                  a.value);
 }
 
-/* The server stays until all workers have said goodbye, and then it leaves. */
-bool ps_follows_no_more(const struct ps_server *s)
+/* The server leaves when all workers have sent PS_BYE. */
+bool ps_standby_is_done(const struct ps_server *s)
 {
-    return s->partner_gone && vb_group_end(s->group, s->partner) == VB_END_LEFT;
+    return s->partner.gone && vb_group_end(s->group, s->partner.rank) == VB_END_LEFT;
 }

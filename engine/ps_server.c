@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A server: one thread that takes in pushes in the order of their arrival, applies them, and tells
- * the workers. Notes are queued by their handler; everything else happens between two looks at the
- * queue. What a worker is to the server is its seat.
+ * A server: one thread that processes the notes of workers in the order of their arrival. The note
+ * handler only queues them; the server's thread does everything else between two looks at the
+ * queue. ps_push.c has the pushes, ps_tell.c what the server sends, ps_member.c workers that join
+ * and go, ps_replica.c the standby.
  */
 #include "engine/ps_priv.h"
 
@@ -11,223 +12,112 @@
 
 #define WAIT_NS 100000000u
 
-/* ---- pushes ---------------------------------------------------------------------------------- */
-
-/* Gradients of others between reading and applying: at most two of its own were not in what it has
- * read. */
-static void note_staleness(struct ps_server *s, struct ps_seat *seat, const struct ps_push *push)
-{
-    uint64_t base = push->base, now = ps_version_of(s), by;
-    int i;
-
-    if (push->flags & PS_BASE_REPLY)
-        base = seat->reply_version[base % 4];
-    by = now > base ? now - base : 0;
-    for (i = 0; i < 2; i++)
-        by -= by > 0 && seat->made[i] > base;
-    seat->made[seat->n_made++ % 2] = now + 1;
-    ps_stale_add(&seat->stale, by);
-}
-
-static void lap(struct ps_server *s, uint64_t *ns)
-{
-    uint64_t now = vb_clock_ns();
-
-    *ns += now - s->mark_ns;
-    s->mark_ns = now;
-}
-
-static vb_status acknowledge(struct ps_server *s, int worker)
-{
-    s->seats[worker].clock++;
-    return ps_tell(s, worker, PS_ACK);
-}
-
-static bool is_due(int64_t every, uint64_t version)
-{
-    return every > 0 && version % (uint64_t)every == 0;
-}
-
-static void step_on(struct ps_server *s)
-{
-    uint64_t now = atomic_fetch_add_explicit(&s->head->version, 1, memory_order_release) + 1;
-
-    if (s->k == 0 && now < (uint64_t)s->job->steps)
-        s->due |= (is_due(s->job->eval_every, now) ? PS_EVAL : 0u) |
-                  (is_due(s->job->save_every, now) ? PS_SAVE : 0u);
-    s->stats.applied++;
-    vb_group_step(s->group);
-}
-
-/* The keys that came with a push are those of the next. How many is noted: the worker may write to
- * its slot again. */
-static void ask_next(const struct ps_server *s, struct ps_seat *seat, const struct ps_push *push,
-                     int slot)
-{
-    if (!s->job->sparse || (push->flags & PS_OWN_KEYS))
-        return;
-    seat->asks = seat->asked = true;
-    seat->ask_slot = slot;
-    seat->ask_values = push->n_values;
-    seat->ask_keys = push->n_keys;
-    seat->ask_at = push->reply_at;
-}
-
-static void add_late(struct ps_seat *seat, uint64_t by_ns)
-{
-    seat->late_n += by_ns >= 20000;
-    seat->late_ns += by_ns;
-    seat->late_max_ns = by_ns > seat->late_max_ns ? by_ns : seat->late_max_ns;
-}
-
-/* After a gradient that others may have waited for. */
-static vb_status let_go(struct ps_server *s, struct ps_seat *seat)
-{
-    vb_status st;
-
-    s->stalled_ns = 0;
-    st = ps_tell_all(s);
-    if (s->stalled_ns > 0)
-        add_late(seat, s->stalled_ns);
-    return st;
-}
-
-static vb_status apply_now(struct ps_server *s, int worker, int slot)
-{
-    const struct ps_push *push = ps_push_in(s, worker, slot);
-    struct ps_seat *seat = &s->seats[worker];
-    vb_status st;
-
-    lap(s, &s->stats.tell_ns);
-    st = ps_apply(s, worker, push);
-    if (st != VB_OK)
-        return st;
-    ask_next(s, seat, push, slot);
-    note_staleness(s, seat, push);
-    s->stats.samples += push->samples;
-    step_on(s);
-    lap(s, &s->stats.apply_ns);
-    st = acknowledge(s, worker);
-    if (st == VB_OK && (s->job->bound > 0 || ps_version_of(s) == (uint64_t)s->job->steps))
-        st = let_go(s, seat);
-    return st;
-}
-
-static int wanted(const struct ps_server *s)
-{
-    int w, n = 0;
-
-    for (w = 0; w < ps_seats(s->job); w++)
-        n += s->seats[w].alive && !s->seats[w].ended;
-    return n - s->job->backup > 1 ? n - s->job->backup : 1;
-}
-
-/* The round is complete: all that took part are acknowledged, and the next one begins. */
-static vb_status close_round(struct ps_server *s)
-{
-    vb_status st;
-    int w;
-
-    lap(s, &s->stats.tell_ns);
-    st = ps_apply_round(s);
-    if (st != VB_OK)
-        return st;
-    for (w = 0; w < ps_seats(s->job); w++)
-        if (s->seats[w].held)
-            note_staleness(s, &s->seats[w], s->seats[w].held_push);
-    step_on(s);
-    lap(s, &s->stats.apply_ns);
-    s->n_held = 0;
-    s->round++;
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++) {
-        bool held = s->seats[w].held;
-
-        s->seats[w].held = false;
-        if (held)
-            st = acknowledge(s, w);
-    }
-    return st == VB_OK ? ps_tell_all(s) : st;
-}
-
-static void note_late(struct ps_server *s, struct ps_seat *seat)
-{
-    uint64_t now = vb_clock_ns(), by = now - s->held_ns;
-
-    s->held_ns = now;
-    if (s->n_held == wanted(s) && s->n_held >= 2)
-        add_late(seat, by);
-}
-
-/* Bound 0. With backups there is one server, which knows the round from the ticket. */
-static vb_status hold(struct ps_server *s, int worker, int slot)
-{
-    const struct ps_push *push = ps_push_in(s, worker, slot);
-    struct ps_seat *seat = &s->seats[worker];
-    vb_status st;
-
-    if (seat->held)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed two gradients of one round", worker);
-    st = ps_hold(s, worker, push);
-    ask_next(s, seat, push, slot);
-    if (st == VB_OK && s->job->backup > 0 && seat->round < s->round) {
-        seat->stale.dropped++;
-        return acknowledge(s, worker);
-    }
-    if (st != VB_OK)
-        return st;
-    seat->held = true;
-    s->n_held++;
-    note_late(s, seat);
-    return s->n_held >= wanted(s) ? close_round(s) : VB_OK;
-}
-
-static vb_status take_push(struct ps_server *s, int worker, uint32_t slot)
-{
-    struct ps_seat *seat = &s->seats[worker];
-    const struct ps_push *push;
-
-    if (slot >= (uint32_t)s->lay.slots)
-        return vb_err(VB_ERR_INPUT, "worker %d names slot %u", worker, slot);
-    push = ps_push_in(s, worker, (int)slot);
-    if (push->seq != seat->pushes)
-        return vb_err(VB_ERR_INPUT, "worker %d pushed number %u, not %u", worker, push->seq,
-                      seat->pushes);
-    if (!ps_push_is_sane(s, push))
-        return vb_err(VB_ERR_INPUT, "worker %d pushed numbers that cannot be", worker);
-    seat->pushes++;
-    if (!(push->flags & PS_NO_GRADIENT))
-        return s->job->bound == 0 ? hold(s, worker, (int)slot) : apply_now(s, worker, (int)slot);
-    ask_next(s, seat, push, (int)slot);
-    return ps_tell(s, worker, PS_ACK);
-}
-
 /* ---- the queue ------------------------------------------------------------------------------- */
 
 void ps_server_queue(struct ps_server *s, int worker, uint32_t value)
 {
-    unsigned end = s->queue_end;
+    unsigned end = s->queue.end;
 
-    if (end - s->queue_first >= s->queue_size)
+    if (end - s->queue.first >= s->queue.size)
         return;
-    s->queue[end % s->queue_size] = (struct ps_arrival){worker, value};
-    s->queue_end = end + 1;
+    s->queue.arrivals[end % s->queue.size] = (struct ps_arrival){worker, value};
+    s->queue.end = end + 1;
 }
 
-/* A vb_note_fn. A worker has a few notes under way at most; two places each are kept for its end.
- */
+/* A worker has a few notes under way at most. Two places for each worker are kept for PS_GONE. */
 void ps_server_note(void *arg, int rank, uint32_t value)
 {
     struct ps_server *s = arg;
-    unsigned room = s->queue_size - 2 * (unsigned)ps_seats(s->job);
+    unsigned room = s->queue.size - 2 * (unsigned)ps_clients(s->job);
     int worker = ps_worker_at(s->job, rank);
 
-    if (worker < 0 && rank != s->partner)
-        return; /* it means nothing here */
-    if (PS_KIND(value) == PS_GONE || s->queue_end - s->queue_first >= room)
-        s->flooded = true;
+    if (worker < 0 && rank != s->partner.rank)
+        return; /* a server of another shard has nothing to say */
+    if (PS_KIND(value) == PS_GONE || s->queue.end - s->queue.first >= room)
+        s->queue.flooded = true;
     else
         ps_server_queue(s, worker >= 0 ? worker : PS_PARTNER, value);
 }
+
+/* ---- notes of workers ------------------------------------------------------------------------ */
+
+static vb_status take_end(struct ps_server *s, int worker)
+{
+    struct ps_client *client = &s->clients[worker];
+
+    client->ended = true;
+    if (s->job->hogwild)
+        client->stale = *(const struct vb_stale *)(const void *)(ps_push_in(s, worker, 0) + 1);
+    s->done = ps_first_worker(s) < 0;
+    if (s->done)
+        return VB_OK;
+    if (ps_round_is_complete(s))
+        return ps_close_round(s);
+    return s->job->bound > 0 ? ps_notify_all(s) : VB_OK; /* another worker may be the slowest now */
+}
+
+/* A server has room for one snapshot, which must stay until it was read. So one worker after the
+ * other gets its snapshot. */
+static vb_status take_snapshot(struct ps_server *s)
+{
+    int w;
+
+    for (w = 0; w < ps_clients(s->job) && s->reader < 0; w++) {
+        if (s->clients[w].wants_snap == 0)
+            continue;
+        if (!s->standby)
+            ps_snapshot(s, s->clients[w].wants_snap == 2);
+        else if (s->sparse != NULL && s->clients[w].wants_snap == 2)
+            vb_k_sparse_settle(s->sparse); /* as the snapshot of the server does */
+        s->clients[w].wants_snap = 0;
+        s->reader = w;
+        return ps_send_note(s, w, PS_SNAPPED, 0);
+    }
+    return VB_OK;
+}
+
+static vb_status snapshot_read(struct ps_server *s, int worker)
+{
+    if (s->reader == worker)
+        s->reader = -1;
+    return take_snapshot(s);
+}
+
+/* The server ignores the notes of a worker that was retired. */
+vb_status ps_process(struct ps_server *s, struct ps_arrival a)
+{
+    struct ps_client *client = &s->clients[a.worker];
+    enum ps_kind kind = PS_KIND(a.value);
+
+    if (!client->member && kind != PS_HELLO && kind != PS_GONE && kind != PS_FAILOVER)
+        return VB_OK;
+    switch (kind) {
+    case PS_PUSH:
+        return ps_take_push(s, a.worker, PS_ARG(a.value));
+    case PS_SNAP:
+        client->wants_snap = 1 + (int)(a.value & 1);
+        return take_snapshot(s);
+    case PS_READ:
+        return snapshot_read(s, a.worker);
+    case PS_END:
+        return take_end(s, a.worker);
+    case PS_HELLO:
+        return ps_member_hello(s, a.worker, PS_ARG(a.value));
+    case PS_GONE:
+        return ps_member_gone(s, a.worker);
+    case PS_BYE:
+        client->bye = true;
+        return VB_OK;
+    case PS_FAILOVER: /* the server did not wait for this worker when it took over */
+        client->failover.called = true;
+        return ps_confirm_failover(s, a.worker);
+    default:
+        break;
+    }
+    return vb_err(VB_ERR_INPUT, "worker %d sent an unknown note: %x", a.worker, a.value);
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 struct waiting {
     struct ps_server *server;
@@ -238,95 +128,7 @@ static bool something_to_do(void *arg)
 {
     const struct waiting *w = arg;
 
-    return w->server->queue_end != w->server->queue_first || vb_clock_ns() >= w->until_ns;
-}
-
-static bool all_ended(const struct ps_server *s)
-{
-    int w;
-
-    for (w = 0; w < ps_seats(s->job); w++)
-        if (s->seats[w].alive && !s->seats[w].ended)
-            return false;
-    return true;
-}
-
-static vb_status take_end(struct ps_server *s, int worker)
-{
-    struct ps_seat *seat = &s->seats[worker];
-
-    seat->ended = true;
-    if (s->job->hogwild)
-        seat->stale = *(const struct vb_stale *)(const void *)(ps_push_in(s, worker, 0) + 1);
-    s->over = all_ended(s);
-    if (s->over)
-        return VB_OK;
-    if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= wanted(s))
-        return close_round(s);
-    return s->job->bound > 0 ? ps_tell_all(s) : VB_OK; /* the slowest may be another now */
-}
-
-/* There is room for one, which must stay until it was read: one worker at a time. */
-static vb_status take_snapshot(struct ps_server *s)
-{
-    int w;
-
-    for (w = 0; w < ps_seats(s->job) && s->reader < 0; w++) {
-        if (s->seats[w].wants_snap == 0)
-            continue;
-        if (!s->standby)
-            ps_snapshot(s, s->seats[w].wants_snap == 2);
-        else if (s->sparse != NULL && s->seats[w].wants_snap == 2)
-            vb_k_sparse_settle(s->sparse); /* which the server's snapshot does */
-        s->seats[w].wants_snap = 0;
-        s->reader = w;
-        return ps_say(s, w, PS_SNAPPED, 0);
-    }
-    return VB_OK;
-}
-
-static vb_status read_by(struct ps_server *s, int worker)
-{
-    if (s->reader == worker)
-        s->reader = -1;
-    return take_snapshot(s);
-}
-
-/* Nothing that a worker has sent counts once it is retired. */
-vb_status ps_act(struct ps_server *s, struct ps_arrival a)
-{
-    if (!s->seats[a.worker].alive && PS_KIND(a.value) != PS_HELLO && PS_KIND(a.value) != PS_GONE &&
-        PS_KIND(a.value) != PS_TAKE)
-        return VB_OK;
-    switch (PS_KIND(a.value)) {
-    case PS_PUSH:
-        return take_push(s, a.worker, a.value & 0xfffffu);
-    case PS_SNAP:
-        s->seats[a.worker].wants_snap = 1 + (int)(a.value & 1);
-        return take_snapshot(s);
-    case PS_READ:
-        return read_by(s, a.worker);
-    case PS_END:
-        return take_end(s, a.worker);
-    case PS_HELLO:
-        return ps_member_hello(s, a.worker, a.value & 0xfffffu);
-    case PS_GONE:
-        return ps_member_gone(s, a.worker);
-    case PS_BYE:
-        s->seats[a.worker].bye = true;
-        return VB_OK;
-    case PS_TAKE: /* of one that this server has not waited for */
-        s->seats[a.worker].takes = true;
-        return ps_tell_taken(s, a.worker);
-    default:
-        break;
-    }
-    return vb_err(VB_ERR_INPUT, "worker %d sent a note that is none: %x", a.worker, a.value);
-}
-
-static vb_status take(struct ps_server *s, struct ps_arrival a)
-{
-    return s->partner < 0 ? ps_act(s, a) : ps_replicate(s, a);
+    return w->server->queue.end != w->server->queue.first || vb_clock_ns() >= w->until_ns;
 }
 
 vb_status ps_server_round(struct ps_server *s)
@@ -334,17 +136,17 @@ vb_status ps_server_round(struct ps_server *s)
     struct waiting waiting = {s, 0};
     vb_status st;
 
-    lap(s, &s->stats.tell_ns);
-    waiting.until_ns = s->mark_ns + WAIT_NS;
+    ps_lap(s, &s->stats.notify_ns);
+    waiting.until_ns = s->stats.mark_ns + WAIT_NS;
     st = ps_wait(s->group, something_to_do, &waiting, "a gradient", -1);
-    lap(s, &s->stats.idle_ns);
-    if (st == VB_OK && s->flooded)
-        return vb_err(VB_ERR_INPUT, "a worker has sent more notes than there can be");
-    while (st == VB_OK && s->queue_first != s->queue_end) {
-        struct ps_arrival a = s->queue[s->queue_first % s->queue_size];
+    ps_lap(s, &s->stats.idle_ns);
+    if (st == VB_OK && s->queue.flooded)
+        return vb_err(VB_ERR_INPUT, "the workers have sent more notes than their slots allow");
+    while (st == VB_OK && s->queue.first != s->queue.end) {
+        struct ps_arrival a = s->queue.arrivals[s->queue.first % s->queue.size];
 
-        s->queue_first++;
-        st = take(s, a);
+        s->queue.first++;
+        st = s->partner.rank < 0 ? ps_process(s, a) : ps_replicate(s, a);
     }
     return st;
 }
@@ -362,18 +164,18 @@ vb_status ps_server_begin(struct ps_server *s)
     vb_status st = VB_OK;
     int w;
 
-    s->begin_ns = s->mark_ns = vb_clock_ns();
+    s->stats.begin_ns = s->stats.mark_ns = vb_clock_ns();
     s->stats.cpu_ns = cpu_ns();
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
-        if (s->seats[w].alive)
-            st = ps_greet(s, w);
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        if (s->clients[w].member)
+            st = ps_notify_first(s, w);
     return st;
 }
 
 void ps_server_conclude(struct ps_server *s)
 {
     s->final = true;
-    s->stats.total_ns = vb_clock_ns() - s->begin_ns;
+    s->stats.total_ns = vb_clock_ns() - s->stats.begin_ns;
     s->stats.cpu_ns = cpu_ns() - s->stats.cpu_ns;
     if (s->job->hogwild)
         s->stats.applied = (int64_t)ps_version_of(s) - s->job->begin;
@@ -389,38 +191,39 @@ vb_status ps_server_finish(struct ps_server *s)
         ps_server_conclude(s);
     if (!s->standby && s->on_final != NULL)
         st = s->on_final(s, s->final_arg);
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
-        if (s->seats[w].alive)
-            st = ps_say(s, w, PS_FINAL, 0);
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        if (s->clients[w].member)
+            st = ps_send_note(s, w, PS_FINAL, 0);
     return st;
 }
 
-/* Workers that have not said goodbye. */
+/* The number of workers that have not sent PS_BYE. */
 static int n_left(const struct ps_server *s)
 {
     int w, n = 0;
 
-    for (w = 0; w < ps_seats(s->job); w++)
-        n += s->seats[w].alive && !s->seats[w].bye;
+    for (w = 0; w < ps_clients(s->job); w++)
+        n += s->clients[w].member && !s->clients[w].bye;
     return n;
 }
 
-/* One worker after the other may read a large snapshot, so there is time for each. */
+/* Workers may read a large snapshot one after the other, so each of them has the whole time. */
 vb_status ps_server_linger(struct ps_server *s)
 {
-    uint64_t until = vb_clock_ns() + PS_PUT_NS;
+    uint64_t deadline = vb_clock_ns() + PS_PUT_NS;
     int left = n_left(s);
     vb_status st = VB_OK;
 
-    while (st == VB_OK && !(s->standby ? ps_follows_no_more(s) : left == 0)) {
+    while (st == VB_OK && !(s->standby ? ps_standby_is_done(s) : left == 0)) {
         st = ps_server_round(s);
         if (n_left(s) < left)
-            until = vb_clock_ns() + PS_PUT_NS;
+            deadline = vb_clock_ns() + PS_PUT_NS;
         left = n_left(s);
-        if (vb_clock_ns() > until && s->standby)
-            return VB_OK; /* nobody has missed it */
-        if (vb_clock_ns() > until)
-            return vb_err(VB_ERR_TIMEOUT, "workers do not leave");
+        if (vb_clock_ns() > deadline && s->standby)
+            return VB_OK; /* no worker has needed it */
+        if (vb_clock_ns() > deadline)
+            return vb_err(VB_ERR_TIMEOUT, "%d workers have not left %llu s after the end", left,
+                          (unsigned long long)(PS_PUT_NS / 1000000000u));
     }
     return st;
 }
@@ -429,59 +232,57 @@ vb_status ps_server_run(struct ps_server *s)
 {
     vb_status st = ps_server_begin(s);
 
-    while (st == VB_OK && !s->over)
+    while (st == VB_OK && !s->done)
         st = ps_server_round(s);
     return st == VB_OK ? ps_server_finish(s) : st;
 }
 
-/* ---- who takes part -------------------------------------------------------------------------- */
+/* ---- workers that go and join ---------------------------------------------------------------- */
 
 vb_status ps_server_retire(struct ps_server *s, int worker)
 {
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
     vb_status st;
 
-    if (!seat->alive)
+    if (!client->member)
         return VB_OK;
     if (s->job->bound != 0)
-        s->granted -= seat->granted - seat->clock; /* for others to use */
-    s->n_held -= seat->held;
-    seat->alive = seat->held = false;
-    seat->wants_snap = 0;
+        s->granted -= client->granted - client->clock; /* other workers get these tickets */
+    s->round.n_held -= client->round.held;
+    client->member = client->round.held = false;
+    client->wants_snap = 0;
     if (s->final)
         return VB_OK;
-    s->over = all_ended(s);
-    if (s->over)
+    s->done = ps_first_worker(s) < 0;
+    if (s->done)
         return VB_OK;
-    st = read_by(s, worker);
+    st = snapshot_read(s, worker);
     if (st == VB_OK)
         st = ps_member_shares(s); /* before the tickets of the next round */
     if (st != VB_OK)
         return st;
-    if (s->job->bound == 0 && s->n_held > 0 && s->n_held >= wanted(s))
-        return close_round(s);
-    return ps_tell_all(s);
+    return ps_round_is_complete(s) ? ps_close_round(s) : ps_notify_all(s);
 }
 
 vb_status ps_server_admit(struct ps_server *s, int worker)
 {
-    struct ps_seat *seat = &s->seats[worker];
+    struct ps_client *client = &s->clients[worker];
     int64_t clock = ps_slowest(s);
-    bool mapped = seat->mapped;
+    bool mapped = client->mapped;
     vb_status st = VB_OK;
 
-    if (seat->alive)
+    if (client->member)
         return VB_OK;
-    memset(seat, 0, offsetof(struct ps_seat, late_n)); /* ops may be under way */
-    seat->alive = seat->was_here = true;
-    seat->mapped = mapped;
-    seat->base = seat->clock = seat->granted = clock == INT64_MAX ? 0 : clock;
-    seat->round = s->round - 1;
+    memset(client, 0, offsetof(struct ps_client, waits));
+    client->member = client->was_member = true;
+    client->mapped = mapped;
+    client->base = client->clock = client->granted = clock == INT64_MAX ? 0 : clock;
+    client->round.ticket = s->round.number - 1;
     s->mapped = s->mapped || mapped;
-    s->over = false;
-    if (s->job->replicas > 1 && s->partner < 0)
-        st = ps_say(s, worker, PS_WORD, PS_ALONE);
+    s->done = false;
+    if (s->job->replicas > 1 && s->partner.rank < 0)
+        st = ps_send_note(s, worker, PS_NOTICE, PS_ALONE);
     if (st == VB_OK)
         st = ps_member_shares(s);
-    return st == VB_OK ? ps_greet(s, worker) : st;
+    return st == VB_OK ? ps_notify_first(s, worker) : st;
 }

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a server tells the workers: that a push was taken in, tickets, replies.
+ * What a server sends to workers: notices (acknowledgements, tickets) and replies.
  *
- * Tickets are what all bounds are made of. Server 0 gives worker w its next one if fewer than
- * `slots` of its gradients are under way, if it would not be more than `bound` steps ahead of the
- * slowest worker, and if there are steps left. With a bound of 0 there is one ticket a worker and
- * round.
+ * All bounds are made of tickets. Server 0 gives a worker its next ticket if fewer than `slots` of
+ * the worker's gradients are under way, if the worker would not be more than `bound` steps ahead of
+ * the slowest worker, and if steps are left. With a bound of 0 a worker gets one ticket a round.
  */
 #include "engine/ps_priv.h"
 
 #include <string.h>
-
-/* ---- words to workers ------------------------------------------------------------------------ */
 
 uint64_t ps_version_of(const struct ps_server *s)
 {
     return atomic_load_explicit(&s->head->version, memory_order_relaxed);
 }
 
+/* ---- notes and replies ----------------------------------------------------------------------- */
+
 static vb_status take_op(struct ps_server *s, int worker, struct vb_op **op_p)
 {
-    return ps_ring_take(s->group, &s->seats[worker].words, "a word to a worker", op_p);
+    return ps_ring_take(s->group, &s->clients[worker].ops, "a note to a worker", op_p);
 }
 
-vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t value)
+vb_status ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint32_t arg)
 {
     struct vb_op *op;
     vb_status st;
@@ -32,53 +31,53 @@ vb_status ps_say(struct ps_server *s, int worker, enum ps_kind kind, uint32_t va
         return VB_OK;
     st = take_op(s, worker, &op);
     if (st == VB_OK)
-        st = ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), 0, 0, 0,
-                    PS_NOTE(kind, value), op);
-    return st == VB_OK ? VB_OK : ps_member_told(s, worker, st);
+        st =
+            ps_put_note(s->group, s->slots, ps_worker_rank(s->job, worker), PS_NOTE(kind, arg), op);
+    return st == VB_OK ? VB_OK : ps_member_sent(s, worker, st);
 }
 
-const struct ps_push *ps_push_in(const struct ps_server *s, int worker, int slot)
+/* Counts a reply, which has the present parameters. Returns which of the two places is its own. */
+static int count_reply(struct ps_server *s, struct ps_client *client)
 {
-    const char *at = vb_window_ptr(s->slots);
+    int parity = (int)(client->replies % 2);
 
-    return (const void *)(at + ps_slot_at(&s->lay, s->k, worker, slot));
+    client->reply_version[++client->replies % 4] = ps_version_of(s);
+    return parity;
 }
 
-/* The values of the keys that a worker has asked for. */
-static vb_status answer(struct ps_server *s, int worker, float *to, size_t *bytes_p, size_t *at_p)
+/* Gathers the values at the keys that a worker has sent. */
+static vb_status answer_keys(struct ps_server *s, int worker, float *to, size_t *bytes_p,
+                             size_t *at_p)
 {
-    struct ps_seat *seat = &s->seats[worker];
-    const struct ps_push *push = ps_push_in(s, worker, seat->ask_slot);
-    const uint32_t *keys = (const uint32_t *)(const void *)(push + 1) + seat->ask_values;
+    struct ps_client_keys *keys = &s->clients[worker].keys;
+    const struct ps_push *push = ps_push_in(s, worker, keys->slot);
 
-    seat->asks = false;
-    *bytes_p = seat->ask_keys * sizeof(float);
-    *at_p = seat->ask_at * sizeof(float);
-    return ps_gather(s, keys, seat->ask_keys, to);
+    keys->to_answer = false;
+    *bytes_p = keys->n * sizeof(float);
+    *at_p = keys->reply_at * sizeof(float);
+    return ps_gather(s, ps_keys_of(push, keys->n_values), keys->n, to);
 }
 
-/* With the parameters as they are, and as they become while they are sent. */
+/* Sends the parameters themselves. They may change while they are sent. */
 static vb_status reply_stream(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
 {
-    struct ps_seat *seat = &s->seats[worker];
-    int parity = (int)(seat->replies % 2);
+    int parity = count_reply(s, &s->clients[worker]);
 
-    seat->reply_version[++seat->replies % 4] = ps_version_of(s);
     return ps_put_from(s->group, s->slots, ps_worker_rank(s->job, worker), s->shards, s->lay.params,
                        ps_reply_to(s->job, &s->lay, parity), s->job->n * sizeof(float), note, op);
 }
 
-/* With what does not change on its way. */
+/* Sends a copy, which does not change while it is sent. */
 static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, struct vb_op *op)
 {
-    struct ps_seat *seat = &s->seats[worker];
-    int parity = (int)(seat->replies % 2);
+    struct ps_client *client = &s->clients[worker];
+    int parity = (int)(client->replies % 2);
     size_t from = ps_reply_from(&s->lay, s->k, worker, parity), bytes, at;
     float *to = (float *)(void *)((char *)vb_window_ptr(s->slots) + from);
     vb_status st = VB_OK;
 
     if (s->job->sparse) {
-        st = answer(s, worker, to, &bytes, &at);
+        st = answer_keys(s, worker, to, &bytes, &at);
     } else {
         bytes = s->lay.n[s->k] * sizeof(float);
         at = s->lay.first[s->k] * sizeof(float);
@@ -86,7 +85,7 @@ static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, stru
     }
     if (st != VB_OK)
         return st;
-    seat->reply_version[++seat->replies % 4] = ps_version_of(s);
+    count_reply(s, client);
     return ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
                   ps_reply_to(s->job, &s->lay, parity) + at, bytes, note, op);
 }
@@ -96,23 +95,22 @@ static bool streams_to(const struct ps_server *s, int worker)
     return ps_streams(s->group, s->job, ps_worker_rank(s->job, worker));
 }
 
-static vb_status reply(struct ps_server *s, int worker, uint32_t word)
+static vb_status reply(struct ps_server *s, int worker, uint32_t notice)
 {
-    struct ps_seat *seat = &s->seats[worker];
-    uint32_t note = PS_NOTE(PS_WORD, word | PS_REPLY);
+    uint32_t note = PS_NOTE(PS_NOTICE, notice | PS_REPLY);
     struct vb_op *op;
     vb_status st;
 
     if (s->standby) {
-        seat->asks = false;
-        seat->reply_version[++seat->replies % 4] = ps_version_of(s);
+        s->clients[worker].keys.to_answer = false;
+        count_reply(s, &s->clients[worker]);
         return VB_OK;
     }
     st = take_op(s, worker, &op);
     if (st == VB_OK)
         st = streams_to(s, worker) ? reply_stream(s, worker, note, op)
                                    : reply_copy(s, worker, note, op);
-    return st == VB_OK ? VB_OK : ps_member_told(s, worker, st);
+    return st == VB_OK ? VB_OK : ps_member_sent(s, worker, st);
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */
@@ -122,201 +120,202 @@ int64_t ps_slowest(const struct ps_server *s)
     int64_t least = INT64_MAX;
     int w;
 
-    for (w = 0; w < ps_seats(s->job); w++)
-        if (s->seats[w].alive && !s->seats[w].ended && s->seats[w].clock < least)
-            least = s->seats[w].clock;
+    for (w = 0; w < ps_clients(s->job); w++)
+        if (ps_is_working(&s->clients[w]) && s->clients[w].clock < least)
+            least = s->clients[w].clock;
     return least;
 }
 
-static bool none_left(const struct ps_server *s)
+static bool no_steps_left(const struct ps_server *s)
 {
     if (s->job->bound == 0)
-        return s->job->begin + s->round >= s->job->steps;
+        return s->job->begin + s->round.number >= s->job->steps;
     return s->job->begin + s->granted >= s->job->steps;
 }
 
-static bool has_replies(const struct ps_server *s, const struct ps_seat *seat)
+static bool has_replies(const struct ps_server *s, const struct ps_client *client)
 {
-    if (seat->mapped)
+    if (client->mapped)
         return false;
-    return s->lay.replies || streams_to(s, (int)(seat - s->seats));
+    return s->lay.replies || streams_to(s, (int)(client - s->clients));
 }
 
-/* Sparse workers without shared memory need the answer to the push before. */
-static int depth(const struct ps_server *s, const struct ps_seat *seat)
-{
-    return s->job->sparse && has_replies(s, seat) ? 1 : s->lay.slots;
-}
-
-static bool may_go(const struct ps_server *s, const struct ps_seat *seat)
+/* A sparse worker with replies has one gradient under way, because it needs the answer to the push
+ * before. Its keys may have been answered when no ticket was left: then it gets the ticket later.
+ */
+static bool may_go(const struct ps_server *s, const struct ps_client *client)
 {
     const struct ps_job *job = s->job;
+    bool needs_answer;
 
-    if (s->k != 0 || job->hogwild || !seat->alive || seat->told_last || none_left(s))
+    if (s->k != 0 || job->hogwild || !client->member || client->sent_last || no_steps_left(s))
         return false;
-    if (job->sparse && has_replies(s, seat) && !seat->asked)
-        return false; /* not yet; if it was answered already, there was no ticket left until now */
+    needs_answer = job->sparse && has_replies(s, client);
+    if (needs_answer && !client->keys.for_ticket)
+        return false;
     if (job->bound == 0)
-        return seat->round < s->round && seat->granted == seat->clock;
-    if (seat->granted - seat->clock >= depth(s, seat))
+        return client->round.ticket < s->round.number && client->granted == client->clock;
+    if (client->granted - client->clock >= (needs_answer ? 1 : s->lay.slots))
         return false;
-    return job->bound < 0 || seat->granted - ps_slowest(s) <= job->bound;
+    return job->bound < 0 || client->granted - ps_slowest(s) <= job->bound;
 }
 
-/* Only then does nobody wait for a ticket in vain: that of a worker which dies is another's. */
-static bool all_applied(const struct ps_server *s)
-{
-    return (int64_t)ps_version_of(s) >= s->job->steps;
-}
-
-/* How many tickets a worker gets now. */
-static uint32_t take_tickets(struct ps_server *s, struct ps_seat *seat)
+/* Gives a worker all the tickets that it may have now, and returns their number. */
+static uint32_t take_tickets(struct ps_server *s, struct ps_client *client)
 {
     uint32_t n = 0;
 
-    while (may_go(s, seat)) {
-        seat->asked = false;
-        seat->granted++;
-        seat->round = s->round;
+    while (may_go(s, client)) {
+        client->keys.for_ticket = false;
+        client->granted++;
+        client->round.ticket = s->round.number;
         s->granted++;
         n++;
     }
     return n;
 }
 
-/* Whether a reply goes with a word. With a bound it comes with the ticket: until then there may be
- * more to read. Without one the first comes with the first word, and then one with each
- * acknowledgement: of any other the worker knows nothing, and may be reading where it would go. */
-static bool is_reply_due(const struct ps_server *s, const struct ps_seat *seat, uint32_t word)
+/* ---- notices --------------------------------------------------------------------------------- */
+
+/* Whether a reply goes with a notice. With a bound it comes with the ticket: until then there may
+ * be more to read. Without a bound the first reply comes with the first notice, and then one with
+ * each acknowledgement: the worker would not expect any other, and may be reading the place where
+ * it would go. */
+static bool is_reply_due(const struct ps_server *s, const struct ps_client *client, uint32_t notice)
 {
-    if (!has_replies(s, seat))
+    if (!has_replies(s, client))
         return false;
-    if (s->k == 0 && s->job->bound >= 0 && word < PS_TICKETS)
+    if (s->k == 0 && s->job->bound >= 0 && notice < PS_TICKETS)
         return false;
     if (s->job->sparse)
-        return seat->asks;
-    return s->job->bound >= 0 || (word & PS_ACK) != 0 || seat->replies == 0;
+        return client->keys.to_answer;
+    return s->job->bound >= 0 || (notice & PS_ACK) != 0 || client->replies == 0;
 }
 
-/* Whether a worker has used all its tickets and gets no more before the slowest has come up. */
-static bool is_stalled(const struct ps_server *s, const struct ps_seat *seat)
+/* Whether a worker has used all its tickets and gets no more before the slowest has advanced. */
+static bool is_stalled(const struct ps_server *s, const struct ps_client *client)
 {
-    return s->k == 0 && s->job->bound > 0 && seat->granted == seat->clock && !none_left(s) &&
-           seat->granted - ps_slowest(s) > s->job->bound;
+    return s->k == 0 && s->job->bound > 0 && client->granted == client->clock &&
+           !no_steps_left(s) && client->granted - ps_slowest(s) > s->job->bound;
 }
 
-/* How long it was stalled is known when it goes on; of several the one that was longest counts. */
-static void note_stall(struct ps_server *s, struct ps_seat *seat, bool goes)
+/* When a worker goes on, the time for which it was stalled is known. If several workers go on at
+ * once, the longest time counts. */
+static void note_stall(struct ps_server *s, struct ps_client *client, bool goes)
 {
-    bool was = seat->stalled_ns != 0, is = !goes && is_stalled(s, seat);
-    uint64_t now, by;
+    bool was = client->stalled_ns != 0, is = !goes && is_stalled(s, client);
+    uint64_t now, ns;
 
     if (was == is)
         return;
     now = vb_clock_ns();
-    by = was ? now - seat->stalled_ns : 0;
-    s->stalled_ns = by > s->stalled_ns ? by : s->stalled_ns;
-    seat->stalled_ns = is ? now : 0;
+    ns = was ? now - client->stalled_ns : 0;
+    s->stalled_ns = ns > s->stalled_ns ? ns : s->stalled_ns;
+    client->stalled_ns = is ? now : 0;
 }
 
-/* Tells a worker what there is to tell: an acknowledgement, tickets, that these are the last. */
-vb_status ps_tell(struct ps_server *s, int worker, uint32_t word)
+/* PS_LAST is sent when all steps are applied, not when all tickets are given: until then a worker
+ * may still get the ticket of another that dies. */
+vb_status ps_notify(struct ps_server *s, int worker, uint32_t notice)
 {
-    struct ps_seat *seat = &s->seats[worker];
-    uint32_t tickets = take_tickets(s, seat);
+    struct ps_client *client = &s->clients[worker];
+    uint32_t tickets = take_tickets(s, client);
     bool replies;
 
-    note_stall(s, seat, tickets > 0);
-    word |= tickets * PS_TICKETS;
-    replies = is_reply_due(s, seat, word);
-    if (s->k == 0 && !s->job->hogwild && all_applied(s) && !seat->told_last) {
-        seat->told_last = true;
-        word |= PS_LAST;
+    note_stall(s, client, tickets > 0);
+    notice |= tickets * PS_TICKETS;
+    replies = is_reply_due(s, client, notice);
+    if (s->k == 0 && !s->job->hogwild && (int64_t)ps_version_of(s) >= s->job->steps &&
+        !client->sent_last) {
+        client->sent_last = true;
+        notice |= PS_LAST;
     }
     if (s->due != 0 && worker == ps_first_worker(s)) {
-        word |= s->due;
-        seat->evals += (s->due & PS_EVAL) != 0;
-        seat->saves += (s->due & PS_SAVE) != 0;
+        notice |= s->due;
+        client->evals += (s->due & PS_EVAL) != 0;
+        client->saves += (s->due & PS_SAVE) != 0;
         s->due = 0;
     }
-    if (word == 0)
+    if (notice == 0)
         return VB_OK;
-    return replies ? reply(s, worker, word) : ps_say(s, worker, PS_WORD, word);
+    return replies ? reply(s, worker, notice) : ps_send_note(s, worker, PS_NOTICE, notice);
 }
 
-vb_status ps_tell_all(struct ps_server *s)
+vb_status ps_notify_all(struct ps_server *s)
 {
     vb_status st = VB_OK;
     int w;
 
-    for (w = 0; w < ps_seats(s->job) && st == VB_OK; w++)
-        if (s->seats[w].alive && !s->seats[w].ended)
-            st = ps_tell(s, w, 0);
+    for (w = 0; w < ps_clients(s->job) && st == VB_OK; w++)
+        if (ps_is_working(&s->clients[w]))
+            st = ps_notify(s, w, 0);
     return st;
 }
 
-/* A worker's first word. Those of server 0 have tickets; replies come from all. */
-vb_status ps_greet(struct ps_server *s, int worker)
+/* The first notice of server 0 has tickets. The other servers send their part of the first reply.
+ */
+vb_status ps_notify_first(struct ps_server *s, int worker)
 {
-    if (s->k > 0 && has_replies(s, &s->seats[worker]) && !s->job->sparse)
+    if (s->k > 0 && has_replies(s, &s->clients[worker]) && !s->job->sparse)
         return reply(s, worker, 0);
-    return ps_tell(s, worker, 0);
+    return ps_notify(s, worker, 0);
 }
 
-/* ---- again ----------------------------------------------------------------------------------- */
+/* ---- after a failover ------------------------------------------------------------------------ */
 
-/* What a worker was to be told and has not heard; false: that cannot be. */
-static bool find_missing(const struct ps_server *s, int worker, const struct ps_stand *stand,
-                         struct ps_stand *missing)
+/* Finds what was sent to a worker and has not reached it. Returns false if that cannot be. */
+static bool find_missing(const struct ps_server *s, int worker, const struct ps_client_state *state,
+                         struct ps_client_state *missing)
 {
-    const struct ps_seat *seat = &s->seats[worker];
+    const struct ps_client *client = &s->clients[worker];
 
-    *missing = (struct ps_stand){.acked = seat->pushes - seat->held - stand->acked,
-                                 .replies = seat->replies - stand->replies,
-                                 .tickets = seat->granted - seat->base - stand->tickets,
-                                 .evals = seat->evals - stand->evals,
-                                 .saves = seat->saves - stand->saves};
+    *missing = (struct ps_client_state){.acked = client->pushes - client->round.held - state->acked,
+                                        .replies = client->replies - state->replies,
+                                        .tickets = client->granted - client->base - state->tickets,
+                                        .evals = client->evals - state->evals,
+                                        .saves = client->saves - state->saves};
     return missing->acked <= (uint32_t)s->lay.slots && missing->replies <= 4 &&
            missing->tickets >= 0 && missing->tickets <= s->lay.slots;
 }
 
-/* That the server serves, and what is no word. */
-static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_stand *stand)
+/* Tells a worker that this server serves now, and sends everything that is not a notice. */
+static vb_status welcome_again(struct ps_server *s, int worker, const struct ps_client_state *state)
 {
-    const struct ps_seat *seat = &s->seats[worker];
+    const struct ps_client *client = &s->clients[worker];
     vb_status st = VB_OK;
 
-    if (!seat->takes)
+    if (!client->failover.called)
         return VB_OK;
     if (worker >= s->job->workers)
-        st = ps_say(s, worker, PS_HELLO, 0);
+        st = ps_send_note(s, worker, PS_WELCOME, 0);
     if (st == VB_OK)
-        st = ps_say(s, worker, PS_TAKEN, seat->pushes - stand->acked);
+        st = ps_send_note(s, worker, PS_FAILOVER_DONE, client->pushes - state->acked);
     if (st == VB_OK && s->k == 0 && s->job->bound == 0 &&
-        (seat->share != worker || seat->shares != s->job->workers))
-        st = ps_say(s, worker, PS_SHARES, (uint32_t)seat->share << 10 | (uint32_t)seat->shares);
+        (client->round.share != worker || client->round.shares != s->job->workers))
+        st = ps_send_share(s, worker);
     return st;
 }
 
-/* To a worker that has heard so much from the server before. Replies are made anew: they are to be
- * as new as can be. */
-vb_status ps_tell_again(struct ps_server *s, int worker, const struct ps_stand *stand)
+/* Makes new replies, from the newest parameters. */
+vb_status ps_resend(struct ps_server *s, int worker, const struct ps_client_state *state)
 {
-    struct ps_seat *seat = &s->seats[worker];
-    struct ps_stand missing;
-    uint32_t i, word;
+    struct ps_client *client = &s->clients[worker];
+    struct ps_client_state missing;
+    uint32_t i, notice;
     vb_status st;
 
-    if (!find_missing(s, worker, stand, &missing))
-        return vb_err(VB_ERR_INPUT, "worker %d has heard what nobody said", worker);
-    st = welcome_again(s, worker, stand);
-    word = (uint32_t)missing.tickets * PS_TICKETS | (seat->told_last ? PS_LAST : 0u) |
-           (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);
-    seat->replies = stand->replies;
-    for (i = 0; st == VB_OK && (word != 0 || i < missing.acked || i < missing.replies); i++) {
-        word |= i < missing.acked ? PS_ACK : 0u;
-        st = i < missing.replies ? reply(s, worker, word) : ps_say(s, worker, PS_WORD, word);
-        word = 0;
+    if (!find_missing(s, worker, state, &missing))
+        return vb_err(VB_ERR_INPUT,
+                      "worker %d says that it received notices that no server has sent", worker);
+    st = welcome_again(s, worker, state);
+    notice = (uint32_t)missing.tickets * PS_TICKETS | (client->sent_last ? PS_LAST : 0u) |
+             (missing.evals > 0 ? PS_EVAL : 0u) | (missing.saves > 0 ? PS_SAVE : 0u);
+    client->replies = state->replies;
+    for (i = 0; st == VB_OK && (notice != 0 || i < missing.acked || i < missing.replies); i++) {
+        notice |= i < missing.acked ? PS_ACK : 0u;
+        st = i < missing.replies ? reply(s, worker, notice)
+                                 : ps_send_note(s, worker, PS_NOTICE, notice);
+        notice = 0;
     }
-    return st == VB_OK && s->final ? ps_say(s, worker, PS_FINAL, 0) : st;
+    return st == VB_OK && s->final ? ps_send_note(s, worker, PS_FINAL, 0) : st;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker's side of the parameter server: tickets, pushes. ps_pull.c has the reading, ps_over.c
- * the waiting, ps_worker_open.c what it hears of servers, ps_worker_end.c snapshots and the end.
+ * A worker's side of the parameter server: tickets, pushes, and the notes of servers. ps_pull.c
+ * reads parameters, ps_over.c waits and fails over, ps_worker_end.c has snapshots and the end.
  */
 #include "engine/ps_priv.h"
 
@@ -34,9 +34,9 @@ vb_status ps_worker_settle(struct ps_worker *w)
 
 vb_status ps_worker_ticket(struct ps_worker *w, bool *go_p)
 {
-    vb_status st = ps_await(w, has_ticket, w, "permission to go on", -1, true);
+    vb_status st = ps_await(w, has_ticket, w, "a ticket", -1, true);
 
-    if (st == VB_OK && w->job->bound == 0) /* a ticket says nothing of the other servers */
+    if (st == VB_OK && w->job->bound == 0) /* server 0 gives tickets; others may be behind */
         st = ps_worker_settle(w);
     *go_p = st == VB_OK && w->tickets > w->used;
     w->used += *go_p;
@@ -68,7 +68,7 @@ static int slot_of(const struct ps_worker *w)
     return (int)(w->pushed % (uint32_t)w->lay.slots);
 }
 
-/* All servers have taken in what was there, and it has left this rank. */
+/* Waits until all servers have processed the push that was in the slot, and its put is done. */
 static vb_status wait_for_slot(struct ps_worker *w)
 {
     vb_status st = ps_await(w, slot_is_free, w, "an acknowledgement", 0, false);
@@ -77,7 +77,7 @@ static vb_status wait_for_slot(struct ps_worker *w)
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
         if (w->pushed >= (uint32_t)w->lay.slots && !w->links[k].push_ops[slot].done) {
             st = ps_op_await(w, &w->links[k].push_ops[slot], "a push", k);
-            st = st == VB_AGAIN ? VB_OK : st; /* it was acknowledged, so whoever serves has it */
+            st = st == VB_AGAIN ? VB_OK : st; /* acknowledged, so the standby has it too */
         }
     return st;
 }
@@ -87,7 +87,8 @@ static bool is_direct(const struct ps_worker *w)
     return ps_is_direct(w->job, w->mapped);
 }
 
-/* Where a push to server k is written: into its memory, or from where it is sent. */
+/* Where a push to server k is written: into the server's memory, or into the buffer that the worker
+ * sends from. */
 static struct ps_push *push_to(const struct ps_worker *w, int k)
 {
     char *own = vb_window_ptr(w->slots);
@@ -109,7 +110,7 @@ vb_status ps_put_push(struct ps_worker *w, int k, uint32_t seq)
                   PS_NOTE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
 }
 
-/* To server k, or to its standby. */
+/* Sends the push to server k, or to its standby if the server is gone. */
 static vb_status send_push(struct ps_worker *w, int k)
 {
     vb_status st;
@@ -118,7 +119,7 @@ static vb_status send_push(struct ps_worker *w, int k)
         st = ps_put_push(w, k, w->pushed);
         if (st != VB_ERR_PEER)
             break;
-        st = ps_go_over(w, k);
+        st = ps_failover(w, k);
     } while (st == VB_OK);
     w->links[k].sent = w->pushed + 1;
     return st;
@@ -161,7 +162,7 @@ vb_status ps_worker_push(struct ps_worker *w, const float *grads, uint32_t sampl
 
 /* ---- sparse ---------------------------------------------------------------------------------- */
 
-/* Where the keys of each server begin. */
+/* Finds where the keys of each server begin. */
 static void slice(struct ps_worker *w, const uint32_t *keys, size_t n)
 {
     size_t low, high, mid;
@@ -181,7 +182,7 @@ static void slice(struct ps_worker *w, const uint32_t *keys, size_t n)
     }
 }
 
-/* A server counts keys from the beginning of its shard. They come right behind the values. */
+/* Keys follow the values. A server counts keys from the beginning of its shard. */
 static void put_keys(struct ps_worker *w, int k, const uint32_t *keys, struct ps_push *push)
 {
     size_t i, first = w->slice[k], n = w->slice[k + 1] - first;
@@ -234,4 +235,75 @@ vb_status ps_worker_push_sparse(struct ps_worker *w, const uint32_t *keys, const
 {
     return push_list(w, keys, values, n, samples, scale, next, n_next,
                      w->lay.replies && next != NULL ? 0 : PS_OWN_KEYS);
+}
+
+/* ---- notes of servers ------------------------------------------------------------------------ */
+
+static void take_notice(struct ps_worker *w, struct ps_link *link, uint32_t notice)
+{
+    if (notice & PS_ACK)
+        link->acked++;
+    if (notice & PS_REPLY)
+        link->replies++;
+    if (notice & PS_ALONE)
+        link->standby = -1;
+    w->tickets += PS_ARG(notice) / PS_TICKETS;
+    if (notice & PS_LAST)
+        w->last = true;
+    if (notice & (PS_EVAL | PS_SAVE)) {
+        w->due |= notice & (PS_EVAL | PS_SAVE);
+        w->evals += (notice & PS_EVAL) != 0;
+        w->saves += (notice & PS_SAVE) != 0;
+    }
+}
+
+/* The link that a note belongs to. NULL: the note is ignored, because it comes from another worker
+ * or from a standby that does not serve yet. */
+static struct ps_link *link_at(struct ps_worker *w, int rank, uint32_t value)
+{
+    int k = ps_server_at(w->job, rank);
+    struct ps_link *link = k >= 0 ? &w->links[k] : NULL;
+
+    if (link == NULL || rank == ps_server_rank(w->job, k))
+        return link;
+    if (link->serving >= 0 || PS_KIND(value) == PS_FAILOVER_DONE || PS_KIND(value) == PS_WELCOME)
+        return link;
+    return NULL;
+}
+
+void ps_worker_note(void *arg, int rank, uint32_t value)
+{
+    struct ps_worker *w = arg;
+    struct ps_link *link = link_at(w, rank, value);
+
+    if (link == NULL)
+        return;
+    switch (PS_KIND(value)) {
+    case PS_NOTICE:
+        take_notice(w, link, value);
+        break;
+    case PS_SNAPPED:
+        link->snapped = true;
+        break;
+    case PS_FINAL:
+        link->final = true;
+        break;
+    case PS_JOB_DONE:
+        w->job_done = true;
+        break;
+    case PS_SHARE_COUNT:
+        w->share_count = PS_ARG(value);
+        break;
+    case PS_SHARE:
+        w->shares = PS_SHARE_PACK(PS_ARG(value), w->share_count);
+        break;
+    case PS_WELCOME:
+        link->welcome = true;
+        break;
+    case PS_FAILOVER_DONE:
+        link->serving = (int)PS_ARG(value);
+        break;
+    default:
+        break;
+    }
 }

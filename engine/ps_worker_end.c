@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a worker asks of servers beside tickets and pushes: a welcome, snapshots, the end.
+ * What a worker asks of servers besides tickets and pushes: to join, snapshots, the end.
  */
 #include "engine/ps_priv.h"
 
@@ -22,33 +22,34 @@ static bool all_final(void *arg)
     return true;
 }
 
-/* If the server is gone the word is not said again: going over says hello and the end, and who
- * wants a snapshot sees by `overs` that it must ask anew. */
-static vb_status tell(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
+/* Sends a note to server k. If the server is gone, the note is not sent again: the failover sends
+ * PS_HELLO and PS_END itself, and a caller that wants a snapshot sees by w->failovers that it must
+ * ask again. */
+static vb_status send_note(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
 {
     struct ps_link *link = &w->links[k];
     vb_status st =
-        ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_NOTE(kind, value), &link->word_op);
+        ps_put_note(w->group, w->slots, link->rank, PS_NOTE(kind, value), &link->note_op);
 
     if (st == VB_ERR_PEER)
-        return ps_go_over(w, k);
+        return ps_failover(w, k);
     if (st == VB_OK)
-        st = ps_op_await(w, &link->word_op, "a word to the server", k);
+        st = ps_op_await(w, &link->note_op, "a note to the server", k);
     return st == VB_AGAIN ? VB_OK : st;
 }
 
-static vb_status tell_all(struct ps_worker *w, enum ps_kind kind)
+static vb_status send_note_to_all(struct ps_worker *w, enum ps_kind kind)
 {
     vb_status st = VB_OK;
     int k;
 
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
-        st = tell(w, k, kind, 0);
+        st = send_note(w, k, kind, 0);
     return st;
 }
 
-/* A server has one reader at a time, so all ask the servers in the same order: nobody can wait for
- * one who waits for him. */
+/* A server has one reader at a time. All workers ask the servers in the same order, so that two
+ * workers never wait for each other. */
 static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
 {
     vb_status st = VB_OK;
@@ -58,32 +59,32 @@ static vb_status ask_for_snapshot(struct ps_worker *w, bool with_state)
         struct ps_link *link = &w->links[k];
 
         link->snapped = false;
-        st = tell(w, k, PS_SNAP, with_state);
+        st = send_note(w, k, PS_SNAP, with_state);
         if (st == VB_OK)
             st = ps_await(w, has_snapped, link, "a snapshot", -1, true);
     }
     return st;
 }
 
-/* If a server is gone meanwhile: again, from its standby. */
+/* If a server is gone meanwhile, the worker asks again: the standby takes another snapshot. */
 vb_status ps_worker_snapshot(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
 {
-    uint32_t overs;
+    uint32_t failovers;
     vb_status st;
 
     do {
-        overs = w->overs;
+        failovers = w->failovers;
         st = ask_for_snapshot(w, state != NULL);
-        if (st == VB_OK && w->overs == overs)
+        if (st == VB_OK && w->failovers == failovers)
             st = ps_read_snapshot(w, params, state, version_p);
         if (st == VB_OK)
-            st = tell_all(w, PS_READ);
-    } while (st == VB_OK && w->overs != overs);
+            st = send_note_to_all(w, PS_READ);
+    } while (st == VB_OK && w->failovers != failovers);
     return st;
 }
 
-/* In place nobody else counts what a worker did. */
-static void leave_figures(struct ps_worker *w)
+/* With hogwild only the worker counts its staleness. It leaves the counts in its slot. */
+static void leave_staleness(struct ps_worker *w)
 {
     struct ps_push *push =
         (void *)(w->links[0].mapped_slots + ps_slot_at(&w->lay, 0, w->number, 0));
@@ -93,24 +94,24 @@ static void leave_figures(struct ps_worker *w)
 
 vb_status ps_worker_end(struct ps_worker *w, float *params, void *state, uint64_t *version_p)
 {
-    uint32_t overs;
+    uint32_t failovers;
     vb_status st;
 
     if (w->job->hogwild)
-        leave_figures(w);
+        leave_staleness(w);
     w->ended = true;
-    st = tell_all(w, PS_END);
+    st = send_note_to_all(w, PS_END);
     do {
-        overs = w->overs;
+        failovers = w->failovers;
         if (st == VB_OK)
-            st = ps_await(w, all_final, w, "the others to end", -1, true);
+            st = ps_await(w, all_final, w, "the other workers to end", -1, true);
         if (st == VB_OK)
             st = ps_read_snapshot(w, params, state, version_p);
-    } while (st == VB_OK && w->overs != overs);
+    } while (st == VB_OK && w->failovers != failovers);
     return st;
 }
 
-/* A server that has heard it from all is gone at once, which is no fault any more. */
+/* A server that has PS_BYE from all workers leaves at once. That is not a fault any more. */
 vb_status ps_worker_bye(struct ps_worker *w)
 {
     vb_status st = VB_OK;
@@ -120,9 +121,9 @@ vb_status ps_worker_bye(struct ps_worker *w)
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         struct ps_link *link = &w->links[k];
 
-        st = ps_put(w->group, w->slots, link->rank, 0, 0, 0, PS_NOTE(PS_BYE, 0), &link->word_op);
+        st = ps_put_note(w->group, w->slots, link->rank, PS_NOTE(PS_BYE, 0), &link->note_op);
         if (st == VB_OK)
-            st = vb_group_wait(w->group, ps_op_is_done, &link->word_op, "a goodbye", -1);
+            st = vb_group_wait(w->group, ps_op_is_done, &link->note_op, "a goodbye", -1);
         else if (st == VB_ERR_PEER)
             st = vb_progress(w->group);
     }
@@ -134,7 +135,7 @@ static bool was_answered(void *arg)
     const struct ps_worker *w = arg;
     int k;
 
-    if (w->over)
+    if (w->job_done)
         return true;
     for (k = 0; k < w->job->servers; k++)
         if (!w->links[k].welcome)
@@ -147,12 +148,12 @@ vb_status ps_worker_hello(struct ps_worker *w, bool again)
     vb_status st = VB_OK;
     int k;
 
-    w->hello = (w->mapped ? PS_MAPS : 0u) | (again ? PS_AGAIN : 0u) | PS_CAME;
+    w->hello = (w->mapped ? PS_MAPS : 0u) | (again ? PS_REJOIN : 0u) | PS_JOINED;
     for (k = 0; k < w->job->servers && st == VB_OK; k++)
-        st = tell(w, k, PS_HELLO, w->hello);
+        st = send_note(w, k, PS_HELLO, w->hello);
     if (st == VB_OK)
         st = ps_await(w, was_answered, w, "a welcome", 0, false);
-    if (st == VB_OK && w->over)
-        st = vb_err(VB_ERR_ACCESS, "this job is nearly over: there is nothing left to do");
+    if (st == VB_OK && w->job_done)
+        st = vb_err(VB_ERR_ACCESS, "cannot join: the job is nearly over and has no steps left");
     return st;
 }

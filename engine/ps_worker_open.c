@@ -1,83 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opening and closing a worker of the parameter server, and what it hears meanwhile: words of
- * servers are counted by the handler of notes, which may run on the group's progress thread;
- * whoever waits looks at the counts.
+ * Opens and closes a worker of the parameter server, and watches the members of the group. The
+ * hooks may run on the group's progress thread.
  */
 #include "engine/ps_priv.h"
 
 #include <stdlib.h>
 
-/* ---- words of servers ------------------------------------------------------------------------ */
+/* ---- members that come and go -----------------------------------------------------------------
+ */
 
-static void take_word(struct ps_worker *w, struct ps_link *link, uint32_t word)
-{
-    if (word & PS_ACK)
-        link->acked++;
-    if (word & PS_REPLY)
-        link->replies++;
-    if (word & PS_ALONE)
-        link->standby = -1;
-    w->tickets += (word & 0xfffffu) / PS_TICKETS;
-    if (word & PS_LAST)
-        w->last = true;
-    if (word & (PS_EVAL | PS_SAVE)) {
-        w->due |= word & (PS_EVAL | PS_SAVE);
-        w->evals += (word & PS_EVAL) != 0;
-        w->saves += (word & PS_SAVE) != 0;
-    }
-}
-
-/* What a server says: not before it serves, if it was a standby. */
-static struct ps_link *link_at(struct ps_worker *w, int rank, uint32_t value)
-{
-    int k = ps_server_at(w->job, rank);
-    struct ps_link *link = k >= 0 ? &w->links[k] : NULL;
-
-    if (link == NULL || rank == ps_server_rank(w->job, k))
-        return link; /* NULL: workers have nothing to say to each other */
-    if (link->taken >= 0 || PS_KIND(value) == PS_TAKEN || PS_KIND(value) == PS_HELLO)
-        return link;
-    return NULL;
-}
-
-/* A vb_note_fn. */
-static void note_came(void *arg, int rank, uint32_t value)
-{
-    struct ps_worker *w = arg;
-    struct ps_link *link = link_at(w, rank, value);
-
-    if (link == NULL)
-        return;
-    switch (PS_KIND(value)) {
-    case PS_WORD:
-        take_word(w, link, value);
-        break;
-    case PS_SNAPPED:
-        link->snapped = true;
-        break;
-    case PS_FINAL:
-        link->final = true;
-        break;
-    case PS_OVER:
-        w->over = true;
-        break;
-    case PS_SHARES:
-        w->shares = value & 0xfffffu;
-        break;
-    case PS_HELLO:
-        link->welcome = true;
-        break;
-    case PS_TAKEN:
-        link->taken = (int)(value & 0xfffffu);
-        break;
-    default:
-        break;
-    }
-}
-
-/* vb_member_fn, both. */
-static void member_gone(void *arg, int rank)
+/* Both hooks are of type vb_member_fn. */
+static void on_gone(void *arg, int rank)
 {
     struct ps_worker *w = arg;
     int number = ps_worker_at(w->job, rank);
@@ -88,7 +22,7 @@ static void member_gone(void *arg, int rank)
         ps_worker_gone(w, rank);
 }
 
-static void member_came(void *arg, int rank)
+static void on_join(void *arg, int rank)
 {
     struct ps_worker *w = arg;
     int number = ps_worker_at(w->job, rank);
@@ -125,36 +59,36 @@ static int count_below(const struct ps_worker *w)
     return n;
 }
 
-/* One that joins may find a server gone, and its standby in its place. */
+/* A joiner may find that a server is gone and its standby serves. */
 static void make_links(struct ps_worker *w)
 {
     const struct ps_job *job = w->job;
     int k, standby;
 
-    w->lost = -1;
+    w->lost_rank = -1;
     for (k = 0; k < job->servers; k++) {
         struct ps_link *link = &w->links[k];
 
         standby = ps_standby_rank(job, k);
         link->rank = ps_server_rank(job, k);
         link->standby = standby >= 0 && vb_group_member(w->group, standby) ? standby : -1;
-        link->taken = -1;
+        link->serving = -1;
         if (vb_group_member(w->group, link->rank))
             continue;
         if (link->standby < 0) {
-            w->lost = link->rank;
+            w->lost_rank = link->rank;
             link->lost = true;
         }
         link->rank = link->standby >= 0 ? link->standby : link->rank;
         link->standby = -1;
-        link->over = true;
-        link->taken = 0;
+        link->failed_over = true;
+        link->serving = 0;
     }
 }
 
-/* The group of one that joins has been at work for a while: who was gone before the hook was there
- * to tell is found here, who is gone from now on it tells; of some both do. */
-static void look_again(struct ps_worker *w)
+/* The group of a joiner has been open for a while. This function finds the servers that were gone
+ * before the hook was set; the hook reports later ones. Some may be reported twice. */
+static void find_gone_servers(struct ps_worker *w)
 {
     int k, standby;
 
@@ -180,16 +114,17 @@ static vb_status begin(struct vb_group *group, const struct ps_job *job,
     w->number = ps_worker_at(job, vb_group_rank(group));
     if (w->number < 0) {
         free(w);
-        return vb_err(VB_ERR_ACCESS, "no seat is empty but that of a server that is gone");
+        return vb_err(VB_ERR_ACCESS,
+                      "cannot join: the only free slot is that of a server that is gone");
     }
     w->seen = (uint64_t)job->begin;
     make_links(w);
     w->below = count_below(w);
-    *worker_p = w; /* to be closed, whatever came of it */
-    vb_group_on_gone(group, member_gone, w);
-    vb_group_on_join(group, member_came, w);
-    look_again(w);
-    st = vb_channel_open(group, PS_CHANNEL, note_came, w);
+    *worker_p = w; /* for the caller to close, even after a failure */
+    vb_group_on_gone(group, on_gone, w);
+    vb_group_on_join(group, on_join, w);
+    find_gone_servers(w);
+    st = vb_channel_open(group, PS_CHANNEL, ps_worker_note, w);
     w->opened = st == VB_OK;
     return st;
 }
@@ -200,7 +135,7 @@ static vb_status open_windows(struct ps_worker *w, bool mapped)
     ps_layout_make(w->job, w->mapped, &w->lay);
     if (!mapped && ps_streams(w->group, w->job, w->links[0].rank))
         w->lay.replies = true;
-    w->slept = ps_sleep_at_once(w->group, w->job, mapped);
+    w->never_spun = ps_sleep_at_once(w->group, w->job, mapped);
     w->overlapped = !w->mapped && !w->lay.replies && w->job->bound < 0;
     return make_windows(w);
 }
@@ -209,7 +144,8 @@ static vb_status check_in_place(const struct ps_job *job, bool mapped)
 {
     if (!job->hogwild || mapped)
         return VB_OK;
-    return vb_err(VB_ERR_USAGE, "updates in place need all ranks on one host, over shm");
+    return vb_err(VB_ERR_USAGE,
+                  "--hogwild needs all ranks on one host, connected by shared memory (shm)");
 }
 
 vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
@@ -229,7 +165,7 @@ vb_status ps_worker_create(struct vb_group *group, const struct ps_job *job,
     if (st == VB_OK)
         st = vb_group_barrier(group);
     if (st == VB_OK)
-        vb_group_welcome(group); /* the windows of all are there */
+        vb_group_welcome(group); /* all members have all windows */
     return st;
 }
 
@@ -244,23 +180,11 @@ vb_status ps_worker_join(struct vb_group *group, const struct ps_job *job,
     return st == VB_OK ? open_windows(*worker_p, mapped) : st;
 }
 
-void ps_worker_restart(struct ps_worker *w)
-{
-    int k;
-
-    for (k = 0; k < w->job->servers; k++)
-        w->links[k].acked = w->links[k].replies = w->links[k].sent = 0;
-    w->tickets = w->used = 0;
-    w->pushed = 0;
-    w->evals = w->saves = 0;
-    w->last = w->getting = false;
-}
-
 void ps_worker_leave(struct ps_worker *w)
 {
     if (w == NULL || w->group == NULL)
         return;
-    vb_group_set_never_spin(w->group, w->slept);
+    vb_group_set_never_spin(w->group, w->never_spun);
     vb_group_on_gone(w->group, NULL, NULL);
     vb_group_on_join(w->group, NULL, NULL);
     vb_window_destroy(w->slots);

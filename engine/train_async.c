@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Asynchronous training: every rank is a worker that makes steps at its own pace, on parameters
- * that servers own. Servers are threads of the first ranks, or ranks of their own. docs/async.md
- * has the whole of it; ps_*.c is what workers and servers say to each other.
+ * Asynchronous training: every rank is a worker that makes steps without waiting for the others, on
+ * parameters that servers own. Servers are threads of the first ranks, or ranks of their own.
+ * docs/async.md explains it; ps_*.c is the parameter server.
  *
- * Without a bound of 0 every worker goes through all of the data, in an order of its own: so what a
- * slow worker, or one that is gone, does not come to, others do. With it shares are those of
- * synchronous training, and so are the bits.
+ * Unless the bound is 0, every worker goes through all of the data, in an order of its own. So the
+ * data that a slow worker does not reach, or one that is gone, is still used by others. With a
+ * bound of 0 the workers have the shares of synchronous training, and compute the same bits.
  */
 #include "engine/train_async_priv.h"
 
@@ -51,21 +51,21 @@ static vb_status check_servers(const struct vb_async_opts *o, int workers)
 
     if (workers < 1)
         return vb_err(VB_ERR_USAGE,
-                      "--dedicated-servers: %d of the ranks serve; "
-                      "the ranks that are left over must be one at least",
+                      "--dedicated-servers: %d of the ranks are servers, so no rank is left to "
+                      "work; start at least one more",
                       all);
     if (replicas_of(o) > 1 &&
         (o->replicas > 2 || o->hogwild || all > PS_SERVERS_MAX || (!o->dedicated && workers < 2)))
         return vb_err(VB_ERR_USAGE,
-                      "--replicas 2 needs a second rank or --dedicated-servers, has %d servers at "
-                      "most, and no --hogwild",
+                      "--replicas 2 needs a second rank or --dedicated-servers, at most %d "
+                      "servers, and no --hogwild",
                       PS_SERVERS_MAX / 2);
     if (servers > PS_SERVERS_MAX || (!o->dedicated && servers > workers))
         return vb_err(VB_ERR_USAGE,
-                      "--servers: at most one a rank, or up to %d with --dedicated-servers",
+                      "--servers: at most one per rank, or up to %d with --dedicated-servers",
                       PS_SERVERS_MAX);
     if (workers + all > VB_WORLD_MAX)
-        return vb_err(VB_ERR_USAGE, "%d workers and %d servers: at most %d in all", workers, all,
+        return vb_err(VB_ERR_USAGE, "%d workers and %d servers: at most %d together", workers, all,
                       VB_WORLD_MAX);
     return VB_OK;
 }
@@ -77,7 +77,8 @@ static vb_status check_backup(const struct vb_async_opts *o, int workers)
     if (!o->bounded || o->staleness != 0)
         return vb_err(VB_ERR_USAGE, "--backup needs --staleness 0");
     if (o->backup >= workers)
-        return vb_err(VB_ERR_USAGE, "--backup: must leave one gradient at least, of %d", workers);
+        return vb_err(VB_ERR_USAGE, "--backup %d: must be less than the number of workers, %d",
+                      o->backup, workers);
     if (servers_of(o) > 1)
         return vb_err(VB_ERR_USAGE, "--backup needs one server: several would not drop the same "
                                     "gradients");
@@ -95,20 +96,20 @@ vb_status vb_async_check(const struct vb_train_opts *o)
     if (st != VB_OK)
         return st;
     if (a->hogwild && (a->bounded || servers_of(a) > 1))
-        return vb_err(VB_ERR_USAGE, "--hogwild has no --staleness, and one server");
+        return vb_err(VB_ERR_USAGE, "--hogwild needs one server and no --staleness");
     if (a->hogwild &&
         (o->group.transport == VB_TRANSPORT_TCP || o->group.transport == VB_TRANSPORT_VERBS))
-        return vb_err(VB_ERR_USAGE, "--hogwild: updates in place need all ranks on one host, over "
-                                    "shm");
+        return vb_err(VB_ERR_USAGE, "--hogwild needs all ranks on one host, connected by shared "
+                                    "memory (--transport shm)");
     if (a->max_workers > 0 && a->max_workers < workers)
-        return vb_err(VB_ERR_USAGE, "--max-workers %d: there are %d at the start", a->max_workers,
+        return vb_err(VB_ERR_USAGE, "--max-workers %d: the job starts with %d", a->max_workers,
                       workers);
     if (o->check_replicas > 0)
-        return vb_err(VB_ERR_USAGE, "--check-replicas is for --mode sync");
+        return vb_err(VB_ERR_USAGE, "--check-replicas needs --mode sync");
     return VB_OK;
 }
 
-/* What only the recipe tells. */
+/* Checks what depends on the recipe. */
 static vb_status check_recipe(const struct vb_async *a)
 {
     const struct vb_trainer *t = a->trainer;
@@ -118,8 +119,8 @@ static vb_status check_recipe(const struct vb_async *a)
         return vb_err(VB_ERR_USAGE, "--hogwild: sparse-lr with momentum or weight decay cannot be "
                                     "updated in place");
     if (!sparse && !vb_train_apart(t->o) && t->recipe.clip > 0 && a->job.servers > 1)
-        return vb_err(VB_ERR_USAGE, "--staleness 0 with clipping needs one server, which sees the "
-                                    "whole gradient; or --clip 0");
+        return vb_err(VB_ERR_USAGE, "--staleness 0 with clipping needs one server, because it "
+                                    "must see the whole gradient; or use --clip 0");
     return VB_OK;
 }
 
@@ -130,18 +131,18 @@ static size_t max_keys(const struct vb_trainer *t)
     return (size_t)vb_trainer_share(t) * row + 1;
 }
 
-/* Each costs a server as much memory as a worker. With a bound of 0 several servers would not let a
- * worker in at the same round. */
-static int late_seats(const struct vb_train_opts *o, const struct ps_job *job)
+/* The number of workers that may join. Each slot costs a server as much memory as a worker. With a
+ * bound of 0 several servers would not admit a worker in the same round, so nobody may join. */
+static int join_slots_of(const struct vb_train_opts *o, const struct ps_job *job)
 {
-    int late = job->n * sizeof(float) > LARGE && !job->sparse ? 1 : 4;
+    int slots = job->n * sizeof(float) > LARGE && !job->sparse ? 1 : 4;
     int room = VB_WORLD_MAX - job->workers - ps_server_ranks(job);
 
     if (o->async.max_workers > 0)
-        late = o->async.max_workers - job->workers;
+        slots = o->async.max_workers - job->workers;
     if (job->bound == 0 && job->servers > 1)
-        late = 0;
-    return late < room ? late : room;
+        slots = 0;
+    return slots < room ? slots : room;
 }
 
 static void fill_job(struct vb_async *a)
@@ -166,24 +167,24 @@ static void fill_job(struct vb_async *a)
                            .schedule = t->recipe.schedule};
     a->params = t->ops->memory(t, &job->n, &a->state, &job->words);
     job->max_keys = job->sparse ? max_keys(t) : 0;
-    job->late = late_seats(o, job);
+    job->join_slots = join_slots_of(o, job);
     t->sums.algo = job->hogwild ? "hogwild" : "ps";
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* The others hear of it from the group; where to go on from is known here. */
+/* The group tells the other ranks that this one has stopped. This rank logs where to go on from. */
 static void say_last_checkpoint(const struct vb_trainer *t)
 {
     char path[4096];
 
     if (t->o->joined != NULL)
-        VB_LOG_ERROR("this worker stopped; it had joined, and the job may go on without it");
+        VB_LOG_ERROR("this worker had joined and has stopped; the job may go on without it");
     else if (t->o->checkpoint != NULL &&
              vb_checkpoint_latest(t->o->checkpoint, path, sizeof(path)) == VB_OK)
-        VB_LOG_ERROR("training stopped; the last checkpoint is %s, --resume goes on from it", path);
+        VB_LOG_ERROR("training stopped; the last checkpoint is %s, continue with --resume", path);
     else
-        VB_LOG_ERROR("training stopped; there is no checkpoint of it");
+        VB_LOG_ERROR("training stopped; it has written no checkpoint");
 }
 
 static vb_status run_ranks(struct vb_async *a)
@@ -200,7 +201,7 @@ static vb_status run_ranks(struct vb_async *a)
     return st == VB_OK ? served : st;
 }
 
-/* What one worker does for all, when everything is over. */
+/* One worker saves and evaluates for all, when training is finished. */
 static vb_status report(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -208,16 +209,16 @@ static vb_status report(struct vb_async *a)
 
     if (t->o->checkpoint != NULL)
         st = vb_train_save(t, t->step);
-    return st == VB_OK ? async_judge_alone(t) : st;
+    return st == VB_OK ? async_evaluate(t) : st;
 }
 
-/* Before the group of servers and workers opens. */
+/* Called before the group of servers and workers opens. */
 static vb_status meet(struct vb_async *a)
 {
     vb_status st = async_find_root(a);
 
     if (st == VB_OK && a->trainer->rank == 0)
-        async_invite(a);
+        async_announce(a);
     return st;
 }
 
@@ -236,7 +237,7 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
     fill_job(a);
     st = check_recipe(a);
     if (st == VB_OK)
-        st = t->o->joined != NULL ? async_take_joined(a) : meet(a);
+        st = t->o->joined != NULL ? async_adopt_joined(a) : meet(a);
     if (st == VB_OK)
         st = run_ranks(a);
     if (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT)
@@ -249,7 +250,7 @@ void vb_async_leave(struct vb_async *a, vb_status st)
     if (a == NULL || a->ps == NULL)
         return;
     if (st != VB_OK)
-        vb_group_abort(a->ps, "it could not report");
+        vb_group_abort(a->ps, "it could not report the result");
     else if (a->reports)
         (void)async_board_done(a->board);
     async_close_worker(a);

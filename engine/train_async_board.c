@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The end of asynchronous training: figures are brought together over the group of workers and
- * servers itself, whose members may be gone by then.
+ * The end of asynchronous training: the members of the group of workers and servers exchange their
+ * figures. Members may be gone by then.
  *
- * The *board* is a small window that all members have, with a row for each. A server puts its own
- * row on the board of every worker, and server 0 what it knows of the workers and what has
- * happened, before it says that all is final. Workers put theirs on the boards of the others. The
- * *reporter* is the worker with the lowest rank that is there: it waits for the rows of the others,
- * tests, saves and prints, and then says so. If it is gone before, the next one does it.
+ * The *board* is a small window of each member, with a row for every member. A server puts its row
+ * on the boards of all workers before it sends PS_FINAL; server 0 also puts what it knows of the
+ * workers and the faults. Workers put their rows on the boards of the others. The *reporter* is the
+ * remaining worker with the lowest rank: it waits for the rows of the others, evaluates, saves,
+ * prints, and then tells the others. If the reporter is gone before that, the next one reports.
  */
 #include "engine/train_async_priv.h"
 
@@ -16,22 +16,22 @@
 
 #define BOARD_CHANNEL 101
 #define SLICE_NS 100000000u
-#define DONE_NS UINT64_C(3600000000000) /* for a reporter that is alive to test and save */
+#define DONE_NS UINT64_C(3600000000000) /* how long a reporter may evaluate and save */
 
 enum { NOTE_ROW = 1, NOTE_DONE = 2 };
 
 struct row {
-    struct async_row told;
+    struct async_row figures;
     bool server, there;
 };
 
 struct async_board {
     struct vb_group *group;
     struct vb_window *win;
-    int seats;
+    int slots;
     bool opened;
-    size_t rows_at, known_at, news_at, len;
-    _Atomic bool *has_row; /* (seats) */
+    size_t rows_at, workers_at, run_at, len;
+    _Atomic bool *has_row; /* (slots) */
     _Atomic bool done;
     struct vb_op op;
 };
@@ -48,14 +48,14 @@ static struct row *row_of(const struct async_board *b, int rank)
     return (struct row *)at(b, b->rows_at) + rank;
 }
 
-struct async_known *async_board_known(const struct async_board *b, int rank)
+struct async_worker_stats *async_board_worker(const struct async_board *b, int rank)
 {
-    return (struct async_known *)at(b, b->known_at) + rank;
+    return (struct async_worker_stats *)at(b, b->workers_at) + rank;
 }
 
-struct async_news *async_board_news(const struct async_board *b)
+struct async_run_stats *async_board_run(const struct async_board *b)
 {
-    return at(b, b->news_at);
+    return at(b, b->run_at);
 }
 
 const struct async_row *async_board_row(const struct async_board *b, int rank, bool *server_p)
@@ -63,16 +63,16 @@ const struct async_row *async_board_row(const struct async_board *b, int rank, b
     const struct row *row = row_of(b, rank);
 
     *server_p = row->server;
-    return row->there ? &row->told : NULL;
+    return row->there ? &row->figures : NULL;
 }
 
-int async_board_seats(const struct async_board *b)
+int async_board_slots(const struct async_board *b)
 {
-    return b->seats;
+    return b->slots;
 }
 
 /* A vb_note_fn. */
-static void note_came(void *arg, int rank, uint32_t value)
+static void on_note(void *arg, int rank, uint32_t value)
 {
     struct async_board *b = arg;
 
@@ -82,15 +82,7 @@ static void note_came(void *arg, int rank, uint32_t value)
         b->done = true;
 }
 
-static size_t in_line(size_t *len, size_t bytes)
-{
-    size_t here = *len;
-
-    *len += (bytes + 63) / 64 * 64;
-    return here;
-}
-
-vb_status async_board_open(struct vb_group *group, size_t papers_bytes,
+vb_status async_board_open(struct vb_group *group, size_t join_info_bytes,
                            struct async_board **board_p)
 {
     struct async_board *b = calloc(1, sizeof(*b));
@@ -98,19 +90,19 @@ vb_status async_board_open(struct vb_group *group, size_t papers_bytes,
 
     if (b == NULL)
         return vb_err_sys("calloc");
-    *board_p = b; /* to be closed, whatever came of it */
+    *board_p = b; /* for the caller to free, even after a failure */
     b->group = group;
-    b->seats = vb_group_seats(group);
-    b->has_row = calloc((size_t)b->seats, sizeof(*b->has_row));
+    b->slots = vb_group_seats(group);
+    b->has_row = calloc((size_t)b->slots, sizeof(*b->has_row));
     if (b->has_row == NULL)
         return vb_err_sys("calloc");
-    b->rows_at = in_line(&b->len, (size_t)b->seats * sizeof(struct row));
-    b->known_at = in_line(&b->len, (size_t)b->seats * sizeof(struct async_known));
-    b->news_at = in_line(&b->len, sizeof(struct async_news));
-    st = vb_channel_open(group, BOARD_CHANNEL, note_came, b);
+    b->rows_at = ps_reserve(&b->len, (size_t)b->slots * sizeof(struct row));
+    b->workers_at = ps_reserve(&b->len, (size_t)b->slots * sizeof(struct async_worker_stats));
+    b->run_at = ps_reserve(&b->len, sizeof(struct async_run_stats));
+    st = vb_channel_open(group, BOARD_CHANNEL, on_note, b);
     b->opened = st == VB_OK;
     if (st == VB_OK)
-        st = vb_window_create_for(group, b->len + papers_bytes, VB_WINDOW_PUT | VB_WINDOW_GET,
+        st = vb_window_create_for(group, b->len + join_info_bytes, VB_WINDOW_PUT | VB_WINDOW_GET,
                                   &b->win);
     return st;
 }
@@ -133,22 +125,22 @@ void async_board_free(struct async_board *b)
     free(b);
 }
 
-/* ---- papers ---------------------------------------------------------------------------------- */
+/* ---- information for joiners ----------------------------------------------------------------- */
 
-void *async_board_papers(const struct async_board *b)
+void *async_board_join_info(const struct async_board *b)
 {
     return at(b, b->len);
 }
 
-struct vb_window *async_board_window(const struct async_board *b, size_t *papers_at_p)
+struct vb_window *async_board_window(const struct async_board *b, size_t *join_info_at_p)
 {
-    *papers_at_p = b->len;
+    *join_info_at_p = b->len;
     return b->win;
 }
 
 /* ---- putting --------------------------------------------------------------------------------- */
 
-/* To one who may be gone, which is no failure: then the op is done, too. */
+/* Puts to a member that may be gone. That is no failure, and the op is done then. */
 static vb_status put(struct async_board *b, int rank, size_t offset, size_t len, uint32_t value)
 {
     vb_status st =
@@ -160,43 +152,43 @@ static vb_status put(struct async_board *b, int rank, size_t offset, size_t len,
                        : st;
 }
 
-/* To all workers that were there when the last gradient was applied. */
+/* Puts to all workers that took part when the last gradient was applied. */
 static vb_status put_all(struct async_board *b, size_t offset, size_t len, uint32_t value)
 {
     vb_status st = VB_OK;
     int r;
 
-    for (r = 0; r < b->seats && st == VB_OK; r++)
-        if (r != vb_group_rank(b->group) && async_board_known(b, r)->alive &&
+    for (r = 0; r < b->slots && st == VB_OK; r++)
+        if (r != vb_group_rank(b->group) && async_board_worker(b, r)->member &&
             vb_group_member(b->group, r))
             st = put(b, r, offset, len, value);
     return st;
 }
 
-static vb_status put_row(struct async_board *b, const struct async_row *told, bool server)
+static vb_status put_row(struct async_board *b, const struct async_row *figures, bool server)
 {
     int own = vb_group_rank(b->group);
     struct row *row = row_of(b, own);
 
-    *row = (struct row){.told = *told, .server = server, .there = true};
+    *row = (struct row){.figures = *figures, .server = server, .there = true};
     return put_all(b, b->rows_at + (size_t)own * sizeof(*row), sizeof(*row), NOTE_ROW);
 }
 
-void async_board_own(struct async_board *b, const struct async_row *told)
+void async_board_update_own(struct async_board *b, const struct async_row *figures)
 {
-    row_of(b, vb_group_rank(b->group))->told = *told;
+    row_of(b, vb_group_rank(b->group))->figures = *figures;
 }
 
-vb_status async_board_serve(struct async_board *b, const struct async_row *row, bool first)
+vb_status async_board_put_server(struct async_board *b, const struct async_row *row, bool first)
 {
     vb_status st = put_row(b, row, true);
 
-    if (st == VB_OK && first) /* what is known of workers, and the news, which lie side by side */
-        st = put_all(b, b->known_at, b->len - b->known_at, NOTE_ROW);
+    if (st == VB_OK && first) /* the statistics of workers and of the run, which are adjacent */
+        st = put_all(b, b->workers_at, b->len - b->workers_at, NOTE_ROW);
     return st;
 }
 
-vb_status async_board_tell(struct async_board *b, const struct async_row *row)
+vb_status async_board_put_worker(struct async_board *b, const struct async_row *row)
 {
     return put_row(b, row, false);
 }
@@ -212,8 +204,8 @@ static int reporter(const struct async_board *b)
 {
     int r, own = vb_group_rank(b->group);
 
-    for (r = 0; r < b->seats; r++)
-        if (async_board_known(b, r)->alive && (r == own || vb_group_member(b->group, r)))
+    for (r = 0; r < b->slots; r++)
+        if (async_board_worker(b, r)->member && (r == own || vb_group_member(b->group, r)))
             return r;
     return own;
 }
@@ -224,19 +216,19 @@ struct waiting {
     uint64_t until_ns;
 };
 
-static bool all_rows_came(void *arg)
+static bool has_all_rows(void *arg)
 {
     const struct async_board *b = ((const struct waiting *)arg)->board;
     int r, own = vb_group_rank(b->group);
 
-    for (r = 0; r < b->seats; r++)
-        if (r != own && async_board_known(b, r)->alive && !b->has_row[r] &&
+    for (r = 0; r < b->slots; r++)
+        if (r != own && async_board_worker(b, r)->member && !b->has_row[r] &&
             vb_group_member(b->group, r))
             return false;
     return true;
 }
 
-/* A slice of a wait is over, too. */
+/* Also true at the end of a slice of the wait. */
 static bool something_new(void *arg)
 {
     const struct waiting *w = arg;
@@ -245,7 +237,7 @@ static bool something_new(void *arg)
            vb_clock_ns() >= w->until_ns;
 }
 
-/* It may take its time, as long as its heart beats. */
+/* Waits for the reporter. It may take long; the group finds out if it dies or is silent. */
 static vb_status wait_for(struct async_board *b, int rank)
 {
     struct waiting w = {.board = b, .rank = rank};
@@ -256,12 +248,13 @@ static vb_status wait_for(struct async_board *b, int rank)
         w.until_ns = vb_clock_ns() + SLICE_NS;
         st = vb_group_wait(b->group, something_new, &w, "the result", -1);
         if (vb_clock_ns() > deadline)
-            return vb_err(VB_ERR_TIMEOUT, "rank %d does not come to an end", rank);
+            return vb_err(VB_ERR_TIMEOUT, "rank %d has not reported the result within an hour",
+                          rank);
     }
     return st;
 }
 
-vb_status async_board_settle(struct async_board *b, bool *reports_p)
+vb_status async_board_wait(struct async_board *b, bool *reports_p)
 {
     struct waiting w = {.board = b};
     vb_status st = VB_OK;
@@ -272,7 +265,7 @@ vb_status async_board_settle(struct async_board *b, bool *reports_p)
         rank = reporter(b);
         if (rank == vb_group_rank(b->group)) {
             *reports_p = true;
-            return vb_group_wait(b->group, all_rows_came, &w, "the figures of the others", -1);
+            return vb_group_wait(b->group, has_all_rows, &w, "the figures of the other ranks", -1);
         }
         st = wait_for(b, rank);
     }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker of a dense model: a ticket, parameters, a gradient, a push. In place it adds to the
- * server's parameters by itself.
+ * The steps of a worker with a dense model: a ticket, parameters, a gradient, a push. With hogwild
+ * the worker updates the server's parameters itself.
  */
 #include "engine/train_async_priv.h"
 
 #include <stdlib.h>
 
-/* What the gradient, a sum over samples, is multiplied by. With a bound of 0 the server does it. */
+/* The factor for the gradient, which is a sum over samples. With a bound of 0 the server does not
+ * use it: it scales and clips the sum of all workers. */
 static float scale_of(const struct vb_async *a, const float *grads)
 {
     const struct vb_trainer *t = a->trainer;
@@ -18,7 +19,7 @@ static float scale_of(const struct vb_async *a, const float *grads)
     return scale;
 }
 
-/* own: where gradients go that cannot be written to where they are sent from. */
+/* own: room for a gradient that cannot be computed into its slot. */
 static vb_status step(struct vb_async *a, float *own)
 {
     struct vb_trainer *t = a->trainer;
@@ -31,7 +32,7 @@ static vb_status step(struct vb_async *a, float *own)
         st = ps_worker_grads(a->worker, &grads);
     vb_lap(&t->laps, VB_PHASE_COMM);
     if (st == VB_OK && async_has_new_share(a))
-        st = async_cut_anew(a);
+        st = async_repartition(a);
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
     vb_lap(&t->laps, VB_PHASE_DATA);

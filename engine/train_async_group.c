@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Servers and workers are members of a group of their own, beside that of the job: a process with a
- * worker and a server is in it twice, so neither thread ever waits for the other's lock. Its
- * members are found as ranks are: worker 0 listens at a port of its own, which the group of the job
- * is told.
+ * Servers and workers form a group of their own, besides that of the job. A process with a worker
+ * and a server is a member twice, so that neither thread ever waits for the other's lock. Members
+ * find each other as ranks do: worker 0 listens at a second port, and announces it to the group of
+ * the job.
  */
 #include "engine/train_async_priv.h"
 
 #include <string.h>
 
-/* At the host that the job's ranks have found rank 0 at, and a port of its own. */
+/* Listens on the address at which the job's ranks have found rank 0, at another port. */
 static vb_status listen_for_members(struct vb_async *a)
 {
     const char *root = a->trainer->o->group.root, *colon = root != NULL ? strrchr(root, ':') : NULL;
@@ -37,7 +37,7 @@ vb_status async_find_root(struct vb_async *a)
 
     memcpy(a->secret, t->o->group.secret, sizeof(a->secret));
     if (t->o->group.world == 1 && is_zero(a->secret, sizeof(a->secret)))
-        st = vb_secret_make(a->secret); /* one process has told nobody */
+        st = vb_secret_make(a->secret); /* a single process has no secret yet */
     if (st == VB_OK && t->rank == 0)
         st = listen_for_members(a);
     if (st == VB_OK && t->place.group != NULL)
@@ -53,13 +53,13 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank)
     o.rank = rank;
     o.world = a->job.workers + ps_server_ranks(&a->job);
     o.elastic = true;
-    o.seats = o.world + a->job.late;
+    o.seats = o.world + a->job.join_slots;
     memcpy(o.secret, a->secret, sizeof(o.secret));
     o.root = a->root;
     o.root_fd = rank == 0 ? a->root_fd : -1;
     o.announce = NULL;
     o.progress =
-        t->model.row->progress && rank < a->job.workers; /* a server does nothing but that */
+        t->model.row->progress && rank < a->job.workers; /* a server makes progress itself */
     o.crowded = vb_place_is_crowded(t->o, &t->cpus);
     if (o.timeout_ms == 0)
         o.timeout_ms = 60000;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The figures of all workers and servers, from the board of the one that reports.
+ * The result: the figures of all workers and servers, from the board of the reporter.
  */
 #include "engine/train_async_priv.h"
 
@@ -11,7 +11,7 @@ bool vb_async_reports(const struct vb_async *a)
     return a->reports;
 }
 
-/* A row was put there by a peer: its texts may have no end. */
+/* A peer has put the row, so its texts may lack the final zero. */
 static void add_row(const struct async_row *row, struct vb_train_result *result)
 {
     struct vb_rank_result *r = &result->per_rank[result->rows++];
@@ -23,21 +23,21 @@ static void add_row(const struct async_row *row, struct vb_train_result *result)
 static void add_worker(struct vb_async *a, int rank, const struct async_row *row,
                        struct vb_train_result *result)
 {
-    const struct async_known *known = async_board_known(a->board, rank);
+    const struct async_worker_stats *known = async_board_worker(a->board, rank);
     struct vb_rank_result *r = &result->per_rank[result->rows];
 
     add_row(row, result);
-    r->late_n = known->late_n;
-    r->late_s = known->late_s;
-    r->late_max_s = known->late_max_s;
+    r->late_n = known->wait_n;
+    r->late_s = known->wait_s;
+    r->late_max_s = known->wait_max_s;
     if (r->accuracy < 0)
-        r->accuracy = a->trainer->evals.accuracy; /* nobody has tested before the end */
-    if (async_board_news(a->board)->samples < 0)
+        r->accuracy = a->trainer->evals.accuracy; /* the worker has not evaluated at its own end */
+    if (async_board_run(a->board)->samples < 0)
         result->samples += row->samples;
     result->workers++;
 }
 
-/* Rows of workers, then of servers, each by rank. */
+/* Adds the rows of workers, then those of servers, in the order of ranks. */
 static void add_rows(struct vb_async *a, struct vb_train_result *result)
 {
     const struct async_row *row;
@@ -45,7 +45,7 @@ static void add_rows(struct vb_async *a, struct vb_train_result *result)
     int pass, r;
 
     for (pass = 0; pass < 2; pass++)
-        for (r = 0; r < async_board_seats(a->board); r++) {
+        for (r = 0; r < async_board_slots(a->board); r++) {
             row = async_board_row(a->board, r, &server);
             if (row == NULL || server != (pass == 1))
                 continue;
@@ -60,30 +60,30 @@ static void add_staleness(struct vb_async *a, struct vb_train_result *result)
 {
     int r;
 
-    for (r = 0; r < async_board_seats(a->board); r++) {
-        const struct async_known *known = async_board_known(a->board, r);
+    for (r = 0; r < async_board_slots(a->board); r++) {
+        const struct async_worker_stats *known = async_board_worker(a->board, r);
 
-        if (known->was_here)
+        if (known->was_member)
             result->staleness[result->n_staleness++] =
                 (struct vb_worker_stale){.rank = r, .stale = known->stale};
     }
 }
 
-/* Likewise: as many as there is room for. */
-static void add_faults(const struct async_news *news, struct vb_train_result *result)
+/* A peer has put the faults, too: their number is checked, and their texts are terminated. */
+static void add_faults(const struct async_run_stats *run, struct vb_train_result *result)
 {
-    int i, n = news->n_faults < PS_FAULTS_MAX ? news->n_faults : PS_FAULTS_MAX;
+    int i, n = run->n_faults < PS_FAULTS_MAX ? run->n_faults : PS_FAULTS_MAX;
 
     for (i = 0; i < n; i++) {
         struct vb_fault *f = &result->faults[i];
 
-        *f = news->faults[i];
+        *f = run->faults[i];
         f->what[sizeof(f->what) - 1] = f->why[sizeof(f->why) - 1] = '\0';
     }
     result->n_faults = n > 0 ? n : 0;
 }
 
-/* A server that is nothing else has no row of this kind. */
+/* The figures of this worker alone. A rank that is only a server has none. */
 vb_status vb_async_own(struct vb_async *a, struct vb_train_result *result)
 {
     const struct vb_trainer *t = a->trainer;
@@ -107,19 +107,19 @@ vb_status vb_async_own(struct vb_async *a, struct vb_train_result *result)
 
 vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
 {
-    const struct async_news *news = async_board_news(a->board);
+    const struct async_run_stats *run = async_board_run(a->board);
     struct async_row own = async_worker_row(a);
-    size_t seats = (size_t)async_board_seats(a->board);
+    size_t slots = (size_t)async_board_slots(a->board);
 
-    result->per_rank = calloc(seats, sizeof(*result->per_rank));
-    result->staleness = calloc(seats, sizeof(*result->staleness));
+    result->per_rank = calloc(slots, sizeof(*result->per_rank));
+    result->staleness = calloc(slots, sizeof(*result->staleness));
     result->faults = calloc(PS_FAULTS_MAX, sizeof(*result->faults));
     if (result->per_rank == NULL || result->staleness == NULL || result->faults == NULL)
         return vb_err_sys("calloc");
-    async_board_own(a->board, &own); /* with the last test in it */
-    result->samples = news->samples > 0 ? news->samples : 0;
+    async_board_update_own(a->board, &own); /* with the last evaluation */
+    result->samples = run->samples > 0 ? run->samples : 0;
     add_rows(a, result);
     add_staleness(a, result);
-    add_faults(news, result);
+    add_faults(run, result);
     return VB_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A server in training: a thread beside a worker, or a rank of its own. What it knows of the
- * workers goes to them at the end.
+ * A server in training: a thread beside a worker, or a rank of its own. At the end it sends what it
+ * knows of the workers to their boards.
  */
 #include "engine/train_async_priv.h"
 
@@ -25,49 +25,49 @@ static struct async_row server_row(const struct ps_server *s, int rank)
     return row;
 }
 
-/* What a server knows of the workers, on its own board. */
+/* Writes what the server knows of the workers to its own board. */
 static void note_workers(const struct ps_server *s, struct async_board *board)
 {
-    struct async_news *news = async_board_news(board);
+    struct async_run_stats *run = async_board_run(board);
     int w;
 
-    for (w = 0; w < ps_seats(s->job); w++) {
-        const struct ps_seat *seat = &s->seats[w];
-        struct async_known *known = async_board_known(board, ps_worker_rank(s->job, w));
+    for (w = 0; w < ps_clients(s->job); w++) {
+        const struct ps_client *client = &s->clients[w];
+        struct async_worker_stats *known = async_board_worker(board, ps_worker_rank(s->job, w));
 
-        *known = (struct async_known){.alive = seat->alive,
-                                      .was_here = seat->was_here,
-                                      .stale = seat->stale,
-                                      .late_n = (int64_t)seat->late_n,
-                                      .late_s = (double)seat->late_ns / 1e9,
-                                      .late_max_s = (double)seat->late_max_ns / 1e9};
+        *known = (struct async_worker_stats){.member = client->member,
+                                             .was_member = client->was_member,
+                                             .stale = client->stale,
+                                             .wait_n = (int64_t)client->waits.n,
+                                             .wait_s = (double)client->waits.ns / 1e9,
+                                             .wait_max_s = (double)client->waits.max_ns / 1e9};
     }
-    news->samples = s->job->hogwild ? -1 : s->stats.samples;
-    news->n_faults = s->n_faults;
-    memcpy(news->faults, s->faults, sizeof(news->faults));
+    run->samples = s->job->hogwild ? -1 : s->stats.samples;
+    run->n_faults = s->faults.n;
+    memcpy(run->faults, s->faults.list, sizeof(run->faults));
 }
 
 static bool anybody_left(const struct ps_server *s)
 {
     int w;
 
-    for (w = 0; w < ps_seats(s->job); w++)
-        if (s->seats[w].alive)
+    for (w = 0; w < ps_clients(s->job); w++)
+        if (s->clients[w].member)
             return true;
     return false;
 }
 
-/* What the workers need for the end: from whichever of two servers serves then. */
+/* Called by the server, or by a standby that has taken over, before it sends PS_FINAL. */
 static vb_status show_board(struct ps_server *s, void *arg)
 {
     struct async_board *board = arg;
     struct async_row row = server_row(s, vb_group_rank(s->group));
 
     note_workers(s, board);
-    return async_board_serve(board, &row, s->k == 0);
+    return async_board_put_server(board, &row, s->k == 0);
 }
 
-/* To the end, and until nobody needs it any more. */
+/* Serves to the end, and until no worker needs the server. */
 static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
                                struct async_board *board)
 {
@@ -75,10 +75,10 @@ static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
 
     s->on_final = show_board;
     s->final_arg = board;
-    while (st == VB_OK && !s->over)
+    while (st == VB_OK && !s->done)
         st = ps_server_round(s);
     if (st == VB_OK && !anybody_left(s))
-        return vb_err(VB_ERR_PEER, "no worker is left, after %lld of %lld steps",
+        return vb_err(VB_ERR_PEER, "all workers are gone, after %lld of %lld steps",
                       (long long)ps_version_of(s), (long long)s->job->steps);
     if (st != VB_OK)
         return st;
@@ -88,12 +88,11 @@ static vb_status serve_workers(struct async_server *srv, struct ps_server *s,
     return st == VB_OK ? ps_server_linger(s) : st;
 }
 
-/* number: servers first, then standbys. */
 vb_status async_serve(struct async_server *srv, int number)
 {
     struct vb_async *a = srv->async;
     struct vb_group_opts opts = async_group(a, ps_server_rank(&a->job, 0) + number);
-    size_t papers = number % a->job.servers == 0 ? async_papers_bytes(a) : 0;
+    size_t info_bytes = number % a->job.servers == 0 ? async_join_info_bytes(a) : 0;
     struct async_board *board = NULL;
     struct ps_server *s = NULL;
     struct vb_group *group;
@@ -101,12 +100,13 @@ vb_status async_serve(struct async_server *srv, int number)
 
     if (st != VB_OK)
         return st;
-    st = async_board_open(group, papers, &board);
-    if (st == VB_OK && papers > 0)
-        st = async_papers_put(a, board);
+    st = async_board_open(group, info_bytes, &board);
+    if (st == VB_OK && info_bytes > 0)
+        st = async_join_info_put(a, board);
     if (st == VB_OK)
         st = ps_server_create(group, &a->job, a->params, a->state, &s);
-    atomic_store_explicit(&srv->ready, true, memory_order_release); /* for async_work() */
+    /* pairs with the acquire in async_wait_until_ready() */
+    atomic_store_explicit(&srv->ready, true, memory_order_release);
     if (st == VB_OK && a->trainer->serves)
         vb_place_leave(&a->trainer->place);
     if (st == VB_OK)
@@ -121,7 +121,8 @@ vb_status async_serve(struct async_server *srv, int number)
     return st;
 }
 
-/* It may run anywhere: beside a worker that is pinned there would be no room for it. */
+/* The server may run on any cpu of the process. On the cpus of the worker, which is pinned, it
+ * would have no room. */
 static void *serve_main(void *arg)
 {
     struct async_server *srv = arg;
@@ -143,12 +144,12 @@ static vb_status start_server(struct async_server *srv, int number)
     srv->number = number;
     err = pthread_create(&srv->thread, NULL, serve_main, srv);
     if (err != 0)
-        return vb_err(VB_ERR_NO_MEMORY, "start a server: %s", strerror(err));
+        return vb_err(VB_ERR_NO_MEMORY, "cannot start the thread of a server: %s", strerror(err));
     srv->started = true;
     return VB_OK;
 }
 
-/* Server k is a thread of rank k, its standby one of the next rank. */
+/* Server k is a thread of rank k, and its standby is a thread of the next rank. */
 vb_status async_start_servers(struct vb_async *a)
 {
     const struct vb_trainer *t = a->trainer;
@@ -180,8 +181,8 @@ vb_status async_join_servers(struct vb_async *a)
     return st == VB_OK ? other : st;
 }
 
-/* Pairs with the releases in async_serve(): only then may another thread write what that one read.
- */
+/* The acquire pairs with the releases in async_serve() and serve_main(): after it the worker may
+ * change the parameters that the server has copied. */
 void async_wait_until_ready(const struct async_server *srv)
 {
     while (srv->started && !atomic_load_explicit(&srv->ready, memory_order_acquire))

@@ -1,47 +1,47 @@
 /* SPDX-License-Identifier: MIT
  *
- * A worker of sparse logistic regression. A batch is made small first: its distinct features, and
- * its entries by their places among these (ps_compact.c); then forward and backward touch a few
- * thousand numbers. The features of the next batch are known before a gradient is pushed, and ask
- * for their weights with it.
+ * The steps of a worker with sparse logistic regression. The worker compacts each batch first: it
+ * finds the distinct features, and replaces each entry by the place of its feature (ps_compact.c).
+ * Then forward and backward touch a few thousand numbers. The worker knows the features of the next
+ * batch before it pushes a gradient, and asks for their weights with the push.
  *
- * In place, with plain SGD, there is nothing to make small: weights are read and added to row by
- * row, but for those that nearly every batch adds to.
+ * With hogwild and plain SGD a batch is not compacted: the worker reads and updates weights row by
+ * row, except for those that nearly every batch updates.
  */
 #include "engine/train_async_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_AHEAD 2 /* whose weights are on their way from memory */
+#define ROWS_AHEAD 2 /* rows whose weights are prefetched */
 
-/* A batch that was made small. */
-struct small {
+/* A batch, compacted. */
+struct compact_batch {
     struct ps_compact *compact;
-    uint32_t *keys; /* the last is the bias */
+    uint32_t *keys; /* distinct features, and as the last one the bias */
     size_t n;
-    struct vb_k_csr csr; /* by places */
+    struct vb_k_csr csr; /* its indices are places in keys */
 };
 
 struct sparse_worker {
     struct vb_async *async;
     uint64_t features;
-    struct small batch[2];
+    struct compact_batch batch[2];
     int now;
     float *logits, *grad;
-    struct vb_k_hot *hot; /* by_rows */
-    bool by_rows;         /* in place, plain SGD */
-    bool in_order; /* rows are added up one by one, as synchronous training with such rules does */
+    struct vb_k_hot *hot; /* used only if by_rows */
+    bool by_rows;         /* hogwild with plain SGD: batches are not compacted */
+    bool in_order;        /* lazy rules: rows are added in the order of synchronous training */
 };
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
-/* Takes the next batch from the loader, which takes the one before back. */
-static vb_status next_batch(struct sparse_worker *s, struct small *b)
+/* Takes the next batch from the loader, which may then reuse the batch before. */
+static vb_status next_batch(struct sparse_worker *s, struct compact_batch *b)
 {
     struct vb_trainer *t = s->async->trainer;
     const uint32_t *places;
-    vb_status st = async_has_new_share(s->async) ? async_cut_anew(s->async) : VB_OK;
+    vb_status st = async_has_new_share(s->async) ? async_repartition(s->async) : VB_OK;
 
     if (st == VB_OK)
         st = vb_loader_next(t->loader, &t->batch);
@@ -67,8 +67,8 @@ static void note_loss(struct vb_trainer *t, double loss, size_t n)
     t->batch_n = (int)n;
 }
 
-/* The gradient at the keys of a batch, from the weights there. */
-static void gradient(struct sparse_worker *s, const struct small *b, const float *w)
+/* Computes the gradient at the keys of a batch from the weights there. */
+static void gradient(struct sparse_worker *s, const struct compact_batch *b, const float *w)
 {
     struct vb_trainer *t = s->async->trainer;
     float sum = 0;
@@ -98,8 +98,8 @@ static vb_status step(struct sparse_worker *s)
 {
     struct vb_async *a = s->async;
     struct vb_trainer *t = a->trainer;
-    const struct small *b = &s->batch[s->now];
-    struct small *next = &s->batch[1 - s->now];
+    const struct compact_batch *b = &s->batch[s->now];
+    struct compact_batch *next = &s->batch[1 - s->now];
     uint64_t computed = vb_trainer_computed_ns(t);
     size_t n = b->csr.n;
     const float *w;
@@ -118,9 +118,9 @@ static vb_status step(struct sparse_worker *s)
     return st == VB_OK ? async_step_done(a, computed) : st;
 }
 
-/* ---- in place -------------------------------------------------------------------------------- */
+/* ---- hogwild --------------------------------------------------------------------------------- */
 
-/* While a row is computed with, the weights of those behind it come from memory. */
+/* While it computes with a row, it prefetches the weights of later rows. */
 static void forward_rows(struct sparse_worker *s, const struct vb_k_csr *csr, float *w, float bias)
 {
     size_t i;
@@ -134,7 +134,7 @@ static void forward_rows(struct sparse_worker *s, const struct vb_k_csr *csr, fl
     }
 }
 
-/* And here a row of the next batch. */
+/* While it adds a row, it prefetches a row of the next batch. */
 static void add_rows(struct sparse_worker *s, const struct vb_k_csr *csr, float scale, float *w)
 {
     size_t i;
@@ -146,7 +146,7 @@ static void add_rows(struct sparse_worker *s, const struct vb_k_csr *csr, float 
     vb_k_hot_exchange(s->hot, w);
 }
 
-static void by_rows(struct sparse_worker *s, const struct small *b, float *w, float rate)
+static void by_rows(struct sparse_worker *s, const struct compact_batch *b, float *w, float rate)
 {
     const struct vb_k_rule sgd = {.kind = VB_K_SGD};
     struct vb_trainer *t = s->async->trainer;
@@ -166,8 +166,8 @@ static void by_rows(struct sparse_worker *s, const struct small *b, float *w, fl
     vb_lap(&t->laps, VB_PHASE_BACKWARD);
 }
 
-static vb_status by_keys(struct sparse_worker *s, const struct small *b, float *w, void *state,
-                         float rate)
+static vb_status by_keys(struct sparse_worker *s, const struct compact_batch *b, float *w,
+                         void *state, float rate)
 {
     struct vb_trainer *t = s->async->trainer;
     const float *values;
@@ -188,7 +188,7 @@ static vb_status step_in_place(struct sparse_worker *s)
     struct ps_worker *worker = s->async->worker;
     struct vb_trainer *t = s->async->trainer;
     uint64_t computed = vb_trainer_computed_ns(t);
-    struct small *b = &s->batch[0];
+    struct compact_batch *b = &s->batch[0];
     float *w, rate;
     void *state;
     vb_status st = next_batch(s, b);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
  * A worker in training: it opens or joins the group, makes steps (train_async_dense.c,
- * train_async_sparse.c), and comes to the end. One that the others have given up joins again.
+ * train_async_sparse.c), and reads the final parameters. A worker that the others have dropped
+ * joins again.
  */
 #include "engine/train_async_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_EVERY 64 /* steps: who never waits hears of a death only then */
+#define LOOK_EVERY 64 /* steps after which a worker that never waits makes progress */
 
-/* Of all test samples, by this worker alone. */
-vb_status async_judge_alone(struct vb_trainer *t)
+vb_status async_evaluate(struct vb_trainer *t)
 {
     struct vb_model_loss sum = {0};
     vb_status st = t->ops->evaluate(t, 0, t->data.n_test, &sum);
@@ -22,7 +22,7 @@ vb_status async_judge_alone(struct vb_trainer *t)
     return st;
 }
 
-/* How far all workers are a server knows: it is asked when it is time to show that. */
+/* Shows progress, if it is time to. Only a server knows how far all workers are together. */
 static vb_status show(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -32,7 +32,7 @@ static vb_status show(struct vb_async *a)
     if (!vb_trainer_is_to_show(t, false))
         return VB_OK;
     if (vb_train_apart(t->o))
-        st = ps_worker_now(a->worker, &step);
+        st = ps_worker_fetch_version(a->worker, &step);
     if (st == VB_OK)
         vb_trainer_show(t, (int64_t)step, false);
     return st;
@@ -50,7 +50,7 @@ vb_status async_do_due(struct vb_async *a)
     st = ps_worker_snapshot(a->worker, a->params, due & PS_SAVE ? a->state : NULL, &version);
     vb_lap(&t->laps, due & PS_SAVE ? VB_PHASE_CHECKPOINT : VB_PHASE_EVAL);
     if (st == VB_OK && (due & PS_EVAL))
-        st = async_judge_alone(t);
+        st = async_evaluate(t);
     if (st == VB_OK && (due & PS_EVAL)) {
         vb_train_keep_eval(t, (int64_t)version);
         vb_trainer_show(t, (int64_t)version, true);
@@ -70,16 +70,16 @@ vb_status async_ticket(struct vb_async *a, bool *go_p)
     return st;
 }
 
-vb_status async_cut_anew(struct vb_async *a)
+vb_status async_repartition(struct vb_async *a)
 {
     uint64_t version = 0;
     vb_status st = VB_OK;
 
     a->shares = atomic_load(&a->worker->shares);
-    if (a->shares != 0) /* else a new seat, of which nothing was said yet */
-        st = ps_worker_now(a->worker, &version);
+    if (a->shares != 0) /* otherwise the worker has rejoined, and its share is not known yet */
+        st = ps_worker_fetch_version(a->worker, &version);
     if (st == VB_OK && a->shares != 0)
-        st = vb_trainer_repartition(a->trainer, (int)(a->shares >> 10), (int)(a->shares & 1023),
+        st = vb_trainer_repartition(a->trainer, PS_SHARE_OF(a->shares), PS_SHARES_OF(a->shares),
                                     (int64_t)version);
     return st;
 }
@@ -98,8 +98,9 @@ vb_status async_step_done(struct vb_async *a, uint64_t computed_ns)
     return st == VB_OK && t->step % LOOK_EVERY == 0 ? vb_progress(a->ps) : st;
 }
 
-/* At its own end, on parameters that others go on changing; with a bound of 0 nobody does. */
-static vb_status judge_own_end(struct vb_async *a)
+/* Evaluates at this worker's own end, on a snapshot, while others may still train. With a bound of
+ * 0 all workers end together, and the reporter evaluates. */
+static vb_status evaluate_at_end(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     uint64_t version;
@@ -110,12 +111,12 @@ static vb_status judge_own_end(struct vb_async *a)
         return VB_OK;
     st = ps_worker_snapshot(a->worker, a->params, NULL, &version);
     if (st == VB_OK)
-        st = async_judge_alone(t);
+        st = async_evaluate(t);
     a->accuracy = t->evals.accuracy;
     return st;
 }
 
-/* This worker's figures. The time of a server's thread is not its own. */
+/* This worker's figures, without the cpu time of server threads in its process. */
 struct async_row async_worker_row(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
@@ -131,13 +132,13 @@ struct async_row async_worker_row(struct vb_async *a)
     return row;
 }
 
-/* The final parameters, and everybody's figures for whoever reports. */
-static vb_status end(struct vb_async *a)
+/* Reads the final parameters, and exchanges figures with the other members. */
+static vb_status finish(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
     struct async_row row;
     uint64_t version;
-    vb_status st = judge_own_end(a);
+    vb_status st = evaluate_at_end(a);
 
     if (st == VB_OK)
         st = ps_worker_end(a->worker, a->params, t->o->checkpoint != NULL ? a->state : NULL,
@@ -147,10 +148,10 @@ static vb_status end(struct vb_async *a)
     vb_lap(&t->laps, VB_PHASE_WAIT);
     t->step = (int64_t)version;
     row = async_worker_row(a);
-    st = async_board_tell(a->board, &row);
+    st = async_board_put_worker(a->board, &row);
     if (st == VB_OK)
         st = ps_worker_bye(a->worker);
-    return st == VB_OK ? async_board_settle(a->board, &a->reports) : st;
+    return st == VB_OK ? async_board_wait(a->board, &a->reports) : st;
 }
 
 static void name_transport(struct vb_async *a)
@@ -164,7 +165,7 @@ static vb_status open_worker(struct vb_async *a)
     struct vb_group_opts opts = async_group(a, a->trainer->rank);
     vb_status st = vb_group_open(&opts, &a->ps);
 
-    a->root_fd = -1; /* the group's now */
+    a->root_fd = -1; /* the group owns it now */
     if (st == VB_OK)
         st = async_board_open(a->ps, 0, &a->board);
     if (st == VB_OK)
@@ -174,7 +175,7 @@ static vb_status open_worker(struct vb_async *a)
     return st;
 }
 
-/* Takes part in a job that is under way; again: after having been dropped. */
+/* Joins a job that is running. again: the worker was a member before, and was dropped. */
 static vb_status join_others(struct vb_async *a, bool again)
 {
     struct vb_group_opts opts = async_group(a, 0);
@@ -203,44 +204,45 @@ void async_close_worker(struct vb_async *a)
     a->board = NULL;
 }
 
-/* Who fails by itself says so at once: others may be waiting. */
-static void give_up(struct vb_async *a, vb_status st)
+/* A worker that fails by itself tells the others at once, because they may be waiting for it. */
+static void abort_if_failed(struct vb_async *a, vb_status st)
 {
     if (st != VB_OK && st != VB_ERR_PEER && a->ps != NULL)
         vb_group_abort(a->ps, "a worker failed");
 }
 
 /* From the first step to the end. */
-static vb_status take_part(struct vb_async *a)
+static vb_status run_to_end(struct vb_async *a)
 {
     vb_status st = a->job.sparse ? async_run_sparse(a) : async_run_dense(a);
 
-    return st == VB_OK ? end(a) : st;
+    return st == VB_OK ? finish(a) : st;
 }
 
-/* The others have given this worker up, as it stood still for too long, and not it a server. Rank 0
- * is where others join, and a server that was dropped is lost. */
+/* Whether the others have dropped this worker, because it was stopped for too long, and it may join
+ * again. Rank 0 may not, because workers join through it. Nor may a process with a server, because
+ * a server that was dropped is lost. */
 static bool was_dropped(const struct vb_async *a)
 {
     const struct ps_worker *w = a->worker;
 
     if (w == NULL || a->server.started || a->standby.started || vb_group_rank(a->ps) == 0)
         return false;
-    return w->lost < 0 || vb_group_end(a->ps, w->lost) == VB_END_DROPPED_US;
+    return w->lost_rank < 0 || vb_group_end(a->ps, w->lost_rank) == VB_END_DROPPED_US;
 }
 
-/* The same process, with all that it has, in another seat. */
+/* Joins again with the same process, model and data, in another slot of the group. */
 static vb_status rejoin(struct vb_async *a)
 {
     vb_status st;
 
-    VB_LOG_WARN("this worker was given up by the others, and joins again");
+    VB_LOG_WARN("the other ranks have dropped this worker, because it was silent; it joins again");
     async_close_worker(a);
     a->shares = 0;
     st = join_others(a, true);
     if (st == VB_OK) {
         vb_log_set_rank(vb_group_rank(a->ps));
-        VB_LOG_WARN("it goes on as rank %d", vb_group_rank(a->ps));
+        VB_LOG_WARN("this worker has joined again, as rank %d", vb_group_rank(a->ps));
     }
     return st;
 }
@@ -250,22 +252,22 @@ vb_status async_work(struct vb_async *a)
     struct vb_trainer *t = a->trainer;
     vb_status st = t->o->joined != NULL ? join_others(a, false) : open_worker(a);
 
-    give_up(a, st);
+    abort_if_failed(a, st);
     async_wait_until_ready(&a->server);
     async_wait_until_ready(&a->standby);
     if (st == VB_OK)
-        vb_place_leave(&t->place); /* from here on the job is the other group */
+        vb_place_leave(&t->place); /* from now on only the other group is used */
     if (st == VB_OK && t->o->begun != NULL)
         t->o->begun();
     vb_laps_begin(&t->laps);
     if (st == VB_OK)
-        st = take_part(a);
+        st = run_to_end(a);
     while (st == VB_ERR_PEER && was_dropped(a)) {
         st = rejoin(a);
         if (st == VB_OK)
-            st = take_part(a);
+            st = run_to_end(a);
     }
-    give_up(a, st);
+    abort_if_failed(a, st);
     if (st != VB_OK)
         async_close_worker(a);
     return st;

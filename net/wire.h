@@ -10,7 +10,7 @@
 #include "net/net.h"
 
 #define WIRE_MAGIC 0x4e425256u /* "VRBN" */
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2 /* also of the notes of engine/, which have no version of their own */
 
 #define WIRE_NONCE 32
 #define WIRE_PROOF 32

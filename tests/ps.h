@@ -49,7 +49,7 @@ static inline void p_pause(const struct p_tally *tally, uint64_t seed, uint64_t 
 static inline int p_check_counts(const struct ps_worker *w, const float *params, uint64_t version,
                                  bool exact)
 {
-    size_t i, classes = (size_t)ps_seats(w->job);
+    size_t i, classes = (size_t)ps_clients(w->job);
     double sum = 0;
     int wrong = 0, k;
 
@@ -104,7 +104,7 @@ typedef void (*p_gradient_fn)(const struct ps_worker *w, uint64_t step, float *g
 
 static inline void p_ones(const struct ps_worker *w, uint64_t step, float *grads)
 {
-    size_t i, classes = (size_t)ps_seats(w->job);
+    size_t i, classes = (size_t)ps_clients(w->job);
 
     (void)step;
     for (i = 0; i < w->job->n; i++)

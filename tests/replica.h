@@ -53,13 +53,13 @@ static inline void tell_board(const struct ps_server *s, int rank)
     size_t bytes = s->lay.n[s->k] * sizeof(float);
     int w;
 
-    board->faults += s->n_faults;
+    board->faults += s->faults.n;
     memcpy(board->params[rank], s->params, bytes);
     if (s->job->words > 0)
         memcpy(board->state[rank], s->state, bytes * (size_t)s->job->words);
-    for (w = 0; w < ps_seats(s->job); w++) {
-        board->dropped[rank] += (int64_t)s->seats[w].stale.dropped;
-        board->took[rank] += (int64_t)s->seats[w].stale.n;
+    for (w = 0; w < ps_clients(s->job); w++) {
+        board->dropped[rank] += (int64_t)s->clients[w].stale.dropped;
+        board->took[rank] += (int64_t)s->clients[w].stale.n;
     }
     board->version[rank] = ps_version_of(s);
 }
@@ -102,7 +102,7 @@ static inline int member(int rank)
     vb_log_set_level(VB_LEVEL_ERROR);
     t_group_opts(&job, rank, board->root, root_fd, &opts);
     opts.elastic = true;
-    opts.seats = job.world + board->job.late;
+    opts.seats = job.world + board->job.join_slots;
     if (board->patience > 0)
         opts.patience = board->patience * (opts.patience > 0 ? opts.patience : 1);
     if ((rank < 0 ? vb_group_join(&opts, &g) : vb_group_open(&opts, &g)) != VB_OK)

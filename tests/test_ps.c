@@ -49,7 +49,7 @@ static vb_status serve(struct ps_server *s)
     vb_status st = ps_server_begin(s);
     uint64_t i = 0;
 
-    while (st == VB_OK && !s->over) {
+    while (st == VB_OK && !s->done) {
         st = ps_server_round(s);
         if (st == VB_OK && run->dies)
             st = members(s);
@@ -70,7 +70,7 @@ static int server(struct vb_group *g)
     if (st == VB_OK && s->k == 0) {
         run->stats = s->stats;
         for (w = 0; w < run->job.workers; w++)
-            run->stale[w] = s->seats[w].stale;
+            run->stale[w] = s->clients[w].stale;
     }
     ps_server_close(s);
     free(zero);
@@ -78,6 +78,19 @@ static int server(struct vb_group *g)
 }
 
 /* ---- dense workers --------------------------------------------------------------------------- */
+
+/* Forgets what was pushed and received, as a worker that the servers will admit anew. */
+static void restart(struct ps_worker *w)
+{
+    int k;
+
+    for (k = 0; k < w->job->servers; k++)
+        w->links[k].acked = w->links[k].replies = w->links[k].sent = 0;
+    w->tickets = w->used = 0;
+    w->pushed = 0;
+    w->evals = w->saves = 0;
+    w->last = w->getting = false;
+}
 
 static int check_snapshot(struct ps_worker *w, float *params)
 {
@@ -100,7 +113,7 @@ static vb_status die(struct ps_worker *w)
 {
     vb_status st = vb_group_wait(w->group, all_is_in, w, "acknowledgements", -1);
 
-    ps_worker_restart(w);
+    restart(w);
     run->dead = true;
     return st;
 }
@@ -412,11 +425,11 @@ static int slow_server(struct vb_group *g)
     if (st == VB_OK)
         st = ps_server_begin(s);
     wait_for_stage(COMPUTES);
-    while (st == VB_OK && s->seats[0].clock == 0)
+    while (st == VB_OK && s->clients[0].clock == 0)
         st = ps_server_round(s);
     if (st == VB_OK)
         st = ps_server_retire(s, 1);
-    while (st == VB_OK && !s->over)
+    while (st == VB_OK && !s->done)
         st = ps_server_round(s);
     if (st == VB_OK)
         st = ps_server_finish(s);

@@ -49,7 +49,7 @@ static void options(int rank, struct vb_group_opts *o)
 
     t_group_opts(&job, rank, board->root, root_fd, o);
     o->elastic = true;
-    o->seats = job.world + board->job.late;
+    o->seats = job.world + board->job.join_slots;
 }
 
 static bool worker_2_is_gone(void *arg)
@@ -70,7 +70,7 @@ static vb_status run(struct ps_server *s)
 {
     vb_status st = ps_server_begin(s);
 
-    while (st == VB_OK && !s->over) {
+    while (st == VB_OK && !s->done) {
         st = ps_server_round(s);
         if (st == VB_OK)
             st = sleep_once(s);
@@ -90,7 +90,7 @@ static int serve(struct vb_group *g)
         st = ps_server_linger(s);
     if (s != NULL && s->k == 0) {
         board->applied = s->stats.applied;
-        board->n_faults = s->n_faults;
+        board->n_faults = s->faults.n;
     }
     ps_server_leave(s);
     vb_group_close(g);
@@ -117,7 +117,7 @@ static int check_rounds(const struct ps_worker *w, const float *params, uint64_t
  * may have come to one of them alone. */
 static int check_counts(const struct ps_worker *w, const float *params, uint64_t version)
 {
-    int c, k, seats = ps_seats(w->job), wrong = 0;
+    int c, k, seats = ps_clients(w->job), wrong = 0;
     double sum = 0;
     size_t i;
 
@@ -268,7 +268,7 @@ static void prepare(enum vb_transport_choice transport, int servers, int64_t bou
     board->job =
         (struct ps_job){.workers = WORKERS,
                         .servers = servers,
-                        .late = LATE,
+                        .join_slots = LATE,
                         .bound = bound,
                         .n = n,
                         .steps = bound == 0 ? p_steps(200) : 4000, /* one joins meanwhile */
@@ -366,8 +366,8 @@ static void shares_are_cut_anew(void **state)
     for (t = 0; t < n_transports; t++) {
         run_into_the_trap(transports[t], 0);
         assert_int_equal(board->tally.begun[1], 30);
-        assert_int_equal(board->shares[0], 0 << 10 | 2);
-        assert_int_equal(board->shares[2], 1 << 10 | 2);
+        assert_int_equal(board->shares[0], PS_SHARE_PACK(0, 2));
+        assert_int_equal(board->shares[2], PS_SHARE_PACK(1, 2));
     }
 }
 
@@ -382,7 +382,7 @@ static void a_seat_is_used_again(void **state)
     (void)state;
     for (t = 0; t < n_transports; t++) {
         prepare(transports[t], 1, PS_UNBOUNDED, 50);
-        board->job.late = 0;
+        board->job.join_slots = 0;
         board->sleepy = true;
         begin();
         UNTIL(board->asleep);

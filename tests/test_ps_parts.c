@@ -48,6 +48,71 @@ static void batches_are_made_small(void **state)
     ps_compact_destroy(c);
 }
 
+/* From ps_send_note() to the handler of notes at the peer. */
+static void check_note(enum ps_kind kind, uint32_t arg)
+{
+    uint32_t note = PS_NOTE(kind, arg), value = VB_NOTE_VALUE(note);
+
+    assert_int_equal(VB_NOTE_CHANNEL(note), PS_CHANNEL);
+    assert_int_equal(PS_KIND(value), kind);
+    assert_int_equal(PS_ARG(value), arg);
+}
+
+static void notes_keep_kind_and_argument(void **state)
+{
+    uint32_t args[] = {0,
+                       1,
+                       PS_SLOTS_MAX - 1,
+                       PS_SLOTS_MAX * PS_TICKETS | (PS_TICKETS - 1),
+                       VB_WORLD_MAX - 1,
+                       VB_WORLD_MAX,
+                       (1u << PS_ARG_BITS) - 1};
+    int kind;
+    size_t i;
+
+    (void)state;
+    for (kind = 0; kind < 1 << PS_KIND_BITS; kind++)
+        for (i = 0; i < VB_COUNT(args); i++)
+            check_note((enum ps_kind)kind, args[i]);
+}
+
+/* Over the wire to the standby: every kind that a worker sends, and the extremes of the rest. */
+static void forwarded_notes_keep_everything(void **state)
+{
+    static const int workers[] = {0, 1, 511, VB_WORLD_MAX - 1};
+    uint32_t arg, note;
+    int kind;
+    size_t w;
+
+    (void)state;
+    for (kind = 0; kind < PS_WORKER_KINDS; kind++)
+        for (w = 0; w < VB_COUNT(workers); w++)
+            for (arg = 0; arg < 1u << PS_WORKER_ARG_BITS; arg++) {
+                struct ps_arrival from = {workers[w], PS_VALUE(kind, arg)}, to;
+
+                note = VB_NOTE_VALUE(PS_NOTE(PS_FORWARD, ps_forward_pack(from)));
+                assert_int_equal(PS_KIND(note), PS_FORWARD);
+                to = ps_forward_unpack(PS_ARG(note));
+                assert_int_equal(to.worker, from.worker);
+                assert_int_equal(to.value, from.value);
+            }
+}
+
+static void shares_fit_into_a_word(void **state)
+{
+    static const int shares[] = {1, 2, 1023, VB_WORLD_MAX};
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < VB_COUNT(shares); i++) {
+        uint32_t packed = PS_SHARE_PACK(shares[i] - 1, shares[i]);
+
+        assert_true(packed != 0); /* which means: as at the start */
+        assert_int_equal(PS_SHARE_OF(packed), shares[i] - 1);
+        assert_int_equal(PS_SHARES_OF(packed), shares[i]);
+    }
+}
+
 static void staleness_is_counted(void **state)
 {
     struct vb_stale stale = {0};
@@ -74,6 +139,9 @@ int main(void)
         cmocka_unit_test(shards_cover_everything_once),
         cmocka_unit_test(batches_are_made_small),
         cmocka_unit_test(staleness_is_counted),
+        cmocka_unit_test(notes_keep_kind_and_argument),
+        cmocka_unit_test(forwarded_notes_keep_everything),
+        cmocka_unit_test(shares_fit_into_a_word),
     };
 
     return T_RUN(tests);

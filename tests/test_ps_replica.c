@@ -15,7 +15,7 @@ static void wait_for_joiner(void)
 {
     struct timespec nap = {.tv_nsec = 2000000};
 
-    if (board->job.late > 0 && board->tally.begun[board->job.workers] == 0)
+    if (board->job.join_slots > 0 && board->tally.begun[board->job.workers] == 0)
         nanosleep(&nap, NULL);
 }
 
@@ -88,7 +88,7 @@ static int check_final(const struct ps_worker *w, const float *params, uint64_t 
             wrong += T_WRONG((double)params[c] == -(double)board->tally.of_key[c]);
         return wrong;
     }
-    for (c = 0; c < ps_seats(w->job); c++) {
+    for (c = 0; c < ps_clients(w->job); c++) {
         double begun = (double)board->tally.begun[c], least = begun;
 
         least -= c == board->mortal ? w->lay.slots : 0; /* that were under way */
@@ -295,7 +295,7 @@ static void both_may_not_die(void **state)
 static void join_around_a_death(enum vb_transport_choice transport, int k, bool meanwhile)
 {
     prepare(transport, 2, k, PS_UNBOUNDED, 50);
-    board->job.late = 1;
+    board->job.join_slots = 1;
     board->job.steps *= t_rdma_only() ? 200 : 20; /* it must not be over before */
     board->hello_after = meanwhile;
     begin();

@@ -120,7 +120,7 @@ static vb_status lazy_steps(struct ps_worker *w)
 static vb_status steps_until_told(struct ps_worker *w, float *own)
 {
     struct timespec nap = {.tv_nsec = 200000};
-    size_t j, classes = (size_t)ps_seats(w->job);
+    size_t j, classes = (size_t)ps_clients(w->job);
     const float *params;
     vb_status st = VB_OK;
     bool go = true;
@@ -145,7 +145,7 @@ static int check_seats(const struct ps_worker *w, const float *params)
 {
     int c, wrong = 0;
 
-    for (c = 0; c < ps_seats(w->job); c++)
+    for (c = 0; c < ps_clients(w->job); c++)
         wrong += T_WRONG((double)params[c] == -(double)board->tally.begun[c]);
     return wrong;
 }
@@ -154,14 +154,14 @@ static int check_seats(const struct ps_worker *w, const float *params)
 
 static vb_status steps(struct ps_worker *w, float *own)
 {
-    if (w->job->late > 0)
+    if (w->job->join_slots > 0)
         return steps_until_told(w, own);
     return w->job->sparse ? lazy_steps(w) : backup_steps(w, own);
 }
 
 static int check(const struct ps_worker *w, const float *params, uint64_t version)
 {
-    if (w->job->late > 0)
+    if (w->job->join_slots > 0)
         return check_seats(w, params);
     return w->job->sparse ? 0 : check_rounds(w, params, version);
 }
@@ -289,7 +289,7 @@ static void the_seat_of_a_server_is_nobodys(void **state)
     (void)state;
     for (t = 0; t < n_transports; t++) {
         prepare(transports[t], 2, 1, PS_UNBOUNDED, 60);
-        board->job.late = 1;
+        board->job.join_slots = 1;
         board->job.steps = INT64_MAX;
         begin();
         assert_true(kill_at(2, 50, 0));

@@ -175,7 +175,7 @@ too_long() {
     local words
     mapfile -t words < <(yes -- --seed=1 | head -n 4000)
     ends '.steps == 20' "${softmax[@]}" --steps 20 --ranks 2 --secret-file "$dir/key" "${words[@]}"
-    [[ $err == *"nobody can join: the command line is too long"* && $err != *"others can join"* ]] ||
+    [[ $err == *"nobody can join this job: the command line is too long"* && $err != *"others can join"* ]] ||
         fail "a long command line: $err"
 }
 
