@@ -101,9 +101,10 @@ PIXELS_ALWAYS void pixels_fetch_list(const struct vb_k_pixels *p, uint32_t sampl
     }
 }
 
-#define PIXELS_SOON 2  /* samples ahead whose list is prefetched */
-#define PIXELS_LATER 5 /* samples ahead whose place, from which the list is found, is prefetched   \
-                        */
+#define PIXELS_SOON 2 /* samples ahead whose list is prefetched */
+#define PIXELS_LATER                                                                               \
+    5 /* samples ahead whose place, from which the list is found, is prefetched                    \
+       */
 
 /* Called before the first sample. */
 PIXELS_ALWAYS void pixels_fetch_first(const struct vb_k_pixels *p, const struct vb_k_picked *at)

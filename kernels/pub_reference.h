@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reference kernels: plain loops that specify the results.
+ */
+#ifndef VB_KERNELS_REFERENCE_H
+#define VB_KERNELS_REFERENCE_H
+
+#include "base/base.h"
+
+/* These specify what the fast kernels must compute; the tests compare both. All memory belongs to
+ * the caller, is row-major, and must not overlap. */
+
+/* logits (n, classes) = x (n, features) * w (features, classes) + b (classes) */
+void vb_k_linear_forward_ref(const float *x, const float *w, const float *b, int n, int features,
+                             int classes, float *logits);
+
+/* dw (features, classes) and db (classes) are the gradients, summed over the n samples. */
+void vb_k_linear_backward_ref(const float *x, const float *dlogits, int n, int features,
+                              int classes, float *dw, float *db);
+
+/* Replaces the logits (n, classes) by the gradient of the loss with respect to them, and returns
+ * the loss, summed over the samples. Large logits do not overflow. y (n): every label is below
+ * classes. */
+double vb_k_softmax_xent_ref(float *logits, const uint16_t *y, int n, int classes);
+
+/* Returns the class with the largest logit; the first one if several are equal. */
+int vb_k_argmax_ref(const float *logits, int classes);
+
+void vb_k_add_ref(float *sum, const float *v, size_t n); /* sum += v */
+
+/* params -= rate * grads */
+void vb_k_sgd_ref(float *params, const float *grads, size_t n, float rate);
+
+#endif
