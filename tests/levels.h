@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The same tests at every level of instructions that this CPU has.
+ * Runs the same tests at every instruction level that this CPU has.
  */
 #ifndef VB_TEST_LEVELS_H
 #define VB_TEST_LEVELS_H

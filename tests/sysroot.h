@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes trees of files for tests that judge machines which no recording could hold: garbage,
- * pipes, names that the repository must not contain.
+ * Builds trees of system files for tests. Recordings cannot hold these machines: garbage, pipes,
+ * and names that the repository must not contain.
  */
 #ifndef VB_TEST_SYSROOT_H
 #define VB_TEST_SYSROOT_H
@@ -36,7 +36,7 @@ static inline void t_tree_destroy(struct t_tree *tree)
     nftw(tree->root, t_tree_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The full path of a file in the tree; the folders above it are made. */
+/* Computes the full path of a file in the tree and makes the folders above it. */
 static inline void t_tree_path(const struct t_tree *tree, const char *path, char full[PATH_MAX])
 {
     char *slash;
@@ -45,7 +45,7 @@ static inline void t_tree_path(const struct t_tree *tree, const char *path, char
     for (slash = strchr(full + strlen(tree->root) + 1, '/'); slash != NULL;
          slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(full, 0755); /* most are there already */
+        mkdir(full, 0755); /* most folders exist already */
         *slash = '/';
     }
 }
@@ -68,7 +68,7 @@ static inline void t_tree_text(const struct t_tree *tree, const char *path, cons
     t_tree_bytes(tree, path, text, strlen(text));
 }
 
-/* Bytes of every value, with and without line ends, always the same. */
+/* Writes bytes of every value, with and without line ends, always the same ones. */
 static inline void t_tree_garbage(const struct t_tree *tree, const char *path, size_t len)
 {
     unsigned char *bytes = malloc(len);
