@@ -39,7 +39,7 @@ static void make_plan(int ranks, int threads)
     assert_int_equal(vb_plan_create(topo, &want, &plan), VB_OK);
 }
 
-/* May the calling thread run on just these cpus? */
+/* Returns whether the calling thread may run on exactly these CPUs. */
 static bool runs_on(const int *cpus, int n)
 {
     cpu_set_t have, want;
@@ -65,7 +65,7 @@ static bool right_place(const struct vb_plan_rank *r, enum vb_role role)
     return runs_on(r->cpus.v, r->cpus.n);
 }
 
-/* One rank, in a thread of its own: its team, then the other roles in turn. */
+/* Runs one rank in a thread of its own: first its OpenMP team, then the other roles. */
 static void *rank_main(void *arg)
 {
     const struct vb_plan_rank *r = arg;
@@ -110,7 +110,8 @@ static void threads_go_where_the_plan_says(void **state)
     run_ranks(2, 1);
 }
 
-/* More threads than cpus: the kernel shares them out, and all of them get on. */
+/* With more threads than CPUs nothing is pinned: the kernel schedules the threads, and all of them
+ * make progress. */
 static void crowds_are_not_pinned(void **state)
 {
     int threads = 2 * vb_topo_facts(topo)->n_allowed_cpus;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Secrets, and strangers at the door of a running job.
+ * Secrets, the handshake, and strangers that connect to a running job.
  */
 #include "net/handshake.h"
 #include "net/sock.h"
@@ -27,7 +27,7 @@ static void secrets_are_read(void **state)
     assert_int_equal(vb_secret_read(path, other), VB_OK);
     assert_memory_equal(secret, other, sizeof(secret));
     assert_int_equal(ftruncate(fd, 0), 0);
-    assert_int_equal(pwrite(fd, secret, 32, 0), 32); /* the bytes themselves */
+    assert_int_equal(pwrite(fd, secret, 32, 0), 32); /* 32 raw bytes instead of hexadecimal text */
     memset(other, 0, sizeof(other));
     assert_int_equal(vb_secret_read(path, other), VB_OK);
     assert_memory_equal(secret, other, sizeof(secret));
@@ -86,7 +86,7 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     return call->rank == 1 ? WIRE_WELCOME : WIRE_BAD_RANK;
 }
 
-/* Feeds a listener one byte at a time; returns its last reply. */
+/* Feeds the listener one byte at a time and returns its last reply. */
 static size_t feed(struct handshake *hs, const unsigned char *bytes, size_t len, void *key,
                    unsigned char out[WIRE_ANSWER_BYTES])
 {
@@ -126,14 +126,14 @@ static void who_knows_the_secret_gets_in(void **state)
     auth_session(key, call_bytes, answer, session);
     assert_memory_equal(session, hs.session, sizeof(session));
 
-    /* The same words to another listener: its nonce differs, so the proof is worth nothing. */
+    /* A replay to another listener: its nonce differs, so the old proof is not valid. */
     handshake_init(&hs, 0, 0);
     feed(&hs, call_bytes, sizeof(call_bytes), key, out);
     feed(&hs, proof, sizeof(proof), key, out);
     assert_int_equal(hs.state, HANDSHAKE_REFUSED);
     assert_int_equal(hs.verdict, WIRE_BAD_SECRET);
 
-    /* The listener's own proof, sent back to it, is not the caller's. */
+    /* The listener's own proof, sent back to it, is not a valid proof of the caller. */
     handshake_init(&hs, 0, 0);
     feed(&hs, call_bytes, sizeof(call_bytes), key, answer);
     feed(&hs, answer + WIRE_ANSWER_BYTES - WIRE_PROOF, WIRE_PROOF, key, out);
@@ -185,7 +185,7 @@ static int dial_root(void)
     return fd;
 }
 
-/* What a stranger may try; each must cost the job nothing. */
+/* Tries what a stranger may try. The job must not suffer. */
 static void try_strangers(void)
 {
     unsigned char noise[512], key[32] = {9}, session[32], byte;
@@ -194,7 +194,7 @@ static void try_strangers(void)
     int fd, i;
 
     memset(noise, 0xa5, sizeof(noise));
-    for (i = 0; i < 40; i++) { /* more than there is room for, all of them silent */
+    for (i = 0; i < 40; i++) { /* more silent callers than the listener has room for */
         fd = dial_root();
         if (i % 4 == 0)
             (void)!write(fd, noise, sizeof(noise));
@@ -206,22 +206,23 @@ static void try_strangers(void)
     call.world = 3;
     call.rank = 2;
     soon = vb_clock_ns() + 5000000000u;
-    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* an old membership */
+    /* an old epoch of the membership */
+    assert_true(handshake_call(fd, &call, key, soon, session) < 0);
     close(fd);
     fd = dial_root();
     memset(key, 7, sizeof(key));
     call.version = 77;
-    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* another version */
+    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* another protocol version */
     close(fd);
     fd = dial_root();
     call.version = WIRE_VERSION;
     call.epoch = 1;
-    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* rank 2 is there already */
+    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* rank 2 has joined already */
     assert_int_equal(sock_read(fd, &byte, 1, soon), VB_ERR_PEER);
     close(fd);
 }
 
-/* Callers that hang up after each byte of a handshake that began well. */
+/* Begins a valid handshake again and again, and hangs up after each number of bytes. */
 static void try_deserters(void)
 {
     unsigned char bytes[WIRE_CALL_BYTES + WIRE_PROOF] = {0};
@@ -233,7 +234,7 @@ static void try_deserters(void)
     for (n = 0; n <= sizeof(bytes); n++) {
         fd = dial_root();
         if (n > 0 && write(fd, bytes, n) != (ssize_t)n)
-            assert_true(n > WIRE_CALL_BYTES); /* it may have been refused by then */
+            assert_true(n > WIRE_CALL_BYTES); /* the listener may have refused the caller by then */
         close(fd);
     }
 }
@@ -275,7 +276,7 @@ static void strangers_cost_a_job_nothing(void **state)
         assert_int_equal(ranks[i].wrong, 0);
     for (line = text; (line = strstr(line, "refused a connection from 127.0.0.1")) != NULL; line++)
         refusals++;
-    assert_int_equal(refusals, 1); /* logged once an address, not once a call */
+    assert_int_equal(refusals, 1); /* logged once per address, not once per call */
     assert_non_null(strstr(text, "did not let us in: it belongs to an older membership"));
     assert_non_null(strstr(text, "did not let us in: it speaks another version"));
     assert_non_null(strstr(text, "did not let us in: that rank is taken"));
@@ -290,7 +291,7 @@ static void *open_with_secret(void *arg)
     vb_log_set_rank(opts->rank);
     st = vb_group_open(opts, &group);
     vb_group_close(group);
-    return st == VB_OK ? NULL : arg; /* it should fail */
+    return st == VB_OK ? NULL : arg; /* opening is expected to fail */
 }
 
 static void a_wrong_secret_joins_no_job(void **state)
@@ -319,7 +320,7 @@ static void a_wrong_secret_joins_no_job(void **state)
     assert_non_null(strstr(text, "gave up on missing ranks: 1 (never seen)"));
 }
 
-/* ---- the roll call --------------------------------------------------------------------------- */
+/* ---- missing ranks and bad options ----------------------------------------------------------- */
 
 static void the_missing_are_named(void **state)
 {
@@ -355,7 +356,8 @@ static void bad_options_are_refused(void **state)
         opts.rank = what == 0 ? 2 : 1;
         opts.world = what == 1 ? 0 : 2;
         opts.root = what == 2 ? NULL : opts.root;
-        opts.timeout_ms = what == 4 ? 0 : 200; /* and in the last case nobody listens there */
+        /* in case 5 all options are valid, but nobody listens at the address */
+        opts.timeout_ms = what == 4 ? 0 : 200;
         assert_true(vb_group_open(&opts, &group) < 0);
     }
     t_stderr_release(&t, text, sizeof(text));

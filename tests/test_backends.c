@@ -19,7 +19,7 @@ static void onednn_names_its_kernels(void **state)
            probe.conv, probe.inner);
 }
 
-/* The same numbers mean SSE and AVX on x86: a wrong table would show at once. */
+/* On x86 the same numbers of oneDNN mean SSE and AVX, so this test finds a wrong table. */
 static void the_instruction_set_is_this_cpus(void **state)
 {
     struct vb_k_onednn probe;

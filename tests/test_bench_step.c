@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * From which batch on computing hides the transfer; and on two ranks, which are threads, steps
+ * The batch from which on computing hides the transfer. On two ranks, which are threads: steps
  * without sums, sums without steps, and the whole measurement.
  */
 #include "engine/train_priv.h"
@@ -11,7 +11,7 @@
 
 #define POINTS 5
 
-/* Computing takes at_0 + slope * batch, the transfer likewise. */
+/* Computing takes at_0 + slope * batch; so does the transfer, with its own numbers. */
 struct lines {
     double compute_0, compute, transfer_0, transfer;
     int64_t bytes_a_sample;
@@ -42,13 +42,14 @@ static void where_lines_cross(void **state)
     (void)state;
     assert_int_equal(hidden_from(&dense, 0), 40);
     assert_int_equal(hidden_from(&sparse, 0), 75);
-    dense.transfer_0 = 0.901; /* 40.05 */
+    dense.transfer_0 = 0.901; /* exact result: 40.05 */
     assert_int_equal(hidden_from(&dense, 0), 41);
     dense.transfer_0 = 0.1 + 0.02 * 1000000;
     assert_int_equal(hidden_from(&dense, 0), 1000000);
 }
 
-/* Errors of 5 % move it by that order, though the largest batch takes 200 times the smallest. */
+/* Errors of 5 % move the result by about as much, although the largest batch takes 200 times as
+ * long as the smallest. */
 static void noise_moves_it_little(void **state)
 {
     struct lines dense = {.compute_0 = 0.01, .compute = 0.02, .transfer_0 = 0.9};
@@ -69,11 +70,12 @@ static void at_once_or_never(void **state)
     (void)state;
     assert_int_equal(hidden_from(&fast, 0), 1);
     assert_int_equal(hidden_from(&slow, 0), 0);
-    assert_int_equal(hidden_from(&lists, 0), 0); /* grow faster than what hides them */
+    /* the transfer of lists grows faster than the computing that could hide it */
+    assert_int_equal(hidden_from(&lists, 0), 0);
     assert_int_equal(hidden_from(&thin, 0), 1);
 }
 
-/* A line through such points would begin below 0. */
+/* A line through these points would be negative at batch 0. */
 static void no_time_is_negative(void **state)
 {
     struct vb_step_point points[2] = {
@@ -83,7 +85,8 @@ static void no_time_is_negative(void **state)
 
     (void)state;
     assert_int_equal(vb_step_hidden_from(points, 2), 1);
-    points[0].compute_ms = 2; /* the larger batch is faster: a bad moment */
+    /* the larger batch is faster because the measurement of the smaller one was disturbed */
+    points[0].compute_ms = 2;
     points[0].transfer_ms = points[1].transfer_ms = 1.5;
     assert_int_equal(vb_step_hidden_from(points, 2), 1);
     points[0].transfer_ms = points[1].transfer_ms = 2.5;
@@ -99,9 +102,10 @@ static void few_points(void **state)
 
     (void)state;
     assert_int_equal(vb_step_hidden_from(points, 0), 0);
-    assert_int_equal(vb_step_hidden_from(points, 1), 40); /* as long a sample */
+    /* one point: assume the same time for each sample */
+    assert_int_equal(vb_step_hidden_from(points, 1), 40);
     assert_int_equal(vb_step_hidden_from(points, 2), 40);
-    points[0].transfer_ms = points[1].transfer_ms = 0; /* one rank */
+    points[0].transfer_ms = points[1].transfer_ms = 0; /* one rank has no transfer */
     assert_int_equal(vb_step_hidden_from(points, 2), 1);
 }
 
@@ -116,7 +120,7 @@ static void fill_opts(const char *model, const char *data, struct vb_group *g,
     o->steps = 100;
 }
 
-/* Whether all ranks have the same parameters now. */
+/* Returns whether all ranks have the same parameters. */
 static bool equal(struct vb_trainer *t)
 {
     size_t n;
@@ -132,10 +136,10 @@ static int check_steps(struct vb_trainer *t)
     long before;
     int wrong;
 
-    wrong = T_WRONG(t->train.n == 180); /* of 200, in steps of 30 */
+    wrong = T_WRONG(t->train.n == 180); /* 200 samples in steps of 30 */
     wrong += T_WRONG(vb_trainer_step(t) == VB_OK && equal(t));
     wrong += T_WRONG(t->ops->sum_again(t, &bytes) == VB_OK && bytes > 0 && bytes % 4 == 0);
-    wrong += T_WRONG(equal(t)); /* nothing was updated */
+    wrong += T_WRONG(equal(t)); /* no parameters were updated */
     wrong += T_WRONG(vb_trainer_step(t) == VB_OK && equal(t));
     (void)vb_group_barrier(t->place.group);
     before = t_allocations;
@@ -196,7 +200,8 @@ static int measure(struct vb_group *g, void *arg)
     int i, wrong, seen = 0;
 
     (void)arg;
-    fill_opts("softmax", "synth:100", g, &o.train); /* which is no whole number of steps */
+    /* 100 samples are not a whole number of steps */
+    fill_opts("softmax", "synth:100", g, &o.train);
     o.each = count;
     o.each_arg = &seen;
     wrong = T_WRONG(vb_bench_step(&o, &r) == VB_OK && r.n == 3 && r.ranks == 2);

@@ -22,7 +22,7 @@ static int remove_root(void **state)
     return system(command);
 }
 
-/* Writes a file below the root, with the folders it needs. */
+/* Writes a file below the root and makes the folders it needs. */
 static void put(const char *path, const char *text)
 {
     char full[256], *slash;
@@ -78,7 +78,8 @@ static void version_1_has_its_own_folder(void **state)
     assert_quota(0);
     put("sys/fs/cgroup/cpuacct,cpu/job/cpu.cfs_quota_us", "250000\n");
     assert_quota(2.5);
-    put("sys/fs/cgroup/cpuset/s/cpu.cfs_quota_us", "1\n"); /* not the cpu controller's */
+    /* belongs to another controller than cpu */
+    put("sys/fs/cgroup/cpuset/s/cpu.cfs_quota_us", "1\n");
     assert_quota(2.5);
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The format of checkpoints: what is written is read again, and whatever was done to the file is
- * noticed. What befalls writers is in test_checkpoint_disk.c.
+ * The format of checkpoints: a reader gets back what was written, and notices every damage to the
+ * file. Failures while writing are in test_checkpoint_disk.c.
  */
 #include "tests/checkpoint.h"
 
 #include <sys/wait.h>
 
-#define BIG (3 * CP_CHUNK / sizeof(float) + 5) /* elements: three whole chunks and a short one */
+/* number of elements: three whole chunks and a short one */
+#define BIG (3 * CP_CHUNK / sizeof(float) + 5)
 
 /* ---- round trip ------------------------------------------------------------------------------ */
 
@@ -62,7 +63,7 @@ static void arrays_are_found_by_name(void **state)
 
 /* ---- broken files ---------------------------------------------------------------------------- */
 
-/* The bytes of a small checkpoint, and a path to put broken ones at. */
+/* Returns the bytes of a small checkpoint, and a path for broken copies. */
 static char *small_file(size_t *len_p, char broken[PATH_MAX])
 {
     write_small(3, 0);
@@ -83,11 +84,11 @@ static void truncated_files_are_refused(void **state)
         put_file(broken, bytes, n);
         assert_refused(broken, VB_ERR_INPUT, "offset ");
     }
-    bytes[len] = '\0'; /* get_file() left room */
+    bytes[len] = '\0'; /* get_file() has left room for it */
     put_file(broken, bytes, len + 1);
     assert_refused(broken, VB_ERR_INPUT, "offset 16: the file is not as long");
     put_file(broken, bytes, len);
-    assert_int_equal(vb_checkpoint_read(broken, &cp), VB_OK); /* the whole is fine */
+    assert_int_equal(vb_checkpoint_read(broken, &cp), VB_OK); /* the complete file is valid */
     vb_checkpoint_free(cp);
     free(bytes);
 }
@@ -133,7 +134,7 @@ static void chunks_that_are_broken_are_named(void **state)
     free(big);
 }
 
-/* What a hostile writer would put into a small checkpoint, with right checksums. */
+/* What a hostile writer would put into a small checkpoint, with correct checksums. */
 static const struct {
     size_t at, len;
     const char *bytes, *text;
@@ -142,10 +143,10 @@ static const struct {
     {16, 8, "\377\377\377\377\377\377\377\377", "offset 16: the file is not as long"},
     {24, 8, "\377\377\377\377\377\377\377\377", "offset 24: the step"},
     {40, 4, "\377\377\377\377", "offset 40: more arrays"},
-    {40, 4, "\0\4\0", "ends within the table"}, /* as many arrays as there may be */
+    {40, 4, "\0\4\0", "ends within the table"}, /* the largest number of arrays */
     {40, 4, "\1\0\0", "offset "},
     {44, 4, "\377\377\377\377", "offset 40: more arrays or text"},
-    {48, 4, "\0\0\20", "ends within the table"}, /* as much text as there may be */
+    {48, 4, "\0\0\20", "ends within the table"}, /* the largest amount of text */
     {56, 4, "\0\0\0", "offset 56: the size of chunks"},
     {60, 4, "\1\0\0", "offset 56: the size of chunks"},
     {64, 32, "eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee", "offset 64: a name has no end"},
@@ -158,7 +159,8 @@ static const struct {
     {192, 4, "\2\0\0", "offset 192: an array has an unknown type"},
     {196, 4, "\2\0\0", "offset 192: an array has an unknown type"},
     {136, 8, "\377\377\377\377\377\377\377\177", "offset 136: an array is larger"},
-    {136, 8, "\0\0\0\0\0\0\0\100", "offset 136: an array is larger"}, /* 4 times this wraps to 0 */
+    /* 4 times this number wraps to 0 */
+    {136, 8, "\0\0\0\0\0\0\0\100", "offset 136: an array is larger"},
     {136, 8, "\377\377\377\377\377\377\377\377", "offset 136: an array is larger"},
     {144, 8, "\0\0\0\0\0\0\0", "offset 136: an array is larger"},
     {200, 8, "\0\1\0\0\0\0\0", "offset 200: an array is larger"},
@@ -206,7 +208,7 @@ static void what_is_no_checkpoint_is_refused(void **state)
     assert_refused(path, VB_ERR_INPUT, "offset 0: this is not a checkpoint");
     unlink(path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_refused(path, VB_ERR_INPUT, "this is not a file"); /* and nobody waits */
+    assert_refused(path, VB_ERR_INPUT, "this is not a file"); /* and reading does not block */
     assert_refused(dir, VB_ERR_INPUT, "this is not a file");
 }
 
@@ -240,7 +242,7 @@ static void one_that_is_cut_off_is_named(void **state)
     assert_non_null(strstr(said, "can no longer be read"));
 }
 
-/* ---- what is not written --------------------------------------------------------------------- */
+/* ---- checkpoints that cannot be written ------------------------------------------------------ */
 
 static void assert_not_written(const struct vb_checkpoint *cp, const char *text)
 {
@@ -304,7 +306,8 @@ static void impossible_checkpoints_are_not_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        /* The first file that is mapped takes over SIGBUS, and cmocka takes it back. */
+        /* This must be the first test. The first mapped file installs a SIGBUS handler, and cmocka
+         * replaces it. */
         T_IN_DIR(one_that_is_cut_off_is_named),
         T_IN_DIR(what_is_written_is_read),
         T_IN_DIR(large_and_empty_arrays_are_read),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives in which a rank dies, stalls, or brings another size: all others say so, with the
- * rank, the operation and its number, within the deadline. And callers that ask for the impossible.
+ * Collectives in which a rank dies, stalls, or passes another size. All other ranks must report it
+ * with the rank, the operation and its number, before the deadline. Also: callers that ask for
+ * impossible things.
  */
 #include "tests/coll.h"
 
@@ -11,7 +12,7 @@
 #define N_ELEMS ((size_t)50000)
 #define CULPRIT 1
 #define TIMEOUT_MS 2000
-#define SLACK_S 20 /* for a machine that is busy with something else */
+#define SLACK_S 20 /* extra time for a busy machine */
 
 enum fault { DIES, STALLS, OTHER_SIZE, OTHER_OPERATION, SENDS_NOTES };
 
@@ -28,8 +29,8 @@ static void nap_ms(long ms)
     nanosleep(&ts, NULL);
 }
 
-/* Notes of an operation that has flags, while all others are in it: they wait for this rank's
- * share. */
+/* Sends notes of an operation that uses flags while all other ranks are in it and wait for this
+ * rank's share. */
 static vb_status send_notes(struct vb_coll *coll, const struct how *how, struct vb_req *req)
 {
     uint64_t deadline = vb_clock_ns() + SLACK_S * UINT64_C(1000000000);
@@ -45,19 +46,19 @@ static vb_status send_notes(struct vb_coll *coll, const struct how *how, struct 
             !coll_put(coll, r, 0, 0, 0, coll_note_value(STREAM_PART, coll->seq & SEQ_MASK)))
             st = VB_ERR_IO;
     group_unlock(coll->group);
-    while (st == VB_OK && vb_clock_ns() < deadline) { /* until the others have given up */
+    while (st == VB_OK && vb_clock_ns() < deadline) { /* until the other ranks have given up */
         st = vb_progress(coll->group);
         nap_ms(1);
     }
     return st;
 }
 
-/* What the culprit does instead of its fourth allreduce. */
+/* Does something wrong instead of the fourth allreduce. */
 static vb_status misbehave(struct vb_coll *coll, const struct how *how, struct vb_req *req)
 {
     switch (how->fault) {
     case DIES:
-        _exit(0); /* without a goodbye */
+        _exit(0); /* no goodbye is sent */
     case STALLS:
         nap_ms(TIMEOUT_MS + 3000);
         return vb_allreduce_start(coll, 0, how->n, VB_REDUCE_SUM, req);
@@ -71,7 +72,7 @@ static vb_status misbehave(struct vb_coll *coll, const struct how *how, struct v
     return VB_OK;
 }
 
-/* The failure must be in the log of this rank, complete, on one line. */
+/* The log of this rank must report the complete failure on one line. */
 static int is_reported(const char *text, const struct how *how)
 {
     const char *line = text, *end;
@@ -119,7 +120,8 @@ static int faulty(struct vb_group *g, void *arg)
         wrong += T_WRONG(vb_allreduce_start(coll, 0, how->n, VB_REDUCE_SUM, &req) == VB_OK);
         wrong += T_WRONG(vb_wait(coll, &req) == VB_OK);
     }
-    /* Who dies at once takes with it what of the last one others have not read yet. */
+    /* A rank that dies at once takes parts of the previous allreduce with it that others have not
+     * read yet. */
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     if (vb_group_rank(g) != CULPRIT) {
         wrong += witness(coll, how);
@@ -152,7 +154,8 @@ static void try_everywhere(enum fault fault)
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_GATHER, 10);
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_EXCHANGE, N_ELEMS - 1);
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 10);
-    try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 2000); /* not copied */
+    /* large enough to be sent without a copy */
+    try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 2000);
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_RING, N_ELEMS - 1);
 }
 
@@ -186,9 +189,9 @@ static void a_rank_sends_what_cannot_be_due(void **state)
 
 /* ---- after a failure ------------------------------------------------------------------------- */
 
-#define MANY_BYTES ((size_t)48 << 20) /* more than sockets hold */
+#define MANY_BYTES ((size_t)48 << 20) /* more than socket buffers hold */
 
-/* Rank 1 takes part, and takes nothing in: much of what rank 0 has for it waits to be sent. */
+/* Fills the send queue of rank 0: rank 1 takes part but receives nothing. */
 static vb_status fill_queue(struct vb_coll *coll, struct vb_req *req)
 {
     uint64_t deadline = vb_clock_ns() + SLACK_S * UINT64_C(1000000000);
@@ -204,7 +207,8 @@ static vb_status fill_queue(struct vb_coll *coll, struct vb_req *req)
     return st;
 }
 
-/* The group goes on handing out what has ended, on its own thread if it has one. */
+/* After the collective is closed, the group still completes its ops, on the progress thread if it
+ * has one. */
 static int closed_under_way(struct vb_group *g, void *arg)
 {
     struct t_stderr caught;
@@ -235,7 +239,7 @@ static void what_is_under_way_outlives_a_collective(void **state)
     t_as_processes(&job);
 }
 
-/* ---- callers --------------------------------------------------------------------------------- */
+/* ---- errors of callers ----------------------------------------------------------------------- */
 
 static int impossible(struct vb_group *g, void *arg)
 {
@@ -249,7 +253,8 @@ static int impossible(struct vb_group *g, void *arg)
 
     (void)arg;
     t_stderr_catch(&caught);
-    wrong += T_WRONG(vb_coll_open(g, 64, &bad, &coll) == VB_ERR_USAGE); /* not in rank order */
+    /* this algorithm does not sum in rank order */
+    wrong += T_WRONG(vb_coll_open(g, 64, &bad, &coll) == VB_ERR_USAGE);
     bad = (struct vb_coll_opts){.order = VB_ORDER_ANY, .algo = VB_ALGO_RING, .wire = VB_WIRE_BF16};
     wrong += T_WRONG(vb_coll_open(g, 64, &bad, &coll) == VB_ERR_USAGE);
     bad = (struct vb_coll_opts){.in_flight = -1};

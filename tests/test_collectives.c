@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Many operations in flight, reduce-scatter, allgather, broadcast, barrier, large vectors, bytes on
- * the wire, and that nothing is allocated once all is open.
+ * the wire, and no allocations after opening.
  */
 #include "tests/alloc.h"
 #include "tests/coll.h"
 
 #define FLIGHT 12
-#define ROOM ((size_t)400 * 1024) /* elements */
+#define ROOM ((size_t)400 * 1024) /* number of elements */
 #define MIB ((size_t)1 << 20)
 
 struct how {
@@ -21,7 +21,8 @@ static vb_status open_coll(struct vb_group *g, const struct how *how, size_t n_e
     return coll_open_split(g, n_elems * sizeof(float), &how->opts, how->place->split, coll_p);
 }
 
-/* Soft-RoCE in an emulated machine moves a round in a second. */
+/* Returns a small number of rounds over soft-RoCE in an emulated machine, where a round takes
+ * long. */
 static int rounds(const struct how *how)
 {
     return how->place->transport == VB_TRANSPORT_VERBS ? 2 : 4;
@@ -37,7 +38,7 @@ static void everywhere(t_rank_fn fn, struct vb_coll_opts opts, const int *worlds
 
 /* ---- many in flight -------------------------------------------------------------------------- */
 
-/* Vectors of very different sizes, so that the small ones overtake the large ones. */
+/* Returns vectors of very different sizes, so that small ones overtake large ones. */
 static size_t flight_size(int k, int round)
 {
     static const size_t sizes[] = {1, 30000, 500, 2048, 60001, 16, 9000};
@@ -108,9 +109,9 @@ static void many_in_flight(void **state)
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
     opts.algo = VB_ALGO_OWNER;
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
-    opts.algo = VB_ALGO_EXCHANGE; /* all through the same rings */
+    opts.algo = VB_ALGO_EXCHANGE; /* all operations use the same rings */
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
-    opts.in_flight = 4; /* fewer than are started: start has to wait */
+    opts.in_flight = 4; /* fewer than are started, so start has to wait */
     opts.wire = VB_WIRE_BF16;
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
 }
@@ -133,7 +134,8 @@ static int flight_any(struct vb_group *g, void *arg)
     return wrong;
 }
 
-/* Algorithms that use the rings in ways of their own; ranges are smaller than what is compared. */
+/* Each of these algorithms uses the rings in its own way. The ranges are smaller than the data that
+ * are compared. */
 static void many_in_flight_in_any_order(void **state)
 {
     static const int worlds[] = {3, 4};
@@ -165,7 +167,7 @@ static int one_scatter(struct vb_group *g, struct vb_coll *coll, size_t n, unsig
     return wrong;
 }
 
-/* Rank r has r * len + r bytes, with a gap before each. */
+/* Rank r has r * len + r bytes, with a gap before each block. */
 static int one_gather(struct vb_group *g, struct vb_coll *coll, size_t len)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, r;
@@ -237,8 +239,7 @@ static void other_operations(void **state)
     everywhere(others, opts, worlds, VB_COUNT(worlds));
 }
 
-/* ---- large, and exactly as many bytes as it takes ---------------------------------------------
- */
+/* ---- large vectors, and the exact number of bytes -------------------------------------------- */
 
 static int large(struct vb_group *g, void *arg)
 {
@@ -281,8 +282,9 @@ static void large_vectors(void **state)
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* What a rank measures alone must not touch where peers write, for one may be ahead and have sent.
- * Slots for messages of oneself stand in between those of peers, and nobody has a use for them. */
+/* A measurement of one rank alone must not touch memory where peers write, because a peer may be
+ * ahead and may have sent already. Each rank has unused slots for messages to itself between those
+ * of its peers; the test fills these. */
 static int measured_again(struct vb_group *g, void *arg)
 {
     const struct how *how = arg;
@@ -316,7 +318,8 @@ static void measuring_keeps_off_slots(void **state)
 
 /* ---- allocations ----------------------------------------------------------------------------- */
 
-/* The one rank that counts, and the barrier that keeps the others from opening or closing then. */
+/* Counts the allocations of this process. Barriers keep the other ranks from opening or closing
+ * meanwhile. */
 static int frugal(struct vb_group *g, void *arg)
 {
     const struct how *how = arg;

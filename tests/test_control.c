@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the control plane makes of a peer whose data connection has ended, when its last word has
- * come but was not read yet: as where this process stood still for a moment.
+ * The control plane, when the data connection of a peer has ended and the peer's last frame has
+ * arrived but was not read yet. This happens if this process was stopped for a moment.
  */
 #include "net/control_priv.h"
 
@@ -12,7 +12,8 @@
 
 #define PEER 1
 
-/* Without its thread, so that nobody reads before the test wants it; returns the peer's end. */
+/* Opens the control plane without its thread, so that nothing is read before the test asks for it.
+ * Returns the peer's end. */
 static int begin(struct control *c, struct conn conns[2])
 {
     static const unsigned char session[AUTH_KEY_BYTES];

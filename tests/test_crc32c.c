@@ -2,7 +2,7 @@
 #include "base/base.h"
 #include "tests/test.h"
 
-/* The definition, bit by bit. */
+/* Computes the CRC bit by bit, as it is defined. */
 static uint32_t crc_by_bits(const unsigned char *p, size_t len)
 {
     uint32_t state = ~0u;
@@ -84,7 +84,7 @@ static void pieces_make_the_whole(void **state)
                          vb_crc32c(0, bytes, sizeof(bytes)));
 }
 
-/* A CPU that lists the instruction in /proc/cpuinfo must be seen to have it. */
+/* If /proc/cpuinfo lists the instruction, the code must use it. */
 static void instruction_is_used_where_there_is_one(void **state)
 {
     FILE *file = fopen("/proc/cpuinfo", "re");

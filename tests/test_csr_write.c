@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What becomes of a .csr file whose writer is killed, with files that have no name and without. The
- * program is linked with --wrap=open, which lets a file system forget them.
+ * A .csr file whose writer is killed, on a file system with and without unnamed files (O_TMPFILE).
+ * The program is linked with --wrap=open, which can pretend that the file system lacks them.
  */
 #include "tests/data_files.h"
 
@@ -43,7 +43,7 @@ static vb_status write_rows(const char *name, vb_data_progress_fn progress, void
     return vb_data_convert(&spec, 1, VB_SYNTH_TRAIN, t_path(name), progress, arg, &written);
 }
 
-/* Files whose names begin so. */
+/* Counts the files whose names begin with `name`. */
 static int files(const char *name)
 {
     DIR *d = opendir(t_dir);
@@ -57,7 +57,7 @@ static int files(const char *name)
     return n;
 }
 
-/* Once blocks are written it says so, and stays there. */
+/* Reports when blocks have been written, and then waits to be killed. */
 static void stop_within(void *arg, double done, int64_t rows)
 {
     const int *fd = arg;
@@ -134,7 +134,7 @@ static void whole_one_replaces_the_old(void **state)
     umask(old);
 }
 
-/* The leavings of a process that had our number are no hindrance. */
+/* A temporary file of a dead process with our process number must not cause an error. */
 static void leavings_are_replaced(void **state)
 {
     char name[64];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Direct convolution on LeNet's shapes and on ragged ones.
+ * Direct convolution on the shapes of LeNet and on ragged ones.
  */
 #include "tests/levels.h"
 #include "tests/layer.h"
@@ -64,7 +64,7 @@ static void kernels_need_not_be_square(void **state)
     all_passes(&s);
 }
 
-/* x: what is no number reaches the outputs that it takes part in and no other. */
+/* A NaN or infinity in x must reach the outputs that depend on it, and no others. */
 static void others_are_spared(enum vb_k_pass pass, float bad)
 {
     struct vb_k_shape shape = t_conv(3, 3, 9, 10, 5, 3, 1, 1);
@@ -109,7 +109,7 @@ static void relu_keeps_nan(void **state)
     (void)state;
     shape.relu = true;
     t_layer_init(&t, &shape);
-    ((float *)t.args.x)[12] = NAN; /* in the middle: every output has it */
+    ((float *)t.args.x)[12] = NAN; /* in the middle, so that every output depends on it */
     t_pass_init(&p, &vb_k_backend_direct, &t, VB_K_FORWARD);
     t_pass_run(&p, &t, 1);
     for (i = 0; i < t.n_y; i++)

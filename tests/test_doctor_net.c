@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every branch of the checks of RDMA and interfaces, on facts that are made up.
+ * Every branch of the checks of RDMA and interfaces, on invented facts.
  */
 #include "tests/doctor.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What doctor makes of measurements between hosts.
+ * The conclusions of doctor from measurements between hosts.
  */
 #include "engine/engine.h"
 #include "tests/test.h"
@@ -45,7 +45,8 @@ static void all_is_well(void **state)
     says(judged(pairs, 3, "data"), VB_CHECK_OK, "all bytes arrived as sent");
     says(judged(pairs, 3, "balance"), VB_CHECK_OK, "no pair");
     says(judged(pairs, 3, "choice"), VB_CHECK_OK, "one transport");
-    assert_string_equal(judged(pairs, 3, "loss").name, ""); /* TCP counts nothing here */
+    /* TCP has no loss counters in this test */
+    assert_string_equal(judged(pairs, 3, "loss").name, "");
     assert_string_equal(judged(pairs, 3, "receivers").name, "");
 }
 
@@ -78,9 +79,9 @@ static void a_slow_pair_stands_out(void **state)
     struct vb_pair pairs[] = {pair(0, 1, "tcp", 1), pair(0, 2, "tcp", 1.1), pair(1, 2, "tcp", 1)};
 
     (void)state;
-    pairs[2].get_gb_s = 0.4; /* in one direction is enough */
+    pairs[2].get_gb_s = 0.4; /* one slow direction is enough */
     says(judged(pairs, 3, "balance"), VB_CHECK_WARN, "h1 and h2 over tcp");
-    says(judged(pairs + 1, 2, "balance"), VB_CHECK_OK, "no pair"); /* two are no majority */
+    says(judged(pairs + 1, 2, "balance"), VB_CHECK_OK, "no pair"); /* two pairs are no majority */
 }
 
 static void tcp_may_be_faster(void **state)
@@ -96,7 +97,7 @@ static void tcp_may_be_faster(void **state)
     assert_non_null(strstr(check.fix, "--transport tcp"));
 }
 
-/* A hundred hosts do not make a sentence longer than there is room for. */
+/* The text for a hundred hosts must fit into its buffer. */
 static void many_pairs(void **state)
 {
     struct vb_pair pairs[400];
