@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups that outlive their ranks: ranks are killed, stopped, dropped and leave while the others
- * put blocks to each other and look at every byte; others come late, also into the seats of the
- * dead; strangers do not get in.
+ * Elastic groups continue when ranks fail. Ranks are killed, stopped, dropped, or leave, while the
+ * others put blocks to each other and check every byte. Other ranks join later, also into the slots
+ * of dead ranks. Strangers are refused.
  */
 #include "net/handshake.h"
 #include "net/sock.h"
@@ -16,7 +16,7 @@ static size_t n_transports;
 static struct e_board *board;
 static pid_t pids[E_PROCS];
 
-/* ---- what tests have in common --------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 static void board_set_up(enum vb_transport_choice transport, int world, int seats, bool progress)
 {
@@ -69,7 +69,7 @@ static void leave_proc(int proc)
     pids[proc] = 0;
 }
 
-/* Has this process put so many blocks to each of the others that run? */
+/* Returns whether this process has put at least `puts` blocks to each other running process. */
 static bool meets_all(int proc, long puts)
 {
     int i;
@@ -81,7 +81,7 @@ static bool meets_all(int proc, long puts)
     return board->procs[proc].rank >= 0;
 }
 
-/* All that run put to all that run: from now on, so many blocks more. */
+/* Waits until all running processes have put SOME_PUTS more blocks to all others. */
 static void all_go_on(void)
 {
     int i, k;
@@ -94,7 +94,8 @@ static void all_go_on(void)
             E_UNTIL(board, meets_all(i, SOME_PUTS));
 }
 
-/* All that run have been told that a seat's rank is gone, so many times. */
+/* Waits until all running processes have seen a rank go from this slot for the given number
+ * of times. */
 static void all_know(int seat, int times)
 {
     int i;
@@ -110,7 +111,7 @@ static void end(void)
     t_end_all(pids, E_PROCS);
 }
 
-/* After a test that failed. */
+/* Cleans up after a test that failed. */
 static int tear_down(void **state)
 {
     (void)state;
@@ -118,9 +119,9 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* ---- deaths ---------------------------------------------------------------------------------- */
+/* ---- ranks that die -------------------------------------------------------------------------- */
 
-/* One of four dies at some moment, rank 0 as well as others; three go on. */
+/* One of four ranks dies at a random moment, rank 0 or another one. The other three continue. */
 static void others_outlive_a_death(void **state)
 {
     unsigned seed = 20261115;
@@ -135,7 +136,7 @@ static void others_outlive_a_death(void **state)
             victim = round % 4;
             begin(transports[t], 4, 4, round % 2 == 1);
             E_UNTIL(board, board->procs[victim].puts > 20);
-            nanosleep(&nap, NULL); /* in the middle of whatever */
+            nanosleep(&nap, NULL); /* at any moment of the work */
             kill_proc(victim);
             all_know(victim, 1);
             all_go_on();
@@ -144,7 +145,7 @@ static void others_outlive_a_death(void **state)
     }
 }
 
-/* Two die, one after the other; the last two go on, then one alone. */
+/* Two ranks die, one after the other. The other two continue, and then one alone. */
 static void all_but_one_may_die(void **state)
 {
     size_t t;
@@ -163,9 +164,10 @@ static void all_but_one_may_die(void **state)
     }
 }
 
-/* ---- stopped, and dropped -------------------------------------------------------------------- */
+/* ---- ranks that are stopped or dropped ------------------------------------------------------- */
 
-/* Silent for too long, it is gone; when it goes on it finds that out, and comes back as new. */
+/* A rank that is silent for too long is dropped. When it runs again, it notices this and joins as a
+ * new rank. */
 static void a_sleeper_finds_out(void **state)
 {
     double start;
@@ -178,7 +180,7 @@ static void a_sleeper_finds_out(void **state)
         assert_int_equal(kill(pids[2], SIGSTOP), 0);
         start = e_now_s();
         E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
-        assert_true(e_now_s() - start > 1); /* it was silence that told */
+        assert_true(e_now_s() - start > 1); /* only a timeout can have told the others */
         E_UNTIL(board, board->procs[0].puts_at[1] > SOME_PUTS);
         assert_int_equal(kill(pids[2], SIGCONT), 0);
         E_UNTIL(board, board->procs[2].n_out == 1);
@@ -188,7 +190,8 @@ static void a_sleeper_finds_out(void **state)
     }
 }
 
-/* A live one is dropped on purpose; what it still sends reaches nobody who dropped it. */
+/* A live rank is dropped on purpose. Nothing that it still sends reaches the ranks that dropped
+ * it. */
 static void a_retired_rank_is_out(void **state)
 {
     size_t t;
@@ -197,7 +200,7 @@ static void a_retired_rank_is_out(void **state)
     for (t = 0; t < n_transports; t++) {
         begin(transports[t], 3, 4, false);
         all_go_on();
-        board->procs[1].retire = 2; /* not rank 0: the two go on with it */
+        board->procs[1].retire = 2; /* rank 1, not rank 0, drops rank 2; ranks 0 and 1 continue */
         E_UNTIL(board, board->procs[1].gone[2] == 1 && board->procs[2].gone[1] == 1);
         assert_int_equal(board->procs[0].n_gone, 0);
         E_UNTIL(board, board->procs[0].puts_at[1] > SOME_PUTS);
@@ -209,7 +212,7 @@ static void a_retired_rank_is_out(void **state)
     }
 }
 
-/* ---- late ------------------------------------------------------------------------------------ */
+/* ---- joiners --------------------------------------------------------------------------------- */
 
 static void join_in_vain(const char *said, unsigned char secret, vb_status want)
 {
@@ -228,7 +231,7 @@ static void join_in_vain(const char *said, unsigned char secret, vb_status want)
     assert_non_null(strstr(text, said));
 }
 
-/* Who had a seat before comes back with what it knew: the right secret, but an old epoch. */
+/* A rank that had a slot before calls again with the right secret, but with an old epoch. */
 static void old_epochs_are_refused(int rank)
 {
     struct wire_call call = {
@@ -255,7 +258,7 @@ static void old_epochs_are_refused(int rank)
     assert_non_null(strstr(text, "it belongs to an older membership"));
 }
 
-/* Two at first; two come late, one dies, its seat is taken again, and then the group is full. */
+/* Two ranks start. Two join later, one dies, another takes its slot, and then the group is full. */
 static void some_come_late(void **state)
 {
     size_t t;
@@ -273,10 +276,10 @@ static void some_come_late(void **state)
         old_epochs_are_refused(1);
         join_in_vain("the secrets differ", 8, VB_ERR_ACCESS);
         newcomer(3);
-        E_UNTIL(board, board->procs[3].rank == 3); /* the seat that nobody had */
+        E_UNTIL(board, board->procs[3].rank == 3); /* the slot that was never used */
         all_go_on();
         newcomer(4);
-        E_UNTIL(board, board->procs[4].rank == 1); /* that of the dead */
+        E_UNTIL(board, board->procs[4].rank == 1); /* the slot of the dead rank */
         all_go_on();
         for (i = 0; i < E_PROCS; i++)
             if (pids[i] != 0)
@@ -287,7 +290,8 @@ static void some_come_late(void **state)
     }
 }
 
-/* One is silent and dropped, but lives; another has its seat, at once or when it is dead. */
+/* A rank is silent and is dropped, but it still runs. A joiner gets its slot at once, or (shared
+ * memory) when the process is dead. */
 static void seat_of_the_silent(enum vb_transport_choice transport)
 {
     begin(transport, 3, 3, false);
@@ -306,8 +310,8 @@ static void seat_of_the_silent(enum vb_transport_choice transport)
     end();
 }
 
-/* A process that was dropped, but lives, could still write where its seat was: nobody has that seat
- * before the process is dead. */
+/* With shared memory, a dropped process that still runs could write to its old slot. So nobody may
+ * get the slot before the process is dead. */
 static void seats_of_the_living_stay_empty(void **state)
 {
     (void)state;
@@ -317,7 +321,8 @@ static void seats_of_the_living_stay_empty(void **state)
         skip();
 }
 
-/* Where no memory is mapped it could not, and its connections are shut. */
+/* Without mapped memory the dropped process cannot write, because its connections are closed. So
+ * its slot is free at once. */
 static void seats_of_the_fenced_are_free(void **state)
 {
     size_t t;
@@ -328,7 +333,8 @@ static void seats_of_the_fenced_are_free(void **state)
             seat_of_the_silent(transports[t]);
 }
 
-/* One seat, taken again and again, by some who die and some who leave: nothing is left behind. */
+/* Many ranks use one slot, one after the other; some die and some leave. Nothing may be left
+ * behind. */
 static void seats_are_used_again(void **state)
 {
     int fds = 0, n, joined = 0;
@@ -359,7 +365,7 @@ static void seats_are_used_again(void **state)
     }
 }
 
-/* Who is early waits until it is welcome. */
+/* A joiner that calls too early waits until rank 0 admits it. */
 static void who_is_early_waits(void **state)
 {
     struct timespec nap = {.tv_nsec = 400000000};
@@ -381,7 +387,7 @@ static void who_is_early_waits(void **state)
     }
 }
 
-/* Joins, and opens no window; until it shall leave. */
+/* Joins but opens no window. Stays until it is told to leave. */
 static void lurk(int proc)
 {
     struct timespec pause = {.tv_nsec = 1000000};
@@ -398,7 +404,7 @@ static void lurk(int proc)
     _exit(0);
 }
 
-/* It is connected with, into a seat that another had; but nothing can be put to it. */
+/* A joiner that opens no window gets a used slot and is connected, but puts to it must fail. */
 static void who_opens_no_window_is_not_put_to(void **state)
 {
     size_t t;
@@ -425,7 +431,7 @@ static void who_opens_no_window_is_not_put_to(void **state)
     }
 }
 
-/* A group that is not elastic, and one that has not opened, take nobody. */
+/* A group that is not elastic admits nobody, and neither does one that is not open yet. */
 static int stays_as_it_is(struct vb_group *g, void *arg)
 {
     struct e_board b = {.world = vb_group_world(g), .transport = VB_TRANSPORT_TCP};
@@ -465,8 +471,8 @@ static void others_are_closed(void **state)
 
 /* ---- several machines ------------------------------------------------------------------------ */
 
-/* Node 0 has rank 0 and nobody else; from each of the others one comes and is killed, then another
- * comes and leaves. VB_RANK and its like say who is who. */
+/* Node 0 runs rank 0 only. From each other node a first joiner is killed; a second one joins and
+ * leaves. VB_RANK, VB_WORLD and VB_ROOT say which node this is. */
 static void ranks_of_other_machines(void **state)
 {
     int node = t_number("VB_RANK"), nodes = t_number("VB_WORLD");

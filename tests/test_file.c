@@ -37,7 +37,7 @@ static void write_raw(const char *name, const void *data, size_t len)
 static int entries(void)
 {
     DIR *d = opendir(dir);
-    int n = -2; /* . and .. */
+    int n = -2; /* do not count "." and ".." */
 
     while (readdir(d) != NULL)
         n++;
@@ -96,7 +96,8 @@ static bool collect(char *line, void *arg)
 {
     char *all = arg;
 
-    snprintf(all + strlen(all), 2048 - strlen(all), "%s|", line); /* 2048: of the caller */
+    /* 2048: the size of the caller's buffer */
+    snprintf(all + strlen(all), 2048 - strlen(all), "%s|", line);
     return strcmp(line, "stop") != 0;
 }
 
@@ -116,7 +117,8 @@ static void lines_are_handed_over(void **state)
     assert_int_equal(strlen(all), VB_LINE - 1 + strlen("|next|"));
     snprintf(path, sizeof(path), "%s/pipe", dir);
     assert_int_equal(mkfifo(path, 0600), 0);
-    vb_probe_lines(collect, all, "%s", path); /* nobody writes: must not wait */
+    /* nobody writes to the pipe: the call must not block */
+    vb_probe_lines(collect, all, "%s", path);
     vb_probe_lines(collect, all, "%s/none", dir);
     unlink(path);
 }
@@ -149,7 +151,7 @@ static void failed_replace_leaves_nothing(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
     before = entries();
     t_stderr_catch(&t);
-    assert_true(vb_file_replace(path, "x", 1) < 0); /* a folder is in the way */
+    assert_true(vb_file_replace(path, "x", 1) < 0); /* a folder has this name */
     snprintf(path, sizeof(path), "%s/nowhere/file", dir);
     assert_int_equal(vb_file_replace(path, "x", 1), VB_ERR_NO_FILE);
     assert_true(vb_file_replace("/proc/verbena-test", "x", 1) < 0);
@@ -185,7 +187,7 @@ static void only_a_file_is_replaced(void **state)
     assert_true(S_ISFIFO(sb.st_mode));
     assert_int_equal(entries(), before);
 
-    unlink(pipe); /* a link to a file, or to nothing, becomes the file */
+    unlink(pipe); /* the new file replaces a link to a file, or to nothing */
     assert_int_equal(vb_file_replace(link, "new", 3), VB_OK);
     assert_true(vb_probe_line(line, sizeof(line), "%s", link));
     assert_string_equal(line, "new");
@@ -204,7 +206,7 @@ static void folders_are_made_with_those_above(void **state)
     assert_int_equal(vb_dir_make(path), VB_OK);
     assert_int_equal(stat(path, &sb), 0);
     assert_true(S_ISDIR(sb.st_mode));
-    assert_int_equal(vb_dir_make(path), VB_OK); /* it is there */
+    assert_int_equal(vb_dir_make(path), VB_OK); /* the folder exists already */
     t_stderr_catch(&t);
     assert_true(vb_dir_make("/proc/none/verbena") < 0);
     assert_true(vb_dir_make("") < 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Our own matrix products, and layers made of them, on ragged shapes.
+ * Our own matrix products, and layers that use them, on ragged shapes.
  */
 #include "kernels/gemm_priv.h"
 #include "tests/levels.h"
@@ -41,7 +41,7 @@ static void wide_panels_are_panels(void **state)
     free(wide);
 }
 
-/* Small whole numbers: sums are exact. */
+/* Small whole numbers, because their sums are exact. */
 static void tiles_add_or_replace(void **state)
 {
     enum { K = 9, LDC = VB_GEMM_NR + 3 };
@@ -139,7 +139,7 @@ static void linear_layers_are_right(void **state)
     }
 }
 
-/* Every output that a NaN or infinity takes part in is one that is no number, and no other. */
+/* A NaN or infinity must make exactly those outputs non-finite that depend on it. */
 static void others_are_spared(const struct vb_k_shape *shape, enum vb_k_pass pass, float bad)
 {
     struct t_layer t;

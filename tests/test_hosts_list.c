@@ -52,7 +52,7 @@ static void a_list_of_hosts(void **state)
     vb_hosts_fini(&hosts);
 }
 
-/* Names become arguments of ssh: none may be an option or a command. */
+/* Names become arguments of ssh, so none may be an option or a command. */
 static void names_that_are_none(void **state)
 {
     static const char *const names[] = {
@@ -163,7 +163,7 @@ static void the_answer_has_root_and_secret(void **state)
     assert_true(line[n - 1] == '\n');
 }
 
-/* Options go along to other hosts; secrets and what is the launcher's own do not. */
+/* Options are passed to other hosts. Secrets and the launcher's own options are not. */
 static void words_for_another_host(void **state)
 {
     struct vb_launch launch = {.rank = 2, .world = 5, .local_rank = 1, .local_ranks = 3};

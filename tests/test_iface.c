@@ -75,7 +75,7 @@ static void the_control_network_is_known_and_avoided(void **state)
 
     assert_non_null(control);
     assert_true(control->control);
-    assert_true(control->default_route); /* its metric is lower than docker0's */
+    assert_true(control->default_route); /* its metric is lower than that of docker0 */
     assert_false(find(&got, "docker0")->default_route);
     assert_string_equal(vb_net_iface_for_data(got.list, got.n)->name, "enp65s0f0np0");
     vb_net_ifaces_free(got.list);
@@ -95,10 +95,10 @@ static void kinds_are_told_apart(void **state)
     for (i = 0; i < VB_COUNT(virtual); i++)
         assert_int_equal(find(&laptop, virtual[i])->kind, VB_IFACE_VIRTUAL);
     assert_true(find(&laptop, "veth1a2b3c4")->enslaved);
-    assert_true(find(&laptop, "tun0")->up); /* "unknown", but it has a carrier */
+    assert_true(find(&laptop, "tun0")->up); /* its state is "unknown", but it has a carrier */
     assert_true(find(&laptop, "wlp2s0")->default_route);
     assert_int_equal(find(&laptop, "enp0s31f6")->speed_mbit, -1);
-    /* Virtual ones are faster on paper, but lead nowhere. */
+    /* Virtual interfaces report a higher speed, but reach no other host. */
     assert_string_equal(vb_net_iface_for_data(laptop.list, laptop.n)->name, "wlp2s0");
     vb_net_ifaces_free(cloudlab.list);
     vb_net_ifaces_free(laptop.list);
@@ -138,7 +138,7 @@ static void an_ipv6_default_route_counts(void **state)
     t_tree_text(&tree, "sys/class/net/eth1/operstate", "up\n");
     t_tree_text(&tree, "sys/class/net/lo/operstate", "unknown\n");
     snprintf(text, sizeof(text),
-             "%s 00 %s 00 %s 00000000 1 0 00200201 lo\n" /* a route that rejects */
+             "%s 00 %s 00 %s 00000000 1 0 00200201 lo\n" /* a reject route */
              "%s 00 %s 00 fd000000000000000000000000000001 00000400 2 0 00000003 eth1\n"
              "%s 40 %s 00 %s 00000100 1 0 00000001 eth0\n",
              zero, zero, zero, zero, zero, zero, zero, zero);
@@ -147,7 +147,8 @@ static void an_ipv6_default_route_counts(void **state)
     assert_false(find(&got, "eth0")->default_route);
     assert_true(find(&got, "eth1")->default_route);
     assert_false(find(&got, "lo")->default_route);
-    assert_int_equal(find(&got, "lo")->kind, VB_IFACE_LOOPBACK); /* by name: it has no type */
+    /* found by its name, because it has no type */
+    assert_int_equal(find(&got, "lo")->kind, VB_IFACE_LOOPBACK);
     vb_net_ifaces_free(got.list);
     t_tree_destroy(&tree);
 }
@@ -216,7 +217,7 @@ static void garbage_is_survived(void **state)
     t_tree_path(&tree, "proc/net/ipv6_route", path);
     assert_int_equal(mkfifo(path, 0600), 0);
     t_tree_path(&tree, "sys/class/net/eth1/device", path);
-    assert_int_equal(symlink("device", path), 0); /* leads to itself */
+    assert_int_equal(symlink("device", path), 0); /* a link to itself */
 
     assert_false(vb_net_control_if(tree.root, name, sizeof(name)));
     got = list_of(tree.root);
@@ -230,7 +231,7 @@ static void garbage_is_survived(void **state)
     t_tree_destroy(&tree);
 }
 
-/* What follows the first 512 bytes of a line is part of that line, not a line of its own. */
+/* The part of a line after its first 512 bytes must not be read as a line of its own. */
 static void overlong_lines_do_not_become_routes(void **state)
 {
     static const char route[] = "eth0 00000000 0100000A 0003 0 0 0 00000000 0 0 0\n";
@@ -248,7 +249,7 @@ static void overlong_lines_do_not_become_routes(void **state)
     assert_false(got.list[0].default_route);
     vb_net_ifaces_free(got.list);
 
-    text[510] = '\n'; /* now it is one */
+    text[510] = '\n'; /* now it is a line of its own */
     t_tree_text(&tree, "proc/net/route", text + 510);
     got = list_of(tree.root);
     assert_true(got.list[0].default_route);
@@ -270,7 +271,7 @@ static void a_path_without_end_is_refused(void **state)
     vb_net_ifaces_free(got.list);
 }
 
-/* This machine, whatever it is: held against what the kernel says by another way. */
+/* Compares the result on this machine, whatever it is, with another interface of the kernel. */
 static void this_machine_agrees_with_the_kernel(void **state)
 {
     struct if_nameindex *all;
@@ -279,7 +280,7 @@ static void this_machine_agrees_with_the_kernel(void **state)
 
     (void)state;
     if (access("/sys/class/net", F_OK) != 0)
-        skip(); /* a change of root without /sys */
+        skip(); /* a chroot without /sys */
     got = list_of("");
     all = if_nameindex();
     assert_non_null(all);

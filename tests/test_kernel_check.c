@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernels/choice_check.c, and what bench kernels makes of it: right backends pass on all shapes,
- * and one that has a single result wrong, or leaves one out, is found and named.
+ * kernels/choice_check.c, and its use in bench kernels. Correct backends pass on all shapes. A
+ * backend with one wrong or missing result is found and named.
  */
 #include "bench/bench.h"
 #include "tests/layers.h"
@@ -92,7 +92,7 @@ static void faults_are_found(void **state)
                 continue;
             assert_int_equal(vb_k_check_these(backends, 2, &s, pass, checked, &n), VB_OK);
             assert_int_equal(n, 2);
-            assert_int_equal(now.s.n, 4); /* a reduced batch */
+            assert_int_equal(now.s.n, 4); /* a smaller batch */
             assert_true(checked[0].off < VB_BENCH_OFF_MAX / 3);
             t_stderr_catch(&t);
             assert_int_equal(vb_bench_kernels_judge("conv7", pass, checked, n), VB_ERR_UNSUPPORTED);

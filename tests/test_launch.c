@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What srun and torchrun say in the environment, right and wrong, and how the ranks of one host
- * meet when nobody has told them more.
+ * The environment variables of srun and torchrun, valid and broken, and how the ranks of one host
+ * find each other without any other information.
  */
 #include "net/launch.h"
 #include "net/sock.h"
@@ -18,9 +18,9 @@
 #include <sys/wait.h>
 
 #define TIMEOUT_MS 20000
-#define LISTENS 0x10000 /* among the flags of a socket in /proc/net/unix */
+#define LISTENS 0x10000 /* the flag of a listening socket in /proc/net/unix */
 
-/* ---- lists of Slurm's ------------------------------------------------------------------------ */
+/* ---- lists in Slurm's format ----------------------------------------------------------------- */
 
 static void hosts_of_slurm(void **state)
 {
@@ -83,7 +83,8 @@ static void hosts_of_slurm(void **state)
     for (i = 0; i < VB_COUNT(bad); i++)
         if (slurm_hosts_parse(bad[i], first, sizeof(first), &hosts))
             fail_msg("\"%s\" was taken for hosts", bad[i]);
-    assert_false(slurm_hosts_parse("node[01-03]", first, 6, &hosts)); /* no room for the end */
+    /* the buffer is too small for the end of the name */
+    assert_false(slurm_hosts_parse("node[01-03]", first, 6, &hosts));
     assert_true(slurm_hosts_parse("node[01-03]", first, 7, &hosts));
 }
 
@@ -129,7 +130,8 @@ static void ports_do_not_clash(void **state)
 
 /* ---- where rank 0 listens -------------------------------------------------------------------- */
 
-/* Root as it becomes; false: at all addresses. The socket is fd_p. */
+/* Returns true if the socket *fd_p listens on loopback only, and false if it listens at all
+ * addresses. root: the address with its port. */
 static bool listens_here(const char *given, char root[VB_ROOT_TEXT], int *fd_p)
 {
     const char *colon = strrchr(given, ':');
@@ -159,7 +161,7 @@ static void roots_are_opened(void **state)
     close(fd);
     assert_true(listens_here("localhost:0", root, &fd));
     close(fd);
-    assert_false(listens_here("192.0.2.1:0", root, &fd)); /* no address of this host */
+    assert_false(listens_here("192.0.2.1:0", root, &fd)); /* not an address of this host */
     snprintf(again, sizeof(again), "%s", root);
     t_stderr_catch(&caught);
     st = vb_root_listen(again, &fd);
@@ -204,7 +206,7 @@ static const char *const variables[] = {"RANK",
                                         "PMI_RANK",
                                         "PMI_SIZE"};
 
-/* Nothing of a launcher's but "NAME=VALUE NAME=VALUE ..." */
+/* Removes all variables of launchers and sets those in "NAME=VALUE NAME=VALUE ...". */
 static void set_environment(const char *text)
 {
     char copy[600], *at, *rest = NULL, *equals;
@@ -234,7 +236,7 @@ static vb_status find(int timeout_ms, struct vb_launch *launch)
 #define TWO "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=0 "
 #define TORCH "RANK=1 WORLD_SIZE=4 MASTER_ADDR=n1 MASTER_PORT=29500 "
 
-/* Shells that srun may be called in, and scripts on their way to a job: no ranks. */
+/* Shells in which a user may call srun, and batch scripts: these are not ranks. */
 static void environments_that_make_no_rank(void **state)
 {
     static const char *const plain[] = {
@@ -295,7 +297,8 @@ static void broken_environments_are_named(void **state)
         {"PMI_RANK=1 PMI_SIZE=3", "PMI_SIZE 3: this mpirun has PMI, and not PMIx"},
         {TASK TWO "PMI_RANK=1 PMI_SIZE=8", "PMI_RANK 1, PMI_SIZE 8: this mpirun has PMI"},
         {TASK TWO "PMI_RANK=2 PMI_SIZE=4", "PMI_RANK 2, PMI_SIZE 4: this mpirun has PMI"},
-        {TASK TWO "PMI_RANK=1 PMI_SIZE=4", "srun has 4 ranks on several hosts"}, /* --mpi=pmi2 */
+        /* --mpi=pmi2 */
+        {TASK TWO "PMI_RANK=1 PMI_SIZE=4", "srun has 4 ranks on several hosts"},
         {STEP "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0 SLURM_JOB_NODELIST=n1 PMI_RANK=0 "
               "PMI_SIZE=3",
          "PMI_RANK 0, PMI_SIZE 3: this mpirun has PMI"},
@@ -368,7 +371,8 @@ static void places_are_read(void **state)
     assert_int_equal(torch.port, launch_port(29500));
 }
 
-/* Alone there is nobody to meet, and no secret to give; torchrun is within srun. */
+/* A single rank has nobody to meet and no secret to pass on. With srun and torchrun together,
+ * torchrun counts. */
 static void one_task_is_one_rank(void **state)
 {
     struct vb_launch launch;
@@ -382,7 +386,7 @@ static void one_task_is_one_rank(void **state)
     assert_true(launch.supervised && launch.rank == 0 && launch.world == 1);
 }
 
-/* What rank 1 of 2, on another host than rank 0, makes of the user's secret. */
+/* Computes the secret of rank 1 of 2, on another host than rank 0, from the user's secret. */
 static void narrowed(int job, int step, unsigned char secret[VB_SECRET_BYTES])
 {
     struct vb_launch_opts opts = {.timeout_ms = TIMEOUT_MS};
@@ -398,7 +402,7 @@ static void narrowed(int job, int step, unsigned char secret[VB_SECRET_BYTES])
     memcpy(secret, launch.secret, VB_SECRET_BYTES);
 }
 
-/* Jobs 77 and 333 have the same port. */
+/* Jobs 77 and 333 use the same port. */
 static void a_job_of_slurm_has_a_secret_of_its_own(void **state)
 {
     static const unsigned char given[VB_SECRET_BYTES] = {1, 2, 3};
@@ -416,7 +420,7 @@ static void a_job_of_slurm_has_a_secret_of_its_own(void **state)
     assert_memory_not_equal(a, b, sizeof(a));
 }
 
-/* ---- meetings -------------------------------------------------------------------------------- */
+/* ---- ranks that find each other -------------------------------------------------------------- */
 
 struct told {
     vb_status st;
@@ -424,7 +428,8 @@ struct told {
     bool listens;
 };
 
-/* A process that is task rank of world of step 900 and up. cpu: to be pinned to, -1: none. */
+/* Starts a process that is task `rank` of `world` in a Slurm step. cpu: the CPU to pin it to; -1:
+ * none. */
 static pid_t start(int step, int rank, int world, int cpu, int timeout_ms, int fd)
 {
     struct told told = {.st = VB_ERR_IO};
@@ -458,7 +463,7 @@ static void ended_well(pid_t pid)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* What n ranks were told, by rank. */
+/* Reads what n ranks were told, sorted by rank. */
 static void listen_to(int fd, int n, struct told *told)
 {
     struct told one;
@@ -518,7 +523,7 @@ static void ranks_of_a_host_meet(void **state)
     close(fds[1]);
 }
 
-/* The first two cpus that this process may use; false: there is one. */
+/* Finds the first two CPUs that this process may use. Returns false if it may use only one. */
 static bool two_cpus(int cpu[2])
 {
     cpu_set_t cpus;
@@ -555,7 +560,8 @@ static void who_has_cpus_of_its_own_is_alone_there(void **state)
     close(fds[1]);
 }
 
-/* Ranks 0 and 2 on one cpu, rank 1 on another, rank 3 on all: each is counted with its like. */
+/* Ranks 0 and 2 are on one CPU, rank 1 on another, rank 3 on all. Each is counted with the ranks
+ * that have the same CPUs. */
 static void who_has_the_same_cpus_shares_them(void **state)
 {
     static const int numbers[] = {0, 0, 1, 0}, ranks[] = {2, 1, 2, 1};
@@ -599,7 +605,7 @@ static void who_does_not_come_is_missed(void **state)
 
 /* ---- strangers ------------------------------------------------------------------------------- */
 
-/* Whether a process has this socket open. */
+/* Returns whether a process has this socket open. */
 static bool has_socket(pid_t pid, unsigned long inode)
 {
     char path[64], want[64], link[64];
@@ -621,7 +627,8 @@ static bool has_socket(pid_t pid, unsigned long inode)
     return found;
 }
 
-/* Whether a line of the kernel's list is a socket that this process listens at for its ranks. */
+/* Returns whether a line of /proc/net/unix is the socket at which this process waits for its
+ * ranks. */
 static bool is_meeting(const char *line, pid_t pid, char name[120])
 {
     const char *at = strstr(line, "@verbena-launch-");
@@ -634,7 +641,7 @@ static bool is_meeting(const char *line, pid_t pid, char name[120])
     return true;
 }
 
-/* The name of the socket that a rank 0 listens at. Other jobs on this machine have theirs. */
+/* Finds the name of the socket of this rank 0. Other jobs on this machine have other sockets. */
 static void meeting_name(pid_t pid, char name[120])
 {
     bool found = false;
@@ -660,7 +667,8 @@ static uid_t another_user(void)
     return nobody != NULL ? nobody->pw_uid : 65534;
 }
 
-/* Another user's process calls rank 0, is let go without a word, and the job goes on. */
+/* A process of another user calls rank 0. Rank 0 closes the connection without an answer, and the
+ * job goes on. */
 static void another_user_is_not_answered(void **state)
 {
     char name[120], byte;
@@ -693,7 +701,8 @@ static void another_user_is_not_answered(void **state)
     close(fds[1]);
 }
 
-/* Strangers who call all the time, even the same user's, do not keep rank 0 beyond its deadline. */
+/* Strangers call rank 0 all the time, even from the same user. Rank 0 must still give up at its
+ * deadline. */
 static void strangers_do_not_keep_rank_0(void **state)
 {
     char name[120], said[1000];
@@ -723,7 +732,7 @@ static void strangers_do_not_keep_rank_0(void **state)
     assert_int_equal(told.st, VB_ERR_TIMEOUT);
     assert_non_null(strstr(said, "only 1 of the 2 ranks on this host have come"));
     assert_non_null(strstr(said, "has called, and was not answered"));
-    assert_null(strstr(strstr(said, "has called") + 1, "has called")); /* once */
+    assert_null(strstr(strstr(said, "has called") + 1, "has called")); /* reported once */
     close(fds[0]);
     close(fds[1]);
 }
@@ -752,7 +761,7 @@ static void a_place_that_is_taken_is_said(void **state)
     close(fds[1]);
 }
 
-/* Another user listens where rank 0 would: a rank says so, and tells it nothing. */
+/* Another user listens at the address of rank 0. A rank must report this and send it nothing. */
 static void another_user_is_not_believed(void **state)
 {
     char name[120], byte;
@@ -793,8 +802,8 @@ static void another_user_is_not_believed(void **state)
 
 /* ---- PMIx ------------------------------------------------------------------------------------ */
 
-/* What listens there takes the call and says nothing: versions of the library that give up by
- * themselves have their own word for it. */
+/* The server accepts the connection and never answers. Some versions of the library give up by
+ * themselves, with a message of their own. */
 static void a_server_of_pmix_that_is_mute(void **state)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -816,12 +825,13 @@ static void a_server_of_pmix_that_is_mute(void **state)
              uri, uri, uri, uri);
     pid = fork();
     assert_true(pid >= 0);
-    if (pid == 0) { /* which the library's threads, and ours, end with */
+    /* in a child process, so that all threads of the library and ours end with it */
+    if (pid == 0) {
         set_environment(text);
         _exit(find(300, &launch) != VB_OK ? 0 : 1);
     }
     ended_well(pid);
-    assert_int_equal(poll(&called, 1, 0), 1); /* it was the server that was waited for */
+    assert_int_equal(poll(&called, 1, 0), 1); /* the process did connect to the server */
     close(fd);
 }
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every backend, pass and shape against the reference; the same bits whatever the number of
- * threads; NaN and infinity; no allocation.
+ * Compares every backend, pass and shape with the reference. Also: the same bits for any number of
+ * threads, NaN and infinity, and no allocations.
  *
- * Tolerance. A float sum of k products is off by about sqrt(k) roundings of the sum of their
- * absolute values, at the worst by k. That sum is what the reference makes of absolute values. We
- * allow 4 * sqrt(k) + 4 roundings. Winograd kernels add and subtract neighbouring inputs first, so
- * theirs is measured against the largest such sum of the tensor, times what the transforms
- * magnify by: 16 for F(2x2), 256 for F(4x4).
+ * Tolerance. The error of a float sum of k products is about sqrt(k) roundings of the sum of their
+ * absolute values, and at most k. The reference computes this sum from absolute values. We allow 4
+ * * sqrt(k) + 4 roundings. Winograd kernels first add and subtract neighbouring inputs, so their
+ * error is compared with the largest such sum of the tensor, times the magnification of the
+ * transforms: 16 for F(2x2), 256 for F(4x4).
  *
- * The tensors of max pooling are multiples of 1/4, so that many are equal; sums of their products
- * are exact, and which of four is the largest is too, but for Winograd's.
+ * The tensors of max pooling are multiples of 1/4, so that many are equal. Sums of their products
+ * are exact, so the largest of four is well defined, except for Winograd.
  */
 #include "tests/levels.h"
 #include "tests/alloc.h"
@@ -19,7 +19,7 @@
 #include <math.h>
 #include <omp.h>
 
-#define ROUNDING 6e-8 /* half of a float's last place, relative */
+#define ROUNDING 6e-8 /* half of the last place of a float, relative */
 
 /* ---- running a backend ----------------------------------------------------------------------- */
 
@@ -47,7 +47,8 @@ static void finish(struct prepared *p)
     p->backend->destroy(p->state);
 }
 
-/* Results and scratch hold NaN before: what is not written, or is read before, shows. */
+/* Fills results and scratch with NaN first. So the test notices results that are not written and
+ * scratch that is read before it is written. */
 static void run(struct prepared *p, struct t_layer *l, enum vb_k_pass pass, int threads)
 {
     struct vb_k_args args = t_args(l);
@@ -64,7 +65,8 @@ static void run(struct prepared *p, struct t_layer *l, enum vb_k_pass pass, int 
     omp_set_num_threads(2);
 }
 
-/* What the reference computes, once for all backends of a shape and a pass: it is slow. */
+/* The results of the reference, computed once for all backends of a shape and a pass, because the
+ * reference is slow. */
 struct reference {
     bool made, has_sums;
     struct t_layer want, sums;
@@ -119,9 +121,9 @@ static void describe(char *buf, size_t size, const struct vb_k_backend *backend,
              s->kw, s->stride, s->pad);
 }
 
-/* ---- against the reference ------------------------------------------------------------------- */
+/* ---- comparison with the reference ----------------------------------------------------------- */
 
-/* Products in one sum of a pass. */
+/* Returns the number of products in one sum of a pass. */
 static double terms(const struct vb_k_shape *s, enum vb_k_pass pass)
 {
     double outputs = pass == VB_K_BACKWARD_DATA      ? (double)vb_k_shape_inputs(s)
@@ -141,7 +143,7 @@ static void make_absolute(struct t_tensor *t)
         t->v[i] = fabsf(t->v[i]);
 }
 
-/* The sums of absolute values, in the tensors that the pass writes. */
+/* Computes the sums of absolute values, in the tensors that the pass writes. */
 static void absolute_sums(const struct vb_k_shape *s, enum vb_k_pass pass, struct t_layer *sums)
 {
     struct vb_k_args args;
@@ -191,13 +193,14 @@ static void compare(const struct t_tensor *got, const struct t_tensor *want,
 }
 
 /* The scale of a normalisation goes through two or three square roots or a power, and its gradient
- * is a difference: measured against the largest result, as for Winograd, with 4. */
+ * is a difference. So the error is compared with the largest result, as for Winograd, with factor
+ * 4. */
 static double factor_of(const struct vb_k_backend *backend, const struct vb_k_shape *s)
 {
     return s->kind == VB_K_LRN ? 4 : winograd_factor(backend->name);
 }
 
-/* bad: a number in the middle of what the pass reads; 0: all are as they are. */
+/* Puts a bad number into the middle of the data that the pass reads; 0: changes nothing. */
 static void put_bad(struct t_layer *l, enum vb_k_pass pass, float bad)
 {
     struct t_tensor *t = &l->t[pass == VB_K_BACKWARD_DATA ? T_DY : T_X];
@@ -296,7 +299,7 @@ static void check_bits(const struct vb_k_backend *backend, const struct vb_k_sha
     t_layer_destroy(&first);
 }
 
-/* Also when a pass was prepared for another number of threads than it is run with. */
+/* The bits must also be equal if a pass was prepared for another number of threads. */
 static void check_bits_prepared(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                                 enum vb_k_pass pass)
 {
@@ -329,10 +332,10 @@ static void bits_do_not_depend_on_threads(void **state)
     each_combination(check_bits_prepared);
 }
 
-/* ---- numbers that are none ------------------------------------------------------------------- */
+/* ---- NaN and infinity ------------------------------------------------------------------------ */
 
-/* Whether a bad number may show in results that do not depend on it: within a tile of Winograd's,
- * or where it meets the zeros that pooling leaves. */
+/* Returns whether a bad number may reach results that do not depend on it: within a tile of
+ * Winograd, or where it meets the zeros that pooling leaves. */
 static bool may_spread(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                        enum vb_k_pass pass)
 {
@@ -340,8 +343,8 @@ static bool may_spread(const struct vb_k_backend *backend, const struct vb_k_sha
            (s->kind == VB_K_CONV_POOL && pass != VB_K_FORWARD);
 }
 
-/* A NaN or an infinity in what is read: results that depend on it are not finite either, and all
- * others are as they were. */
+/* Puts a NaN or an infinity into the input. Results that depend on it must not be finite, and all
+ * others must not change. */
 static void check_bad_number(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                              enum vb_k_pass pass, float bad)
 {
@@ -380,7 +383,7 @@ static void check_infinity(const struct vb_k_backend *backend, const struct vb_k
                            enum vb_k_pass pass)
 {
     if (!s->relu && s->kind != VB_K_CONV_POOL &&
-        s->kind != VB_K_LRN) /* infinity less infinity, or over infinity: not defined */
+        s->kind != VB_K_LRN) /* infinity minus infinity, or divided by infinity, is not defined */
         check_bad_number(backend, s, pass, INFINITY);
 }
 

@@ -34,7 +34,7 @@ static void layer_runs_its_passes(void **state)
     t_layer_create(&want, &conv);
     assert_int_equal(vb_k_layer_create(&t.s, &tuning, &layer), VB_OK);
     assert_string_equal(vb_k_layer_backend(layer, VB_K_FORWARD), "blas");
-    assert_non_null(vb_k_layer_backend(layer, VB_K_BACKWARD_WEIGHTS)); /* whoever was faster */
+    assert_non_null(vb_k_layer_backend(layer, VB_K_BACKWARD_WEIGHTS)); /* the faster one */
     assert_int_equal(vb_k_layer_shape(layer)->oc, 6);
     scratch = vb_alloc_aligned(vb_k_layer_scratch_bytes(layer) + 1);
     assert_non_null(scratch);
@@ -94,7 +94,7 @@ static void backends_must_exist_and_fit(void **state)
     refuse("plain", "backend plain cannot do backward-data of this conv layer");
 }
 
-/* Of every backend that can do a pass there is a time. */
+/* Every backend that can do a pass must have a time. */
 static void all_candidates_are_timed(void **state)
 {
     struct vb_k_candidate c[VB_K_CANDIDATES_MAX];
@@ -111,7 +111,8 @@ static void all_candidates_are_timed(void **state)
     assert_true(vb_k_gemm_peak(0.001) > 0);
 }
 
-/* Larger than what candidates are first timed on: the choice is still one that can do it. */
+/* The shape is larger than the one that candidates are first timed on. The chosen backend must
+ * still be able to do it. */
 static void large_shapes_are_chosen_for(void **state)
 {
     static const struct vb_k_shape shapes[] = {T_CONV(16, 96, 14, 14, 128, 3, 3, 1, 1, true),
@@ -148,7 +149,7 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-/* The only file in the folder. */
+/* Finds the only file in the folder. */
 static void find_path(void)
 {
     DIR *dir = opendir(folder);
@@ -185,7 +186,7 @@ static void fill_cache(void)
     find_path();
 }
 
-/* Whether the cache knows the choice, and what was said when it was opened. */
+/* Returns whether the cache knows the choice, and what was printed when it was opened. */
 static bool known(char *said, size_t size)
 {
     struct vb_k_shape s = finished(&conv);
@@ -212,7 +213,7 @@ static void choices_are_remembered(void **state)
     fill_cache();
     assert_true(known(said, sizeof(said)));
     assert_string_equal(said, "");
-    omp_set_num_threads(omp_get_max_threads() + 1); /* another file */
+    omp_set_num_threads(omp_get_max_threads() + 1); /* uses another file */
     assert_false(known(said, sizeof(said)));
     omp_set_num_threads(omp_get_max_threads() - 1);
 }
@@ -260,7 +261,7 @@ static void broken_files_are_not_used(void **state)
     assert_false(known(said, sizeof(said)));
     assert_non_null(strstr(said, path));
     assert_non_null(strstr(said, "no file of choices"));
-    write_text("", "w"); /* empty is as good as none */
+    write_text("", "w"); /* an empty file is treated like a missing one */
     assert_false(known(said, sizeof(said)));
 }
 
@@ -315,7 +316,7 @@ static void bad_plan(const char *text, const char *message)
     plan.n = -1;
     assert_int_equal(vb_k_plan_parse(text, &plan, why), VB_ERR_INPUT);
     assert_string_equal(why, message);
-    assert_int_equal(plan.n, -1); /* as it was */
+    assert_int_equal(plan.n, -1); /* unchanged */
 }
 
 static void bad_plans_are_refused(void **state)

@@ -93,7 +93,8 @@ static void *write_lines(void *arg)
     return NULL;
 }
 
-/* Lines of ranks that log at once come whole, each with the rank of its thread. */
+/* Lines of ranks that log at the same time must be complete, and each must have the rank of its
+ * thread. */
 static void threads_do_not_mix_lines(void **state)
 {
     static char text[1 << 18];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Losses: the fast ones against the references, gradients against finite differences, and numbers
- * that are large or none.
+ * Losses: the fast ones against the references, gradients against finite differences, large
+ * numbers, infinity and NaN.
  */
 #include "kernels/kernels.h"
 #include "tests/levels.h"
@@ -20,7 +20,7 @@ static void fill(float *v, size_t n, uint64_t seed, float scale)
 }
 
 /* Both have a few roundings in the exponential, sqrt(classes) in the sum, and one in the quotient;
- * a probability is at most 1. The references's own largest logit and sum are floats too. */
+ * a probability is at most 1. The reference's own largest logit and sum are floats too. */
 static void softmax_is_as_the_reference(void **state)
 {
     static const int classes[] = {1, 2, 7, 8, 9, 10, 16, 100, 1000, 1001};
@@ -50,7 +50,7 @@ static void softmax_is_as_the_reference(void **state)
     }
 }
 
-/* A probability of nothing: the vectors' exp() ends at 1.6e-38. */
+/* Returns whether a probability counts as 0: the exp() of vectors ends at 1.6e-38. */
 static bool none(float p)
 {
     return fabsf(p) < 1e-37f;
@@ -106,7 +106,7 @@ static void logistic_is_as_the_reference(void **state)
             a = vb_k_logistic(fast, y, n);
             b = vb_k_logistic_ref(ref, y, n);
             assert_true(fabs(a - b) <= 5e-7 * (fabs(b) + 1));
-            for (i = 0; i < n; i++) /* three roundings and the exponential's two */
+            for (i = 0; i < n; i++) /* three roundings and two of the exponential */
                 assert_true(fabs((double)fast[i] - (double)ref[i]) <= 6 * 6e-8);
         }
 }
@@ -135,7 +135,8 @@ static void logistic_of_extremes(void **state)
     check_extremes(vb_k_logistic_ref);
 }
 
-/* In double: the reference's loss is one, its logits are floats, so steps are powers of two. */
+/* In double: the loss of the reference is double, and its logits are floats, so the steps are
+ * powers of two. */
 static void logistic_gradient_is_that_of_the_loss(void **state)
 {
     const float step = 1.0f / 1024;
