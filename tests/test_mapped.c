@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that shrink while they are mapped. What reads them dies, so it is a child.
+ * Files that shrink while they are mapped. The process that reads them dies, so it is a child
+ * process.
  */
 #include "base/base.h"
 #include "tests/test.h"
@@ -11,7 +12,7 @@
 #include <sys/wait.h>
 
 #define LEN ((size_t)1 << 20)
-#define CUT 5000 /* what a file keeps: its first two pages, of 4 KiB */
+#define CUT 5000 /* bytes that remain in the file: its first two pages of 4 KiB */
 #define READ_AT ((size_t)1 << 19)
 #define THREADS 4
 #define MORE_THAN_PLACES 40
@@ -47,7 +48,8 @@ static const void *map_file(void)
     return map;
 }
 
-/* What a child does that has the whole file; it is not to return. Leaves what it said in text. */
+/* Restores the whole file and runs fn, which must not return, in a child process. Stores its error
+ * messages in text. */
 static int run_child(void (*fn)(void), char *text, size_t size)
 {
     struct t_stderr t;
@@ -58,7 +60,7 @@ static int run_child(void (*fn)(void), char *text, size_t size)
     t_stderr_catch(&t);
     pid = fork();
     if (pid == 0) {
-        signal(SIGBUS, SIG_DFL); /* not what a sanitizer does */
+        signal(SIGBUS, SIG_DFL); /* replaces the handler of a sanitizer */
         fn();
         _exit(98);
     }
@@ -86,7 +88,7 @@ static void cut_and_read(const void *map)
     (void)read_byte(map, READ_AT);
 }
 
-/* ---- a file that is cut off ------------------------------------------------------------------ */
+/* ---- a file that is truncated ---------------------------------------------------------------- */
 
 static void read_cut(void)
 {
@@ -128,7 +130,7 @@ static void places_are_used_again(void **state)
     assert_named(status, said, "");
 }
 
-/* ---- what is none of ours -------------------------------------------------------------------- */
+/* ---- bus errors with another cause ----------------------------------------------------------- */
 
 static void read_other(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which network card a rank takes, on recorded machines that have several.
+ * Which network card a rank uses, on recorded machines that have several.
  */
 #include "tests/test.h"
 #include "topo/topo.h"
@@ -53,7 +53,8 @@ static void assert_choice(int rank, const char *rdma, const char *why)
 static void check_two_soft_roce(const char *machine)
 {
     make(machine, NULL, NULL, 2);
-    assert_int_equal(vb_topo_facts(topo)->n_nics, 2); /* not lo, and no RDMA device by itself */
+    /* neither lo nor an RDMA device without an interface */
+    assert_int_equal(vb_topo_facts(topo)->n_nics, 2);
     assert_string_equal(nic_named("eth1")->rdma, "rxe0");
     assert_int_equal(nic_named("eth1")->node, 0);
     assert_int_equal(nic_named("eth1")->package, 0);
@@ -76,7 +77,7 @@ static void rdma_beats_none(void **state)
     (void)state;
     make("qemu-arm-1rxe-1plain", NULL, NULL, 3);
     assert_null(nic_named("eth0")->rdma);
-    assert_int_equal(nic_named("eth0")->node, 0); /* the only node there is */
+    assert_int_equal(nic_named("eth0")->node, 0); /* the only node */
     assert_choice(0, "rxe0", "rxe0 rather than eth0: it has RDMA");
     assert_choice(2, "rxe0", "it has RDMA");
 }
@@ -107,7 +108,8 @@ static void speed_beats_nearness_and_equals_are_shared(void **state)
     assert_choice(3, "mlx5_3", "they are equal");
 }
 
-/* The fast card made slow, so that the other one is to be taken; of its two ports one is down. */
+/* The fast card is made slow, so that the other one should be used. One of its two ports is
+ * down. */
 static void a_port_that_is_down_is_not_taken(void **state)
 {
     static char text[1 << 20];
@@ -145,7 +147,7 @@ static void a_machine_without_cards(void **state)
     assert_string_equal(plan->ranks[0].nic_why, "no network card was found");
 }
 
-/* The package of the fast card is forbidden: its cards are then near no core that is left. */
+/* The package of the fast card is forbidden, so its cards are near no allowed core. */
 static void cards_near_forbidden_cores(void **state)
 {
     (void)state;

@@ -102,7 +102,7 @@ static void command_line_beats_environment_beats_default(void **state)
     (void)state;
     setenv("VB_RANKS", "3", 1);
     setenv("VB_JSON", "1", 1);
-    setenv("VB_ROOT_PORT", "", 1); /* empty is as good as not set */
+    setenv("VB_ROOT_PORT", "", 1); /* an empty value counts as not set */
     assert_int_equal(parse(""), VB_OK);
     assert_int_equal(values.ranks, 3);
     assert_true(values.json);

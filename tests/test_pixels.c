@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The linear layer over lists of nonzero pixels, or tiles of them, and softmax by vectors, against
+ * The linear layer over lists or tiles of nonzero pixels, and softmax with vectors, compared with
  * the references.
  *
  * Tolerance: a sum of k products of numbers below 1, in another order and with fused
- * multiplications, is off by less than k roundings of k: k = 1025 here, 6e-8 * 1025 at most, and
- * far less on the whole. 3e-5.
+ * multiplications, has an error of less than k roundings of k. In this test k = 1025, so at most
+ * 6e-8 * 1025, and far less in practice: 3e-5.
  */
 #include "kernels/kernels.h"
 #include "kernels/pixels_priv.h"
@@ -17,20 +17,20 @@
 #include <math.h>
 
 #define TOLERANCE 3e-5
-#define N 150 /* more than are read at a time, and than go back together */
+#define N 150 /* more samples than are read at a time, and than backward takes together */
 #define FEATURES_MAX 1025
 #define CLASSES_MAX 70
 
 enum values {
-    BYTES,   /* multiples of one value, which a tile can hold, */
-    COLOURS, /* others, which a palette can hold, */
-    FLOATS   /* ... and others still */
+    BYTES,   /* multiples of one value, which a tile can hold */
+    COLOURS, /* other values, few enough for a palette */
+    FLOATS   /* any values */
 };
 
 struct shape {
     int features, classes, n;
     enum values values;
-    int width; /* of an image */
+    int width; /* width of an image */
 };
 
 static const struct shape shapes[] = {
@@ -71,7 +71,7 @@ static float value(enum values values, uint32_t random)
                            : sqrtf((float)(1 + random % 255)) / 16;
 }
 
-/* Four of five are 0; sample 2 is empty, sample 3 is full. */
+/* Four of five pixels are 0. Sample 2 is empty, sample 3 is full. */
 static void draw(const struct shape *s)
 {
     uint32_t seed = 5;
@@ -165,7 +165,7 @@ static void zero_takes_no_part_and_nan_does(void **state)
     vb_k_pixels_destroy(NULL);
 }
 
-/* Tiles have zeros in them. */
+/* A tile contains zeros, which must not take part in sums. */
 static void zero_of_a_tile_takes_no_part(void **state)
 {
     const uint32_t both[2] = {0, 1};
@@ -185,7 +185,8 @@ static void zero_of_a_tile_takes_no_part(void **state)
     assert_int_equal(t_pixels_list(two, 2, 32, &p), VB_OK);
     vb_k_pixels_forward(p, &picked, weights, bias, 10, out);
     for (i = 0; i < 10; i++)
-        assert_true(out[i] == 2 && !isfinite(out[10 + i])); /* pixel 17 has such weights too */
+        /* the weights of pixel 17 are not finite */
+        assert_true(out[i] == 2 && !isfinite(out[10 + i]));
     vb_k_pixels_backward(p, &picked, dy, 10, dw, db);
     for (i = 0; i < 320; i++)
         assert_true(i == 34 ? isinf(dw[i]) : dw[i] == two[i / 10] + two[32 + i / 10]);
@@ -193,7 +194,7 @@ static void zero_of_a_tile_takes_no_part(void **state)
     vb_k_pixels_destroy(p);
 }
 
-/* Nobody does so, but it is defined. */
+/* No program does this, but it is defined. */
 static void other_levels_read_what_one_has_made(void **state)
 {
     const struct vb_k_picked picked = {.order = order, .n = 9};
@@ -218,7 +219,7 @@ static void other_levels_read_what_one_has_made(void **state)
     vb_k_pixels_destroy(p);
 }
 
-/* Cut at any features, to the same bits: also where a part has no pixel of a sample, or one. */
+/* Cutting at any features gives the same bits, also if a part has no pixel of a sample, or one. */
 static void parts_come_to_the_same(void **state)
 {
     static const int cuts[][5] = {
@@ -279,7 +280,8 @@ static void sizes_that_are_none_are_refused(void **state)
 #define SOFTMAX_ROWS 17
 #define SOFTMAX_CLASSES 1001
 
-/* Tolerance: an exponential off by 2 units in the last place, a sum of up to 1001 of them. */
+/* Tolerance: an error of 2 units in the last place of an exponential, and a sum of up to 1001 of
+ * them. */
 static void softmax_as_the_reference(void **state)
 {
     static const int classes[] = {1, 2, 3, 4, 10, 64, 65, 255, 1000, SOFTMAX_CLASSES};
@@ -296,7 +298,8 @@ static void softmax_as_the_reference(void **state)
             fast[k] *= k % 3 == 0 ? 200.0f : 5.0f;
         fast[0] = 1e30f;
         for (k = 0; k < SOFTMAX_ROWS; k++)
-            y[k] = (uint16_t)((classes[i] - 1) * (k + 1) % classes[i]); /* the last one too */
+            /* includes the last class */
+            y[k] = (uint16_t)((classes[i] - 1) * (k + 1) % classes[i]);
         memcpy(slow, fast, sizeof(slow));
         for (expected = 0, k = 0; k < SOFTMAX_ROWS; k++)
             expected += vb_k_argmax_ref(slow + k * classes[i], classes[i]) == y[k];
@@ -312,7 +315,7 @@ static void softmax_as_the_reference(void **state)
     assert_true(isnan(fast[0]) && isnan(fast[9]));
 }
 
-/* The first of equals is the guess, and a row with a NaN has none. */
+/* The first of equal logits is the guess, and a row with a NaN has no guess. */
 static void softmax_counts_first_of_largest(void **state)
 {
     static const int classes[] = {2, 3, 4, 7, 8, 9, 10, 15, 16, 17, 40};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Learning rates: the first, the last, and those where something changes.
+ * Learning rates: the first one, the last one, and those where something changes.
  */
 #include "kernels/kernels.h"
 #include "tests/test.h"
@@ -61,7 +61,7 @@ static void cosine_ends_where_it_should(void **state)
     near(vb_k_rate(&s, 1000000), 1);
     for (i = 11; i < 110; i++)
         assert_true(vb_k_rate(&s, i) < vb_k_rate(&s, i - 1));
-    s.period = 5; /* all of it is warm-up */
+    s.period = 5; /* all steps are warm-up */
     near(vb_k_rate(&s, 10), 1);
 }
 

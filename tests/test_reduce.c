@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums at every level of instructions that this CPU has, against plain loops: the bits must be the
- * same.
+ * Sums at every instruction level that this CPU has, compared with plain loops. The bits must be
+ * the same.
  */
 #include "net/coll_priv.h"
 #include "tests/test.h"
 
 #include <math.h>
 
-#define N 700 /* more than how far ahead lines are asked for */
+#define N 700 /* more elements than the prefetch distance */
 #define LARGE 40000
 #define SOURCES 6
 
@@ -31,7 +31,7 @@ static uint32_t next(uint32_t *seed)
     return *seed >> 8;
 }
 
-/* Numbers of very different size, so that the order of sums shows. */
+/* Draws numbers of very different size, so that the order of addition shows. */
 static void draw(void)
 {
     uint32_t seed = 3;
@@ -52,7 +52,7 @@ static float wanted(int n_s, size_t i, float scale)
     return scale != 1 ? sum * scale : sum;
 }
 
-/* To the first source's place alone, or to those of all. */
+/* Writes the sum to the first source only, or to all sources. */
 static void sum(const struct reduce_level *level, int n_s, size_t n, float scale, bool all)
 {
     struct finish finish = {.scale = scale};
@@ -98,8 +98,8 @@ static void sums_have_the_same_bits(void **state)
                 }
 }
 
-/* Two large vectors are summed at several places in turn: around the sizes where that begins, and
- * nothing behind the end is touched. */
+/* Two large vectors are summed at several places in turn. The test uses sizes around the one where
+ * this begins, and checks that nothing after the end is written. */
 static void large_sums_have_the_same_bits(void **state)
 {
     static const size_t large[] = {16383, 16511, 16512, 16513, 32895, 32896, LARGE - 1, LARGE};
@@ -130,7 +130,7 @@ static void large_sums_have_the_same_bits(void **state)
     }
 }
 
-/* To the nearest, ties to even, as the baseline has it; and back. */
+/* Rounds to the nearest value, and ties to even, as the baseline does; and converts back. */
 static void bfloat16_has_the_same_bits(void **state)
 {
     static uint16_t base[N];
