@@ -13,8 +13,7 @@
 #include <sys/wait.h>
 
 #define KILLS 50
-#define ELEMS ((size_t)1 << 20) /* elements of the array in the tests that kill the writer: 4 MiB  \
-                                 */
+#define ELEMS ((size_t)1 << 20) /* elements in the tests that kill the writer: 4 MiB */
 
 static bool is_there(const char *name)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared memory against peers that garble it, and the set-up that hands it over.
+ * Shared memory with peers that corrupt it, and the set-up that passes it to peers.
  */
 #include "net/shm_priv.h"
 #include "tests/pair.h"
 
-static struct t_pair pair; /* large */
+static struct t_pair pair; /* static, because it is large */
 
-/* What the peer of side 0, that is side 1, writes to: side 0's inbox as side 1 has it mapped. */
+/* Returns the inbox of side 0 as side 1 has mapped it: the memory that side 1 writes to. */
 static struct shm_inbox *inbox_of_0(void)
 {
     return shm_ep_of(pair.side[1].ep)->out;
@@ -47,7 +47,8 @@ static void a_garbled_slot_gives_the_peer_up(void **state)
     }
 }
 
-/* A note that was there already is no new one; nor is a later slot that is written too early. */
+/* A note that was read already is not new, and neither is a later slot that is written too
+ * early. */
 static void a_slot_is_taken_once_and_in_turn(void **state)
 {
     struct t_side *s = pair.side;
@@ -66,7 +67,7 @@ static void a_slot_is_taken_once_and_in_turn(void **state)
     t_pair_close(&pair);
 }
 
-/* A count of notes taken that runs ahead or back would let a sender overwrite notes, or stop it. */
+/* A wrong count of taken notes would let a sender overwrite notes, or block it. */
 static void a_garbled_count_gives_the_peer_up(void **state)
 {
     static const uint64_t counts[] = {SHM_SLOTS + 1, UINT64_MAX, UINT64_MAX - SHM_SLOTS};
@@ -92,12 +93,12 @@ static void a_garbled_count_gives_the_peer_up(void **state)
         while (t_poll(&s[0], 64) > 0)
             ;
         assert_int_equal(s[0].n_lost, 1);
-        assert_int_equal(s[0].n_done, SHM_SLOTS); /* they had been taken */
+        assert_int_equal(s[0].n_done, SHM_SLOTS); /* the notes had been taken */
         t_pair_close(&pair);
     }
 }
 
-/* Around the ring many times, sender and receiver at any distance. */
+/* Goes around the ring many times, with every distance between sender and receiver. */
 static void the_ring_goes_round(void **state)
 {
     static struct vb_op ops[T_NOTES];
@@ -139,10 +140,9 @@ static void a_remote_is_the_peers_memory(void **state)
     assert_int_equal(vb_transport_shm.caps & VB_CAP_MAPPED, VB_CAP_MAPPED);
 }
 
-/* ---- set-up ------------------------------------------------------------------------------------
- */
+/* ---- set-up ---------------------------------------------------------------------------------- */
 
-/* Two sides without windows. */
+/* Connects two sides without windows. */
 static void pair_without_windows(void)
 {
     int i;
@@ -185,7 +185,7 @@ static void windows_that_do_not_match_are_refused(void **state)
     t_pair_close(&pair);
 }
 
-/* The key may say what it likes: the descriptor is measured. */
+/* The import must check the real size of the memory, not the size that the key claims. */
 static void memory_shorter_than_said_is_refused(void **state)
 {
     struct t_side *s = pair.side;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reference kernels and the model made of them: against finite differences, and where numbers
- * are large.
+ * The reference kernels and the model that uses them, compared with finite differences, and with
+ * large numbers.
  */
 #include "kernels/kernels.h"
 #include "tests/softmax.h"
@@ -13,7 +13,7 @@
 #define FEATURES 7
 #define CLASSES 4
 
-/* Numbers from -1 to 1 that follow from a seed. */
+/* Fills with numbers from -1 to 1, computed from a seed. */
 static void fill(float *v, size_t n, uint32_t seed)
 {
     size_t i;
@@ -69,9 +69,9 @@ static void table_covers_the_arena(void **state)
     vb_softmax_destroy(NULL);
 }
 
-/* Moves one parameter at a time. With floats and a step of 1/64 the quotient is off by the third
- * derivative times the step squared, and by the rounding of a loss of about 8 over the step: both
- * are below 1e-3 here. */
+/* Moves one parameter at a time. With floats and a step of 1/64, the error of the quotient is the
+ * third derivative times the step squared, plus the rounding of a loss of about 8 divided by the
+ * step. Both are below 1e-3. */
 static void gradient_is_that_of_the_loss(void **state)
 {
     float grads[FEATURES * CLASSES + CLASSES];
@@ -138,11 +138,12 @@ static void large_logits_do_no_harm(void **state)
             assert_true(isfinite(logits[i * 3 + c]));
             sum += logits[i * 3 + c];
         }
-        assert_true(fabsf(sum) < 1e-6f); /* probabilities less the one that should be 1 */
+        assert_true(fabsf(sum) < 1e-6f); /* the probabilities minus the one that should be 1 */
     }
 }
 
-/* Certain and wrong by more than a float's exponent can tell: still a number. */
+/* The guess is certain and wrong by more than the exponent of a float can hold: the loss is still
+ * finite. */
 static void a_bad_guess_costs_its_margin(void **state)
 {
     float logits[2] = {5000, -5000};
@@ -174,7 +175,7 @@ static void right_ones_are_counted(void **state)
     int i;
 
     (void)state;
-    assert_int_equal(vb_k_argmax_ref(logits, 4), 1); /* the first of two */
+    assert_int_equal(vb_k_argmax_ref(logits, 4), 1); /* the first of two equal values */
     m = make(&b);
     vb_softmax_forward(m, b.x, N);
     for (i = 0; i < N; i++)

@@ -31,7 +31,7 @@ static uint32_t key_of(enum keys kind, size_t i, size_t n, int bits)
     }
 }
 
-/* The lower half of a word is the place that it had. */
+/* The lower half of a word is its place before sorting. */
 static void check_sorted(const uint64_t *sorted, const uint64_t *before, size_t n)
 {
     size_t i;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse allreduce against a naive sum, bit by bit: 1 to 8 ranks, over every transport, both ways.
+ * Sparse allreduce compared with a naive sum, bit by bit: 1 to 8 ranks, over every transport, with
+ * both algorithms.
  *
- * Linked with --wrap=malloc and its like: a call must not allocate.
+ * Linked with --wrap=malloc and the like, because a call must not allocate.
  */
 #include "tests/alloc.h"
 #include "tests/ranks.h"
@@ -24,14 +25,14 @@ struct list {
     size_t n;
 };
 
-/* What the ranks bring. */
+/* The lists of the ranks. */
 enum kind {
     EMPTY,
-    ONE_EMPTY, /* rank 1, where there is one */
-    ONLY_LAST, /* has anything */
-    EQUAL,     /* indices */
+    ONE_EMPTY, /* the list of rank 1 is empty */
+    ONLY_LAST, /* only the last rank has entries */
+    EQUAL,     /* all ranks have the same indices */
     DISJOINT,
-    OWN_RANGE, /* each rank has its own, in the other order than the owners */
+    OWN_RANGE, /* each rank has its own range, in the opposite order of the owners */
     SKEWED,
     UNEVEN,  /* lists of very different lengths */
     SINGLE,  /* one index, the same on all ranks */
@@ -40,8 +41,7 @@ enum kind {
     KINDS
 };
 
-/* ---- lists ------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static uint32_t next(uint32_t *seed)
 {
@@ -86,7 +86,7 @@ static int by_index(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Up to n indices from first to end - 1, ascending, each once. */
+/* Draws up to n different indices from first to end - 1, in ascending order. */
 static void draw(struct list *l, size_t n, uint64_t first, uint64_t end, uint32_t *seed)
 {
     size_t i, m = 0;
@@ -117,7 +117,7 @@ static size_t length_of(enum kind kind, int rank, int world)
     }
 }
 
-/* The list of any rank: all ranks can make all of them. */
+/* Makes the list of any rank. Every rank can make the lists of all ranks. */
 static void make_list(struct list *l, enum kind kind, int rank, int world, uint64_t features)
 {
     uint32_t seed = (uint32_t)kind * 977 + 7, i;
@@ -144,8 +144,7 @@ static void make_list(struct list *l, enum kind kind, int rank, int world, uint6
         l->value[i] = kind == STRANGE ? strange_value(&seed) : any_value(&seed);
 }
 
-/* ---- the naive sum ----------------------------------------------------------------------------
- */
+/* ---- the naive sum --------------------------------------------------------------------------- */
 
 struct sum {
     uint32_t *index;
@@ -153,7 +152,8 @@ struct sum {
     size_t n;
 };
 
-/* Smallest index that any list has at or behind its mark; false: there is none. */
+/* Finds the smallest index that any list has at or after its mark. Returns false if there is
+ * none. */
 static bool smallest(const struct list *lists, const size_t *at, int world, uint32_t *index_p)
 {
     bool any = false;
@@ -168,7 +168,7 @@ static bool smallest(const struct list *lists, const size_t *at, int world, uint
     return any;
 }
 
-/* In rank order, over the ranks that have the index; as net.h has it. */
+/* Adds in rank order, over the ranks that have the index, as net.h promises. */
 static float add(const struct list *lists, size_t *at, int world, uint32_t index)
 {
     float sum = 0, value;
@@ -202,12 +202,11 @@ static void naive_sum(const struct list *lists, int world, enum vb_reduce how, s
     }
 }
 
-/* ---- bits -------------------------------------------------------------------------------------
- */
+/* ---- comparison of bits ---------------------------------------------------------------------- */
 
 struct bench {
     struct vb_group *g;
-    struct list *lists; /* of all ranks */
+    struct list *lists; /* lists of all ranks */
     struct sum want;
     int rank, world;
 };
@@ -253,13 +252,14 @@ static int compare(struct bench *b, struct vb_sparse *s, enum vb_reduce how)
     return 0;
 }
 
-/* Whether the mean is taken, too: where the division can do something strange, and once more. */
+/* Returns whether the mean is tested as well: for values where the division is critical, and for
+ * one other kind. */
 static bool with_mean(enum kind kind)
 {
     return kind == STRANGE || kind == SKEWED;
 }
 
-/* All kinds of lists, one after the other, summed by each context. */
+/* Sums all kinds of lists, one after the other, with each context. */
 static int all_kinds(struct bench *b, struct vb_sparse **all, int n_all, uint64_t features)
 {
     int wrong = 0, kind, how, c, r;
@@ -279,7 +279,7 @@ static int all_kinds(struct bench *b, struct vb_sparse **all, int n_all, uint64_
     return wrong;
 }
 
-/* Both ways and the model's choice give the bits of the naive sum. */
+/* Both algorithms and the choice of the cost model must give the bits of the naive sum. */
 static int both_ways(struct vb_group *g, void *arg)
 {
     const uint64_t *features = arg;
@@ -305,7 +305,7 @@ static int both_ways(struct vb_group *g, void *arg)
     return wrong;
 }
 
-/* Where a dense vector would be gigabytes. */
+/* For sizes where a dense vector would need gigabytes. */
 static int sparse_only(struct vb_group *g, void *arg)
 {
     const uint64_t *features = arg;
@@ -369,7 +369,7 @@ static void large_index_spaces_cost_nothing(void **state)
     everywhere(sparse_only, (uint64_t)UINT32_MAX + 1, 2, 2);
 }
 
-/* As processes, and with a progress thread. */
+/* With ranks as processes, and with a progress thread. */
 static void other_kinds_of_ranks_agree(void **state)
 {
     uint64_t features = 24001;
@@ -386,10 +386,10 @@ static void other_kinds_of_ranks_agree(void **state)
     }
 }
 
-/* ---- the model --------------------------------------------------------------------------------
- */
+/* ---- the cost model -------------------------------------------------------------------------- */
 
-/* Whether lists of the first n features are summed in that way, which is said to be the cheaper. */
+/* Checks that lists of the first n features are summed by this algorithm, and that the cost model
+ * predicts it to be cheaper. */
 static int takes(struct vb_group *g, uint64_t features, uint32_t n, enum vb_sparse_path way)
 {
     enum vb_sparse_path other = way == VB_SPARSE_DENSE ? VB_SPARSE_SPARSE : VB_SPARSE_DENSE;
@@ -419,8 +419,8 @@ static int takes(struct vb_group *g, uint64_t features, uint32_t n, enum vb_spar
     return wrong;
 }
 
-/* Lists of all features are cheaper as vectors; a few of very many are not, however long a note
- * takes on a machine that does other things. */
+/* Lists of all features are cheaper as vectors. A few of very many features are not, however long a
+ * note takes on a busy machine. */
 static int choose(struct vb_group *g, void *arg)
 {
     (void)arg;
@@ -433,8 +433,7 @@ static void the_cheaper_way_is_taken(void **state)
     by_two(choose, t_as_processes);
 }
 
-/* ---- merging ----------------------------------------------------------------------------------
- */
+/* ---- merging --------------------------------------------------------------------------------- */
 
 static int merge_then_sum(struct vb_group *g, void *arg)
 {
@@ -476,13 +475,12 @@ static void own_duplicates_are_merged(void **state)
     t_as_threads(&job);
 }
 
-/* ---- bytes and allocations --------------------------------------------------------------------
- */
+/* ---- bytes and allocations ------------------------------------------------------------------- */
 
 #define WIRE_NNZ 40000
 #define WIRE_CALLS 10
 
-/* Lists of a batch of 1,000 rows of 39, about 9,000 distinct. */
+/* Makes the list of a batch of 1,000 rows of 39 entries, about 9,000 of them distinct. */
 static size_t make_batch(struct vb_sparse *s, int rank, uint32_t *index, float *value)
 {
     uint32_t seed = (uint32_t)rank * 77 + 3;
@@ -495,9 +493,9 @@ static size_t make_batch(struct vb_sparse *s, int rank, uint32_t *index, float *
     return vb_sparse_merge(s, index, value, &n) == VB_OK ? n : 0;
 }
 
-/* Theory, all ranks together: of each nonzero that is not its owner's 8 bytes to the owner, which
- * is (N - 1) / N of them, and of each summed one 8 bytes to all others. The lists' lengths and
- * samples go on top; measured 1.003 to 1.005. */
+/* The theory, for all ranks together: each nonzero that does not belong to its owner's rank needs 8
+ * bytes to the owner, which is (N - 1) / N of them. Each summed one needs 8 bytes to all others.
+ * The lengths and samples of the lists come on top. */
 static int frugal(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {
@@ -562,15 +560,14 @@ static void no_more_bytes_than_needed_and_no_allocation(void **state)
             job.transport = transports[t];
             t_as_threads(&job);
         }
-    assert_true(t_allocations > 0); /* they are being counted */
+    assert_true(t_allocations > 0); /* the counter works */
 }
 
-/* ---- long lists -------------------------------------------------------------------------------
- */
+/* ---- long lists ------------------------------------------------------------------------------ */
 
 #define LONG ((size_t)1100000)
 
-/* Parts and sums of two segments each: what a rank has falls to the other. */
+/* Parts and sums have two segments each. The indices of each rank belong to the other rank. */
 static int long_lists(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {.features = 2 * LONG, .max_nnz = LONG, .path = VB_SPARSE_SPARSE};
@@ -609,12 +606,11 @@ static void long_lists_go_in_segments(void **state)
     by_two(long_lists, t_as_threads);
 }
 
-/* ---- in two halves ----------------------------------------------------------------------------
- */
+/* ---- start and finish ------------------------------------------------------------------------ */
 
 #define HALVES_CALLS 6
 
-/* Rank 1 starts when rank 0 has. */
+/* Rank 1 starts after rank 0 has started. */
 static int halves(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {.features = 100, .max_nnz = 2, .path = VB_SPARSE_SPARSE};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse allreduce among ranks that err, break the rules, stall or die: the others are told who it
- * was, in which call, and nobody hangs.
+ * Sparse allreduce with ranks that make mistakes, break the protocol, stall or die. The other ranks
+ * must report the rank and the call, and nobody may hang.
  */
 #include "net/sparse_priv.h"
 #include "tests/ranks.h"
@@ -10,18 +10,18 @@
 
 #define FEATURES 5000u
 #define MAX_NNZ 1200
-#define BAD 1 /* the rank that errs */
+#define BAD 1 /* the rank with the fault */
 #define WORLD 3
 #define TIMEOUT_MS 5000
 
 static const enum vb_transport_choice transports[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
 
-static char said[65536]; /* to standard error, by all ranks */
+static char said[65536]; /* standard error of all ranks */
 
 static struct t_stderr caught;
 static bool catching;
 
-/* Runs ranks over a transport and keeps what they say. */
+/* Runs ranks over a transport and keeps their messages. */
 static void run(struct t_job *job, bool processes)
 {
     job->world = WORLD;
@@ -36,7 +36,7 @@ static void run(struct t_job *job, bool processes)
     catching = false;
 }
 
-/* A test that failed while standard error was caught shows what had been said. */
+/* Prints the messages of a test that failed while standard error was captured. */
 static int show(void **state)
 {
     (void)state;
@@ -58,11 +58,11 @@ static void assert_said(const char *what)
 static const struct vb_sparse_opts plain = {
     .features = FEATURES, .max_nnz = MAX_NNZ, .path = VB_SPARSE_SPARSE};
 
-/* Longer lists are allowed than may go along with their heads. */
+/* Allows longer lists than fit behind their heads. */
 static const struct vb_sparse_opts wide = {
     .features = FEATURES, .max_nnz = FEATURES, .path = VB_SPARSE_SPARSE};
 
-/* Every third index, from the rank on. */
+/* Makes a list of every third index, beginning with the rank. */
 static size_t make_list(int rank, uint32_t *index, float *value)
 {
     size_t n = 0;
@@ -84,8 +84,7 @@ static vb_status sum_once(struct vb_sparse *s, const uint32_t *index, const floa
     return vb_sparse_allreduce(s, index, value, n, VB_REDUCE_SUM, &sum_index, &sum, n_p);
 }
 
-/* ---- mistakes ---------------------------------------------------------------------------------
- */
+/* ---- mistakes of callers --------------------------------------------------------------------- */
 
 static int mistakes(struct vb_group *g, void *arg)
 {
@@ -123,7 +122,7 @@ static int mistakes(struct vb_group *g, void *arg)
         }
         wrong += T_WRONG(st == (k == 5 ? VB_OK : due));
     }
-    wrong += T_WRONG(got == 3 * MAX_NNZ); /* after all that the ranks are still in step */
+    wrong += T_WRONG(got == 3 * MAX_NNZ); /* after all mistakes the ranks are still in step */
     vb_sparse_close(s);
     return wrong;
 }
@@ -183,10 +182,10 @@ static void other_features_are_found_at_the_opening(void **state)
     assert_said("0 features");
 }
 
-/* ---- short lists ------------------------------------------------------------------------------
- */
+/* ---- short lists ----------------------------------------------------------------------------- */
 
-/* Calls in which no list goes with its head, all do, all but one's do: the same sums. */
+/* Calls in which no list is sent with its head, all are, or all but one are: the sums must be
+ * equal. */
 static int along_or_not(struct vb_group *g, void *arg)
 {
     static const int others[][2] = {{0, 0}, {1, 1}, {1, 0}, {0, 1}, {1, 1}, {1, 1}};
@@ -228,8 +227,7 @@ static void short_lists_give_the_same_sums(void **state)
     }
 }
 
-/* ---- villains ---------------------------------------------------------------------------------
- */
+/* ---- ranks that break the protocol ----------------------------------------------------------- */
 
 enum evil {
     HEAD_TOO_LONG,
@@ -239,7 +237,7 @@ enum evil {
     HEAD_NONSENSE,
     HEAD_OLD,
     HEAD_OTHER_FEATURES,
-    ALONG_NONSENSE, /* short lists, with their heads */
+    ALONG_NONSENSE, /* short lists that are sent with their heads */
     ALONG_TOO_LONG,
     ALONG_UNSORTED,
     ALONG_OUT_OF_RANGE,
@@ -249,7 +247,7 @@ enum evil {
     SUM_UNSORTED,
     SUM_OUT_OF_RANGE,
     SUM_TOO_LARGE,
-    SUM_BEFORE_PART, /* over TCP, where there are parts */
+    SUM_BEFORE_PART, /* only over TCP, which sends parts */
     NOTE_OF_ANOTHER_CALL,
     NOTE_TOO_LARGE,
     EVILS
@@ -310,7 +308,7 @@ static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum
     case ALONG_NONSENSE:
         head->along = 2;
         break;
-    case ALONG_TOO_LONG: /* but no longer than it said that any would be */
+    case ALONG_TOO_LONG: /* but not longer than the longest list that it announced */
         head->n = s->limits.max_along + 1;
         break;
     default:
@@ -323,7 +321,7 @@ static bool is_along(enum evil evil)
     return evil >= ALONG_NONSENSE && evil <= ALONG_OUT_OF_RANGE;
 }
 
-/* A head that is as it should be, but for what evil says. */
+/* Sends a head that is correct except for the given fault. */
 static void send_head(struct vb_sparse *s, enum evil evil)
 {
     struct sparse_head *head;
@@ -345,10 +343,10 @@ static void send_head(struct vb_sparse *s, enum evil evil)
     if (is_along(evil))
         len = sparse_take_along(s, head);
     spoil_head(s, head, evil);
-    if (evil == PART_UNSORTED) /* everywhere, and so that a search finds its way */
+    if (evil == PART_UNSORTED) /* everywhere, but so that a binary search still ends */
         for (n = 1; n + 1 < MAX_NNZ; n += 2)
             sparse_list(s)[n] = sparse_list(s)[n - 1];
-    if (evil == PART_OUT_OF_RANGE) /* what is no owner's at the end of all parts */
+    if (evil == PART_OUT_OF_RANGE) /* an index without an owner at the end of all parts */
         sparse_list(s)[MAX_NNZ - 1] = word_of(FEATURES - 1 + 40, 0);
     (void)sparse_send_heads(s, len);
 }
@@ -365,7 +363,7 @@ static void take_heads(struct vb_sparse *s)
     sparse_plan_make(&s->plan, s->heads);
 }
 
-/* Bare words about a part or a sum, to all. */
+/* Sends notes about a part or a sum, without data, to all ranks. */
 static void send_notes(struct vb_sparse *s, uint32_t value)
 {
     int r;
@@ -388,7 +386,7 @@ static void send_bad_sum(struct vb_sparse *s, enum evil evil)
         (void)sparse_send_sums(s, 2);
 }
 
-/* Breaks one rule, then waits until the others have given up. */
+/* Breaks one rule, then waits until the other ranks have given up. */
 static int villain(struct vb_sparse *s, enum evil evil)
 {
     bool tcp = s->peers[0].mapped == NULL;
@@ -425,18 +423,18 @@ static int among_villains(struct vb_group *g, void *arg)
     if (vb_sparse_open(g, is_along(evil) ? &wide : &plain, &s) != VB_OK)
         return 1;
     wrong += T_WRONG(evil != ALONG_TOO_LONG || s->limits.max_along < wide.max_nnz);
-    s->model.along = is_along(evil) ? s->limits.max_along : 0; /* whatever was measured */
+    s->model.along = is_along(evil) ? s->limits.max_along : 0; /* instead of the measured value */
     n = make_list(vb_group_rank(g), index, value);
     wrong += T_WRONG(sum_once(s, index, value, n, &n) == VB_OK);
-    /* No evil before all have done with the first call; it may come before all leave the barrier.
-     */
+    /* The fault must not happen before all ranks have finished the first call. It may happen before
+     * all leave the barrier. */
     (void)vb_group_barrier(g);
     n = make_list(vb_group_rank(g), index, value);
     if (vb_group_rank(g) == BAD) {
         wrong += villain(s, evil);
     } else {
         wrong += T_WRONG(sum_once(s, index, value, n, &n) < 0);
-        if (evil != HEAD_OTHER_FEATURES) /* which leaves all in step */
+        if (evil != HEAD_OTHER_FEATURES) /* after this fault all ranks are still in step */
             wrong += T_WRONG(sum_once(s, index, value, n, &n) < 0);
         else
             vb_group_abort(g, "enough");
@@ -449,7 +447,8 @@ static bool can_be(enum evil evil, enum vb_transport_choice transport)
 {
     bool part = evil == PART_TOO_LARGE || evil == SUM_BEFORE_PART;
 
-    return !part || transport == VB_TRANSPORT_TCP; /* nothing is sent of a part that is read */
+    /* over shared memory parts are read and not sent */
+    return !part || transport == VB_TRANSPORT_TCP;
 }
 
 static void who_breaks_the_rules_is_named(void **state)
@@ -465,14 +464,15 @@ static void who_breaks_the_rules_is_named(void **state)
             if (!can_be((enum evil)evil, transports[t]))
                 continue;
             job.transport = transports[t];
-            run(&job, true); /* a thread that gives up takes away what others map */
+            /* as processes, because a thread that gives up would unmap memory of the others */
+            run(&job, true);
             assert_said(words_for[evil]);
             assert_said("rank 1 (");
             assert_said("sparse allreduce 2");
         }
 }
 
-/* Rank 0 says what all shall do: lists for which there is no room. */
+/* Rank 0 broadcasts a cost model for all ranks whose lists do not fit into the memory. */
 static int follows_a_bad_model(struct vb_group *g, void *arg)
 {
     struct vb_sparse *s = NULL;
@@ -484,7 +484,7 @@ static int follows_a_bad_model(struct vb_group *g, void *arg)
         return 1;
     model = s->model;
     model.along = s->limits.max_along + 1;
-    if (vb_group_rank(g) == BAD) /* the last rank would answer probes first */
+    if (vb_group_rank(g) == BAD) /* not the last rank, which would answer probes first */
         wrong += T_WRONG(sparse_measure(s) == VB_ERR_INPUT);
     else
         wrong += T_WRONG(vb_group_broadcast(g, 0, &model, sizeof(model)) == VB_OK);
@@ -502,14 +502,13 @@ static void a_model_without_room_is_refused(void **state)
     assert_said("lets lists of 1201 words go along, at most 1200");
 }
 
-/* ---- those that are not there -----------------------------------------------------------------
- */
+/* ---- ranks that are missing ------------------------------------------------------------------ */
 
 struct absence {
     bool dies;
 };
 
-/* Rank 1 takes part twice, then no more. */
+/* Rank 1 takes part in two calls and then stops. */
 static int absent(struct vb_group *g, void *arg)
 {
     const struct absence *a = arg;
@@ -528,7 +527,7 @@ static int absent(struct vb_group *g, void *arg)
     if (vb_group_rank(g) == BAD) {
         if (a->dies)
             _exit(wrong);
-        while (vb_progress(g) == VB_OK) /* until the others have given up */
+        while (vb_progress(g) == VB_OK) /* until the other ranks have given up */
             nanosleep(&pause, NULL);
     } else {
         start = vb_clock_ns();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse rows times weights, back, the gradient as a list, and logistic loss, against plain loops
- * in double.
+ * Sparse rows times weights, backward, the gradient as a list, and logistic loss, compared with
+ * plain loops in double.
  *
- * Tolerance: sums of up to 300 numbers below 1 in float, 300 roundings of 6e-8: 2e-5.
+ * Tolerance: sums of up to 300 numbers below 1 in float have 300 roundings of 6e-8: 2e-5.
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"
@@ -33,8 +33,8 @@ static float unit(uint32_t *seed)
     return (float)next(seed) / (1 << 23) - 1;
 }
 
-/* Rows of 0 to 59 entries, one of 300, in no order; a third of the entries name one of ten
- * features, so many come twice in a row. */
+/* Draws rows of 0 to 59 entries and one of 300, not sorted. A third of the entries name one of ten
+ * features, so many features appear twice in a row. */
 static struct vb_k_csr draw(size_t n, bool listed, bool values)
 {
     uint32_t seed = 9;
@@ -91,7 +91,7 @@ static void check_forward(const struct vb_k_csr *m)
     }
 }
 
-/* Into want: what each feature gets. */
+/* Computes the gradient of each feature into want. */
 static void gradient(const struct vb_k_csr *m)
 {
     uint64_t j;
@@ -126,7 +126,7 @@ static void check_list(const struct vb_k_csr *m, struct vb_k_grad *g)
     gradient(m);
     for (i = 0; i < n; i++) {
         for (; k < keys[i]; k++)
-            assert_true(want[k] == 0); /* left out: named by no row */
+            assert_true(want[k] == 0); /* left out because no row names it */
         assert_true(i == 0 || keys[i] > keys[i - 1]);
         near((double)values[i], want[k++], "gradient", i);
     }
@@ -159,13 +159,13 @@ static void as_plain_loops(void **state)
     vb_k_grad_destroy(NULL);
 }
 
-/* Forward and back on so many threads. */
+/* Runs forward and backward on the given number of threads. */
 static void on_threads(const struct vb_k_csr *m, int threads, float *z, float *weights)
 {
     long before;
 
     omp_set_num_threads(threads);
-    vb_k_csr_forward(m, w, 1, z); /* the team comes into being */
+    vb_k_csr_forward(m, w, 1, z); /* starts the team */
     memcpy(weights, w, sizeof(w));
     before = t_allocations;
     vb_k_csr_forward(m, w, 1, z);
@@ -173,8 +173,8 @@ static void on_threads(const struct vb_k_csr *m, int threads, float *z, float *w
     assert_int_equal(t_allocations, before);
 }
 
-/* Sorted by parts: the same sums, and the same bits on any number of threads, also one that does
- * not divide the parts, or is larger. */
+/* Sorting by parts must give the same sums, and the same bits on any number of threads, also on a
+ * number that does not divide the number of parts or is larger. */
 static void threads_change_no_bit(void **state)
 {
     static const int teams[] = {2, 3, 4, 17};
@@ -312,7 +312,7 @@ static void too_many_entries_are_refused(void **state)
     vb_k_grad_destroy(g);
 }
 
-/* The largest key of all, and keys that need all digits. */
+/* The largest possible key, and keys that need all digits. */
 static void all_bits_of_a_key_are_sorted(void **state)
 {
     const uint64_t start[2] = {0, 6};
@@ -336,8 +336,8 @@ static void all_bits_of_a_key_are_sorted(void **state)
 
 /* ---- logistic loss --------------------------------------------------------------------------- */
 
-/* Tolerance: exponential and logarithm are off by a few units in the last place, 4e-7 of the
- * result; the gradient too, below 1e-37 all but nothing. */
+/* Tolerance: exponential and logarithm have an error of a few units in the last place, 4e-7 of the
+ * result; so has the gradient, which is treated as 0 below 1e-37. */
 static void logistic_as_the_reference(void **state)
 {
     float z[ROWS], ref[ROWS];
@@ -360,8 +360,8 @@ static void logistic_as_the_reference(void **state)
     }
 }
 
-/* A batch of one to three rows is filled up to four: each row has its own bits there, and counts
- * once. */
+/* A batch of one to three rows is filled up to four. Each row must have the same bits as in a large
+ * batch, and must count once. */
 static void few_logits_as_many(void **state)
 {
     const float given[4] = {0.3f, -2.5f, 11, -0.01f};
@@ -402,7 +402,7 @@ static void logits_of_any_size(void **state)
     assert_true(isnan(not_one[0]) && not_one[1] == 0.5f);
 }
 
-/* Of a batch, with weights out; what is to come of it is in want. */
+/* Runs one batch with the weights in out, and computes the expected weights in want. */
 static void a_hot_batch(struct vb_k_hot *hot, const struct vb_k_csr *m)
 {
     double sum;
@@ -425,8 +425,9 @@ static void a_hot_batch(struct vb_k_hot *hot, const struct vb_k_csr *m)
     vb_k_hot_exchange(hot, out);
 }
 
-/* Two workers, in turns, on whole numbers, so that sums in any order are exact. Every batch has ten
- * features many times, which become hot; the other one sees all that was added to them. */
+/* Two workers take turns on whole numbers, so that sums in any order are exact. Every batch
+ * contains ten features many times, and these become hot. Each worker must see all that the other
+ * one has added. */
 static void hot_features_lose_nothing(void **state)
 {
     struct vb_k_csr m = draw(ROWS, true, true);
@@ -444,7 +445,7 @@ static void hot_features_lose_nothing(void **state)
     for (i = 0; i < 2; i++)
         assert_int_equal(vb_k_hot_create(m.nnz, &hot[i]), VB_OK);
     for (batch = 0; batch < 80; batch++) {
-        vb_k_hot_exchange(hot[batch % 2], out); /* as one that has added nothing */
+        vb_k_hot_exchange(hot[batch % 2], out); /* as a worker that has added nothing */
         a_hot_batch(hot[batch % 2], &m);
         for (i = 0; i < FEATURES; i++)
             assert_true((double)out[i] == want[i]);

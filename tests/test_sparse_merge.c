@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loops over sparse lists against naive ones, and the plan of who sums what.
+ * The loops over sparse lists compared with naive ones, and the plan of which rank sums which
+ * indices.
  */
 #include "net/sparse_priv.h"
 #include "tests/test.h"
@@ -29,10 +30,10 @@ static float any_value(void)
     return ((float)next() / (1 << 23) - 1.0f) * (float)(1 << next() % 20);
 }
 
-/* ---- naive ------------------------------------------------------------------------------------
- */
+/* ---- naive merge ----------------------------------------------------------------------------- */
 
-/* Adds each word to the one of its index, or puts it at its place: order of appearance. */
+/* Adds each value to the word with its index, or inserts a new word. Values are added in the order
+ * of appearance. */
 static size_t naive(const uint32_t *index, const float *value, size_t n, uint64_t *out)
 {
     size_t i, k, m = 0;
@@ -53,8 +54,7 @@ static size_t naive(const uint32_t *index, const float *value, size_t n, uint64_
     return m;
 }
 
-/* ---- sorting and adding up --------------------------------------------------------------------
- */
+/* ---- sorting and adding up ------------------------------------------------------------------- */
 
 static void check_merge(uint32_t below, size_t n)
 {
@@ -90,10 +90,9 @@ static void duplicates_are_added_in_order_of_appearance(void **state)
             check_merge(below[i], ns[k]);
 }
 
-/* ---- merging runs -----------------------------------------------------------------------------
- */
+/* ---- merging runs ---------------------------------------------------------------------------- */
 
-/* A run in ascending order; the value tells the run. */
+/* Makes a run in ascending order. The value identifies the run. */
 static size_t make_run(uint64_t *words, size_t n, uint32_t gap, uint32_t tag)
 {
     uint32_t index = next() % (gap * 4);
@@ -104,7 +103,7 @@ static size_t make_run(uint64_t *words, size_t n, uint32_t gap, uint32_t tag)
     return n;
 }
 
-/* Equal indices stand in the order of the runs, and no word is lost. */
+/* Equal indices must be in the order of the runs, and no word may be lost. */
 static void check_runs(int n_runs, size_t longest, uint32_t gap)
 {
     static uint64_t words[RUNS][MAX_WORDS], a[RUNS * MAX_WORDS], b[RUNS * MAX_WORDS];
@@ -123,7 +122,7 @@ static void check_runs(int n_runs, size_t longest, uint32_t gap)
     for (i = 0; i < total; i++) {
         r = (int)(uint32_t)out.words[i];
         assert_true(out.words[i] == words[r][count[r]++]);
-        assert_true(i == 0 || out.words[i - 1] < out.words[i]); /* index, then run */
+        assert_true(i == 0 || out.words[i - 1] < out.words[i]); /* ordered by index, then by run */
     }
 }
 
@@ -142,8 +141,8 @@ static void runs_are_merged_in_order(void **state)
                     check_runs(n, longest[i], gaps[k]);
 }
 
-/* However many runs there are, and whether or not the sum lies where a merge would: the bits of a
- * merge and a pass. */
+/* For any number of runs, in place or not: the bits must equal those of a merge followed by a
+ * pass. */
 static void check_sum(int n_runs, size_t longest, uint32_t gap)
 {
     static uint64_t words[RUNS][MAX_WORDS], a[RUNS * MAX_WORDS], b[RUNS * MAX_WORDS];
@@ -181,7 +180,7 @@ static void sums_are_those_of_merged_runs(void **state)
                 check_sum(n, longest[i], gaps[k]);
 }
 
-/* A list in memory that a peer can write may be anything. */
+/* A peer can write anything into a list in shared memory. */
 static void broken_runs_stay_inside(void **state)
 {
     uint64_t *words, *a, *b;
@@ -206,8 +205,7 @@ static void broken_runs_stay_inside(void **state)
     free(b);
 }
 
-/* ---- small things -----------------------------------------------------------------------------
- */
+/* ---- small functions ------------------------------------------------------------------------- */
 
 static void what_is_out_of_order_is_found(void **state)
 {
@@ -231,7 +229,7 @@ static void what_is_out_of_order_is_found(void **state)
     assert_int_equal(sparse_below(words, 4, (uint64_t)UINT32_MAX + 1), 4);
 }
 
-/* Minus zero goes in as plus zero; signalling and negative NaNs come out as the one NaN. */
+/* Minus zero becomes plus zero. Signalling and negative NaNs become one canonical NaN. */
 static void zeros_and_nans_are_made_equal(void **state)
 {
     uint32_t index[] = {1, 2, 3, 4}, out_index[4];
@@ -254,8 +252,7 @@ static void zeros_and_nans_are_made_equal(void **state)
     assert_true(out[3] == -3.0f);
 }
 
-/* ---- the plan ---------------------------------------------------------------------------------
- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 #define WORLD 8
 #define SAMPLES 64u
@@ -279,7 +276,8 @@ static void make_heads(struct plan_case *c, uint64_t features)
     }
 }
 
-/* Every part fits its room, and all rooms of a list fit what was set aside for it. */
+/* Every part must fit into its memory, and all parts of a list must fit into the memory reserved
+ * for the list. */
 static void check_rooms(const struct plan_case *c, const struct sparse_plan *plan)
 {
     size_t first, end, rooms, sums = 0, all = 0;
@@ -306,7 +304,7 @@ static void check_rooms(const struct plan_case *c, const struct sparse_plan *pla
     assert_true(sums <= all);
 }
 
-/* The largest share of an owner, as a multiple of an equal one. */
+/* Returns the largest share of an owner, as a multiple of an equal share. */
 static double imbalance(const struct plan_case *c, const struct sparse_plan *plan)
 {
     size_t total = 0, most = 0, share;
@@ -366,11 +364,12 @@ static void owners_get_equal_shares_of_skewed_lists(void **state)
         plan_of(&c, 33762578);
     }
     fill_skewed(&c, MAX_WORDS, 33762578);
-    assert_true(plan_of(&c, 33762578) < 1.125 + 0.01); /* a step of each list, at most */
+    /* the error is at most one sampling step of each list */
+    assert_true(plan_of(&c, 33762578) < 1.125 + 0.01);
     for (r = 0; r < WORLD; r++) /* lists of very different lengths, one of them empty */
         c.n[r] = c.n[r] * (size_t)r / WORLD;
     assert_true(plan_of(&c, 33762578) < 1.3);
-    for (r = 0; r < WORLD; r++) /* nobody can share a single index */
+    for (r = 0; r < WORLD; r++) /* a single index cannot be shared */
         c.n[r] = make_run(c.words[r], 1, 1, 0);
     plan_of(&c, 5);
 }

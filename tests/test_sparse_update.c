@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sparse update against the dense one, which touches every feature at every step: the same
- * weights, though most features are named rarely and rates change. And steps taken back.
+ * The sparse update compared with the dense one, which updates every feature in every step. Both
+ * must give the same weights, although most features appear rarely and rates change. Also: steps
+ * that are undone.
  *
- * Tolerance: the dense path rounds at every step, the sparse one when a feature is named. 300 steps
- * of 6e-8 each, of weights that stay below 4: 2e-5 of 1 + |w|.
+ * Tolerance: the dense path rounds at every step, the sparse one only when a feature appears. 300
+ * steps of 6e-8 each, for weights below 4: 2e-5 of 1 + |w|.
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"
@@ -45,7 +46,7 @@ static uint32_t next(uint32_t *seed)
     return *seed >> 8;
 }
 
-/* Keys in ascending order, those at the beginning far more often. */
+/* Draws keys in ascending order; small keys are far more frequent. */
 static void draw(struct list *l, uint32_t *seed)
 {
     uint32_t at = 0;
@@ -119,7 +120,8 @@ static void as_the_dense_update(void **state)
             one_run(r, &rates[k]);
 }
 
-/* More rates than are remembered, and one feature that is named only at the ends. */
+/* More rates than are remembered, and one feature that appears only in the first and the last
+ * step. */
 static void a_long_gap_over_many_rates(void **state)
 {
     const struct vb_k_rule rule = {.kind = VB_K_MOMENTUM, .momentum = 0.9f, .decay = 1e-4f};
@@ -144,8 +146,8 @@ static void a_long_gap_over_many_rates(void **state)
     vb_k_sparse_destroy(s);
 }
 
-/* What a step wrote, and what readers see, is as before; the step done again gives the same bits.
- */
+/* After a step is undone, the weights and what readers see are as before. Repeating the step gives
+ * the same bits. */
 static void a_step_taken_back(void **state)
 {
     float before[FEATURES], after[FEATURES], raw[FEATURES], now[FEATURES];
@@ -187,7 +189,7 @@ static void a_step_taken_back(void **state)
     vb_k_undo_destroy(undo);
 }
 
-/* Reading writes nothing: replicas that read other features keep the same bits. */
+/* Reading writes nothing: replicas that read different features keep the same bits. */
 static void forward_sees_what_read_does(void **state)
 {
     const uint64_t start[3] = {0, 3, 4};

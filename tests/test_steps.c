@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Steps of several ranks: after a failure at any instant every survivor stands at a complete step,
- * with the parameters that an unbroken run has there; a step can be taken back; and a replica that
+ * Steps of several ranks. After a failure at any moment every survivor is at a complete step, with
+ * the parameters of an undisturbed run at that step. A step can be undone, and a replica that
  * differs is named.
  */
 #include "engine/train_priv.h"
@@ -15,24 +15,24 @@
 #define WORLD 3
 #define CULPRIT 2
 #define STEPS 30
-#define KILLS 6 /* for each model and transport */
+#define KILLS 6 /* number of kills for each model and transport */
 
 struct run {
     const char *model, *data, *rule;
     int64_t check_replicas, hold_back_bytes, eval_every;
-    int64_t share_out_bytes; /* 0: updates are not shared out */
+    int64_t share_out_bytes; /* 0: the ranks do not share the update */
     double clip;
-    uint64_t kill_us; /* the culprit dies after so long; 0: it does not */
+    uint64_t kill_us; /* time after which the culprit dies; 0: never */
     uint32_t after[STEPS + 1];
     bool spoils; /* rank 1 changes a parameter after step SPOILT */
-    bool in_one; /* gradients are summed all at once */
+    bool in_one; /* all gradients are summed in one operation */
 };
 
 #define SPOILT 7
 
 /* What ranks have seen, in memory that all of them share. */
 struct seen {
-    uint32_t after[STEPS + 1]; /* by rank 0: a mark of the parameters, step by step */
+    uint32_t after[STEPS + 1]; /* written by rank 0: a checksum of the parameters after each step */
     int64_t step[WORLD];       /* at the end */
     uint32_t mark[WORLD];
     bool failed[WORLD];
@@ -59,7 +59,7 @@ static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train
     o->eval_every = run->eval_every;
     o->clip = run->clip > 0 ? run->clip : -1;
     if (strcmp(run->model, "sparse-lr") == 0)
-        return; /* what follows is for dense models */
+        return; /* the rest is only for dense models */
     o->hold_back_bytes = run->hold_back_bytes;
     o->share_out_bytes = run->share_out_bytes > 0 ? run->share_out_bytes : INT64_MAX;
     o->bucket_bytes = run->in_one ? 1 << 30 : 1 << 16;
@@ -107,7 +107,7 @@ static void look(void *arg, int64_t step, const float *params, size_t n, bool fa
         seen->took_us = 1 + (vb_clock_ns() - w->begin_ns) / 1000;
     }
     if (w->run->spoils && w->rank == 1 && step == SPOILT)
-        ((float *)params)[3] += 1; /* that it may not is the point */
+        ((float *)params)[3] += 1; /* deliberately breaks the rule that parameters are read-only */
 }
 
 static vb_status train(struct vb_group *g, struct run *run)
@@ -126,8 +126,7 @@ static vb_status train(struct vb_group *g, struct run *run)
     return st;
 }
 
-/* ---- ranks that die ---------------------------------------------------------------------------
- */
+/* ---- ranks that die -------------------------------------------------------------------------- */
 
 static int train_to_the_end(struct vb_group *g, void *arg)
 {
@@ -136,9 +135,9 @@ static int train_to_the_end(struct vb_group *g, void *arg)
 
 static int train_as_far_as_possible(struct vb_group *g, void *arg)
 {
-    if (freopen("/dev/null", "w", stderr) == NULL) /* what the others log is of no interest */
+    if (freopen("/dev/null", "w", stderr) == NULL) /* messages of the other ranks are not needed */
         return 1;
-    (void)train(g, arg); /* too late a death is none */
+    (void)train(g, arg); /* ignores a death after the last step */
     return 0;
 }
 
@@ -198,8 +197,7 @@ static void survivors_of_a_death_stand_at_a_step(void **state)
     assert_true(hit > (int)VB_COUNT(runs));
 }
 
-/* ---- going back -------------------------------------------------------------------------------
- */
+/* ---- undoing a step -------------------------------------------------------------------------- */
 
 static uint32_t mark_of(struct vb_trainer *t)
 {
@@ -210,7 +208,7 @@ static uint32_t mark_of(struct vb_trainer *t)
     return params != NULL ? vb_crc32c(0, params, n * sizeof(*params)) : 0;
 }
 
-/* What a save has brought up to date cannot be undone; all else can. */
+/* A step can be undone unless a checkpoint has brought its pending updates up to date. */
 static int back_behind_a_save(struct vb_trainer *t)
 {
     bool lazy = t->recipe.rule.kind == VB_K_MOMENTUM && strcmp(t->o->model, "sparse-lr") == 0;
@@ -268,12 +266,11 @@ static void a_step_can_be_taken_back(void **state)
     }
 }
 
-/* ---- ways -------------------------------------------------------------------------------------
- */
+/* ---- equivalent ways to make a step ---------------------------------------------------------- */
 
-/* What is held back lets forward of the next step begin before this one is complete, and ranks of
- * one host may share the update out: with short batches and tests in between, and gradients that
- * are clipped at times, and always. */
+/* Deferred gradients let the forward pass of the next step begin before this step is complete, and
+ * ranks of one host may share the update. Tested with short batches, evaluations in between, and
+ * gradients that are clipped sometimes or always. */
 static void every_way_to_take_a_step_has_the_same_bits(void **state)
 {
     static const struct {
@@ -291,7 +288,7 @@ static void every_way_to_take_a_step_has_the_same_bits(void **state)
             run.clip = clips[i].clip;
             run.hold_back_bytes = way == EARLY ? clips[i].hold_back_bytes : 0;
             run.share_out_bytes = way == SHARED ? 4 : 0;
-            run.in_one = way == IN_ONE; /* when that is summed there is nothing to wait for */
+            run.in_one = way == IN_ONE; /* after the one sum nothing is left to wait for */
             job.transport = way == EARLY ? VB_TRANSPORT_TCP : VB_TRANSPORT_SHM;
             share_memory();
             t_as_processes(&job);
@@ -302,8 +299,7 @@ static void every_way_to_take_a_step_has_the_same_bits(void **state)
         }
 }
 
-/* ---- replicas ---------------------------------------------------------------------------------
- */
+/* ---- replicas -------------------------------------------------------------------------------- */
 
 static int is_named(struct vb_group *g, void *arg)
 {

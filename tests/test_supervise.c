@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The supervisor runs in a child of the test; the ranks are this program again, told what to do by
- * a word: "test_supervise --as WORD".
+ * The supervisor runs in a child process of the test. The ranks are this program again; a word
+ * selects what they do: "test_supervise --as WORD".
  */
 #include "engine/engine.h"
 #include "tests/test.h"
@@ -20,7 +20,7 @@
 #define MANY_LINES 5000
 #define LONG_LINE 10000
 
-/* ---- what ranks do --------------------------------------------------------------------------- */
+/* ---- what ranks can do ----------------------------------------------------------------------- */
 
 static struct vb_launch me;
 
@@ -76,7 +76,7 @@ static int do_launch(void)
     return getenv("VB_SECRET_FD") != NULL || getenv("VB_RANK") != NULL || getenv("HOME") == NULL;
 }
 
-/* Says that it is up, with its process id, and does nothing for a minute. */
+/* Prints that it is up, with its process id, and sleeps for a minute. */
 static int do_wait(void)
 {
     fprintf(stderr, "up %ld\n", (long)getpid());
@@ -84,7 +84,7 @@ static int do_wait(void)
     return 0;
 }
 
-/* Ends when somebody has stopped it and lets it go on. */
+/* Ends the process when it is continued after a stop. */
 static void went_on(int number)
 {
     (void)number;
@@ -111,7 +111,7 @@ static int do_die(void)
     return do_wait();
 }
 
-/* Rank 2 fails, which the others can do without; but they stand still. */
+/* Rank 2 fails, and the job could continue without it; but the other ranks are stopped. */
 static int do_still(void)
 {
     fprintf(stderr, VB_BEGUN_LINE "\n");
@@ -137,7 +137,7 @@ static int do_leave(void)
     return 0;
 }
 
-/* How far it is, and twice something else. */
+/* Prints one line of progress and two other lines. */
 static int do_show(void)
 {
     if (!me.terminal)
@@ -146,12 +146,12 @@ static int do_show(void)
         return getenv("VB_TERMINAL") != NULL;
     fprintf(stderr, VB_WIPE_LINE "step 1\n");
     fprintf(stderr, "hello\n");
-    fprintf(stderr, VB_WIPE_LINE "\n"); /* there is none to wipe out */
+    fprintf(stderr, VB_WIPE_LINE "\n"); /* there is no progress line to erase */
     printf("result\n");
     return 0;
 }
 
-/* Is gone before it could wipe it out. */
+/* Exits before it could erase its progress line. */
 static int do_show_only(void)
 {
     if (me.rank == 0)
@@ -164,7 +164,7 @@ static int do_usage(void)
     return me.rank == 1 ? 2 : 0;
 }
 
-/* What rank 1 noticed was that rank 0 gives up. */
+/* Rank 1 fails first, but only because rank 0 gives up. */
 static int do_late_usage(void)
 {
     struct timespec nap = {.tv_nsec = 20000000};
@@ -219,15 +219,15 @@ struct watched {
     int out, err;
     char *out_text, *err_text;
     size_t out_len, err_len;
-    int exit_code; /* of the supervisor; -1: it was killed */
+    int exit_code; /* exit code of the supervisor; -1: it was killed */
     double seconds;
     uint64_t begin_ns;
 };
 
-static const char *program; /* NULL: this one */
-static const char *logs;    /* NULL: none */
-static bool on_terminal;    /* standard error is */
-static bool outlive;        /* the job goes on without ranks but rank 0 */
+static const char *program; /* NULL: this program */
+static const char *logs;    /* NULL: no logs */
+static bool on_terminal;    /* whether standard error is a terminal */
+static bool outlive;        /* the job continues without a failed rank, except rank 0 */
 
 static _Noreturn void supervise(int ranks, const char *word, const int out[2], const int err[2])
 {
@@ -257,7 +257,7 @@ static _Noreturn void supervise(int ranks, const char *word, const int out[2], c
     _exit(code);
 }
 
-/* The ends to read from and to write to, like pipe2(). */
+/* Returns one end to read from and one to write to, like pipe2(). */
 static void open_terminal(int fds[2])
 {
     fds[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -292,7 +292,7 @@ static void start(struct watched *w, int ranks, const char *word)
     assert_true(w->out_text != NULL && w->err_text != NULL);
 }
 
-/* Reads once; false at the end. The text always ends with a zero. */
+/* Reads once. Returns false at the end. The text always ends with a zero. */
 static bool take(int fd, char **text, size_t *len)
 {
     ssize_t n;
@@ -300,7 +300,7 @@ static bool take(int fd, char **text, size_t *len)
     *text = realloc(*text, *len + 65537);
     assert_non_null(*text);
     n = read(fd, *text + *len, 65536);
-    if (n < 0 && errno == EIO) /* nobody has the terminal open any more */
+    if (n < 0 && errno == EIO) /* no process has the terminal open any more */
         n = 0;
     assert_true(n >= 0);
     *len += (size_t)n;
@@ -308,7 +308,7 @@ static bool take(int fd, char **text, size_t *len)
     return n > 0;
 }
 
-/* Until standard error has a word that many times. */
+/* Reads until standard error contains the word the given number of times. */
 static void await(struct watched *w, const char *word, int times)
 {
     const char *at;
@@ -352,8 +352,9 @@ static void run(struct watched *w, int ranks, const char *word)
     finish(w);
 }
 
-/* The process ids that ranks gave, all of which must be gone. Those of a supervisor that was
- * killed come to us, for we are the reaper of our descendants; others have been reaped. */
+/* Asserts that all processes whose ids the ranks printed are gone. If the supervisor was killed,
+ * they become our children, because we are the reaper of our descendants; otherwise it has reaped
+ * them. */
 static void ranks_are_gone(const struct watched *w, int n)
 {
     const char *at = w->err_text;
@@ -411,7 +412,7 @@ static void other_lines_bear_their_rank(void **state)
     forget(&w);
 }
 
-/* The bytes of a rank's log; freed by the caller. */
+/* Returns the bytes of a rank's log. The caller frees them. */
 static char *log_of(const char *dir, int rank, size_t *len_p)
 {
     char path[300], *text = calloc(1, 1);
@@ -427,7 +428,7 @@ static char *log_of(const char *dir, int rank, size_t *len_p)
     return text;
 }
 
-/* Both streams, without the ranks' numbers, and not a byte more or less. */
+/* The log has both streams, without rank numbers, and not a byte more or less. */
 static void logs_have_all_that_a_rank_says(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", dir[64], *text;
@@ -471,7 +472,7 @@ static void logs_have_all_that_a_rank_says(void **state)
     logs = NULL;
 }
 
-/* A disk that is full ends the log and not the job. */
+/* A full disk ends the log, but not the job. */
 static void a_log_that_cannot_be_written(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", path[64];
@@ -494,7 +495,8 @@ static void a_log_that_cannot_be_written(void **state)
     logs = NULL;
 }
 
-/* It is the last line of a terminal, and never in the way of others; elsewhere ranks say none. */
+/* Progress is the last line of a terminal and never mixes with other lines. Without a terminal
+ * ranks print no progress. */
 static void progress_is_for_terminals(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", *text;
@@ -522,7 +524,7 @@ static void progress_is_for_terminals(void **state)
     forget(&w);
     on_terminal = false;
 
-    setenv("VB_TERMINAL", "1", 1); /* left over from something else */
+    setenv("VB_TERMINAL", "1", 1); /* as if inherited from another program */
     run(&w, 2, "show");
     unsetenv("VB_TERMINAL");
     assert_int_equal(w.exit_code, 0);
@@ -532,7 +534,7 @@ static void progress_is_for_terminals(void **state)
     forget(&w);
 }
 
-/* To open a FIFO would be to wait for a reader. */
+/* Opening a FIFO would block until a reader opens it. */
 static void a_log_that_is_no_file(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", path[64];
@@ -583,7 +585,7 @@ static void ranks_learn_who_they_are(void **state)
     struct watched w;
 
     (void)state;
-    setenv("VB_RANK", "7", 1); /* left over from something else */
+    setenv("VB_RANK", "7", 1); /* as if inherited from another program */
     run(&w, 2, "launch");
     unsetenv("VB_RANK");
     assert_int_equal(w.exit_code, 0);
@@ -651,7 +653,7 @@ static void who_ignores_sigterm_is_killed(void **state)
     forget(&w);
 }
 
-/* One that is left, and several: SIGTERM does not reach them. */
+/* Stopped ranks, which do not react to SIGTERM, are killed: two of them, and three. */
 static void who_stands_still_alone_is_killed(void **state)
 {
     struct watched w;
@@ -672,7 +674,7 @@ static void who_stands_still_alone_is_killed(void **state)
     outlive = false;
 }
 
-/* Before training has begun a job needs all its ranks. */
+/* Before training has begun, the job needs all its ranks. */
 static void nobody_is_done_without_at_first(void **state)
 {
     struct watched w;
@@ -688,7 +690,7 @@ static void nobody_is_done_without_at_first(void **state)
     outlive = false;
 }
 
-/* A job that was stopped as a whole, with nobody gone, is only paused. */
+/* A job that was stopped as a whole, without a failed rank, is only paused. */
 static void who_is_paused_goes_on(void **state)
 {
     struct watched w;
@@ -808,7 +810,7 @@ int main(int argc, char **argv)
 
     if (argc == 3 && strcmp(argv[1], "--as") == 0)
         return play(argv[2]);
-    setenv("HOME", "/", 0); /* a variable that ranks are to inherit */
+    setenv("HOME", "/", 0); /* a variable that ranks shall inherit */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     return T_RUN(tests);
 }

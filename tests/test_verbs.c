@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Strangers at a rank that listens over RDMA, and peers that break the rules. Needs an RDMA device;
- * the lab has them.
+ * Strangers that call a rank which listens over RDMA, and peers that break the protocol. Needs an
+ * RDMA device; the lab has some.
  */
 #include "net/verbs_priv.h"
 #include "tests/pair.h"
 
 #include <arpa/inet.h>
 
-static struct t_pair pair; /* large */
+static struct t_pair pair; /* static, because it is large */
 
 /* ---- strangers ------------------------------------------------------------------------------- */
 
-/* Somebody who calls with whatever bytes, by librdmacm alone. */
+/* Calls with any bytes, using librdmacm directly. */
 struct stranger {
     struct rdma_event_channel *events;
     struct rdma_cm_id *id;
@@ -60,7 +60,7 @@ static void stranger_goes(struct stranger *s)
     rdma_destroy_event_channel(s->events);
 }
 
-/* The listener takes in what has come, as it does whenever it polls. */
+/* Lets the listener handle what has arrived, as it does in every poll. */
 static void *refused(void *arg)
 {
     struct stranger *s = arg;
@@ -82,7 +82,7 @@ static void expect_refusal(struct stranger *s, struct t_side *listener)
     assert_ptr_equal(result, s);
 }
 
-/* Rank 1 is connected to rank 0 and works on, whoever calls. */
+/* Rank 1 is connected to rank 0 and keeps working while strangers call. */
 static void strangers_are_refused(void **state)
 {
     static const unsigned char key[32] = "the key of every pair in a test";
@@ -98,10 +98,10 @@ static void strangers_are_refused(void **state)
     (void)state;
     t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
     memset(calls[0], 0x5a, RD_CALL_BYTES);      /* garbage */
-    rd_call_request(&as_one, 0, key, calls[1]); /* that rank is here already: a replay */
+    rd_call_request(&as_one, 0, key, calls[1]); /* this rank is connected already: a replay */
     rd_call_request(&as_one, 0, key, calls[2]);
     calls[2][4]++;                                    /* another version */
-    rd_call_request(&as_many, 0, key, calls[3]);      /* a rank that there is not */
+    rd_call_request(&as_many, 0, key, calls[3]);      /* a rank that does not exist */
     rd_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
     t_stderr_catch(&t);
     for (i = 0; i < VB_COUNT(calls); i++) {
@@ -125,8 +125,8 @@ static void strangers_are_refused(void **state)
     t_pair_close(&pair);
 }
 
-/* While rank 0 waits for rank 1, one without the secret claims to be it; then the real one comes.
- */
+/* While rank 0 waits for rank 1, a caller without the secret claims to be rank 1. Then the real
+ * rank 1 calls. */
 static void a_wrong_secret_does_not_keep_the_right_one_out(void **state)
 {
     static const unsigned char wrong_key[32] = "not the key of any pair in this";
@@ -163,7 +163,7 @@ static void expect_lost(const char *why)
         fail_msg("'%s' lacks '%s'", ep->why, why);
 }
 
-/* A write to where it may not write: the device refuses, and the memory stays as it was. */
+/* Writes to memory that may not be written: the device refuses, and the memory does not change. */
 static void a_window_that_is_gone_is_not_written(void **state)
 {
     struct t_side *s = pair.side;
@@ -204,7 +204,7 @@ static void rights_are_no_wider_than_asked_for(void **state)
     t_pair_close(&pair);
 }
 
-/* More credits than were taken, or a message that means nothing, end the connection. */
+/* More credits than were used, or an invalid message, end the connection. */
 static void broken_messages_are_refused(void **state)
 {
     unsigned char bytes[RD_MESSAGE_BYTES];

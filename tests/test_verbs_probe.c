@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * RDMA devices from recordings and from this machine. Where this machine has none, its list must
- * be empty and no error; where it has some, soft-RoCE included, every field is checked.
+ * RDMA devices from recordings and from this machine. If this machine has none, its list must be
+ * empty, without an error. If it has some, soft-RoCE included, every field is checked.
  */
 #include "net/net.h"
 #include "tests/sysroot.h"
@@ -153,7 +153,8 @@ static void check_live_port(const struct vb_rdma_dev *dev, const struct vb_rdma_
             assert_int_not_equal(port->gids[i].type, VB_GID_IB);
     }
     if (strcmp(dev->driver, "rxe") == 0) {
-        assert_int_equal(port->max_msg_bytes, 8 << 20); /* its limit, which transfers are cut to */
+        /* its limit, into which transfers are split */
+        assert_int_equal(port->max_msg_bytes, 8 << 20);
         assert_true(port->ethernet);
     }
 }
@@ -221,7 +222,7 @@ static void the_module_is_found_in_every_place(void **state)
     vb_net_rxe_probe(tree.root, &rxe);
     assert_true(rxe.built_in && rxe.loaded);
 
-    t_tree_text(&tree, "proc/sys/kernel/osrelease", "../../etc\n"); /* leads out of the folder */
+    t_tree_text(&tree, "proc/sys/kernel/osrelease", "../../etc\n"); /* points out of the folder */
     vb_net_rxe_probe(tree.root, &rxe);
     assert_string_equal(rxe.release, "");
     t_tree_text(&tree, "proc/sys/kernel/osrelease", "6.1/../../..\n");

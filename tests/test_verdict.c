@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine/train_verdict.c: what is said to have held a run up, from figures that are made up.
+ * engine/train_verdict.c: the reported bottleneck of a run, from invented figures.
  */
 #include "engine/train_priv.h"
 #include "tests/test.h"
 
 #define RANKS 2
 
-/* A run of 200 steps in 10 s, but for what the test says. */
+/* A run of 200 steps in 10 s; the test changes single figures. */
 static struct vb_train_result made_up(struct vb_rank_result ranks[RANKS])
 {
     int i;
@@ -29,14 +29,14 @@ static void computing_is_a_share(void **state)
     (void)state;
     r.phase_s[VB_PHASE_FORWARD] = 4;
     r.phase_s[VB_PHASE_BACKWARD] = 2;
-    r.phase_s[VB_PHASE_EVAL] = 2; /* which does not count */
+    r.phase_s[VB_PHASE_EVAL] = 2; /* does not count */
     vb_train_judge(&r);
     assert_int_equal(r.bottleneck.resource, VB_COMPUTE);
     assert_true(r.bottleneck.share == 6.0 / 8);
     assert_string_equal(r.bottleneck.why, "30 ms of a step are spent computing");
 }
 
-/* A step may have several waits; and one rank may have waited for longer than ranks trained on
+/* A step may have several waits, and one rank may have waited for longer than ranks trained on
  * average. */
 static void a_straggler_is_at_most_all(void **state)
 {
@@ -56,8 +56,8 @@ static void a_straggler_is_at_most_all(void **state)
         "rank 1 (host1) made others wait 204 times in 200 steps, 50 ms a step and at most 250 ms");
 }
 
-/* Workers that make steps of their own: a step is one of theirs, and who waits for the end of all
- * waits for nobody who is late. */
+/* Asynchronous training: a step is a step of one worker, and waiting for the end of all workers is
+ * not waiting for a straggler. */
 static void a_step_is_a_workers(void **state)
 {
     struct vb_rank_result ranks[RANKS];

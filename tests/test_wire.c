@@ -110,7 +110,7 @@ static void frames_are_bounded(void **state)
     assert_false(wire_frame_decode(head, 3, &len, &type));
 }
 
-/* Field by field: what lies between the fields is anything. */
+/* Compares field by field, because the bytes between the fields are undefined. */
 static void info_equal(const struct wire_info *a, const struct wire_info *b)
 {
     assert_int_equal(a->rank, b->rank);
@@ -141,16 +141,16 @@ static void an_info_survives_the_wire(void **state)
     wire_info_encode(&info, bytes);
     assert_true(wire_info_decode(bytes, &back));
     info_equal(&info, &back);
-    for (i = 16; i < 20; i++) { /* a port that is none */
+    for (i = 16; i < 20; i++) { /* not a valid port */
         wire_info_encode(&info, bytes);
         memset(bytes + 16, i == 16 ? 0 : 0xff, 4);
         assert_false(wire_info_decode(bytes, &back));
     }
     wire_info_encode(&info, bytes);
-    memset(bytes + 24, 'x', WIRE_INFO_BYTES - 24); /* texts without end */
+    memset(bytes + 24, 'x', WIRE_INFO_BYTES - 24); /* texts without an end */
     assert_false(wire_info_decode(bytes, &back));
     wire_info_encode(&info, bytes);
-    bytes[24] = '\n'; /* a line break in a name would make two lines of a message */
+    bytes[24] = '\n'; /* a line break in a name would split a message into two lines */
     assert_false(wire_info_decode(bytes, &back));
 }
 
@@ -168,11 +168,11 @@ static void seats_survive_the_wire(void **state)
     wire_seat_encode(&seat, bytes);
     assert_true(wire_seat_decode(bytes, &back));
     assert_memory_equal(&seat, &back, sizeof(seat));
-    seat.seat = 4; /* beyond the last */
+    seat.seat = 4; /* after the last one */
     wire_seat_encode(&seat, bytes);
     assert_false(wire_seat_decode(bytes, &back));
     seat = (struct wire_seat){
-        .seat = 3, .epoch = 1, .world = 2, .seats = 4}; /* nobody is that early */
+        .seat = 3, .epoch = 1, .world = 2, .seats = 4}; /* no rank can join in epoch 1 */
     wire_seat_encode(&seat, bytes);
     assert_false(wire_seat_decode(bytes, &back));
     seat = (struct wire_seat){.seat = 3, .epoch = 2, .world = 2, .seats = VB_WORLD_MAX + 1};
@@ -192,7 +192,7 @@ static void offers_survive_the_wire(void **state)
     assert_true(wire_offer_decode(bytes, &back));
     assert_true(back.window == 9 && back.len_bytes == 1 << 20 && back.rights == 3);
     assert_memory_equal(back.keys, offer.keys, sizeof(back.keys));
-    wire_u32_encode(VB_BLOB_MAX + 1, bytes + 24); /* a key that is longer than its room */
+    wire_u32_encode(VB_BLOB_MAX + 1, bytes + 24); /* a key that is longer than its buffer */
     assert_false(wire_offer_decode(bytes, &back));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lines of Criteo's click logs.
+ * Fuzzes lines of Criteo's click logs.
  */
 #include "tests/fuzz/fuzz_data.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Data specs of the command line.
+ * Fuzzes data specs of the command line.
  */
 #include "data/data.h"
 #include "tests/fuzz/fuzz.h"

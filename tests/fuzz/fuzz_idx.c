@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * IDX files: the first byte says which of the two the rest is; the other one is right.
+ * Fuzzes IDX files. The first byte says which of the two files the input is; the other one is
+ * correct.
  */
 #include "tests/fuzz/fuzz_data.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * libsvm text, plain or compressed.
+ * Fuzzes libsvm text, plain or compressed.
  */
 #include "tests/fuzz/fuzz_data.h"
 

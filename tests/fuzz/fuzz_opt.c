@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Command lines: arguments are separated by newlines.
+ * Fuzzes command lines: arguments are separated by newlines.
  */
 #include "tests/fuzz/fuzz.h"
 

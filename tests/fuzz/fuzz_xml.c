@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that claim to be a recorded machine.
+ * Fuzzes files that claim to be recorded machines.
  */
 #include "tests/fuzz/fuzz.h"
 #include "topo/topo.h"
