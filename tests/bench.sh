@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# verbena bench as a user meets it, alone and with ranks: bench.sh VERBENA [quick]. Looks at what is printed,
-# never at how long it took. quick is for a build with a sanitizer: each bench once, with two ranks.
+# Tests the command verbena bench, with one rank and with several: bench.sh VERBENA [quick]. Checks what is printed,
+# never how long it took. quick is for a build with a sanitizer: each bench once, with two ranks.
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=bench
 
-# holds FILTER ARGUMENTS...: the lines, as one array, make the jq filter true
+# holds FILTER ARGUMENTS...: the printed lines, as one array, make the jq filter true
 holds() {
     local filter=$1
     shift
@@ -32,12 +32,12 @@ if [ "${2:-}" = quick ]; then
     exit $bad
 fi
 
-# ---- bad usage: one line, exit 2, also where there would be several ranks
+# ---- bad usage: one line, exit 2, also with several ranks
 refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps"
 refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
 refused 2 "unknown bench nothing; there are transfer" nothing
 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 \
-    refused 2 "unknown bench nothing" nothing # before any other rank is waited for
+    refused 2 "unknown bench nothing" nothing # reported before the rank waits for any other
 refused 2 "kernels of which model? --model alexnet" kernels
 refused 2 "--keys, --servers and --rule are for ps" transfer --ranks 2 --keys 5
 refused 2 "ps needs a worker beside its servers" ps
@@ -88,12 +88,12 @@ refused 2 "--in-flight 0: must be from 1 to" allreduce --in-flight 0
 refused 2 "--explain is about one operation" allreduce --explain --in-flight 2
 refused 2 "--features 0: must be from 1" sparse-allreduce --features 0
 
-# ---- a part of the ladder
+# ---- only some of the measurements
 holds 'length == 2 and (.[0] | .op == "put" and .lat_us_p50 > 0 and .gb_s == null) and
     (.[1] | .op == "get" and .lat_us_p50 == null and .gb_s > 0)' \
     transfer --ranks 2 --transport shm --sizes 64K --only put-latency,get
 
-# ---- every line has its keys, in this order, and right sums
+# ---- every line has its keys, in this order, and correct sums
 dense='["bench","transport","ranks","bytes","algo","order","time_us","algbw_gb_s","busbw_gb_s","wire_bytes","wrong"]'
 sparse='["bench","transport","ranks","bytes","nnz","features","algo","time_us","wire_bytes","wrong"]'
 right='all(.[]; .wrong == 0 and .time_us > 0 and .time_us_p99 >= .time_us)'
@@ -116,7 +116,7 @@ for ranks in 1 2 3; do
     done
 done
 
-# ---- one rank alone sends nothing, two ranks send what theory says and little more
+# ---- one rank sends nothing, two ranks send as many bytes as in theory and little more
 holds 'all(.[]; .wire_bytes == 0 and .busbw_gb_s == 0)' allreduce --sizes 4,64K
 holds 'all(.[]; .wire_bytes > 0 and .wire_bytes <= 1.02 * .bytes)' \
     allreduce --ranks 2 --transport tcp --sizes 1M
@@ -130,7 +130,7 @@ for order in rank any; do
 done
 holds '[.[].algo] == ["exchange", "gather"]' allreduce --ranks 2 --algo exchange,gather --sizes 64K
 holds '[.[].algo] == ["exchange"]' allreduce --ranks 2 --algo gather --sizes 1M # more than a slot holds
-for impossible in "shm ring" "tcp mapped"; do # in rank order
+for impossible in "shm ring" "tcp mapped"; do # these cannot sum in rank order
     read -r transport algo <<<"$impossible"
     run allreduce --ranks 2 --transport "$transport" --algo "$algo" --sizes 64 --json
     [ "$code" != 0 ] || fail "$algo over $transport in rank order was measured"
@@ -138,14 +138,14 @@ for impossible in "shm ring" "tcp mapped"; do # in rank order
     [ ! -s "$dir/out" ] || fail "$algo over $transport: printed something"
 done
 
-# ---- what the model said
+# ---- predictions of the cost model
 holds "$right and all(.[]; .predicted_us > 0) and
     ([.[] | select(.chosen and .bytes == 64)] | length) == 1 and ([.[].algo] | unique | length) >= 2" \
     allreduce --ranks 2 --explain --sizes 64,64K
 holds "$right and all(.[]; .predicted_us > 0) and ([.[] | select(.chosen)] | length) == 1" \
     sparse-allreduce --ranks 2 --explain --sizes 31200 --features 100000
 
-# ---- kernels: every pass has one choice, of those that were timed; the sum is of the chosen ones
+# ---- kernels: every pass has one choice among the timed backends; the sum is that of the chosen ones
 kernels='["bench","model","batch","layer","pass","backend","ms","gflop_s","chosen","gemm_share"]'
 for model in lenet softmax; do
     holds "all(.[]; keys_unsorted[:10] == $kernels and .bench == \"kernels\" and .model == \"$model\" and
@@ -159,7 +159,7 @@ done
 run kernels --model softmax --batch 2 --seconds 0.01
 grep -q '^# softmax, batch 2, .* threads; measured GEMM peak' "$dir/out" || fail "kernels: no head"
 
-# ---- step: keys, in this order; what is exposed is part of a step; the last line has the batch
+# ---- step: keys in this order; the exposed time is part of a step; the last line has the batch
 step='["bench","transport","ranks","bytes","model","batch","compute_ms","transfer_ms","exposed_ms","step_ms"]'
 fair='.compute_ms > 0 and .step_ms > 0 and .exposed_ms >= 0 and .exposed_ms <= .step_ms and
     ((.step_ms - .compute_ms - .exposed_ms | fabs) < 1e-6 or (.exposed_ms == 0 and .step_ms <= .compute_ms))'
@@ -181,7 +181,7 @@ done
 holds ".[0].bytes < .[1].bytes" step --model sparse-lr --batches 3,40 --ranks 3
 holds "all(.[:-1][]; .transport == \"self\" and .ranks == 1 and .transfer_ms == 0 and .exposed_ms == 0 and
     .compute_ms == .step_ms) and .[-1].hidden_from_batch == 1" step --model softmax --batches 7,300 --data synth:1000
-holds "length == 2" step --model softmax --batches 20000 # more than is made up by default
+holds "length == 2" step --model softmax --batches 20000 # more samples than are generated by default
 holds "length == 6" step --model lenet --threads 1
 printf '1 1:1 5:2\n0 2:1\n1 7:1 9:3\n0 3:1\n' >"$dir/rows.svm"
 holds "length == 2 and .[0].batch == 2" step --model sparse-lr --ranks 2 --batches 2 --data "libsvm:$dir/rows.svm"
@@ -195,7 +195,7 @@ tail -n 1 "$dir/out" | grep -qE '^Computing softmax takes (as long as|less time 
 [ "$(grep -cE '^(5|50) ([0-9.e+-]+ ){4}31400$' "$dir/step.gp")" = 2 ] || fail "step: no data in the script"
 run step --model softmax --batches 5 --seconds 0.01
 tail -n 1 "$dir/out" | grep -q '^One rank has nothing to transfer' || fail "step: one rank transfers"
-ln -s "$(command -v timeout)" "$(command -v cat)" "$(command -v wc)" "$dir" # but no gnuplot
+ln -s "$(command -v timeout)" "$(command -v cat)" "$(command -v wc)" "$dir" # all commands but gnuplot
 with_all=$PATH
 PATH=$dir
 refused 1 "gnuplot, which is not installed: apt-get install gnuplot-nox" step --model softmax --plot "$dir/no.png"
@@ -209,7 +209,7 @@ if command -v gnuplot >/dev/null; then
     done
     gnuplot -e 'set terminal dumb' "$dir/step.gp" >"$dir/out" 2>"$dir/err" || fail "gnuplot does not take step.gp"
     grep -q 'a step of softmax over shm, 2 ranks' "$dir/out" || fail "step.gp draws nothing"
-    printf '#!/bin/sh\n' >"$dir/gnuplot" && chmod +x "$dir/gnuplot" # says nothing, and is content
+    printf '#!/bin/sh\n' >"$dir/gnuplot" && chmod +x "$dir/gnuplot" # prints nothing and succeeds
     PATH=$dir:$with_all run step --model softmax --batches 5 --seconds 0.01 --plot "$dir/none.svg"
     [[ $code$err == 1*"gnuplot has drawn nothing for $dir/none.svg"* ]] || fail "step: an empty plot: $code $err"
     [ ! -e "$dir/none.svg" ] || fail "step: an empty plot is there"
@@ -220,7 +220,7 @@ fi
 mkfifo "$dir/pipe.gp"
 refused 2 "write $dir/pipe.gp: it is there, and is not a file" step --model softmax --plot "$dir/pipe.gp"
 
-# in_full ARGUMENTS...: with a folder full that has no room left, which nobody else sees
+# in_full ARGUMENTS...: runs with a folder "full" that has no room left and that no other process sees
 in_full() {
     # shellcheck disable=SC2016 # the inner shell's
     unshare -m sh -c 'mount -t tmpfs -o size=4k none "$1" && head -c 4096 /dev/zero >"$1/filler" && shift && "$@"' \
@@ -240,14 +240,14 @@ else
     echo "skipped: plots on a full disk: mounting one needs root"
 fi
 
-# ---- for people
+# ---- output as text
 run allreduce --ranks 2 --sizes 64 --seconds 0.01 --explain
 grep -q '^allreduce over shm, 2 ranks, order rank' "$dir/out" || fail "allreduce: no head"
 grep -q 'predicted us' "$dir/out" || fail "allreduce: no predictions"
 run sparse-allreduce --sizes 800 --seconds 0.01 --features 1000
 grep -q '1000 features' "$dir/out" || fail "sparse-allreduce: no head"
 
-# ---- the bare loop that ours is held against adds up too
+# ---- the bare allreduce, with which ours is compared, gives correct sums
 bare=$(dirname "$verbena")/bench/peers/bare_allreduce
 for ranks in 1 2 3 4; do
     for transport in shm tcp; do
@@ -262,7 +262,7 @@ done
 "$bare" shm 2 6 0.01 2>/dev/null
 [ $? = 2 ] || fail "bare_allreduce of one float and a half"
 
-# ---- so do the bare loops of puts and of steps
+# ---- the bare loops of puts and of steps give correct results
 built=$(dirname "$verbena")/bench
 for loop in "bare shm 64" "bare tcp 64" "bare tcp-asleep 64" "bare_step shm 4 10" "bare_step shm 31400 10" \
     "bare_step tcp 4 10" "bare_step tcp 65536 10"; do
@@ -278,7 +278,7 @@ for loop in "bare shm 0" "bare rdma 64" "bare shm 64 a b 10.0.0.1" "bare_step tc
     [ $? = 2 ] || fail "$loop is no usage"
 done
 
-# ---- the parameter server: right parameters, the keys of its lines, by shared memory, replies and get
+# ---- the parameter server: correct parameters, the keys of its lines, by shared memory, replies and get
 rules=([1]=momentum [2]=adagrad)
 for transport in shm tcp; do
     for servers in 1 2; do

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# verbena data as a user meets it: data.sh VERBENA
+# Tests the command verbena data: data.sh VERBENA
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=data
 cd "$dir" || exit 1
 
-# holds FILTER ARGUMENTS...: the JSON that is printed makes the jq filter true
+# holds FILTER ARGUMENTS...: the printed JSON makes the jq filter true
 holds() {
     local filter=$1
     shift
@@ -17,7 +17,7 @@ holds() {
 }
 
 # ---- usage
-refused 2 "what? info SPEC" # nothing
+refused 2 "what? info SPEC" # no arguments
 refused 2 "unknown word inform" inform synth
 refused 2 "info takes a SPEC" info
 refused 2 "convert takes a SPEC and the file" convert synth
@@ -35,7 +35,7 @@ head -c 3073 /dev/zero >image
 refused 2 "cifar10 has images, not rows" convert cifar10:image x.csr
 refused 1 "create absent/x.csr" convert synth:kind=criteo,n=10 absent/x.csr
 
-# ---- files there and back
+# ---- converting files and reading them back
 printf '+1 1:0.5 3:2\n-1 2:1\n+1\n' >rows
 holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]
     and .value_min == 0.5 and .value_max == 2 and .row_min == 0 and .row_max == 2' info libsvm:rows
@@ -67,7 +67,7 @@ holds '.samples == 50 and (.labels | add) == 50' info mnist:.
 head -c 300 train-images-idx3-ubyte.gz >cut.gz && mv cut.gz train-images-idx3-ubyte.gz
 refused 1 "the compressed data ends too early" info mnist:.
 
-# ---- made-up rows
+# ---- generated rows
 "$verbena" data synth criteo rows.csr --n 3000 --features 5000 >/dev/null || fail "synth criteo"
 holds '.samples == 3000 and .features == 5000' info csr:rows.csr
 holds '.features == 33762578 and .planted_accuracy > 0.7 and .planted_accuracy < 0.95' \
@@ -77,7 +77,7 @@ cp rows.csr first.csr
 "$verbena" data convert synth:kind=criteo,n=3000,features=5000 rows.csr >/dev/null || fail convert
 cmp -s rows.csr first.csr || fail "the same rows make another file"
 
-# ---- a file that is cut off while it is used is named
+# ---- a file that is truncated while it is in use is named
 what=train
 start 100 sparse-lr --data csr:rows.csr --test-split 0.1 --steps 100000000
 truncate -s 5000 rows.csr

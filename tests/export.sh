@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# verbena export: export.sh VERBENA. The checkpoint is written by Python, from what
-# docs/checkpoint.md says; numpy reads what is exported.
+# Tests the command verbena export: export.sh VERBENA. Python writes the checkpoint as described in docs/checkpoint.md,
+# and numpy reads the exported files.
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what="export"
@@ -73,7 +73,7 @@ with open(sys.argv[1] + "/checkpoint-40.vbc", "wb") as f:
 numpy.savez(sys.argv[1] + "/want.npz", **{name: a for name, _, _, a in arrays})
 END
 
-# exported NAMES ARGUMENTS...: just these arrays are in the new folder exported, as they were
+# exported NAMES ARGUMENTS...: the new folder "exported" has exactly these arrays, unchanged
 exported() {
     local names=$1
     shift
@@ -108,7 +108,7 @@ assert [(a["name"], a["type"], a["shape"]) for a in o["arrays"]] == [
     ("w", "float32", [300, 7]), ("fc1.b", "float32", [7]), ("none", "float32", [0])], o
 END
 
-# ---- the state of sparse models is what the rule says: floats, but with a step where there is one
+# ---- the state of sparse models depends on the rule: floats, or words with the step of the last update
 for rule in adagrad:" float32" ftrl:" x 2 float32" momentum:" x 2 uint32"; do
     rm -rf "$dir/rows"
     "$verbena" train sparse-lr --data synth:n=200,test=10,features=1000 --steps 3 --rule "${rule%%:*}" \
@@ -117,8 +117,8 @@ for rule in adagrad:" float32" ftrl:" x 2 float32" momentum:" x 2 uint32"; do
     grep -q "state.npy: 1001${rule#*:}$" "$dir/printed" || fail "${rule%%:*}: $(cat "$dir/printed")"
 done
 
-# ---- nothing half-written
-mkdir "$dir/taken" && mkfifo "$dir/taken/none.npy" # the last of them
+# ---- a failed export leaves no files
+mkdir "$dir/taken" && mkfifo "$dir/taken/none.npy" # the last file to be written
 refused 2 "taken/none.npy: it is there, and is not a file" "$dir/run" --out "$dir/taken"
 [ "$(cd "$dir/taken" && echo *)" = none.npy ] || fail "some were written: $(ls "$dir/taken")"
 [ -p "$dir/taken/none.npy" ] || fail "a file took the place of a pipe"

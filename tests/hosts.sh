@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Three network namespaces, each with its own name and its own sshd, are three hosts; a fourth is
-# where commands are given. hosts.sh VERBENA [time]: all tests, or how long eight ranks take to start, which on
-# a machine that does nothing else must be less than 3 s
+# Tests jobs on several hosts that are started by ssh. Three network namespaces, each with its own name and its own
+# sshd, are the hosts; commands are given in a fourth one. hosts.sh VERBENA [time]: runs all tests, or measures how long
+# eight ranks take to start, which on an idle machine must be less than 3 s
 #
-# Nothing of the machine's own ssh is used or changed: keys, configuration and known hosts are in a
-# folder of this test, and what an sshd wants below /run is in a mount namespace of its own.
+# The machine's own ssh is not used or changed. Keys, configuration and known hosts are in a folder of this test, and
+# the files that an sshd needs below /run are in a mount namespace.
 # shellcheck disable=SC2016,SC2317
 set -uo pipefail
 verbena=$(realpath "$1")
@@ -23,7 +23,7 @@ bad=0
 names=()
 pids=()
 unset "${!VB_@}"
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # looking for leaks takes it seconds a rank
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # the search for leaks takes seconds for each rank
 
 cleanup() {
     local pid
@@ -54,7 +54,7 @@ ip -n "$hub" link set br0 up
 ssh-keygen -q -t ed25519 -N '' -f "$dir/key"
 ssh-keygen -q -t ed25519 -N '' -f "$dir/hostkey"
 
-# host K [SSHD_OPTION...]: namespace, address 10.98.0.K, name host-K, sshd
+# host K [SSHD_OPTION...]: makes a namespace with address 10.98.0.K, name host-K and an sshd
 host() {
     local k=$1 ns=vb-$1-$$
     shift
@@ -88,7 +88,7 @@ export VB_SSH="ssh -F none -i $dir/key -o BatchMode=yes -o StrictHostKeyChecking
  -o UserKnownHostsFile=$dir/known -o LogLevel=ERROR -o ConnectTimeout=12"
 VB_SSH=${VB_SSH//$'\n'/}
 
-reach() { # reach K: its sshd answers
+reach() { # reach K: waits until its sshd answers
     local i
     for ((i = 0; i < 150; i++)); do
         # shellcheck disable=SC2086
@@ -102,7 +102,7 @@ for k in 1 2 3 4; do
     reach $k
 done
 
-# ours: what runs on the hosts beside the sshds
+# ours: prints the processes on the hosts, without the sshds
 ours() {
     local ns pid
     for ns in "${names[@]}"; do
@@ -113,7 +113,7 @@ ours() {
     done
 }
 
-# doctor ARGUMENTS...: output in $dir/out, standard error in $err, exit code in $code
+# doctor ARGUMENTS...: leaves the output in $dir/out, standard error in $err and the exit code in $code
 doctor() {
     under ip netns exec "$hub" "$verbena" doctor "$@"
 }
@@ -128,7 +128,7 @@ refused() {
     [ ! -s "$dir/out" ] || fail "doctor $*: printed something"
 }
 
-# eight_ranks: how long they take from the command to its end, with one step between
+# eight_ranks: measures the time of a whole command with eight ranks and one step
 eight_ranks() {
     local begin
     begin=$(date +%s%N)
@@ -150,7 +150,7 @@ fi
 
 three=10.98.0.1,10.98.0.2:2,10.98.0.3
 
-# ---- it works: a list, a file, text and JSON ----------------------------------------------------
+# ---- success: a list, a file, text and JSON ----------------------------------------------------
 
 doctor --hosts $three --json
 [ "$code" = 0 ] || fail "three hosts: exit $code: $err"
@@ -167,12 +167,12 @@ doctor --hosts "$dir/hosts"
 grep -q '^host-1 - host-3  *tcp' "$dir/out" || fail "a file of hosts: $(cat "$dir/out")"
 ! grep -E '^(\[.*\] )?(warn|error)' "$dir/err" || fail "a file of hosts: it said '$err'"
 
-# The root as the user wants it, and an option from the environment.
+# A root that the user has chosen, and an option from the environment.
 VB_TRANSPORT=shm refused 1 'cannot be reached through shared memory' --hosts 10.98.0.1,10.98.0.3
 doctor --hosts 10.98.0.1,10.98.0.3 --root 10.98.0.1:7123 --json
 [ "$code" = 0 ] || fail "with --root: exit $code: $err"
 
-# ---- a training over two hosts ends in the bits of one on this host -----------------------------
+# ---- training on two hosts gives the bits of training on one host -------------------------------
 
 job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json --transport tcp)
 timeout 100 "$verbena" "${job[@]}" --ranks 2 >"$dir/here" 2>"$dir/err" ||
@@ -203,7 +203,7 @@ grep -q '^welcome to host 2' "$dir/logs/rank-1.log" || fail "a login shell's wor
 
 eight_ranks
 
-# ---- a parameter server goes on without the worker of a host ------------------------------------
+# ---- a parameter server continues without the worker of a host ----------------------------------
 
 timeout 100 ip netns exec "$hub" "$verbena" train softmax --data synth:3000 --batch 200 --steps 8000 --mode async \
     --hosts 10.98.0.1,10.98.0.2,10.98.0.3 --checkpoint "$dir/async" --checkpoint-every 400 --json >"$dir/out" 2>"$dir/err" &
@@ -234,7 +234,7 @@ wait $! || fail "by hand, rank 1: $(cat "$dir/err1")"
 [ "$code" = 0 ] || fail "by hand: exit $code: $(cat "$dir/err")"
 grep -q 'all bytes arrived as sent' "$dir/out" || fail "by hand: $(cat "$dir/out")"
 
-# ---- what is wrong is said, by name -------------------------------------------------------------
+# ---- errors are reported with the name of the host ----------------------------------------------
 
 refused 1 'host 10.98.0.9 cannot be reached: ssh: connect to host 10.98.0.9' --hosts $three,10.98.0.9
 refused 1 'host 10.98.0.3 cannot run /none/verbena: there is no program /none/verbena' \
@@ -255,12 +255,12 @@ refused 2 'No such file' --hosts ./none
 refused 2 'leave --ranks out' --hosts $three --ranks 2
 refused 2 '--sysroot is for one machine' --hosts $three --sysroot /
 
-# ---- while it runs: the secret, Ctrl-C, sudden ends ---------------------------------------------
+# ---- during a job: the secret, Ctrl-C, sudden ends ----------------------------------------------
 
-# start: doctor in the background; sets pid; returns when all ranks run
+# start: starts doctor in the background, sets pid, and returns when all ranks run
 start() {
     local i
-    set -m # else Ctrl-C is ignored in the background
+    set -m # otherwise a background process ignores Ctrl-C
     ip netns exec "$hub" "$verbena" doctor --hosts $three >"$dir/out" 2>"$dir/err" &
     pid=$!
     set +m
@@ -306,9 +306,9 @@ finish
     fail "a rank killed: $err"
 nothing_left "a rank killed"
 
-# ---- a training that ends too soon ----------------------------------------------------------------
+# ---- training that ends too soon ------------------------------------------------------------------
 
-# train_on HOSTS: a long training in the background; returns when all ranks take steps
+# train_on HOSTS: starts a long training in the background, and returns when all ranks make steps
 train_on() {
     local i
     steps=$(mktemp -u "$dir/steps.XXXXXX")
@@ -324,7 +324,7 @@ train_on() {
     [ $i -lt 1500 ] || fail "no steps are taken: $(cat "$dir/err")"
 }
 
-# of_host K: our processes there
+# of_host K: prints our processes on this host
 of_host() {
     ip netns pids "${names[$1 - 1]}" | while read -r p; do
         [ "$(readlink "/proc/$p/exe")" != "$verbena" ] || echo "$p"
@@ -347,7 +347,7 @@ finish
 [ "$code" = 130 ] || fail "Ctrl-C in a training: exit $code: $err"
 nothing_left "Ctrl-C in a training"
 
-# The network of a host is gone, and no connection says so.
+# The network of a host fails, and no connection is closed.
 train_on $three
 ip -n "${names[2]}" link set eth0 down
 finish
@@ -361,12 +361,12 @@ timeout 100 ip netns exec "$hub" "$verbena" "${job[@]}" --hosts 10.98.0.9,$three
     fail "a training with a host that is not there: $(cat "$dir/err")"
 nothing_left "a training with a host that is not there"
 
-# ---- more ranks on a host than its sshd lets log in at once -------------------------------------
+# ---- more ranks on a host than its sshd accepts at once -----------------------------------------
 
 doctor --hosts 10.98.0.1:12,10.98.0.3 --json
 [ "$code" = 0 ] || fail "twelve ranks on a host: exit $code: $err"
 
-# ---- benches take hosts, too ----------------------------------------------------------------------
+# ---- bench on several hosts -----------------------------------------------------------------------
 
 timeout 100 ip netns exec "$hub" "$verbena" bench step --model softmax --hosts $three --batches 5,20 \
     --seconds 0.01 --json --plot "$dir/step.gp" >"$dir/out" 2>"$dir/err" ||

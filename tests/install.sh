@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# What is installed works by itself: the command, its man page, and a program that uses the library
-# through pkg-config. install.sh BUILD
+# The installed files work by themselves: the command, its man page, and a program that uses the library through
+# pkg-config. install.sh BUILD
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

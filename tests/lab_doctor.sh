@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# doctor between two nodes with soft-RoCE: TCP and RDMA work, and what the ports counted is shown;
-# over a link that loses packets it says so. bench shows the counters, too. lab_doctor.sh VERBENA
+# doctor between two nodes with soft-RoCE: TCP and RDMA work, and the counters of the ports are shown. Over a link that
+# loses packets doctor reports the loss. bench shows the counters, too. lab_doctor.sh VERBENA
 set -euo pipefail
 cd "$(dirname "$0")/.."
 verbena=$(realpath "$1")

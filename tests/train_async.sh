@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The parameter server in training: train_async.sh VERBENA MODEL... For each model, over shared memory and TCP:
-# the loss falls, as many gradients are applied as were asked for, staleness is told and kept within its bound, a
-# bound of 0 gives the bits of synchronous training. A dead server ends the job, which names the last checkpoint.
-# mnist is no model, but the accuracies on real digits; five is LeNet and AlexNet of 32 x 32 with 5 workers.
+# The parameter server in training: train_async.sh VERBENA MODEL... For each model, over shared memory and TCP: the loss
+# falls, the requested number of gradients is applied, staleness is reported and within its bound, and a bound of 0
+# gives the bits of synchronous training. If a server dies, the job ends and names the last checkpoint. mnist is not a
+# model: it tests the accuracies on real digits. five is LeNet and AlexNet of 32 x 32 with 5 workers.
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=train
@@ -19,7 +19,7 @@ declare -A data=(
     [alexnet224]="--data synth:n=12,test=4 --batch 4 --lr 0.001"
 )
 
-# What every run says of itself.
+# Holds for every run.
 rows='(.per_rank | map(select(.role == "server")) | length) >= 1 and
     all(.per_rank[]; (.breakdown | add) - .train_s | fabs < 0.01) and
     .staleness.gradients == ([.staleness.per_worker[].gradients] | add) and
@@ -78,10 +78,10 @@ other_ways() {
         --steps 30 --ranks 1 --mode async --servers 2 --dedicated-servers
     ends ".steps == 60 and .staleness.dropped > 0" softmax "${args[@]}" --steps 60 --ranks 3 --mode async \
         --staleness 0 --backup 1 --slow 2:20
-    # a round whose workers had no samples: the last batch of an epoch has one
+    # a round whose workers had no samples: the last batch of an epoch has one sample
     ends ".steps == 45 and .loss < 10 and .accuracy > 0.2" softmax "${args[@]}" --data synth:1201 --steps 45 --ranks 3 \
         --mode async --staleness 0 --backup 1 --slow 2:20
-    ends ".staleness.max == 0" softmax "${args[@]}" --steps 300 --ranks 1 --mode async # all are its own
+    ends ".staleness.max == 0" softmax "${args[@]}" --steps 300 --ranks 1 --mode async # all gradients are its own
     ends ".steps == 500 and .algo == \"hogwild\" and $rows" softmax "${args[@]}" --steps 500 --ranks 2 \
         --mode async --hogwild
     read -ra args <<<"${data[sparse-lr]}"
@@ -93,7 +93,7 @@ other_ways() {
     same_bits sparse-lr 30 3 --rule ftrl
 }
 
-# A slow worker: others go on, and it is the one that the bound waits for.
+# A slow worker: the others continue, and the bound makes them wait for this one.
 slow_worker() {
     local args
     read -ra args <<<"${data[softmax]}"
@@ -107,7 +107,7 @@ slow_worker() {
         --steps 400 --ranks 2 --mode async --slow 1:200 --staleness 2
 }
 
-# Tests and checkpoints while training goes on; going on from one.
+# Evaluations and checkpoints during training, and resuming from a checkpoint.
 keeps() {
     local args model
     for model in softmax sparse-lr; do
@@ -128,7 +128,7 @@ keeps() {
     ends ".params_sha256 == \"$want\" and .resumed == 50" softmax "${args[@]}" --checkpoint "$dir/half" --resume
 }
 
-# The job ends, soon, and says where to go on from.
+# The job ends soon and prints where to resume.
 a_death() {
     local args
     read -ra args <<<"${data[softmax]}"
@@ -177,7 +177,7 @@ for model; do
         keeps
         a_death
         ;;
-    five) # workers
+    five) # number of workers
         falls lenet 60 5
         same_bits lenet 12 5
         falls alexnet 10 5
@@ -193,7 +193,7 @@ for model; do
         ;;
     lenet)
         learns lenet 60
-        # Of the rate of one worker, which is that of its batch: 2 / (workers + 1).
+        # The rate is that of one worker, given by its batch, times 2 / (workers + 1).
         ends '.lr == 0.02' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 1
         ends '.lr == 0.01' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 3
         same_bits lenet 12 3

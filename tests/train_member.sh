@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Workers that die, stand still and come late: train_member.sh VERBENA [--full]. Training goes on without them, to as
-# many steps as were asked for and as well as without; the final object tells what happened; nothing is left running.
-# --full has other cases: sparse rows, and a worker that stands still for as long as deadlines in use are; without it
-# they are shorter.
+# Workers that die, that are stopped, and that join later: train_member.sh VERBENA [--full]. Training continues without
+# them for the requested number of steps and with the same quality. The final object says what happened, and no process
+# is left. --full tests other cases: sparse rows, and a worker that is stopped for as long as the default timeouts;
+# without it the timeouts are shorter.
 # shellcheck disable=SC2317 # lasting() calls functions
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
@@ -16,7 +16,8 @@ export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 softmax=(softmax --data synth:3000 --batch 50 --mode async --json)
 sparse=(sparse-lr --data "synth:kind=criteo,n=60000,features=100000" --batch 50 --rule adagrad --mode async --json)
 
-# pace ARGUMENTS...: as many steps as this machine makes in about 1 s are in $steps, the loss of one alone in $loss
+# pace ARGUMENTS...: sets $steps to the number of steps that this machine makes in about 1 s, and $loss to the loss
+# after one step
 pace() {
     ends 'true' "$@" --ranks 2 --steps 1
     loss=$(get .loss)
@@ -24,7 +25,8 @@ pace() {
     steps=$(get '.steps_per_s * 0.8 | floor | if . < 2000 then 2000 else . end')
 }
 
-# lasting FUNCTION ARGUMENTS...: again, with more steps, if the job was over before all had happened to it
+# lasting FUNCTION ARGUMENTS...: runs the function again with more steps if the job ended before the test had done its
+# part
 lasting() {
     local try steps=$steps
     for try in 1 2 3 4; do
@@ -37,14 +39,14 @@ lasting() {
     fail "$*: the job is over too soon, $try times: $(cat "$dir/err")"
 }
 
-# lives: the job does; else it was too short
+# lives: the job still runs; otherwise it was too short
 lives() {
     kill -0 "$job" 2>/dev/null && return
     short=1
     return 1
 }
 
-# finish FILTER WORDS...: the job ends well, its final object makes the filter true, and nothing is left of it
+# finish FILTER WORDS...: the job succeeds, its final object makes the filter true, and no process of it is left
 finish() {
     local filter=$1 pid
     shift
@@ -64,7 +66,8 @@ finish() {
 workers='[.per_rank[] | select(.role == "worker") | .rank]'
 told='[.faults[] | [.rank, .what]]'
 
-# A worker is killed in the middle; also one that others join at, and that would have told the result.
+# A worker is killed in the middle of the training; also worker 0, where others join and which would have reported the
+# result.
 deaths() { # deaths TRANSPORTS ARGUMENTS...
     local transports=$1 transport
     shift
@@ -85,7 +88,7 @@ first_rank() {
         "the death of rank 0"
 }
 
-# A bound: nobody waits for the dead. With 0 the others have its share of the data, from then on.
+# With a bound nobody waits for a dead worker. With a bound of 0 the others take over its share of the data.
 bounds() {
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 2
     lives && kill -9 "${ranks[1]}"
@@ -102,7 +105,7 @@ key() {
     chmod 600 "$1"
 }
 
-# says TEXT: the job does, before long
+# says TEXT: the job prints it soon
 says() {
     local i
     for ((i = 0; i < 600; i++)); do
@@ -113,12 +116,12 @@ says() {
     fail "the job does not say '$1': $(cat "$dir/err")"
 }
 
-# Where to join, as the job has said.
+# root: prints the address for joiners, as printed by the job
 root() {
     sed -n 's/.*--join \([^ ]*\) .*/\1/p' "$dir/err"
 }
 
-# joins CODE TEXT ARGUMENTS...: a newcomer, which ends so; what it prints is in $said
+# joins CODE TEXT ARGUMENTS...: starts a joiner, which must exit with CODE and print TEXT; its output is in $said
 joins() {
     local want=$1 text=$2
     shift 2
@@ -141,7 +144,8 @@ late() { # late TRANSPORT ARGUMENTS...
         (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, one comes late"
 }
 
-# Who cannot join is told why, and the job does not mind. Who has joined may die, and its seat be taken again.
+# A joiner that is refused is told why, and the job continues. A joiner that was admitted may die, and its slot may be
+# used again.
 not_everybody() {
     local pid steps=$((5 * steps))
     cp "$verbena" "$dir/another"
@@ -170,7 +174,7 @@ not_everybody() {
     refused 1 "Connection refused" --join 127.0.0.1:1 --secret-file "$dir/key"
 }
 
-# A command line that no newcomer could be told: nobody is invited.
+# If the command line is too long to be sent to a joiner, joining is disabled.
 too_long() {
     local words
     mapfile -t words < <(yes -- --seed=1 | head -n 4000)
@@ -179,7 +183,7 @@ too_long() {
         fail "a long command line: $err"
 }
 
-# stops SECONDS FILTER ARGUMENTS...: worker 2 stands still for so long
+# stops SECONDS FILTER ARGUMENTS...: stops worker 2 for this time
 stops() {
     local seconds=$1 filter=$2
     shift 2
@@ -191,15 +195,15 @@ stops() {
     finish "$filter" "$1, a worker that stands still for $seconds s"
 }
 
-stops_for_good() { # it is ended with the job
+stops_for_good() { # it ends with the job
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
     lives && kill -STOP "${ranks[2]}"
     says "rank 2 stopped"
     finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that stands still for good"
 }
 
-# A worker stands still with a ticket, and the others are through before it is given up: one of them gets it, though
-# there was none left when it was answered.
+# A worker is stopped while it has a ticket, and the others have no more tickets before it is given up. One of them must
+# get its ticket, although none was left when it asked.
 last_ticket() {
     start $((steps / 10)) "${sparse[@]}" --steps "$steps" --ranks 2 --transport tcp --patience 0.6
     lives && kill -STOP "${ranks[1]}"
@@ -221,16 +225,16 @@ still() {
     lasting stops_for_good
 }
 
-# by_hand RANK OUT: one of two workers and a server, in a folder of its own as if on a host of its own
+# by_hand RANK OUT: starts one of two workers and a server, in a folder of its own as if on another host
 by_hand() {
     mkdir -p "$dir/hand/$1"
     (cd "$dir/hand/$1" && exec "$verbena" train "${softmax[@]}" --steps 200 --dedicated-servers --rank "$1" --world 3 \
         --root "127.0.0.1:$port" --secret-file "$dir/key" --checkpoint deep/keep >"$2" 2>err) &
 }
 
-# two_by_hand OUT: all of them; rank 0 prints to OUT
+# two_by_hand OUT: starts all of them; rank 0 prints to OUT
 two_by_hand() {
-    local port=$((20000 + RANDOM % 9000)) # none that the kernel hands out
+    local port=$((20000 + RANDOM % 9000)) # not a port that the kernel assigns
     rm -rf "$dir/hand"
     by_hand 0 "$1"
     ranks=($!)
@@ -240,7 +244,7 @@ two_by_hand() {
     ranks+=($!)
 }
 
-# second_reports WORDS...: rank 1 has done what rank 0 could not do for all, the checkpoint included
+# second_reports WORDS...: rank 1 has done what rank 0 could not do for all, including the checkpoint
 second_reports() {
     wait "${ranks[1]}" || fail "$*: rank 1: exit $?: $(cat "$dir/hand/1/err")"
     wait "${ranks[2]}" || fail "$*: the server: exit $?: $(cat "$dir/hand/2/err")"
@@ -249,7 +253,7 @@ second_reports() {
     [ -e "$dir/hand/1/deep/keep/checkpoint-200.vbc" ] || fail "$*: rank 1 has not saved: $(cat "$dir/hand/1/err")"
 }
 
-# Who is to tell the result cannot, or is killed while it tells: the next worker does.
+# The worker that should report the result cannot, or is killed while it does: the next worker reports it.
 reporters() {
     local i
     two_by_hand /dev/full
@@ -265,7 +269,7 @@ reporters() {
         [ -e "$dir/hand/0/deep/keep/checkpoint-200.vbc" ] && break
         sleep 0.05
     done
-    for ((i = 0; i < 40; i++)); do # nobody ends before the result is out: a worker that would has the time to
+    for ((i = 0; i < 40; i++)); do # no worker may end before the result is printed, so this gives them time to end
         kill -0 "${ranks[1]}" 2>/dev/null || break
         sleep 0.05
     done

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The four models in training, as a user meets them: train_models.sh VERBENA [KILLS]. They learn, end with
-# the same bits over every transport, and go on after they were killed as if nothing had been.
+# Training of the four models: train_models.sh VERBENA [KILLS]. They learn, give the same bits over every transport, and
+# continue after a kill as if nothing had happened.
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 kills=${2:-4}
 what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 
-# ---- they learn
+# ---- the models learn
 trained '.accuracy > 0.95 and .plan_sha256 != null' lenet --data synth:3000 --epochs 2
 trained '.accuracy > 0.805 and .params == 20001' sparse-lr --epochs 1 \
     --data synth:kind=criteo,n=60000,features=20000
 trained '.loss < 3 and .params > 20000000' alexnet --input 32 --batch 16 --steps 4 \
     --data synth:n=64,test=16
 
-# ---- equal bits over every transport, and as a rank alone to rounding
+# ---- equal bits over every transport, and equal to one rank up to rounding
 declare -A jobs=(
     [softmax]="softmax --data synth:1000 --global-batch 60 --steps 20"
     [lenet]="lenet --data synth:1000 --global-batch 60 --steps 10"
@@ -38,8 +38,8 @@ for name in softmax lenet sparse in-place; do
     done
 done
 
-# ---- files of CIFAR-10, from the first step to a judgement: each class has a brightness of its own
-# images N FILE: a record is the class and 3 x 32 x 32 pixels
+# ---- files of CIFAR-10, from the first step to an evaluation: each class has its own brightness
+# images N FILE: writes N records of the class and 3 x 32 x 32 pixels
 images() {
     local i
     for ((i = 0; i < $1; i++)); do
@@ -62,7 +62,7 @@ rm "$dir/runs/a/checkpoint-4.vbc"
 trained ".resumed == 2 and .params_sha256 == \"$sum\"" "${job[@]}" --checkpoint-every 2 --resume
 ends '.resumed == 0' softmax --data synth:100 --steps 2 --checkpoint "$dir/runs/none" --resume
 [[ $err == *"--resume: there is no checkpoint in $dir/runs/none; training begins at step 0"* ]] || fail "none: $err"
-file=cifar10:$dir/cifar/test_batch.bin # a file alone has no part that was not trained on
+file=cifar10:$dir/cifar/test_batch.bin # a single file has no part that was not used for training
 refused 2 "test_batch.bin has no part for testing" alexnet --input 32 --data "$file" --batch 16 --steps 4
 trained '.test_samples > 0 and .test_samples < 20' alexnet --input 32 --data "$file" --test-split 0.25 --batch 5 --steps 2
 trained '.test_samples == 20' alexnet --input 32 --data "cifar10:$dir/cifar/data_batch_1.bin" --test-data "$file" \
@@ -81,7 +81,7 @@ grep -q ' forward ' "$dir"/other-cache/verbena/plan-* || fail "eval: no kernel w
 ! grep ' backward-' "$dir"/other-cache/verbena/plan-* || fail "eval: kernels for backward were timed"
 export XDG_CACHE_HOME=$dir/cache
 
-# ---- Criteo's text: the first category tells
+# ---- Criteo's text: the first category determines the label
 for ((i = 0; i < 400; i++)); do
     printf '%d\t' $((i * 7 % 10 < 3))
     for ((j = 0; j < 13; j++)); do
@@ -122,7 +122,7 @@ trained ".params_sha256 == \"$one\"" "${job[@]}" --plan "$dir/one/plan" --thread
 # ---- a short last batch is part of an epoch
 trained '.steps == 8 and .epochs == 2' softmax --data synth:350 --batch 100 --epochs 2
 
-# ---- killed at any time, it goes on to the same bits
+# ---- killed at any time, training continues to the same bits
 for name in softmax lenet sparse in-place; do
     read -ra job <<<"${jobs[$name]}"
     job+=(--steps 400)
@@ -132,7 +132,7 @@ for name in softmax lenet sparse in-place; do
         timeout -s KILL "0.$((RANDOM % 9))$((RANDOM % 10))" "$verbena" train "${job[@]}" \
             --checkpoint "$dir/$name" --checkpoint-every 20 --resume
     done >/dev/null 2>&1
-    # Killed before its first checkpoint each time, it says that it begins anew.
+    # If it was killed before its first checkpoint each time, it says that it starts again.
     ends ".params_sha256 == \"$want\" and .steps == 400" "${job[@]}" --checkpoint "$dir/$name" \
         --checkpoint-every 20 --resume
     [[ -z $err || $err == *"--resume: there is no checkpoint in $dir/$name"* ]] || fail "$name: $err"
@@ -143,7 +143,7 @@ what=train
 run softmax --data synth:1000 --global-batch 60 --steps 400 --seed 9 --checkpoint "$dir/softmax" --resume
 [[ $code$err == 2*"is of a run with another seed"* ]] || fail "another seed: $code $err"
 
-# ---- a dry run trains nothing; run.json is what was printed
+# ---- a dry run trains nothing; run.json has what was printed
 quiet softmax --data synth:1000 --dry-run
 grep -q 'nothing was trained' "$dir/out" || fail "no dry run: $(cat "$dir/out")"
 quiet softmax --data synth:1000 --steps 5 --json --run "$dir/run"

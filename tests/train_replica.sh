@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Servers with standbys in training: train_replica.sh VERBENA. A bound of 0 gives the bits of synchronous training.
-# A server that is killed, alone or with the worker beside it, is followed by its standby: the job goes on, all
-# steps are made, the loss falls, faults say what happened.
+# Servers with standbys in training: train_replica.sh VERBENA. A bound of 0 gives the bits of synchronous training. If a
+# server is killed, alone or with the worker on its host, its standby takes over: the job continues, all steps are made,
+# the loss falls, and faults says what happened.
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=train
@@ -19,7 +19,7 @@ same_bits() { # same_bits MODEL RANKS OPTIONS...
     done
 }
 
-# The process of a rank is killed when there is a checkpoint; the job ends well.
+# Kills the process of a rank after the first checkpoint. The job must succeed.
 without() { # without RANK SERVER STANDBY OPTIONS...
     local server=$2 standby=$3 steps=3000
     start 200 lenet --data synth:1200 --batch 20 --mode async --ranks 2 --json --replicas 2 --steps $steps \

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Several ranks in training: train_sync.sh VERBENA MODEL... For each model and 1 to 5 ranks (alexnet: 3, but
-# alexnet5: 5): the loss falls, replicas are equal, and bits are the same over shared memory and TCP, in buckets
-# of any size. A slow rank is named. mnist is no model, but the accuracies on real digits.
+# Synchronous training with several ranks: train_sync.sh VERBENA MODEL... For each model and 1 to 5 ranks (alexnet: 3,
+# but alexnet5: 5): the loss falls, replicas are equal, and the bits are the same over shared memory and TCP, with
+# buckets of any size. A slow rank is named. mnist is not a model: it tests the accuracies on real digits.
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=train
@@ -36,7 +36,7 @@ learns() { # learns MODEL STEPS RANKS
             --transport tcp --bucket 4096
 }
 
-# Gradients that travel as bfloat16 give other bits, but the same over any transport.
+# Gradients that are sent as bfloat16 give other bits, but the same ones over any transport.
 in_bf16() { # in_bf16 MODEL STEPS
     local model=$1 steps=$2 args transport plain first seen=
     read -ra args <<<"${data[$model]}"
@@ -53,8 +53,9 @@ in_bf16() { # in_bf16 MODEL STEPS
     done
 }
 
-# The rank that is late, and that waiting is not taken for transfer, nor the other way round. A busy machine wakes
-# the other one late, too, by some ms: a step of the slow one takes longer than that, which for models of 30 us is much.
+# The straggler must be named, and waiting must not count as transfer, nor the other way round. A busy machine also
+# wakes the other rank some ms late. So a step of the slow rank takes longer than that, which is much for models with
+# short steps.
 slow_rank_is_named() { # slow_rank_is_named MODEL
     local model=$1 args transport factor=400
     [ "$model" != lenet ] || factor=20
