@@ -12,7 +12,7 @@ holds() {
     local filter=$1
     shift
     quiet "$@" --seconds 0.01 --json
-    jq -se "$filter" >/dev/null <"$dir/out" || fail "bench $*: does not hold: $filter: $(cat "$dir/out")"
+    jq -se "$filter" >/dev/null <"$dir/out" || fail "bench $*: condition is false: $filter: $(cat "$dir/out")"
 }
 
 if [ "${2:-}" = quick ]; then
@@ -28,7 +28,7 @@ if [ "${2:-}" = quick ]; then
         holds '.[0].step_ms > 0 and .[0].transfer_ms > 0' step --model softmax "${at[@]}" --batches 8
     done
     holds '.[-1].layer == "all"' kernels --model softmax --batch 2 --threads 1
-    [ $bad = 0 ] && echo "all as it should be"
+    [ $bad = 0 ] && echo "all tests passed"
     exit $bad
 fi
 
@@ -133,9 +133,9 @@ holds '[.[].algo] == ["exchange"]' allreduce --ranks 2 --algo gather --sizes 1M 
 for impossible in "shm ring" "tcp mapped"; do # these cannot sum in rank order
     read -r transport algo <<<"$impossible"
     run allreduce --ranks 2 --transport "$transport" --algo "$algo" --sizes 64 --json
-    [ "$code" != 0 ] || fail "$algo over $transport in rank order was measured"
-    [[ $err == *"$algo"* ]] || fail "$algo over $transport: '$err' does not name it"
-    [ ! -s "$dir/out" ] || fail "$algo over $transport: printed something"
+    [ "$code" != 0 ] || fail "$algo over $transport in rank order was not refused"
+    [[ $err == *"$algo"* ]] || fail "$algo over $transport: '$err' does not name the algorithm"
+    [ ! -s "$dir/out" ] || fail "$algo over $transport: wrote to standard output"
 done
 
 # ---- predictions of the cost model
@@ -157,7 +157,7 @@ for model in lenet softmax; do
         .[-1].gflop_s > 0" kernels --model $model --batch 3 --threads 1
 done
 run kernels --model softmax --batch 2 --seconds 0.01
-grep -q '^# softmax, batch 2, .* threads; measured GEMM peak' "$dir/out" || fail "kernels: no head"
+grep -q '^# softmax, batch 2, .* threads; measured GEMM peak' "$dir/out" || fail "kernels: the head line is missing"
 
 # ---- step: keys in this order; the exposed time is part of a step; the last line has the batch
 step='["bench","transport","ranks","bytes","model","batch","compute_ms","transfer_ms","exposed_ms","step_ms"]'
@@ -188,31 +188,31 @@ holds "length == 2 and .[0].batch == 2" step --model sparse-lr --ranks 2 --batch
 refused 2 "lenet takes images of 1 x 28 x 28" step --model lenet --batches 4 --data synth:kind=cifar,n=100
 
 quiet step --model softmax --ranks 2 --batches 5,50 --seconds 0.01 --plot "$dir/step.gp"
-grep -q '^a step of softmax over shm: 2 ranks of ' "$dir/out" || fail "step: no head"
-[ "$(grep -cE '^ +(5|50) [#=]{60} +[0-9.]+ % exposed$' "$dir/out")" = 2 ] || fail "step: no bars: $(cat "$dir/out")"
+grep -q '^a step of softmax over shm: 2 ranks of ' "$dir/out" || fail "step: the head line is missing"
+[ "$(grep -cE '^ +(5|50) [#=]{60} +[0-9.]+ % exposed$' "$dir/out")" = 2 ] || fail "step: the bars are missing: $(cat "$dir/out")"
 tail -n 1 "$dir/out" | grep -qE '^Computing softmax takes (as long as|less time than) the transfer over shm' ||
-    fail "step: no sentence"
-[ "$(grep -cE '^(5|50) ([0-9.e+-]+ ){4}31400$' "$dir/step.gp")" = 2 ] || fail "step: no data in the script"
+    fail "step: the sentence is missing"
+[ "$(grep -cE '^(5|50) ([0-9.e+-]+ ){4}31400$' "$dir/step.gp")" = 2 ] || fail "step: the data are missing in the script"
 run step --model softmax --batches 5 --seconds 0.01
-tail -n 1 "$dir/out" | grep -q '^One rank has nothing to transfer' || fail "step: one rank transfers"
+tail -n 1 "$dir/out" | grep -q '^One rank has nothing to transfer' || fail "step: with one rank the sentence is missing"
 ln -s "$(command -v timeout)" "$(command -v cat)" "$(command -v wc)" "$dir" # all commands but gnuplot
 with_all=$PATH
 PATH=$dir
 refused 1 "gnuplot, which is not installed: apt-get install gnuplot-nox" step --model softmax --plot "$dir/no.png"
 PATH=$with_all
-[ ! -e "$dir/no.png" ] || fail "step: without gnuplot there is a plot"
+[ ! -e "$dir/no.png" ] || fail "step: a plot exists, although gnuplot is missing"
 if command -v gnuplot >/dev/null; then
     for kind in "png PNG" "svg <svg" "pdf %PDF"; do
         read -r end mark <<<"$kind"
         quiet step --model softmax --ranks 2 --batches 5,50 --seconds 0.01 --plot "$dir/step.$end"
-        head -c 400 "$dir/step.$end" | grep -aq "$mark" || fail "step: step.$end is no $end"
+        head -c 400 "$dir/step.$end" | grep -aq "$mark" || fail "step: step.$end is not of type $end"
     done
-    gnuplot -e 'set terminal dumb' "$dir/step.gp" >"$dir/out" 2>"$dir/err" || fail "gnuplot does not take step.gp"
+    gnuplot -e 'set terminal dumb' "$dir/step.gp" >"$dir/out" 2>"$dir/err" || fail "gnuplot cannot read step.gp"
     grep -q 'a step of softmax over shm, 2 ranks' "$dir/out" || fail "step.gp draws nothing"
     printf '#!/bin/sh\n' >"$dir/gnuplot" && chmod +x "$dir/gnuplot" # prints nothing and succeeds
     PATH=$dir:$with_all run step --model softmax --batches 5 --seconds 0.01 --plot "$dir/none.svg"
     [[ $code$err == 1*"gnuplot has drawn nothing for $dir/none.svg"* ]] || fail "step: an empty plot: $code $err"
-    [ ! -e "$dir/none.svg" ] || fail "step: an empty plot is there"
+    [ ! -e "$dir/none.svg" ] || fail "step: the empty plot exists"
 else
     echo "skipped: plots of bench step: gnuplot is not installed (package gnuplot-nox)"
 fi
@@ -233,7 +233,7 @@ if in_full true 2>/dev/null; then
         in_full "$verbena" bench step --model softmax --batches 5 --seconds 0.01 --plot "$dir/full/step.$end" \
             >"$dir/out" 2>"$dir/err"
         code=$?
-        [ $code = 1 ] || fail "step.$end: a full disk went unnoticed: exit $code"
+        [ $code = 1 ] || fail "step.$end: a full disk was not reported: exit $code"
         grep -q "write $dir/full/step.$end: No space left on device" "$dir/err" || fail "step.$end: $(cat "$dir/err")"
     done
 else
@@ -242,10 +242,10 @@ fi
 
 # ---- output as text
 run allreduce --ranks 2 --sizes 64 --seconds 0.01 --explain
-grep -q '^allreduce over shm, 2 ranks, order rank' "$dir/out" || fail "allreduce: no head"
-grep -q 'predicted us' "$dir/out" || fail "allreduce: no predictions"
+grep -q '^allreduce over shm, 2 ranks, order rank' "$dir/out" || fail "allreduce: the head line is missing"
+grep -q 'predicted us' "$dir/out" || fail "allreduce: the predictions are missing"
 run sparse-allreduce --sizes 800 --seconds 0.01 --features 1000
-grep -q '1000 features' "$dir/out" || fail "sparse-allreduce: no head"
+grep -q '1000 features' "$dir/out" || fail "sparse-allreduce: the head line is missing"
 
 # ---- the bare allreduce, with which ours is compared, gives correct sums
 bare=$(dirname "$verbena")/bench/peers/bare_allreduce
@@ -258,9 +258,9 @@ for ranks in 1 2 3 4; do
     done
 done
 "$bare" shm 0 4 0.01 2>/dev/null
-[ $? = 2 ] || fail "bare_allreduce with no ranks"
+[ $? = 2 ] || fail "bare_allreduce with no ranks: expected exit 2"
 "$bare" shm 2 6 0.01 2>/dev/null
-[ $? = 2 ] || fail "bare_allreduce of one float and a half"
+[ $? = 2 ] || fail "bare_allreduce of 6 bytes: expected exit 2"
 
 # ---- the bare loops of puts and of steps give correct results
 built=$(dirname "$verbena")/bench
@@ -275,7 +275,7 @@ for loop in "bare shm 0" "bare rdma 64" "bare shm 64 a b 10.0.0.1" "bare_step tc
     "bare_step tcp 6 10" "bare_step tcp 64 0" "bare_step shm 64 10 a b 10.0.0.1" "bare_step rdma 64 10"; do
     # shellcheck disable=SC2086 # words
     "$built"/$loop >/dev/null 2>&1
-    [ $? = 2 ] || fail "$loop is no usage"
+    [ $? = 2 ] || fail "$loop: expected exit 2"
 done
 
 # ---- the parameter server: correct parameters, the keys of its lines, by shared memory, replies and get
@@ -293,5 +293,5 @@ for transport in shm tcp; do
     done
 done
 
-[ $bad = 0 ] && echo "all as it should be"
+[ $bad = 0 ] && echo "all tests passed"
 exit $bad

@@ -29,17 +29,17 @@ refused() {
     local want=$1 text=$2
     shift 2
     run "$@"
-    [ "$code" = "$want" ] || fail "$what $*: exit $code, not $want"
-    [ "$(wc -l <"$dir/err")" = 1 ] || fail "$what $*: not one line: $err"
-    [[ $err == *"$text"* ]] || fail "$what $*: '$err' lacks '$text'"
-    [ ! -s "$dir/out" ] || fail "$what $*: printed something"
+    [ "$code" = "$want" ] || fail "$what $*: exit $code, expected $want"
+    [ "$(wc -l <"$dir/err")" = 1 ] || fail "$what $*: expected one line, found: $err"
+    [[ $err == *"$text"* ]] || fail "$what $*: '$err' does not contain '$text'"
+    [ ! -s "$dir/out" ] || fail "$what $*: wrote to standard output"
 }
 
 # quiet ARGUMENTS...: the command succeeds and prints nothing on standard error
 quiet() {
     run "$@"
     [ "$code" = 0 ] || fail "$what $*: exit $code: $err"
-    [ -z "$err" ] || fail "$what $*: said '$err'"
+    [ -z "$err" ] || fail "$what $*: printed '$err' on standard error"
 }
 
 # get FILTER: prints a value of the final object of train --json, which is its last line
@@ -52,7 +52,7 @@ final() {
     local filter=$1
     shift
     tail -n 1 "$dir/out" | jq -en "input | $filter" >/dev/null || # also fails if there is no object
-        fail "$what $*: does not hold: $filter: $(tail -n 1 "$dir/out" | cut -c 1-1500)"
+        fail "$what $*: condition is false: $filter: $(tail -n 1 "$dir/out" | cut -c 1-1500)"
 }
 
 # trained FILTER ARGUMENTS...: training succeeds, prints nothing on standard error, and its final object makes the
@@ -100,5 +100,5 @@ start() {
 
 # kill_rank RANK: kills a rank of the started job, which must not have ended
 kill_rank() {
-    kill -9 "${ranks[$1]:-none}" 2>/dev/null || fail "the job was over before rank $1 could be killed: $(cat "$dir/err")"
+    kill -9 "${ranks[$1]:-none}" 2>/dev/null || fail "the job ended before rank $1 could be killed: $(cat "$dir/err")"
 }

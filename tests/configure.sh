@@ -22,10 +22,10 @@ stops_with() {
     local text=$1
     shift
     if PKG_CONFIG_LIBDIR=$dir/pc cmake -S . -B "$dir/build" -G Ninja "$@" >"$dir/out" 2>&1; then
-        echo "FAIL: configured without $text"
+        echo "FAIL: the configuration succeeded without $text"
         bad=1
     elif ! grep -q -- "$text" "$dir/out"; then
-        echo "FAIL: no '$text' in:"
+        echo "FAIL: '$text' is missing in:"
         cat "$dir/out"
         bad=1
     fi

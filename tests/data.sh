@@ -12,8 +12,8 @@ holds() {
     local filter=$1
     shift
     quiet "$@" --json
-    [ "$(wc -l <out)" = 1 ] || fail "data $*: not one line of JSON"
-    jq -e "$filter" >/dev/null <out || fail "data $*: does not hold: $filter in $(cat out)"
+    [ "$(wc -l <out)" = 1 ] || fail "data $*: expected one line of JSON"
+    jq -e "$filter" >/dev/null <out || fail "data $*: condition is false: $filter in $(cat out)"
 }
 
 # ---- usage
@@ -50,12 +50,12 @@ refused 2 "write pipe: it is there, and is not a file" convert libsvm:rows pipe
 refused 2 "write pipe: it is there, and is not a file" synth criteo pipe --n 1000000000
 refused 2 "write ..: it is there, and is not a file" synth criteo .. --n 1000000000
 refused 2 "train-labels-idx1-ubyte: it is there, and is not a file" synth digits . --n 10
-if [ ! -p pipe ] || [ ! -p train-labels-idx1-ubyte ]; then fail "a file took the place of a pipe"; fi
-[ -z "$(find . -name '*images*' -o -name '*.tmp')" ] || fail "something was written all the same"
+if [ ! -p pipe ] || [ ! -p train-labels-idx1-ubyte ]; then fail "a pipe was replaced by a file"; fi
+[ -z "$(find . -name '*images*' -o -name '*.tmp')" ] || fail "a file was written despite the error"
 rm pipe train-labels-idx1-ubyte
 printf '1 1:1\n1 x\n' >broken
 refused 1 "broken: line 2: an entry is not INDEX:VALUE" convert libsvm:broken broken.csr
-[ -z "$(find . -name 'broken.csr*')" ] || fail "a failed conversion left something behind"
+[ -z "$(find . -name 'broken.csr*')" ] || fail "a failed conversion left a file behind"
 
 "$verbena" data synth digits . --n 50 >/dev/null || fail "synth digits"
 holds '.samples == 50 and .height == 28 and .channels == 1' info mnist:.
@@ -75,7 +75,7 @@ holds '.features == 33762578 and .planted_accuracy > 0.7 and .planted_accuracy <
 holds '.classes == 1000 and .features == 150528' info synth:kind=imagenet,n=3
 cp rows.csr first.csr
 "$verbena" data convert synth:kind=criteo,n=3000,features=5000 rows.csr >/dev/null || fail convert
-cmp -s rows.csr first.csr || fail "the same rows make another file"
+cmp -s rows.csr first.csr || fail "the same rows give a different file"
 
 # ---- a file that is truncated while it is in use is named
 what=train
@@ -83,8 +83,8 @@ start 100 sparse-lr --data csr:rows.csr --test-split 0.1 --steps 100000000
 truncate -s 5000 rows.csr
 wait "$job"
 code=$?
-[ $code = 1 ] || fail "a file was cut off: exit $code"
+[ $code = 1 ] || fail "a truncated file: exit $code"
 grep -qx "error base/mapped: rows.csr: offset [0-9]* can no longer be read: it was cut off, or its disk failed" err ||
-    fail "a file was cut off: $(cat err)"
-[ "$(wc -l <err)" = 1 ] || fail "a file was cut off: not one line: $(cat err)"
+    fail "a truncated file: $(cat err)"
+[ "$(wc -l <err)" = 1 ] || fail "a truncated file: expected one line, found: $(cat err)"
 exit $bad

@@ -94,7 +94,7 @@ static inline const char *t_real(const char *name)
              name);
     if (access(path, R_OK) == 0)
         return path;
-    print_message("skipped: there is no %s\n", path);
+    print_message("skipped: %s does not exist\n", path);
     return NULL;
 }
 
@@ -127,7 +127,7 @@ static inline void t_refused(t_open_fn fn, const char *path, const char *text)
     end = strchr(said, '\n');
     if (st == VB_OK || end == NULL || end[1] != '\0' || strstr(said, path) == NULL ||
         strstr(said, text) == NULL)
-        fail_msg("%s: status %d, '%s' lacks '%s'", path, st, said, text);
+        fail_msg("%s: status %d, '%s' does not contain '%s'", path, st, said, text);
     assert_int_equal(set.n, -7); /* a failed open leaves the data set untouched */
 }
 
@@ -151,7 +151,7 @@ static inline void t_cut_everywhere(t_open_fn fn, const char *path, int shorter_
         t_stderr_release(&err, said, sizeof(said));
     }
     if (fine > shorter_is_fine)
-        fail_msg("%s: %d shorter files were taken", path, fine);
+        fail_msg("%s: %d shorter files were accepted", path, fine);
 }
 
 /* Flips every bit, one at a time; the reader must not crash. Returns the number of changed files

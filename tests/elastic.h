@@ -407,7 +407,7 @@ static inline double e_patience(void)
             for (int e_i = 0; e_i < E_PROCS; e_i++)                                                \
                 assert_int_equal((b)->procs[e_i].wrong, 0);                                        \
             if (e_now_s() > e_end)                                                                 \
-                fail_msg("never: %s", #cond);                                                      \
+                fail_msg("timeout: %s", #cond);                                                    \
             nanosleep(&e_nap, NULL);                                                               \
         }                                                                                          \
     } while (0)

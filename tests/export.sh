@@ -16,7 +16,7 @@ refused 2 "unexpected argument b" a b --out "$dir/exported"
 refused 1 "none.vbc: No such file or directory" "$dir/none.vbc" --out "$dir/exported"
 refused 1 "text.vbc: offset 0: this is not a checkpoint" "$dir/text.vbc" --out "$dir/exported"
 refused 1 "empty: there is no checkpoint in it" "$dir/empty" --out "$dir/exported"
-[ -e "$dir/exported" ] && fail "a folder was made for nothing"
+[ -e "$dir/exported" ] && fail "a folder was made despite the error"
 
 python=/usr/bin/python3
 if ! $python -c 'import numpy' 2>/dev/null; then
@@ -80,7 +80,7 @@ exported() {
     rm -rf "$dir/exported"
     "$verbena" export "$@" --out "$dir/exported" >"$dir/printed" || fail "export $*"
     [ "$(cd "$dir/exported" && echo *)" = "$names" ] || fail "export $*: $(cd "$dir/exported" && echo *)"
-    $python - "$dir" <<'END' || fail "export $*: numpy reads something else"
+    $python - "$dir" <<'END' || fail "export $*: numpy reads other values"
 import glob, os, sys
 import numpy
 want = numpy.load(sys.argv[1] + "/run/want.npz")
@@ -99,8 +99,8 @@ grep -q "softmax at step 40" "$dir/printed" || fail "the model is not printed"
 grep -q "w.npy: 300 x 7 float32" "$dir/printed" || fail "the shape is not printed"
 exported "fc1.b.npy none.npy seen.npy w.npy w:momentum.npy" "$dir/run" --state
 exported "fc1.b.npy none.npy w.npy" "$dir/run" --json
-[ "$(wc -l <"$dir/printed")" = 1 ] || fail "not one line of JSON"
-$python - "$dir/printed" <<'END' || fail "the JSON is not as it should be"
+[ "$(wc -l <"$dir/printed")" = 1 ] || fail "expected one line of JSON"
+$python - "$dir/printed" <<'END' || fail "the JSON is wrong"
 import json, sys
 o = json.load(open(sys.argv[1]))
 assert o["model"] == "softmax" and o["step"] == 40 and o["checkpoint"].endswith("checkpoint-40.vbc")
@@ -120,14 +120,14 @@ done
 # ---- a failed export leaves no files
 mkdir "$dir/taken" && mkfifo "$dir/taken/none.npy" # the last file to be written
 refused 2 "taken/none.npy: it is there, and is not a file" "$dir/run" --out "$dir/taken"
-[ "$(cd "$dir/taken" && echo *)" = none.npy ] || fail "some were written: $(ls "$dir/taken")"
-[ -p "$dir/taken/none.npy" ] || fail "a file took the place of a pipe"
+[ "$(cd "$dir/taken" && echo *)" = none.npy ] || fail "some files were written: $(ls "$dir/taken")"
+[ -p "$dir/taken/none.npy" ] || fail "a pipe was replaced by a file"
 refused 1 "File name too long" "$dir/run" --json --out "$dir/$(printf 'x%.0s' {1..300})"
 (trap '' XFSZ && ulimit -f 1 && "$verbena" export "$dir/run" --state --out "$dir/full" >/dev/null 2>&1) &&
-    fail "a full disk went unnoticed"
-ls "$dir"/full/*.tmp >/dev/null 2>&1 && fail "half a file was left"
+    fail "a full disk was not reported"
+ls "$dir"/full/*.tmp >/dev/null 2>&1 && fail "an incomplete file was left"
 printf x >>"$dir/run/checkpoint-40.vbc"
 refused 1 "offset 16: the file is not as long" "$dir/run/checkpoint-40.vbc" --out "$dir/exported"
 
-[ $bad = 0 ] && echo "all as it should be"
+[ $bad = 0 ] && echo "all tests passed"
 exit $bad

@@ -43,7 +43,7 @@ trap cleanup EXIT
 # ---- the hosts ----------------------------------------------------------------------------------
 
 if ! ip netns add "$hub" 2>"$dir/err"; then
-    echo "skipped: no network namespaces here: $(cat "$dir/err")"
+    echo "skipped: cannot make network namespaces: $(cat "$dir/err")"
     exit 77
 fi
 ip -n "$hub" link set lo up
@@ -95,7 +95,7 @@ reach() { # reach K: waits until its sshd answers
         ip netns exec "$hub" $VB_SSH "10.98.0.$1" true 2>"$dir/err" && return
         sleep 0.1
     done
-    echo "skipped: no sshd in a namespace: $(cat "$dir/err" "$dir/sshd$1")"
+    echo "skipped: cannot run sshd in a namespace: $(cat "$dir/err" "$dir/sshd$1")"
     exit 77
 }
 for k in 1 2 3 4; do
@@ -123,9 +123,9 @@ refused() {
     local want=$1 text=$2
     shift 2
     doctor "$@"
-    [ "$code" = "$want" ] || fail "doctor $*: exit $code, not $want: $err"
-    [[ $err == *"$text"* ]] || fail "doctor $*: '$err' lacks '$text'"
-    [ ! -s "$dir/out" ] || fail "doctor $*: printed something"
+    [ "$code" = "$want" ] || fail "doctor $*: exit $code, expected $want: $err"
+    [[ $err == *"$text"* ]] || fail "doctor $*: '$err' does not contain '$text'"
+    [ ! -s "$dir/out" ] || fail "doctor $*: wrote to standard output"
 }
 
 # eight_ranks: measures the time of a whole command with eight ranks and one step
@@ -159,13 +159,13 @@ jq -e '(.hosts | map(.host)) == ["host-1", "host-2", "host-3"] and (.hosts | map
     .put_gb_s > 0 and .get_gb_s > 0 and .put_us > 0 and .get_us > 0 and .retries == null)
     and all(.hosts[]; .checks | length > 5) and any(.checks[]; .name == "data" and .level == "OK")' \
     "$dir/out" >/dev/null || fail "three hosts: $(cat "$dir/out")"
-[[ $err == *"[10.98.0.2 rank 1] welcome to host 2"* ]] || fail "what a login shell said is lost: $err"
+[[ $err == *"[10.98.0.2 rank 1] welcome to host 2"* ]] || fail "the output of a login shell is missing: $err"
 
 printf '# all\n10.98.0.1\n\n10.98.0.3 slots=2 # two\n' >"$dir/hosts"
 doctor --hosts "$dir/hosts"
 [ "$code" = 0 ] || fail "a file of hosts: exit $code: $err"
 grep -q '^host-1 - host-3  *tcp' "$dir/out" || fail "a file of hosts: $(cat "$dir/out")"
-! grep -E '^(\[.*\] )?(warn|error)' "$dir/err" || fail "a file of hosts: it said '$err'"
+! grep -E '^(\[.*\] )?(warn|error)' "$dir/err" || fail "a file of hosts: standard error has '$err'"
 
 # A root that the user has chosen, and an option from the environment.
 VB_TRANSPORT=shm refused 1 'cannot be reached through shared memory' --hosts 10.98.0.1,10.98.0.3
@@ -176,7 +176,7 @@ doctor --hosts 10.98.0.1,10.98.0.3 --root 10.98.0.1:7123 --json
 
 job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json --transport tcp)
 timeout 100 "$verbena" "${job[@]}" --ranks 2 >"$dir/here" 2>"$dir/err" ||
-    fail "two ranks here: $(cat "$dir/err")"
+    fail "two ranks on this host: $(cat "$dir/err")"
 timeout 100 ip netns exec "$hub" "$verbena" "${job[@]}" --hosts 10.98.0.1,10.98.0.3 >"$dir/out" \
     2>"$dir/err" || fail "training over two hosts: exit $?: $(cat "$dir/err")"
 nothing_left "training over two hosts"
@@ -187,7 +187,7 @@ jq -se '(.[0].params_sha256 | length) == 64 and .[0].params_sha256 == .[1].param
 # ---- three hosts with different slots, and a log for each rank ----------------------------------
 
 timeout 100 "$verbena" "${job[@]}" --ranks 4 >"$dir/here" 2>"$dir/err" ||
-    fail "four ranks here: $(cat "$dir/err")"
+    fail "four ranks on this host: $(cat "$dir/err")"
 timeout 100 ip netns exec "$hub" "$verbena" "${job[@]}" --hosts $three --logs "$dir/logs" \
     --log-level info >"$dir/out" 2>"$dir/err" || fail "three hosts: exit $?: $(cat "$dir/err")"
 nothing_left "training over three hosts"
@@ -195,11 +195,11 @@ jq -se '.[0].params_sha256 == .[1].params_sha256 and
     (.[1].per_rank | map(.host)) == ["host-1", "host-2", "host-2", "host-3"]' \
     "$dir/here" "$dir/out" >/dev/null || fail "three hosts: $(cat "$dir/here" "$dir/out")"
 for r in 0 1 2 3; do
-    grep -q '^info' "$dir/logs/rank-$r.log" || fail "the log of rank $r has nothing of it"
+    grep -q '^info' "$dir/logs/rank-$r.log" || fail "the log of rank $r has no info lines"
 done
 grep -qxF "$(cat "$dir/out")" "$dir/logs/rank-0.log" || fail "rank 0's output is not in its log"
-grep -q '^welcome to host 2' "$dir/logs/rank-1.log" || fail "a login shell's words are not in the log"
-! grep -qE '^verbena-rank|[0-9a-f]{64} *$' "$dir/logs"/* || fail "a log has what is between us and ranks"
+grep -q '^welcome to host 2' "$dir/logs/rank-1.log" || fail "the output of a login shell is missing in the log"
+! grep -qE '^verbena-rank|[0-9a-f]{64} *$' "$dir/logs"/* || fail "a log contains lines of the launch protocol"
 
 eight_ranks
 
@@ -217,11 +217,11 @@ for victim in $(ip netns pids "${names[2]}"); do
         kill -9 "$victim"
     fi
 done
-wait $pid || fail "a worker on another host died: exit $?: $(cat "$dir/err")"
+wait $pid || fail "after the death of a worker on another host: exit $?: $(cat "$dir/err")"
 nothing_left "a worker on another host died"
 jq -e '.steps == 8000 and [.faults[] | [.rank, .what]] == [[2, "died"]] and (.per_rank | map(.host)) == ["host-1", "host-2", "host-1"]' \
-    "$dir/out" >/dev/null || fail "a worker on another host died: $(cat "$dir/out")"
-grep -q 'training goes on' "$dir/err" || fail "a worker on another host died: $(cat "$dir/err")"
+    "$dir/out" >/dev/null || fail "after the death of a worker on another host: $(cat "$dir/out")"
+grep -q 'training goes on' "$dir/err" || fail "after the death of a worker on another host: $(cat "$dir/err")"
 
 # ---- by hand, without ssh -----------------------------------------------------------------------
 
@@ -230,9 +230,9 @@ by_hand=(doctor --world 2 --root 10.98.0.1:7001 --secret-file "$dir/job.key" --t
 ip netns exec "${names[2]}" "$verbena" "${by_hand[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
 ip netns exec "${names[0]}" "$verbena" "${by_hand[@]}" --rank 0 >"$dir/out" 2>"$dir/err"
 code=$?
-wait $! || fail "by hand, rank 1: $(cat "$dir/err1")"
-[ "$code" = 0 ] || fail "by hand: exit $code: $(cat "$dir/err")"
-grep -q 'all bytes arrived as sent' "$dir/out" || fail "by hand: $(cat "$dir/out")"
+wait $! || fail "ranks started by hand, rank 1: $(cat "$dir/err1")"
+[ "$code" = 0 ] || fail "ranks started by hand: exit $code: $(cat "$dir/err")"
+grep -q 'all bytes arrived as sent' "$dir/out" || fail "ranks started by hand: $(cat "$dir/out")"
 
 # ---- errors are reported with the name of the host ----------------------------------------------
 
@@ -268,7 +268,7 @@ start() {
         [ "$(ours | grep -c "^$verbena doctor")" -lt 4 ] || return
         sleep 0.02
     done
-    fail "the ranks do not run: $(cat "$dir/err")"
+    fail "the ranks did not start: $(cat "$dir/err")"
 }
 
 finish() {
@@ -281,7 +281,7 @@ start
 for ns in "${names[@]}" "$hub"; do
     for p in $(ip netns pids "$ns"); do
         if cat "/proc/$p/cmdline" "/proc/$p/environ" 2>/dev/null | grep -aqE '[0-9a-f]{64}'; then
-            fail "what may be the secret is in the command or environment of $p"
+            fail "the command or environment of $p may contain the secret"
         fi
     done
 done
@@ -321,7 +321,7 @@ train_on() {
         [ ! -d "$steps" ] || [ -z "$(ls "$steps")" ] || break
         sleep 0.02
     done
-    [ $i -lt 1500 ] || fail "no steps are taken: $(cat "$dir/err")"
+    [ $i -lt 1500 ] || fail "no steps were made: $(cat "$dir/err")"
 }
 
 # of_host K: prints our processes on this host
@@ -335,11 +335,11 @@ train_on $three
 # shellcheck disable=SC2046
 kill -KILL $(of_host 2)
 finish
-[ "$code" = 1 ] || fail "a host's ranks killed in a training: exit $code: $err"
+[ "$code" = 1 ] || fail "the ranks of a host killed in a training: exit $code: $err"
 [[ $err == *'was killed, or the connection to host 10.98.0.2 broke'* ]] ||
-    fail "a host's ranks killed in a training: $err"
-nothing_left "a host's ranks killed in a training"
-grep -q 'lost' "$dir/logs/rank-0.log" || fail "rank 0 did not miss them: $(cat "$dir/logs/rank-0.log")"
+    fail "the ranks of a host killed in a training: $err"
+nothing_left "the ranks of a host killed in a training"
+grep -q 'lost' "$dir/logs/rank-0.log" || fail "rank 0 did not notice it: $(cat "$dir/logs/rank-0.log")"
 
 train_on $three
 kill -INT "$pid"
@@ -358,8 +358,8 @@ reach 3
 
 timeout 100 ip netns exec "$hub" "$verbena" "${job[@]}" --hosts 10.98.0.9,$three >"$dir/out" 2>"$dir/err"
 [[ $? = 1 && $(cat "$dir/err") == *'host 10.98.0.9 cannot be reached: ssh: connect to host'* ]] ||
-    fail "a training with a host that is not there: $(cat "$dir/err")"
-nothing_left "a training with a host that is not there"
+    fail "a training with a host that cannot be reached: $(cat "$dir/err")"
+nothing_left "a training with a host that cannot be reached"
 
 # ---- more ranks on a host than its sshd accepts at once -----------------------------------------
 
@@ -382,5 +382,5 @@ jq -se 'length == 1 and .[0].ranks == 2 and .[0].transport == "tcp" and .[0].wro
     fail "bench allreduce: $(cat "$dir/out")"
 nothing_left "bench allreduce"
 
-[ $bad = 0 ] && echo "three hosts over ssh"
+[ $bad = 0 ] && echo "all tests passed: three hosts over ssh"
 exit $bad

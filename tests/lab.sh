@@ -32,7 +32,7 @@ mkdir "$work/bin"
 printf '#!/bin/sh\necho this is not qemu >&2\nexit 1\n' >"$work/bin/$qemu"
 chmod +x "$work/bin/$qemu"
 PATH=$work/bin:$PATH expect 125 'console\] this is not qemu' lab/run -- true
-grep -q 'node[01] did not come up' "$work/err" || fail "it does not say that a node did not come up"
+grep -q 'node[01] did not come up' "$work/err" || fail "the message about a node that did not come up is missing"
 expect 124 'the job was not done after 2 s' lab/run --timeout 2 -- true
 
 # --- ranks, environment, output byte for byte, shared folder -------------------------------------
@@ -55,11 +55,11 @@ END
 (cd "$share" && "$OLDPWD/lab/run" --nodes 2 --per-node 2 --share . --env "NOTE=two words" -- \
     sh "$share/rank.sh" '{rank}' '--world={world}' '{root}' '{secret}' '{other}') \
     >"$work/out" 2>"$work/err" || fail "ranks: status $?"
-cmp "$work/out" "$share/data" || fail "rank 0's output is not what it wrote"
+cmp "$work/out" "$share/data" || fail "rank 0's output differs from what it wrote"
 for text in '[node0 rank0] rank 0 of 4' '[node1 rank3] rank 3 of 4'; do
     grep -qF "$text" "$work/err" || fail "$text is missing"
 done
-[ "$(sort -u "$share"/secret[0-3] | wc -l)" = 1 ] || fail "ranks have not the same secret"
+[ "$(sort -u "$share"/secret[0-3] | wc -l)" = 1 ] || fail "the secrets of the ranks differ"
 nothing_left ranks
 
 # --- RDMA between two nodes ----------------------------------------------------------------------
@@ -116,4 +116,4 @@ for signal in INT KILL; do
     [ "$status" = "$((128 + $(kill -l "$signal")))" ] || fail "SIG$signal: status $status"
     nothing_left "SIG$signal"
 done
-echo "ok: all of the lab"
+echo "ok: the lab"

@@ -28,6 +28,6 @@ holds '(.pairs | map(.transport)) == ["verbs"] and .pairs[0].wrong == 0
 expect 0 '' lab/run -- "$verbena" bench transfer --transport verbs --sizes 4K --seconds 0.1
 for node in node0 node1; do
     grep -qE "^$node rxe0/1: retries 0 -> [0-9]+, out of sequence 0 -> [0-9]+, RNR 0 -> 0" \
-        "$work/out" || fail "no counters of $node: $(tail -n 3 "$work/out")"
+        "$work/out" || fail "the counters of $node are missing: $(tail -n 3 "$work/out")"
 done
-echo "ok: doctor and bench over soft-RoCE, with what the ports counted"
+echo "ok: doctor and bench over soft-RoCE, with the counters of the ports"

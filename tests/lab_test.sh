@@ -45,8 +45,8 @@ expect() {
     local status=0 wanted=$1 text=$2
     shift 2
     "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
-    [ "$status" = "$wanted" ] || fail "$*: status $status, not $wanted"
-    [ -z "$text" ] || grep -qE -e "$text" "$work/err" || fail "$*: it does not say: $text"
+    [ "$status" = "$wanted" ] || fail "$*: status $status, expected $wanted"
+    [ -z "$text" ] || grep -qE -e "$text" "$work/err" || fail "$*: missing in standard error: $text"
     nothing_left "$*"
 }
 
@@ -63,10 +63,10 @@ wait_for_text() {
     local i
     for ((i = 0; i < 600; i++)); do
         ! grep -q -e "$1" "$work/err" || return 0
-        kill -0 "$pid" || fail "it ended without saying: $1"
+        kill -0 "$pid" || fail "it ended; missing in standard error: $1"
         sleep 0.1
     done
-    fail "after a minute it does not say: $1"
+    fail "timeout of a minute; missing in standard error: $1"
 }
 
 cache=${VB_LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/verbena-lab}

@@ -113,8 +113,8 @@ node() {
             "$tests/test_verbs; VB_TEST_BUT=five_ranks_* $tests/test_transport; $memlock"
         passed 2
     fi
-    [ "$(grep -c 'locked memory' "$work/err")" -ge 1 ] || fail "nobody was refused"
-    grep -q '^verbs' "$work/out" || fail "a limit that can be raised was not: $(cat "$work/out")"
+    [ "$(grep -c 'locked memory' "$work/err")" -ge 1 ] || fail "no rank reported its limit of locked memory"
+    grep -q '^verbs' "$work/out" || fail "a limit that can be raised was not raised: $(cat "$work/out")"
     step "one node: tests, locked memory"
 }
 
@@ -183,7 +183,7 @@ jobs_on() {
     jq -r '"\(.model)\(.wire | ltrimstr("f32")) \(.transport) \(.ranks) \(.params_sha256)"' "$work/out" >"$work/jobs"
     [ "$(wc -l <"$work/jobs")" = "$2" ] || fail "jobs: $(cat "$work/jobs")"
     [ "$(cut -d ' ' -f 1,3,4 "$work/jobs" | sort -u | wc -l)" = "$(cut -d ' ' -f 1 "$work/jobs" | sort -u | wc -l)" ] ||
-        fail "transports end with other parameters: $(cat "$work/jobs")"
+        fail "the parameters differ between transports: $(cat "$work/jobs")"
     step "jobs on $1 nodes"
 }
 
@@ -227,7 +227,7 @@ server() {
     jq -r 'select(.staleness.bound == 0) | "\(.model) \(.transport) \(.ranks) \(.params_sha256)"' "$work/out" |
         sort >"$work/jobs"
     grep -E '^(softmax|lenet|sparse-lr) (verbs|tcp) ' "$work/sync" | sort -u | diff - "$work/jobs" >&2 ||
-        fail "a bound of 0 ends with other parameters"
+        fail "the parameters differ with a bound of 0"
     step "the parameter server on 2 nodes"
 }
 
@@ -295,7 +295,7 @@ members() {
         >/dev/null || fail "a server died: $(cat "$work/result")"
     member join
     jq -e '.steps == 3000 and [.faults[] | [.rank, .what]] == [[3, "joined"]]' "$work/result" \
-        >/dev/null || fail "a worker came late: $(cat "$work/result")"
+        >/dev/null || fail "a worker joined: $(cat "$work/result")"
 }
 
 # --- a clean link has no errors, and the parts of a step are measured; a bad link loses nothing -------
@@ -340,8 +340,8 @@ noticed() {
     lab/run "$@" 2>&1 >"$work/out" </dev/null |
         while IFS= read -r line; do echo "$EPOCHSECONDS $line"; done >"$work/err" || status=$?
     local from to
-    from=$(grep -m 1 -E 'gone now|powered off|link is cut' "$work/err" | cut -d ' ' -f 1) || fail "nothing went"
-    to=$(grep -m 1 -E "$text" "$work/err" | cut -d ' ' -f 1) || fail "it does not say: $text"
+    from=$(grep -m 1 -E 'gone now|powered off|link is cut' "$work/err" | cut -d ' ' -f 1) || fail "nothing failed as planned"
+    to=$(grep -m 1 -E "$text" "$work/err" | cut -d ' ' -f 1) || fail "missing in standard error: $text"
     [ $((to - from)) -le "$limit" ] || fail "noticed after $((to - from)) s"
     nothing_left "$*"
     step "$text: after $((to - from)) s"

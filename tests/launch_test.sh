@@ -34,7 +34,7 @@ running() {
         [ "$(ours | wc -l)" -lt "$1" ] || return
         sleep 0.02
     done
-    fail "the ranks do not run: $(cat "$dir/err")"
+    fail "the ranks did not start: $(cat "$dir/err")"
 }
 
 # ends WHAT: process $pid ends soon, not with success, and no process of ours is left
@@ -42,7 +42,7 @@ ends() {
     if timeout 60 tail --pid="$pid" -f /dev/null; then
         { wait "$pid"; } 2>/dev/null && fail "$1: exit 0"
     else
-        fail "$1: it does not end: $(cat "$dir/err")"
+        fail "$1: it did not end: $(cat "$dir/err")"
         kill -KILL "$pid"
     fi
     nothing_left "$1"

@@ -73,7 +73,7 @@ if [ "$(nproc)" -ge 2 ]; then
             ! pinned 2 || break
             sleep 0.02
         done
-        [ $i -lt 500 ] || fail "--bind-to $bind: the ranks are not on a cpu each: $(cat "$dir/err")"
+        [ $i -lt 500 ] || fail "--bind-to $bind: the ranks do not have a CPU each: $(cat "$dir/err")"
         kill -TERM $pid
         ends "--bind-to $bind"
     done
@@ -82,9 +82,9 @@ if [ "$(nproc)" -ge 2 ]; then
     crowded=("$verbena" "${job[@]}" --log-level info)
     under "${mpi[@]}" --bind-to none -n 1 taskset -c "${cpu[0]}" "${crowded[@]}" : \
         -n 2 taskset -c "${cpu[1]}" "${crowded[@]}"
-    [ "$code" = 0 ] || fail "one cpu for two ranks, one for another: exit $code: $err"
+    [ "$code" = 0 ] || fail "one CPU for two ranks, one for another: exit $code: $err"
     [ "$(grep -c '2 ranks share 1 cores' "$dir/err") $(grep -c 'ranks share' "$dir/err")" = '2 2' ] ||
-        fail "one cpu for two ranks, one for another: $err"
+        fail "one CPU for two ranks, one for another: $err"
 fi
 
 # The user's options take precedence over PMIx.
@@ -99,7 +99,7 @@ under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" : -n 1 "$verbena" "${job[@]}" --se
     fail "a secret for rank 1 alone: exit $code: $err"
 chmod 644 "$dir/key"
 under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
-[[ $code != 0 && $err == *'others may read'* ]] || fail "a secret for all to read: exit $code: $err"
+[[ $code != 0 && $err == *'others may read'* ]] || fail "a secret that others may read: exit $code: $err"
 # Two jobs of one rank. mpirun may mix their lines, so each has a file.
 # shellcheck disable=SC2016 # that shell's variables
 under "${mpi[@]}" -n 2 sh -c 'exec "$@" >"$0.$OMPI_COMM_WORLD_RANK"' "$dir/alone" "$verbena" "${job[@]}" --ranks 1
@@ -124,5 +124,5 @@ for how in KILL INT; do
     ends $how
 done
 
-[ $bad = 0 ] && echo "mpirun: 1 to 3 ranks"
+[ $bad = 0 ] && echo "all tests passed: mpirun with 1 to 3 ranks"
 exit $bad

@@ -13,7 +13,7 @@ a=vb-a-$$ b=vb-b-$$
 dir=$(mktemp -d /tmp/verbena-netns.XXXXXX)
 trap 'ip netns del "$a" 2>/dev/null; ip netns del "$b" 2>/dev/null; rm -rf "$dir"' EXIT
 if ! ip netns add "$a" 2>"$dir/err" || ! ip netns add "$b" 2>>"$dir/err"; then
-    echo "skipped: no network namespaces here: $(cat "$dir/err")"
+    echo "skipped: cannot make network namespaces: $(cat "$dir/err")"
     exit 77
 fi
 bad=0
@@ -92,7 +92,7 @@ ip netns exec "$a" sh -c "echo 40000 40015 >$ports"
 on0=(ip netns exec "$a" sh -c 'sleep 0.5 && exec "$@"' sh)
 on1=(ip netns exec "$a")
 job 127.0.0.1:40008
-[ "$code0$code1" = 00 ] || fail "a port of the kernel's: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
+[ "$code0$code1" = 00 ] || fail "a port that the kernel assigns: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
 ip netns exec "$a" sh -c "echo $usual >$ports"
 on0=(ip netns exec "$a")
 on1=(ip netns exec "$b")
@@ -110,7 +110,7 @@ late() {
         sleep 0.05
     done
     "${on1[@]}" "$verbena" train --join "$(sed -n 's/.*--join \([^ ]*\) .*/\1/p' "$dir/err0")" \
-        --secret-file "$dir/key" 2>"$dir/err2" || fail "$1: it does not join: $(cat "$dir/err2")"
+        --secret-file "$dir/key" 2>"$dir/err2" || fail "$1: it cannot join: $(cat "$dir/err2")"
     # shellcheck disable=SC2086 # two words
     wait $pids || fail "$1, joined: $(cat "$dir/err0" "$dir/err1")"
     jq -e '.transport == "shm" and .staleness.per_worker[2].gradients > 0 and
@@ -123,14 +123,14 @@ late lenet --data synth:1200 --batch 20 --steps 1500
 # Shared memory does not reach the other host, and the message says so.
 job 10.99.0.1:7003 --transport shm
 [ "$code1" = 1 ] || fail "shared memory between hosts: exit $code1"
-grep -q 'cannot be reached through shared memory' "$dir/err1" || fail "no reason: $(cat "$dir/err1")"
+grep -q 'cannot be reached through shared memory' "$dir/err1" || fail "the reason is missing: $(cat "$dir/err1")"
 
 # refused ROOT WHAT: a rank reports that it will not use this network unless it is forced
 refused() {
     job "$1"
     [ "$code0$code1" = 11 ] || fail "$2: exit $code0 and $code1"
     grep -q "on another host is $2: give --root another" "$dir/err0" "$dir/err1" ||
-        fail "$2: no reason: $(cat "$dir/err0" "$dir/err1")"
+        fail "$2: the reason is missing: $(cat "$dir/err0" "$dir/err1")"
     job "$1" --any-interface
     [ "$code0$code1" = 00 ] ||
         fail "$2, forced: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
@@ -158,5 +158,5 @@ ip -n "$a" link set br0 up
 ip -n "$a" addr add 10.99.0.1/24 dev br0
 refused 10.99.0.1:7007 'br0, a bridge'
 
-[ $bad = 0 ] && echo "two hosts, IPv4 and IPv6; three ways refused"
+[ $bad = 0 ] && echo "all tests passed: two hosts, IPv4 and IPv6; three networks refused"
 exit $bad

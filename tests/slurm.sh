@@ -16,7 +16,7 @@ for need in ip jq unshare munged slurmctld slurmd srun sbatch salloc scancel; do
 done
 if [ "${VB_TEST_INSIDE:-}" != yes ]; then
     if ! unshare --net --pid --mount --uts --fork true; then
-        echo "skipped: no namespaces here"
+        echo "skipped: cannot make namespaces"
         exit 77
     fi
     dir=$(mktemp -d /tmp/verbena-slurm.XXXXXX)
@@ -103,7 +103,7 @@ for ((i = 0; i < 150; i++)); do
     sleep 0.1
 done
 if [ $i = 150 ]; then
-    echo "skipped: no Slurm comes up here:"
+    echo "skipped: Slurm does not start:"
     tail -n 5 "$dir"/*.log "$dir"/*.out
     exit 77
 fi
@@ -169,8 +169,8 @@ by_hand=("$verbena" "${job[@]}" --world 2 --root node1:7101 --secret-file "$dir/
 timeout 100 srun -Q -w node2 -n 1 "${by_hand[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" </dev/null &
 pid=$!
 under srun -w node1 -n 1 "${by_hand[@]}" --rank 0
-wait $pid || fail "by hand, rank 1: $(cat "$dir/err1")"
-[ "$code $(jq -c '.per_rank | map(.host)' "$dir/out")" = '0 ["node1","node2"]' ] || fail "by hand: exit $code: $err"
+wait $pid || fail "ranks started by hand, rank 1: $(cat "$dir/err1")"
+[ "$code $(jq -c '.per_rank | map(.host)' "$dir/out")" = '0 ["node1","node2"]' ] || fail "ranks started by hand: exit $code: $err"
 
 with_pmix=no
 if srun --mpi=list 2>&1 | grep -qw pmix; then
@@ -249,6 +249,6 @@ sleep 0.2
 kill -INT $pid
 ends 'Ctrl-C, twice, as srun wants it'
 
-[ $with_pmix = yes ] || echo "not run, as this Slurm has no PMIx: srun --mpi=pmix, examples/train.sbatch"
-[ $bad = 0 ] && echo "a Slurm of two nodes; PMIx: $with_pmix"
+[ $with_pmix = yes ] || echo "skipped, because this Slurm has no PMIx: srun --mpi=pmix, examples/train.sbatch"
+[ $bad = 0 ] && echo "all tests passed: a Slurm of two nodes; PMIx: $with_pmix"
 exit $bad

@@ -256,7 +256,7 @@ static void assert_not_written(const struct vb_checkpoint *cp, const char *text)
     t_stderr_release(&t, said, sizeof(said));
     assert_int_equal(st, VB_ERR_USAGE);
     if (strstr(said, text) == NULL)
-        fail_msg("'%s' lacks '%s'", said, text);
+        fail_msg("'%s' does not contain '%s'", said, text);
     assert_int_equal(entries(), before);
 }
 

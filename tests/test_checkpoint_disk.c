@@ -322,8 +322,8 @@ static void kills_at_any_instant_leave_whole_ones(void **state)
         half += entries() > (step < 2 ? (int)step + 1 : 3);
         step++;
     }
-    print_message("%d kills, %lld checkpoints, %d left half a file\n", KILLS, (long long)step,
-                  half);
+    print_message("%d kills, %lld checkpoints, %d left an incomplete file\n", KILLS,
+                  (long long)step, half);
     write_small(step + 1, 1);
     assert_int_equal(entries(), 1); /* temporary files of the killed writers are gone */
 }

@@ -34,7 +34,7 @@ static void says(struct vb_check check, enum vb_check_level level, const char *t
 {
     assert_int_equal(check.level, level);
     if (strstr(check.what, text) == NULL)
-        fail_msg("\"%s\" lacks \"%s\"", check.what, text);
+        fail_msg("\"%s\" does not contain \"%s\"", check.what, text);
 }
 
 static void all_is_well(void **state)

@@ -90,7 +90,7 @@ static void compare(const struct vb_k_shape *s, double *v, const double *grads, 
         down = loss(s);
         v[i] = keep;
         if (!(fabs((up - down) / (2 * STEP) - grads[i]) <= TOLERANCE))
-            fail_msg("%s %s %zu: %.12g, not %.12g", vb_k_kind_str(s->kind), what, i, grads[i],
+            fail_msg("%s %s %zu: %.12g, expected %.12g", vb_k_kind_str(s->kind), what, i, grads[i],
                      (up - down) / (2 * STEP));
     }
 }

@@ -28,7 +28,7 @@ static void backends_are_right(void **state)
             assert_true(n >= 1);
             for (i = 0; i < n; i++) {
                 if (!(checked[i].off < VB_BENCH_OFF_MAX / 3))
-                    fail_msg("shape %zu, %s, %s: off by %g", k, vb_k_pass_str(pass),
+                    fail_msg("shape %zu, %s, %s: error %g", k, vb_k_pass_str(pass),
                              checked[i].backend, checked[i].off);
                 most = checked[i].off > most ? checked[i].off : most;
             }

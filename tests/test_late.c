@@ -97,8 +97,8 @@ static int is_found_out(struct vb_group *g, const struct rounds *r, const char *
         wrong += T_WRONG(late.n == 0 && late.ns == 0); /* a rank does not wait for itself */
     if (wrong > 0)
         fprintf(stderr,
-                "%s over %s: rank %d of %d waited %llu times, %.3f ms of %.3f, due were %.3f in %d "
-                "of %d rounds; %.3f for any\n",
+                "%s over %s: rank %d of %d waited %llu times, %.3f ms of %.3f, expected %.3f in %d "
+                "of %d rounds; %.3f ms for all ranks\n",
                 what, place->name, vb_group_rank(g), vb_group_world(g), (unsigned long long)late.n,
                 (double)late.ns / 1e6, (double)r->took_ns / 1e6, (double)r->due_ns / 1e6, r->n,
                 r->tries, (double)vb_group_late_ns(g) / 1e6);

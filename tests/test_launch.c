@@ -82,7 +82,7 @@ static void hosts_of_slurm(void **state)
     }
     for (i = 0; i < VB_COUNT(bad); i++)
         if (slurm_hosts_parse(bad[i], first, sizeof(first), &hosts))
-            fail_msg("\"%s\" was taken for hosts", bad[i]);
+            fail_msg("\"%s\" was accepted as hosts", bad[i]);
     /* the buffer is too small for the end of the name */
     assert_false(slurm_hosts_parse("node[01-03]", first, 6, &hosts));
     assert_true(slurm_hosts_parse("node[01-03]", first, 7, &hosts));
@@ -112,7 +112,7 @@ static void tasks_of_slurm(void **state)
     }
     for (i = 0; i < VB_COUNT(bad); i++)
         if (slurm_tasks_parse(bad[i].text, bad[i].node, &tasks))
-            fail_msg("\"%s\" was taken for the tasks of node %d", bad[i].text, bad[i].node);
+            fail_msg("\"%s\" was accepted as the tasks of node %d", bad[i].text, bad[i].node);
 }
 
 static void ports_do_not_clash(void **state)
@@ -263,7 +263,7 @@ static void environments_that_make_no_rank(void **state)
         set_environment(plain[i]);
         assert_int_equal(find(TIMEOUT_MS, &launch), VB_OK);
         if (launch.supervised)
-            fail_msg("\"%s\" made a rank", plain[i]);
+            fail_msg("\"%s\" was accepted as a rank", plain[i]);
     }
 }
 
@@ -336,7 +336,7 @@ static void broken_environments_are_named(void **state)
         st = find(TIMEOUT_MS, &launch);
         t_stderr_release(&caught, said, sizeof(said));
         if (st != VB_ERR_USAGE || strstr(said, broken[i].why) == NULL)
-            fail_msg("\"%s\": status %d, \"%s\", not \"%s\"", broken[i].text, st, said,
+            fail_msg("\"%s\": status %d, \"%s\", expected \"%s\"", broken[i].text, st, said,
                      broken[i].why);
         assert_non_null(strstr(said, "; --ranks 1 runs without others\n"));
         assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1); /* one line */

@@ -44,7 +44,7 @@ static void softmax_is_as_the_reference(void **state)
             assert_true(fabs(a - b) <= 2e-6 * (fabs(b) + 10));
             for (j = 0; j < n; j++)
                 if (!(fabs((double)fast[j] - (double)ref[j]) <= allowed))
-                    fail_msg("%d classes, %zu: %.9g, not %.9g", classes[i], j, (double)fast[j],
+                    fail_msg("%d classes, %zu: %.9g, expected %.9g", classes[i], j, (double)fast[j],
                              (double)ref[j]);
         }
     }

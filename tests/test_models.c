@@ -522,7 +522,7 @@ static void refused(const struct vb_model_opts *opts, const char *why)
     assert_int_equal(st, VB_ERR_USAGE);
     assert_null(m);
     if (strstr(text, why) == NULL)
-        fail_msg("'%s' does not say '%s'", text, why);
+        fail_msg("'%s' does not contain '%s'", text, why);
 }
 
 static void bad_plans_are_refused(void **state)

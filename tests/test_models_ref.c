@@ -79,7 +79,7 @@ static void grads_are_near(const struct pair *p)
             want = p->r.grads[i];
             got = (double)p->t.grads[i];
             if (!(fabs(want - got) <= 1e-4 * max))
-                fail_msg("%s, %zu: %.9g, not %.9g (largest: %.9g)", table[k].name,
+                fail_msg("%s, %zu: %.9g, expected %.9g (largest: %.9g)", table[k].name,
                          i - table[k].offset, got, want, max);
         }
     }
@@ -109,7 +109,7 @@ static void slopes_are_near(struct pair *p, int each)
             p->r.params[i] = keep;
             slope = (up - down) / (2 * step);
             if (!(fabs(slope - (double)p->t.grads[i]) <= 1e-4 * max + 1e-7))
-                fail_msg("%s, %zu: %.9g, not %.9g", table[k].name, i - table[k].offset,
+                fail_msg("%s, %zu: %.9g, expected %.9g", table[k].name, i - table[k].offset,
                          (double)p->t.grads[i], slope);
         }
     }
@@ -244,7 +244,7 @@ static void losses_match(const char *name, int batch, int steps, double rate, do
         want = both(&p);
         off = fabs(p.t.loss.loss - want) / want;
         if (!(off <= most))
-            fail_msg("%s, step %d: %.9g, not %.9g", name, s, p.t.loss.loss, want);
+            fail_msg("%s, step %d: %.9g, expected %.9g", name, s, p.t.loss.loss, want);
         worst = off > worst ? off : worst;
         sum[0] += s < BATCHES ? want : 0;
         sum[1] += s >= steps - BATCHES ? want : 0;
@@ -252,7 +252,7 @@ static void losses_match(const char *name, int batch, int steps, double rate, do
         if (pools)
             meet(&p);
     }
-    print_message("%s: %d steps, losses are off by %.1e at most\n", name, steps, worst);
+    print_message("%s: %d steps, largest error of a loss %.1e\n", name, steps, worst);
     /* the model has learned: the parameters have moved far enough to count */
     if (steps > 2 * BATCHES)
         assert_true(sum[1] < 0.9 * sum[0]);

@@ -38,7 +38,7 @@ static const struct vb_nic *nic_named(const char *net)
     for (i = 0; i < facts->n_nics; i++)
         if (facts->nics[i].net != NULL && strcmp(facts->nics[i].net, net) == 0)
             return &facts->nics[i];
-    fail_msg("no card %s", net);
+    fail_msg("no card has the name %s", net);
     return NULL;
 }
 
@@ -47,7 +47,7 @@ static void assert_choice(int rank, const char *rdma, const char *why)
     assert_non_null(plan->ranks[rank].nic);
     assert_string_equal(plan->ranks[rank].nic->rdma, rdma);
     if (strstr(plan->ranks[rank].nic_why, why) == NULL)
-        fail_msg("'%s' does not say '%s'", plan->ranks[rank].nic_why, why);
+        fail_msg("'%s' does not contain '%s'", plan->ranks[rank].nic_why, why);
 }
 
 static void check_two_soft_roce(const char *machine)

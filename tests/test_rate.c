@@ -10,7 +10,7 @@
 static void near(float got, double want)
 {
     if (!(fabs((double)got - want) <= 1e-7 * fabs(want)))
-        fail_msg("%.9g, not %.9g", (double)got, want);
+        fail_msg("%.9g, expected %.9g", (double)got, want);
 }
 
 static void constant(void **state)

@@ -95,7 +95,7 @@ static void gradient_is_that_of_the_loss(void **state)
         down = loss_of(m, &b);
         m->params[i] = keep;
         if (fabs((up - down) / (2 * (double)step) - (double)grads[i]) > 1e-3)
-            fail_msg("parameter %zu: %g, not %g", i, (double)grads[i],
+            fail_msg("parameter %zu: %g, expected %g", i, (double)grads[i],
                      (up - down) / (2 * (double)step));
     }
     vb_softmax_destroy(m);

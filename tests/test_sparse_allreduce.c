@@ -244,8 +244,8 @@ static int compare(struct bench *b, struct vb_sparse *s, enum vb_reduce how)
     for (i = 0; i < n; i++)
         if (index[i] != b->want.index[i] ||
             vb_float_bits(value[i]) != vb_float_bits(b->want.value[i])) {
-            fprintf(stderr, "rank %d of %d: word %zu of %zu is %u %08x, not %u %08x\n", b->rank,
-                    b->world, i, n, index[i], vb_float_bits(value[i]), b->want.index[i],
+            fprintf(stderr, "rank %d of %d: word %zu of %zu is %u %08x, expected %u %08x\n",
+                    b->rank, b->world, i, n, index[i], vb_float_bits(value[i]), b->want.index[i],
                     vb_float_bits(b->want.value[i]));
             return 1;
         }
@@ -540,8 +540,8 @@ static int frugal(struct vb_group *g, void *arg)
     theory = 8.0 * (world - 1) * ((double)words / world + (double)n_sum) * WIRE_CALLS;
     wrong += T_WRONG(n > 8000 && n < 11000);
     if (vb_group_rank(g) == 0)
-        print_message("  %s, %d ranks: %.4f of theory\n", vb_group_transports(g), world,
-                      (double)wire / theory);
+        print_message("  %s, %d ranks: %.4f times the bytes of the theory\n",
+                      vb_group_transports(g), world, (double)wire / theory);
     wrong += T_WRONG((double)wire <= 1.02 * theory && (double)wire > 0.97 * theory);
     vb_sparse_close(s);
     free(index);

@@ -44,14 +44,14 @@ static int show(void **state)
         return 0;
     t_stderr_release(&caught, said, sizeof(said));
     catching = false;
-    print_message("said: %s\n", said);
+    print_message("standard error: %s\n", said);
     return 0;
 }
 
 static void assert_said(const char *what)
 {
     if (strstr(said, what) == NULL)
-        print_message("not said: %s\nsaid: %s\n", what, said);
+        print_message("missing: %s\nstandard error: %s\n", what, said);
     assert_non_null(strstr(said, what));
 }
 

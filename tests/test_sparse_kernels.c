@@ -72,7 +72,7 @@ static size_t row_of(const struct vb_k_csr *m, size_t i)
 static void near(double got, double expected, const char *what, size_t i)
 {
     if (!(fabs(got - expected) <= TOLERANCE * (1 + fabs(expected))))
-        fail_msg("%s %zu: %.9g, not %.9g", what, i, got, expected);
+        fail_msg("%s %zu: %.9g, expected %.9g", what, i, got, expected);
 }
 
 static void check_forward(const struct vb_k_csr *m)
@@ -255,7 +255,7 @@ static void expect_refused(const struct vb_k_csr *m, uint64_t features, const ch
     t_stderr_release(&err, text, sizeof(text));
     assert_int_equal(st, VB_ERR_INPUT);
     if (strstr(text, why) == NULL)
-        fail_msg("\"%s\" is not in: %s", why, text);
+        fail_msg("\"%s\" is missing in: %s", why, text);
 }
 
 static void what_leaves_the_matrix_is_refused(void **state)
@@ -356,7 +356,7 @@ static void logistic_as_the_reference(void **state)
         assert_true(fabs(loss - expected) <= 4e-7 * expected);
         for (i = 0; i < ROWS; i++)
             if (!(fabsf(z[i] - ref[i]) <= 4e-7f * fabsf(ref[i]) + 1e-37f))
-                fail_msg("%zu: %.9g, not %.9g", i, (double)z[i], (double)ref[i]);
+                fail_msg("%zu: %.9g, expected %.9g", i, (double)z[i], (double)ref[i]);
     }
 }
 

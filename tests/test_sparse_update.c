@@ -80,7 +80,7 @@ static void compare(const struct vb_k_sparse *s, const float *w, size_t rule, in
     vb_k_sparse_read(s, 0, FEATURES, now);
     for (i = 0; i < FEATURES; i++)
         if (!(fabs((double)now[i] - (double)w[i]) <= TOLERANCE * (1 + fabs((double)w[i]))))
-            fail_msg("rule %zu, step %d, feature %zu: %.9g, not %.9g", rule, step, i,
+            fail_msg("rule %zu, step %d, feature %zu: %.9g, expected %.9g", rule, step, i,
                      (double)now[i], (double)w[i]);
 }
 

@@ -192,7 +192,7 @@ static void survivors_of_a_death_stand_at_a_step(void **state)
         hit += killed_at_random(&runs[i], VB_TRANSPORT_SHM, "shm");
         hit += killed_at_random(&runs[i], VB_TRANSPORT_TCP, "tcp");
     }
-    print_message("%d of %d deaths came between the first step and the last\n", hit,
+    print_message("%d of %d deaths were between the first step and the last\n", hit,
                   (int)VB_COUNT(runs) * 2 * KILLS);
     assert_true(hit > (int)VB_COUNT(runs));
 }

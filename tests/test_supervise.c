@@ -386,7 +386,7 @@ static void output_of_rank_0_is_unchanged(void **state)
     assert_int_equal(w.out_len, RAW_BYTES);
     for (i = 0; i < RAW_BYTES; i++)
         if ((unsigned char)w.out_text[i] != raw_byte(i))
-            fail_msg("byte %zu is another", i);
+            fail_msg("byte %zu differs", i);
     forget(&w);
 }
 
@@ -455,7 +455,7 @@ static void logs_have_all_that_a_rank_says(void **state)
     assert_int_equal(len, RAW_BYTES);
     for (i = 0; i < len; i++)
         if ((unsigned char)text[i] != raw_byte(i))
-            fail_msg("byte %zu is another", i);
+            fail_msg("byte %zu differs", i);
     free(text);
     free(log_of(dir, 1, &len));
     assert_int_equal(len, RAW_BYTES);

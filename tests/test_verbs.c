@@ -160,7 +160,7 @@ static void expect_lost(const char *why)
 
     T_UNTIL(&pair, pair.side[0].n_lost == 1);
     if (strstr(ep->why, why) == NULL)
-        fail_msg("'%s' lacks '%s'", ep->why, why);
+        fail_msg("'%s' does not contain '%s'", ep->why, why);
 }
 
 /* Writes to memory that may not be written: the device refuses, and the memory does not change. */

@@ -58,7 +58,7 @@ on_two_nodes() {
     local k pids=()
     nodes=(vb-torch0-$$ vb-torch1-$$)
     if [ "$(id -u)" != 0 ] || ! ip netns add "${nodes[0]}" || ! ip netns add "${nodes[1]}"; then
-        echo "not run, as it needs root and network namespaces: torchrun --nnodes 2"
+        echo "skipped, because it needs root and network namespaces: torchrun --nnodes 2"
         return
     fi 2>/dev/null
     ip link add eth0 netns "${nodes[0]}" type veth peer name eth0 netns "${nodes[1]}"
@@ -138,7 +138,7 @@ ranks() {
 }
 
 ranks LOCAL_WORLD_SIZE=3 --
-[ "$codes" = 000 ] || fail "by hand: exits $codes: $(cat "$dir/err")"
+[ "$codes" = 000 ] || fail "ranks started by hand: exits $codes: $(cat "$dir/err")"
 same "by hand"
 
 # Without LOCAL_WORLD_SIZE the ranks may be on any hosts.
@@ -171,5 +171,5 @@ running 3
 kill -KILL "$victim"
 ends "a rank killed, by hand"
 
-[ $bad = 0 ] && echo "three ranks as torchrun starts them, $with"
+[ $bad = 0 ] && echo "all tests passed: three ranks as torchrun starts them, $with"
 exit $bad

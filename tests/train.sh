@@ -90,7 +90,7 @@ evals='[.evals[].step] == [10, 20, 30] and all(.evals[]; .accuracy > 0 and .accu
 on_the_way=(softmax --data synth:2000 --global-batch 60 --steps 35 --eval-every 10)
 for ranks in 1 3; do
     trained "$evals" "${on_the_way[@]}" --ranks $ranks
-    [ "$(wc -l <"$dir/out")" = 1 ] || fail "tests on the way: $(wc -l <"$dir/out") lines"
+    [ "$(wc -l <"$dir/out")" = 1 ] || fail "evaluations: $(wc -l <"$dir/out") lines"
 done
 trained "$evals" "${on_the_way[@]}" --ranks 2 --mode async --staleness 0
 trained '(.evals | length) >= 1 and all(.evals[]; .step >= 100 and .accuracy > 0 and .loss > 0)' \
@@ -101,8 +101,8 @@ trained '.evals == []' softmax --data synth:2000 --steps 30 --eval-every 10 --dr
 ends '[.evals[].step] == [range(1; 10002; 2)]' \
     softmax --data synth:100 --batch 1 --steps 10003 --eval-every 1 --test-limit 1 # there is room for 10000
 run softmax --data synth:2000 --steps 30
-[[ $(cat "$dir/out") == *"accuracy "*"parameters  sha256 "* ]] || fail "no summary"
-[ -z "$err" ] || fail "standard error is no terminal, but: $err"
+[[ $(cat "$dir/out") == *"accuracy "*"parameters  sha256 "* ]] || fail "the summary is missing"
+[ -z "$err" ] || fail "standard error is not a terminal, but has: $err"
 run softmax --data synth:2000 --steps 300 --lr 1000 --json
 [ "$code" = 0 ] || fail "a high learning rate: exit $code"
 
@@ -116,10 +116,10 @@ labels() {
 for of_ten in 5 2 7; do
     labels $of_ten
     run sparse-lr --data "libsvm:$dir/same.svm" --test-data "libsvm:$dir/same.svm" --steps 200
-    [ "$code" = 0 ] || fail "labels by chance: exit $code: $err"
+    [ "$code" = 0 ] || fail "random labels: exit $code: $err"
     common=$((of_ten < 5 ? 10 - of_ten : of_ten))0.0
     [[ $err == *"an accuracy of $common % is what guessing gives"*"nothing was learnt"* ]] ||
-        fail "labels by chance, $of_ten of ten: not told: $err"
+        fail "random labels, $of_ten of ten: not reported: $err"
 done
 quiet sparse-lr --data "libsvm:$dir/same.svm" --test-data "libsvm:$dir/same.svm" --steps 199
 quiet sparse-lr --data "libsvm:$dir/same.svm" --test-data "libsvm:$dir/same.svm" --steps 200 --test-limit 99
@@ -135,7 +135,7 @@ trained '.accuracy == 0.8 and .loss < 0.4' sparse-lr --data "libsvm:$dir/odds.sv
     --test-data "libsvm:$dir/odds.svm" --steps 400 --lr 0.5
 if [ "${2:-}" != quick ]; then # sanitizers need large files themselves
     (ulimit -f 8 && exec "$verbena" train softmax --data synth:500 --steps 2 --checkpoint "$dir/large") >/dev/null 2>"$dir/err" &&
-        fail "a checkpoint larger than files may be was written"
+        fail "a checkpoint larger than the file limit was written"
     grep -q "write $dir/large/checkpoint-2.vbc at offset [0-9]*: File too large" "$dir/err" || fail "$(cat "$dir/err")"
     [ -z "$(ls "$dir/large")" ] || fail "half a checkpoint is left: $(ls "$dir/large")"
 fi
@@ -144,10 +144,10 @@ if [ -e /dev/full ]; then
         rm -rf "$dir/kept"
         "$verbena" train softmax --data synth:500 --steps 2 --ranks $ranks --run "$dir/kept" >/dev/full 2>/dev/null &&
             fail "$ranks ranks: the result went nowhere, and nobody noticed"
-        [ "$(ls "$dir/kept")" = run.json ] || fail "$ranks ranks: kept was $(ls "$dir/kept")"
+        [ "$(ls "$dir/kept")" = run.json ] || fail "$ranks ranks: the folder has $(ls "$dir/kept")"
     done
     "$verbena" train softmax --data synth:500 --steps 2 --json >/dev/full 2>/dev/null &&
-        fail "a full disk went unnoticed"
+        fail "a full disk was not reported"
 fi
 
 # ---- several ranks: equal bits over every transport, and all print the same figures
@@ -163,16 +163,16 @@ for ranks in 2 3 4; do
             all(.per_rank[]; ([.breakdown[]] | add) - .train_s | fabs < 1e-6)" \
             "${job[@]}" --ranks "$ranks" --transport "$transport"
         [ "$transport" = auto ] || [ "$(tail -n 1 "$dir/out" | jq -r .transport)" = "$transport" ] ||
-            fail "not over $transport"
-        [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] || fail "$ranks ranks over $transport: other bits"
+            fail "the transport is not $transport"
+        [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] || fail "$ranks ranks over $transport: the bits differ"
     done
 done
 trained '.batch == 41 and .global_batch == 121' \
     softmax --data synth:3000 --ranks 3 --global-batch 121 --steps 20 # shares of two sizes
 VB_RANKS=2 trained '.ranks == 2' softmax --data synth:1000 --steps 5
 trained '.ranks == 2' softmax --data synth:1000 --steps 5 --ranks 2 --logs "$dir/logs"
-cmp -s "$dir/out" "$dir/logs/rank-0.log" || fail "--logs: rank 0's log is not what it said: $(ls -l "$dir/logs")"
-[ "$(ls "$dir/logs")" = $'rank-0.log\nrank-1.log' ] || fail "--logs: there is $(ls "$dir/logs")"
+cmp -s "$dir/out" "$dir/logs/rank-0.log" || fail "--logs: rank 0's log differs from its output: $(ls -l "$dir/logs")"
+[ "$(ls "$dir/logs")" = $'rank-0.log\nrank-1.log' ] || fail "--logs: the folder has $(ls "$dir/logs")"
 rm "$dir/logs/rank-0.log"
 mkfifo "$dir/logs/rank-0.log"
 refused 1 "rank-0.log: it is there, and is no file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
@@ -186,7 +186,7 @@ on_terminal() {
         /dev/null >"$dir/screen" </dev/null || fail "on a terminal: $*: $(cat "$dir/screen")"
     final '.steps > 0' "$@"
     # shellcheck disable=SC2053 # it is a pattern
-    [[ $(cat "$dir/screen") == $text ]] || fail "on a terminal: $*: there was $(od -c "$dir/screen" | tail -n 30)"
+    [[ $(cat "$dir/screen") == $text ]] || fail "on a terminal: $*: the screen had $(od -c "$dir/screen" | tail -n 30)"
 }
 # no_step_beyond STEPS: the last screen shows no later step
 no_step_beyond() {
@@ -195,7 +195,7 @@ no_step_beyond() {
 }
 progress=$'*\r\e\\[Kepoch * samples/s, * s left*\r\e\\[K'
 if ! command -v script >/dev/null; then
-    echo "script(1) is not installed: no terminal is tried"
+    echo "skipped: script(1) is not installed, so there is no terminal"
 elif [ "${2:-}" = quick ]; then
     on_terminal "$progress" --ranks 2 --steps 10000 --mode async
 else
@@ -219,7 +219,7 @@ timeout 100 "$verbena" train "${hand[@]}" --rank 1 --secret-file "$dir/open" \
 VB_SECRET=$(cat "$dir/open") run "${hand[@]}" --rank 0
 [ "$code" = 0 ] || fail "rank 0 by hand: exit $code: $err"
 wait $! || fail "rank 1 by hand: $(cat "$dir/err1")"
-[ ! -s "$dir/out1" ] || fail "rank 1 printed something"
+[ ! -s "$dir/out1" ] || fail "rank 1 wrote to standard output"
 by_hand=$(get .params_sha256)
 trained ".params_sha256 == \"$by_hand\"" "${job[@]}" --ranks 2
 
@@ -227,7 +227,7 @@ trained ".params_sha256 == \"$by_hand\"" "${job[@]}" --ranks 2
 timeout 100 "$verbena" train "${hand[@]}" --rank 1 --lr 0.3 --secret-file "$dir/open" \
     >"$dir/out1" 2>"$dir/err1" &
 run "${hand[@]}" --rank 0 --secret-file "$dir/open"
-wait $! && fail "rank 1 went on with another learning rate"
+wait $! && fail "rank 1 did not refuse another learning rate"
 [[ $code$err == 2*"rank 1 was started with another learning rate than rank 0"* ]] ||
     fail "another learning rate: $code $err"
 [[ $(cat "$dir/err1") == *"another learning rate"* ]] || fail "rank 1: $(cat "$dir/err1")"
@@ -236,8 +236,8 @@ wait $! && fail "rank 1 went on with another learning rate"
 own_way() { # own_way WORDS OPTION VALUE: only rank 1 has the option
     timeout 100 "$verbena" train "${hand[@]}" --rank 1 "$2" "$3" --secret-file "$dir/open" >"$dir/out1" 2>"$dir/err1" &
     run "${hand[@]}" --rank 0 --secret-file "$dir/open"
-    wait $! && fail "rank 1 went on with $2 of its own"
-    [[ $code$err == 2*"another $1 than rank 0"* ]] || fail "$2 of its own: $code $err"
+    wait $! && fail "rank 1 did not refuse its own $2"
+    [[ $code$err == 2*"another $1 than rank 0"* ]] || fail "its own $2: $code $err"
 }
 own_way "number of steps between tests" --eval-every 5
 own_way "size of what is held back" --hold-back 40000
@@ -271,9 +271,9 @@ for transport in shm tcp; do
     code=$?
     [ $code = 1 ] || fail "a killed rank: exit $code"
     [ $((SECONDS - begin)) -le 8 ] || fail "a killed rank: noticed after $((SECONDS - begin)) s"
-    grep -q 'rank 1 died: signal 9 (Killed)' "$dir/err" || fail "not named: $(cat "$dir/err")"
-    [ ! -s "$dir/out" ] || fail "a killed rank: printed something"
+    grep -q 'rank 1 died: signal 9 (Killed)' "$dir/err" || fail "a killed rank is not named: $(cat "$dir/err")"
+    [ ! -s "$dir/out" ] || fail "a killed rank: wrote to standard output"
 done
 
-[ $bad = 0 ] && echo "all as it should be"
+[ $bad = 0 ] && echo "all tests passed"
 exit $bad

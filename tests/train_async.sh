@@ -134,11 +134,11 @@ a_death() {
     read -ra args <<<"${data[softmax]}"
     start 2000 softmax "${args[@]}" --mode async --ranks 3 --steps 100000000
     kill_rank 0
-    wait "$job" && fail "a job that lost its server exits 0"
+    wait "$job" && fail "a job that lost its server exited with 0"
     grep -q "the last checkpoint is $dir/keep/checkpoint-[0-9]*.vbc" "$dir/err" ||
-        fail "a death: no checkpoint is named: $(cat "$dir/err")"
+        fail "a death: the checkpoint is not named: $(cat "$dir/err")"
     [ "$(grep -c "server 0 (rank 3, .*) is gone" "$dir/err")" = 2 ] ||
-        fail "a death: not both workers name the server: $(cat "$dir/err")"
+        fail "a death: expected both workers to name the server: $(cat "$dir/err")"
 }
 
 usage() {
@@ -158,7 +158,7 @@ usage() {
 on_mnist() {
     local mnist=${VERBENA_TEST_DATA:-$(dirname "$0")/../../shared/data}/mnist
     if [ ! -d "$mnist" ]; then
-        echo "skipped: there is no MNIST at $mnist"
+        echo "skipped: MNIST is missing at $mnist"
         exit 77
     fi
     ends '.accuracy >= 0.922' softmax --data "mnist:$mnist" --epochs 20 --mode async --ranks 3

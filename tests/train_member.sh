@@ -36,7 +36,7 @@ lasting() {
         wait "$job"
         steps=$((2 * steps))
     done
-    fail "$*: the job is over too soon, $try times: $(cat "$dir/err")"
+    fail "$*: the job ended too soon, $try times: $(cat "$dir/err")"
 }
 
 # lives: the job still runs; otherwise it was too short
@@ -59,7 +59,7 @@ finish() {
         .staleness.gradients == ([.staleness.per_worker[].gradients] | add) and
         all(.per_rank[]; (.breakdown | add) - .train_s | fabs < 0.01)" "$@"
     for pid in "${ranks[@]}"; do
-        ! kill -0 "$pid" 2>/dev/null || fail "$*: process $pid is left"
+        ! kill -0 "$pid" 2>/dev/null || fail "$*: process $pid still runs"
     done
 }
 
@@ -77,7 +77,7 @@ deaths() { # deaths TRANSPORTS ARGUMENTS...
         finish "$workers == [0, 1] and $told == [[2, \"died\"]] and .ranks == 3 and .staleness.gradients == $steps and
             all(.faults[]; .at_s > 0 and .step > 0 and .step < $steps)" "$1 over $transport, a death"
         [ -z "$short" ] || return
-        [[ $err == *"rank 2 was killed by signal 9; training goes on"* ]] || fail "a death is not told: $err"
+        [[ $err == *"rank 2 was killed by signal 9; training goes on"* ]] || fail "a death is not reported: $err"
     done
 }
 
@@ -113,7 +113,7 @@ says() {
         lives || return
         sleep 0.05
     done
-    fail "the job does not say '$1': $(cat "$dir/err")"
+    fail "the job did not print '$1': $(cat "$dir/err")"
 }
 
 # root: prints the address for joiners, as printed by the job
@@ -129,8 +129,8 @@ joins() {
     said=$(timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" "$@" 2>&1)
     code=$?
     [ "$code" = "$want" ] || lives || return
-    [ "$code" = "$want" ] || fail "--join $*: exit $code, not $want: $said"
-    [[ $said == *"$text"* ]] || fail "--join $*: '$said' lacks '$text'"
+    [ "$code" = "$want" ] || fail "--join $*: exit $code, expected $want: $said"
+    [[ $said == *"$text"* ]] || fail "--join $*: '$said' does not contain '$text'"
 }
 
 late() { # late TRANSPORT ARGUMENTS...
@@ -139,7 +139,7 @@ late() { # late TRANSPORT ARGUMENTS...
     start $((steps / 10)) "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
     joins 0 ""
     [ -n "$short" ] || jq -en 'input | .mode == "async" and (.joined | length) > 0 and .samples > 0 and .steps > 0 and
-        [.per_rank[].rank] == [3]' <<<"$said" >/dev/null || fail "who joined does not say what it did: $said"
+        [.per_rank[].rank] == [3]' <<<"$said" >/dev/null || fail "the joiner did not print what it did: $said"
     finish "$workers == [0, 1, 3] and $told == [[3, \"joined\"]] and
         (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, one comes late"
 }
@@ -250,14 +250,14 @@ second_reports() {
     wait "${ranks[2]}" || fail "$*: the server: exit $?: $(cat "$dir/hand/2/err")"
     cp "$dir/hand/1/out" "$dir/out"
     final '.steps == 200 and (.checkpoint | test("checkpoint-200.vbc"))' "$*"
-    [ -e "$dir/hand/1/deep/keep/checkpoint-200.vbc" ] || fail "$*: rank 1 has not saved: $(cat "$dir/hand/1/err")"
+    [ -e "$dir/hand/1/deep/keep/checkpoint-200.vbc" ] || fail "$*: rank 1 has not written the checkpoint: $(cat "$dir/hand/1/err")"
 }
 
 # The worker that should report the result cannot, or is killed while it does: the next worker reports it.
 reporters() {
     local i
     two_by_hand /dev/full
-    wait "${ranks[0]}" && fail "rank 0, which could not print, exits 0"
+    wait "${ranks[0]}" && fail "rank 0 could not print, but exited with 0"
     grep -q "writing to standard output failed" "$dir/hand/0/err" || fail "rank 0: $(cat "$dir/hand/0/err")"
     second_reports "a reporter that cannot print"
 

@@ -33,7 +33,7 @@ for name in softmax lenet sparse in-place; do
             trained "(.loss - $alone | fabs) < 1e-3 and .transport == \"$transport\"" "${job[@]}" \
                 --ranks $ranks --transport $transport
             [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] ||
-                fail "$name on $ranks ranks over $transport: other bits"
+                fail "$name on $ranks ranks over $transport: the bits differ"
         done
     done
 done
@@ -61,7 +61,7 @@ sum=$(get .params_sha256)
 rm "$dir/runs/a/checkpoint-4.vbc"
 trained ".resumed == 2 and .params_sha256 == \"$sum\"" "${job[@]}" --checkpoint-every 2 --resume
 ends '.resumed == 0' softmax --data synth:100 --steps 2 --checkpoint "$dir/runs/none" --resume
-[[ $err == *"--resume: there is no checkpoint in $dir/runs/none; training begins at step 0"* ]] || fail "none: $err"
+[[ $err == *"--resume: there is no checkpoint in $dir/runs/none; training begins at step 0"* ]] || fail "no checkpoint: $err"
 file=cifar10:$dir/cifar/test_batch.bin # a single file has no part that was not used for training
 refused 2 "test_batch.bin has no part for testing" alexnet --input 32 --data "$file" --batch 16 --steps 4
 trained '.test_samples > 0 and .test_samples < 20' alexnet --input 32 --data "$file" --test-split 0.25 --batch 5 --steps 2
@@ -73,12 +73,12 @@ export XDG_CACHE_HOME=$dir/other-cache
 refused 2 "alexnet takes images of 3 x 32 x 32; those of synth:kind=digits are 1 x 28 x 28" "$dir/runs/a" \
     --data synth:kind=digits
 refused 2 "which synth:kind=criteo,n=10 is not" "$dir/runs/a" --data synth:kind=criteo,n=10
-[ ! -e "$dir/other-cache/verbena" ] || fail "eval: kernels were timed for data that does not fit"
+[ ! -e "$dir/other-cache/verbena" ] || fail "eval: kernels were timed for data that do not fit"
 trained "($want | .loss) as \$loss | (.loss - \$loss | fabs) < 1e-4 and
     . as \$o | $want | .accuracy == \$o.accuracy and .steps == \$o.steps and
     .test_samples == \$o.test_samples" "$dir/runs/a" --data "cifar10:$dir/cifar"
 grep -q ' forward ' "$dir"/other-cache/verbena/plan-* || fail "eval: no kernel was chosen"
-! grep ' backward-' "$dir"/other-cache/verbena/plan-* || fail "eval: kernels for backward were timed"
+! grep ' backward-' "$dir"/other-cache/verbena/plan-* || fail "eval: backward kernels were timed"
 export XDG_CACHE_HOME=$dir/cache
 
 # ---- Criteo's text: the first category determines the label
@@ -145,14 +145,14 @@ run softmax --data synth:1000 --global-batch 60 --steps 400 --seed 9 --checkpoin
 
 # ---- a dry run trains nothing; run.json has what was printed
 quiet softmax --data synth:1000 --dry-run
-grep -q 'nothing was trained' "$dir/out" || fail "no dry run: $(cat "$dir/out")"
+grep -q 'nothing was trained' "$dir/out" || fail "not a dry run: $(cat "$dir/out")"
 quiet softmax --data synth:1000 --steps 5 --json --run "$dir/run"
-jq -e '.steps == 5' "$dir/run/run.json" >/dev/null || fail "no run.json"
+jq -e '.steps == 5' "$dir/run/run.json" >/dev/null || fail "run.json is missing or wrong"
 for name in run.json plan; do
     rm -f "$dir/run/$name" && mkfifo "$dir/run/$name"
     refused 2 "$name: it is there, and is not a file" softmax --data synth:1000 --steps 5 --run "$dir/run"
     rm "$dir/run/$name"
 done
 
-[ $bad = 0 ] && echo "all as it should be"
+[ $bad = 0 ] && echo "all tests passed"
 exit $bad

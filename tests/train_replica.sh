@@ -25,12 +25,12 @@ without() { # without RANK SERVER STANDBY OPTIONS...
     start 200 lenet --data synth:1200 --batch 20 --mode async --ranks 2 --json --replicas 2 --steps $steps \
         "${@:4}"
     kill_rank "$1"
-    wait "$job" || fail "a server's death ends the job: $(cat "$dir/err")"
+    wait "$job" || fail "the job ended when a server died: $(cat "$dir/err")"
     final ".steps == $steps and .staleness.gradients == $steps and .loss < $first and
         .accuracy > 0.5 and any(.faults[]; .rank == $server and .what == \"died\" and .step < $steps and
             (.why | test(\"^server 0 .rank $server, .*its standby on rank $standby goes on at version\")))" \
         "a server died: $(cat "$dir/err")"
-    [ -e "$dir/keep/checkpoint-$steps.vbc" ] || fail "no last checkpoint after a server's death"
+    [ -e "$dir/keep/checkpoint-$steps.vbc" ] || fail "the last checkpoint is missing after the death of a server"
 }
 
 refused 2 "are for --mode async" softmax --replicas 2 --ranks 2

@@ -28,7 +28,7 @@ learns() { # learns MODEL STEPS RANKS
             ends ".loss < $first and .ranks == $ranks" "$model" "${args[@]}" --steps "$steps" \
                 --ranks $ranks --transport $transport --check-replicas 5
             [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] ||
-                fail "$model on $ranks ranks over $transport: other bits"
+                fail "$model on $ranks ranks over $transport: the bits differ"
         done
     done
     [ "$model" = sparse-lr ] ||
@@ -49,7 +49,7 @@ in_bf16() { # in_bf16 MODEL STEPS
         ends ".wire == \"bf16\" and .loss < $first and .params_sha256 != \"$plain\"" "$model" "${args[@]}" \
             --transport $transport --wire bf16
         [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] ||
-            fail "$model in bf16 over $transport: other bits"
+            fail "$model in bf16 over $transport: the bits differ"
     done
 }
 
@@ -71,7 +71,7 @@ slow_rank_is_named() { # slow_rank_is_named MODEL
 on_mnist() {
     local dir=${VERBENA_TEST_DATA:-$(dirname "$0")/../../shared/data}/mnist ranks
     if [ ! -d "$dir" ]; then
-        echo "skipped: there is no MNIST at $dir"
+        echo "skipped: MNIST is missing at $dir"
         exit 77
     fi
     ends '.accuracy >= 0.924' softmax --data "mnist:$dir" --epochs 10 --ranks 3
@@ -103,5 +103,5 @@ for option in "--wire bf16" "--algo ring" "--bucket 4096" "--hold-back 4096" "--
     refused 2 "${words[0]} is for dense models and --mode sync" softmax --mode async "${words[@]}"
 done
 
-[ $bad = 0 ] && echo "all as it should be"
+[ $bad = 0 ] && echo "all tests passed"
 exit $bad
