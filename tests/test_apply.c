@@ -102,7 +102,7 @@ static void run_ranks(int ranks, int threads)
     }
 }
 
-static void threads_go_where_the_plan_says(void **state)
+static void threads_run_where_the_plan_says(void **state)
 {
     (void)state;
     run_ranks(1, 0);
@@ -112,7 +112,7 @@ static void threads_go_where_the_plan_says(void **state)
 
 /* With more threads than CPUs nothing is pinned: the kernel schedules the threads, and all of them
  * make progress. */
-static void crowds_are_not_pinned(void **state)
+static void oversubscribed_threads_are_not_pinned(void **state)
 {
     int threads = 2 * vb_topo_facts(topo)->n_allowed_cpus;
 
@@ -148,7 +148,7 @@ static void *narrow_then_plan(void *arg)
     return ok ? arg : NULL;
 }
 
-static void affinity_narrows_the_plan(void **state)
+static void affinity_limits_the_plan(void **state)
 {
     pthread_t id;
     void *ok;
@@ -174,7 +174,7 @@ static void a_range_can_be_bound(void **state)
     vb_mem_unmap(&mem);
 }
 
-static void a_team_has_one_member_left(void **state)
+static void a_team_shrinks_to_one_thread(void **state)
 {
     (void)state;
     vb_team_size(3);
@@ -208,12 +208,13 @@ static void other_machines_and_ranks_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(threads_go_where_the_plan_says, open_machine,
+        cmocka_unit_test_setup_teardown(threads_run_where_the_plan_says, open_machine,
                                         close_machine),
-        cmocka_unit_test_setup_teardown(crowds_are_not_pinned, open_machine, close_machine),
-        cmocka_unit_test_setup_teardown(affinity_narrows_the_plan, open_machine, close_machine),
+        cmocka_unit_test_setup_teardown(oversubscribed_threads_are_not_pinned, open_machine,
+                                        close_machine),
+        cmocka_unit_test_setup_teardown(affinity_limits_the_plan, open_machine, close_machine),
         cmocka_unit_test_setup_teardown(a_range_can_be_bound, open_machine, close_machine),
-        cmocka_unit_test(a_team_has_one_member_left),
+        cmocka_unit_test(a_team_shrinks_to_one_thread),
         cmocka_unit_test_setup_teardown(other_machines_and_ranks_are_refused, open_machine,
                                         close_machine),
     };

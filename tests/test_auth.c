@@ -60,7 +60,7 @@ static void known_digest(void **state)
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
-static void sealed_keys_open_for_the_session_only(void **state)
+static void sealed_keys_open_only_in_their_session(void **state)
 {
     unsigned char session[32] = {1}, key[32] = {2}, sealed[AUTH_SEALED_BYTES], back[32];
 
@@ -108,7 +108,7 @@ static void make_call(struct wire_call *call, unsigned char bytes[WIRE_CALL_BYTE
     wire_call_encode(call, bytes);
 }
 
-static void who_knows_the_secret_gets_in(void **state)
+static void callers_with_the_secret_are_accepted(void **state)
 {
     unsigned char key[32] = {3}, call_bytes[WIRE_CALL_BYTES], out[WIRE_ANSWER_BYTES],
                   answer[WIRE_ANSWER_BYTES], proof[WIRE_PROOF], session[32];
@@ -140,7 +140,7 @@ static void who_knows_the_secret_gets_in(void **state)
     assert_int_equal(hs.state, HANDSHAKE_REFUSED);
 }
 
-static void who_does_not_is_told_why(void **state)
+static void callers_without_the_secret_are_told_why(void **state)
 {
     unsigned char key[32] = {3}, bytes[WIRE_CALL_BYTES], out[WIRE_ANSWER_BYTES];
     struct handshake hs;
@@ -254,7 +254,7 @@ static int visited(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void strangers_cost_a_job_nothing(void **state)
+static void strangers_do_not_disturb_a_job(void **state)
 {
     struct t_job job = {.fn = visited, .world = 3, .transport = VB_TRANSPORT_TCP};
     struct t_rank ranks[T_RANKS_MAX];
@@ -294,7 +294,7 @@ static void *open_with_secret(void *arg)
     return st == VB_OK ? NULL : arg; /* opening is expected to fail */
 }
 
-static void a_wrong_secret_joins_no_job(void **state)
+static void a_wrong_secret_is_refused(void **state)
 {
     struct t_job job = {.world = 2, .timeout_ms = 1000};
     struct vb_group_opts opts[2];
@@ -322,7 +322,7 @@ static void a_wrong_secret_joins_no_job(void **state)
 
 /* ---- missing ranks and bad options ----------------------------------------------------------- */
 
-static void the_missing_are_named(void **state)
+static void missing_ranks_are_named(void **state)
 {
     struct t_job job = {.world = 3, .timeout_ms = 300};
     struct vb_group_opts opts;
@@ -371,12 +371,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(secrets_are_read),
         cmocka_unit_test(known_digest),
-        cmocka_unit_test(sealed_keys_open_for_the_session_only),
-        cmocka_unit_test(who_knows_the_secret_gets_in),
-        cmocka_unit_test(who_does_not_is_told_why),
-        cmocka_unit_test(strangers_cost_a_job_nothing),
-        cmocka_unit_test(a_wrong_secret_joins_no_job),
-        cmocka_unit_test(the_missing_are_named),
+        cmocka_unit_test(sealed_keys_open_only_in_their_session),
+        cmocka_unit_test(callers_with_the_secret_are_accepted),
+        cmocka_unit_test(callers_without_the_secret_are_told_why),
+        cmocka_unit_test(strangers_do_not_disturb_a_job),
+        cmocka_unit_test(a_wrong_secret_is_refused),
+        cmocka_unit_test(missing_ranks_are_named),
         cmocka_unit_test(bad_options_are_refused),
     };
 

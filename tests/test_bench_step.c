@@ -34,7 +34,7 @@ static int64_t hidden_from(const struct lines *l, double noise)
     return vb_step_hidden_from(points, POINTS);
 }
 
-static void where_lines_cross(void **state)
+static void transfer_is_hidden_where_lines_cross(void **state)
 {
     struct lines dense = {.compute_0 = 0.1, .compute = 0.02, .transfer_0 = 0.9};
     struct lines sparse = {0.5, 0.03, 2.0, 0.01, 8};
@@ -50,7 +50,7 @@ static void where_lines_cross(void **state)
 
 /* Errors of 5 % move the result by about as much, although the largest batch takes 200 times as
  * long as the smallest. */
-static void noise_moves_it_little(void **state)
+static void noise_changes_the_result_little(void **state)
 {
     struct lines dense = {.compute_0 = 0.01, .compute = 0.02, .transfer_0 = 0.9};
     int64_t exact = hidden_from(&dense, 0), noisy = hidden_from(&dense, 0.05);
@@ -60,7 +60,7 @@ static void noise_moves_it_little(void **state)
     assert_in_range(noisy, 38, 52);
 }
 
-static void at_once_or_never(void **state)
+static void transfer_is_always_or_never_hidden(void **state)
 {
     struct lines fast = {.compute_0 = 0.1, .compute = 0.02, .transfer_0 = 0.01};
     struct lines slow = {.compute_0 = 0.1, .compute = 0.02, .transfer_0 = 30000};
@@ -76,7 +76,7 @@ static void at_once_or_never(void **state)
 }
 
 /* A line through these points would be negative at batch 0. */
-static void no_time_is_negative(void **state)
+static void times_are_not_extrapolated_below_zero(void **state)
 {
     struct vb_step_point points[2] = {
         {.batch = 7, .bytes = 40, .compute_ms = 0.015, .transfer_ms = 0},
@@ -93,7 +93,7 @@ static void no_time_is_negative(void **state)
     assert_int_equal(vb_step_hidden_from(points, 2), 0);
 }
 
-static void few_points(void **state)
+static void few_points_are_enough(void **state)
 {
     struct vb_step_point points[2] = {
         {.batch = 10, .bytes = 40, .compute_ms = 1, .transfer_ms = 4},
@@ -168,7 +168,7 @@ static int with_and_without_sums(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void sums_are_left_out(void **state)
+static void steps_can_run_without_sums(void **state)
 {
     static const char *const models[][2] = {{"softmax", "synth:200"},
                                             {"lenet", "synth:200"},
@@ -216,7 +216,7 @@ static int measure(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void points_are_measured(void **state)
+static void every_point_is_measured(void **state)
 {
     struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = measure};
 
@@ -235,7 +235,7 @@ static int measure_too_much(struct vb_group *g, void *arg)
     return 0;
 }
 
-static void more_than_there_is(void **state)
+static void batches_larger_than_the_data_set(void **state)
 {
     vb_status got[2] = {VB_OK, VB_OK};
     struct t_job job = {
@@ -255,10 +255,14 @@ static void more_than_there_is(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_lines_cross),   cmocka_unit_test(noise_moves_it_little),
-        cmocka_unit_test(at_once_or_never),    cmocka_unit_test(few_points),
-        cmocka_unit_test(no_time_is_negative), cmocka_unit_test(sums_are_left_out),
-        cmocka_unit_test(points_are_measured), cmocka_unit_test(more_than_there_is),
+        cmocka_unit_test(transfer_is_hidden_where_lines_cross),
+        cmocka_unit_test(noise_changes_the_result_little),
+        cmocka_unit_test(transfer_is_always_or_never_hidden),
+        cmocka_unit_test(few_points_are_enough),
+        cmocka_unit_test(times_are_not_extrapolated_below_zero),
+        cmocka_unit_test(steps_can_run_without_sums),
+        cmocka_unit_test(every_point_is_measured),
+        cmocka_unit_test(batches_larger_than_the_data_set),
     };
 
     return T_RUN(tests);

@@ -12,7 +12,7 @@
 
 /* ---- round trip ------------------------------------------------------------------------------ */
 
-static void what_is_written_is_read(void **state)
+static void written_files_are_read_back(void **state)
 {
     struct vb_checkpoint_array arrays[2];
     struct vb_checkpoint cp = small(12, arrays);
@@ -109,7 +109,7 @@ static void every_flipped_bit_is_noticed(void **state)
     free(bytes);
 }
 
-static void chunks_that_are_broken_are_named(void **state)
+static void broken_chunks_are_named(void **state)
 {
     uint32_t *big = calloc(BIG, sizeof(*big));
     struct vb_checkpoint_array array = {
@@ -192,7 +192,7 @@ static void forged_files_are_refused(void **state)
     }
 }
 
-static void what_is_no_checkpoint_is_refused(void **state)
+static void other_files_are_refused(void **state)
 {
     char path[PATH_MAX], noise[4096];
     size_t i;
@@ -222,7 +222,7 @@ static void read_one_that_is_cut_off(void)
     _exit(98);
 }
 
-static void one_that_is_cut_off_is_named(void **state)
+static void a_truncated_file_is_named(void **state)
 {
     char said[PATH_MAX + 256];
     struct t_stderr t;
@@ -260,7 +260,7 @@ static void assert_not_written(const struct vb_checkpoint *cp, const char *text)
     assert_int_equal(entries(), before);
 }
 
-static void what_is_no_file_is_not_replaced(void **state)
+static void only_regular_files_are_replaced(void **state)
 {
     struct vb_checkpoint_array arrays[2];
     struct vb_checkpoint cp = small(5, arrays);
@@ -308,16 +308,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         /* This must be the first test. The first mapped file installs a SIGBUS handler, and cmocka
          * replaces it. */
-        T_IN_DIR(one_that_is_cut_off_is_named),
-        T_IN_DIR(what_is_written_is_read),
+        T_IN_DIR(a_truncated_file_is_named),
+        T_IN_DIR(written_files_are_read_back),
         T_IN_DIR(large_and_empty_arrays_are_read),
         T_IN_DIR(arrays_are_found_by_name),
         T_IN_DIR(truncated_files_are_refused),
         T_IN_DIR(every_flipped_bit_is_noticed),
-        T_IN_DIR(chunks_that_are_broken_are_named),
+        T_IN_DIR(broken_chunks_are_named),
         T_IN_DIR(forged_files_are_refused),
-        T_IN_DIR(what_is_no_checkpoint_is_refused),
-        T_IN_DIR(what_is_no_file_is_not_replaced),
+        T_IN_DIR(other_files_are_refused),
+        T_IN_DIR(only_regular_files_are_replaced),
         T_IN_DIR(impossible_checkpoints_are_not_written),
     };
 

@@ -71,7 +71,7 @@ static void latest_is_the_highest_step(void **state)
     assert_int_equal(vb_checkpoint_latest(dir, said, strlen(path) + 1), VB_OK);
 }
 
-static void broken_ones_are_skipped(void **state)
+static void broken_checkpoints_are_skipped(void **state)
 {
     char path[PATH_MAX], said[2048], *bytes;
     size_t len;
@@ -110,7 +110,7 @@ static void only_the_newest_are_kept(void **state)
     assert_true(is_there("checkpoint-old.vbc"));
 }
 
-static void only_our_leavings_are_removed(void **state)
+static void only_our_temporary_files_are_removed(void **state)
 {
     static const char *const others[] = {"checkpoint-3.vbc.tmp", "checkpoint-x.vbc.1.tmp",
                                          "checkpoint-3.vbc.12.tmp2", "notes.12.tmp",
@@ -198,7 +198,7 @@ static int with_small_limit(void)
     return fails_with(VB_ERR_IO, "checkpoint-2.vbc at offset 100000: File too large");
 }
 
-static void file_that_cannot_grow_leaves_the_old_one(void **state)
+static void a_file_size_limit_keeps_the_old_checkpoint(void **state)
 {
     (void)state;
     write_small(1, 0);
@@ -223,7 +223,7 @@ static int on_small_disk(void)
     return fails_with(vb_status_from_errno(EROFS), "checkpoint-2.vbc: Read-only file system");
 }
 
-static void full_disk_leaves_the_old_one(void **state)
+static void a_full_disk_keeps_the_old_checkpoint(void **state)
 {
     int code = in_child(on_small_disk);
 
@@ -306,7 +306,7 @@ static int64_t look_at_latest(void)
     return step;
 }
 
-static void kills_at_any_instant_leave_whole_ones(void **state)
+static void kills_at_any_moment_leave_complete_checkpoints(void **state)
 {
     uint64_t begin_ns = vb_clock_ns(), span_us;
     int64_t step = kill_writer(0, 0) + 1, told;
@@ -332,13 +332,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T_IN_DIR(latest_is_the_highest_step),
-        T_IN_DIR(broken_ones_are_skipped),
+        T_IN_DIR(broken_checkpoints_are_skipped),
         T_IN_DIR(only_the_newest_are_kept),
-        T_IN_DIR(only_our_leavings_are_removed),
+        T_IN_DIR(only_our_temporary_files_are_removed),
         T_IN_DIR(folder_is_made),
-        T_IN_DIR(file_that_cannot_grow_leaves_the_old_one),
-        T_IN_DIR(full_disk_leaves_the_old_one),
-        T_IN_DIR(kills_at_any_instant_leave_whole_ones),
+        T_IN_DIR(a_file_size_limit_keeps_the_old_checkpoint),
+        T_IN_DIR(a_full_disk_keeps_the_old_checkpoint),
+        T_IN_DIR(kills_at_any_moment_leave_complete_checkpoints),
     };
 
     return T_RUN(tests);

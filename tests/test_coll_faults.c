@@ -173,7 +173,7 @@ static void a_rank_stalls(void **state)
     try_fault(STALLS, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 2000);
 }
 
-static void a_rank_brings_another_size(void **state)
+static void a_rank_passes_another_size(void **state)
 {
     (void)state;
     try_everywhere(OTHER_SIZE);
@@ -181,7 +181,7 @@ static void a_rank_brings_another_size(void **state)
     try_fault(OTHER_OPERATION, VB_TRANSPORT_TCP, VB_ALGO_EXCHANGE, 100);
 }
 
-static void a_rank_sends_what_cannot_be_due(void **state)
+static void a_rank_sends_unexpected_notes(void **state)
 {
     (void)state;
     try_fault(SENDS_NOTES, VB_TRANSPORT_SHM, VB_ALGO_MAPPED, N_ELEMS - 1);
@@ -231,7 +231,7 @@ static int closed_under_way(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void what_is_under_way_outlives_a_collective(void **state)
+static void ops_end_after_their_collective_is_closed(void **state)
 {
     struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 2, .fn = closed_under_way};
 
@@ -273,7 +273,7 @@ static int impossible(struct vb_group *g, void *arg)
     return wrong + T_WRONG(strstr(text, "it does not sum in rank order") != NULL);
 }
 
-static void callers_ask_too_much(void **state)
+static void impossible_calls_are_refused(void **state)
 {
     struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 2, .fn = impossible};
 
@@ -286,10 +286,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_dies),
         cmocka_unit_test(a_rank_stalls),
-        cmocka_unit_test(a_rank_brings_another_size),
-        cmocka_unit_test(a_rank_sends_what_cannot_be_due),
-        cmocka_unit_test(what_is_under_way_outlives_a_collective),
-        cmocka_unit_test(callers_ask_too_much),
+        cmocka_unit_test(a_rank_passes_another_size),
+        cmocka_unit_test(a_rank_sends_unexpected_notes),
+        cmocka_unit_test(ops_end_after_their_collective_is_closed),
+        cmocka_unit_test(impossible_calls_are_refused),
     };
 
     return T_RUN(tests);

@@ -307,7 +307,7 @@ static int measured_again(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void measuring_keeps_off_slots(void **state)
+static void measuring_does_not_write_to_slots(void **state)
 {
     static const int worlds[] = {3};
     struct vb_coll_opts opts = {0};
@@ -365,7 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_in_flight),   cmocka_unit_test(many_in_flight_in_any_order),
         cmocka_unit_test(other_operations), cmocka_unit_test(large_vectors),
-        cmocka_unit_test(no_allocations),   cmocka_unit_test(measuring_keeps_off_slots),
+        cmocka_unit_test(no_allocations),   cmocka_unit_test(measuring_does_not_write_to_slots),
     };
 
     return T_RUN(tests);

@@ -47,7 +47,7 @@ static void says(int fd, enum wire_type type, const char *text)
     assert_int_equal(write(fd, text, len), len);
 }
 
-static void a_goodbye_counts(void **state)
+static void an_unread_goodbye_counts(void **state)
 {
     struct conn conns[2];
     struct control c;
@@ -60,7 +60,7 @@ static void a_goodbye_counts(void **state)
     end(&c, fd);
 }
 
-static void a_reason_counts(void **state)
+static void an_unread_reason_counts(void **state)
 {
     struct conn conns[2];
     struct control c;
@@ -75,7 +75,7 @@ static void a_reason_counts(void **state)
     end(&c, fd);
 }
 
-static void silence_is_a_loss(void **state)
+static void a_peer_without_goodbye_is_lost(void **state)
 {
     struct conn conns[2];
     struct control c;
@@ -92,9 +92,9 @@ static void silence_is_a_loss(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_goodbye_counts),
-        cmocka_unit_test(a_reason_counts),
-        cmocka_unit_test(silence_is_a_loss),
+        cmocka_unit_test(an_unread_goodbye_counts),
+        cmocka_unit_test(an_unread_reason_counts),
+        cmocka_unit_test(a_peer_without_goodbye_is_lost),
     };
 
     return T_RUN(tests);

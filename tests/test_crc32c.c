@@ -85,7 +85,7 @@ static void pieces_make_the_whole(void **state)
 }
 
 /* If /proc/cpuinfo lists the instruction, the code must use it. */
-static void instruction_is_used_where_there_is_one(void **state)
+static void the_crc_instruction_is_used_if_available(void **state)
 {
     FILE *file = fopen("/proc/cpuinfo", "re");
     bool listed = false;
@@ -109,7 +109,7 @@ int main(void)
         cmocka_unit_test(every_table_entry),
         cmocka_unit_test(all_agree_at_every_length_and_offset),
         cmocka_unit_test(pieces_make_the_whole),
-        cmocka_unit_test(instruction_is_used_where_there_is_one),
+        cmocka_unit_test(the_crc_instruction_is_used_if_available),
     };
 
     return T_RUN(tests);

@@ -111,7 +111,7 @@ static void nothing_is_left_of_a_killed_writer(void **state)
     assert_int_equal(files("killed"), 0);
 }
 
-static void whole_one_replaces_the_old(void **state)
+static void a_complete_file_replaces_the_old_one(void **state)
 {
     mode_t old = umask(027);
     struct vb_dataset set;
@@ -135,7 +135,7 @@ static void whole_one_replaces_the_old(void **state)
 }
 
 /* A temporary file of a dead process with our process number must not cause an error. */
-static void leavings_are_replaced(void **state)
+static void old_temporary_files_are_replaced(void **state)
 {
     char name[64];
 
@@ -146,7 +146,7 @@ static void leavings_are_replaced(void **state)
     assert_int_equal(files("again"), 1);
 }
 
-static void named_one_is_written_beside(void **state)
+static void without_unnamed_files_a_temporary_file_is_used(void **state)
 {
     (void)state;
     no_unnamed = true;
@@ -159,9 +159,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_left_of_a_killed_writer),
-        cmocka_unit_test(whole_one_replaces_the_old),
-        cmocka_unit_test(leavings_are_replaced),
-        cmocka_unit_test(named_one_is_written_beside),
+        cmocka_unit_test(a_complete_file_replaces_the_old_one),
+        cmocka_unit_test(old_temporary_files_are_replaced),
+        cmocka_unit_test(without_unnamed_files_a_temporary_file_is_used),
     };
 
     return T_RUN_IN_DIR(tests);

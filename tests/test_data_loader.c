@@ -96,7 +96,7 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
     free(seen);
 }
 
-static void every_sample_comes_once(void **state)
+static void every_sample_appears_once_per_epoch(void **state)
 {
     static const int sizes[] = {1, 2, 7, 100, 101, 1000};
     static const int batches[] = {1, 3, 10, 64, 2000};
@@ -115,7 +115,7 @@ static void every_sample_comes_once(void **state)
 }
 
 /* More samples than chunks and windows hold; the last one is short. */
-static void windows_have_every_sample_once(void **state)
+static void windows_contain_every_sample_once(void **state)
 {
     struct vb_dataset set = numbered_rows(5 * ORDER_CHUNK + 17), train, test;
 
@@ -187,7 +187,7 @@ static void check_positions(const struct vb_dataset *set, int window)
     free(ahead);
 }
 
-static void a_position_decides_a_batch(void **state)
+static void a_batch_depends_only_on_its_position(void **state)
 {
     struct vb_dataset set;
 
@@ -244,7 +244,7 @@ static void start_hook(void *arg)
     atomic_fetch_add((_Atomic int *)arg, 1);
 }
 
-static void batches_cost_no_allocation(void **state)
+static void batches_allocate_nothing(void **state)
 {
     struct vb_dataset set = numbered_rows(1000);
     _Atomic int started = 0;
@@ -305,7 +305,7 @@ static void a_slow_loader_is_an_error(void **state)
     vb_dataset_destroy(&set);
 }
 
-static void what_is_impossible_is_refused(void **state)
+static void impossible_options_are_refused(void **state)
 {
     struct vb_dataset set = numbered_rows(10);
     struct vb_loader_opts bad[] = {{.set = &set, .global_batch = 0, .world = 1},
@@ -433,7 +433,7 @@ static void generators_never_change(void **state)
     }
 }
 
-static void made_rows_are_like_criteo(void **state)
+static void generated_rows_resemble_criteo(void **state)
 {
     struct vb_dataset set;
     struct vb_data_facts facts;
@@ -465,16 +465,16 @@ static void made_rows_are_like_criteo(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sample_comes_once),
-        cmocka_unit_test(windows_have_every_sample_once),
-        cmocka_unit_test(a_position_decides_a_batch),
+        cmocka_unit_test(every_sample_appears_once_per_epoch),
+        cmocka_unit_test(windows_contain_every_sample_once),
+        cmocka_unit_test(a_batch_depends_only_on_its_position),
         cmocka_unit_test(a_file_is_streamed),
-        cmocka_unit_test(batches_cost_no_allocation),
+        cmocka_unit_test(batches_allocate_nothing),
         cmocka_unit_test(a_slow_loader_is_an_error),
-        cmocka_unit_test(what_is_impossible_is_refused),
+        cmocka_unit_test(impossible_options_are_refused),
         cmocka_unit_test(a_broken_block_is_an_error_of_next),
         cmocka_unit_test(generators_never_change),
-        cmocka_unit_test(made_rows_are_like_criteo),
+        cmocka_unit_test(generated_rows_resemble_criteo),
     };
 
     return T_RUN_IN_DIR(tests);

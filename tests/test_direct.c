@@ -18,7 +18,7 @@ static void all_passes(const struct vb_k_shape *shape)
     }
 }
 
-static void lenet_is_right(void **state)
+static void lenet_shapes_are_correct(void **state)
 {
     const struct vb_k_shape one = t_conv(3, 1, 28, 28, 6, 5, 1, 2);
     const struct vb_k_shape two = t_conv(17, 6, 14, 14, 16, 5, 1, 0);
@@ -31,7 +31,7 @@ static void lenet_is_right(void **state)
     }
 }
 
-static void ragged_shapes_are_right(void **state)
+static void ragged_shapes_are_correct(void **state)
 {
     const struct vb_k_shape shapes[] = {
         t_conv(1, 1, 5, 7, 1, 1, 1, 0),    t_conv(3, 3, 9, 5, 5, 3, 1, 1),
@@ -65,7 +65,7 @@ static void kernels_need_not_be_square(void **state)
 }
 
 /* A NaN or infinity in x must reach the outputs that depend on it, and no others. */
-static void others_are_spared(enum vb_k_pass pass, float bad)
+static void only_dependent_outputs_change(enum vb_k_pass pass, float bad)
 {
     struct vb_k_shape shape = t_conv(3, 3, 9, 10, 5, 3, 1, 1);
     struct t_layer t;
@@ -90,13 +90,13 @@ static void others_are_spared(enum vb_k_pass pass, float bad)
     t_layer_fini(&t);
 }
 
-static void what_is_no_number_stays_in_place(void **state)
+static void nan_and_infinity_reach_only_dependent_outputs(void **state)
 {
     (void)state;
-    others_are_spared(VB_K_FORWARD, NAN);
-    others_are_spared(VB_K_FORWARD, INFINITY);
-    others_are_spared(VB_K_BACKWARD_WEIGHTS, NAN);
-    others_are_spared(VB_K_BACKWARD_WEIGHTS, -INFINITY);
+    only_dependent_outputs_change(VB_K_FORWARD, NAN);
+    only_dependent_outputs_change(VB_K_FORWARD, INFINITY);
+    only_dependent_outputs_change(VB_K_BACKWARD_WEIGHTS, NAN);
+    only_dependent_outputs_change(VB_K_BACKWARD_WEIGHTS, -INFINITY);
 }
 
 static void relu_keeps_nan(void **state)
@@ -136,10 +136,10 @@ static void many_channels_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lenet_is_right),
-        cmocka_unit_test(ragged_shapes_are_right),
+        cmocka_unit_test(lenet_shapes_are_correct),
+        cmocka_unit_test(ragged_shapes_are_correct),
         cmocka_unit_test(kernels_need_not_be_square),
-        cmocka_unit_test(what_is_no_number_stays_in_place),
+        cmocka_unit_test(nan_and_infinity_reach_only_dependent_outputs),
         cmocka_unit_test(relu_keeps_nan),
         cmocka_unit_test(many_channels_are_refused),
     };

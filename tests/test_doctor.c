@@ -219,7 +219,7 @@ static void clock_source(void **state)
 
 /* With more devices and interfaces than the text has room for, the text is cut and no buffer
  * overflows. */
-static void too_much_to_say_is_cut(void **state)
+static void long_texts_are_cut(void **state)
 {
     enum { MANY = 200 };
     static struct vb_iface ifaces[MANY];
@@ -256,7 +256,7 @@ int main(void)
         cmocka_unit_test(cgroup),
         cmocka_unit_test(kernels),
         cmocka_unit_test(clock_source),
-        cmocka_unit_test(too_much_to_say_is_cut),
+        cmocka_unit_test(long_texts_are_cut),
     };
 
     return T_RUN(tests);

@@ -122,7 +122,7 @@ static int tear_down(void **state)
 /* ---- ranks that die -------------------------------------------------------------------------- */
 
 /* One of four ranks dies at a random moment, rank 0 or another one. The other three continue. */
-static void others_outlive_a_death(void **state)
+static void other_ranks_survive_a_death(void **state)
 {
     unsigned seed = 20261115;
     int round, victim;
@@ -168,7 +168,7 @@ static void all_but_one_may_die(void **state)
 
 /* A rank that is silent for too long is dropped. When it runs again, it notices this and joins as a
  * new rank. */
-static void a_sleeper_finds_out(void **state)
+static void a_stopped_rank_notices_that_it_was_dropped(void **state)
 {
     double start;
     size_t t;
@@ -192,7 +192,7 @@ static void a_sleeper_finds_out(void **state)
 
 /* A live rank is dropped on purpose. Nothing that it still sends reaches the ranks that dropped
  * it. */
-static void a_retired_rank_is_out(void **state)
+static void a_retired_rank_reaches_nobody(void **state)
 {
     size_t t;
 
@@ -259,7 +259,7 @@ static void old_epochs_are_refused(int rank)
 }
 
 /* Two ranks start. Two join later, one dies, another takes its slot, and then the group is full. */
-static void some_come_late(void **state)
+static void joiners_fill_the_slots(void **state)
 {
     size_t t;
     int i;
@@ -312,7 +312,7 @@ static void seat_of_the_silent(enum vb_transport_choice transport)
 
 /* With shared memory, a dropped process that still runs could write to its old slot. So nobody may
  * get the slot before the process is dead. */
-static void seats_of_the_living_stay_empty(void **state)
+static void slots_of_live_processes_stay_empty(void **state)
 {
     (void)state;
     if (t_runs_over(VB_TRANSPORT_SHM))
@@ -323,7 +323,7 @@ static void seats_of_the_living_stay_empty(void **state)
 
 /* Without mapped memory the dropped process cannot write, because its connections are closed. So
  * its slot is free at once. */
-static void seats_of_the_fenced_are_free(void **state)
+static void slots_of_fenced_ranks_are_free(void **state)
 {
     size_t t;
 
@@ -335,7 +335,7 @@ static void seats_of_the_fenced_are_free(void **state)
 
 /* Many ranks use one slot, one after the other; some die and some leave. Nothing may be left
  * behind. */
-static void seats_are_used_again(void **state)
+static void slots_are_used_again(void **state)
 {
     int fds = 0, n, joined = 0;
     size_t t;
@@ -366,7 +366,7 @@ static void seats_are_used_again(void **state)
 }
 
 /* A joiner that calls too early waits until rank 0 admits it. */
-static void who_is_early_waits(void **state)
+static void an_early_joiner_waits(void **state)
 {
     struct timespec nap = {.tv_nsec = 400000000};
     size_t t;
@@ -405,7 +405,7 @@ static void lurk(int proc)
 }
 
 /* A joiner that opens no window gets a used slot and is connected, but puts to it must fail. */
-static void who_opens_no_window_is_not_put_to(void **state)
+static void puts_to_a_joiner_without_a_window_fail(void **state)
 {
     size_t t;
 
@@ -445,7 +445,7 @@ static int stays_as_it_is(struct vb_group *g, void *arg)
            T_WRONG(vb_group_barrier(g) == VB_OK);
 }
 
-static void others_are_closed(void **state)
+static void groups_that_are_not_elastic_admit_nobody(void **state)
 {
     struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 1, .fn = stays_as_it_is};
     struct t_rank rank = {.job = &job};
@@ -473,7 +473,7 @@ static void others_are_closed(void **state)
 
 /* Node 0 runs rank 0 only. From each other node a first joiner is killed; a second one joins and
  * leaves. VB_RANK, VB_WORLD and VB_ROOT say which node this is. */
-static void ranks_of_other_machines(void **state)
+static void ranks_on_other_machines_join_and_leave(void **state)
 {
     int node = t_number("VB_RANK"), nodes = t_number("VB_WORLD");
     const char *root = getenv("VB_ROOT");
@@ -502,20 +502,20 @@ static void ranks_of_other_machines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(others_outlive_a_death, tear_down),
+        cmocka_unit_test_teardown(other_ranks_survive_a_death, tear_down),
         cmocka_unit_test_teardown(all_but_one_may_die, tear_down),
-        cmocka_unit_test_teardown(a_sleeper_finds_out, tear_down),
-        cmocka_unit_test_teardown(a_retired_rank_is_out, tear_down),
-        cmocka_unit_test_teardown(some_come_late, tear_down),
-        cmocka_unit_test_teardown(who_is_early_waits, tear_down),
-        cmocka_unit_test_teardown(who_opens_no_window_is_not_put_to, tear_down),
-        cmocka_unit_test_teardown(seats_of_the_living_stay_empty, tear_down),
-        cmocka_unit_test_teardown(seats_of_the_fenced_are_free, tear_down),
-        cmocka_unit_test_teardown(seats_are_used_again, tear_down),
-        cmocka_unit_test_teardown(others_are_closed, tear_down),
+        cmocka_unit_test_teardown(a_stopped_rank_notices_that_it_was_dropped, tear_down),
+        cmocka_unit_test_teardown(a_retired_rank_reaches_nobody, tear_down),
+        cmocka_unit_test_teardown(joiners_fill_the_slots, tear_down),
+        cmocka_unit_test_teardown(an_early_joiner_waits, tear_down),
+        cmocka_unit_test_teardown(puts_to_a_joiner_without_a_window_fail, tear_down),
+        cmocka_unit_test_teardown(slots_of_live_processes_stay_empty, tear_down),
+        cmocka_unit_test_teardown(slots_of_fenced_ranks_are_free, tear_down),
+        cmocka_unit_test_teardown(slots_are_used_again, tear_down),
+        cmocka_unit_test_teardown(groups_that_are_not_elastic_admit_nobody, tear_down),
     };
     const struct CMUnitTest across[] = {
-        cmocka_unit_test_teardown(ranks_of_other_machines, tear_down)};
+        cmocka_unit_test_teardown(ranks_on_other_machines_join_and_leave, tear_down)};
 
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED)

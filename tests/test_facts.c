@@ -86,7 +86,7 @@ static void cgroups_of_version_1_are_read(void **state)
     t_tree_destroy(&tree);
 }
 
-static void the_right_to_lock_is_one_bit(void **state)
+static void the_capability_to_lock_memory_is_one_bit(void **state)
 {
     struct vb_facts facts;
     struct t_tree tree;
@@ -137,7 +137,7 @@ static void garbage_is_survived(void **state)
     t_tree_destroy(&tree);
 }
 
-static void claims_beyond_reason_are_survived(void **state)
+static void absurd_numbers_are_survived(void **state)
 {
     struct vb_check checks[VB_CHECKS_MAX];
     struct vb_facts facts;
@@ -190,9 +190,9 @@ int main(void)
         cmocka_unit_test(a_recorded_cloudlab_node_is_fine),
         cmocka_unit_test(a_recorded_laptop_has_faults),
         cmocka_unit_test(cgroups_of_version_1_are_read),
-        cmocka_unit_test(the_right_to_lock_is_one_bit),
+        cmocka_unit_test(the_capability_to_lock_memory_is_one_bit),
         cmocka_unit_test(garbage_is_survived),
-        cmocka_unit_test(claims_beyond_reason_are_survived),
+        cmocka_unit_test(absurd_numbers_are_survived),
         cmocka_unit_test(this_machine_would_run_a_job),
     };
 

@@ -60,7 +60,7 @@ static void first_line_is_read(void **state)
     assert_false(vb_probe_line(line, sizeof(line), "%s", dir)); /* a folder */
 }
 
-static void garbage_is_tamed(void **state)
+static void garbage_is_made_printable(void **state)
 {
     char line[8];
 
@@ -76,7 +76,7 @@ static void garbage_is_tamed(void **state)
     assert_string_equal(line, "x");
 }
 
-static void numbers_are_read_whole_or_not_at_all(void **state)
+static void incomplete_numbers_are_refused(void **state)
 {
     int64_t value = 7;
 
@@ -101,7 +101,7 @@ static bool collect(char *line, void *arg)
     return strcmp(line, "stop") != 0;
 }
 
-static void lines_are_handed_over(void **state)
+static void every_line_is_passed_on(void **state)
 {
     char all[2048] = "", longer[1000], path[128];
 
@@ -160,7 +160,7 @@ static void failed_replace_leaves_nothing(void **state)
     assert_non_null(strstr(text, "nowhere/file: No such file or directory\n"));
 }
 
-static void only_a_file_is_replaced(void **state)
+static void only_regular_files_are_replaced(void **state)
 {
     char pipe[128], link[128], folder[128], text[2048], line[32];
     struct t_stderr t;
@@ -195,7 +195,7 @@ static void only_a_file_is_replaced(void **state)
     assert_true(S_ISREG(sb.st_mode));
 }
 
-static void folders_are_made_with_those_above(void **state)
+static void parent_folders_are_made(void **state)
 {
     char path[128], text[2048];
     struct t_stderr t;
@@ -223,13 +223,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_line_is_read),
-        cmocka_unit_test(garbage_is_tamed),
-        cmocka_unit_test(numbers_are_read_whole_or_not_at_all),
-        cmocka_unit_test(lines_are_handed_over),
+        cmocka_unit_test(garbage_is_made_printable),
+        cmocka_unit_test(incomplete_numbers_are_refused),
+        cmocka_unit_test(every_line_is_passed_on),
         cmocka_unit_test(replace_leaves_only_the_new_file),
         cmocka_unit_test(failed_replace_leaves_nothing),
-        cmocka_unit_test(only_a_file_is_replaced),
-        cmocka_unit_test(folders_are_made_with_those_above),
+        cmocka_unit_test(only_regular_files_are_replaced),
+        cmocka_unit_test(parent_folders_are_made),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir) == 0 ? 0 : 1;

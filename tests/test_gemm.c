@@ -6,7 +6,7 @@
 #include "tests/levels.h"
 #include "tests/layer.h"
 
-static void panels_are_filled_up(void **state)
+static void short_panels_are_padded(void **state)
 {
     float from[3 * 7], lines[8 * 4], by_k[3 * 8];
     int i, j;
@@ -24,7 +24,7 @@ static void panels_are_filled_up(void **state)
             assert_true(by_k[i * 8 + j] == (j < 7 ? from[i * 7 + j] : 0));
 }
 
-static void wide_panels_are_panels(void **state)
+static void wide_panels_equal_narrow_ones(void **state)
 {
     enum { K = 5, N = 2 * VB_GEMM_NR + 3 };
     float *from = t_floats(K * N, 1), *wide = t_floats(K * 3 * VB_GEMM_NR, 2);
@@ -66,7 +66,7 @@ static void tiles_add_or_replace(void **state)
     }
 }
 
-static void blocks_are_tiles(void **state)
+static void blocks_equal_tiles(void **state)
 {
     enum { K = 7, TILE = VB_GEMM_MR * VB_GEMM_NR };
     float *a = t_floats(3 * K * VB_GEMM_MR, 1), *b = t_floats(2 * K * VB_GEMM_NR, 2);
@@ -84,7 +84,7 @@ static void blocks_are_tiles(void **state)
     free(b);
 }
 
-static void convolutions_are_right(void **state)
+static void convolutions_are_correct(void **state)
 {
     const struct vb_k_shape shapes[] = {
         t_conv(1, 1, 5, 7, 1, 1, 1, 0),       t_conv(3, 3, 9, 5, 5, 3, 1, 1),
@@ -119,7 +119,7 @@ static void kernels_need_not_be_square(void **state)
         t_check(&vb_k_backend_gemm, &s, pass, 1);
 }
 
-static void linear_layers_are_right(void **state)
+static void linear_layers_are_correct(void **state)
 {
     const int shapes[][3] = {{1, 1, 1},     {3, 5, 2},     {17, 400, 120},
                              {64, 84, 10},  {5, 257, 129}, {32, 1300, 67},
@@ -140,7 +140,8 @@ static void linear_layers_are_right(void **state)
 }
 
 /* A NaN or infinity must make exactly those outputs non-finite that depend on it. */
-static void others_are_spared(const struct vb_k_shape *shape, enum vb_k_pass pass, float bad)
+static void only_dependent_outputs_change(const struct vb_k_shape *shape, enum vb_k_pass pass,
+                                          float bad)
 {
     struct t_layer t;
     struct t_want want;
@@ -165,7 +166,7 @@ static void others_are_spared(const struct vb_k_shape *shape, enum vb_k_pass pas
     t_layer_fini(&t);
 }
 
-static void what_is_no_number_stays_in_place(void **state)
+static void nan_and_infinity_reach_only_dependent_outputs(void **state)
 {
     const struct vb_k_shape shapes[] = {
         t_conv(3, 3, 9, 8, 5, 3, 1, 1),
@@ -178,13 +179,13 @@ static void what_is_no_number_stays_in_place(void **state)
     (void)state;
     for (i = 0; i < VB_COUNT(shapes); i++) {
         for (pass = 0; pass < VB_K_PASSES; pass++) {
-            others_are_spared(&shapes[i], pass, NAN);
-            others_are_spared(&shapes[i], pass, INFINITY);
+            only_dependent_outputs_change(&shapes[i], pass, NAN);
+            only_dependent_outputs_change(&shapes[i], pass, INFINITY);
         }
     }
 }
 
-static void strides_back_are_refused(void **state)
+static void strided_backward_passes_are_refused(void **state)
 {
     struct vb_k_shape s = t_conv(1, 1, 9, 9, 1, 3, 2, 0);
 
@@ -198,15 +199,15 @@ static void strides_back_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(panels_are_filled_up),
-        cmocka_unit_test(wide_panels_are_panels),
+        cmocka_unit_test(short_panels_are_padded),
+        cmocka_unit_test(wide_panels_equal_narrow_ones),
         cmocka_unit_test(tiles_add_or_replace),
-        cmocka_unit_test(blocks_are_tiles),
-        cmocka_unit_test(convolutions_are_right),
+        cmocka_unit_test(blocks_equal_tiles),
+        cmocka_unit_test(convolutions_are_correct),
         cmocka_unit_test(kernels_need_not_be_square),
-        cmocka_unit_test(linear_layers_are_right),
-        cmocka_unit_test(what_is_no_number_stays_in_place),
-        cmocka_unit_test(strides_back_are_refused),
+        cmocka_unit_test(linear_layers_are_correct),
+        cmocka_unit_test(nan_and_infinity_reach_only_dependent_outputs),
+        cmocka_unit_test(strided_backward_passes_are_refused),
     };
 
     return T_RUN_LEVELS(tests);

@@ -87,7 +87,7 @@ static int collectives(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void collectives_meet(void **state)
+static void collectives_work(void **state)
 {
     (void)state;
     everywhere(collectives, NULL);
@@ -211,7 +211,7 @@ static int gets_of_all_sizes(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void gets_fetch(void **state)
+static void gets_copy(void **state)
 {
     (void)state;
     everywhere(gets_of_all_sizes, NULL);
@@ -301,7 +301,7 @@ static int large_put_and_get(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void large_ones_arrive(void **state)
+static void large_puts_and_gets_arrive(void **state)
 {
     struct t_job job = {.fn = large_put_and_get, .world = 2};
     size_t t;
@@ -445,7 +445,7 @@ static int flood(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void floods_drain(void **state)
+static void full_queues_drain(void **state)
 {
     struct t_job job = {.fn = flood, .world = some_ranks};
     size_t t;
@@ -551,7 +551,7 @@ static int dies(struct vb_group *g, void *arg)
            T_WRONG(vb_clock_ns() - start < 10000000000u);
 }
 
-static void a_dead_rank_is_noticed(void **state)
+static void a_dead_rank_is_reported(void **state)
 {
     struct t_job job = {.fn = dies, .world = some_ranks};
     size_t t;
@@ -583,7 +583,7 @@ static int waits_in_vain(struct vb_group *g, void *arg)
     return T_WRONG(st == VB_ERR_PEER);
 }
 
-static void a_wait_has_an_end(void **state)
+static void a_wait_ends_at_its_timeout(void **state)
 {
     struct t_job job = {.fn = waits_in_vain,
                         .transport = VB_TRANSPORT_TCP,
@@ -624,7 +624,7 @@ static int outlives_a_goodbye(struct vb_group *g, void *arg)
            T_WRONG(vb_group_wait(g, never, NULL, "nothing", 1) == VB_ERR_PEER);
 }
 
-static void last_notes_outlive_a_goodbye(void **state)
+static void notes_before_a_goodbye_arrive(void **state)
 {
     struct t_job job = {.fn = outlives_a_goodbye, .world = 2, .never_spin = true};
     size_t t;
@@ -640,7 +640,7 @@ static _Atomic bool has_closed;
 
 /* Rank 1 fails and destroys its window without waiting for anybody. Rank 0, a thread of the same
  * process, is still reading there: the memory must remain. */
-static int reads_on(struct vb_group *g, void *arg)
+static int reads_after_an_abort(struct vb_group *g, void *arg)
 {
     struct vb_window *win;
     char *theirs;
@@ -666,9 +666,9 @@ static int reads_on(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void threads_outlive_a_window(void **state)
+static void a_window_stays_mapped_while_threads_read(void **state)
 {
-    struct t_job job = {.fn = reads_on, .world = 2, .transport = VB_TRANSPORT_SHM};
+    struct t_job job = {.fn = reads_after_an_abort, .world = 2, .transport = VB_TRANSPORT_SHM};
 
     (void)state;
     has_closed = false;
@@ -689,7 +689,7 @@ static int gives_up(struct vb_group *g, void *arg)
     return T_WRONG(vb_group_barrier(g) == VB_ERR_PEER);
 }
 
-static void an_abort_reaches_all(void **state)
+static void an_abort_reaches_all_ranks(void **state)
 {
     struct t_job job = {.fn = gives_up, .world = some_ranks, .transport = transports[0]};
     struct t_stderr t;
@@ -707,23 +707,23 @@ static void an_abort_reaches_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(collectives_meet),
+        cmocka_unit_test(collectives_work),
         cmocka_unit_test(puts_arrive),
-        cmocka_unit_test(gets_fetch),
-        cmocka_unit_test(floods_drain),
+        cmocka_unit_test(gets_copy),
+        cmocka_unit_test(full_queues_drain),
         cmocka_unit_test(gets_are_served_while_a_rank_computes),
-        cmocka_unit_test(large_ones_arrive),
+        cmocka_unit_test(large_puts_and_gets_arrive),
         cmocka_unit_test(nothing_is_allocated_after_set_up),
         cmocka_unit_test(waiting_costs_little),
         cmocka_unit_test(bounds_are_checked),
         cmocka_unit_test(stray_notes_are_refused),
-        cmocka_unit_test(a_wait_has_an_end),
-        cmocka_unit_test(last_notes_outlive_a_goodbye),
-        cmocka_unit_test(threads_outlive_a_window),
-        cmocka_unit_test(an_abort_reaches_all),
+        cmocka_unit_test(a_wait_ends_at_its_timeout),
+        cmocka_unit_test(notes_before_a_goodbye_arrive),
+        cmocka_unit_test(a_window_stays_mapped_while_threads_read),
+        cmocka_unit_test(an_abort_reaches_all_ranks),
         cmocka_unit_test(
             /* the last test, because a rank that dies cannot run another one */
-            a_dead_rank_is_noticed),
+            a_dead_rank_is_reported),
     };
 
     find_transports();

@@ -53,7 +53,7 @@ static void a_list_of_hosts(void **state)
 }
 
 /* Names become arguments of ssh, so none may be an option or a command. */
-static void names_that_are_none(void **state)
+static void invalid_names_are_refused(void **state)
 {
     static const char *const names[] = {
         "",        "a,",         ",a",       "a,,b",    "-l",   "-oProxyCommand=x",
@@ -164,7 +164,7 @@ static void the_answer_has_root_and_secret(void **state)
 }
 
 /* Options are passed to other hosts. Secrets and the launcher's own options are not. */
-static void words_for_another_host(void **state)
+static void options_are_passed_to_other_hosts(void **state)
 {
     struct vb_launch launch = {.rank = 2, .world = 5, .local_rank = 1, .local_ranks = 3};
     bool option = false, rank = false, how = false;
@@ -202,11 +202,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_list_of_hosts),
-        cmocka_unit_test(names_that_are_none),
+        cmocka_unit_test(invalid_names_are_refused),
         cmocka_unit_test(a_file_of_hosts),
         cmocka_unit_test(a_hello_is_parsed),
         cmocka_unit_test(the_answer_has_root_and_secret),
-        cmocka_unit_test(words_for_another_host),
+        cmocka_unit_test(options_are_passed_to_other_hosts),
     };
 
     return T_RUN(tests);

@@ -81,7 +81,7 @@ static void the_control_network_is_known_and_avoided(void **state)
     vb_net_ifaces_free(got.list);
 }
 
-static void kinds_are_told_apart(void **state)
+static void kinds_of_interfaces_are_distinguished(void **state)
 {
     static const char *const virtual[] = {"docker0", "tun0", "veth1a2b3c4", "virbr0"};
     struct listed cloudlab = list_of(CLOUDLAB), laptop = list_of(LAPTOP);
@@ -170,7 +170,7 @@ static void an_empty_machine_has_none(void **state)
     t_tree_destroy(&tree);
 }
 
-static void numbers_that_make_no_sense_are_unknown(void **state)
+static void absurd_numbers_count_as_unknown(void **state)
 {
     static const char *const speeds[] = {
         "-1", "-25000", "0", "4294967295", "1e5", "fast", "", "99999999999999999999999", "25000 x"};
@@ -257,7 +257,7 @@ static void overlong_lines_do_not_become_routes(void **state)
     t_tree_destroy(&tree);
 }
 
-static void a_path_without_end_is_refused(void **state)
+static void an_overlong_path_is_refused(void **state)
 {
     char root[2 * PATH_MAX], name[VB_IFACE_NAME];
     struct listed got;
@@ -302,14 +302,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cloudlab_node_is_read),
         cmocka_unit_test(the_control_network_is_known_and_avoided),
-        cmocka_unit_test(kinds_are_told_apart),
+        cmocka_unit_test(kinds_of_interfaces_are_distinguished),
         cmocka_unit_test(the_best_interface_has_an_address_then_speed),
         cmocka_unit_test(an_ipv6_default_route_counts),
         cmocka_unit_test(an_empty_machine_has_none),
-        cmocka_unit_test(numbers_that_make_no_sense_are_unknown),
+        cmocka_unit_test(absurd_numbers_count_as_unknown),
         cmocka_unit_test(garbage_is_survived),
         cmocka_unit_test(overlong_lines_do_not_become_routes),
-        cmocka_unit_test(a_path_without_end_is_refused),
+        cmocka_unit_test(an_overlong_path_is_refused),
         cmocka_unit_test(this_machine_agrees_with_the_kernel),
     };
 

@@ -78,7 +78,7 @@ static void broken_idx_is_refused(void **state)
     assert_in_range(t_flip_everywhere(open_images, t_gzip(t_path("right-images"))), 0, 10 * 8);
 }
 
-static void what_is_written_is_read(void **state)
+static void written_files_are_read_back(void **state)
 {
     struct vb_dataset made, back;
     uint8_t a[VB_SYNTH_FEATURES], b[VB_SYNTH_FEATURES];
@@ -168,7 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idx_is_read),
         cmocka_unit_test(broken_idx_is_refused),
-        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(written_files_are_read_back),
         cmocka_unit_test(cifar_is_read),
         cmocka_unit_test(real_mnist_is_read),
         cmocka_unit_test(real_cifar_is_read),

@@ -41,7 +41,7 @@ static void values_nest_in_order(void **state)
     vb_json_destroy(json);
 }
 
-static void text_that_is_no_utf8_is_tamed(void **state)
+static void invalid_utf8_is_replaced(void **state)
 {
     struct vb_json *json = vb_json_create();
     char buf[128];
@@ -56,7 +56,7 @@ static void text_that_is_no_utf8_is_tamed(void **state)
 }
 
 /* Each of these is an error of the caller. Printing must report it; nothing may crash. */
-static void misuse_is_found(void **state)
+static void misuse_is_reported(void **state)
 {
     struct vb_json *json;
     char buf[128], text[1024];
@@ -130,8 +130,8 @@ static void full_disk_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_nest_in_order),  cmocka_unit_test(text_that_is_no_utf8_is_tamed),
-        cmocka_unit_test(misuse_is_found),       cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(values_nest_in_order),  cmocka_unit_test(invalid_utf8_is_replaced),
+        cmocka_unit_test(misuse_is_reported),    cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(full_disk_is_an_error),
     };
 

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static void backends_are_right(void **state)
+static void correct_backends_pass(void **state)
 {
     struct vb_k_checked checked[VB_K_CANDIDATES_MAX];
     struct vb_k_shape s;
@@ -107,7 +107,7 @@ static void faults_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(backends_are_right),
+        cmocka_unit_test(correct_backends_pass),
         cmocka_unit_test(faults_are_found),
     };
 

@@ -171,7 +171,7 @@ static int sparse(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void a_late_rank_is_found_out(void **state)
+static void a_straggler_is_found(void **state)
 {
     static const int worlds[] = {2, 3};
     size_t small = 10, large = N_ELEMS;
@@ -210,7 +210,7 @@ static int hidden(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void who_is_there_is_not_late(void **state)
+static void computing_is_not_waiting(void **state)
 {
     static const int worlds[] = {2};
     struct t_job job = {.fn = hidden};
@@ -222,8 +222,8 @@ static void who_is_there_is_not_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_late_rank_is_found_out),
-        cmocka_unit_test(who_is_there_is_not_late),
+        cmocka_unit_test(a_straggler_is_found),
+        cmocka_unit_test(computing_is_not_waiting),
     };
 
     return T_RUN(tests);

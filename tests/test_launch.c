@@ -22,7 +22,7 @@
 
 /* ---- lists in Slurm's format ----------------------------------------------------------------- */
 
-static void hosts_of_slurm(void **state)
+static void host_lists_of_slurm(void **state)
 {
     static const struct {
         const char *text, *first;
@@ -88,7 +88,7 @@ static void hosts_of_slurm(void **state)
     assert_true(slurm_hosts_parse("node[01-03]", first, 7, &hosts));
 }
 
-static void tasks_of_slurm(void **state)
+static void task_lists_of_slurm(void **state)
 {
     static const struct {
         const char *text;
@@ -237,7 +237,7 @@ static vb_status find(int timeout_ms, struct vb_launch *launch)
 #define TORCH "RANK=1 WORLD_SIZE=4 MASTER_ADDR=n1 MASTER_PORT=29500 "
 
 /* Shells in which a user may call srun, and batch scripts: these are not ranks. */
-static void environments_that_make_no_rank(void **state)
+static void environments_without_a_rank(void **state)
 {
     static const char *const plain[] = {
         "",
@@ -344,7 +344,7 @@ static void broken_environments_are_named(void **state)
     }
 }
 
-static void places_are_read(void **state)
+static void rank_and_host_are_read(void **state)
 {
     struct launch_found found = {0}, torch = {0};
 
@@ -403,7 +403,7 @@ static void narrowed(int job, int step, unsigned char secret[VB_SECRET_BYTES])
 }
 
 /* Jobs 77 and 333 use the same port. */
-static void a_job_of_slurm_has_a_secret_of_its_own(void **state)
+static void each_job_of_slurm_has_its_own_secret(void **state)
 {
     static const unsigned char given[VB_SECRET_BYTES] = {1, 2, 3};
     unsigned char a[VB_SECRET_BYTES], b[VB_SECRET_BYTES];
@@ -493,7 +493,7 @@ static void same_word_for_all(const struct told *told, int n)
     }
 }
 
-static void ranks_of_a_host_meet(void **state)
+static void ranks_of_a_host_find_each_other(void **state)
 {
     struct told told[5], again[5];
     pid_t pids[5];
@@ -536,7 +536,7 @@ static bool two_cpus(int cpu[2])
     return n == 2;
 }
 
-static void who_has_cpus_of_its_own_is_alone_there(void **state)
+static void ranks_with_their_own_cpus_do_not_share(void **state)
 {
     int cpu[2], fds[2], i, shared;
     struct told told[2];
@@ -562,7 +562,7 @@ static void who_has_cpus_of_its_own_is_alone_there(void **state)
 
 /* Ranks 0 and 2 are on one CPU, rank 1 on another, rank 3 on all. Each is counted with the ranks
  * that have the same CPUs. */
-static void who_has_the_same_cpus_shares_them(void **state)
+static void ranks_with_the_same_cpus_share_them(void **state)
 {
     static const int numbers[] = {0, 0, 1, 0}, ranks[] = {2, 1, 2, 1};
     int cpu[2], fds[2], i;
@@ -586,7 +586,7 @@ static void who_has_the_same_cpus_shares_them(void **state)
     close(fds[1]);
 }
 
-static void who_does_not_come_is_missed(void **state)
+static void a_missing_rank_is_named(void **state)
 {
     struct told told;
     int fds[2], rank;
@@ -669,7 +669,7 @@ static uid_t another_user(void)
 
 /* A process of another user calls rank 0. Rank 0 closes the connection without an answer, and the
  * job goes on. */
-static void another_user_is_not_answered(void **state)
+static void a_call_of_another_user_is_not_answered(void **state)
 {
     char name[120], byte;
     struct told told[2];
@@ -703,7 +703,7 @@ static void another_user_is_not_answered(void **state)
 
 /* Strangers call rank 0 all the time, even from the same user. Rank 0 must still give up at its
  * deadline. */
-static void strangers_do_not_keep_rank_0(void **state)
+static void strangers_do_not_delay_rank_0(void **state)
 {
     char name[120], said[1000];
     struct t_stderr caught;
@@ -737,7 +737,7 @@ static void strangers_do_not_keep_rank_0(void **state)
     close(fds[1]);
 }
 
-static void a_place_that_is_taken_is_said(void **state)
+static void an_address_in_use_is_reported(void **state)
 {
     char name[120], said[1000];
     struct t_stderr caught;
@@ -762,7 +762,7 @@ static void a_place_that_is_taken_is_said(void **state)
 }
 
 /* Another user listens at the address of rank 0. A rank must report this and send it nothing. */
-static void another_user_is_not_believed(void **state)
+static void a_listener_of_another_user_is_refused(void **state)
 {
     char name[120], byte;
     int fds[2], ready[2], fd, caller;
@@ -804,7 +804,7 @@ static void another_user_is_not_believed(void **state)
 
 /* The server accepts the connection and never answers. Some versions of the library give up by
  * themselves, with a message of their own. */
-static void a_server_of_pmix_that_is_mute(void **state)
+static void a_silent_pmix_server_is_given_up(void **state)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -838,24 +838,24 @@ static void a_server_of_pmix_that_is_mute(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hosts_of_slurm),
-        cmocka_unit_test(tasks_of_slurm),
+        cmocka_unit_test(host_lists_of_slurm),
+        cmocka_unit_test(task_lists_of_slurm),
         cmocka_unit_test(ports_do_not_clash),
         cmocka_unit_test(roots_are_opened),
-        cmocka_unit_test(environments_that_make_no_rank),
+        cmocka_unit_test(environments_without_a_rank),
         cmocka_unit_test(broken_environments_are_named),
-        cmocka_unit_test(places_are_read),
+        cmocka_unit_test(rank_and_host_are_read),
         cmocka_unit_test(one_task_is_one_rank),
-        cmocka_unit_test(a_job_of_slurm_has_a_secret_of_its_own),
-        cmocka_unit_test(ranks_of_a_host_meet),
-        cmocka_unit_test(who_has_cpus_of_its_own_is_alone_there),
-        cmocka_unit_test(who_has_the_same_cpus_shares_them),
-        cmocka_unit_test(who_does_not_come_is_missed),
-        cmocka_unit_test(another_user_is_not_answered),
-        cmocka_unit_test(strangers_do_not_keep_rank_0),
-        cmocka_unit_test(a_place_that_is_taken_is_said),
-        cmocka_unit_test(another_user_is_not_believed),
-        cmocka_unit_test(a_server_of_pmix_that_is_mute),
+        cmocka_unit_test(each_job_of_slurm_has_its_own_secret),
+        cmocka_unit_test(ranks_of_a_host_find_each_other),
+        cmocka_unit_test(ranks_with_their_own_cpus_do_not_share),
+        cmocka_unit_test(ranks_with_the_same_cpus_share_them),
+        cmocka_unit_test(a_missing_rank_is_named),
+        cmocka_unit_test(a_call_of_another_user_is_not_answered),
+        cmocka_unit_test(strangers_do_not_delay_rank_0),
+        cmocka_unit_test(an_address_in_use_is_reported),
+        cmocka_unit_test(a_listener_of_another_user_is_refused),
+        cmocka_unit_test(a_silent_pmix_server_is_given_up),
     };
 
     return T_RUN(tests);

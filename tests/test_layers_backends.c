@@ -263,7 +263,7 @@ static void check_result(const struct vb_k_backend *backend, const struct vb_k_s
     t_layer_destroy(&got);
 }
 
-static void backends_compute_what_the_reference_does(void **state)
+static void backends_agree_with_the_reference(void **state)
 {
     (void)state;
     each_combination(check_result);
@@ -387,7 +387,7 @@ static void check_infinity(const struct vb_k_backend *backend, const struct vb_k
         check_bad_number(backend, s, pass, INFINITY);
 }
 
-static void bad_numbers_show(void **state)
+static void nan_and_infinity_reach_the_results(void **state)
 {
     (void)state;
     each_combination(check_nan);
@@ -436,7 +436,7 @@ static void count_dropped(float rate, uint64_t step, float *y, size_t n)
     free(x);
 }
 
-static void dropout_follows_from_seed_and_step(void **state)
+static void dropout_depends_on_seed_and_step(void **state)
 {
     static float a[20000], b[20000];
 
@@ -479,11 +479,11 @@ static void nothing_is_allocated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(backends_compute_what_the_reference_does),
+        cmocka_unit_test(backends_agree_with_the_reference),
         cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(bad_numbers_show),
+        cmocka_unit_test(nan_and_infinity_reach_the_results),
         cmocka_unit_test(first_maximum_takes_the_gradient),
-        cmocka_unit_test(dropout_follows_from_seed_and_step),
+        cmocka_unit_test(dropout_depends_on_seed_and_step),
         cmocka_unit_test(nothing_is_allocated),
     };
 

@@ -54,7 +54,7 @@ static void layer_runs_its_passes(void **state)
     t_layer_destroy(&t);
 }
 
-static void passes_may_be_left_out(void **state)
+static void passes_may_be_omitted(void **state)
 {
     static const struct vb_k_shape relu = {.kind = VB_K_RELU, .n = 2, .c = 3, .h = 4, .w = 5};
     struct vb_k_shape s = finished(&conv), r = finished(&relu);
@@ -113,7 +113,7 @@ static void all_candidates_are_timed(void **state)
 
 /* The shape is larger than the one that candidates are first timed on. The chosen backend must
  * still be able to do it. */
-static void large_shapes_are_chosen_for(void **state)
+static void large_shapes_get_a_backend(void **state)
 {
     static const struct vb_k_shape shapes[] = {T_CONV(16, 96, 14, 14, 128, 3, 3, 1, 1, true),
                                                T_LINEAR(16, 64, 6, 6, 1000, false)};
@@ -205,7 +205,7 @@ static bool known(char *said, size_t size)
     return found;
 }
 
-static void choices_are_remembered(void **state)
+static void choices_are_cached(void **state)
 {
     char said[2048];
 
@@ -267,7 +267,7 @@ static void broken_files_are_not_used(void **state)
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-static void plans_survive_as_text(void **state)
+static void plans_are_read_back_from_text(void **state)
 {
     struct vb_k_tuning tuning = {.backend = {"blas", "blas", "blas"}};
     struct vb_k_shape s = finished(&conv);
@@ -343,11 +343,16 @@ static void bad_plans_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layer_runs_its_passes),       cmocka_unit_test(passes_may_be_left_out),
-        cmocka_unit_test(backends_must_exist_and_fit), cmocka_unit_test(all_candidates_are_timed),
-        cmocka_unit_test(large_shapes_are_chosen_for), cmocka_unit_test(choices_are_remembered),
-        cmocka_unit_test(layers_use_the_cache),        cmocka_unit_test(broken_files_are_not_used),
-        cmocka_unit_test(plans_survive_as_text),       cmocka_unit_test(plans_may_have_comments),
+        cmocka_unit_test(layer_runs_its_passes),
+        cmocka_unit_test(passes_may_be_omitted),
+        cmocka_unit_test(backends_must_exist_and_fit),
+        cmocka_unit_test(all_candidates_are_timed),
+        cmocka_unit_test(large_shapes_get_a_backend),
+        cmocka_unit_test(choices_are_cached),
+        cmocka_unit_test(layers_use_the_cache),
+        cmocka_unit_test(broken_files_are_not_used),
+        cmocka_unit_test(plans_are_read_back_from_text),
+        cmocka_unit_test(plans_may_have_comments),
         cmocka_unit_test(bad_plans_are_refused),
     };
 

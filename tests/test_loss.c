@@ -21,7 +21,7 @@ static void fill(float *v, size_t n, uint64_t seed, float scale)
 
 /* Both have a few roundings in the exponential, sqrt(classes) in the sum, and one in the quotient;
  * a probability is at most 1. The reference's own largest logit and sum are floats too. */
-static void softmax_is_as_the_reference(void **state)
+static void softmax_agrees_with_the_reference(void **state)
 {
     static const int classes[] = {1, 2, 7, 8, 9, 10, 16, 100, 1000, 1001};
     static float fast[ROWS * CLASSES_MAX], ref[ROWS * CLASSES_MAX];
@@ -88,7 +88,7 @@ static void labels_may_be_large(void **state)
 
 /* ---- logistic -------------------------------------------------------------------------------- */
 
-static void logistic_is_as_the_reference(void **state)
+static void logistic_agrees_with_the_reference(void **state)
 {
     static float fast[100], ref[100];
     uint8_t y[100];
@@ -128,7 +128,7 @@ static void check_extremes(double (*loss_of)(float *, const uint8_t *, size_t))
     assert_true(isnan(loss_of(&nan, y, 1)) && isnan(nan));
 }
 
-static void logistic_of_extremes(void **state)
+static void logistic_of_extreme_values(void **state)
 {
     (void)state;
     check_extremes(vb_k_logistic);
@@ -137,7 +137,7 @@ static void logistic_of_extremes(void **state)
 
 /* In double: the loss of the reference is double, and its logits are floats, so the steps are
  * powers of two. */
-static void logistic_gradient_is_that_of_the_loss(void **state)
+static void logistic_gradient_matches_finite_differences(void **state)
 {
     const float step = 1.0f / 1024;
     uint8_t y;
@@ -157,12 +157,12 @@ static void logistic_gradient_is_that_of_the_loss(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(softmax_is_as_the_reference),
+        cmocka_unit_test(softmax_agrees_with_the_reference),
         cmocka_unit_test(softmax_of_large_logits),
         cmocka_unit_test(labels_may_be_large),
-        cmocka_unit_test(logistic_is_as_the_reference),
-        cmocka_unit_test(logistic_of_extremes),
-        cmocka_unit_test(logistic_gradient_is_that_of_the_loss),
+        cmocka_unit_test(logistic_agrees_with_the_reference),
+        cmocka_unit_test(logistic_of_extreme_values),
+        cmocka_unit_test(logistic_gradient_matches_finite_differences),
     };
 
     return T_RUN_LEVELS(tests);

@@ -101,7 +101,7 @@ static void read_cut_as_rank(void)
     read_cut();
 }
 
-static void file_is_named(void **state)
+static void a_truncated_file_is_named(void **state)
 {
     char said[1024];
     int status = run_child(read_cut, said, sizeof(said));
@@ -121,7 +121,7 @@ static void read_cut_after_many(void)
     read_cut();
 }
 
-static void places_are_used_again(void **state)
+static void table_entries_are_reused(void **state)
 {
     char said[1024];
     int status = run_child(read_cut_after_many, said, sizeof(said));
@@ -162,7 +162,7 @@ static void read_one_too_many(void)
     cut_and_read(map);
 }
 
-static void other_bus_errors_stay_as_they_were(void **state)
+static void other_bus_errors_are_not_handled(void **state)
 {
     static void (*const fns[])(void) = {read_other, read_unmapped_place, get_signal,
                                         read_one_too_many};
@@ -218,7 +218,7 @@ static void read_with_threads(void)
     (void)pthread_join(thread, NULL);
 }
 
-static void one_thread_tells(void **state)
+static void one_thread_reports(void **state)
 {
     char said[4096];
     int i, status;
@@ -230,7 +230,7 @@ static void one_thread_tells(void **state)
     }
 }
 
-static void what_cannot_be_mapped_is_null(void **state)
+static void failed_mappings_return_null(void **state)
 {
     (void)state;
     assert_null(vb_file_map(-1, LEN, path));
@@ -240,11 +240,11 @@ static void what_cannot_be_mapped_is_null(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(file_is_named),
-        cmocka_unit_test(places_are_used_again),
-        cmocka_unit_test(other_bus_errors_stay_as_they_were),
-        cmocka_unit_test(one_thread_tells),
-        cmocka_unit_test(what_cannot_be_mapped_is_null),
+        cmocka_unit_test(a_truncated_file_is_named),
+        cmocka_unit_test(table_entries_are_reused),
+        cmocka_unit_test(other_bus_errors_are_not_handled),
+        cmocka_unit_test(one_thread_reports),
+        cmocka_unit_test(failed_mappings_return_null),
     };
 
     return cmocka_run_group_tests(tests, make_file, remove_file) == 0 ? 0 : 1;

@@ -88,7 +88,7 @@ static size_t on_huge_pages(const void *at)
 
 /* Only where the kernel uses huge pages on request: memory that claims huge pages must be on them
  * completely. */
-static void shared_memory_is_on_the_pages_it_says(void **state)
+static void shared_memory_is_on_the_reported_pages(void **state)
 {
     struct vb_mem mem;
     char line[128];
@@ -125,7 +125,7 @@ static void *map_and_unmap(void *arg)
 
 /* A mapping that fails half-way (because no huge pages are reserved) must not unmap memory that
  * another thread has just got. */
-static void threads_map_at_once(void **state)
+static void threads_may_map_at_the_same_time(void **state)
 {
     pthread_t ids[4];
     void *ok;
@@ -178,8 +178,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(private_memory_is_zeroed_and_aligned),
         cmocka_unit_test(shared_memory_is_shared),
-        cmocka_unit_test(shared_memory_is_on_the_pages_it_says),
-        cmocka_unit_test(threads_map_at_once),
+        cmocka_unit_test(shared_memory_is_on_the_reported_pages),
+        cmocka_unit_test(threads_may_map_at_the_same_time),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(small_blocks_are_aligned_and_zeroed),
     };

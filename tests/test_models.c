@@ -96,7 +96,7 @@ static void check_uniform(const float *v, size_t n, double max)
                 5 * max * max * sqrt(4.0 / 45 / (double)n));
 }
 
-static void first_values_are_he_s_and_glorot_s(void **state)
+static void first_values_follow_he_and_glorot(void **state)
 {
     struct vb_model_opts opts = {.name = "lenet", .batch_max = 2};
     const struct vb_param *p;
@@ -116,7 +116,7 @@ static void first_values_are_he_s_and_glorot_s(void **state)
     t_model_destroy(&t);
 }
 
-static void first_values_follow_from_the_seed_alone(void **state)
+static void first_values_depend_only_on_the_seed(void **state)
 {
     struct vb_model_opts opts = {.name = "lenet", .batch_max = 2};
     struct t_model a, b;
@@ -189,7 +189,7 @@ static void check_told(const struct vb_model_opts *opts, int calls)
     t_model_destroy(&t);
 }
 
-static void gradients_are_told_from_the_last_to_the_first(void **state)
+static void gradients_are_reported_from_last_to_first(void **state)
 {
     (void)state;
     check_told(&(struct vb_model_opts){.name = "lenet", .batch_max = 3}, 5);
@@ -199,7 +199,7 @@ static void gradients_are_told_from_the_last_to_the_first(void **state)
 
 /* Softmax with lists of pixels: forward with the weights that have arrived, from the last one on,
  * and backward in parts. */
-static void softmax_in_parts_comes_to_the_same(void **state)
+static void softmax_in_parts_gives_the_same_result(void **state)
 {
     static const struct vb_model_opts opts = {.name = "softmax", .batch_max = 33};
     struct told told = {0};
@@ -318,7 +318,7 @@ static void a_step_allocates_nothing(void **state)
 
 /* Runs one layer with parameters at a time. No layer may run before all of its parameters have
  * arrived. */
-static void forward_in_parts_comes_to_the_same(void **state)
+static void forward_in_parts_gives_the_same_result(void **state)
 {
     struct vb_model_opts opts = {.name = "alexnet32", .batch_max = 3};
     const struct vb_param *table;
@@ -350,7 +350,7 @@ static void forward_in_parts_comes_to_the_same(void **state)
 
 /* A forward-only model uses two buffers in turn, and its dropout drops nothing even if the batch
  * asks for it. */
-static void forward_only_comes_to_the_same(void **state)
+static void forward_only_models_give_the_same_result(void **state)
 {
     struct vb_model_opts opts = {.table = &t_every_kind_table, .batch_max = 9};
     struct t_model train, judge;
@@ -382,7 +382,7 @@ static int correct_of(struct t_model *t, const float biases[10], uint16_t label)
     return t->loss.correct;
 }
 
-static void right_ones_are_counted(void **state)
+static void correct_samples_are_counted(void **state)
 {
     struct vb_model_opts opts = {.name = "softmax", .batch_max = 1};
     float tie[10] = {0, 3, 2, 3, 1}, nan_last[10] = {1, 5}, nan_first[10] = {0};
@@ -405,7 +405,7 @@ static void right_ones_are_counted(void **state)
     t_model_destroy(&t);
 }
 
-static void nan_is_not_even_the_only_class(void **state)
+static void a_row_with_nan_is_never_correct(void **state)
 {
     static const struct vb_layer_row row = {"fc",
                                             {.kind = VB_K_LINEAR, .c = 3, .h = 1, .w = 1, .oc = 1}};
@@ -426,7 +426,7 @@ static void nan_is_not_even_the_only_class(void **state)
 
 /* Dropout depends on the seed, the step and the layer. The loss changes with each of the first
  * two. */
-static void dropout_follows_from_seed_and_step(void **state)
+static void dropout_depends_on_seed_and_step(void **state)
 {
     struct vb_model_opts opts = {.table = &t_every_kind_table, .batch_max = 9};
     double first, again, step, seed;
@@ -487,7 +487,7 @@ static void try_backends(const struct vb_k_plan *usual, int at)
     }
 }
 
-static void the_plan_that_is_given_is_used(void **state)
+static void a_given_plan_is_used(void **state)
 {
     struct vb_model_opts opts = {.name = "lenet", .batch_max = 2};
     struct vb_model *m, *judge;
@@ -579,19 +579,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_cover_the_arena),
         cmocka_unit_test(parameters_have_names_and_sizes),
-        cmocka_unit_test(first_values_are_he_s_and_glorot_s),
-        cmocka_unit_test(first_values_follow_from_the_seed_alone),
+        cmocka_unit_test(first_values_follow_he_and_glorot),
+        cmocka_unit_test(first_values_depend_only_on_the_seed),
         cmocka_unit_test(softmax_begins_with_zeros),
-        cmocka_unit_test(gradients_are_told_from_the_last_to_the_first),
-        cmocka_unit_test(softmax_in_parts_comes_to_the_same),
+        cmocka_unit_test(gradients_are_reported_from_last_to_first),
+        cmocka_unit_test(softmax_in_parts_gives_the_same_result),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_step_allocates_nothing),
-        cmocka_unit_test(forward_in_parts_comes_to_the_same),
-        cmocka_unit_test(forward_only_comes_to_the_same),
-        cmocka_unit_test(right_ones_are_counted),
-        cmocka_unit_test(nan_is_not_even_the_only_class),
-        cmocka_unit_test(dropout_follows_from_seed_and_step),
-        cmocka_unit_test(the_plan_that_is_given_is_used),
+        cmocka_unit_test(forward_in_parts_gives_the_same_result),
+        cmocka_unit_test(forward_only_models_give_the_same_result),
+        cmocka_unit_test(correct_samples_are_counted),
+        cmocka_unit_test(a_row_with_nan_is_never_correct),
+        cmocka_unit_test(dropout_depends_on_seed_and_step),
+        cmocka_unit_test(a_given_plan_is_used),
         cmocka_unit_test(bad_plans_are_refused),
         cmocka_unit_test(bad_tables_are_refused),
     };

@@ -184,7 +184,7 @@ static void short_batch(const char *name)
     destroy(&p);
 }
 
-static void a_short_batch_is_its_samples(void **state)
+static void a_short_batch_ignores_other_rows(void **state)
 {
     (void)state;
     short_batch(NULL);
@@ -192,7 +192,7 @@ static void a_short_batch_is_its_samples(void **state)
     short_batch("softmax");
 }
 
-static void an_empty_batch_is_nothing(void **state)
+static void an_empty_batch_has_no_gradient(void **state)
 {
     struct pair p;
     size_t i;
@@ -296,8 +296,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(gradients_of_every_kind_of_layer),
         cmocka_unit_test(gradients_of_softmax),
         cmocka_unit_test(gradients_of_lenet),
-        cmocka_unit_test(a_short_batch_is_its_samples),
-        cmocka_unit_test(an_empty_batch_is_nothing),
+        cmocka_unit_test(a_short_batch_ignores_other_rows),
+        cmocka_unit_test(an_empty_batch_has_no_gradient),
         cmocka_unit_test(losses_of_softmax),
         cmocka_unit_test(losses_of_lenet),
     };

@@ -72,7 +72,7 @@ static void soft_roce_belongs_to_its_interface(void **state)
     check_two_soft_roce("qemu-amd64-2pack-smt-2rxe");
 }
 
-static void rdma_beats_none(void **state)
+static void rdma_is_preferred(void **state)
 {
     (void)state;
     make("qemu-arm-1rxe-1plain", NULL, NULL, 3);
@@ -82,7 +82,7 @@ static void rdma_beats_none(void **state)
     assert_choice(2, "rxe0", "it has RDMA");
 }
 
-static void control_network_is_never_taken(void **state)
+static void the_control_network_is_never_used(void **state)
 {
     (void)state;
     make("qemu-arm-1rxe-1plain", NULL, "eth1", 1);
@@ -93,7 +93,7 @@ static void control_network_is_never_taken(void **state)
                         "eth0 rather than rxe0: rxe0 is the control network");
 }
 
-static void speed_beats_nearness_and_equals_are_shared(void **state)
+static void speed_is_preferred_to_nearness_and_equal_cards_are_shared(void **state)
 {
     (void)state;
     make("written-2pack-2hca", NULL, NULL, 4);
@@ -110,7 +110,7 @@ static void speed_beats_nearness_and_equals_are_shared(void **state)
 
 /* The fast card is made slow, so that the other one should be used. One of its two ports is
  * down. */
-static void a_port_that_is_down_is_not_taken(void **state)
+static void a_port_that_is_down_is_not_used(void **state)
 {
     static char text[1 << 20];
     char path[] = "/tmp/verbena-xml-XXXXXX", *at = text;
@@ -161,10 +161,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(soft_roce_belongs_to_its_interface, tidy_up),
-        cmocka_unit_test_teardown(rdma_beats_none, tidy_up),
-        cmocka_unit_test_teardown(control_network_is_never_taken, tidy_up),
-        cmocka_unit_test_teardown(speed_beats_nearness_and_equals_are_shared, tidy_up),
-        cmocka_unit_test_teardown(a_port_that_is_down_is_not_taken, tidy_up),
+        cmocka_unit_test_teardown(rdma_is_preferred, tidy_up),
+        cmocka_unit_test_teardown(the_control_network_is_never_used, tidy_up),
+        cmocka_unit_test_teardown(speed_is_preferred_to_nearness_and_equal_cards_are_shared,
+                                  tidy_up),
+        cmocka_unit_test_teardown(a_port_that_is_down_is_not_used, tidy_up),
         cmocka_unit_test_teardown(a_machine_without_cards, tidy_up),
         cmocka_unit_test_teardown(cards_near_forbidden_cores, tidy_up),
     };

@@ -135,7 +135,7 @@ static void one_shape(const struct shape *s)
     vb_k_pixels_destroy(p);
 }
 
-static void as_the_reference(void **state)
+static void agrees_with_the_reference(void **state)
 {
     size_t i;
 
@@ -144,7 +144,7 @@ static void as_the_reference(void **state)
         one_shape(&shapes[i]);
 }
 
-static void zero_takes_no_part_and_nan_does(void **state)
+static void zeros_are_skipped_and_nan_is_not(void **state)
 {
     const uint32_t both[2] = {0, 1};
     const struct vb_k_picked picked = {.order = both, .n = 2};
@@ -166,7 +166,7 @@ static void zero_takes_no_part_and_nan_does(void **state)
 }
 
 /* A tile contains zeros, which must not take part in sums. */
-static void zero_of_a_tile_takes_no_part(void **state)
+static void zeros_of_a_tile_are_skipped(void **state)
 {
     const uint32_t both[2] = {0, 1};
     const struct vb_k_picked picked = {.order = both, .n = 2};
@@ -195,7 +195,7 @@ static void zero_of_a_tile_takes_no_part(void **state)
 }
 
 /* No program does this, but it is defined. */
-static void other_levels_read_what_one_has_made(void **state)
+static void lists_can_be_read_at_other_levels(void **state)
 {
     const struct vb_k_picked picked = {.order = order, .n = 9};
     const struct shape s = {784, 10, 9, BYTES, 28};
@@ -220,7 +220,7 @@ static void other_levels_read_what_one_has_made(void **state)
 }
 
 /* Cutting at any features gives the same bits, also if a part has no pixel of a sample, or one. */
-static void parts_come_to_the_same(void **state)
+static void parts_give_the_same_bits(void **state)
 {
     static const int cuts[][5] = {
         {0}, {1, 0}, {300, 150, 149, 2, 0}, {299, 0}, {200, 100, 50, 10, 0}};
@@ -262,7 +262,7 @@ static void parts_come_to_the_same(void **state)
     }
 }
 
-static void sizes_that_are_none_are_refused(void **state)
+static void invalid_sizes_are_refused(void **state)
 {
     struct vb_k_pixels *p = NULL;
     struct t_stderr err;
@@ -282,7 +282,7 @@ static void sizes_that_are_none_are_refused(void **state)
 
 /* Tolerance: an error of 2 units in the last place of an exponential, and a sum of up to 1001 of
  * them. */
-static void softmax_as_the_reference(void **state)
+static void vector_softmax_agrees_with_the_reference(void **state)
 {
     static const int classes[] = {1, 2, 3, 4, 10, 64, 65, 255, 1000, SOFTMAX_CLASSES};
     static float fast[SOFTMAX_ROWS * SOFTMAX_CLASSES], slow[SOFTMAX_ROWS * SOFTMAX_CLASSES];
@@ -316,7 +316,7 @@ static void softmax_as_the_reference(void **state)
 }
 
 /* The first of equal logits is the guess, and a row with a NaN has no guess. */
-static void softmax_counts_first_of_largest(void **state)
+static void softmax_guesses_the_first_largest(void **state)
 {
     static const int classes[] = {2, 3, 4, 7, 8, 9, 10, 15, 16, 17, 40};
     float row[40];
@@ -342,14 +342,14 @@ static void softmax_counts_first_of_largest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_reference),
-        cmocka_unit_test(zero_takes_no_part_and_nan_does),
-        cmocka_unit_test(zero_of_a_tile_takes_no_part),
-        cmocka_unit_test(other_levels_read_what_one_has_made),
-        cmocka_unit_test(parts_come_to_the_same),
-        cmocka_unit_test(sizes_that_are_none_are_refused),
-        cmocka_unit_test(softmax_as_the_reference),
-        cmocka_unit_test(softmax_counts_first_of_largest),
+        cmocka_unit_test(agrees_with_the_reference),
+        cmocka_unit_test(zeros_are_skipped_and_nan_is_not),
+        cmocka_unit_test(zeros_of_a_tile_are_skipped),
+        cmocka_unit_test(lists_can_be_read_at_other_levels),
+        cmocka_unit_test(parts_give_the_same_bits),
+        cmocka_unit_test(invalid_sizes_are_refused),
+        cmocka_unit_test(vector_softmax_agrees_with_the_reference),
+        cmocka_unit_test(softmax_guesses_the_first_largest),
     };
 
     return T_RUN_LEVELS(tests);

@@ -144,7 +144,7 @@ static void four_ranks_on_two_packages(void **state)
     assert_int_equal(plan->threads, 4);
 }
 
-static void one_rank_takes_all_and_spares_a_core(void **state)
+static void one_rank_uses_all_cores_but_one(void **state)
 {
     (void)state;
     make("pack:2 numa:1 core:8 pu:1", NULL, 1, 0);
@@ -160,7 +160,7 @@ static void one_rank_takes_all_and_spares_a_core(void **state)
     assert_int_equal(plan->ranks[0].progress_core, 3);
 }
 
-static void threads_asked_for_leave_a_core_for_progress(void **state)
+static void requested_threads_leave_a_core_for_progress(void **state)
 {
     (void)state;
     make("pack:2 numa:1 core:8 pu:1", NULL, 4, 3);
@@ -205,7 +205,7 @@ static void uneven_nodes(void **state)
     ASSERT_INTS(plan->ranks[3].cores, 8, 9);
 }
 
-static void odd_cores_of_a_cgroup_keep_their_numbers(void **state)
+static void cores_of_a_cgroup_keep_their_numbers(void **state)
 {
     (void)state;
     make("pack:2 numa:1 core:4 pu:2", "1,3,5,7,8-15", 2, 0);
@@ -253,7 +253,7 @@ static void more_ranks_than_cores(void **state)
     assert_int_equal(plan->ranks[8].package, 1);
 }
 
-static void no_progress_thread_when_none_is_wanted(void **state)
+static void no_progress_thread_if_not_requested(void **state)
 {
     struct vb_topo_source source = {.synthetic = "pack:1 core:8 pu:1"};
     struct vb_plan_want want = {.ranks = 1};
@@ -265,7 +265,7 @@ static void no_progress_thread_when_none_is_wanted(void **state)
     assert_int_equal(plan->ranks[0].progress_core, -1);
 }
 
-static void impossible_wishes_are_refused(void **state)
+static void impossible_requests_are_refused(void **state)
 {
     static const struct vb_plan_want wants[] = {{.ranks = 0},
                                                 {.ranks = -1},
@@ -299,15 +299,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(every_machine_with_every_count, tidy_up),
         cmocka_unit_test_teardown(four_ranks_on_two_packages, tidy_up),
-        cmocka_unit_test_teardown(one_rank_takes_all_and_spares_a_core, tidy_up),
-        cmocka_unit_test_teardown(threads_asked_for_leave_a_core_for_progress, tidy_up),
+        cmocka_unit_test_teardown(one_rank_uses_all_cores_but_one, tidy_up),
+        cmocka_unit_test_teardown(requested_threads_leave_a_core_for_progress, tidy_up),
         cmocka_unit_test_teardown(a_rank_stays_within_a_cache_a_node_a_package, tidy_up),
         cmocka_unit_test_teardown(uneven_nodes, tidy_up),
-        cmocka_unit_test_teardown(odd_cores_of_a_cgroup_keep_their_numbers, tidy_up),
+        cmocka_unit_test_teardown(cores_of_a_cgroup_keep_their_numbers, tidy_up),
         cmocka_unit_test_teardown(more_threads_than_cores, tidy_up),
         cmocka_unit_test_teardown(more_ranks_than_cores, tidy_up),
-        cmocka_unit_test_teardown(no_progress_thread_when_none_is_wanted, tidy_up),
-        cmocka_unit_test_teardown(impossible_wishes_are_refused, tidy_up),
+        cmocka_unit_test_teardown(no_progress_thread_if_not_requested, tidy_up),
+        cmocka_unit_test_teardown(impossible_requests_are_refused, tidy_up),
         cmocka_unit_test_teardown(largest_plan, tidy_up),
     };
 

@@ -286,7 +286,7 @@ static void no_gradient_is_lost(void **state)
             }
 }
 
-static void nobody_runs_ahead(void **state)
+static void no_worker_exceeds_the_bound(void **state)
 {
     int64_t bound;
     size_t t;
@@ -301,7 +301,7 @@ static void nobody_runs_ahead(void **state)
         }
 }
 
-static void sparse_gradients_neither(void **state)
+static void no_sparse_gradient_is_lost(void **state)
 {
     size_t t;
     int k;
@@ -354,7 +354,7 @@ static void a_worker_is_retired_and_admitted(void **state)
 }
 
 /* Over shared memory the worker writes its pushes itself. */
-static void nonsense_is_refused(void **state)
+static void invalid_pushes_are_refused(void **state)
 {
     struct t_job job = {.world = 2, .fn = nonsense_member};
     struct t_stderr err;
@@ -472,7 +472,7 @@ static int reads_slowly(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void a_reply_stays_while_it_is_read(void **state)
+static void a_reply_does_not_change_while_it_is_read(void **state)
 {
     struct t_job job = {.fn = reads_slowly, .world = 3, .transport = VB_TRANSPORT_TCP};
 
@@ -492,12 +492,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_gradient_is_lost),
-        cmocka_unit_test(nobody_runs_ahead),
-        cmocka_unit_test(sparse_gradients_neither),
+        cmocka_unit_test(no_worker_exceeds_the_bound),
+        cmocka_unit_test(no_sparse_gradient_is_lost),
         cmocka_unit_test(rounds_have_all_gradients),
         cmocka_unit_test(a_worker_is_retired_and_admitted),
-        cmocka_unit_test(a_reply_stays_while_it_is_read),
-        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(a_reply_does_not_change_while_it_is_read),
+        cmocka_unit_test(invalid_pushes_are_refused),
         cmocka_unit_test(steps_allocate_nothing),
     };
 

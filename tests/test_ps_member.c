@@ -349,7 +349,7 @@ static void run_into_the_trap(enum vb_transport_choice transport, int64_t bound)
 }
 
 /* The last tickets of a worker that dies go to the others, which must not have ended by then. */
-static void nor_at_the_end(void **state)
+static void no_gradient_is_lost_at_the_end(void **state)
 {
     static const int64_t bounds[] = {PS_UNBOUNDED, 5};
     size_t i;
@@ -361,7 +361,7 @@ static void nor_at_the_end(void **state)
 
 /* The death of worker 1 completes the round in which the others wait. In the next round each has
  * half of the samples. */
-static void shares_are_cut_anew(void **state)
+static void shares_are_recomputed_after_a_death(void **state)
 {
     size_t t;
 
@@ -376,7 +376,7 @@ static void shares_are_cut_anew(void **state)
 
 /* Worker 2 dies with pushes that the server has not read. Their acknowledgements are lost, and this
  * must not affect the worker that gets its number next. */
-static void a_seat_is_used_again(void **state)
+static void the_number_of_a_dead_worker_is_reused(void **state)
 {
     struct timespec nap = {.tv_nsec = 100000000};
     int64_t begun;
@@ -405,9 +405,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(no_gradient_is_lost, tear_down),
-        cmocka_unit_test_teardown(nor_at_the_end, tear_down),
-        cmocka_unit_test_teardown(shares_are_cut_anew, tear_down),
-        cmocka_unit_test_teardown(a_seat_is_used_again, tear_down),
+        cmocka_unit_test_teardown(no_gradient_is_lost_at_the_end, tear_down),
+        cmocka_unit_test_teardown(shares_are_recomputed_after_a_death, tear_down),
+        cmocka_unit_test_teardown(the_number_of_a_dead_worker_is_reused, tear_down),
     };
 
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

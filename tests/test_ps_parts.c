@@ -26,7 +26,7 @@ static void shards_cover_everything_once(void **state)
         }
 }
 
-static void batches_are_made_small(void **state)
+static void indices_of_a_batch_are_compacted(void **state)
 {
     uint32_t index[500], *keys;
     const uint32_t *places;
@@ -72,7 +72,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_cover_everything_once),
-        cmocka_unit_test(batches_are_made_small),
+        cmocka_unit_test(indices_of_a_batch_are_compacted),
         cmocka_unit_test(staleness_is_counted),
     };
 

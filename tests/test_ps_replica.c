@@ -174,7 +174,7 @@ static void a_server_may_die(void **state)
     assert_true(hits > 0);
 }
 
-static void bounds_hold_beyond_it(void **state)
+static void bounds_hold_after_a_failover(void **state)
 {
     int hits = 0;
     size_t t;
@@ -187,7 +187,7 @@ static void bounds_hold_beyond_it(void **state)
     assert_true(hits > 0);
 }
 
-static void sparse_ones_may_die(void **state)
+static void sparse_servers_may_die(void **state)
 {
     int i, k, hits = 0;
     size_t t;
@@ -218,7 +218,7 @@ static void a_standby_may_die(void **state)
 }
 
 /* Momentum and random gradients: equal versions must have equal bits. */
-static void both_have_the_same_bits(void **state)
+static void server_and_standby_have_the_same_bits(void **state)
 {
     static const int64_t bounds[] = {PS_UNBOUNDED, 2, 0};
     size_t t, b, size;
@@ -276,7 +276,7 @@ static void a_death_changes_no_bit(void **state)
 }
 
 /* The standby dies, then the server. The job must end, because parameters are lost. */
-static void both_may_not_die(void **state)
+static void the_death_of_both_ends_the_job(void **state)
 {
     size_t t;
 
@@ -313,7 +313,7 @@ static void join_around_a_death(enum vb_transport_choice transport, int k, bool 
 }
 
 /* The server dies before the joiner's hello, so the hello arrives during the failover. */
-static void one_may_join_meanwhile(void **state)
+static void a_worker_may_join_during_a_failover(void **state)
 {
     size_t t;
 
@@ -325,7 +325,7 @@ static void one_may_join_meanwhile(void **state)
 }
 
 /* Some ranks have noticed the death when the worker joins, and others have not. */
-static void one_may_join_right_after(void **state)
+static void a_worker_may_join_after_a_failover(void **state)
 {
     size_t t;
 
@@ -338,7 +338,7 @@ static void one_may_join_right_after(void **state)
 
 /* A server that stops responding is given up. If it shares memory, it is killed, because it could
  * continue in the middle of a put. */
-static void what_stands_still_is_ended(void **state)
+static void a_stopped_server_is_replaced(void **state)
 {
     size_t t;
     int status;
@@ -366,7 +366,7 @@ static void what_stands_still_is_ended(void **state)
 
 /* Worker 0 is asked for one evaluation. Then it dies, and so does the server. Nobody may be asked
  * for the same evaluation again. */
-static void nothing_is_asked_for_again(void **state)
+static void an_evaluation_is_not_requested_twice(void **state)
 {
     size_t t;
 
@@ -394,16 +394,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_server_may_die, tear_down),
-        cmocka_unit_test_teardown(bounds_hold_beyond_it, tear_down),
-        cmocka_unit_test_teardown(sparse_ones_may_die, tear_down),
+        cmocka_unit_test_teardown(bounds_hold_after_a_failover, tear_down),
+        cmocka_unit_test_teardown(sparse_servers_may_die, tear_down),
         cmocka_unit_test_teardown(a_standby_may_die, tear_down),
-        cmocka_unit_test_teardown(both_have_the_same_bits, tear_down),
-        cmocka_unit_test_teardown(both_may_not_die, tear_down),
+        cmocka_unit_test_teardown(server_and_standby_have_the_same_bits, tear_down),
+        cmocka_unit_test_teardown(the_death_of_both_ends_the_job, tear_down),
         cmocka_unit_test_teardown(a_death_changes_no_bit, tear_down),
-        cmocka_unit_test_teardown(one_may_join_meanwhile, tear_down),
-        cmocka_unit_test_teardown(one_may_join_right_after, tear_down),
-        cmocka_unit_test_teardown(what_stands_still_is_ended, tear_down),
-        cmocka_unit_test_teardown(nothing_is_asked_for_again, tear_down),
+        cmocka_unit_test_teardown(a_worker_may_join_during_a_failover, tear_down),
+        cmocka_unit_test_teardown(a_worker_may_join_after_a_failover, tear_down),
+        cmocka_unit_test_teardown(a_stopped_server_is_replaced, tear_down),
+        cmocka_unit_test_teardown(an_evaluation_is_not_requested_twice, tear_down),
     };
 
     worker = work;

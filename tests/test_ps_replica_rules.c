@@ -214,7 +214,7 @@ static int last_server(void)
 }
 
 /* Every gradient was either part of a round or dropped, whichever server received it. */
-static void a_round_need_not_wait(void **state)
+static void rounds_with_a_backup_survive_a_death(void **state)
 {
     int i, who, hits = 0;
     int64_t dropped = 0;
@@ -255,7 +255,7 @@ static const float *final_of(int k)
 
 /* With a bound of 0 all steps are determined. A run in which a server dies must end with the same
  * bits. */
-static void late_rules_have_the_same_bits(void **state)
+static void lazy_rules_have_the_same_bits(void **state)
 {
     static const enum vb_k_rule_kind kinds[] = {VB_K_MOMENTUM, VB_K_NESTEROV, VB_K_SGD};
     static float want[2][P_KEYS];
@@ -283,7 +283,7 @@ static void late_rules_have_the_same_bits(void **state)
 
 /* The group has one slot for a joiner, and the slot of the dead server. The first joiner takes
  * part, the second is refused with a reason, and neither stops the job. */
-static void the_seat_of_a_server_is_nobodys(void **state)
+static void the_slot_of_a_dead_server_stays_empty(void **state)
 {
     int64_t total;
     int status;
@@ -314,9 +314,9 @@ static void the_seat_of_a_server_is_nobodys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_round_need_not_wait, tear_down),
-        cmocka_unit_test_teardown(late_rules_have_the_same_bits, tear_down),
-        cmocka_unit_test_teardown(the_seat_of_a_server_is_nobodys, tear_down),
+        cmocka_unit_test_teardown(rounds_with_a_backup_survive_a_death, tear_down),
+        cmocka_unit_test_teardown(lazy_rules_have_the_same_bits, tear_down),
+        cmocka_unit_test_teardown(the_slot_of_a_dead_server_stays_empty, tear_down),
     };
 
     worker = work;

@@ -21,7 +21,7 @@ static struct vb_port_list read_all(const char *sysroot, const char *which)
     return list;
 }
 
-static void a_lossy_link_shows(void **state)
+static void a_lossy_link_is_visible_in_counters(void **state)
 {
     struct vb_port_list before = read_all(BEFORE, NULL), after = read_all(AFTER, NULL), moved;
     char text[256];
@@ -44,7 +44,7 @@ static void a_lossy_link_shows(void **state)
     assert_string_equal(text, "");
 }
 
-static void one_port_may_be_asked_for(void **state)
+static void counters_of_one_port(void **state)
 {
     (void)state;
     assert_int_equal(read_all(AFTER, "rxe0/1").n, 1);
@@ -89,7 +89,7 @@ static void names_of_another_driver(void **state)
 }
 
 /* A counter that was reset counts from 0. A new port counts everything it has. */
-static void counters_that_went_back(void **state)
+static void counters_that_were_reset(void **state)
 {
     struct vb_port_list before = {.n = 1}, after, moved;
     struct vb_port_counts *old = &before.ports[0];
@@ -164,9 +164,12 @@ static void this_machine_is_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lossy_link_shows),          cmocka_unit_test(one_port_may_be_asked_for),
-        cmocka_unit_test(names_of_another_driver),     cmocka_unit_test(counters_that_went_back),
-        cmocka_unit_test(hostile_files_count_nothing), cmocka_unit_test(this_machine_is_read),
+        cmocka_unit_test(a_lossy_link_is_visible_in_counters),
+        cmocka_unit_test(counters_of_one_port),
+        cmocka_unit_test(names_of_another_driver),
+        cmocka_unit_test(counters_that_were_reset),
+        cmocka_unit_test(hostile_files_count_nothing),
+        cmocka_unit_test(this_machine_is_read),
     };
 
     return T_RUN(tests);

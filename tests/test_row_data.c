@@ -278,7 +278,7 @@ static void broken_tfrecord_is_refused(void **state)
 }
 
 /* Random changes with correct checksums: nothing may crash. */
-static void examples_of_any_kind_do_no_harm(void **state)
+static void changed_examples_do_not_crash(void **state)
 {
     struct t_stderr err;
     char said[1 << 16];
@@ -307,7 +307,7 @@ static const char *csr_file(const char *svm_text, size_t len)
     return path;
 }
 
-static void csr_is_what_was_written(void **state)
+static void csr_is_read_back(void **state)
 {
     struct vb_dataset made, mapped;
     struct vb_data_spec spec;
@@ -432,7 +432,7 @@ static const char *count_feature(void *arg, const struct example_feature *f)
 }
 
 /* Records that TensorFlow wrote. They are not rows, but they are valid. */
-static void real_records_are_sound(void **state)
+static void real_records_are_valid(void **state)
 {
     static const struct {
         const char *name;
@@ -477,12 +477,12 @@ int main(void)
         cmocka_unit_test(broken_criteo_is_refused),
         cmocka_unit_test(tfrecord_is_read),
         cmocka_unit_test(broken_tfrecord_is_refused),
-        cmocka_unit_test(examples_of_any_kind_do_no_harm),
-        cmocka_unit_test(csr_is_what_was_written),
+        cmocka_unit_test(changed_examples_do_not_crash),
+        cmocka_unit_test(csr_is_read_back),
         cmocka_unit_test(broken_csr_is_refused),
         cmocka_unit_test(nothing_is_left_of_a_failed_conversion),
         cmocka_unit_test(real_a9a_is_read),
-        cmocka_unit_test(real_records_are_sound),
+        cmocka_unit_test(real_records_are_valid),
     };
 
     return T_RUN_IN_DIR(tests);

@@ -32,7 +32,7 @@ static void expect_given_up(const char *why)
     assert_int_equal(t_put(&s[0], 0, 0, 8, 1, &op), VB_ERR_INPUT);
 }
 
-static void a_garbled_slot_gives_the_peer_up(void **state)
+static void a_corrupt_slot_ends_the_connection(void **state)
 {
     static const uint32_t laps[] = {2, 3, 0x80000000, 0xffffffff};
     size_t i;
@@ -49,7 +49,7 @@ static void a_garbled_slot_gives_the_peer_up(void **state)
 
 /* A note that was read already is not new, and neither is a later slot that is written too
  * early. */
-static void a_slot_is_taken_once_and_in_turn(void **state)
+static void slots_are_read_once_and_in_order(void **state)
 {
     struct t_side *s = pair.side;
     struct vb_op op;
@@ -68,7 +68,7 @@ static void a_slot_is_taken_once_and_in_turn(void **state)
 }
 
 /* A wrong count of taken notes would let a sender overwrite notes, or block it. */
-static void a_garbled_count_gives_the_peer_up(void **state)
+static void a_corrupt_count_ends_the_connection(void **state)
 {
     static const uint64_t counts[] = {SHM_SLOTS + 1, UINT64_MAX, UINT64_MAX - SHM_SLOTS};
     struct t_side *s = pair.side;
@@ -99,7 +99,7 @@ static void a_garbled_count_gives_the_peer_up(void **state)
 }
 
 /* Goes around the ring many times, with every distance between sender and receiver. */
-static void the_ring_goes_round(void **state)
+static void the_ring_wraps_around(void **state)
 {
     static struct vb_op ops[T_NOTES];
     struct t_side *s = pair.side;
@@ -121,7 +121,7 @@ static void the_ring_goes_round(void **state)
     t_pair_close(&pair);
 }
 
-static void a_remote_is_the_peers_memory(void **state)
+static void a_remote_window_is_the_peers_memory(void **state)
 {
     struct t_side *s = pair.side;
     char *far;
@@ -186,7 +186,7 @@ static void windows_that_do_not_match_are_refused(void **state)
 }
 
 /* The import must check the real size of the memory, not the size that the key claims. */
-static void memory_shorter_than_said_is_refused(void **state)
+static void memory_shorter_than_claimed_is_refused(void **state)
 {
     struct t_side *s = pair.side;
     struct vb_blob key;
@@ -201,7 +201,7 @@ static void memory_shorter_than_said_is_refused(void **state)
     t_pair_close(&pair);
 }
 
-static void a_peer_that_is_not_who_it_should_be_is_refused(void **state)
+static void the_wrong_peer_is_refused(void **state)
 {
     struct shm_msg hello = {.kind = SHM_HELLO, .id = 2, .n_fds = 0};
     struct t_side side;
@@ -244,14 +244,14 @@ static void a_peer_that_dies_before_hello_is_noticed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_garbled_slot_gives_the_peer_up),
-        cmocka_unit_test(a_slot_is_taken_once_and_in_turn),
-        cmocka_unit_test(a_garbled_count_gives_the_peer_up),
-        cmocka_unit_test(the_ring_goes_round),
-        cmocka_unit_test(a_remote_is_the_peers_memory),
+        cmocka_unit_test(a_corrupt_slot_ends_the_connection),
+        cmocka_unit_test(slots_are_read_once_and_in_order),
+        cmocka_unit_test(a_corrupt_count_ends_the_connection),
+        cmocka_unit_test(the_ring_wraps_around),
+        cmocka_unit_test(a_remote_window_is_the_peers_memory),
         cmocka_unit_test(windows_that_do_not_match_are_refused),
-        cmocka_unit_test(memory_shorter_than_said_is_refused),
-        cmocka_unit_test(a_peer_that_is_not_who_it_should_be_is_refused),
+        cmocka_unit_test(memory_shorter_than_claimed_is_refused),
+        cmocka_unit_test(the_wrong_peer_is_refused),
         cmocka_unit_test(a_peer_that_dies_before_hello_is_noticed),
     };
 

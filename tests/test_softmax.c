@@ -72,7 +72,7 @@ static void table_covers_the_arena(void **state)
 /* Moves one parameter at a time. With floats and a step of 1/64, the error of the quotient is the
  * third derivative times the step squared, plus the rounding of a loss of about 8 divided by the
  * step. Both are below 1e-3. */
-static void gradient_is_that_of_the_loss(void **state)
+static void gradient_matches_finite_differences(void **state)
 {
     float grads[FEATURES * CLASSES + CLASSES];
     const float step = 1.0f / 64;
@@ -122,7 +122,7 @@ static void forward_is_a_matrix_product(void **state)
     vb_softmax_destroy(m);
 }
 
-static void large_logits_do_no_harm(void **state)
+static void large_logits_are_finite(void **state)
 {
     float logits[3 * 3] = {1e30f, 0, -1e30f, -1e30f, -1e30f, 1e30f, 300, 300, 300};
     const uint16_t y[3] = {0, 2, 1};
@@ -144,7 +144,7 @@ static void large_logits_do_no_harm(void **state)
 
 /* The guess is certain and wrong by more than the exponent of a float can hold: the loss is still
  * finite. */
-static void a_bad_guess_costs_its_margin(void **state)
+static void the_loss_of_a_wrong_guess_is_its_margin(void **state)
 {
     float logits[2] = {5000, -5000};
     const uint16_t y[1] = {1};
@@ -154,7 +154,7 @@ static void a_bad_guess_costs_its_margin(void **state)
     assert_true(logits[0] == 1 && logits[1] == -1);
 }
 
-static void update_goes_down(void **state)
+static void reference_update_and_sum(void **state)
 {
     float params[3] = {1, 2, 3};
     const float grads[3] = {4, 0, -2};
@@ -167,7 +167,7 @@ static void update_goes_down(void **state)
     assert_true(sum[0] == 5 && sum[1] == 1 && sum[2] == -1);
 }
 
-static void right_ones_are_counted(void **state)
+static void correct_samples_are_counted(void **state)
 {
     const float logits[4] = {1, 3, 3, 2};
     struct vb_softmax *m = NULL;
@@ -190,12 +190,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_covers_the_arena),
-        cmocka_unit_test(gradient_is_that_of_the_loss),
+        cmocka_unit_test(gradient_matches_finite_differences),
         cmocka_unit_test(forward_is_a_matrix_product),
-        cmocka_unit_test(large_logits_do_no_harm),
-        cmocka_unit_test(a_bad_guess_costs_its_margin),
-        cmocka_unit_test(update_goes_down),
-        cmocka_unit_test(right_ones_are_counted),
+        cmocka_unit_test(large_logits_are_finite),
+        cmocka_unit_test(the_loss_of_a_wrong_guess_is_its_margin),
+        cmocka_unit_test(reference_update_and_sum),
+        cmocka_unit_test(correct_samples_are_counted),
     };
 
     return T_RUN(tests);

@@ -348,19 +348,19 @@ static void everywhere(t_rank_fn fn, uint64_t features, int first, int last)
         }
 }
 
-static void both_ways_give_the_bits_of_the_naive_sum(void **state)
+static void both_algorithms_give_the_bits_of_the_naive_sum(void **state)
 {
     (void)state;
     everywhere(both_ways, 24001, 1, 8);
 }
 
-static void lists_of_most_features_too(void **state)
+static void long_lists_give_the_bits_of_the_naive_sum(void **state)
 {
     (void)state;
     everywhere(both_ways, 3 * MAX_NNZ / 2 * 4, 3, 3);
 }
 
-static void large_index_spaces_cost_nothing(void **state)
+static void large_index_spaces_work(void **state)
 {
     (void)state;
     everywhere(sparse_only, CRITEO, 1, 2);
@@ -427,7 +427,7 @@ static int choose(struct vb_group *g, void *arg)
     return takes(g, 200000, 200000, VB_SPARSE_DENSE) + takes(g, CRITEO, 10, VB_SPARSE_SPARSE);
 }
 
-static void the_cheaper_way_is_taken(void **state)
+static void the_cheaper_algorithm_is_chosen(void **state)
 {
     (void)state;
     by_two(choose, t_as_processes);
@@ -467,7 +467,7 @@ static int merge_then_sum(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void own_duplicates_are_merged(void **state)
+static void duplicates_of_a_rank_are_merged(void **state)
 {
     struct t_job job = {.fn = merge_then_sum, .world = 2, .transport = VB_TRANSPORT_SHM};
 
@@ -600,7 +600,7 @@ static int long_lists(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void long_lists_go_in_segments(void **state)
+static void long_lists_are_sent_in_segments(void **state)
 {
     (void)state;
     by_two(long_lists, t_as_threads);
@@ -640,7 +640,7 @@ static int halves(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void a_call_in_two_halves(void **state)
+static void start_and_finish_give_the_same_sum(void **state)
 {
     (void)state;
     by_two(halves, t_as_threads);
@@ -649,15 +649,15 @@ static void a_call_in_two_halves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ways_give_the_bits_of_the_naive_sum),
-        cmocka_unit_test(lists_of_most_features_too),
-        cmocka_unit_test(large_index_spaces_cost_nothing),
+        cmocka_unit_test(both_algorithms_give_the_bits_of_the_naive_sum),
+        cmocka_unit_test(long_lists_give_the_bits_of_the_naive_sum),
+        cmocka_unit_test(large_index_spaces_work),
         cmocka_unit_test(other_kinds_of_ranks_agree),
-        cmocka_unit_test(the_cheaper_way_is_taken),
-        cmocka_unit_test(own_duplicates_are_merged),
+        cmocka_unit_test(the_cheaper_algorithm_is_chosen),
+        cmocka_unit_test(duplicates_of_a_rank_are_merged),
         cmocka_unit_test(no_more_bytes_than_needed_and_no_allocation),
-        cmocka_unit_test(long_lists_go_in_segments),
-        cmocka_unit_test(a_call_in_two_halves),
+        cmocka_unit_test(long_lists_are_sent_in_segments),
+        cmocka_unit_test(start_and_finish_give_the_same_sum),
     };
 
     n_transports = t_find_transports(transports);

@@ -169,7 +169,7 @@ static int impossible(struct vb_group *g, void *arg)
            T_WRONG(vb_sparse_open(g, &lengthy, &s) == VB_ERR_USAGE);
 }
 
-static void other_features_are_found_at_the_opening(void **state)
+static void different_features_are_found_when_opening(void **state)
 {
     struct t_job job = {.fn = unequal, .transport = VB_TRANSPORT_SHM};
 
@@ -451,7 +451,7 @@ static bool can_be(enum evil evil, enum vb_transport_choice transport)
     return !part || transport == VB_TRANSPORT_TCP;
 }
 
-static void who_breaks_the_rules_is_named(void **state)
+static void a_rank_that_breaks_the_protocol_is_named(void **state)
 {
     struct t_job job = {.fn = among_villains};
     int evil;
@@ -492,7 +492,7 @@ static int follows_a_bad_model(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void a_model_without_room_is_refused(void **state)
+static void an_impossible_cost_model_is_refused(void **state)
 {
     struct t_job job = {.fn = follows_a_bad_model, .transport = VB_TRANSPORT_TCP};
 
@@ -537,7 +537,7 @@ static int absent(struct vb_group *g, void *arg)
     _exit(wrong);
 }
 
-static void who_dies_or_stalls_is_named(void **state)
+static void a_rank_that_dies_or_stalls_is_named(void **state)
 {
     struct absence a = {.dies = true};
     struct t_job job = {.fn = absent, .arg = &a};
@@ -561,11 +561,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_wrong_list_fails_everywhere_and_the_next_call_works, show),
-        cmocka_unit_test_teardown(other_features_are_found_at_the_opening, show),
+        cmocka_unit_test_teardown(different_features_are_found_when_opening, show),
         cmocka_unit_test_teardown(short_lists_give_the_same_sums, show),
-        cmocka_unit_test_teardown(who_breaks_the_rules_is_named, show),
-        cmocka_unit_test_teardown(a_model_without_room_is_refused, show),
-        cmocka_unit_test_teardown(who_dies_or_stalls_is_named, show),
+        cmocka_unit_test_teardown(a_rank_that_breaks_the_protocol_is_named, show),
+        cmocka_unit_test_teardown(an_impossible_cost_model_is_refused, show),
+        cmocka_unit_test_teardown(a_rank_that_dies_or_stalls_is_named, show),
     };
 
     return T_RUN(tests);

@@ -134,7 +134,7 @@ static void check_list(const struct vb_k_csr *m, struct vb_k_grad *g)
         assert_true(want[k] == 0);
 }
 
-static void as_plain_loops(void **state)
+static void agrees_with_plain_loops(void **state)
 {
     static const size_t sizes[] = {0, 1, 3, 17, 100, ROWS};
     struct vb_k_grad *g;
@@ -258,7 +258,7 @@ static void expect_refused(const struct vb_k_csr *m, uint64_t features, const ch
         fail_msg("\"%s\" is missing in: %s", why, text);
 }
 
-static void what_leaves_the_matrix_is_refused(void **state)
+static void indices_outside_the_matrix_are_refused(void **state)
 {
     uint64_t start[3] = {0, 2, 3};
     static const uint32_t far[] = {10, INT32_MAX, (uint32_t)INT32_MAX + 1, UINT32_MAX - 1,
@@ -338,7 +338,7 @@ static void all_bits_of_a_key_are_sorted(void **state)
 
 /* Tolerance: exponential and logarithm have an error of a few units in the last place, 4e-7 of the
  * result; so has the gradient, which is treated as 0 below 1e-37. */
-static void logistic_as_the_reference(void **state)
+static void vector_logistic_agrees_with_the_reference(void **state)
 {
     float z[ROWS], ref[ROWS];
     uint8_t y[ROWS];
@@ -362,7 +362,7 @@ static void logistic_as_the_reference(void **state)
 
 /* A batch of one to three rows is filled up to four. Each row must have the same bits as in a large
  * batch, and must count once. */
-static void few_logits_as_many(void **state)
+static void few_logits_have_the_bits_of_many(void **state)
 {
     const float given[4] = {0.3f, -2.5f, 11, -0.01f};
     const uint8_t y[4] = {1, 1, 0, 0};
@@ -459,15 +459,15 @@ static void hot_features_lose_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_plain_loops),
+        cmocka_unit_test(agrees_with_plain_loops),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(threads_change_no_bit_of_a_loss),
         cmocka_unit_test(nan_and_infinity_stay),
-        cmocka_unit_test(what_leaves_the_matrix_is_refused),
+        cmocka_unit_test(indices_outside_the_matrix_are_refused),
         cmocka_unit_test(too_many_entries_are_refused),
         cmocka_unit_test(all_bits_of_a_key_are_sorted),
-        cmocka_unit_test(logistic_as_the_reference),
-        cmocka_unit_test(few_logits_as_many),
+        cmocka_unit_test(vector_logistic_agrees_with_the_reference),
+        cmocka_unit_test(few_logits_have_the_bits_of_many),
         cmocka_unit_test(logits_of_any_size),
         cmocka_unit_test(hot_features_lose_nothing),
     };

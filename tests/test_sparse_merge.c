@@ -166,7 +166,7 @@ static void check_sum(int n_runs, size_t longest, uint32_t gap)
     assert_memory_equal(a, want, n * sizeof(*a));
 }
 
-static void sums_are_those_of_merged_runs(void **state)
+static void sums_equal_those_of_merged_runs(void **state)
 {
     static const size_t longest[] = {0, 1, 2, 3, 100, MAX_WORDS};
     static const uint32_t gaps[] = {1, 2, 5, 400};
@@ -181,7 +181,7 @@ static void sums_are_those_of_merged_runs(void **state)
 }
 
 /* A peer can write anything into a list in shared memory. */
-static void broken_runs_stay_inside(void **state)
+static void broken_runs_do_not_overflow(void **state)
 {
     uint64_t *words, *a, *b;
     struct sparse_run runs[3], out;
@@ -207,7 +207,7 @@ static void broken_runs_stay_inside(void **state)
 
 /* ---- small functions ------------------------------------------------------------------------- */
 
-static void what_is_out_of_order_is_found(void **state)
+static void unsorted_lists_are_found(void **state)
 {
     uint64_t words[] = {word_of(3, 9), word_of(5, 1), word_of(9, 0), word_of(UINT32_MAX, 0)};
     uint64_t same[] = {word_of(5, 1), word_of(5, 2)}, down[] = {word_of(6, 1), word_of(5, 2)};
@@ -230,7 +230,7 @@ static void what_is_out_of_order_is_found(void **state)
 }
 
 /* Minus zero becomes plus zero. Signalling and negative NaNs become one canonical NaN. */
-static void zeros_and_nans_are_made_equal(void **state)
+static void zeros_and_nans_are_normalised(void **state)
 {
     uint32_t index[] = {1, 2, 3, 4}, out_index[4];
     float value[] = {vb_bits_float(0x80000000u), vb_bits_float(0x7f800001u),
@@ -374,7 +374,7 @@ static void owners_get_equal_shares_of_skewed_lists(void **state)
     plan_of(&c, 5);
 }
 
-static void a_head_that_cannot_be_is_found(void **state)
+static void an_impossible_head_is_found(void **state)
 {
     struct sparse_limits limits = {.features = 1000, .max_nnz = 600, .max_samples = SAMPLES};
     struct sparse_head *head = calloc(1, sparse_head_bytes(SAMPLES));
@@ -409,12 +409,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(duplicates_are_added_in_order_of_appearance),
         cmocka_unit_test(runs_are_merged_in_order),
-        cmocka_unit_test(sums_are_those_of_merged_runs),
-        cmocka_unit_test(broken_runs_stay_inside),
-        cmocka_unit_test(what_is_out_of_order_is_found),
-        cmocka_unit_test(zeros_and_nans_are_made_equal),
+        cmocka_unit_test(sums_equal_those_of_merged_runs),
+        cmocka_unit_test(broken_runs_do_not_overflow),
+        cmocka_unit_test(unsorted_lists_are_found),
+        cmocka_unit_test(zeros_and_nans_are_normalised),
         cmocka_unit_test(owners_get_equal_shares_of_skewed_lists),
-        cmocka_unit_test(a_head_that_cannot_be_is_found),
+        cmocka_unit_test(an_impossible_head_is_found),
     };
 
     return T_RUN(tests);

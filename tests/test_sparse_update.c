@@ -110,7 +110,7 @@ static void one_run(size_t rule, const struct vb_k_schedule *schedule)
     vb_k_sparse_destroy(s);
 }
 
-static void as_the_dense_update(void **state)
+static void agrees_with_the_dense_update(void **state)
 {
     size_t r, k;
 
@@ -148,7 +148,7 @@ static void a_long_gap_over_many_rates(void **state)
 
 /* After a step is undone, the weights and what readers see are as before. Repeating the step gives
  * the same bits. */
-static void a_step_taken_back(void **state)
+static void a_step_is_undone(void **state)
 {
     float before[FEATURES], after[FEATURES], raw[FEATURES], now[FEATURES];
     struct vb_k_undo *undo;
@@ -190,7 +190,7 @@ static void a_step_taken_back(void **state)
 }
 
 /* Reading writes nothing: replicas that read different features keep the same bits. */
-static void forward_sees_what_read_does(void **state)
+static void forward_and_read_see_the_same_weights(void **state)
 {
     const uint64_t start[3] = {0, 3, 4};
     const uint32_t at[4] = {3, 450, 3, 1};
@@ -280,9 +280,12 @@ static void bad_keys_write_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_dense_update),   cmocka_unit_test(a_long_gap_over_many_rates),
-        cmocka_unit_test(a_step_taken_back),     cmocka_unit_test(forward_sees_what_read_does),
-        cmocka_unit_test(threads_change_no_bit), cmocka_unit_test(bad_keys_write_nothing),
+        cmocka_unit_test(agrees_with_the_dense_update),
+        cmocka_unit_test(a_long_gap_over_many_rates),
+        cmocka_unit_test(a_step_is_undone),
+        cmocka_unit_test(forward_and_read_see_the_same_weights),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(bad_keys_write_nothing),
     };
 
     return T_RUN(tests);

@@ -178,7 +178,7 @@ static int killed_at_random(struct run *run, enum vb_transport_choice transport,
     return hit;
 }
 
-static void survivors_of_a_death_stand_at_a_step(void **state)
+static void survivors_are_at_a_complete_step(void **state)
 {
     struct run runs[] = {{.model = "softmax", .data = "synth:1200"},
                          {.model = "lenet", .data = "synth:1200", .share_out_bytes = 4},
@@ -246,7 +246,7 @@ static int there_and_back(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void a_step_can_be_taken_back(void **state)
+static void a_step_can_be_undone(void **state)
 {
     struct run runs[] = {
         {.model = "softmax", .data = "synth:1200"},
@@ -271,7 +271,7 @@ static void a_step_can_be_taken_back(void **state)
 /* Deferred gradients let the forward pass of the next step begin before this step is complete, and
  * ranks of one host may share the update. Tested with short batches, evaluations in between, and
  * gradients that are clipped sometimes or always. */
-static void every_way_to_take_a_step_has_the_same_bits(void **state)
+static void all_ways_to_make_a_step_give_the_same_bits(void **state)
 {
     static const struct {
         double clip;
@@ -333,9 +333,9 @@ static void a_replica_that_differs_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(survivors_of_a_death_stand_at_a_step),
-        cmocka_unit_test(a_step_can_be_taken_back),
-        cmocka_unit_test(every_way_to_take_a_step_has_the_same_bits),
+        cmocka_unit_test(survivors_are_at_a_complete_step),
+        cmocka_unit_test(a_step_can_be_undone),
+        cmocka_unit_test(all_ways_to_make_a_step_give_the_same_bits),
         cmocka_unit_test(a_replica_that_differs_is_named),
     };
 

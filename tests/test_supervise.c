@@ -390,7 +390,7 @@ static void output_of_rank_0_is_unchanged(void **state)
     forget(&w);
 }
 
-static void other_lines_bear_their_rank(void **state)
+static void other_lines_have_their_rank(void **state)
 {
     const char *line;
     struct watched w;
@@ -429,7 +429,7 @@ static char *log_of(const char *dir, int rank, size_t *len_p)
 }
 
 /* The log has both streams, without rank numbers, and not a byte more or less. */
-static void logs_have_all_that_a_rank_says(void **state)
+static void logs_contain_all_output_of_a_rank(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", dir[64], *text;
     struct watched w;
@@ -497,7 +497,7 @@ static void a_log_that_cannot_be_written(void **state)
 
 /* Progress is the last line of a terminal and never mixes with other lines. Without a terminal
  * ranks print no progress. */
-static void progress_is_for_terminals(void **state)
+static void progress_is_shown_only_on_terminals(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", *text;
     struct watched w;
@@ -535,7 +535,7 @@ static void progress_is_for_terminals(void **state)
 }
 
 /* Opening a FIFO would block until a reader opens it. */
-static void a_log_that_is_no_file(void **state)
+static void a_log_that_is_not_a_regular_file(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", path[64];
     struct watched w;
@@ -560,7 +560,7 @@ static void a_log_that_is_no_file(void **state)
     logs = NULL;
 }
 
-static void many_lines_at_once_stay_whole(void **state)
+static void concurrent_lines_are_not_mixed(void **state)
 {
     int next[4] = {0}, rank, number, of;
     const char *line;
@@ -579,7 +579,7 @@ static void many_lines_at_once_stay_whole(void **state)
     forget(&w);
 }
 
-static void ranks_learn_who_they_are(void **state)
+static void ranks_get_their_environment(void **state)
 {
     char first[64], second[64];
     struct watched w;
@@ -611,7 +611,7 @@ static void a_death_is_named_and_ends_the_others(void **state)
     forget(&w);
 }
 
-static void exit_codes_are_the_jobs(void **state)
+static void the_exit_code_is_that_of_the_job(void **state)
 {
     struct watched w;
 
@@ -637,7 +637,7 @@ static void exit_codes_are_the_jobs(void **state)
     forget(&w);
 }
 
-static void who_ignores_sigterm_is_killed(void **state)
+static void a_rank_that_ignores_sigterm_is_killed(void **state)
 {
     struct watched w;
 
@@ -654,7 +654,7 @@ static void who_ignores_sigterm_is_killed(void **state)
 }
 
 /* Stopped ranks, which do not react to SIGTERM, are killed: two of them, and three. */
-static void who_stands_still_alone_is_killed(void **state)
+static void stopped_survivors_are_killed(void **state)
 {
     struct watched w;
     int ranks;
@@ -675,7 +675,7 @@ static void who_stands_still_alone_is_killed(void **state)
 }
 
 /* Before training has begun, the job needs all its ranks. */
-static void nobody_is_done_without_at_first(void **state)
+static void all_ranks_are_needed_before_training(void **state)
 {
     struct watched w;
 
@@ -691,7 +691,7 @@ static void nobody_is_done_without_at_first(void **state)
 }
 
 /* A job that was stopped as a whole, without a failed rank, is only paused. */
-static void who_is_paused_goes_on(void **state)
+static void a_paused_job_continues(void **state)
 {
     struct watched w;
     pid_t pid[2];
@@ -738,13 +738,13 @@ static void a_signal_ends_all(void **state)
     ended_by(SIGTERM, 143);
 }
 
-static void a_killed_supervisor_leaves_nobody(void **state)
+static void a_killed_supervisor_leaves_no_processes(void **state)
 {
     (void)state;
     ended_by(SIGKILL, -1);
 }
 
-static void a_slow_reader_stops_nobody_else(void **state)
+static void a_slow_reader_blocks_only_rank_0(void **state)
 {
     struct watched w;
 
@@ -773,7 +773,7 @@ static void a_closed_output_ends_the_job(void **state)
     forget(&w);
 }
 
-static void processes_of_a_rank_go_with_it(void **state)
+static void children_of_a_rank_end_with_it(void **state)
 {
     struct watched w;
 
@@ -788,24 +788,24 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(output_of_rank_0_is_unchanged),
-        cmocka_unit_test(other_lines_bear_their_rank),
-        cmocka_unit_test(logs_have_all_that_a_rank_says),
+        cmocka_unit_test(other_lines_have_their_rank),
+        cmocka_unit_test(logs_contain_all_output_of_a_rank),
         cmocka_unit_test(a_log_that_cannot_be_written),
-        cmocka_unit_test(a_log_that_is_no_file),
-        cmocka_unit_test(progress_is_for_terminals),
-        cmocka_unit_test(many_lines_at_once_stay_whole),
-        cmocka_unit_test(ranks_learn_who_they_are),
+        cmocka_unit_test(a_log_that_is_not_a_regular_file),
+        cmocka_unit_test(progress_is_shown_only_on_terminals),
+        cmocka_unit_test(concurrent_lines_are_not_mixed),
+        cmocka_unit_test(ranks_get_their_environment),
         cmocka_unit_test(a_death_is_named_and_ends_the_others),
-        cmocka_unit_test(exit_codes_are_the_jobs),
-        cmocka_unit_test(who_ignores_sigterm_is_killed),
-        cmocka_unit_test(who_stands_still_alone_is_killed),
-        cmocka_unit_test(nobody_is_done_without_at_first),
-        cmocka_unit_test(who_is_paused_goes_on),
+        cmocka_unit_test(the_exit_code_is_that_of_the_job),
+        cmocka_unit_test(a_rank_that_ignores_sigterm_is_killed),
+        cmocka_unit_test(stopped_survivors_are_killed),
+        cmocka_unit_test(all_ranks_are_needed_before_training),
+        cmocka_unit_test(a_paused_job_continues),
         cmocka_unit_test(a_signal_ends_all),
-        cmocka_unit_test(a_killed_supervisor_leaves_nobody),
-        cmocka_unit_test(a_slow_reader_stops_nobody_else),
+        cmocka_unit_test(a_killed_supervisor_leaves_no_processes),
+        cmocka_unit_test(a_slow_reader_blocks_only_rank_0),
         cmocka_unit_test(a_closed_output_ends_the_job),
-        cmocka_unit_test(processes_of_a_rank_go_with_it),
+        cmocka_unit_test(children_of_a_rank_end_with_it),
     };
 
     if (argc == 3 && strcmp(argv[1], "--as") == 0)

@@ -124,7 +124,7 @@ static double train(const struct vb_dataset *set, const struct vb_dataset *test,
     return (double)correct / test->n;
 }
 
-static void a_linear_model_learns_it_but_not_by_heart(void **state)
+static void a_linear_model_learns_but_not_perfectly(void **state)
 {
     struct vb_dataset set, test;
     double score;
@@ -175,7 +175,7 @@ static void soft_patterns_can_be_learned(void **state)
     vb_dataset_destroy(&set);
 }
 
-static void an_epoch_has_every_sample_once(void **state)
+static void an_epoch_contains_every_sample_once(void **state)
 {
     static uint32_t order[1000], other[1000];
     static bool seen[1000];
@@ -274,9 +274,9 @@ int main(void)
         cmocka_unit_test(same_seed_same_images),
         cmocka_unit_test(images_never_change),
         cmocka_unit_test(classes_are_balanced_and_pixels_in_range),
-        cmocka_unit_test(a_linear_model_learns_it_but_not_by_heart),
+        cmocka_unit_test(a_linear_model_learns_but_not_perfectly),
         cmocka_unit_test(soft_patterns_can_be_learned),
-        cmocka_unit_test(an_epoch_has_every_sample_once),
+        cmocka_unit_test(an_epoch_contains_every_sample_once),
         cmocka_unit_test(shares_cover_the_batch),
         cmocka_unit_test(specs_are_checked),
     };

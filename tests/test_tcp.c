@@ -95,7 +95,7 @@ static void poll_a_while(void)
 
 /* ---- the codec ------------------------------------------------------------------------------- */
 
-static void heads_survive_the_wire(void **state)
+static void headers_are_decoded_as_encoded(void **state)
 {
     struct data_head heads[] = {
         {.type = DATA_PUT, .window = 1, .note = 0xfedcba98, .offset = 1, .len_bytes = 2},
@@ -116,7 +116,7 @@ static void heads_survive_the_wire(void **state)
 }
 
 /* Byte by byte as in docs/protocol.md. */
-static void heads_are_little_endian(void **state)
+static void headers_are_little_endian(void **state)
 {
     static const unsigned char want[DATA_HEAD_BYTES] = {1, 0, 0, 0, 4, 3, 2, 1, 8, 7, 6, 5, 0, 0,
                                                         0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 1, 2, 3, 4};
@@ -172,7 +172,7 @@ static void expect_refused(const unsigned char bytes[DATA_HEAD_BYTES], const cha
     bed_close();
 }
 
-static void heads_that_ask_too_much_are_refused(void **state)
+static void headers_with_impossible_values_are_refused(void **state)
 {
     static const struct {
         struct data_head head;
@@ -209,7 +209,7 @@ static void heads_that_ask_too_much_are_refused(void **state)
 }
 
 /* A reply must be the expected one and must have the requested length. */
-static void replies_that_do_not_fit_are_refused(void **state)
+static void unexpected_replies_are_refused(void **state)
 {
     static const struct data_head replies[] = {
         {DATA_REPLY, 0, 0, 0, 0, 101},
@@ -360,7 +360,7 @@ static void short_writes_are_resumed_exactly(void **state)
 
 /* If a window is destroyed while bytes for it arrive, the connection ends and no memory is
  * overwritten. */
-static void a_window_that_goes_away_ends_its_traffic(void **state)
+static void a_destroyed_window_ends_its_traffic(void **state)
 {
     struct data_head head = {DATA_PUT, T_WINDOW, 6, 0, 0, 5000};
     unsigned char bytes[4968];
@@ -404,16 +404,16 @@ static void a_window_is_exported_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads_survive_the_wire),
-        cmocka_unit_test(heads_are_little_endian),
+        cmocka_unit_test(headers_are_decoded_as_encoded),
+        cmocka_unit_test(headers_are_little_endian),
         cmocka_unit_test(bounds_do_not_overflow),
-        cmocka_unit_test(heads_that_ask_too_much_are_refused),
-        cmocka_unit_test(replies_that_do_not_fit_are_refused),
+        cmocka_unit_test(headers_with_impossible_values_are_refused),
+        cmocka_unit_test(unexpected_replies_are_refused),
         cmocka_unit_test(too_many_gets_are_refused),
         cmocka_unit_test(a_peer_may_die_at_every_byte),
         cmocka_unit_test(frames_arrive_in_pieces),
         cmocka_unit_test(short_writes_are_resumed_exactly),
-        cmocka_unit_test(a_window_that_goes_away_ends_its_traffic),
+        cmocka_unit_test(a_destroyed_window_ends_its_traffic),
         cmocka_unit_test(a_window_is_exported_once),
     };
 

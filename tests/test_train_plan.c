@@ -33,7 +33,7 @@ static int told(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void long_plans_arrive_whole(void **state)
+static void long_plans_arrive_complete(void **state)
 {
     static const size_t lens[] = {
         0,    1,    VB_RECORD_MAX - 1,    VB_RECORD_MAX, VB_RECORD_MAX + 1,
@@ -109,7 +109,7 @@ static void a_full_plan_is_more_than_a_record(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(long_plans_arrive_whole),
+        cmocka_unit_test(long_plans_arrive_complete),
         cmocka_unit_test(too_long_is_refused_on_all_ranks),
         cmocka_unit_test(a_full_plan_is_more_than_a_record),
     };

@@ -34,7 +34,7 @@ static struct t_pair pair; /* static, because it is large */
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void every_slot_is_filled(void **state)
+static void every_transport_implements_all_functions(void **state)
 {
     static const struct vb_transport *const all[] = {&vb_transport_shm, &vb_transport_tcp,
                                                      &vb_transport_verbs};
@@ -241,7 +241,7 @@ static void hold_and_let_go(void)
     assert_int_equal(s[1].notes[12], 99);
 }
 
-static void puts_that_are_held_back_leave_in_order(void **state)
+static void held_puts_are_sent_in_order(void **state)
 {
     (void)state;
     assert_non_null(vb_transport_tcp.flush);
@@ -470,7 +470,7 @@ static void sleep_until_sent(void)
     s[0].ops->disarm(s[0].dev);
 }
 
-static void room_to_write_wakes_a_sleeper(void **state)
+static void a_sender_is_woken_to_send_more(void **state)
 {
     (void)state;
     on_all_kinds(4, 16 * mib, sleep_until_sent);
@@ -482,7 +482,7 @@ static void stream_asleep(void)
         stream_as(true);
 }
 
-static void streams_arrive_where_both_sleep(void **state)
+static void streams_arrive_when_both_ranks_sleep(void **state)
 {
     (void)state;
     assert_non_null(vb_transport_tcp.await);
@@ -587,7 +587,7 @@ static int put_until_full(struct t_side *side, struct vb_op *ops, int max)
 }
 
 /* A put that waits for room and a get without a reply must end when the peer is lost. */
-static void what_was_under_way_ends_with_the_peer(void **state)
+static void ops_under_way_end_with_the_peer(void **state)
 {
     struct t_side *s = pair.side;
     struct vb_op op[16];
@@ -821,22 +821,22 @@ static void five_ranks_all_get_their_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_slot_is_filled),
+        cmocka_unit_test(every_transport_implements_all_functions),
         cmocka_unit_test(notes_come_after_their_bytes_and_in_order),
         cmocka_unit_test(notes_of_mixed_sizes_keep_their_order),
-        cmocka_unit_test(puts_that_are_held_back_leave_in_order),
+        cmocka_unit_test(held_puts_are_sent_in_order),
         cmocka_unit_test(done_means_that_the_source_may_be_reused),
         cmocka_unit_test(get_copies_the_peers_bytes),
         cmocka_unit_test(a_put_of_nothing_is_a_bare_note),
         cmocka_unit_test(a_full_queue_does_not_stop_incoming_notes),
         cmocka_unit_test(gets_both_ways_do_not_wait_for_each_other),
         cmocka_unit_test(a_note_wakes_a_sleeper),
-        cmocka_unit_test(room_to_write_wakes_a_sleeper),
-        cmocka_unit_test(streams_arrive_where_both_sleep),
+        cmocka_unit_test(a_sender_is_woken_to_send_more),
+        cmocka_unit_test(streams_arrive_when_both_ranks_sleep),
         cmocka_unit_test(an_await_ends),
         cmocka_unit_test(a_peer_that_closes_is_lost_once),
         cmocka_unit_test(a_peer_that_closes_ends_an_await),
-        cmocka_unit_test(what_was_under_way_ends_with_the_peer),
+        cmocka_unit_test(ops_under_way_end_with_the_peer),
         cmocka_unit_test(nothing_is_allocated_after_set_up),
         cmocka_unit_test(five_ranks_all_get_their_turn),
     };

@@ -79,7 +79,7 @@ static void near(const float *got, const float *want, size_t n, size_t rule)
                      (double)want[i]);
 }
 
-static void as_the_reference(void **state)
+static void agrees_with_the_reference(void **state)
 {
     struct vb_k_update u;
     size_t r, l, n;
@@ -101,7 +101,7 @@ static void as_the_reference(void **state)
     }
 }
 
-static void in_place_is_the_same(void **state)
+static void in_place_gives_the_same_result(void **state)
 {
     struct vb_k_update u;
     size_t r;
@@ -293,7 +293,7 @@ static void check_joint(const struct vb_k_rule *rule, int ranks, size_t n)
         assert_true(isnan(z.params_out[0][i]));
 }
 
-static void ranks_together_have_the_same_bits(void **state)
+static void shared_updates_have_the_same_bits(void **state)
 {
     const size_t lens[] = {0, 1, 1023, 1024, 1025, 5000, 7850, 65536, N_MAX};
     size_t i, r;
@@ -311,13 +311,13 @@ static void ranks_together_have_the_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_reference),
-        cmocka_unit_test(in_place_is_the_same),
+        cmocka_unit_test(agrees_with_the_reference),
+        cmocka_unit_test(in_place_gives_the_same_result),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(nan_and_infinity_stay),
         cmocka_unit_test(norm_and_clipping),
         cmocka_unit_test(the_norm_of_pieces_has_the_same_bits),
-        cmocka_unit_test(ranks_together_have_the_same_bits),
+        cmocka_unit_test(shared_updates_have_the_same_bits),
     };
 
     return T_RUN(tests);

@@ -127,7 +127,7 @@ static void strangers_are_refused(void **state)
 
 /* While rank 0 waits for rank 1, a caller without the secret claims to be rank 1. Then the real
  * rank 1 calls. */
-static void a_wrong_secret_does_not_keep_the_right_one_out(void **state)
+static void a_wrong_secret_does_not_block_the_right_rank(void **state)
 {
     static const unsigned char wrong_key[32] = "not the key of any pair in this";
     struct rd_call as_one = {.rank = 1, .epoch = 1};
@@ -164,7 +164,7 @@ static void expect_lost(const char *why)
 }
 
 /* Writes to memory that may not be written: the device refuses, and the memory does not change. */
-static void a_window_that_is_gone_is_not_written(void **state)
+static void a_destroyed_window_is_not_written(void **state)
 {
     struct t_side *s = pair.side;
     struct vb_op op;
@@ -180,7 +180,7 @@ static void a_window_that_is_gone_is_not_written(void **state)
     t_pair_close(&pair);
 }
 
-static void rights_are_no_wider_than_asked_for(void **state)
+static void access_rights_are_not_wider_than_requested(void **state)
 {
     struct t_side *s = pair.side;
     struct vb_remote *rem;
@@ -221,7 +221,7 @@ static void broken_messages_are_refused(void **state)
     }
 }
 
-static void what_is_registered_is_counted(void **state)
+static void registered_memory_is_counted(void **state)
 {
     uint64_t bytes, ns;
 
@@ -241,11 +241,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strangers_are_refused),
-        cmocka_unit_test(a_wrong_secret_does_not_keep_the_right_one_out),
-        cmocka_unit_test(a_window_that_is_gone_is_not_written),
-        cmocka_unit_test(rights_are_no_wider_than_asked_for),
+        cmocka_unit_test(a_wrong_secret_does_not_block_the_right_rank),
+        cmocka_unit_test(a_destroyed_window_is_not_written),
+        cmocka_unit_test(access_rights_are_not_wider_than_requested),
         cmocka_unit_test(broken_messages_are_refused),
-        cmocka_unit_test(what_is_registered_is_counted),
+        cmocka_unit_test(registered_memory_is_counted),
     };
 
     if (!vb_net_rdma_any_usable()) {

@@ -54,7 +54,7 @@ static void a_reply_belongs_to_its_request(void **state)
     assert_false(auth_equal(proof, replayed));
 }
 
-static void broken_calls_are_told(void **state)
+static void broken_calls_are_recognised(void **state)
 {
     struct rd_call call = {.rank = 2, .epoch = 1}, got;
     unsigned char request[RD_CALL_BYTES];
@@ -72,7 +72,7 @@ static void broken_calls_are_told(void **state)
     assert_string_equal(rd_call_read(request, 56, RD_CALL_REQUEST, &got), "it is no verbena");
 }
 
-static void addresses_survive(void **state)
+static void addresses_are_decoded_as_encoded(void **state)
 {
     struct rd_address a = {.port = 40000, .soft = true, .n_addrs = 3, .device = "mlx5_bond_0"}, got;
     struct vb_blob blob;
@@ -99,7 +99,7 @@ static void addresses_survive(void **state)
     }
 }
 
-static void messages_survive(void **state)
+static void messages_are_decoded_as_encoded(void **state)
 {
     struct rd_hello hello = {
         .probe_addr = UINT64_C(0x123456789abcdef0), .probe_rkey = 77, .credits = 128, .imm = true};
@@ -125,7 +125,7 @@ static void messages_survive(void **state)
     assert_int_equal(rd_message_read(bytes, len, &got, &value), 0);
 }
 
-static void keys_survive(void **state)
+static void keys_are_decoded_as_encoded(void **state)
 {
     struct rd_key window = {.addr = UINT64_C(0xfeedbeef12345678), .n_ports = 2, .rkeys = {5, 6}},
                   got;
@@ -147,10 +147,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_proves_the_key),
         cmocka_unit_test(a_reply_belongs_to_its_request),
-        cmocka_unit_test(broken_calls_are_told),
-        cmocka_unit_test(addresses_survive),
-        cmocka_unit_test(messages_survive),
-        cmocka_unit_test(keys_survive),
+        cmocka_unit_test(broken_calls_are_recognised),
+        cmocka_unit_test(addresses_are_decoded_as_encoded),
+        cmocka_unit_test(messages_are_decoded_as_encoded),
+        cmocka_unit_test(keys_are_decoded_as_encoded),
     };
 
     if (auth_init() != VB_OK)

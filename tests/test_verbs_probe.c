@@ -58,7 +58,7 @@ static void a_recorded_card_is_read(void **state)
     vb_net_rdma_free(got.list, got.n);
 }
 
-static void software_devices_and_transports_are_told_apart(void **state)
+static void kinds_of_devices_are_distinguished(void **state)
 {
     struct t_tree tree;
     struct listed got;
@@ -180,7 +180,7 @@ static void this_machine_is_read_through_verbs(void **state)
     vb_net_rdma_free(got.list, got.n);
 }
 
-static void what_soft_roce_needs_is_found(void **state)
+static void requirements_of_soft_roce_are_found(void **state)
 {
     struct vb_rxe rxe;
 
@@ -231,7 +231,7 @@ static void the_module_is_found_in_every_place(void **state)
     t_tree_destroy(&tree);
 }
 
-static void versions_are_told(void **state)
+static void versions_are_reported(void **state)
 {
     char text[64];
 
@@ -246,13 +246,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recorded_card_is_read),
-        cmocka_unit_test(software_devices_and_transports_are_told_apart),
+        cmocka_unit_test(kinds_of_devices_are_distinguished),
         cmocka_unit_test(garbage_is_survived),
         cmocka_unit_test(a_machine_without_rdma_has_an_empty_list),
         cmocka_unit_test(this_machine_is_read_through_verbs),
-        cmocka_unit_test(what_soft_roce_needs_is_found),
+        cmocka_unit_test(requirements_of_soft_roce_are_found),
         cmocka_unit_test(the_module_is_found_in_every_place),
-        cmocka_unit_test(versions_are_told),
+        cmocka_unit_test(versions_are_reported),
     };
 
     return T_RUN(tests);

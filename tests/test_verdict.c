@@ -21,7 +21,7 @@ static struct vb_train_result made_up(struct vb_rank_result ranks[RANKS])
         .workers = RANKS, .per_rank = ranks, .steps = 200, .train_s = 10, .transport = "shm"};
 }
 
-static void computing_is_a_share(void **state)
+static void compute_is_a_share_of_the_step(void **state)
 {
     struct vb_rank_result ranks[RANKS];
     struct vb_train_result r = made_up(ranks);
@@ -38,7 +38,7 @@ static void computing_is_a_share(void **state)
 
 /* A step may have several waits, and one rank may have waited for longer than ranks trained on
  * average. */
-static void a_straggler_is_at_most_all(void **state)
+static void a_straggler_takes_at_most_the_whole_time(void **state)
 {
     struct vb_rank_result ranks[RANKS];
     struct vb_train_result r = made_up(ranks);
@@ -58,7 +58,7 @@ static void a_straggler_is_at_most_all(void **state)
 
 /* Asynchronous training: a step is a step of one worker, and waiting for the end of all workers is
  * not waiting for a straggler. */
-static void a_step_is_a_workers(void **state)
+static void asynchronous_steps_are_those_of_a_worker(void **state)
 {
     struct vb_rank_result ranks[RANKS];
     struct vb_train_result r = made_up(ranks);
@@ -95,9 +95,9 @@ static void no_steps_no_verdict(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(computing_is_a_share),
-        cmocka_unit_test(a_straggler_is_at_most_all),
-        cmocka_unit_test(a_step_is_a_workers),
+        cmocka_unit_test(compute_is_a_share_of_the_step),
+        cmocka_unit_test(a_straggler_takes_at_most_the_whole_time),
+        cmocka_unit_test(asynchronous_steps_are_those_of_a_worker),
         cmocka_unit_test(no_steps_no_verdict),
     };
 

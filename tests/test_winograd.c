@@ -25,7 +25,7 @@ static void all_passes(const struct vb_k_backend *backend, const struct vb_k_sha
         t_check(backend, shape, pass, factor);
 }
 
-static void three_by_three_is_right(void **state)
+static void three_by_three_is_correct(void **state)
 {
     const struct vb_k_shape shapes[] = {
         t_conv(1, 1, 3, 3, 1, 3, 1, 0),    t_conv(1, 1, 1, 1, 1, 3, 1, 1),
@@ -46,7 +46,7 @@ static void three_by_three_is_right(void **state)
     }
 }
 
-static void five_by_five_is_right(void **state)
+static void five_by_five_is_correct(void **state)
 {
     const struct vb_k_shape shapes[] = {
         t_conv(1, 1, 5, 5, 1, 5, 1, 0),   t_conv(3, 3, 13, 12, 5, 5, 1, 2),
@@ -121,7 +121,7 @@ static void spreads_within_tiles(const struct vb_k_backend *backend, int side, f
     t_layer_fini(&t);
 }
 
-static void what_is_no_number_stays_in_its_tiles(void **state)
+static void nan_and_infinity_stay_in_their_tiles(void **state)
 {
     (void)state;
     spreads_within_tiles(&vb_k_backend_winograd2, 2, NAN);
@@ -131,7 +131,7 @@ static void what_is_no_number_stays_in_its_tiles(void **state)
 }
 
 /* A NaN in channel 1 of x: the taps of other channels must be finite. */
-static void gradients_of_other_channels_stay(void **state)
+static void gradients_of_other_channels_are_finite(void **state)
 {
     struct vb_k_shape shape = t_conv(2, 6, 9, 9, 5, 3, 1, 1);
     struct t_layer t;
@@ -170,11 +170,11 @@ static void other_shapes_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(three_by_three_is_right),
-        cmocka_unit_test(five_by_five_is_right),
+        cmocka_unit_test(three_by_three_is_correct),
+        cmocka_unit_test(five_by_five_is_correct),
         cmocka_unit_test(small_numbers_are_exact),
-        cmocka_unit_test(what_is_no_number_stays_in_its_tiles),
-        cmocka_unit_test(gradients_of_other_channels_stay),
+        cmocka_unit_test(nan_and_infinity_stay_in_their_tiles),
+        cmocka_unit_test(gradients_of_other_channels_are_finite),
         cmocka_unit_test(other_shapes_are_refused),
     };
 

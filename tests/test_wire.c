@@ -15,7 +15,7 @@ static void numbers_are_little_endian(void **state)
     assert_true(wire_u64_decode(bytes) == 0x0102030405060708u);
 }
 
-static void a_call_survives_the_wire(void **state)
+static void a_call_is_decoded_as_encoded(void **state)
 {
     struct wire_call call = {.version = 1,
                              .kind = WIRE_DATA,
@@ -41,7 +41,7 @@ static void a_call_survives_the_wire(void **state)
     assert_false(wire_call_decode(bytes, &back));
 }
 
-static void an_answer_survives_the_wire(void **state)
+static void an_answer_is_decoded_as_encoded(void **state)
 {
     struct wire_answer answer = {.version = 1, .verdict = 2, .rank = 3, .epoch = 4, .caps = 5},
                        back;
@@ -123,7 +123,7 @@ static void info_equal(const struct wire_info *a, const struct wire_info *b)
     assert_string_equal(a->unix_name, b->unix_name);
 }
 
-static void an_info_survives_the_wire(void **state)
+static void an_info_is_decoded_as_encoded(void **state)
 {
     struct wire_info info = {.rank = 1,
                              .pid = 77,
@@ -154,7 +154,7 @@ static void an_info_survives_the_wire(void **state)
     assert_false(wire_info_decode(bytes, &back));
 }
 
-static void seats_survive_the_wire(void **state)
+static void slots_are_decoded_as_encoded(void **state)
 {
     struct wire_seat seat = {.seat = 3,
                              .epoch = 5,
@@ -180,7 +180,7 @@ static void seats_survive_the_wire(void **state)
     assert_false(wire_seat_decode(bytes, &back));
 }
 
-static void offers_survive_the_wire(void **state)
+static void offers_are_decoded_as_encoded(void **state)
 {
     struct wire_offer offer = {.window = 9, .len_bytes = 1 << 20, .rights = 3}, back;
     unsigned char bytes[WIRE_OFFER_BYTES];
@@ -196,7 +196,7 @@ static void offers_survive_the_wire(void **state)
     assert_false(wire_offer_decode(bytes, &back));
 }
 
-static void cards_survive_the_wire(void **state)
+static void cards_are_decoded_as_encoded(void **state)
 {
     struct wire_card card = {.choice = VB_TRANSPORT_TCP, .rdma = WIRE_RDMA_SOFT}, back;
     unsigned char bytes[WIRE_CARD_BYTES];
@@ -212,7 +212,7 @@ static void cards_survive_the_wire(void **state)
     assert_false(wire_card_decode(bytes, &back));
 }
 
-static void who_does_not_know_is_on_no_host(void **state)
+static void an_unknown_boot_id_matches_no_host(void **state)
 {
     struct wire_info a = {.boot_id = "f00d", .netns = 7}, b = a, c = a, unknown = {.netns = 7};
 
@@ -225,7 +225,7 @@ static void who_does_not_know_is_on_no_host(void **state)
     assert_false(wire_info_same_host(&unknown, &unknown));
 }
 
-static void every_verdict_has_words(void **state)
+static void every_verdict_has_a_text(void **state)
 {
     uint32_t v;
 
@@ -238,15 +238,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_little_endian),
-        cmocka_unit_test(a_call_survives_the_wire),
-        cmocka_unit_test(an_answer_survives_the_wire),
+        cmocka_unit_test(a_call_is_decoded_as_encoded),
+        cmocka_unit_test(an_answer_is_decoded_as_encoded),
         cmocka_unit_test(frames_are_bounded),
-        cmocka_unit_test(an_info_survives_the_wire),
-        cmocka_unit_test(who_does_not_know_is_on_no_host),
-        cmocka_unit_test(every_verdict_has_words),
-        cmocka_unit_test(seats_survive_the_wire),
-        cmocka_unit_test(offers_survive_the_wire),
-        cmocka_unit_test(cards_survive_the_wire),
+        cmocka_unit_test(an_info_is_decoded_as_encoded),
+        cmocka_unit_test(an_unknown_boot_id_matches_no_host),
+        cmocka_unit_test(every_verdict_has_a_text),
+        cmocka_unit_test(slots_are_decoded_as_encoded),
+        cmocka_unit_test(offers_are_decoded_as_encoded),
+        cmocka_unit_test(cards_are_decoded_as_encoded),
     };
 
     return T_RUN(tests);
