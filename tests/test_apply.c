@@ -56,7 +56,7 @@ static bool allowed_anywhere_else(void)
     return vb_topo_facts(topo)->n_allowed_cpus > 1;
 }
 
-static bool right_place(const struct vb_plan_rank *r, enum vb_role role)
+static bool check_place(const struct vb_plan_rank *r, enum vb_role role)
 {
     if (role != VB_ROLE_PROGRESS)
         return runs_on(r->others.v, r->others.n);
@@ -82,7 +82,7 @@ static void *rank_main(void *arg)
     }
     for (role = VB_ROLE_PROGRESS; role <= VB_ROLE_SAMPLER; role++) {
         wrong += vb_plan_pin(topo, plan, r->rank, (enum vb_role)role) != VB_OK;
-        wrong += !right_place(r, (enum vb_role)role);
+        wrong += !check_place(r, (enum vb_role)role);
     }
     return wrong == 0 ? arg : NULL;
 }
@@ -123,7 +123,7 @@ static void oversubscribed_threads_are_not_pinned(void **state)
     run_ranks(8, 2);
 }
 
-static void *narrow_then_plan(void *arg)
+static void *plan_with_narrow_affinity(void *arg)
 {
     struct vb_topo_source source = {0};
     struct vb_plan_want want = {.ranks = 2, .progress = true};
@@ -157,7 +157,7 @@ static void affinity_limits_the_plan(void **state)
     if (!allowed_anywhere_else())
         skip();
     make_plan(1, 1);
-    assert_int_equal(pthread_create(&id, NULL, narrow_then_plan, topo), 0);
+    assert_int_equal(pthread_create(&id, NULL, plan_with_narrow_affinity, topo), 0);
     pthread_join(id, &ok);
     assert_ptr_equal(ok, topo);
 }

@@ -78,8 +78,8 @@ static void sealed_keys_open_only_in_their_session(void **state)
 
 /* ---- the handshake by itself ----------------------------------------------------------------- */
 
-static enum wire_verdict judge(void *arg, const struct wire_call *call,
-                               unsigned char key[AUTH_KEY_BYTES], uint32_t *epoch_p)
+static enum wire_verdict check_call(void *arg, const struct wire_call *call,
+                                    unsigned char key[AUTH_KEY_BYTES], uint32_t *epoch_p)
 {
     (void)epoch_p;
     memcpy(key, arg, AUTH_KEY_BYTES);
@@ -93,7 +93,7 @@ static size_t feed(struct handshake *hs, const unsigned char *bytes, size_t len,
     size_t i, n = 0;
 
     for (i = 0; i < len; i++)
-        n = handshake_feed(hs, bytes + i, 1, judge, key, out);
+        n = handshake_feed(hs, bytes + i, 1, check_call, key, out);
     return n;
 }
 
@@ -223,7 +223,7 @@ static void try_strangers(void)
 }
 
 /* Begins a valid handshake again and again, and hangs up after each number of bytes. */
-static void try_deserters(void)
+static void try_callers_that_hang_up(void)
 {
     unsigned char bytes[WIRE_CALL_BYTES + WIRE_PROOF] = {0};
     struct wire_call call;
@@ -239,7 +239,7 @@ static void try_deserters(void)
     }
 }
 
-static int visited(struct vb_group *g, void *arg)
+static int job_with_strangers(struct vb_group *g, void *arg)
 {
     int wrong = 0, i;
 
@@ -247,7 +247,7 @@ static int visited(struct vb_group *g, void *arg)
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     if (vb_group_rank(g) == 0) {
         try_strangers();
-        try_deserters();
+        try_callers_that_hang_up();
     }
     for (i = 0; i < 100; i++)
         wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
@@ -256,7 +256,7 @@ static int visited(struct vb_group *g, void *arg)
 
 static void strangers_do_not_disturb_a_job(void **state)
 {
-    struct t_job job = {.fn = visited, .world = 3, .transport = VB_TRANSPORT_TCP};
+    struct t_job job = {.fn = job_with_strangers, .world = 3, .transport = VB_TRANSPORT_TCP};
     struct t_rank ranks[T_RANKS_MAX];
     pthread_t ids[T_RANKS_MAX];
     struct t_stderr t;

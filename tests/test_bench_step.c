@@ -224,7 +224,7 @@ static void every_point_is_measured(void **state)
     t_as_threads(&job);
 }
 
-static int measure_too_much(struct vb_group *g, void *arg)
+static int measure_large_batches(struct vb_group *g, void *arg)
 {
     struct vb_step_opts o = {.batches = {3, 51}, .n_batches = 2, .seconds = 0.001};
     struct vb_step_result r;
@@ -239,7 +239,7 @@ static void batches_larger_than_the_data_set(void **state)
 {
     vb_status got[2] = {VB_OK, VB_OK};
     struct t_job job = {
-        .transport = VB_TRANSPORT_SHM, .world = 2, .fn = measure_too_much, .arg = got};
+        .transport = VB_TRANSPORT_SHM, .world = 2, .fn = measure_large_batches, .arg = got};
     struct t_stderr caught;
     char text[2048];
 

@@ -89,7 +89,7 @@ static int is_reported(const char *text, const struct how *how)
     return 1;
 }
 
-static int witness(struct vb_coll *coll, const struct how *how)
+static int expect_failure(struct vb_coll *coll, const struct how *how)
 {
     uint64_t begin = vb_clock_ns();
     struct t_stderr caught;
@@ -124,7 +124,7 @@ static int faulty(struct vb_group *g, void *arg)
      * read yet. */
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     if (vb_group_rank(g) != CULPRIT) {
-        wrong += witness(coll, how);
+        wrong += expect_failure(coll, how);
     } else {
         vb_log_set_level(VB_LEVEL_ERROR);
         if (misbehave(coll, how, &req) == VB_OK)
@@ -241,7 +241,7 @@ static void ops_end_after_their_collective_is_closed(void **state)
 
 /* ---- errors of callers ----------------------------------------------------------------------- */
 
-static int impossible(struct vb_group *g, void *arg)
+static int impossible_calls(struct vb_group *g, void *arg)
 {
     struct vb_coll_opts bad = {.algo = VB_ALGO_RING};
     size_t at[2] = {0, 0}, lens[2] = {8, 100};
@@ -275,7 +275,7 @@ static int impossible(struct vb_group *g, void *arg)
 
 static void impossible_calls_are_refused(void **state)
 {
-    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 2, .fn = impossible};
+    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 2, .fn = impossible_calls};
 
     (void)state;
     t_as_processes(&job);

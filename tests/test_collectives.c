@@ -209,7 +209,7 @@ static int one_broadcast(struct vb_group *g, struct vb_coll *coll, size_t len, i
     return wrong + T_WRONG(data[4 + len] == 0xee);
 }
 
-static int others(struct vb_group *g, void *arg)
+static int all_other_operations(struct vb_group *g, void *arg)
 {
     static const size_t sizes[] = {0, 1, 5, 1000, 70003, 200001};
     const struct how *how = arg;
@@ -236,7 +236,7 @@ static void other_operations(void **state)
     struct vb_coll_opts opts = {.in_flight = 4};
 
     (void)state;
-    everywhere(others, opts, worlds, VB_COUNT(worlds));
+    everywhere(all_other_operations, opts, worlds, VB_COUNT(worlds));
 }
 
 /* ---- large vectors, and the exact number of bytes -------------------------------------------- */
@@ -285,7 +285,7 @@ static void large_vectors(void **state)
 /* A measurement of one rank alone must not touch memory where peers write, because a peer may be
  * ahead and may have sent already. Each rank has unused slots for messages to itself between those
  * of its peers; the test fills these. */
-static int measured_again(struct vb_group *g, void *arg)
+static int measure_with_full_slots(struct vb_group *g, void *arg)
 {
     const struct how *how = arg;
     struct vb_coll *coll;
@@ -313,14 +313,14 @@ static void measuring_does_not_write_to_slots(void **state)
     struct vb_coll_opts opts = {0};
 
     (void)state;
-    everywhere(measured_again, opts, worlds, VB_COUNT(worlds));
+    everywhere(measure_with_full_slots, opts, worlds, VB_COUNT(worlds));
 }
 
 /* ---- allocations ----------------------------------------------------------------------------- */
 
 /* Counts the allocations of this process. Barriers keep the other ranks from opening or closing
  * meanwhile. */
-static int frugal(struct vb_group *g, void *arg)
+static int count_allocations(struct vb_group *g, void *arg)
 {
     const struct how *how = arg;
     struct vb_coll *coll;
@@ -352,11 +352,11 @@ static void no_allocations(void **state)
     int a;
 
     (void)state;
-    everywhere(frugal, opts, worlds, VB_COUNT(worlds));
+    everywhere(count_allocations, opts, worlds, VB_COUNT(worlds));
     opts.order = VB_ORDER_ANY;
     for (a = VB_ALGO_GATHER; a < VB_ALGOS; a++) {
         opts.algo = (enum vb_algo)a;
-        everywhere(frugal, opts, worlds, VB_COUNT(worlds));
+        everywhere(count_allocations, opts, worlds, VB_COUNT(worlds));
     }
 }
 

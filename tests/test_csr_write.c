@@ -58,7 +58,7 @@ static int files(const char *name)
 }
 
 /* Reports when blocks have been written, and then waits to be killed. */
-static void stop_within(void *arg, double done, int64_t rows)
+static void wait_to_be_killed(void *arg, double done, int64_t rows)
 {
     const int *fd = arg;
 
@@ -80,7 +80,7 @@ static void kill_writer(const char *name)
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        (void)write_rows(name, stop_within, &fds[1]);
+        (void)write_rows(name, wait_to_be_killed, &fds[1]);
         _exit(0);
     }
     close(fds[1]);
@@ -91,7 +91,7 @@ static void kill_writer(const char *name)
     close(fds[0]);
 }
 
-static bool has_unnamed(void)
+static bool has_unnamed_files(void)
 {
     int fd = __real_open(t_dir, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
 
@@ -103,7 +103,7 @@ static bool has_unnamed(void)
 static void nothing_is_left_of_a_killed_writer(void **state)
 {
     (void)state;
-    if (!has_unnamed()) {
+    if (!has_unnamed_files()) {
         print_message("skipped: the file system of %s has no O_TMPFILE\n", t_dir);
         skip();
     }

@@ -271,7 +271,7 @@ static void batches_allocate_nothing(void **state)
     vb_dataset_destroy(&set);
 }
 
-static void stuck(void *arg)
+static void slow_load(void *arg)
 {
     usleep(*(useconds_t *)arg);
 }
@@ -285,7 +285,7 @@ static void a_slow_loader_is_an_error(void **state)
                                .world = 1,
                                .ahead = 1,
                                .timeout_ms = 20,
-                               .on_start = stuck,
+                               .on_start = slow_load,
                                .on_start_arg = &long_us};
     const struct vb_batch *b;
     struct t_stderr err;

@@ -45,7 +45,7 @@ static void begin(enum vb_transport_choice transport, int world, int seats, bool
     start_ranks();
 }
 
-static void newcomer(int proc)
+static void start_joiner(int proc)
 {
     pids[proc] = e_fork(board, proc, -1);
 }
@@ -70,7 +70,7 @@ static void leave_proc(int proc)
 }
 
 /* Returns whether this process has put at least `puts` blocks to each other running process. */
-static bool meets_all(int proc, long puts)
+static bool has_put_to_all(int proc, long puts)
 {
     int i;
 
@@ -82,7 +82,7 @@ static bool meets_all(int proc, long puts)
 }
 
 /* Waits until all running processes have put SOME_PUTS more blocks to all others. */
-static void all_go_on(void)
+static void all_make_progress(void)
 {
     int i, k;
 
@@ -91,12 +91,12 @@ static void all_go_on(void)
             board->procs[i].puts_at[k] = 0;
     for (i = 0; i < E_PROCS; i++)
         if (pids[i] != 0)
-            E_UNTIL(board, meets_all(i, SOME_PUTS));
+            E_UNTIL(board, has_put_to_all(i, SOME_PUTS));
 }
 
 /* Waits until all running processes have seen a rank go from this slot for the given number
  * of times. */
-static void all_know(int seat, int times)
+static void all_noticed(int seat, int times)
 {
     int i;
 
@@ -138,8 +138,8 @@ static void other_ranks_survive_a_death(void **state)
             E_UNTIL(board, board->procs[victim].puts > 20);
             nanosleep(&nap, NULL); /* at any moment of the work */
             kill_proc(victim);
-            all_know(victim, 1);
-            all_go_on();
+            all_noticed(victim, 1);
+            all_make_progress();
             end();
         }
     }
@@ -155,10 +155,10 @@ static void all_but_one_may_die(void **state)
         begin(transports[t], 3, 3, false);
         E_UNTIL(board, board->procs[2].puts > 10);
         kill_proc(0);
-        all_know(0, 1);
-        all_go_on();
+        all_noticed(0, 1);
+        all_make_progress();
         kill_proc(2);
-        all_know(2, 1);
+        all_noticed(2, 1);
         end();
         assert_int_equal(board->procs[1].n_gone, 2);
     }
@@ -176,7 +176,7 @@ static void a_stopped_rank_notices_that_it_was_dropped(void **state)
     (void)state;
     for (t = 0; t < n_transports; t++) {
         begin(transports[t], 3, 4, t % 2 == 1);
-        all_go_on();
+        all_make_progress();
         assert_int_equal(kill(pids[2], SIGSTOP), 0);
         start = e_now_s();
         E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
@@ -185,7 +185,7 @@ static void a_stopped_rank_notices_that_it_was_dropped(void **state)
         assert_int_equal(kill(pids[2], SIGCONT), 0);
         E_UNTIL(board, board->procs[2].n_out == 1);
         E_UNTIL(board, board->procs[2].rank == 3 && board->procs[0].n_joined == 1);
-        all_go_on();
+        all_make_progress();
         end();
     }
 }
@@ -199,7 +199,7 @@ static void a_retired_rank_reaches_nobody(void **state)
     (void)state;
     for (t = 0; t < n_transports; t++) {
         begin(transports[t], 3, 4, false);
-        all_go_on();
+        all_make_progress();
         board->procs[1].retire = 2; /* rank 1, not rank 0, drops rank 2; ranks 0 and 1 continue */
         E_UNTIL(board, board->procs[1].gone[2] == 1 && board->procs[2].gone[1] == 1);
         assert_int_equal(board->procs[0].n_gone, 0);
@@ -207,14 +207,14 @@ static void a_retired_rank_reaches_nobody(void **state)
         board->procs[0].retire = 2;
         E_UNTIL(board, board->procs[2].n_out == 1);
         E_UNTIL(board, board->procs[2].rank == 3);
-        all_go_on();
+        all_make_progress();
         end();
     }
 }
 
 /* ---- joiners --------------------------------------------------------------------------------- */
 
-static void join_in_vain(const char *said, unsigned char secret, vb_status want)
+static void join_is_refused(const char *said, unsigned char secret, vb_status want)
 {
     struct vb_group_opts opts;
     struct vb_group *g;
@@ -267,46 +267,46 @@ static void joiners_fill_the_slots(void **state)
     (void)state;
     for (t = 0; t < n_transports; t++) {
         begin(transports[t], 2, 4, t % 2 == 0);
-        all_go_on();
-        newcomer(2);
+        all_make_progress();
+        start_joiner(2);
         E_UNTIL(board, board->procs[0].n_joined == 1 && board->procs[1].n_joined == 1);
-        all_go_on();
+        all_make_progress();
         kill_proc(1);
-        all_know(1, 1);
+        all_noticed(1, 1);
         old_epochs_are_refused(1);
-        join_in_vain("the secrets differ", 8, VB_ERR_ACCESS);
-        newcomer(3);
+        join_is_refused("the secrets differ", 8, VB_ERR_ACCESS);
+        start_joiner(3);
         E_UNTIL(board, board->procs[3].rank == 3); /* the slot that was never used */
-        all_go_on();
-        newcomer(4);
+        all_make_progress();
+        start_joiner(4);
         E_UNTIL(board, board->procs[4].rank == 1); /* the slot of the dead rank */
-        all_go_on();
+        all_make_progress();
         for (i = 0; i < E_PROCS; i++)
             if (pids[i] != 0)
                 E_UNTIL(board, board->procs[i].epoch == 4);
         old_epochs_are_refused(1);
-        join_in_vain("no seat is empty", 7, VB_ERR_ACCESS);
+        join_is_refused("no seat is empty", 7, VB_ERR_ACCESS);
         end();
     }
 }
 
 /* A rank is silent and is dropped, but it still runs. A joiner gets its slot at once, or (shared
  * memory) when the process is dead. */
-static void seat_of_the_silent(enum vb_transport_choice transport)
+static void reuse_slot_of_silent_rank(enum vb_transport_choice transport)
 {
     begin(transport, 3, 3, false);
-    all_go_on();
+    all_make_progress();
     assert_int_equal(kill(pids[2], SIGSTOP), 0);
     E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
     if (transport == VB_TRANSPORT_SHM) {
-        join_in_vain("no seat is empty", 7, VB_ERR_ACCESS);
+        join_is_refused("no seat is empty", 7, VB_ERR_ACCESS);
         kill_proc(2);
     }
-    newcomer(3);
+    start_joiner(3);
     E_UNTIL(board, board->procs[3].rank == 2);
     if (pids[2] != 0)
         kill_proc(2);
-    all_go_on();
+    all_make_progress();
     end();
 }
 
@@ -316,7 +316,7 @@ static void slots_of_live_processes_stay_empty(void **state)
 {
     (void)state;
     if (t_runs_over(VB_TRANSPORT_SHM))
-        seat_of_the_silent(VB_TRANSPORT_SHM);
+        reuse_slot_of_silent_rank(VB_TRANSPORT_SHM);
     else
         skip();
 }
@@ -330,7 +330,7 @@ static void slots_of_fenced_ranks_are_free(void **state)
     (void)state;
     for (t = 0; t < n_transports; t++)
         if (transports[t] != VB_TRANSPORT_SHM)
-            seat_of_the_silent(transports[t]);
+            reuse_slot_of_silent_rank(transports[t]);
 }
 
 /* Many ranks use one slot, one after the other; some die and some leave. Nothing may be left
@@ -343,9 +343,9 @@ static void slots_are_used_again(void **state)
     (void)state;
     for (t = 0; t < n_transports; t++) {
         begin(transports[t], 2, 3, false);
-        all_go_on();
+        all_make_progress();
         for (n = 0; n < 2 * KILLS; n++) {
-            newcomer(2);
+            start_joiner(2);
             joined = n + 1;
             E_UNTIL(board, board->procs[0].n_joined == joined);
             E_UNTIL(board, board->procs[0].puts_at[2] > 5 && board->procs[2].puts > 5);
@@ -353,7 +353,7 @@ static void slots_are_used_again(void **state)
                 kill_proc(2);
             else
                 leave_proc(2);
-            all_know(2, n + 1);
+            all_noticed(2, n + 1);
             E_UNTIL(board, board->procs[0].left[2] == n % 2);
             board->procs[0].n_fds = 0;
             E_UNTIL(board, board->procs[0].n_fds > 0);
@@ -376,19 +376,19 @@ static void an_early_joiner_waits(void **state)
         board_set_up(transports[t], 2, 3, t % 2 == 1);
         board->closed = true;
         start_ranks();
-        newcomer(2);
+        start_joiner(2);
         E_UNTIL(board, board->procs[0].puts_at[1] > SOME_PUTS);
         nanosleep(&nap, NULL);
         assert_int_equal(board->procs[2].rank, -1);
         board->closed = false;
         E_UNTIL(board, board->procs[2].rank == 2 && board->procs[0].n_joined == 1);
-        all_go_on();
+        all_make_progress();
         end();
     }
 }
 
 /* Joins but opens no window. Stays until it is told to leave. */
-static void lurk(int proc)
+static void join_without_window(int proc)
 {
     struct timespec pause = {.tv_nsec = 1000000};
     struct vb_group_opts opts;
@@ -412,27 +412,27 @@ static void puts_to_a_joiner_without_a_window_fail(void **state)
     (void)state;
     for (t = 0; t < n_transports; t++) {
         begin(transports[t], 2, 3, false);
-        newcomer(2);
+        start_joiner(2);
         E_UNTIL(board, board->procs[0].puts_at[2] > 5);
         kill_proc(2);
-        all_know(2, 1);
+        all_noticed(2, 1);
         board->procs[3].leave = false;
         board->procs[3].rank = -1;
         pids[3] = fork();
         assert_true(pids[3] >= 0);
         if (pids[3] == 0)
-            lurk(3);
+            join_without_window(3);
         E_UNTIL(board, board->procs[3].rank == 2);
         board->procs[0].poke = 2;
         E_UNTIL(board, board->procs[0].poke < 0);
         leave_proc(3);
-        all_go_on();
+        all_make_progress();
         end();
     }
 }
 
 /* A group that is not elastic admits nobody, and neither does one that is not open yet. */
-static int stays_as_it_is(struct vb_group *g, void *arg)
+static int admits_nobody(struct vb_group *g, void *arg)
 {
     struct e_board b = {.world = vb_group_world(g), .transport = VB_TRANSPORT_TCP};
     struct vb_group_opts opts;
@@ -447,7 +447,7 @@ static int stays_as_it_is(struct vb_group *g, void *arg)
 
 static void groups_that_are_not_elastic_admit_nobody(void **state)
 {
-    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 1, .fn = stays_as_it_is};
+    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 1, .fn = admits_nobody};
     struct t_rank rank = {.job = &job};
     struct vb_group_opts opts;
     struct vb_group *g;
@@ -491,10 +491,10 @@ static void ranks_on_other_machines_join_and_leave(void **state)
         assert_int_equal(board->procs[0].n_joined, board->until_gone);
         return;
     }
-    newcomer(1);
+    start_joiner(1);
     E_UNTIL(board, board->procs[1].puts > SOME_PUTS);
     kill_proc(1);
-    newcomer(2);
+    start_joiner(2);
     E_UNTIL(board, board->procs[2].puts > SOME_PUTS);
     end();
 }

@@ -316,7 +316,7 @@ static void large_puts_and_gets_arrive(void **state)
 /* ---- allocations ----------------------------------------------------------------------------- */
 
 /* After set-up no thread of any rank may allocate. */
-static int frugal(struct vb_group *g, void *arg)
+static int count_allocations(struct vb_group *g, void *arg)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, i;
     struct timespec pause = {.tv_nsec = 600 * 1000 * 1000};
@@ -350,7 +350,7 @@ static int frugal(struct vb_group *g, void *arg)
 
 static void nothing_is_allocated_after_set_up(void **state)
 {
-    struct t_job job = {.fn = frugal, .world = some_ranks};
+    struct t_job job = {.fn = count_allocations, .world = some_ranks};
     size_t t;
 
     (void)state;
@@ -372,7 +372,7 @@ static double cpu_s(void)
 }
 
 /* Rank 0 is slow. The other ranks may use only a small part of a core while they wait for it. */
-static int late(struct vb_group *g, void *arg)
+static int wait_for_slow_rank(struct vb_group *g, void *arg)
 {
     struct timespec pause = {.tv_nsec = 700 * 1000 * 1000};
     uint64_t start;
@@ -392,7 +392,7 @@ static int late(struct vb_group *g, void *arg)
 
 static void waiting_costs_little(void **state)
 {
-    struct t_job job = {.fn = late, .world = some_ranks};
+    struct t_job job = {.fn = wait_for_slow_rank, .world = some_ranks};
     size_t t;
 
     (void)state;
@@ -483,7 +483,7 @@ static int out_of_bounds(struct vb_group *g, void *arg)
 }
 
 /* Runs a function over every transport and asserts that some rank printed `said`. */
-static void everywhere_with(t_rank_fn fn, const char *said)
+static void everywhere_prints(t_rank_fn fn, const char *said)
 {
     struct t_job job = {.fn = fn, .world = some_ranks};
     struct t_stderr t;
@@ -501,11 +501,11 @@ static void everywhere_with(t_rank_fn fn, const char *said)
 static void bounds_are_checked(void **state)
 {
     (void)state;
-    everywhere_with(out_of_bounds, "bytes from offset");
+    everywhere_prints(out_of_bounds, "bytes from offset");
 }
 
 /* A note on a channel that nobody has opened is refused. The notes after it arrive. */
-static int stray(struct vb_group *g, void *arg)
+static int send_stray_note(struct vb_group *g, void *arg)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, to = (rank + 1) % world;
     struct vb_window *win;
@@ -523,7 +523,7 @@ static int stray(struct vb_group *g, void *arg)
 static void stray_notes_are_refused(void **state)
 {
     (void)state;
-    everywhere_with(stray, "which nobody opened: refused");
+    everywhere_prints(send_stray_note, "which nobody opened: refused");
 }
 
 /* ---- ranks that die -------------------------------------------------------------------------- */
@@ -568,7 +568,7 @@ static void a_dead_rank_is_reported(void **state)
 }
 
 /* Rank 0 waits for something that never happens. The others stay until it has left. */
-static int waits_in_vain(struct vb_group *g, void *arg)
+static int wait_until_timeout(struct vb_group *g, void *arg)
 {
     uint64_t start = vb_clock_ns();
     vb_status st;
@@ -585,7 +585,7 @@ static int waits_in_vain(struct vb_group *g, void *arg)
 
 static void a_wait_ends_at_its_timeout(void **state)
 {
-    struct t_job job = {.fn = waits_in_vain,
+    struct t_job job = {.fn = wait_until_timeout,
                         .transport = VB_TRANSPORT_TCP,
                         .timeout_ms = IN_VAIN_MS,
                         .never_spin = true};
@@ -612,7 +612,7 @@ static bool asked_often(void *arg)
 
 /* Rank 1 destroys its window, which ends with a barrier, says goodbye and exits. Rank 0 still
  * waits, as if a message were on the wire. */
-static int outlives_a_goodbye(struct vb_group *g, void *arg)
+static int wait_after_a_goodbye(struct vb_group *g, void *arg)
 {
     int n = 0;
 
@@ -626,7 +626,7 @@ static int outlives_a_goodbye(struct vb_group *g, void *arg)
 
 static void notes_before_a_goodbye_arrive(void **state)
 {
-    struct t_job job = {.fn = outlives_a_goodbye, .world = 2, .never_spin = true};
+    struct t_job job = {.fn = wait_after_a_goodbye, .world = 2, .never_spin = true};
     size_t t;
 
     (void)state;

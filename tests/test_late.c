@@ -43,17 +43,17 @@ static bool go_on(const struct rounds *r)
     return r->n < rounds() && r->tries < TRIES;
 }
 
-static bool is_late(struct vb_group *g, const struct rounds *r)
+static bool is_straggler(struct vb_group *g, const struct rounds *r)
 {
     return vb_group_rank(g) == r->who;
 }
 
 /* All other ranks have begun when the straggler comes, so that none of them is missing later. */
-static vb_status come_late(struct vb_group *g, struct rounds *r)
+static vb_status begin_late(struct vb_group *g, struct rounds *r)
 {
     vb_status st = vb_group_barrier(g);
 
-    if (st == VB_OK && is_late(g, r))
+    if (st == VB_OK && is_straggler(g, r))
         nap();
     r->begin_ns = vb_clock_ns();
     return st;
@@ -83,13 +83,13 @@ static vb_status count_round(struct vb_group *g, struct rounds *r)
 
 /* Checks that all other ranks have waited for the straggler. This was most of the time of the
  * calls, because the delay is far longer than the transfer. Then resets the statistics. */
-static int is_found_out(struct vb_group *g, const struct rounds *r, const char *what)
+static int check_straggler(struct vb_group *g, const struct rounds *r, const char *what)
 {
     struct vb_late late = vb_group_late(g, r->who), none;
     uint64_t n = t_rdma_only() ? 1 : (uint64_t)rounds();
     int wrong = T_WRONG(r->n == rounds());
 
-    if (!is_late(g, r))
+    if (!is_straggler(g, r))
         wrong += T_WRONG(late.n >= n) + T_WRONG(late.ns >= r->due_ns / 2 && late.ns <= r->took_ns) +
                  T_WRONG(late.max_ns >= late.ns / (late.n + 1) && late.max_ns <= late.ns) +
                  T_WRONG(vb_group_late_ns(g) >= late.ns);
@@ -122,18 +122,18 @@ static int dense(struct vb_group *g, void *arg)
         return 1;
     vb_group_late_forget(g);
     while (st == VB_OK && go_on(&r)) {
-        if (!is_late(g, &r))
+        if (!is_straggler(g, &r))
             st = vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req);
         if (st == VB_OK)
-            st = come_late(g, &r);
-        if (st == VB_OK && is_late(g, &r))
+            st = begin_late(g, &r);
+        if (st == VB_OK && is_straggler(g, &r))
             st = vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req);
         if (st == VB_OK)
             st = vb_wait(coll, &req);
         if (st == VB_OK)
             st = count_round(g, &r);
     }
-    wrong = T_WRONG(st == VB_OK) + is_found_out(g, &r, "allreduce");
+    wrong = T_WRONG(st == VB_OK) + check_straggler(g, &r, "allreduce");
     vb_coll_close(coll);
     return wrong;
 }
@@ -155,18 +155,18 @@ static int sparse(struct vb_group *g, void *arg)
         return 1;
     vb_group_late_forget(g);
     while (st == VB_OK && go_on(&r)) {
-        if (!is_late(g, &r))
+        if (!is_straggler(g, &r))
             st = vb_sparse_start(s, keys, values, 2, VB_REDUCE_SUM);
         if (st == VB_OK)
-            st = come_late(g, &r);
-        if (st == VB_OK && is_late(g, &r))
+            st = begin_late(g, &r);
+        if (st == VB_OK && is_straggler(g, &r))
             st = vb_sparse_start(s, keys, values, 2, VB_REDUCE_SUM);
         if (st == VB_OK)
             st = vb_sparse_finish(s, &keys_out, &values_out, &n);
         if (st == VB_OK)
             st = count_round(g, &r);
     }
-    wrong = T_WRONG(st == VB_OK) + is_found_out(g, &r, "sparse allreduce");
+    wrong = T_WRONG(st == VB_OK) + check_straggler(g, &r, "sparse allreduce");
     vb_sparse_close(s);
     return wrong;
 }
@@ -186,7 +186,7 @@ static void a_straggler_is_found(void **state)
 }
 
 /* While a rank does something else, nobody is a straggler: only time inside vb_wait() may count. */
-static int hidden(struct vb_group *g, void *arg)
+static int compute_while_waiting(struct vb_group *g, void *arg)
 {
     uint64_t begin_ns, took_ns;
     struct vb_coll *coll;
@@ -213,7 +213,7 @@ static int hidden(struct vb_group *g, void *arg)
 static void computing_is_not_waiting(void **state)
 {
     static const int worlds[] = {2};
-    struct t_job job = {.fn = hidden};
+    struct t_job job = {.fn = compute_while_waiting};
 
     (void)state;
     t_in_every_place(&job, &place, worlds, VB_COUNT(worlds));

@@ -132,7 +132,7 @@ static void ports_do_not_clash(void **state)
 
 /* Returns true if the socket *fd_p listens on loopback only, and false if it listens at all
  * addresses. root: the address with its port. */
-static bool listens_here(const char *given, char root[VB_ROOT_TEXT], int *fd_p)
+static bool listens_on_loopback(const char *given, char root[VB_ROOT_TEXT], int *fd_p)
 {
     const char *colon = strrchr(given, ':');
     char want[VB_ROOT_TEXT];
@@ -157,11 +157,11 @@ static void roots_are_opened(void **state)
     int fd;
 
     (void)state;
-    assert_true(listens_here("127.0.0.1:0", root, &fd));
+    assert_true(listens_on_loopback("127.0.0.1:0", root, &fd));
     close(fd);
-    assert_true(listens_here("localhost:0", root, &fd));
+    assert_true(listens_on_loopback("localhost:0", root, &fd));
     close(fd);
-    assert_false(listens_here("192.0.2.1:0", root, &fd)); /* not an address of this host */
+    assert_false(listens_on_loopback("192.0.2.1:0", root, &fd)); /* not an address of this host */
     snprintf(again, sizeof(again), "%s", root);
     t_stderr_catch(&caught);
     st = vb_root_listen(again, &fd);
@@ -387,7 +387,7 @@ static void one_task_is_one_rank(void **state)
 }
 
 /* Computes the secret of rank 1 of 2, on another host than rank 0, from the user's secret. */
-static void narrowed(int job, int step, unsigned char secret[VB_SECRET_BYTES])
+static void secret_of_step(int job, int step, unsigned char secret[VB_SECRET_BYTES])
 {
     struct vb_launch_opts opts = {.timeout_ms = TIMEOUT_MS};
     struct vb_launch launch = {.root_fd = -1, .has_secret = true, .secret = {1, 2, 3}};
@@ -410,13 +410,13 @@ static void each_job_of_slurm_has_its_own_secret(void **state)
 
     (void)state;
     assert_int_equal(launch_port(77 * 64 + 1), launch_port(333 * 64 + 1));
-    narrowed(77, 1, a);
+    secret_of_step(77, 1, a);
     assert_memory_not_equal(a, given, sizeof(a));
-    narrowed(77, 1, b);
+    secret_of_step(77, 1, b);
     assert_memory_equal(a, b, sizeof(a));
-    narrowed(333, 1, b);
+    secret_of_step(333, 1, b);
     assert_memory_not_equal(a, b, sizeof(a));
-    narrowed(77, 2, b);
+    secret_of_step(77, 2, b);
     assert_memory_not_equal(a, b, sizeof(a));
 }
 
@@ -477,7 +477,7 @@ static void listen_to(int fd, int n, struct told *told)
     }
 }
 
-static void same_word_for_all(const struct told *told, int n)
+static void check_same_secret(const struct told *told, int n)
 {
     static const unsigned char none[VB_SECRET_BYTES];
     int i;
@@ -506,7 +506,7 @@ static void ranks_of_a_host_find_each_other(void **state)
     listen_to(fds[0], 5, told);
     for (i = 0; i < 5; i++)
         ended_well(pids[i]);
-    same_word_for_all(told, 5);
+    check_same_secret(told, 5);
     for (i = 0; i < 5; i++) {
         assert_int_equal(told[i].launch.local_rank, i);
         assert_int_equal(told[i].launch.local_ranks, 5);
@@ -517,7 +517,7 @@ static void ranks_of_a_host_find_each_other(void **state)
     listen_to(fds[0], 5, again);
     for (i = 0; i < 5; i++)
         ended_well(pids[i]);
-    same_word_for_all(again, 5);
+    check_same_secret(again, 5);
     assert_memory_not_equal(again[0].launch.secret, told[0].launch.secret, VB_SECRET_BYTES);
     close(fds[0]);
     close(fds[1]);
@@ -581,7 +581,7 @@ static void ranks_with_the_same_cpus_share_them(void **state)
         assert_int_equal(told[i].launch.local_rank, numbers[i]);
         assert_int_equal(told[i].launch.local_ranks, ranks[i]);
     }
-    same_word_for_all(told, 4);
+    check_same_secret(told, 4);
     close(fds[0]);
     close(fds[1]);
 }
@@ -629,7 +629,7 @@ static bool has_socket(pid_t pid, unsigned long inode)
 
 /* Returns whether a line of /proc/net/unix is the socket at which this process waits for its
  * ranks. */
-static bool is_meeting(const char *line, pid_t pid, char name[120])
+static bool is_socket_of_ranks(const char *line, pid_t pid, char name[120])
 {
     const char *at = strstr(line, "@verbena-launch-");
     unsigned long flags, inode;
@@ -642,7 +642,7 @@ static bool is_meeting(const char *line, pid_t pid, char name[120])
 }
 
 /* Finds the name of the socket of this rank 0. Other jobs on this machine have other sockets. */
-static void meeting_name(pid_t pid, char name[120])
+static void socket_of_ranks(pid_t pid, char name[120])
 {
     bool found = false;
     char line[400];
@@ -653,7 +653,7 @@ static void meeting_name(pid_t pid, char name[120])
         in = fopen("/proc/net/unix", "re");
         assert_non_null(in);
         while (!found && fgets(line, sizeof(line), in) != NULL)
-            found = is_meeting(line, pid, name);
+            found = is_socket_of_ranks(line, pid, name);
         fclose(in);
         usleep(1000);
     }
@@ -681,7 +681,7 @@ static void a_call_of_another_user_is_not_answered(void **state)
         skip();
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     pids[0] = start(903, 0, 2, -1, TIMEOUT_MS, fds[1]);
-    meeting_name(pids[0], name);
+    socket_of_ranks(pids[0], name);
     stranger = fork();
     assert_true(stranger >= 0);
     if (stranger == 0) {
@@ -696,7 +696,7 @@ static void a_call_of_another_user_is_not_answered(void **state)
     listen_to(fds[0], 2, told);
     ended_well(pids[0]);
     ended_well(pids[1]);
-    same_word_for_all(told, 2);
+    check_same_secret(told, 2);
     close(fds[0]);
     close(fds[1]);
 }
@@ -715,7 +715,7 @@ static void strangers_do_not_delay_rank_0(void **state)
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     t_stderr_catch(&caught);
     pid = start(905, 0, 2, -1, 2000, fds[1]);
-    meeting_name(pid, name);
+    socket_of_ranks(pid, name);
     for (i = 0; i < 2; i++) {
         strangers[i] = fork();
         assert_true(strangers[i] >= 0);
@@ -748,7 +748,7 @@ static void an_address_in_use_is_reported(void **state)
     (void)state;
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     pid = start(906, 0, 2, -1, TIMEOUT_MS, fds[1]);
-    meeting_name(pid, name);
+    socket_of_ranks(pid, name);
     t_stderr_catch(&caught);
     ended_well(start(906, 0, 2, -1, TIMEOUT_MS, fds[1]));
     t_stderr_release(&caught, said, sizeof(said));
@@ -775,7 +775,7 @@ static void a_listener_of_another_user_is_refused(void **state)
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
     pid = start(904, 0, 2, -1, TIMEOUT_MS, fds[1]);
-    meeting_name(pid, name);
+    socket_of_ranks(pid, name);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     squatter = fork();

@@ -187,7 +187,7 @@ static void fill_cache(void)
 }
 
 /* Returns whether the cache knows the choice, and what was printed when it was opened. */
-static bool known(char *said, size_t size)
+static bool cache_knows(char *said, size_t size)
 {
     struct vb_k_shape s = finished(&conv);
     struct vb_k_cache *cache;
@@ -211,10 +211,10 @@ static void choices_are_cached(void **state)
 
     (void)state;
     fill_cache();
-    assert_true(known(said, sizeof(said)));
+    assert_true(cache_knows(said, sizeof(said)));
     assert_string_equal(said, "");
     omp_set_num_threads(omp_get_max_threads() + 1); /* uses another file */
-    assert_false(known(said, sizeof(said)));
+    assert_false(cache_knows(said, sizeof(said)));
     omp_set_num_threads(omp_get_max_threads() - 1);
 }
 
@@ -253,16 +253,16 @@ static void broken_files_are_not_used(void **state)
         unlink(path);
         fill_cache();
         write_text(broken[i], "a");
-        assert_false(known(said, sizeof(said)));
+        assert_false(cache_knows(said, sizeof(said)));
         assert_non_null(strstr(said, path));
         assert_non_null(strstr(said, "line 3: not a choice"));
     }
     write_text("something else\n", "w");
-    assert_false(known(said, sizeof(said)));
+    assert_false(cache_knows(said, sizeof(said)));
     assert_non_null(strstr(said, path));
     assert_non_null(strstr(said, "no file of choices"));
     write_text("", "w"); /* an empty file is treated like a missing one */
-    assert_false(known(said, sizeof(said)));
+    assert_false(cache_knows(said, sizeof(said)));
 }
 
 /* ---- plans ----------------------------------------------------------------------------------- */

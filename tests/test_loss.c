@@ -51,7 +51,7 @@ static void softmax_agrees_with_the_reference(void **state)
 }
 
 /* Returns whether a probability counts as 0: the exp() of vectors ends at 1.6e-38. */
-static bool none(float p)
+static bool is_zero(float p)
 {
     return fabsf(p) < 1e-37f;
 }
@@ -66,8 +66,8 @@ static void softmax_of_large_logits(void **state)
     (void)state;
     loss = vb_k_softmax_xent(logits, y, 3, 3, &correct);
     assert_true(fabs(loss - 10000 - log(3)) < 1e-2);
-    assert_true(none(logits[0]) && none(logits[1]) && none(logits[2]));
-    assert_true(logits[3] == 1 && logits[4] == -1 && none(logits[5]));
+    assert_true(is_zero(logits[0]) && is_zero(logits[1]) && is_zero(logits[2]));
+    assert_true(logits[3] == 1 && logits[4] == -1 && is_zero(logits[5]));
     logits[4] = NAN;
     assert_true(isnan(vb_k_softmax_xent(logits + 3, y + 1, 1, 3, &correct)));
     assert_true(isnan(logits[3]) && isnan(logits[4]) && isnan(logits[5]));
@@ -118,12 +118,12 @@ static void check_extremes(double (*loss_of)(float *, const uint8_t *, size_t))
     float inf = INFINITY, nan = NAN;
 
     assert_true(fabs(loss_of(z, y, 2)) < 1e-12);
-    assert_true(none(z[0]) && none(z[1]));
+    assert_true(is_zero(z[0]) && is_zero(z[1]));
     assert_true(fabs(loss_of(z + 2, y + 2, 2) / 2e30 - 1) < 1e-6);
     assert_true(z[2] == 1 && z[3] == -1);
     assert_true(fabs(loss_of(z + 4, y + 4, 1) - log(2)) < 1e-6);
     assert_true(z[4] == -0.5f);
-    assert_true(loss_of(z + 5, y + 5, 1) < 1e-37 && none(z[5]));
+    assert_true(loss_of(z + 5, y + 5, 1) < 1e-37 && is_zero(z[5]));
     assert_true(isinf(loss_of(&inf, y + 2, 1)) && inf == 1);
     assert_true(isnan(loss_of(&nan, y, 1)) && isnan(nan));
 }

@@ -172,7 +172,7 @@ static void note(void *arg, size_t first, size_t n)
     told->calls++;
 }
 
-static void check_told(const struct vb_model_opts *opts, int calls)
+static void check_callbacks(const struct vb_model_opts *opts, int calls)
 {
     struct told told = {0};
     struct t_model t;
@@ -192,9 +192,9 @@ static void check_told(const struct vb_model_opts *opts, int calls)
 static void gradients_are_reported_from_last_to_first(void **state)
 {
     (void)state;
-    check_told(&(struct vb_model_opts){.name = "lenet", .batch_max = 3}, 5);
-    check_told(&(struct vb_model_opts){.name = "softmax", .batch_max = 3}, 1);
-    check_told(&(struct vb_model_opts){.table = &t_every_kind_table, .batch_max = 3}, 5);
+    check_callbacks(&(struct vb_model_opts){.name = "lenet", .batch_max = 3}, 5);
+    check_callbacks(&(struct vb_model_opts){.name = "softmax", .batch_max = 3}, 1);
+    check_callbacks(&(struct vb_model_opts){.table = &t_every_kind_table, .batch_max = 3}, 5);
 }
 
 /* Softmax with lists of pixels: forward with the weights that have arrived, from the last one on,
@@ -353,22 +353,22 @@ static void forward_in_parts_gives_the_same_result(void **state)
 static void forward_only_models_give_the_same_result(void **state)
 {
     struct vb_model_opts opts = {.table = &t_every_kind_table, .batch_max = 9};
-    struct t_model train, judge;
+    struct t_model train, evaluator;
 
     (void)state;
     t_model_create(&train, &opts);
     opts.plan = vb_model_plan(train.m);
     opts.forward_only = true;
-    t_model_create(&judge, &opts);
+    t_model_create(&evaluator, &opts);
     t_model_batch(&train, 9, 1, false);
-    t_model_batch(&judge, 9, 1, false);
+    t_model_batch(&evaluator, 9, 1, false);
     train.batch.training = false;
     vb_model_forward(train.m, train.params, &train.batch, &train.loss);
-    vb_model_forward(judge.m, judge.params, &judge.batch, &judge.loss);
-    assert_memory_equal(&train.loss.loss, &judge.loss.loss, sizeof(double));
-    assert_int_equal(train.loss.correct, judge.loss.correct);
+    vb_model_forward(evaluator.m, evaluator.params, &evaluator.batch, &evaluator.loss);
+    assert_memory_equal(&train.loss.loss, &evaluator.loss.loss, sizeof(double));
+    assert_int_equal(train.loss.correct, evaluator.loss.correct);
     t_model_destroy(&train);
-    t_model_destroy(&judge);
+    t_model_destroy(&evaluator);
 }
 
 /* Returns the number of correct samples of a softmax model whose logits are its biases, because
@@ -490,7 +490,7 @@ static void try_backends(const struct vb_k_plan *usual, int at)
 static void a_given_plan_is_used(void **state)
 {
     struct vb_model_opts opts = {.name = "lenet", .batch_max = 2};
-    struct vb_model *m, *judge;
+    struct vb_model *m, *evaluator;
     const struct vb_k_plan *plan;
     int i;
 
@@ -503,9 +503,9 @@ static void a_given_plan_is_used(void **state)
         try_backends(plan, i);
     opts.plan = plan; /* a plan for training, used by a model that does not train */
     opts.forward_only = true;
-    assert_int_equal(vb_model_create(&opts, &judge), VB_OK);
-    assert_int_equal(vb_model_plan(judge)->n, 5);
-    vb_model_destroy(judge);
+    assert_int_equal(vb_model_create(&opts, &evaluator), VB_OK);
+    assert_int_equal(vb_model_plan(evaluator)->n, 5);
+    vb_model_destroy(evaluator);
     vb_model_destroy(m);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Models compared with a reference in double precision (tests/model_ref.h): the reference's
- * gradients against finite differences, the gradients of models against both, and the losses of the
- * first steps.
+ * gradients against finite differences, the gradients of models against both, and the losses of
+ * the first steps.
  */
 #include "tests/model_ref.h"
 #include "tests/models.h"
@@ -38,7 +38,7 @@ static void destroy(struct pair *p)
     t_ref_destroy(&p->r);
 }
 
-static double both(struct pair *p)
+static double run_both(struct pair *p)
 {
     double want = t_ref_forward(&p->r, p->t.x, &p->t.batch);
 
@@ -123,7 +123,7 @@ static void gradients(const char *name, int batch, bool training, int each)
     create(&p, name, batch);
     t_model_batch(&p.t, batch, 7, p.pixels);
     p.t.batch.training = training;
-    want = both(&p);
+    want = run_both(&p);
     assert_true(fabs(p.t.loss.loss - want) <= 1e-5 * want);
     grads_are_near(&p);
     slopes_are_near(&p, each);
@@ -169,7 +169,7 @@ static void short_batch(const char *name)
 
     create(&p, name, 7);
     t_model_batch(&p.t, 3, 11, p.pixels);
-    both(&p);
+    run_both(&p);
     grads_are_near(&p);
     loss = p.t.loss.loss;
     bytes = p.t.n_params * sizeof(float);
@@ -220,7 +220,7 @@ static void sgd(struct pair *p, double rate)
 }
 
 /* Sets the reference's parameters to those of the model. */
-static void meet(struct pair *p)
+static void copy_params_to_reference(struct pair *p)
 {
     size_t i;
 
@@ -241,7 +241,7 @@ static void losses_match(const char *name, int batch, int steps, double rate, do
     for (s = 0; s < steps; s++) {
         t_model_batch(&p.t, batch, (uint64_t)(s % BATCHES), p.pixels);
         p.t.batch.step = (uint64_t)s;
-        want = both(&p);
+        want = run_both(&p);
         off = fabs(p.t.loss.loss - want) / want;
         if (!(off <= most))
             fail_msg("%s, step %d: %.9g, expected %.9g", name, s, p.t.loss.loss, want);
@@ -250,7 +250,7 @@ static void losses_match(const char *name, int batch, int steps, double rate, do
         sum[1] += s >= steps - BATCHES ? want : 0;
         sgd(&p, rate / batch);
         if (pools)
-            meet(&p);
+            copy_params_to_reference(&p);
     }
     print_message("%s: %d steps, largest error of a loss %.1e\n", name, steps, worst);
     /* the model has learned: the parameters have moved far enough to count */
@@ -273,8 +273,8 @@ static void losses_of_lenet(void **state)
 
 /* In some step of some backend floats find a maximum at another place than doubles do. Its gradient
  * then goes to another input, and two independent runs would differ by an amount that depends on
- * the rate, up to 6e-3 in 20 steps. So both continue from the same parameters after each step. At a
- * rate of 0.005 the loss jumps from 4 to 116; at 0.00005 the loss of 20 steps falls by a
+ * the rate, up to 6e-3 in 20 steps. So both continue from the same parameters after each step.
+ * At a rate of 0.005 the loss jumps from 4 to 116; at 0.00005 the loss of 20 steps falls by a
  * quarter. */
 static void losses_of_alexnet32(void **state)
 {

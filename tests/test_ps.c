@@ -89,7 +89,7 @@ static int check_snapshot(struct ps_worker *w, float *params)
     return p_check_counts(w, params, version, run->job.servers == 1);
 }
 
-static bool all_is_in(void *arg)
+static bool all_pushes_are_taken(void *arg)
 {
     const struct ps_worker *w = arg;
 
@@ -100,7 +100,7 @@ static bool all_is_in(void *arg)
  * back. */
 static vb_status die(struct ps_worker *w)
 {
-    vb_status st = vb_group_wait(w->group, all_is_in, w, "acknowledgements", -1);
+    vb_status st = vb_group_wait(w->group, all_pushes_are_taken, w, "acknowledgements", -1);
 
     ps_worker_restart(w);
     run->dead = true;
@@ -254,7 +254,7 @@ static void prepare(int workers, int servers, int64_t bound, size_t n)
                         .tally = {.nap_ns = 200000}};
 }
 
-static void go(enum vb_transport_choice transport, t_rank_fn fn)
+static void run_job(enum vb_transport_choice transport, t_rank_fn fn)
 {
     struct t_job job = {
         .transport = transport, .world = run->job.workers + run->job.servers, .fn = fn};
@@ -282,7 +282,7 @@ static void no_gradient_is_lost(void **state)
         for (s = 0; s < VB_COUNT(sizes); s++)
             for (k = 1; k <= 2; k++) {
                 prepare(3, k, PS_UNBOUNDED, sizes[s]);
-                go(transports[t], dense_member);
+                run_job(transports[t], dense_member);
             }
 }
 
@@ -295,9 +295,9 @@ static void no_worker_exceeds_the_bound(void **state)
     for (t = 0; t < n_transports; t++)
         for (bound = 1; bound <= 4; bound += 3) {
             prepare(3, 1, bound, 600);
-            go(transports[t], dense_member);
+            run_job(transports[t], dense_member);
             prepare(2, 2, bound, 40000);
-            go(transports[t], dense_member);
+            run_job(transports[t], dense_member);
         }
 }
 
@@ -312,7 +312,7 @@ static void no_sparse_gradient_is_lost(void **state)
             prepare(3, k, k == 2 ? 2 : PS_UNBOUNDED, P_KEYS);
             run->job.sparse = true;
             run->job.max_keys = P_ROW;
-            go(transports[t], sparse_member);
+            run_job(transports[t], sparse_member);
         }
 }
 
@@ -328,7 +328,7 @@ static void rounds_have_all_gradients(void **state)
             prepare(4, k > 0 ? k : 1, 0, k > 0 ? 600 : 40000);
             run->job.schedule.base = 4;
             run->job.steps = p_steps(60);
-            go(transports[t], dense_member);
+            run_job(transports[t], dense_member);
             assert_int_equal(run->stats.applied, run->job.steps);
             for (w = 0; w < 4; w++) {
                 assert_int_equal(run->tally.begun[w], run->job.steps);
@@ -347,7 +347,7 @@ static void a_worker_is_retired_and_admitted(void **state)
         for (s = 0; s < VB_COUNT(sizes); s++) {
             prepare(3, 1, PS_UNBOUNDED, sizes[s]);
             run->dies = true;
-            go(transports[t], dense_member);
+            run_job(transports[t], dense_member);
             assert_true(run->retired && run->admitted);
             assert_true(run->tally.begun[1] >= DIES_AFTER);
         }
@@ -387,7 +387,7 @@ static void steps_allocate_nothing(void **state)
             prepare(2, 1, 8, sizes[s]);
             run->job.steps = p_steps(2000);
             run->tally.nap_ns = 0;
-            go(transports[t], dense_member);
+            run_job(transports[t], dense_member);
             assert_int_equal(run->allocations, 0);
         }
 }
@@ -456,7 +456,7 @@ static int slow_worker(struct ps_worker *w)
     return wrong + T_WRONG(ps_worker_end(w, own, NULL, &version) == VB_OK);
 }
 
-static int reads_slowly(struct vb_group *g, void *arg)
+static int read_slowly(struct vb_group *g, void *arg)
 {
     struct ps_worker *w = NULL;
     int wrong;
@@ -474,7 +474,7 @@ static int reads_slowly(struct vb_group *g, void *arg)
 
 static void a_reply_does_not_change_while_it_is_read(void **state)
 {
-    struct t_job job = {.fn = reads_slowly, .world = 3, .transport = VB_TRANSPORT_TCP};
+    struct t_job job = {.fn = read_slowly, .world = 3, .transport = VB_TRANSPORT_TCP};
 
     (void)state;
     memset(run, 0, sizeof(*run));

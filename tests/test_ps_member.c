@@ -152,7 +152,7 @@ static bool is_trapped(const struct ps_worker *w)
 
 /* Kills this worker after the others have done all they can without it: only its gradient is
  * missing in the round. */
-static void die_late(const struct ps_worker *w)
+static void die_if_trapped(const struct ps_worker *w)
 {
     struct timespec nap = {.tv_nsec = 200000000};
 
@@ -175,7 +175,7 @@ static vb_status steps(struct ps_worker *w, float *own)
         st = ps_worker_ticket(w, &go);
         board->acked[w->number] = before + w->links[0].acked;
         if (st == VB_OK && go)
-            die_late(w);
+            die_if_trapped(w);
         if (st == VB_OK && go)
             st = p_push(w, &board->tally, p_ones, 0, own);
         nanosleep(&nap, NULL);
@@ -211,7 +211,7 @@ static int work(struct vb_group *g, bool late)
     return wrong + T_WRONG(st == VB_OK);
 }
 
-static int be_rank(int rank)
+static int run_rank(int rank)
 {
     struct vb_group_opts opts;
     struct vb_group *g = NULL;
@@ -231,7 +231,7 @@ static int start(int rank)
 
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(be_rank(rank) != 0);
+        _exit(run_rank(rank) != 0);
     }
     assert_true(pid > 0);
     pids[n_procs] = pid;
@@ -336,7 +336,7 @@ static void no_gradient_is_lost(void **state)
             come_and_go(transports[t], 1 + (int)s, s == 0 ? PS_UNBOUNDED : 2, sizes[s], &seed);
 }
 
-/* Worker 1 kills itself in die_late(). */
+/* Worker 1 kills itself in die_if_trapped(). */
 static void run_into_the_trap(enum vb_transport_choice transport, int64_t bound)
 {
     prepare(transport, 1, bound, 50);

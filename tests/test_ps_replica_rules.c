@@ -142,7 +142,7 @@ static vb_status steps_until_told(struct ps_worker *w, float *own)
     return st;
 }
 
-static int check_seats(const struct ps_worker *w, const float *params)
+static int check_slots(const struct ps_worker *w, const float *params)
 {
     int c, wrong = 0;
 
@@ -163,7 +163,7 @@ static vb_status steps(struct ps_worker *w, float *own)
 static int check(const struct ps_worker *w, const float *params, uint64_t version)
 {
     if (w->job->late > 0)
-        return check_seats(w, params);
+        return check_slots(w, params);
     return w->job->sparse ? 0 : check_rounds(w, params, version);
 }
 

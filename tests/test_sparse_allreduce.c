@@ -390,7 +390,7 @@ static void other_kinds_of_ranks_agree(void **state)
 
 /* Checks that lists of the first n features are summed by this algorithm, and that the cost model
  * predicts it to be cheaper. */
-static int takes(struct vb_group *g, uint64_t features, uint32_t n, enum vb_sparse_path way)
+static int check_choice(struct vb_group *g, uint64_t features, uint32_t n, enum vb_sparse_path way)
 {
     enum vb_sparse_path other = way == VB_SPARSE_DENSE ? VB_SPARSE_SPARSE : VB_SPARSE_DENSE;
     struct vb_sparse_opts opts = {.features = features, .max_nnz = n};
@@ -421,16 +421,17 @@ static int takes(struct vb_group *g, uint64_t features, uint32_t n, enum vb_spar
 
 /* Lists of all features are cheaper as vectors. A few of very many features are not, however long a
  * note takes on a busy machine. */
-static int choose(struct vb_group *g, void *arg)
+static int check_choices(struct vb_group *g, void *arg)
 {
     (void)arg;
-    return takes(g, 200000, 200000, VB_SPARSE_DENSE) + takes(g, CRITEO, 10, VB_SPARSE_SPARSE);
+    return check_choice(g, 200000, 200000, VB_SPARSE_DENSE) +
+           check_choice(g, CRITEO, 10, VB_SPARSE_SPARSE);
 }
 
 static void the_cheaper_algorithm_is_chosen(void **state)
 {
     (void)state;
-    by_two(choose, t_as_processes);
+    by_two(check_choices, t_as_processes);
 }
 
 /* ---- merging --------------------------------------------------------------------------------- */
@@ -496,7 +497,7 @@ static size_t make_batch(struct vb_sparse *s, int rank, uint32_t *index, float *
 /* The theory, for all ranks together: each nonzero that does not belong to its owner's rank needs 8
  * bytes to the owner, which is (N - 1) / N of them. Each summed one needs 8 bytes to all others.
  * The lengths and samples of the lists come on top. */
-static int frugal(struct vb_group *g, void *arg)
+static int count_bytes_and_allocations(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {
         .features = CRITEO, .max_nnz = WIRE_NNZ, .path = VB_SPARSE_SPARSE};
@@ -551,7 +552,7 @@ static int frugal(struct vb_group *g, void *arg)
 
 static void no_more_bytes_than_needed_and_no_allocation(void **state)
 {
-    struct t_job job = {.fn = frugal};
+    struct t_job job = {.fn = count_bytes_and_allocations};
     size_t t;
 
     (void)state;
@@ -611,7 +612,7 @@ static void long_lists_are_sent_in_segments(void **state)
 #define HALVES_CALLS 6
 
 /* Rank 1 starts after rank 0 has started. */
-static int halves(struct vb_group *g, void *arg)
+static int start_then_finish(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {.features = 100, .max_nnz = 2, .path = VB_SPARSE_SPARSE};
     uint32_t rank = (uint32_t)vb_group_rank(g), index[2] = {rank, 50}, i;
@@ -643,7 +644,7 @@ static int halves(struct vb_group *g, void *arg)
 static void start_and_finish_give_the_same_sum(void **state)
 {
     (void)state;
-    by_two(halves, t_as_threads);
+    by_two(start_then_finish, t_as_threads);
 }
 
 int main(void)

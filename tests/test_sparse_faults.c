@@ -145,7 +145,7 @@ static void a_wrong_list_fails_everywhere_and_the_next_call_works(void **state)
     }
 }
 
-static int unequal(struct vb_group *g, void *arg)
+static int different_features(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = plain;
     struct vb_sparse *s = NULL;
@@ -156,7 +156,7 @@ static int unequal(struct vb_group *g, void *arg)
     return T_WRONG(vb_sparse_open(g, &opts, &s) == VB_ERR_INPUT);
 }
 
-static int impossible(struct vb_group *g, void *arg)
+static int impossible_options(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts none = {.features = 0, .max_nnz = 1};
     struct vb_sparse_opts many = {.features = (uint64_t)UINT32_MAX + 2, .max_nnz = 1};
@@ -171,13 +171,13 @@ static int impossible(struct vb_group *g, void *arg)
 
 static void different_features_are_found_when_opening(void **state)
 {
-    struct t_job job = {.fn = unequal, .transport = VB_TRANSPORT_SHM};
+    struct t_job job = {.fn = different_features, .transport = VB_TRANSPORT_SHM};
 
     (void)state;
     run(&job, false);
     assert_said("rank 1");
     assert_said("has 77 features, this rank 5000");
-    job.fn = impossible;
+    job.fn = impossible_options;
     run(&job, false);
     assert_said("0 features");
 }
@@ -186,7 +186,7 @@ static void different_features_are_found_when_opening(void **state)
 
 /* Calls in which no list is sent with its head, all are, or all but one are: the sums must be
  * equal. */
-static int along_or_not(struct vb_group *g, void *arg)
+static int with_and_without_heads(struct vb_group *g, void *arg)
 {
     static const int others[][2] = {{0, 0}, {1, 1}, {1, 0}, {0, 1}, {1, 1}, {1, 1}};
     struct vb_sparse *s = NULL;
@@ -217,7 +217,7 @@ static int along_or_not(struct vb_group *g, void *arg)
 
 static void short_lists_give_the_same_sums(void **state)
 {
-    struct t_job job = {.fn = along_or_not};
+    struct t_job job = {.fn = with_and_without_heads};
     size_t t;
 
     (void)state;
@@ -229,7 +229,7 @@ static void short_lists_give_the_same_sums(void **state)
 
 /* ---- ranks that break the protocol ----------------------------------------------------------- */
 
-enum evil {
+enum breach {
     HEAD_TOO_LONG,
     HEAD_SAMPLES_UNSORTED,
     HEAD_SAMPLE_BEYOND,
@@ -250,10 +250,10 @@ enum evil {
     SUM_BEFORE_PART, /* only over TCP, which sends parts */
     NOTE_OF_ANOTHER_CALL,
     NOTE_TOO_LARGE,
-    EVILS
+    BREACHES
 };
 
-static const char *const words_for[EVILS] = {
+static const char *const words_for[BREACHES] = {
     [HEAD_TOO_LONG] = "its list is longer than it said",
     [HEAD_SAMPLES_UNSORTED] = "its samples are out of order",
     [HEAD_SAMPLE_BEYOND] = "it has an index beyond the features",
@@ -281,9 +281,9 @@ static uint32_t note(enum sparse_kind kind, uint32_t count)
     return (uint32_t)kind << 22 | count;
 }
 
-static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum evil evil)
+static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum breach breach)
 {
-    switch (evil) {
+    switch (breach) {
     case HEAD_TOO_LONG:
         head->n = MAX_NNZ + 1;
         break;
@@ -316,13 +316,13 @@ static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum
     }
 }
 
-static bool is_along(enum evil evil)
+static bool is_along(enum breach breach)
 {
-    return evil >= ALONG_NONSENSE && evil <= ALONG_OUT_OF_RANGE;
+    return breach >= ALONG_NONSENSE && breach <= ALONG_OUT_OF_RANGE;
 }
 
 /* Sends a head that is correct except for the given fault. */
-static void send_head(struct vb_sparse *s, enum evil evil)
+static void send_head(struct vb_sparse *s, enum breach breach)
 {
     struct sparse_head *head;
     uint32_t index[MAX_NNZ];
@@ -335,18 +335,18 @@ static void send_head(struct vb_sparse *s, enum evil evil)
     sparse_pack(index, value, n, sparse_list(s));
     sparse_sample(sparse_list(s), s->limits.max_samples, head);
     memcpy(s->heads[s->rank], head, sparse_head_bytes(head->n_samples));
-    head->along = is_along(evil);
-    if (evil == ALONG_UNSORTED)
+    head->along = is_along(breach);
+    if (breach == ALONG_UNSORTED)
         sparse_list(s)[7] = sparse_list(s)[6];
-    if (evil == ALONG_OUT_OF_RANGE)
+    if (breach == ALONG_OUT_OF_RANGE)
         sparse_list(s)[n - 1] = word_of(FEATURES, 0);
-    if (is_along(evil))
+    if (is_along(breach))
         len = sparse_take_along(s, head);
-    spoil_head(s, head, evil);
-    if (evil == PART_UNSORTED) /* everywhere, but so that a binary search still ends */
+    spoil_head(s, head, breach);
+    if (breach == PART_UNSORTED) /* everywhere, but so that a binary search still ends */
         for (n = 1; n + 1 < MAX_NNZ; n += 2)
             sparse_list(s)[n] = sparse_list(s)[n - 1];
-    if (evil == PART_OUT_OF_RANGE) /* an index without an owner at the end of all parts */
+    if (breach == PART_OUT_OF_RANGE) /* an index without an owner at the end of all parts */
         sparse_list(s)[MAX_NNZ - 1] = word_of(FEATURES - 1 + 40, 0);
     (void)sparse_send_heads(s, len);
 }
@@ -373,57 +373,57 @@ static void send_notes(struct vb_sparse *s, uint32_t value)
             (void)sparse_put(s, r, 0, 0, 0, value, &s->peers[r].sum_op);
 }
 
-static void send_bad_sum(struct vb_sparse *s, enum evil evil)
+static void send_bad_sum(struct vb_sparse *s, enum breach breach)
 {
     uint64_t *sum = (void *)(s->base + sparse_sum_at(s, s->rank));
     uint32_t first = (uint32_t)s->plan.splits[s->rank];
 
-    sum[0] = word_of(evil == SUM_OUT_OF_RANGE ? first - 1 : first + 5, 0);
-    sum[1] = word_of(first + (evil == SUM_UNSORTED ? 5 : 7), 0);
-    if (evil == SUM_TOO_LARGE)
+    sum[0] = word_of(breach == SUM_OUT_OF_RANGE ? first - 1 : first + 5, 0);
+    sum[1] = word_of(first + (breach == SUM_UNSORTED ? 5 : 7), 0);
+    if (breach == SUM_TOO_LARGE)
         send_notes(s, note(SPARSE_SUM, 1 << 20));
     else
         (void)sparse_send_sums(s, 2);
 }
 
 /* Breaks one rule, then waits until the other ranks have given up. */
-static int villain(struct vb_sparse *s, enum evil evil)
+static int break_protocol(struct vb_sparse *s, enum breach breach)
 {
     bool tcp = s->peers[0].mapped == NULL;
 
-    if (evil == NOTE_OF_ANOTHER_CALL) {
+    if (breach == NOTE_OF_ANOTHER_CALL) {
         send_notes(s, note(SPARSE_HEAD, 5));
     } else {
-        send_head(s, evil);
+        send_head(s, breach);
         take_heads(s);
-        if (evil == PART_TOO_LARGE)
+        if (breach == PART_TOO_LARGE)
             send_notes(s, note(SPARSE_PART, MAX_NNZ));
-        else if (evil == SUM_BEFORE_PART)
+        else if (breach == SUM_BEFORE_PART)
             send_notes(s, note(SPARSE_SUM, 0));
-        else if (evil == NOTE_TOO_LARGE)
+        else if (breach == NOTE_TOO_LARGE)
             send_notes(s, note(tcp ? SPARSE_PART : SPARSE_SUM, (1 << 20) + 1));
-        else if (evil > ALONG_OUT_OF_RANGE)
+        else if (breach > ALONG_OUT_OF_RANGE)
             (void)sparse_send_parts(s);
-        if (evil >= SUM_UNSORTED && evil <= SUM_TOO_LARGE)
-            send_bad_sum(s, evil);
+        if (breach >= SUM_UNSORTED && breach <= SUM_TOO_LARGE)
+            send_bad_sum(s, breach);
     }
     (void)vb_group_barrier(s->group); /* ends when the group fails */
     return 0;
 }
 
-static int among_villains(struct vb_group *g, void *arg)
+static int sum_with_faulty_rank(struct vb_group *g, void *arg)
 {
-    enum evil evil = *(const enum evil *)arg;
+    enum breach breach = *(const enum breach *)arg;
     struct vb_sparse *s = NULL;
     uint32_t index[MAX_NNZ];
     float value[MAX_NNZ];
     int wrong = 0;
     size_t n;
 
-    if (vb_sparse_open(g, is_along(evil) ? &wide : &plain, &s) != VB_OK)
+    if (vb_sparse_open(g, is_along(breach) ? &wide : &plain, &s) != VB_OK)
         return 1;
-    wrong += T_WRONG(evil != ALONG_TOO_LONG || s->limits.max_along < wide.max_nnz);
-    s->model.along = is_along(evil) ? s->limits.max_along : 0; /* instead of the measured value */
+    wrong += T_WRONG(breach != ALONG_TOO_LONG || s->limits.max_along < wide.max_nnz);
+    s->model.along = is_along(breach) ? s->limits.max_along : 0; /* instead of the measured value */
     n = make_list(vb_group_rank(g), index, value);
     wrong += T_WRONG(sum_once(s, index, value, n, &n) == VB_OK);
     /* The fault must not happen before all ranks have finished the first call. It may happen before
@@ -431,10 +431,10 @@ static int among_villains(struct vb_group *g, void *arg)
     (void)vb_group_barrier(g);
     n = make_list(vb_group_rank(g), index, value);
     if (vb_group_rank(g) == BAD) {
-        wrong += villain(s, evil);
+        wrong += break_protocol(s, breach);
     } else {
         wrong += T_WRONG(sum_once(s, index, value, n, &n) < 0);
-        if (evil != HEAD_OTHER_FEATURES) /* after this fault all ranks are still in step */
+        if (breach != HEAD_OTHER_FEATURES) /* after this fault all ranks are still in step */
             wrong += T_WRONG(sum_once(s, index, value, n, &n) < 0);
         else
             vb_group_abort(g, "enough");
@@ -443,9 +443,9 @@ static int among_villains(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static bool can_be(enum evil evil, enum vb_transport_choice transport)
+static bool is_possible(enum breach breach, enum vb_transport_choice transport)
 {
-    bool part = evil == PART_TOO_LARGE || evil == SUM_BEFORE_PART;
+    bool part = breach == PART_TOO_LARGE || breach == SUM_BEFORE_PART;
 
     /* over shared memory parts are read and not sent */
     return !part || transport == VB_TRANSPORT_TCP;
@@ -453,20 +453,20 @@ static bool can_be(enum evil evil, enum vb_transport_choice transport)
 
 static void a_rank_that_breaks_the_protocol_is_named(void **state)
 {
-    struct t_job job = {.fn = among_villains};
-    int evil;
+    struct t_job job = {.fn = sum_with_faulty_rank};
+    int breach;
     size_t t;
 
     (void)state;
-    job.arg = &evil;
+    job.arg = &breach;
     for (t = 0; t < VB_COUNT(transports); t++)
-        for (evil = 0; evil < EVILS; evil++) {
-            if (!can_be((enum evil)evil, transports[t]))
+        for (breach = 0; breach < BREACHES; breach++) {
+            if (!is_possible((enum breach)breach, transports[t]))
                 continue;
             job.transport = transports[t];
             /* as processes, because a thread that gives up would unmap memory of the others */
             run(&job, true);
-            assert_said(words_for[evil]);
+            assert_said(words_for[breach]);
             assert_said("rank 1 (");
             assert_said("sparse allreduce 2");
         }
@@ -509,7 +509,7 @@ struct absence {
 };
 
 /* Rank 1 takes part in two calls and then stops. */
-static int absent(struct vb_group *g, void *arg)
+static int stop_taking_part(struct vb_group *g, void *arg)
 {
     const struct absence *a = arg;
     struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
@@ -540,7 +540,7 @@ static int absent(struct vb_group *g, void *arg)
 static void a_rank_that_dies_or_stalls_is_named(void **state)
 {
     struct absence a = {.dies = true};
-    struct t_job job = {.fn = absent, .arg = &a};
+    struct t_job job = {.fn = stop_taking_part, .arg = &a};
     size_t t;
 
     (void)state;

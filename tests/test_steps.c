@@ -92,7 +92,7 @@ static void start_the_clock(struct watcher *w)
         abort();
 }
 
-static void look(void *arg, int64_t step, const float *params, size_t n, bool failed)
+static void record_step(void *arg, int64_t step, const float *params, size_t n, bool failed)
 {
     struct watcher *w = arg;
     uint32_t mark = vb_crc32c(0, params, n * sizeof(*params));
@@ -118,7 +118,7 @@ static vb_status train(struct vb_group *g, struct run *run)
     vb_status st;
 
     fill_opts(run, g, &o);
-    o.look = look;
+    o.look = record_step;
     o.look_arg = &w;
     st = vb_train(&o, &result);
     if (st == VB_OK)
@@ -209,7 +209,7 @@ static uint32_t mark_of(struct vb_trainer *t)
 }
 
 /* A step can be undone unless a checkpoint has brought its pending updates up to date. */
-static int back_behind_a_save(struct vb_trainer *t)
+static int undo_around_a_checkpoint(struct vb_trainer *t)
 {
     bool lazy = t->recipe.rule.kind == VB_K_MOMENTUM && strcmp(t->o->model, "sparse-lr") == 0;
     struct vb_checkpoint cp = {.step = 0};
@@ -222,7 +222,7 @@ static int back_behind_a_save(struct vb_trainer *t)
     return T_WRONG(t->ops->step_back(t) == VB_OK) + T_WRONG(mark_of(t) == before);
 }
 
-static int there_and_back(struct vb_group *g, void *arg)
+static int undo_and_repeat(struct vb_group *g, void *arg)
 {
     struct vb_train_opts o;
     struct vb_trainer t;
@@ -241,7 +241,7 @@ static int there_and_back(struct vb_group *g, void *arg)
         wrong += T_WRONG(t.ops->step_back(&t) == VB_OK) + T_WRONG(mark_of(&t) == before) +
                  T_WRONG(t.ops->step_back(&t) == VB_ERR_USAGE);
     if (wrong == 0)
-        wrong += back_behind_a_save(&t);
+        wrong += undo_around_a_checkpoint(&t);
     vb_trainer_close(&t);
     return wrong;
 }
@@ -256,7 +256,7 @@ static void a_step_can_be_undone(void **state)
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "momentum"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "ftrl"}};
-    struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = there_and_back};
+    struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = undo_and_repeat};
     size_t i;
 
     (void)state;

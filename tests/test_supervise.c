@@ -200,7 +200,7 @@ static const struct {
              {"show-only", do_show_only},
              {"late-usage", do_late_usage}};
 
-static int play(const char *word)
+static int run_as(const char *word)
 {
     size_t i;
 
@@ -809,7 +809,7 @@ int main(int argc, char **argv)
     };
 
     if (argc == 3 && strcmp(argv[1], "--as") == 0)
-        return play(argv[2]);
+        return run_as(argv[2]);
     setenv("HOME", "/", 0); /* a variable that ranks shall inherit */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     return T_RUN(tests);

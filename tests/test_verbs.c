@@ -53,7 +53,7 @@ static void stranger_calls(struct stranger *s, const struct vb_blob *address, co
     assert_int_equal(rdma_connect(s->id, &param), 0);
 }
 
-static void stranger_goes(struct stranger *s)
+static void stranger_closes(struct stranger *s)
 {
     rdma_destroy_qp(s->id);
     rdma_destroy_id(s->id);
@@ -107,11 +107,11 @@ static void strangers_are_refused(void **state)
     for (i = 0; i < VB_COUNT(calls); i++) {
         stranger_calls(&s, &pair.side[0].address, calls[i], RD_CALL_BYTES);
         expect_refusal(&s, &pair.side[0]);
-        stranger_goes(&s);
+        stranger_closes(&s);
     }
     stranger_calls(&s, &pair.side[0].address, calls[0], 10); /* too short */
     expect_refusal(&s, &pair.side[0]);
-    stranger_goes(&s);
+    stranger_closes(&s);
     t_stderr_release(&t, text, sizeof(text));
     assert_non_null(strstr(text, "it is no verbena"));
     assert_non_null(strstr(text, "that rank is connected already"));
@@ -146,7 +146,7 @@ static void a_wrong_secret_does_not_block_the_right_rank(void **state)
     stranger_calls(&s, &pair.side[0].address, bytes, RD_CALL_BYTES);
     t_pair_connect(&pair, T_BUF_NONE);
     assert_int_equal(next_event(&s), RDMA_CM_EVENT_REJECTED);
-    stranger_goes(&s);
+    stranger_closes(&s);
     t_stderr_release(&t, text, sizeof(text));
     assert_non_null(strstr(text, "it does not have the job's secret"));
     t_pair_close(&pair);
