@@ -6,9 +6,9 @@
 #define VB_TEST_CHECKPOINT_H
 
 #include "engine/checkpoint_priv.h"
+#include "tests/files.h"
 #include "tests/test.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 
 static char dir[PATH_MAX / 2]; /* the folder of the running test */
@@ -22,11 +22,8 @@ static inline int make_dir(void **state)
 
 static inline int remove_dir(void **state)
 {
-    char command[PATH_MAX];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command);
+    return t_folder_remove(dir);
 }
 
 static inline const char *path_of(int64_t step)
@@ -35,30 +32,6 @@ static inline const char *path_of(int64_t step)
 
     assert_true(cp_path(path, dir, step));
     return path;
-}
-
-/* Counts the files in the folder, whatever their names are. */
-static inline int entries(void)
-{
-    DIR *d = opendir(dir);
-    int n = -2; /* do not count "." and ".." */
-
-    assert_non_null(d);
-    while (readdir(d) != NULL)
-        n++;
-    closedir(d);
-    return n;
-}
-
-static inline void put_file(const char *path, const void *data, size_t len)
-{
-    FILE *file;
-
-    unlink(path); /* ext4 flushes a file to the disk at once if it is truncated and written again */
-    file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, len, file), len);
-    assert_int_equal(fclose(file), 0);
 }
 
 static inline char *get_file(const char *path, size_t *len_p)

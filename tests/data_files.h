@@ -8,6 +8,7 @@
 #define VB_TEST_DATA_FILES_H
 
 #include "data/data_priv.h"
+#include "tests/files.h"
 #include "tests/test.h"
 
 #include <limits.h>
@@ -27,11 +28,8 @@ static inline int t_dir_make(void **state)
 
 static inline int t_dir_remove(void **state)
 {
-    char command[64];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", t_dir);
-    return system(command);
+    return t_folder_remove(t_dir);
 }
 
 #define T_RUN_IN_DIR(tests) (cmocka_run_group_tests((tests), t_dir_make, t_dir_remove) == 0 ? 0 : 1)
@@ -50,13 +48,8 @@ static inline const char *t_path(const char *name)
 static inline const char *t_write(const char *name, const void *data, size_t len)
 {
     const char *path = t_path(name);
-    FILE *file;
 
-    unlink(path); /* ext4 waits for the disk if a file is truncated to zero and written again */
-    file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, len, file), len);
-    assert_int_equal(fclose(file), 0);
+    t_file_write(path, data, len);
     return path;
 }
 

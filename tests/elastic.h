@@ -11,9 +11,7 @@
 #include "tests/rdma.h"
 
 #include <dirent.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <sys/prctl.h>
 #include <time.h>
 
 #define E_SEATS 6
@@ -373,13 +371,9 @@ static inline pid_t e_fork(struct e_board *b, int proc, int rank)
     b->procs[proc].retire = -1;
     b->procs[proc].poke = -1;
     b->procs[proc].leave = false;
-    pid = fork();
-    assert_true(pid >= 0);
+    pid = t_fork();
     if (pid > 0)
         return pid;
-    signal(SIGSEGV, SIG_DFL); /* cmocka's handler is only for the test itself */
-    signal(SIGABRT, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test must not leave processes behind */
     if (rank != 0 && e_root_fd >= 0) {
         close(e_root_fd);
         e_root_fd = -1;

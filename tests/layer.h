@@ -8,6 +8,7 @@
 
 #include "kernels/layer_priv.h"
 #include "tests/alloc.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -25,13 +26,9 @@ struct t_layer {
 static inline float *t_floats(size_t n, uint32_t seed)
 {
     float *v = malloc((n + T_GUARD) * sizeof(*v));
-    size_t i;
 
     assert_non_null(v);
-    for (i = 0; i < n + T_GUARD; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        v[i] = (float)(seed >> 8) / (1 << 23) - 1;
-    }
+    t_random_fill(v, n + T_GUARD, seed);
     return v;
 }
 
@@ -221,6 +218,28 @@ static inline void t_check(const struct vb_k_backend *backend, const struct vb_k
     t_pass_fini(&p);
     t_want_fini(&want);
     t_layer_fini(&t);
+}
+
+/* Runs a pass on a layer with NaN or infinity in its inputs. Exactly those outputs must be
+ * non-finite that depend on them. */
+static inline void t_check_finite(const struct vb_k_backend *backend, struct t_layer *t,
+                                  enum vb_k_pass pass)
+{
+    const float *got, *expected;
+    struct t_want want;
+    struct t_pass p;
+    size_t i, n;
+
+    t_want_init(&want, t, pass);
+    t_pass_init(&p, backend, t, pass);
+    t_pass_run(&p, t, 1);
+    got = pass == VB_K_FORWARD ? t->args.y : pass == VB_K_BACKWARD_DATA ? t->args.dx : t->args.dw;
+    expected = pass == VB_K_FORWARD ? want.y : pass == VB_K_BACKWARD_DATA ? want.dx : want.dw;
+    n = pass == VB_K_FORWARD ? t->n_y : pass == VB_K_BACKWARD_DATA ? t->n_x : t->n_w;
+    for (i = 0; i < n; i++)
+        assert_int_equal(isfinite(got[i]), isfinite(expected[i]));
+    t_pass_fini(&p);
+    t_want_fini(&want);
 }
 
 /* Returns the shape of a convolution with square kernels. */

@@ -8,6 +8,7 @@
 
 #include "net/transport.h"
 #include "tests/rdma.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <netinet/in.h>
@@ -326,13 +327,6 @@ static inline bool t_readable(int fd, int timeout_ms)
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
-
-/* Returns the same numbers on every machine. */
-static inline uint32_t t_random(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
 
 /* Returns a byte of a pattern that differs between puts and between places. */
 static inline unsigned char t_byte(uint32_t which, size_t i)

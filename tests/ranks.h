@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -184,6 +185,21 @@ static inline void t_as_threads(const struct t_job *job)
 }
 
 /* ---- processes that tests start and end themselves ------------------------------------------- */
+
+/* Forks a rank that the test may kill. The child does not use cmocka's signal handlers, and it dies
+ * with the test. */
+static inline pid_t t_fork(void)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        signal(SIGABRT, SIG_DFL);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
+    return pid;
+}
 
 /* Waits for all processes whose pid is not 0. Each must exit with 0. */
 static inline void t_end_all(pid_t *pids, int n)

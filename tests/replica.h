@@ -8,9 +8,7 @@
 
 #include "tests/ps.h"
 
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 
 #define RANKS_MAX 8 /* also the largest number of processes */
 #define N_MAX 40000
@@ -117,15 +115,11 @@ static inline int member(int rank)
 
 static inline pid_t start(int rank)
 {
-    pid_t pid = fork();
+    pid_t pid = t_fork();
 
-    assert_true(pid >= 0);
-    if (pid > 0)
-        return pid;
-    signal(SIGSEGV, SIG_DFL); /* cmocka's handler is only for the test itself */
-    signal(SIGABRT, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    _exit(member(rank) == 0 ? 0 : 1);
+    if (pid == 0)
+        _exit(member(rank) == 0 ? 0 : 1);
+    return pid;
 }
 
 static inline void begin(void)

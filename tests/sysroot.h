@@ -6,9 +6,9 @@
 #ifndef VB_TEST_SYSROOT_H
 #define VB_TEST_SYSROOT_H
 
+#include "tests/files.h"
 #include "tests/test.h"
 
-#include <ftw.h>
 #include <limits.h>
 #include <sys/stat.h>
 
@@ -22,18 +22,9 @@ static inline void t_tree_create(struct t_tree *tree)
     assert_non_null(mkdtemp(tree->root));
 }
 
-static inline int t_tree_remove_one(const char *path, const struct stat *sb, int type,
-                                    struct FTW *ftw)
-{
-    (void)sb;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
 static inline void t_tree_destroy(struct t_tree *tree)
 {
-    nftw(tree->root, t_tree_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    t_folder_remove(tree->root);
 }
 
 /* Computes the full path of a file in the tree and makes the folders above it. */
@@ -54,13 +45,9 @@ static inline void t_tree_bytes(const struct t_tree *tree, const char *path, con
                                 size_t len)
 {
     char full[PATH_MAX];
-    FILE *out;
 
     t_tree_path(tree, path, full);
-    out = fopen(full, "we");
-    assert_non_null(out);
-    assert_int_equal(fwrite(bytes, 1, len, out), len);
-    assert_int_equal(fclose(out), 0);
+    t_file_write(full, bytes, len);
 }
 
 static inline void t_tree_text(const struct t_tree *tree, const char *path, const char *text)

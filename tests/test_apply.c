@@ -2,15 +2,11 @@
  *
  * Pins real threads on this machine, whatever it is, and asks the kernel where they may run.
  */
-#include "tests/test.h"
-#include "topo/topo.h"
+#include "tests/machine.h"
 
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
-
-static struct vb_topo *topo;
-static struct vb_plan *plan;
 
 static int open_machine(void **state)
 {
@@ -18,16 +14,6 @@ static int open_machine(void **state)
 
     (void)state;
     return vb_topo_open(&source, &topo) == VB_OK ? 0 : -1;
-}
-
-static int close_machine(void **state)
-{
-    (void)state;
-    vb_plan_destroy(plan);
-    vb_topo_close(topo);
-    plan = NULL;
-    topo = NULL;
-    return 0;
 }
 
 static void make_plan(int ranks, int threads)

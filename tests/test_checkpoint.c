@@ -22,7 +22,7 @@ static void written_files_are_read_back(void **state)
     assert_int_equal(vb_checkpoint_write(dir, &cp, 0, &seconds), VB_OK);
     assert_true(seconds > 0);
     assert_reads(&cp);
-    assert_int_equal(entries(), 1);
+    assert_int_equal(t_folder_entries(dir), 1);
 }
 
 static void large_and_empty_arrays_are_read(void **state)
@@ -81,13 +81,13 @@ static void truncated_files_are_refused(void **state)
     bytes = small_file(&len, broken);
     assert_true(len < 1024);
     for (n = 0; n < len; n++) {
-        put_file(broken, bytes, n);
+        t_file_write(broken, bytes, n);
         assert_refused(broken, VB_ERR_INPUT, "offset ");
     }
     bytes[len] = '\0'; /* get_file() has left room for it */
-    put_file(broken, bytes, len + 1);
+    t_file_write(broken, bytes, len + 1);
     assert_refused(broken, VB_ERR_INPUT, "offset 16: the file is not as long");
-    put_file(broken, bytes, len);
+    t_file_write(broken, bytes, len);
     assert_int_equal(vb_checkpoint_read(broken, &cp), VB_OK); /* the complete file is valid */
     vb_checkpoint_free(cp);
     free(bytes);
@@ -102,7 +102,7 @@ static void every_flipped_bit_is_noticed(void **state)
     bytes = small_file(&len, broken);
     for (i = 0; i < len * 8; i++) {
         bytes[i / 8] = (char)(bytes[i / 8] ^ 1 << i % 8);
-        put_file(broken, bytes, len);
+        t_file_write(broken, bytes, len);
         assert_refused(broken, VB_ERR_INPUT, "offset ");
         bytes[i / 8] = (char)(bytes[i / 8] ^ 1 << i % 8);
     }
@@ -125,7 +125,7 @@ static void broken_chunks_are_named(void **state)
     bytes = get_file(path_of(0), &len);
     for (at = 0; at < 4; at++) {
         bytes[front + at * CP_CHUNK + 8] ^= 1;
-        put_file(path_of(0), bytes, len);
+        t_file_write(path_of(0), bytes, len);
         snprintf(text, sizeof(text), "offset %zu: the checksum", front + at * CP_CHUNK);
         assert_refused(path_of(0), VB_ERR_INPUT, text);
         bytes[front + at * CP_CHUNK + 8] ^= 1;
@@ -186,7 +186,7 @@ static void forged_files_are_refused(void **state)
         if (front <= len)
             head->rest_crc = vb_crc32c(0, bytes + sizeof(*head), front - sizeof(*head));
         head->crc = cp_head_crc(*head);
-        put_file(broken, bytes, len);
+        t_file_write(broken, bytes, len);
         assert_refused(broken, VB_ERR_INPUT, forgeries[i].text);
         free(bytes);
     }
@@ -200,11 +200,11 @@ static void other_files_are_refused(void **state)
     (void)state;
     snprintf(path, sizeof(path), "%s/x", dir);
     assert_refused(path, VB_ERR_NO_FILE, "No such file");
-    put_file(path, "", 0);
+    t_file_write(path, "", 0);
     assert_refused(path, VB_ERR_INPUT, "offset 0: the file is empty");
     for (i = 0; i < sizeof(noise); i++)
         noise[i] = (char)vb_random(1, i);
-    put_file(path, noise, sizeof(noise));
+    t_file_write(path, noise, sizeof(noise));
     assert_refused(path, VB_ERR_INPUT, "offset 0: this is not a checkpoint");
     unlink(path);
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -248,7 +248,7 @@ static void assert_not_written(const struct vb_checkpoint *cp, const char *text)
 {
     struct t_stderr t;
     char said[1024];
-    int before = entries();
+    int before = t_folder_entries(dir);
     vb_status st;
 
     t_stderr_catch(&t);
@@ -257,7 +257,7 @@ static void assert_not_written(const struct vb_checkpoint *cp, const char *text)
     assert_int_equal(st, VB_ERR_USAGE);
     if (strstr(said, text) == NULL)
         fail_msg("'%s' does not contain '%s'", said, text);
-    assert_int_equal(entries(), before);
+    assert_int_equal(t_folder_entries(dir), before);
 }
 
 static void only_regular_files_are_replaced(void **state)

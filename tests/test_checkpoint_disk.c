@@ -28,7 +28,7 @@ static void put_named(const char *name, const void *data, size_t len)
     char path[PATH_MAX];
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
-    put_file(path, data, len);
+    t_file_write(path, data, len);
 }
 
 /* ---- the latest checkpoint ------------------------------------------------------------------- */
@@ -101,12 +101,12 @@ static void only_the_newest_are_kept(void **state)
     put_named("checkpoint-old.vbc", "mine", 4);
     for (step = 8; step <= 12; step++)
         write_small(step, 2);
-    assert_int_equal(entries(), 3);
+    assert_int_equal(t_folder_entries(dir), 3);
     assert_true(is_there("checkpoint-11.vbc") && is_there("checkpoint-12.vbc"));
     write_small(10, 1); /* a run that went back must not delete what it has just written */
     assert_true(is_there("checkpoint-10.vbc") && is_there("checkpoint-12.vbc"));
     write_small(13, 0);
-    assert_int_equal(entries(), 5);
+    assert_int_equal(t_folder_entries(dir), 5);
     assert_true(is_there("checkpoint-old.vbc"));
 }
 
@@ -123,7 +123,7 @@ static void only_our_temporary_files_are_removed(void **state)
     put_named("checkpoint-3.vbc.12.tmp", "x", 1);
     put_named("checkpoint-0.vbc.4194304.tmp", "x", 1);
     write_small(4, 0);
-    assert_int_equal(entries(), VB_COUNT(others) + 1);
+    assert_int_equal(t_folder_entries(dir), VB_COUNT(others) + 1);
     for (i = 0; i < VB_COUNT(others); i++)
         assert_true(is_there(others[i]));
 }
@@ -181,9 +181,9 @@ static int fails_with(vb_status want, const char *text)
     t_stderr_catch(&t);
     st = vb_checkpoint_write(dir, &cp, 1, NULL);
     t_stderr_release(&t, said, sizeof(said));
-    if (st != want || strstr(said, text) == NULL || entries() != 1 ||
+    if (st != want || strstr(said, text) == NULL || t_folder_entries(dir) != 1 ||
         vb_checkpoint_read(path_of(1), &old) != VB_OK) {
-        fprintf(stderr, "status %d, %d files: %s\n", st, entries(), said);
+        fprintf(stderr, "status %d, %d files: %s\n", st, t_folder_entries(dir), said);
         return CHILD_BAD;
     }
     return CHILD_FINE;
@@ -319,13 +319,13 @@ static void kills_at_any_moment_leave_complete_checkpoints(void **state)
         told = kill_writer(step, 1 + (unsigned int)(vb_random(8, (uint64_t)round) % span_us));
         step = look_at_latest();
         assert_true(step >= told); /* every reported step is on the disk */
-        half += entries() > (step < 2 ? (int)step + 1 : 3);
+        half += t_folder_entries(dir) > (step < 2 ? (int)step + 1 : 3);
         step++;
     }
     print_message("%d kills, %lld checkpoints, %d left an incomplete file\n", KILLS,
                   (long long)step, half);
     write_small(step + 1, 1);
-    assert_int_equal(entries(), 1); /* temporary files of the killed writers are gone */
+    assert_int_equal(t_folder_entries(dir), 1); /* temporary files of the killed writers are gone */
 }
 
 int main(void)

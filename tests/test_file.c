@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/base.h"
+#include "tests/files.h"
 #include "tests/test.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 
 static char dir[] = "/tmp/verbena-test-XXXXXX";
@@ -15,34 +15,16 @@ static int make_dir(void **state)
 
 static int remove_dir(void **state)
 {
-    char command[64];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command);
+    return t_folder_remove(dir);
 }
 
 static void write_raw(const char *name, const void *data, size_t len)
 {
     char path[128];
-    FILE *file;
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
-    file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, len, file), len);
-    fclose(file);
-}
-
-static int entries(void)
-{
-    DIR *d = opendir(dir);
-    int n = -2; /* do not count "." and ".." */
-
-    while (readdir(d) != NULL)
-        n++;
-    closedir(d);
-    return n;
+    t_file_write(path, data, len);
 }
 
 static void first_line_is_read(void **state)
@@ -127,7 +109,7 @@ static void replace_leaves_only_the_new_file(void **state)
 {
     char path[128], line[32];
     struct stat sb;
-    int before = entries();
+    int before = t_folder_entries(dir);
 
     (void)state;
     snprintf(path, sizeof(path), "%s/new", dir);
@@ -137,7 +119,7 @@ static void replace_leaves_only_the_new_file(void **state)
     assert_string_equal(line, "second");
     assert_int_equal(stat(path, &sb), 0);
     assert_int_equal(sb.st_size, 7);
-    assert_int_equal(entries(), before + 1);
+    assert_int_equal(t_folder_entries(dir), before + 1);
 }
 
 static void failed_replace_leaves_nothing(void **state)
@@ -149,14 +131,14 @@ static void failed_replace_leaves_nothing(void **state)
     (void)state;
     snprintf(path, sizeof(path), "%s/folder", dir);
     assert_int_equal(mkdir(path, 0700), 0);
-    before = entries();
+    before = t_folder_entries(dir);
     t_stderr_catch(&t);
     assert_true(vb_file_replace(path, "x", 1) < 0); /* a folder has this name */
     snprintf(path, sizeof(path), "%s/nowhere/file", dir);
     assert_int_equal(vb_file_replace(path, "x", 1), VB_ERR_NO_FILE);
     assert_true(vb_file_replace("/proc/verbena-test", "x", 1) < 0);
     t_stderr_release(&t, text, sizeof(text));
-    assert_int_equal(entries(), before);
+    assert_int_equal(t_folder_entries(dir), before);
     assert_non_null(strstr(text, "nowhere/file: No such file or directory\n"));
 }
 
@@ -174,7 +156,7 @@ static void only_regular_files_are_replaced(void **state)
     assert_int_equal(mkfifo(pipe, 0600), 0);
     assert_int_equal(symlink("pipe", link), 0);
     assert_int_equal(mkdir(folder, 0700), 0);
-    before = entries();
+    before = t_folder_entries(dir);
     t_stderr_catch(&t);
     assert_int_equal(vb_file_replace(pipe, "x", 1), VB_ERR_USAGE);
     assert_int_equal(vb_file_replace(link, "x", 1), VB_ERR_USAGE);
@@ -185,7 +167,7 @@ static void only_regular_files_are_replaced(void **state)
     assert_non_null(strstr(text, "/other: it is there, and is not a file\n"));
     assert_int_equal(stat(pipe, &sb), 0);
     assert_true(S_ISFIFO(sb.st_mode));
-    assert_int_equal(entries(), before);
+    assert_int_equal(t_folder_entries(dir), before);
 
     unlink(pipe); /* the new file replaces a link to a file, or to nothing */
     assert_int_equal(vb_file_replace(link, "new", 3), VB_OK);

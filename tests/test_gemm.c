@@ -139,30 +139,15 @@ static void linear_layers_are_correct(void **state)
     }
 }
 
-/* A NaN or infinity must make exactly those outputs non-finite that depend on it. */
 static void only_dependent_outputs_change(const struct vb_k_shape *shape, enum vb_k_pass pass,
                                           float bad)
 {
     struct t_layer t;
-    struct t_want want;
-    struct t_pass p;
-    size_t i, n;
-    float *got;
 
     t_layer_init(&t, shape);
     ((float *)t.args.x)[t.n_x / 3] = bad;
     ((float *)t.args.dy)[t.n_y / 2] = bad;
-    t_want_init(&want, &t, pass);
-    t_pass_init(&p, &vb_k_backend_gemm, &t, pass);
-    t_pass_run(&p, &t, 1);
-    got = pass == VB_K_FORWARD ? t.args.y : pass == VB_K_BACKWARD_DATA ? t.args.dx : t.args.dw;
-    n = pass == VB_K_FORWARD ? t.n_y : pass == VB_K_BACKWARD_DATA ? t.n_x : t.n_w;
-    for (i = 0; i < n; i++)
-        assert_int_equal(isfinite(got[i]), isfinite((pass == VB_K_FORWARD         ? want.y
-                                                     : pass == VB_K_BACKWARD_DATA ? want.dx
-                                                                                  : want.dw)[i]));
-    t_pass_fini(&p);
-    t_want_fini(&want);
+    t_check_finite(&vb_k_backend_gemm, &t, pass);
     t_layer_fini(&t);
 }
 

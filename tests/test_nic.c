@@ -2,21 +2,7 @@
  *
  * Which network card a rank uses, on recorded machines that have several.
  */
-#include "tests/test.h"
-#include "topo/topo.h"
-
-static struct vb_topo *topo;
-static struct vb_plan *plan;
-
-static int tidy_up(void **state)
-{
-    (void)state;
-    vb_plan_destroy(plan);
-    vb_topo_close(topo);
-    plan = NULL;
-    topo = NULL;
-    return 0;
-}
+#include "tests/machine.h"
 
 static void make(const char *machine, const char *cpus, const char *avoid_if, int ranks)
 {
@@ -24,7 +10,7 @@ static void make(const char *machine, const char *cpus, const char *avoid_if, in
     struct vb_topo_source source = {.xml = path, .cpus = cpus, .avoid_if = avoid_if};
     struct vb_plan_want want = {.ranks = ranks, .progress = true};
 
-    tidy_up(NULL);
+    close_machine(NULL);
     snprintf(path, sizeof(path), "%s/machines/%s.xml", VB_TEST_DIR, machine);
     assert_int_equal(vb_topo_open(&source, &topo), VB_OK);
     assert_int_equal(vb_plan_create(topo, &want, &plan), VB_OK);
@@ -160,14 +146,14 @@ static void cards_near_forbidden_cores(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(soft_roce_belongs_to_its_interface, tidy_up),
-        cmocka_unit_test_teardown(rdma_is_preferred, tidy_up),
-        cmocka_unit_test_teardown(the_control_network_is_never_used, tidy_up),
+        cmocka_unit_test_teardown(soft_roce_belongs_to_its_interface, close_machine),
+        cmocka_unit_test_teardown(rdma_is_preferred, close_machine),
+        cmocka_unit_test_teardown(the_control_network_is_never_used, close_machine),
         cmocka_unit_test_teardown(speed_is_preferred_to_nearness_and_equal_cards_are_shared,
-                                  tidy_up),
-        cmocka_unit_test_teardown(a_port_that_is_down_is_not_used, tidy_up),
-        cmocka_unit_test_teardown(a_machine_without_cards, tidy_up),
-        cmocka_unit_test_teardown(cards_near_forbidden_cores, tidy_up),
+                                  close_machine),
+        cmocka_unit_test_teardown(a_port_that_is_down_is_not_used, close_machine),
+        cmocka_unit_test_teardown(a_machine_without_cards, close_machine),
+        cmocka_unit_test_teardown(cards_near_forbidden_cores, close_machine),
     };
 
     return T_RUN(tests);

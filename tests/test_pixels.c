@@ -12,6 +12,7 @@
 #include "tests/alloc.h"
 #include "tests/levels.h"
 #include "tests/samples.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -49,20 +50,6 @@ static float grads[FEATURES_MAX * CLASSES_MAX], want_grads[FEATURES_MAX * CLASSE
 static float bias_grads[CLASSES_MAX], want_bias[CLASSES_MAX];
 static uint32_t order[N];
 
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
-static void fill(float *v, size_t n, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++)
-        v[i] = (float)next(&seed) / (1 << 23) - 1;
-}
-
 static float value(enum values values, uint32_t random)
 {
     if (values == FLOATS)
@@ -79,16 +66,16 @@ static void draw(const struct shape *s)
 
     for (i = 0; i < N; i++) {
         for (f = 0; f < s->features; f++) {
-            uint32_t r = next(&seed);
+            uint32_t r = t_random(&seed);
             float v = value(s->values, r);
 
-            x[i * s->features + f] = i == 3 || (i != 2 && next(&seed) % 5 == 0) ? v : 0;
+            x[i * s->features + f] = i == 3 || (i != 2 && t_random(&seed) % 5 == 0) ? v : 0;
         }
         order[i] = (uint32_t)(i * 7 + 2) % N; /* 2, 9, 16 ... */
     }
-    fill(w, VB_COUNT(w), 6);
-    fill(b, VB_COUNT(b), 7);
-    fill(d, VB_COUNT(d), 8);
+    t_random_fill(w, VB_COUNT(w), 6);
+    t_random_fill(b, VB_COUNT(b), 7);
+    t_random_fill(d, VB_COUNT(d), 8);
     for (i = 0; i < s->n; i++)
         memcpy(gathered + i * s->features, x + (int)order[i] * s->features,
                (size_t)s->features * sizeof(float));
@@ -129,7 +116,7 @@ static void one_shape(const struct shape *s)
     vb_k_pixels_add(p, &picked, d, -0.25f, s->classes, w, b);
     for (i = 0; i < n_weights; i++)
         want_grads[i] *= -0.25f;
-    fill(grads, (size_t)n_weights, 6);
+    t_random_fill(grads, (size_t)n_weights, 6);
     vb_k_add_ref(grads, want_grads, (size_t)n_weights);
     near(w, grads, n_weights, "weight");
     vb_k_pixels_destroy(p);
@@ -293,7 +280,7 @@ static void vector_softmax_agrees_with_the_reference(void **state)
 
     (void)state;
     for (i = 0; i < VB_COUNT(classes); i++) {
-        fill(fast, VB_COUNT(fast), (uint32_t)i);
+        t_random_fill(fast, VB_COUNT(fast), (uint32_t)i);
         for (k = 0; k < (int)VB_COUNT(fast); k++)
             fast[k] *= k % 3 == 0 ? 200.0f : 5.0f;
         fast[0] = 1e30f;

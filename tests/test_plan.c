@@ -3,21 +3,7 @@
  * Placement on synthetic machines. Every placement is checked for the rules that hold on all
  * machines. Further checks apply to single machines.
  */
-#include "tests/test.h"
-#include "topo/topo.h"
-
-static struct vb_topo *topo;
-static struct vb_plan *plan;
-
-static int tidy_up(void **state)
-{
-    (void)state;
-    vb_plan_destroy(plan);
-    vb_topo_close(topo);
-    plan = NULL;
-    topo = NULL;
-    return 0;
-}
+#include "tests/machine.h"
 
 static bool has(const struct vb_ints *ints, int value)
 {
@@ -84,7 +70,7 @@ static void make(const char *machine, const char *cpus, int ranks, int threads)
     struct vb_topo_source source = {.synthetic = machine, .cpus = cpus};
     struct vb_plan_want want = {.ranks = ranks, .threads = threads, .progress = true};
 
-    tidy_up(NULL);
+    close_machine(NULL);
     assert_int_equal(vb_topo_open(&source, &topo), VB_OK);
     assert_int_equal(vb_plan_create(topo, &want, &plan), VB_OK);
     check_plan();
@@ -297,18 +283,18 @@ static void largest_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(every_machine_with_every_count, tidy_up),
-        cmocka_unit_test_teardown(four_ranks_on_two_packages, tidy_up),
-        cmocka_unit_test_teardown(one_rank_uses_all_cores_but_one, tidy_up),
-        cmocka_unit_test_teardown(requested_threads_leave_a_core_for_progress, tidy_up),
-        cmocka_unit_test_teardown(a_rank_stays_within_a_cache_a_node_a_package, tidy_up),
-        cmocka_unit_test_teardown(uneven_nodes, tidy_up),
-        cmocka_unit_test_teardown(cores_of_a_cgroup_keep_their_numbers, tidy_up),
-        cmocka_unit_test_teardown(more_threads_than_cores, tidy_up),
-        cmocka_unit_test_teardown(more_ranks_than_cores, tidy_up),
-        cmocka_unit_test_teardown(no_progress_thread_if_not_requested, tidy_up),
-        cmocka_unit_test_teardown(impossible_requests_are_refused, tidy_up),
-        cmocka_unit_test_teardown(largest_plan, tidy_up),
+        cmocka_unit_test_teardown(every_machine_with_every_count, close_machine),
+        cmocka_unit_test_teardown(four_ranks_on_two_packages, close_machine),
+        cmocka_unit_test_teardown(one_rank_uses_all_cores_but_one, close_machine),
+        cmocka_unit_test_teardown(requested_threads_leave_a_core_for_progress, close_machine),
+        cmocka_unit_test_teardown(a_rank_stays_within_a_cache_a_node_a_package, close_machine),
+        cmocka_unit_test_teardown(uneven_nodes, close_machine),
+        cmocka_unit_test_teardown(cores_of_a_cgroup_keep_their_numbers, close_machine),
+        cmocka_unit_test_teardown(more_threads_than_cores, close_machine),
+        cmocka_unit_test_teardown(more_ranks_than_cores, close_machine),
+        cmocka_unit_test_teardown(no_progress_thread_if_not_requested, close_machine),
+        cmocka_unit_test_teardown(impossible_requests_are_refused, close_machine),
+        cmocka_unit_test_teardown(largest_plan, close_machine),
     };
 
     return T_RUN(tests);

@@ -9,9 +9,6 @@
  */
 #include "tests/ps.h"
 
-#include <signal.h>
-#include <sys/prctl.h>
-
 #define WORKERS 3
 #define LATE 2
 #define SEATS (WORKERS + LATE) /* as many as in the tally */
@@ -227,13 +224,10 @@ static int run_rank(int rank)
 /* Starts a process; rank -1: a joiner. */
 static int start(int rank)
 {
-    pid_t pid = fork();
+    pid_t pid = t_fork();
 
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (pid == 0)
         _exit(run_rank(rank) != 0);
-    }
-    assert_true(pid > 0);
     pids[n_procs] = pid;
     return n_procs++;
 }

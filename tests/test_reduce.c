@@ -4,6 +4,7 @@
  * the same.
  */
 #include "net/coll_priv.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -25,12 +26,6 @@ static const size_t sizes[] = {0, 1, 3, 4, 7, 15, 16, 17, 31, 33, 63, 64, 65, 12
 static float data[SOURCES][N], got[SOURCES][N];
 static uint16_t narrow[N];
 
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
 /* Draws numbers of very different size, so that the order of addition shows. */
 static void draw(void)
 {
@@ -39,7 +34,8 @@ static void draw(void)
 
     for (s = 0; s < SOURCES; s++)
         for (i = 0; i < N; i++)
-            data[s][i] = ldexpf((float)next(&seed) / (1 << 23) - 1, (int)(next(&seed) % 40) - 20);
+            data[s][i] =
+                ldexpf((float)t_random(&seed) / (1 << 23) - 1, (int)(t_random(&seed) % 40) - 20);
 }
 
 static float wanted(int n_s, size_t i, float scale)
@@ -113,8 +109,8 @@ static void large_sums_have_the_same_bits(void **state)
 
     (void)state;
     for (i = 0; i < LARGE; i++) {
-        a[i] = (float)next(&seed) / 3;
-        b[i] = (float)next(&seed) / 7;
+        a[i] = (float)t_random(&seed) / 3;
+        b[i] = (float)t_random(&seed) / 7;
     }
     for (k = 0; k < VB_COUNT(large); k++) {
         for (i = 0; i < LARGE; i++) {

@@ -5,6 +5,7 @@
  */
 #include "kernels/kernels.h"
 #include "tests/softmax.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -12,17 +13,6 @@
 #define N 5
 #define FEATURES 7
 #define CLASSES 4
-
-/* Fills with numbers from -1 to 1, computed from a seed. */
-static void fill(float *v, size_t n, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        v[i] = (float)(seed >> 8) / (1 << 23) - 1;
-    }
-}
 
 struct batch {
     float x[N * FEATURES];
@@ -36,8 +26,8 @@ static struct vb_softmax *make(struct batch *b)
 
     if (vb_softmax_create(FEATURES, CLASSES, N, &m) != VB_OK || m == NULL)
         abort();
-    fill(b->x, VB_COUNT(b->x), 1);
-    fill(m->params, m->n_params, 2);
+    t_random_fill(b->x, VB_COUNT(b->x), 1);
+    t_random_fill(m->params, m->n_params, 2);
     for (i = 0; i < N; i++)
         b->y[i] = (uint8_t)(i * 3 % CLASSES);
     return m;

@@ -8,6 +8,7 @@
 #include "tests/alloc.h"
 #include "tests/ranks.h"
 #include "tests/rdma.h"
+#include "tests/random.h"
 
 #include <math.h>
 #include <time.h>
@@ -43,22 +44,16 @@ enum kind {
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
 static float any_value(uint32_t *seed)
 {
     static const uint32_t strange[] = {0x80000000u, 0,           0x7f800000u, 0xff800000u,
                                        0x7fc00000u, 0xffc00001u, 0x7f800001u, 1,
                                        0x80000001u, 0x3f800000u, 0xbf800000u, 0x007fffffu};
-    uint32_t kind = next(seed) % 64;
+    uint32_t kind = t_random(seed) % 64;
 
     if (*seed % 7 == 0 && kind < VB_COUNT(strange))
         return vb_bits_float(strange[kind]);
-    return ((float)next(seed) / (1 << 23) - 1.0f) * (float)(1 << next(seed) % 24);
+    return ((float)t_random(seed) / (1 << 23) - 1.0f) * (float)(1 << t_random(seed) % 24);
 }
 
 static float strange_value(uint32_t *seed)
@@ -68,13 +63,13 @@ static float strange_value(uint32_t *seed)
     do
         value = any_value(seed);
     while (value == value && value != 0 && fabsf(value) > 1e-30f && fabsf(value) < 1e30f &&
-           next(seed) % 8 != 0);
+           t_random(seed) % 8 != 0);
     return value;
 }
 
 static uint32_t skewed(uint32_t *seed, uint64_t below)
 {
-    double u = (double)next(seed) / (1 << 24);
+    double u = (double)t_random(seed) / (1 << 24);
 
     return (uint32_t)(u * u * u * u * (double)below);
 }
@@ -488,7 +483,7 @@ static size_t make_batch(struct vb_sparse *s, int rank, uint32_t *index, float *
     size_t i, n = 39000;
 
     for (i = 0; i < n; i++) {
-        index[i] = (uint32_t)(pow((double)next(&seed) / (1 << 24), 38) * (CRITEO - 1));
+        index[i] = (uint32_t)(pow((double)t_random(&seed) / (1 << 24), 38) * (CRITEO - 1));
         value[i] = any_value(&seed);
     }
     return vb_sparse_merge(s, index, value, &n) == VB_OK ? n : 0;

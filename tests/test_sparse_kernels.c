@@ -7,6 +7,7 @@
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -22,17 +23,6 @@ static uint32_t index_of[NNZ_MAX], rows[ROWS];
 static float value[NNZ_MAX], w[FEATURES], logits[ROWS], d[ROWS], out[FEATURES];
 static double want[FEATURES];
 
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
-static float unit(uint32_t *seed)
-{
-    return (float)next(seed) / (1 << 23) - 1;
-}
-
 /* Draws rows of 0 to 59 entries and one of 300, not sorted. A third of the entries name one of ten
  * features, so many features appear twice in a row. */
 static struct vb_k_csr draw(size_t n, bool listed, bool values)
@@ -42,16 +32,16 @@ static struct vb_k_csr draw(size_t n, bool listed, bool values)
 
     for (i = 0; i < ROWS; i++) {
         offset[i] = at;
-        for (j = i == 5 ? 300 : next(&seed) % 60; j > 0; j--, at++) {
-            index_of[at] = next(&seed) % (next(&seed) % 3 == 0 ? 10 : FEATURES);
-            value[at] = unit(&seed);
+        for (j = i == 5 ? 300 : t_random(&seed) % 60; j > 0; j--, at++) {
+            index_of[at] = t_random(&seed) % (t_random(&seed) % 3 == 0 ? 10 : FEATURES);
+            value[at] = t_random_unit(&seed);
         }
         rows[i] = (uint32_t)((i * 37 + 5) % ROWS);
-        d[i] = unit(&seed);
+        d[i] = t_random_unit(&seed);
     }
     offset[ROWS] = at;
     for (i = 0; i < FEATURES; i++)
-        w[i] = unit(&seed);
+        w[i] = t_random_unit(&seed);
     return (struct vb_k_csr){
         .n = n,
         .rows = listed ? rows : NULL,

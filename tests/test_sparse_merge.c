@@ -4,6 +4,7 @@
  * indices.
  */
 #include "net/sparse_priv.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #define MAX_WORDS 6000
@@ -11,23 +12,17 @@
 
 static uint32_t seed = 1;
 
-static uint32_t next(void)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return seed >> 8;
-}
-
 /* Small indices are more frequent, as in real data. */
 static uint32_t skewed(uint32_t below)
 {
-    double u = (double)next() / (1 << 24);
+    double u = (double)t_random(&seed) / (1 << 24);
 
     return (uint32_t)(u * u * u * u * (double)below);
 }
 
 static float any_value(void)
 {
-    return ((float)next() / (1 << 23) - 1.0f) * (float)(1 << next() % 20);
+    return ((float)t_random(&seed) / (1 << 23) - 1.0f) * (float)(1 << t_random(&seed) % 20);
 }
 
 /* ---- naive merge ----------------------------------------------------------------------------- */
@@ -95,10 +90,10 @@ static void duplicates_are_added_in_order_of_appearance(void **state)
 /* Makes a run in ascending order. The value identifies the run. */
 static size_t make_run(uint64_t *words, size_t n, uint32_t gap, uint32_t tag)
 {
-    uint32_t index = next() % (gap * 4);
+    uint32_t index = t_random(&seed) % (gap * 4);
     size_t i;
 
-    for (i = 0; i < n; i++, index += 1 + next() % gap)
+    for (i = 0; i < n; i++, index += 1 + t_random(&seed) % gap)
         words[i] = word_of(index, tag);
     return n;
 }
@@ -112,7 +107,7 @@ static void check_runs(int n_runs, size_t longest, uint32_t gap)
     int r;
 
     for (r = 0; r < n_runs; r++) {
-        size_t n = longest == 0 ? 0 : next() % (longest + 1);
+        size_t n = longest == 0 ? 0 : t_random(&seed) % (longest + 1);
 
         runs[r] = (struct sparse_run){words[r], make_run(words[r], n, gap, (uint32_t)r)};
         total += n;
@@ -152,7 +147,7 @@ static void check_sum(int n_runs, size_t longest, uint32_t gap)
     int r;
 
     for (r = 0; r < n_runs; r++) {
-        n = longest == 0 ? 0 : next() % (longest + 1);
+        n = longest == 0 ? 0 : t_random(&seed) % (longest + 1);
         runs[r] = again[r] = (struct sparse_run){words[r], make_run(words[r], n, gap, 0)};
         for (i = 0; i < n; i++)
             words[r][i] |= vb_float_bits(i % 7 == 0 ? 0 : any_value());
@@ -193,7 +188,7 @@ static void broken_runs_do_not_overflow(void **state)
     b = malloc(3 * n * sizeof(*b));
     assert_true(words != NULL && a != NULL && b != NULL);
     for (i = 0; i < 3 * n; i++)
-        words[i] = word_of(next() << 8 ^ next(), next());
+        words[i] = word_of(t_random(&seed) << 8 ^ t_random(&seed), t_random(&seed));
     for (i = 0; i < 3; i++)
         runs[i] = (struct sparse_run){words + i * n, n};
     assert_true(sparse_sum_runs(runs, 3, a, b, a) <= 3 * n);

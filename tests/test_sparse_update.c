@@ -9,6 +9,7 @@
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -40,12 +41,6 @@ struct list {
     float values[KEYS];
 };
 
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
 /* Draws keys in ascending order; small keys are far more frequent. */
 static void draw(struct list *l, uint32_t *seed)
 {
@@ -54,8 +49,8 @@ static void draw(struct list *l, uint32_t *seed)
 
     for (i = 0; i < KEYS; i++) {
         l->keys[i] = at;
-        at += 1 + next(seed) % (i < 5 ? 2 : 30);
-        l->values[i] = (float)next(seed) / (1 << 23) - 1;
+        at += 1 + t_random(seed) % (i < 5 ? 2 : 30);
+        l->values[i] = (float)t_random(seed) / (1 << 23) - 1;
     }
     assert_true(l->keys[KEYS - 1] < FEATURES);
 }

@@ -8,6 +8,7 @@
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -32,25 +33,14 @@ struct arrays {
 };
 static struct arrays x, y;
 
-/* Fills with numbers from -1 to 1, computed from a seed. */
-static void fill(float *v, size_t n, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        v[i] = (float)(seed >> 8) / (1 << 23) - 1;
-    }
-}
-
 static void make(struct arrays *a)
 {
     size_t i;
 
     memset(a, 0, sizeof(*a));
-    fill(a->params, N_MAX, 1);
-    fill(a->state, VB_COUNT(a->state), 2);
-    fill(a->grads, N_MAX, 3);
+    t_random_fill(a->params, N_MAX, 1);
+    t_random_fill(a->state, VB_COUNT(a->state), 2);
+    t_random_fill(a->grads, N_MAX, 3);
     for (i = 0; i < VB_COUNT(a->state); i++)
         a->state[i] = fabsf(a->state[i]); /* sums of squares are never negative */
 }
@@ -244,7 +234,7 @@ static void joint_step(const struct vb_k_rule *rule, int ranks, size_t n, bool n
         z.params_of[r] = z.params_out[r];
         z.state_of[r] = z.state_out[r];
         z.squares_of[r] = z.squares[r];
-        fill(z.grads[r], N_MAX, (uint32_t)r + 7);
+        t_random_fill(z.grads[r], N_MAX, (uint32_t)r + 7);
         memset(z.params_out[r], 0xff, sizeof(z.params_out[r]));
         memset(z.state_out[r], 0xff, sizeof(z.state_out[r]));
         memset(z.squares[r], 0xff, sizeof(z.squares[r]));

@@ -250,7 +250,7 @@ int main(void)
 
     if (!vb_net_rdma_any_usable()) {
         printf("skipped: this machine has no RDMA device\n");
-        return 77;
+        return T_SKIPPED;
     }
     if (auth_init() != VB_OK)
         return 1;
