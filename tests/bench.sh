@@ -3,6 +3,11 @@
 #
 # Tests the command verbena bench, with one rank and with several: bench.sh VERBENA [quick]. Checks what is printed,
 # never how long it took. quick is for a build with a sanitizer: each bench once, with two ranks.
+#
+# Covers: bench/allreduce.c bench/bare.c bench/bare_side.c bench/bare_step.c bench/kernels.c bench/move.c
+# Covers: bench/print.c bench/slowest.c bench/sparse.c bench/sparse_lr.c bench/sparse_rows.c bench/transfer.c
+# Covers: cli/bench.c cli/bench_kernels.c cli/bench_ps.c cli/bench_step.c cli/bench_step_plot.c engine/bench_ps.c
+# Covers: net/cost.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=bench
@@ -277,6 +282,15 @@ for loop in "bare shm 0" "bare rdma 64" "bare shm 64 a b 10.0.0.1" "bare_step tc
     "$built"/$loop >/dev/null 2>&1
     [ $? = 2 ] || fail "$loop: expected exit 2"
 done
+
+# ---- sparse logistic regression: the kernels and the bare loop give the same loss, and threads do not change the bits
+for rows in "head 1000 1" "tail 1000 1 2"; do
+    # shellcheck disable=SC2086 # words
+    timeout 60 "$built"/sparse_lr $rows >"$dir/out" || fail "sparse_lr $rows: exit $?"
+    jq -e '.wrong == 0 and .rows_per_s > 0' >/dev/null <"$dir/out" || fail "sparse_lr $rows: $(cat "$dir/out")"
+done
+"$built"/sparse_lr head 0 >/dev/null 2>&1
+[ $? = 2 ] || fail "sparse_lr head 0: expected exit 2"
 
 # ---- the parameter server: correct parameters, the keys of its lines, by shared memory, replies and get
 rules=([1]=momentum [2]=adagrad)

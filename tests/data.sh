@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Tests the command verbena data: data.sh VERBENA
+#
+# Covers: cli/data.c data/look.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=data

@@ -3,6 +3,8 @@
 #
 # Tests the command verbena export: export.sh VERBENA. Python writes the checkpoint as described in docs/checkpoint.md,
 # and numpy reads the exported files.
+#
+# Covers: cli/checkpoint.c cli/export.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what="export"

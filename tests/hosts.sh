@@ -7,6 +7,8 @@
 #
 # The machine's own ssh is not used or changed. Keys, configuration and known hosts are in a folder of this test, and
 # the files that an sshd needs below /run are in a mount namespace.
+#
+# Covers: bench/pairs.c cli/doctor_hosts.c cli/hosts.c engine/hosts.c engine/remote.c net/launch_stdin.c
 # shellcheck disable=SC2016,SC2317
 set -uo pipefail
 verbena=$(realpath "$1")

@@ -3,6 +3,8 @@
 #
 # doctor between two nodes with soft-RoCE: TCP and RDMA work, and the counters of the ports are shown. Over a link that
 # loses packets doctor reports the loss. bench shows the counters, too. lab_doctor.sh VERBENA
+#
+# Covers: bench/pairs.c bench/ports.c
 set -euo pipefail
 cd "$(dirname "$0")/.."
 verbena=$(realpath "$1")

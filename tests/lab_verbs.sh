@@ -6,6 +6,9 @@
 # Usage: lab_verbs.sh BUILD_FOLDER [all|sanitized|PART...]. Without an argument it runs what CI has time for. all: all
 # parts, which are node ranks across jobs workers members link gone. sanitized is for a build with a sanitizer: only the
 # transport, on one node.
+#
+# Covers: net/trial.c net/verbs_addr.c net/verbs_cm.c net/verbs_ep.c net/verbs_mem.c net/verbs_port.c
+# Covers: net/verbs_post.c net/verbs_wc.c
 # shellcheck disable=SC2016
 set -euo pipefail
 # If the host has fewer CPUs than the machines, virtual CPUs wait for each other: one spins while the other holds the

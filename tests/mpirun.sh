@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Ranks that Open MPI's mpirun starts. They find each other by PMIx: mpirun.sh VERBENA
+#
+# Covers: engine/train_place.c net/pmix.c
 set -uo pipefail
 verbena=$(realpath "$1")
 

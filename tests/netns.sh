@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Two network namespaces, connected by a pair of virtual interfaces, are two hosts to the ranks: netns.sh VERBENA
+#
+# Covers: net/route.c
 set -uo pipefail
 verbena=$(realpath "$1")
 

@@ -5,6 +5,8 @@
 #
 # Everything runs in namespaces of this test (processes, network, mounts). So nothing is left when it ends, however it
 # ends, and the machine's own Slurm and munge are not touched.
+#
+# Covers: net/launch_find.c net/launch_slurm.c
 # shellcheck disable=SC2016,SC2317
 set -uo pipefail
 

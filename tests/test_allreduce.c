@@ -2,6 +2,9 @@
  *
  * Allreduce with 1 to 8 ranks, over every transport and with every algorithm. The results must
  * equal sums in rank order, bit for bit.
+ *
+ * Covers: net/coll_any.c net/coll_hosts.c net/coll_mapped.c net/coll_rank.c net/coll_steps.c
+ * Covers: net/schedule.c
  */
 #include "tests/alloc.h"
 #include "tests/coll.h"

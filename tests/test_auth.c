@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Secrets, the handshake, and strangers that connect to a running job.
+ *
+ * Covers: net/accept.c net/handshake.c net/roll.c
  */
 #include "net/handshake.h"
 #include "net/sock.h"

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * The libraries of the dense kernels, and the choice between them.
+ *
+ * Covers: kernels/blas.c kernels/choice.c kernels/onednn.c
+ */
 #include "kernels/kernels.h"
 #include "tests/test.h"
 

@@ -2,6 +2,8 @@
  *
  * The batch from which on computing hides the transfer. On two ranks, which are threads: steps
  * without sums, sums without steps, and the whole measurement.
+ *
+ * Covers: engine/bench_step_fit.c
  */
 #include "engine/train_priv.h"
 #include "tests/alloc.h"

@@ -2,6 +2,8 @@
  *
  * The format of checkpoints: a reader gets back what was written, and notices every damage to the
  * file. Failures while writing are in test_checkpoint_disk.c.
+ *
+ * Covers: engine/checkpoint_read.c
  */
 #include "tests/checkpoint.h"
 

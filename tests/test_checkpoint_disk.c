@@ -2,6 +2,8 @@
  *
  * Checkpoints in their folder: which one is the latest, and which may be deleted. A failed writer
  * (a full disk, a kill at any moment) must not damage older checkpoints.
+ *
+ * Covers: engine/checkpoint_dir.c
  */
 #include "tests/checkpoint.h"
 

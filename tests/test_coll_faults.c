@@ -3,6 +3,8 @@
  * Collectives in which a rank dies, stalls, or passes another size. All other ranks must report it
  * with the rank, the operation and its number, before the deadline. Also: callers that ask for
  * impossible things.
+ *
+ * Covers: net/coll_here.c net/coll_start.c
  */
 #include "tests/coll.h"
 

@@ -2,6 +2,8 @@
  *
  * Many operations in flight, reduce-scatter, allgather, broadcast, barrier, large vectors, bytes on
  * the wire, and no allocations after opening.
+ *
+ * Covers: net/coll_open.c net/coll_start.c net/cost.c net/cost_measure.c
  */
 #include "tests/alloc.h"
 #include "tests/coll.h"

@@ -2,6 +2,8 @@
  *
  * The control plane, when the data connection of a peer has ended and the peer's last frame has
  * arrived but was not read yet. This happens if this process was stopped for a moment.
+ *
+ * Covers: net/conn.c
  */
 #include "net/control_priv.h"
 

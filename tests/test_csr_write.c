@@ -2,6 +2,8 @@
  *
  * A .csr file whose writer is killed, on a file system with and without unnamed files (O_TMPFILE).
  * The program is linked with --wrap=open, which can pretend that the file system lacks them.
+ *
+ * Covers: data/csr.c
  */
 #include "tests/data_files.h"
 

@@ -2,6 +2,8 @@
  *
  * The loader: every sample once per epoch for any number of ranks, and the same batches with and
  * without a thread, from the start or from a position. Also the generators that the loader uses.
+ *
+ * Covers: data/dataset.c data/loader.c data/order.c data/synth_rows.c
  */
 #include "tests/alloc.h"
 #include "tests/data_files.h"

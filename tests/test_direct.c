@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Direct convolution on the shapes of LeNet and on ragged ones.
+ *
+ * Covers: kernels/direct_conv.c kernels/direct_group.c kernels/direct_weights.c
  */
 #include "tests/levels.h"
 #include "tests/layer.h"

@@ -3,6 +3,8 @@
  * Elastic groups continue when ranks fail. Ranks are killed, stopped, dropped, or leave, while the
  * others put blocks to each other and check every byte. Other ranks join later, also into the slots
  * of dead ranks. Strangers are refused.
+ *
+ * Covers: net/member.c net/newcomer.c net/offer.c net/seats.c net/seats_ask.c
  */
 #include "net/handshake.h"
 #include "net/sock.h"

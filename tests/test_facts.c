@@ -2,6 +2,8 @@
  *
  * The facts of whole machines and what doctor concludes from them: recorded machines, hostile ones,
  * and this machine.
+ *
+ * Covers: engine/facts_cpu.c
  */
 #include "tests/doctor.h"
 #include "tests/sysroot.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Our own matrix products, and layers that use them, on ragged shapes.
+ *
+ * Covers: kernels/gemm_conv.c kernels/gemm_conv_weights.c kernels/gemm_layer.c
+ * Covers: kernels/gemm_linear.c kernels/patch.c
  */
 #include "kernels/gemm_priv.h"
 #include "tests/levels.h"

@@ -4,6 +4,8 @@
  * do so, this file compiles the reference again with double in place of float. The loss is the sum
  * of the outputs, each multiplied by a random factor, so the gradient of the outputs is these
  * factors.
+ *
+ * Covers: kernels/layer_ref.c kernels/shape.c
  */
 #include "base/base.h"
 #include "tests/test.h"

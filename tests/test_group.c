@@ -2,6 +2,9 @@
  *
  * Groups of ranks as threads and as processes, over every transport: the promises of put and get,
  * windows, and the basic collectives.
+ *
+ * Covers: net/coll.c net/group_ask.c net/pair.c net/pairs.c net/progress.c net/progress_thread.c
+ * Covers: net/shm_hold.c net/window.c
  */
 #include "tests/alloc.h"
 #include "tests/rdma.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Hosts from the command line and from files, and the lines between a launcher and its ranks.
+ *
+ * Covers: engine/hosts.c net/launch_stdin.c
  */
 #include "engine/engine.h"
 #include "tests/sysroot.h"

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * Network interfaces, from recordings, from broken files and from this machine.
+ *
+ * Covers: net/folder.c
+ */
 #include "net/net.h"
 #include "tests/sysroot.h"
 #include "tests/test.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Image files: IDX and CIFAR-10, complete and broken, plain and compressed.
+ *
+ * Covers: data/cifar.c data/gzip.c data/idx.c
  */
 #include "tests/data_files.h"
 

@@ -2,6 +2,8 @@
  *
  * kernels/choice_check.c, and its use in bench kernels. Correct backends pass on all shapes. A
  * backend with one wrong or missing result is found and named.
+ *
+ * Covers: kernels/choice_check.c kernels/tensors.c
  */
 #include "bench/bench.h"
 #include "tests/layers.h"

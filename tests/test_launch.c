@@ -2,6 +2,9 @@
  *
  * The environment variables of srun and torchrun, valid and broken, and how the ranks of one host
  * find each other without any other information.
+ *
+ * Covers: net/launch_find.c net/launch_meet.c net/launch_root.c net/launch_slurm.c
+ * Covers: net/launch_torch.c net/pmix.c net/sock.c
  */
 #include "net/launch.h"
 #include "net/sock.h"

@@ -11,6 +11,10 @@
  *
  * The tensors of max pooling are multiples of 1/4, so that many are equal. Sums of their products
  * are exact, so the largest of four is well defined, except for Winograd.
+ *
+ * Covers: kernels/blas_layer.c kernels/onednn_desc.c kernels/onednn_layer.c kernels/plain.c
+ * Covers: kernels/plain_lrn.c kernels/plain_pool.c kernels/pooled.c kernels/pooled_data.c
+ * Covers: kernels/pooled_sum.c kernels/pooled_weights.c kernels/shape.c kernels/then_pool.c
  */
 #include "tests/levels.h"
 #include "tests/alloc.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Layers as a model uses them: the choice of backends, its cache on disk, and plans as text.
+ *
+ * Covers: kernels/choice_cache.c kernels/choice_plan.c kernels/choice_time.c kernels/layer.c
  */
 #include "tests/layers.h"
 

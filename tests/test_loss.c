@@ -2,6 +2,8 @@
  *
  * Losses: the fast ones against the references, gradients against finite differences, large
  * numbers, infinity and NaN.
+ *
+ * Covers: kernels/logistic.c kernels/softmax_rows.c kernels/softmax_xent.c
  */
 #include "kernels/kernels.h"
 #include "tests/levels.h"

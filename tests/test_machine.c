@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Machines that are read from text and files, valid and broken ones, and the facts about them.
+ *
+ * Covers: topo/trial.c
  */
 #include "tests/test.h"
 #include "topo/topo.h"

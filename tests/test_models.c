@@ -3,6 +3,8 @@
  * Models as the engine uses them: tables of parameters, first values, plans, the order of
  * callbacks, the same bits for any number of threads, and no allocations. test_models_ref.c
  * compares their results with a reference.
+ *
+ * Covers: models/model.c models/model_init.c models/model_run.c models/tables.c
  */
 #include "tests/alloc.h"
 #include "tests/models.h"

@@ -3,6 +3,8 @@
  * Models compared with a reference in double precision (tests/model_ref.h): the reference's
  * gradients against finite differences, the gradients of models against both, and the losses of
  * the first steps.
+ *
+ * Covers: models/model_run.c models/tables.c
  */
 #include "tests/model_ref.h"
 #include "tests/models.h"

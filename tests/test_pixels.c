@@ -6,6 +6,9 @@
  * Tolerance: a sum of k products of numbers below 1, in another order and with fused
  * multiplications, has an error of less than k roundings of k. In this test k = 1025, so at most
  * 6e-8 * 1025, and far less in practice: 3e-5.
+ *
+ * Covers: kernels/pixels_ten.c kernels/pixels_tiles.c kernels/pixels_tiles_ten.c
+ * Covers: kernels/softmax_rows.c
  */
 #include "kernels/kernels.h"
 #include "kernels/pixels_priv.h"

@@ -4,6 +4,10 @@
  * shows one moment, no worker is further ahead than the bound allows, and a step allocates nothing.
  *
  * Linked with --wrap=malloc and the like.
+ *
+ * Covers: engine/ps_apply.c engine/ps_layout.c engine/ps_open.c engine/ps_pull.c
+ * Covers: engine/ps_server.c engine/ps_tell.c engine/ps_worker.c engine/ps_worker_end.c
+ * Covers: engine/ps_worker_open.c kernels/shared.c
  */
 #include "tests/alloc.h"
 #include "tests/ps.h"

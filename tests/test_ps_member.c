@@ -6,6 +6,8 @@
  *
  * Workers are processes. They note on a board which pushes they have begun and which were
  * acknowledged. If a worker was killed, anything in between may have been applied.
+ *
+ * Covers: engine/ps_apply.c engine/ps_server.c engine/ps_tell.c
  */
 #include "tests/ps.h"
 

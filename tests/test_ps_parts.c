@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The parts of the parameter server that need no ranks.
+ *
+ * Covers: engine/ps_compact.c engine/ps_stale.c
  */
 #include "engine/ps_priv.h"
 #include "tests/test.h"

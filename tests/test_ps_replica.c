@@ -5,6 +5,8 @@
  * with the same bits.
  *
  * Ranks are processes, and share a board with the test.
+ *
+ * Covers: engine/ps_over.c
  */
 #include "tests/replica.h"
 

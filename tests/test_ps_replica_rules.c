@@ -2,6 +2,8 @@
  *
  * The death of a server where it affects more than counts of gradients: rounds that do not wait for
  * the last worker, update rules that are applied lazily, and workers that join after it.
+ *
+ * Covers: engine/ps_apply.c engine/ps_over.c engine/ps_replica.c kernels/lazy.c
  */
 #include "tests/replica.h"
 

@@ -2,6 +2,8 @@
  *
  * Sums at every instruction level that this CPU has, compared with plain loops. The bits must be
  * the same.
+ *
+ * Covers: net/reduce_level.c
  */
 #include "net/coll_priv.h"
 #include "tests/random.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Files of sparse rows: libsvm and Criteo's text, TFRecord, and our own .csr.
+ *
+ * Covers: data/convert.c data/criteo.c data/csr.c data/example.c data/libsvm.c data/rows.c
+ * Covers: data/tfrecord.c
  */
 #include "tests/data_files.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Shared memory with peers that corrupt it, and the set-up that passes it to peers.
+ *
+ * Covers: net/shm_pass.c net/shm_setup.c
  */
 #include "net/shm_priv.h"
 #include "tests/pair.h"

@@ -2,6 +2,8 @@
  *
  * The reference kernels and the model that uses them, compared with finite differences, and with
  * large numbers.
+ *
+ * Covers: kernels/softmax_ref.c
  */
 #include "kernels/kernels.h"
 #include "tests/softmax.h"

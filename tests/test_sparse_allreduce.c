@@ -4,6 +4,8 @@
  * both algorithms.
  *
  * Linked with --wrap=malloc and the like, because a call must not allocate.
+ *
+ * Covers: net/sparse.c net/sparse_along.c net/sparse_path.c net/sparse_send.c
  */
 #include "tests/alloc.h"
 #include "tests/ranks.h"

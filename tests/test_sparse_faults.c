@@ -2,6 +2,8 @@
  *
  * Sparse allreduce with ranks that make mistakes, break the protocol, stall or die. The other ranks
  * must report the rank and the call, and nobody may hang.
+ *
+ * Covers: net/sparse.c net/sparse_along.c net/sparse_send.c
  */
 #include "net/sparse_priv.h"
 #include "tests/ranks.h"

@@ -4,6 +4,8 @@
  * plain loops in double.
  *
  * Tolerance: sums of up to 300 numbers below 1 in float have 300 roundings of 6e-8: 2e-5.
+ *
+ * Covers: kernels/hot.c kernels/logistic.c kernels/sparse.c kernels/sparse_grad.c
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"

@@ -2,6 +2,8 @@
  *
  * The loops over sparse lists compared with naive ones, and the plan of which rank sums which
  * indices.
+ *
+ * Covers: net/sparse_split.c
  */
 #include "net/sparse_priv.h"
 #include "tests/random.h"

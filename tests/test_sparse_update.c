@@ -6,6 +6,8 @@
  *
  * Tolerance: the dense path rounds at every step, the sparse one only when a feature appears. 300
  * steps of 6e-8 each, for weights below 4: 2e-5 of 1 + |w|.
+ *
+ * Covers: kernels/lazy.c
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"

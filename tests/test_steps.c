@@ -3,6 +3,9 @@
  * Steps of several ranks. After a failure at any moment every survivor is at a complete step, with
  * the parameters of an undisturbed run at that step. A step can be undone, and a replica that
  * differs is named.
+ *
+ * Covers: engine/train_buckets.c engine/train_check.c engine/train_dense.c engine/train_here.c
+ * Covers: engine/train_sparse.c
  */
 #include "engine/train_priv.h"
 #include "tests/ranks.h"

@@ -2,6 +2,8 @@
  *
  * The supervisor runs in a child process of the test. The ranks are this program again; a word
  * selects what they do: "test_supervise --as WORD".
+ *
+ * Covers: engine/supervise_relay.c engine/supervise_signal.c engine/supervise_spawn.c
  */
 #include "engine/engine.h"
 #include "tests/test.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The generated images, and the order in which samples are used.
+ *
+ * Covers: data/spec.c data/synth_images.c
  */
 #include "data/data.h"
 #include "tests/softmax.h"

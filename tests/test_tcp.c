@@ -2,6 +2,8 @@
  *
  * The TCP transport with peers that are broken, slow or dying. One end is an endpoint, the other a
  * plain socket on which the test writes any bytes.
+ *
+ * Covers: net/tcp_rx.c net/tcp_tx.c net/tcp_window.c net/wire_data.c
  */
 #include "net/wire_data.h"
 #include "tests/pair.h"

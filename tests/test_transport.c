@@ -9,6 +9,8 @@
  * Promise 8, gets during computing, concerns the progress thread: test_group.c.
  *
  * Linked with --wrap=malloc and the like, because the hot path must not allocate.
+ *
+ * Covers: net/tcp_rx.c net/tcp_tx.c
  */
 #include "tests/alloc.h"
 #include "tests/pair.h"

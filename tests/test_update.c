@@ -5,6 +5,8 @@
  *
  * Tolerance: a step has a handful of roundings of 6e-8 each, two square roots among them. Where
  * terms cancel (z of ftrl), the error is relative to the terms, which are below 4. 2e-6 of 1 + |x|.
+ *
+ * Covers: kernels/update_joint.c kernels/update_ref.c
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"

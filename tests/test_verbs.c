@@ -2,6 +2,9 @@
  *
  * Strangers that call a rank which listens over RDMA, and peers that break the protocol. Needs an
  * RDMA device; the lab has some.
+ *
+ * Covers: net/verbs_addr.c net/verbs_cm.c net/verbs_ep.c net/verbs_mem.c net/verbs_port.c
+ * Covers: net/verbs_post.c net/verbs_wc.c
  */
 #include "net/verbs_priv.h"
 #include "tests/pair.h"

@@ -2,6 +2,8 @@
  *
  * RDMA devices from recordings and from this machine. If this machine has none, its list must be
  * empty, without an error. If it has some, soft-RoCE included, every field is checked.
+ *
+ * Covers: net/rdma_sysfs.c net/rxe_probe.c
  */
 #include "net/net.h"
 #include "tests/sysroot.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * engine/train_verdict.c: the reported bottleneck of a run, from invented figures.
+ *
+ * Covers: engine/train_verdict.c
  */
 #include "engine/train_priv.h"
 #include "tests/test.h"

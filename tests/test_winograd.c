@@ -8,6 +8,9 @@
  * values are that much larger in the worst case, (2 * 1.5 * 3)^2 = 81 times in both directions.
  * Random signs leave about the square root of it, and half a dozen more roundings for each
  * direction come on top.
+ *
+ * Covers: kernels/winograd_conv.c kernels/winograd_grid.c kernels/winograd_transform.c
+ * Covers: kernels/winograd_weights.c
  */
 #include "kernels/winograd_priv.h"
 #include "tests/levels.h"

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * Messages of the control plane: encoding, decoding, and refusing what is invalid.
+ *
+ * Covers: net/wire_member.c
+ */
 #include "net/wire_member.h"
 #include "tests/test.h"
 

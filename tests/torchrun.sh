@@ -4,6 +4,8 @@
 # Ranks that torchrun starts, or another program that sets the same variables: torchrun.sh VERBENA
 #
 # Without PyTorch the test sets the variables by hand, as torchrun would.
+#
+# Covers: net/launch_find.c net/launch_torch.c
 # shellcheck disable=SC2317
 set -uo pipefail
 verbena=$(realpath "$1")

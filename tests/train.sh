@@ -3,6 +3,9 @@
 #
 # Tests the command verbena train, with one rank and with several: train.sh VERBENA [quick]. quick is for a build with a
 # sanitizer: fewer runs on a terminal.
+#
+# Covers: cli/job.c cli/train.c cli/train_opts.c cli/train_print.c engine/train.c engine/train_check.c
+# Covers: engine/train_remark.c engine/train_result.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=train

@@ -5,6 +5,8 @@
 # them for the requested number of steps and with the same quality. The final object says what happened, and no process
 # is left. --full tests other cases: sparse rows, and a worker that is stopped for as long as the default timeouts;
 # without it the timeouts are shorter.
+#
+# Covers: cli/train_join.c engine/train_async_board.c engine/train_join.c
 # shellcheck disable=SC2317 # lasting() calls functions
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"

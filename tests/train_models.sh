@@ -3,6 +3,8 @@
 #
 # Training of the four models: train_models.sh VERBENA [KILLS]. They learn, give the same bits over every transport, and
 # continue after a kill as if nothing had happened.
+#
+# Covers: base/cache.c cli/eval.c engine/eval.c engine/train_dense.c engine/train_save.c engine/train_sparse.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 kills=${2:-4}

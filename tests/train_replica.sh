@@ -4,6 +4,8 @@
 # Servers with standbys in training: train_replica.sh VERBENA. A bound of 0 gives the bits of synchronous training. If a
 # server is killed, alone or with the worker on its host, its standby takes over: the job continues, all steps are made,
 # the loss falls, and faults says what happened.
+#
+# Covers: engine/ps_over.c engine/ps_replica.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=train

@@ -2,6 +2,8 @@
  *
  * Fuzzes /proc/self/cgroup; the bytes after the first zero byte are the cpu.max of the topmost
  * group.
+ *
+ * Covers: topo/cgroup.c
  */
 #include "tests/fuzz/fuzz.h"
 #include "topo/topo.h"

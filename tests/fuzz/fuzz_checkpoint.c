@@ -3,6 +3,8 @@
  * Fuzzes checkpoints. Random input never has a correct checksum, so the fuzzer corrects the
  * checksums where the input has room for them; it also tries the input as it is. A checkpoint has
  * only one representation, so a file that was read and written again must have the same bytes.
+ *
+ * Covers: engine/checkpoint_read.c
  */
 #include "engine/checkpoint_priv.h"
 #include "tests/fuzz/fuzz_file.h"

@@ -2,6 +2,8 @@
  *
  * Fuzzes CIFAR-10 records. Inputs are short and records are long, so each byte stands for 64 bytes
  * of the file.
+ *
+ * Covers: data/cifar.c
  */
 #include "tests/fuzz/fuzz_data.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Fuzzes lines of Criteo's click logs.
+ *
+ * Covers: data/criteo.c
  */
 #include "tests/fuzz/fuzz_data.h"
 

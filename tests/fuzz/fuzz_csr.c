@@ -2,6 +2,8 @@
  *
  * Fuzzes .csr files. Random input never has a correct checksum, so the fuzzer corrects the
  * checksums where the input has room for them; it also tries the input as it is.
+ *
+ * Covers: data/csr.c
  */
 #include "data/csr_priv.h"
 #include "tests/fuzz/fuzz_data.h"

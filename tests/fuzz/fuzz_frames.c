@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Fuzzes the frames of an authenticated peer on a control connection.
+ *
+ * Covers: net/conn.c net/seats.c
  */
 #include "net/control_priv.h"
 #include "tests/fuzz/fuzz.h"

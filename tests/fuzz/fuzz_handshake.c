@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Fuzzes the listener's half of the handshake, in pieces. No random input may be accepted.
+ *
+ * Covers: net/handshake.c net/wire_member.c
  */
 #include "net/handshake.h"
 #include "net/wire_member.h"

@@ -2,6 +2,8 @@
  *
  * Fuzzes IDX files. The first byte says which of the two files the input is; the other one is
  * correct.
+ *
+ * Covers: data/idx.c
  */
 #include "tests/fuzz/fuzz_data.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Fuzzes command lines: arguments are separated by newlines.
+ *
+ * Covers: base/opt.c
  */
 #include "tests/fuzz/fuzz.h"
 

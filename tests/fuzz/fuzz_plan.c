@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Fuzzes plan files. A plan that was read, written and read again must be the same.
+ *
+ * Covers: kernels/choice_plan.c
  */
 #include "kernels/layer_priv.h"
 #include "tests/fuzz/fuzz.h"

@@ -2,6 +2,8 @@
  *
  * Fuzzes files of earlier choices. Random input never has the correct first line, which names this
  * machine, so the fuzzer also tries the input after a correct first line.
+ *
+ * Covers: kernels/choice_cache.c
  */
 #include "kernels/layer_priv.h"
 #include "tests/fuzz/fuzz.h"

@@ -2,6 +2,8 @@
  *
  * Fuzzes lists of hosts and of tasks in Slurm's environment variables. The first host must be a
  * name that can be looked up.
+ *
+ * Covers: net/launch_slurm.c
  */
 #include "net/launch.h"
 #include "tests/fuzz/fuzz.h"

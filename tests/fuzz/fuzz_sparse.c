@@ -3,6 +3,8 @@
  * Fuzzes the head of a peer's sparse list, and the part that it may put into our window. An
  * accepted head must leave room for every list that fits it. The loops must stay inside their
  * arrays for any words.
+ *
+ * Covers: net/sparse_merge.c net/sparse_split.c
  */
 #include "net/sparse_priv.h"
 #include "tests/fuzz/fuzz.h"

@@ -4,6 +4,8 @@
  * has under way and how the rest is cut into pieces. Nothing outside the window may be written.
  *
  * Then uses the same bytes as a header: if it decodes, it must encode to the same bytes.
+ *
+ * Covers: net/tcp_rx.c net/wire_data.c
  */
 #include "net/transport.h"
 #include "net/wire_data.h"
