@@ -61,8 +61,8 @@ for root in 10.99.0.1:7001 '[fd99::1]:7002'; do
 done
 [ "${sums[0]}" = "${sums[1]}" ] || fail "IPv4 and IPv6 differ: ${sums[*]}"
 
-# slow MODEL...: on a slow link the time counts as transfer; a rank that has begun to send is not a straggler
-slow() {
+# slow_link MODEL...: on a slow link the time counts as transfer; a rank that has begun to send is not a straggler
+slow_link() {
     model=("$@")
     job 10.99.0.1:7009
     [ "$code0$code1" = 00 ] || fail "$1, slow: exit $code0 and $code1: $(cat "$dir/err0" "$dir/err1")"
@@ -76,12 +76,12 @@ shape() {
         tc -n "$b" qdisc replace dev veth-b root tbf rate "$1kbit" burst 3200 latency 5s
 }
 if command -v tc >/dev/null && shape 5000; then
-    slow softmax --data synth:2000
-    slow softmax --data synth:2000 --wire bf16
+    slow_link softmax --data synth:2000
+    slow_link softmax --data synth:2000 --wire bf16
     shape 20000
-    slow lenet --data synth:1000
+    slow_link lenet --data synth:1000
     shape 2000
-    slow sparse-lr --data synth:kind=criteo,n=8000,features=100000 --global-batch 400
+    slow_link sparse-lr --data synth:kind=criteo,n=8000,features=100000 --global-batch 400
     tc -n "$a" qdisc del dev veth-a root
     tc -n "$b" qdisc del dev veth-b root
 fi
@@ -99,8 +99,8 @@ ip netns exec "$a" sh -c "echo $usual >$ports"
 on0=(ip netns exec "$a")
 on1=(ip netns exec "$b")
 
-# late MODEL...: two workers share memory, and one from the other host joins them
-late() {
+# join_from_other_host MODEL...: two workers share memory, and one from the other host joins them
+join_from_other_host() {
     local args=(train "$@" --mode async --world 2 --root 10.99.0.1:7008 --secret-file "$dir/key" --timeout 20 --json) i pids
     : >"$dir/err0"
     "${on0[@]}" "$verbena" "${args[@]}" --rank 0 >"$dir/out0" 2>"$dir/err0" &
@@ -118,9 +118,9 @@ late() {
     jq -e '.transport == "shm" and .staleness.per_worker[2].gradients > 0 and
         [.faults[] | [.rank, .what]] == [[3, "joined"]]' "$dir/out0" >/dev/null || fail "$1, joined: $(cat "$dir/out0")"
 }
-late softmax --data synth:3000 --batch 200 --steps 8000
-late sparse-lr --data synth:kind=criteo,n=60000,features=100000 --batch 100 --steps 8000
-late lenet --data synth:1200 --batch 20 --steps 1500
+join_from_other_host softmax --data synth:3000 --batch 200 --steps 8000
+join_from_other_host sparse-lr --data synth:kind=criteo,n=60000,features=100000 --batch 100 --steps 8000
+join_from_other_host lenet --data synth:1200 --batch 20 --steps 1500
 
 # Shared memory does not reach the other host, and the message says so.
 job 10.99.0.1:7003 --transport shm

@@ -28,7 +28,7 @@ rows='(.per_rank | map(select(.role == "server")) | length) >= 1 and
     .staleness.gradients == ([.staleness.per_worker[].gradients] | add) and
     .staleness.gradients == ([.staleness.histogram[]] | add)'
 
-falls() { # falls MODEL STEPS RANKS...
+loss_falls() { # loss_falls MODEL STEPS RANKS...
     local model=${1%224} steps=$2 args first ranks transport
     read -ra args <<<"${data[$1]}"
     ends 'true' "$model" "${args[@]}" --steps 1
@@ -45,7 +45,7 @@ falls() { # falls MODEL STEPS RANKS...
 learns() { # learns MODEL STEPS
     local model=$1 steps=$2 args transport
     read -ra args <<<"${data[$model]}"
-    falls "$model" "$steps" 1 2 3
+    loss_falls "$model" "$steps" 1 2 3
     for transport in shm tcp; do
         ends ".steps == $steps and .staleness.bound == 2 and $rows" "$model" "${args[@]}" \
             --steps "$steps" --mode async --ranks 3 --transport $transport --staleness 2 --slow 1:3
@@ -111,7 +111,7 @@ slow_worker() {
 }
 
 # Evaluations and checkpoints during training, and resuming from a checkpoint.
-keeps() {
+evaluates_and_resumes() {
     local args model
     for model in softmax sparse-lr; do
         read -ra args <<<"${data[$model]}"
@@ -132,7 +132,7 @@ keeps() {
 }
 
 # The job ends soon and prints where to resume.
-a_death() {
+server_death() {
     local args
     read -ra args <<<"${data[softmax]}"
     start 2000 softmax "${args[@]}" --mode async --ranks 3 --steps 100000000
@@ -177,17 +177,17 @@ for model; do
     ways)
         other_ways
         slow_worker
-        keeps
-        a_death
+        evaluates_and_resumes
+        server_death
         ;;
     five) # number of workers
-        falls lenet 60 5
+        loss_falls lenet 60 5
         same_bits lenet 12 5
-        falls alexnet 10 5
+        loss_falls alexnet 10 5
         same_bits alexnet 2 5
         ;;
     alexnet224)
-        falls alexnet224 8 2
+        loss_falls alexnet224 8 2
         same_bits alexnet224 2 2
         ;;
     alexnet)

@@ -7,7 +7,7 @@
 # without it the timeouts are shorter.
 #
 # Covers: cli/train_join.c engine/train_async_board.c engine/train_join.c
-# shellcheck disable=SC2317 # lasting() calls functions
+# shellcheck disable=SC2317 # retry_if_too_short() calls functions
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=train
@@ -18,18 +18,18 @@ export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 softmax=(softmax --data synth:3000 --batch 50 --mode async --json)
 sparse=(sparse-lr --data "synth:kind=criteo,n=60000,features=100000" --batch 50 --rule adagrad --mode async --json)
 
-# pace ARGUMENTS...: sets $steps to the number of steps that this machine makes in about 1 s, and $loss to the loss
-# after one step
-pace() {
+# measure_pace ARGUMENTS...: sets $steps to the number of steps that this machine makes in about 1 s, and $loss to the
+# loss after one step
+measure_pace() {
     ends 'true' "$@" --ranks 2 --steps 1
     loss=$(get .loss)
     ends 'true' "$@" --ranks 2 --steps 1000
     steps=$(get '.steps_per_s * 0.8 | floor | if . < 2000 then 2000 else . end')
 }
 
-# lasting FUNCTION ARGUMENTS...: runs the function again with more steps if the job ended before the test had done its
-# part
-lasting() {
+# retry_if_too_short FUNCTION ARGUMENTS...: runs the function again with more steps if the job ended before the test had
+# done its part
+retry_if_too_short() {
     local try steps=$steps
     for try in 1 2 3 4; do
         short=''
@@ -41,8 +41,8 @@ lasting() {
     fail "$*: the job ended too soon, $try times: $(cat "$dir/err")"
 }
 
-# lives: the job still runs; otherwise it was too short
-lives() {
+# job_runs: the job still runs; otherwise it was too short
+job_runs() {
     kill -0 "$job" 2>/dev/null && return
     short=1
     return 1
@@ -70,12 +70,12 @@ told='[.faults[] | [.rank, .what]]'
 
 # A worker is killed in the middle of the training; also worker 0, where others join and which would have reported the
 # result.
-deaths() { # deaths TRANSPORTS ARGUMENTS...
+worker_deaths() { # worker_deaths TRANSPORTS ARGUMENTS...
     local transports=$1 transport
     shift
     for transport in $transports; do
         start $((steps / 10)) "$@" --steps "$steps" --ranks 3 --transport "$transport"
-        lives && kill -9 "${ranks[2]}"
+        job_runs && kill -9 "${ranks[2]}"
         finish "$workers == [0, 1] and $told == [[2, \"died\"]] and .ranks == 3 and .staleness.gradients == $steps and
             all(.faults[]; .at_s > 0 and .step > 0 and .step < $steps)" "$1 over $transport, a death"
         [ -z "$short" ] || return
@@ -85,20 +85,20 @@ deaths() { # deaths TRANSPORTS ARGUMENTS...
 
 first_rank() {
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --dedicated-servers
-    lives && kill -9 "${ranks[0]}"
+    job_runs && kill -9 "${ranks[0]}"
     finish "$workers == [1, 2] and $told == [[0, \"died\"]] and (.checkpoint | test(\"checkpoint-$steps.vbc\"))" \
         "the death of rank 0"
 }
 
 # With a bound nobody waits for a dead worker. With a bound of 0 the others take over its share of the data.
-bounds() {
+deaths_with_a_bound() {
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 2
-    lives && kill -9 "${ranks[1]}"
+    job_runs && kill -9 "${ranks[1]}"
     finish "$workers == [0, 2] and $told == [[1, \"died\"]] and .staleness.gradients == $steps" "a bound of 2, a death"
     [ -z "$short" ] || return
     local steps=$((steps / 3))
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --staleness 0 --transport tcp
-    lives && kill -9 "${ranks[1]}"
+    job_runs && kill -9 "${ranks[1]}"
     finish "$workers == [0, 2] and $told == [[1, \"died\"]] and .staleness.max == 0" "a bound of 0, a death"
 }
 
@@ -112,7 +112,7 @@ says() {
     local i
     for ((i = 0; i < 600; i++)); do
         grep -q "$1" "$dir/err" && return
-        lives || return
+        job_runs || return
         sleep 0.05
     done
     fail "the job did not print '$1': $(cat "$dir/err")"
@@ -130,12 +130,12 @@ joins() {
     [ -z "$short" ] || return
     said=$(timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" "$@" 2>&1)
     code=$?
-    [ "$code" = "$want" ] || lives || return
+    [ "$code" = "$want" ] || job_runs || return
     [ "$code" = "$want" ] || fail "--join $*: exit $code, expected $want: $said"
     [[ $said == *"$text"* ]] || fail "--join $*: '$said' does not contain '$text'"
 }
 
-late() { # late TRANSPORT ARGUMENTS...
+a_worker_joins() { # a_worker_joins TRANSPORT ARGUMENTS...
     local transport=$1 steps=$((2 * steps))
     shift
     start $((steps / 10)) "$@" --steps "$steps" --ranks 2 --transport "$transport" --secret-file "$dir/key" --max-workers 3
@@ -143,12 +143,12 @@ late() { # late TRANSPORT ARGUMENTS...
     [ -n "$short" ] || jq -en 'input | .mode == "async" and (.joined | length) > 0 and .samples > 0 and .steps > 0 and
         [.per_rank[].rank] == [3]' <<<"$said" >/dev/null || fail "the joiner did not print what it did: $said"
     finish "$workers == [0, 1, 3] and $told == [[3, \"joined\"]] and
-        (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, one comes late"
+        (.staleness.per_worker[2] | .rank == 3 and .gradients > 0)" "$1 over $transport, a worker joins"
 }
 
 # A joiner that is refused is told why, and the job continues. A joiner that was admitted may die, and its slot may be
 # used again.
-not_everybody() {
+joiners_are_refused() {
     local pid steps=$((5 * steps))
     cp "$verbena" "$dir/another"
     echo >>"$dir/another"
@@ -167,7 +167,7 @@ not_everybody() {
     says "rank 3 died"
     joins 0 ""
     finish "$workers == [0, 1, 3] and
-        $told == [[3, \"joined\"], [3, \"died\"], [3, \"joined\"]]" "some who want to join"
+        $told == [[3, \"joined\"], [3, \"died\"], [3, \"joined\"]]" "joiners, some refused"
     refused 2 "--join must be HOST:PORT" --join here --secret-file "$dir/key"
     refused 2 "--join needs the job's secret" --join 127.0.0.1:1
     refused 2 "--join is one worker, which trains" --join 127.0.0.1:1 --secret-file "$dir/key" --dry-run
@@ -177,7 +177,7 @@ not_everybody() {
 }
 
 # If the command line is too long to be sent to a joiner, joining is disabled.
-too_long() {
+long_command_line() {
     local words
     mapfile -t words < <(yes -- --seed=1 | head -n 4000)
     ends '.steps == 20' "${softmax[@]}" --steps 20 --ranks 2 --secret-file "$dir/key" "${words[@]}"
@@ -190,41 +190,41 @@ stops() {
     local seconds=$1 filter=$2
     shift 2
     start $((steps / 10)) "$@" --steps "$steps" --ranks 3
-    lives && kill -STOP "${ranks[2]}"
+    job_runs && kill -STOP "${ranks[2]}"
     sleep "$seconds"
-    lives && kill -CONT "${ranks[2]}"
+    job_runs && kill -CONT "${ranks[2]}"
     [[ $filter != *rejoined* ]] || says "rank 4 rejoined"
-    finish "$filter" "$1, a worker that stands still for $seconds s"
+    finish "$filter" "$1, a worker that is stopped for $seconds s"
 }
 
-stops_for_good() { # it ends with the job
+stops_forever() { # it ends with the job
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 3 --patience 0.3
-    lives && kill -STOP "${ranks[2]}"
+    job_runs && kill -STOP "${ranks[2]}"
     says "rank 2 stopped"
-    finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that stands still for good"
+    finish "$workers == [0, 1] and $told == [[2, \"stopped\"]]" "a worker that is stopped forever"
 }
 
 # A worker is stopped while it has a ticket, and the others have no more tickets before it is given up. One of them must
 # get its ticket, although none was left when it asked.
 last_ticket() {
     start $((steps / 10)) "${sparse[@]}" --steps "$steps" --ranks 2 --transport tcp --patience 0.6
-    lives && kill -STOP "${ranks[1]}"
+    job_runs && kill -STOP "${ranks[1]}"
     says "rank 1 stopped"
-    finish "$workers == [0] and $told == [[1, \"stopped\"]]" "a worker that stands still with the last ticket"
+    finish "$workers == [0] and $told == [[1, \"stopped\"]]" "a worker that is stopped with the last ticket"
 }
 
-still() {
+stopped_workers() {
     local again="$workers == [0, 1, 4] and $told == [[2, \"stopped\"], [4, \"rejoined\"]]"
     if [ "$full" = --full ]; then
         steps=$((14 * steps))
-        lasting stops 10 "$again" "${softmax[@]}"
-        lasting stops 10 "$again" "${softmax[@]}" --transport tcp
+        retry_if_too_short stops 10 "$again" "${softmax[@]}"
+        retry_if_too_short stops 10 "$again" "${softmax[@]}" --transport tcp
         return
     fi
-    lasting stops 0.3 "$workers == [0, 1, 2] and .faults == []" "${softmax[@]}"
+    retry_if_too_short stops 0.3 "$workers == [0, 1, 2] and .faults == []" "${softmax[@]}"
     steps=$((3 * steps))
-    lasting stops 1.5 "$again" "${softmax[@]}" --patience 0.3
-    lasting stops_for_good
+    retry_if_too_short stops 1.5 "$again" "${softmax[@]}" --patience 0.3
+    retry_if_too_short stops_forever
 }
 
 # by_hand RANK OUT: starts one of two workers and a server, in a folder of its own as if on another host
@@ -284,22 +284,22 @@ reporters() {
 key "$dir/key"
 key "$dir/other"
 if [ "$full" = --full ]; then
-    pace "${sparse[@]}"
-    lasting deaths "shm tcp" "${sparse[@]}"
-    lasting late shm "${sparse[@]}"
-    lasting late tcp "${sparse[@]}"
-    pace "${softmax[@]}"
-    still
+    measure_pace "${sparse[@]}"
+    retry_if_too_short worker_deaths "shm tcp" "${sparse[@]}"
+    retry_if_too_short a_worker_joins shm "${sparse[@]}"
+    retry_if_too_short a_worker_joins tcp "${sparse[@]}"
+    measure_pace "${softmax[@]}"
+    stopped_workers
     exit "$bad"
 fi
-pace "${softmax[@]}"
-lasting deaths "shm tcp" "${softmax[@]}"
-lasting late tcp "${softmax[@]}"
-lasting first_rank
-lasting bounds
-lasting not_everybody
-too_long
-steps=3000 lasting last_ticket
-still
+measure_pace "${softmax[@]}"
+retry_if_too_short worker_deaths "shm tcp" "${softmax[@]}"
+retry_if_too_short a_worker_joins tcp "${softmax[@]}"
+retry_if_too_short first_rank
+retry_if_too_short deaths_with_a_bound
+retry_if_too_short joiners_are_refused
+long_command_line
+steps=3000 retry_if_too_short last_ticket
+stopped_workers
 reporters
 exit "$bad"
