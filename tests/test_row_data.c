@@ -331,7 +331,8 @@ static void csr_is_read_back(void **state)
     for (i = 0; i < made.n; i++) {
         assert_int_equal(dataset_row(&made, i, &a, &room), VB_OK);
         assert_int_equal(dataset_row(&mapped, i, &b, NULL), VB_OK);
-        assert_true(a.n == b.n && a.y == b.y && b.n_values <= 13); /* numbers, then categories */
+        assert_true(a.n == b.n && a.y == b.y &&
+                    b.n_values <= 13); /* the numbers come first, then the categories */
         assert_memory_equal(a.index, b.index, (size_t)a.n * 4);
         for (e = 0; e < a.n; e++)
             assert_true(row_value(&a, e) == row_value(&b, e));

@@ -36,10 +36,10 @@ struct run {
 /* What ranks have seen, in memory that all of them share. */
 struct seen {
     uint32_t after[STEPS + 1]; /* written by rank 0: a checksum of the parameters after each step */
-    int64_t step[WORLD];       /* at the end */
+    int64_t step[WORLD];       /* the step at which each rank ended */
     uint32_t mark[WORLD];
     bool failed[WORLD];
-    uint64_t took_us; /* from the first step to the last */
+    uint64_t took_us; /* time from the first step to the last */
 };
 
 static struct seen *seen;
@@ -62,7 +62,7 @@ static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train
     o->eval_every = run->eval_every;
     o->clip = run->clip > 0 ? run->clip : -1;
     if (strcmp(run->model, "sparse-lr") == 0)
-        return; /* the rest is only for dense models */
+        return; /* the checks below are only for dense models */
     o->hold_back_bytes = run->hold_back_bytes;
     o->share_out_bytes = run->share_out_bytes > 0 ? run->share_out_bytes : INT64_MAX;
     o->bucket_bytes = run->in_one ? 1 << 30 : 1 << 16;
