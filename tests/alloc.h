@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Counts allocations. For a test program that is linked with --wrap=malloc and its like
- * (VB_TEST_COUNTS_ALLOCATIONS in tests/CMakeLists.txt); included once in it.
+ * Counts allocations. The test program must be linked with --wrap=malloc and the like
+ * (VB_TEST_COUNTS_ALLOCATIONS in tests/CMakeLists.txt) and must include this header in one file
+ * only.
  */
 #ifndef VB_TEST_ALLOC_H
 #define VB_TEST_ALLOC_H

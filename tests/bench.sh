@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# verbena bench as a user meets it, alone and with ranks: bench.sh VERBENA [quick]. Looks at what is printed,
-# never at how long it took. quick is for a build with a sanitizer: each bench once, with two ranks.
+# Tests the command verbena bench, with one rank and with several: bench.sh VERBENA [quick]. Checks what is printed,
+# never how long it took. quick is for a build with a sanitizer: each bench once, with two ranks.
+#
+# Covers: bench/allreduce.c bench/bare.c bench/bare_side.c bench/bare_step.c bench/kernels.c bench/move.c
+# Covers: bench/print.c bench/slowest.c bench/sparse.c bench/sparse_lr.c bench/sparse_rows.c bench/transfer.c
+# Covers: cli/bench.c cli/bench_kernels.c cli/bench_ps.c cli/bench_step.c cli/bench_step_plot.c engine/bench_ps.c
+# Covers: net/cost.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=bench
 
-# holds FILTER ARGUMENTS...: the lines, as one array, make the jq filter true
+# holds FILTER ARGUMENTS...: the printed lines, as one array, make the jq filter true
 holds() {
     local filter=$1
     shift
     quiet "$@" --seconds 0.01 --json
-    jq -se "$filter" >/dev/null <"$dir/out" || fail "bench $*: does not hold: $filter: $(cat "$dir/out")"
+    jq -se "$filter" >/dev/null <"$dir/out" || fail "bench $*: condition is false: $filter: $(cat "$dir/out")"
 }
 
 if [ "${2:-}" = quick ]; then
@@ -28,11 +33,11 @@ if [ "${2:-}" = quick ]; then
         holds '.[0].step_ms > 0 and .[0].transfer_ms > 0' step --model softmax "${at[@]}" --batches 8
     done
     holds '.[-1].layer == "all"' kernels --model softmax --batch 2 --threads 1
-    [ $bad = 0 ] && echo "all as it should be"
+    [ $bad = 0 ] && echo "all tests passed"
     exit $bad
 fi
 
-# ---- bad usage: one line, exit 2, also where there would be several ranks
+# ---- bad usage: one line, exit 2, also with several ranks
 refused 2 "which bench? transfer, allreduce, sparse-allreduce, kernels, step or ps"
 refused 2 "unknown bench alreduce; did you mean allreduce?" alreduce
 refused 2 "unknown bench nothing; it must be transfer" nothing
@@ -88,12 +93,12 @@ refused 2 "--in-flight 0: must be from 1 to" allreduce --in-flight 0
 refused 2 "--explain cannot be used with --in-flight" allreduce --explain --in-flight 2
 refused 2 "--features 0: must be from 1" sparse-allreduce --features 0
 
-# ---- a part of the ladder
+# ---- only some of the measurements
 holds 'length == 2 and (.[0] | .op == "put" and .lat_us_p50 > 0 and .gb_s == null) and
     (.[1] | .op == "get" and .lat_us_p50 == null and .gb_s > 0)' \
     transfer --ranks 2 --transport shm --sizes 64K --only put-latency,get
 
-# ---- every line has its keys, in this order, and right sums
+# ---- every line has its keys, in this order, and correct sums
 dense='["bench","transport","ranks","bytes","algo","order","time_us","algbw_gb_s","busbw_gb_s","wire_bytes","wrong"]'
 sparse='["bench","transport","ranks","bytes","nnz","features","algo","time_us","wire_bytes","wrong"]'
 right='all(.[]; .wrong == 0 and .time_us > 0 and .time_us_p99 >= .time_us)'
@@ -116,7 +121,7 @@ for ranks in 1 2 3; do
     done
 done
 
-# ---- one rank alone sends nothing, two ranks send what theory says and little more
+# ---- one rank sends nothing, two ranks send as many bytes as in theory and little more
 holds 'all(.[]; .wire_bytes == 0 and .busbw_gb_s == 0)' allreduce --sizes 4,64K
 holds 'all(.[]; .wire_bytes > 0 and .wire_bytes <= 1.02 * .bytes)' \
     allreduce --ranks 2 --transport tcp --sizes 1M
@@ -130,22 +135,22 @@ for order in rank any; do
 done
 holds '[.[].algo] == ["exchange", "gather"]' allreduce --ranks 2 --algo exchange,gather --sizes 64K
 holds '[.[].algo] == ["exchange"]' allreduce --ranks 2 --algo gather --sizes 1M # more than a slot holds
-for impossible in "shm ring" "tcp mapped"; do # in rank order
+for impossible in "shm ring" "tcp mapped"; do # these cannot sum in rank order
     read -r transport algo <<<"$impossible"
     run allreduce --ranks 2 --transport "$transport" --algo "$algo" --sizes 64 --json
-    [ "$code" != 0 ] || fail "$algo over $transport in rank order was measured"
-    [[ $err == *"$algo"* ]] || fail "$algo over $transport: '$err' does not name it"
-    [ ! -s "$dir/out" ] || fail "$algo over $transport: printed something"
+    [ "$code" != 0 ] || fail "$algo over $transport in rank order was not refused"
+    [[ $err == *"$algo"* ]] || fail "$algo over $transport: '$err' does not name the algorithm"
+    [ ! -s "$dir/out" ] || fail "$algo over $transport: wrote to standard output"
 done
 
-# ---- what the model said
+# ---- predictions of the cost model
 holds "$right and all(.[]; .predicted_us > 0) and
     ([.[] | select(.chosen and .bytes == 64)] | length) == 1 and ([.[].algo] | unique | length) >= 2" \
     allreduce --ranks 2 --explain --sizes 64,64K
 holds "$right and all(.[]; .predicted_us > 0) and ([.[] | select(.chosen)] | length) == 1" \
     sparse-allreduce --ranks 2 --explain --sizes 31200 --features 100000
 
-# ---- kernels: every pass has one choice, of those that were timed; the sum is of the chosen ones
+# ---- kernels: every pass has one choice among the timed backends; the sum is that of the chosen ones
 kernels='["bench","model","batch","layer","pass","backend","ms","gflop_s","chosen","gemm_share"]'
 for model in lenet softmax; do
     holds "all(.[]; keys_unsorted[:10] == $kernels and .bench == \"kernels\" and .model == \"$model\" and
@@ -157,9 +162,9 @@ for model in lenet softmax; do
         .[-1].gflop_s > 0" kernels --model $model --batch 3 --threads 1
 done
 run kernels --model softmax --batch 2 --seconds 0.01
-grep -q '^# softmax, batch 2, .* threads; measured GEMM peak' "$dir/out" || fail "kernels: no head"
+grep -q '^# softmax, batch 2, .* threads; measured GEMM peak' "$dir/out" || fail "kernels: the head line is missing"
 
-# ---- step: keys, in this order; what is exposed is part of a step; the last line has the batch
+# ---- step: keys in this order; the exposed time is part of a step; the last line has the batch
 step='["bench","transport","ranks","bytes","model","batch","compute_ms","transfer_ms","exposed_ms","step_ms"]'
 fair='.compute_ms > 0 and .step_ms > 0 and .exposed_ms >= 0 and .exposed_ms <= .step_ms and
     ((.step_ms - .compute_ms - .exposed_ms | fabs) < 1e-6 or (.exposed_ms == 0 and .step_ms <= .compute_ms))'
@@ -181,7 +186,7 @@ done
 holds ".[0].bytes < .[1].bytes" step --model sparse-lr --batches 3,40 --ranks 3
 holds "all(.[:-1][]; .transport == \"self\" and .ranks == 1 and .transfer_ms == 0 and .exposed_ms == 0 and
     .compute_ms == .step_ms) and .[-1].hidden_from_batch == 1" step --model softmax --batches 7,300 --data synth:1000
-holds "length == 2" step --model softmax --batches 20000 # more than is made up by default
+holds "length == 2" step --model softmax --batches 20000 # more samples than are generated by default
 holds "length == 6" step --model lenet --threads 1
 printf '1 1:1 5:2\n0 2:1\n1 7:1 9:3\n0 3:1\n' >"$dir/rows.svm"
 holds "length == 2 and .[0].batch == 2" step --model sparse-lr --ranks 2 --batches 2 --data "libsvm:$dir/rows.svm"
@@ -194,22 +199,22 @@ tail -n 1 "$dir/out" | grep -qE 'omputing softmax takes (at least as long as|les
     fail "step: no sentence"
 [ "$(grep -cE '^(5|50) ([0-9.e+-]+ ){4}31400$' "$dir/step.gp")" = 2 ] || fail "step: no data in the script"
 run step --model softmax --batches 5 --seconds 0.01
-tail -n 1 "$dir/out" | grep -q '^One rank has nothing to transfer' || fail "step: one rank transfers"
-ln -s "$(command -v timeout)" "$(command -v cat)" "$(command -v wc)" "$dir" # but no gnuplot
+tail -n 1 "$dir/out" | grep -q '^One rank has nothing to transfer' || fail "step: with one rank the sentence is missing"
+ln -s "$(command -v timeout)" "$(command -v cat)" "$(command -v wc)" "$dir" # all commands but gnuplot
 with_all=$PATH
 PATH=$dir
 refused 1 "gnuplot, which is not installed: apt-get install gnuplot-nox" step --model softmax --plot "$dir/no.png"
 PATH=$with_all
-[ ! -e "$dir/no.png" ] || fail "step: without gnuplot there is a plot"
+[ ! -e "$dir/no.png" ] || fail "step: a plot exists, although gnuplot is missing"
 if command -v gnuplot >/dev/null; then
     for kind in "png PNG" "svg <svg" "pdf %PDF"; do
         read -r end mark <<<"$kind"
         quiet step --model softmax --ranks 2 --batches 5,50 --seconds 0.01 --plot "$dir/step.$end"
-        head -c 400 "$dir/step.$end" | grep -aq "$mark" || fail "step: step.$end is no $end"
+        head -c 400 "$dir/step.$end" | grep -aq "$mark" || fail "step: step.$end is not of type $end"
     done
-    gnuplot -e 'set terminal dumb' "$dir/step.gp" >"$dir/out" 2>"$dir/err" || fail "gnuplot does not take step.gp"
+    gnuplot -e 'set terminal dumb' "$dir/step.gp" >"$dir/out" 2>"$dir/err" || fail "gnuplot cannot read step.gp"
     grep -q 'a step of softmax over shm, 2 ranks' "$dir/out" || fail "step.gp draws nothing"
-    printf '#!/bin/sh\n' >"$dir/gnuplot" && chmod +x "$dir/gnuplot" # says nothing, and is content
+    printf '#!/bin/sh\n' >"$dir/gnuplot" && chmod +x "$dir/gnuplot" # prints nothing and succeeds
     PATH=$dir:$with_all run step --model softmax --batches 5 --seconds 0.01 --plot "$dir/none.svg"
     [[ $code$err == 1*"gnuplot did not draw anything for $dir/none.svg"* ]] || fail "step: an empty plot: $code $err"
     [ ! -e "$dir/none.svg" ] || fail "step: an empty plot is there"
@@ -220,7 +225,7 @@ fi
 mkfifo "$dir/pipe.gp"
 refused 2 "write $dir/pipe.gp: it exists and is not a regular file" step --model softmax --plot "$dir/pipe.gp"
 
-# in_full ARGUMENTS...: with a folder full that has no room left, which nobody else sees
+# in_full ARGUMENTS...: runs with a folder "full" that has no room left and that no other process sees
 in_full() {
     # shellcheck disable=SC2016 # the inner shell's
     unshare -m sh -c 'mount -t tmpfs -o size=4k none "$1" && head -c 4096 /dev/zero >"$1/filler" && shift && "$@"' \
@@ -233,21 +238,21 @@ if in_full true 2>/dev/null; then
         in_full "$verbena" bench step --model softmax --batches 5 --seconds 0.01 --plot "$dir/full/step.$end" \
             >"$dir/out" 2>"$dir/err"
         code=$?
-        [ $code = 1 ] || fail "step.$end: a full disk went unnoticed: exit $code"
+        [ $code = 1 ] || fail "step.$end: a full disk was not reported: exit $code"
         grep -q "write $dir/full/step.$end: No space left on device" "$dir/err" || fail "step.$end: $(cat "$dir/err")"
     done
 else
     echo "skipped: plots on a full disk: mounting one needs root"
 fi
 
-# ---- for people
+# ---- output as text
 run allreduce --ranks 2 --sizes 64 --seconds 0.01 --explain
-grep -q '^allreduce over shm, 2 ranks, order rank' "$dir/out" || fail "allreduce: no head"
-grep -q 'predicted us' "$dir/out" || fail "allreduce: no predictions"
+grep -q '^allreduce over shm, 2 ranks, order rank' "$dir/out" || fail "allreduce: the head line is missing"
+grep -q 'predicted us' "$dir/out" || fail "allreduce: the predictions are missing"
 run sparse-allreduce --sizes 800 --seconds 0.01 --features 1000
-grep -q '1000 features' "$dir/out" || fail "sparse-allreduce: no head"
+grep -q '1000 features' "$dir/out" || fail "sparse-allreduce: the head line is missing"
 
-# ---- the bare loop that ours is held against adds up too
+# ---- the bare allreduce, with which ours is compared, gives correct sums
 bare=$(dirname "$verbena")/bench/peers/bare_allreduce
 for ranks in 1 2 3 4; do
     for transport in shm tcp; do
@@ -258,11 +263,11 @@ for ranks in 1 2 3 4; do
     done
 done
 "$bare" shm 0 4 0.01 2>/dev/null
-[ $? = 2 ] || fail "bare_allreduce with no ranks"
+[ $? = 2 ] || fail "bare_allreduce with no ranks: expected exit 2"
 "$bare" shm 2 6 0.01 2>/dev/null
-[ $? = 2 ] || fail "bare_allreduce of one float and a half"
+[ $? = 2 ] || fail "bare_allreduce of 6 bytes: expected exit 2"
 
-# ---- so do the bare loops of puts and of steps
+# ---- the bare loops of puts and of steps give correct results
 built=$(dirname "$verbena")/bench
 for loop in "bare shm 64" "bare tcp 64" "bare tcp-asleep 64" "bare_step shm 4 10" "bare_step shm 31400 10" \
     "bare_step tcp 4 10" "bare_step tcp 65536 10"; do
@@ -275,10 +280,19 @@ for loop in "bare shm 0" "bare rdma 64" "bare shm 64 a b 10.0.0.1" "bare_step tc
     "bare_step tcp 6 10" "bare_step tcp 64 0" "bare_step shm 64 10 a b 10.0.0.1" "bare_step rdma 64 10"; do
     # shellcheck disable=SC2086 # words
     "$built"/$loop >/dev/null 2>&1
-    [ $? = 2 ] || fail "$loop is no usage"
+    [ $? = 2 ] || fail "$loop: expected exit 2"
 done
 
-# ---- the parameter server: right parameters, the keys of its lines, by shared memory, replies and get
+# ---- sparse logistic regression: the kernels and the bare loop give the same loss, and threads do not change the bits
+for rows in "head 1000 1" "tail 1000 1 2"; do
+    # shellcheck disable=SC2086 # words
+    timeout 60 "$built"/sparse_lr $rows >"$dir/out" || fail "sparse_lr $rows: exit $?"
+    jq -e '.wrong == 0 and .rows_per_s > 0' >/dev/null <"$dir/out" || fail "sparse_lr $rows: $(cat "$dir/out")"
+done
+"$built"/sparse_lr head 0 >/dev/null 2>&1
+[ $? = 2 ] || fail "sparse_lr head 0: expected exit 2"
+
+# ---- the parameter server: correct parameters, the keys of its lines, by shared memory, replies and get
 rules=([1]=momentum [2]=adagrad)
 for transport in shm tcp; do
     for servers in 1 2; do
@@ -293,5 +307,5 @@ for transport in shm tcp; do
     done
 done
 
-[ $bad = 0 ] && echo "all as it should be"
+[ $bad = 0 ] && echo "all tests passed"
 exit $bad

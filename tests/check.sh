@@ -3,8 +3,8 @@
 #
 # Static checks: check.sh format | tidy BUILD [all] | cppcheck BUILD | shell
 #
-# What a checker finds depends on its version. These are Debian 12's; with others the check is
-# skipped, so that a newer distribution does not fail for what nobody could have seen.
+# The findings of a checker depend on its version. These checks use the versions of Debian 12 and are skipped with
+# others, so that a newer distribution does not fail because of findings that nobody could have seen.
 set -euo pipefail
 
 need() { # need VERSION_PATTERN COMMAND
@@ -29,7 +29,7 @@ format)
     ;;
 tidy)
     need 'version 14\.' clang-tidy
-    # The analyzer takes nearly all of the time: it is for the nightly run.
+    # The analyzer takes most of the time, so it runs only in the nightly tests.
     checks=--checks='-clang-analyzer-*'
     [ "${3:-}" != all ] || checks=--checks=
     find base topo net kernels data models engine bench cli lab tests -name '*.c' -not -path 'tests/fuzz/*' \

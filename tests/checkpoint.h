@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests of checkpoints share: a folder a test, and a small checkpoint.
+ * Helpers for the checkpoint tests: a folder for each test, and a small checkpoint.
  */
 #ifndef VB_TEST_CHECKPOINT_H
 #define VB_TEST_CHECKPOINT_H
 
 #include "engine/checkpoint_priv.h"
+#include "tests/files.h"
 #include "tests/test.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 
-static char dir[PATH_MAX / 2]; /* of one test */
+static char dir[PATH_MAX / 2]; /* the folder of the running test */
 
 static inline int make_dir(void **state)
 {
@@ -22,11 +22,8 @@ static inline int make_dir(void **state)
 
 static inline int remove_dir(void **state)
 {
-    char command[PATH_MAX];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command);
+    return t_folder_remove(dir);
 }
 
 static inline const char *path_of(int64_t step)
@@ -35,30 +32,6 @@ static inline const char *path_of(int64_t step)
 
     assert_true(cp_path(path, dir, step));
     return path;
-}
-
-/* Files in the folder, whatever their names. */
-static inline int entries(void)
-{
-    DIR *d = opendir(dir);
-    int n = -2; /* . and .. */
-
-    assert_non_null(d);
-    while (readdir(d) != NULL)
-        n++;
-    closedir(d);
-    return n;
-}
-
-static inline void put_file(const char *path, const void *data, size_t len)
-{
-    FILE *file;
-
-    unlink(path); /* a file that is cut and written again, ext4 writes to the disk at once */
-    file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, len, file), len);
-    assert_int_equal(fclose(file), 0);
 }
 
 static inline char *get_file(const char *path, size_t *len_p)
@@ -80,7 +53,7 @@ static inline char *get_file(const char *path, size_t *len_p)
 static const float small_w[6] = {1, -2, 3.5f, 0, 1e-40f, 6};
 static const uint32_t small_seen[3] = {7, 0, UINT32_MAX};
 
-/* A checkpoint of two small arrays. The arrays are the caller's. */
+/* Makes a checkpoint of two small arrays. The caller owns the arrays. */
 static inline struct vb_checkpoint small(int64_t step, struct vb_checkpoint_array arrays[2])
 {
     static char options[] = "lr=0.1\nbatch=64\n", plan[] = "conv1 forward direct\n";
@@ -153,7 +126,7 @@ static inline void assert_latest(int64_t step)
     assert_string_equal(path, path_of(step));
 }
 
-/* Reading fails with one line that names the file and has this. */
+/* Asserts that reading fails with one line, and that the line has the file's name and `text`. */
 static inline void assert_refused(const char *path, vb_status want, const char *text)
 {
     struct vb_checkpoint *cp = NULL;
@@ -168,11 +141,11 @@ static inline void assert_refused(const char *path, vb_status want, const char *
     assert_null(cp);
     assert_non_null(strstr(said, path));
     if (strstr(said, text) == NULL)
-        fail_msg("'%s' lacks '%s'", said, text);
+        fail_msg("'%s' does not contain '%s'", said, text);
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
 }
 
-/* A test in a folder of its own. */
+/* Runs a test in a folder of its own. */
 #define T_IN_DIR(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
 
 #endif

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Tests help texts, usage errors, topo and doctor of the command: cli.sh VERBENA
+#
+# Covers: cli/doctor.c cli/main.c cli/parse.c cli/topo.c
 set -uo pipefail
 verbena=$(realpath "$1")
 tests=$(cd "$(dirname "$0")" && pwd)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests of the collectives share: the kinds of jobs, vectors that every rank can compute
- * for all ranks, and the sums that must come of them.
+ * Helpers for the tests of collectives: the kinds of jobs, vectors that every rank can compute for
+ * all ranks, and the sums that the ranks must get.
  */
 #ifndef VB_TEST_COLL_H
 #define VB_TEST_COLL_H
@@ -10,7 +10,8 @@
 #include "tests/ranks.h"
 #include "tests/rdma.h"
 
-/* Where the ranks of a test are. split: so many count as a host, though all are on this one. */
+/* Where the ranks of a test run. If split is not 0, each group of `split` ranks counts as one host,
+ * although all ranks run on this host. */
 struct t_place {
     const char *name;
     enum vb_transport_choice transport;
@@ -27,7 +28,7 @@ static const struct t_place t_places[] = {
     {"verbs with a progress thread", VB_TRANSPORT_VERBS, true, 0},
 };
 
-#define T_RDMA_RANKS 3 /* at most, in the lab, unless VB_TEST_RANKS says more */
+#define T_RDMA_RANKS 3 /* the largest number of ranks over RDMA, unless VB_TEST_RANKS is set */
 
 static inline int t_rdma_ranks(void)
 {
@@ -37,7 +38,8 @@ static inline int t_rdma_ranks(void)
     return text != NULL && vb_parse_int(text, &n) ? (int)n : T_RDMA_RANKS;
 }
 
-/* Runs a job with so many ranks in every place, which it finds in *place_p. */
+/* Runs the job in every place with each of the given numbers of ranks. The job reads its place from
+ * *place_p. */
 static inline void t_in_every_place(struct t_job *job, const struct t_place **place_p,
                                     const int *worlds, size_t n_worlds)
 {
@@ -49,20 +51,23 @@ static inline void t_in_every_place(struct t_job *job, const struct t_place **pl
             job->transport = t_places[p].transport;
             job->progress = t_places[p].progress;
             job->world = worlds[w];
-            if (job->progress && job->world > 3) /* for its threads, not its numbers */
+            /* a progress thread is tested for races, and three ranks are enough */
+            if (job->progress && job->world > 3)
                 continue;
             if (job->transport != VB_TRANSPORT_VERBS || job->world <= t_rdma_ranks())
                 t_as_threads(job);
         }
 }
 
-/* A whole number as a float, different for every rank, place and round: sums are exact. */
+/* Returns a whole number as a float, different for every rank, index and round. Sums of these are
+ * exact. */
 static inline float t_whole(int rank, size_t i, unsigned round)
 {
     return (float)((int)((i * 7 + (size_t)rank * 13 + round * 5) % 2001) - 1000);
 }
 
-/* Any float of moderate size, from the same three: sums depend on their order. */
+/* Returns any float of moderate size, from the same arguments. Sums of these depend on the order of
+ * addition. */
 static inline float t_any(int rank, size_t i, unsigned round)
 {
     uint64_t x = (uint64_t)i * 0x9e3779b97f4a7c15u + (uint64_t)rank * 0xbf58476d1ce4e5b9u + round;
@@ -73,7 +78,8 @@ static inline float t_any(int rank, size_t i, unsigned round)
 
 typedef float (*t_value_fn)(int rank, size_t i, unsigned round);
 
-/* To bfloat16 and back, by the definition: the nearer neighbour, the even one when in between. */
+/* Rounds to bfloat16 and back by the definition: to the nearest value, and to the even one of two
+ * that are equally near. */
 static inline float t_bf16(float value)
 {
     uint32_t bits, low;
@@ -92,7 +98,7 @@ static inline float t_bf16(float value)
                : up;
 }
 
-/* ((g0 + g1) + g2) + ..., as an element must come out. */
+/* Returns ((g0 + g1) + g2) + ..., the value that an element must have after the sum. */
 static inline float t_sum(t_value_fn fn, int world, size_t i, unsigned round, enum vb_reduce how,
                           enum vb_wire wire)
 {
@@ -125,7 +131,7 @@ static inline uint32_t t_bits(float value)
     return bits;
 }
 
-/* How many elements are not the sum, to the bit; the first one is shown. */
+/* Counts the elements that differ from the sum in any bit, and prints the first one. */
 static inline int t_differences(const float *data, size_t n, t_value_fn fn, int world,
                                 unsigned round, enum vb_reduce how, enum vb_wire wire)
 {
@@ -136,13 +142,13 @@ static inline int t_differences(const float *data, size_t n, t_value_fn fn, int 
     for (i = 0; i < n; i++) {
         want = t_sum(fn, world, i, round, how, wire);
         if (t_bits(want) != t_bits(data[i]) && wrong++ == 0)
-            fprintf(stderr, "element %zu of %zu is %.9g, not %.9g\n", i, n, (double)data[i],
+            fprintf(stderr, "element %zu of %zu is %.9g, expected %.9g\n", i, n, (double)data[i],
                     (double)want);
     }
     return wrong;
 }
 
-/* Whether all ranks have the same bits. */
+/* Returns 0 if all ranks have the same bits. */
 static inline int t_unequal(struct vb_group *g, const float *data, size_t n)
 {
     uint32_t all[T_RANKS_MAX], mine = vb_crc32c(0, data, n * sizeof(float));

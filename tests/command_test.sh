@@ -1,61 +1,62 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2034,SC2154 # bad is for, and what is from, who sources it
+# shellcheck disable=SC2034,SC2154 # the sourcing script uses bad and sets what
 # SPDX-License-Identifier: MIT
 #
-# What the tests of subcommands share; they source it with the program as $1 and then set what:
-# the subcommand that run() runs.
+# Shared by the tests of subcommands. They source this file with the program as $1, and then set what to the subcommand
+# that run() calls.
 set -uo pipefail
 verbena=$(realpath "$1")
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 bad=0
 unset "${!VB_@}"
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # looking for leaks takes it seconds a rank
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # the search for leaks takes seconds for each rank
 
 fail() {
     echo "FAIL: $*"
     bad=1
 }
 
-# run ARGUMENTS...: leaves output in $dir/out, errors in $err, exit code in $code
+# run ARGUMENTS...: leaves the output in $dir/out, errors in $err and the exit code in $code
 run() {
     timeout 100 "$verbena" "$what" "$@" >"$dir/out" 2>"$dir/err"
     code=$?
     err=$(cat "$dir/err")
 }
 
-# refused CODE TEXT ARGUMENTS...: one line on standard error that has TEXT, nothing on the other
+# refused CODE TEXT ARGUMENTS...: the command prints one line with TEXT on standard error and nothing on standard output
 refused() {
     local want=$1 text=$2
     shift 2
     run "$@"
-    [ "$code" = "$want" ] || fail "$what $*: exit $code, not $want"
-    [ "$(wc -l <"$dir/err")" = 1 ] || fail "$what $*: not one line: $err"
-    [[ $err == *"$text"* ]] || fail "$what $*: '$err' lacks '$text'"
-    [ ! -s "$dir/out" ] || fail "$what $*: printed something"
+    [ "$code" = "$want" ] || fail "$what $*: exit $code, expected $want"
+    [ "$(wc -l <"$dir/err")" = 1 ] || fail "$what $*: expected one line, found: $err"
+    [[ $err == *"$text"* ]] || fail "$what $*: '$err' does not contain '$text'"
+    [ ! -s "$dir/out" ] || fail "$what $*: wrote to standard output"
 }
 
-# quiet ARGUMENTS...: it succeeds and says nothing on standard error
+# quiet ARGUMENTS...: the command succeeds and prints nothing on standard error
 quiet() {
     run "$@"
     [ "$code" = 0 ] || fail "$what $*: exit $code: $err"
-    [ -z "$err" ] || fail "$what $*: said '$err'"
+    [ -z "$err" ] || fail "$what $*: printed '$err' on standard error"
 }
 
-# get FILTER: of the final object of train --json, which is its last line
+# get FILTER: prints a value of the final object of train --json, which is its last line
 get() {
     tail -n 1 "$dir/out" | jq -r "$1"
 }
 
-# final FILTER WORDS...: the final object makes the filter true; the words say whose it is
+# final FILTER WORDS...: the final object makes the filter true; the words describe the run in messages
 final() {
     local filter=$1
     shift
-    tail -n 1 "$dir/out" | jq -en "input | $filter" >/dev/null || # also fails where there is no object
-        fail "$what $*: does not hold: $filter: $(tail -n 1 "$dir/out" | cut -c 1-1500)"
+    tail -n 1 "$dir/out" | jq -en "input | $filter" >/dev/null || # also fails if there is no object
+        fail "$what $*: condition is false: $filter: $(tail -n 1 "$dir/out" | cut -c 1-1500)"
 }
 
-# trained FILTER ARGUMENTS...: it succeeds, says nothing else, and its final object is right
+# trained FILTER ARGUMENTS...: training succeeds, prints nothing on standard error, and its final object makes the
+# filter true
 trained() {
     local filter=$1
     shift
@@ -63,7 +64,7 @@ trained() {
     final "$filter" "$@"
 }
 
-# ends FILTER ARGUMENTS...: the same of a run that may say something on standard error
+# ends FILTER ARGUMENTS...: the same, but the run may print something on standard error
 ends() {
     local filter=$1
     shift
@@ -72,7 +73,8 @@ ends() {
     final "$filter" "$@"
 }
 
-# ranks_of SUPERVISOR: the processes of its ranks, in their order. That of process ids is another when these begin anew
+# ranks_of SUPERVISOR: prints the process ids of its ranks in the order of ranks, which may differ from the order of
+# process ids when these wrap around
 ranks_of() {
     local pid
     for pid in $(pgrep -P "$1"); do
@@ -80,8 +82,8 @@ ranks_of() {
     done 2>/dev/null | sort -n | cut -d ' ' -f 2
 }
 
-# start STEPS ARGUMENTS...: a job of several ranks that is under way when this returns: it has written a checkpoint, of
-# which it writes one every so many steps to $dir/keep. Or it has ended. $job is its process, $ranks those of its ranks
+# start STEPS ARGUMENTS...: starts a job of several ranks and returns when it has written its first checkpoint, or has
+# ended. The job writes a checkpoint to $dir/keep every STEPS steps. $job is its process, $ranks are those of its ranks
 start() {
     local every=$1 i
     shift
@@ -96,7 +98,7 @@ start() {
     mapfile -t ranks < <(ranks_of "$(pgrep -P "$job" | head -n 1)" 2>/dev/null)
 }
 
-# kill_rank RANK: of the job that was started, which must not have ended
+# kill_rank RANK: kills a rank of the started job, which must not have ended
 kill_rank() {
-    kill -9 "${ranks[$1]:-none}" 2>/dev/null || fail "the job was over before rank $1 could be killed: $(cat "$dir/err")"
+    kill -9 "${ranks[$1]:-none}" 2>/dev/null || fail "the job ended before rank $1 could be killed: $(cat "$dir/err")"
 }

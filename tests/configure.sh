@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# A missing library stops the configuration with the name of its package.
+# A missing library stops the configuration, and the message names its package.
 set -uo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 bad=0
 
-# without MODULE: a copy of the pkg-config files that lacks one
+# without MODULE: makes a copy of the pkg-config files without this module
 without() {
     rm -rf "$dir/pc"
     mkdir "$dir/pc"
@@ -17,15 +17,15 @@ without() {
     rm -f "$dir/pc/$1.pc"
 }
 
-# stops_with TEXT ARGUMENTS...: cmake fails and says TEXT
+# stops_with TEXT ARGUMENTS...: cmake fails and prints TEXT
 stops_with() {
     local text=$1
     shift
     if PKG_CONFIG_LIBDIR=$dir/pc cmake -S . -B "$dir/build" -G Ninja "$@" >"$dir/out" 2>&1; then
-        echo "FAIL: configured without $text"
+        echo "FAIL: the configuration succeeded without $text"
         bad=1
     elif ! grep -q -- "$text" "$dir/out"; then
-        echo "FAIL: no '$text' in:"
+        echo "FAIL: '$text' is missing in:"
         cat "$dir/out"
         bad=1
     fi

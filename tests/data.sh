@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# verbena data as a user meets it: data.sh VERBENA
+# Tests the command verbena data: data.sh VERBENA
+#
+# Covers: cli/data.c data/look.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=data
 cd "$dir" || exit 1
 
-# holds FILTER ARGUMENTS...: the JSON that is printed makes the jq filter true
+# holds FILTER ARGUMENTS...: the printed JSON makes the jq filter true
 holds() {
     local filter=$1
     shift
     quiet "$@" --json
-    [ "$(wc -l <out)" = 1 ] || fail "data $*: not one line of JSON"
-    jq -e "$filter" >/dev/null <out || fail "data $*: does not hold: $filter in $(cat out)"
+    [ "$(wc -l <out)" = 1 ] || fail "data $*: expected one line of JSON"
+    jq -e "$filter" >/dev/null <out || fail "data $*: condition is false: $filter in $(cat out)"
 }
 
 # ---- usage
@@ -35,7 +37,7 @@ head -c 3073 /dev/zero >image
 refused 2 "cifar10 has images, not rows" convert cifar10:image x.csr
 refused 1 "create absent/x.csr" convert synth:kind=criteo,n=10 absent/x.csr
 
-# ---- files there and back
+# ---- converting files and reading them back
 printf '+1 1:0.5 3:2\n-1 2:1\n+1\n' >rows
 holds '.samples == 3 and .features == 3 and .nonzeros == 3 and .labels == [1, 2]
     and .value_min == 0.5 and .value_max == 2 and .row_min == 0 and .row_max == 2' info libsvm:rows
@@ -55,7 +57,7 @@ if [ ! -p pipe ] || [ ! -p train-labels-idx1-ubyte ]; then fail "a file took the
 rm pipe train-labels-idx1-ubyte
 printf '1 1:1\n1 x\n' >broken
 refused 1 "broken: line 2: an entry is not INDEX:VALUE" convert libsvm:broken broken.csr
-[ -z "$(find . -name 'broken.csr*')" ] || fail "a failed conversion left something behind"
+[ -z "$(find . -name 'broken.csr*')" ] || fail "a failed conversion left a file behind"
 
 "$verbena" data synth digits . --n 50 >/dev/null || fail "synth digits"
 holds '.samples == 50 and .height == 28 and .channels == 1' info mnist:.
@@ -67,7 +69,7 @@ holds '.samples == 50 and (.labels | add) == 50' info mnist:.
 head -c 300 train-images-idx3-ubyte.gz >cut.gz && mv cut.gz train-images-idx3-ubyte.gz
 refused 1 "the compressed data ends too early" info mnist:.
 
-# ---- made-up rows
+# ---- generated rows
 "$verbena" data synth criteo rows.csr --n 3000 --features 5000 >/dev/null || fail "synth criteo"
 holds '.samples == 3000 and .features == 5000' info csr:rows.csr
 holds '.features == 33762578 and .planted_accuracy > 0.7 and .planted_accuracy < 0.95' \
@@ -75,9 +77,9 @@ holds '.features == 33762578 and .planted_accuracy > 0.7 and .planted_accuracy <
 holds '.classes == 1000 and .features == 150528' info synth:kind=imagenet,n=3
 cp rows.csr first.csr
 "$verbena" data convert synth:kind=criteo,n=3000,features=5000 rows.csr >/dev/null || fail convert
-cmp -s rows.csr first.csr || fail "the same rows make another file"
+cmp -s rows.csr first.csr || fail "the same rows give a different file"
 
-# ---- a file that is cut off while it is used is named
+# ---- a file that is truncated while it is in use is named
 what=train
 start 100 sparse-lr --data csr:rows.csr --test-split 0.1 --steps 100000000
 truncate -s 5000 rows.csr

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests of readers share: files in a folder of their own, and what becomes of them when
- * they are cut short, changed or replaced. A reader that refuses a file says so in one line with
- * the file's name and a place.
+ * Helpers for the tests of readers: files in a folder of their own, and files that are truncated,
+ * changed or replaced. A reader must refuse a bad file with one line that has the file's name and a
+ * place in it.
  */
 #ifndef VB_TEST_DATA_FILES_H
 #define VB_TEST_DATA_FILES_H
 
 #include "data/data_priv.h"
+#include "tests/files.h"
 #include "tests/test.h"
 
 #include <limits.h>
@@ -27,16 +28,13 @@ static inline int t_dir_make(void **state)
 
 static inline int t_dir_remove(void **state)
 {
-    char command[64];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", t_dir);
-    return system(command);
+    return t_folder_remove(t_dir);
 }
 
 #define T_RUN_IN_DIR(tests) (cmocka_run_group_tests((tests), t_dir_make, t_dir_remove) == 0 ? 0 : 1)
 
-/* Paths in the folder; eight may be in use at once. */
+/* Returns a path in the folder. Eight paths may be in use at once. */
 static inline const char *t_path(const char *name)
 {
     static char paths[8][128];
@@ -50,13 +48,8 @@ static inline const char *t_path(const char *name)
 static inline const char *t_write(const char *name, const void *data, size_t len)
 {
     const char *path = t_path(name);
-    FILE *file;
 
-    unlink(path); /* ext4 waits for the disk when a file is cut to nothing and written again */
-    file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, len, file), len);
-    assert_int_equal(fclose(file), 0);
+    t_file_write(path, data, len);
     return path;
 }
 
@@ -72,7 +65,7 @@ static inline size_t t_read(const char *path, uint8_t *data, size_t room)
     return len;
 }
 
-/* Compresses a file beside itself; returns the new path. */
+/* Writes a compressed copy beside the file and returns its path. */
 static inline const char *t_gzip(const char *path)
 {
     static char packed[160];
@@ -84,7 +77,7 @@ static inline const char *t_gzip(const char *path)
     return packed;
 }
 
-/* Real data, or NULL with the reason printed. */
+/* Returns the path of real data, or NULL after it has printed why they are missing. */
 static inline const char *t_real(const char *name)
 {
     static char path[PATH_MAX];
@@ -94,7 +87,7 @@ static inline const char *t_real(const char *name)
              name);
     if (access(path, R_OK) == 0)
         return path;
-    print_message("skipped: there is no %s\n", path);
+    print_message("skipped: %s does not exist\n", path);
     return NULL;
 }
 
@@ -113,7 +106,7 @@ static inline bool t_open_works(t_open_fn fn, const char *path)
     return st == VB_OK;
 }
 
-/* Refused with one line that has the file's name and `text`. */
+/* Asserts that the reader refuses the file with one line that has the file's name and `text`. */
 static inline void t_refused(t_open_fn fn, const char *path, const char *text)
 {
     struct vb_dataset set = {.n = -7};
@@ -127,12 +120,13 @@ static inline void t_refused(t_open_fn fn, const char *path, const char *text)
     end = strchr(said, '\n');
     if (st == VB_OK || end == NULL || end[1] != '\0' || strstr(said, path) == NULL ||
         strstr(said, text) == NULL)
-        fail_msg("%s: status %d, '%s' lacks '%s'", path, st, said, text);
-    assert_int_equal(set.n, -7); /* nothing half-made */
+        fail_msg("%s: status %d, '%s' does not contain '%s'", path, st, said, text);
+    assert_int_equal(set.n, -7); /* a failed open leaves the data set untouched */
 }
 
-/* Every length but the whole is refused, or is a file in its own right. Text that ends where a line
- * does is; `shorter_is_fine` is the number of lengths for which that may be so. */
+/* Truncates the file to every shorter length. The reader must refuse each one, except those that
+ * are valid files themselves: text that ends at the end of a line. `shorter_is_fine` is the number
+ * of lengths that may be accepted. */
 static inline void t_cut_everywhere(t_open_fn fn, const char *path, int shorter_is_fine)
 {
     static uint8_t data[1 << 20];
@@ -150,10 +144,11 @@ static inline void t_cut_everywhere(t_open_fn fn, const char *path, int shorter_
         t_stderr_release(&err, said, sizeof(said));
     }
     if (fine > shorter_is_fine)
-        fail_msg("%s: %d shorter files were taken", path, fine);
+        fail_msg("%s: %d shorter files were accepted", path, fine);
 }
 
-/* Flips every bit, one at a time: nothing crashes. Returns how many such files were taken. */
+/* Flips every bit, one at a time; the reader must not crash. Returns the number of changed files
+ * that were accepted. */
 static inline int t_flip_everywhere(t_open_fn fn, const char *path)
 {
     static uint8_t data[1 << 16];
@@ -172,7 +167,7 @@ static inline int t_flip_everywhere(t_open_fn fn, const char *path)
     return fine;
 }
 
-/* What is no file, or nothing of the kind. */
+/* Tries a missing file, a folder and files of another kind. */
 static inline void t_wrong_things(t_open_fn fn)
 {
     t_refused(fn, t_path("absent"), "No such file");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests of doctor share: a machine without fault, for tests to spoil, and a way to say
- * what is expected of one check.
+ * Helpers for the doctor tests: a machine without faults, which tests then spoil, and assertions
+ * about one check.
  */
 #ifndef VB_TEST_DOCTOR_H
 #define VB_TEST_DOCTOR_H
@@ -12,7 +12,7 @@
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
 
-/* ---- a machine without fault, for tests to spoil --------------------------------------------- */
+/* ---- a machine without faults ---------------------------------------------------------------- */
 
 struct t_machine {
     struct vb_facts facts;
@@ -71,7 +71,7 @@ static inline void t_make_good(struct t_machine *m)
     f->blas = (struct vb_k_blas){.version = "0.3.21", .core = "Haswell"};
 }
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- running the checks ---------------------------------------------------------------------- */
 
 static inline const struct vb_check *t_find(const struct vb_check *checks, int n, const char *name)
 {
@@ -83,7 +83,7 @@ static inline const struct vb_check *t_find(const struct vb_check *checks, int n
     return NULL;
 }
 
-/* What a check says; "" if there is no such check. */
+/* Returns the text of a check, or "" if no check has this name. */
 static inline const char *t_said(const struct vb_check *checks, int n, const char *name)
 {
     const struct vb_check *check = t_find(checks, n, name);
@@ -91,8 +91,8 @@ static inline const char *t_said(const struct vb_check *checks, int n, const cha
     return check != NULL ? check->what : "";
 }
 
-/* Judges and asserts on one check: its level, a part of what it says, and what mends it (NULL:
- * nothing). */
+/* Runs all checks and asserts on one of them: its level, a part of its text, and the fix that it
+ * proposes (NULL: none). */
 static inline void t_expect(const struct vb_facts *facts, const char *name,
                             enum vb_check_level level, const char *what, const char *fix)
 {

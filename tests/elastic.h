@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the ranks of the tests of elastic groups do: each puts blocks to all others, in turn, and
- * goes on when the block was acknowledged or its receiver is gone. The receiver looks at every
- * byte. Ranks are processes, and tell the test how they are on a board that all of them share.
+ * The work of the ranks in the tests of elastic groups. Each rank puts blocks to all others in
+ * turn. It goes on when the receiver has acknowledged the block or is gone. The receiver checks
+ * every byte. Ranks are processes and report their state to the test on a board in shared memory.
  */
 #ifndef VB_TEST_ELASTIC_H
 #define VB_TEST_ELASTIC_H
@@ -11,9 +11,7 @@
 #include "tests/rdma.h"
 
 #include <dirent.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <sys/prctl.h>
 #include <time.h>
 
 #define E_SEATS 6
@@ -21,23 +19,23 @@
 #define E_SLOT ((size_t)32 * 1024)
 #define E_DATA 9
 #define E_ACK 10
-#define E_WAIT_S 60.0 /* for anything that a test waits for, times VB_PATIENCE */
+#define E_WAIT_S 60.0 /* how long a test waits for anything, multiplied by VB_PATIENCE */
 
-/* What one process shows of itself. */
+/* The state that one process shows to the test. */
 struct e_proc {
-    _Atomic int rank; /* -1: has none yet */
+    _Atomic int rank; /* -1: not in a group yet */
     _Atomic unsigned epoch;
-    _Atomic long puts;             /* acknowledged */
-    _Atomic int n_joined;          /* told by the hook */
-    _Atomic int n_gone;            /* likewise */
-    _Atomic int gone[E_SEATS];     /* how often each seat */
-    _Atomic long puts_at[E_SEATS]; /* acknowledged by each seat since it was taken */
-    _Atomic int n_fds;             /* open files, brought up to date now and then */
-    _Atomic int n_out;             /* how often it found itself dropped */
-    _Atomic int retire;            /* a seat that it shall drop; -1: none */
-    _Atomic int poke;              /* a seat that it shall put to, in vain; -1: none */
-    _Atomic bool leave;            /* it shall */
-    _Atomic int left[E_SEATS];     /* who is gone from each seat said goodbye */
+    _Atomic long puts;             /* number of acknowledged puts */
+    _Atomic int n_joined;          /* number of calls of the join hook */
+    _Atomic int n_gone;            /* number of calls of the gone hook */
+    _Atomic int gone[E_SEATS];     /* number of times each slot became empty */
+    _Atomic long puts_at[E_SEATS]; /* acknowledged puts to each slot since its rank joined */
+    _Atomic int n_fds;             /* number of open files, updated now and then */
+    _Atomic int n_out;             /* number of times this process was dropped from the group */
+    _Atomic int retire;            /* request of the test: drop the rank in this slot; -1: none */
+    _Atomic int poke;   /* request of the test: try puts to this slot, which must fail; -1: none */
+    _Atomic bool leave; /* request of the test: leave the group */
+    _Atomic int left[E_SEATS]; /* whether the rank that is gone from each slot said goodbye */
     _Atomic int wrong;
 };
 
@@ -47,15 +45,15 @@ struct e_board {
     char root[32];
     enum vb_transport_choice transport;
     bool progress;
-    _Atomic bool closed; /* rank 0 welcomes nobody yet */
+    _Atomic bool closed; /* true: rank 0 does not admit joiners yet */
     int world, seats;
-    int until_gone; /* 0: until stop; else until so many are gone */
+    int until_gone; /* 0: run until stop is set; else: until this number of ranks is gone */
 };
 
-/* The root's listening socket: of this process, not of the board. */
+/* The listening socket for rank 0. It belongs to this process and is not on the board. */
 static int e_root_fd = -1;
 
-/* One rank's own. */
+/* The private state of one rank. */
 struct e_rank {
     struct e_board *board;
     struct e_proc *me;
@@ -63,13 +61,15 @@ struct e_rank {
     struct vb_window *win;
     int rank;
     bool late;
-    _Atomic bool gone[E_SEATS];        /* hooks and handlers may run on the progress thread */
-    _Atomic uint32_t next_in[E_SEATS]; /* the block that is due from each; 0: any */
+    _Atomic bool gone[E_SEATS]; /* atomic: hooks and handlers may run on the progress thread */
+    _Atomic uint32_t next_in[E_SEATS]; /* number of the next block from each rank; 0: any */
     _Atomic uint32_t acked[E_SEATS], sent[E_SEATS];
     struct vb_op data_ops[E_SEATS], ack_ops[E_SEATS][4];
-    _Atomic uint32_t ack_due[E_SEATS]; /* for want of room in the queue; 0: none */
-    int to;                            /* who is waited for */
-    uint32_t left_behind[E_SEATS];     /* of what each had written when it was gone */
+    /* acknowledgement that did not fit into the queue; 0: none */
+    _Atomic uint32_t ack_due[E_SEATS];
+    int to; /* the rank that this one waits for */
+    /* checksum of each rank's blocks at the moment when it was gone */
+    uint32_t left_behind[E_SEATS];
 };
 
 static inline int e_count_fds(void)
@@ -123,7 +123,8 @@ static inline uint32_t e_sum(struct e_rank *r, int from)
     return sum;
 }
 
-/* A block has come: whole, in order, and not from somebody who is gone. */
+/* Called when a block arrives. It must be complete and in order, and its sender must not be
+ * gone. */
 static inline void e_data_came(void *arg, int from, uint32_t seq)
 {
     struct e_rank *r = arg;
@@ -183,7 +184,7 @@ static inline bool e_noticed(void *arg)
     return r->gone[r->to];
 }
 
-/* One block to one peer. What cannot be sent because the peer is gone is no fault. */
+/* Sends one block to one peer. A failed put is no error if the peer is gone. */
 static inline vb_status e_block(struct e_rank *r, int to)
 {
     size_t at = (size_t)(E_SEATS + to) * E_SLOT, i;
@@ -201,7 +202,7 @@ static inline vb_status e_block(struct e_rank *r, int to)
     if (st != VB_OK)
         return st;
     st = vb_group_wait(r->g, e_answered, r, "an answer", -1);
-    if (st == VB_OK && r->gone[to]) /* fenced: nothing is under way any more */
+    if (st == VB_OK && r->gone[to]) /* the peer was fenced, so no op may be under way */
         r->me->wrong += T_WRONG(r->data_ops[to].done);
     if (st != VB_OK || r->gone[to])
         return st;
@@ -218,7 +219,7 @@ static inline bool e_goes_on(const struct e_rank *r)
     return r->board->until_gone > 0 ? r->me->n_gone < r->board->until_gone : !r->board->stop;
 }
 
-/* Whoever is there has not opened the window. */
+/* Tries puts and gets to a rank that has not opened the window. */
 static inline void e_poke(struct e_rank *r, int seat)
 {
     struct vb_op op;
@@ -268,12 +269,12 @@ static inline vb_status e_rounds(struct e_rank *r)
         e_look_around(r);
         if (!r->board->closed)
             vb_group_welcome(r->g);
-        nanosleep(&pause, NULL); /* others may have the core */
+        nanosleep(&pause, NULL); /* gives the core to other ranks */
     }
     return st;
 }
 
-/* What can be said of those who are gone, at the end. */
+/* At the end: checks the calls that concern ranks that are gone. */
 static inline void e_look_back(struct e_rank *r)
 {
     int i, wrong = 0, n_missing = r->late;
@@ -289,7 +290,8 @@ static inline void e_look_back(struct e_rank *r)
         wrong += T_WRONG(vb_put(r->win, i, 0, 0, 8, VB_NOTE(E_ACK, 1), &op) == VB_ERR_PEER);
         wrong += T_WRONG(vb_get(r->win, i, 0, 0, 8, &op) == VB_ERR_PEER);
         wrong += T_WRONG(vb_window_peer(r->win, i) == NULL);
-        if (r->board->transport != VB_TRANSPORT_SHM) /* where only a kill keeps it from writing */
+        /* over shared memory only a kill stops the rank from writing */
+        if (r->board->transport != VB_TRANSPORT_SHM)
             wrong += T_WRONG(r->left_behind[i] == e_sum(r, i));
         r->to = i;
         wrong += T_WRONG(vb_group_wait(r->g, e_answered, r, "one who is gone", i) == VB_OK);
@@ -298,7 +300,7 @@ static inline void e_look_back(struct e_rank *r)
         wrong += T_WRONG(vb_group_wait(r->g, e_answered, r, "one who is gone", i) == VB_ERR_PEER);
         r->gone[i] = true;
     }
-    if (n_missing > 0) /* of those that there were in the beginning */
+    if (n_missing > 0) /* counts only ranks that started with the job */
         wrong += T_WRONG(vb_group_barrier(r->g) != VB_OK);
     r->me->wrong += wrong;
 }
@@ -328,8 +330,8 @@ static inline vb_status e_work(struct e_rank *r)
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-/* As a rank of the beginning, or (rank -1) as one who comes late. Who is dropped joins as new, and
- * leaves as many files open as it had. */
+/* Runs a rank that starts with the job, or a joiner (rank -1). A rank that is dropped joins again.
+ * At the end it must have as many open files as at the start. */
 static inline void e_main(struct e_board *b, int proc, int rank)
 {
     struct e_rank r = {.board = b, .me = &b->procs[proc]};
@@ -349,7 +351,7 @@ static inline void e_main(struct e_board *b, int proc, int rank)
         st = rank >= 0 ? vb_group_open(&opts, &r.g) : vb_group_join(&opts, &r.g);
         if (st != VB_OK)
             break;
-        fds -= rank == 0; /* it took the root's socket over */
+        fds -= rank == 0; /* the group has taken over the socket of rank 0 */
         st = e_work(&r);
         vb_group_close(r.g);
         r.me->wrong += T_WRONG(st == VB_OK || st == VB_ERR_PEER);
@@ -369,13 +371,9 @@ static inline pid_t e_fork(struct e_board *b, int proc, int rank)
     b->procs[proc].retire = -1;
     b->procs[proc].poke = -1;
     b->procs[proc].leave = false;
-    pid = fork();
-    assert_true(pid >= 0);
+    pid = t_fork();
     if (pid > 0)
         return pid;
-    signal(SIGSEGV, SIG_DFL); /* cmocka's handler is for the test itself */
-    signal(SIGABRT, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
     if (rank != 0 && e_root_fd >= 0) {
         close(e_root_fd);
         e_root_fd = -1;
@@ -394,7 +392,7 @@ static inline double e_patience(void)
     return t_number("VB_PATIENCE") > 0 ? t_number("VB_PATIENCE") : 1;
 }
 
-/* The test waits for what processes show; one that found something wrong ends that. */
+/* Waits until the condition holds, and fails if a process has reported an error. */
 #define E_UNTIL(b, cond)                                                                           \
     do {                                                                                           \
         double e_end = e_now_s() + E_WAIT_S * e_patience();                                        \
@@ -403,7 +401,7 @@ static inline double e_patience(void)
             for (int e_i = 0; e_i < E_PROCS; e_i++)                                                \
                 assert_int_equal((b)->procs[e_i].wrong, 0);                                        \
             if (e_now_s() > e_end)                                                                 \
-                fail_msg("never: %s", #cond);                                                      \
+                fail_msg("timeout: %s", #cond);                                                    \
             nanosleep(&e_nap, NULL);                                                               \
         }                                                                                          \
     } while (0)

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# verbena export: export.sh VERBENA. The checkpoint is written by Python, from what
-# docs/checkpoint.md says; numpy reads what is exported.
+# Tests the command verbena export: export.sh VERBENA. Python writes the checkpoint as described in docs/checkpoint.md,
+# and numpy reads the exported files.
+#
+# Covers: cli/checkpoint.c cli/export.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what="export"
@@ -73,14 +75,14 @@ with open(sys.argv[1] + "/checkpoint-40.vbc", "wb") as f:
 numpy.savez(sys.argv[1] + "/want.npz", **{name: a for name, _, _, a in arrays})
 END
 
-# exported NAMES ARGUMENTS...: just these arrays are in the new folder exported, as they were
+# exported NAMES ARGUMENTS...: the new folder "exported" has exactly these arrays, unchanged
 exported() {
     local names=$1
     shift
     rm -rf "$dir/exported"
     "$verbena" export "$@" --out "$dir/exported" >"$dir/printed" || fail "export $*"
     [ "$(cd "$dir/exported" && echo *)" = "$names" ] || fail "export $*: $(cd "$dir/exported" && echo *)"
-    $python - "$dir" <<'END' || fail "export $*: numpy reads something else"
+    $python - "$dir" <<'END' || fail "export $*: numpy reads other values"
 import glob, os, sys
 import numpy
 want = numpy.load(sys.argv[1] + "/run/want.npz")
@@ -99,8 +101,8 @@ grep -q "softmax at step 40" "$dir/printed" || fail "the model is not printed"
 grep -q "w.npy: 300 x 7 float32" "$dir/printed" || fail "the shape is not printed"
 exported "fc1.b.npy none.npy seen.npy w.npy w:momentum.npy" "$dir/run" --state
 exported "fc1.b.npy none.npy w.npy" "$dir/run" --json
-[ "$(wc -l <"$dir/printed")" = 1 ] || fail "not one line of JSON"
-$python - "$dir/printed" <<'END' || fail "the JSON is not as it should be"
+[ "$(wc -l <"$dir/printed")" = 1 ] || fail "expected one line of JSON"
+$python - "$dir/printed" <<'END' || fail "the JSON is wrong"
 import json, sys
 o = json.load(open(sys.argv[1]))
 assert o["model"] == "softmax" and o["step"] == 40 and o["checkpoint"].endswith("checkpoint-40.vbc")
@@ -108,7 +110,7 @@ assert [(a["name"], a["type"], a["shape"]) for a in o["arrays"]] == [
     ("w", "float32", [300, 7]), ("fc1.b", "float32", [7]), ("none", "float32", [0])], o
 END
 
-# ---- the state of sparse models is what the rule says: floats, but with a step where there is one
+# ---- the state of sparse models depends on the rule: floats, or words with the step of the last update
 for rule in adagrad:" float32" ftrl:" x 2 float32" momentum:" x 2 uint32"; do
     rm -rf "$dir/rows"
     "$verbena" train sparse-lr --data synth:n=200,test=10,features=1000 --steps 3 --rule "${rule%%:*}" \
@@ -124,10 +126,10 @@ refused 2 "taken/none.npy: it exists and is not a regular file" "$dir/run" --out
 [ -p "$dir/taken/none.npy" ] || fail "a file took the place of a pipe"
 refused 1 "File name too long" "$dir/run" --json --out "$dir/$(printf 'x%.0s' {1..300})"
 (trap '' XFSZ && ulimit -f 1 && "$verbena" export "$dir/run" --state --out "$dir/full" >/dev/null 2>&1) &&
-    fail "a full disk went unnoticed"
-ls "$dir"/full/*.tmp >/dev/null 2>&1 && fail "half a file was left"
+    fail "a full disk was not reported"
+ls "$dir"/full/*.tmp >/dev/null 2>&1 && fail "an incomplete file was left"
 printf x >>"$dir/run/checkpoint-40.vbc"
 refused 1 "offset 16: the file is not as long" "$dir/run/checkpoint-40.vbc" --out "$dir/exported"
 
-[ $bad = 0 ] && echo "all as it should be"
+[ $bad = 0 ] && echo "all tests passed"
 exit $bad

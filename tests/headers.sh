@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Every header compiles alone: headers.sh COMPILER. Also with clang, where it is installed: it minds what gcc does not.
+# Every header must compile by itself: headers.sh COMPILER. Also with clang if it is installed, because it reports
+# errors that gcc does not.
 compilers=$1
 command -v clang >/dev/null && compilers="$compilers clang"
 bad=0

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Three network namespaces, each with its own name and its own sshd, are three hosts; a fourth is
-# where commands are given. hosts.sh VERBENA [time]: all tests, or how long eight ranks take to start, which on
-# a machine that does nothing else must be less than 3 s
+# Tests jobs on several hosts that are started by ssh. Three network namespaces, each with its own name and its own
+# sshd, are the hosts; commands are given in a fourth one. hosts.sh VERBENA [time]: runs all tests, or measures how long
+# eight ranks take to start, which on an idle machine must be less than 3 s
 #
-# Nothing of the machine's own ssh is used or changed: keys, configuration and known hosts are in a
-# folder of this test, and what an sshd wants below /run is in a mount namespace of its own.
+# The machine's own ssh is not used or changed. Keys, configuration and known hosts are in a folder of this test, and
+# the files that an sshd needs below /run are in a mount namespace.
+#
+# Covers: bench/pairs.c cli/doctor_hosts.c cli/hosts.c engine/hosts.c engine/remote.c net/launch_stdin.c
 # shellcheck disable=SC2016,SC2317
 set -uo pipefail
 verbena=$(realpath "$1")
@@ -23,7 +25,7 @@ bad=0
 names=()
 pids=()
 unset "${!VB_@}"
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # looking for leaks takes it seconds a rank
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # the search for leaks takes seconds for each rank
 
 cleanup() {
     local pid
@@ -43,7 +45,7 @@ trap cleanup EXIT
 # ---- the hosts ----------------------------------------------------------------------------------
 
 if ! ip netns add "$hub" 2>"$dir/err"; then
-    echo "skipped: no network namespaces here: $(cat "$dir/err")"
+    echo "skipped: cannot make network namespaces: $(cat "$dir/err")"
     exit 77
 fi
 ip -n "$hub" link set lo up
@@ -54,7 +56,7 @@ ip -n "$hub" link set br0 up
 ssh-keygen -q -t ed25519 -N '' -f "$dir/key"
 ssh-keygen -q -t ed25519 -N '' -f "$dir/hostkey"
 
-# host K [SSHD_OPTION...]: namespace, address 10.98.0.K, name host-K, sshd
+# host K [SSHD_OPTION...]: makes a namespace with address 10.98.0.K, name host-K and an sshd
 host() {
     local k=$1 ns=vb-$1-$$
     shift
@@ -88,21 +90,21 @@ export VB_SSH="ssh -F none -i $dir/key -o BatchMode=yes -o StrictHostKeyChecking
  -o UserKnownHostsFile=$dir/known -o LogLevel=ERROR -o ConnectTimeout=12"
 VB_SSH=${VB_SSH//$'\n'/}
 
-reach() { # reach K: its sshd answers
+reach() { # reach K: waits until its sshd answers
     local i
     for ((i = 0; i < 150; i++)); do
         # shellcheck disable=SC2086
         ip netns exec "$hub" $VB_SSH "10.98.0.$1" true 2>"$dir/err" && return
         sleep 0.1
     done
-    echo "skipped: no sshd in a namespace: $(cat "$dir/err" "$dir/sshd$1")"
+    echo "skipped: cannot run sshd in a namespace: $(cat "$dir/err" "$dir/sshd$1")"
     exit 77
 }
 for k in 1 2 3 4; do
     reach $k
 done
 
-# ours: what runs on the hosts beside the sshds
+# ours: prints the processes on the hosts, without the sshds
 ours() {
     local ns pid
     for ns in "${names[@]}"; do
@@ -113,7 +115,7 @@ ours() {
     done
 }
 
-# doctor ARGUMENTS...: output in $dir/out, standard error in $err, exit code in $code
+# doctor ARGUMENTS...: leaves the output in $dir/out, standard error in $err and the exit code in $code
 doctor() {
     under ip netns exec "$hub" "$verbena" doctor "$@"
 }
@@ -123,12 +125,12 @@ refused() {
     local want=$1 text=$2
     shift 2
     doctor "$@"
-    [ "$code" = "$want" ] || fail "doctor $*: exit $code, not $want: $err"
-    [[ $err == *"$text"* ]] || fail "doctor $*: '$err' lacks '$text'"
-    [ ! -s "$dir/out" ] || fail "doctor $*: printed something"
+    [ "$code" = "$want" ] || fail "doctor $*: exit $code, expected $want: $err"
+    [[ $err == *"$text"* ]] || fail "doctor $*: '$err' does not contain '$text'"
+    [ ! -s "$dir/out" ] || fail "doctor $*: wrote to standard output"
 }
 
-# eight_ranks: how long they take from the command to its end, with one step between
+# eight_ranks: measures the time of a whole command with eight ranks and one step
 eight_ranks() {
     local begin
     begin=$(date +%s%N)
@@ -150,7 +152,7 @@ fi
 
 three=10.98.0.1,10.98.0.2:2,10.98.0.3
 
-# ---- it works: a list, a file, text and JSON ----------------------------------------------------
+# ---- success: a list, a file, text and JSON ----------------------------------------------------
 
 doctor --hosts $three --json
 [ "$code" = 0 ] || fail "three hosts: exit $code: $err"
@@ -159,24 +161,24 @@ jq -e '(.hosts | map(.host)) == ["host-1", "host-2", "host-3"] and (.hosts | map
     .put_gb_s > 0 and .get_gb_s > 0 and .put_us > 0 and .get_us > 0 and .retries == null)
     and all(.hosts[]; .checks | length > 5) and any(.checks[]; .name == "data" and .level == "OK")' \
     "$dir/out" >/dev/null || fail "three hosts: $(cat "$dir/out")"
-[[ $err == *"[10.98.0.2 rank 1] welcome to host 2"* ]] || fail "what a login shell said is lost: $err"
+[[ $err == *"[10.98.0.2 rank 1] welcome to host 2"* ]] || fail "the output of a login shell is missing: $err"
 
 printf '# all\n10.98.0.1\n\n10.98.0.3 slots=2 # two\n' >"$dir/hosts"
 doctor --hosts "$dir/hosts"
 [ "$code" = 0 ] || fail "a file of hosts: exit $code: $err"
 grep -q '^host-1 - host-3  *tcp' "$dir/out" || fail "a file of hosts: $(cat "$dir/out")"
-! grep -E '^(\[.*\] )?(warn|error)' "$dir/err" || fail "a file of hosts: it said '$err'"
+! grep -E '^(\[.*\] )?(warn|error)' "$dir/err" || fail "a file of hosts: standard error has '$err'"
 
-# The root as the user wants it, and an option from the environment.
+# A root that the user has chosen, and an option from the environment.
 VB_TRANSPORT=shm refused 1 'cannot be reached through shared memory' --hosts 10.98.0.1,10.98.0.3
 doctor --hosts 10.98.0.1,10.98.0.3 --root 10.98.0.1:7123 --json
 [ "$code" = 0 ] || fail "with --root: exit $code: $err"
 
-# ---- a training over two hosts ends in the bits of one on this host -----------------------------
+# ---- training on two hosts gives the bits of training on one host -------------------------------
 
 job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json --transport tcp)
 timeout 100 "$verbena" "${job[@]}" --ranks 2 >"$dir/here" 2>"$dir/err" ||
-    fail "two ranks here: $(cat "$dir/err")"
+    fail "two ranks on this host: $(cat "$dir/err")"
 timeout 100 ip netns exec "$hub" "$verbena" "${job[@]}" --hosts 10.98.0.1,10.98.0.3 >"$dir/out" \
     2>"$dir/err" || fail "training over two hosts: exit $?: $(cat "$dir/err")"
 nothing_left "training over two hosts"
@@ -187,7 +189,7 @@ jq -se '(.[0].params_sha256 | length) == 64 and .[0].params_sha256 == .[1].param
 # ---- three hosts with different slots, and a log for each rank ----------------------------------
 
 timeout 100 "$verbena" "${job[@]}" --ranks 4 >"$dir/here" 2>"$dir/err" ||
-    fail "four ranks here: $(cat "$dir/err")"
+    fail "four ranks on this host: $(cat "$dir/err")"
 timeout 100 ip netns exec "$hub" "$verbena" "${job[@]}" --hosts $three --logs "$dir/logs" \
     --log-level info >"$dir/out" 2>"$dir/err" || fail "three hosts: exit $?: $(cat "$dir/err")"
 nothing_left "training over three hosts"
@@ -195,15 +197,15 @@ jq -se '.[0].params_sha256 == .[1].params_sha256 and
     (.[1].per_rank | map(.host)) == ["host-1", "host-2", "host-2", "host-3"]' \
     "$dir/here" "$dir/out" >/dev/null || fail "three hosts: $(cat "$dir/here" "$dir/out")"
 for r in 0 1 2 3; do
-    grep -q '^info' "$dir/logs/rank-$r.log" || fail "the log of rank $r has nothing of it"
+    grep -q '^info' "$dir/logs/rank-$r.log" || fail "the log of rank $r has no info lines"
 done
 grep -qxF "$(cat "$dir/out")" "$dir/logs/rank-0.log" || fail "rank 0's output is not in its log"
-grep -q '^welcome to host 2' "$dir/logs/rank-1.log" || fail "a login shell's words are not in the log"
-! grep -qE '^verbena-rank|[0-9a-f]{64} *$' "$dir/logs"/* || fail "a log has what is between us and ranks"
+grep -q '^welcome to host 2' "$dir/logs/rank-1.log" || fail "the output of a login shell is missing in the log"
+! grep -qE '^verbena-rank|[0-9a-f]{64} *$' "$dir/logs"/* || fail "a log contains lines of the launch protocol"
 
 eight_ranks
 
-# ---- a parameter server goes on without the worker of a host ------------------------------------
+# ---- a parameter server continues without the worker of a host ----------------------------------
 
 timeout 100 ip netns exec "$hub" "$verbena" train softmax --data synth:3000 --batch 200 --steps 8000 --mode async \
     --hosts 10.98.0.1,10.98.0.2,10.98.0.3 --checkpoint "$dir/async" --checkpoint-every 400 --json >"$dir/out" 2>"$dir/err" &
@@ -217,11 +219,11 @@ for victim in $(ip netns pids "${names[2]}"); do
         kill -9 "$victim"
     fi
 done
-wait $pid || fail "a worker on another host died: exit $?: $(cat "$dir/err")"
+wait $pid || fail "after the death of a worker on another host: exit $?: $(cat "$dir/err")"
 nothing_left "a worker on another host died"
 jq -e '.steps == 8000 and [.faults[] | [.rank, .what]] == [[2, "died"]] and (.per_rank | map(.host)) == ["host-1", "host-2", "host-1"]' \
-    "$dir/out" >/dev/null || fail "a worker on another host died: $(cat "$dir/out")"
-grep -q 'training goes on' "$dir/err" || fail "a worker on another host died: $(cat "$dir/err")"
+    "$dir/out" >/dev/null || fail "after the death of a worker on another host: $(cat "$dir/out")"
+grep -q 'training goes on' "$dir/err" || fail "after the death of a worker on another host: $(cat "$dir/err")"
 
 # ---- by hand, without ssh -----------------------------------------------------------------------
 
@@ -230,11 +232,11 @@ by_hand=(doctor --world 2 --root 10.98.0.1:7001 --secret-file "$dir/job.key" --t
 ip netns exec "${names[2]}" "$verbena" "${by_hand[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" &
 ip netns exec "${names[0]}" "$verbena" "${by_hand[@]}" --rank 0 >"$dir/out" 2>"$dir/err"
 code=$?
-wait $! || fail "by hand, rank 1: $(cat "$dir/err1")"
-[ "$code" = 0 ] || fail "by hand: exit $code: $(cat "$dir/err")"
-grep -q 'all bytes arrived as sent' "$dir/out" || fail "by hand: $(cat "$dir/out")"
+wait $! || fail "ranks started by hand, rank 1: $(cat "$dir/err1")"
+[ "$code" = 0 ] || fail "ranks started by hand: exit $code: $(cat "$dir/err")"
+grep -q 'all bytes arrived as sent' "$dir/out" || fail "ranks started by hand: $(cat "$dir/out")"
 
-# ---- what is wrong is said, by name -------------------------------------------------------------
+# ---- errors are reported with the name of the host ----------------------------------------------
 
 refused 1 'host 10.98.0.9 cannot be reached: ssh: connect to host 10.98.0.9' --hosts $three,10.98.0.9
 refused 1 'host 10.98.0.3 cannot run /none/verbena: there is no program /none/verbena' \
@@ -255,12 +257,12 @@ refused 2 'No such file' --hosts ./none
 refused 2 'leave --ranks out' --hosts $three --ranks 2
 refused 2 '--sysroot is for one machine' --hosts $three --sysroot /
 
-# ---- while it runs: the secret, Ctrl-C, sudden ends ---------------------------------------------
+# ---- during a job: the secret, Ctrl-C, sudden ends ----------------------------------------------
 
-# start: doctor in the background; sets pid; returns when all ranks run
+# start: starts doctor in the background, sets pid, and returns when all ranks run
 start() {
     local i
-    set -m # else Ctrl-C is ignored in the background
+    set -m # otherwise a background process ignores Ctrl-C
     ip netns exec "$hub" "$verbena" doctor --hosts $three >"$dir/out" 2>"$dir/err" &
     pid=$!
     set +m
@@ -268,7 +270,7 @@ start() {
         [ "$(ours | grep -c "^$verbena doctor")" -lt 4 ] || return
         sleep 0.02
     done
-    fail "the ranks do not run: $(cat "$dir/err")"
+    fail "the ranks did not start: $(cat "$dir/err")"
 }
 
 finish() {
@@ -281,7 +283,7 @@ start
 for ns in "${names[@]}" "$hub"; do
     for p in $(ip netns pids "$ns"); do
         if cat "/proc/$p/cmdline" "/proc/$p/environ" 2>/dev/null | grep -aqE '[0-9a-f]{64}'; then
-            fail "what may be the secret is in the command or environment of $p"
+            fail "the command or environment of $p may contain the secret"
         fi
     done
 done
@@ -306,9 +308,9 @@ finish
     fail "a rank killed: $err"
 nothing_left "a rank killed"
 
-# ---- a training that ends too soon ----------------------------------------------------------------
+# ---- training that ends too soon ------------------------------------------------------------------
 
-# train_on HOSTS: a long training in the background; returns when all ranks take steps
+# train_on HOSTS: starts a long training in the background, and returns when all ranks make steps
 train_on() {
     local i
     steps=$(mktemp -u "$dir/steps.XXXXXX")
@@ -321,10 +323,10 @@ train_on() {
         [ ! -d "$steps" ] || [ -z "$(ls "$steps")" ] || break
         sleep 0.02
     done
-    [ $i -lt 1500 ] || fail "no steps are taken: $(cat "$dir/err")"
+    [ $i -lt 1500 ] || fail "no steps were made: $(cat "$dir/err")"
 }
 
-# of_host K: our processes there
+# of_host K: prints our processes on this host
 of_host() {
     ip netns pids "${names[$1 - 1]}" | while read -r p; do
         [ "$(readlink "/proc/$p/exe")" != "$verbena" ] || echo "$p"
@@ -335,11 +337,11 @@ train_on $three
 # shellcheck disable=SC2046
 kill -KILL $(of_host 2)
 finish
-[ "$code" = 1 ] || fail "a host's ranks killed in a training: exit $code: $err"
+[ "$code" = 1 ] || fail "the ranks of a host killed in a training: exit $code: $err"
 [[ $err == *'was killed, or the connection to host 10.98.0.2 broke'* ]] ||
-    fail "a host's ranks killed in a training: $err"
-nothing_left "a host's ranks killed in a training"
-grep -q 'lost' "$dir/logs/rank-0.log" || fail "rank 0 did not miss them: $(cat "$dir/logs/rank-0.log")"
+    fail "the ranks of a host killed in a training: $err"
+nothing_left "the ranks of a host killed in a training"
+grep -q 'lost' "$dir/logs/rank-0.log" || fail "rank 0 did not notice it: $(cat "$dir/logs/rank-0.log")"
 
 train_on $three
 kill -INT "$pid"
@@ -347,7 +349,7 @@ finish
 [ "$code" = 130 ] || fail "Ctrl-C in a training: exit $code: $err"
 nothing_left "Ctrl-C in a training"
 
-# The network of a host is gone, and no connection says so.
+# The network of a host fails, and no connection is closed.
 train_on $three
 ip -n "${names[2]}" link set eth0 down
 finish
@@ -358,15 +360,15 @@ reach 3
 
 timeout 100 ip netns exec "$hub" "$verbena" "${job[@]}" --hosts 10.98.0.9,$three >"$dir/out" 2>"$dir/err"
 [[ $? = 1 && $(cat "$dir/err") == *'host 10.98.0.9 cannot be reached: ssh: connect to host'* ]] ||
-    fail "a training with a host that is not there: $(cat "$dir/err")"
-nothing_left "a training with a host that is not there"
+    fail "a training with a host that cannot be reached: $(cat "$dir/err")"
+nothing_left "a training with a host that cannot be reached"
 
-# ---- more ranks on a host than its sshd lets log in at once -------------------------------------
+# ---- more ranks on a host than its sshd accepts at once -----------------------------------------
 
 doctor --hosts 10.98.0.1:12,10.98.0.3 --json
 [ "$code" = 0 ] || fail "twelve ranks on a host: exit $code: $err"
 
-# ---- benches take hosts, too ----------------------------------------------------------------------
+# ---- bench on several hosts -----------------------------------------------------------------------
 
 timeout 100 ip netns exec "$hub" "$verbena" bench step --model softmax --hosts $three --batches 5,20 \
     --seconds 0.01 --json --plot "$dir/step.gp" >"$dir/out" 2>"$dir/err" ||
@@ -382,5 +384,5 @@ jq -se 'length == 1 and .[0].ranks == 2 and .[0].transport == "tcp" and .[0].wro
     fail "bench allreduce: $(cat "$dir/out")"
 nothing_left "bench allreduce"
 
-[ $bad = 0 ] && echo "three hosts over ssh"
+[ $bad = 0 ] && echo "all tests passed: three hosts over ssh"
 exit $bad

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# What is installed works by itself: the command, its man page, and a program that uses the library
-# through pkg-config. install.sh BUILD
+# The installed files work by themselves: the command, its man page, and a program that uses the library through
+# pkg-config. install.sh BUILD
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -17,7 +17,7 @@ export PKG_CONFIG_PATH=${pc%/*}
 cc -Wall -Werror examples/where.c $(pkg-config --cflags --libs verbena) -o "$dir/where"
 "$dir/where" | grep -q '^rank 3: '
 if find "$dir" -name '*_priv.h' | grep .; then
-    echo "private headers were installed"
+    echo "FAIL: private headers were installed"
     exit 1
 fi
 echo "installed: $(find "$dir" -type f -printf '%P ')"

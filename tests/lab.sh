@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The lab as its users meet it: two nodes, what runs on them, how it ends, and that nothing is left:
-# lab.sh VERBENA. What takes longer is in lab_nightly.sh.
+# Tests the lab: two nodes, programs on them, how they end, and that nothing is left behind: lab.sh VERBENA. Longer
+# tests are in lab_nightly.sh.
+#
+# Covers: lab/agent.c lab/cluster.c lab/frame.c lab/job.c lab/node.c lab/options.c lab/output.c lab/queue.c
+# Covers: lab/setup.c lab/switch.c
 # shellcheck disable=SC2016
 set -euo pipefail
 verbena=$(realpath "$1")
@@ -55,11 +58,11 @@ END
 (cd "$share" && "$OLDPWD/lab/run" --nodes 2 --per-node 2 --share . --env "NOTE=two words" -- \
     sh "$share/rank.sh" '{rank}' '--world={world}' '{root}' '{secret}' '{other}') \
     >"$work/out" 2>"$work/err" || fail "ranks: status $?"
-cmp "$work/out" "$share/data" || fail "rank 0's output is not what it wrote"
+cmp "$work/out" "$share/data" || fail "rank 0's output differs from what it wrote"
 for text in '[node0 rank0] rank 0 of 4' '[node1 rank3] rank 3 of 4'; do
     grep -qF "$text" "$work/err" || fail "$text is missing"
 done
-[ "$(sort -u "$share"/secret[0-3] | wc -l)" = 1 ] || fail "ranks have not the same secret"
+[ "$(sort -u "$share"/secret[0-3] | wc -l)" = 1 ] || fail "the secrets of the ranks differ"
 nothing_left ranks
 
 # --- RDMA between two nodes ----------------------------------------------------------------------
@@ -79,13 +82,13 @@ expect 0 'node1\].*state:.*PORT_ACTIVE' lab/run --each --with ibv_devinfo --with
 grep -q PORT_ACTIVE "$work/out" || fail "node0 has no active port"
 grep -qE '^\[node1\]  16384 +50 ' "$work/err" || fail "ib_write_bw has no result"
 
-# --- our own job: a rank a node, over TCP --------------------------------------------------------
+# --- our own job: one rank on each node, over TCP ------------------------------------------------
 
 expect 0 '' lab/run -- "$verbena" train softmax --transport tcp --data synth:2000 --epochs 1 --json
 tail -n 1 "$work/out" | jq -e '.ranks == 2 and .transport == "tcp" and .accuracy > 0.5 and
     [.per_rank[].host] == ["node0", "node1"]' >/dev/null || fail "train: $(cat "$work/out")"
 
-# --- a cable pulled, then the node powered off, and the status of the job ------------------------
+# --- an unplugged cable, then a node powered off, and the status of the job ----------------------
 
 expect 5 'node1 is powered off' lab/run --cut 1@1:2 --kill 1@8 -- sh -c '
     if [ "$VB_RANK" = 1 ]; then
@@ -116,4 +119,4 @@ for signal in INT KILL; do
     [ "$status" = "$((128 + $(kill -l "$signal")))" ] || fail "SIG$signal: status $status"
     nothing_left "SIG$signal"
 done
-echo "ok: all of the lab"
+echo "ok: the lab"

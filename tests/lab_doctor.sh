@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# doctor between two nodes with soft-RoCE: TCP and RDMA work, and what the ports counted is shown;
-# over a link that loses packets it says so. bench shows the counters, too. lab_doctor.sh VERBENA
+# doctor between two nodes with soft-RoCE: TCP and RDMA work, and the counters of the ports are shown. Over a link that
+# loses packets doctor reports the loss. bench shows the counters, too. lab_doctor.sh VERBENA
+#
+# Covers: bench/pairs.c bench/ports.c
 set -euo pipefail
 cd "$(dirname "$0")/.."
 verbena=$(realpath "$1")
@@ -28,6 +30,6 @@ holds '(.pairs | map(.transport)) == ["verbs"] and .pairs[0].wrong == 0
 expect 0 '' lab/run -- "$verbena" bench transfer --transport verbs --sizes 4K --seconds 0.1
 for node in node0 node1; do
     grep -qE "^$node rxe0/1: retries 0 -> [0-9]+, out of sequence 0 -> [0-9]+, RNR 0 -> 0" \
-        "$work/out" || fail "no counters of $node: $(tail -n 3 "$work/out")"
+        "$work/out" || fail "the counters of $node are missing: $(tail -n 3 "$work/out")"
 done
-echo "ok: doctor and bench over soft-RoCE, with what the ports counted"
+echo "ok: doctor and bench over soft-RoCE, with the counters of the ports"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 #
-# What the tests of the lab have in common. Sourced at the top of the tree.
+# Shared by the tests of the lab. Sourced at the top of the tree.
 
 work=$(mktemp -d)
 export TMPDIR=$work/tmp LAB_TEST=$$-$RANDOM
@@ -16,7 +16,7 @@ fail() {
     exit 1
 }
 
-# ours: the machines, and their owner, that were started from here: they have $LAB_TEST
+# ours: prints the processes of the machines that this test started, and of their owner: these have $LAB_TEST
 ours() {
     local file
     for file in $({ grep -lsxzF "LAB_TEST=$LAB_TEST" /proc/[0-9]*/environ || true; }); do
@@ -25,10 +25,10 @@ ours() {
     done
 }
 
-# nothing_left WHAT: after it no machine runs and no file is left
+# nothing_left WHAT: after this test no machine runs and no file is left
 nothing_left() {
     local left i
-    # A killed process may take a moment to give back its memory.
+    # A killed process may need a moment to release its memory.
     for i in 1 2 3 4 5 6 7 8 9 10; do
         left=$(ours)
         [ -n "$left" ] || break
@@ -39,17 +39,18 @@ nothing_left() {
     [ -z "$(find "$cache" -maxdepth 1 -name 'new.*')" ] || fail "$1: left in $cache"
 }
 
-# expect STATUS TEXT COMMAND...: TEXT, a pattern, is on standard error; "" is anything
+# expect STATUS TEXT COMMAND...: the command exits with STATUS, and standard error matches the pattern TEXT; "" matches
+# anything
 expect() {
     local status=0 wanted=$1 text=$2
     shift 2
     "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
-    [ "$status" = "$wanted" ] || fail "$*: status $status, not $wanted"
-    [ -z "$text" ] || grep -qE -e "$text" "$work/err" || fail "$*: it does not say: $text"
+    [ "$status" = "$wanted" ] || fail "$*: status $status, expected $wanted"
+    [ -z "$text" ] || grep -qE -e "$text" "$work/err" || fail "$*: missing in standard error: $text"
     nothing_left "$*"
 }
 
-# start COMMAND...: in the background, with a process group of its own; sets pid
+# start COMMAND...: starts a command in the background, in its own process group, and sets pid
 start() {
     set -m
     "$@" >"$work/out" 2>"$work/err" </dev/null &
@@ -57,15 +58,15 @@ start() {
     set +m
 }
 
-# wait_for_text TEXT: on standard error of what start() started
+# wait_for_text TEXT: waits until the command of start() has printed it on standard error
 wait_for_text() {
     local i
     for ((i = 0; i < 600; i++)); do
         ! grep -q -e "$1" "$work/err" || return 0
-        kill -0 "$pid" || fail "it ended without saying: $1"
+        kill -0 "$pid" || fail "it ended; missing in standard error: $1"
         sleep 0.1
     done
-    fail "after a minute it does not say: $1"
+    fail "timeout of a minute; missing in standard error: $1"
 }
 
 cache=${VB_LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/verbena-lab}

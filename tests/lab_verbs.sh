@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Everything that goes over RDMA, on soft-RoCE: the tests of transports and groups on one node and
-# across two and three, whole jobs with the same parameters as over TCP, lost packets, and what
-# happens when a process, a link or a machine goes away in mid-transfer.
-# Usage: lab_verbs.sh BUILD_FOLDER [all|sanitized|PART...]: without, what CI has time for; all are all
-# parts, node ranks across jobs workers members link gone; sanitized is for a build with a sanitizer: the
-# transport alone, on one node
+# All tests over RDMA, on soft-RoCE: the tests of transports and groups on one node and across two and three, whole jobs
+# with the same parameters as over TCP, lost packets, and a process, a link or a machine that fails during a transfer.
+# Usage: lab_verbs.sh BUILD_FOLDER [all|sanitized|PART...]. Without an argument it runs what CI has time for. all: all
+# parts, which are node ranks across jobs workers members link gone. sanitized is for a build with a sanitizer: only the
+# transport, on one node.
+#
+# Covers: net/trial.c net/verbs_addr.c net/verbs_cm.c net/verbs_ep.c net/verbs_mem.c net/verbs_port.c
+# Covers: net/verbs_post.c net/verbs_wc.c
 # shellcheck disable=SC2016
 set -euo pipefail
-# Virtual CPUs that the host does not have wait for each other: what one holds, another spins for.
+# If the host has fewer CPUs than the machines, virtual CPUs wait for each other: one spins while the other holds the
+# lock.
 [ "$(nproc)" -ge 4 ] || export VB_LAB_CPUS=1
 cd "$(dirname "$0")/.."
 build=$(realpath "$1")
@@ -38,20 +41,20 @@ tests=$build/tests
 began=$SECONDS
 step() { echo "$((SECONDS - began)) s: $*"; }
 
-# passed N: so many test programs did
+# passed N: this number of test programs has passed
 passed() {
     local n
     n=$(cat "$work/out" "$work/err" | grep -c '  PASSED  ' || true)
     [ "$n" = "$1" ] || fail "$n tests passed, not $1"
 }
 
-# with TEST...: options for the lab, which sets the array withs
+# with TEST...: sets the array withs to the options of the lab for these tests
 with() {
     withs=(--env VB_TEST_VERBS=1)
     for test; do withs+=(--with "$tests/$test"); done
 }
 
-# in_turn TEST...: commands of a shell
+# in_turn TEST...: prints shell commands that run the tests
 in_turn() { printf "$tests/%s; " "$@"; }
 
 # --- one node: two ranks and more ------------------------------------------------------------------
@@ -66,8 +69,8 @@ sanitized() {
     echo "ok: RDMA in the lab, $build"
 }
 
-# Who is not root needs a limit of locked memory that is high enough: it is raised as far as it may
-# be, and where that does not do, the message has the line that mends it.
+# A user other than root needs a high limit of locked memory. The program raises it as far as allowed. If this is not
+# enough, the message contains the line that fixes it.
 memlock='
     echo vera:x:1000:1000::/tmp:/bin/sh >>/etc/passwd
     vera="setpriv --reuid=1000 --regid=1000 --clear-groups"
@@ -80,8 +83,8 @@ on_one_node() {
         "${withs[@]}" -- sh -ec "$1"
 }
 
-# side_by_side COMMANDS COMMANDS: each on a machine of its own, at the same time, for one has one CPU or two, and
-# waits for much of the time
+# side_by_side COMMANDS COMMANDS: runs both at the same time, each on its own machine, because a machine has one or two
+# CPUs and waits most of the time
 side_by_side() {
     local status=0
     on_one_node "$1" &
@@ -95,7 +98,7 @@ side_by_side() {
 few="
     VB_TEST_ONLY=sums_in_bfloat16 $tests/test_allreduce
     VB_TEST_ONLY=other_operations $tests/test_collectives
-    VB_TEST_ONLY=large_index_spaces_cost_nothing $tests/test_sparse_allreduce;"
+    VB_TEST_ONLY=large_index_spaces_work $tests/test_sparse_allreduce;"
 collectives=(test_allreduce test_collectives test_sparse_allreduce)
 
 node() {
@@ -113,12 +116,12 @@ node() {
             "$tests/test_verbs; VB_TEST_BUT=five_ranks_* $tests/test_transport; $memlock"
         passed 2
     fi
-    [ "$(grep -c 'locked memory' "$work/err")" -ge 1 ] || fail "nobody was refused"
-    grep -q '^verbs' "$work/out" || fail "a limit that can be raised was not: $(cat "$work/out")"
+    [ "$(grep -c 'locked memory' "$work/err")" -ge 1 ] || fail "no rank reported its limit of locked memory"
+    grep -q '^verbs' "$work/out" || fail "a limit that can be raised was not raised: $(cat "$work/out")"
     step "one node: tests, locked memory"
 }
 
-# Up to eight ranks on one device, and three where more would say nothing else.
+# Up to eight ranks on one device, and three ranks where more would test nothing new.
 ranks() {
     with "${collectives[@]}" test_late
     expect 0 '' lab/run --nodes 1 --mem 1200 --each --timeout 3600 "${withs[@]}" -- sh -ec \
@@ -143,15 +146,15 @@ across() {
     for nodes in 2 3; do
         expect 0 '' lab/run --nodes $nodes --timeout 1200 "${withs[@]}" -- sh -ec \
             "$(in_turn "${collectives[@]}" test_group test_elastic test_late)"
-        passed $((nodes * 6 - 1)) # a rank of test_group dies, which is what its last test is about
+        passed $((nodes * 6 - 1)) # a rank of test_group dies in its last test
         step "groups and collectives across $nodes nodes"
     done
 }
 
 # --- whole jobs: all transports end with the same parameters -------------------------------------------
 
-# Which kernels compute is found out here, as it decides the bits and takes long in the lab. AlexNet has 93 MB to
-# move: packets of 4096 bytes.
+# The kernels are chosen on this host, because they decide the bits and choosing takes long in the lab. AlexNet has to
+# move 93 MB: packets of 4096 bytes.
 room=()
 plans() {
     [ ${#room[@]} = 0 ] || return 0
@@ -168,7 +171,7 @@ sparse="train sparse-lr --data synth:600 --features 100000 --steps 4 --global-ba
 alexnet="train alexnet --input 32 --data synth:n=6,test=1 --batch 1 --test-limit 1 --plan $work/alexnet/plan
     --json --timeout 120"
 
-# One job over RDMA both ways, over TCP, and over shared memory on one node.
+# One job over RDMA with both kinds of notes, over TCP, and over shared memory on one node.
 everyway="
     every_way() {
         for how in verbs 'verbs --verbs-imm off' tcp; do $verbena \"\$@\" --transport \$how; done
@@ -176,18 +179,18 @@ everyway="
             $verbena \"\$@\" --ranks \$VB_WORLD --transport shm
     }"
 
-# jobs_on NODES JOBS COMMANDS: so many jobs, whose parameters are the same for all transports
+# jobs_on NODES JOBS COMMANDS: runs this number of jobs; the parameters must be the same for all transports
 jobs_on() {
     expect 0 'transport: verbs over rxe0/1, GID .* RoCE v2, MTU (1024|4096): asked for' \
         lab/run --nodes "$1" "${room[@]}" --with "$verbena" -- sh -ec "$everyway $3"
     jq -r '"\(.model)\(.wire | ltrimstr("f32")) \(.transport) \(.ranks) \(.params_sha256)"' "$work/out" >"$work/jobs"
     [ "$(wc -l <"$work/jobs")" = "$2" ] || fail "jobs: $(cat "$work/jobs")"
     [ "$(cut -d ' ' -f 1,3,4 "$work/jobs" | sort -u | wc -l)" = "$(cut -d ' ' -f 1 "$work/jobs" | sort -u | wc -l)" ] ||
-        fail "transports end with other parameters: $(cat "$work/jobs")"
+        fail "the parameters differ between transports: $(cat "$work/jobs")"
     step "jobs on $1 nodes"
 }
 
-# An emulated CPU takes half a minute for one image's way through AlexNet: it goes two ways, on two nodes.
+# An emulated CPU is slow with AlexNet, so it runs over two transports only, on two nodes.
 jobs() {
     local three twice
 
@@ -220,14 +223,14 @@ server() {
                 $verbena ${sparse//$'\n'/ } --mode async \$bound --transport \$how
             done
         done"
-    # A step of so many ranks in step is one of each.
+    # With a bound of 0 a step consists of one gradient of each rank.
     jq -e -s 'length == 12 and all(.mode == "async" and .ranks == 2 and
         .staleness.gradients == .steps * (if .staleness.bound == 0 then 2 else 1 end))' \
         "$work/out" >/dev/null || fail "asynchronous jobs: $(cat "$work/out")"
     jq -r 'select(.staleness.bound == 0) | "\(.model) \(.transport) \(.ranks) \(.params_sha256)"' "$work/out" |
         sort >"$work/jobs"
     grep -E '^(softmax|lenet|sparse-lr) (verbs|tcp) ' "$work/sync" | sort -u | diff - "$work/jobs" >&2 ||
-        fail "a bound of 0 ends with other parameters"
+        fail "the parameters differ with a bound of 0"
     step "the parameter server on 2 nodes"
 }
 
@@ -236,7 +239,7 @@ workers() {
 
     plans
     for nodes in 2 3 5; do
-        # AlexNet's server has two slots a worker
+        # the server of AlexNet has two slots for each worker
         expect 0 '' lab/run --nodes "$nodes" "${room[@]}" --mem 4000 --with "$verbena" -- sh -ec "
             async='--mode async --transport verbs --json'
             $verbena train softmax --data synth:2000 --batch 20 --steps 60 \$async --timeout 60
@@ -250,10 +253,10 @@ workers() {
     done
 }
 
-# --- ... and its workers and servers may die, and come late ------------------------------------------
+# --- ... workers and servers that die, and joiners ----------------------------------------------------
 
-# member VICTIM OPTION...: a job of three nodes. The process on node VICTIM is killed once it trains; for
-# the victim "join", two nodes have a job, and the third one joins it.
+# member VICTIM OPTION...: runs a job on three nodes and kills the process on node VICTIM once it trains. With the
+# victim "join", two nodes run a job, and the third one joins it.
 member() {
     local victim=$1
     shift
@@ -279,7 +282,8 @@ member() {
             exit 0
         fi
         wait \$!"
-    # Who reports is not always node 0, whose output alone comes back as it is; who joined tells of itself alone.
+    # The node that prints the result is not always node 0, and only node 0's output comes back unchanged. A joiner
+    # reports only about itself.
     { cat "$work/out" && sed -n 's/^\[node[0-9]\] {/{/p' "$work/err"; } | jq -c 'select(.faults)' >"$work/result"
     step "the parameter server, victim $victim $*: $(jq -c '[.faults[] | [.rank, .what]]' "$work/result")"
 }
@@ -294,32 +298,34 @@ members() {
         >/dev/null || fail "a server died: $(cat "$work/result")"
     member join
     jq -e '.steps == 3000 and [.faults[] | [.rank, .what]] == [[3, "joined"]]' "$work/result" \
-        >/dev/null || fail "a worker came late: $(cat "$work/result")"
+        >/dev/null || fail "a worker joined: $(cat "$work/result")"
 }
 
-# --- a clean link has no trouble, and a step's parts are measured; a bad one loses nothing -----------
+# --- a clean link has no errors, and the parts of a step are measured; a bad link loses nothing -------
 
 bench="bench transfer --transport verbs --sizes 64,64K --seconds 0.5 --json"
 
 link() {
-    # What a step is made of, and that auto takes what measures faster and says so, in the same boot.
+    # The parts of a step; and auto chooses the faster transport and says so. Both in one boot.
     expect 0 "${all:+transport: (tcp|verbs) between hosts: soft-RoCE took .* ms for what took TCP .* ms}" \
         lab/run --with "$verbena" -- sh -ec "$verbena $bench
             ${all:+$verbena bench step --model softmax --transport verbs --batches 8,16 --json}
             ${all:+$verbena bench step --model lenet --transport verbs --batches 1,2 --json}
             ${all:+$verbena $softmax --transport auto}"
     jq -c 'select(.bench == "transfer" and .transport == "verbs")' "$work/out" >"$work/link"
-    # Something asked for again, by a machine that was late, is out of sequence where it has come already.
+    # If a slow machine requests a packet again that has arrived already, the counter of the receiver says out of
+    # sequence.
     jq -e -s 'length == 8 and (map(.rnr) | add) == 0 and (map(.out_of_seq) | add) <= (map(.retries) | add)' \
         "$work/link" >/dev/null || fail "a receiver was not ready: $(cat "$work/link")"
     step "a clean link: $(jq -r -s 'map(.retries) | add' "$work/link") retries"
     [ -n "$all" ] || return 0
-    # An emulated machine may be so late with an acknowledgement that it is asked again: once in a while.
+    # An emulated machine may be so slow to acknowledge that the packet is sent again now and then.
     jq -e -s 'map(.retries) | add <= 2' "$work/link" >/dev/null || fail "retries: $(cat "$work/link")"
     jq -e -s 'map(select(.bench == "step" and .batch)) | length == 4 and all(.transport == "verbs" and .ranks == 2 and
         .compute_ms > 0 and .transfer_ms > 0 and .step_ms > 0 and .exposed_ms >= 0)' "$work/out" \
         >/dev/null || fail "bench step: $(cat "$work/out")"
-    # What is lost is asked for again after a second at worst: fewer and shorter ones where much is.
+    # Lost packets are sent again after at most a second. So the test uses fewer and shorter messages where many are
+    # lost.
     # shellcheck disable=SC2086
     expect 0 '' lab/run --loss 1 -- "$verbena" $bench
     step "1 % lost"
@@ -327,18 +333,18 @@ link() {
     step "10 % lost"
 }
 
-# --- a process, a link, a machine goes away in mid-transfer --------------------------------------
+# --- a process, a link or a machine fails during a transfer ------------------------------------------
 
-# noticed TEXT SECONDS LAB_OPTION... -- PROGRAM...: TEXT comes at most SECONDS after "gone now" or the
-# lab's own word
+# noticed TEXT SECONDS LAB_OPTION... -- PROGRAM...: TEXT appears at most SECONDS after "gone now" or the lab's own
+# message
 noticed() {
     local text=$1 limit=$2 status=0
     shift 2
     lab/run "$@" 2>&1 >"$work/out" </dev/null |
         while IFS= read -r line; do echo "$EPOCHSECONDS $line"; done >"$work/err" || status=$?
     local from to
-    from=$(grep -m 1 -E 'gone now|powered off|link is cut' "$work/err" | cut -d ' ' -f 1) || fail "nothing went"
-    to=$(grep -m 1 -E "$text" "$work/err" | cut -d ' ' -f 1) || fail "it does not say: $text"
+    from=$(grep -m 1 -E 'gone now|powered off|link is cut' "$work/err" | cut -d ' ' -f 1) || fail "nothing failed as planned"
+    to=$(grep -m 1 -E "$text" "$work/err" | cut -d ' ' -f 1) || fail "missing in standard error: $text"
     [ $((to - from)) -le "$limit" ] || fail "noticed after $((to - from)) s"
     nothing_left "$*"
     step "$text: after $((to - from)) s"

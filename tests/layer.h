@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs one pass of one backend on a shape and holds it against the reference, which adds up in
- * double. For tests that count allocations (tests/alloc.h).
+ * Runs one pass of one backend on a shape and compares it with the reference, which sums in double
+ * precision. For tests that count allocations (tests/alloc.h).
  */
 #ifndef VB_TEST_LAYER_H
 #define VB_TEST_LAYER_H
 
 #include "kernels/layer_priv.h"
 #include "tests/alloc.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
 #include <omp.h>
 
-#define T_GUARD 16 /* floats behind every output that must stay as they are */
+#define T_GUARD 16 /* floats after every output that must not change */
 
 struct t_layer {
     struct vb_k_shape shape;
@@ -21,17 +22,13 @@ struct t_layer {
     struct vb_k_args args;
 };
 
-/* Numbers from -1 to 1 that follow from a seed. */
+/* Returns numbers from -1 to 1, computed from a seed. */
 static inline float *t_floats(size_t n, uint32_t seed)
 {
     float *v = malloc((n + T_GUARD) * sizeof(*v));
-    size_t i;
 
     assert_non_null(v);
-    for (i = 0; i < n + T_GUARD; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        v[i] = (float)(seed >> 8) / (1 << 23) - 1;
-    }
+    t_random_fill(v, n + T_GUARD, seed);
     return v;
 }
 
@@ -67,8 +64,8 @@ static inline void t_layer_fini(struct t_layer *t)
     free(t->args.db);
 }
 
-/* The results of a pass as they should be, rounded to float: by up to 2^-24 of their size, which is
- * little beside any tolerance here. */
+/* The correct results of a pass, rounded to float. The rounding error is at most 2^-24 of a value,
+ * far below all tolerances in these tests. */
 struct t_want {
     float *y, *dx, *dw, *db;
 };
@@ -115,8 +112,8 @@ static inline void t_pass_init(struct t_pass *p, const struct vb_k_backend *back
     assert_int_equal(backend->prepare(&t->shape, pass, &p->state, &p->scratch), VB_OK);
 }
 
-/* Runs with scratch that is full of NaN, and looks that nothing is written behind it, nor
- * allocated. */
+/* Runs the pass with scratch memory full of NaN. Checks that the pass writes nothing behind the
+ * scratch memory and allocates nothing. */
 static inline void t_pass_run(struct t_pass *p, struct t_layer *t, int threads)
 {
     size_t len = (p->scratch + 63) / 64 * 64 + 64, i;
@@ -140,7 +137,7 @@ static inline void t_pass_fini(struct t_pass *p)
     p->backend->destroy(p->state);
 }
 
-/* Same as should be, and what lies behind is as it was filled. */
+/* Compares with the correct values, and checks that the guard behind them is unchanged. */
 static inline void t_compare(const char *what, const float *got, const float *want, size_t n,
                              double tolerance)
 {
@@ -149,14 +146,14 @@ static inline void t_compare(const char *what, const float *got, const float *wa
 
     for (i = 0; i < n; i++) {
         if (!(fabs((double)got[i] - (double)want[i]) <= tolerance))
-            fail_msg("%s[%zu]: %g, not %g (tolerance %g)", what, i, (double)got[i], (double)want[i],
-                     tolerance);
+            fail_msg("%s[%zu]: %g, expected %g (tolerance %g)", what, i, (double)got[i],
+                     (double)want[i], tolerance);
     }
     assert_memory_equal(got + n, filled + n, T_GUARD * sizeof(*got));
     free(filled);
 }
 
-/* The outputs of a pass as bytes, to compare two runs. */
+/* Returns a copy of the outputs of a pass, to compare two runs. */
 static inline float *t_outputs(const struct t_layer *t, enum vb_k_pass pass, size_t *len_p)
 {
     size_t oc = (size_t)t->shape.oc;
@@ -171,10 +168,11 @@ static inline float *t_outputs(const struct t_layer *t, enum vb_k_pass pass, siz
     return copy;
 }
 
-/* How many products are added up for an output. */
+/* Returns the number of products that are summed for one output. */
 static inline double t_terms(const struct vb_k_shape *s, enum vb_k_pass pass)
 {
-    bool conv = s->kind == VB_K_CONV; /* else linear: its kernel is as large as its input */
+    /* otherwise the layer is linear: its kernel is as large as its input */
+    bool conv = s->kind == VB_K_CONV;
 
     if (pass == VB_K_FORWARD)
         return (double)vb_k_shape_weights(s) / s->oc;
@@ -183,10 +181,10 @@ static inline double t_terms(const struct vb_k_shape *s, enum vb_k_pass pass)
     return (double)s->n * s->oh * s->ow;
 }
 
-/* One pass, by one thread and by two. Numbers are within -1 to 1, so partial sums of k products are
- * about sqrt(k) large; each addition rounds by up to 2^-24 of that, and k roundings of either sign
- * add up to about k / 2 * 2^-24. The worst of many thousand outputs is some times as far off: the
- * tolerance is factor * 4 * (k + 8) * 2^-24, factor 1 for plain sums. */
+/* Checks one pass with one thread and with two. All numbers are in -1 to 1, so partial sums of k
+ * products are about sqrt(k) large. Each addition rounds by up to 2^-24 of that, and k roundings of
+ * either sign add up to about k / 2 * 2^-24. The worst of many thousand outputs has several times
+ * that error, so the tolerance is factor * 4 * (k + 8) * 2^-24, with factor 1 for plain sums. */
 static inline void t_check(const struct vb_k_backend *backend, const struct vb_k_shape *shape,
                            enum vb_k_pass pass, double factor)
 {
@@ -222,7 +220,29 @@ static inline void t_check(const struct vb_k_backend *backend, const struct vb_k
     t_layer_fini(&t);
 }
 
-/* A convolution with square kernels. */
+/* Runs a pass on a layer with NaN or infinity in its inputs. Exactly those outputs must be
+ * non-finite that depend on them. */
+static inline void t_check_finite(const struct vb_k_backend *backend, struct t_layer *t,
+                                  enum vb_k_pass pass)
+{
+    const float *got, *expected;
+    struct t_want want;
+    struct t_pass p;
+    size_t i, n;
+
+    t_want_init(&want, t, pass);
+    t_pass_init(&p, backend, t, pass);
+    t_pass_run(&p, t, 1);
+    got = pass == VB_K_FORWARD ? t->args.y : pass == VB_K_BACKWARD_DATA ? t->args.dx : t->args.dw;
+    expected = pass == VB_K_FORWARD ? want.y : pass == VB_K_BACKWARD_DATA ? want.dx : want.dw;
+    n = pass == VB_K_FORWARD ? t->n_y : pass == VB_K_BACKWARD_DATA ? t->n_x : t->n_w;
+    for (i = 0; i < n; i++)
+        assert_int_equal(isfinite(got[i]), isfinite(expected[i]));
+    t_pass_fini(&p);
+    t_want_fini(&want);
+}
+
+/* Returns the shape of a convolution with square kernels. */
 static inline struct vb_k_shape t_conv(int n, int c, int h, int w, int oc, int k, int stride,
                                        int pad)
 {

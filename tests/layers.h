@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests of layers share: shapes with odd sizes, and tensors with guards behind them.
+ * Helpers for the tests of layers: shapes with odd sizes, and tensors with guards behind them.
  */
 #ifndef VB_TEST_LAYERS_H
 #define VB_TEST_LAYERS_H
@@ -8,7 +8,7 @@
 #include "kernels/layer_priv.h"
 #include "tests/test.h"
 
-#define T_GUARD 16 /* floats behind each tensor that nobody may touch */
+#define T_GUARD 16 /* floats behind each tensor that must not change */
 #define T_GUARD_VALUE 12345.5f
 
 struct t_tensor {
@@ -36,8 +36,8 @@ static inline void t_tensor_destroy(struct t_tensor *t)
     free(t->v);
 }
 
-/* Numbers from -1 to 1 that follow from a seed. coarse: multiples of 1/4, many of which are equal.
- */
+/* Fills with numbers from -1 to 1, computed from a seed. coarse: multiples of 1/4, so that many are
+ * equal. */
 static inline void t_fill(struct t_tensor *t, uint64_t seed, bool coarse)
 {
     size_t i;
@@ -75,12 +75,12 @@ static inline size_t t_len(const struct vb_k_shape *s, int which)
 struct t_layer {
     struct vb_k_shape s;
     struct t_tensor t[T_TENSORS];
-    uint8_t *where; /* conv-pool: one for each output, and T_GUARD bytes of T_WHERE_GUARD */
+    uint8_t *where; /* conv-pool: one byte for each output, then T_GUARD bytes of T_WHERE_GUARD */
 };
 
 #define T_WHERE_GUARD 0xa5
 
-/* Each place of a window, or none. */
+/* Sets each output to a place of its window or to none. */
 static inline void t_where_create(struct t_layer *l)
 {
     size_t n = vb_k_shape_outputs(&l->s), i;
@@ -116,7 +116,8 @@ static inline struct vb_k_args t_args(const struct t_layer *l)
                               .step = 11};
 }
 
-/* All tensors are random, but for outputs that gradients depend on: those are the reference's. */
+/* Fills all tensors with random numbers, except outputs that gradients depend on: the reference
+ * computes those. */
 static inline void t_layer_create(struct t_layer *l, const struct vb_k_shape *shape)
 {
     char why[VB_OPTS_WHY];
@@ -133,7 +134,8 @@ static inline void t_layer_create(struct t_layer *l, const struct vb_k_shape *sh
     }
     t_where_create(l);
     args = t_args(l);
-    if (!vb_k_has_pass(l->s.kind, VB_K_BACKWARD_WEIGHTS)) /* their gradients do not look at it */
+    /* the gradients of these layers do not read the output */
+    if (!vb_k_has_pass(l->s.kind, VB_K_BACKWARD_WEIGHTS))
         vb_k_layer_ref(&l->s, VB_K_FORWARD, &args);
 }
 
@@ -146,7 +148,8 @@ static inline void t_layer_destroy(struct t_layer *l)
     t_where_destroy(l);
 }
 
-/* What a pass writes: T_Y, T_DX, T_DW; the last one T_DB too. */
+/* Returns the tensor that a pass writes: T_Y, T_DX or T_DW. The pass that writes T_DW writes T_DB
+ * too. */
 static inline int t_result(enum vb_k_pass pass)
 {
     static const int results[VB_K_PASSES] = {T_Y, T_DX, T_DW};
@@ -185,24 +188,24 @@ static const struct vb_k_shape t_shapes[] = {
     T_CONV(3, 2, 7, 9, 5, 3, 3, 1, 1, true),
     T_CONV(17, 3, 11, 13, 6, 5, 5, 1, 2, false),
     T_CONV(3, 3, 9, 12, 4, 3, 5, 1, 1, true),    /* not square */
-    T_CONV(3, 5, 11, 8, 7, 2, 2, 3, 0, false),   /* stride beyond the kernel */
-    T_CONV(1, 4, 10, 9, 6, 1, 1, 2, 0, true),    /* ... of one pixel */
-    T_CONV(3, 3, 35, 31, 8, 11, 11, 4, 2, true), /* AlexNet's first */
-    T_CONV(3, 1, 28, 28, 6, 5, 5, 1, 2, true),   /* LeNet's */
+    T_CONV(3, 5, 11, 8, 7, 2, 2, 3, 0, false),   /* stride larger than the kernel */
+    T_CONV(1, 4, 10, 9, 6, 1, 1, 2, 0, true),    /* stride larger than a kernel of one pixel */
+    T_CONV(3, 3, 35, 31, 8, 11, 11, 4, 2, true), /* the first of AlexNet */
+    T_CONV(3, 1, 28, 28, 6, 5, 5, 1, 2, true),   /* the first of LeNet */
     T_CONV(17, 6, 14, 14, 16, 5, 5, 1, 0, true),
-    T_CONV(3, 9, 8, 5, 11, 1, 1, 1, 0, false), /* no columns needed */
+    T_CONV(3, 9, 8, 5, 11, 1, 1, 1, 0, false), /* needs no im2col */
     T_CONV(1, 1, 5, 4, 3, 3, 3, 1, 0, false),
     T_CONV(3, 16, 13, 13, 24, 3, 3, 1, 1, true),
     T_CONV(17, 8, 6, 7, 20, 3, 3, 1, 1, false),
     T_CONV(1, 40, 15, 14, 33, 3, 3, 1, 2, true), /* padding of 2 */
     T_CONV(2, 72, 13, 13, 40, 3, 3, 1, 1, true),
     T_CONV(1, 2, 3, 3, 2, 7, 7, 1, 3, false),   /* kernel larger than the input */
-    T_CONV(1, 5, 70, 71, 3, 5, 5, 1, 2, false), /* several blocks of columns */
+    T_CONV(1, 5, 70, 71, 3, 5, 5, 1, 2, false), /* several blocks of im2col */
     T_CONV_POOL(1, 1, 2, 2, 1, 1, 1, 1, 0),
-    T_CONV_POOL(3, 1, 28, 28, 6, 5, 5, 1, 2), /* LeNet's */
+    T_CONV_POOL(3, 1, 28, 28, 6, 5, 5, 1, 2), /* the first of LeNet */
     T_CONV_POOL(17, 6, 14, 14, 16, 5, 5, 1, 0),
     T_CONV_POOL(19, 1, 15, 13, 3, 8, 7, 1, 1), /* many short rows of weights */
-    T_CONV_POOL(3, 2, 7, 9, 5, 3, 3, 1, 1),    /* a row and a column are left over */
+    T_CONV_POOL(3, 2, 7, 9, 5, 3, 3, 1, 1),    /* one row and one column are left over */
     T_CONV_POOL(3, 3, 9, 12, 4, 3, 5, 1, 1),
     T_CONV_POOL(3, 5, 11, 14, 7, 2, 2, 3, 0),
     T_CONV_POOL(1, 3, 60, 61, 8, 11, 11, 2, 2),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The same tests at every level of instructions that this CPU has.
+ * Runs the same tests at every instruction level that this CPU has.
+ *
+ * Covers: base/cpu.c kernels/level.c kernels/levels.c
  */
 #ifndef VB_TEST_LEVELS_H
 #define VB_TEST_LEVELS_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Models in double precision, forward and backward, in plain loops: what those over kernels must
- * come to. It shares with them the tables of layers and vb_random(), and not a line of kernels/.
+ * Reference models in double precision, forward and backward, in plain loops. The models that run
+ * on kernels must give the same results. This file uses the same tables of layers and vb_random(),
+ * but no code of kernels/.
  *
- * Layouts are those of models.h.
+ * The layouts are those of models.h.
  */
 #ifndef VB_TEST_MODEL_REF_H
 #define VB_TEST_MODEL_REF_H
@@ -15,21 +16,21 @@
 
 struct t_ref_layer {
     struct vb_k_shape s; /* n is not used */
-    size_t in, out;      /* of a sample */
-    size_t w, b;         /* offsets of parameters */
-    size_t n_w;          /* 0: none */
+    size_t in, out;      /* sizes of one sample */
+    size_t w, b;         /* offsets of the parameters */
+    size_t n_w;          /* number of weights; 0: the layer has none */
     double *y, *dy;      /* (batch, out); dy: the gradient of y */
-    int row;             /* of the table; conv-pool is two layers here */
+    int row;             /* row of the table of layers; conv-pool is two layers in this file */
 };
 
 struct t_ref {
     int n_layers, batch, classes;
-    bool transposed; /* the weights, as those of softmax are */
+    bool transposed; /* the weights are transposed, as in softmax regression */
     struct t_ref_layer layers[2 * VB_LAYERS_MAX];
     size_t n_params;
     double *params, *grads;
-    double *x, *dx; /* (batch, in of the first) */
-    /* of the last forward: */
+    double *x, *dx; /* (batch, in of the first layer) */
+    /* set by the last forward pass: */
     int n;
     bool training;
     uint64_t seed, step;
@@ -48,7 +49,7 @@ static inline double *t_ref_new(size_t n)
     return v;
 }
 
-/* Output and parameters of a layer whose kind and input are known. */
+/* Computes the output shape and the parameters of a layer with a known kind and input. */
 static inline void t_ref_shape(struct t_ref *r, struct t_ref_layer *l)
 {
     struct vb_k_shape *s = &l->s;
@@ -131,8 +132,8 @@ static inline void t_ref_destroy(struct t_ref *r)
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 
-/* Columns of the output, from the first to before the last, whose place kx of the kernel is not in
- * the padding. */
+/* Finds the columns of the output, from *from_p to before *end_p, for which place k of the kernel
+ * is not in the padding. */
 static inline void t_ref_range(const struct vb_k_shape *s, int k, int in, int out, int *from_p,
                                int *end_p)
 {
@@ -146,7 +147,7 @@ static inline void t_ref_range(const struct vb_k_shape *s, int k, int in, int ou
     *end_p = end;
 }
 
-/* A row of the input seen by a row of the output through one place of the kernel. */
+/* One row of the input and one row of the output, connected by one place of the kernel. */
 struct t_ref_row {
     const double *x;
     double *dx;
@@ -177,7 +178,7 @@ static inline void t_ref_row_backward(const struct t_ref_row *row, double w, dou
     *dw += sum;
 }
 
-/* Through one place of the kernel, of one channel to another: all rows. */
+/* Processes all rows for one place of the kernel, from one channel to another. */
 static inline void t_ref_place(const struct vb_k_shape *s, const double *x, double *dx, double *y,
                                int ky, int kx, t_ref_row_fn fn, double w, double *dw)
 {
@@ -194,7 +195,7 @@ static inline void t_ref_place(const struct vb_k_shape *s, const double *x, doub
     }
 }
 
-/* A linear layer; dx and dy NULL: forward. */
+/* A linear layer. Forward if dx and dy are NULL. */
 static inline void t_ref_linear(const struct t_ref *r, const struct t_ref_layer *l, const double *x,
                                 double *dx, double *y, const double *dy)
 {
@@ -213,7 +214,7 @@ static inline void t_ref_linear(const struct t_ref *r, const struct t_ref_layer 
     }
 }
 
-/* A convolution, of a sample. */
+/* A convolution of one sample. */
 static inline void t_ref_conv(const struct t_ref *r, const struct t_ref_layer *l, const double *x,
                               double *dx, double *y, t_ref_row_fn fn)
 {
@@ -262,7 +263,7 @@ static inline void t_ref_weights_backward(const struct t_ref *r, const struct t_
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* Inputs of place o of the output, the padding left out. */
+/* The inputs of output o, without the padding. */
 struct t_ref_window {
     int c, y, y_end, x, x_end;
 };
@@ -277,7 +278,7 @@ static inline struct t_ref_window t_ref_window(const struct vb_k_shape *s, size_
                                  x + s->kw < s->w ? x + s->kw : s->w};
 }
 
-/* The first of the largest. */
+/* Returns the index of the largest input, and the first one if several are equal. */
 static inline size_t t_ref_max(const struct vb_k_shape *s, size_t o, const double *in)
 {
     struct t_ref_window w = t_ref_window(s, o);
@@ -291,7 +292,7 @@ static inline size_t t_ref_max(const struct vb_k_shape *s, size_t o, const doubl
     return (size_t)best;
 }
 
-/* The padding counts, as zeros. */
+/* The padding counts as zeros. */
 static inline double t_ref_avg(const struct vb_k_shape *s, size_t o, const double *in)
 {
     struct t_ref_window w = t_ref_window(s, o);
@@ -332,7 +333,7 @@ static inline double t_ref_scale(const struct vb_k_shape *s, size_t i, const dou
     return (double)s->bias + (double)s->alpha / s->kh * sum;
 }
 
-/* y[i] = x[i] * scale ^ -beta, and scale has 2 alpha / kh x[j] for a derivative by x[j]. */
+/* y[i] = x[i] * scale ^ -beta, and the derivative of scale by x[j] is 2 alpha / kh x[j]. */
 static inline void t_ref_lrn_backward(const struct vb_k_shape *s, size_t i, const double *x,
                                       double *dx, const double *dy)
 {
@@ -351,7 +352,8 @@ static inline void t_ref_lrn_backward(const struct vb_k_shape *s, size_t i, cons
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* What an element is multiplied by; i counts through the batch. Two share a random number. */
+/* Returns the factor of element i, which counts through the whole batch. Two elements share a
+ * random number. */
 static inline double t_ref_kept(const struct t_ref *r, int layer, size_t i)
 {
     double rate = (double)r->layers[layer].s.rate;
@@ -366,7 +368,7 @@ static inline double t_ref_kept(const struct t_ref *r, int layer, size_t i)
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* Place i of sample n. */
+/* Computes output i of sample n. */
 static inline void t_ref_element(struct t_ref *r, int layer, int n, size_t i, const double *x,
                                  double *y)
 {
@@ -428,7 +430,7 @@ static inline double *t_ref_input(struct t_ref *r, int layer, int n)
     return x + (size_t)n * r->layers[layer].in;
 }
 
-/* Cross-entropy of a sample; dy: its gradient. */
+/* Returns the cross-entropy of a sample and stores its gradient in dy. */
 static inline double t_ref_loss(const double *logits, double *dy, int label, int classes)
 {
     double max = logits[0], sum;
@@ -444,7 +446,7 @@ static inline double t_ref_loss(const double *logits, double *dy, int label, int
     return log(sum) + max - logits[label];
 }
 
-/* The loss, summed, of the first batch->n samples of x. */
+/* Returns the summed loss of the first batch->n samples of x. */
 static inline double t_ref_forward(struct t_ref *r, const float *x,
                                    const struct vb_model_batch *batch)
 {
@@ -488,7 +490,7 @@ static inline void t_ref_layer_backward(struct t_ref *r, int k, int n)
         t_ref_element_back(r, k, n, i, x, dx, dy);
 }
 
-/* After forward: the gradients. */
+/* Computes the gradients. Must follow a forward pass. */
 static inline void t_ref_backward(struct t_ref *r)
 {
     size_t i;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests of models share: a model with parameters, gradients and batches made from a seed.
+ * Helpers for the tests of models: a model with parameters, gradients and batches computed from a
+ * seed.
  */
 #ifndef VB_TEST_MODELS_H
 #define VB_TEST_MODELS_H
@@ -17,7 +18,7 @@ struct t_model {
     float *x; /* (batch_max, n_in) */
     uint16_t *y;
     uint32_t *which;
-    struct vb_k_pixels *pixels; /* softmax */
+    struct vb_k_pixels *pixels; /* only softmax regression */
     struct vb_model_batch batch;
     struct vb_model_loss loss;
 };
@@ -59,8 +60,8 @@ static inline void t_model_destroy(struct t_model *t)
     free(t->which);
 }
 
-/* n samples that follow from the seed, zeros behind them. Three of four features are 0 where the
- * model takes lists of pixels. */
+/* Makes n samples from the seed, and zeros after them. If the model takes lists of pixels, three of
+ * four features are 0. */
 static inline void t_model_batch(struct t_model *t, int n, uint64_t seed, bool pixels)
 {
     size_t i, used = (size_t)n * t->n_in;

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Ranks that Open MPI's mpirun starts, who learn of each other by PMIx: mpirun.sh VERBENA
+# Ranks that Open MPI's mpirun starts. They find each other by PMIx: mpirun.sh VERBENA
+#
+# Covers: engine/train_place.c net/pmix.c
 set -uo pipefail
 verbena=$(realpath "$1")
 
@@ -13,7 +15,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 bad=0
 unset "${!VB_@}" "${!SLURM_@}" "${!PMIX_@}"
-export TMPDIR=$dir # for what mpirun keeps there
+export TMPDIR=$dir # for the temporary files of mpirun
 mpi=(mpirun --oversubscribe)
 [ "$(id -u)" != 0 ] || mpi+=(--allow-run-as-root)
 
@@ -35,7 +37,7 @@ for ranks in 1 2 3; do
         fail "mpirun -n $ranks: $(cat "$dir/here" "$dir/out")"
 done
 
-# Dedicated servers are among the ranks, for nobody could start more.
+# Dedicated servers are some of the ranks, because the job cannot start more.
 under "${mpi[@]}" -n 3 "$verbena" "${job[@]}" --mode async --dedicated-servers
 [ "$code $(jq -c '[.per_rank[].role]' "$dir/out")" = '0 ["worker","worker","server"]' ] ||
     fail "--dedicated-servers: exit $code: $err $(cat "$dir/out")"
@@ -43,14 +45,14 @@ under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" --mode async --dedicated-servers
 [[ $code != 0 && $err == *'the ranks that are left over must be one at least'* ]] ||
     fail "--dedicated-servers alone: exit $code: $err"
 
-# long WORDS...: mpirun with these and a job that does not end by itself; sets pid
+# long WORDS...: starts mpirun with these words and a job that does not end by itself; sets pid
 long=("$verbena" train softmax --data synth:1000 --steps 100000000 --timeout 10)
 long() {
     "${mpi[@]}" "$@" >"$dir/out" 2>"$dir/err" </dev/null &
     pid=$!
 }
 
-# pinned N: our ranks are so many, each on one cpu, and no two on the same
+# pinned N: this number of our ranks run, each on one CPU, and no two on the same
 pinned() {
     local p cpus=()
     for p in $(ours); do
@@ -60,8 +62,8 @@ pinned() {
         [ "$(printf '%s\n' "${cpus[@]}" | sort -u | wc -l)" = "$1" ]
 }
 
-# Two ranks have a cpu each, whether mpirun has given them one, or both the same, which they share out. With one
-# cpu for rank 0 and another for ranks 1 and 2, these two alone are crowded.
+# Two ranks use one CPU each. Either mpirun has given them one each, or it has given both to both, and they divide them.
+# With one CPU for rank 0 and another for ranks 1 and 2, only these two are crowded.
 if [ "$(nproc)" -ge 2 ]; then
     cpu=()
     for ((i = 0; ${#cpu[@]} < 2; i++)); do
@@ -73,7 +75,7 @@ if [ "$(nproc)" -ge 2 ]; then
             ! pinned 2 || break
             sleep 0.02
         done
-        [ $i -lt 500 ] || fail "--bind-to $bind: the ranks are not on a cpu each: $(cat "$dir/err")"
+        [ $i -lt 500 ] || fail "--bind-to $bind: the ranks do not have a CPU each: $(cat "$dir/err")"
         kill -TERM $pid
         ends "--bind-to $bind"
     done
@@ -82,12 +84,12 @@ if [ "$(nproc)" -ge 2 ]; then
     crowded=("$verbena" "${job[@]}" --log-level info)
     under "${mpi[@]}" --bind-to none -n 1 taskset -c "${cpu[0]}" "${crowded[@]}" : \
         -n 2 taskset -c "${cpu[1]}" "${crowded[@]}"
-    [ "$code" = 0 ] || fail "one cpu for two ranks, one for another: exit $code: $err"
+    [ "$code" = 0 ] || fail "one CPU for two ranks, one for another: exit $code: $err"
     [ "$(grep -c '2 ranks share 1 cores' "$dir/err") $(grep -c 'ranks share' "$dir/err")" = '2 2' ] ||
-        fail "one cpu for two ranks, one for another: $err"
+        fail "one CPU for two ranks, one for another: $err"
 fi
 
-# What the user gives comes before what PMIx carries.
+# The user's options take precedence over PMIx.
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")
 under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
 [ "$code" = 0 ] || fail "--secret-file: exit $code: $err"
@@ -99,20 +101,20 @@ under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" : -n 1 "$verbena" "${job[@]}" --se
     fail "a secret for rank 1 alone: exit $code: $err"
 chmod 644 "$dir/key"
 under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
-[[ $code != 0 && $err == *'others may read'* ]] || fail "a secret for all to read: exit $code: $err"
-# Two jobs of one rank: mpirun may cut their lines into each other, so each has a file.
+[[ $code != 0 && $err == *'others may read'* ]] || fail "a secret that others may read: exit $code: $err"
+# Two jobs of one rank. mpirun may mix their lines, so each has a file.
 # shellcheck disable=SC2016 # that shell's variables
 under "${mpi[@]}" -n 2 sh -c 'exec "$@" >"$0.$OMPI_COMM_WORLD_RANK"' "$dir/alone" "$verbena" "${job[@]}" --ranks 1
 [ "$code $(jq -sc 'map(.ranks)' "$dir/alone".[01])" = '0 [1,1]' ] || fail "--ranks 1: exit $code: $err"
 
-# No server: a process that has lost its mpirun says so, and one that never had one runs.
+# Without a PMIx server: a process that has lost its mpirun reports this, and one that never had one runs.
 under env PMIX_RANK=0 PMIX_NAMESPACE=gone "$verbena" "${job[@]}"
 [[ $code = 1 && $err == *'PMIX_RANK is set, but the PMIx server that set it is not to be had'* ]] ||
     fail "without a server: exit $code: $err"
 under env PMIX_RANK=0 PMIX_NAMESPACE=gone "$verbena" "${job[@]}" --ranks 1
 [ "$code" = 0 ] || fail "without a server, --ranks 1: exit $code: $err"
 
-# A rank killed, and Ctrl-C, end all.
+# A killed rank, and Ctrl-C, end the whole job.
 for how in KILL INT; do
     long -n 3 "${long[@]}"
     running 3
@@ -124,5 +126,5 @@ for how in KILL INT; do
     ends $how
 done
 
-[ $bad = 0 ] && echo "mpirun: 1 to 3 ranks"
+[ $bad = 0 ] && echo "all tests passed: mpirun with 1 to 3 ranks"
 exit $bad

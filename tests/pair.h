@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Two ranks joined by a transport, for the tests of transports. Ranks are two devices of this
+ * Two ranks connected by a transport, for the transport tests. The ranks are two devices of this
  * process, driven by one thread or by two.
  */
 #ifndef VB_TEST_PAIR_H
@@ -8,6 +8,7 @@
 
 #include "net/transport.h"
 #include "tests/rdma.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <netinet/in.h>
@@ -32,9 +33,10 @@ static const char *const t_kind_names[] = {"shm, one mapping",
                                            "verbs",
                                            "verbs without immediate data"};
 
-#define T_WINDOW 7u                          /* its number */
-#define T_NOTES 20000                        /* remembered */
-#define T_PATIENCE_NS UINT64_C(120000000000) /* soft-RoCE in an emulated machine is slow */
+#define T_WINDOW 7u   /* the number of the window */
+#define T_NOTES 20000 /* number of notes that are kept */
+/* long, because soft-RoCE in an emulated machine is slow */
+#define T_PATIENCE_NS UINT64_C(120000000000)
 #define T_BUF_NONE 0
 
 struct t_side {
@@ -48,7 +50,7 @@ struct t_side {
     uint32_t notes[T_NOTES];
     int n_notes;
     int n_done;
-    int n_failed; /* of those done */
+    int n_failed; /* number of ops that ended with an error */
     int n_lost;
     vb_status lost;
 };
@@ -60,7 +62,7 @@ struct t_pair {
 
 /* ---- sockets --------------------------------------------------------------------------------- */
 
-/* buf_bytes: of the sockets, both ways; T_BUF_NONE: the system's. */
+/* buf_bytes: the size of the send and receive buffers; T_BUF_NONE: the default of the system. */
 static inline void t_loopback(int fds[2], int buf_bytes)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -69,7 +71,7 @@ static inline void t_loopback(int fds[2], int buf_bytes)
 
     fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(listener >= 0 && fds[0] >= 0);
-    if (buf_bytes != T_BUF_NONE) { /* inherited by what is accepted */
+    if (buf_bytes != T_BUF_NONE) { /* accepted sockets inherit the buffer size */
         assert_int_equal(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &buf_bytes, sizeof(int)), 0);
         assert_int_equal(setsockopt(listener, SOL_SOCKET, SO_SNDBUF, &buf_bytes, sizeof(int)), 0);
         assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_RCVBUF, &buf_bytes, sizeof(int)), 0);
@@ -89,7 +91,7 @@ static inline void t_sockets(enum t_kind kind, int buf_bytes, int fds[2])
     int i;
 
     fds[0] = fds[1] = -1;
-    if (kind >= T_VERBS) /* makes its own connections */
+    if (kind >= T_VERBS) /* verbs makes its own connections */
         return;
     if (kind == T_TCP_LOOPBACK) {
         t_loopback(fds, buf_bytes);
@@ -107,8 +109,8 @@ static inline const struct vb_transport *t_ops(enum t_kind kind)
     return kind <= T_SHM_FDS ? &vb_transport_shm : &vb_transport_tcp;
 }
 
-/* The kinds to test: verbs where there is a device; nothing else there if VB_TEST_VERBS is set, for
- * the rest was tested elsewhere. */
+/* Returns the first kind to test. Verbs is tested where a device exists. If VB_TEST_VERBS is set,
+ * only verbs is tested, because the other kinds were tested elsewhere. */
 static inline int t_kinds_begin(void)
 {
     return getenv("VB_TEST_VERBS") != NULL ? T_VERBS : 0;
@@ -123,7 +125,7 @@ static inline int t_kinds_end(void)
 
 struct t_connect {
     struct t_side *side;
-    int rank; /* the peer's */
+    int rank; /* rank of the peer */
     int fd;
     bool same_process;
     const struct vb_blob *address;
@@ -177,7 +179,8 @@ static inline void t_window_open(struct t_side *side, size_t len)
                      VB_OK);
 }
 
-/* A shm endpoint waits for its peer to connect, too: so each has a thread. */
+/* Connects both ends, each on a thread of its own, because a shm endpoint waits until its peer
+ * connects. */
 static inline void t_pair_connect(struct t_pair *pair, int buf_bytes)
 {
     bool same = pair->kind == T_SHM_THREADS;
@@ -263,7 +266,7 @@ static inline int t_take_all(struct t_side *side, const struct vb_raw_event *ev,
     return n;
 }
 
-/* Returns how many events there were. */
+/* Returns the number of events. */
 static inline int t_poll(struct t_side *side, int max)
 {
     struct vb_raw_event ev[64];
@@ -274,7 +277,7 @@ static inline int t_poll(struct t_side *side, int max)
     return t_take_all(side, ev, n);
 }
 
-/* Likewise, asleep for at most ms while there are none. */
+/* The same, but sleeps for at most ms milliseconds if no event is ready. */
 static inline int t_await(struct t_side *side, int max, int ms)
 {
     struct vb_raw_event ev[64];
@@ -285,7 +288,7 @@ static inline int t_await(struct t_side *side, int max, int ms)
     return t_take_all(side, ev, n);
 }
 
-/* Polls both sides until it holds; a test that hangs fails instead. */
+/* Polls both sides until the condition holds. Fails after T_PATIENCE_NS instead of hanging. */
 #define T_UNTIL(pair, cond)                                                                        \
     do {                                                                                           \
         uint64_t t_deadline = vb_clock_ns() + T_PATIENCE_NS;                                       \
@@ -325,14 +328,7 @@ static inline bool t_readable(int fd, int timeout_ms)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* The same numbers on every machine. */
-static inline uint32_t t_random(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
-/* A pattern that differs from put to put and from place to place. */
+/* Returns a byte of a pattern that differs between puts and between places. */
 static inline unsigned char t_byte(uint32_t which, size_t i)
 {
     return (unsigned char)(which * 31u + (uint32_t)i * 7u + (uint32_t)(i >> 8));

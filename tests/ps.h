@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the workers of the tests of the parameter server do. A gradient of worker w is 1 at every
- * parameter of class w (sparse: at its keys), and a step takes it off: so parameters count the
- * gradients of each worker, exactly.
+ * The work of the workers in the parameter server tests. The gradient of worker w is 1 at every
+ * parameter of class w (sparse: at its keys), and a step subtracts it. So the parameters count the
+ * gradients of each worker exactly.
  */
 #ifndef VB_TEST_PS_H
 #define VB_TEST_PS_H
@@ -14,19 +14,19 @@
 #include <math.h>
 #include <time.h>
 
-#define P_SEATS 5 /* of workers */
+#define P_SEATS 5 /* the largest number of workers */
 #define P_KEYS 400
 #define P_ROW 40 /* keys of a batch */
 
-/* What workers have done, for all of them to see. */
+/* What the workers have done; all workers see it. */
 struct p_tally {
-    long nap_ns;                    /* they pause for up to that, rarely for longer; 0: never */
-    _Atomic int64_t begun[P_SEATS]; /* gradients that a worker has begun to push */
+    long nap_ns; /* workers pause for up to this time, rarely for longer; 0: never */
+    _Atomic int64_t begun[P_SEATS]; /* gradients that each worker has begun to push */
     _Atomic int64_t total;
-    _Atomic uint32_t of_key[P_KEYS]; /* gradients that have named a key */
+    _Atomic uint32_t of_key[P_KEYS]; /* gradients that contained each key */
 };
 
-/* Steps in the emulated machines of the lab take long. */
+/* Returns a smaller number of steps in the lab, because its emulated machines are slow. */
 static inline int64_t p_steps(int64_t n)
 {
     return t_rdma_only() ? n / 5 : n;
@@ -43,9 +43,10 @@ static inline void p_pause(const struct p_tally *tally, uint64_t seed, uint64_t 
     nanosleep(&ts, NULL);
 }
 
-/* ---- what they check ------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
-/* In each shard a class has one number; exact: they add up to the version. */
+/* Checks that all parameters of a class in a shard are equal. exact: the classes must also add up
+ * to the version. */
 static inline int p_check_counts(const struct ps_worker *w, const float *params, uint64_t version,
                                  bool exact)
 {
@@ -61,7 +62,7 @@ static inline int p_check_counts(const struct ps_worker *w, const float *params,
     }
     for (i = 0; i < classes; i++)
         sum -= (double)params[i];
-    /* a round has one of each worker */
+    /* a round has one gradient of each worker */
     wrong += exact && sum != (double)version * (w->job->bound == 0 ? w->job->workers : 1);
     if (wrong > 0)
         fprintf(stderr, "version %llu has %g gradients, %d parameters differ\n",
@@ -69,7 +70,7 @@ static inline int p_check_counts(const struct ps_worker *w, const float *params,
     return wrong;
 }
 
-/* The ticket of its step number `own` means that no other is more than bound behind. */
+/* When a worker has the ticket of step `own`, no other worker may be more than the bound behind. */
 static inline int p_check_bound(const struct ps_job *job, const struct p_tally *tally, int64_t own)
 {
     int w, wrong = 0;
@@ -79,7 +80,7 @@ static inline int p_check_bound(const struct ps_job *job, const struct p_tally *
     return T_WRONG(wrong == 0);
 }
 
-/* What was read cannot be more than what has been pushed by then. */
+/* The values that were read cannot be larger than the number of gradients pushed so far. */
 static inline int p_check_values(const struct p_tally *tally, const uint32_t *keys,
                                  const float *values, size_t n)
 {
@@ -111,7 +112,7 @@ static inline void p_ones(const struct ps_worker *w, uint64_t step, float *grads
         grads[i] = (int)(i % classes) == w->number ? 1 : 0;
 }
 
-/* One step, after its ticket. own: room for a gradient. */
+/* Makes one step, after its ticket. own: memory for a gradient. */
 static inline vb_status p_push(struct ps_worker *w, struct p_tally *tally, p_gradient_fn gradient,
                                uint64_t step, float *own)
 {
@@ -130,7 +131,7 @@ static inline vb_status p_push(struct ps_worker *w, struct p_tally *tally, p_gra
     return st == VB_OK ? ps_worker_prefetch(w) : st;
 }
 
-/* Ascending, at least one. */
+/* Draws at least one key, in ascending order. */
 static inline size_t p_draw_keys(uint64_t seed, uint64_t i, uint32_t *keys)
 {
     uint32_t k;
@@ -165,7 +166,7 @@ static inline vb_status p_push_keys(struct ps_worker *w, struct p_tally *tally, 
     return ps_worker_push_sparse(w, keys[now], ones, n[now], 1, 1, keys[next], n[next]);
 }
 
-/* All steps of a sparse worker. */
+/* Runs all steps of a sparse worker. */
 static inline vb_status p_sparse_steps(struct ps_worker *w, struct p_tally *tally, int *wrong_p)
 {
     uint32_t keys[2][P_ROW];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks as threads of a test, or as processes: t_ranks() runs a function once a rank, in a group
- * over a transport.
+ * Ranks as threads or as processes of a test. t_as_threads() and t_as_processes() call a function
+ * once per rank, in a group over a transport.
  */
 #ifndef VB_TEST_RANKS_H
 #define VB_TEST_RANKS_H
@@ -13,14 +13,14 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
 #define T_RANKS_MAX 8
 #define T_TIMEOUT_MS 60000
 
-/* Returns the number of things that went wrong. cmocka's assertions work in the main thread only.
- */
+/* Returns the number of errors. (cmocka's assertions work only in the main thread.) */
 typedef int (*t_rank_fn)(struct vb_group *group, void *arg);
 
 struct t_job {
@@ -44,7 +44,7 @@ struct t_rank {
 #define T_WRONG(cond)                                                                              \
     ((cond) ? 0 : (fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #cond), 1))
 
-/* A listening socket on loopback for rank 0. */
+/* Opens a listening socket on loopback for rank 0. */
 static inline int t_listen(char root[32])
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -59,7 +59,7 @@ static inline int t_listen(char root[32])
     return fd;
 }
 
-/* Of the environment; -1: not given. */
+/* Returns the number in an environment variable, or -1 if it is not set. */
 static inline int t_number(const char *name)
 {
     const char *text = getenv(name);
@@ -114,9 +114,9 @@ static inline void t_prepare(struct t_rank *ranks, const struct t_job *job)
     }
 }
 
-/* One rank on each of several machines: this process is one of them, and VB_RANK, VB_WORLD, VB_ROOT
- * say which (lab/run sets them). Each group has a port of its own, so that no rank meets the one
- * before. Jobs of another size are left out. */
+/* Runs one rank on each of several machines. This process is one of the ranks; VB_RANK, VB_WORLD
+ * and VB_ROOT say which one (lab/run sets them). Each group uses a port of its own, so that no rank
+ * connects to the previous group. Jobs with another number of ranks are skipped. */
 static inline void t_across(const struct t_job *job)
 {
     static int groups;
@@ -132,7 +132,7 @@ static inline void t_across(const struct t_job *job)
     assert_int_equal(r.wrong, 0);
 }
 
-/* One of the ranks, mortal, may die (-1: none). */
+/* Runs the ranks as processes. The rank `mortal` may die (-1: none). */
 static inline void t_as_processes_but(const struct t_job *job, int mortal)
 {
     struct t_rank ranks[T_RANKS_MAX] = {{0}};
@@ -170,7 +170,8 @@ static inline void t_as_threads(const struct t_job *job)
     pthread_t ids[T_RANKS_MAX] = {0};
     int i;
 
-    if (job->transport == VB_TRANSPORT_VERBS) { /* after which nothing can fork any more */
+    /* after it has used verbs, this process could not fork any more */
+    if (job->transport == VB_TRANSPORT_VERBS) {
         t_as_processes(job);
         return;
     }
@@ -185,7 +186,22 @@ static inline void t_as_threads(const struct t_job *job)
 
 /* ---- processes that tests start and end themselves ------------------------------------------- */
 
-/* All that run, those that are not 0, end by themselves and well. */
+/* Forks a rank that the test may kill. The child does not use cmocka's signal handlers, and it dies
+ * with the test. */
+static inline pid_t t_fork(void)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        signal(SIGABRT, SIG_DFL);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
+    return pid;
+}
+
+/* Waits for all processes whose pid is not 0. Each must exit with 0. */
 static inline void t_end_all(pid_t *pids, int n)
 {
     int i, status;
@@ -199,7 +215,7 @@ static inline void t_end_all(pid_t *pids, int n)
     }
 }
 
-/* After a test that failed. */
+/* Cleans up after a test that failed. */
 static inline void t_kill_all(pid_t *pids, int n)
 {
     int i;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The transports that tests run over on this machine.
+ * Finds the transports that tests can use on this machine.
  */
 #ifndef VB_TEST_RDMA_H
 #define VB_TEST_RDMA_H
@@ -9,8 +9,8 @@
 
 #include <stdlib.h>
 
-/* RDMA and nothing else: the rest was tested elsewhere, and soft-RoCE in an emulated machine is so
- * slow that tests do less of everything. */
+/* Whether to test only RDMA. The other transports were tested elsewhere, and tests do less of
+ * everything because soft-RoCE in an emulated machine is slow. */
 static inline bool t_rdma_only(void)
 {
     return getenv("VB_TEST_VERBS") != NULL;
@@ -21,7 +21,7 @@ static inline bool t_runs_over(enum vb_transport_choice transport)
     return transport == VB_TRANSPORT_VERBS ? vb_net_rdma_any_usable() : !t_rdma_only();
 }
 
-/* Returns how many there are. */
+/* Returns the number of transports. */
 static inline size_t t_find_transports(enum vb_transport_choice out[3])
 {
     static const enum vb_transport_choice all[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP,

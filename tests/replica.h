@@ -1,41 +1,42 @@
 /* SPDX-License-Identifier: MIT
  *
- * Workers, servers and standbys of a parameter server, each a process, some of which are killed.
- * They share a board with the test, which brings the worker.
+ * Workers, servers and standbys of a parameter server. Each is a process, and some are killed. They
+ * share a board with the test. The test supplies the worker's function.
  */
 #ifndef VB_TEST_REPLICA_H
 #define VB_TEST_REPLICA_H
 
 #include "tests/ps.h"
 
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 
-#define RANKS_MAX 8 /* processes, too */
+#define RANKS_MAX 8 /* also the largest number of processes */
 #define N_MAX 40000
 #define KILLS (t_rdma_only() ? 1 : 3)
 
 struct board {
     struct ps_job job;
     enum vb_transport_choice transport;
-    bool to_stop;     /* the job cannot go on, and says so */
-    bool hello_after; /* who joins says hello when it knows that server 0 is gone */
-    double patience;  /* 0: as usual */
-    int mortal;       /* a worker that is killed; -1: none */
+    bool to_stop;     /* the job cannot continue and must say so */
+    bool hello_after; /* a joiner says hello only after it knows that server 0 is gone */
+    double patience;  /* factor for all timeouts; 0: the default */
+    int mortal;       /* the worker that will be killed; -1: none */
     char root[32];
     struct p_tally tally;
-    _Atomic uint32_t evals[P_SEATS]; /* that a worker was told of */
+    _Atomic uint32_t evals[P_SEATS]; /* evaluations that each worker was asked for */
     _Atomic bool joined;
-    _Atomic int opened;                          /* processes: a group must be complete first */
-    _Atomic int faults;                          /* told by servers, likewise below */
-    int64_t dropped[RANKS_MAX], took[RANKS_MAX]; /* gradients that came too late; that did not */
-    _Atomic uint64_t version[RANKS_MAX];         /* told last: a server may die while it tells */
-    float params[RANKS_MAX][N_MAX];              /* of servers, at the end */
+    _Atomic int opened; /* number of processes whose group is complete */
+    _Atomic int faults; /* reported by the servers, like all fields until `state` */
+    /* gradients that were dropped; that were applied */
+    int64_t dropped[RANKS_MAX], took[RANKS_MAX];
+    /* written last, because a server may die while it reports */
+    _Atomic uint64_t version[RANKS_MAX];
+    float params[RANKS_MAX][N_MAX]; /* the parameters of each server at the end */
     float state[RANKS_MAX][N_MAX];
-    _Atomic bool stop;    /* workers are to end */
-    _Atomic int64_t gate; /* gradients that are begun until the test opens it; 0: it is open */
-    _Atomic int refused;  /* that came late */
+    _Atomic bool stop; /* tells the workers to end */
+    /* number of gradients that may begin before the test opens the gate; 0: it is open */
+    _Atomic int64_t gate;
+    _Atomic int refused; /* number of joiners that were refused */
 };
 
 static struct board *board;
@@ -44,7 +45,7 @@ static size_t n_transports;
 static pid_t pids[RANKS_MAX];
 static int root_fd = -1;
 
-static int (*worker)(struct vb_group *g, bool late); /* the test's: main() says which */
+static int (*worker)(struct vb_group *g, bool late); /* set by main() of the test */
 
 /* ---- servers --------------------------------------------------------------------------------- */
 
@@ -90,7 +91,7 @@ static inline int world_of(const struct ps_job *job)
     return job->workers + ps_server_ranks(job);
 }
 
-/* rank -1: one that joins */
+/* Runs one rank; rank -1: a joiner. */
 static inline int member(int rank)
 {
     struct t_job job = {.transport = board->transport, .world = world_of(&board->job)};
@@ -114,15 +115,11 @@ static inline int member(int rank)
 
 static inline pid_t start(int rank)
 {
-    pid_t pid = fork();
+    pid_t pid = t_fork();
 
-    assert_true(pid >= 0);
-    if (pid > 0)
-        return pid;
-    signal(SIGSEGV, SIG_DFL); /* cmocka's handler is for the test itself */
-    signal(SIGABRT, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    _exit(member(rank) == 0 ? 0 : 1);
+    if (pid == 0)
+        _exit(member(rank) == 0 ? 0 : 1);
+    return pid;
 }
 
 static inline void begin(void)
@@ -146,7 +143,8 @@ static inline void begin(void)
         }                                                                                          \
     } while (0)
 
-/* When so many gradients were begun, and a little later. Returns whether it was still there. */
+/* Kills the rank a little after `total` gradients were begun. Returns whether the rank was still
+ * running. */
 static inline bool kill_at(int rank, int64_t total, long nap_ns)
 {
     struct timespec nap = {.tv_nsec = nap_ns};
@@ -165,7 +163,7 @@ static inline void end(void)
     t_end_all(pids, RANKS_MAX);
 }
 
-/* After a test that failed. */
+/* Cleans up after a test that failed. */
 static inline int tear_down(void **state)
 {
     (void)state;
@@ -188,7 +186,7 @@ static inline void prepare(enum vb_transport_choice transport, int workers, int 
                         .n = n,
                         .steps = p_steps(bound == 0 ? 60 : 150),
                         .rule = {.kind = VB_K_SGD},
-                        /* a round takes the mean: with this each counts as 1 */
+                        /* a round applies the mean: with this rate each gradient counts as 1 */
                         .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? workers : 1}};
 }
 
@@ -198,10 +196,11 @@ static inline void make_sparse(void)
     board->job.max_keys = P_ROW;
 }
 
-/* Kills a server at some moment; the rest goes on to the end. */
+/* Kills a server at a random moment. The other ranks must run to the end. */
 static inline int run_and_kill(int rank, uint64_t seed)
 {
-    /* with backups a round may have fewer than there are workers, and never more come */
+    /* with backups a round may have fewer gradients than workers, and the missing ones never
+     * arrive */
     int per_step = board->job.bound == 0 ? board->job.workers - board->job.backup : 1;
     int64_t gradients = board->job.steps * per_step;
     bool hit;
@@ -211,7 +210,7 @@ static inline int run_and_kill(int rank, uint64_t seed)
     hit = kill_at(rank, 1 + (int64_t)(vb_random(seed, 1) % (uint64_t)gradients),
                   (long)(vb_random(seed, 2) % 2000000));
     end();
-    return hit && board->faults > 0; /* what comes after the last word is no fault */
+    return hit && board->faults > 0; /* a death after the last message is not reported as a fault */
 }
 
 static inline bool make_board(void)

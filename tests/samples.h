@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Samples in an array, as vb_k_pixels_create() reads them.
+ * Samples in an array, in the form that vb_k_pixels_create() reads.
  */
 #ifndef VB_TEST_SAMPLES_H
 #define VB_TEST_SAMPLES_H
@@ -21,7 +21,7 @@ static inline void t_samples_read(void *arg, size_t first, size_t n, float *x)
     memcpy(x, s->x + first * s->features, n * s->features * sizeof(*x));
 }
 
-/* Images have rows of width pixels. */
+/* Each image consists of rows of `width` pixels. */
 static inline vb_status t_pixels_images(const float *x, size_t n, int features, int width,
                                         struct vb_k_pixels **pixels_p)
 {

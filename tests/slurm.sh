@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# A Slurm of two nodes, each a network namespace with its own name and slurmd: slurm.sh VERBENA
+# A Slurm cluster of two nodes; each is a network namespace with its own name and slurmd: slurm.sh VERBENA
 #
-# Everything is in namespaces of this test's own (processes, network, mounts), so nothing of it is
-# left when it ends, however it ends, and nothing of the machine's own Slurm or munge is touched.
+# Everything runs in namespaces of this test (processes, network, mounts). So nothing is left when it ends, however it
+# ends, and the machine's own Slurm and munge are not touched.
+#
+# Covers: net/launch_find.c net/launch_slurm.c
 # shellcheck disable=SC2016,SC2317
 set -uo pipefail
 
@@ -16,7 +18,7 @@ for need in ip jq unshare munged slurmctld slurmd srun sbatch salloc scancel; do
 done
 if [ "${VB_TEST_INSIDE:-}" != yes ]; then
     if ! unshare --net --pid --mount --uts --fork true; then
-        echo "skipped: no namespaces here"
+        echo "skipped: cannot make namespaces"
         exit 77
     fi
     dir=$(mktemp -d /tmp/verbena-slurm.XXXXXX)
@@ -38,10 +40,10 @@ unset "${!VB_@}" "${!SLURM_@}" "${!PMIX_@}"
 
 # ---- the cluster --------------------------------------------------------------------------------
 
-chmod 711 "$dir" # munge wants everybody to reach its socket
+chmod 711 "$dir" # munge requires that everybody can reach its socket
 mount -t tmpfs tmpfs /run
 printf '127.0.0.1 localhost\n10.97.0.254 head\n10.97.0.1 node1\n10.97.0.2 node2\n' >"$dir/hosts"
-# As Debian has it: on its own host a name stands for loopback.
+# As in Debian: on its own host the name of a host resolves to loopback.
 for k in 1 2; do
     sed "s/^10.97.0.$k/127.0.1.1/" "$dir/hosts" >"$dir/hosts$k"
 done
@@ -79,7 +81,7 @@ NodeName=node1 NodeAddr=10.97.0.1 CPUs=8 State=UNKNOWN
 NodeName=node2 NodeAddr=10.97.0.2 CPUs=8 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP
 END
-# With these settings it has no use for control groups; told nothing, it looks for them all the same.
+# With these settings Slurm does not need control groups, but without this line it looks for them.
 echo 'CgroupPlugin=cgroup/v1' >"$dir/cgroup.conf"
 export SLURM_CONF=$dir/slurm.conf
 
@@ -103,12 +105,12 @@ for ((i = 0; i < 150; i++)); do
     sleep 0.1
 done
 if [ $i = 150 ]; then
-    echo "skipped: no Slurm comes up here:"
+    echo "skipped: Slurm does not start:"
     tail -n 5 "$dir"/*.log "$dir"/*.out
     exit 77
 fi
 
-# ours: processes of the program under test
+# ours: prints the processes of the program under test
 ours() {
     local pid
     for pid in /proc/[0-9]*; do
@@ -121,14 +123,14 @@ under "$verbena" "${job[@]}" --ranks 3
 sum=$(jq -r .params_sha256 "$dir/out")
 [ ${#sum} = 64 ] || fail "three ranks without Slurm: $err"
 
-# same WHAT HOSTS: three ranks, the same parameters, on the hosts
+# same WHAT HOSTS: three ranks ran on these hosts and have the same parameters
 same() {
     [ "$code" = 0 ] || fail "$1: exit $code: $err"
     [ "$(jq -rs 'length == 1 and .[0].ranks == 3 and .[0].params_sha256 == "'"$sum"'" and
         (.[0].per_rank | map(.host)) == '"$2" "$dir/out")" = true ] || fail "$1: $(cat "$dir/out")"
 }
 
-# alone WHAT: one rank
+# alone WHAT: one rank ran
 alone() {
     [ "$code" = 0 ] || fail "$1: exit $code: $err"
     [ "$(jq -s 'length == 1 and .[0].ranks == 1' "$dir/out")" = true ] ||
@@ -154,7 +156,7 @@ under srun -N 2 -n 3 "$verbena" "${job[@]}"
 [[ $err == *'srun has 3 ranks on several hosts'*'--secret-file FILE or VB_SECRET'* ]] ||
     fail "two nodes and no secret: $err"
 
-# The name of rank 0's host stands for loopback there, and a group of servers and workers has a port of its own.
+# The name of rank 0's host resolves to loopback there, and a group of servers and workers has a port of its own.
 under srun -N 2 -n 3 "$verbena" "${job[@]}" --mode async --staleness 0 --root node1:7100 --timeout 20 \
     --secret-file "$dir/job.key"
 same 'srun on two nodes, --root and --mode async' '["node1","node1","node2","node1"]'
@@ -164,13 +166,13 @@ under srun -N 2 -n 3 "$verbena" "${job[@]}" --root node1:0 --secret-file "$dir/j
 under srun -w node1 -n 3 "$verbena" "${job[@]}" --root node1:0
 same 'srun on one node, --root without a port' "$here"
 
-# By hand, at such a name.
+# Ranks started by hand, with such a name.
 by_hand=("$verbena" "${job[@]}" --world 2 --root node1:7101 --secret-file "$dir/job.key" --timeout 20)
 timeout 100 srun -Q -w node2 -n 1 "${by_hand[@]}" --rank 1 >"$dir/out1" 2>"$dir/err1" </dev/null &
 pid=$!
 under srun -w node1 -n 1 "${by_hand[@]}" --rank 0
-wait $pid || fail "by hand, rank 1: $(cat "$dir/err1")"
-[ "$code $(jq -c '.per_rank | map(.host)' "$dir/out")" = '0 ["node1","node2"]' ] || fail "by hand: exit $code: $err"
+wait $pid || fail "ranks started by hand, rank 1: $(cat "$dir/err1")"
+[ "$code $(jq -c '.per_rank | map(.host)' "$dir/out")" = '0 ["node1","node2"]' ] || fail "ranks started by hand: exit $code: $err"
 
 with_pmix=no
 if srun --mpi=list 2>&1 | grep -qw pmix; then
@@ -197,7 +199,7 @@ for i in 1 2; do
     same "step $i of two at once" "$both"
 done
 
-# ---- sbatch, salloc: their scripts and shells are no ranks ------------------------------------------
+# ---- sbatch, salloc: their scripts and shells are not ranks -----------------------------------------
 
 batch() { # batch WORDS...: what the script's output has
     under sbatch -Q -W -o "$dir/jobs/out" -e "$dir/jobs/err" "$@"
@@ -217,7 +219,7 @@ alone 'in the shell of salloc'
 under srun -n 1 "$verbena" "${job[@]}"
 alone 'one task'
 
-# ---- options come first; what is broken is named --------------------------------------------------
+# ---- options take precedence; broken variables are named ------------------------------------------
 
 under srun -n 2 --output "$dir/alone.%t" "$verbena" "${job[@]}" --ranks 1
 [ "$code $(jq -s 'map(.ranks)' -c "$dir/alone".[01])" = '0 [1,1]' ] || fail "--ranks 1: $code $err"
@@ -229,7 +231,7 @@ under srun -n 2 env SLURM_PROCID=7 "$verbena" "${job[@]}"
 
 # ---- sudden ends ----------------------------------------------------------------------------------
 
-# start: a long job on both nodes; sets pid; returns when its three ranks run
+# start: starts a long job on both nodes, sets pid, and returns when its three ranks run
 start() {
     srun -Q -J long -N 2 -n 3 "$verbena" train softmax --data synth:1000 --steps 100000000 \
         --secret-file "$dir/job.key" --timeout 10 >"$dir/out" 2>"$dir/err" </dev/null &
@@ -249,6 +251,6 @@ sleep 0.2
 kill -INT $pid
 ends 'Ctrl-C, twice, as srun wants it'
 
-[ $with_pmix = yes ] || echo "not run, as this Slurm has no PMIx: srun --mpi=pmix, examples/train.sbatch"
-[ $bad = 0 ] && echo "a Slurm of two nodes; PMIx: $with_pmix"
+[ $with_pmix = yes ] || echo "skipped, because this Slurm has no PMIx: srun --mpi=pmix, examples/train.sbatch"
+[ $bad = 0 ] && echo "all tests passed: a Slurm of two nodes; PMIx: $with_pmix"
 exit $bad

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Softmax regression on the reference kernels, in plain steps: what the model is held against, and
- * what tells how hard made-up data is.
+ * Softmax regression on the reference kernels, in plain steps. Tests compare the model with it, and
+ * use it to measure how hard generated data are.
  */
 #ifndef VB_TEST_SOFTMAX_H
 #define VB_TEST_SOFTMAX_H
@@ -12,14 +12,14 @@
 
 #define VB_SOFTMAX_PARAMS 2
 
-/* One linear layer and softmax with cross-entropy. Used by one thread at a time. */
+/* One linear layer and softmax with cross-entropy. Only one thread may use it at a time. */
 struct vb_softmax {
     int features, classes;
     int batch_max;
     struct vb_param table[VB_SOFTMAX_PARAMS]; /* w (features, classes), b (1, classes) */
-    size_t n_params;                          /* floats in the arena */
+    size_t n_params;                          /* number of floats in the arena */
     float *params;                            /* the arena */
-    float *logits; /* (batch_max, classes); after the loss, its gradient */
+    float *logits; /* (batch_max, classes); after the loss: its gradient */
 };
 
 enum { W, B };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes trees of files for tests that judge machines which no recording could hold: garbage,
- * pipes, names that the repository must not contain.
+ * Builds trees of system files for tests. Recordings cannot hold these machines: garbage, pipes,
+ * and names that the repository must not contain.
  */
 #ifndef VB_TEST_SYSROOT_H
 #define VB_TEST_SYSROOT_H
 
+#include "tests/files.h"
 #include "tests/test.h"
 
-#include <ftw.h>
 #include <limits.h>
 #include <sys/stat.h>
 
@@ -22,21 +22,12 @@ static inline void t_tree_create(struct t_tree *tree)
     assert_non_null(mkdtemp(tree->root));
 }
 
-static inline int t_tree_remove_one(const char *path, const struct stat *sb, int type,
-                                    struct FTW *ftw)
-{
-    (void)sb;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
 static inline void t_tree_destroy(struct t_tree *tree)
 {
-    nftw(tree->root, t_tree_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    t_folder_remove(tree->root);
 }
 
-/* The full path of a file in the tree; the folders above it are made. */
+/* Computes the full path of a file in the tree and makes the folders above it. */
 static inline void t_tree_path(const struct t_tree *tree, const char *path, char full[PATH_MAX])
 {
     char *slash;
@@ -45,7 +36,7 @@ static inline void t_tree_path(const struct t_tree *tree, const char *path, char
     for (slash = strchr(full + strlen(tree->root) + 1, '/'); slash != NULL;
          slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(full, 0755); /* most are there already */
+        mkdir(full, 0755); /* most folders exist already */
         *slash = '/';
     }
 }
@@ -54,13 +45,9 @@ static inline void t_tree_bytes(const struct t_tree *tree, const char *path, con
                                 size_t len)
 {
     char full[PATH_MAX];
-    FILE *out;
 
     t_tree_path(tree, path, full);
-    out = fopen(full, "we");
-    assert_non_null(out);
-    assert_int_equal(fwrite(bytes, 1, len, out), len);
-    assert_int_equal(fclose(out), 0);
+    t_file_write(full, bytes, len);
 }
 
 static inline void t_tree_text(const struct t_tree *tree, const char *path, const char *text)
@@ -68,7 +55,7 @@ static inline void t_tree_text(const struct t_tree *tree, const char *path, cons
     t_tree_bytes(tree, path, text, strlen(text));
 }
 
-/* Bytes of every value, with and without line ends, always the same. */
+/* Writes bytes of every value, with and without line ends, always the same ones. */
 static inline void t_tree_garbage(const struct t_tree *tree, const char *path, size_t len)
 {
     unsigned char *bytes = malloc(len);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests share. A test program exits 0 when all passed, 1 when one failed and 77 when it
- * could not run, with the reason on standard output.
+ * Shared by all tests. A test program exits with 0 if all tests passed, with 1 if one failed, and
+ * with 77 if it could not run; it then prints the reason to standard output.
  */
 #ifndef VB_TEST_H
 #define VB_TEST_H
@@ -22,7 +22,7 @@
 
 #define T_SKIPPED 77
 
-/* Catches what the code under test writes to standard error, in a file that nobody else sees. */
+/* Captures what the code under test writes to standard error, in an anonymous file. */
 struct t_stderr {
     int saved;
     int file;
@@ -34,11 +34,12 @@ static inline void t_stderr_catch(struct t_stderr *t)
     t->saved = dup(STDERR_FILENO);
     t->file = memfd_create("stderr", MFD_CLOEXEC);
     assert_true(t->saved >= 0 && t->file >= 0);
-    assert_int_equal(fcntl(t->file, F_SETFL, O_APPEND), 0); /* threads may write at once */
+    /* several threads may write at the same time */
+    assert_int_equal(fcntl(t->file, F_SETFL, O_APPEND), 0);
     assert_true(dup2(t->file, STDERR_FILENO) >= 0);
 }
 
-/* Puts standard error back and copies what was written to it. */
+/* Restores standard error and copies what was written to it. */
 static inline void t_stderr_release(struct t_stderr *t, char *text, size_t size)
 {
     ssize_t n;
@@ -52,8 +53,8 @@ static inline void t_stderr_release(struct t_stderr *t, char *text, size_t size)
     close(t->file);
 }
 
-/* All of them, or those whose names match VB_TEST_ONLY: "gets_*"; but not those that match
- * VB_TEST_BUT. */
+/* Runs all tests whose names match VB_TEST_ONLY, for example "gets_*" (not set: all), and do not
+ * match VB_TEST_BUT. */
 #define T_RUN(tests)                                                                               \
     (cmocka_set_test_filter(getenv("VB_TEST_ONLY")),                                               \
      cmocka_set_skip_filter(getenv("VB_TEST_BUT")),                                                \

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Allreduce: 1 to 8 ranks, over every transport and by every algorithm, against sums in rank order,
- * to the bit.
+ * Allreduce with 1 to 8 ranks, over every transport and with every algorithm. The results must
+ * equal sums in rank order, bit for bit.
+ *
+ * Covers: net/coll_any.c net/coll_hosts.c net/coll_mapped.c net/coll_rank.c net/coll_steps.c
+ * Covers: net/schedule.c
  */
 #include "tests/alloc.h"
 #include "tests/coll.h"
 
-#define ROOM ((size_t)70 * 1024) /* elements of the data */
+#define ROOM ((size_t)70 * 1024) /* number of elements */
 
 struct how {
     const struct t_place *place;
     struct vb_coll_opts opts;
-    enum vb_algo first; /* algorithm, of those to try */
+    enum vb_algo first; /* the algorithm to try */
 };
 
 static vb_status open_coll(struct vb_group *g, const struct how *how, size_t n_elems,
@@ -40,11 +43,12 @@ static int reduce_once(struct vb_group *g, struct vb_coll *coll, size_t offset, 
     return wrong + t_unequal(g, data, n);
 }
 
-/* Every size that is near a boundary: of the world, a cache line, the slots, the segments. */
+/* Tries every size near a boundary: of the world, a cache line, the slots and the segments. */
 static int all_sizes(struct vb_group *g, const struct how *how)
 {
     size_t n = (size_t)vb_group_world(g), k;
-    /* Before the last one: a segment with the longest rest that goes along, and one more. */
+    /* The two sizes before the last one: a segment with the longest remainder that is sent with it,
+     * and one element more. */
     size_t sizes[] = {0,    1,    n - 1, n,     n + 1, 16 * n + 1,   251,
                       2049, 8191, 32769, 36800, 36801, ROOM - 20 - n};
     struct vb_coll *coll;
@@ -65,7 +69,7 @@ static int all_sizes(struct vb_group *g, const struct how *how)
     return wrong;
 }
 
-/* Whether an algorithm is possible, as the test knows it. */
+/* Returns whether an algorithm is possible, independently of the code under test. */
 static bool possible(const struct how *how, int world)
 {
     enum vb_algo a = how->opts.algo;

@@ -2,15 +2,11 @@
  *
  * Pins real threads on this machine, whatever it is, and asks the kernel where they may run.
  */
-#include "tests/test.h"
-#include "topo/topo.h"
+#include "tests/machine.h"
 
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
-
-static struct vb_topo *topo;
-static struct vb_placement *placement;
 
 static int open_machine(void **state)
 {
@@ -18,16 +14,6 @@ static int open_machine(void **state)
 
     (void)state;
     return vb_topo_open(&source, &topo) == VB_OK ? 0 : -1;
-}
-
-static int close_machine(void **state)
-{
-    (void)state;
-    vb_placement_destroy(placement);
-    vb_topo_close(topo);
-    placement = NULL;
-    topo = NULL;
-    return 0;
 }
 
 static void make_plan(int ranks, int threads)
@@ -39,7 +25,7 @@ static void make_plan(int ranks, int threads)
     assert_int_equal(vb_placement_create(topo, &want, &placement), VB_OK);
 }
 
-/* May the calling thread run on just these cpus? */
+/* Returns whether the calling thread may run on exactly these CPUs. */
 static bool runs_on(const int *cpus, int n)
 {
     cpu_set_t have, want;
@@ -56,7 +42,7 @@ static bool allowed_anywhere_else(void)
     return vb_topo_facts(topo)->n_allowed_cpus > 1;
 }
 
-static bool right_place(const struct vb_placement_rank *r, enum vb_role role)
+static bool check_place(const struct vb_placement_rank *r, enum vb_role role)
 {
     if (role != VB_ROLE_PROGRESS)
         return runs_on(r->others.v, r->others.n);
@@ -65,7 +51,7 @@ static bool right_place(const struct vb_placement_rank *r, enum vb_role role)
     return runs_on(r->cpus.v, r->cpus.n);
 }
 
-/* One rank, in a thread of its own: its team, then the other roles in turn. */
+/* Runs one rank in a thread of its own: first its OpenMP team, then the other roles. */
 static void *rank_main(void *arg)
 {
     const struct vb_placement_rank *r = arg;
@@ -82,7 +68,7 @@ static void *rank_main(void *arg)
     }
     for (role = VB_ROLE_PROGRESS; role <= VB_ROLE_LOADER; role++) {
         wrong += vb_placement_pin(topo, placement, r->rank, (enum vb_role)role) != VB_OK;
-        wrong += !right_place(r, (enum vb_role)role);
+        wrong += !check_place(r, (enum vb_role)role);
     }
     return wrong == 0 ? arg : NULL;
 }
@@ -102,7 +88,7 @@ static void run_ranks(int ranks, int threads)
     }
 }
 
-static void threads_go_where_the_plan_says(void **state)
+static void threads_run_where_the_plan_says(void **state)
 {
     (void)state;
     run_ranks(1, 0);
@@ -110,8 +96,9 @@ static void threads_go_where_the_plan_says(void **state)
     run_ranks(2, 1);
 }
 
-/* More threads than cpus: the kernel shares them out, and all of them get on. */
-static void crowds_are_not_pinned(void **state)
+/* With more threads than CPUs nothing is pinned: the kernel schedules the threads, and all of them
+ * make progress. */
+static void oversubscribed_threads_are_not_pinned(void **state)
 {
     int threads = 2 * vb_topo_facts(topo)->n_allowed_cpus;
 
@@ -122,7 +109,7 @@ static void crowds_are_not_pinned(void **state)
     run_ranks(8, 2);
 }
 
-static void *narrow_then_plan(void *arg)
+static void *plan_with_narrow_affinity(void *arg)
 {
     struct vb_topo_source source = {0};
     struct vb_placement_want want = {.ranks = 2, .progress = true};
@@ -147,7 +134,7 @@ static void *narrow_then_plan(void *arg)
     return ok ? arg : NULL;
 }
 
-static void affinity_narrows_the_plan(void **state)
+static void affinity_limits_the_plan(void **state)
 {
     pthread_t id;
     void *ok;
@@ -156,7 +143,7 @@ static void affinity_narrows_the_plan(void **state)
     if (!allowed_anywhere_else())
         skip();
     make_plan(1, 1);
-    assert_int_equal(pthread_create(&id, NULL, narrow_then_plan, topo), 0);
+    assert_int_equal(pthread_create(&id, NULL, plan_with_narrow_affinity, topo), 0);
     pthread_join(id, &ok);
     assert_ptr_equal(ok, topo);
 }
@@ -173,7 +160,7 @@ static void a_range_can_be_bound(void **state)
     vb_mem_unmap(&mem);
 }
 
-static void a_team_has_one_member_left(void **state)
+static void a_team_shrinks_to_one_thread(void **state)
 {
     (void)state;
     vb_team_size(3);
@@ -207,12 +194,13 @@ static void other_machines_and_ranks_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(threads_go_where_the_plan_says, open_machine,
+        cmocka_unit_test_setup_teardown(threads_run_where_the_plan_says, open_machine,
                                         close_machine),
-        cmocka_unit_test_setup_teardown(crowds_are_not_pinned, open_machine, close_machine),
-        cmocka_unit_test_setup_teardown(affinity_narrows_the_plan, open_machine, close_machine),
+        cmocka_unit_test_setup_teardown(oversubscribed_threads_are_not_pinned, open_machine,
+                                        close_machine),
+        cmocka_unit_test_setup_teardown(affinity_limits_the_plan, open_machine, close_machine),
         cmocka_unit_test_setup_teardown(a_range_can_be_bound, open_machine, close_machine),
-        cmocka_unit_test(a_team_has_one_member_left),
+        cmocka_unit_test(a_team_shrinks_to_one_thread),
         cmocka_unit_test_setup_teardown(other_machines_and_ranks_are_refused, open_machine,
                                         close_machine),
     };

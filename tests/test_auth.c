@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Secrets, and strangers at the door of a running job.
+ * Secrets, the handshake, and strangers that connect to a running job.
+ *
+ * Covers: net/accept.c net/handshake.c net/roll.c
  */
 #include "net/handshake.h"
 #include "net/sock.h"
@@ -27,7 +29,7 @@ static void secrets_are_read(void **state)
     assert_int_equal(vb_secret_read(path, other), VB_OK);
     assert_memory_equal(secret, other, sizeof(secret));
     assert_int_equal(ftruncate(fd, 0), 0);
-    assert_int_equal(pwrite(fd, secret, 32, 0), 32); /* the bytes themselves */
+    assert_int_equal(pwrite(fd, secret, 32, 0), 32); /* 32 raw bytes instead of hexadecimal text */
     memset(other, 0, sizeof(other));
     assert_int_equal(vb_secret_read(path, other), VB_OK);
     assert_memory_equal(secret, other, sizeof(secret));
@@ -60,7 +62,7 @@ static void known_digest(void **state)
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
-static void sealed_keys_open_for_the_session_only(void **state)
+static void sealed_keys_open_only_in_their_session(void **state)
 {
     unsigned char session[32] = {1}, key[32] = {2}, sealed[AUTH_SEALED_BYTES], back[32];
 
@@ -78,22 +80,22 @@ static void sealed_keys_open_for_the_session_only(void **state)
 
 /* ---- the handshake by itself ----------------------------------------------------------------- */
 
-static enum wire_verdict judge(void *arg, const struct wire_call *call,
-                               unsigned char key[AUTH_KEY_BYTES], uint32_t *epoch_p)
+static enum wire_verdict check_call(void *arg, const struct wire_call *call,
+                                    unsigned char key[AUTH_KEY_BYTES], uint32_t *epoch_p)
 {
     (void)epoch_p;
     memcpy(key, arg, AUTH_KEY_BYTES);
     return call->rank == 1 ? WIRE_WELCOME : WIRE_BAD_RANK;
 }
 
-/* Feeds a listener one byte at a time; returns its last reply. */
+/* Feeds the listener one byte at a time and returns its last reply. */
 static size_t feed(struct handshake *hs, const unsigned char *bytes, size_t len, void *key,
                    unsigned char out[WIRE_ANSWER_BYTES])
 {
     size_t i, n = 0;
 
     for (i = 0; i < len; i++)
-        n = handshake_feed(hs, bytes + i, 1, judge, key, out);
+        n = handshake_feed(hs, bytes + i, 1, check_call, key, out);
     return n;
 }
 
@@ -108,7 +110,7 @@ static void make_call(struct wire_call *call, unsigned char bytes[WIRE_CALL_BYTE
     wire_call_encode(call, bytes);
 }
 
-static void who_knows_the_secret_gets_in(void **state)
+static void callers_with_the_secret_are_accepted(void **state)
 {
     unsigned char key[32] = {3}, call_bytes[WIRE_CALL_BYTES], out[WIRE_ANSWER_BYTES],
                   answer[WIRE_ANSWER_BYTES], proof[WIRE_PROOF], session[32];
@@ -126,21 +128,21 @@ static void who_knows_the_secret_gets_in(void **state)
     auth_session(key, call_bytes, answer, session);
     assert_memory_equal(session, hs.session, sizeof(session));
 
-    /* The same words to another listener: its nonce differs, so the proof is worth nothing. */
+    /* A replay to another listener: its nonce differs, so the old proof is not valid. */
     handshake_init(&hs, 0, 0);
     feed(&hs, call_bytes, sizeof(call_bytes), key, out);
     feed(&hs, proof, sizeof(proof), key, out);
     assert_int_equal(hs.state, HANDSHAKE_REFUSED);
     assert_int_equal(hs.verdict, WIRE_BAD_SECRET);
 
-    /* The listener's own proof, sent back to it, is not the caller's. */
+    /* The listener's own proof, sent back to it, is not a valid proof of the caller. */
     handshake_init(&hs, 0, 0);
     feed(&hs, call_bytes, sizeof(call_bytes), key, answer);
     feed(&hs, answer + WIRE_ANSWER_BYTES - WIRE_PROOF, WIRE_PROOF, key, out);
     assert_int_equal(hs.state, HANDSHAKE_REFUSED);
 }
 
-static void who_does_not_is_told_why(void **state)
+static void callers_without_the_secret_are_told_why(void **state)
 {
     unsigned char key[32] = {3}, bytes[WIRE_CALL_BYTES], out[WIRE_ANSWER_BYTES];
     struct handshake hs;
@@ -185,7 +187,7 @@ static int dial_root(void)
     return fd;
 }
 
-/* What a stranger may try; each must cost the job nothing. */
+/* Tries what a stranger may try. The job must not suffer. */
 static void try_strangers(void)
 {
     unsigned char noise[512], key[32] = {9}, session[32], byte;
@@ -194,7 +196,7 @@ static void try_strangers(void)
     int fd, i;
 
     memset(noise, 0xa5, sizeof(noise));
-    for (i = 0; i < 40; i++) { /* more than there is room for, all of them silent */
+    for (i = 0; i < 40; i++) { /* more silent callers than the listener has room for */
         fd = dial_root();
         if (i % 4 == 0)
             (void)!write(fd, noise, sizeof(noise));
@@ -206,23 +208,24 @@ static void try_strangers(void)
     call.world = 3;
     call.rank = 2;
     soon = vb_clock_ns() + 5000000000u;
-    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* an old membership */
+    /* an old epoch of the membership */
+    assert_true(handshake_call(fd, &call, key, soon, session) < 0);
     close(fd);
     fd = dial_root();
     memset(key, 7, sizeof(key));
     call.version = 77;
-    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* another version */
+    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* another protocol version */
     close(fd);
     fd = dial_root();
     call.version = WIRE_VERSION;
     call.epoch = 1;
-    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* rank 2 is there already */
+    assert_true(handshake_call(fd, &call, key, soon, session) < 0); /* rank 2 has joined already */
     assert_int_equal(sock_read(fd, &byte, 1, soon), VB_ERR_PEER);
     close(fd);
 }
 
-/* Callers that hang up after each byte of a handshake that began well. */
-static void try_deserters(void)
+/* Begins a valid handshake again and again, and hangs up after each number of bytes. */
+static void try_callers_that_hang_up(void)
 {
     unsigned char bytes[WIRE_CALL_BYTES + WIRE_PROOF] = {0};
     struct wire_call call;
@@ -233,12 +236,12 @@ static void try_deserters(void)
     for (n = 0; n <= sizeof(bytes); n++) {
         fd = dial_root();
         if (n > 0 && write(fd, bytes, n) != (ssize_t)n)
-            assert_true(n > WIRE_CALL_BYTES); /* it may have been refused by then */
+            assert_true(n > WIRE_CALL_BYTES); /* the listener may have refused the caller by then */
         close(fd);
     }
 }
 
-static int visited(struct vb_group *g, void *arg)
+static int job_with_strangers(struct vb_group *g, void *arg)
 {
     int wrong = 0, i;
 
@@ -246,16 +249,16 @@ static int visited(struct vb_group *g, void *arg)
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     if (vb_group_rank(g) == 0) {
         try_strangers();
-        try_deserters();
+        try_callers_that_hang_up();
     }
     for (i = 0; i < 100; i++)
         wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     return wrong;
 }
 
-static void strangers_cost_a_job_nothing(void **state)
+static void strangers_do_not_disturb_a_job(void **state)
 {
-    struct t_job job = {.fn = visited, .world = 3, .transport = VB_TRANSPORT_TCP};
+    struct t_job job = {.fn = job_with_strangers, .world = 3, .transport = VB_TRANSPORT_TCP};
     struct t_rank ranks[T_RANKS_MAX];
     pthread_t ids[T_RANKS_MAX];
     struct t_stderr t;
@@ -275,7 +278,7 @@ static void strangers_cost_a_job_nothing(void **state)
         assert_int_equal(ranks[i].wrong, 0);
     for (line = text; (line = strstr(line, "refused a connection from 127.0.0.1")) != NULL; line++)
         refusals++;
-    assert_int_equal(refusals, 1); /* logged once an address, not once a call */
+    assert_int_equal(refusals, 1); /* logged once per address, not once per call */
     assert_non_null(strstr(text, "did not let us in: it belongs to an older membership"));
     assert_non_null(strstr(text, "did not let us in: it speaks another version"));
     assert_non_null(strstr(text, "did not let us in: that rank is taken"));
@@ -290,10 +293,10 @@ static void *open_with_secret(void *arg)
     vb_log_set_rank(opts->rank);
     st = vb_group_open(opts, &group);
     vb_group_close(group);
-    return st == VB_OK ? NULL : arg; /* it should fail */
+    return st == VB_OK ? NULL : arg; /* opening is expected to fail */
 }
 
-static void a_wrong_secret_joins_no_job(void **state)
+static void a_wrong_secret_is_refused(void **state)
 {
     struct t_job job = {.world = 2, .timeout_ms = 1000};
     struct vb_group_opts opts[2];
@@ -319,9 +322,9 @@ static void a_wrong_secret_joins_no_job(void **state)
     assert_non_null(strstr(text, "gave up on missing ranks: 1 (never seen)"));
 }
 
-/* ---- the roll call --------------------------------------------------------------------------- */
+/* ---- missing ranks and bad options ----------------------------------------------------------- */
 
-static void the_missing_are_named(void **state)
+static void missing_ranks_are_named(void **state)
 {
     struct t_job job = {.world = 3, .timeout_ms = 300};
     struct vb_group_opts opts;
@@ -355,7 +358,8 @@ static void bad_options_are_refused(void **state)
         opts.rank = what == 0 ? 2 : 1;
         opts.world = what == 1 ? 0 : 2;
         opts.root = what == 2 ? NULL : opts.root;
-        opts.timeout_ms = what == 4 ? 0 : 200; /* and in the last case nobody listens there */
+        /* in case 5 all options are valid, but nobody listens at the address */
+        opts.timeout_ms = what == 4 ? 0 : 200;
         assert_true(vb_group_open(&opts, &group) < 0);
     }
     t_stderr_release(&t, text, sizeof(text));
@@ -369,12 +373,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(secrets_are_read),
         cmocka_unit_test(known_digest),
-        cmocka_unit_test(sealed_keys_open_for_the_session_only),
-        cmocka_unit_test(who_knows_the_secret_gets_in),
-        cmocka_unit_test(who_does_not_is_told_why),
-        cmocka_unit_test(strangers_cost_a_job_nothing),
-        cmocka_unit_test(a_wrong_secret_joins_no_job),
-        cmocka_unit_test(the_missing_are_named),
+        cmocka_unit_test(sealed_keys_open_only_in_their_session),
+        cmocka_unit_test(callers_with_the_secret_are_accepted),
+        cmocka_unit_test(callers_without_the_secret_are_told_why),
+        cmocka_unit_test(strangers_do_not_disturb_a_job),
+        cmocka_unit_test(a_wrong_secret_is_refused),
+        cmocka_unit_test(missing_ranks_are_named),
         cmocka_unit_test(bad_options_are_refused),
     };
 

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * The libraries of the dense kernels, and the choice between them.
+ *
+ * Covers: kernels/blas.c kernels/choice.c kernels/onednn.c
+ */
 #include "kernels/onednn_priv.h"
 #include "tests/test.h"
 
@@ -19,7 +24,7 @@ static void onednn_names_its_kernels(void **state)
            probe.conv, probe.inner);
 }
 
-/* The same numbers mean SSE and AVX on x86: a wrong table would show at once. */
+/* On x86 the same numbers of oneDNN mean SSE and AVX, so this test finds a wrong table. */
 static void the_instruction_set_is_this_cpus(void **state)
 {
     struct vb_k_onednn probe;

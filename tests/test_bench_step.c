@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * From which batch on computing hides the transfer; and on two ranks, which are threads, steps
+ * The batch from which on computing hides the transfer. On two ranks, which are threads: steps
  * without sums, sums without steps, and the whole measurement.
+ *
+ * Covers: engine/bench_step_fit.c
  */
 #include "engine/train_priv.h"
 #include "tests/alloc.h"
@@ -11,7 +13,7 @@
 
 #define POINTS 5
 
-/* Computing takes at_0 + slope * batch, the transfer likewise. */
+/* Computing takes at_0 + slope * batch; so does the transfer, with its own numbers. */
 struct lines {
     double compute_0, compute, transfer_0, transfer;
     int64_t bytes_a_sample;
@@ -34,7 +36,7 @@ static int64_t hidden_from(const struct lines *l, double noise)
     return vb_step_hidden_from(points, POINTS);
 }
 
-static void where_lines_cross(void **state)
+static void transfer_is_hidden_where_lines_cross(void **state)
 {
     struct lines dense = {.compute_0 = 0.1, .compute = 0.02, .transfer_0 = 0.9};
     struct lines sparse = {0.5, 0.03, 2.0, 0.01, 8};
@@ -42,14 +44,15 @@ static void where_lines_cross(void **state)
     (void)state;
     assert_int_equal(hidden_from(&dense, 0), 40);
     assert_int_equal(hidden_from(&sparse, 0), 75);
-    dense.transfer_0 = 0.901; /* 40.05 */
+    dense.transfer_0 = 0.901; /* exact result: 40.05 */
     assert_int_equal(hidden_from(&dense, 0), 41);
     dense.transfer_0 = 0.1 + 0.02 * 1000000;
     assert_int_equal(hidden_from(&dense, 0), 1000000);
 }
 
-/* Errors of 5 % move it by that order, though the largest batch takes 200 times the smallest. */
-static void noise_moves_it_little(void **state)
+/* Errors of 5 % move the result by about as much, although the largest batch takes 200 times as
+ * long as the smallest. */
+static void noise_changes_the_result_little(void **state)
 {
     struct lines dense = {.compute_0 = 0.01, .compute = 0.02, .transfer_0 = 0.9};
     int64_t exact = hidden_from(&dense, 0), noisy = hidden_from(&dense, 0.05);
@@ -59,7 +62,7 @@ static void noise_moves_it_little(void **state)
     assert_in_range(noisy, 38, 52);
 }
 
-static void at_once_or_never(void **state)
+static void transfer_is_always_or_never_hidden(void **state)
 {
     struct lines fast = {.compute_0 = 0.1, .compute = 0.02, .transfer_0 = 0.01};
     struct lines slow = {.compute_0 = 0.1, .compute = 0.02, .transfer_0 = 30000};
@@ -69,12 +72,13 @@ static void at_once_or_never(void **state)
     (void)state;
     assert_int_equal(hidden_from(&fast, 0), 1);
     assert_int_equal(hidden_from(&slow, 0), 0);
-    assert_int_equal(hidden_from(&lists, 0), 0); /* grow faster than what hides them */
+    /* the transfer of lists grows faster than the computing that could hide it */
+    assert_int_equal(hidden_from(&lists, 0), 0);
     assert_int_equal(hidden_from(&thin, 0), 1);
 }
 
-/* A line through such points would begin below 0. */
-static void no_time_is_negative(void **state)
+/* A line through these points would be negative at batch 0. */
+static void times_are_not_extrapolated_below_zero(void **state)
 {
     struct vb_step_point points[2] = {
         {.batch = 7, .bytes = 40, .compute_ms = 0.015, .transfer_ms = 0},
@@ -83,14 +87,15 @@ static void no_time_is_negative(void **state)
 
     (void)state;
     assert_int_equal(vb_step_hidden_from(points, 2), 1);
-    points[0].compute_ms = 2; /* the larger batch is faster: a bad moment */
+    /* the larger batch is faster because the measurement of the smaller one was disturbed */
+    points[0].compute_ms = 2;
     points[0].transfer_ms = points[1].transfer_ms = 1.5;
     assert_int_equal(vb_step_hidden_from(points, 2), 1);
     points[0].transfer_ms = points[1].transfer_ms = 2.5;
     assert_int_equal(vb_step_hidden_from(points, 2), 0);
 }
 
-static void few_points(void **state)
+static void few_points_are_enough(void **state)
 {
     struct vb_step_point points[2] = {
         {.batch = 10, .bytes = 40, .compute_ms = 1, .transfer_ms = 4},
@@ -99,9 +104,10 @@ static void few_points(void **state)
 
     (void)state;
     assert_int_equal(vb_step_hidden_from(points, 0), 0);
-    assert_int_equal(vb_step_hidden_from(points, 1), 40); /* as long a sample */
+    /* one point: assume the same time for each sample */
+    assert_int_equal(vb_step_hidden_from(points, 1), 40);
     assert_int_equal(vb_step_hidden_from(points, 2), 40);
-    points[0].transfer_ms = points[1].transfer_ms = 0; /* one rank */
+    points[0].transfer_ms = points[1].transfer_ms = 0; /* one rank has no transfer */
     assert_int_equal(vb_step_hidden_from(points, 2), 1);
 }
 
@@ -116,7 +122,7 @@ static void fill_opts(const char *model, const char *data, struct vb_group *g,
     o->steps = 100;
 }
 
-/* Whether all ranks have the same parameters now. */
+/* Returns whether all ranks have the same parameters. */
 static bool equal(struct vb_trainer *t)
 {
     size_t n;
@@ -135,7 +141,7 @@ static int check_steps(struct vb_trainer *t)
     wrong = T_WRONG(t->data.train.n == 180); /* of 200, in steps of 30 */
     wrong += T_WRONG(vb_trainer_step(t) == VB_OK && equal(t));
     wrong += T_WRONG(t->ops->sum_again(t, &bytes) == VB_OK && bytes > 0 && bytes % 4 == 0);
-    wrong += T_WRONG(equal(t)); /* nothing was updated */
+    wrong += T_WRONG(equal(t)); /* no parameters were updated */
     wrong += T_WRONG(vb_trainer_step(t) == VB_OK && equal(t));
     (void)vb_group_barrier(t->place.group);
     before = t_allocations;
@@ -164,7 +170,7 @@ static int with_and_without_sums(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void sums_are_left_out(void **state)
+static void steps_can_run_without_sums(void **state)
 {
     static const char *const models[][2] = {{"softmax", "synth:200"},
                                             {"lenet", "synth:200"},
@@ -196,7 +202,8 @@ static int measure(struct vb_group *g, void *arg)
     int i, wrong, seen = 0;
 
     (void)arg;
-    fill_opts("softmax", "synth:100", g, &o.train); /* which is no whole number of steps */
+    /* 100 samples are not a whole number of steps */
+    fill_opts("softmax", "synth:100", g, &o.train);
     o.each = count;
     o.each_arg = &seen;
     wrong = T_WRONG(vb_bench_step(&o, &r) == VB_OK && r.n == 3 && r.ranks == 2);
@@ -211,7 +218,7 @@ static int measure(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void points_are_measured(void **state)
+static void every_point_is_measured(void **state)
 {
     struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = measure};
 
@@ -219,7 +226,7 @@ static void points_are_measured(void **state)
     t_as_threads(&job);
 }
 
-static int measure_too_much(struct vb_group *g, void *arg)
+static int measure_large_batches(struct vb_group *g, void *arg)
 {
     struct vb_step_opts o = {.batches = {3, 51}, .n_batches = 2, .seconds = 0.001};
     struct vb_step_result r;
@@ -230,11 +237,11 @@ static int measure_too_much(struct vb_group *g, void *arg)
     return 0;
 }
 
-static void more_than_there_is(void **state)
+static void batches_larger_than_the_data_set(void **state)
 {
     vb_status got[2] = {VB_OK, VB_OK};
     struct t_job job = {
-        .transport = VB_TRANSPORT_SHM, .world = 2, .fn = measure_too_much, .arg = got};
+        .transport = VB_TRANSPORT_SHM, .world = 2, .fn = measure_large_batches, .arg = got};
     struct t_stderr caught;
     char text[2048];
 
@@ -250,10 +257,14 @@ static void more_than_there_is(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_lines_cross),   cmocka_unit_test(noise_moves_it_little),
-        cmocka_unit_test(at_once_or_never),    cmocka_unit_test(few_points),
-        cmocka_unit_test(no_time_is_negative), cmocka_unit_test(sums_are_left_out),
-        cmocka_unit_test(points_are_measured), cmocka_unit_test(more_than_there_is),
+        cmocka_unit_test(transfer_is_hidden_where_lines_cross),
+        cmocka_unit_test(noise_changes_the_result_little),
+        cmocka_unit_test(transfer_is_always_or_never_hidden),
+        cmocka_unit_test(few_points_are_enough),
+        cmocka_unit_test(times_are_not_extrapolated_below_zero),
+        cmocka_unit_test(steps_can_run_without_sums),
+        cmocka_unit_test(every_point_is_measured),
+        cmocka_unit_test(batches_larger_than_the_data_set),
     };
 
     return T_RUN(tests);

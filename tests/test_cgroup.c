@@ -1,48 +1,32 @@
 /* SPDX-License-Identifier: MIT */
+#include "tests/sysroot.h"
 #include "tests/test.h"
 #include "topo/topo.h"
 
-#include <sys/stat.h>
+static struct t_tree tree;
 
-static char root[64];
-
-static int make_root(void **state)
+static int make_tree(void **state)
 {
     (void)state;
-    snprintf(root, sizeof(root), "/tmp/verbena-cgroup-XXXXXX");
-    return mkdtemp(root) != NULL ? 0 : -1;
+    t_tree_create(&tree);
+    return 0;
 }
 
-static int remove_root(void **state)
+static int remove_tree(void **state)
 {
-    char command[128];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", root);
-    return system(command);
+    t_tree_destroy(&tree);
+    return 0;
 }
 
-/* Writes a file below the root, with the folders it needs. */
 static void put(const char *path, const char *text)
 {
-    char full[256], *slash;
-    FILE *file;
-
-    snprintf(full, sizeof(full), "%s/%s", root, path);
-    for (slash = full + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        mkdir(full, 0700);
-        *slash = '/';
-    }
-    file = fopen(full, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
+    t_tree_text(&tree, path, text);
 }
 
 static void assert_quota(double want)
 {
-    double got = vb_topo_cpu_quota(root);
+    double got = vb_topo_cpu_quota(tree.root);
 
     assert_true(got > want - 1e-9 && got < want + 1e-9);
 }
@@ -78,7 +62,8 @@ static void version_1_has_its_own_folder(void **state)
     assert_quota(0);
     put("sys/fs/cgroup/cpuacct,cpu/job/cpu.cfs_quota_us", "250000\n");
     assert_quota(2.5);
-    put("sys/fs/cgroup/cpuset/s/cpu.cfs_quota_us", "1\n"); /* not the cpu controller's */
+    /* belongs to another controller than cpu */
+    put("sys/fs/cgroup/cpuset/s/cpu.cfs_quota_us", "1\n");
     assert_quota(2.5);
 }
 
@@ -99,11 +84,11 @@ static void garbage_is_no_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(no_cgroup_no_limit, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(version_2_takes_the_least_of_all_levels, make_root,
-                                        remove_root),
-        cmocka_unit_test_setup_teardown(version_1_has_its_own_folder, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(garbage_is_no_limit, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(no_cgroup_no_limit, make_tree, remove_tree),
+        cmocka_unit_test_setup_teardown(version_2_takes_the_least_of_all_levels, make_tree,
+                                        remove_tree),
+        cmocka_unit_test_setup_teardown(version_1_has_its_own_folder, make_tree, remove_tree),
+        cmocka_unit_test_setup_teardown(garbage_is_no_limit, make_tree, remove_tree),
     };
 
     return T_RUN(tests);

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * The format of checkpoints: what is written is read again, and whatever was done to the file is
- * noticed. What befalls writers is in test_checkpoint_disk.c.
+ * The format of checkpoints: a reader gets back what was written, and notices every damage to the
+ * file. Failures while writing are in test_checkpoint_disk.c.
+ *
+ * Covers: engine/checkpoint_read.c
  */
 #include "tests/checkpoint.h"
 
 #include <sys/wait.h>
 
-#define BIG (3 * CP_CHUNK / sizeof(float) + 5) /* elements: three whole chunks and a short one */
+/* number of elements: three whole chunks and a short one */
+#define BIG (3 * CP_CHUNK / sizeof(float) + 5)
 
 /* ---- round trip ------------------------------------------------------------------------------ */
 
-static void what_is_written_is_read(void **state)
+static void written_files_are_read_back(void **state)
 {
     struct vb_checkpoint_array arrays[2];
     struct vb_checkpoint cp = small(12, arrays);
@@ -21,7 +24,7 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(vb_checkpoint_write(dir, &cp, 0, &seconds), VB_OK);
     assert_true(seconds > 0);
     assert_reads(&cp);
-    assert_int_equal(entries(), 1);
+    assert_int_equal(t_folder_entries(dir), 1);
 }
 
 static void large_and_empty_arrays_are_read(void **state)
@@ -62,7 +65,7 @@ static void arrays_are_found_by_name(void **state)
 
 /* ---- broken files ---------------------------------------------------------------------------- */
 
-/* The bytes of a small checkpoint, and a path to put broken ones at. */
+/* Returns the bytes of a small checkpoint, and a path for broken copies. */
 static char *small_file(size_t *len_p, char broken[PATH_MAX])
 {
     write_small(3, 0);
@@ -80,14 +83,14 @@ static void truncated_files_are_refused(void **state)
     bytes = small_file(&len, broken);
     assert_true(len < 1024);
     for (n = 0; n < len; n++) {
-        put_file(broken, bytes, n);
+        t_file_write(broken, bytes, n);
         assert_refused(broken, VB_ERR_INPUT, "offset ");
     }
-    bytes[len] = '\0'; /* get_file() left room */
-    put_file(broken, bytes, len + 1);
+    bytes[len] = '\0'; /* get_file() has left room for it */
+    t_file_write(broken, bytes, len + 1);
     assert_refused(broken, VB_ERR_INPUT, "offset 16: the file is not as long");
-    put_file(broken, bytes, len);
-    assert_int_equal(vb_checkpoint_read(broken, &cp), VB_OK); /* the whole is fine */
+    t_file_write(broken, bytes, len);
+    assert_int_equal(vb_checkpoint_read(broken, &cp), VB_OK); /* the complete file is valid */
     vb_checkpoint_free(cp);
     free(bytes);
 }
@@ -101,14 +104,14 @@ static void every_flipped_bit_is_noticed(void **state)
     bytes = small_file(&len, broken);
     for (i = 0; i < len * 8; i++) {
         bytes[i / 8] = (char)(bytes[i / 8] ^ 1 << i % 8);
-        put_file(broken, bytes, len);
+        t_file_write(broken, bytes, len);
         assert_refused(broken, VB_ERR_INPUT, "offset ");
         bytes[i / 8] = (char)(bytes[i / 8] ^ 1 << i % 8);
     }
     free(bytes);
 }
 
-static void chunks_that_are_broken_are_named(void **state)
+static void broken_chunks_are_named(void **state)
 {
     uint32_t *big = calloc(BIG, sizeof(*big));
     struct vb_checkpoint_array array = {
@@ -124,7 +127,7 @@ static void chunks_that_are_broken_are_named(void **state)
     bytes = get_file(path_of(0), &len);
     for (at = 0; at < 4; at++) {
         bytes[front + at * CP_CHUNK + 8] ^= 1;
-        put_file(path_of(0), bytes, len);
+        t_file_write(path_of(0), bytes, len);
         snprintf(text, sizeof(text), "offset %zu: the checksum", front + at * CP_CHUNK);
         assert_refused(path_of(0), VB_ERR_INPUT, text);
         bytes[front + at * CP_CHUNK + 8] ^= 1;
@@ -133,7 +136,7 @@ static void chunks_that_are_broken_are_named(void **state)
     free(big);
 }
 
-/* What a hostile writer would put into a small checkpoint, with right checksums. */
+/* What a hostile writer would put into a small checkpoint, with correct checksums. */
 static const struct {
     size_t at, len;
     const char *bytes, *text;
@@ -142,10 +145,10 @@ static const struct {
     {16, 8, "\377\377\377\377\377\377\377\377", "offset 16: the file is not as long"},
     {24, 8, "\377\377\377\377\377\377\377\377", "offset 24: the step"},
     {40, 4, "\377\377\377\377", "offset 40: more arrays"},
-    {40, 4, "\0\4\0", "ends within the table"}, /* as many arrays as there may be */
+    {40, 4, "\0\4\0", "ends within the table"}, /* the largest number of arrays */
     {40, 4, "\1\0\0", "offset "},
     {44, 4, "\377\377\377\377", "offset 40: more arrays or text"},
-    {48, 4, "\0\0\20", "ends within the table"}, /* as much text as there may be */
+    {48, 4, "\0\0\20", "ends within the table"}, /* the largest amount of text */
     {56, 4, "\0\0\0", "offset 56: the size of chunks"},
     {60, 4, "\1\0\0", "offset 56: the size of chunks"},
     {64, 32, "eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee", "offset 64: a name has no end"},
@@ -158,7 +161,8 @@ static const struct {
     {192, 4, "\2\0\0", "offset 192: an array has an unknown type"},
     {196, 4, "\2\0\0", "offset 192: an array has an unknown type"},
     {136, 8, "\377\377\377\377\377\377\377\177", "offset 136: an array is larger"},
-    {136, 8, "\0\0\0\0\0\0\0\100", "offset 136: an array is larger"}, /* 4 times this wraps to 0 */
+    /* 4 times this number wraps to 0 */
+    {136, 8, "\0\0\0\0\0\0\0\100", "offset 136: an array is larger"},
     {136, 8, "\377\377\377\377\377\377\377\377", "offset 136: an array is larger"},
     {144, 8, "\0\0\0\0\0\0\0", "offset 136: an array is larger"},
     {200, 8, "\0\1\0\0\0\0\0", "offset 200: an array is larger"},
@@ -184,13 +188,13 @@ static void forged_files_are_refused(void **state)
         if (front <= len)
             head->rest_crc = vb_crc32c(0, bytes + sizeof(*head), front - sizeof(*head));
         head->crc = cp_head_crc(*head);
-        put_file(broken, bytes, len);
+        t_file_write(broken, bytes, len);
         assert_refused(broken, VB_ERR_INPUT, forgeries[i].text);
         free(bytes);
     }
 }
 
-static void what_is_no_checkpoint_is_refused(void **state)
+static void other_files_are_refused(void **state)
 {
     char path[PATH_MAX], noise[4096];
     size_t i;
@@ -198,11 +202,11 @@ static void what_is_no_checkpoint_is_refused(void **state)
     (void)state;
     snprintf(path, sizeof(path), "%s/x", dir);
     assert_refused(path, VB_ERR_NO_FILE, "No such file");
-    put_file(path, "", 0);
+    t_file_write(path, "", 0);
     assert_refused(path, VB_ERR_INPUT, "offset 0: the file is empty");
     for (i = 0; i < sizeof(noise); i++)
         noise[i] = (char)vb_random(1, i);
-    put_file(path, noise, sizeof(noise));
+    t_file_write(path, noise, sizeof(noise));
     assert_refused(path, VB_ERR_INPUT, "offset 0: this is not a checkpoint");
     unlink(path);
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -220,7 +224,7 @@ static void read_one_that_is_cut_off(void)
     _exit(98);
 }
 
-static void one_that_is_cut_off_is_named(void **state)
+static void a_truncated_file_is_named(void **state)
 {
     char said[PATH_MAX + 256];
     struct t_stderr t;
@@ -240,13 +244,13 @@ static void one_that_is_cut_off_is_named(void **state)
     assert_non_null(strstr(said, "can no longer be read"));
 }
 
-/* ---- what is not written --------------------------------------------------------------------- */
+/* ---- checkpoints that cannot be written ------------------------------------------------------ */
 
 static void assert_not_written(const struct vb_checkpoint *cp, const char *text)
 {
     struct t_stderr t;
     char said[1024];
-    int before = entries();
+    int before = t_folder_entries(dir);
     vb_status st;
 
     t_stderr_catch(&t);
@@ -254,11 +258,11 @@ static void assert_not_written(const struct vb_checkpoint *cp, const char *text)
     t_stderr_release(&t, said, sizeof(said));
     assert_int_equal(st, VB_ERR_USAGE);
     if (strstr(said, text) == NULL)
-        fail_msg("'%s' lacks '%s'", said, text);
-    assert_int_equal(entries(), before);
+        fail_msg("'%s' does not contain '%s'", said, text);
+    assert_int_equal(t_folder_entries(dir), before);
 }
 
-static void what_is_no_file_is_not_replaced(void **state)
+static void only_regular_files_are_replaced(void **state)
 {
     struct vb_checkpoint_array arrays[2];
     struct vb_checkpoint cp = small(5, arrays);
@@ -304,17 +308,18 @@ static void impossible_checkpoints_are_not_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        /* The first file that is mapped takes over SIGBUS, and cmocka takes it back. */
-        T_IN_DIR(one_that_is_cut_off_is_named),
-        T_IN_DIR(what_is_written_is_read),
+        /* This must be the first test. The first mapped file installs a SIGBUS handler, and cmocka
+         * replaces it. */
+        T_IN_DIR(a_truncated_file_is_named),
+        T_IN_DIR(written_files_are_read_back),
         T_IN_DIR(large_and_empty_arrays_are_read),
         T_IN_DIR(arrays_are_found_by_name),
         T_IN_DIR(truncated_files_are_refused),
         T_IN_DIR(every_flipped_bit_is_noticed),
-        T_IN_DIR(chunks_that_are_broken_are_named),
+        T_IN_DIR(broken_chunks_are_named),
         T_IN_DIR(forged_files_are_refused),
-        T_IN_DIR(what_is_no_checkpoint_is_refused),
-        T_IN_DIR(what_is_no_file_is_not_replaced),
+        T_IN_DIR(other_files_are_refused),
+        T_IN_DIR(only_regular_files_are_replaced),
         T_IN_DIR(impossible_checkpoints_are_not_written),
     };
 

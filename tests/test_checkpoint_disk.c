@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints in their folder: which is the latest, which may go, and that nothing that befalls a
- * writer (a full disk, a kill at any instant) harms those before.
+ * Checkpoints in their folder: which one is the latest, and which may be deleted. A failed writer
+ * (a full disk, a kill at any moment) must not damage older checkpoints.
+ *
+ * Covers: engine/checkpoint_dir.c
  */
 #include "tests/checkpoint.h"
 
@@ -13,7 +15,7 @@
 #include <sys/wait.h>
 
 #define KILLS 50
-#define ELEMS ((size_t)1 << 20) /* of the array of a writer that will be killed: 4 MiB */
+#define ELEMS ((size_t)1 << 20) /* elements in the tests that kill the writer: 4 MiB */
 
 static bool is_there(const char *name)
 {
@@ -28,12 +30,12 @@ static void put_named(const char *name, const void *data, size_t len)
     char path[PATH_MAX];
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
-    put_file(path, data, len);
+    t_file_write(path, data, len);
 }
 
-/* ---- the latest ------------------------------------------------------------------------------ */
+/* ---- the latest checkpoint ------------------------------------------------------------------- */
 
-/* What vb_checkpoint_latest() returns, and what it says meanwhile. */
+/* Returns the result of vb_checkpoint_latest() and what it printed. */
 static vb_status ask_latest(const char *folder, char path[PATH_MAX], char said[2048])
 {
     struct t_stderr t;
@@ -58,7 +60,7 @@ static void latest_is_the_highest_step(void **state)
     write_small(10, 0);
     write_small(2, 0);
     assert_latest(10);
-    put_named("checkpoint-011.vbc", "", 0); /* none of these is a checkpoint's name */
+    put_named("checkpoint-011.vbc", "", 0); /* none of these is a valid name of a checkpoint */
     put_named("checkpoint--12.vbc", "", 0);
     put_named("checkpoint-13.vbc.bak", "", 0);
     put_named("checkpoint-14.vbc.1.tmp", "", 0);
@@ -67,10 +69,11 @@ static void latest_is_the_highest_step(void **state)
     assert_int_equal(ask_latest(dir, path, said), VB_OK);
     assert_string_equal(path, path_of(10));
     assert_string_equal(said, "");
-    assert_int_equal(vb_checkpoint_latest(dir, said, strlen(path) + 1), VB_OK); /* just fits */
+    /* the buffer is just large enough */
+    assert_int_equal(vb_checkpoint_latest(dir, said, strlen(path) + 1), VB_OK);
 }
 
-static void broken_ones_are_skipped(void **state)
+static void broken_checkpoints_are_skipped(void **state)
 {
     char path[PATH_MAX], said[2048], *bytes;
     size_t len;
@@ -78,7 +81,7 @@ static void broken_ones_are_skipped(void **state)
     (void)state;
     write_small(1, 0);
     bytes = get_file(path_of(1), &len);
-    put_named("checkpoint-2.vbc", bytes, len); /* of step 1 */
+    put_named("checkpoint-2.vbc", bytes, len); /* the file contains step 1 */
     put_named("checkpoint-3.vbc", bytes, len - 1);
     assert_int_equal(ask_latest(dir, path, said), VB_OK);
     assert_string_equal(path, path_of(1));
@@ -91,7 +94,7 @@ static void broken_ones_are_skipped(void **state)
     free(bytes);
 }
 
-/* ---- which may go ---------------------------------------------------------------------------- */
+/* ---- deleting old checkpoints ---------------------------------------------------------------- */
 
 static void only_the_newest_are_kept(void **state)
 {
@@ -101,16 +104,16 @@ static void only_the_newest_are_kept(void **state)
     put_named("checkpoint-old.vbc", "mine", 4);
     for (step = 8; step <= 12; step++)
         write_small(step, 2);
-    assert_int_equal(entries(), 3);
+    assert_int_equal(t_folder_entries(dir), 3);
     assert_true(is_there("checkpoint-11.vbc") && is_there("checkpoint-12.vbc"));
-    write_small(10, 1); /* a run that went back must not lose what it has just written */
+    write_small(10, 1); /* a run that went back must not delete what it has just written */
     assert_true(is_there("checkpoint-10.vbc") && is_there("checkpoint-12.vbc"));
     write_small(13, 0);
-    assert_int_equal(entries(), 5);
+    assert_int_equal(t_folder_entries(dir), 5);
     assert_true(is_there("checkpoint-old.vbc"));
 }
 
-static void only_our_leavings_are_removed(void **state)
+static void only_our_temporary_files_are_removed(void **state)
 {
     static const char *const others[] = {"checkpoint-3.vbc.tmp", "checkpoint-x.vbc.1.tmp",
                                          "checkpoint-3.vbc.12.tmp2", "notes.12.tmp",
@@ -123,7 +126,7 @@ static void only_our_leavings_are_removed(void **state)
     put_named("checkpoint-3.vbc.12.tmp", "x", 1);
     put_named("checkpoint-0.vbc.4194304.tmp", "x", 1);
     write_small(4, 0);
-    assert_int_equal(entries(), VB_COUNT(others) + 1);
+    assert_int_equal(t_folder_entries(dir), VB_COUNT(others) + 1);
     for (i = 0; i < VB_COUNT(others); i++)
         assert_true(is_there(others[i]));
 }
@@ -166,7 +169,8 @@ static int in_child(int (*fn)(void))
     return WEXITSTATUS(status);
 }
 
-/* Writing checkpoint 2, of a megabyte, fails with this; checkpoint 1 stays as it was, alone. */
+/* Writes checkpoint 2 of a megabyte, which must fail with this status and text. Checkpoint 1 must
+ * stay unchanged, and no other file may be left. */
 static int fails_with(vb_status want, const char *text)
 {
     static float data[1 << 18];
@@ -180,9 +184,9 @@ static int fails_with(vb_status want, const char *text)
     t_stderr_catch(&t);
     st = vb_checkpoint_write(dir, &cp, 1, NULL);
     t_stderr_release(&t, said, sizeof(said));
-    if (st != want || strstr(said, text) == NULL || entries() != 1 ||
+    if (st != want || strstr(said, text) == NULL || t_folder_entries(dir) != 1 ||
         vb_checkpoint_read(path_of(1), &old) != VB_OK) {
-        fprintf(stderr, "status %d, %d files: %s\n", st, entries(), said);
+        fprintf(stderr, "status %d, %d files: %s\n", st, t_folder_entries(dir), said);
         return CHILD_BAD;
     }
     return CHILD_FINE;
@@ -197,14 +201,15 @@ static int with_small_limit(void)
     return fails_with(VB_ERR_IO, "checkpoint-2.vbc at offset 100000: File too large");
 }
 
-static void file_that_cannot_grow_leaves_the_old_one(void **state)
+static void a_file_size_limit_keeps_the_old_checkpoint(void **state)
 {
     (void)state;
     write_small(1, 0);
     assert_int_equal(in_child(with_small_limit), CHILD_FINE);
 }
 
-/* A disk of 64 KiB, which only this process sees; then the same disk, read-only. */
+/* Tests on a disk of 64 KiB that only this process sees, then on the same disk mounted read-
+ * only. */
 static int on_small_disk(void)
 {
     struct vb_checkpoint_array arrays[2];
@@ -221,20 +226,20 @@ static int on_small_disk(void)
     return fails_with(vb_status_from_errno(EROFS), "checkpoint-2.vbc: Read-only file system");
 }
 
-static void full_disk_leaves_the_old_one(void **state)
+static void a_full_disk_keeps_the_old_checkpoint(void **state)
 {
     int code = in_child(on_small_disk);
 
     (void)state;
     if (code == CHILD_CANNOT)
-        skip(); /* mounting takes root */
+        skip(); /* mounting needs root */
     assert_int_equal(code, CHILD_FINE);
 }
 
-/* ---- killed ---------------------------------------------------------------------------------- */
+/* ---- writers that are killed ----------------------------------------------------------------- */
 
-/* Writes checkpoints from this step on, all elements the step, until killed. Each step is told to
- * fd when it is on the disk. */
+/* Writes checkpoints from this step on until it is killed. All elements equal the step. It writes
+ * each step to fd after the checkpoint is on the disk. */
 static void write_forever(int64_t step, int fd)
 {
     uint32_t *data = malloc(ELEMS * sizeof(*data));
@@ -254,8 +259,8 @@ static void write_forever(int64_t step, int fd)
     }
 }
 
-/* Kills a writer some time after it has begun, 0: when it has told a step; returns the last step
- * that it told. */
+/* Kills a writer after_us microseconds after it has begun (0: as soon as it has reported a step).
+ * Returns the last step that it reported. */
 static int64_t kill_writer(int64_t step, unsigned int after_us)
 {
     int64_t told = step - 1, next;
@@ -281,7 +286,8 @@ static int64_t kill_writer(int64_t step, unsigned int after_us)
     return told;
 }
 
-/* The latest checkpoint, looked at whole, and no other is broken: its step, -1: there is none. */
+/* Checks that no checkpoint is broken, and reads the latest one completely. Returns its step, or -1
+ * if there is none. */
 static int64_t look_at_latest(void)
 {
     char path[PATH_MAX], said[2048];
@@ -303,38 +309,39 @@ static int64_t look_at_latest(void)
     return step;
 }
 
-static void kills_at_any_instant_leave_whole_ones(void **state)
+static void kills_at_any_moment_leave_complete_checkpoints(void **state)
 {
     uint64_t begin_ns = vb_clock_ns(), span_us;
     int64_t step = kill_writer(0, 0) + 1, told;
     int round, half = 0;
 
     (void)state;
-    span_us = 3 * (vb_clock_ns() - begin_ns) / 1000; /* how long three of them take here */
+    /* the time that three of them take on this machine */
+    span_us = 3 * (vb_clock_ns() - begin_ns) / 1000;
     for (round = 0; round < KILLS; round++) {
         told = kill_writer(step, 1 + (unsigned int)(vb_random(8, (uint64_t)round) % span_us));
         step = look_at_latest();
-        assert_true(step >= told); /* what was reported is there */
-        half += entries() > (step < 2 ? (int)step + 1 : 3);
+        assert_true(step >= told); /* every reported step is on the disk */
+        half += t_folder_entries(dir) > (step < 2 ? (int)step + 1 : 3);
         step++;
     }
-    print_message("%d kills, %lld checkpoints, %d left half a file\n", KILLS, (long long)step,
-                  half);
+    print_message("%d kills, %lld checkpoints, %d left an incomplete file\n", KILLS,
+                  (long long)step, half);
     write_small(step + 1, 1);
-    assert_int_equal(entries(), 1); /* and their leavings are gone */
+    assert_int_equal(t_folder_entries(dir), 1); /* temporary files of the killed writers are gone */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T_IN_DIR(latest_is_the_highest_step),
-        T_IN_DIR(broken_ones_are_skipped),
+        T_IN_DIR(broken_checkpoints_are_skipped),
         T_IN_DIR(only_the_newest_are_kept),
-        T_IN_DIR(only_our_leavings_are_removed),
+        T_IN_DIR(only_our_temporary_files_are_removed),
         T_IN_DIR(folder_is_made),
-        T_IN_DIR(file_that_cannot_grow_leaves_the_old_one),
-        T_IN_DIR(full_disk_leaves_the_old_one),
-        T_IN_DIR(kills_at_any_instant_leave_whole_ones),
+        T_IN_DIR(a_file_size_limit_keeps_the_old_checkpoint),
+        T_IN_DIR(a_full_disk_keeps_the_old_checkpoint),
+        T_IN_DIR(kills_at_any_moment_leave_complete_checkpoints),
     };
 
     return T_RUN(tests);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives in which a rank dies, stalls, or brings another size: all others say so, with the
- * rank, the operation and its number, within the deadline. And callers that ask for the impossible.
+ * Collectives in which a rank dies, stalls, or passes another size. All other ranks must report it
+ * with the rank, the operation and its number, before the deadline. Also: callers that ask for
+ * impossible things.
+ *
+ * Covers: net/coll_here.c net/coll_start.c
  */
 #include "tests/coll.h"
 
@@ -11,7 +14,7 @@
 #define N_ELEMS ((size_t)50000)
 #define CULPRIT 1
 #define TIMEOUT_MS 2000
-#define SLACK_S 20 /* for a machine that is busy with something else */
+#define SLACK_S 20 /* extra time for a busy machine */
 
 enum fault { DIES, STALLS, OTHER_SIZE, OTHER_OPERATION, SENDS_NOTES };
 
@@ -28,8 +31,8 @@ static void nap_ms(long ms)
     nanosleep(&ts, NULL);
 }
 
-/* Notes of an operation that has flags, while all others are in it: they wait for this rank's
- * share. */
+/* Sends notes of an operation that uses flags while all other ranks are in it and wait for this
+ * rank's share. */
 static vb_status send_notes(struct vb_coll *coll, const struct how *how, struct vb_req *req)
 {
     uint64_t deadline = vb_clock_ns() + SLACK_S * UINT64_C(1000000000);
@@ -45,19 +48,19 @@ static vb_status send_notes(struct vb_coll *coll, const struct how *how, struct 
             !coll_put(coll, r, 0, 0, 0, coll_note_value(STREAM_PART, coll->seq & SEQ_MASK)))
             st = VB_ERR_IO;
     group_unlock(coll->group);
-    while (st == VB_OK && vb_clock_ns() < deadline) { /* until the others have given up */
+    while (st == VB_OK && vb_clock_ns() < deadline) { /* until the other ranks have given up */
         st = vb_progress(coll->group);
         nap_ms(1);
     }
     return st;
 }
 
-/* What the culprit does instead of its fourth allreduce. */
+/* Does something wrong instead of the fourth allreduce. */
 static vb_status misbehave(struct vb_coll *coll, const struct how *how, struct vb_req *req)
 {
     switch (how->fault) {
     case DIES:
-        _exit(0); /* without a goodbye */
+        _exit(0); /* no goodbye is sent */
     case STALLS:
         nap_ms(TIMEOUT_MS + 3000);
         return vb_allreduce_start(coll, 0, how->n, VB_REDUCE_SUM, req);
@@ -71,7 +74,7 @@ static vb_status misbehave(struct vb_coll *coll, const struct how *how, struct v
     return VB_OK;
 }
 
-/* The failure must be in the log of this rank, complete, on one line. */
+/* The log of this rank must report the complete failure on one line. */
 static int is_reported(const char *text, const struct how *how)
 {
     const char *line = text, *end;
@@ -83,12 +86,12 @@ static int is_reported(const char *text, const struct how *how)
         if (strstr(copy, "rank 1 (") != NULL && strstr(copy, "allreduce 4") != NULL)
             return 0;
     }
-    fprintf(stderr, "fault %d, %s: not reported, but:\n%s", (int)how->fault, vb_algo_str(how->algo),
-            text);
+    fprintf(stderr, "fault %d, %s: not reported; the log has:\n%s", (int)how->fault,
+            vb_algo_str(how->algo), text);
     return 1;
 }
 
-static int witness(struct vb_coll *coll, const struct how *how)
+static int expect_failure(struct vb_coll *coll, const struct how *how)
 {
     uint64_t begin = vb_clock_ns();
     struct t_stderr caught;
@@ -119,10 +122,11 @@ static int faulty(struct vb_group *g, void *arg)
         wrong += T_WRONG(vb_allreduce_start(coll, 0, how->n, VB_REDUCE_SUM, &req) == VB_OK);
         wrong += T_WRONG(vb_wait(coll, &req) == VB_OK);
     }
-    /* Who dies at once takes with it what of the last one others have not read yet. */
+    /* A rank that dies at once takes parts of the previous allreduce with it that others have not
+     * read yet. */
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     if (vb_group_rank(g) != CULPRIT) {
-        wrong += witness(coll, how);
+        wrong += expect_failure(coll, how);
     } else {
         vb_log_set_level(VB_LEVEL_ERROR);
         if (misbehave(coll, how, &req) == VB_OK)
@@ -152,7 +156,8 @@ static void try_everywhere(enum fault fault)
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_GATHER, 10);
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_EXCHANGE, N_ELEMS - 1);
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 10);
-    try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 2000); /* not copied */
+    /* large enough to be sent without a copy */
+    try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 2000);
     try_fault(fault, VB_TRANSPORT_TCP, VB_ALGO_RING, N_ELEMS - 1);
 }
 
@@ -170,7 +175,7 @@ static void a_rank_stalls(void **state)
     try_fault(STALLS, VB_TRANSPORT_TCP, VB_ALGO_OWNER, 2000);
 }
 
-static void a_rank_brings_another_size(void **state)
+static void a_rank_passes_another_size(void **state)
 {
     (void)state;
     try_everywhere(OTHER_SIZE);
@@ -178,7 +183,7 @@ static void a_rank_brings_another_size(void **state)
     try_fault(OTHER_OPERATION, VB_TRANSPORT_TCP, VB_ALGO_EXCHANGE, 100);
 }
 
-static void a_rank_sends_what_cannot_be_due(void **state)
+static void a_rank_sends_unexpected_notes(void **state)
 {
     (void)state;
     try_fault(SENDS_NOTES, VB_TRANSPORT_SHM, VB_ALGO_MAPPED, N_ELEMS - 1);
@@ -186,9 +191,9 @@ static void a_rank_sends_what_cannot_be_due(void **state)
 
 /* ---- after a failure ------------------------------------------------------------------------- */
 
-#define MANY_BYTES ((size_t)48 << 20) /* more than sockets hold */
+#define MANY_BYTES ((size_t)48 << 20) /* more than socket buffers hold */
 
-/* Rank 1 takes part, and takes nothing in: much of what rank 0 has for it waits to be sent. */
+/* Fills the send queue of rank 0: rank 1 takes part but receives nothing. */
 static vb_status fill_queue(struct vb_coll *coll, struct vb_req *req)
 {
     uint64_t deadline = vb_clock_ns() + SLACK_S * UINT64_C(1000000000);
@@ -204,7 +209,8 @@ static vb_status fill_queue(struct vb_coll *coll, struct vb_req *req)
     return st;
 }
 
-/* The group goes on handing out what has ended, on its own thread if it has one. */
+/* After the collective is closed, the group still completes its ops, on the progress thread if it
+ * has one. */
 static int closed_under_way(struct vb_group *g, void *arg)
 {
     struct t_stderr caught;
@@ -227,7 +233,7 @@ static int closed_under_way(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void what_is_under_way_outlives_a_collective(void **state)
+static void ops_end_after_their_collective_is_closed(void **state)
 {
     struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 2, .fn = closed_under_way};
 
@@ -235,9 +241,9 @@ static void what_is_under_way_outlives_a_collective(void **state)
     t_as_processes(&job);
 }
 
-/* ---- callers --------------------------------------------------------------------------------- */
+/* ---- errors of callers ----------------------------------------------------------------------- */
 
-static int impossible(struct vb_group *g, void *arg)
+static int impossible_calls(struct vb_group *g, void *arg)
 {
     struct vb_coll_opts bad = {.algo = VB_ALGO_RING};
     size_t at[2] = {0, 0}, lens[2] = {8, 100};
@@ -249,7 +255,8 @@ static int impossible(struct vb_group *g, void *arg)
 
     (void)arg;
     t_stderr_catch(&caught);
-    wrong += T_WRONG(vb_coll_open(g, 64, &bad, &coll) == VB_ERR_USAGE); /* not in rank order */
+    /* this algorithm does not sum in rank order */
+    wrong += T_WRONG(vb_coll_open(g, 64, &bad, &coll) == VB_ERR_USAGE);
     bad = (struct vb_coll_opts){.order = VB_ORDER_ANY, .algo = VB_ALGO_RING, .wire = VB_WIRE_BF16};
     wrong += T_WRONG(vb_coll_open(g, 64, &bad, &coll) == VB_ERR_USAGE);
     bad = (struct vb_coll_opts){.in_flight = -1};
@@ -268,9 +275,9 @@ static int impossible(struct vb_group *g, void *arg)
     return wrong + T_WRONG(strstr(text, "it does not sum in rank order") != NULL);
 }
 
-static void callers_ask_too_much(void **state)
+static void impossible_calls_are_refused(void **state)
 {
-    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 2, .fn = impossible};
+    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 2, .fn = impossible_calls};
 
     (void)state;
     t_as_processes(&job);
@@ -281,10 +288,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_dies),
         cmocka_unit_test(a_rank_stalls),
-        cmocka_unit_test(a_rank_brings_another_size),
-        cmocka_unit_test(a_rank_sends_what_cannot_be_due),
-        cmocka_unit_test(what_is_under_way_outlives_a_collective),
-        cmocka_unit_test(callers_ask_too_much),
+        cmocka_unit_test(a_rank_passes_another_size),
+        cmocka_unit_test(a_rank_sends_unexpected_notes),
+        cmocka_unit_test(ops_end_after_their_collective_is_closed),
+        cmocka_unit_test(impossible_calls_are_refused),
     };
 
     return T_RUN(tests);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * Many operations in flight, reduce-scatter, allgather, broadcast, barrier, large vectors, bytes on
- * the wire, and that nothing is allocated once all is open.
+ * the wire, and no allocations after opening.
+ *
+ * Covers: net/coll_open.c net/coll_start.c net/cost.c net/cost_measure.c
  */
 #include "tests/alloc.h"
 #include "tests/coll.h"
 
 #define FLIGHT 12
-#define ROOM ((size_t)400 * 1024) /* elements */
+#define ROOM ((size_t)400 * 1024) /* number of elements */
 #define MIB ((size_t)1 << 20)
 
 struct how {
@@ -21,7 +23,8 @@ static vb_status open_coll(struct vb_group *g, const struct how *how, size_t n_e
     return coll_open_split(g, n_elems * sizeof(float), &how->opts, how->place->split, coll_p);
 }
 
-/* Soft-RoCE in an emulated machine moves a round in a second. */
+/* Returns a small number of rounds over soft-RoCE in an emulated machine, where a round takes
+ * long. */
 static int rounds(const struct how *how)
 {
     return how->place->transport == VB_TRANSPORT_VERBS ? 2 : 4;
@@ -37,7 +40,7 @@ static void everywhere(t_rank_fn fn, struct vb_coll_opts opts, const int *worlds
 
 /* ---- many in flight -------------------------------------------------------------------------- */
 
-/* Vectors of very different sizes, so that the small ones overtake the large ones. */
+/* Returns vectors of very different sizes, so that small ones overtake large ones. */
 static size_t flight_size(int k, int round)
 {
     static const size_t sizes[] = {1, 30000, 500, 2048, 60001, 16, 9000};
@@ -108,9 +111,9 @@ static void many_in_flight(void **state)
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
     opts.algo = VB_ALGO_OWNER;
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
-    opts.algo = VB_ALGO_EXCHANGE; /* all through the same rings */
+    opts.algo = VB_ALGO_EXCHANGE; /* all operations use the same rings */
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
-    opts.in_flight = 4; /* fewer than are started: start has to wait */
+    opts.in_flight = 4; /* fewer than are started, so start has to wait */
     opts.wire = VB_WIRE_BF16;
     everywhere(flight, opts, worlds, VB_COUNT(worlds));
 }
@@ -133,7 +136,8 @@ static int flight_any(struct vb_group *g, void *arg)
     return wrong;
 }
 
-/* Algorithms that use the rings in ways of their own; ranges are smaller than what is compared. */
+/* Each of these algorithms uses the rings in its own way. The ranges are smaller than the data that
+ * are compared. */
 static void many_in_flight_in_any_order(void **state)
 {
     static const int worlds[] = {3, 4};
@@ -165,7 +169,7 @@ static int one_scatter(struct vb_group *g, struct vb_coll *coll, size_t n, unsig
     return wrong;
 }
 
-/* Rank r has r * len + r bytes, with a gap before each. */
+/* Rank r has r * len + r bytes, with a gap before each block. */
 static int one_gather(struct vb_group *g, struct vb_coll *coll, size_t len)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, r;
@@ -207,7 +211,7 @@ static int one_broadcast(struct vb_group *g, struct vb_coll *coll, size_t len, i
     return wrong + T_WRONG(data[4 + len] == 0xee);
 }
 
-static int others(struct vb_group *g, void *arg)
+static int all_other_operations(struct vb_group *g, void *arg)
 {
     static const size_t sizes[] = {0, 1, 5, 1000, 70003, 200001};
     const struct how *how = arg;
@@ -234,11 +238,10 @@ static void other_operations(void **state)
     struct vb_coll_opts opts = {.in_flight = 4};
 
     (void)state;
-    everywhere(others, opts, worlds, VB_COUNT(worlds));
+    everywhere(all_other_operations, opts, worlds, VB_COUNT(worlds));
 }
 
-/* ---- large, and exactly as many bytes as it takes ---------------------------------------------
- */
+/* ---- large vectors, and the exact number of bytes -------------------------------------------- */
 
 static int large(struct vb_group *g, void *arg)
 {
@@ -281,9 +284,10 @@ static void large_vectors(void **state)
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* What a rank measures alone must not touch where peers write, for one may be ahead and have sent.
- * Slots for messages of oneself stand in between those of peers, and nobody has a use for them. */
-static int measured_again(struct vb_group *g, void *arg)
+/* A measurement of one rank alone must not touch memory where peers write, because a peer may be
+ * ahead and may have sent already. Each rank has unused slots for messages to itself between those
+ * of its peers; the test fills these. */
+static int measure_with_full_slots(struct vb_group *g, void *arg)
 {
     const struct how *how = arg;
     struct vb_coll *coll;
@@ -305,19 +309,20 @@ static int measured_again(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void measuring_keeps_off_slots(void **state)
+static void measuring_does_not_write_to_slots(void **state)
 {
     static const int worlds[] = {3};
     struct vb_coll_opts opts = {0};
 
     (void)state;
-    everywhere(measured_again, opts, worlds, VB_COUNT(worlds));
+    everywhere(measure_with_full_slots, opts, worlds, VB_COUNT(worlds));
 }
 
 /* ---- allocations ----------------------------------------------------------------------------- */
 
-/* The one rank that counts, and the barrier that keeps the others from opening or closing then. */
-static int frugal(struct vb_group *g, void *arg)
+/* Counts the allocations of this process. Barriers keep the other ranks from opening or closing
+ * meanwhile. */
+static int count_allocations(struct vb_group *g, void *arg)
 {
     const struct how *how = arg;
     struct vb_coll *coll;
@@ -349,11 +354,11 @@ static void no_allocations(void **state)
     int a;
 
     (void)state;
-    everywhere(frugal, opts, worlds, VB_COUNT(worlds));
+    everywhere(count_allocations, opts, worlds, VB_COUNT(worlds));
     opts.order = VB_ORDER_ANY;
     for (a = VB_ALGO_GATHER; a < VB_ALGOS; a++) {
         opts.algo = (enum vb_algo)a;
-        everywhere(frugal, opts, worlds, VB_COUNT(worlds));
+        everywhere(count_allocations, opts, worlds, VB_COUNT(worlds));
     }
 }
 
@@ -362,7 +367,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_in_flight),   cmocka_unit_test(many_in_flight_in_any_order),
         cmocka_unit_test(other_operations), cmocka_unit_test(large_vectors),
-        cmocka_unit_test(no_allocations),   cmocka_unit_test(measuring_keeps_off_slots),
+        cmocka_unit_test(no_allocations),   cmocka_unit_test(measuring_does_not_write_to_slots),
     };
 
     return T_RUN(tests);

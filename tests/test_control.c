@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the control plane makes of a peer whose data connection has ended, when its last word has
- * come but was not read yet: as where this process stood still for a moment.
+ * The control plane, when the data connection of a peer has ended and the peer's last frame has
+ * arrived but was not read yet. This happens if this process was stopped for a moment.
+ *
+ * Covers: net/conn.c
  */
 #include "net/control_priv.h"
 
@@ -12,7 +14,8 @@
 
 #define PEER 1
 
-/* Without its thread, so that nobody reads before the test wants it; returns the peer's end. */
+/* Opens the control plane without its thread, so that nothing is read before the test asks for it.
+ * Returns the peer's end. */
 static int begin(struct control *c, struct conn conns[2])
 {
     static const unsigned char session[AUTH_KEY_BYTES];
@@ -46,7 +49,7 @@ static void says(int fd, enum wire_type type, const char *text)
     assert_int_equal(write(fd, text, len), len);
 }
 
-static void a_goodbye_counts(void **state)
+static void an_unread_goodbye_counts(void **state)
 {
     struct conn conns[2];
     struct control c;
@@ -59,7 +62,7 @@ static void a_goodbye_counts(void **state)
     end(&c, fd);
 }
 
-static void a_reason_counts(void **state)
+static void an_unread_reason_counts(void **state)
 {
     struct conn conns[2];
     struct control c;
@@ -74,7 +77,7 @@ static void a_reason_counts(void **state)
     end(&c, fd);
 }
 
-static void silence_is_a_loss(void **state)
+static void a_peer_without_goodbye_is_lost(void **state)
 {
     struct conn conns[2];
     struct control c;
@@ -91,9 +94,9 @@ static void silence_is_a_loss(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_goodbye_counts),
-        cmocka_unit_test(a_reason_counts),
-        cmocka_unit_test(silence_is_a_loss),
+        cmocka_unit_test(an_unread_goodbye_counts),
+        cmocka_unit_test(an_unread_reason_counts),
+        cmocka_unit_test(a_peer_without_goodbye_is_lost),
     };
 
     return T_RUN(tests);

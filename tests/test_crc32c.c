@@ -2,7 +2,7 @@
 #include "base/base.h"
 #include "tests/test.h"
 
-/* The definition, bit by bit. */
+/* Computes the CRC bit by bit, as it is defined. */
 static uint32_t crc_by_bits(const unsigned char *p, size_t len)
 {
     uint32_t state = ~0u;
@@ -84,8 +84,8 @@ static void pieces_make_the_whole(void **state)
                          vb_crc32c(0, bytes, sizeof(bytes)));
 }
 
-/* A CPU that lists the instruction in /proc/cpuinfo must be seen to have it. */
-static void instruction_is_used_where_there_is_one(void **state)
+/* If /proc/cpuinfo lists the instruction, the code must use it. */
+static void the_crc_instruction_is_used_if_available(void **state)
 {
     FILE *file = fopen("/proc/cpuinfo", "re");
     bool listed = false;
@@ -109,7 +109,7 @@ int main(void)
         cmocka_unit_test(every_table_entry),
         cmocka_unit_test(all_agree_at_every_length_and_offset),
         cmocka_unit_test(pieces_make_the_whole),
-        cmocka_unit_test(instruction_is_used_where_there_is_one),
+        cmocka_unit_test(the_crc_instruction_is_used_if_available),
     };
 
     return T_RUN(tests);

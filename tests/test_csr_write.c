@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What becomes of a .csr file whose writer is killed, with files that have no name and without. The
- * program is linked with --wrap=open, which lets a file system forget them.
+ * A .csr file whose writer is killed, on a file system with and without unnamed files (O_TMPFILE).
+ * The program is linked with --wrap=open, which can pretend that the file system lacks them.
+ *
+ * Covers: data/csr.c
  */
 #include "tests/data_files.h"
 
@@ -43,7 +45,7 @@ static vb_status write_rows(const char *name, vb_data_progress_fn progress, void
     return vb_data_convert(&spec, 1, VB_SYNTH_TRAIN, t_path(name), progress, arg, &written);
 }
 
-/* Files whose names begin so. */
+/* Counts the files whose names begin with `name`. */
 static int files(const char *name)
 {
     DIR *d = opendir(t_dir);
@@ -57,8 +59,8 @@ static int files(const char *name)
     return n;
 }
 
-/* Once blocks are written it says so, and stays there. */
-static void stop_within(void *arg, double done, int64_t rows)
+/* Reports when blocks have been written, and then waits to be killed. */
+static void wait_to_be_killed(void *arg, double done, int64_t rows)
 {
     const int *fd = arg;
 
@@ -80,7 +82,7 @@ static void kill_writer(const char *name)
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        (void)write_rows(name, stop_within, &fds[1]);
+        (void)write_rows(name, wait_to_be_killed, &fds[1]);
         _exit(0);
     }
     close(fds[1]);
@@ -91,7 +93,7 @@ static void kill_writer(const char *name)
     close(fds[0]);
 }
 
-static bool has_unnamed(void)
+static bool has_unnamed_files(void)
 {
     int fd = __real_open(t_dir, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
 
@@ -103,7 +105,7 @@ static bool has_unnamed(void)
 static void nothing_is_left_of_a_killed_writer(void **state)
 {
     (void)state;
-    if (!has_unnamed()) {
+    if (!has_unnamed_files()) {
         print_message("skipped: the file system of %s has no O_TMPFILE\n", t_dir);
         skip();
     }
@@ -111,7 +113,7 @@ static void nothing_is_left_of_a_killed_writer(void **state)
     assert_int_equal(files("killed"), 0);
 }
 
-static void whole_one_replaces_the_old(void **state)
+static void a_complete_file_replaces_the_old_one(void **state)
 {
     mode_t old = umask(027);
     struct vb_dataset set;
@@ -134,8 +136,8 @@ static void whole_one_replaces_the_old(void **state)
     umask(old);
 }
 
-/* The leavings of a process that had our number are no hindrance. */
-static void leavings_are_replaced(void **state)
+/* A temporary file of a dead process with our process number must not cause an error. */
+static void old_temporary_files_are_replaced(void **state)
 {
     char name[64];
 
@@ -146,7 +148,7 @@ static void leavings_are_replaced(void **state)
     assert_int_equal(files("again"), 1);
 }
 
-static void named_one_is_written_beside(void **state)
+static void without_unnamed_files_a_temporary_file_is_used(void **state)
 {
     (void)state;
     no_unnamed = true;
@@ -159,9 +161,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_left_of_a_killed_writer),
-        cmocka_unit_test(whole_one_replaces_the_old),
-        cmocka_unit_test(leavings_are_replaced),
-        cmocka_unit_test(named_one_is_written_beside),
+        cmocka_unit_test(a_complete_file_replaces_the_old_one),
+        cmocka_unit_test(old_temporary_files_are_replaced),
+        cmocka_unit_test(without_unnamed_files_a_temporary_file_is_used),
     };
 
     return T_RUN_IN_DIR(tests);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loader: every sample once an epoch whatever the world, the same batches with and without a
- * thread, from the start or from a position; and the generators that it draws on.
+ * The loader: every sample once per epoch for any number of ranks, and the same batches with and
+ * without a thread, from the start or from a position. Also the generators that the loader uses.
+ *
+ * Covers: data/dataset.c data/loader.c data/order.c data/synth_rows.c
  */
 #include "tests/alloc.h"
 #include "tests/data_files.h"
 
 #include <stdatomic.h>
 
-/* ---- sets whose samples can be told apart ---------------------------------------------------- */
+/* ---- data sets whose samples are distinguishable --------------------------------------------- */
 
 /* Row i has one entry, at index i. */
 static struct vb_dataset numbered_rows(int n)
@@ -30,7 +32,7 @@ static struct vb_dataset numbered_rows(int n)
     return set;
 }
 
-/* Counts the samples of a batch, which are those of numbered rows. */
+/* Counts the samples of a batch of numbered rows. */
 static void count_rows(const struct vb_batch *b, uint8_t *seen)
 {
     int i;
@@ -47,7 +49,7 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
 {
     uint8_t *seen = calloc(2, (size_t)set->n);
     uint32_t *soon = calloc((size_t)set->n, sizeof(*soon));
-    const struct vb_batch *b, *peeked = NULL; /* what is seen ahead is what comes */
+    const struct vb_batch *b, *peeked = NULL; /* vb_loader_peek() must return the next batch */
     struct vb_loader *l;
     int64_t s, total;
     int rank, e, i, n_soon = 0;
@@ -79,7 +81,7 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
                 if (n_soon > 0)
                     memcpy(soon, b->soon, (size_t)n_soon * sizeof(*soon));
                 for (i = 0; s % 3 > 0 && i < b->n; i++)
-                    vb_loader_soon(l, i); /* changes nothing but the time it takes */
+                    vb_loader_soon(l, i); /* changes only the time of the next call */
                 total += b->n_global;
                 count_rows(b, seen + (size_t)e * (size_t)set->n);
             }
@@ -90,13 +92,13 @@ static void check_world(const struct vb_dataset *set, int batch, int world, int 
     }
     for (i = 0; i < 2 * set->n; i++)
         if (seen[i] != 1)
-            fail_msg("n %d, batch %d, world %d: sample %d came %d times", set->n, batch, world,
+            fail_msg("n %d, batch %d, world %d: sample %d appeared %d times", set->n, batch, world,
                      i % set->n, seen[i]);
     free(soon);
     free(seen);
 }
 
-static void every_sample_comes_once(void **state)
+static void every_sample_appears_once_per_epoch(void **state)
 {
     static const int sizes[] = {1, 2, 7, 100, 101, 1000};
     static const int batches[] = {1, 3, 10, 64, 2000};
@@ -114,8 +116,8 @@ static void every_sample_comes_once(void **state)
     }
 }
 
-/* More samples than chunks and windows hold, the last of them short. */
-static void windows_have_every_sample_once(void **state)
+/* More samples than chunks and windows hold; the last one is short. */
+static void windows_contain_every_sample_once(void **state)
 {
     struct vb_dataset set = numbered_rows(5 * ORDER_CHUNK + 17), train, test;
 
@@ -140,7 +142,8 @@ static uint32_t batch_crc(const struct vb_batch *b, const struct vb_dataset *set
     if (set->kind == VB_DATA_ROWS) {
         crc = vb_crc32c(crc, b->rows.index, (size_t)b->rows.at[b->n] * 4);
         crc = vb_crc32c(crc, b->rows.value, (size_t)b->rows.at[b->n] * 4);
-        assert_int_equal(b->rows.at[room], b->rows.at[b->n]); /* those behind are empty */
+        /* rows after the last sample are empty */
+        assert_int_equal(b->rows.at[room], b->rows.at[b->n]);
         return vb_crc32c(crc, b->rows.y, (size_t)room);
     }
     crc = vb_crc32c(crc, b->x, (size_t)room * (size_t)set->features * sizeof(float));
@@ -176,7 +179,7 @@ static void check_positions(const struct vb_dataset *set, int window)
     assert_int_equal(vb_loader_open(&o, &l), VB_OK);
     read_on(l, set, 15, n, ahead);
     assert_memory_equal(plain, ahead, (size_t)n * 4);
-    for (i = n - 1; i >= 0; i -= steps / 3 + 1) { /* a short batch's zeros included */
+    for (i = n - 1; i >= 0; i -= steps / 3 + 1) { /* includes the zeros of a short batch */
         assert_int_equal(vb_loader_seek(l, i / steps, i % steps), VB_OK);
         read_on(l, set, 15, 1, &one);
         assert_int_equal(one, plain[i]);
@@ -186,7 +189,7 @@ static void check_positions(const struct vb_dataset *set, int window)
     free(ahead);
 }
 
-static void a_position_decides_a_batch(void **state)
+static void a_batch_depends_only_on_its_position(void **state)
 {
     struct vb_dataset set;
 
@@ -203,7 +206,7 @@ static void a_position_decides_a_batch(void **state)
     vb_dataset_destroy(&set);
 }
 
-/* From a mapped file, whose pages come and go, as from memory. */
+/* A mapped file, whose pages come and go, must give the same batches as memory. */
 static void a_file_is_streamed(void **state)
 {
     struct vb_loader_opts o = {.seed = 4, .global_batch = 500, .world = 1, .window = ORDER_CHUNK};
@@ -236,14 +239,14 @@ static void a_file_is_streamed(void **state)
     vb_dataset_destroy(&mapped);
 }
 
-/* ---- manners --------------------------------------------------------------------------------- */
+/* ---- interface ------------------------------------------------------------------------------- */
 
 static void start_hook(void *arg)
 {
     atomic_fetch_add((_Atomic int *)arg, 1);
 }
 
-static void batches_cost_no_allocation(void **state)
+static void batches_allocate_nothing(void **state)
 {
     struct vb_dataset set = numbered_rows(1000);
     _Atomic int started = 0;
@@ -270,7 +273,7 @@ static void batches_cost_no_allocation(void **state)
     vb_dataset_destroy(&set);
 }
 
-static void stuck(void *arg)
+static void slow_load(void *arg)
 {
     usleep(*(useconds_t *)arg);
 }
@@ -284,7 +287,7 @@ static void a_slow_loader_is_an_error(void **state)
                                .world = 1,
                                .ahead = 1,
                                .timeout_ms = 20,
-                               .on_start = stuck,
+                               .on_start = slow_load,
                                .on_start_arg = &long_us};
     const struct vb_batch *b;
     struct t_stderr err;
@@ -304,7 +307,7 @@ static void a_slow_loader_is_an_error(void **state)
     vb_dataset_destroy(&set);
 }
 
-static void what_is_impossible_is_refused(void **state)
+static void impossible_options_are_refused(void **state)
 {
     struct vb_dataset set = numbered_rows(10);
     struct vb_loader_opts bad[] = {{.set = &set, .global_batch = 0, .world = 1},
@@ -327,7 +330,7 @@ static void what_is_impossible_is_refused(void **state)
     vb_dataset_destroy(&set);
 }
 
-/* A large file is checked block by block, as it is used. */
+/* A large file is checked block by block while it is read. */
 static void a_broken_block_is_an_error_of_next(void **state)
 {
     struct vb_data_spec spec = {.format = VB_DATA_LIBSVM, .path = t_write("svm", "1 1:1\n", 6)};
@@ -346,14 +349,14 @@ static void a_broken_block_is_an_error_of_next(void **state)
     assert_int_equal(vb_data_convert(&spec, 1, VB_SYNTH_TRAIN, t_path("one"), NULL, NULL, &written),
                      VB_OK);
     len = t_read(t_path("one"), file, sizeof(file));
-    file[64 + 8] ^= 1; /* the index */
+    file[64 + 8] ^= 1; /* damages the index */
     assert_int_equal(csr_open_lazily(t_write("one", file, len), 0, &set), VB_OK);
     o.set = &set;
     for (o.ahead = 0; o.ahead <= 2; o.ahead += 2) {
         t_stderr_catch(&err);
         assert_int_equal(vb_loader_open(&o, &l), VB_OK);
         st[0] = vb_loader_next(l, &b);
-        st[1] = vb_loader_next(l, &b); /* it stays so, and is said once */
+        st[1] = vb_loader_next(l, &b); /* the error stays, and is printed once */
         vb_loader_close(l);
         t_stderr_release(&err, said, sizeof(said));
         assert_true(st[0] == VB_ERR_INPUT && st[1] == VB_ERR_INPUT);
@@ -402,7 +405,7 @@ static uint32_t made_crc(const char *text, uint64_t seed, enum vb_synth_part par
     return crc;
 }
 
-/* Whatever n is, and on any machine: the numbers were recorded. */
+/* The values do not depend on n or on the machine: they were recorded. */
 static void generators_never_change(void **state)
 {
     static const struct {
@@ -432,7 +435,7 @@ static void generators_never_change(void **state)
     }
 }
 
-static void made_rows_are_like_criteo(void **state)
+static void generated_rows_resemble_criteo(void **state)
 {
     struct vb_dataset set;
     struct vb_data_facts facts;
@@ -464,16 +467,16 @@ static void made_rows_are_like_criteo(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sample_comes_once),
-        cmocka_unit_test(windows_have_every_sample_once),
-        cmocka_unit_test(a_position_decides_a_batch),
+        cmocka_unit_test(every_sample_appears_once_per_epoch),
+        cmocka_unit_test(windows_contain_every_sample_once),
+        cmocka_unit_test(a_batch_depends_only_on_its_position),
         cmocka_unit_test(a_file_is_streamed),
-        cmocka_unit_test(batches_cost_no_allocation),
+        cmocka_unit_test(batches_allocate_nothing),
         cmocka_unit_test(a_slow_loader_is_an_error),
-        cmocka_unit_test(what_is_impossible_is_refused),
+        cmocka_unit_test(impossible_options_are_refused),
         cmocka_unit_test(a_broken_block_is_an_error_of_next),
         cmocka_unit_test(generators_never_change),
-        cmocka_unit_test(made_rows_are_like_criteo),
+        cmocka_unit_test(generated_rows_resemble_criteo),
     };
 
     return T_RUN_IN_DIR(tests);

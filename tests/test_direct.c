@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Direct convolution on LeNet's shapes and on ragged ones.
+ * Direct convolution on the shapes of LeNet and on ragged ones.
+ *
+ * Covers: kernels/direct_conv.c kernels/direct_group.c kernels/direct_weights.c
  */
 #include "kernels/own_priv.h"
 #include "tests/levels.h"
@@ -19,7 +21,7 @@ static void all_passes(const struct vb_k_shape *shape)
     }
 }
 
-static void lenet_is_right(void **state)
+static void lenet_shapes_are_correct(void **state)
 {
     const struct vb_k_shape one = t_conv(3, 1, 28, 28, 6, 5, 1, 2);
     const struct vb_k_shape two = t_conv(17, 6, 14, 14, 16, 5, 1, 0);
@@ -32,7 +34,7 @@ static void lenet_is_right(void **state)
     }
 }
 
-static void ragged_shapes_are_right(void **state)
+static void ragged_shapes_are_correct(void **state)
 {
     const struct vb_k_shape shapes[] = {
         t_conv(1, 1, 5, 7, 1, 1, 1, 0),    t_conv(3, 3, 9, 5, 5, 3, 1, 1),
@@ -65,39 +67,24 @@ static void kernels_need_not_be_square(void **state)
     all_passes(&s);
 }
 
-/* x: what is no number reaches the outputs that it takes part in and no other. */
-static void others_are_spared(enum vb_k_pass pass, float bad)
+static void only_dependent_outputs_change(enum vb_k_pass pass, float bad)
 {
     struct vb_k_shape shape = t_conv(3, 3, 9, 10, 5, 3, 1, 1);
     struct t_layer t;
-    struct t_want want;
-    struct t_pass p;
-    size_t i;
 
     t_layer_init(&t, &shape);
     ((float *)t.args.x)[t.n_x / 3 + 9] = bad; /* the end of a row, where vectors overlap */
-    t_want_init(&want, &t, pass);
-    t_pass_init(&p, &vb_k_backend_direct, &t, pass);
-    t_pass_run(&p, &t, 1);
-    if (pass == VB_K_FORWARD) {
-        for (i = 0; i < t.n_y; i++)
-            assert_int_equal(isfinite(t.args.y[i]), isfinite(want.y[i]));
-    } else {
-        for (i = 0; i < t.n_w; i++)
-            assert_int_equal(isfinite(t.args.dw[i]), isfinite(want.dw[i]));
-    }
-    t_pass_fini(&p);
-    t_want_fini(&want);
+    t_check_finite(&vb_k_backend_direct, &t, pass);
     t_layer_fini(&t);
 }
 
-static void what_is_no_number_stays_in_place(void **state)
+static void nan_and_infinity_reach_only_dependent_outputs(void **state)
 {
     (void)state;
-    others_are_spared(VB_K_FORWARD, NAN);
-    others_are_spared(VB_K_FORWARD, INFINITY);
-    others_are_spared(VB_K_BACKWARD_WEIGHTS, NAN);
-    others_are_spared(VB_K_BACKWARD_WEIGHTS, -INFINITY);
+    only_dependent_outputs_change(VB_K_FORWARD, NAN);
+    only_dependent_outputs_change(VB_K_FORWARD, INFINITY);
+    only_dependent_outputs_change(VB_K_BACKWARD_WEIGHTS, NAN);
+    only_dependent_outputs_change(VB_K_BACKWARD_WEIGHTS, -INFINITY);
 }
 
 static void relu_keeps_nan(void **state)
@@ -110,7 +97,7 @@ static void relu_keeps_nan(void **state)
     (void)state;
     shape.relu = true;
     t_layer_init(&t, &shape);
-    ((float *)t.args.x)[12] = NAN; /* in the middle: every output has it */
+    ((float *)t.args.x)[12] = NAN; /* in the middle, so that every output depends on it */
     t_pass_init(&p, &vb_k_backend_direct, &t, VB_K_FORWARD);
     t_pass_run(&p, &t, 1);
     for (i = 0; i < t.n_y; i++)
@@ -137,10 +124,10 @@ static void many_channels_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lenet_is_right),
-        cmocka_unit_test(ragged_shapes_are_right),
+        cmocka_unit_test(lenet_shapes_are_correct),
+        cmocka_unit_test(ragged_shapes_are_correct),
         cmocka_unit_test(kernels_need_not_be_square),
-        cmocka_unit_test(what_is_no_number_stays_in_place),
+        cmocka_unit_test(nan_and_infinity_reach_only_dependent_outputs),
         cmocka_unit_test(relu_keeps_nan),
         cmocka_unit_test(many_channels_are_refused),
     };

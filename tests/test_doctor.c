@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every branch of the checks that are not about the network, on facts that are made up.
+ * Every branch of the checks that do not concern the network, on invented facts.
  */
 #include "tests/doctor.h"
 
@@ -217,8 +217,9 @@ static void clock_source(void **state)
     t_expect(&m.facts, "clock", VB_CHECK_OK, "not known", NULL);
 }
 
-/* More devices and interfaces than a sentence holds: cut, not overrun. */
-static void too_much_to_say_is_cut(void **state)
+/* With more devices and interfaces than the text has room for, the text is cut and no buffer
+ * overflows. */
+static void long_texts_are_cut(void **state)
 {
     enum { MANY = 200 };
     static struct vb_iface ifaces[MANY];
@@ -255,7 +256,7 @@ int main(void)
         cmocka_unit_test(cgroup),
         cmocka_unit_test(kernels),
         cmocka_unit_test(clock_source),
-        cmocka_unit_test(too_much_to_say_is_cut),
+        cmocka_unit_test(long_texts_are_cut),
     };
 
     return T_RUN(tests);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every branch of the checks of RDMA and interfaces, on facts that are made up.
+ * Every branch of the checks of RDMA and interfaces, on invented facts.
  */
 #include "tests/doctor.h"
 
@@ -62,7 +62,7 @@ static void rdma_ports(void **state)
     t_expect(&m.facts, "rdma-ports", VB_CHECK_WARN, "no port can be used", NULL);
 }
 
-static void a_software_ports_speed_is_not_told(void **state)
+static void no_speed_is_reported_for_software_ports(void **state)
 {
     struct vb_check checks[VB_CHECKS_MAX];
     struct t_machine m;
@@ -204,7 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rdma_devices),
         cmocka_unit_test(rdma_ports),
-        cmocka_unit_test(a_software_ports_speed_is_not_told),
+        cmocka_unit_test(no_speed_is_reported_for_software_ports),
         cmocka_unit_test(rdma_gids),
         cmocka_unit_test(soft_roce_is_offered),
         cmocka_unit_test(soft_roce_without_its_module),

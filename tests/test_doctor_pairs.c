@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What doctor makes of measurements between hosts.
+ * The conclusions of doctor from measurements between hosts.
  */
 #include "engine/engine.h"
 #include "tests/test.h"
@@ -19,7 +19,7 @@ static struct vb_pair pair(int a, int b, const char *transport, double gb_s)
     return p;
 }
 
-static struct vb_check judged(const struct vb_pair *pairs, int n, const char *name)
+static struct vb_check check_of(const struct vb_pair *pairs, int n, const char *name)
 {
     struct vb_check checks[VB_CHECKS_MAX], none = {.name = ""};
     int i, m = vb_doctor_judge_pairs(pairs, n, checks);
@@ -30,11 +30,11 @@ static struct vb_check judged(const struct vb_pair *pairs, int n, const char *na
     return none;
 }
 
-static void says(struct vb_check check, enum vb_check_level level, const char *text)
+static void assert_check(struct vb_check check, enum vb_check_level level, const char *text)
 {
     assert_int_equal(check.level, level);
     if (strstr(check.what, text) == NULL)
-        fail_msg("\"%s\" lacks \"%s\"", check.what, text);
+        fail_msg("\"%s\" does not contain \"%s\"", check.what, text);
 }
 
 static void all_is_well(void **state)
@@ -42,11 +42,12 @@ static void all_is_well(void **state)
     struct vb_pair pairs[] = {pair(0, 1, "tcp", 1), pair(0, 2, "tcp", 1.2), pair(1, 2, "tcp", 0.7)};
 
     (void)state;
-    says(judged(pairs, 3, "data"), VB_CHECK_OK, "all bytes arrived as sent");
-    says(judged(pairs, 3, "balance"), VB_CHECK_OK, "no pair");
-    says(judged(pairs, 3, "choice"), VB_CHECK_OK, "one transport");
-    assert_string_equal(judged(pairs, 3, "loss").name, ""); /* TCP counts nothing here */
-    assert_string_equal(judged(pairs, 3, "receivers").name, "");
+    assert_check(check_of(pairs, 3, "data"), VB_CHECK_OK, "all bytes arrived as sent");
+    assert_check(check_of(pairs, 3, "balance"), VB_CHECK_OK, "no pair");
+    assert_check(check_of(pairs, 3, "choice"), VB_CHECK_OK, "one transport");
+    /* TCP has no loss counters in this test */
+    assert_string_equal(check_of(pairs, 3, "loss").name, "");
+    assert_string_equal(check_of(pairs, 3, "receivers").name, "");
 }
 
 static void broken_bytes_stop_a_job(void **state)
@@ -55,9 +56,9 @@ static void broken_bytes_stop_a_job(void **state)
 
     (void)state;
     pairs[1].wrong = 3;
-    says(judged(pairs, 2, "data"), VB_CHECK_FAIL,
-         "3 bytes did not arrive as sent between h0 and h1 "
-         "over verbs");
+    assert_check(check_of(pairs, 2, "data"), VB_CHECK_FAIL,
+                 "3 bytes did not arrive as sent between h0 and h1 "
+                 "over verbs");
 }
 
 static void counters_that_moved(void **state)
@@ -65,12 +66,13 @@ static void counters_that_moved(void **state)
     struct vb_pair pairs[] = {pair(0, 1, "verbs", 1), pair(0, 2, "verbs", 1)};
 
     (void)state;
-    says(judged(pairs, 2, "loss"), VB_CHECK_OK, "no RDMA port counted");
-    says(judged(pairs, 2, "receivers"), VB_CHECK_OK, "no receiver");
+    assert_check(check_of(pairs, 2, "loss"), VB_CHECK_OK, "no RDMA port counted");
+    assert_check(check_of(pairs, 2, "receivers"), VB_CHECK_OK, "no receiver");
     pairs[1].moved[VB_PORT_OUT_OF_SEQ] = 1;
-    says(judged(pairs, 2, "loss"), VB_CHECK_WARN, "between h0 and h2 over verbs: look");
+    assert_check(check_of(pairs, 2, "loss"), VB_CHECK_WARN, "between h0 and h2 over verbs: look");
     pairs[0].moved[VB_PORT_RNR] = 1;
-    says(judged(pairs, 2, "receivers"), VB_CHECK_WARN, "(RNR) between h0 and h1 over verbs");
+    assert_check(check_of(pairs, 2, "receivers"), VB_CHECK_WARN,
+                 "(RNR) between h0 and h1 over verbs");
 }
 
 static void a_slow_pair_stands_out(void **state)
@@ -78,9 +80,10 @@ static void a_slow_pair_stands_out(void **state)
     struct vb_pair pairs[] = {pair(0, 1, "tcp", 1), pair(0, 2, "tcp", 1.1), pair(1, 2, "tcp", 1)};
 
     (void)state;
-    pairs[2].get_gb_s = 0.4; /* in one direction is enough */
-    says(judged(pairs, 3, "balance"), VB_CHECK_WARN, "h1 and h2 over tcp");
-    says(judged(pairs + 1, 2, "balance"), VB_CHECK_OK, "no pair"); /* two are no majority */
+    pairs[2].get_gb_s = 0.4; /* one slow direction is enough */
+    assert_check(check_of(pairs, 3, "balance"), VB_CHECK_WARN, "h1 and h2 over tcp");
+    assert_check(check_of(pairs + 1, 2, "balance"), VB_CHECK_OK,
+                 "no pair"); /* two pairs are no majority */
 }
 
 static void tcp_may_be_faster(void **state)
@@ -89,14 +92,14 @@ static void tcp_may_be_faster(void **state)
     struct vb_check check;
 
     (void)state;
-    says(judged(pairs, 2, "choice"), VB_CHECK_OK, "RDMA is faster");
+    assert_check(check_of(pairs, 2, "choice"), VB_CHECK_OK, "RDMA is faster");
     pairs[1].put_gb_s = 0.2;
-    check = judged(pairs, 2, "choice");
-    says(check, VB_CHECK_WARN, "for 1 of 1 pairs");
+    check = check_of(pairs, 2, "choice");
+    assert_check(check, VB_CHECK_WARN, "for 1 of 1 pairs");
     assert_non_null(strstr(check.fix, "--transport tcp"));
 }
 
-/* A hundred hosts do not make a sentence longer than there is room for. */
+/* The text for a hundred hosts must fit into its buffer. */
 static void many_pairs(void **state)
 {
     struct vb_pair pairs[400];
@@ -109,8 +112,8 @@ static void many_pairs(void **state)
         memset(pairs[i].host_a, 'x', sizeof(pairs[i].host_a) - 1);
         pairs[i].wrong = INT64_MAX / 400;
     }
-    check = judged(pairs, 400, "data");
-    says(check, VB_CHECK_FAIL, " and others");
+    check = check_of(pairs, 400, "data");
+    assert_check(check, VB_CHECK_FAIL, " and others");
     assert_true(strlen(check.what) < sizeof(check.what));
     assert_int_equal(vb_doctor_judge_pairs(pairs, 0, (struct vb_check[VB_CHECKS_MAX]){0}), 3);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups that outlive their ranks: ranks are killed, stopped, dropped and leave while the others
- * put blocks to each other and look at every byte; others come late, also into the seats of the
- * dead; strangers do not get in.
+ * Elastic groups continue when ranks fail. Ranks are killed, stopped, dropped, or leave, while the
+ * others put blocks to each other and check every byte. Other ranks join later, also into the slots
+ * of dead ranks. Strangers are refused.
+ *
+ * Covers: net/member.c net/newcomer.c net/offer.c net/seats.c net/seats_ask.c
  */
 #include "net/handshake.h"
 #include "net/sock.h"
@@ -16,7 +18,7 @@ static size_t n_transports;
 static struct e_board *board;
 static pid_t pids[E_PROCS];
 
-/* ---- what tests have in common --------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 static void board_set_up(enum vb_transport_choice transport, int world, int seats, bool progress)
 {
@@ -45,7 +47,7 @@ static void begin(enum vb_transport_choice transport, int world, int seats, bool
     start_ranks();
 }
 
-static void newcomer(int proc)
+static void start_joiner(int proc)
 {
     pids[proc] = e_fork(board, proc, -1);
 }
@@ -69,8 +71,8 @@ static void leave_proc(int proc)
     pids[proc] = 0;
 }
 
-/* Has this process put so many blocks to each of the others that run? */
-static bool meets_all(int proc, long puts)
+/* Returns whether this process has put at least `puts` blocks to each other running process. */
+static bool has_put_to_all(int proc, long puts)
 {
     int i;
 
@@ -81,8 +83,8 @@ static bool meets_all(int proc, long puts)
     return board->procs[proc].rank >= 0;
 }
 
-/* All that run put to all that run: from now on, so many blocks more. */
-static void all_go_on(void)
+/* Waits until all running processes have put SOME_PUTS more blocks to all others. */
+static void all_make_progress(void)
 {
     int i, k;
 
@@ -91,11 +93,12 @@ static void all_go_on(void)
             board->procs[i].puts_at[k] = 0;
     for (i = 0; i < E_PROCS; i++)
         if (pids[i] != 0)
-            E_UNTIL(board, meets_all(i, SOME_PUTS));
+            E_UNTIL(board, has_put_to_all(i, SOME_PUTS));
 }
 
-/* All that run have been told that a seat's rank is gone, so many times. */
-static void all_know(int seat, int times)
+/* Waits until all running processes have seen a rank go from this slot for the given number
+ * of times. */
+static void all_noticed(int seat, int times)
 {
     int i;
 
@@ -110,7 +113,7 @@ static void end(void)
     t_end_all(pids, E_PROCS);
 }
 
-/* After a test that failed. */
+/* Cleans up after a test that failed. */
 static int tear_down(void **state)
 {
     (void)state;
@@ -118,10 +121,10 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* ---- deaths ---------------------------------------------------------------------------------- */
+/* ---- ranks that die -------------------------------------------------------------------------- */
 
-/* One of four dies at some moment, rank 0 as well as others; three go on. */
-static void others_outlive_a_death(void **state)
+/* One of four ranks dies at a random moment, rank 0 or another one. The other three continue. */
+static void other_ranks_survive_a_death(void **state)
 {
     unsigned seed = 20261115;
     int round, victim;
@@ -135,16 +138,16 @@ static void others_outlive_a_death(void **state)
             victim = round % 4;
             begin(transports[t], 4, 4, round % 2 == 1);
             E_UNTIL(board, board->procs[victim].puts > 20);
-            nanosleep(&nap, NULL); /* in the middle of whatever */
+            nanosleep(&nap, NULL); /* at any moment of the work */
             kill_proc(victim);
-            all_know(victim, 1);
-            all_go_on();
+            all_noticed(victim, 1);
+            all_make_progress();
             end();
         }
     }
 }
 
-/* Two die, one after the other; the last two go on, then one alone. */
+/* Two ranks die, one after the other. The other two continue, and then one alone. */
 static void all_but_one_may_die(void **state)
 {
     size_t t;
@@ -154,19 +157,20 @@ static void all_but_one_may_die(void **state)
         begin(transports[t], 3, 3, false);
         E_UNTIL(board, board->procs[2].puts > 10);
         kill_proc(0);
-        all_know(0, 1);
-        all_go_on();
+        all_noticed(0, 1);
+        all_make_progress();
         kill_proc(2);
-        all_know(2, 1);
+        all_noticed(2, 1);
         end();
         assert_int_equal(board->procs[1].n_gone, 2);
     }
 }
 
-/* ---- stopped, and dropped -------------------------------------------------------------------- */
+/* ---- ranks that are stopped or dropped ------------------------------------------------------- */
 
-/* Silent for too long, it is gone; when it goes on it finds that out, and comes back as new. */
-static void a_sleeper_finds_out(void **state)
+/* A rank that is silent for too long is dropped. When it runs again, it notices this and joins as a
+ * new rank. */
+static void a_stopped_rank_notices_that_it_was_dropped(void **state)
 {
     double start;
     size_t t;
@@ -174,44 +178,45 @@ static void a_sleeper_finds_out(void **state)
     (void)state;
     for (t = 0; t < n_transports; t++) {
         begin(transports[t], 3, 4, t % 2 == 1);
-        all_go_on();
+        all_make_progress();
         assert_int_equal(kill(pids[2], SIGSTOP), 0);
         start = e_now_s();
         E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
-        assert_true(e_now_s() - start > 1); /* it was silence that told */
+        assert_true(e_now_s() - start > 1); /* only a timeout can have told the others */
         E_UNTIL(board, board->procs[0].puts_at[1] > SOME_PUTS);
         assert_int_equal(kill(pids[2], SIGCONT), 0);
         E_UNTIL(board, board->procs[2].n_out == 1);
         E_UNTIL(board, board->procs[2].rank == 3 && board->procs[0].n_joined == 1);
-        all_go_on();
+        all_make_progress();
         end();
     }
 }
 
-/* A live one is dropped on purpose; what it still sends reaches nobody who dropped it. */
-static void a_retired_rank_is_out(void **state)
+/* A live rank is dropped on purpose. Nothing that it still sends reaches the ranks that dropped
+ * it. */
+static void a_retired_rank_reaches_nobody(void **state)
 {
     size_t t;
 
     (void)state;
     for (t = 0; t < n_transports; t++) {
         begin(transports[t], 3, 4, false);
-        all_go_on();
-        board->procs[1].retire = 2; /* not rank 0: the two go on with it */
+        all_make_progress();
+        board->procs[1].retire = 2; /* rank 1, not rank 0, drops rank 2; ranks 0 and 1 continue */
         E_UNTIL(board, board->procs[1].gone[2] == 1 && board->procs[2].gone[1] == 1);
         assert_int_equal(board->procs[0].n_gone, 0);
         E_UNTIL(board, board->procs[0].puts_at[1] > SOME_PUTS);
         board->procs[0].retire = 2;
         E_UNTIL(board, board->procs[2].n_out == 1);
         E_UNTIL(board, board->procs[2].rank == 3);
-        all_go_on();
+        all_make_progress();
         end();
     }
 }
 
-/* ---- late ------------------------------------------------------------------------------------ */
+/* ---- joiners --------------------------------------------------------------------------------- */
 
-static void join_in_vain(const char *said, unsigned char secret, vb_status want)
+static void join_is_refused(const char *said, unsigned char secret, vb_status want)
 {
     struct vb_group_opts opts;
     struct vb_group *g;
@@ -228,7 +233,7 @@ static void join_in_vain(const char *said, unsigned char secret, vb_status want)
     assert_non_null(strstr(text, said));
 }
 
-/* Who had a seat before comes back with what it knew: the right secret, but an old epoch. */
+/* A rank that had a slot before calls again with the right secret, but with an old epoch. */
 static void old_epochs_are_refused(int rank)
 {
     struct wire_call call = {
@@ -255,8 +260,8 @@ static void old_epochs_are_refused(int rank)
     assert_non_null(strstr(text, "it belongs to an older membership"));
 }
 
-/* Two at first; two come late, one dies, its seat is taken again, and then the group is full. */
-static void some_come_late(void **state)
+/* Two ranks start. Two join later, one dies, another takes its slot, and then the group is full. */
+static void joiners_fill_the_slots(void **state)
 {
     size_t t;
     int i;
@@ -264,72 +269,75 @@ static void some_come_late(void **state)
     (void)state;
     for (t = 0; t < n_transports; t++) {
         begin(transports[t], 2, 4, t % 2 == 0);
-        all_go_on();
-        newcomer(2);
+        all_make_progress();
+        start_joiner(2);
         E_UNTIL(board, board->procs[0].n_joined == 1 && board->procs[1].n_joined == 1);
-        all_go_on();
+        all_make_progress();
         kill_proc(1);
-        all_know(1, 1);
+        all_noticed(1, 1);
         old_epochs_are_refused(1);
-        join_in_vain("the secrets differ", 8, VB_ERR_ACCESS);
-        newcomer(3);
-        E_UNTIL(board, board->procs[3].rank == 3); /* the seat that nobody had */
-        all_go_on();
-        newcomer(4);
-        E_UNTIL(board, board->procs[4].rank == 1); /* that of the dead */
-        all_go_on();
+        join_is_refused("the secrets differ", 8, VB_ERR_ACCESS);
+        start_joiner(3);
+        E_UNTIL(board, board->procs[3].rank == 3); /* the slot that was never used */
+        all_make_progress();
+        start_joiner(4);
+        E_UNTIL(board, board->procs[4].rank == 1); /* the slot of the dead rank */
+        all_make_progress();
         for (i = 0; i < E_PROCS; i++)
             if (pids[i] != 0)
                 E_UNTIL(board, board->procs[i].epoch == 4);
         old_epochs_are_refused(1);
-        join_in_vain("no seat is empty", 7, VB_ERR_ACCESS);
+        join_is_refused("no seat is empty", 7, VB_ERR_ACCESS);
         end();
     }
 }
 
-/* One is silent and dropped, but lives; another has its seat, at once or when it is dead. */
-static void seat_of_the_silent(enum vb_transport_choice transport)
+/* A rank is silent and is dropped, but it still runs. A joiner gets its slot at once, or (shared
+ * memory) when the process is dead. */
+static void reuse_slot_of_silent_rank(enum vb_transport_choice transport)
 {
     begin(transport, 3, 3, false);
-    all_go_on();
+    all_make_progress();
     assert_int_equal(kill(pids[2], SIGSTOP), 0);
     E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
     if (transport == VB_TRANSPORT_SHM) {
-        join_in_vain("no seat is empty", 7, VB_ERR_ACCESS);
+        join_is_refused("no seat is empty", 7, VB_ERR_ACCESS);
         kill_proc(2);
     }
-    newcomer(3);
+    start_joiner(3);
     E_UNTIL(board, board->procs[3].rank == 2);
     if (pids[2] != 0)
         kill_proc(2);
-    all_go_on();
+    all_make_progress();
     end();
 }
 
-/* A process that was dropped, but lives, could still write where its seat was: nobody has that seat
- * before the process is dead. */
-static void seats_of_the_living_stay_empty(void **state)
+/* With shared memory, a dropped process that still runs could write to its old slot. So nobody may
+ * get the slot before the process is dead. */
+static void slots_of_live_processes_stay_empty(void **state)
 {
     (void)state;
     if (t_runs_over(VB_TRANSPORT_SHM))
-        seat_of_the_silent(VB_TRANSPORT_SHM);
+        reuse_slot_of_silent_rank(VB_TRANSPORT_SHM);
     else
         skip();
 }
 
-/* Where no memory is mapped it could not, and its connections are shut. */
-static void seats_of_the_fenced_are_free(void **state)
+/* Without mapped memory the dropped process cannot write, because its connections are closed. So
+ * its slot is free at once. */
+static void slots_of_fenced_ranks_are_free(void **state)
 {
     size_t t;
 
     (void)state;
     for (t = 0; t < n_transports; t++)
         if (transports[t] != VB_TRANSPORT_SHM)
-            seat_of_the_silent(transports[t]);
+            reuse_slot_of_silent_rank(transports[t]);
 }
 
-/* One seat, taken again and again, by some who die and some who leave: nothing is left behind. */
-static void seats_are_used_again(void **state)
+/* Many ranks use one slot, one after the other; some die and some leave. Nothing may be left
+ * behind. */
+static void slots_are_used_again(void **state)
 {
     int fds = 0, n, joined = 0;
     size_t t;
@@ -337,9 +345,9 @@ static void seats_are_used_again(void **state)
     (void)state;
     for (t = 0; t < n_transports; t++) {
         begin(transports[t], 2, 3, false);
-        all_go_on();
+        all_make_progress();
         for (n = 0; n < 2 * KILLS; n++) {
-            newcomer(2);
+            start_joiner(2);
             joined = n + 1;
             E_UNTIL(board, board->procs[0].n_joined == joined);
             E_UNTIL(board, board->procs[0].puts_at[2] > 5 && board->procs[2].puts > 5);
@@ -347,7 +355,7 @@ static void seats_are_used_again(void **state)
                 kill_proc(2);
             else
                 leave_proc(2);
-            all_know(2, n + 1);
+            all_noticed(2, n + 1);
             E_UNTIL(board, board->procs[0].left[2] == n % 2);
             board->procs[0].n_fds = 0;
             E_UNTIL(board, board->procs[0].n_fds > 0);
@@ -359,8 +367,8 @@ static void seats_are_used_again(void **state)
     }
 }
 
-/* Who is early waits until it is welcome. */
-static void who_is_early_waits(void **state)
+/* A joiner that calls too early waits until rank 0 admits it. */
+static void an_early_joiner_waits(void **state)
 {
     struct timespec nap = {.tv_nsec = 400000000};
     size_t t;
@@ -370,19 +378,19 @@ static void who_is_early_waits(void **state)
         board_set_up(transports[t], 2, 3, t % 2 == 1);
         board->closed = true;
         start_ranks();
-        newcomer(2);
+        start_joiner(2);
         E_UNTIL(board, board->procs[0].puts_at[1] > SOME_PUTS);
         nanosleep(&nap, NULL);
         assert_int_equal(board->procs[2].rank, -1);
         board->closed = false;
         E_UNTIL(board, board->procs[2].rank == 2 && board->procs[0].n_joined == 1);
-        all_go_on();
+        all_make_progress();
         end();
     }
 }
 
-/* Joins, and opens no window; until it shall leave. */
-static void lurk(int proc)
+/* Joins but opens no window. Stays until it is told to leave. */
+static void join_without_window(int proc)
 {
     struct timespec pause = {.tv_nsec = 1000000};
     struct vb_group_opts opts;
@@ -398,35 +406,34 @@ static void lurk(int proc)
     _exit(0);
 }
 
-/* It is connected with, into a seat that another had; but nothing can be put to it. */
-static void who_opens_no_window_is_not_put_to(void **state)
+/* A joiner that opens no window gets a used slot and is connected, but puts to it must fail. */
+static void puts_to_a_joiner_without_a_window_fail(void **state)
 {
     size_t t;
 
     (void)state;
     for (t = 0; t < n_transports; t++) {
         begin(transports[t], 2, 3, false);
-        newcomer(2);
+        start_joiner(2);
         E_UNTIL(board, board->procs[0].puts_at[2] > 5);
         kill_proc(2);
-        all_know(2, 1);
+        all_noticed(2, 1);
         board->procs[3].leave = false;
         board->procs[3].rank = -1;
-        pids[3] = fork();
-        assert_true(pids[3] >= 0);
+        pids[3] = t_fork();
         if (pids[3] == 0)
-            lurk(3);
+            join_without_window(3);
         E_UNTIL(board, board->procs[3].rank == 2);
         board->procs[0].poke = 2;
         E_UNTIL(board, board->procs[0].poke < 0);
         leave_proc(3);
-        all_go_on();
+        all_make_progress();
         end();
     }
 }
 
-/* A group that is not elastic, and one that has not opened, take nobody. */
-static int stays_as_it_is(struct vb_group *g, void *arg)
+/* A group that is not elastic admits nobody, and neither does one that is not open yet. */
+static int admits_nobody(struct vb_group *g, void *arg)
 {
     struct e_board b = {.world = vb_group_world(g), .transport = VB_TRANSPORT_TCP};
     struct vb_group_opts opts;
@@ -439,9 +446,9 @@ static int stays_as_it_is(struct vb_group *g, void *arg)
            T_WRONG(vb_group_barrier(g) == VB_OK);
 }
 
-static void others_are_closed(void **state)
+static void groups_that_are_not_elastic_admit_nobody(void **state)
 {
-    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 1, .fn = stays_as_it_is};
+    struct t_job job = {.transport = VB_TRANSPORT_TCP, .world = 1, .fn = admits_nobody};
     struct t_rank rank = {.job = &job};
     struct vb_group_opts opts;
     struct vb_group *g;
@@ -465,9 +472,9 @@ static void others_are_closed(void **state)
 
 /* ---- several machines ------------------------------------------------------------------------ */
 
-/* Node 0 has rank 0 and nobody else; from each of the others one comes and is killed, then another
- * comes and leaves. VB_RANK and its like say who is who. */
-static void ranks_of_other_machines(void **state)
+/* Node 0 runs rank 0 only. From each other node a first joiner is killed; a second one joins and
+ * leaves. VB_RANK, VB_WORLD and VB_ROOT say which node this is. */
+static void ranks_on_other_machines_join_and_leave(void **state)
 {
     int node = t_number("VB_RANK"), nodes = t_number("VB_WORLD");
     const char *root = getenv("VB_ROOT");
@@ -485,10 +492,10 @@ static void ranks_of_other_machines(void **state)
         assert_int_equal(board->procs[0].n_joined, board->until_gone);
         return;
     }
-    newcomer(1);
+    start_joiner(1);
     E_UNTIL(board, board->procs[1].puts > SOME_PUTS);
     kill_proc(1);
-    newcomer(2);
+    start_joiner(2);
     E_UNTIL(board, board->procs[2].puts > SOME_PUTS);
     end();
 }
@@ -496,20 +503,20 @@ static void ranks_of_other_machines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(others_outlive_a_death, tear_down),
+        cmocka_unit_test_teardown(other_ranks_survive_a_death, tear_down),
         cmocka_unit_test_teardown(all_but_one_may_die, tear_down),
-        cmocka_unit_test_teardown(a_sleeper_finds_out, tear_down),
-        cmocka_unit_test_teardown(a_retired_rank_is_out, tear_down),
-        cmocka_unit_test_teardown(some_come_late, tear_down),
-        cmocka_unit_test_teardown(who_is_early_waits, tear_down),
-        cmocka_unit_test_teardown(who_opens_no_window_is_not_put_to, tear_down),
-        cmocka_unit_test_teardown(seats_of_the_living_stay_empty, tear_down),
-        cmocka_unit_test_teardown(seats_of_the_fenced_are_free, tear_down),
-        cmocka_unit_test_teardown(seats_are_used_again, tear_down),
-        cmocka_unit_test_teardown(others_are_closed, tear_down),
+        cmocka_unit_test_teardown(a_stopped_rank_notices_that_it_was_dropped, tear_down),
+        cmocka_unit_test_teardown(a_retired_rank_reaches_nobody, tear_down),
+        cmocka_unit_test_teardown(joiners_fill_the_slots, tear_down),
+        cmocka_unit_test_teardown(an_early_joiner_waits, tear_down),
+        cmocka_unit_test_teardown(puts_to_a_joiner_without_a_window_fail, tear_down),
+        cmocka_unit_test_teardown(slots_of_live_processes_stay_empty, tear_down),
+        cmocka_unit_test_teardown(slots_of_fenced_ranks_are_free, tear_down),
+        cmocka_unit_test_teardown(slots_are_used_again, tear_down),
+        cmocka_unit_test_teardown(groups_that_are_not_elastic_admit_nobody, tear_down),
     };
     const struct CMUnitTest across[] = {
-        cmocka_unit_test_teardown(ranks_of_other_machines, tear_down)};
+        cmocka_unit_test_teardown(ranks_on_other_machines_join_and_leave, tear_down)};
 
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The facts of whole machines, and what doctor makes of them: recorded ones, hostile ones, and
- * this one.
+ * The facts of whole machines and what doctor concludes from them: recorded machines, hostile ones,
+ * and this machine.
+ *
+ * Covers: engine/facts_cpu.c
  */
 #include "tests/doctor.h"
 #include "tests/sysroot.h"
@@ -24,10 +26,12 @@ static void a_recorded_cloudlab_node_is_fine(void **state)
     assert_int_equal(facts.n_governed, 4);
     n = vb_doctor_judge(&facts, checks);
     for (i = 0; i < n; i++)
-        if (strcmp(checks[i].name, "memlock") != 0) /* its soft limit is 64 MiB */
+        /* the soft limit of the recorded machine is 64 MiB */
+        if (strcmp(checks[i].name, "memlock") != 0)
             assert_int_equal(checks[i].level, VB_CHECK_OK);
     assert_non_null(strstr(t_said(checks, n, "rdma-gids"), "mlx5_2 port 1"));
-    assert_null(strstr(t_said(checks, n, "rdma-gids"), "mlx5_0")); /* the control network's */
+    /* mlx5_0 belongs to the control network */
+    assert_null(strstr(t_said(checks, n, "rdma-gids"), "mlx5_0"));
     vb_facts_fini(&facts);
     assert_null(facts.ifaces);
 }
@@ -69,7 +73,8 @@ static void cgroups_of_version_1_are_read(void **state)
     assert_int_equal(facts.memory_limit_bytes, 0);
     vb_facts_fini(&facts);
 
-    t_tree_text(&tree, files[1], "1000000000\n"); /* the least of all on the way up counts */
+    /* the smallest limit of all parent groups counts */
+    t_tree_text(&tree, files[1], "1000000000\n");
     t_tree_text(&tree, files[2], "2000000000\n");
     assert_int_equal(vb_facts_gather(tree.root, &facts), VB_OK);
     assert_int_equal(facts.memory_limit_bytes, 1000000000);
@@ -83,7 +88,7 @@ static void cgroups_of_version_1_are_read(void **state)
     t_tree_destroy(&tree);
 }
 
-static void the_right_to_lock_is_one_bit(void **state)
+static void the_capability_to_lock_memory_is_one_bit(void **state)
 {
     struct vb_facts facts;
     struct t_tree tree;
@@ -134,7 +139,7 @@ static void garbage_is_survived(void **state)
     t_tree_destroy(&tree);
 }
 
-static void claims_beyond_reason_are_survived(void **state)
+static void absurd_numbers_are_survived(void **state)
 {
     struct vb_check checks[VB_CHECKS_MAX];
     struct vb_facts facts;
@@ -161,7 +166,8 @@ static void claims_beyond_reason_are_survived(void **state)
     t_tree_destroy(&tree);
 }
 
-/* Where these tests run, a job runs: they have files, memory and cpus themselves. */
+/* A job must be able to run where these tests run, because they use files, memory and CPUs
+ * themselves. */
 static void this_machine_would_run_a_job(void **state)
 {
     struct vb_check checks[VB_CHECKS_MAX];
@@ -186,9 +192,9 @@ int main(void)
         cmocka_unit_test(a_recorded_cloudlab_node_is_fine),
         cmocka_unit_test(a_recorded_laptop_has_faults),
         cmocka_unit_test(cgroups_of_version_1_are_read),
-        cmocka_unit_test(the_right_to_lock_is_one_bit),
+        cmocka_unit_test(the_capability_to_lock_memory_is_one_bit),
         cmocka_unit_test(garbage_is_survived),
-        cmocka_unit_test(claims_beyond_reason_are_survived),
+        cmocka_unit_test(absurd_numbers_are_survived),
         cmocka_unit_test(this_machine_would_run_a_job),
     };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/base.h"
+#include "tests/files.h"
 #include "tests/test.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 
 static char dir[] = "/tmp/verbena-test-XXXXXX";
@@ -15,34 +15,16 @@ static int make_dir(void **state)
 
 static int remove_dir(void **state)
 {
-    char command[64];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command);
+    return t_folder_remove(dir);
 }
 
 static void write_raw(const char *name, const void *data, size_t len)
 {
     char path[128];
-    FILE *file;
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
-    file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, len, file), len);
-    fclose(file);
-}
-
-static int entries(void)
-{
-    DIR *d = opendir(dir);
-    int n = -2; /* . and .. */
-
-    while (readdir(d) != NULL)
-        n++;
-    closedir(d);
-    return n;
+    t_file_write(path, data, len);
 }
 
 static void first_line_is_read(void **state)
@@ -60,7 +42,7 @@ static void first_line_is_read(void **state)
     assert_false(vb_probe_line(line, sizeof(line), "%s", dir)); /* a folder */
 }
 
-static void garbage_is_tamed(void **state)
+static void garbage_is_made_printable(void **state)
 {
     char line[8];
 
@@ -76,7 +58,7 @@ static void garbage_is_tamed(void **state)
     assert_string_equal(line, "x");
 }
 
-static void numbers_are_read_whole_or_not_at_all(void **state)
+static void incomplete_numbers_are_refused(void **state)
 {
     int64_t value = 7;
 
@@ -96,11 +78,12 @@ static bool collect(char *line, void *arg)
 {
     char *all = arg;
 
-    snprintf(all + strlen(all), 2048 - strlen(all), "%s|", line); /* 2048: of the caller */
+    /* 2048: the size of the caller's buffer */
+    snprintf(all + strlen(all), 2048 - strlen(all), "%s|", line);
     return strcmp(line, "stop") != 0;
 }
 
-static void lines_are_handed_over(void **state)
+static void every_line_is_passed_on(void **state)
 {
     char all[2048] = "", longer[1000], path[128];
 
@@ -116,7 +99,8 @@ static void lines_are_handed_over(void **state)
     assert_int_equal(strlen(all), VB_LINE - 1 + strlen("|next|"));
     snprintf(path, sizeof(path), "%s/pipe", dir);
     assert_int_equal(mkfifo(path, 0600), 0);
-    vb_probe_lines(collect, all, "%s", path); /* nobody writes: must not wait */
+    /* nobody writes to the pipe: the call must not block */
+    vb_probe_lines(collect, all, "%s", path);
     vb_probe_lines(collect, all, "%s/none", dir);
     unlink(path);
 }
@@ -125,7 +109,7 @@ static void replace_leaves_only_the_new_file(void **state)
 {
     char path[128], line[32];
     struct stat sb;
-    int before = entries();
+    int before = t_folder_entries(dir);
 
     (void)state;
     snprintf(path, sizeof(path), "%s/new", dir);
@@ -135,7 +119,7 @@ static void replace_leaves_only_the_new_file(void **state)
     assert_string_equal(line, "second");
     assert_int_equal(stat(path, &sb), 0);
     assert_int_equal(sb.st_size, 7);
-    assert_int_equal(entries(), before + 1);
+    assert_int_equal(t_folder_entries(dir), before + 1);
 }
 
 static void failed_replace_leaves_nothing(void **state)
@@ -147,18 +131,18 @@ static void failed_replace_leaves_nothing(void **state)
     (void)state;
     snprintf(path, sizeof(path), "%s/folder", dir);
     assert_int_equal(mkdir(path, 0700), 0);
-    before = entries();
+    before = t_folder_entries(dir);
     t_stderr_catch(&t);
-    assert_true(vb_file_replace(path, "x", 1) < 0); /* a folder is in the way */
+    assert_true(vb_file_replace(path, "x", 1) < 0); /* a folder has this name */
     snprintf(path, sizeof(path), "%s/nowhere/file", dir);
     assert_int_equal(vb_file_replace(path, "x", 1), VB_ERR_NO_FILE);
     assert_true(vb_file_replace("/proc/verbena-test", "x", 1) < 0);
     t_stderr_release(&t, text, sizeof(text));
-    assert_int_equal(entries(), before);
+    assert_int_equal(t_folder_entries(dir), before);
     assert_non_null(strstr(text, "nowhere/file: No such file or directory\n"));
 }
 
-static void only_a_file_is_replaced(void **state)
+static void only_regular_files_are_replaced(void **state)
 {
     char pipe[128], link[128], folder[128], text[2048], line[32];
     struct t_stderr t;
@@ -172,7 +156,7 @@ static void only_a_file_is_replaced(void **state)
     assert_int_equal(mkfifo(pipe, 0600), 0);
     assert_int_equal(symlink("pipe", link), 0);
     assert_int_equal(mkdir(folder, 0700), 0);
-    before = entries();
+    before = t_folder_entries(dir);
     t_stderr_catch(&t);
     assert_int_equal(vb_file_replace(pipe, "x", 1), VB_ERR_USAGE);
     assert_int_equal(vb_file_replace(link, "x", 1), VB_ERR_USAGE);
@@ -183,9 +167,9 @@ static void only_a_file_is_replaced(void **state)
     assert_non_null(strstr(text, "/other: it exists and is not a regular file\n"));
     assert_int_equal(stat(pipe, &sb), 0);
     assert_true(S_ISFIFO(sb.st_mode));
-    assert_int_equal(entries(), before);
+    assert_int_equal(t_folder_entries(dir), before);
 
-    unlink(pipe); /* a link to a file, or to nothing, becomes the file */
+    unlink(pipe); /* the new file replaces a link to a file, or to nothing */
     assert_int_equal(vb_file_replace(link, "new", 3), VB_OK);
     assert_true(vb_probe_line(line, sizeof(line), "%s", link));
     assert_string_equal(line, "new");
@@ -193,7 +177,7 @@ static void only_a_file_is_replaced(void **state)
     assert_true(S_ISREG(sb.st_mode));
 }
 
-static void folders_are_made_with_those_above(void **state)
+static void parent_folders_are_made(void **state)
 {
     char path[128], text[2048];
     struct t_stderr t;
@@ -204,7 +188,7 @@ static void folders_are_made_with_those_above(void **state)
     assert_int_equal(vb_dir_make(path), VB_OK);
     assert_int_equal(stat(path, &sb), 0);
     assert_true(S_ISDIR(sb.st_mode));
-    assert_int_equal(vb_dir_make(path), VB_OK); /* it is there */
+    assert_int_equal(vb_dir_make(path), VB_OK); /* the folder exists already */
     t_stderr_catch(&t);
     assert_true(vb_dir_make("/proc/none/verbena") < 0);
     assert_true(vb_dir_make("") < 0);
@@ -221,13 +205,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_line_is_read),
-        cmocka_unit_test(garbage_is_tamed),
-        cmocka_unit_test(numbers_are_read_whole_or_not_at_all),
-        cmocka_unit_test(lines_are_handed_over),
+        cmocka_unit_test(garbage_is_made_printable),
+        cmocka_unit_test(incomplete_numbers_are_refused),
+        cmocka_unit_test(every_line_is_passed_on),
         cmocka_unit_test(replace_leaves_only_the_new_file),
         cmocka_unit_test(failed_replace_leaves_nothing),
-        cmocka_unit_test(only_a_file_is_replaced),
-        cmocka_unit_test(folders_are_made_with_those_above),
+        cmocka_unit_test(only_regular_files_are_replaced),
+        cmocka_unit_test(parent_folders_are_made),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir) == 0 ? 0 : 1;

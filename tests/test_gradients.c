@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
- * The gradients of the reference layers against finite differences, in double precision: the
- * reference is compiled here once more with double in place of float. The loss is the sum of the
- * outputs, each times a random factor; the gradient of the outputs is those factors.
+ * Compares the gradients of the reference layers with finite differences, in double precision. To
+ * do so, this file compiles the reference again with double in place of float. The loss is the sum
+ * of the outputs, each multiplied by a random factor, so the gradient of the outputs is these
+ * factors.
+ *
+ * Covers: kernels/layer_ref.c kernels/shape.c
  */
 #include "base/base.h"
 #include "tests/test.h"
 
 #include <math.h>
 
-/* After all other headers: from here on, and only in this file, the reference is in double. */
+/* This must follow all other headers. From this line on, and only in this file, the reference uses
+ * double. */
 #define float double
 #include "kernels/layer_ref.c" /* NOLINT(bugprone-suspicious-include) */
 #include "kernels/shape.c"     /* NOLINT(bugprone-suspicious-include) */
 
 #define STEP 1e-6
-#define TOLERANCE 1e-7 /* rounding of a loss of about 10 over the step: 1e-9; we leave room */
+/* rounding of a loss of about 10, divided by the step, is 1e-9; the rest is margin */
+#define TOLERANCE 1e-7
 #define FLOATS_MAX 2048
 
 struct tensors {
@@ -66,7 +71,7 @@ static void backward(const struct vb_k_shape *s)
     struct vb_k_args args = all();
     size_t i;
 
-    loss(s); /* y */
+    loss(s); /* computes y */
     for (i = 0; i < vb_k_shape_outputs(s); i++)
         t.dy[i] = s->relu && !(t.y[i] > 0) ? 0 : t.factor[i];
     vb_k_layer_ref(s, VB_K_BACKWARD_DATA, &args);
@@ -87,7 +92,7 @@ static void compare(const struct vb_k_shape *s, double *v, const double *grads, 
         down = loss(s);
         v[i] = keep;
         if (!(fabs((up - down) / (2 * STEP) - grads[i]) <= TOLERANCE))
-            fail_msg("%s %s %zu: %.12g, not %.12g", vb_k_kind_str(s->kind), what, i, grads[i],
+            fail_msg("%s %s %zu: %.12g, expected %.12g", vb_k_kind_str(s->kind), what, i, grads[i],
                      (up - down) / (2 * STEP));
     }
 }
@@ -133,7 +138,7 @@ static void convolution(void **state)
     s.stride = 2;
     check(s);
     s.kw = 2;
-    s.stride = 4; /* beyond the kernel */
+    s.stride = 4; /* larger than the kernel */
     check(s);
 }
 
@@ -198,7 +203,7 @@ static void normalisation(void **state)
 
     (void)state;
     check(s);
-    s.kh = 9; /* more channels than there are */
+    s.kh = 9; /* more channels than exist */
     s.beta = 0.4;
     check(s);
 }

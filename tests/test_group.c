@@ -2,6 +2,9 @@
  *
  * Groups of ranks as threads and as processes, over every transport: the promises of put and get,
  * windows, and the basic collectives.
+ *
+ * Covers: net/coll.c net/group_ask.c net/pair.c net/pairs.c net/progress.c net/progress_thread.c
+ * Covers: net/shm_hold.c net/window.c
  */
 #include "tests/alloc.h"
 #include "tests/rdma.h"
@@ -12,17 +15,17 @@
 
 #define KIB 1024
 #define CHANNEL 5
-#define IN_VAIN_MS 1500u /* joining has to be done in this time, too */
+#define IN_VAIN_MS 1500u /* the ranks must also connect within this time */
 
 static enum vb_transport_choice transports[3];
 static size_t n_transports;
 
-/* Less of everything for soft-RoCE in an emulated machine, which is slow. */
+/* Limits, which are smaller for soft-RoCE in an emulated machine, because it is slow. */
 static int most_ranks = 5;
 static int some_ranks = 3;
 static int n_flood = 5000;
 static size_t large = 64u << 20;
-static double idle_share = 0.05; /* of a core, while waiting */
+static double idle_share = 0.05; /* largest allowed CPU use while waiting, as a part of one core */
 
 static void find_transports(void)
 {
@@ -32,12 +35,13 @@ static void find_transports(void)
     if (t_rdma_only()) {
         most_ranks = 3;
         n_flood = 500;
-        idle_share = 0.4; /* heartbeats alone are work there; spinning is 1 */
+        /* heartbeats alone cause this load in an emulated machine; spinning would be 1 */
+        idle_share = 0.4;
         large = 9u << 20; /* more than the largest message of soft-RoCE */
     }
 }
 
-/* Runs a function in groups of 1 to 5 ranks, over every transport. */
+/* Runs a function in groups of 1 to 5 ranks over every transport. */
 static void everywhere(t_rank_fn fn, void *arg)
 {
     struct t_job job = {.fn = fn, .arg = arg};
@@ -52,13 +56,13 @@ static void everywhere(t_rank_fn fn, void *arg)
     job.world = some_ranks;
     for (t = 0; t < n_transports; t++) {
         job.transport = transports[t];
-        if (job.transport != VB_TRANSPORT_VERBS) /* there they were processes already */
+        if (job.transport != VB_TRANSPORT_VERBS) /* over verbs the ranks were processes already */
             t_as_processes(&job);
         job.progress = true;
         t_as_threads(&job);
         job.progress = false;
     }
-    job.never_spin = true; /* a wait sleeps in the socket of the one peer, or in an epoll */
+    job.never_spin = true; /* with two ranks a wait sleeps in the only socket, with more in epoll */
     job.transport = VB_TRANSPORT_TCP;
     for (job.world = 2; job.world <= 3 && !t_rdma_only(); job.world++)
         t_as_threads(&job);
@@ -86,7 +90,7 @@ static int collectives(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void collectives_meet(void **state)
+static void collectives_work(void **state)
 {
     (void)state;
     everywhere(collectives, NULL);
@@ -96,11 +100,11 @@ static void collectives_meet(void **state)
 
 static const size_t sizes[] = {0, 1, 7, 1000, 64 * KIB + 3, 3 * 1024 * KIB + 1};
 #define N_SIZES VB_COUNT(sizes)
-#define SLOT (4u * 1024 * KIB) /* room for one put from one peer */
+#define SLOT (4u * 1024 * KIB) /* memory for one put from one peer */
 
 struct inbox {
     struct vb_window *win;
-    int next[T_RANKS_MAX]; /* the note that is due from each */
+    int next[T_RANKS_MAX]; /* number of the next note from each rank */
     int wrong;
     int total, due;
 };
@@ -110,7 +114,8 @@ static unsigned char pattern(int from, int to, size_t k, size_t i)
     return (unsigned char)(from * 31 + to * 17 + (int)k * 7 + (int)(i % 251));
 }
 
-/* Promises 1, 2, 5 and 6: the bytes are there, in order of posting, and so is the bare note. */
+/* Promises 1, 2, 5 and 6: when the note arrives, the bytes have arrived, in the order of posting;
+ * so do notes without bytes. */
 static void arrived(void *arg, int rank, uint32_t value)
 {
     struct inbox *in = arg;
@@ -138,7 +143,7 @@ static bool all_came(void *arg)
     return in->total == in->due;
 }
 
-/* Sends each size to every peer; the slot is free again when the next size is agreed on. */
+/* Sends each size to every peer. A slot is free again after the barrier before the next size. */
 static int puts_of_all_sizes(struct vb_group *g, void *arg)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, to;
@@ -148,7 +153,7 @@ static int puts_of_all_sizes(struct vb_group *g, void *arg)
     size_t k, i;
 
     (void)arg;
-    in.next[T_RANKS_MAX - 1] = rank; /* whom they are for */
+    in.next[T_RANKS_MAX - 1] = rank; /* the receiver */
     wrong += T_WRONG(vb_window_create(g, (size_t)(world + 1) * SLOT, &in.win) == VB_OK);
     wrong += T_WRONG(vb_channel_open(g, CHANNEL, arrived, &in) == VB_OK);
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
@@ -209,7 +214,7 @@ static int gets_of_all_sizes(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void gets_fetch(void **state)
+static void gets_copy(void **state)
 {
     (void)state;
     everywhere(gets_of_all_sizes, NULL);
@@ -223,8 +228,8 @@ static void count_note(void *arg, int rank, uint32_t value)
         counts[rank]++;
 }
 
-/* Promise 8: a rank with a progress thread serves gets while it does something else. The sleeper
- * says in its window when it has woken: a get that was served before cannot have seen that. */
+/* Promise 8: a rank with a progress thread serves gets while it does something else. The sleeping
+ * rank changes its window when it wakes up. A get that was served before cannot see this change. */
 static int serve_while_busy(struct vb_group *g, void *arg)
 {
     struct timespec pause = {.tv_nsec = 800 * 1000 * 1000};
@@ -236,7 +241,7 @@ static int serve_while_busy(struct vb_group *g, void *arg)
     (void)arg;
     wrong += T_WRONG(vb_window_create(g, 2 * KIB, &win) == VB_OK);
     own = vb_window_ptr(win);
-    own[0] = 'z'; /* asleep */
+    own[0] = 'z'; /* means: asleep */
     wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
     if (vb_group_rank(g) == 1) {
         nanosleep(&pause, NULL);
@@ -260,7 +265,7 @@ static void gets_are_served_while_a_rank_computes(void **state)
     t_as_processes(&job);
 }
 
-/* ---- a large one ----------------------------------------------------------------------------- */
+/* ---- a large message ------------------------------------------------------------------------- */
 
 static bool one_came(void *arg)
 {
@@ -299,7 +304,7 @@ static int large_put_and_get(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void large_ones_arrive(void **state)
+static void large_puts_and_gets_arrive(void **state)
 {
     struct t_job job = {.fn = large_put_and_get, .world = 2};
     size_t t;
@@ -313,8 +318,8 @@ static void large_ones_arrive(void **state)
 
 /* ---- allocations ----------------------------------------------------------------------------- */
 
-/* After set-up nothing is allocated, by any thread of any rank. */
-static int frugal(struct vb_group *g, void *arg)
+/* After set-up no thread of any rank may allocate. */
+static int count_allocations(struct vb_group *g, void *arg)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, i;
     struct timespec pause = {.tv_nsec = 600 * 1000 * 1000};
@@ -348,7 +353,7 @@ static int frugal(struct vb_group *g, void *arg)
 
 static void nothing_is_allocated_after_set_up(void **state)
 {
-    struct t_job job = {.fn = frugal, .world = some_ranks};
+    struct t_job job = {.fn = count_allocations, .world = some_ranks};
     size_t t;
 
     (void)state;
@@ -356,10 +361,10 @@ static void nothing_is_allocated_after_set_up(void **state)
         job.transport = transports[t];
         t_as_threads(&job);
     }
-    assert_true(t_allocations > 0); /* they are being counted */
+    assert_true(t_allocations > 0); /* the counter works */
 }
 
-/* ---- idleness -------------------------------------------------------------------------------- */
+/* ---- CPU use while waiting ------------------------------------------------------------------- */
 
 static double cpu_s(void)
 {
@@ -369,8 +374,8 @@ static double cpu_s(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* Rank 0 is late; what the others use of a core meanwhile is a small part of the time. */
-static int late(struct vb_group *g, void *arg)
+/* Rank 0 is slow. The other ranks may use only a small part of a core while they wait for it. */
+static int wait_for_slow_rank(struct vb_group *g, void *arg)
 {
     struct timespec pause = {.tv_nsec = 700 * 1000 * 1000};
     uint64_t start;
@@ -390,7 +395,7 @@ static int late(struct vb_group *g, void *arg)
 
 static void waiting_costs_little(void **state)
 {
-    struct t_job job = {.fn = late, .world = some_ranks};
+    struct t_job job = {.fn = wait_for_slow_rank, .world = some_ranks};
     size_t t;
 
     (void)state;
@@ -406,7 +411,7 @@ static void waiting_costs_little(void **state)
 
 static struct vb_op flood_ops[T_RANKS_MAX][FLOOD_MAX];
 
-/* Promise 7: a sender that is told to try again still takes in what others send. All flood all. */
+/* Promise 7: a sender that gets VB_AGAIN still receives from others. All ranks flood all others. */
 static int flood(struct vb_group *g, void *arg)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, i, to, again = 0;
@@ -443,7 +448,7 @@ static int flood(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void floods_drain(void **state)
+static void full_queues_drain(void **state)
 {
     struct t_job job = {.fn = flood, .world = some_ranks};
     size_t t;
@@ -480,8 +485,8 @@ static int out_of_bounds(struct vb_group *g, void *arg)
     return wrong;
 }
 
-/* Over every transport, and one of the ranks says so. */
-static void everywhere_with(t_rank_fn fn, const char *said)
+/* Runs a function over every transport and asserts that some rank printed `said`. */
+static void everywhere_prints(t_rank_fn fn, const char *said)
 {
     struct t_job job = {.fn = fn, .world = some_ranks};
     struct t_stderr t;
@@ -499,11 +504,11 @@ static void everywhere_with(t_rank_fn fn, const char *said)
 static void bounds_are_checked(void **state)
 {
     (void)state;
-    everywhere_with(out_of_bounds, "bytes from offset");
+    everywhere_prints(out_of_bounds, "bytes from offset");
 }
 
-/* A note on a channel that nobody opened is refused; what comes after it arrives. */
-static int stray(struct vb_group *g, void *arg)
+/* A note on a channel that nobody has opened is refused. The notes after it arrive. */
+static int send_stray_note(struct vb_group *g, void *arg)
 {
     int rank = vb_group_rank(g), world = vb_group_world(g), wrong = 0, to = (rank + 1) % world;
     struct vb_window *win;
@@ -521,10 +526,10 @@ static int stray(struct vb_group *g, void *arg)
 static void stray_notes_are_refused(void **state)
 {
     (void)state;
-    everywhere_with(stray, "which nobody opened: refused");
+    everywhere_prints(send_stray_note, "which nobody opened: refused");
 }
 
-/* ---- death ----------------------------------------------------------------------------------- */
+/* ---- ranks that die -------------------------------------------------------------------------- */
 
 static bool never(void *arg)
 {
@@ -532,8 +537,8 @@ static bool never(void *arg)
     return false;
 }
 
-/* Rank 1 goes without a goodbye, once the others have surely opened the group; their wait ends,
- * long before its timeout. */
+/* Rank 1 ends without a goodbye after the other ranks have certainly opened the group. Their wait
+ * must end long before its timeout. */
 static int dies(struct vb_group *g, void *arg)
 {
     struct timespec ts = {.tv_nsec = 300000000};
@@ -543,13 +548,13 @@ static int dies(struct vb_group *g, void *arg)
     (void)arg;
     if (vb_group_rank(g) == from) {
         nanosleep(&ts, NULL);
-        _exit(0); /* counted as fine by the parent */
+        _exit(0); /* with 0, because the parent accepts no other status */
     }
     return T_WRONG(vb_group_wait(g, never, NULL, "a rank that is dead", from) == VB_ERR_PEER) +
            T_WRONG(vb_clock_ns() - start < 10000000000u);
 }
 
-static void a_dead_rank_is_noticed(void **state)
+static void a_dead_rank_is_reported(void **state)
 {
     struct t_job job = {.fn = dies, .world = some_ranks};
     size_t t;
@@ -565,8 +570,8 @@ static void a_dead_rank_is_noticed(void **state)
         t_as_processes(&job);
 }
 
-/* What rank 0 waits for does not come; the others stay until it has left. */
-static int waits_in_vain(struct vb_group *g, void *arg)
+/* Rank 0 waits for something that never happens. The others stay until it has left. */
+static int wait_until_timeout(struct vb_group *g, void *arg)
 {
     uint64_t start = vb_clock_ns();
     vb_status st;
@@ -581,9 +586,9 @@ static int waits_in_vain(struct vb_group *g, void *arg)
     return T_WRONG(st == VB_ERR_PEER);
 }
 
-static void a_wait_has_an_end(void **state)
+static void a_wait_ends_at_its_timeout(void **state)
 {
-    struct t_job job = {.fn = waits_in_vain,
+    struct t_job job = {.fn = wait_until_timeout,
                         .transport = VB_TRANSPORT_TCP,
                         .timeout_ms = IN_VAIN_MS,
                         .never_spin = true};
@@ -600,7 +605,7 @@ static void a_wait_has_an_end(void **state)
     assert_non_null(strstr(text, "waited 1.5 s for rank 1"));
 }
 
-/* True when it was asked often; a wait asks again after each sleep. */
+/* Returns true after many calls. A wait calls it again after each sleep. */
 static bool asked_often(void *arg)
 {
     int *n = arg;
@@ -608,9 +613,9 @@ static bool asked_often(void *arg)
     return ++*n >= 8;
 }
 
-/* Rank 1 says goodbye and ends, after a last barrier when its window goes; what rank 0 waits for
- * is, as it were, still on the wire. */
-static int outlives_a_goodbye(struct vb_group *g, void *arg)
+/* Rank 1 destroys its window, which ends with a barrier, says goodbye and exits. Rank 0 still
+ * waits, as if a message were on the wire. */
+static int wait_after_a_goodbye(struct vb_group *g, void *arg)
 {
     int n = 0;
 
@@ -622,9 +627,9 @@ static int outlives_a_goodbye(struct vb_group *g, void *arg)
            T_WRONG(vb_group_wait(g, never, NULL, "nothing", 1) == VB_ERR_PEER);
 }
 
-static void last_notes_outlive_a_goodbye(void **state)
+static void notes_before_a_goodbye_arrive(void **state)
 {
-    struct t_job job = {.fn = outlives_a_goodbye, .world = 2, .never_spin = true};
+    struct t_job job = {.fn = wait_after_a_goodbye, .world = 2, .never_spin = true};
     size_t t;
 
     (void)state;
@@ -636,9 +641,9 @@ static void last_notes_outlive_a_goodbye(void **state)
 
 static _Atomic bool has_closed;
 
-/* Rank 1 fails, and waits for nobody with its end of the window. Rank 0, a thread of the same
- * process, is in the middle of something: what it reads there is still there. */
-static int reads_on(struct vb_group *g, void *arg)
+/* Rank 1 fails and destroys its window without waiting for anybody. Rank 0, a thread of the same
+ * process, is still reading there: the memory must remain. */
+static int reads_after_an_abort(struct vb_group *g, void *arg)
 {
     struct vb_window *win;
     char *theirs;
@@ -664,9 +669,9 @@ static int reads_on(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void threads_outlive_a_window(void **state)
+static void a_window_stays_mapped_while_threads_read(void **state)
 {
-    struct t_job job = {.fn = reads_on, .world = 2, .transport = VB_TRANSPORT_SHM};
+    struct t_job job = {.fn = reads_after_an_abort, .world = 2, .transport = VB_TRANSPORT_SHM};
 
     (void)state;
     has_closed = false;
@@ -678,7 +683,8 @@ static void threads_outlive_a_window(void **state)
 static int gives_up(struct vb_group *g, void *arg)
 {
     (void)arg;
-    (void)vb_group_barrier(g); /* all have joined; some may hear of the abort in here already */
+    /* all ranks have joined; some may already notice the abort in this barrier */
+    (void)vb_group_barrier(g);
     if (vb_group_rank(g) == 0) {
         vb_group_abort(g, "the disk is full");
         return 0;
@@ -686,7 +692,7 @@ static int gives_up(struct vb_group *g, void *arg)
     return T_WRONG(vb_group_barrier(g) == VB_ERR_PEER);
 }
 
-static void an_abort_reaches_all(void **state)
+static void an_abort_reaches_all_ranks(void **state)
 {
     struct t_job job = {.fn = gives_up, .world = some_ranks, .transport = transports[0]};
     struct t_stderr t;
@@ -696,29 +702,31 @@ static void an_abort_reaches_all(void **state)
     t_stderr_catch(&t);
     t_as_processes(&job);
     t_stderr_release(&t, text, sizeof(text));
-    if (getenv("VB_RANK") == NULL) /* else what the others said is on other machines */
+    /* otherwise the messages of the other ranks are on other machines */
+    if (getenv("VB_RANK") == NULL)
         assert_non_null(strstr(text, "gave up: the disk is full"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(collectives_meet),
+        cmocka_unit_test(collectives_work),
         cmocka_unit_test(puts_arrive),
-        cmocka_unit_test(gets_fetch),
-        cmocka_unit_test(floods_drain),
+        cmocka_unit_test(gets_copy),
+        cmocka_unit_test(full_queues_drain),
         cmocka_unit_test(gets_are_served_while_a_rank_computes),
-        cmocka_unit_test(large_ones_arrive),
+        cmocka_unit_test(large_puts_and_gets_arrive),
         cmocka_unit_test(nothing_is_allocated_after_set_up),
         cmocka_unit_test(waiting_costs_little),
         cmocka_unit_test(bounds_are_checked),
         cmocka_unit_test(stray_notes_are_refused),
-        cmocka_unit_test(a_wait_has_an_end),
-        cmocka_unit_test(last_notes_outlive_a_goodbye),
-        cmocka_unit_test(threads_outlive_a_window),
-        cmocka_unit_test(an_abort_reaches_all),
+        cmocka_unit_test(a_wait_ends_at_its_timeout),
+        cmocka_unit_test(notes_before_a_goodbye_arrive),
+        cmocka_unit_test(a_window_stays_mapped_while_threads_read),
+        cmocka_unit_test(an_abort_reaches_all_ranks),
         cmocka_unit_test(
-            a_dead_rank_is_noticed), /* the last: one that dies takes no further part */
+            /* the last test, because a rank that dies cannot run another one */
+            a_dead_rank_is_reported),
     };
 
     find_transports();

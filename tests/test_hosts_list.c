@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Hosts from the command line and from files, and the lines between a launcher and its ranks.
+ *
+ * Covers: engine/hosts.c net/launch_stdin.c
  */
 #include "engine/engine.h"
 #include "tests/sysroot.h"
@@ -26,7 +28,7 @@ static void refused(const char *text, const char *why)
     t_stderr_release(&err, said, sizeof(said));
     assert_true(st < 0);
     if (strstr(said, why) == NULL)
-        fail_msg("%s: \"%s\" lacks \"%s\"", text, said, why);
+        fail_msg("%s: \"%s\" does not contain \"%s\"", text, said, why);
 }
 
 static void a_list_of_hosts(void **state)
@@ -52,8 +54,8 @@ static void a_list_of_hosts(void **state)
     vb_hosts_fini(&hosts);
 }
 
-/* Names become arguments of ssh: none may be an option or a command. */
-static void names_that_are_none(void **state)
+/* Names become arguments of ssh, so none may be an option or a command. */
+static void invalid_names_are_refused(void **state)
 {
     static const char *const names[] = {
         "",        "a,",         ",a",       "a,,b",    "-l",   "-oProxyCommand=x",
@@ -163,8 +165,8 @@ static void the_answer_has_root_and_secret(void **state)
     assert_true(line[n - 1] == '\n');
 }
 
-/* Options go along to other hosts; secrets and what is the launcher's own do not. */
-static void words_for_another_host(void **state)
+/* Options are passed to other hosts. Secrets and the launcher's own options are not. */
+static void options_are_passed_to_other_hosts(void **state)
 {
     struct vb_launch launch = {.rank = 2, .world = 5, .local_rank = 1, .local_ranks = 3};
     bool option = false, rank = false, how = false;
@@ -202,11 +204,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_list_of_hosts),
-        cmocka_unit_test(names_that_are_none),
+        cmocka_unit_test(invalid_names_are_refused),
         cmocka_unit_test(a_file_of_hosts),
         cmocka_unit_test(a_hello_is_parsed),
         cmocka_unit_test(the_answer_has_root_and_secret),
-        cmocka_unit_test(words_for_another_host),
+        cmocka_unit_test(options_are_passed_to_other_hosts),
     };
 
     return T_RUN(tests);

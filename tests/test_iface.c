@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * Network interfaces, from recordings, from broken files and from this machine.
+ *
+ * Covers: net/folder.c
+ */
 #include "net/net.h"
 #include "tests/sysroot.h"
 #include "tests/test.h"
@@ -75,13 +80,13 @@ static void the_control_network_is_known_and_avoided(void **state)
 
     assert_non_null(control);
     assert_true(control->control);
-    assert_true(control->default_route); /* its metric is lower than docker0's */
+    assert_true(control->default_route); /* its metric is lower than that of docker0 */
     assert_false(find(&got, "docker0")->default_route);
     assert_string_equal(vb_net_iface_for_data(got.list, got.n)->name, "enp65s0f0np0");
     vb_net_ifaces_free(got.list);
 }
 
-static void kinds_are_told_apart(void **state)
+static void kinds_of_interfaces_are_distinguished(void **state)
 {
     static const char *const virtual[] = {"docker0", "tun0", "veth1a2b3c4", "virbr0"};
     struct listed cloudlab = list_of(CLOUDLAB), laptop = list_of(LAPTOP);
@@ -95,10 +100,10 @@ static void kinds_are_told_apart(void **state)
     for (i = 0; i < VB_COUNT(virtual); i++)
         assert_int_equal(find(&laptop, virtual[i])->kind, VB_IFACE_VIRTUAL);
     assert_true(find(&laptop, "veth1a2b3c4")->enslaved);
-    assert_true(find(&laptop, "tun0")->up); /* "unknown", but it has a carrier */
+    assert_true(find(&laptop, "tun0")->up); /* its state is "unknown", but it has a carrier */
     assert_true(find(&laptop, "wlp2s0")->default_route);
     assert_int_equal(find(&laptop, "enp0s31f6")->speed_mbit, -1);
-    /* Virtual ones are faster on paper, but lead nowhere. */
+    /* Virtual interfaces report a higher speed, but reach no other host. */
     assert_string_equal(vb_net_iface_for_data(laptop.list, laptop.n)->name, "wlp2s0");
     vb_net_ifaces_free(cloudlab.list);
     vb_net_ifaces_free(laptop.list);
@@ -138,7 +143,7 @@ static void an_ipv6_default_route_counts(void **state)
     t_tree_text(&tree, "sys/class/net/eth1/operstate", "up\n");
     t_tree_text(&tree, "sys/class/net/lo/operstate", "unknown\n");
     snprintf(text, sizeof(text),
-             "%s 00 %s 00 %s 00000000 1 0 00200201 lo\n" /* a route that rejects */
+             "%s 00 %s 00 %s 00000000 1 0 00200201 lo\n" /* a reject route */
              "%s 00 %s 00 fd000000000000000000000000000001 00000400 2 0 00000003 eth1\n"
              "%s 40 %s 00 %s 00000100 1 0 00000001 eth0\n",
              zero, zero, zero, zero, zero, zero, zero, zero);
@@ -147,7 +152,8 @@ static void an_ipv6_default_route_counts(void **state)
     assert_false(find(&got, "eth0")->default_route);
     assert_true(find(&got, "eth1")->default_route);
     assert_false(find(&got, "lo")->default_route);
-    assert_int_equal(find(&got, "lo")->kind, VB_IFACE_LOOPBACK); /* by name: it has no type */
+    /* found by its name, because it has no type */
+    assert_int_equal(find(&got, "lo")->kind, VB_IFACE_LOOPBACK);
     vb_net_ifaces_free(got.list);
     t_tree_destroy(&tree);
 }
@@ -169,7 +175,7 @@ static void an_empty_machine_has_none(void **state)
     t_tree_destroy(&tree);
 }
 
-static void numbers_that_make_no_sense_are_unknown(void **state)
+static void absurd_numbers_count_as_unknown(void **state)
 {
     static const char *const speeds[] = {
         "-1", "-25000", "0", "4294967295", "1e5", "fast", "", "99999999999999999999999", "25000 x"};
@@ -216,7 +222,7 @@ static void garbage_is_survived(void **state)
     t_tree_path(&tree, "proc/net/ipv6_route", path);
     assert_int_equal(mkfifo(path, 0600), 0);
     t_tree_path(&tree, "sys/class/net/eth1/device", path);
-    assert_int_equal(symlink("device", path), 0); /* leads to itself */
+    assert_int_equal(symlink("device", path), 0); /* a link to itself */
 
     assert_false(vb_net_control_if(tree.root, name, sizeof(name)));
     got = list_of(tree.root);
@@ -230,7 +236,7 @@ static void garbage_is_survived(void **state)
     t_tree_destroy(&tree);
 }
 
-/* What follows the first 512 bytes of a line is part of that line, not a line of its own. */
+/* The part of a line after its first 512 bytes must not be read as a line of its own. */
 static void overlong_lines_do_not_become_routes(void **state)
 {
     static const char route[] = "eth0 00000000 0100000A 0003 0 0 0 00000000 0 0 0\n";
@@ -248,7 +254,7 @@ static void overlong_lines_do_not_become_routes(void **state)
     assert_false(got.list[0].default_route);
     vb_net_ifaces_free(got.list);
 
-    text[510] = '\n'; /* now it is one */
+    text[510] = '\n'; /* now it is a line of its own */
     t_tree_text(&tree, "proc/net/route", text + 510);
     got = list_of(tree.root);
     assert_true(got.list[0].default_route);
@@ -256,7 +262,7 @@ static void overlong_lines_do_not_become_routes(void **state)
     t_tree_destroy(&tree);
 }
 
-static void a_path_without_end_is_refused(void **state)
+static void an_overlong_path_is_refused(void **state)
 {
     char root[2 * PATH_MAX], name[VB_IFACE_NAME];
     struct listed got;
@@ -270,7 +276,7 @@ static void a_path_without_end_is_refused(void **state)
     vb_net_ifaces_free(got.list);
 }
 
-/* This machine, whatever it is: held against what the kernel says by another way. */
+/* Compares the result on this machine, whatever it is, with another interface of the kernel. */
 static void this_machine_agrees_with_the_kernel(void **state)
 {
     struct if_nameindex *all;
@@ -279,7 +285,7 @@ static void this_machine_agrees_with_the_kernel(void **state)
 
     (void)state;
     if (access("/sys/class/net", F_OK) != 0)
-        skip(); /* a change of root without /sys */
+        skip(); /* a chroot without /sys */
     got = list_of("");
     all = if_nameindex();
     assert_non_null(all);
@@ -301,14 +307,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cloudlab_node_is_read),
         cmocka_unit_test(the_control_network_is_known_and_avoided),
-        cmocka_unit_test(kinds_are_told_apart),
+        cmocka_unit_test(kinds_of_interfaces_are_distinguished),
         cmocka_unit_test(the_best_interface_has_an_address_then_speed),
         cmocka_unit_test(an_ipv6_default_route_counts),
         cmocka_unit_test(an_empty_machine_has_none),
-        cmocka_unit_test(numbers_that_make_no_sense_are_unknown),
+        cmocka_unit_test(absurd_numbers_count_as_unknown),
         cmocka_unit_test(garbage_is_survived),
         cmocka_unit_test(overlong_lines_do_not_become_routes),
-        cmocka_unit_test(a_path_without_end_is_refused),
+        cmocka_unit_test(an_overlong_path_is_refused),
         cmocka_unit_test(this_machine_agrees_with_the_kernel),
     };
 

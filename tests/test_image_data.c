@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files of images: IDX and CIFAR-10, whole and broken, plain and compressed.
+ * Image files: IDX and CIFAR-10, complete and broken, plain and compressed.
+ *
+ * Covers: data/cifar.c data/gzip.c data/idx.c
  */
 #include "tests/data_files.h"
 
@@ -10,7 +12,7 @@ static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2,  0,  0,
                                  0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 255};
 static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 3, 7, 0, 9};
 
-/* IDX is two files; the other one is right. */
+/* IDX consists of two files; the other one is correct. */
 static vb_status open_images(const char *path, struct vb_dataset *set_p)
 {
     return idx_read(path, t_path("right-labels"), set_p);
@@ -71,14 +73,14 @@ static void broken_idx_is_refused(void **state)
     t_refused(open_images, t_path("right-labels"), "offset 0");
     t_refused(open_labels, t_path("right-images"), "offset 0");
     t_refused(open_labels, t_write("four", "\0\0\10\1\0\0\0\4abcd", 12), "4 labels for 3 images");
-    /* Only pixels may have any value, and those of labels. */
+    /* Only the bytes of pixels and of labels may have any value. */
     assert_int_equal(t_flip_everywhere(open_images, t_path("right-images")), 12 * 8);
     assert_int_equal(t_flip_everywhere(open_labels, t_path("right-labels")), 3 * 8);
-    /* and of gzip's header only time, system and flags without meaning */
+    /* In gzip's header only the time, the system and flags without meaning may have any value. */
     assert_in_range(t_flip_everywhere(open_images, t_gzip(t_path("right-images"))), 0, 10 * 8);
 }
 
-static void what_is_written_is_read(void **state)
+static void written_files_are_read_back(void **state)
 {
     struct vb_dataset made, back;
     uint8_t a[VB_SYNTH_FEATURES], b[VB_SYNTH_FEATURES];
@@ -168,7 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idx_is_read),
         cmocka_unit_test(broken_idx_is_refused),
-        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(written_files_are_read_back),
         cmocka_unit_test(cifar_is_read),
         cmocka_unit_test(real_mnist_is_read),
         cmocka_unit_test(real_cifar_is_read),

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* What print gives, or "" when it fails. */
+/* Returns the printed text, or "" if printing fails. */
 static const char *printed(const struct vb_json *json, char *buf, size_t size)
 {
     FILE *out = fmemopen(buf, size, "w");
@@ -41,7 +41,7 @@ static void values_nest_in_order(void **state)
     vb_json_destroy(json);
 }
 
-static void text_that_is_no_utf8_is_tamed(void **state)
+static void invalid_utf8_is_replaced(void **state)
 {
     struct vb_json *json = vb_json_create();
     char buf[128];
@@ -55,8 +55,8 @@ static void text_that_is_no_utf8_is_tamed(void **state)
     vb_json_destroy(json);
 }
 
-/* Each of these is a bug of the caller; it is found at print, not by a crash. */
-static void misuse_is_found(void **state)
+/* Each of these is an error of the caller. Printing must report it; nothing may crash. */
+static void misuse_is_reported(void **state)
 {
     struct vb_json *json;
     char buf[128], text[1024];
@@ -69,7 +69,7 @@ static void misuse_is_found(void **state)
         json = vb_json_create();
         vb_json_object(json, NULL);
         if (what == 0)
-            vb_json_int(json, NULL, 1); /* no key in an object */
+            vb_json_int(json, NULL, 1); /* a value without a key in an object */
         else if (what == 1)
             vb_json_array(json, "open for ever");
         vb_json_end(json);
@@ -130,8 +130,8 @@ static void full_disk_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_nest_in_order),  cmocka_unit_test(text_that_is_no_utf8_is_tamed),
-        cmocka_unit_test(misuse_is_found),       cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(values_nest_in_order),  cmocka_unit_test(invalid_utf8_is_replaced),
+        cmocka_unit_test(misuse_is_reported),    cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(full_disk_is_an_error),
     };
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernels/choice_check.c, and what bench kernels makes of it: right backends pass on all shapes,
- * and one that has a single result wrong, or leaves one out, is found and named.
+ * kernels/choice_check.c, and its use in bench kernels. Correct backends pass on all shapes. A
+ * backend with one wrong or missing result is found and named.
+ *
+ * Covers: kernels/choice_check.c kernels/tensors.c
  */
 #include "bench/bench.h"
 #include "kernels/blas_priv.h"
@@ -11,7 +13,7 @@
 
 #include <math.h>
 
-static void backends_are_right(void **state)
+static void correct_backends_pass(void **state)
 {
     struct vb_k_checked checked[VB_K_CANDIDATES_MAX];
     struct vb_k_shape s;
@@ -31,7 +33,7 @@ static void backends_are_right(void **state)
             assert_true(n >= 1);
             for (i = 0; i < n; i++) {
                 if (!(checked[i].off < VB_BENCH_OFF_MAX / 3))
-                    fail_msg("shape %zu, %s, %s: off by %g", k, vb_k_pass_str(pass),
+                    fail_msg("shape %zu, %s, %s: error %g", k, vb_k_pass_str(pass),
                              checked[i].backend, checked[i].off);
                 most = checked[i].off > most ? checked[i].off : most;
             }
@@ -95,7 +97,7 @@ static void faults_are_found(void **state)
                 continue;
             assert_int_equal(vb_k_check_these(backends, 2, &s, pass, checked, &n), VB_OK);
             assert_int_equal(n, 2);
-            assert_int_equal(now.s.n, 4); /* a reduced batch */
+            assert_int_equal(now.s.n, 4); /* a smaller batch */
             assert_true(checked[0].off < VB_BENCH_OFF_MAX / 3);
             t_stderr_catch(&t);
             assert_int_equal(vb_bench_kernels_check("conv7", pass, checked, n), VB_ERR_UNSUPPORTED);
@@ -110,7 +112,7 @@ static void faults_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(backends_are_right),
+        cmocka_unit_test(correct_backends_pass),
         cmocka_unit_test(faults_are_found),
     };
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Who was late: a rank that comes late to a collective is found out by all others, and by none for
- * anything else. What the transfer takes is not lateness.
+ * Wait statistics: all other ranks must find the straggler of a collective and blame no other rank.
+ * The time of the transfer must not count as waiting.
  */
 #include "tests/coll.h"
 
 #include <time.h>
 
 #define N_ELEMS ((size_t)100000)
-#define TRIES 200 /* rounds, on a machine that makes others late too */
+#define TRIES 200 /* rounds at most, on a machine that delays other ranks too */
 
 static const struct t_place *place;
 
@@ -17,7 +17,7 @@ static int rounds(void)
     return t_rdma_only() ? 2 : 4;
 }
 
-/* Soft-RoCE in an emulated machine makes everybody some 100 ms late. */
+/* Returns a longer delay for soft-RoCE in an emulated machine, which delays all ranks by itself. */
 static long nap_ns(void)
 {
     return (t_rdma_only() ? 800 : 60) * 1000000L;
@@ -30,12 +30,12 @@ static void nap(void)
     nanosleep(&ts, NULL);
 }
 
-/* What the rounds of a rank came to. */
+/* The totals of a rank over all rounds. */
 struct rounds {
-    int who; /* is late */
+    int who; /* the straggler */
     int tries, n;
-    uint64_t begin_ns;        /* of the round under way */
-    uint64_t took_ns, due_ns; /* in all calls; for how long nobody but the late one was missing */
+    uint64_t begin_ns;        /* start of the current round */
+    uint64_t took_ns, due_ns; /* time in all calls; time in which only the straggler was missing */
 };
 
 static bool go_on(const struct rounds *r)
@@ -43,25 +43,25 @@ static bool go_on(const struct rounds *r)
     return r->n < rounds() && r->tries < TRIES;
 }
 
-static bool is_late(struct vb_group *g, const struct rounds *r)
+static bool is_straggler(struct vb_group *g, const struct rounds *r)
 {
     return vb_group_rank(g) == r->who;
 }
 
-/* The others have begun when they come here, so that none of them is missing later. */
-static vb_status come_late(struct vb_group *g, struct rounds *r)
+/* All other ranks have begun when the straggler comes, so that none of them is missing later. */
+static vb_status begin_late(struct vb_group *g, struct rounds *r)
 {
     vb_status st = vb_group_barrier(g);
 
-    if (st == VB_OK && is_late(g, r))
+    if (st == VB_OK && is_straggler(g, r))
         nap();
     r->begin_ns = vb_clock_ns();
     return st;
 }
 
-/* A busy machine holds others up as well, on their way to wait: what was due is what all ranks'
- * clocks say, and a round in which that was too little is not counted. Several machines have
- * several clocks: there it is all that the wait took. */
+/* A busy machine delays other ranks as well before they begin to wait. So due_ns is computed from
+ * the clocks of all ranks, and a round with too small a delay does not count. Several machines have
+ * different clocks: there due_ns is the time of the whole wait. */
 static vb_status count_round(struct vb_group *g, struct rounds *r)
 {
     uint64_t took_ns = vb_clock_ns() - r->begin_ns, begin_ns[T_RANKS_MAX], last_ns = 0, due_ns;
@@ -81,24 +81,24 @@ static vb_status count_round(struct vb_group *g, struct rounds *r)
     return VB_OK;
 }
 
-/* All but the late one have waited for it: that was most of what the calls took, for to come late
- * takes far longer than to move the bytes. Then all is forgotten. */
-static int is_found_out(struct vb_group *g, const struct rounds *r, const char *what)
+/* Checks that all other ranks have waited for the straggler. This was most of the time of the
+ * calls, because the delay is far longer than the transfer. Then resets the statistics. */
+static int check_straggler(struct vb_group *g, const struct rounds *r, const char *what)
 {
     struct vb_late late = vb_group_late(g, r->who), none;
     uint64_t n = t_rdma_only() ? 1 : (uint64_t)rounds();
     int wrong = T_WRONG(r->n == rounds());
 
-    if (!is_late(g, r))
+    if (!is_straggler(g, r))
         wrong += T_WRONG(late.n >= n) + T_WRONG(late.ns >= r->due_ns / 2 && late.ns <= r->took_ns) +
                  T_WRONG(late.max_ns >= late.ns / (late.n + 1) && late.max_ns <= late.ns) +
                  T_WRONG(vb_group_late_ns(g) >= late.ns);
     else
-        wrong += T_WRONG(late.n == 0 && late.ns == 0); /* nobody waits for himself */
+        wrong += T_WRONG(late.n == 0 && late.ns == 0); /* a rank does not wait for itself */
     if (wrong > 0)
         fprintf(stderr,
-                "%s over %s: rank %d of %d waited %llu times, %.3f ms of %.3f, due were %.3f in %d "
-                "of %d rounds; %.3f for any\n",
+                "%s over %s: rank %d of %d waited %llu times, %.3f ms of %.3f, expected %.3f in %d "
+                "of %d rounds; %.3f ms for all ranks\n",
                 what, place->name, vb_group_rank(g), vb_group_world(g), (unsigned long long)late.n,
                 (double)late.ns / 1e6, (double)r->took_ns / 1e6, (double)r->due_ns / 1e6, r->n,
                 r->tries, (double)vb_group_late_ns(g) / 1e6);
@@ -107,7 +107,7 @@ static int is_found_out(struct vb_group *g, const struct rounds *r, const char *
     return wrong + T_WRONG(vb_group_late_ns(g) == 0 && none.n + none.ns + none.max_ns == 0);
 }
 
-/* The last rank is late for some rounds, small vectors and large ones. */
+/* The last rank is the straggler for some rounds, with small vectors and large ones. */
 static int dense(struct vb_group *g, void *arg)
 {
     struct rounds r = {.who = vb_group_world(g) - 1};
@@ -122,18 +122,18 @@ static int dense(struct vb_group *g, void *arg)
         return 1;
     vb_group_late_forget(g);
     while (st == VB_OK && go_on(&r)) {
-        if (!is_late(g, &r))
+        if (!is_straggler(g, &r))
             st = vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req);
         if (st == VB_OK)
-            st = come_late(g, &r);
-        if (st == VB_OK && is_late(g, &r))
+            st = begin_late(g, &r);
+        if (st == VB_OK && is_straggler(g, &r))
             st = vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req);
         if (st == VB_OK)
             st = vb_wait(coll, &req);
         if (st == VB_OK)
             st = count_round(g, &r);
     }
-    wrong = T_WRONG(st == VB_OK) + is_found_out(g, &r, "allreduce");
+    wrong = T_WRONG(st == VB_OK) + check_straggler(g, &r, "allreduce");
     vb_coll_close(coll);
     return wrong;
 }
@@ -155,23 +155,23 @@ static int sparse(struct vb_group *g, void *arg)
         return 1;
     vb_group_late_forget(g);
     while (st == VB_OK && go_on(&r)) {
-        if (!is_late(g, &r))
+        if (!is_straggler(g, &r))
             st = vb_sparse_start(s, keys, values, 2, VB_REDUCE_SUM);
         if (st == VB_OK)
-            st = come_late(g, &r);
-        if (st == VB_OK && is_late(g, &r))
+            st = begin_late(g, &r);
+        if (st == VB_OK && is_straggler(g, &r))
             st = vb_sparse_start(s, keys, values, 2, VB_REDUCE_SUM);
         if (st == VB_OK)
             st = vb_sparse_finish(s, &keys_out, &values_out, &n);
         if (st == VB_OK)
             st = count_round(g, &r);
     }
-    wrong = T_WRONG(st == VB_OK) + is_found_out(g, &r, "sparse allreduce");
+    wrong = T_WRONG(st == VB_OK) + check_straggler(g, &r, "sparse allreduce");
     vb_sparse_close(s);
     return wrong;
 }
 
-static void a_late_rank_is_found_out(void **state)
+static void a_straggler_is_found(void **state)
 {
     static const int worlds[] = {2, 3};
     size_t small = 10, large = N_ELEMS;
@@ -185,8 +185,8 @@ static void a_late_rank_is_found_out(void **state)
     t_in_every_place(&job, &place, worlds, VB_COUNT(worlds));
 }
 
-/* Nobody is late while a rank does something else: only what vb_wait() took can be lateness. */
-static int hidden(struct vb_group *g, void *arg)
+/* While a rank does something else, nobody is a straggler: only time inside vb_wait() may count. */
+static int compute_while_waiting(struct vb_group *g, void *arg)
 {
     uint64_t begin_ns, took_ns;
     struct vb_coll *coll;
@@ -210,10 +210,10 @@ static int hidden(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void who_is_there_is_not_late(void **state)
+static void computing_is_not_waiting(void **state)
 {
     static const int worlds[] = {2};
-    struct t_job job = {.fn = hidden};
+    struct t_job job = {.fn = compute_while_waiting};
 
     (void)state;
     t_in_every_place(&job, &place, worlds, VB_COUNT(worlds));
@@ -222,8 +222,8 @@ static void who_is_there_is_not_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_late_rank_is_found_out),
-        cmocka_unit_test(who_is_there_is_not_late),
+        cmocka_unit_test(a_straggler_is_found),
+        cmocka_unit_test(computing_is_not_waiting),
     };
 
     return T_RUN(tests);

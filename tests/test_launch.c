@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * What srun and torchrun say in the environment, right and wrong, and how the ranks of one host
- * meet when nobody has told them more.
+ * The environment variables of srun and torchrun, valid and broken, and how the ranks of one host
+ * find each other without any other information.
+ *
+ * Covers: net/launch_find.c net/launch_meet.c net/launch_root.c net/launch_slurm.c
+ * Covers: net/launch_torch.c net/pmix.c net/sock.c
  */
 #include "net/launch.h"
 #include "net/sock.h"
@@ -18,11 +21,11 @@
 #include <sys/wait.h>
 
 #define TIMEOUT_MS 20000
-#define LISTENS 0x10000 /* among the flags of a socket in /proc/net/unix */
+#define LISTENS 0x10000 /* the flag of a listening socket in /proc/net/unix */
 
-/* ---- lists of Slurm's ------------------------------------------------------------------------ */
+/* ---- lists in Slurm's format ----------------------------------------------------------------- */
 
-static void hosts_of_slurm(void **state)
+static void host_lists_of_slurm(void **state)
 {
     static const struct {
         const char *text, *first;
@@ -82,12 +85,13 @@ static void hosts_of_slurm(void **state)
     }
     for (i = 0; i < VB_COUNT(bad); i++)
         if (slurm_hosts_parse(bad[i], first, sizeof(first), &hosts))
-            fail_msg("\"%s\" was taken for hosts", bad[i]);
-    assert_false(slurm_hosts_parse("node[01-03]", first, 6, &hosts)); /* no room for the end */
+            fail_msg("\"%s\" was accepted as hosts", bad[i]);
+    /* the buffer is too small for the end of the name */
+    assert_false(slurm_hosts_parse("node[01-03]", first, 6, &hosts));
     assert_true(slurm_hosts_parse("node[01-03]", first, 7, &hosts));
 }
 
-static void tasks_of_slurm(void **state)
+static void task_lists_of_slurm(void **state)
 {
     static const struct {
         const char *text;
@@ -111,7 +115,7 @@ static void tasks_of_slurm(void **state)
     }
     for (i = 0; i < VB_COUNT(bad); i++)
         if (slurm_tasks_parse(bad[i].text, bad[i].node, &tasks))
-            fail_msg("\"%s\" was taken for the tasks of node %d", bad[i].text, bad[i].node);
+            fail_msg("\"%s\" was accepted as the tasks of node %d", bad[i].text, bad[i].node);
 }
 
 static void ports_do_not_clash(void **state)
@@ -129,8 +133,9 @@ static void ports_do_not_clash(void **state)
 
 /* ---- where rank 0 listens -------------------------------------------------------------------- */
 
-/* Root as it becomes; false: at all addresses. The socket is fd_p. */
-static bool listens_here(const char *given, char root[VB_ROOT_TEXT], int *fd_p)
+/* Returns true if the socket *fd_p listens on loopback only, and false if it listens at all
+ * addresses. root: the address with its port. */
+static bool listens_on_loopback(const char *given, char root[VB_ROOT_TEXT], int *fd_p)
 {
     const char *colon = strrchr(given, ':');
     char want[VB_ROOT_TEXT];
@@ -155,11 +160,11 @@ static void roots_are_opened(void **state)
     int fd;
 
     (void)state;
-    assert_true(listens_here("127.0.0.1:0", root, &fd));
+    assert_true(listens_on_loopback("127.0.0.1:0", root, &fd));
     close(fd);
-    assert_true(listens_here("localhost:0", root, &fd));
+    assert_true(listens_on_loopback("localhost:0", root, &fd));
     close(fd);
-    assert_false(listens_here("192.0.2.1:0", root, &fd)); /* no address of this host */
+    assert_false(listens_on_loopback("192.0.2.1:0", root, &fd)); /* not an address of this host */
     snprintf(again, sizeof(again), "%s", root);
     t_stderr_catch(&caught);
     st = vb_root_listen(again, &fd);
@@ -204,7 +209,7 @@ static const char *const variables[] = {"RANK",
                                         "PMI_RANK",
                                         "PMI_SIZE"};
 
-/* Nothing of a launcher's but "NAME=VALUE NAME=VALUE ..." */
+/* Removes all variables of launchers and sets those in "NAME=VALUE NAME=VALUE ...". */
 static void set_environment(const char *text)
 {
     char copy[600], *at, *rest = NULL, *equals;
@@ -234,8 +239,8 @@ static vb_status find(int timeout_ms, struct vb_launch *launch)
 #define TWO "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=0 "
 #define TORCH "RANK=1 WORLD_SIZE=4 MASTER_ADDR=n1 MASTER_PORT=29500 "
 
-/* Shells that srun may be called in, and scripts on their way to a job: no ranks. */
-static void environments_that_make_no_rank(void **state)
+/* Shells in which a user may call srun, and batch scripts: these are not ranks. */
+static void environments_without_a_rank(void **state)
 {
     static const char *const plain[] = {
         "",
@@ -261,7 +266,7 @@ static void environments_that_make_no_rank(void **state)
         set_environment(plain[i]);
         assert_int_equal(find(TIMEOUT_MS, &launch), VB_OK);
         if (launch.supervised)
-            fail_msg("\"%s\" made a rank", plain[i]);
+            fail_msg("\"%s\" was accepted as a rank", plain[i]);
     }
 }
 
@@ -295,7 +300,8 @@ static void broken_environments_are_named(void **state)
         {"PMI_RANK=1 PMI_SIZE=3", "PMI_SIZE 3: this mpirun has PMI, and not PMIx"},
         {TASK TWO "PMI_RANK=1 PMI_SIZE=8", "PMI_RANK 1, PMI_SIZE 8: this mpirun has PMI"},
         {TASK TWO "PMI_RANK=2 PMI_SIZE=4", "PMI_RANK 2, PMI_SIZE 4: this mpirun has PMI"},
-        {TASK TWO "PMI_RANK=1 PMI_SIZE=4", "srun has 4 ranks on several hosts"}, /* --mpi=pmi2 */
+        /* --mpi=pmi2 */
+        {TASK TWO "PMI_RANK=1 PMI_SIZE=4", "srun has 4 ranks on several hosts"},
         {STEP "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0 SLURM_JOB_NODELIST=n1 PMI_RANK=0 "
               "PMI_SIZE=3",
          "PMI_RANK 0, PMI_SIZE 3: this mpirun has PMI"},
@@ -333,7 +339,7 @@ static void broken_environments_are_named(void **state)
         st = find(TIMEOUT_MS, &launch);
         t_stderr_release(&caught, said, sizeof(said));
         if (st != VB_ERR_USAGE || strstr(said, broken[i].why) == NULL)
-            fail_msg("\"%s\": status %d, \"%s\", not \"%s\"", broken[i].text, st, said,
+            fail_msg("\"%s\": status %d, \"%s\", expected \"%s\"", broken[i].text, st, said,
                      broken[i].why);
         assert_non_null(strstr(said, "; --ranks 1 runs without others\n"));
         assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1); /* one line */
@@ -341,7 +347,7 @@ static void broken_environments_are_named(void **state)
     }
 }
 
-static void places_are_read(void **state)
+static void rank_and_host_are_read(void **state)
 {
     struct launch_found found = {0}, torch = {0};
 
@@ -368,7 +374,8 @@ static void places_are_read(void **state)
     assert_int_equal(torch.port, launch_port(29500));
 }
 
-/* Alone there is nobody to meet, and no secret to give; torchrun is within srun. */
+/* A single rank has nobody to meet and no secret to pass on. With srun and torchrun together,
+ * torchrun counts. */
 static void one_task_is_one_rank(void **state)
 {
     struct vb_launch launch;
@@ -382,8 +389,8 @@ static void one_task_is_one_rank(void **state)
     assert_true(launch.supervised && launch.rank == 0 && launch.world == 1);
 }
 
-/* What rank 1 of 2, on another host than rank 0, makes of the user's secret. */
-static void narrowed(int job, int step, unsigned char secret[VB_SECRET_BYTES])
+/* Computes the secret of rank 1 of 2, on another host than rank 0, from the user's secret. */
+static void secret_of_step(int job, int step, unsigned char secret[VB_SECRET_BYTES])
 {
     struct vb_launch_opts opts = {.timeout_ms = TIMEOUT_MS};
     struct vb_launch launch = {.root_fd = -1, .has_secret = true, .secret = {1, 2, 3}};
@@ -398,25 +405,25 @@ static void narrowed(int job, int step, unsigned char secret[VB_SECRET_BYTES])
     memcpy(secret, launch.secret, VB_SECRET_BYTES);
 }
 
-/* Jobs 77 and 333 have the same port. */
-static void a_job_of_slurm_has_a_secret_of_its_own(void **state)
+/* Jobs 77 and 333 use the same port. */
+static void each_job_of_slurm_has_its_own_secret(void **state)
 {
     static const unsigned char given[VB_SECRET_BYTES] = {1, 2, 3};
     unsigned char a[VB_SECRET_BYTES], b[VB_SECRET_BYTES];
 
     (void)state;
     assert_int_equal(launch_port(77 * 64 + 1), launch_port(333 * 64 + 1));
-    narrowed(77, 1, a);
+    secret_of_step(77, 1, a);
     assert_memory_not_equal(a, given, sizeof(a));
-    narrowed(77, 1, b);
+    secret_of_step(77, 1, b);
     assert_memory_equal(a, b, sizeof(a));
-    narrowed(333, 1, b);
+    secret_of_step(333, 1, b);
     assert_memory_not_equal(a, b, sizeof(a));
-    narrowed(77, 2, b);
+    secret_of_step(77, 2, b);
     assert_memory_not_equal(a, b, sizeof(a));
 }
 
-/* ---- meetings -------------------------------------------------------------------------------- */
+/* ---- ranks that find each other -------------------------------------------------------------- */
 
 struct told {
     vb_status st;
@@ -424,7 +431,8 @@ struct told {
     bool listens;
 };
 
-/* A process that is task rank of world of step 900 and up. cpu: to be pinned to, -1: none. */
+/* Starts a process that is task `rank` of `world` in a Slurm step. cpu: the CPU to pin it to; -1:
+ * none. */
 static pid_t start(int step, int rank, int world, int cpu, int timeout_ms, int fd)
 {
     struct told told = {.st = VB_ERR_IO};
@@ -458,7 +466,7 @@ static void ended_well(pid_t pid)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* What n ranks were told, by rank. */
+/* Reads what n ranks were told, sorted by rank. */
 static void listen_to(int fd, int n, struct told *told)
 {
     struct told one;
@@ -472,7 +480,7 @@ static void listen_to(int fd, int n, struct told *told)
     }
 }
 
-static void same_word_for_all(const struct told *told, int n)
+static void check_same_secret(const struct told *told, int n)
 {
     static const unsigned char none[VB_SECRET_BYTES];
     int i;
@@ -488,7 +496,7 @@ static void same_word_for_all(const struct told *told, int n)
     }
 }
 
-static void ranks_of_a_host_meet(void **state)
+static void ranks_of_a_host_find_each_other(void **state)
 {
     struct told told[5], again[5];
     pid_t pids[5];
@@ -501,7 +509,7 @@ static void ranks_of_a_host_meet(void **state)
     listen_to(fds[0], 5, told);
     for (i = 0; i < 5; i++)
         ended_well(pids[i]);
-    same_word_for_all(told, 5);
+    check_same_secret(told, 5);
     for (i = 0; i < 5; i++) {
         assert_int_equal(told[i].launch.local_rank, i);
         assert_int_equal(told[i].launch.local_ranks, 5);
@@ -512,13 +520,13 @@ static void ranks_of_a_host_meet(void **state)
     listen_to(fds[0], 5, again);
     for (i = 0; i < 5; i++)
         ended_well(pids[i]);
-    same_word_for_all(again, 5);
+    check_same_secret(again, 5);
     assert_memory_not_equal(again[0].launch.secret, told[0].launch.secret, VB_SECRET_BYTES);
     close(fds[0]);
     close(fds[1]);
 }
 
-/* The first two cpus that this process may use; false: there is one. */
+/* Finds the first two CPUs that this process may use. Returns false if it may use only one. */
 static bool two_cpus(int cpu[2])
 {
     cpu_set_t cpus;
@@ -531,7 +539,7 @@ static bool two_cpus(int cpu[2])
     return n == 2;
 }
 
-static void who_has_cpus_of_its_own_is_alone_there(void **state)
+static void ranks_with_their_own_cpus_do_not_share(void **state)
 {
     int cpu[2], fds[2], i, shared;
     struct told told[2];
@@ -555,8 +563,9 @@ static void who_has_cpus_of_its_own_is_alone_there(void **state)
     close(fds[1]);
 }
 
-/* Ranks 0 and 2 on one cpu, rank 1 on another, rank 3 on all: each is counted with its like. */
-static void who_has_the_same_cpus_shares_them(void **state)
+/* Ranks 0 and 2 are on one CPU, rank 1 on another, rank 3 on all. Each is counted with the ranks
+ * that have the same CPUs. */
+static void ranks_with_the_same_cpus_share_them(void **state)
 {
     static const int numbers[] = {0, 0, 1, 0}, ranks[] = {2, 1, 2, 1};
     int cpu[2], fds[2], i;
@@ -575,12 +584,12 @@ static void who_has_the_same_cpus_shares_them(void **state)
         assert_int_equal(told[i].launch.local_rank, numbers[i]);
         assert_int_equal(told[i].launch.local_ranks, ranks[i]);
     }
-    same_word_for_all(told, 4);
+    check_same_secret(told, 4);
     close(fds[0]);
     close(fds[1]);
 }
 
-static void who_does_not_come_is_missed(void **state)
+static void a_missing_rank_is_named(void **state)
 {
     struct told told;
     int fds[2], rank;
@@ -599,7 +608,7 @@ static void who_does_not_come_is_missed(void **state)
 
 /* ---- strangers ------------------------------------------------------------------------------- */
 
-/* Whether a process has this socket open. */
+/* Returns whether a process has this socket open. */
 static bool has_socket(pid_t pid, unsigned long inode)
 {
     char path[64], want[64], link[64];
@@ -621,8 +630,9 @@ static bool has_socket(pid_t pid, unsigned long inode)
     return found;
 }
 
-/* Whether a line of the kernel's list is a socket that this process listens at for its ranks. */
-static bool is_meeting(const char *line, pid_t pid, char name[120])
+/* Returns whether a line of /proc/net/unix is the socket at which this process waits for its
+ * ranks. */
+static bool is_socket_of_ranks(const char *line, pid_t pid, char name[120])
 {
     const char *at = strstr(line, "@verbena-launch-");
     unsigned long flags, inode;
@@ -634,8 +644,8 @@ static bool is_meeting(const char *line, pid_t pid, char name[120])
     return true;
 }
 
-/* The name of the socket that a rank 0 listens at. Other jobs on this machine have theirs. */
-static void meeting_name(pid_t pid, char name[120])
+/* Finds the name of the socket of this rank 0. Other jobs on this machine have other sockets. */
+static void socket_of_ranks(pid_t pid, char name[120])
 {
     bool found = false;
     char line[400];
@@ -646,7 +656,7 @@ static void meeting_name(pid_t pid, char name[120])
         in = fopen("/proc/net/unix", "re");
         assert_non_null(in);
         while (!found && fgets(line, sizeof(line), in) != NULL)
-            found = is_meeting(line, pid, name);
+            found = is_socket_of_ranks(line, pid, name);
         fclose(in);
         usleep(1000);
     }
@@ -660,8 +670,9 @@ static uid_t another_user(void)
     return nobody != NULL ? nobody->pw_uid : 65534;
 }
 
-/* Another user's process calls rank 0, is let go without a word, and the job goes on. */
-static void another_user_is_not_answered(void **state)
+/* A process of another user calls rank 0. Rank 0 closes the connection without an answer, and the
+ * job goes on. */
+static void a_call_of_another_user_is_not_answered(void **state)
 {
     char name[120], byte;
     struct told told[2];
@@ -673,7 +684,7 @@ static void another_user_is_not_answered(void **state)
         skip();
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     pids[0] = start(903, 0, 2, -1, TIMEOUT_MS, fds[1]);
-    meeting_name(pids[0], name);
+    socket_of_ranks(pids[0], name);
     stranger = fork();
     assert_true(stranger >= 0);
     if (stranger == 0) {
@@ -688,13 +699,14 @@ static void another_user_is_not_answered(void **state)
     listen_to(fds[0], 2, told);
     ended_well(pids[0]);
     ended_well(pids[1]);
-    same_word_for_all(told, 2);
+    check_same_secret(told, 2);
     close(fds[0]);
     close(fds[1]);
 }
 
-/* Strangers who call all the time, even the same user's, do not keep rank 0 beyond its deadline. */
-static void strangers_do_not_keep_rank_0(void **state)
+/* Strangers call rank 0 all the time, even from the same user. Rank 0 must still give up at its
+ * deadline. */
+static void strangers_do_not_delay_rank_0(void **state)
 {
     char name[120], said[1000];
     struct t_stderr caught;
@@ -706,7 +718,7 @@ static void strangers_do_not_keep_rank_0(void **state)
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     t_stderr_catch(&caught);
     pid = start(905, 0, 2, -1, 2000, fds[1]);
-    meeting_name(pid, name);
+    socket_of_ranks(pid, name);
     for (i = 0; i < 2; i++) {
         strangers[i] = fork();
         assert_true(strangers[i] >= 0);
@@ -723,12 +735,12 @@ static void strangers_do_not_keep_rank_0(void **state)
     assert_int_equal(told.st, VB_ERR_TIMEOUT);
     assert_non_null(strstr(said, "only 1 of the 2 ranks on this host have come"));
     assert_non_null(strstr(said, "has called, and was not answered"));
-    assert_null(strstr(strstr(said, "has called") + 1, "has called")); /* once */
+    assert_null(strstr(strstr(said, "has called") + 1, "has called")); /* reported once */
     close(fds[0]);
     close(fds[1]);
 }
 
-static void a_place_that_is_taken_is_said(void **state)
+static void an_address_in_use_is_reported(void **state)
 {
     char name[120], said[1000];
     struct t_stderr caught;
@@ -739,7 +751,7 @@ static void a_place_that_is_taken_is_said(void **state)
     (void)state;
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     pid = start(906, 0, 2, -1, TIMEOUT_MS, fds[1]);
-    meeting_name(pid, name);
+    socket_of_ranks(pid, name);
     t_stderr_catch(&caught);
     ended_well(start(906, 0, 2, -1, TIMEOUT_MS, fds[1]));
     t_stderr_release(&caught, said, sizeof(said));
@@ -752,8 +764,8 @@ static void a_place_that_is_taken_is_said(void **state)
     close(fds[1]);
 }
 
-/* Another user listens where rank 0 would: a rank says so, and tells it nothing. */
-static void another_user_is_not_believed(void **state)
+/* Another user listens at the address of rank 0. A rank must report this and send it nothing. */
+static void a_listener_of_another_user_is_refused(void **state)
 {
     char name[120], byte;
     int fds[2], ready[2], fd, caller;
@@ -766,7 +778,7 @@ static void another_user_is_not_believed(void **state)
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
     pid = start(904, 0, 2, -1, TIMEOUT_MS, fds[1]);
-    meeting_name(pid, name);
+    socket_of_ranks(pid, name);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     squatter = fork();
@@ -793,9 +805,9 @@ static void another_user_is_not_believed(void **state)
 
 /* ---- PMIx ------------------------------------------------------------------------------------ */
 
-/* What listens there takes the call and says nothing: versions of the library that give up by
- * themselves have their own word for it. */
-static void a_server_of_pmix_that_is_mute(void **state)
+/* The server accepts the connection and never answers. Some versions of the library give up by
+ * themselves, with a message of their own. */
+static void a_silent_pmix_server_is_given_up(void **state)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -816,36 +828,37 @@ static void a_server_of_pmix_that_is_mute(void **state)
              uri, uri, uri, uri);
     pid = fork();
     assert_true(pid >= 0);
-    if (pid == 0) { /* which the library's threads, and ours, end with */
+    /* in a child process, so that all threads of the library and ours end with it */
+    if (pid == 0) {
         set_environment(text);
         _exit(find(300, &launch) != VB_OK ? 0 : 1);
     }
     ended_well(pid);
-    assert_int_equal(poll(&called, 1, 0), 1); /* it was the server that was waited for */
+    assert_int_equal(poll(&called, 1, 0), 1); /* the process did connect to the server */
     close(fd);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hosts_of_slurm),
-        cmocka_unit_test(tasks_of_slurm),
+        cmocka_unit_test(host_lists_of_slurm),
+        cmocka_unit_test(task_lists_of_slurm),
         cmocka_unit_test(ports_do_not_clash),
         cmocka_unit_test(roots_are_opened),
-        cmocka_unit_test(environments_that_make_no_rank),
+        cmocka_unit_test(environments_without_a_rank),
         cmocka_unit_test(broken_environments_are_named),
-        cmocka_unit_test(places_are_read),
+        cmocka_unit_test(rank_and_host_are_read),
         cmocka_unit_test(one_task_is_one_rank),
-        cmocka_unit_test(a_job_of_slurm_has_a_secret_of_its_own),
-        cmocka_unit_test(ranks_of_a_host_meet),
-        cmocka_unit_test(who_has_cpus_of_its_own_is_alone_there),
-        cmocka_unit_test(who_has_the_same_cpus_shares_them),
-        cmocka_unit_test(who_does_not_come_is_missed),
-        cmocka_unit_test(another_user_is_not_answered),
-        cmocka_unit_test(strangers_do_not_keep_rank_0),
-        cmocka_unit_test(a_place_that_is_taken_is_said),
-        cmocka_unit_test(another_user_is_not_believed),
-        cmocka_unit_test(a_server_of_pmix_that_is_mute),
+        cmocka_unit_test(each_job_of_slurm_has_its_own_secret),
+        cmocka_unit_test(ranks_of_a_host_find_each_other),
+        cmocka_unit_test(ranks_with_their_own_cpus_do_not_share),
+        cmocka_unit_test(ranks_with_the_same_cpus_share_them),
+        cmocka_unit_test(a_missing_rank_is_named),
+        cmocka_unit_test(a_call_of_another_user_is_not_answered),
+        cmocka_unit_test(strangers_do_not_delay_rank_0),
+        cmocka_unit_test(an_address_in_use_is_reported),
+        cmocka_unit_test(a_listener_of_another_user_is_refused),
+        cmocka_unit_test(a_silent_pmix_server_is_given_up),
     };
 
     return T_RUN(tests);

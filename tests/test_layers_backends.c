@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every backend, pass and shape against the reference; the same bits whatever the number of
- * threads; NaN and infinity; no allocation.
+ * Compares every backend, pass and shape with the reference. Also: the same bits for any number of
+ * threads, NaN and infinity, and no allocations.
  *
- * Tolerance. A float sum of k products is off by about sqrt(k) roundings of the sum of their
- * absolute values, at the worst by k. That sum is what the reference makes of absolute values. We
- * allow 4 * sqrt(k) + 4 roundings. Winograd kernels add and subtract neighbouring inputs first, so
- * theirs is measured against the largest such sum of the tensor, times what the transforms
- * magnify by: 16 for F(2x2), 256 for F(4x4).
+ * Tolerance. The error of a float sum of k products is about sqrt(k) roundings of the sum of their
+ * absolute values, and at most k. The reference computes this sum from absolute values. We allow 4
+ * * sqrt(k) + 4 roundings. Winograd kernels first add and subtract neighbouring inputs, so their
+ * error is compared with the largest such sum of the tensor, times the magnification of the
+ * transforms: 16 for F(2x2), 256 for F(4x4).
  *
- * The tensors of max pooling are multiples of 1/4, so that many are equal; sums of their products
- * are exact, and which of four is the largest is too, but for Winograd's.
+ * The tensors of max pooling are multiples of 1/4, so that many are equal. Sums of their products
+ * are exact, so the largest of four is well defined, except for Winograd.
+ *
+ * Covers: kernels/blas_layer.c kernels/onednn_desc.c kernels/onednn_layer.c kernels/plain.c
+ * Covers: kernels/plain_lrn.c kernels/plain_pool.c kernels/pooled.c kernels/pooled_data.c
+ * Covers: kernels/pooled_sum.c kernels/pooled_weights.c kernels/shape.c kernels/then_pool.c
  */
 #include "kernels/choice_priv.h"
 #include "tests/levels.h"
@@ -20,7 +24,7 @@
 #include <math.h>
 #include <omp.h>
 
-#define ROUNDING 6e-8 /* half of a float's last place, relative */
+#define ROUNDING 6e-8 /* half of the last place of a float, relative */
 
 /* ---- running a backend ----------------------------------------------------------------------- */
 
@@ -37,7 +41,7 @@ static void prepare(struct prepared *p, const struct vb_k_backend *backend,
 
     p->backend = backend;
     if (backend->prepare(s, pass, &p->state, &bytes) != VB_OK)
-        fail_msg("%s cannot prepare what it can do", backend->name);
+        fail_msg("%s says that it can do the pass, but cannot prepare it", backend->name);
     assert_int_equal(bytes % sizeof(float), 0);
     t_tensor_create(&p->scratch, bytes / sizeof(float));
 }
@@ -48,7 +52,8 @@ static void finish(struct prepared *p)
     p->backend->destroy(p->state);
 }
 
-/* Results and scratch hold NaN before: what is not written, or is read before, shows. */
+/* Fills results and scratch with NaN first. So the test notices results that are not written and
+ * scratch that is read before it is written. */
 static void run(struct prepared *p, struct t_layer *l, enum vb_k_pass pass, int threads)
 {
     struct vb_k_args args = t_args(l);
@@ -65,7 +70,8 @@ static void run(struct prepared *p, struct t_layer *l, enum vb_k_pass pass, int 
     omp_set_num_threads(2);
 }
 
-/* What the reference computes, once for all backends of a shape and a pass: it is slow. */
+/* The results of the reference, computed once for all backends of a shape and a pass, because the
+ * reference is slow. */
 struct reference {
     bool made, has_sums;
     struct t_layer want, sums;
@@ -120,9 +126,9 @@ static void describe(char *buf, size_t size, const struct vb_k_backend *backend,
              s->kw, s->stride, s->pad);
 }
 
-/* ---- against the reference ------------------------------------------------------------------- */
+/* ---- comparison with the reference ----------------------------------------------------------- */
 
-/* Products in one sum of a pass. */
+/* Returns the number of products in one sum of a pass. */
 static double terms(const struct vb_k_shape *s, enum vb_k_pass pass)
 {
     double outputs = pass == VB_K_BACKWARD_DATA      ? (double)vb_k_shape_inputs(s)
@@ -142,7 +148,7 @@ static void make_absolute(struct t_tensor *t)
         t->v[i] = fabsf(t->v[i]);
 }
 
-/* The sums of absolute values, in the tensors that the pass writes. */
+/* Computes the sums of absolute values, in the tensors that the pass writes. */
 static void absolute_sums(const struct vb_k_shape *s, enum vb_k_pass pass, struct t_layer *sums)
 {
     struct vb_k_args args;
@@ -186,19 +192,20 @@ static void compare(const struct t_tensor *got, const struct t_tensor *want,
         limit = ROUNDING * allowed * (factor > 0 ? factor * top : (double)sums->v[i]) + 1e-30;
         off = fabs((double)got->v[i] - (double)want->v[i]);
         if (!(off <= limit))
-            fail_msg("%s: element %zu is %.9g, not %.9g: off by %g, not at most %g", what, i,
+            fail_msg("%s: element %zu is %.9g, expected %.9g: error %g, limit %g", what, i,
                      (double)got->v[i], (double)want->v[i], off, limit);
     }
 }
 
 /* The scale of a normalisation goes through two or three square roots or a power, and its gradient
- * is a difference: measured against the largest result, as for Winograd, with 4. */
+ * is a difference. So the error is compared with the largest result, as for Winograd, with factor
+ * 4. */
 static double factor_of(const struct vb_k_backend *backend, const struct vb_k_shape *s)
 {
     return s->kind == VB_K_LRN ? 4 : winograd_factor(backend->name);
 }
 
-/* bad: a number in the middle of what the pass reads; 0: all are as they are. */
+/* Puts a bad number into the middle of the data that the pass reads; 0: changes nothing. */
 static void put_bad(struct t_layer *l, enum vb_k_pass pass, float bad)
 {
     struct t_tensor *t = &l->t[pass == VB_K_BACKWARD_DATA ? T_DY : T_X];
@@ -238,7 +245,7 @@ static void compare_all(const struct vb_k_backend *backend, const struct t_layer
         compare(&got->t[T_DB], &ref->want.t[T_DB], &ref->sums.t[T_DB], allowed, 0, what);
     if (pass == VB_K_FORWARD && s->kind == VB_K_CONV_POOL && winograd_factor(backend->name) == 0 &&
         memcmp(got->where, ref->want.where, vb_k_shape_outputs(s)) != 0)
-        fail_msg("%s: another one of four is the largest", what);
+        fail_msg("%s: not the largest one of four was chosen", what);
 }
 
 static void check_result(const struct vb_k_backend *backend, const struct vb_k_shape *s,
@@ -261,7 +268,7 @@ static void check_result(const struct vb_k_backend *backend, const struct vb_k_s
     t_layer_destroy(&got);
 }
 
-static void backends_compute_what_the_reference_does(void **state)
+static void backends_agree_with_the_reference(void **state)
 {
     (void)state;
     each_combination(check_result);
@@ -290,14 +297,14 @@ static void check_bits(const struct vb_k_backend *backend, const struct vb_k_sha
                    first.t[t_result(pass)].n * sizeof(float)) != 0 ||
             memcmp(first.t[T_DB].v, again.t[T_DB].v, first.t[T_DB].n * sizeof(float)) != 0 ||
             memcmp(first.where, again.where, vb_k_shape_outputs(s)) != 0)
-            fail_msg("%s: other bits with %d threads", what, teams[i]);
+            fail_msg("%s: the bits differ with %d threads", what, teams[i]);
     }
     finish(&p);
     t_layer_destroy(&again);
     t_layer_destroy(&first);
 }
 
-/* Also when a pass was prepared for another number of threads than it is run with. */
+/* The bits must also be equal if a pass was prepared for another number of threads. */
 static void check_bits_prepared(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                                 enum vb_k_pass pass)
 {
@@ -316,7 +323,7 @@ static void check_bits_prepared(const struct vb_k_backend *backend, const struct
     run(&q, &two, pass, 1);
     if (memcmp(one.t[t_result(pass)].v, two.t[t_result(pass)].v,
                one.t[t_result(pass)].n * sizeof(float)) != 0)
-        fail_msg("%s: other bits when prepared for another number of threads", what);
+        fail_msg("%s: the bits differ if prepared for another number of threads", what);
     finish(&q);
     finish(&p);
     t_layer_destroy(&two);
@@ -330,10 +337,10 @@ static void bits_do_not_depend_on_threads(void **state)
     each_combination(check_bits_prepared);
 }
 
-/* ---- numbers that are none ------------------------------------------------------------------- */
+/* ---- NaN and infinity ------------------------------------------------------------------------ */
 
-/* Whether a bad number may show in results that do not depend on it: within a tile of Winograd's,
- * or where it meets the zeros that pooling leaves. */
+/* Returns whether a bad number may reach results that do not depend on it: within a tile of
+ * Winograd, or where it meets the zeros that pooling leaves. */
 static bool may_spread(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                        enum vb_k_pass pass)
 {
@@ -341,8 +348,8 @@ static bool may_spread(const struct vb_k_backend *backend, const struct vb_k_sha
            (s->kind == VB_K_CONV_POOL && pass != VB_K_FORWARD);
 }
 
-/* A NaN or an infinity in what is read: results that depend on it are not finite either, and all
- * others are as they were. */
+/* Puts a NaN or an infinity into the input. Results that depend on it must not be finite, and all
+ * others must not change. */
 static void check_bad_number(const struct vb_k_backend *backend, const struct vb_k_shape *s,
                              enum vb_k_pass pass, float bad)
 {
@@ -362,10 +369,10 @@ static void check_bad_number(const struct vb_k_backend *backend, const struct vb
 
         if (may_spread(backend, s, pass) ? !isfinite(w) && isfinite(g)
                                          : !isfinite(w) != !isfinite(g))
-            fail_msg("%s: %g in, element %zu is %g, not %g", what, (double)bad, i, (double)g,
-                     (double)w);
+            fail_msg("%s: with %g as input, element %zu is %g, expected %g", what, (double)bad, i,
+                     (double)g, (double)w);
         if (isnan(w) && !isnan(g))
-            fail_msg("%s: NaN in, element %zu is %g", what, i, (double)g);
+            fail_msg("%s: with NaN as input, element %zu is %g", what, i, (double)g);
     }
     finish(&p);
     t_layer_destroy(&got);
@@ -381,11 +388,11 @@ static void check_infinity(const struct vb_k_backend *backend, const struct vb_k
                            enum vb_k_pass pass)
 {
     if (!s->relu && s->kind != VB_K_CONV_POOL &&
-        s->kind != VB_K_LRN) /* infinity less infinity, or over infinity: not defined */
+        s->kind != VB_K_LRN) /* infinity minus infinity, or divided by infinity, is not defined */
         check_bad_number(backend, s, pass, INFINITY);
 }
 
-static void bad_numbers_show(void **state)
+static void nan_and_infinity_reach_the_results(void **state)
 {
     (void)state;
     each_combination(check_nan);
@@ -434,7 +441,7 @@ static void count_dropped(float rate, uint64_t step, float *y, size_t n)
     free(x);
 }
 
-static void dropout_follows_from_seed_and_step(void **state)
+static void dropout_depends_on_seed_and_step(void **state)
 {
     static float a[20000], b[20000];
 
@@ -477,11 +484,11 @@ static void nothing_is_allocated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(backends_compute_what_the_reference_does),
+        cmocka_unit_test(backends_agree_with_the_reference),
         cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(bad_numbers_show),
+        cmocka_unit_test(nan_and_infinity_reach_the_results),
         cmocka_unit_test(first_maximum_takes_the_gradient),
-        cmocka_unit_test(dropout_follows_from_seed_and_step),
+        cmocka_unit_test(dropout_depends_on_seed_and_step),
         cmocka_unit_test(nothing_is_allocated),
     };
 

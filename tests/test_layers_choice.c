@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Layers as a model uses them: the choice of backends, its cache on disk, and plans as text.
+ *
+ * Covers: kernels/choice_cache.c kernels/choice_plan.c kernels/choice_time.c kernels/layer.c
  */
 #include "kernels/choice_priv.h"
 #include "tests/layers.h"
@@ -35,7 +37,7 @@ static void layer_runs_its_passes(void **state)
     t_layer_create(&want, &conv);
     assert_int_equal(vb_k_layer_create(&t.s, &tuning, &layer), VB_OK);
     assert_string_equal(vb_k_layer_backend(layer, VB_K_FORWARD), "blas");
-    assert_non_null(vb_k_layer_backend(layer, VB_K_BACKWARD_WEIGHTS)); /* whoever was faster */
+    assert_non_null(vb_k_layer_backend(layer, VB_K_BACKWARD_WEIGHTS)); /* the faster one */
     assert_int_equal(vb_k_layer_shape(layer)->oc, 6);
     scratch = vb_alloc_aligned(vb_k_layer_scratch_bytes(layer) + 1);
     assert_non_null(scratch);
@@ -55,7 +57,7 @@ static void layer_runs_its_passes(void **state)
     t_layer_destroy(&t);
 }
 
-static void passes_may_be_left_out(void **state)
+static void passes_may_be_omitted(void **state)
 {
     static const struct vb_k_shape relu = {.kind = VB_K_RELU, .n = 2, .c = 3, .h = 4, .w = 5};
     struct vb_k_shape s = finished(&conv), r = finished(&relu);
@@ -95,7 +97,7 @@ static void backends_must_exist_and_fit(void **state)
     refuse("plain", "backend plain cannot compute backward-data of this conv layer");
 }
 
-/* Of every backend that can do a pass there is a time. */
+/* Every backend that can do a pass must have a time. */
 static void all_candidates_are_timed(void **state)
 {
     struct vb_k_candidate c[VB_K_CANDIDATES_MAX];
@@ -112,8 +114,9 @@ static void all_candidates_are_timed(void **state)
     assert_true(vb_k_gemm_peak(0.001) > 0);
 }
 
-/* Larger than what candidates are first timed on: the choice is still one that can do it. */
-static void large_shapes_are_chosen_for(void **state)
+/* The shape is larger than the one that candidates are first timed on. The chosen backend must
+ * still be able to do it. */
+static void large_shapes_get_a_backend(void **state)
 {
     static const struct vb_k_shape shapes[] = {T_CONV(16, 96, 14, 14, 128, 3, 3, 1, 1, true),
                                                T_LINEAR(16, 64, 6, 6, 1000, false)};
@@ -149,7 +152,7 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-/* The only file in the folder. */
+/* Finds the only file in the folder. */
 static void find_path(void)
 {
     DIR *dir = opendir(folder);
@@ -186,8 +189,8 @@ static void fill_cache(void)
     find_path();
 }
 
-/* Whether the cache knows the choice, and what was said when it was opened. */
-static bool known(char *said, size_t size)
+/* Returns whether the cache knows the choice, and what was printed when it was opened. */
+static bool cache_knows(char *said, size_t size)
 {
     struct vb_k_shape s = finished(&conv);
     struct vb_k_cache *cache;
@@ -205,16 +208,16 @@ static bool known(char *said, size_t size)
     return found;
 }
 
-static void choices_are_remembered(void **state)
+static void choices_are_cached(void **state)
 {
     char said[2048];
 
     (void)state;
     fill_cache();
-    assert_true(known(said, sizeof(said)));
+    assert_true(cache_knows(said, sizeof(said)));
     assert_string_equal(said, "");
-    omp_set_num_threads(omp_get_max_threads() + 1); /* another file */
-    assert_false(known(said, sizeof(said)));
+    omp_set_num_threads(omp_get_max_threads() + 1); /* uses another file */
+    assert_false(cache_knows(said, sizeof(said)));
     omp_set_num_threads(omp_get_max_threads() - 1);
 }
 
@@ -253,21 +256,21 @@ static void broken_files_are_not_used(void **state)
         unlink(path);
         fill_cache();
         write_text(broken[i], "a");
-        assert_false(known(said, sizeof(said)));
+        assert_false(cache_knows(said, sizeof(said)));
         assert_non_null(strstr(said, path));
         assert_non_null(strstr(said, "line 3: expected a shape, a pass and a backend"));
     }
     write_text("something else\n", "w");
-    assert_false(known(said, sizeof(said)));
+    assert_false(cache_knows(said, sizeof(said)));
     assert_non_null(strstr(said, path));
     assert_non_null(strstr(said, "belongs to another machine or program"));
     write_text("", "w"); /* empty is as good as none */
-    assert_false(known(said, sizeof(said)));
+    assert_false(cache_knows(said, sizeof(said)));
 }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-static void plans_survive_as_text(void **state)
+static void plans_are_read_back_from_text(void **state)
 {
     struct vb_k_tuning tuning = {.backend = {"blas", "blas", "blas"}};
     struct vb_k_shape s = finished(&conv);
@@ -316,7 +319,7 @@ static void bad_plan(const char *text, const char *message)
     plan.n = -1;
     assert_int_equal(vb_k_plan_parse(text, &plan, why), VB_ERR_INPUT);
     assert_string_equal(why, message);
-    assert_int_equal(plan.n, -1); /* as it was */
+    assert_int_equal(plan.n, -1); /* unchanged */
 }
 
 static void bad_plans_are_refused(void **state)
@@ -343,11 +346,16 @@ static void bad_plans_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layer_runs_its_passes),       cmocka_unit_test(passes_may_be_left_out),
-        cmocka_unit_test(backends_must_exist_and_fit), cmocka_unit_test(all_candidates_are_timed),
-        cmocka_unit_test(large_shapes_are_chosen_for), cmocka_unit_test(choices_are_remembered),
-        cmocka_unit_test(layers_use_the_cache),        cmocka_unit_test(broken_files_are_not_used),
-        cmocka_unit_test(plans_survive_as_text),       cmocka_unit_test(plans_may_have_comments),
+        cmocka_unit_test(layer_runs_its_passes),
+        cmocka_unit_test(passes_may_be_omitted),
+        cmocka_unit_test(backends_must_exist_and_fit),
+        cmocka_unit_test(all_candidates_are_timed),
+        cmocka_unit_test(large_shapes_get_a_backend),
+        cmocka_unit_test(choices_are_cached),
+        cmocka_unit_test(layers_use_the_cache),
+        cmocka_unit_test(broken_files_are_not_used),
+        cmocka_unit_test(plans_are_read_back_from_text),
+        cmocka_unit_test(plans_may_have_comments),
         cmocka_unit_test(bad_plans_are_refused),
     };
 

@@ -24,7 +24,7 @@ static void line_has_level_place_and_rank(void **state)
                               "error tests/test_log: here\n");
 }
 
-static void level_is_obeyed(void **state)
+static void the_level_selects_messages(void **state)
 {
     struct t_stderr t;
     char text[4096];
@@ -42,7 +42,7 @@ static void level_is_obeyed(void **state)
     assert_string_equal(text, "debug tests/test_log: yes\n");
 }
 
-static void errno_is_kept_and_told(void **state)
+static void errno_is_preserved_and_printed(void **state)
 {
     struct t_stderr t;
     char text[4096];
@@ -62,7 +62,7 @@ static void errno_is_kept_and_told(void **state)
     assert_non_null(strstr(text, "error tests/test_log: bad line 7\n"));
 }
 
-static void long_line_is_cut_not_overrun(void **state)
+static void long_lines_are_cut(void **state)
 {
     struct t_stderr t;
     char text[8192], longer[5000];
@@ -93,7 +93,8 @@ static void *write_lines(void *arg)
     return NULL;
 }
 
-/* Lines of ranks that log at once come whole, each with the rank of its thread. */
+/* Lines of ranks that log at the same time must be complete, and each must have the rank of its
+ * thread. */
 static void threads_do_not_mix_lines(void **state)
 {
     static char text[1 << 18];
@@ -124,9 +125,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(line_has_level_place_and_rank),
-        cmocka_unit_test(level_is_obeyed),
-        cmocka_unit_test(errno_is_kept_and_told),
-        cmocka_unit_test(long_line_is_cut_not_overrun),
+        cmocka_unit_test(the_level_selects_messages),
+        cmocka_unit_test(errno_is_preserved_and_printed),
+        cmocka_unit_test(long_lines_are_cut),
         cmocka_unit_test(threads_do_not_mix_lines),
     };
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Losses: the fast ones against the references, gradients against finite differences, and numbers
- * that are large or none.
+ * Losses: the fast ones against the references, gradients against finite differences, large
+ * numbers, infinity and NaN.
+ *
+ * Covers: kernels/logistic.c kernels/softmax_rows.c kernels/own.c
  */
 #include "kernels/kernels.h"
 #include "tests/levels.h"
@@ -20,8 +22,8 @@ static void fill(float *v, size_t n, uint64_t seed, float scale)
 }
 
 /* Both have a few roundings in the exponential, sqrt(classes) in the sum, and one in the quotient;
- * a probability is at most 1. The references's own largest logit and sum are floats too. */
-static void softmax_is_as_the_reference(void **state)
+ * a probability is at most 1. The reference's own largest logit and sum are floats too. */
+static void softmax_agrees_with_the_reference(void **state)
 {
     static const int classes[] = {1, 2, 7, 8, 9, 10, 16, 100, 1000, 1001};
     static float fast[ROWS * CLASSES_MAX], ref[ROWS * CLASSES_MAX];
@@ -44,14 +46,14 @@ static void softmax_is_as_the_reference(void **state)
             assert_true(fabs(a - b) <= 2e-6 * (fabs(b) + 10));
             for (j = 0; j < n; j++)
                 if (!(fabs((double)fast[j] - (double)ref[j]) <= allowed))
-                    fail_msg("%d classes, %zu: %.9g, not %.9g", classes[i], j, (double)fast[j],
+                    fail_msg("%d classes, %zu: %.9g, expected %.9g", classes[i], j, (double)fast[j],
                              (double)ref[j]);
         }
     }
 }
 
-/* A probability of nothing: the vectors' exp() ends at 1.6e-38. */
-static bool none(float p)
+/* Returns whether a probability counts as 0: the exp() of vectors ends at 1.6e-38. */
+static bool is_zero(float p)
 {
     return fabsf(p) < 1e-37f;
 }
@@ -66,8 +68,8 @@ static void softmax_of_large_logits(void **state)
     (void)state;
     loss = vb_k_softmax_xent(logits, y, 3, 3, &correct);
     assert_true(fabs(loss - 10000 - log(3)) < 1e-2);
-    assert_true(none(logits[0]) && none(logits[1]) && none(logits[2]));
-    assert_true(logits[3] == 1 && logits[4] == -1 && none(logits[5]));
+    assert_true(is_zero(logits[0]) && is_zero(logits[1]) && is_zero(logits[2]));
+    assert_true(logits[3] == 1 && logits[4] == -1 && is_zero(logits[5]));
     logits[4] = NAN;
     assert_true(isnan(vb_k_softmax_xent(logits + 3, y + 1, 1, 3, &correct)));
     assert_true(isnan(logits[3]) && isnan(logits[4]) && isnan(logits[5]));
@@ -88,7 +90,7 @@ static void labels_may_be_large(void **state)
 
 /* ---- logistic -------------------------------------------------------------------------------- */
 
-static void logistic_is_as_the_reference(void **state)
+static void logistic_agrees_with_the_reference(void **state)
 {
     static float fast[100], ref[100];
     uint8_t y[100];
@@ -106,7 +108,7 @@ static void logistic_is_as_the_reference(void **state)
             a = vb_k_logistic(fast, y, n);
             b = vb_k_logistic_ref(ref, y, n);
             assert_true(fabs(a - b) <= 5e-7 * (fabs(b) + 1));
-            for (i = 0; i < n; i++) /* three roundings and the exponential's two */
+            for (i = 0; i < n; i++) /* three roundings and two of the exponential */
                 assert_true(fabs((double)fast[i] - (double)ref[i]) <= 6 * 6e-8);
         }
 }
@@ -118,25 +120,26 @@ static void check_extremes(double (*loss_of)(float *, const uint8_t *, size_t))
     float inf = INFINITY, nan = NAN;
 
     assert_true(fabs(loss_of(z, y, 2)) < 1e-12);
-    assert_true(none(z[0]) && none(z[1]));
+    assert_true(is_zero(z[0]) && is_zero(z[1]));
     assert_true(fabs(loss_of(z + 2, y + 2, 2) / 2e30 - 1) < 1e-6);
     assert_true(z[2] == 1 && z[3] == -1);
     assert_true(fabs(loss_of(z + 4, y + 4, 1) - log(2)) < 1e-6);
     assert_true(z[4] == -0.5f);
-    assert_true(loss_of(z + 5, y + 5, 1) < 1e-37 && none(z[5]));
+    assert_true(loss_of(z + 5, y + 5, 1) < 1e-37 && is_zero(z[5]));
     assert_true(isinf(loss_of(&inf, y + 2, 1)) && inf == 1);
     assert_true(isnan(loss_of(&nan, y, 1)) && isnan(nan));
 }
 
-static void logistic_of_extremes(void **state)
+static void logistic_of_extreme_values(void **state)
 {
     (void)state;
     check_extremes(vb_k_logistic);
     check_extremes(vb_k_logistic_ref);
 }
 
-/* In double: the reference's loss is one, its logits are floats, so steps are powers of two. */
-static void logistic_gradient_is_that_of_the_loss(void **state)
+/* In double: the loss of the reference is double, and its logits are floats, so the steps are
+ * powers of two. */
+static void logistic_gradient_matches_finite_differences(void **state)
 {
     const float step = 1.0f / 1024;
     uint8_t y;
@@ -156,12 +159,12 @@ static void logistic_gradient_is_that_of_the_loss(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(softmax_is_as_the_reference),
+        cmocka_unit_test(softmax_agrees_with_the_reference),
         cmocka_unit_test(softmax_of_large_logits),
         cmocka_unit_test(labels_may_be_large),
-        cmocka_unit_test(logistic_is_as_the_reference),
-        cmocka_unit_test(logistic_of_extremes),
-        cmocka_unit_test(logistic_gradient_is_that_of_the_loss),
+        cmocka_unit_test(logistic_agrees_with_the_reference),
+        cmocka_unit_test(logistic_of_extreme_values),
+        cmocka_unit_test(logistic_gradient_matches_finite_differences),
     };
 
     return T_RUN_LEVELS(tests);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Machines that are read from text and files, good and bad ones, and what is known of them.
+ * Machines that are read from text and files, valid and broken ones, and the facts about them.
+ *
+ * Covers: topo/trial.c
  */
 #include "tests/test.h"
 #include "topo/topo.h"
@@ -42,7 +44,8 @@ static void everything_is_counted(void **state)
     assert_int_equal(facts->caches[1].level, 3);
     assert_true(facts->memory_bytes > 0);
     assert_string_equal(facts->origin, "synthetic");
-    facts = facts_of("pu:3"); /* no packages, no cores: one package of three cores */
+    /* no packages and no cores are given: this means one package of three cores */
+    facts = facts_of("pu:3");
     assert_int_equal(facts->n_packages, 1);
     assert_int_equal(facts->n_cores, 3);
 }
@@ -144,7 +147,7 @@ static void bad_files_are_refused(void **state)
     refused(&(struct vb_topo_source){.xml = "/tmp"}, VB_ERR_INPUT, "/tmp is not a regular file");
 }
 
-/* hwloc crashes on this one: one digit of a cpuset is wrong. */
+/* hwloc crashes on this file: one digit of a cpuset is wrong. */
 static void a_file_that_crashes_hwloc_is_refused(void **state)
 {
     const char *path = VB_TEST_DIR "/machines/broken-crashes-hwloc.xml";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that shrink while they are mapped. What reads them dies, so it is a child.
+ * Files that shrink while they are mapped. The process that reads them dies, so it is a child
+ * process.
  */
 #include "base/base.h"
 #include "tests/test.h"
@@ -11,7 +12,7 @@
 #include <sys/wait.h>
 
 #define LEN ((size_t)1 << 20)
-#define CUT 5000 /* what a file keeps: its first two pages, of 4 KiB */
+#define CUT 5000 /* bytes that remain in the file: its first two pages of 4 KiB */
 #define READ_AT ((size_t)1 << 19)
 #define THREADS 4
 #define MORE_THAN_PLACES 40
@@ -47,7 +48,8 @@ static const void *map_file(void)
     return map;
 }
 
-/* What a child does that has the whole file; it is not to return. Leaves what it said in text. */
+/* Restores the whole file and runs fn, which must not return, in a child process. Stores its error
+ * messages in text. */
 static int run_child(void (*fn)(void), char *text, size_t size)
 {
     struct t_stderr t;
@@ -58,7 +60,7 @@ static int run_child(void (*fn)(void), char *text, size_t size)
     t_stderr_catch(&t);
     pid = fork();
     if (pid == 0) {
-        signal(SIGBUS, SIG_DFL); /* not what a sanitizer does */
+        signal(SIGBUS, SIG_DFL); /* replaces the handler of a sanitizer */
         fn();
         _exit(98);
     }
@@ -87,7 +89,7 @@ static void cut_and_read(const void *map)
     (void)read_byte(map, READ_AT);
 }
 
-/* ---- a file that is cut off ------------------------------------------------------------------ */
+/* ---- a file that is truncated ---------------------------------------------------------------- */
 
 static void read_cut(void)
 {
@@ -100,7 +102,7 @@ static void read_cut_as_rank(void)
     read_cut();
 }
 
-static void file_is_named(void **state)
+static void a_truncated_file_is_named(void **state)
 {
     char said[1024];
     int status = run_child(read_cut, said, sizeof(said));
@@ -120,7 +122,7 @@ static void read_cut_after_many(void)
     read_cut();
 }
 
-static void places_are_used_again(void **state)
+static void table_entries_are_reused(void **state)
 {
     char said[1024];
     int status = run_child(read_cut_after_many, said, sizeof(said));
@@ -129,7 +131,7 @@ static void places_are_used_again(void **state)
     assert_named(status, said, "");
 }
 
-/* ---- what is none of ours -------------------------------------------------------------------- */
+/* ---- bus errors with another cause ----------------------------------------------------------- */
 
 static void read_other(void)
 {
@@ -161,7 +163,7 @@ static void read_one_too_many(void)
     cut_and_read(map);
 }
 
-static void other_bus_errors_stay_as_they_were(void **state)
+static void other_bus_errors_are_not_handled(void **state)
 {
     static void (*const fns[])(void) = {read_other, read_unmapped_place, get_signal,
                                         read_one_too_many};
@@ -217,7 +219,7 @@ static void read_with_threads(void)
     (void)pthread_join(thread, NULL);
 }
 
-static void one_thread_tells(void **state)
+static void one_thread_reports(void **state)
 {
     char said[4096];
     int i, status;
@@ -229,7 +231,7 @@ static void one_thread_tells(void **state)
     }
 }
 
-static void what_cannot_be_mapped_is_null(void **state)
+static void failed_mappings_return_null(void **state)
 {
     (void)state;
     assert_null(vb_file_map(-1, LEN, path));
@@ -239,11 +241,11 @@ static void what_cannot_be_mapped_is_null(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(file_is_named),
-        cmocka_unit_test(places_are_used_again),
-        cmocka_unit_test(other_bus_errors_stay_as_they_were),
-        cmocka_unit_test(one_thread_tells),
-        cmocka_unit_test(what_cannot_be_mapped_is_null),
+        cmocka_unit_test(a_truncated_file_is_named),
+        cmocka_unit_test(table_entries_are_reused),
+        cmocka_unit_test(other_bus_errors_are_not_handled),
+        cmocka_unit_test(one_thread_reports),
+        cmocka_unit_test(failed_mappings_return_null),
     };
 
     return cmocka_run_group_tests(tests, make_file, remove_file) == 0 ? 0 : 1;

@@ -40,7 +40,7 @@ static void private_memory_is_zeroed_and_aligned(void **state)
     }
 }
 
-/* What another process maps through the descriptor is the same memory. */
+/* Another process that maps the descriptor gets the same memory. */
 static void shared_memory_is_shared(void **state)
 {
     static const size_t lens[] = {1, 100000, HUGE_LEN};
@@ -66,7 +66,8 @@ static void shared_memory_is_shared(void **state)
     }
 }
 
-/* Bytes of the mapping at an address that /proc says are on huge pages. */
+/* Returns the number of bytes of the mapping at this address that are on huge pages, according to
+ * /proc. */
 static size_t on_huge_pages(const void *at)
 {
     FILE *f = fopen("/proc/self/smaps", "r");
@@ -85,9 +86,9 @@ static size_t on_huge_pages(const void *at)
     return (size_t)sum * 1024;
 }
 
-/* Which the kernel gives on request alone, where it is so set: then there are as many as was said.
- */
-static void shared_memory_is_on_the_pages_it_says(void **state)
+/* Only where the kernel uses huge pages on request: memory that claims huge pages must be on them
+ * completely. */
+static void shared_memory_is_on_the_reported_pages(void **state)
 {
     struct vb_mem mem;
     char line[128];
@@ -98,9 +99,9 @@ static void shared_memory_is_on_the_pages_it_says(void **state)
         skip();
     assert_int_equal(vb_mem_map_shared("verbena-test", HUGE_LEN, &mem), VB_OK);
     if (mem.pages != VB_PAGES_RESERVED) {
-        assert_int_equal(mem.pages, VB_PAGES_SMALL); /* nobody has asked yet */
+        assert_int_equal(mem.pages, VB_PAGES_SMALL); /* huge pages were not requested yet */
         assert_int_equal(vb_mem_populate(&mem), VB_OK);
-        if (mem.pages == VB_PAGES_TRANSPARENT) /* there may be too few */
+        if (mem.pages == VB_PAGES_TRANSPARENT) /* too few huge pages may be free */
             assert_int_equal(on_huge_pages(mem.ptr), mem.len_bytes);
     }
     vb_mem_unmap(&mem);
@@ -122,9 +123,9 @@ static void *map_and_unmap(void *arg)
     return arg;
 }
 
-/* A mapping that fails half-way (reserved huge pages that there are not) must not take away what
- * another thread has just been given. */
-static void threads_map_at_once(void **state)
+/* A mapping that fails half-way (because no huge pages are reserved) must not unmap memory that
+ * another thread has just got. */
+static void threads_may_map_at_the_same_time(void **state)
 {
     pthread_t ids[4];
     void *ok;
@@ -177,8 +178,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(private_memory_is_zeroed_and_aligned),
         cmocka_unit_test(shared_memory_is_shared),
-        cmocka_unit_test(shared_memory_is_on_the_pages_it_says),
-        cmocka_unit_test(threads_map_at_once),
+        cmocka_unit_test(shared_memory_is_on_the_reported_pages),
+        cmocka_unit_test(threads_may_map_at_the_same_time),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(small_blocks_are_aligned_and_zeroed),
     };

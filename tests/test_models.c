@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Models as the engine meets them: tables of parameters, first values, plans, what is told when,
- * the same bits for any number of threads, and no allocation. What they compute is held against a
- * reference in test_models_ref.c.
+ * Models as the engine uses them: tables of parameters, first values, plans, the order of
+ * callbacks, the same bits for any number of threads, and no allocations. test_models_ref.c
+ * compares their results with a reference.
+ *
+ * Covers: models/model.c models/model_init.c models/model_run.c models/tables.c
  */
 #include "tests/alloc.h"
 #include "tests/models.h"
@@ -79,8 +81,9 @@ static void parameters_have_names_and_sizes(void **state)
 
 /* ---- first values ---------------------------------------------------------------------------- */
 
-/* Uniform in [-max, max]: the mean of n is within 5 of its deviations, max / sqrt(3 n), and the
- * mean square, max^2 / 3, within 5 of its own, max^2 sqrt(4 / 45 / n). */
+/* Checks for a uniform distribution in [-max, max]: the mean of n values is within 5 standard
+ * deviations, max / sqrt(3 n), and the mean square, max^2 / 3, is within 5 of its own, max^2 sqrt(4
+ * / 45 / n). */
 static void check_uniform(const float *v, size_t n, double max)
 {
     double sum = 0, squares = 0;
@@ -96,7 +99,7 @@ static void check_uniform(const float *v, size_t n, double max)
                 5 * max * max * sqrt(4.0 / 45 / (double)n));
 }
 
-static void first_values_are_he_s_and_glorot_s(void **state)
+static void first_values_follow_he_and_glorot(void **state)
 {
     struct vb_model_opts opts = {.name = "lenet", .batch_max = 2};
     const struct vb_param *p;
@@ -116,7 +119,7 @@ static void first_values_are_he_s_and_glorot_s(void **state)
     t_model_destroy(&t);
 }
 
-static void first_values_follow_from_the_seed_alone(void **state)
+static void first_values_depend_only_on_the_seed(void **state)
 {
     struct vb_model_opts opts = {.name = "lenet", .batch_max = 2};
     struct t_model a, b;
@@ -153,12 +156,12 @@ static void softmax_begins_with_zeros(void **state)
     t_model_destroy(&t);
 }
 
-/* ---- what is told ---------------------------------------------------------------------------- */
+/* ---- callbacks ------------------------------------------------------------------------------- */
 
 struct told {
     const struct t_model *t;
-    float *seen;  /* gradients as they were when they were said to be ready */
-    size_t first; /* of what was told so far */
+    float *seen;  /* gradients at the moment when they were reported as ready */
+    size_t first; /* first element of the gradients reported so far */
     int calls;
 };
 
@@ -172,7 +175,7 @@ static void note(void *arg, size_t first, size_t n)
     told->calls++;
 }
 
-static void check_told(const struct vb_model_opts *opts, int calls)
+static void check_callbacks(const struct vb_model_opts *opts, int calls)
 {
     struct told told = {0};
     struct t_model t;
@@ -189,18 +192,18 @@ static void check_told(const struct vb_model_opts *opts, int calls)
     t_model_destroy(&t);
 }
 
-static void gradients_are_told_from_the_last_to_the_first(void **state)
+static void gradients_are_reported_from_last_to_first(void **state)
 {
     (void)state;
-    check_told(&(struct vb_model_opts){.name = "lenet", .batch_max = 3}, 5);
-    check_told(&(struct vb_model_opts){.name = "mlp", .batch_max = 3}, 3);
-    check_told(&(struct vb_model_opts){.name = "softmax", .batch_max = 3}, 1);
-    check_told(&(struct vb_model_opts){.table = &t_every_kind_table, .batch_max = 3}, 5);
+    check_callbacks(&(struct vb_model_opts){.name = "lenet", .batch_max = 3}, 5);
+    check_callbacks(&(struct vb_model_opts){.name = "mlp", .batch_max = 3}, 3);
+    check_callbacks(&(struct vb_model_opts){.name = "softmax", .batch_max = 3}, 1);
+    check_callbacks(&(struct vb_model_opts){.table = &t_every_kind_table, .batch_max = 3}, 5);
 }
 
-/* Softmax with lists: forward with what is there of its weights, from the last on, and backward in
- * parts. */
-static void softmax_in_parts_comes_to_the_same(void **state)
+/* Softmax with lists of pixels: forward with the weights that have arrived, from the last one on,
+ * and backward in parts. */
+static void softmax_in_parts_gives_the_same_result(void **state)
 {
     static const struct vb_model_opts opts = {.name = "softmax", .batch_max = 33};
     struct told told = {0};
@@ -217,7 +220,7 @@ static void softmax_in_parts_comes_to_the_same(void **state)
         goto out;
     for (i = 0; i < t.n_params; i++)
         whole.params[i] = t.params[i] = (float)(vb_random(7, i) % 1000) / 1000 - 0.5f;
-    vb_model_cut(t.m, 2001); /* 3 parts, of 262, 262 and 260 features */
+    vb_model_cut(t.m, 2001); /* 3 parts of 262, 262 and 260 features */
     vb_model_forward(whole.m, whole.params, &whole.batch, &whole.loss);
     vb_model_backward(whole.m, whole.params, &whole.batch, whole.grads, NULL, NULL);
     done = vb_model_forward_part(t.m, t.params, &t.batch, done, 5221, 7850);
@@ -237,7 +240,7 @@ static void softmax_in_parts_comes_to_the_same(void **state)
     assert_int_equal(told.calls, 3);
     assert_memory_equal(told.seen, whole.grads, t.n_params * sizeof(float));
     free(told.seen);
-    vb_model_cut(t.m, 3921); /* no two parts are that long */
+    vb_model_cut(t.m, 3921); /* the features do not suffice for two parts of this length */
     told = (struct told){&t, t_model_new(t.n_params, sizeof(float)), t.n_params, 0};
     vb_model_backward(t.m, t.params, &t.batch, t.grads, note, &told);
     assert_int_equal(told.calls, 1);
@@ -249,7 +252,7 @@ out:
 
 /* ---- threads and memory ---------------------------------------------------------------------- */
 
-/* One step, twice: a team of another size, and a model made for it. */
+/* Runs one step with a team of another size, and then with a model created for that size. */
 static void check_bits(struct vb_model_opts opts, bool pixels)
 {
     struct t_model two, one;
@@ -271,7 +274,7 @@ static void check_bits(struct vb_model_opts opts, bool pixels)
     assert_memory_equal(one.grads, two.grads, bytes);
 
     memset(two.grads, 0xff, bytes);
-    t_model_run(&two); /* made for two threads, run by one */
+    t_model_run(&two); /* created for two threads, run by one */
     assert_memory_equal(one.grads, two.grads, bytes);
     omp_set_num_threads(2);
     t_model_destroy(&one);
@@ -296,14 +299,14 @@ static void check_allocations(const struct vb_model_opts *opts, bool pixels)
 
     t_model_create(&t, opts);
     t_model_batch(&t, t.batch_max, 1, pixels);
-    t_model_run(&t); /* threads start */
+    t_model_run(&t); /* starts the threads */
     before = t_allocations;
     for (i = 0; i < 3; i++) {
         t.batch.step++;
         t_model_run(&t);
     }
     assert_int_equal(t_allocations, before);
-    assert_true(before > 0); /* they are being counted */
+    assert_true(before > 0); /* the counter works */
     t_model_destroy(&t);
 }
 
@@ -317,10 +320,11 @@ static void a_step_allocates_nothing(void **state)
     check_allocations(&(struct vb_model_opts){.name = "alexnet32", .batch_max = 2}, false);
 }
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
-/* One layer with parameters at a time, and none before all of its parameters are there. */
-static void forward_in_parts_comes_to_the_same(void **state)
+/* Runs one layer with parameters at a time. No layer may run before all of its parameters have
+ * arrived. */
+static void forward_in_parts_gives_the_same_result(void **state)
 {
     struct vb_model_opts opts = {.name = "alexnet32", .batch_max = 3};
     const struct vb_param *table;
@@ -350,29 +354,31 @@ static void forward_in_parts_comes_to_the_same(void **state)
     t_model_destroy(&whole);
 }
 
-/* Two buffers take turns there, and dropout drops nothing even when it is told to. */
-static void forward_only_comes_to_the_same(void **state)
+/* A forward-only model uses two buffers in turn, and its dropout drops nothing even if the batch
+ * asks for it. */
+static void forward_only_models_give_the_same_result(void **state)
 {
     struct vb_model_opts opts = {.table = &t_every_kind_table, .batch_max = 9};
-    struct t_model train, judge;
+    struct t_model train, evaluator;
 
     (void)state;
     t_model_create(&train, &opts);
     opts.plan = vb_model_plan(train.m);
     opts.forward_only = true;
-    t_model_create(&judge, &opts);
+    t_model_create(&evaluator, &opts);
     t_model_batch(&train, 9, 1, false);
-    t_model_batch(&judge, 9, 1, false);
+    t_model_batch(&evaluator, 9, 1, false);
     train.batch.training = false;
     vb_model_forward(train.m, train.params, &train.batch, &train.loss);
-    vb_model_forward(judge.m, judge.params, &judge.batch, &judge.loss);
-    assert_memory_equal(&train.loss.loss, &judge.loss.loss, sizeof(double));
-    assert_int_equal(train.loss.correct, judge.loss.correct);
+    vb_model_forward(evaluator.m, evaluator.params, &evaluator.batch, &evaluator.loss);
+    assert_memory_equal(&train.loss.loss, &evaluator.loss.loss, sizeof(double));
+    assert_int_equal(train.loss.correct, evaluator.loss.correct);
     t_model_destroy(&train);
-    t_model_destroy(&judge);
+    t_model_destroy(&evaluator);
 }
 
-/* softmax whose logits are its biases, as all else is 0. */
+/* Returns the number of correct samples of a softmax model whose logits are its biases, because
+ * everything else is 0. */
 static int correct_of(struct t_model *t, const float biases[10], uint16_t label)
 {
     memset(t->params, 0, t->n_params * sizeof(float));
@@ -382,7 +388,7 @@ static int correct_of(struct t_model *t, const float biases[10], uint16_t label)
     return t->loss.correct;
 }
 
-static void right_ones_are_counted(void **state)
+static void correct_samples_are_counted(void **state)
 {
     struct vb_model_opts opts = {.name = "softmax", .batch_max = 1};
     float tie[10] = {0, 3, 2, 3, 1}, nan_last[10] = {1, 5}, nan_first[10] = {0};
@@ -396,7 +402,7 @@ static void right_ones_are_counted(void **state)
     t_model_create(&t, &opts);
     t_model_batch(&t, 1, 1, true);
     for (c = 0; c < 10; c++) {
-        assert_int_equal(correct_of(&t, tie, c), c == 1); /* the first of two */
+        assert_int_equal(correct_of(&t, tie, c), c == 1); /* the first one of two equal logits */
         assert_int_equal(correct_of(&t, inf, c), c == 2);
         assert_int_equal(correct_of(&t, nan_last, c), 0);
         assert_int_equal(correct_of(&t, nan_first, c), 0);
@@ -405,7 +411,7 @@ static void right_ones_are_counted(void **state)
     t_model_destroy(&t);
 }
 
-static void nan_is_not_even_the_only_class(void **state)
+static void a_row_with_nan_is_never_correct(void **state)
 {
     static const struct vb_layer_row row = {"fc",
                                             {.kind = VB_K_LINEAR, .c = 3, .h = 1, .w = 1, .oc = 1}};
@@ -424,8 +430,9 @@ static void nan_is_not_even_the_only_class(void **state)
     t_model_destroy(&t);
 }
 
-/* Chance is the seed's, the step's and the layer's: the loss changes with each of the first two. */
-static void dropout_follows_from_seed_and_step(void **state)
+/* Dropout depends on the seed, the step and the layer. The loss changes with each of the first
+ * two. */
+static void dropout_depends_on_seed_and_step(void **state)
 {
     struct vb_model_opts opts = {.table = &t_every_kind_table, .batch_max = 9};
     double first, again, step, seed;
@@ -462,7 +469,7 @@ static void same_plan(const struct vb_k_plan *a, const struct vb_k_plan *b)
     free(text_b);
 }
 
-/* Every backend that can do a pass is asked for by name, and taken. */
+/* Requests every backend that can do a pass by name, and checks that the model takes it. */
 static void try_backends(const struct vb_k_plan *usual, int at)
 {
     const struct vb_layer_table *table = vb_layer_table_find("lenet");
@@ -486,10 +493,10 @@ static void try_backends(const struct vb_k_plan *usual, int at)
     }
 }
 
-static void the_plan_that_is_given_is_used(void **state)
+static void a_given_plan_is_used(void **state)
 {
     struct vb_model_opts opts = {.name = "lenet", .batch_max = 2};
-    struct vb_model *m, *judge;
+    struct vb_model *m, *evaluator;
     const struct vb_k_plan *plan;
     int i;
 
@@ -500,11 +507,11 @@ static void the_plan_that_is_given_is_used(void **state)
     assert_null(vb_k_plan_find(plan, "conv1", VB_K_BACKWARD_DATA));
     for (i = 0; i < plan->n; i++)
         try_backends(plan, i);
-    opts.plan = plan; /* one to train with, for a model that does not */
+    opts.plan = plan; /* a plan for training, used by a model that does not train */
     opts.forward_only = true;
-    assert_int_equal(vb_model_create(&opts, &judge), VB_OK);
-    assert_int_equal(vb_model_plan(judge)->n, 5);
-    vb_model_destroy(judge);
+    assert_int_equal(vb_model_create(&opts, &evaluator), VB_OK);
+    assert_int_equal(vb_model_plan(evaluator)->n, 5);
+    vb_model_destroy(evaluator);
     vb_model_destroy(m);
 }
 
@@ -521,7 +528,7 @@ static void refused(const struct vb_model_opts *opts, const char *why)
     assert_int_equal(st, VB_ERR_USAGE);
     assert_null(m);
     if (strstr(text, why) == NULL)
-        fail_msg("'%s' does not say '%s'", text, why);
+        fail_msg("'%s' does not contain '%s'", text, why);
 }
 
 static void bad_plans_are_refused(void **state)
@@ -578,19 +585,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_cover_the_arena),
         cmocka_unit_test(parameters_have_names_and_sizes),
-        cmocka_unit_test(first_values_are_he_s_and_glorot_s),
-        cmocka_unit_test(first_values_follow_from_the_seed_alone),
+        cmocka_unit_test(first_values_follow_he_and_glorot),
+        cmocka_unit_test(first_values_depend_only_on_the_seed),
         cmocka_unit_test(softmax_begins_with_zeros),
-        cmocka_unit_test(gradients_are_told_from_the_last_to_the_first),
-        cmocka_unit_test(softmax_in_parts_comes_to_the_same),
+        cmocka_unit_test(gradients_are_reported_from_last_to_first),
+        cmocka_unit_test(softmax_in_parts_gives_the_same_result),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_step_allocates_nothing),
-        cmocka_unit_test(forward_in_parts_comes_to_the_same),
-        cmocka_unit_test(forward_only_comes_to_the_same),
-        cmocka_unit_test(right_ones_are_counted),
-        cmocka_unit_test(nan_is_not_even_the_only_class),
-        cmocka_unit_test(dropout_follows_from_seed_and_step),
-        cmocka_unit_test(the_plan_that_is_given_is_used),
+        cmocka_unit_test(forward_in_parts_gives_the_same_result),
+        cmocka_unit_test(forward_only_models_give_the_same_result),
+        cmocka_unit_test(correct_samples_are_counted),
+        cmocka_unit_test(a_row_with_nan_is_never_correct),
+        cmocka_unit_test(dropout_depends_on_seed_and_step),
+        cmocka_unit_test(a_given_plan_is_used),
         cmocka_unit_test(bad_plans_are_refused),
         cmocka_unit_test(bad_tables_are_refused),
     };

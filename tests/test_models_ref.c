@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Models against a reference in double precision (tests/model_ref.h): the reference's gradients
- * against finite differences, the gradients of models against both, and the losses of the first
- * steps.
+ * Models compared with a reference in double precision (tests/model_ref.h): the reference's
+ * gradients against finite differences, the gradients of models against both, and the losses of
+ * the first steps.
+ *
+ * Covers: models/model_run.c models/tables.c
  */
 #include "tests/model_ref.h"
 #include "tests/models.h"
@@ -25,7 +27,8 @@ static void create(struct pair *p, const char *name, int batch)
     t_model_create(&p->t, &opts);
     t_ref_create(&p->r, table, batch);
     assert_int_equal(p->r.n_params, p->t.n_params);
-    for (i = 0; i < p->t.n_params && p->pixels; i++) /* not 0 as usual, for a better test */
+    /* not 0 as usual, because other values test more */
+    for (i = 0; i < p->t.n_params && p->pixels; i++)
         p->t.params[i] = (float)(vb_random(1, i) >> 40) * 0x1p-27f;
     for (i = 0; i < p->t.n_params; i++)
         p->r.params[i] = (double)p->t.params[i];
@@ -37,7 +40,7 @@ static void destroy(struct pair *p)
     t_ref_destroy(&p->r);
 }
 
-static double both(struct pair *p)
+static double run_both(struct pair *p)
 {
     double want = t_ref_forward(&p->r, p->t.x, &p->t.batch);
 
@@ -58,9 +61,10 @@ static double largest(const double *v, size_t n)
     return max;
 }
 
-/* Sums of some thousand products of floats, through up to eight layers: off by far less than 1e-4
- * of the largest of the tensor. (Where two inputs of a maximum are so near that floats and doubles
- * choose differently it would be more; these samples have none.) */
+/* These are sums of some thousand products of floats, through up to eight layers. Their error is
+ * far below 1e-4 of the largest value of the tensor. (It would be larger where two inputs of a
+ * maximum are so close that floats and doubles choose differently; these samples have no such
+ * inputs.) */
 static void grads_are_near(const struct pair *p)
 {
     const struct vb_param *table;
@@ -77,14 +81,14 @@ static void grads_are_near(const struct pair *p)
             want = p->r.grads[i];
             got = (double)p->t.grads[i];
             if (!(fabs(want - got) <= 1e-4 * max))
-                fail_msg("%s, %zu: %.9g, not %.9g (largest: %.9g)", table[k].name,
+                fail_msg("%s, %zu: %.9g, expected %.9g (largest: %.9g)", table[k].name,
                          i - table[k].offset, got, want, max);
         }
     }
 }
 
-/* The slope of the reference's loss, for some parameters of each tensor. In double a step of 1e-6
- * is off by its square, and by 1e-15 of the loss over it: 1e-8. */
+/* Compares with the slope of the reference's loss, for some parameters of each tensor. In double a
+ * step of 1e-6 has an error of its square, and of 1e-15 of the loss divided by it: 1e-8. */
 static void slopes_are_near(struct pair *p, int each)
 {
     const struct vb_param *table;
@@ -107,7 +111,7 @@ static void slopes_are_near(struct pair *p, int each)
             p->r.params[i] = keep;
             slope = (up - down) / (2 * step);
             if (!(fabs(slope - (double)p->t.grads[i]) <= 1e-4 * max + 1e-7))
-                fail_msg("%s, %zu: %.9g, not %.9g", table[k].name, i - table[k].offset,
+                fail_msg("%s, %zu: %.9g, expected %.9g", table[k].name, i - table[k].offset,
                          (double)p->t.grads[i], slope);
         }
     }
@@ -121,7 +125,7 @@ static void gradients(const char *name, int batch, bool training, int each)
     create(&p, name, batch);
     t_model_batch(&p.t, batch, 7, p.pixels);
     p.t.batch.training = training;
-    want = both(&p);
+    want = run_both(&p);
     assert_true(fabs(p.t.loss.loss - want) <= 1e-5 * want);
     grads_are_near(&p);
     slopes_are_near(&p, each);
@@ -161,9 +165,9 @@ static void gradients_of_alexnet32(void **state)
     gradients("alexnet32", 2, true, 1);
 }
 
-/* ---- a batch that is not full ---------------------------------------------------------------- */
+/* ---- short batches --------------------------------------------------------------------------- */
 
-/* The gradient is that of the samples there are, whatever is in the rows behind them. */
+/* The gradient must be that of the valid samples, whatever is in the rows after them. */
 static void short_batch(const char *name)
 {
     size_t i, bytes;
@@ -173,7 +177,7 @@ static void short_batch(const char *name)
 
     create(&p, name, 7);
     t_model_batch(&p.t, 3, 11, p.pixels);
-    both(&p);
+    run_both(&p);
     grads_are_near(&p);
     loss = p.t.loss.loss;
     bytes = p.t.n_params * sizeof(float);
@@ -188,7 +192,7 @@ static void short_batch(const char *name)
     destroy(&p);
 }
 
-static void a_short_batch_is_its_samples(void **state)
+static void a_short_batch_ignores_other_rows(void **state)
 {
     (void)state;
     short_batch(NULL);
@@ -197,7 +201,7 @@ static void a_short_batch_is_its_samples(void **state)
     short_batch("softmax");
 }
 
-static void an_empty_batch_is_nothing(void **state)
+static void an_empty_batch_has_no_gradient(void **state)
 {
     struct pair p;
     size_t i;
@@ -224,8 +228,8 @@ static void sgd(struct pair *p, double rate)
     }
 }
 
-/* The reference goes on from where the model is. */
-static void meet(struct pair *p)
+/* Sets the reference's parameters to those of the model. */
+static void copy_params_to_reference(struct pair *p)
 {
     size_t i;
 
@@ -233,7 +237,7 @@ static void meet(struct pair *p)
         p->r.params[i] = (double)p->t.params[i];
 }
 
-#define BATCHES 4 /* that come again and again */
+#define BATCHES 4 /* which are repeated */
 
 static void losses_match(const char *name, int batch, int steps, double rate, double most)
 {
@@ -246,19 +250,20 @@ static void losses_match(const char *name, int batch, int steps, double rate, do
     for (s = 0; s < steps; s++) {
         t_model_batch(&p.t, batch, (uint64_t)(s % BATCHES), p.pixels);
         p.t.batch.step = (uint64_t)s;
-        want = both(&p);
+        want = run_both(&p);
         off = fabs(p.t.loss.loss - want) / want;
         if (!(off <= most))
-            fail_msg("%s, step %d: %.9g, not %.9g", name, s, p.t.loss.loss, want);
+            fail_msg("%s, step %d: %.9g, expected %.9g", name, s, p.t.loss.loss, want);
         worst = off > worst ? off : worst;
         sum[0] += s < BATCHES ? want : 0;
         sum[1] += s >= steps - BATCHES ? want : 0;
         sgd(&p, rate / batch);
         if (pools)
-            meet(&p);
+            copy_params_to_reference(&p);
     }
-    print_message("%s: %d steps, losses are off by %.1e at most\n", name, steps, worst);
-    if (steps > 2 * BATCHES) /* it has learned: the parameters have moved far enough to count */
+    print_message("%s: %d steps, largest error of a loss %.1e\n", name, steps, worst);
+    /* the model has learned: the parameters have moved far enough to count */
+    if (steps > 2 * BATCHES)
         assert_true(sum[1] < 0.9 * sum[0]);
     destroy(&p);
 }
@@ -281,18 +286,19 @@ static void losses_of_mlp(void **state)
     losses_match("mlp", 8, 20, 0.02, 1e-4);
 }
 
-/* Some step of some backend has a maximum that floats see elsewhere than doubles do: its gradient
- * goes elsewhere, and from there on two runs would differ by as much as the rate makes of it, up to
- * 6e-3 in 20 steps. So these two go on from the same parameters after each step. At a rate of
- * 0.005 the loss jumps from 4 to 116, at 0.00005 that of 20 steps falls by a quarter. */
+/* In some step of some backend floats find a maximum at another place than doubles do. Its gradient
+ * then goes to another input, and two independent runs would differ by an amount that depends on
+ * the rate, up to 6e-3 in 20 steps. So both continue from the same parameters after each step.
+ * At a rate of 0.005 the loss jumps from 4 to 116; at 0.00005 the loss of 20 steps falls by a
+ * quarter. */
 static void losses_of_alexnet32(void **state)
 {
     (void)state;
     losses_match("alexnet32", 2, 20, 0.00005, 1e-5);
 }
 
-/* 61 million parameters: 1.5 GB with the reference's. At a rate of 0.001 the loss of the one sample
- * doubles in a step; at 0.0002 it still moves by a tenth a step. */
+/* 61 million parameters need 1.5 GB together with the reference's. At a rate of 0.001 the loss of
+ * the one sample doubles in a step; at 0.0002 it still moves by a tenth per step. */
 static void losses_of_alexnet(void **state)
 {
     (void)state;
@@ -306,8 +312,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(gradients_of_softmax),
         cmocka_unit_test(gradients_of_lenet),
         cmocka_unit_test(gradients_of_mlp),
-        cmocka_unit_test(a_short_batch_is_its_samples),
-        cmocka_unit_test(an_empty_batch_is_nothing),
+        cmocka_unit_test(a_short_batch_ignores_other_rows),
+        cmocka_unit_test(an_empty_batch_has_no_gradient),
         cmocka_unit_test(losses_of_softmax),
         cmocka_unit_test(losses_of_lenet),
         cmocka_unit_test(losses_of_mlp),

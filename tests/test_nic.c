@@ -1,22 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which network card a rank takes, on recorded machines that have several.
+ * Which network card a rank uses, on recorded machines that have several.
  */
-#include "tests/test.h"
-#include "topo/topo.h"
-
-static struct vb_topo *topo;
-static struct vb_placement *placement;
-
-static int tidy_up(void **state)
-{
-    (void)state;
-    vb_placement_destroy(placement);
-    vb_topo_close(topo);
-    placement = NULL;
-    topo = NULL;
-    return 0;
-}
+#include "tests/machine.h"
 
 static void make(const char *machine, const char *cpus, const char *avoid_if, int ranks)
 {
@@ -24,7 +10,7 @@ static void make(const char *machine, const char *cpus, const char *avoid_if, in
     struct vb_topo_source source = {.xml = path, .cpus = cpus, .avoid_if = avoid_if};
     struct vb_placement_want want = {.ranks = ranks, .progress = true};
 
-    tidy_up(NULL);
+    close_machine(NULL);
     snprintf(path, sizeof(path), "%s/machines/%s.xml", VB_TEST_DIR, machine);
     assert_int_equal(vb_topo_open(&source, &topo), VB_OK);
     assert_int_equal(vb_placement_create(topo, &want, &placement), VB_OK);
@@ -38,7 +24,7 @@ static const struct vb_nic *nic_named(const char *net)
     for (i = 0; i < facts->n_nics; i++)
         if (facts->nics[i].net != NULL && strcmp(facts->nics[i].net, net) == 0)
             return &facts->nics[i];
-    fail_msg("no card %s", net);
+    fail_msg("no card has the name %s", net);
     return NULL;
 }
 
@@ -47,13 +33,14 @@ static void assert_choice(int rank, const char *rdma, const char *why)
     assert_non_null(placement->ranks[rank].nic);
     assert_string_equal(placement->ranks[rank].nic->rdma, rdma);
     if (strstr(placement->ranks[rank].nic_why, why) == NULL)
-        fail_msg("'%s' does not say '%s'", placement->ranks[rank].nic_why, why);
+        fail_msg("'%s' does not contain '%s'", placement->ranks[rank].nic_why, why);
 }
 
 static void check_two_soft_roce(const char *machine)
 {
     make(machine, NULL, NULL, 2);
-    assert_int_equal(vb_topo_facts(topo)->n_nics, 2); /* not lo, and no RDMA device by itself */
+    /* neither lo nor an RDMA device without an interface */
+    assert_int_equal(vb_topo_facts(topo)->n_nics, 2);
     assert_string_equal(nic_named("eth1")->rdma, "rxe0");
     assert_int_equal(nic_named("eth1")->node, 0);
     assert_int_equal(nic_named("eth1")->package, 0);
@@ -71,17 +58,17 @@ static void soft_roce_belongs_to_its_interface(void **state)
     check_two_soft_roce("qemu-amd64-2pack-smt-2rxe");
 }
 
-static void rdma_beats_none(void **state)
+static void rdma_is_preferred(void **state)
 {
     (void)state;
     make("qemu-arm-1rxe-1plain", NULL, NULL, 3);
     assert_null(nic_named("eth0")->rdma);
-    assert_int_equal(nic_named("eth0")->node, 0); /* the only node there is */
+    assert_int_equal(nic_named("eth0")->node, 0); /* the only node */
     assert_choice(0, "rxe0", "rxe0 rather than eth0: it has RDMA");
     assert_choice(2, "rxe0", "it has RDMA");
 }
 
-static void control_network_is_never_taken(void **state)
+static void the_control_network_is_never_used(void **state)
 {
     (void)state;
     make("qemu-arm-1rxe-1plain", NULL, "eth1", 1);
@@ -92,7 +79,7 @@ static void control_network_is_never_taken(void **state)
                         "eth0 rather than rxe0: rxe0 is the control network");
 }
 
-static void speed_beats_nearness_and_equals_are_shared(void **state)
+static void speed_is_preferred_to_nearness_and_equal_cards_are_shared(void **state)
 {
     (void)state;
     make("written-2pack-2hca", NULL, NULL, 4);
@@ -107,8 +94,9 @@ static void speed_beats_nearness_and_equals_are_shared(void **state)
     assert_choice(3, "mlx5_3", "they are equal");
 }
 
-/* The fast card made slow, so that the other one is to be taken; of its two ports one is down. */
-static void a_port_that_is_down_is_not_taken(void **state)
+/* The fast card is made slow, so that the other one should be used. One of its two ports is
+ * down. */
+static void a_port_that_is_down_is_not_used(void **state)
 {
     static char text[1 << 20];
     char path[] = "/tmp/verbena-xml-XXXXXX", *at = text;
@@ -145,7 +133,7 @@ static void a_machine_without_cards(void **state)
     assert_string_equal(placement->ranks[0].nic_why, "no network card was found");
 }
 
-/* The package of the fast card is forbidden: its cards are then near no core that is left. */
+/* The package of the fast card is forbidden, so its cards are near no allowed core. */
 static void cards_near_forbidden_cores(void **state)
 {
     (void)state;
@@ -158,13 +146,14 @@ static void cards_near_forbidden_cores(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(soft_roce_belongs_to_its_interface, tidy_up),
-        cmocka_unit_test_teardown(rdma_beats_none, tidy_up),
-        cmocka_unit_test_teardown(control_network_is_never_taken, tidy_up),
-        cmocka_unit_test_teardown(speed_beats_nearness_and_equals_are_shared, tidy_up),
-        cmocka_unit_test_teardown(a_port_that_is_down_is_not_taken, tidy_up),
-        cmocka_unit_test_teardown(a_machine_without_cards, tidy_up),
-        cmocka_unit_test_teardown(cards_near_forbidden_cores, tidy_up),
+        cmocka_unit_test_teardown(soft_roce_belongs_to_its_interface, close_machine),
+        cmocka_unit_test_teardown(rdma_is_preferred, close_machine),
+        cmocka_unit_test_teardown(the_control_network_is_never_used, close_machine),
+        cmocka_unit_test_teardown(speed_is_preferred_to_nearness_and_equal_cards_are_shared,
+                                  close_machine),
+        cmocka_unit_test_teardown(a_port_that_is_down_is_not_used, close_machine),
+        cmocka_unit_test_teardown(a_machine_without_cards, close_machine),
+        cmocka_unit_test_teardown(cards_near_forbidden_cores, close_machine),
     };
 
     return T_RUN(tests);

@@ -200,7 +200,7 @@ static void overlong_input_is_bounded(void **state)
     assert_true(strlen(why) < VB_OPTS_WHY);
 }
 
-static void help_wins_over_mistakes(void **state)
+static void help_is_shown_despite_mistakes(void **state)
 {
     (void)state;
     setenv("VB_RANKS", "many", 1);
@@ -307,7 +307,7 @@ static void hidden_options_work_but_are_not_suggested(void **state)
     refused("--prob 5", "unknown option --prob; --help-all lists all options");
 }
 
-static void dump_tells_where_values_come_from(void **state)
+static void the_dump_shows_the_source_of_values(void **state)
 {
     struct t_stderr t;
     char text[4096];
@@ -327,7 +327,7 @@ static void dump_tells_where_values_come_from(void **state)
     assert_non_null(strstr(text, "train: --rate = 0.5 (default)\n"));
 }
 
-static void what_was_given_is_told_from_defaults(void **state)
+static void given_values_are_distinguished_from_defaults(void **state)
 {
     (void)state;
     setenv("VB_RANKS", "1", 1);
@@ -350,14 +350,14 @@ int main(void)
         cmocka_unit_test_setup(extreme_numbers_fit, clear_environment),
         cmocka_unit_test_setup(real_numbers_are_decimal, clear_environment),
         cmocka_unit_test_setup(overlong_input_is_bounded, clear_environment),
-        cmocka_unit_test_setup(help_wins_over_mistakes, clear_environment),
+        cmocka_unit_test_setup(help_is_shown_despite_mistakes, clear_environment),
         cmocka_unit_test_setup(help_all_shows_every_option, clear_environment),
         cmocka_unit_test_setup(help_shows_the_basic_options, clear_environment),
         cmocka_unit_test_setup(aliases_work_as_the_name_does, clear_environment),
         cmocka_unit_test_setup(messages_name_the_alias_that_was_written, clear_environment),
         cmocka_unit_test_setup(hidden_options_work_but_are_not_suggested, clear_environment),
-        cmocka_unit_test_setup(what_was_given_is_told_from_defaults, clear_environment),
-        cmocka_unit_test_setup(dump_tells_where_values_come_from, clear_environment),
+        cmocka_unit_test_setup(given_values_are_distinguished_from_defaults, clear_environment),
+        cmocka_unit_test_setup(the_dump_shows_the_source_of_values, clear_environment),
     };
 
     return T_RUN(tests);

@@ -1,36 +1,40 @@
 /* SPDX-License-Identifier: MIT
  *
- * The linear layer over lists of nonzero pixels, or tiles of them, and softmax by vectors, against
+ * The linear layer over lists or tiles of nonzero pixels, and softmax with vectors, compared with
  * the references.
  *
  * Tolerance: a sum of k products of numbers below 1, in another order and with fused
- * multiplications, is off by less than k roundings of k: k = 1025 here, 6e-8 * 1025 at most, and
- * far less on the whole. 3e-5.
+ * multiplications, has an error of less than k roundings of k. In this test k = 1025, so at most
+ * 6e-8 * 1025, and far less in practice: 3e-5.
+ *
+ * Covers: kernels/pixels_ten.c kernels/pixels_tiles.c kernels/pixels_tiles_ten.c
+ * Covers: kernels/softmax_rows.c
  */
 #include "kernels/kernels.h"
 #include "kernels/pixels_priv.h"
 #include "tests/alloc.h"
 #include "tests/levels.h"
 #include "tests/samples.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
 
 #define TOLERANCE 3e-5
-#define N 150 /* more than are read at a time, and than go back together */
+#define N 150 /* more samples than are read at a time, and than backward takes together */
 #define FEATURES_MAX 1025
 #define CLASSES_MAX 70
 
 enum values {
-    BYTES,   /* multiples of one value, which a tile can hold, */
-    COLOURS, /* others, which a palette can hold, */
-    FLOATS   /* ... and others still */
+    BYTES,   /* multiples of one value, which a tile can hold */
+    COLOURS, /* other values, few enough for a palette */
+    FLOATS   /* any values */
 };
 
 struct shape {
     int features, classes, n;
     enum values values;
-    int width; /* of an image */
+    int width; /* width of an image */
 };
 
 static const struct shape shapes[] = {
@@ -49,20 +53,6 @@ static float grads[FEATURES_MAX * CLASSES_MAX], want_grads[FEATURES_MAX * CLASSE
 static float bias_grads[CLASSES_MAX], want_bias[CLASSES_MAX];
 static uint32_t order[N];
 
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
-static void fill(float *v, size_t n, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++)
-        v[i] = (float)next(&seed) / (1 << 23) - 1;
-}
-
 static float value(enum values values, uint32_t random)
 {
     if (values == FLOATS)
@@ -71,7 +61,7 @@ static float value(enum values values, uint32_t random)
                            : sqrtf((float)(1 + random % 255)) / 16;
 }
 
-/* Four of five are 0; sample 2 is empty, sample 3 is full. */
+/* Four of five pixels are 0. Sample 2 is empty, sample 3 is full. */
 static void draw(const struct shape *s)
 {
     uint32_t seed = 5;
@@ -79,16 +69,16 @@ static void draw(const struct shape *s)
 
     for (i = 0; i < N; i++) {
         for (f = 0; f < s->features; f++) {
-            uint32_t r = next(&seed);
+            uint32_t r = t_random(&seed);
             float v = value(s->values, r);
 
-            x[i * s->features + f] = i == 3 || (i != 2 && next(&seed) % 5 == 0) ? v : 0;
+            x[i * s->features + f] = i == 3 || (i != 2 && t_random(&seed) % 5 == 0) ? v : 0;
         }
         order[i] = (uint32_t)(i * 7 + 2) % N; /* 2, 9, 16 ... */
     }
-    fill(w, VB_COUNT(w), 6);
-    fill(b, VB_COUNT(b), 7);
-    fill(d, VB_COUNT(d), 8);
+    t_random_fill(w, VB_COUNT(w), 6);
+    t_random_fill(b, VB_COUNT(b), 7);
+    t_random_fill(d, VB_COUNT(d), 8);
     for (i = 0; i < s->n; i++)
         memcpy(gathered + i * s->features, x + (int)order[i] * s->features,
                (size_t)s->features * sizeof(float));
@@ -101,7 +91,7 @@ static void near(const float *got, const float *expected, int n, const char *wha
     for (i = 0; i < n; i++)
         if (!(fabs((double)got[i] - (double)expected[i]) <=
               TOLERANCE * (1 + fabs((double)expected[i]))))
-            fail_msg("%s %d of %d: %.9g, not %.9g", what, i, n, (double)got[i],
+            fail_msg("%s %d of %d: %.9g, expected %.9g", what, i, n, (double)got[i],
                      (double)expected[i]);
 }
 
@@ -129,13 +119,13 @@ static void one_shape(const struct shape *s)
     vb_k_pixels_add(p, &picked, d, -0.25f, s->classes, w, b);
     for (i = 0; i < n_weights; i++)
         want_grads[i] *= -0.25f;
-    fill(grads, (size_t)n_weights, 6);
+    t_random_fill(grads, (size_t)n_weights, 6);
     vb_k_add_ref(grads, want_grads, (size_t)n_weights);
     near(w, grads, n_weights, "weight");
     vb_k_pixels_destroy(p);
 }
 
-static void as_the_reference(void **state)
+static void agrees_with_the_reference(void **state)
 {
     size_t i;
 
@@ -144,7 +134,7 @@ static void as_the_reference(void **state)
         one_shape(&shapes[i]);
 }
 
-static void zero_takes_no_part_and_nan_does(void **state)
+static void zeros_are_skipped_and_nan_is_not(void **state)
 {
     const uint32_t both[2] = {0, 1};
     const struct vb_k_picked picked = {.order = both, .n = 2};
@@ -165,8 +155,8 @@ static void zero_takes_no_part_and_nan_does(void **state)
     vb_k_pixels_destroy(NULL);
 }
 
-/* Tiles have zeros in them. */
-static void zero_of_a_tile_takes_no_part(void **state)
+/* A tile contains zeros, which must not take part in sums. */
+static void zeros_of_a_tile_are_skipped(void **state)
 {
     const uint32_t both[2] = {0, 1};
     const struct vb_k_picked picked = {.order = both, .n = 2};
@@ -185,7 +175,8 @@ static void zero_of_a_tile_takes_no_part(void **state)
     assert_int_equal(t_pixels_list(two, 2, 32, &p), VB_OK);
     vb_k_pixels_forward(p, &picked, weights, bias, 10, out);
     for (i = 0; i < 10; i++)
-        assert_true(out[i] == 2 && !isfinite(out[10 + i])); /* pixel 17 has such weights too */
+        /* the weights of pixel 17 are not finite */
+        assert_true(out[i] == 2 && !isfinite(out[10 + i]));
     vb_k_pixels_backward(p, &picked, dy, 10, dw, db);
     for (i = 0; i < 320; i++)
         assert_true(i == 34 ? isinf(dw[i]) : dw[i] == two[i / 10] + two[32 + i / 10]);
@@ -193,8 +184,8 @@ static void zero_of_a_tile_takes_no_part(void **state)
     vb_k_pixels_destroy(p);
 }
 
-/* Nobody does so, but it is defined. */
-static void other_levels_read_what_one_has_made(void **state)
+/* No program does this, but it is defined. */
+static void lists_can_be_read_at_other_levels(void **state)
 {
     const struct vb_k_picked picked = {.order = order, .n = 9};
     const struct shape s = {784, 10, 9, BYTES, 28};
@@ -218,8 +209,8 @@ static void other_levels_read_what_one_has_made(void **state)
     vb_k_pixels_destroy(p);
 }
 
-/* Cut at any features, to the same bits: also where a part has no pixel of a sample, or one. */
-static void parts_come_to_the_same(void **state)
+/* Cutting at any features gives the same bits, also if a part has no pixel of a sample, or one. */
+static void parts_give_the_same_bits(void **state)
 {
     static const int cuts[][5] = {
         {0}, {1, 0}, {300, 150, 149, 2, 0}, {299, 0}, {200, 100, 50, 10, 0}};
@@ -261,7 +252,7 @@ static void parts_come_to_the_same(void **state)
     }
 }
 
-static void sizes_that_are_none_are_refused(void **state)
+static void invalid_sizes_are_refused(void **state)
 {
     struct vb_k_pixels *p = NULL;
     struct t_stderr err;
@@ -279,8 +270,9 @@ static void sizes_that_are_none_are_refused(void **state)
 #define SOFTMAX_ROWS 17
 #define SOFTMAX_CLASSES 1001
 
-/* Tolerance: an exponential off by 2 units in the last place, a sum of up to 1001 of them. */
-static void softmax_as_the_reference(void **state)
+/* Tolerance: an error of 2 units in the last place of an exponential, and a sum of up to 1001 of
+ * them. */
+static void vector_softmax_agrees_with_the_reference(void **state)
 {
     static const int classes[] = {1, 2, 3, 4, 10, 64, 65, 255, 1000, SOFTMAX_CLASSES};
     static float fast[SOFTMAX_ROWS * SOFTMAX_CLASSES], slow[SOFTMAX_ROWS * SOFTMAX_CLASSES];
@@ -291,12 +283,13 @@ static void softmax_as_the_reference(void **state)
 
     (void)state;
     for (i = 0; i < VB_COUNT(classes); i++) {
-        fill(fast, VB_COUNT(fast), (uint32_t)i);
+        t_random_fill(fast, VB_COUNT(fast), (uint32_t)i);
         for (k = 0; k < (int)VB_COUNT(fast); k++)
             fast[k] *= k % 3 == 0 ? 200.0f : 5.0f;
         fast[0] = 1e30f;
         for (k = 0; k < SOFTMAX_ROWS; k++)
-            y[k] = (uint16_t)((classes[i] - 1) * (k + 1) % classes[i]); /* the last one too */
+            /* includes the last class */
+            y[k] = (uint16_t)((classes[i] - 1) * (k + 1) % classes[i]);
         memcpy(slow, fast, sizeof(slow));
         for (expected = 0, k = 0; k < SOFTMAX_ROWS; k++)
             expected += vb_k_argmax_ref(slow + k * classes[i], classes[i]) == y[k];
@@ -312,8 +305,8 @@ static void softmax_as_the_reference(void **state)
     assert_true(isnan(fast[0]) && isnan(fast[9]));
 }
 
-/* The first of equals is the guess, and a row with a NaN has none. */
-static void softmax_counts_first_of_largest(void **state)
+/* The first of equal logits is the guess, and a row with a NaN has no guess. */
+static void softmax_guesses_the_first_largest(void **state)
 {
     static const int classes[] = {2, 3, 4, 7, 8, 9, 10, 15, 16, 17, 40};
     float row[40];
@@ -339,14 +332,14 @@ static void softmax_counts_first_of_largest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_reference),
-        cmocka_unit_test(zero_takes_no_part_and_nan_does),
-        cmocka_unit_test(zero_of_a_tile_takes_no_part),
-        cmocka_unit_test(other_levels_read_what_one_has_made),
-        cmocka_unit_test(parts_come_to_the_same),
-        cmocka_unit_test(sizes_that_are_none_are_refused),
-        cmocka_unit_test(softmax_as_the_reference),
-        cmocka_unit_test(softmax_counts_first_of_largest),
+        cmocka_unit_test(agrees_with_the_reference),
+        cmocka_unit_test(zeros_are_skipped_and_nan_is_not),
+        cmocka_unit_test(zeros_of_a_tile_are_skipped),
+        cmocka_unit_test(lists_can_be_read_at_other_levels),
+        cmocka_unit_test(parts_give_the_same_bits),
+        cmocka_unit_test(invalid_sizes_are_refused),
+        cmocka_unit_test(vector_softmax_agrees_with_the_reference),
+        cmocka_unit_test(softmax_guesses_the_first_largest),
     };
 
     return T_RUN_LEVELS(tests);

@@ -1,23 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The placement on machines that nobody here owns. Every placement made is checked for what must
- * hold of all of them; single machines then get what is particular to them.
+ * Placement on synthetic machines. Every placement is checked for the rules that hold on all
+ * machines. Further checks apply to single machines.
  */
-#include "tests/test.h"
-#include "topo/topo.h"
-
-static struct vb_topo *topo;
-static struct vb_placement *placement;
-
-static int tidy_up(void **state)
-{
-    (void)state;
-    vb_placement_destroy(placement);
-    vb_topo_close(topo);
-    placement = NULL;
-    topo = NULL;
-    return 0;
-}
+#include "tests/machine.h"
 
 static bool has(const struct vb_ints *ints, int value)
 {
@@ -59,7 +45,8 @@ static void check_rank(const struct vb_placement_rank *r)
         assert_int_equal(r->compute.n, 0);
 }
 
-/* Ranks have equally many cores, and none that another has, unless the placement owns up to it. */
+/* All ranks must have the same number of cores, and no core may belong to two ranks unless the plan
+ * says so. */
 static void check_plan(void)
 {
     int cores = vb_topo_facts(topo)->n_allowed_cores, a, b;
@@ -83,7 +70,7 @@ static void make(const char *machine, const char *cpus, int ranks, int threads)
     struct vb_topo_source source = {.synthetic = machine, .cpus = cpus};
     struct vb_placement_want want = {.ranks = ranks, .threads = threads, .progress = true};
 
-    tidy_up(NULL);
+    close_machine(NULL);
     assert_int_equal(vb_topo_open(&source, &topo), VB_OK);
     assert_int_equal(vb_placement_create(topo, &want, &placement), VB_OK);
     check_plan();
@@ -137,13 +124,14 @@ static void four_ranks_on_two_packages(void **state)
     }
     ASSERT_INTS(placement->ranks[1].cores, 4, 5, 6, 7);
     ASSERT_INTS(placement->ranks[1].compute, 8, 10, 12, 14); /* one hyperthread of each core */
-    assert_int_equal(placement->ranks[1].progress_cpu, 15);  /* the other one of the last core */
+    assert_int_equal(placement->ranks[1].progress_cpu,
+                     15); /* the other hyperthread of the last core */
     ASSERT_INTS(placement->ranks[1].others, 9, 11, 13);
     assert_true(placement->pinned);
     assert_int_equal(placement->threads, 4);
 }
 
-static void one_rank_takes_all_and_spares_a_core(void **state)
+static void one_rank_uses_all_cores_but_one(void **state)
 {
     (void)state;
     make("pack:2 numa:1 core:8 pu:1", NULL, 1, 0);
@@ -154,12 +142,12 @@ static void one_rank_takes_all_and_spares_a_core(void **state)
     assert_true(placement->own_progress_core);
     assert_int_equal(placement->ranks[0].progress_cpu, 15);
     make("pack:1 core:4 pu:1", NULL, 1, 0);
-    assert_int_equal(placement->threads, 4); /* too few to spare one */
+    assert_int_equal(placement->threads, 4); /* too few cores to spare one */
     assert_int_equal(placement->ranks[0].progress_cpu, -1);
     assert_int_equal(placement->ranks[0].progress_core, 3);
 }
 
-static void threads_asked_for_leave_a_core_for_progress(void **state)
+static void requested_threads_leave_a_core_for_progress(void **state)
 {
     (void)state;
     make("pack:2 numa:1 core:8 pu:1", NULL, 4, 3);
@@ -168,7 +156,7 @@ static void threads_asked_for_leave_a_core_for_progress(void **state)
     assert_true(placement->own_progress_core);
     ASSERT_INTS(placement->ranks[3].compute, 12, 13, 14);
     assert_int_equal(placement->ranks[3].progress_cpu, 15);
-    make("pack:2 numa:1 core:8 pu:1", NULL, 4, 4); /* none left */
+    make("pack:2 numa:1 core:8 pu:1", NULL, 4, 4); /* no core is left */
     assert_false(placement->own_progress_core);
     assert_int_equal(placement->ranks[3].progress_cpu, -1);
 }
@@ -183,10 +171,12 @@ static void a_rank_stays_within_a_cache_a_node_a_package(void **state)
     make("pack:2 numa:2 core:4 pu:1", NULL, 2, 0);
     assert_int_equal(placement->ranks[1].package, 1);
     ASSERT_INTS(placement->ranks[1].nodes, 2, 3);
-    make("pack:2 numa:1 core:5 pu:1", NULL, 4, 0); /* 2 of 5 cores each: none astride */
+    /* 2 of 5 cores each: no rank spans two packages */
+    make("pack:2 numa:1 core:5 pu:1", NULL, 4, 0);
     assert_int_equal(placement->ranks[1].package, 0);
     assert_int_equal(placement->ranks[2].package, 1);
-    make("pack:2 numa:1 core:5 pu:1", NULL, 3, 0); /* 3 each: one astride beats losing a third */
+    /* 3 each: one rank that spans two packages is better than losing a third of the cores */
+    make("pack:2 numa:1 core:5 pu:1", NULL, 3, 0);
     assert_int_equal(placement->ranks[0].cores.n, 3);
     assert_int_equal(placement->ranks[1].package, -1);
 }
@@ -194,7 +184,7 @@ static void a_rank_stays_within_a_cache_a_node_a_package(void **state)
 static void uneven_nodes(void **state)
 {
     (void)state;
-    /* only these are allowed: 6 cores of node 0, 2 of node 1 */
+    /* allowed are only 6 cores of node 0 and 2 of node 1 */
     make("numa:2 core:8 pu:1", "0-5,8,9", 4, 0);
     assert_int_equal(placement->ranks[0].cores.n, 2);
     ASSERT_INTS(placement->ranks[2].nodes, 0);
@@ -202,12 +192,13 @@ static void uneven_nodes(void **state)
     ASSERT_INTS(placement->ranks[3].cores, 8, 9);
 }
 
-static void odd_cores_of_a_cgroup_keep_their_numbers(void **state)
+static void cores_of_a_cgroup_keep_their_numbers(void **state)
 {
     (void)state;
     make("pack:2 numa:1 core:4 pu:2", "1,3,5,7,8-15", 2, 0);
     ASSERT_INTS(placement->ranks[0].cores, 0, 1, 2, 3);
-    ASSERT_INTS(placement->ranks[0].compute, 1, 3, 5, 7); /* the only allowed thread of each */
+    ASSERT_INTS(placement->ranks[0].compute, 1, 3, 5,
+                7); /* the only allowed hyperthread of each core */
     assert_int_equal(placement->ranks[0].progress_cpu, -1);
     ASSERT_INTS(placement->ranks[1].compute, 8, 10, 12, 14);
     make("pack:2 core:4 pu:1", "1,3,5,7", 4, 0);
@@ -220,11 +211,11 @@ static void odd_cores_of_a_cgroup_keep_their_numbers(void **state)
 static void more_threads_than_cores(void **state)
 {
     (void)state;
-    make("pack:1 core:4 pu:2", NULL, 2, 4); /* hyperthreads serve */
+    make("pack:1 core:4 pu:2", NULL, 2, 4); /* hyperthreads are used */
     ASSERT_INTS(placement->ranks[1].compute, 4, 6, 5, 7);
     assert_true(placement->pinned);
     assert_non_null(strstr(placement->note, "hyperthreads"));
-    make("pack:1 core:4 pu:1", NULL, 2, 3); /* nothing serves: nothing is pinned */
+    make("pack:1 core:4 pu:1", NULL, 2, 3); /* no placement is possible, so nothing is pinned */
     assert_false(placement->pinned);
     ASSERT_INTS(placement->ranks[1].cpus, 2, 3);
     assert_int_equal(placement->ranks[1].progress_cpu, -1);
@@ -243,15 +234,15 @@ static void more_ranks_than_cores(void **state)
     assert_string_equal(placement->note,
                         "3 ranks share 2 cores: ranks overlap, no thread is pinned to "
                         "one core, and each rank slows the others");
-    make("pack:2 numa:1 core:2 pu:1", NULL, 6, 0); /* still a package each */
+    make("pack:2 numa:1 core:2 pu:1", NULL, 6, 0); /* still one package for each rank */
     assert_int_equal(placement->ranks[2].package, 0);
     assert_int_equal(placement->ranks[3].package, 1);
-    make("pack:2 numa:1 core:4 pu:1", "0-3,4", 10, 0); /* in proportion: 4 cores and 1 */
+    make("pack:2 numa:1 core:4 pu:1", "0-3,4", 10, 0); /* in proportion to 4 cores and 1 */
     assert_int_equal(placement->ranks[7].package, 0);
     assert_int_equal(placement->ranks[8].package, 1);
 }
 
-static void no_progress_thread_when_none_is_wanted(void **state)
+static void no_progress_thread_if_not_requested(void **state)
 {
     struct vb_topo_source source = {.synthetic = "pack:1 core:8 pu:1"};
     struct vb_placement_want want = {.ranks = 1};
@@ -263,7 +254,7 @@ static void no_progress_thread_when_none_is_wanted(void **state)
     assert_int_equal(placement->ranks[0].progress_core, -1);
 }
 
-static void impossible_wishes_are_refused(void **state)
+static void impossible_requests_are_refused(void **state)
 {
     static const struct vb_placement_want wants[] = {{.ranks = 0},
                                                      {.ranks = -1},
@@ -295,18 +286,18 @@ static void largest_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(every_machine_with_every_count, tidy_up),
-        cmocka_unit_test_teardown(four_ranks_on_two_packages, tidy_up),
-        cmocka_unit_test_teardown(one_rank_takes_all_and_spares_a_core, tidy_up),
-        cmocka_unit_test_teardown(threads_asked_for_leave_a_core_for_progress, tidy_up),
-        cmocka_unit_test_teardown(a_rank_stays_within_a_cache_a_node_a_package, tidy_up),
-        cmocka_unit_test_teardown(uneven_nodes, tidy_up),
-        cmocka_unit_test_teardown(odd_cores_of_a_cgroup_keep_their_numbers, tidy_up),
-        cmocka_unit_test_teardown(more_threads_than_cores, tidy_up),
-        cmocka_unit_test_teardown(more_ranks_than_cores, tidy_up),
-        cmocka_unit_test_teardown(no_progress_thread_when_none_is_wanted, tidy_up),
-        cmocka_unit_test_teardown(impossible_wishes_are_refused, tidy_up),
-        cmocka_unit_test_teardown(largest_plan, tidy_up),
+        cmocka_unit_test_teardown(every_machine_with_every_count, close_machine),
+        cmocka_unit_test_teardown(four_ranks_on_two_packages, close_machine),
+        cmocka_unit_test_teardown(one_rank_uses_all_cores_but_one, close_machine),
+        cmocka_unit_test_teardown(requested_threads_leave_a_core_for_progress, close_machine),
+        cmocka_unit_test_teardown(a_rank_stays_within_a_cache_a_node_a_package, close_machine),
+        cmocka_unit_test_teardown(uneven_nodes, close_machine),
+        cmocka_unit_test_teardown(cores_of_a_cgroup_keep_their_numbers, close_machine),
+        cmocka_unit_test_teardown(more_threads_than_cores, close_machine),
+        cmocka_unit_test_teardown(more_ranks_than_cores, close_machine),
+        cmocka_unit_test_teardown(no_progress_thread_if_not_requested, close_machine),
+        cmocka_unit_test_teardown(impossible_requests_are_refused, close_machine),
+        cmocka_unit_test_teardown(largest_plan, close_machine),
     };
 
     return T_RUN(tests);

@@ -1,33 +1,38 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parameter server under random delays: no gradient is lost or applied twice, snapshots are
- * those of one moment, no worker is further ahead than it may be, and a step allocates nothing.
+ * The parameter server under random delays. No gradient is lost or applied twice, each snapshot
+ * shows one moment, no worker is further ahead than the bound allows, and a step allocates nothing.
  *
- * Linked with --wrap=malloc and its like.
+ * Linked with --wrap=malloc and the like.
+ *
+ * Covers: engine/ps_apply.c engine/ps_layout.c engine/ps_open.c engine/ps_pull.c
+ * Covers: engine/ps_server.c engine/ps_tell.c engine/ps_worker.c engine/ps_worker_end.c
+ * Covers: engine/ps_send.c engine/ps_worker_open.c kernels/shared.c
  */
 #include "tests/alloc.h"
 #include "tests/ps.h"
 
-#define DIES_AFTER 5 /* steps: few, for where cores are scarce it may not come to more */
+#define DIES_AFTER 5 /* steps; small, because with few cores the worker may not reach more */
 
 struct run {
     struct ps_job job;
     struct p_tally tally;
-    size_t nonsense; /* which of the pushes that make no sense */
-    bool dies;       /* worker 1 stops half-way, and comes back later */
+    size_t nonsense; /* index of the invalid push to send */
+    bool dies;       /* worker 1 stops half-way and comes back later */
     _Atomic bool dead, retired, admitted;
-    _Atomic long allocations;       /* of all, in the middle of the run */
-    struct vb_stale stale[P_SEATS]; /* as server 0 saw it */
+    _Atomic long allocations;       /* allocations of all ranks in the middle of the run */
+    struct vb_stale stale[P_SEATS]; /* as counted by server 0 */
     struct ps_server_stats stats;
 };
 
-static struct run *run; /* over RDMA ranks are processes, which share it */
+static struct run *run; /* shared memory, because over RDMA ranks are processes */
 static enum vb_transport_choice transports[3];
 static size_t n_transports;
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
-/* A worker that has died is retired; when the others have gone on it may take part again. */
+/* A worker that has died is retired. After the others have made some steps, it may take part
+ * again. */
 static vb_status members(struct ps_server *s)
 {
     uint64_t version = atomic_load(&s->head->version);
@@ -101,17 +106,18 @@ static int check_snapshot(struct ps_worker *w, float *params)
     return p_check_counts(w, params, version, run->job.servers == 1);
 }
 
-static bool all_is_in(void *arg)
+static bool all_pushes_are_taken(void *arg)
 {
     const struct ps_worker *w = arg;
 
     return w->links[0].acked == w->pushed;
 }
 
-/* All that it has pushed was taken in, so nothing is on its way when it comes back. */
+/* Waits until the server has taken all pushes, so that none is on its way when the worker comes
+ * back. */
 static vb_status die(struct ps_worker *w)
 {
-    vb_status st = vb_group_wait(w->group, all_is_in, w, "acknowledgements", -1);
+    vb_status st = vb_group_wait(w->group, all_pushes_are_taken, w, "acknowledgements", -1);
 
     restart(w);
     run->dead = true;
@@ -167,7 +173,8 @@ static int dense_worker(struct vb_group *g)
     for (c = 0; c < run->job.workers && wrong == 0; c++)
         wrong += T_WRONG((double)own[c] == -(double)run->tally.begun[c]);
     if (wrong > 0)
-        vb_group_abort(g, "a worker has found something wrong"); /* nobody is to wait for it */
+        /* no rank shall wait for this one */
+        vb_group_abort(g, "a worker has found something wrong");
     ps_worker_close(w);
     free(own);
     return wrong;
@@ -206,7 +213,7 @@ static int sparse_member(struct vb_group *g, void *arg)
     return vb_group_rank(g) < run->job.workers ? sparse_worker(g) : server(g);
 }
 
-/* ---- pushes that make no sense --------------------------------------------------------------- */
+/* ---- invalid pushes -------------------------------------------------------------------------- */
 
 static const struct ps_push nonsense[] = {
     {.flags = PS_NO_GRADIENT, .n_keys = UINT32_MAX},
@@ -264,7 +271,7 @@ static void prepare(int workers, int servers, int64_t bound, size_t n)
                         .tally = {.nap_ns = 200000}};
 }
 
-static void go(enum vb_transport_choice transport, t_rank_fn fn)
+static void run_job(enum vb_transport_choice transport, t_rank_fn fn)
 {
     struct t_job job = {
         .transport = transport, .world = run->job.workers + run->job.servers, .fn = fn};
@@ -280,7 +287,7 @@ static void go(enum vb_transport_choice transport, t_rank_fn fn)
     }
 }
 
-/* By replies, by get, from memory that is mapped; one server and several. */
+/* By replies, by get, and from mapped memory; with one server and with several. */
 static void no_gradient_is_lost(void **state)
 {
     static const size_t sizes[] = {50, 40000};
@@ -292,11 +299,11 @@ static void no_gradient_is_lost(void **state)
         for (s = 0; s < VB_COUNT(sizes); s++)
             for (k = 1; k <= 2; k++) {
                 prepare(3, k, PS_UNBOUNDED, sizes[s]);
-                go(transports[t], dense_member);
+                run_job(transports[t], dense_member);
             }
 }
 
-static void nobody_runs_ahead(void **state)
+static void no_worker_exceeds_the_bound(void **state)
 {
     int64_t bound;
     size_t t;
@@ -305,13 +312,13 @@ static void nobody_runs_ahead(void **state)
     for (t = 0; t < n_transports; t++)
         for (bound = 1; bound <= 4; bound += 3) {
             prepare(3, 1, bound, 600);
-            go(transports[t], dense_member);
+            run_job(transports[t], dense_member);
             prepare(2, 2, bound, 40000);
-            go(transports[t], dense_member);
+            run_job(transports[t], dense_member);
         }
 }
 
-static void sparse_gradients_neither(void **state)
+static void no_sparse_gradient_is_lost(void **state)
 {
     size_t t;
     int k;
@@ -322,11 +329,11 @@ static void sparse_gradients_neither(void **state)
             prepare(3, k, k == 2 ? 2 : PS_UNBOUNDED, P_KEYS);
             run->job.sparse = true;
             run->job.max_keys = P_ROW;
-            go(transports[t], sparse_member);
+            run_job(transports[t], sparse_member);
         }
 }
 
-/* A round takes the mean of 4, at a rate of 4: each counts as 1. */
+/* A round applies the mean of 4 gradients at a rate of 4, so each counts as 1. */
 static void rounds_have_all_gradients(void **state)
 {
     size_t t;
@@ -334,11 +341,11 @@ static void rounds_have_all_gradients(void **state)
 
     (void)state;
     for (t = 0; t < n_transports; t++)
-        for (k = 0; k <= 2; k++) { /* 0: one server, of a large shard */
+        for (k = 0; k <= 2; k++) { /* 0: one server with a large shard */
             prepare(4, k > 0 ? k : 1, 0, k > 0 ? 600 : 40000);
             run->job.schedule.base = 4;
             run->job.steps = p_steps(60);
-            go(transports[t], dense_member);
+            run_job(transports[t], dense_member);
             assert_int_equal(run->stats.applied, run->job.steps);
             for (w = 0; w < 4; w++) {
                 assert_int_equal(run->tally.begun[w], run->job.steps);
@@ -357,14 +364,14 @@ static void a_worker_is_retired_and_admitted(void **state)
         for (s = 0; s < VB_COUNT(sizes); s++) {
             prepare(3, 1, PS_UNBOUNDED, sizes[s]);
             run->dies = true;
-            go(transports[t], dense_member);
+            run_job(transports[t], dense_member);
             assert_true(run->retired && run->admitted);
             assert_true(run->tally.begun[1] >= DIES_AFTER);
         }
 }
 
-/* Over shared memory pushes are written by the worker itself. */
-static void nonsense_is_refused(void **state)
+/* Over shared memory the worker writes its pushes itself. */
+static void invalid_pushes_are_refused(void **state)
 {
     struct t_job job = {.world = 2, .fn = nonsense_member};
     struct t_stderr err;
@@ -397,12 +404,12 @@ static void steps_allocate_nothing(void **state)
             prepare(2, 1, 8, sizes[s]);
             run->job.steps = p_steps(2000);
             run->tally.nap_ns = 0;
-            go(transports[t], dense_member);
+            run_job(transports[t], dense_member);
             assert_int_equal(run->allocations, 0);
         }
 }
 
-/* ---- what is read stays ---------------------------------------------------------------------- */
+/* ---- parameters do not change while a worker uses them --------------------------------------- */
 
 enum stage { BEGINS, COMPUTES, IS_OVER };
 
@@ -414,8 +421,8 @@ static void wait_for_stage(enum stage s)
         sched_yield();
 }
 
-/* Takes in what worker 0 has pushed when that computes again, and then retires the other, whose
- * tickets are for worker 0 now. */
+/* Applies what worker 0 has pushed while worker 0 computes again. Then retires the other worker,
+ * whose tickets go to worker 0. */
 static int slow_server(struct vb_group *g)
 {
     float zero[P_SEATS] = {0};
@@ -443,7 +450,7 @@ static bool has_third_ticket(void *arg)
     return ((const struct ps_worker *)arg)->tickets == 3;
 }
 
-/* Computes for the second time with parameters of before its first gradient. */
+/* Computes its second step with the parameters from before its first gradient. */
 static int slow_worker(struct ps_worker *w)
 {
     float own[P_SEATS] = {0}, before = 0;
@@ -457,7 +464,7 @@ static int slow_worker(struct ps_worker *w)
     wrong += T_WRONG(ps_worker_ticket(w, &go) == VB_OK && go);
     wrong += T_WRONG(ps_worker_pull(w, &params) == VB_OK);
     if (wrong == 0)
-        before = params[0]; /* which its own gradients change */
+        before = params[0]; /* its own gradients will change this value */
     stage = COMPUTES;
     wrong += T_WRONG(vb_group_wait(w->group, has_third_ticket, w, "a ticket", -1) == VB_OK);
     wrong += T_WRONG(wrong > 0 || params[0] == before);
@@ -466,7 +473,7 @@ static int slow_worker(struct ps_worker *w)
     return wrong + T_WRONG(ps_worker_end(w, own, NULL, &version) == VB_OK);
 }
 
-static int reads_slowly(struct vb_group *g, void *arg)
+static int read_slowly(struct vb_group *g, void *arg)
 {
     struct ps_worker *w = NULL;
     int wrong;
@@ -482,9 +489,9 @@ static int reads_slowly(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void a_reply_stays_while_it_is_read(void **state)
+static void a_reply_does_not_change_while_it_is_read(void **state)
 {
-    struct t_job job = {.fn = reads_slowly, .world = 3, .transport = VB_TRANSPORT_TCP};
+    struct t_job job = {.fn = read_slowly, .world = 3, .transport = VB_TRANSPORT_TCP};
 
     (void)state;
     memset(run, 0, sizeof(*run));
@@ -502,12 +509,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_gradient_is_lost),
-        cmocka_unit_test(nobody_runs_ahead),
-        cmocka_unit_test(sparse_gradients_neither),
+        cmocka_unit_test(no_worker_exceeds_the_bound),
+        cmocka_unit_test(no_sparse_gradient_is_lost),
         cmocka_unit_test(rounds_have_all_gradients),
         cmocka_unit_test(a_worker_is_retired_and_admitted),
-        cmocka_unit_test(a_reply_stays_while_it_is_read),
-        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(a_reply_does_not_change_while_it_is_read),
+        cmocka_unit_test(invalid_pushes_are_refused),
         cmocka_unit_test(steps_allocate_nothing),
     };
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Workers of a parameter server that are killed at some moment, and others that join: no gradient
- * is lost or applied twice, none is applied in part, and there are as many as were asked for.
+ * Workers of a parameter server that are killed at a random moment, and workers that join. No
+ * gradient is lost, applied twice or applied in part, and the number of gradients is the one
+ * requested.
  *
- * Workers are processes, which note on a board what they have begun to push and what was
- * acknowledged: of a worker that was killed anything in between may have been applied.
+ * Workers are processes. They note on a board which pushes they have begun and which were
+ * acknowledged. If a worker was killed, anything in between may have been applied.
+ *
+ * Covers: engine/ps_apply.c engine/ps_server.c engine/ps_tell.c
  */
 #include "tests/ps.h"
-
-#include <signal.h>
-#include <sys/prctl.h>
 
 #define WORKERS 3
 #define LATE 2
@@ -23,13 +23,13 @@ struct board {
     char root[32];
     struct p_tally tally;
     _Atomic int64_t acked[SEATS];
-    _Atomic bool killed[SEATS]; /* somebody who had the seat */
+    _Atomic bool killed[SEATS]; /* whether a worker with this number was killed */
     _Atomic bool seen[SEATS];
-    _Atomic int n_ended; /* workers that came to the end */
-    bool trap;           /* worker 1 dies with a ticket, when the others have had theirs */
+    _Atomic int n_ended; /* number of workers that reached the end */
+    bool trap;           /* worker 1 dies with a ticket, after the others have had theirs */
     bool sleepy;         /* the server does nothing until worker 2 is gone */
     _Atomic bool asleep;
-    _Atomic uint32_t shares[SEATS]; /* as a worker was told last */
+    _Atomic uint32_t shares[SEATS]; /* the share that each worker was told last */
     int64_t applied;
     int n_faults;
 };
@@ -57,7 +57,7 @@ static bool worker_2_is_gone(void *arg)
     return vb_group_gone(((const struct ps_server *)arg)->group, 2);
 }
 
-/* It finds all in its queue together: pushes of a worker, and that it is gone. */
+/* Sleeps, so that the server then finds the pushes of worker 2 and its death at the same time. */
 static vb_status sleep_once(struct ps_server *s)
 {
     if (!board->sleepy || board->asleep || board->tally.begun[2] < 20)
@@ -99,8 +99,8 @@ static int serve(struct vb_group *g)
     return T_WRONG(st == VB_OK);
 }
 
-/* A round takes the mean, at a rate of 6: of three gradients each counts as 2, of two as 3. Worker
- * 1 was in the first ones. */
+/* A round applies the mean at a rate of 6, so each of three gradients counts as 2 and each of two
+ * as 3. Worker 1 took part in the first rounds. */
 static int check_rounds(const struct ps_worker *w, const float *params, uint64_t version)
 {
     double steps = (double)w->job->steps, with_all = -(double)params[1] / 2;
@@ -113,8 +113,8 @@ static int check_rounds(const struct ps_worker *w, const float *params, uint64_t
            T_WRONG(board->tally.begun[w->number] == w->job->steps);
 }
 
-/* Each class has one number in all shards; with several servers a gradient of one that was killed
- * may have come to one of them alone. */
+/* All parameters of a class have the same value in a shard. With several servers, a gradient of a
+ * killed worker may have reached only one of them. */
 static int check_counts(const struct ps_worker *w, const float *params, uint64_t version)
 {
     int c, k, seats = ps_clients(w->job), wrong = 0;
@@ -135,7 +135,7 @@ static int check_counts(const struct ps_worker *w, const float *params, uint64_t
     }
     wrong += sum != (double)version || (int64_t)version != w->job->steps;
     if (wrong > 0)
-        fprintf(stderr, "%d wrong: version %llu has %g gradients\n", wrong,
+        fprintf(stderr, "%d errors: version %llu has %g gradients\n", wrong,
                 (unsigned long long)version, sum);
     return wrong;
 }
@@ -149,9 +149,9 @@ static bool is_trapped(const struct ps_worker *w)
     return w->job->bound == 0 ? own == 30 : own + others >= w->job->steps - 50;
 }
 
-/* The others have done what they can without it by then: of a round, all but its gradient is there.
- */
-static void die_late(const struct ps_worker *w)
+/* Kills this worker after the others have done all they can without it: only its gradient is
+ * missing in the round. */
+static void die_if_trapped(const struct ps_worker *w)
 {
     struct timespec nap = {.tv_nsec = 200000000};
 
@@ -174,7 +174,7 @@ static vb_status steps(struct ps_worker *w, float *own)
         st = ps_worker_ticket(w, &go);
         board->acked[w->number] = before + w->links[0].acked;
         if (st == VB_OK && go)
-            die_late(w);
+            die_if_trapped(w);
         if (st == VB_OK && go)
             st = p_push(w, &board->tally, p_ones, 0, own);
         nanosleep(&nap, NULL);
@@ -210,7 +210,7 @@ static int work(struct vb_group *g, bool late)
     return wrong + T_WRONG(st == VB_OK);
 }
 
-static int be_rank(int rank)
+static int run_rank(int rank)
 {
     struct vb_group_opts opts;
     struct vb_group *g = NULL;
@@ -223,21 +223,18 @@ static int be_rank(int rank)
     return rank >= WORKERS ? serve(g) : work(g, rank < 0);
 }
 
-/* rank -1: one that joins */
+/* Starts a process; rank -1: a joiner. */
 static int start(int rank)
 {
-    pid_t pid = fork();
+    pid_t pid = t_fork();
 
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(be_rank(rank) != 0);
-    }
-    assert_true(pid > 0);
+    if (pid == 0)
+        _exit(run_rank(rank) != 0);
     pids[n_procs] = pid;
     return n_procs++;
 }
 
-/* ---- the test's side ------------------------------------------------------------------------- */
+/* ---- the test process ------------------------------------------------------------------------ */
 
 #define UNTIL(what)                                                                                \
     do {                                                                                           \
@@ -256,7 +253,7 @@ static void kill_at_random(int proc, int number, unsigned *seed)
 
     UNTIL(board->tally.begun[number] > from + 20);
     nanosleep(&nap, NULL);
-    board->killed[number] = true; /* before it is, so that nobody looks in between */
+    board->killed[number] = true; /* set before the kill, so that no check runs in between */
     assert_int_equal(kill(pids[proc], SIGKILL), 0);
     assert_int_equal(waitpid(pids[proc], NULL, 0), pids[proc]);
     pids[proc] = 0;
@@ -271,7 +268,8 @@ static void prepare(enum vb_transport_choice transport, int servers, int64_t bou
                         .join_slots = LATE,
                         .bound = bound,
                         .n = n,
-                        .steps = bound == 0 ? p_steps(200) : 4000, /* one joins meanwhile */
+                        /* long enough for a worker to join */
+                        .steps = bound == 0 ? p_steps(200) : 4000,
                         .rule = {.kind = VB_K_SGD},
                         .schedule = {.kind = VB_K_RATE_CONSTANT, .base = bound == 0 ? 6 : 1}};
     board->transport = transport;
@@ -302,7 +300,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* One of three is killed, one joins and is killed, and another joins. */
+/* One of three workers is killed, one joins and is killed, and another one joins. */
 static void come_and_go(enum vb_transport_choice transport, int servers, int64_t bound, size_t n,
                         unsigned *seed)
 {
@@ -334,7 +332,7 @@ static void no_gradient_is_lost(void **state)
             come_and_go(transports[t], 1 + (int)s, s == 0 ? PS_UNBOUNDED : 2, sizes[s], &seed);
 }
 
-/* Worker 1 ends itself where die_late() says. */
+/* Worker 1 kills itself in die_if_trapped(). */
 static void run_into_the_trap(enum vb_transport_choice transport, int64_t bound)
 {
     prepare(transport, 1, bound, 50);
@@ -346,8 +344,8 @@ static void run_into_the_trap(enum vb_transport_choice transport, int64_t bound)
     assert_true(board->killed[1]);
 }
 
-/* The last tickets of one that dies become others', who must not have gone by then. */
-static void nor_at_the_end(void **state)
+/* The last tickets of a worker that dies go to the others, which must not have ended by then. */
+static void no_gradient_is_lost_at_the_end(void **state)
 {
     static const int64_t bounds[] = {PS_UNBOUNDED, 5};
     size_t i;
@@ -357,8 +355,9 @@ static void nor_at_the_end(void **state)
         run_into_the_trap(transports[i % n_transports], bounds[i]);
 }
 
-/* Its death completes the round that the others wait in; of the next one each has its half. */
-static void shares_are_cut_anew(void **state)
+/* The death of worker 1 completes the round in which the others wait. In the next round each has
+ * half of the samples. */
+static void shares_are_recomputed_after_a_death(void **state)
 {
     size_t t;
 
@@ -371,9 +370,9 @@ static void shares_are_cut_anew(void **state)
     }
 }
 
-/* Worker 2 dies with pushes that the server has not looked at: their acknowledgements go nowhere,
- * which is nothing to the one that has its seat then. */
-static void a_seat_is_used_again(void **state)
+/* Worker 2 dies with pushes that the server has not read. Their acknowledgements are lost, and this
+ * must not affect the worker that gets its number next. */
+static void the_number_of_a_dead_worker_is_reused(void **state)
 {
     struct timespec nap = {.tv_nsec = 100000000};
     int64_t begun;
@@ -402,9 +401,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(no_gradient_is_lost, tear_down),
-        cmocka_unit_test_teardown(nor_at_the_end, tear_down),
-        cmocka_unit_test_teardown(shares_are_cut_anew, tear_down),
-        cmocka_unit_test_teardown(a_seat_is_used_again, tear_down),
+        cmocka_unit_test_teardown(no_gradient_is_lost_at_the_end, tear_down),
+        cmocka_unit_test_teardown(shares_are_recomputed_after_a_death, tear_down),
+        cmocka_unit_test_teardown(the_number_of_a_dead_worker_is_reused, tear_down),
     };
 
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The parts of the parameter server that need no ranks.
+ *
+ * Covers: engine/ps_compact.c engine/ps_push.c
  */
 #include "engine/ps_priv.h"
 #include "tests/test.h"
@@ -26,7 +28,7 @@ static void shards_cover_everything_once(void **state)
         }
 }
 
-static void batches_are_made_small(void **state)
+static void indices_of_a_batch_are_compacted(void **state)
 {
     uint32_t index[500], *keys;
     const uint32_t *places;
@@ -137,7 +139,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_cover_everything_once),
-        cmocka_unit_test(batches_are_made_small),
+        cmocka_unit_test(indices_of_a_batch_are_compacted),
         cmocka_unit_test(staleness_is_counted),
         cmocka_unit_test(notes_keep_kind_and_argument),
         cmocka_unit_test(forwarded_notes_keep_everything),

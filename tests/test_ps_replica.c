@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Servers with standbys, under kill -9 at random instants: every gradient counts exactly once in
- * the final parameters, versions are right, snapshots are those of one moment. Server and standby
- * end with the same bits.
+ * Servers with standbys, under kill -9 at random moments. Every gradient counts exactly once in the
+ * final parameters, versions are right, and each snapshot shows one moment. Server and standby end
+ * with the same bits.
  *
  * Ranks are processes, and share a board with the test.
+ *
+ * Covers: engine/ps_over.c
  */
 #include "tests/replica.h"
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-/* Who is to join finds something to do. */
+/* Slows the workers down until the joiner has joined, so that it still has steps to do. */
 static void wait_for_joiner(void)
 {
     struct timespec nap = {.tv_nsec = 2000000};
@@ -19,8 +21,8 @@ static void wait_for_joiner(void)
         nanosleep(&nap, NULL);
 }
 
-/* The job is not over before the test, which may be held up, has done its part. A worker that is to
- * be told of something first takes steps until it was. */
+/* Keeps the job from ending before the test, which may be slow, has done its part. A worker that
+ * shall be asked for an evaluation makes steps until it was asked. */
 static void pass_gate(const struct ps_worker *w)
 {
     struct timespec nap = {.tv_nsec = 100000};
@@ -30,7 +32,7 @@ static void pass_gate(const struct ps_worker *w)
         nanosleep(&nap, NULL);
 }
 
-/* Random numbers where the bits of two servers are compared. */
+/* Makes random numbers if the bits of two servers are compared, and ones otherwise. */
 static void make_gradient(const struct ps_worker *w, uint64_t step, float *grads)
 {
     size_t i;
@@ -76,7 +78,7 @@ static vb_status dense_steps(struct ps_worker *w, float *own, int *wrong_p)
     return st;
 }
 
-/* The final parameters count all gradients that were begun. */
+/* Checks that the final parameters count all gradients that were begun. */
 static int check_final(const struct ps_worker *w, const float *params, uint64_t version)
 {
     int wrong = T_WRONG(version == (uint64_t)w->job->steps), c;
@@ -91,7 +93,8 @@ static int check_final(const struct ps_worker *w, const float *params, uint64_t 
     for (c = 0; c < ps_clients(w->job); c++) {
         double begun = (double)board->tally.begun[c], least = begun;
 
-        least -= c == board->mortal ? w->lay.slots : 0; /* that were under way */
+        /* gradients that were under way may be missing */
+        least -= c == board->mortal ? w->lay.slots : 0;
         wrong += T_WRONG(-(double)params[c] <= begun && -(double)params[c] >= least);
     }
     return wrong + p_check_counts(w, params, version, w->job->servers == 1);
@@ -159,7 +162,7 @@ static int kill_dense(enum vb_transport_choice transport, int64_t bound, size_t 
     return hits;
 }
 
-/* By replies or from memory that is mapped, then by get. */
+/* By replies or from mapped memory, then by get. */
 static void a_server_may_die(void **state)
 {
     static const size_t sizes[] = {50, 40000};
@@ -173,7 +176,7 @@ static void a_server_may_die(void **state)
     assert_true(hits > 0);
 }
 
-static void bounds_hold_beyond_it(void **state)
+static void bounds_hold_after_a_failover(void **state)
 {
     int hits = 0;
     size_t t;
@@ -186,7 +189,7 @@ static void bounds_hold_beyond_it(void **state)
     assert_true(hits > 0);
 }
 
-static void sparse_ones_may_die(void **state)
+static void sparse_servers_may_die(void **state)
 {
     int i, k, hits = 0;
     size_t t;
@@ -216,8 +219,8 @@ static void a_standby_may_die(void **state)
     assert_true(hits > 0);
 }
 
-/* Momentum, and gradients of random numbers: equal versions, equal bits. */
-static void both_have_the_same_bits(void **state)
+/* Momentum and random gradients: equal versions must have equal bits. */
+static void server_and_standby_have_the_same_bits(void **state)
 {
     static const int64_t bounds[] = {PS_UNBOUNDED, 2, 0};
     size_t t, b, size;
@@ -274,8 +277,8 @@ static void a_death_changes_no_bit(void **state)
     assert_true(in_peace[0][0] != 0 && hits > 0);
 }
 
-/* The standby dies, then the server: that is the end, and nobody goes on with what it lacks. */
-static void both_may_not_die(void **state)
+/* The standby dies, then the server. The job must end, because parameters are lost. */
+static void the_death_of_both_ends_the_job(void **state)
 {
     size_t t;
 
@@ -291,7 +294,8 @@ static void both_may_not_die(void **state)
     }
 }
 
-/* One joins a job of k servers, of which one dies: while it joins, or right before. */
+/* A worker joins a job with k servers, and one server dies: while the worker joins, or just
+ * before. */
 static void join_around_a_death(enum vb_transport_choice transport, int k, bool meanwhile)
 {
     prepare(transport, 2, k, PS_UNBOUNDED, 50);
@@ -310,8 +314,8 @@ static void join_around_a_death(enum vb_transport_choice transport, int k, bool 
     assert_true(board->tally.begun[2] > 0);
 }
 
-/* Before its hello, so that this is said while it goes over. */
-static void one_may_join_meanwhile(void **state)
+/* The server dies before the joiner's hello, so the hello arrives during the failover. */
+static void a_worker_may_join_during_a_failover(void **state)
 {
     size_t t;
 
@@ -322,8 +326,8 @@ static void one_may_join_meanwhile(void **state)
     }
 }
 
-/* So that some have found out and others have not. */
-static void one_may_join_right_after(void **state)
+/* Some ranks have noticed the death when the worker joins, and others have not. */
+static void a_worker_may_join_after_a_failover(void **state)
 {
     size_t t;
 
@@ -334,9 +338,9 @@ static void one_may_join_right_after(void **state)
     }
 }
 
-/* A server that stands still is given up. Where it shares memory it is killed: it could go on in
- * the middle of a put. */
-static void what_stands_still_is_ended(void **state)
+/* A server that stops responding is given up. If it shares memory, it is killed, because it could
+ * continue in the middle of a put. */
+static void a_stopped_server_is_replaced(void **state)
 {
     size_t t;
     int status;
@@ -362,8 +366,9 @@ static void what_stands_still_is_ended(void **state)
     }
 }
 
-/* One test is due, which worker 0 is told of. Then it dies, and the server: nobody tests again. */
-static void nothing_is_asked_for_again(void **state)
+/* Worker 0 is asked for one evaluation. Then it dies, and so does the server. Nobody may be asked
+ * for the same evaluation again. */
+static void an_evaluation_is_not_requested_twice(void **state)
 {
     size_t t;
 
@@ -391,16 +396,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_server_may_die, tear_down),
-        cmocka_unit_test_teardown(bounds_hold_beyond_it, tear_down),
-        cmocka_unit_test_teardown(sparse_ones_may_die, tear_down),
+        cmocka_unit_test_teardown(bounds_hold_after_a_failover, tear_down),
+        cmocka_unit_test_teardown(sparse_servers_may_die, tear_down),
         cmocka_unit_test_teardown(a_standby_may_die, tear_down),
-        cmocka_unit_test_teardown(both_have_the_same_bits, tear_down),
-        cmocka_unit_test_teardown(both_may_not_die, tear_down),
+        cmocka_unit_test_teardown(server_and_standby_have_the_same_bits, tear_down),
+        cmocka_unit_test_teardown(the_death_of_both_ends_the_job, tear_down),
         cmocka_unit_test_teardown(a_death_changes_no_bit, tear_down),
-        cmocka_unit_test_teardown(one_may_join_meanwhile, tear_down),
-        cmocka_unit_test_teardown(one_may_join_right_after, tear_down),
-        cmocka_unit_test_teardown(what_stands_still_is_ended, tear_down),
-        cmocka_unit_test_teardown(nothing_is_asked_for_again, tear_down),
+        cmocka_unit_test_teardown(a_worker_may_join_during_a_failover, tear_down),
+        cmocka_unit_test_teardown(a_worker_may_join_after_a_failover, tear_down),
+        cmocka_unit_test_teardown(a_stopped_server_is_replaced, tear_down),
+        cmocka_unit_test_teardown(an_evaluation_is_not_requested_twice, tear_down),
     };
 
     worker = work;

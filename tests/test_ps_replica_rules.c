@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * A server's death where more hangs on it than counts of gradients: rounds that do not wait for the
- * last worker, rules that are applied late, and workers that come when it is gone.
+ * The death of a server where it affects more than counts of gradients: rounds that do not wait for
+ * the last worker, update rules that are applied lazily, and workers that join after it.
+ *
+ * Covers: engine/ps_apply.c engine/ps_over.c engine/ps_replica.c kernels/lazy.c
  */
 #include "tests/replica.h"
 
-/* Where the gradient is to be is asked for each time. */
+/* Pushes a gradient. Asks for the place of the gradient each time, because it may change. */
 static vb_status push(struct ps_worker *w, const float *own)
 {
     float *grads;
@@ -20,8 +22,8 @@ static vb_status push(struct ps_worker *w, const float *own)
 
 /* ---- rounds with a backup -------------------------------------------------------------------- */
 
-/* Gradients of a class are ones: what a round takes off adds up to the number of classes, however
- * many it had. */
+/* All gradients of a class are ones. So a round subtracts values whose sum is the number of
+ * classes, for any number of gradients. */
 static int check_rounds(const struct ps_worker *w, const float *params, uint64_t version)
 {
     size_t i, classes = (size_t)w->job->workers;
@@ -35,7 +37,7 @@ static int check_rounds(const struct ps_worker *w, const float *params, uint64_t
     return wrong + T_WRONG(sum == (double)version * (double)classes);
 }
 
-/* The last worker is slow: its gradients are those that come too late. */
+/* The last worker is slow: its gradients are the ones that are dropped. */
 static vb_status backup_steps(struct ps_worker *w, float *own)
 {
     struct timespec slow = {.tv_nsec = 1000000};
@@ -62,9 +64,9 @@ static vb_status backup_steps(struct ps_worker *w, float *own)
     return st;
 }
 
-/* ---- rules that are applied late ------------------------------------------------------------- */
+/* ---- update rules that are applied lazily ---------------------------------------------------- */
 
-/* From the weights that came: a wrong one goes on for ever. */
+/* Computes gradients from the received weights, so that a wrong weight affects all later steps. */
 static void make_values(const struct ps_worker *w, uint64_t i, const float *weights, size_t n,
                         float *values)
 {
@@ -91,7 +93,8 @@ static vb_status lazy_step(struct ps_worker *w, uint64_t i, uint32_t keys[2][P_R
     return ps_worker_push_sparse(w, keys[now], values, n[now], 1, 1, keys[next], n[next]);
 }
 
-/* Snapshots with the state, as checkpoints take them: all that is late is applied then. */
+/* Takes snapshots with the optimizer state, as for checkpoints. A snapshot applies all pending
+ * updates. */
 static vb_status lazy_steps(struct ps_worker *w)
 {
     static float params[P_KEYS], state[2 * P_KEYS];
@@ -115,7 +118,7 @@ static vb_status lazy_steps(struct ps_worker *w)
     return st;
 }
 
-/* ---- workers that come when it is gone ------------------------------------------------------- */
+/* ---- workers that join after the death ------------------------------------------------------- */
 
 static vb_status steps_until_told(struct ps_worker *w, float *own)
 {
@@ -141,7 +144,7 @@ static vb_status steps_until_told(struct ps_worker *w, float *own)
     return st;
 }
 
-static int check_seats(const struct ps_worker *w, const float *params)
+static int check_slots(const struct ps_worker *w, const float *params)
 {
     int c, wrong = 0;
 
@@ -150,7 +153,7 @@ static int check_seats(const struct ps_worker *w, const float *params)
     return wrong;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all workers ----------------------------------------------------------------------------- */
 
 static vb_status steps(struct ps_worker *w, float *own)
 {
@@ -162,7 +165,7 @@ static vb_status steps(struct ps_worker *w, float *own)
 static int check(const struct ps_worker *w, const float *params, uint64_t version)
 {
     if (w->job->join_slots > 0)
-        return check_seats(w, params);
+        return check_slots(w, params);
     return w->job->sparse ? 0 : check_rounds(w, params, version);
 }
 
@@ -203,7 +206,8 @@ static int work(struct vb_group *g, bool late)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Who served last. A server that dies when it has told all leaves its standby to tell it again. */
+/* Returns the rank that served last. If a server dies after its last message, its standby sends it
+ * again. */
 static int last_server(void)
 {
     int one = ps_server_rank(&board->job, 0);
@@ -211,8 +215,8 @@ static int last_server(void)
     return board->version[one] > 0 ? one : ps_standby_rank(&board->job, 0);
 }
 
-/* Every gradient was either in a round or came too late, whoever looked at it. */
-static void a_round_need_not_wait(void **state)
+/* Every gradient was either part of a round or dropped, whichever server received it. */
+static void rounds_with_a_backup_survive_a_death(void **state)
 {
     int i, who, hits = 0;
     int64_t dropped = 0;
@@ -241,7 +245,7 @@ static void make_lazy(enum vb_transport_choice transport, enum vb_k_rule_kind ki
     board->job.schedule.base = .05;
 }
 
-/* The servers that are left; NULL: of one shard neither is. */
+/* Returns the final parameters of shard k from a server that is left, or NULL if none is left. */
 static const float *final_of(int k)
 {
     int one = ps_server_rank(&board->job, k), other = ps_standby_rank(&board->job, k);
@@ -251,8 +255,9 @@ static const float *final_of(int k)
     return board->version[other] == (uint64_t)board->job.steps ? board->params[other] : NULL;
 }
 
-/* With a bound of 0 all is determined: a run in which a server dies ends with the same bits. */
-static void late_rules_have_the_same_bits(void **state)
+/* With a bound of 0 all steps are determined. A run in which a server dies must end with the same
+ * bits. */
+static void lazy_rules_have_the_same_bits(void **state)
 {
     static const enum vb_k_rule_kind kinds[] = {VB_K_MOMENTUM, VB_K_NESTEROV, VB_K_SGD};
     static float want[2][P_KEYS];
@@ -278,9 +283,9 @@ static void late_rules_have_the_same_bits(void **state)
     assert_true(hits > 0);
 }
 
-/* There is one seat for who comes late, and that of the server: the first newcomer takes part, the
- * second is told why not, and neither stops the job. */
-static void the_seat_of_a_server_is_nobodys(void **state)
+/* The group has one slot for a joiner, and the slot of the dead server. The first joiner takes
+ * part, the second is refused with a reason, and neither stops the job. */
+static void the_slot_of_a_dead_server_stays_empty(void **state)
 {
     int64_t total;
     int status;
@@ -301,19 +306,19 @@ static void the_seat_of_a_server_is_nobodys(void **state)
         assert_int_equal(status, 0);
         assert_int_equal(board->refused, 1);
         total = board->tally.total;
-        UNTIL(board->tally.total >= total + 300); /* all have seen it go */
+        UNTIL(board->tally.total >= total + 300); /* all ranks have seen the second joiner go */
         board->stop = true;
         end();
-        assert_int_equal(board->faults, 2); /* the death, and who joined */
+        assert_int_equal(board->faults, 2); /* the death, and the first joiner */
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_round_need_not_wait, tear_down),
-        cmocka_unit_test_teardown(late_rules_have_the_same_bits, tear_down),
-        cmocka_unit_test_teardown(the_seat_of_a_server_is_nobodys, tear_down),
+        cmocka_unit_test_teardown(rounds_with_a_backup_survive_a_death, tear_down),
+        cmocka_unit_test_teardown(lazy_rules_have_the_same_bits, tear_down),
+        cmocka_unit_test_teardown(the_slot_of_a_dead_server_stays_empty, tear_down),
     };
 
     worker = work;

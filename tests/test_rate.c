@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Learning rates: the first, the last, and those where something changes.
+ * Learning rates: the first one, the last one, and those where something changes.
  */
 #include "kernels/kernels.h"
 #include "tests/test.h"
@@ -10,7 +10,7 @@
 static void near(float got, double want)
 {
     if (!(fabs((double)got - want) <= 1e-7 * fabs(want)))
-        fail_msg("%.9g, not %.9g", (double)got, want);
+        fail_msg("%.9g, expected %.9g", (double)got, want);
 }
 
 static void constant(void **state)
@@ -33,7 +33,7 @@ static void warm_up_rises_to_the_base(void **state)
     near(vb_k_rate(&s, 4), 0.8);
 }
 
-static void steps_go_down(void **state)
+static void step_schedule_decays(void **state)
 {
     const struct vb_k_schedule s = {.kind = VB_K_RATE_STEP, .base = 1, .period = 10, .factor = 0.1};
     const struct vb_k_schedule never = {.kind = VB_K_RATE_STEP, .base = 1, .factor = 0.1};
@@ -46,7 +46,7 @@ static void steps_go_down(void **state)
     near(vb_k_rate(&never, 1000), 1); /* no period: nothing is divided by 0 */
 }
 
-static void cosine_ends_where_it_should(void **state)
+static void cosine_falls_to_its_final_rate(void **state)
 {
     struct vb_k_schedule s = {
         .kind = VB_K_RATE_COSINE, .base = 2, .warmup = 10, .period = 110, .factor = 0.5};
@@ -61,7 +61,7 @@ static void cosine_ends_where_it_should(void **state)
     near(vb_k_rate(&s, 1000000), 1);
     for (i = 11; i < 110; i++)
         assert_true(vb_k_rate(&s, i) < vb_k_rate(&s, i - 1));
-    s.period = 5; /* all of it is warm-up */
+    s.period = 5; /* all steps are warm-up */
     near(vb_k_rate(&s, 10), 1);
 }
 
@@ -70,8 +70,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(constant),
         cmocka_unit_test(warm_up_rises_to_the_base),
-        cmocka_unit_test(steps_go_down),
-        cmocka_unit_test(cosine_ends_where_it_should),
+        cmocka_unit_test(step_schedule_decays),
+        cmocka_unit_test(cosine_falls_to_its_final_rate),
     };
 
     return T_RUN(tests);

@@ -21,7 +21,7 @@ static struct vb_port_list read_all(const char *sysroot, const char *which)
     return list;
 }
 
-static void a_lossy_link_shows(void **state)
+static void a_lossy_link_is_visible_in_counters(void **state)
 {
     struct vb_port_list before = read_all(BEFORE, NULL), after = read_all(AFTER, NULL), moved;
     char text[256];
@@ -44,7 +44,7 @@ static void a_lossy_link_shows(void **state)
     assert_string_equal(text, "");
 }
 
-static void one_port_may_be_asked_for(void **state)
+static void counters_of_one_port(void **state)
 {
     (void)state;
     assert_int_equal(read_all(AFTER, "rxe0/1").n, 1);
@@ -55,7 +55,7 @@ static void one_port_may_be_asked_for(void **state)
     assert_int_equal(read_all(VB_TEST_DIR "/sysroots/laptop", NULL).n, 0);
 }
 
-/* mlx5 has other names for the same things, and counts each end of an event under its own. */
+/* mlx5 uses other names for the same counters, and has a counter for each end of an event. */
 static void names_of_another_driver(void **state)
 {
     struct vb_port_list list;
@@ -78,7 +78,7 @@ static void names_of_another_driver(void **state)
     assert_string_equal(text, "mlx5_0/1: 3 retries, 9 out of sequence, 1 RNR, 1 lost packet");
     assert_false(list.ports[0].known & 1u << VB_PORT_GIVEN_UP);
 
-    /* text that does not fit is cut, not written past its end */
+    /* text that does not fit is cut and not written past its end */
     assert_true(vb_net_port_text(&list.ports[0], text, 12));
     assert_string_equal(text, "mlx5_0/1: 3");
 
@@ -88,8 +88,8 @@ static void names_of_another_driver(void **state)
     t_tree_destroy(&tree);
 }
 
-/* A counter that was reset counts from 0; a port that is new, all it has. */
-static void counters_that_went_back(void **state)
+/* A counter that was reset counts from 0. A new port counts everything it has. */
+static void counters_that_were_reset(void **state)
 {
     struct vb_port_list before = {.n = 1}, after, moved;
     struct vb_port_counts *old = &before.ports[0];
@@ -140,7 +140,7 @@ static void hostile_files_count_nothing(void **state)
     assert_int_equal(list.ports[0].known, 1u << VB_PORT_LOST);
     assert_int_equal(list.ports[0].n[VB_PORT_LOST], INT64_MAX);
 
-    for (i = 2; i <= 200; i++) { /* more ports than there is room for */
+    for (i = 2; i <= 200; i++) { /* more ports than the list has room for */
         snprintf(path, sizeof(path), "sys/class/infiniband/mlx5_0/ports/%d/state", i);
         t_tree_text(&tree, path, "4: ACTIVE\n");
     }
@@ -148,7 +148,8 @@ static void hostile_files_count_nothing(void **state)
     t_tree_destroy(&tree);
 }
 
-/* Whatever this machine has. In the lab it is a soft-RoCE device, which counts all kinds. */
+/* Reads the devices of this machine. In the lab this is a soft-RoCE device, which counts all
+ * kinds. */
 static void this_machine_is_read(void **state)
 {
     struct vb_port_list list = read_all("", NULL);
@@ -163,9 +164,12 @@ static void this_machine_is_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lossy_link_shows),          cmocka_unit_test(one_port_may_be_asked_for),
-        cmocka_unit_test(names_of_another_driver),     cmocka_unit_test(counters_that_went_back),
-        cmocka_unit_test(hostile_files_count_nothing), cmocka_unit_test(this_machine_is_read),
+        cmocka_unit_test(a_lossy_link_is_visible_in_counters),
+        cmocka_unit_test(counters_of_one_port),
+        cmocka_unit_test(names_of_another_driver),
+        cmocka_unit_test(counters_that_were_reset),
+        cmocka_unit_test(hostile_files_count_nothing),
+        cmocka_unit_test(this_machine_is_read),
     };
 
     return T_RUN(tests);

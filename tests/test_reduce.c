@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums at every level of instructions that this CPU has, against plain loops: the bits must be the
- * same.
+ * Sums at every instruction level that this CPU has, compared with plain loops. The bits must be
+ * the same.
+ *
+ * Covers: net/reduce_level.c
  */
 #include "net/coll_priv.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
 
-#define N 700 /* more than how far ahead lines are asked for */
+#define N 700 /* more elements than the prefetch distance */
 #define LARGE 40000
 #define SOURCES 6
 
@@ -25,13 +28,7 @@ static const size_t sizes[] = {0, 1, 3, 4, 7, 15, 16, 17, 31, 33, 63, 64, 65, 12
 static float data[SOURCES][N], got[SOURCES][N];
 static uint16_t narrow[N];
 
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
-/* Numbers of very different size, so that the order of sums shows. */
+/* Draws numbers of very different size, so that the order of addition shows. */
 static void draw(void)
 {
     uint32_t seed = 3;
@@ -39,7 +36,8 @@ static void draw(void)
 
     for (s = 0; s < SOURCES; s++)
         for (i = 0; i < N; i++)
-            data[s][i] = ldexpf((float)next(&seed) / (1 << 23) - 1, (int)(next(&seed) % 40) - 20);
+            data[s][i] =
+                ldexpf((float)t_random(&seed) / (1 << 23) - 1, (int)(t_random(&seed) % 40) - 20);
 }
 
 static float wanted(int n_s, size_t i, float scale)
@@ -52,7 +50,7 @@ static float wanted(int n_s, size_t i, float scale)
     return scale != 1 ? sum * scale : sum;
 }
 
-/* To the first source's place alone, or to those of all. */
+/* Writes the sum to the first source only, or to all sources. */
 static void sum(const struct reduce_level *level, int n_s, size_t n, float scale, bool all)
 {
     struct finish finish = {.scale = scale};
@@ -98,8 +96,8 @@ static void sums_have_the_same_bits(void **state)
                 }
 }
 
-/* Two large vectors are summed at several places in turn: around the sizes where that begins, and
- * nothing behind the end is touched. */
+/* Two large vectors are summed at several places in turn. The test uses sizes around the one where
+ * this begins, and checks that nothing after the end is written. */
 static void large_sums_have_the_same_bits(void **state)
 {
     static const size_t large[] = {16383, 16511, 16512, 16513, 32895, 32896, LARGE - 1, LARGE};
@@ -113,8 +111,8 @@ static void large_sums_have_the_same_bits(void **state)
 
     (void)state;
     for (i = 0; i < LARGE; i++) {
-        a[i] = (float)next(&seed) / 3;
-        b[i] = (float)next(&seed) / 7;
+        a[i] = (float)t_random(&seed) / 3;
+        b[i] = (float)t_random(&seed) / 7;
     }
     for (k = 0; k < VB_COUNT(large); k++) {
         for (i = 0; i < LARGE; i++) {
@@ -130,7 +128,7 @@ static void large_sums_have_the_same_bits(void **state)
     }
 }
 
-/* To the nearest, ties to even, as the baseline has it; and back. */
+/* Rounds to the nearest value, and ties to even, as the baseline does; and converts back. */
 static void bfloat16_has_the_same_bits(void **state)
 {
     static uint16_t base[N];

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Files of sparse rows: libsvm and Criteo's text, TFRecord, and our own .csr.
+ *
+ * Covers: data/convert.c data/criteo.c data/csr.c data/example.c data/libsvm.c data/rows.c
+ * Covers: data/tfrecord.c
  */
 #include "tests/data_files.h"
 
@@ -43,7 +46,7 @@ static vb_status open_tf(const char *path, struct vb_dataset *set_p)
     return open_with(tfrecord_read, path, 0, set_p);
 }
 
-/* One row of a set. */
+/* Returns one row of a set. */
 static struct row row_of(const struct vb_dataset *set, int i)
 {
     static struct row_room room;
@@ -111,7 +114,7 @@ static void broken_libsvm_is_refused(void **state)
 
 /* ---- Criteo ---------------------------------------------------------------------------------- */
 
-/* A line with these first fields; the rest is empty. */
+/* Makes a line with these first fields; the other fields are empty. */
 static size_t criteo_line(char *to, const char *fields)
 {
     int tabs = 0, i;
@@ -176,7 +179,7 @@ static void broken_criteo_is_refused(void **state)
     text[n] = '\n';
     t_refused(open_criteo, t_write("bad", text, n + 1), "more than 40 fields");
     n = criteo_line(text, "1\t77\t8\t\t\t\t\t\t\t\t\t\t\t\tabcdef01");
-    t_cut_everywhere(open_criteo, t_write("criteo", text, n), 1); /* but the newline */
+    t_cut_everywhere(open_criteo, t_write("criteo", text, n), 1); /* only the newline is missing */
     t_flip_everywhere(open_criteo, t_path("criteo"));
 }
 
@@ -203,7 +206,7 @@ static size_t tf_record(uint8_t *to, const uint8_t *data, size_t len)
     return 16 + len;
 }
 
-/* label 1; index 5, 300; value 0.5, 2: the second list one by one, as old writers do */
+/* label 1; index 5, 300; value 0.5, 2: the second list is not packed, as in files of old writers */
 static const uint8_t example[] = {
     0x0a, 0x3a, /* features */
     0x0a, 0x0e, 0x0a, 5,    'l',  'a', 'b', 'e', 'l', 0x12, 5,   0x1a, 3,  0x0a, 1,  1, /* packed */
@@ -221,7 +224,7 @@ static const char *tf_file(const uint8_t *data, size_t len, int n)
     return t_write("tf", file, at);
 }
 
-/* The example with one byte changed, under a right checksum. */
+/* Returns the example with one byte changed and a correct checksum. */
 static const char *tf_changed(size_t at, uint8_t byte)
 {
     uint8_t data[sizeof(example)];
@@ -261,7 +264,8 @@ static void broken_tfrecord_is_refused(void **state)
     twice[34] = 0x85; /* 5 again, in two bytes */
     twice[35] = 0;
     t_wrong_things(open_tf);
-    t_cut_everywhere(open_tf, tf_file(example, sizeof(example), 2), 1); /* one record less */
+    /* a file with one record less */
+    t_cut_everywhere(open_tf, tf_file(example, sizeof(example), 2), 1);
     assert_int_equal(t_flip_everywhere(open_tf, t_path("tf")), 0);
     t_cut_everywhere(open_tf, t_gzip(t_path("tf")), 0);
     memcpy(claim + 8, &crc, 4);
@@ -276,8 +280,8 @@ static void broken_tfrecord_is_refused(void **state)
     t_refused(open_tf, tf_changed(13, 0x0a), "has bytes, expected numbers");
 }
 
-/* Changed at will, under right checksums: nothing crashes. */
-static void examples_of_any_kind_do_no_harm(void **state)
+/* Random changes with correct checksums: nothing may crash. */
+static void changed_examples_do_not_crash(void **state)
 {
     struct t_stderr err;
     char said[1 << 16];
@@ -306,7 +310,7 @@ static const char *csr_file(const char *svm_text, size_t len)
     return path;
 }
 
-static void csr_is_what_was_written(void **state)
+static void csr_is_read_back(void **state)
 {
     struct vb_dataset made, mapped;
     struct vb_data_spec spec;
@@ -327,7 +331,8 @@ static void csr_is_what_was_written(void **state)
     for (i = 0; i < made.n; i++) {
         assert_int_equal(dataset_row(&made, i, &a, &room), VB_OK);
         assert_int_equal(dataset_row(&mapped, i, &b, NULL), VB_OK);
-        assert_true(a.n == b.n && a.y == b.y && b.n_values <= 13); /* numbers, then categories */
+        assert_true(a.n == b.n && a.y == b.y &&
+                    b.n_values <= 13); /* the numbers come first, then the categories */
         assert_memory_equal(a.index, b.index, (size_t)a.n * 4);
         for (e = 0; e < a.n; e++)
             assert_true(row_value(&a, e) == row_value(&b, e));
@@ -336,7 +341,7 @@ static void csr_is_what_was_written(void **state)
     vb_dataset_destroy(&mapped);
 }
 
-/* Changes a word, and mends the checksums behind the writer's back. */
+/* Changes a word and corrects the checksums. */
 static const char *csr_changed(size_t at, uint32_t word)
 {
     static uint8_t data[4096];
@@ -430,12 +435,12 @@ static const char *count_feature(void *arg, const struct example_feature *f)
     return NULL;
 }
 
-/* Records that TensorFlow wrote; not rows, but sound. */
-static void real_records_are_sound(void **state)
+/* Records that TensorFlow wrote. They are not rows, but they are valid. */
+static void real_records_are_valid(void **state)
 {
     static const struct {
         const char *name;
-        int records, features; /* of one */
+        int records, features; /* features of one record */
     } files[] = {{"tfrecord/tfx_mnist.tfrecord", 1000, 2},
                  {"tfrecord/tfx_penguin_train.gz", 0, 0},
                  {"tfrecord/tfx_taxi_data_tfrecord-00000-of-00002.gz", 0, 0}};
@@ -476,12 +481,12 @@ int main(void)
         cmocka_unit_test(broken_criteo_is_refused),
         cmocka_unit_test(tfrecord_is_read),
         cmocka_unit_test(broken_tfrecord_is_refused),
-        cmocka_unit_test(examples_of_any_kind_do_no_harm),
-        cmocka_unit_test(csr_is_what_was_written),
+        cmocka_unit_test(changed_examples_do_not_crash),
+        cmocka_unit_test(csr_is_read_back),
         cmocka_unit_test(broken_csr_is_refused),
         cmocka_unit_test(nothing_is_left_of_a_failed_conversion),
         cmocka_unit_test(real_a9a_is_read),
-        cmocka_unit_test(real_records_are_sound),
+        cmocka_unit_test(real_records_are_valid),
     };
 
     return T_RUN_IN_DIR(tests);

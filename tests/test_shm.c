@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared memory against peers that garble it, and the set-up that hands it over.
+ * Shared memory with peers that corrupt it, and the set-up that passes it to peers.
+ *
+ * Covers: net/shm_pass.c net/shm_setup.c
  */
 #include "net/shm_priv.h"
 #include "tests/pair.h"
 
-static struct t_pair pair; /* large */
+static struct t_pair pair; /* static, because it is large */
 
-/* What the peer of side 0, that is side 1, writes to: side 0's inbox as side 1 has it mapped. */
+/* Returns the inbox of side 0 as side 1 has mapped it: the memory that side 1 writes to. */
 static struct shm_inbox *inbox_of_0(void)
 {
     return shm_ep_of(pair.side[1].ep)->out;
@@ -32,7 +34,7 @@ static void expect_given_up(const char *why)
     assert_int_equal(t_put(&s[0], 0, 0, 8, 1, &op), VB_ERR_INPUT);
 }
 
-static void a_garbled_slot_gives_the_peer_up(void **state)
+static void a_corrupt_slot_ends_the_connection(void **state)
 {
     static const uint32_t laps[] = {2, 3, 0x80000000, 0xffffffff};
     size_t i;
@@ -47,8 +49,9 @@ static void a_garbled_slot_gives_the_peer_up(void **state)
     }
 }
 
-/* A note that was there already is no new one; nor is a later slot that is written too early. */
-static void a_slot_is_taken_once_and_in_turn(void **state)
+/* A note that was read already is not new, and neither is a later slot that is written too
+ * early. */
+static void slots_are_read_once_and_in_order(void **state)
 {
     struct t_side *s = pair.side;
     struct vb_op op;
@@ -66,8 +69,8 @@ static void a_slot_is_taken_once_and_in_turn(void **state)
     t_pair_close(&pair);
 }
 
-/* A count of notes taken that runs ahead or back would let a sender overwrite notes, or stop it. */
-static void a_garbled_count_gives_the_peer_up(void **state)
+/* A wrong count of taken notes would let a sender overwrite notes, or block it. */
+static void a_corrupt_count_ends_the_connection(void **state)
 {
     static const uint64_t counts[] = {SHM_SLOTS + 1, UINT64_MAX, UINT64_MAX - SHM_SLOTS};
     struct t_side *s = pair.side;
@@ -92,13 +95,13 @@ static void a_garbled_count_gives_the_peer_up(void **state)
         while (t_poll(&s[0], 64) > 0)
             ;
         assert_int_equal(s[0].n_lost, 1);
-        assert_int_equal(s[0].n_done, SHM_SLOTS); /* they had been taken */
+        assert_int_equal(s[0].n_done, SHM_SLOTS); /* the notes had been taken */
         t_pair_close(&pair);
     }
 }
 
-/* Around the ring many times, sender and receiver at any distance. */
-static void the_ring_goes_round(void **state)
+/* Goes around the ring many times, with every distance between sender and receiver. */
+static void the_ring_wraps_around(void **state)
 {
     static struct vb_op ops[T_NOTES];
     struct t_side *s = pair.side;
@@ -120,7 +123,7 @@ static void the_ring_goes_round(void **state)
     t_pair_close(&pair);
 }
 
-static void a_remote_is_the_peers_memory(void **state)
+static void a_remote_window_is_the_peers_memory(void **state)
 {
     struct t_side *s = pair.side;
     char *far;
@@ -139,10 +142,9 @@ static void a_remote_is_the_peers_memory(void **state)
     assert_int_equal(vb_transport_shm.caps & VB_CAP_MAPPED, VB_CAP_MAPPED);
 }
 
-/* ---- set-up ------------------------------------------------------------------------------------
- */
+/* ---- set-up ---------------------------------------------------------------------------------- */
 
-/* Two sides without windows. */
+/* Connects two sides without windows. */
 static void pair_without_windows(void)
 {
     int i;
@@ -185,8 +187,8 @@ static void windows_that_do_not_match_are_refused(void **state)
     t_pair_close(&pair);
 }
 
-/* The key may say what it likes: the descriptor is measured. */
-static void memory_shorter_than_said_is_refused(void **state)
+/* The import must check the real size of the memory, not the size that the key claims. */
+static void memory_shorter_than_claimed_is_refused(void **state)
 {
     struct t_side *s = pair.side;
     struct vb_blob key;
@@ -201,7 +203,7 @@ static void memory_shorter_than_said_is_refused(void **state)
     t_pair_close(&pair);
 }
 
-static void a_peer_that_is_not_who_it_should_be_is_refused(void **state)
+static void the_wrong_peer_is_refused(void **state)
 {
     struct shm_msg hello = {.kind = SHM_HELLO, .id = 2, .n_fds = 0};
     struct t_side side;
@@ -244,14 +246,14 @@ static void a_peer_that_dies_before_hello_is_noticed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_garbled_slot_gives_the_peer_up),
-        cmocka_unit_test(a_slot_is_taken_once_and_in_turn),
-        cmocka_unit_test(a_garbled_count_gives_the_peer_up),
-        cmocka_unit_test(the_ring_goes_round),
-        cmocka_unit_test(a_remote_is_the_peers_memory),
+        cmocka_unit_test(a_corrupt_slot_ends_the_connection),
+        cmocka_unit_test(slots_are_read_once_and_in_order),
+        cmocka_unit_test(a_corrupt_count_ends_the_connection),
+        cmocka_unit_test(the_ring_wraps_around),
+        cmocka_unit_test(a_remote_window_is_the_peers_memory),
         cmocka_unit_test(windows_that_do_not_match_are_refused),
-        cmocka_unit_test(memory_shorter_than_said_is_refused),
-        cmocka_unit_test(a_peer_that_is_not_who_it_should_be_is_refused),
+        cmocka_unit_test(memory_shorter_than_claimed_is_refused),
+        cmocka_unit_test(the_wrong_peer_is_refused),
         cmocka_unit_test(a_peer_that_dies_before_hello_is_noticed),
     };
 

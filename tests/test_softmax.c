@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reference kernels and the model made of them: against finite differences, and where numbers
- * are large.
+ * The reference kernels and the model that uses them, compared with finite differences, and with
+ * large numbers.
+ *
+ * Covers: kernels/softmax_ref.c
  */
 #include "kernels/kernels.h"
 #include "tests/softmax.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -12,17 +15,6 @@
 #define N 5
 #define FEATURES 7
 #define CLASSES 4
-
-/* Numbers from -1 to 1 that follow from a seed. */
-static void fill(float *v, size_t n, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        v[i] = (float)(seed >> 8) / (1 << 23) - 1;
-    }
-}
 
 struct batch {
     float x[N * FEATURES];
@@ -36,8 +28,8 @@ static struct vb_softmax *make(struct batch *b)
 
     if (vb_softmax_create(FEATURES, CLASSES, N, &m) != VB_OK || m == NULL)
         abort();
-    fill(b->x, VB_COUNT(b->x), 1);
-    fill(m->params, m->n_params, 2);
+    t_random_fill(b->x, VB_COUNT(b->x), 1);
+    t_random_fill(m->params, m->n_params, 2);
     for (i = 0; i < N; i++)
         b->y[i] = (uint8_t)(i * 3 % CLASSES);
     return m;
@@ -69,10 +61,10 @@ static void table_covers_the_arena(void **state)
     vb_softmax_destroy(NULL);
 }
 
-/* Moves one parameter at a time. With floats and a step of 1/64 the quotient is off by the third
- * derivative times the step squared, and by the rounding of a loss of about 8 over the step: both
- * are below 1e-3 here. */
-static void gradient_is_that_of_the_loss(void **state)
+/* Moves one parameter at a time. With floats and a step of 1/64, the error of the quotient is the
+ * third derivative times the step squared, plus the rounding of a loss of about 8 divided by the
+ * step. Both are below 1e-3. */
+static void gradient_matches_finite_differences(void **state)
 {
     float grads[FEATURES * CLASSES + CLASSES];
     const float step = 1.0f / 64;
@@ -95,7 +87,7 @@ static void gradient_is_that_of_the_loss(void **state)
         down = loss_of(m, &b);
         m->params[i] = keep;
         if (fabs((up - down) / (2 * (double)step) - (double)grads[i]) > 1e-3)
-            fail_msg("parameter %zu: %g, not %g", i, (double)grads[i],
+            fail_msg("parameter %zu: %g, expected %g", i, (double)grads[i],
                      (up - down) / (2 * (double)step));
     }
     vb_softmax_destroy(m);
@@ -122,7 +114,7 @@ static void forward_is_a_matrix_product(void **state)
     vb_softmax_destroy(m);
 }
 
-static void large_logits_do_no_harm(void **state)
+static void large_logits_are_finite(void **state)
 {
     float logits[3 * 3] = {1e30f, 0, -1e30f, -1e30f, -1e30f, 1e30f, 300, 300, 300};
     const uint16_t y[3] = {0, 2, 1};
@@ -138,12 +130,13 @@ static void large_logits_do_no_harm(void **state)
             assert_true(isfinite(logits[i * 3 + c]));
             sum += logits[i * 3 + c];
         }
-        assert_true(fabsf(sum) < 1e-6f); /* probabilities less the one that should be 1 */
+        assert_true(fabsf(sum) < 1e-6f); /* the probabilities minus the one that should be 1 */
     }
 }
 
-/* Certain and wrong by more than a float's exponent can tell: still a number. */
-static void a_bad_guess_costs_its_margin(void **state)
+/* The guess is certain and wrong by more than the exponent of a float can hold: the loss is still
+ * finite. */
+static void the_loss_of_a_wrong_guess_is_its_margin(void **state)
 {
     float logits[2] = {5000, -5000};
     const uint16_t y[1] = {1};
@@ -153,7 +146,7 @@ static void a_bad_guess_costs_its_margin(void **state)
     assert_true(logits[0] == 1 && logits[1] == -1);
 }
 
-static void update_goes_down(void **state)
+static void reference_update_and_sum(void **state)
 {
     float params[3] = {1, 2, 3};
     const float grads[3] = {4, 0, -2};
@@ -166,7 +159,7 @@ static void update_goes_down(void **state)
     assert_true(sum[0] == 5 && sum[1] == 1 && sum[2] == -1);
 }
 
-static void right_ones_are_counted(void **state)
+static void correct_samples_are_counted(void **state)
 {
     const float logits[4] = {1, 3, 3, 2};
     struct vb_softmax *m = NULL;
@@ -174,7 +167,7 @@ static void right_ones_are_counted(void **state)
     int i;
 
     (void)state;
-    assert_int_equal(vb_k_argmax_ref(logits, 4), 1); /* the first of two */
+    assert_int_equal(vb_k_argmax_ref(logits, 4), 1); /* the first of two equal values */
     m = make(&b);
     vb_softmax_forward(m, b.x, N);
     for (i = 0; i < N; i++)
@@ -189,12 +182,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_covers_the_arena),
-        cmocka_unit_test(gradient_is_that_of_the_loss),
+        cmocka_unit_test(gradient_matches_finite_differences),
         cmocka_unit_test(forward_is_a_matrix_product),
-        cmocka_unit_test(large_logits_do_no_harm),
-        cmocka_unit_test(a_bad_guess_costs_its_margin),
-        cmocka_unit_test(update_goes_down),
-        cmocka_unit_test(right_ones_are_counted),
+        cmocka_unit_test(large_logits_are_finite),
+        cmocka_unit_test(the_loss_of_a_wrong_guess_is_its_margin),
+        cmocka_unit_test(reference_update_and_sum),
+        cmocka_unit_test(correct_samples_are_counted),
     };
 
     return T_RUN(tests);

@@ -31,7 +31,7 @@ static uint32_t key_of(enum keys kind, size_t i, size_t n, int bits)
     }
 }
 
-/* The lower half of a word is the place that it had. */
+/* The lower half of a word is its place before sorting. */
 static void check_sorted(const uint64_t *sorted, const uint64_t *before, size_t n)
 {
     size_t i;
@@ -71,7 +71,7 @@ static void words_are_sorted_and_equal_ones_keep_their_order(void **state)
                 check_words((enum keys)kind, ns[k], bits);
 }
 
-static void the_largest_index_is_sorted_too(void **state)
+static void the_largest_index_is_sorted(void **state)
 {
     uint64_t largest = UINT32_MAX;
     uint64_t a[] = {largest << 32 | 1, 2, largest << 32 | 3, (largest - 1) << 32 | 4};
@@ -81,7 +81,7 @@ static void the_largest_index_is_sorted_too(void **state)
     assert_memory_equal(vb_sort_words(a, b, 4, 32), want, sizeof(want));
 }
 
-static void bits_of_numbers_below(void **state)
+static void bits_below_a_limit_are_counted(void **state)
 {
     int bits;
 
@@ -111,8 +111,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_are_sorted_and_equal_ones_keep_their_order),
-        cmocka_unit_test(the_largest_index_is_sorted_too),
-        cmocka_unit_test(bits_of_numbers_below),
+        cmocka_unit_test(the_largest_index_is_sorted),
+        cmocka_unit_test(bits_below_a_limit_are_counted),
         cmocka_unit_test(numbers_are_sorted),
     };
 

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse allreduce against a naive sum, bit by bit: 1 to 8 ranks, over every transport, both ways.
+ * Sparse allreduce compared with a naive sum, bit by bit: 1 to 8 ranks, over every transport, with
+ * both algorithms.
  *
- * Linked with --wrap=malloc and its like: a call must not allocate.
+ * Linked with --wrap=malloc and the like, because a call must not allocate.
+ *
+ * Covers: net/sparse.c net/sparse_along.c net/sparse_path.c net/sparse_send.c
  */
 #include "tests/alloc.h"
 #include "tests/ranks.h"
 #include "tests/rdma.h"
+#include "tests/random.h"
 
 #include <math.h>
 #include <time.h>
@@ -24,14 +28,14 @@ struct list {
     size_t n;
 };
 
-/* What the ranks bring. */
+/* The lists of the ranks. */
 enum kind {
     EMPTY,
-    ONE_EMPTY, /* rank 1, where there is one */
-    ONLY_LAST, /* has anything */
-    EQUAL,     /* indices */
+    ONE_EMPTY, /* the list of rank 1 is empty */
+    ONLY_LAST, /* only the last rank has entries */
+    EQUAL,     /* all ranks have the same indices */
     DISJOINT,
-    OWN_RANGE, /* each rank has its own, in the other order than the owners */
+    OWN_RANGE, /* each rank has its own range, in the opposite order of the owners */
     SKEWED,
     UNEVEN,  /* lists of very different lengths */
     SINGLE,  /* one index, the same on all ranks */
@@ -40,25 +44,18 @@ enum kind {
     KINDS
 };
 
-/* ---- lists ------------------------------------------------------------------------------------
- */
-
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static float any_value(uint32_t *seed)
 {
     static const uint32_t strange[] = {0x80000000u, 0,           0x7f800000u, 0xff800000u,
                                        0x7fc00000u, 0xffc00001u, 0x7f800001u, 1,
                                        0x80000001u, 0x3f800000u, 0xbf800000u, 0x007fffffu};
-    uint32_t kind = next(seed) % 64;
+    uint32_t kind = t_random(seed) % 64;
 
     if (*seed % 7 == 0 && kind < VB_COUNT(strange))
         return vb_bits_float(strange[kind]);
-    return ((float)next(seed) / (1 << 23) - 1.0f) * (float)(1 << next(seed) % 24);
+    return ((float)t_random(seed) / (1 << 23) - 1.0f) * (float)(1 << t_random(seed) % 24);
 }
 
 static float strange_value(uint32_t *seed)
@@ -68,13 +65,13 @@ static float strange_value(uint32_t *seed)
     do
         value = any_value(seed);
     while (value == value && value != 0 && fabsf(value) > 1e-30f && fabsf(value) < 1e30f &&
-           next(seed) % 8 != 0);
+           t_random(seed) % 8 != 0);
     return value;
 }
 
 static uint32_t skewed(uint32_t *seed, uint64_t below)
 {
-    double u = (double)next(seed) / (1 << 24);
+    double u = (double)t_random(seed) / (1 << 24);
 
     return (uint32_t)(u * u * u * u * (double)below);
 }
@@ -86,7 +83,7 @@ static int by_index(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Up to n indices from first to end - 1, ascending, each once. */
+/* Draws up to n different indices from first to end - 1, in ascending order. */
 static void draw(struct list *l, size_t n, uint64_t first, uint64_t end, uint32_t *seed)
 {
     size_t i, m = 0;
@@ -117,7 +114,7 @@ static size_t length_of(enum kind kind, int rank, int world)
     }
 }
 
-/* The list of any rank: all ranks can make all of them. */
+/* Makes the list of any rank. Every rank can make the lists of all ranks. */
 static void make_list(struct list *l, enum kind kind, int rank, int world, uint64_t features)
 {
     uint32_t seed = (uint32_t)kind * 977 + 7, i;
@@ -144,8 +141,7 @@ static void make_list(struct list *l, enum kind kind, int rank, int world, uint6
         l->value[i] = kind == STRANGE ? strange_value(&seed) : any_value(&seed);
 }
 
-/* ---- the naive sum ----------------------------------------------------------------------------
- */
+/* ---- the naive sum --------------------------------------------------------------------------- */
 
 struct sum {
     uint32_t *index;
@@ -153,7 +149,8 @@ struct sum {
     size_t n;
 };
 
-/* Smallest index that any list has at or behind its mark; false: there is none. */
+/* Finds the smallest index that any list has at or after its mark. Returns false if there is
+ * none. */
 static bool smallest(const struct list *lists, const size_t *at, int world, uint32_t *index_p)
 {
     bool any = false;
@@ -168,7 +165,7 @@ static bool smallest(const struct list *lists, const size_t *at, int world, uint
     return any;
 }
 
-/* In rank order, over the ranks that have the index; as net.h has it. */
+/* Adds in rank order, over the ranks that have the index, as net.h promises. */
 static float add(const struct list *lists, size_t *at, int world, uint32_t index)
 {
     float sum = 0, value;
@@ -202,12 +199,11 @@ static void naive_sum(const struct list *lists, int world, enum vb_reduce how, s
     }
 }
 
-/* ---- bits -------------------------------------------------------------------------------------
- */
+/* ---- comparison of bits ---------------------------------------------------------------------- */
 
 struct bench {
     struct vb_group *g;
-    struct list *lists; /* of all ranks */
+    struct list *lists; /* lists of all ranks */
     struct sum want;
     int rank, world;
 };
@@ -245,21 +241,22 @@ static int compare(struct bench *b, struct vb_sparse *s, enum vb_reduce how)
     for (i = 0; i < n; i++)
         if (index[i] != b->want.index[i] ||
             vb_float_bits(value[i]) != vb_float_bits(b->want.value[i])) {
-            fprintf(stderr, "rank %d of %d: word %zu of %zu is %u %08x, not %u %08x\n", b->rank,
-                    b->world, i, n, index[i], vb_float_bits(value[i]), b->want.index[i],
+            fprintf(stderr, "rank %d of %d: word %zu of %zu is %u %08x, expected %u %08x\n",
+                    b->rank, b->world, i, n, index[i], vb_float_bits(value[i]), b->want.index[i],
                     vb_float_bits(b->want.value[i]));
             return 1;
         }
     return 0;
 }
 
-/* Whether the mean is taken, too: where the division can do something strange, and once more. */
+/* Returns whether the mean is tested as well: for values where the division is critical, and for
+ * one other kind. */
 static bool with_mean(enum kind kind)
 {
     return kind == STRANGE || kind == SKEWED;
 }
 
-/* All kinds of lists, one after the other, summed by each context. */
+/* Sums all kinds of lists, one after the other, with each context. */
 static int all_kinds(struct bench *b, struct vb_sparse **all, int n_all, uint64_t features)
 {
     int wrong = 0, kind, how, c, r;
@@ -279,7 +276,7 @@ static int all_kinds(struct bench *b, struct vb_sparse **all, int n_all, uint64_
     return wrong;
 }
 
-/* Both ways and the model's choice give the bits of the naive sum. */
+/* Both algorithms and the choice of the cost model must give the bits of the naive sum. */
 static int both_ways(struct vb_group *g, void *arg)
 {
     const uint64_t *features = arg;
@@ -305,7 +302,7 @@ static int both_ways(struct vb_group *g, void *arg)
     return wrong;
 }
 
-/* Where a dense vector would be gigabytes. */
+/* For sizes where a dense vector would need gigabytes. */
 static int sparse_only(struct vb_group *g, void *arg)
 {
     const uint64_t *features = arg;
@@ -348,19 +345,19 @@ static void everywhere(t_rank_fn fn, uint64_t features, int first, int last)
         }
 }
 
-static void both_ways_give_the_bits_of_the_naive_sum(void **state)
+static void both_algorithms_give_the_bits_of_the_naive_sum(void **state)
 {
     (void)state;
     everywhere(both_ways, 24001, 1, 8);
 }
 
-static void lists_of_most_features_too(void **state)
+static void long_lists_give_the_bits_of_the_naive_sum(void **state)
 {
     (void)state;
     everywhere(both_ways, 3 * MAX_NNZ / 2 * 4, 3, 3);
 }
 
-static void large_index_spaces_cost_nothing(void **state)
+static void large_index_spaces_work(void **state)
 {
     (void)state;
     everywhere(sparse_only, CRITEO, 1, 2);
@@ -369,7 +366,7 @@ static void large_index_spaces_cost_nothing(void **state)
     everywhere(sparse_only, (uint64_t)UINT32_MAX + 1, 2, 2);
 }
 
-/* As processes, and with a progress thread. */
+/* With ranks as processes, and with a progress thread. */
 static void other_kinds_of_ranks_agree(void **state)
 {
     uint64_t features = 24001;
@@ -386,11 +383,11 @@ static void other_kinds_of_ranks_agree(void **state)
     }
 }
 
-/* ---- the model --------------------------------------------------------------------------------
- */
+/* ---- the cost model -------------------------------------------------------------------------- */
 
-/* Whether lists of the first n features are summed in that way, which is said to be the cheaper. */
-static int takes(struct vb_group *g, uint64_t features, uint32_t n, enum vb_sparse_path way)
+/* Checks that lists of the first n features are summed by this algorithm, and that the cost model
+ * predicts it to be cheaper. */
+static int check_choice(struct vb_group *g, uint64_t features, uint32_t n, enum vb_sparse_path way)
 {
     enum vb_sparse_path other = way == VB_SPARSE_DENSE ? VB_SPARSE_SPARSE : VB_SPARSE_DENSE;
     struct vb_sparse_opts opts = {.features = features, .max_nnz = n};
@@ -419,22 +416,22 @@ static int takes(struct vb_group *g, uint64_t features, uint32_t n, enum vb_spar
     return wrong;
 }
 
-/* Lists of all features are cheaper as vectors; a few of very many are not, however long a note
- * takes on a machine that does other things. */
-static int choose(struct vb_group *g, void *arg)
+/* Lists of all features are cheaper as vectors. A few of very many features are not, however long a
+ * note takes on a busy machine. */
+static int check_choices(struct vb_group *g, void *arg)
 {
     (void)arg;
-    return takes(g, 200000, 200000, VB_SPARSE_DENSE) + takes(g, CRITEO, 10, VB_SPARSE_SPARSE);
+    return check_choice(g, 200000, 200000, VB_SPARSE_DENSE) +
+           check_choice(g, CRITEO, 10, VB_SPARSE_SPARSE);
 }
 
-static void the_cheaper_way_is_taken(void **state)
+static void the_cheaper_algorithm_is_chosen(void **state)
 {
     (void)state;
-    by_two(choose, t_as_processes);
+    by_two(check_choices, t_as_processes);
 }
 
-/* ---- merging ----------------------------------------------------------------------------------
- */
+/* ---- merging --------------------------------------------------------------------------------- */
 
 static int merge_then_sum(struct vb_group *g, void *arg)
 {
@@ -468,7 +465,7 @@ static int merge_then_sum(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void own_duplicates_are_merged(void **state)
+static void duplicates_of_a_rank_are_merged(void **state)
 {
     struct t_job job = {.fn = merge_then_sum, .world = 2, .transport = VB_TRANSPORT_SHM};
 
@@ -476,29 +473,28 @@ static void own_duplicates_are_merged(void **state)
     t_as_threads(&job);
 }
 
-/* ---- bytes and allocations --------------------------------------------------------------------
- */
+/* ---- bytes and allocations ------------------------------------------------------------------- */
 
 #define WIRE_NNZ 40000
 #define WIRE_CALLS 10
 
-/* Lists of a batch of 1,000 rows of 39, about 9,000 distinct. */
+/* Makes the list of a batch of 1,000 rows of 39 entries, about 9,000 of them distinct. */
 static size_t make_batch(struct vb_sparse *s, int rank, uint32_t *index, float *value)
 {
     uint32_t seed = (uint32_t)rank * 77 + 3;
     size_t i, n = 39000;
 
     for (i = 0; i < n; i++) {
-        index[i] = (uint32_t)(pow((double)next(&seed) / (1 << 24), 38) * (CRITEO - 1));
+        index[i] = (uint32_t)(pow((double)t_random(&seed) / (1 << 24), 38) * (CRITEO - 1));
         value[i] = any_value(&seed);
     }
     return vb_sparse_merge(s, index, value, &n) == VB_OK ? n : 0;
 }
 
-/* Theory, all ranks together: of each nonzero that is not its owner's 8 bytes to the owner, which
- * is (N - 1) / N of them, and of each summed one 8 bytes to all others. The lists' lengths and
- * samples go on top; measured 1.003 to 1.005. */
-static int frugal(struct vb_group *g, void *arg)
+/* The theory, for all ranks together: each nonzero that does not belong to its owner's rank needs 8
+ * bytes to the owner, which is (N - 1) / N of them. Each summed one needs 8 bytes to all others.
+ * The lengths and samples of the lists come on top. */
+static int count_bytes_and_allocations(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {
         .features = CRITEO, .max_nnz = WIRE_NNZ, .path = VB_SPARSE_SPARSE};
@@ -542,8 +538,8 @@ static int frugal(struct vb_group *g, void *arg)
     theory = 8.0 * (world - 1) * ((double)words / world + (double)n_sum) * WIRE_CALLS;
     wrong += T_WRONG(n > 8000 && n < 11000);
     if (vb_group_rank(g) == 0)
-        print_message("  %s, %d ranks: %.4f of theory\n", vb_group_transports(g), world,
-                      (double)wire / theory);
+        print_message("  %s, %d ranks: %.4f times the bytes of the theory\n",
+                      vb_group_transports(g), world, (double)wire / theory);
     wrong += T_WRONG((double)wire <= 1.02 * theory && (double)wire > 0.97 * theory);
     vb_sparse_close(s);
     free(index);
@@ -553,7 +549,7 @@ static int frugal(struct vb_group *g, void *arg)
 
 static void no_more_bytes_than_needed_and_no_allocation(void **state)
 {
-    struct t_job job = {.fn = frugal};
+    struct t_job job = {.fn = count_bytes_and_allocations};
     size_t t;
 
     (void)state;
@@ -562,15 +558,14 @@ static void no_more_bytes_than_needed_and_no_allocation(void **state)
             job.transport = transports[t];
             t_as_threads(&job);
         }
-    assert_true(t_allocations > 0); /* they are being counted */
+    assert_true(t_allocations > 0); /* the counter works */
 }
 
-/* ---- long lists -------------------------------------------------------------------------------
- */
+/* ---- long lists ------------------------------------------------------------------------------ */
 
 #define LONG ((size_t)1100000)
 
-/* Parts and sums of two segments each: what a rank has falls to the other. */
+/* Parts and sums have two segments each. The indices of each rank belong to the other rank. */
 static int long_lists(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {.features = 2 * LONG, .max_nnz = LONG, .path = VB_SPARSE_SPARSE};
@@ -603,19 +598,18 @@ static int long_lists(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void long_lists_go_in_segments(void **state)
+static void long_lists_are_sent_in_segments(void **state)
 {
     (void)state;
     by_two(long_lists, t_as_threads);
 }
 
-/* ---- in two halves ----------------------------------------------------------------------------
- */
+/* ---- start and finish ------------------------------------------------------------------------ */
 
 #define HALVES_CALLS 6
 
-/* Rank 1 starts when rank 0 has. */
-static int halves(struct vb_group *g, void *arg)
+/* Rank 1 starts after rank 0 has started. */
+static int start_then_finish(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = {.features = 100, .max_nnz = 2, .path = VB_SPARSE_SPARSE};
     uint32_t rank = (uint32_t)vb_group_rank(g), index[2] = {rank, 50}, i;
@@ -644,24 +638,24 @@ static int halves(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void a_call_in_two_halves(void **state)
+static void start_and_finish_give_the_same_sum(void **state)
 {
     (void)state;
-    by_two(halves, t_as_threads);
+    by_two(start_then_finish, t_as_threads);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ways_give_the_bits_of_the_naive_sum),
-        cmocka_unit_test(lists_of_most_features_too),
-        cmocka_unit_test(large_index_spaces_cost_nothing),
+        cmocka_unit_test(both_algorithms_give_the_bits_of_the_naive_sum),
+        cmocka_unit_test(long_lists_give_the_bits_of_the_naive_sum),
+        cmocka_unit_test(large_index_spaces_work),
         cmocka_unit_test(other_kinds_of_ranks_agree),
-        cmocka_unit_test(the_cheaper_way_is_taken),
-        cmocka_unit_test(own_duplicates_are_merged),
+        cmocka_unit_test(the_cheaper_algorithm_is_chosen),
+        cmocka_unit_test(duplicates_of_a_rank_are_merged),
         cmocka_unit_test(no_more_bytes_than_needed_and_no_allocation),
-        cmocka_unit_test(long_lists_go_in_segments),
-        cmocka_unit_test(a_call_in_two_halves),
+        cmocka_unit_test(long_lists_are_sent_in_segments),
+        cmocka_unit_test(start_and_finish_give_the_same_sum),
     };
 
     n_transports = t_find_transports(transports);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse allreduce among ranks that err, break the rules, stall or die: the others are told who it
- * was, in which call, and nobody hangs.
+ * Sparse allreduce with ranks that make mistakes, break the protocol, stall or die. The other ranks
+ * must report the rank and the call, and nobody may hang.
+ *
+ * Covers: net/sparse.c net/sparse_along.c net/sparse_send.c
  */
 #include "net/sparse_priv.h"
 #include "tests/ranks.h"
@@ -10,18 +12,18 @@
 
 #define FEATURES 5000u
 #define MAX_NNZ 1200
-#define BAD 1 /* the rank that errs */
+#define BAD 1 /* the rank with the fault */
 #define WORLD 3
 #define TIMEOUT_MS 5000
 
 static const enum vb_transport_choice transports[] = {VB_TRANSPORT_SHM, VB_TRANSPORT_TCP};
 
-static char said[65536]; /* to standard error, by all ranks */
+static char said[65536]; /* standard error of all ranks */
 
 static struct t_stderr caught;
 static bool catching;
 
-/* Runs ranks over a transport and keeps what they say. */
+/* Runs ranks over a transport and keeps their messages. */
 static void run(struct t_job *job, bool processes)
 {
     job->world = WORLD;
@@ -36,7 +38,7 @@ static void run(struct t_job *job, bool processes)
     catching = false;
 }
 
-/* A test that failed while standard error was caught shows what had been said. */
+/* Prints the messages of a test that failed while standard error was captured. */
 static int show(void **state)
 {
     (void)state;
@@ -44,25 +46,25 @@ static int show(void **state)
         return 0;
     t_stderr_release(&caught, said, sizeof(said));
     catching = false;
-    print_message("said: %s\n", said);
+    print_message("standard error: %s\n", said);
     return 0;
 }
 
 static void assert_said(const char *what)
 {
     if (strstr(said, what) == NULL)
-        print_message("not said: %s\nsaid: %s\n", what, said);
+        print_message("missing: %s\nstandard error: %s\n", what, said);
     assert_non_null(strstr(said, what));
 }
 
 static const struct vb_sparse_opts plain = {
     .features = FEATURES, .max_nnz = MAX_NNZ, .path = VB_SPARSE_SPARSE};
 
-/* Longer lists are allowed than may go along with their heads. */
+/* Allows longer lists than fit behind their heads. */
 static const struct vb_sparse_opts wide = {
     .features = FEATURES, .max_nnz = FEATURES, .path = VB_SPARSE_SPARSE};
 
-/* Every third index, from the rank on. */
+/* Makes a list of every third index, beginning with the rank. */
 static size_t make_list(int rank, uint32_t *index, float *value)
 {
     size_t n = 0;
@@ -84,8 +86,7 @@ static vb_status sum_once(struct vb_sparse *s, const uint32_t *index, const floa
     return vb_sparse_allreduce(s, index, value, n, VB_REDUCE_SUM, &sum_index, &sum, n_p);
 }
 
-/* ---- mistakes ---------------------------------------------------------------------------------
- */
+/* ---- mistakes of callers --------------------------------------------------------------------- */
 
 static int mistakes(struct vb_group *g, void *arg)
 {
@@ -123,7 +124,7 @@ static int mistakes(struct vb_group *g, void *arg)
         }
         wrong += T_WRONG(st == (k == 5 ? VB_OK : due));
     }
-    wrong += T_WRONG(got == 3 * MAX_NNZ); /* after all that the ranks are still in step */
+    wrong += T_WRONG(got == 3 * MAX_NNZ); /* after all mistakes the ranks are still in step */
     vb_sparse_close(s);
     return wrong;
 }
@@ -146,7 +147,7 @@ static void a_wrong_list_fails_everywhere_and_the_next_call_works(void **state)
     }
 }
 
-static int unequal(struct vb_group *g, void *arg)
+static int different_features(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts opts = plain;
     struct vb_sparse *s = NULL;
@@ -157,7 +158,7 @@ static int unequal(struct vb_group *g, void *arg)
     return T_WRONG(vb_sparse_open(g, &opts, &s) == VB_ERR_INPUT);
 }
 
-static int impossible(struct vb_group *g, void *arg)
+static int impossible_options(struct vb_group *g, void *arg)
 {
     struct vb_sparse_opts none = {.features = 0, .max_nnz = 1};
     struct vb_sparse_opts many = {.features = (uint64_t)UINT32_MAX + 2, .max_nnz = 1};
@@ -170,24 +171,24 @@ static int impossible(struct vb_group *g, void *arg)
            T_WRONG(vb_sparse_open(g, &lengthy, &s) == VB_ERR_USAGE);
 }
 
-static void other_features_are_found_at_the_opening(void **state)
+static void different_features_are_found_when_opening(void **state)
 {
-    struct t_job job = {.fn = unequal, .transport = VB_TRANSPORT_SHM};
+    struct t_job job = {.fn = different_features, .transport = VB_TRANSPORT_SHM};
 
     (void)state;
     run(&job, false);
     assert_said("rank 1");
     assert_said("has 77 features, this rank 5000");
-    job.fn = impossible;
+    job.fn = impossible_options;
     run(&job, false);
     assert_said("0 features");
 }
 
-/* ---- short lists ------------------------------------------------------------------------------
- */
+/* ---- short lists ----------------------------------------------------------------------------- */
 
-/* Calls in which no list goes with its head, all do, all but one's do: the same sums. */
-static int along_or_not(struct vb_group *g, void *arg)
+/* Calls in which no list is sent with its head, all are, or all but one are: the sums must be
+ * equal. */
+static int with_and_without_heads(struct vb_group *g, void *arg)
 {
     static const int others[][2] = {{0, 0}, {1, 1}, {1, 0}, {0, 1}, {1, 1}, {1, 1}};
     struct vb_sparse *s = NULL;
@@ -218,7 +219,7 @@ static int along_or_not(struct vb_group *g, void *arg)
 
 static void short_lists_give_the_same_sums(void **state)
 {
-    struct t_job job = {.fn = along_or_not};
+    struct t_job job = {.fn = with_and_without_heads};
     size_t t;
 
     (void)state;
@@ -228,10 +229,9 @@ static void short_lists_give_the_same_sums(void **state)
     }
 }
 
-/* ---- villains ---------------------------------------------------------------------------------
- */
+/* ---- ranks that break the protocol ----------------------------------------------------------- */
 
-enum evil {
+enum breach {
     HEAD_TOO_LONG,
     HEAD_SAMPLES_UNSORTED,
     HEAD_SAMPLE_BEYOND,
@@ -239,7 +239,7 @@ enum evil {
     HEAD_NONSENSE,
     HEAD_OLD,
     HEAD_OTHER_FEATURES,
-    ALONG_NONSENSE, /* short lists, with their heads */
+    ALONG_NONSENSE, /* short lists that are sent with their heads */
     ALONG_TOO_LONG,
     ALONG_UNSORTED,
     ALONG_OUT_OF_RANGE,
@@ -249,13 +249,13 @@ enum evil {
     SUM_UNSORTED,
     SUM_OUT_OF_RANGE,
     SUM_TOO_LARGE,
-    SUM_BEFORE_PART, /* over TCP, where there are parts */
+    SUM_BEFORE_PART, /* only over TCP, which sends parts */
     NOTE_OF_ANOTHER_CALL,
     NOTE_TOO_LARGE,
-    EVILS
+    BREACHES
 };
 
-static const char *const words_for[EVILS] = {
+static const char *const words_for[BREACHES] = {
     [HEAD_TOO_LONG] = "its list is longer than it said",
     [HEAD_SAMPLES_UNSORTED] = "its samples are out of order",
     [HEAD_SAMPLE_BEYOND] = "it has an index beyond the features",
@@ -283,9 +283,9 @@ static uint32_t note(enum sparse_kind kind, uint32_t count)
     return (uint32_t)kind << 22 | count;
 }
 
-static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum evil evil)
+static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum breach breach)
 {
-    switch (evil) {
+    switch (breach) {
     case HEAD_TOO_LONG:
         head->n = MAX_NNZ + 1;
         break;
@@ -310,7 +310,7 @@ static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum
     case ALONG_NONSENSE:
         head->along = 2;
         break;
-    case ALONG_TOO_LONG: /* but no longer than it said that any would be */
+    case ALONG_TOO_LONG: /* but not longer than the longest list that it announced */
         head->n = s->limits.max_along + 1;
         break;
     default:
@@ -318,13 +318,13 @@ static void spoil_head(const struct vb_sparse *s, struct sparse_head *head, enum
     }
 }
 
-static bool is_along(enum evil evil)
+static bool is_along(enum breach breach)
 {
-    return evil >= ALONG_NONSENSE && evil <= ALONG_OUT_OF_RANGE;
+    return breach >= ALONG_NONSENSE && breach <= ALONG_OUT_OF_RANGE;
 }
 
-/* A head that is as it should be, but for what evil says. */
-static void send_head(struct vb_sparse *s, enum evil evil)
+/* Sends a head that is correct except for the given fault. */
+static void send_head(struct vb_sparse *s, enum breach breach)
 {
     struct sparse_head *head;
     uint32_t index[MAX_NNZ];
@@ -337,18 +337,18 @@ static void send_head(struct vb_sparse *s, enum evil evil)
     sparse_pack(index, value, n, sparse_list(s));
     sparse_sample(sparse_list(s), s->limits.max_samples, head);
     memcpy(s->heads[s->rank], head, sparse_head_bytes(head->n_samples));
-    head->along = is_along(evil);
-    if (evil == ALONG_UNSORTED)
+    head->along = is_along(breach);
+    if (breach == ALONG_UNSORTED)
         sparse_list(s)[7] = sparse_list(s)[6];
-    if (evil == ALONG_OUT_OF_RANGE)
+    if (breach == ALONG_OUT_OF_RANGE)
         sparse_list(s)[n - 1] = word_of(FEATURES, 0);
-    if (is_along(evil))
+    if (is_along(breach))
         len = sparse_take_along(s, head);
-    spoil_head(s, head, evil);
-    if (evil == PART_UNSORTED) /* everywhere, and so that a search finds its way */
+    spoil_head(s, head, breach);
+    if (breach == PART_UNSORTED) /* everywhere, but so that a binary search still ends */
         for (n = 1; n + 1 < MAX_NNZ; n += 2)
             sparse_list(s)[n] = sparse_list(s)[n - 1];
-    if (evil == PART_OUT_OF_RANGE) /* what is no owner's at the end of all parts */
+    if (breach == PART_OUT_OF_RANGE) /* an index without an owner at the end of all parts */
         sparse_list(s)[MAX_NNZ - 1] = word_of(FEATURES - 1 + 40, 0);
     (void)sparse_send_heads(s, len);
 }
@@ -365,7 +365,7 @@ static void take_heads(struct vb_sparse *s)
     sparse_plan_make(&s->plan, s->heads);
 }
 
-/* Bare words about a part or a sum, to all. */
+/* Sends notes about a part or a sum, without data, to all ranks. */
 static void send_notes(struct vb_sparse *s, uint32_t value)
 {
     int r;
@@ -375,68 +375,68 @@ static void send_notes(struct vb_sparse *s, uint32_t value)
             (void)sparse_put(s, r, 0, 0, 0, value, &s->peers[r].sum_op);
 }
 
-static void send_bad_sum(struct vb_sparse *s, enum evil evil)
+static void send_bad_sum(struct vb_sparse *s, enum breach breach)
 {
     uint64_t *sum = (void *)(s->base + sparse_sum_at(s, s->rank));
     uint32_t first = (uint32_t)s->plan.splits[s->rank];
 
-    sum[0] = word_of(evil == SUM_OUT_OF_RANGE ? first - 1 : first + 5, 0);
-    sum[1] = word_of(first + (evil == SUM_UNSORTED ? 5 : 7), 0);
-    if (evil == SUM_TOO_LARGE)
+    sum[0] = word_of(breach == SUM_OUT_OF_RANGE ? first - 1 : first + 5, 0);
+    sum[1] = word_of(first + (breach == SUM_UNSORTED ? 5 : 7), 0);
+    if (breach == SUM_TOO_LARGE)
         send_notes(s, note(SPARSE_SUM, 1 << 20));
     else
         (void)sparse_send_sums(s, 2);
 }
 
-/* Breaks one rule, then waits until the others have given up. */
-static int villain(struct vb_sparse *s, enum evil evil)
+/* Breaks one rule, then waits until the other ranks have given up. */
+static int break_protocol(struct vb_sparse *s, enum breach breach)
 {
     bool tcp = s->peers[0].mapped == NULL;
 
-    if (evil == NOTE_OF_ANOTHER_CALL) {
+    if (breach == NOTE_OF_ANOTHER_CALL) {
         send_notes(s, note(SPARSE_HEAD, 5));
     } else {
-        send_head(s, evil);
+        send_head(s, breach);
         take_heads(s);
-        if (evil == PART_TOO_LARGE)
+        if (breach == PART_TOO_LARGE)
             send_notes(s, note(SPARSE_PART, MAX_NNZ));
-        else if (evil == SUM_BEFORE_PART)
+        else if (breach == SUM_BEFORE_PART)
             send_notes(s, note(SPARSE_SUM, 0));
-        else if (evil == NOTE_TOO_LARGE)
+        else if (breach == NOTE_TOO_LARGE)
             send_notes(s, note(tcp ? SPARSE_PART : SPARSE_SUM, (1 << 20) + 1));
-        else if (evil > ALONG_OUT_OF_RANGE)
+        else if (breach > ALONG_OUT_OF_RANGE)
             (void)sparse_send_parts(s);
-        if (evil >= SUM_UNSORTED && evil <= SUM_TOO_LARGE)
-            send_bad_sum(s, evil);
+        if (breach >= SUM_UNSORTED && breach <= SUM_TOO_LARGE)
+            send_bad_sum(s, breach);
     }
     (void)vb_group_barrier(s->group); /* ends when the group fails */
     return 0;
 }
 
-static int among_villains(struct vb_group *g, void *arg)
+static int sum_with_faulty_rank(struct vb_group *g, void *arg)
 {
-    enum evil evil = *(const enum evil *)arg;
+    enum breach breach = *(const enum breach *)arg;
     struct vb_sparse *s = NULL;
     uint32_t index[MAX_NNZ];
     float value[MAX_NNZ];
     int wrong = 0;
     size_t n;
 
-    if (vb_sparse_open(g, is_along(evil) ? &wide : &plain, &s) != VB_OK)
+    if (vb_sparse_open(g, is_along(breach) ? &wide : &plain, &s) != VB_OK)
         return 1;
-    wrong += T_WRONG(evil != ALONG_TOO_LONG || s->limits.max_along < wide.max_nnz);
-    s->model.along = is_along(evil) ? s->limits.max_along : 0; /* whatever was measured */
+    wrong += T_WRONG(breach != ALONG_TOO_LONG || s->limits.max_along < wide.max_nnz);
+    s->model.along = is_along(breach) ? s->limits.max_along : 0; /* instead of the measured value */
     n = make_list(vb_group_rank(g), index, value);
     wrong += T_WRONG(sum_once(s, index, value, n, &n) == VB_OK);
-    /* No evil before all have done with the first call; it may come before all leave the barrier.
-     */
+    /* The fault must not happen before all ranks have finished the first call. It may happen before
+     * all leave the barrier. */
     (void)vb_group_barrier(g);
     n = make_list(vb_group_rank(g), index, value);
     if (vb_group_rank(g) == BAD) {
-        wrong += villain(s, evil);
+        wrong += break_protocol(s, breach);
     } else {
         wrong += T_WRONG(sum_once(s, index, value, n, &n) < 0);
-        if (evil != HEAD_OTHER_FEATURES) /* which leaves all in step */
+        if (breach != HEAD_OTHER_FEATURES) /* after this fault all ranks are still in step */
             wrong += T_WRONG(sum_once(s, index, value, n, &n) < 0);
         else
             vb_group_abort(g, "enough");
@@ -445,34 +445,36 @@ static int among_villains(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static bool can_be(enum evil evil, enum vb_transport_choice transport)
+static bool is_possible(enum breach breach, enum vb_transport_choice transport)
 {
-    bool part = evil == PART_TOO_LARGE || evil == SUM_BEFORE_PART;
+    bool part = breach == PART_TOO_LARGE || breach == SUM_BEFORE_PART;
 
-    return !part || transport == VB_TRANSPORT_TCP; /* nothing is sent of a part that is read */
+    /* over shared memory parts are read and not sent */
+    return !part || transport == VB_TRANSPORT_TCP;
 }
 
-static void who_breaks_the_rules_is_named(void **state)
+static void a_rank_that_breaks_the_protocol_is_named(void **state)
 {
-    struct t_job job = {.fn = among_villains};
-    int evil;
+    struct t_job job = {.fn = sum_with_faulty_rank};
+    int breach;
     size_t t;
 
     (void)state;
-    job.arg = &evil;
+    job.arg = &breach;
     for (t = 0; t < VB_COUNT(transports); t++)
-        for (evil = 0; evil < EVILS; evil++) {
-            if (!can_be((enum evil)evil, transports[t]))
+        for (breach = 0; breach < BREACHES; breach++) {
+            if (!is_possible((enum breach)breach, transports[t]))
                 continue;
             job.transport = transports[t];
-            run(&job, true); /* a thread that gives up takes away what others map */
-            assert_said(words_for[evil]);
+            /* as processes, because a thread that gives up would unmap memory of the others */
+            run(&job, true);
+            assert_said(words_for[breach]);
             assert_said("rank 1 (");
             assert_said("sparse allreduce 2");
         }
 }
 
-/* Rank 0 says what all shall do: lists for which there is no room. */
+/* Rank 0 broadcasts a cost model for all ranks whose lists do not fit into the memory. */
 static int follows_a_bad_model(struct vb_group *g, void *arg)
 {
     struct vb_sparse *s = NULL;
@@ -484,7 +486,7 @@ static int follows_a_bad_model(struct vb_group *g, void *arg)
         return 1;
     model = s->model;
     model.along = s->limits.max_along + 1;
-    if (vb_group_rank(g) == BAD) /* the last rank would answer probes first */
+    if (vb_group_rank(g) == BAD) /* not the last rank, which would answer probes first */
         wrong += T_WRONG(sparse_measure(s) == VB_ERR_INPUT);
     else
         wrong += T_WRONG(vb_group_broadcast(g, 0, &model, sizeof(model)) == VB_OK);
@@ -492,7 +494,7 @@ static int follows_a_bad_model(struct vb_group *g, void *arg)
     return wrong;
 }
 
-static void a_model_without_room_is_refused(void **state)
+static void an_impossible_cost_model_is_refused(void **state)
 {
     struct t_job job = {.fn = follows_a_bad_model, .transport = VB_TRANSPORT_TCP};
 
@@ -502,15 +504,14 @@ static void a_model_without_room_is_refused(void **state)
     assert_said("lets lists of 1201 words go along, at most 1200");
 }
 
-/* ---- those that are not there -----------------------------------------------------------------
- */
+/* ---- ranks that are missing ------------------------------------------------------------------ */
 
 struct absence {
     bool dies;
 };
 
-/* Rank 1 takes part twice, then no more. */
-static int absent(struct vb_group *g, void *arg)
+/* Rank 1 takes part in two calls and then stops. */
+static int stop_taking_part(struct vb_group *g, void *arg)
 {
     const struct absence *a = arg;
     struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
@@ -528,7 +529,7 @@ static int absent(struct vb_group *g, void *arg)
     if (vb_group_rank(g) == BAD) {
         if (a->dies)
             _exit(wrong);
-        while (vb_progress(g) == VB_OK) /* until the others have given up */
+        while (vb_progress(g) == VB_OK) /* until the other ranks have given up */
             nanosleep(&pause, NULL);
     } else {
         start = vb_clock_ns();
@@ -538,10 +539,10 @@ static int absent(struct vb_group *g, void *arg)
     _exit(wrong);
 }
 
-static void who_dies_or_stalls_is_named(void **state)
+static void a_rank_that_dies_or_stalls_is_named(void **state)
 {
     struct absence a = {.dies = true};
-    struct t_job job = {.fn = absent, .arg = &a};
+    struct t_job job = {.fn = stop_taking_part, .arg = &a};
     size_t t;
 
     (void)state;
@@ -562,11 +563,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_wrong_list_fails_everywhere_and_the_next_call_works, show),
-        cmocka_unit_test_teardown(other_features_are_found_at_the_opening, show),
+        cmocka_unit_test_teardown(different_features_are_found_when_opening, show),
         cmocka_unit_test_teardown(short_lists_give_the_same_sums, show),
-        cmocka_unit_test_teardown(who_breaks_the_rules_is_named, show),
-        cmocka_unit_test_teardown(a_model_without_room_is_refused, show),
-        cmocka_unit_test_teardown(who_dies_or_stalls_is_named, show),
+        cmocka_unit_test_teardown(a_rank_that_breaks_the_protocol_is_named, show),
+        cmocka_unit_test_teardown(an_impossible_cost_model_is_refused, show),
+        cmocka_unit_test_teardown(a_rank_that_dies_or_stalls_is_named, show),
     };
 
     return T_RUN(tests);

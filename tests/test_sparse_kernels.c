@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse rows times weights, back, the gradient as a list, and logistic loss, against plain loops
- * in double.
+ * Sparse rows times weights, backward, the gradient as a list, and logistic loss, compared with
+ * plain loops in double.
  *
- * Tolerance: sums of up to 300 numbers below 1 in float, 300 roundings of 6e-8: 2e-5.
+ * Tolerance: sums of up to 300 numbers below 1 in float have 300 roundings of 6e-8: 2e-5.
+ *
+ * Covers: kernels/hot.c kernels/logistic.c kernels/sparse.c kernels/sparse_grad.c
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -22,19 +25,8 @@ static uint32_t index_of[NNZ_MAX], rows[ROWS];
 static float value[NNZ_MAX], w[FEATURES], logits[ROWS], d[ROWS], out[FEATURES];
 static double want[FEATURES];
 
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
-static float unit(uint32_t *seed)
-{
-    return (float)next(seed) / (1 << 23) - 1;
-}
-
-/* Rows of 0 to 59 entries, one of 300, in no order; a third of the entries name one of ten
- * features, so many come twice in a row. */
+/* Draws rows of 0 to 59 entries and one of 300, not sorted. A third of the entries name one of ten
+ * features, so many features appear twice in a row. */
 static struct vb_k_csr draw(size_t n, bool listed, bool values)
 {
     uint32_t seed = 9;
@@ -42,16 +34,16 @@ static struct vb_k_csr draw(size_t n, bool listed, bool values)
 
     for (i = 0; i < ROWS; i++) {
         offset[i] = at;
-        for (j = i == 5 ? 300 : next(&seed) % 60; j > 0; j--, at++) {
-            index_of[at] = next(&seed) % (next(&seed) % 3 == 0 ? 10 : FEATURES);
-            value[at] = unit(&seed);
+        for (j = i == 5 ? 300 : t_random(&seed) % 60; j > 0; j--, at++) {
+            index_of[at] = t_random(&seed) % (t_random(&seed) % 3 == 0 ? 10 : FEATURES);
+            value[at] = t_random_unit(&seed);
         }
         rows[i] = (uint32_t)((i * 37 + 5) % ROWS);
-        d[i] = unit(&seed);
+        d[i] = t_random_unit(&seed);
     }
     offset[ROWS] = at;
     for (i = 0; i < FEATURES; i++)
-        w[i] = unit(&seed);
+        w[i] = t_random_unit(&seed);
     return (struct vb_k_csr){
         .n = n,
         .rows = listed ? rows : NULL,
@@ -72,7 +64,7 @@ static size_t row_of(const struct vb_k_csr *m, size_t i)
 static void near(double got, double expected, const char *what, size_t i)
 {
     if (!(fabs(got - expected) <= TOLERANCE * (1 + fabs(expected))))
-        fail_msg("%s %zu: %.9g, not %.9g", what, i, got, expected);
+        fail_msg("%s %zu: %.9g, expected %.9g", what, i, got, expected);
 }
 
 static void check_forward(const struct vb_k_csr *m)
@@ -91,7 +83,7 @@ static void check_forward(const struct vb_k_csr *m)
     }
 }
 
-/* Into want: what each feature gets. */
+/* Computes the gradient of each feature into want. */
 static void gradient(const struct vb_k_csr *m)
 {
     uint64_t j;
@@ -126,7 +118,7 @@ static void check_list(const struct vb_k_csr *m, struct vb_k_grad *g)
     gradient(m);
     for (i = 0; i < n; i++) {
         for (; k < keys[i]; k++)
-            assert_true(want[k] == 0); /* left out: named by no row */
+            assert_true(want[k] == 0); /* left out because no row names it */
         assert_true(i == 0 || keys[i] > keys[i - 1]);
         near((double)values[i], want[k++], "gradient", i);
     }
@@ -134,7 +126,7 @@ static void check_list(const struct vb_k_csr *m, struct vb_k_grad *g)
         assert_true(want[k] == 0);
 }
 
-static void as_plain_loops(void **state)
+static void agrees_with_plain_loops(void **state)
 {
     static const size_t sizes[] = {0, 1, 3, 17, 100, ROWS};
     struct vb_k_grad *g;
@@ -159,13 +151,13 @@ static void as_plain_loops(void **state)
     vb_k_grad_destroy(NULL);
 }
 
-/* Forward and back on so many threads. */
+/* Runs forward and backward on the given number of threads. */
 static void on_threads(const struct vb_k_csr *m, int threads, float *z, float *weights)
 {
     long before;
 
     omp_set_num_threads(threads);
-    vb_k_csr_forward(m, w, 1, z); /* the team comes into being */
+    vb_k_csr_forward(m, w, 1, z); /* starts the team */
     memcpy(weights, w, sizeof(w));
     before = t_allocations;
     vb_k_csr_forward(m, w, 1, z);
@@ -173,8 +165,8 @@ static void on_threads(const struct vb_k_csr *m, int threads, float *z, float *w
     assert_int_equal(t_allocations, before);
 }
 
-/* Sorted by parts: the same sums, and the same bits on any number of threads, also one that does
- * not divide the parts, or is larger. */
+/* Sorting by parts must give the same sums, and the same bits on any number of threads, also on a
+ * number that does not divide the number of parts or is larger. */
 static void threads_change_no_bit(void **state)
 {
     static const int teams[] = {2, 3, 4, 17};
@@ -255,10 +247,10 @@ static void expect_refused(const struct vb_k_csr *m, uint64_t features, const ch
     t_stderr_release(&err, text, sizeof(text));
     assert_int_equal(st, VB_ERR_INPUT);
     if (strstr(text, why) == NULL)
-        fail_msg("\"%s\" is not in: %s", why, text);
+        fail_msg("\"%s\" is missing in: %s", why, text);
 }
 
-static void what_leaves_the_matrix_is_refused(void **state)
+static void indices_outside_the_matrix_are_refused(void **state)
 {
     uint64_t start[3] = {0, 2, 3};
     static const uint32_t far[] = {10, INT32_MAX, (uint32_t)INT32_MAX + 1, UINT32_MAX - 1,
@@ -312,7 +304,7 @@ static void too_many_entries_are_refused(void **state)
     vb_k_grad_destroy(g);
 }
 
-/* The largest key of all, and keys that need all digits. */
+/* The largest possible key, and keys that need all digits. */
 static void all_bits_of_a_key_are_sorted(void **state)
 {
     const uint64_t start[2] = {0, 6};
@@ -336,9 +328,9 @@ static void all_bits_of_a_key_are_sorted(void **state)
 
 /* ---- logistic loss --------------------------------------------------------------------------- */
 
-/* Tolerance: exponential and logarithm are off by a few units in the last place, 4e-7 of the
- * result; the gradient too, below 1e-37 all but nothing. */
-static void logistic_as_the_reference(void **state)
+/* Tolerance: exponential and logarithm have an error of a few units in the last place, 4e-7 of the
+ * result; so has the gradient, which is treated as 0 below 1e-37. */
+static void vector_logistic_agrees_with_the_reference(void **state)
 {
     float z[ROWS], ref[ROWS];
     uint8_t y[ROWS];
@@ -356,13 +348,13 @@ static void logistic_as_the_reference(void **state)
         assert_true(fabs(loss - expected) <= 4e-7 * expected);
         for (i = 0; i < ROWS; i++)
             if (!(fabsf(z[i] - ref[i]) <= 4e-7f * fabsf(ref[i]) + 1e-37f))
-                fail_msg("%zu: %.9g, not %.9g", i, (double)z[i], (double)ref[i]);
+                fail_msg("%zu: %.9g, expected %.9g", i, (double)z[i], (double)ref[i]);
     }
 }
 
-/* A batch of one to three rows is filled up to four: each row has its own bits there, and counts
- * once. */
-static void few_logits_as_many(void **state)
+/* A batch of one to three rows is filled up to four. Each row must have the same bits as in a large
+ * batch, and must count once. */
+static void few_logits_have_the_bits_of_many(void **state)
 {
     const float given[4] = {0.3f, -2.5f, 11, -0.01f};
     const uint8_t y[4] = {1, 1, 0, 0};
@@ -402,7 +394,7 @@ static void logits_of_any_size(void **state)
     assert_true(isnan(not_one[0]) && not_one[1] == 0.5f);
 }
 
-/* Of a batch, with weights out; what is to come of it is in want. */
+/* Runs one batch with the weights in out, and computes the expected weights in want. */
 static void a_hot_batch(struct vb_k_hot *hot, const struct vb_k_csr *m)
 {
     double sum;
@@ -425,8 +417,9 @@ static void a_hot_batch(struct vb_k_hot *hot, const struct vb_k_csr *m)
     vb_k_hot_exchange(hot, out);
 }
 
-/* Two workers, in turns, on whole numbers, so that sums in any order are exact. Every batch has ten
- * features many times, which become hot; the other one sees all that was added to them. */
+/* Two workers take turns on whole numbers, so that sums in any order are exact. Every batch
+ * contains ten features many times, and these become hot. Each worker must see all that the other
+ * one has added. */
 static void hot_features_lose_nothing(void **state)
 {
     struct vb_k_csr m = draw(ROWS, true, true);
@@ -444,7 +437,7 @@ static void hot_features_lose_nothing(void **state)
     for (i = 0; i < 2; i++)
         assert_int_equal(vb_k_hot_create(m.nnz, &hot[i]), VB_OK);
     for (batch = 0; batch < 80; batch++) {
-        vb_k_hot_exchange(hot[batch % 2], out); /* as one that has added nothing */
+        vb_k_hot_exchange(hot[batch % 2], out); /* as a worker that has added nothing */
         a_hot_batch(hot[batch % 2], &m);
         for (i = 0; i < FEATURES; i++)
             assert_true((double)out[i] == want[i]);
@@ -458,15 +451,15 @@ static void hot_features_lose_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_plain_loops),
+        cmocka_unit_test(agrees_with_plain_loops),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(threads_change_no_bit_of_a_loss),
         cmocka_unit_test(nan_and_infinity_stay),
-        cmocka_unit_test(what_leaves_the_matrix_is_refused),
+        cmocka_unit_test(indices_outside_the_matrix_are_refused),
         cmocka_unit_test(too_many_entries_are_refused),
         cmocka_unit_test(all_bits_of_a_key_are_sorted),
-        cmocka_unit_test(logistic_as_the_reference),
-        cmocka_unit_test(few_logits_as_many),
+        cmocka_unit_test(vector_logistic_agrees_with_the_reference),
+        cmocka_unit_test(few_logits_have_the_bits_of_many),
         cmocka_unit_test(logits_of_any_size),
         cmocka_unit_test(hot_features_lose_nothing),
     };

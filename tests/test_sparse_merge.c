@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loops over sparse lists against naive ones, and the plan of who sums what.
+ * The loops over sparse lists compared with naive ones, and the plan of which rank sums which
+ * indices.
+ *
+ * Covers: net/sparse_split.c
  */
 #include "net/sparse_priv.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #define MAX_WORDS 6000
@@ -10,29 +14,23 @@
 
 static uint32_t seed = 1;
 
-static uint32_t next(void)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return seed >> 8;
-}
-
 /* Small indices are more frequent, as in real data. */
 static uint32_t skewed(uint32_t below)
 {
-    double u = (double)next() / (1 << 24);
+    double u = (double)t_random(&seed) / (1 << 24);
 
     return (uint32_t)(u * u * u * u * (double)below);
 }
 
 static float any_value(void)
 {
-    return ((float)next() / (1 << 23) - 1.0f) * (float)(1 << next() % 20);
+    return ((float)t_random(&seed) / (1 << 23) - 1.0f) * (float)(1 << t_random(&seed) % 20);
 }
 
-/* ---- naive ------------------------------------------------------------------------------------
- */
+/* ---- naive merge ----------------------------------------------------------------------------- */
 
-/* Adds each word to the one of its index, or puts it at its place: order of appearance. */
+/* Adds each value to the word with its index, or inserts a new word. Values are added in the order
+ * of appearance. */
 static size_t naive(const uint32_t *index, const float *value, size_t n, uint64_t *out)
 {
     size_t i, k, m = 0;
@@ -53,8 +51,7 @@ static size_t naive(const uint32_t *index, const float *value, size_t n, uint64_
     return m;
 }
 
-/* ---- sorting and adding up --------------------------------------------------------------------
- */
+/* ---- sorting and adding up ------------------------------------------------------------------- */
 
 static void check_merge(uint32_t below, size_t n)
 {
@@ -90,21 +87,20 @@ static void duplicates_are_added_in_order_of_appearance(void **state)
             check_merge(below[i], ns[k]);
 }
 
-/* ---- merging runs -----------------------------------------------------------------------------
- */
+/* ---- merging runs ---------------------------------------------------------------------------- */
 
-/* A run in ascending order; the value tells the run. */
+/* Makes a run in ascending order. The value identifies the run. */
 static size_t make_run(uint64_t *words, size_t n, uint32_t gap, uint32_t tag)
 {
-    uint32_t index = next() % (gap * 4);
+    uint32_t index = t_random(&seed) % (gap * 4);
     size_t i;
 
-    for (i = 0; i < n; i++, index += 1 + next() % gap)
+    for (i = 0; i < n; i++, index += 1 + t_random(&seed) % gap)
         words[i] = word_of(index, tag);
     return n;
 }
 
-/* Equal indices stand in the order of the runs, and no word is lost. */
+/* Equal indices must be in the order of the runs, and no word may be lost. */
 static void check_runs(int n_runs, size_t longest, uint32_t gap)
 {
     static uint64_t words[RUNS][MAX_WORDS], a[RUNS * MAX_WORDS], b[RUNS * MAX_WORDS];
@@ -113,7 +109,7 @@ static void check_runs(int n_runs, size_t longest, uint32_t gap)
     int r;
 
     for (r = 0; r < n_runs; r++) {
-        size_t n = longest == 0 ? 0 : next() % (longest + 1);
+        size_t n = longest == 0 ? 0 : t_random(&seed) % (longest + 1);
 
         runs[r] = (struct sparse_run){words[r], make_run(words[r], n, gap, (uint32_t)r)};
         total += n;
@@ -123,7 +119,7 @@ static void check_runs(int n_runs, size_t longest, uint32_t gap)
     for (i = 0; i < total; i++) {
         r = (int)(uint32_t)out.words[i];
         assert_true(out.words[i] == words[r][count[r]++]);
-        assert_true(i == 0 || out.words[i - 1] < out.words[i]); /* index, then run */
+        assert_true(i == 0 || out.words[i - 1] < out.words[i]); /* ordered by index, then by run */
     }
 }
 
@@ -142,8 +138,8 @@ static void runs_are_merged_in_order(void **state)
                     check_runs(n, longest[i], gaps[k]);
 }
 
-/* However many runs there are, and whether or not the sum lies where a merge would: the bits of a
- * merge and a pass. */
+/* For any number of runs, in place or not: the bits must equal those of a merge followed by a
+ * pass. */
 static void check_sum(int n_runs, size_t longest, uint32_t gap)
 {
     static uint64_t words[RUNS][MAX_WORDS], a[RUNS * MAX_WORDS], b[RUNS * MAX_WORDS];
@@ -153,7 +149,7 @@ static void check_sum(int n_runs, size_t longest, uint32_t gap)
     int r;
 
     for (r = 0; r < n_runs; r++) {
-        n = longest == 0 ? 0 : next() % (longest + 1);
+        n = longest == 0 ? 0 : t_random(&seed) % (longest + 1);
         runs[r] = again[r] = (struct sparse_run){words[r], make_run(words[r], n, gap, 0)};
         for (i = 0; i < n; i++)
             words[r][i] |= vb_float_bits(i % 7 == 0 ? 0 : any_value());
@@ -167,7 +163,7 @@ static void check_sum(int n_runs, size_t longest, uint32_t gap)
     assert_memory_equal(a, want, n * sizeof(*a));
 }
 
-static void sums_are_those_of_merged_runs(void **state)
+static void sums_equal_those_of_merged_runs(void **state)
 {
     static const size_t longest[] = {0, 1, 2, 3, 100, MAX_WORDS};
     static const uint32_t gaps[] = {1, 2, 5, 400};
@@ -181,8 +177,8 @@ static void sums_are_those_of_merged_runs(void **state)
                 check_sum(n, longest[i], gaps[k]);
 }
 
-/* A list in memory that a peer can write may be anything. */
-static void broken_runs_stay_inside(void **state)
+/* A peer can write anything into a list in shared memory. */
+static void broken_runs_do_not_overflow(void **state)
 {
     uint64_t *words, *a, *b;
     struct sparse_run runs[3], out;
@@ -194,7 +190,7 @@ static void broken_runs_stay_inside(void **state)
     b = malloc(3 * n * sizeof(*b));
     assert_true(words != NULL && a != NULL && b != NULL);
     for (i = 0; i < 3 * n; i++)
-        words[i] = word_of(next() << 8 ^ next(), next());
+        words[i] = word_of(t_random(&seed) << 8 ^ t_random(&seed), t_random(&seed));
     for (i = 0; i < 3; i++)
         runs[i] = (struct sparse_run){words + i * n, n};
     assert_true(sparse_sum_runs(runs, 3, a, b, a) <= 3 * n);
@@ -206,10 +202,9 @@ static void broken_runs_stay_inside(void **state)
     free(b);
 }
 
-/* ---- small things -----------------------------------------------------------------------------
- */
+/* ---- small functions ------------------------------------------------------------------------- */
 
-static void what_is_out_of_order_is_found(void **state)
+static void unsorted_lists_are_found(void **state)
 {
     uint64_t words[] = {word_of(3, 9), word_of(5, 1), word_of(9, 0), word_of(UINT32_MAX, 0)};
     uint64_t same[] = {word_of(5, 1), word_of(5, 2)}, down[] = {word_of(6, 1), word_of(5, 2)};
@@ -231,8 +226,8 @@ static void what_is_out_of_order_is_found(void **state)
     assert_int_equal(sparse_below(words, 4, (uint64_t)UINT32_MAX + 1), 4);
 }
 
-/* Minus zero goes in as plus zero; signalling and negative NaNs come out as the one NaN. */
-static void zeros_and_nans_are_made_equal(void **state)
+/* Minus zero becomes plus zero. Signalling and negative NaNs become one canonical NaN. */
+static void zeros_and_nans_are_normalised(void **state)
 {
     uint32_t index[] = {1, 2, 3, 4}, out_index[4];
     float value[] = {vb_bits_float(0x80000000u), vb_bits_float(0x7f800001u),
@@ -254,8 +249,7 @@ static void zeros_and_nans_are_made_equal(void **state)
     assert_true(out[3] == -3.0f);
 }
 
-/* ---- the plan ---------------------------------------------------------------------------------
- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 #define WORLD 8
 #define SAMPLES 64u
@@ -279,7 +273,8 @@ static void make_heads(struct plan_case *c, uint64_t features)
     }
 }
 
-/* Every part fits its room, and all rooms of a list fit what was set aside for it. */
+/* Every part must fit into its memory, and all parts of a list must fit into the memory reserved
+ * for the list. */
 static void check_rooms(const struct plan_case *c, const struct sparse_plan *plan)
 {
     size_t first, end, rooms, sums = 0, all = 0;
@@ -306,7 +301,7 @@ static void check_rooms(const struct plan_case *c, const struct sparse_plan *pla
     assert_true(sums <= all);
 }
 
-/* The largest share of an owner, as a multiple of an equal one. */
+/* Returns the largest share of an owner, as a multiple of an equal share. */
 static double imbalance(const struct plan_case *c, const struct sparse_plan *plan)
 {
     size_t total = 0, most = 0, share;
@@ -366,16 +361,17 @@ static void owners_get_equal_shares_of_skewed_lists(void **state)
         plan_of(&c, 33762578);
     }
     fill_skewed(&c, MAX_WORDS, 33762578);
-    assert_true(plan_of(&c, 33762578) < 1.125 + 0.01); /* a step of each list, at most */
+    /* the error is at most one sampling step of each list */
+    assert_true(plan_of(&c, 33762578) < 1.125 + 0.01);
     for (r = 0; r < WORLD; r++) /* lists of very different lengths, one of them empty */
         c.n[r] = c.n[r] * (size_t)r / WORLD;
     assert_true(plan_of(&c, 33762578) < 1.3);
-    for (r = 0; r < WORLD; r++) /* nobody can share a single index */
+    for (r = 0; r < WORLD; r++) /* a single index cannot be shared */
         c.n[r] = make_run(c.words[r], 1, 1, 0);
     plan_of(&c, 5);
 }
 
-static void a_head_that_cannot_be_is_found(void **state)
+static void an_impossible_head_is_found(void **state)
 {
     struct sparse_limits limits = {.features = 1000, .max_nnz = 600, .max_samples = SAMPLES};
     struct sparse_head *head = calloc(1, sparse_head_bytes(SAMPLES));
@@ -410,12 +406,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(duplicates_are_added_in_order_of_appearance),
         cmocka_unit_test(runs_are_merged_in_order),
-        cmocka_unit_test(sums_are_those_of_merged_runs),
-        cmocka_unit_test(broken_runs_stay_inside),
-        cmocka_unit_test(what_is_out_of_order_is_found),
-        cmocka_unit_test(zeros_and_nans_are_made_equal),
+        cmocka_unit_test(sums_equal_those_of_merged_runs),
+        cmocka_unit_test(broken_runs_do_not_overflow),
+        cmocka_unit_test(unsorted_lists_are_found),
+        cmocka_unit_test(zeros_and_nans_are_normalised),
         cmocka_unit_test(owners_get_equal_shares_of_skewed_lists),
-        cmocka_unit_test(a_head_that_cannot_be_is_found),
+        cmocka_unit_test(an_impossible_head_is_found),
     };
 
     return T_RUN(tests);

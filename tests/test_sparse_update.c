@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sparse update against the dense one, which touches every feature at every step: the same
- * weights, though most features are named rarely and rates change. And steps taken back.
+ * The sparse update compared with the dense one, which updates every feature in every step. Both
+ * must give the same weights, although most features appear rarely and rates change. Also: steps
+ * that are undone.
  *
- * Tolerance: the dense path rounds at every step, the sparse one when a feature is named. 300 steps
- * of 6e-8 each, of weights that stay below 4: 2e-5 of 1 + |w|.
+ * Tolerance: the dense path rounds at every step, the sparse one only when a feature appears. 300
+ * steps of 6e-8 each, for weights below 4: 2e-5 of 1 + |w|.
+ *
+ * Covers: kernels/lazy.c
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -39,13 +43,7 @@ struct list {
     float values[KEYS];
 };
 
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
-/* Keys in ascending order, those at the beginning far more often. */
+/* Draws keys in ascending order; small keys are far more frequent. */
 static void draw(struct list *l, uint32_t *seed)
 {
     uint32_t at = 0;
@@ -53,8 +51,8 @@ static void draw(struct list *l, uint32_t *seed)
 
     for (i = 0; i < KEYS; i++) {
         l->keys[i] = at;
-        at += 1 + next(seed) % (i < 5 ? 2 : 30);
-        l->values[i] = (float)next(seed) / (1 << 23) - 1;
+        at += 1 + t_random(seed) % (i < 5 ? 2 : 30);
+        l->values[i] = (float)t_random(seed) / (1 << 23) - 1;
     }
     assert_true(l->keys[KEYS - 1] < FEATURES);
 }
@@ -79,7 +77,7 @@ static void compare(const struct vb_k_sparse *s, const float *w, size_t rule, in
     vb_k_sparse_read(s, 0, FEATURES, now);
     for (i = 0; i < FEATURES; i++)
         if (!(fabs((double)now[i] - (double)w[i]) <= TOLERANCE * (1 + fabs((double)w[i]))))
-            fail_msg("rule %zu, step %d, feature %zu: %.9g, not %.9g", rule, step, i,
+            fail_msg("rule %zu, step %d, feature %zu: %.9g, expected %.9g", rule, step, i,
                      (double)now[i], (double)w[i]);
 }
 
@@ -109,7 +107,7 @@ static void one_run(size_t rule, const struct vb_k_schedule *schedule)
     vb_k_sparse_destroy(s);
 }
 
-static void as_the_dense_update(void **state)
+static void agrees_with_the_dense_update(void **state)
 {
     size_t r, k;
 
@@ -119,7 +117,8 @@ static void as_the_dense_update(void **state)
             one_run(r, &rates[k]);
 }
 
-/* More rates than are remembered, and one feature that is named only at the ends. */
+/* More rates than are remembered, and one feature that appears only in the first and the last
+ * step. */
 static void a_long_gap_over_many_rates(void **state)
 {
     const struct vb_k_rule rule = {.kind = VB_K_MOMENTUM, .momentum = 0.9f, .decay = 1e-4f};
@@ -144,9 +143,9 @@ static void a_long_gap_over_many_rates(void **state)
     vb_k_sparse_destroy(s);
 }
 
-/* What a step wrote, and what readers see, is as before; the step done again gives the same bits.
- */
-static void a_step_taken_back(void **state)
+/* After a step is undone, the weights and what readers see are as before. Repeating the step gives
+ * the same bits. */
+static void a_step_is_undone(void **state)
 {
     float before[FEATURES], after[FEATURES], raw[FEATURES], now[FEATURES];
     struct vb_k_undo *undo;
@@ -187,8 +186,8 @@ static void a_step_taken_back(void **state)
     vb_k_undo_destroy(undo);
 }
 
-/* Reading writes nothing: replicas that read other features keep the same bits. */
-static void forward_sees_what_read_does(void **state)
+/* Reading writes nothing: replicas that read different features keep the same bits. */
+static void forward_and_read_see_the_same_weights(void **state)
 {
     const uint64_t start[3] = {0, 3, 4};
     const uint32_t at[4] = {3, 450, 3, 1};
@@ -278,9 +277,12 @@ static void bad_keys_write_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_dense_update),   cmocka_unit_test(a_long_gap_over_many_rates),
-        cmocka_unit_test(a_step_taken_back),     cmocka_unit_test(forward_sees_what_read_does),
-        cmocka_unit_test(threads_change_no_bit), cmocka_unit_test(bad_keys_write_nothing),
+        cmocka_unit_test(agrees_with_the_dense_update),
+        cmocka_unit_test(a_long_gap_over_many_rates),
+        cmocka_unit_test(a_step_is_undone),
+        cmocka_unit_test(forward_and_read_see_the_same_weights),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(bad_keys_write_nothing),
     };
 
     return T_RUN(tests);

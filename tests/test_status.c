@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-static void every_status_has_words(void **state)
+static void every_status_has_a_text(void **state)
 {
     int st, other;
 
@@ -34,7 +34,7 @@ static void errno_maps_to_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_status_has_words),
+        cmocka_unit_test(every_status_has_a_text),
         cmocka_unit_test(errno_maps_to_failure),
     };
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Steps of several ranks: after a failure at any instant every survivor stands at a complete step,
- * with the parameters that an unbroken run has there; a step can be taken back; and a replica that
+ * Steps of several ranks. After a failure at any moment every survivor is at a complete step, with
+ * the parameters of an undisturbed run at that step. A step can be undone, and a replica that
  * differs is named.
+ *
+ * Covers: engine/train_buckets.c engine/train_check.c engine/train_dense.c engine/train_here.c
+ * Covers: engine/train_sparse.c
  */
 #include "engine/train_priv.h"
 #include "tests/ranks.h"
@@ -15,28 +18,28 @@
 #define WORLD 3
 #define CULPRIT 2
 #define STEPS 30
-#define KILLS 6 /* for each model and transport */
+#define KILLS 6 /* number of kills for each model and transport */
 
 struct run {
     const char *model, *data, *rule;
     int64_t check_replicas, hold_back_bytes, eval_every;
-    int64_t share_out_bytes; /* 0: updates are not shared out */
+    int64_t share_out_bytes; /* 0: the ranks do not share the update */
     double clip;
-    uint64_t kill_us; /* the culprit dies after so long; 0: it does not */
+    uint64_t kill_us; /* time after which the culprit dies; 0: never */
     uint32_t after[STEPS + 1];
     bool spoils; /* rank 1 changes a parameter after step SPOILT */
-    bool in_one; /* gradients are summed all at once */
+    bool in_one; /* all gradients are summed in one operation */
 };
 
 #define SPOILT 7
 
 /* What ranks have seen, in memory that all of them share. */
 struct seen {
-    uint32_t after[STEPS + 1]; /* by rank 0: a mark of the parameters, step by step */
-    int64_t step[WORLD];       /* at the end */
+    uint32_t after[STEPS + 1]; /* written by rank 0: a checksum of the parameters after each step */
+    int64_t step[WORLD];       /* the step at which each rank ended */
     uint32_t mark[WORLD];
     bool failed[WORLD];
-    uint64_t took_us; /* from the first step to the last */
+    uint64_t took_us; /* time from the first step to the last */
 };
 
 static struct seen *seen;
@@ -59,7 +62,7 @@ static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train
     o->eval_every = run->eval_every;
     o->clip = run->clip > 0 ? run->clip : -1;
     if (strcmp(run->model, "sparse-lr") == 0)
-        return; /* what follows is for dense models */
+        return; /* the checks below are only for dense models */
     o->hold_back_bytes = run->hold_back_bytes;
     o->share_out_bytes = run->share_out_bytes > 0 ? run->share_out_bytes : INT64_MAX;
     o->bucket_bytes = run->in_one ? 1 << 30 : 1 << 16;
@@ -92,7 +95,7 @@ static void start_the_clock(struct watcher *w)
         abort();
 }
 
-static void look(void *arg, int64_t step, const float *params, size_t n, bool failed)
+static void record_step(void *arg, int64_t step, const float *params, size_t n, bool failed)
 {
     struct watcher *w = arg;
     uint32_t mark = vb_crc32c(0, params, n * sizeof(*params));
@@ -107,7 +110,7 @@ static void look(void *arg, int64_t step, const float *params, size_t n, bool fa
         seen->took_us = 1 + (vb_clock_ns() - w->begin_ns) / 1000;
     }
     if (w->run->spoils && w->rank == 1 && step == SPOILT)
-        ((float *)params)[3] += 1; /* that it may not is the point */
+        ((float *)params)[3] += 1; /* deliberately breaks the rule that parameters are read-only */
 }
 
 static vb_status train(struct vb_group *g, struct run *run)
@@ -118,7 +121,7 @@ static vb_status train(struct vb_group *g, struct run *run)
     vb_status st;
 
     fill_opts(run, g, &o);
-    o.look = look;
+    o.look = record_step;
     o.look_arg = &w;
     st = vb_train(&o, &result);
     if (st == VB_OK)
@@ -126,8 +129,7 @@ static vb_status train(struct vb_group *g, struct run *run)
     return st;
 }
 
-/* ---- ranks that die ---------------------------------------------------------------------------
- */
+/* ---- ranks that die -------------------------------------------------------------------------- */
 
 static int train_to_the_end(struct vb_group *g, void *arg)
 {
@@ -136,9 +138,9 @@ static int train_to_the_end(struct vb_group *g, void *arg)
 
 static int train_as_far_as_possible(struct vb_group *g, void *arg)
 {
-    if (freopen("/dev/null", "w", stderr) == NULL) /* what the others log is of no interest */
+    if (freopen("/dev/null", "w", stderr) == NULL) /* messages of the other ranks are not needed */
         return 1;
-    (void)train(g, arg); /* too late a death is none */
+    (void)train(g, arg); /* ignores a death after the last step */
     return 0;
 }
 
@@ -179,7 +181,7 @@ static int killed_at_random(struct run *run, enum vb_transport_choice transport,
     return hit;
 }
 
-static void survivors_of_a_death_stand_at_a_step(void **state)
+static void survivors_are_at_a_complete_step(void **state)
 {
     struct run runs[] = {{.model = "softmax", .data = "synth:1200"},
                          {.model = "lenet", .data = "synth:1200", .share_out_bytes = 4},
@@ -193,13 +195,12 @@ static void survivors_of_a_death_stand_at_a_step(void **state)
         hit += killed_at_random(&runs[i], VB_TRANSPORT_SHM, "shm");
         hit += killed_at_random(&runs[i], VB_TRANSPORT_TCP, "tcp");
     }
-    print_message("%d of %d deaths came between the first step and the last\n", hit,
+    print_message("%d of %d deaths were between the first step and the last\n", hit,
                   (int)VB_COUNT(runs) * 2 * KILLS);
     assert_true(hit > (int)VB_COUNT(runs));
 }
 
-/* ---- going back -------------------------------------------------------------------------------
- */
+/* ---- undoing a step -------------------------------------------------------------------------- */
 
 static uint32_t mark_of(struct vb_trainer *t)
 {
@@ -210,8 +211,8 @@ static uint32_t mark_of(struct vb_trainer *t)
     return params != NULL ? vb_crc32c(0, params, n * sizeof(*params)) : 0;
 }
 
-/* What a save has brought up to date cannot be undone; all else can. */
-static int back_behind_a_save(struct vb_trainer *t)
+/* A step can be undone unless a checkpoint has brought its pending updates up to date. */
+static int undo_around_a_checkpoint(struct vb_trainer *t)
 {
     bool lazy = t->recipe.rule.kind == VB_K_MOMENTUM && strcmp(t->o->model, "sparse-lr") == 0;
     struct vb_checkpoint cp = {.step = 0};
@@ -224,7 +225,7 @@ static int back_behind_a_save(struct vb_trainer *t)
     return T_WRONG(t->ops->step_back(t) == VB_OK) + T_WRONG(mark_of(t) == before);
 }
 
-static int there_and_back(struct vb_group *g, void *arg)
+static int undo_and_repeat(struct vb_group *g, void *arg)
 {
     struct vb_train_opts o;
     struct vb_trainer t;
@@ -243,12 +244,12 @@ static int there_and_back(struct vb_group *g, void *arg)
         wrong += T_WRONG(t.ops->step_back(&t) == VB_OK) + T_WRONG(mark_of(&t) == before) +
                  T_WRONG(t.ops->step_back(&t) == VB_ERR_USAGE);
     if (wrong == 0)
-        wrong += back_behind_a_save(&t);
+        wrong += undo_around_a_checkpoint(&t);
     vb_trainer_close(&t);
     return wrong;
 }
 
-static void a_step_can_be_taken_back(void **state)
+static void a_step_can_be_undone(void **state)
 {
     struct run runs[] = {
         {.model = "softmax", .data = "synth:1200"},
@@ -258,7 +259,7 @@ static void a_step_can_be_taken_back(void **state)
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "momentum"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "ftrl"}};
-    struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = there_and_back};
+    struct t_job job = {.transport = VB_TRANSPORT_SHM, .world = 2, .fn = undo_and_repeat};
     size_t i;
 
     (void)state;
@@ -268,13 +269,12 @@ static void a_step_can_be_taken_back(void **state)
     }
 }
 
-/* ---- ways -------------------------------------------------------------------------------------
- */
+/* ---- equivalent ways to make a step ---------------------------------------------------------- */
 
-/* What is held back lets forward of the next step begin before this one is complete, and ranks of
- * one host may share the update out: with short batches and tests in between, and gradients that
- * are clipped at times, and always. */
-static void every_way_to_take_a_step_has_the_same_bits(void **state)
+/* Deferred gradients let the forward pass of the next step begin before this step is complete, and
+ * ranks of one host may share the update. Tested with short batches, evaluations in between, and
+ * gradients that are clipped sometimes or always. */
+static void all_ways_to_make_a_step_give_the_same_bits(void **state)
 {
     static const struct {
         double clip;
@@ -291,7 +291,7 @@ static void every_way_to_take_a_step_has_the_same_bits(void **state)
             run.clip = clips[i].clip;
             run.hold_back_bytes = way == EARLY ? clips[i].hold_back_bytes : 0;
             run.share_out_bytes = way == SHARED ? 4 : 0;
-            run.in_one = way == IN_ONE; /* when that is summed there is nothing to wait for */
+            run.in_one = way == IN_ONE; /* after the one sum nothing is left to wait for */
             job.transport = way == EARLY ? VB_TRANSPORT_TCP : VB_TRANSPORT_SHM;
             share_memory();
             t_as_processes(&job);
@@ -302,8 +302,7 @@ static void every_way_to_take_a_step_has_the_same_bits(void **state)
         }
 }
 
-/* ---- replicas ---------------------------------------------------------------------------------
- */
+/* ---- replicas -------------------------------------------------------------------------------- */
 
 static int is_named(struct vb_group *g, void *arg)
 {
@@ -337,9 +336,9 @@ static void a_replica_that_differs_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(survivors_of_a_death_stand_at_a_step),
-        cmocka_unit_test(a_step_can_be_taken_back),
-        cmocka_unit_test(every_way_to_take_a_step_has_the_same_bits),
+        cmocka_unit_test(survivors_are_at_a_complete_step),
+        cmocka_unit_test(a_step_can_be_undone),
+        cmocka_unit_test(all_ways_to_make_a_step_give_the_same_bits),
         cmocka_unit_test(a_replica_that_differs_is_named),
     };
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The supervisor runs in a child of the test; the ranks are this program again, told what to do by
- * a word: "test_supervise --as WORD".
+ * The supervisor runs in a child process of the test. The ranks are this program again; a word
+ * selects what they do: "test_supervise --as WORD".
+ *
+ * Covers: engine/supervise_relay.c engine/supervise_signal.c engine/supervise_spawn.c
  */
 #include "engine/engine.h"
 #include "tests/test.h"
@@ -20,7 +22,7 @@
 #define MANY_LINES 5000
 #define LONG_LINE 10000
 
-/* ---- what ranks do --------------------------------------------------------------------------- */
+/* ---- what ranks can do ----------------------------------------------------------------------- */
 
 static struct vb_launch me;
 
@@ -76,7 +78,7 @@ static int do_launch(void)
     return getenv("VB_SECRET_FD") != NULL || getenv("VB_RANK") != NULL || getenv("HOME") == NULL;
 }
 
-/* Says that it is up, with its process id, and does nothing for a minute. */
+/* Prints that it is up, with its process id, and sleeps for a minute. */
 static int do_wait(void)
 {
     fprintf(stderr, "up %ld\n", (long)getpid());
@@ -84,7 +86,7 @@ static int do_wait(void)
     return 0;
 }
 
-/* Ends when somebody has stopped it and lets it go on. */
+/* Ends the process when it is continued after a stop. */
 static void went_on(int number)
 {
     (void)number;
@@ -111,7 +113,7 @@ static int do_die(void)
     return do_wait();
 }
 
-/* Rank 2 fails, which the others can do without; but they stand still. */
+/* Rank 2 fails, and the job could continue without it; but the other ranks are stopped. */
 static int do_still(void)
 {
     fprintf(stderr, VB_BEGUN_LINE "\n");
@@ -137,7 +139,7 @@ static int do_leave(void)
     return 0;
 }
 
-/* How far it is, and twice something else. */
+/* Prints one line of progress and two other lines. */
 static int do_show(void)
 {
     if (!me.terminal)
@@ -146,12 +148,12 @@ static int do_show(void)
         return getenv("VB_TERMINAL") != NULL;
     fprintf(stderr, VB_WIPE_LINE "step 1\n");
     fprintf(stderr, "hello\n");
-    fprintf(stderr, VB_WIPE_LINE "\n"); /* there is none to wipe out */
+    fprintf(stderr, VB_WIPE_LINE "\n"); /* there is no progress line to erase */
     printf("result\n");
     return 0;
 }
 
-/* Is gone before it could wipe it out. */
+/* Exits before it could erase its progress line. */
 static int do_show_only(void)
 {
     if (me.rank == 0)
@@ -164,7 +166,7 @@ static int do_usage(void)
     return me.rank == 1 ? 2 : 0;
 }
 
-/* What rank 1 noticed was that rank 0 gives up. */
+/* Rank 1 fails first, but only because rank 0 gives up. */
 static int do_late_usage(void)
 {
     struct timespec nap = {.tv_nsec = 20000000};
@@ -200,7 +202,7 @@ static const struct {
              {"show-only", do_show_only},
              {"late-usage", do_late_usage}};
 
-static int play(const char *word)
+static int run_as(const char *word)
 {
     size_t i;
 
@@ -219,15 +221,15 @@ struct watched {
     int out, err;
     char *out_text, *err_text;
     size_t out_len, err_len;
-    int exit_code; /* of the supervisor; -1: it was killed */
+    int exit_code; /* exit code of the supervisor; -1: it was killed */
     double seconds;
     uint64_t begin_ns;
 };
 
-static const char *program; /* NULL: this one */
-static const char *logs;    /* NULL: none */
-static bool on_terminal;    /* standard error is */
-static bool outlive;        /* the job goes on without ranks but rank 0 */
+static const char *program; /* NULL: this program */
+static const char *logs;    /* NULL: no logs */
+static bool on_terminal;    /* whether standard error is a terminal */
+static bool outlive;        /* the job continues without a failed rank, except rank 0 */
 
 static _Noreturn void supervise(int ranks, const char *word, const int out[2], const int err[2])
 {
@@ -257,7 +259,7 @@ static _Noreturn void supervise(int ranks, const char *word, const int out[2], c
     _exit(code);
 }
 
-/* The ends to read from and to write to, like pipe2(). */
+/* Returns one end to read from and one to write to, like pipe2(). */
 static void open_terminal(int fds[2])
 {
     fds[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -292,7 +294,7 @@ static void start(struct watched *w, int ranks, const char *word)
     assert_true(w->out_text != NULL && w->err_text != NULL);
 }
 
-/* Reads once; false at the end. The text always ends with a zero. */
+/* Reads once. Returns false at the end. The text always ends with a zero. */
 static bool take(int fd, char **text, size_t *len)
 {
     ssize_t n;
@@ -300,7 +302,7 @@ static bool take(int fd, char **text, size_t *len)
     *text = realloc(*text, *len + 65537);
     assert_non_null(*text);
     n = read(fd, *text + *len, 65536);
-    if (n < 0 && errno == EIO) /* nobody has the terminal open any more */
+    if (n < 0 && errno == EIO) /* no process has the terminal open any more */
         n = 0;
     assert_true(n >= 0);
     *len += (size_t)n;
@@ -308,7 +310,7 @@ static bool take(int fd, char **text, size_t *len)
     return n > 0;
 }
 
-/* Until standard error has a word that many times. */
+/* Reads until standard error contains the word the given number of times. */
 static void await(struct watched *w, const char *word, int times)
 {
     const char *at;
@@ -352,8 +354,9 @@ static void run(struct watched *w, int ranks, const char *word)
     finish(w);
 }
 
-/* The process ids that ranks gave, all of which must be gone. Those of a supervisor that was
- * killed come to us, for we are the reaper of our descendants; others have been reaped. */
+/* Asserts that all processes whose ids the ranks printed are gone. If the supervisor was killed,
+ * they become our children, because we are the reaper of our descendants; otherwise it has reaped
+ * them. */
 static void ranks_are_gone(const struct watched *w, int n)
 {
     const char *at = w->err_text;
@@ -385,11 +388,11 @@ static void output_of_rank_0_is_unchanged(void **state)
     assert_int_equal(w.out_len, RAW_BYTES);
     for (i = 0; i < RAW_BYTES; i++)
         if ((unsigned char)w.out_text[i] != raw_byte(i))
-            fail_msg("byte %zu is another", i);
+            fail_msg("byte %zu differs", i);
     forget(&w);
 }
 
-static void other_lines_bear_their_rank(void **state)
+static void other_lines_have_their_rank(void **state)
 {
     const char *line;
     struct watched w;
@@ -411,7 +414,7 @@ static void other_lines_bear_their_rank(void **state)
     forget(&w);
 }
 
-/* The bytes of a rank's log; freed by the caller. */
+/* Returns the bytes of a rank's log. The caller frees them. */
 static char *log_of(const char *dir, int rank, size_t *len_p)
 {
     char path[300], *text = calloc(1, 1);
@@ -427,8 +430,8 @@ static char *log_of(const char *dir, int rank, size_t *len_p)
     return text;
 }
 
-/* Both streams, without the ranks' numbers, and not a byte more or less. */
-static void logs_have_all_that_a_rank_says(void **state)
+/* The log has both streams, without rank numbers, and not a byte more or less. */
+static void logs_contain_all_output_of_a_rank(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", dir[64], *text;
     struct watched w;
@@ -454,7 +457,7 @@ static void logs_have_all_that_a_rank_says(void **state)
     assert_int_equal(len, RAW_BYTES);
     for (i = 0; i < len; i++)
         if ((unsigned char)text[i] != raw_byte(i))
-            fail_msg("byte %zu is another", i);
+            fail_msg("byte %zu differs", i);
     free(text);
     free(log_of(dir, 1, &len));
     assert_int_equal(len, RAW_BYTES);
@@ -471,7 +474,7 @@ static void logs_have_all_that_a_rank_says(void **state)
     logs = NULL;
 }
 
-/* A disk that is full ends the log and not the job. */
+/* A full disk ends the log, but not the job. */
 static void a_log_that_cannot_be_written(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", path[64];
@@ -494,8 +497,9 @@ static void a_log_that_cannot_be_written(void **state)
     logs = NULL;
 }
 
-/* It is the last line of a terminal, and never in the way of others; elsewhere ranks say none. */
-static void progress_is_for_terminals(void **state)
+/* Progress is the last line of a terminal and never mixes with other lines. Without a terminal
+ * ranks print no progress. */
+static void progress_is_shown_only_on_terminals(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", *text;
     struct watched w;
@@ -522,7 +526,7 @@ static void progress_is_for_terminals(void **state)
     forget(&w);
     on_terminal = false;
 
-    setenv("VB_TERMINAL", "1", 1); /* left over from something else */
+    setenv("VB_TERMINAL", "1", 1); /* as if inherited from another program */
     run(&w, 2, "show");
     unsetenv("VB_TERMINAL");
     assert_int_equal(w.exit_code, 0);
@@ -532,8 +536,8 @@ static void progress_is_for_terminals(void **state)
     forget(&w);
 }
 
-/* To open a FIFO would be to wait for a reader. */
-static void a_log_that_is_no_file(void **state)
+/* Opening a FIFO would block until a reader opens it. */
+static void a_log_that_is_not_a_regular_file(void **state)
 {
     char root[] = "/tmp/test_supervise.XXXXXX", path[64];
     struct watched w;
@@ -558,7 +562,7 @@ static void a_log_that_is_no_file(void **state)
     logs = NULL;
 }
 
-static void many_lines_at_once_stay_whole(void **state)
+static void concurrent_lines_are_not_mixed(void **state)
 {
     int next[4] = {0}, rank, number, of;
     const char *line;
@@ -577,13 +581,13 @@ static void many_lines_at_once_stay_whole(void **state)
     forget(&w);
 }
 
-static void ranks_learn_who_they_are(void **state)
+static void ranks_get_their_environment(void **state)
 {
     char first[64], second[64];
     struct watched w;
 
     (void)state;
-    setenv("VB_RANK", "7", 1); /* left over from something else */
+    setenv("VB_RANK", "7", 1); /* as if inherited from another program */
     run(&w, 2, "launch");
     unsetenv("VB_RANK");
     assert_int_equal(w.exit_code, 0);
@@ -609,7 +613,7 @@ static void a_death_is_named_and_ends_the_others(void **state)
     forget(&w);
 }
 
-static void exit_codes_are_the_jobs(void **state)
+static void the_exit_code_is_that_of_the_job(void **state)
 {
     struct watched w;
 
@@ -635,7 +639,7 @@ static void exit_codes_are_the_jobs(void **state)
     forget(&w);
 }
 
-static void who_ignores_sigterm_is_killed(void **state)
+static void a_rank_that_ignores_sigterm_is_killed(void **state)
 {
     struct watched w;
 
@@ -651,8 +655,8 @@ static void who_ignores_sigterm_is_killed(void **state)
     forget(&w);
 }
 
-/* One that is left, and several: SIGTERM does not reach them. */
-static void who_stands_still_alone_is_killed(void **state)
+/* Stopped ranks, which do not react to SIGTERM, are killed: two of them, and three. */
+static void stopped_survivors_are_killed(void **state)
 {
     struct watched w;
     int ranks;
@@ -672,8 +676,8 @@ static void who_stands_still_alone_is_killed(void **state)
     outlive = false;
 }
 
-/* Before training has begun a job needs all its ranks. */
-static void nobody_is_done_without_at_first(void **state)
+/* Before training has begun, the job needs all its ranks. */
+static void all_ranks_are_needed_before_training(void **state)
 {
     struct watched w;
 
@@ -688,8 +692,8 @@ static void nobody_is_done_without_at_first(void **state)
     outlive = false;
 }
 
-/* A job that was stopped as a whole, with nobody gone, is only paused. */
-static void who_is_paused_goes_on(void **state)
+/* A job that was stopped as a whole, without a failed rank, is only paused. */
+static void a_paused_job_continues(void **state)
 {
     struct watched w;
     pid_t pid[2];
@@ -736,13 +740,13 @@ static void a_signal_ends_all(void **state)
     ended_by(SIGTERM, 143);
 }
 
-static void a_killed_supervisor_leaves_nobody(void **state)
+static void a_killed_supervisor_leaves_no_processes(void **state)
 {
     (void)state;
     ended_by(SIGKILL, -1);
 }
 
-static void a_slow_reader_stops_nobody_else(void **state)
+static void a_slow_reader_blocks_only_rank_0(void **state)
 {
     struct watched w;
 
@@ -771,7 +775,7 @@ static void a_closed_output_ends_the_job(void **state)
     forget(&w);
 }
 
-static void processes_of_a_rank_go_with_it(void **state)
+static void children_of_a_rank_end_with_it(void **state)
 {
     struct watched w;
 
@@ -786,29 +790,29 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(output_of_rank_0_is_unchanged),
-        cmocka_unit_test(other_lines_bear_their_rank),
-        cmocka_unit_test(logs_have_all_that_a_rank_says),
+        cmocka_unit_test(other_lines_have_their_rank),
+        cmocka_unit_test(logs_contain_all_output_of_a_rank),
         cmocka_unit_test(a_log_that_cannot_be_written),
-        cmocka_unit_test(a_log_that_is_no_file),
-        cmocka_unit_test(progress_is_for_terminals),
-        cmocka_unit_test(many_lines_at_once_stay_whole),
-        cmocka_unit_test(ranks_learn_who_they_are),
+        cmocka_unit_test(a_log_that_is_not_a_regular_file),
+        cmocka_unit_test(progress_is_shown_only_on_terminals),
+        cmocka_unit_test(concurrent_lines_are_not_mixed),
+        cmocka_unit_test(ranks_get_their_environment),
         cmocka_unit_test(a_death_is_named_and_ends_the_others),
-        cmocka_unit_test(exit_codes_are_the_jobs),
-        cmocka_unit_test(who_ignores_sigterm_is_killed),
-        cmocka_unit_test(who_stands_still_alone_is_killed),
-        cmocka_unit_test(nobody_is_done_without_at_first),
-        cmocka_unit_test(who_is_paused_goes_on),
+        cmocka_unit_test(the_exit_code_is_that_of_the_job),
+        cmocka_unit_test(a_rank_that_ignores_sigterm_is_killed),
+        cmocka_unit_test(stopped_survivors_are_killed),
+        cmocka_unit_test(all_ranks_are_needed_before_training),
+        cmocka_unit_test(a_paused_job_continues),
         cmocka_unit_test(a_signal_ends_all),
-        cmocka_unit_test(a_killed_supervisor_leaves_nobody),
-        cmocka_unit_test(a_slow_reader_stops_nobody_else),
+        cmocka_unit_test(a_killed_supervisor_leaves_no_processes),
+        cmocka_unit_test(a_slow_reader_blocks_only_rank_0),
         cmocka_unit_test(a_closed_output_ends_the_job),
-        cmocka_unit_test(processes_of_a_rank_go_with_it),
+        cmocka_unit_test(children_of_a_rank_end_with_it),
     };
 
     if (argc == 3 && strcmp(argv[1], "--as") == 0)
-        return play(argv[2]);
-    setenv("HOME", "/", 0); /* a variable that ranks are to inherit */
+        return run_as(argv[2]);
+    setenv("HOME", "/", 0); /* a variable that ranks shall inherit */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     return T_RUN(tests);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The made-up images, and the order in which samples are used.
+ * The generated images, and the order in which samples are used.
+ *
+ * Covers: data/spec.c data/synth_images.c
  */
 #include "data/data.h"
 #include "tests/softmax.h"
@@ -41,7 +43,7 @@ static void same_seed_same_images(void **state)
     struct vb_dataset c = made(4, VB_SYNTH_TRAIN, 200), d = made(3, VB_SYNTH_TEST, 200);
 
     (void)state;
-    assert_int_equal(digest(&a, 0, 200), digest(&b, 0, 200)); /* however many there are */
+    assert_int_equal(digest(&a, 0, 200), digest(&b, 0, 200)); /* for any number of images */
     assert_int_not_equal(digest(&a, 0, 200), digest(&c, 0, 200));
     assert_int_not_equal(digest(&a, 0, 200), digest(&d, 0, 200));
     vb_dataset_destroy(&a);
@@ -51,7 +53,8 @@ static void same_seed_same_images(void **state)
     vb_dataset_destroy(&d); /* does nothing */
 }
 
-/* On any machine and with any compiler: recorded results depend on it. */
+/* The images must be the same on any machine and with any compiler, because recorded results depend
+ * on them. */
 static void images_never_change(void **state)
 {
     struct vb_dataset set = made(1, VB_SYNTH_TRAIN, 64);
@@ -77,7 +80,7 @@ static void classes_are_balanced_and_pixels_in_range(void **state)
             sum += pixels[c];
     }
     for (c = 0; c < 10; c++)
-        assert_in_range(count[c], 400, 600); /* 500 expected, give or take 21 */
+        assert_in_range(count[c], 400, 600); /* 500 expected, standard deviation 21 */
     sum /= 255.0 * set.n * set.features;
     assert_true(sum > 0.05 && sum < 0.5);
     vb_dataset_destroy(&set);
@@ -93,7 +96,7 @@ static void pick8(const struct vb_dataset *set, const uint32_t *which, int n, fl
         y[i] = (uint8_t)wide[i];
 }
 
-/* Plain SGD in batches of 100; returns how many of the test images it gets right, 0 to 1. */
+/* Trains with plain SGD in batches of 100. Returns the accuracy on the test images, 0 to 1. */
 static double train(const struct vb_dataset *set, const struct vb_dataset *test, int epochs)
 {
     static float x[N_TEST * VB_SYNTH_FEATURES], grads[7850];
@@ -123,7 +126,7 @@ static double train(const struct vb_dataset *set, const struct vb_dataset *test,
     return (double)correct / test->n;
 }
 
-static void a_linear_model_learns_it_but_not_by_heart(void **state)
+static void a_linear_model_learns_but_not_perfectly(void **state)
 {
     struct vb_dataset set, test;
     double score;
@@ -141,7 +144,7 @@ static void a_linear_model_learns_it_but_not_by_heart(void **state)
     }
 }
 
-/* The loss of softmax regression on colour images falls far below that of guessing. */
+/* The loss of softmax regression on colour images must fall far below that of guessing. */
 static void soft_patterns_can_be_learned(void **state)
 {
     enum { N = 600, FEATURES = 3 * 32 * 32, BATCH = 50, EPOCHS = 10 };
@@ -174,7 +177,7 @@ static void soft_patterns_can_be_learned(void **state)
     vb_dataset_destroy(&set);
 }
 
-static void an_epoch_has_every_sample_once(void **state)
+static void an_epoch_contains_every_sample_once(void **state)
 {
     static uint32_t order[1000], other[1000];
     static bool seen[1000];
@@ -196,7 +199,7 @@ static void an_epoch_has_every_sample_once(void **state)
     assert_int_equal(order[0], 0);
 }
 
-/* Whatever the number of ranks, their shares are the whole, in order. */
+/* For any number of ranks their shares make up the whole batch, in order. */
 static void shares_cover_the_batch(void **state)
 {
     int world, rank, first, n, next, total;
@@ -258,7 +261,7 @@ static void specs_are_checked(void **state)
         vb_data_spec_parse("synth:kind=criteo,n=2000000,test=7,features=5000", &spec, why), VB_OK);
     assert_true(spec.synth == VB_SYNTH_CRITEO && spec.n_train == 2000000 && spec.n_test == 7 &&
                 spec.features == 5000);
-    vb_data_spec_prefer(&spec, VB_SYNTH_IMAGENET); /* it was said already */
+    vb_data_spec_prefer(&spec, VB_SYNTH_IMAGENET); /* the spec names a kind already */
     assert_int_equal(spec.synth, VB_SYNTH_CRITEO);
     assert_int_equal(vb_data_spec_parse("synth:test=9", &spec, why), VB_OK);
     vb_data_spec_prefer(&spec, VB_SYNTH_IMAGENET);
@@ -273,9 +276,9 @@ int main(void)
         cmocka_unit_test(same_seed_same_images),
         cmocka_unit_test(images_never_change),
         cmocka_unit_test(classes_are_balanced_and_pixels_in_range),
-        cmocka_unit_test(a_linear_model_learns_it_but_not_by_heart),
+        cmocka_unit_test(a_linear_model_learns_but_not_perfectly),
         cmocka_unit_test(soft_patterns_can_be_learned),
-        cmocka_unit_test(an_epoch_has_every_sample_once),
+        cmocka_unit_test(an_epoch_contains_every_sample_once),
         cmocka_unit_test(shares_cover_the_batch),
         cmocka_unit_test(specs_are_checked),
     };

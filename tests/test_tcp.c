@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The TCP transport against peers that are broken, slow or dying: one end is an endpoint, the other
- * a bare socket on which the test writes what it likes.
+ * The TCP transport with peers that are broken, slow or dying. One end is an endpoint, the other a
+ * plain socket on which the test writes any bytes.
+ *
+ * Covers: net/tcp_rx.c net/tcp_tx.c net/tcp_window.c net/wire_data.c
  */
 #include "net/wire_data.h"
 #include "tests/pair.h"
@@ -17,7 +19,7 @@ struct bed {
     int fd;
 };
 
-static struct bed bed; /* large */
+static struct bed bed; /* static, because it is large */
 
 static void bed_open(void)
 {
@@ -93,10 +95,9 @@ static void poll_a_while(void)
         t_poll(&bed.side, 64);
 }
 
-/* ---- the codec --------------------------------------------------------------------------------
- */
+/* ---- the codec ------------------------------------------------------------------------------- */
 
-static void heads_survive_the_wire(void **state)
+static void headers_are_decoded_as_encoded(void **state)
 {
     struct data_head heads[] = {
         {.type = DATA_PUT, .window = 1, .note = 0xfedcba98, .offset = 1, .len_bytes = 2},
@@ -116,8 +117,8 @@ static void heads_survive_the_wire(void **state)
     }
 }
 
-/* Byte by byte as docs/protocol.md has it. */
-static void heads_are_little_endian(void **state)
+/* Byte by byte as in docs/protocol.md. */
+static void headers_are_little_endian(void **state)
 {
     static const unsigned char want[DATA_HEAD_BYTES] = {1, 0, 0, 0, 4, 3, 2, 1, 8, 7, 6, 5, 0, 0,
                                                         0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 1, 2, 3, 4};
@@ -146,10 +147,9 @@ static void bounds_do_not_overflow(void **state)
     assert_false(data_in_bounds(UINT64_MAX, UINT64_MAX, UINT64_MAX));
 }
 
-/* ---- hostile frames ----------------------------------------------------------------------------
- */
+/* ---- hostile frames -------------------------------------------------------------------------- */
 
-/* Sends the bytes and some more; the endpoint is then dead, with a line that says why. */
+/* Sends the bytes and some more. The endpoint must then be dead, with a line that says why. */
 static void expect_refused(const unsigned char bytes[DATA_HEAD_BYTES], const char *why)
 {
     unsigned char more[512];
@@ -174,7 +174,7 @@ static void expect_refused(const unsigned char bytes[DATA_HEAD_BYTES], const cha
     bed_close();
 }
 
-static void heads_that_ask_too_much_are_refused(void **state)
+static void headers_with_impossible_values_are_refused(void **state)
 {
     static const struct {
         struct data_head head;
@@ -210,8 +210,8 @@ static void heads_that_ask_too_much_are_refused(void **state)
     }
 }
 
-/* A reply must be the one that is due, and as long as was asked for. */
-static void replies_that_do_not_fit_are_refused(void **state)
+/* A reply must be the expected one and must have the requested length. */
+static void unexpected_replies_are_refused(void **state)
 {
     static const struct data_head replies[] = {
         {DATA_REPLY, 0, 0, 0, 0, 101},
@@ -240,7 +240,7 @@ static void replies_that_do_not_fit_are_refused(void **state)
     }
 }
 
-/* One that asks and never reads gets as many replies queued as was agreed, not one more. */
+/* A peer that sends gets and never reads can have only the agreed number of replies queued. */
 static void too_many_gets_are_refused(void **state)
 {
     struct data_head ask = {DATA_GET, T_WINDOW, 0, 0, 0, WINDOW_LEN};
@@ -262,8 +262,7 @@ static void too_many_gets_are_refused(void **state)
     bed_close();
 }
 
-/* ---- dying and slow peers ----------------------------------------------------------------------
- */
+/* ---- dying and slow peers -------------------------------------------------------------------- */
 
 static void a_peer_may_die_at_every_byte(void **state)
 {
@@ -279,7 +278,7 @@ static void a_peer_may_die_at_every_byte(void **state)
         len = i <= DATA_HEAD_BYTES ? i : cuts[i - DATA_HEAD_BYTES - 1];
         bed_open();
         play(frame, len);
-        if (i % 2 == 0) /* at once, or after what came was looked at */
+        if (i % 2 == 0) /* immediately, or after the endpoint has read what came */
             poll_a_while();
         close(bed.fd);
         bed.fd = -1;
@@ -291,7 +290,7 @@ static void a_peer_may_die_at_every_byte(void **state)
     }
 }
 
-/* Frames cut anywhere, in pieces of any size. */
+/* Frames cut at any place, in pieces of any size. */
 static void frames_arrive_in_pieces(void **state)
 {
     static unsigned char stream[400000];
@@ -328,8 +327,7 @@ static void frames_arrive_in_pieces(void **state)
     bed_close();
 }
 
-/* Sockets that hold next to nothing, and a reader that comes by now and then: every write is cut.
- */
+/* The sockets hold very little, and the reader reads only now and then, so every write is short. */
 static void short_writes_are_resumed_exactly(void **state)
 {
     static struct t_pair pair;
@@ -362,8 +360,9 @@ static void short_writes_are_resumed_exactly(void **state)
     }
 }
 
-/* A window that goes away while bytes for it are coming takes the peer with it, not the memory. */
-static void a_window_that_goes_away_ends_its_traffic(void **state)
+/* If a window is destroyed while bytes for it arrive, the connection ends and no memory is
+ * overwritten. */
+static void a_destroyed_window_ends_its_traffic(void **state)
 {
     struct data_head head = {DATA_PUT, T_WINDOW, 6, 0, 0, 5000};
     unsigned char bytes[4968];
@@ -407,16 +406,16 @@ static void a_window_is_exported_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads_survive_the_wire),
-        cmocka_unit_test(heads_are_little_endian),
+        cmocka_unit_test(headers_are_decoded_as_encoded),
+        cmocka_unit_test(headers_are_little_endian),
         cmocka_unit_test(bounds_do_not_overflow),
-        cmocka_unit_test(heads_that_ask_too_much_are_refused),
-        cmocka_unit_test(replies_that_do_not_fit_are_refused),
+        cmocka_unit_test(headers_with_impossible_values_are_refused),
+        cmocka_unit_test(unexpected_replies_are_refused),
         cmocka_unit_test(too_many_gets_are_refused),
         cmocka_unit_test(a_peer_may_die_at_every_byte),
         cmocka_unit_test(frames_arrive_in_pieces),
         cmocka_unit_test(short_writes_are_resumed_exactly),
-        cmocka_unit_test(a_window_that_goes_away_ends_its_traffic),
+        cmocka_unit_test(a_destroyed_window_ends_its_traffic),
         cmocka_unit_test(a_window_is_exported_once),
     };
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine/train_plan.c: the plan of rank 0 comes to all ranks as it is, however long it may be.
+ * engine/train_plan.c: all ranks get the plan of rank 0 unchanged, whatever its length.
  */
 #include "engine/train_priv.h"
 #include "tests/ranks.h"
 
-/* A plan of so many bytes, whose lines differ. */
+/* Makes a plan of `len` bytes, whose lines differ. */
 static char *make_text(size_t len)
 {
     char *text = malloc(len + 64);
@@ -29,11 +29,11 @@ static int told(struct vb_group *g, void *arg)
     wrong = T_WRONG(vb_train_tell_plan(g, vb_group_rank(g) == 0 ? text : NULL, &got) == VB_OK);
     wrong += T_WRONG(got != NULL && strcmp(got, text) == 0);
     free(got);
-    wrong += T_WRONG(vb_group_barrier(g) == VB_OK); /* all made the same number of calls */
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK); /* all ranks made the same number of calls */
     return wrong;
 }
 
-static void long_plans_arrive_whole(void **state)
+static void long_plans_arrive_complete(void **state)
 {
     static const size_t lens[] = {
         0,    1,    VB_RECORD_MAX - 1,    VB_RECORD_MAX, VB_RECORD_MAX + 1,
@@ -73,8 +73,8 @@ static void too_long_is_refused_on_all_ranks(void **state)
     free(text);
 }
 
-/* As many choices as a plan may have are more than a record: rank 1 reads back what rank 0 wrote.
- */
+/* A plan with the largest number of choices is longer than a record. Rank 1 must read back what
+ * rank 0 wrote. */
 static int parsed(struct vb_group *g, void *arg)
 {
     static const char *const passes[] = {"forward", "backward-data", "backward-weights"};
@@ -109,7 +109,7 @@ static void a_full_plan_is_more_than_a_record(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(long_plans_arrive_whole),
+        cmocka_unit_test(long_plans_arrive_complete),
         cmocka_unit_test(too_long_is_refused_on_all_ranks),
         cmocka_unit_test(a_full_plan_is_more_than_a_record),
     };

@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * What put and get promise (design.md), on every transport.
+ * The promises of put and get, on every transport:
+ *   1, 2  A note arrives after the bytes of its put, and notes arrive in the order of posting.
+ *   3     When an op is done, its source may be reused.
+ *   4     A get copies the peer's bytes and sends no note.
+ *   5, 6  A note may have no bytes, and may have any 32 bits.
+ *   7     VB_AGAIN does not stop receiving.
+ * Promise 8, gets during computing, concerns the progress thread: test_group.c.
  *
- * Linked with --wrap=malloc and its like: the hot path must not allocate.
+ * Linked with --wrap=malloc and the like, because the hot path must not allocate.
+ *
+ * Covers: net/tcp_rx.c net/tcp_tx.c
  */
 #include "tests/alloc.h"
 #include "tests/pair.h"
@@ -15,7 +23,8 @@ static size_t mib = (size_t)1 << 20;
 static size_t sizes[] = {0, 1, 7, 64, 4095, 65536 + 3, 0};
 #define N_SIZES VB_COUNT(sizes)
 
-/* Soft-RoCE in an emulated machine is slow; what matters is that large ones go in pieces. */
+/* Sizes are smaller for soft-RoCE in an emulated machine, which is slow. They must be large enough
+ * to be sent in pieces. */
 static void set_sizes(void)
 {
     if (getenv("VB_TEST_VERBS") != NULL)
@@ -23,11 +32,11 @@ static void set_sizes(void)
     sizes[N_SIZES - 1] = 8 * mib;
 }
 
-static struct t_pair pair; /* large */
+static struct t_pair pair; /* static, because it is large */
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void every_slot_is_filled(void **state)
+static void every_transport_implements_all_functions(void **state)
 {
     static const struct vb_transport *const all[] = {&vb_transport_shm, &vb_transport_tcp,
                                                      &vb_transport_verbs};
@@ -74,17 +83,16 @@ static void on_all_kinds(int queue_depth, size_t len, void (*run)(void))
     }
 }
 
-/* ---- promises 1 and 2: a note after its bytes, notes in order ---------------------------------
- */
+/* ---- promises 1 and 2: a note after its bytes, notes in order -------------------------------- */
 
 #define STREAM_PUTS 28
 #define STREAM_SLOT (8 * mib)
 
-/* One rank of a stream. Asserts belong to the main thread, so what is wrong is counted. */
+/* One rank of a stream. It counts errors, because assertions work only in the main thread. */
 struct stream {
     struct t_side *side;
     int wrong;
-    bool asleep; /* it awaits instead of polling */
+    bool asleep; /* uses await instead of poll */
 };
 
 static void stream_wait(struct stream *st)
@@ -100,8 +108,8 @@ static size_t stream_size(int i)
     return sizes[(size_t)i * 3 % N_SIZES];
 }
 
-/* Two places, taken in turn: a rank sends put i + 2 when it has note i + 1, which the peer sent
- * after it had looked at put i. The source lies before them. */
+/* Two places are used in turn. A rank sends put i + 2 when it has note i + 1, which the peer sends
+ * after it has checked put i. The source lies before them. */
 static size_t stream_place(int i)
 {
     return STREAM_SLOT * (1 + (size_t)i % 2);
@@ -161,7 +169,8 @@ static void notes_come_after_their_bytes_and_in_order(void **state)
     on_all_kinds(8, 3 * STREAM_SLOT, stream_both_ways);
 }
 
-/* Many puts of mixed sizes under way at once, none waited for: the order is that of posting. */
+/* Many puts of mixed sizes are under way at once without waiting. They must arrive in the order of
+ * posting. */
 #define BURST 300
 
 static void burst_of_mixed_sizes(void)
@@ -197,7 +206,7 @@ static void set_hold(struct t_side *side, bool on)
     ((struct vb_device_head *)side->dev)->holds = on;
 }
 
-/* What is held back leaves with a flush, a poll, a put that is not held back, or a large one. */
+/* Held puts are sent by a flush, a poll, a put that is not held, or a large put. */
 static void hold_and_let_go(void)
 {
     struct t_side *s = pair.side;
@@ -234,15 +243,14 @@ static void hold_and_let_go(void)
     assert_int_equal(s[1].notes[12], 99);
 }
 
-static void puts_that_are_held_back_leave_in_order(void **state)
+static void held_puts_are_sent_in_order(void **state)
 {
     (void)state;
     assert_non_null(vb_transport_tcp.flush);
     on_all_kinds(16, mib, hold_and_let_go);
 }
 
-/* ---- promise 3: done means that the source may be reused ---------------------------------------
- */
+/* ---- promise 3: done means that the source may be reused ------------------------------------- */
 
 static void scribble_when_done(void)
 {
@@ -252,7 +260,7 @@ static void scribble_when_done(void)
 
     t_fill(s[0].mem.ptr, len, 1);
     assert_int_equal(t_put(&s[0], 0, len, len, 5, &op), VB_OK);
-    assert_false(op.done); /* only poll says so, even if the bytes have gone */
+    assert_false(op.done); /* only poll may set it, even if the bytes have been sent */
     T_UNTIL(&pair, op.done);
     assert_int_equal(op.status, VB_OK);
     memset(s[0].mem.ptr, 0xee, len);
@@ -266,8 +274,7 @@ static void done_means_that_the_source_may_be_reused(void **state)
     on_all_kinds(4, 8 * mib, scribble_when_done);
 }
 
-/* ---- promise 4: get ---------------------------------------------------------------------------
- */
+/* ---- promise 4: get -------------------------------------------------------------------------- */
 
 static void get_all_sizes_both_ways(void)
 {
@@ -287,7 +294,7 @@ static void get_all_sizes_both_ways(void)
         assert_true(t_filled((char *)s[0].mem.ptr + 8 * mib, sizes[i], 20));
         assert_true(t_filled((char *)s[1].mem.ptr + 8 * mib, sizes[i], 10));
     }
-    assert_int_equal(s[0].n_notes + s[1].n_notes, 0); /* a get says nothing to its peer */
+    assert_int_equal(s[0].n_notes + s[1].n_notes, 0); /* a get sends no note to its peer */
 }
 
 static void get_copies_the_peers_bytes(void **state)
@@ -296,8 +303,7 @@ static void get_copies_the_peers_bytes(void **state)
     on_all_kinds(4, 16 * mib, get_all_sizes_both_ways);
 }
 
-/* ---- promises 5 and 6: bare notes, all 32 bits --------------------------------------------------
- */
+/* ---- promises 5 and 6: bare notes, all 32 bits ----------------------------------------------- */
 
 static void bare_notes(void)
 {
@@ -321,8 +327,7 @@ static void a_put_of_nothing_is_a_bare_note(void **state)
     on_all_kinds(8, 4096, bare_notes);
 }
 
-/* ---- promise 7: VB_AGAIN does not stop what comes in --------------------------------------------
- */
+/* ---- promise 7: VB_AGAIN does not stop receiving --------------------------------------------- */
 
 #define FILL_MAX 4000
 #define FILL_LEN ((size_t)50000)
@@ -350,7 +355,7 @@ static void fill_both_ways(void)
 
     for (i = 0; i < 2; i++)
         n[i] = fill_queue(&s[i], ops[i]);
-    /* Rank 0 cannot send, for nobody reads at rank 1; still it takes in what there is. */
+    /* Rank 0 cannot send, because nobody reads at rank 1. It must still receive. */
     for (i = 0; i < 100 && s[0].n_notes == 0; i++)
         t_poll(&s[0], 64);
     assert_true(s[0].n_notes > 0);
@@ -359,7 +364,7 @@ static void fill_both_ways(void)
     for (k = 0; k < 2; k++)
         for (i = 0; i < n[1 - k]; i++)
             assert_int_equal(s[k].notes[i], i);
-    for (k = 0; k < 2; k++) /* and it works on */
+    for (k = 0; k < 2; k++) /* and it still works */
         assert_int_equal(t_get(&s[k], 0, 0, FILL_LEN, &get[k]), VB_OK);
     T_UNTIL(&pair, get[0].done && get[1].done);
 }
@@ -370,7 +375,7 @@ static void a_full_queue_does_not_stop_incoming_notes(void **state)
     on_all_kinds(12, 2 * FILL_LEN, fill_both_ways);
 }
 
-/* Gets both ways with full queues: each needs the other to serve it. */
+/* Gets in both directions with full queues: each side needs the other to serve it. */
 static void get_until_full_both_ways(void)
 {
     static struct vb_op ops[2][64];
@@ -399,10 +404,9 @@ static void gets_both_ways_do_not_wait_for_each_other(void **state)
     on_all_kinds(12, 2 * mib, get_until_full_both_ways);
 }
 
-/* ---- sleep ------------------------------------------------------------------------------------
- */
+/* ---- sleep ----------------------------------------------------------------------------------- */
 
-/* A device may be awake once more for something that was taken in meanwhile. */
+/* Polls until the device sleeps. It may be woken once more by an event that was already handled. */
 static void fall_asleep(struct t_side *side, int fd)
 {
     int tries;
@@ -415,7 +419,7 @@ static void fall_asleep(struct t_side *side, int fd)
         assert_true(pair.kind >= T_VERBS);
         side->ops->disarm(side->dev);
     }
-    fail_msg("it does not fall asleep");
+    fail_msg("the device does not fall asleep");
 }
 
 static void sleep_and_be_woken(void)
@@ -440,7 +444,7 @@ static void a_note_wakes_a_sleeper(void **state)
     on_all_kinds(4, 4096, sleep_and_be_woken);
 }
 
-/* A rank that sleeps with puts under way is woken to send on; nobody polls for it. */
+/* A rank that sleeps with puts under way is woken to send more, although nobody polls. */
 static void sleep_until_sent(void)
 {
     struct t_side *s = pair.side;
@@ -449,7 +453,7 @@ static void sleep_until_sent(void)
     struct vb_op op;
 
     if (pair.kind <= T_SHM_FDS)
-        return; /* there a put is done when it returns */
+        return; /* on this transport a put is done when it returns */
     t_fill(s[0].mem.ptr, 16 * mib, 3);
     assert_int_equal(t_put(&s[0], 0, 0, 16 * mib, 1, &op), VB_OK);
     while (!op.done) {
@@ -464,11 +468,11 @@ static void sleep_until_sent(void)
     }
     T_UNTIL(&pair, s[1].n_notes == 1);
     assert_true(t_filled(s[1].mem.ptr, 16 * mib, 3));
-    fall_asleep(&s[0], fd); /* room to write is of no interest now */
+    fall_asleep(&s[0], fd); /* the socket's room to write must not wake it now */
     s[0].ops->disarm(s[0].dev);
 }
 
-static void room_to_write_wakes_a_sleeper(void **state)
+static void a_sender_is_woken_to_send_more(void **state)
 {
     (void)state;
     on_all_kinds(4, 16 * mib, sleep_until_sent);
@@ -480,14 +484,14 @@ static void stream_asleep(void)
         stream_as(true);
 }
 
-static void streams_arrive_where_both_sleep(void **state)
+static void streams_arrive_when_both_ranks_sleep(void **state)
 {
     (void)state;
     assert_non_null(vb_transport_tcp.await);
     on_all_kinds(8, 3 * STREAM_SLOT, stream_asleep);
 }
 
-/* What is at hand is reported; with nothing to report it comes back in time, with nothing. */
+/* Await reports events that are ready. Without events it returns in time and reports none. */
 static void await_in_vain(void)
 {
     static const int naps_ms[] = {0, 1, 20, 150};
@@ -503,7 +507,7 @@ static void await_in_vain(void)
         assert_true(op.done);
         assert_int_equal(t_await(&s[0], 64, naps_ms[i]), 0);
     }
-    for (i = 0; i < VB_COUNT(naps_ms); i++) /* they come together, but are asked for one by one */
+    for (i = 0; i < VB_COUNT(naps_ms); i++) /* all notes have arrived, but each call asks for one */
         assert_int_equal(t_await(&s[1], 1, 1000), 1);
     assert_int_equal(s[1].n_notes, (int)i);
     assert_int_equal(t_await(&s[1], 1, 1), 0);
@@ -515,10 +519,10 @@ static void an_await_ends(void **state)
     on_all_kinds(4, 4096, await_in_vain);
 }
 
-/* ---- a peer that goes away ---------------------------------------------------------------------
- */
+/* ---- a peer that goes away ------------------------------------------------------------------- */
 
-/* What it said before is still heard; then it is lost, once; then nothing is taken any more. */
+/* Notes that the peer sent before it closed still arrive. Then its loss is reported once. Then all
+ * calls fail. */
 static void a_peer_that_closes_is_lost_once(void **state)
 {
     struct t_side *s = pair.side;
@@ -570,10 +574,10 @@ static void a_peer_that_closes_ends_an_await(void **state)
     }
 }
 
-#define UNDER_WAY ((size_t)24 << 20) /* more than goes at once, on any transport */
+#define UNDER_WAY ((size_t)24 << 20) /* more than is sent at once, on any transport */
 
-/* What a device sends without the peer's help would arrive while a slow process is still closing:
- * so all that the queue takes, which is more than the peer has receives for. */
+/* Puts until the queue is full, which is more than the peer has receives for. A device could
+ * complete fewer puts by itself while a slow process is still closing. */
 static int put_until_full(struct t_side *side, struct vb_op *ops, int max)
 {
     int n = 0;
@@ -584,8 +588,8 @@ static int put_until_full(struct t_side *side, struct vb_op *ops, int max)
     return n;
 }
 
-/* A put that waits for room and a get without a reply end with it. */
-static void what_was_under_way_ends_with_the_peer(void **state)
+/* A put that waits for room and a get without a reply must end when the peer is lost. */
+static void ops_under_way_end_with_the_peer(void **state)
 {
     struct t_side *s = pair.side;
     struct vb_op op[16];
@@ -594,7 +598,7 @@ static void what_was_under_way_ends_with_the_peer(void **state)
     (void)state;
     for (kind = t_kinds_begin(); kind < t_kinds_end(); kind++) {
         if (kind <= T_SHM_FDS)
-            continue; /* there a put is done when it returns */
+            continue; /* on this transport a put is done when it returns */
         t_pair_open(&pair, (enum t_kind)kind, 4, UNDER_WAY, T_BUF_NONE);
         assert_int_equal(t_get(&s[0], 0, 0, 100, &op[0]), VB_OK);
         assert_int_equal(t_put(&s[0], 0, 0, UNDER_WAY, 1, &op[1]), VB_OK);
@@ -615,8 +619,7 @@ static void what_was_under_way_ends_with_the_peer(void **state)
     }
 }
 
-/* ---- allocations -------------------------------------------------------------------------------
- */
+/* ---- allocations ----------------------------------------------------------------------------- */
 
 #define QUIET_PUTS 3000
 
@@ -647,33 +650,32 @@ static void nothing_is_allocated_after_set_up(void **state)
 
     (void)state;
     assert_non_null(ptr);
-    assert_true(t_allocations > 0); /* the counting works */
+    assert_true(t_allocations > 0); /* the counter works */
     free(ptr);
     on_all_kinds(8, 131072, put_without_allocating);
 }
 
-/* ---- more than two ranks -----------------------------------------------------------------------
- */
+/* ---- more than two ranks --------------------------------------------------------------------- */
 
 #define RANKS 5
 
-/* Soft-RoCE in an emulated machine takes a quarter of a second for one. */
+/* Returns a small number over soft-RoCE in an emulated machine, where a round takes long. */
 static int n_rounds(void)
 {
     return getenv("VB_TEST_VERBS") != NULL ? 40 : 200;
 }
 
-/* Rank r of an all-to-all: one device, an endpoint and a remote a peer. */
+/* Rank r of an all-to-all: one device, with an endpoint and a remote window for each peer. */
 struct member {
     int rank;
-    struct t_side side; /* its ep and rem are those of the peer in turn */
+    struct t_side side; /* its ep and rem are those of the current peer */
     struct vb_ep *eps[RANKS];
     struct vb_remote *rems[RANKS];
     int fds[RANKS];
-    int from[RANKS]; /* notes */
+    int from[RANKS]; /* number of notes from each rank */
     int wrong;
     bool same_process;
-    bool asleep; /* it awaits instead of polling */
+    bool asleep; /* uses await instead of poll */
 };
 
 static struct member members[RANKS];
@@ -690,7 +692,7 @@ static void *member_connect(void *arg)
     return NULL;
 }
 
-/* Each event alone, so that every peer has to get its turn. */
+/* Takes one event at a time, so that every peer must get its turn. */
 static void member_poll(struct member *m)
 {
     const struct vb_transport *ops = m->side.ops;
@@ -792,7 +794,7 @@ static void members_close(void)
     for (r = 0; r < RANKS; r++) {
         side = &members[r].side;
         for (peer = 0; peer < RANKS; peer++) {
-            side->ops->release_window(members[r].rems[peer]); /* NULL for oneself */
+            side->ops->release_window(members[r].rems[peer]); /* NULL for the rank itself */
             side->ops->disconnect(members[r].eps[peer]);
         }
         side->ops->unexport_window(side->dev, T_WINDOW);
@@ -821,22 +823,22 @@ static void five_ranks_all_get_their_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_slot_is_filled),
+        cmocka_unit_test(every_transport_implements_all_functions),
         cmocka_unit_test(notes_come_after_their_bytes_and_in_order),
         cmocka_unit_test(notes_of_mixed_sizes_keep_their_order),
-        cmocka_unit_test(puts_that_are_held_back_leave_in_order),
+        cmocka_unit_test(held_puts_are_sent_in_order),
         cmocka_unit_test(done_means_that_the_source_may_be_reused),
         cmocka_unit_test(get_copies_the_peers_bytes),
         cmocka_unit_test(a_put_of_nothing_is_a_bare_note),
         cmocka_unit_test(a_full_queue_does_not_stop_incoming_notes),
         cmocka_unit_test(gets_both_ways_do_not_wait_for_each_other),
         cmocka_unit_test(a_note_wakes_a_sleeper),
-        cmocka_unit_test(room_to_write_wakes_a_sleeper),
-        cmocka_unit_test(streams_arrive_where_both_sleep),
+        cmocka_unit_test(a_sender_is_woken_to_send_more),
+        cmocka_unit_test(streams_arrive_when_both_ranks_sleep),
         cmocka_unit_test(an_await_ends),
         cmocka_unit_test(a_peer_that_closes_is_lost_once),
         cmocka_unit_test(a_peer_that_closes_ends_an_await),
-        cmocka_unit_test(what_was_under_way_ends_with_the_peer),
+        cmocka_unit_test(ops_under_way_end_with_the_peer),
         cmocka_unit_test(nothing_is_allocated_after_set_up),
         cmocka_unit_test(five_ranks_all_get_their_turn),
     };

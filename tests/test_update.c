@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * The fused update rules against the reference, into another copy and in place, on one thread and
- * on two; norm and clipping; steps that ranks take together.
+ * The fused update rules compared with the reference, into another copy and in place, on one thread
+ * and on two; the norm and clipping; steps that ranks make together.
  *
- * Tolerance: a step is a handful of roundings of 6e-8 each, two square roots among them; where
- * terms cancel (ftrl's z) they are relative to the terms, which are below 4 here. 2e-6 of 1 + |x|.
+ * Tolerance: a step has a handful of roundings of 6e-8 each, two square roots among them. Where
+ * terms cancel (z of ftrl), the error is relative to the terms, which are below 4. 2e-6 of 1 + |x|.
+ *
+ * Covers: kernels/update_joint.c kernels/update_ref.c
  */
 #include "kernels/kernels.h"
 #include "tests/alloc.h"
+#include "tests/random.h"
 #include "tests/test.h"
 
 #include <math.h>
 #include <omp.h>
 
-#define N_MAX 100003 /* more than one chunk, and no multiple of a vector */
+#define N_MAX 100003 /* more than one chunk, and not a multiple of a vector */
 #define TOLERANCE 2e-6
 
 static const struct vb_k_rule rules[] = {
@@ -32,27 +35,16 @@ struct arrays {
 };
 static struct arrays x, y;
 
-/* Numbers from -1 to 1 that follow from a seed. */
-static void fill(float *v, size_t n, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        v[i] = (float)(seed >> 8) / (1 << 23) - 1;
-    }
-}
-
 static void make(struct arrays *a)
 {
     size_t i;
 
     memset(a, 0, sizeof(*a));
-    fill(a->params, N_MAX, 1);
-    fill(a->state, VB_COUNT(a->state), 2);
-    fill(a->grads, N_MAX, 3);
+    t_random_fill(a->params, N_MAX, 1);
+    t_random_fill(a->state, VB_COUNT(a->state), 2);
+    t_random_fill(a->grads, N_MAX, 3);
     for (i = 0; i < VB_COUNT(a->state); i++)
-        a->state[i] = fabsf(a->state[i]); /* sums of squares are none below 0 */
+        a->state[i] = fabsf(a->state[i]); /* sums of squares are never negative */
 }
 
 static struct vb_k_update update_of(struct arrays *a, size_t n)
@@ -75,11 +67,11 @@ static void near(const float *got, const float *want, size_t n, size_t rule)
 
     for (i = 0; i < n; i++)
         if (!(fabs((double)got[i] - (double)want[i]) <= TOLERANCE * (1 + fabs((double)want[i]))))
-            fail_msg("rule %zu, %zu of %zu: %.9g, not %.9g", rule, i, n, (double)got[i],
+            fail_msg("rule %zu, %zu of %zu: %.9g, expected %.9g", rule, i, n, (double)got[i],
                      (double)want[i]);
 }
 
-static void as_the_reference(void **state)
+static void agrees_with_the_reference(void **state)
 {
     struct vb_k_update u;
     size_t r, l, n;
@@ -101,7 +93,7 @@ static void as_the_reference(void **state)
     }
 }
 
-static void in_place_is_the_same(void **state)
+static void in_place_gives_the_same_result(void **state)
 {
     struct vb_k_update u;
     size_t r;
@@ -139,7 +131,7 @@ static void threads_change_no_bit(void **state)
         norm = vb_k_norm(x.grads, N_MAX);
         omp_set_num_threads(2);
         u = update_of(&y, N_MAX);
-        vb_k_update(&rules[r], &u); /* the team comes into being */
+        vb_k_update(&rules[r], &u); /* starts the team */
         before = t_allocations;
         vb_k_update(&rules[r], &u);
         assert_true(vb_k_norm(y.grads, N_MAX) == norm);
@@ -183,11 +175,11 @@ static void norm_and_clipping(void **state)
     assert_true(vb_k_clip(5, 1) == 0.2f);
     assert_true(vb_k_clip(5, 5) == 1 && vb_k_clip(5, 0) == 1 && vb_k_clip(0, 1) == 1);
     assert_true(vb_k_clip((double)NAN, 1) == 1 && vb_k_clip((double)INFINITY, 1) == 0);
-    x.grads[70000] = 1e30f; /* its square is no float */
+    x.grads[70000] = 1e30f; /* its square does not fit into a float */
     assert_true(fabs(vb_k_norm(x.grads, N_MAX) / (double)1e30f - 1) < 1e-12);
 }
 
-/* Pieces from the end to the beginning, and every other one after the rest. */
+/* Pieces from the end to the beginning, and every second one after the others. */
 static void the_norm_of_pieces_has_the_same_bits(void **state)
 {
     const size_t lens[] = {N_MAX, N_MAX - 1, 1000, 63, 1}, pieces[] = {1, 100, 4099, N_MAX};
@@ -210,8 +202,7 @@ static void the_norm_of_pieces_has_the_same_bits(void **state)
         }
 }
 
-/* ---- steps of several ranks ------------------------------------------------------------------
- */
+/* ---- steps of several ranks ------------------------------------------------------------------ */
 
 #define RANKS_MAX 3
 
@@ -223,7 +214,8 @@ static struct {
     double *squares_of[RANKS_MAX];
 } z;
 
-/* Each rank's share, one after the other; copies hold NaN before, behind their end too. */
+/* Computes the share of each rank, one after the other. All copies hold NaN before, also behind
+ * their end. */
 static void joint_step(const struct vb_k_rule *rule, int ranks, size_t n, bool norm_only)
 {
     struct vb_k_joint joint = {.n_ranks = ranks,
@@ -244,7 +236,7 @@ static void joint_step(const struct vb_k_rule *rule, int ranks, size_t n, bool n
         z.params_of[r] = z.params_out[r];
         z.state_of[r] = z.state_out[r];
         z.squares_of[r] = z.squares[r];
-        fill(z.grads[r], N_MAX, (uint32_t)r + 7);
+        t_random_fill(z.grads[r], N_MAX, (uint32_t)r + 7);
         memset(z.params_out[r], 0xff, sizeof(z.params_out[r]));
         memset(z.state_out[r], 0xff, sizeof(z.state_out[r]));
         memset(z.squares[r], 0xff, sizeof(z.squares[r]));
@@ -257,7 +249,7 @@ static void joint_step(const struct vb_k_rule *rule, int ranks, size_t n, bool n
     }
 }
 
-/* x.grads: the sum. */
+/* Makes the same step alone. x.grads: the sum of all gradients. */
 static void one_step(const struct vb_k_rule *rule, int ranks, size_t n)
 {
     struct vb_k_update u = update_of(&x, n);
@@ -293,7 +285,7 @@ static void check_joint(const struct vb_k_rule *rule, int ranks, size_t n)
         assert_true(isnan(z.params_out[0][i]));
 }
 
-static void ranks_together_have_the_same_bits(void **state)
+static void shared_updates_have_the_same_bits(void **state)
 {
     const size_t lens[] = {0, 1, 1023, 1024, 1025, 5000, 7850, 65536, N_MAX};
     size_t i, r;
@@ -311,13 +303,13 @@ static void ranks_together_have_the_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_reference),
-        cmocka_unit_test(in_place_is_the_same),
+        cmocka_unit_test(agrees_with_the_reference),
+        cmocka_unit_test(in_place_gives_the_same_result),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(nan_and_infinity_stay),
         cmocka_unit_test(norm_and_clipping),
         cmocka_unit_test(the_norm_of_pieces_has_the_same_bits),
-        cmocka_unit_test(ranks_together_have_the_same_bits),
+        cmocka_unit_test(shared_updates_have_the_same_bits),
     };
 
     return T_RUN(tests);

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * Strangers at a rank that listens over RDMA, and peers that break the rules. Needs an RDMA device;
- * the lab has them.
+ * Strangers that call a rank which listens over RDMA, and peers that break the protocol. Needs an
+ * RDMA device; the lab has some.
+ *
+ * Covers: net/verbs_addr.c net/verbs_cm.c net/verbs_ep.c net/verbs_mem.c net/verbs_port.c
+ * Covers: net/verbs_post.c net/verbs_wc.c
  */
 #include "net/verbs_priv.h"
 #include "tests/pair.h"
 
 #include <arpa/inet.h>
 
-static struct t_pair pair; /* large */
+static struct t_pair pair; /* static, because it is large */
 
 /* ---- strangers ------------------------------------------------------------------------------- */
 
-/* Somebody who calls with whatever bytes, by librdmacm alone. */
+/* Calls with any bytes, using librdmacm directly. */
 struct stranger {
     struct rdma_event_channel *events;
     struct rdma_cm_id *id;
@@ -53,14 +56,14 @@ static void stranger_calls(struct stranger *s, const struct vb_blob *address, co
     assert_int_equal(rdma_connect(s->id, &param), 0);
 }
 
-static void stranger_goes(struct stranger *s)
+static void stranger_closes(struct stranger *s)
 {
     rdma_destroy_qp(s->id);
     rdma_destroy_id(s->id);
     rdma_destroy_event_channel(s->events);
 }
 
-/* The listener takes in what has come, as it does whenever it polls. */
+/* Lets the listener handle what has arrived, as it does in every poll. */
 static void *refused(void *arg)
 {
     struct stranger *s = arg;
@@ -82,7 +85,7 @@ static void expect_refusal(struct stranger *s, struct t_side *listener)
     assert_ptr_equal(result, s);
 }
 
-/* Rank 1 is connected to rank 0 and works on, whoever calls. */
+/* Rank 1 is connected to rank 0 and keeps working while strangers call. */
 static void strangers_are_refused(void **state)
 {
     static const unsigned char key[32] = "the key of every pair in a test";
@@ -98,20 +101,20 @@ static void strangers_are_refused(void **state)
     (void)state;
     t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
     memset(calls[0], 0x5a, RD_CALL_BYTES);      /* garbage */
-    rd_call_request(&as_one, 0, key, calls[1]); /* that rank is here already: a replay */
+    rd_call_request(&as_one, 0, key, calls[1]); /* this rank is connected already: a replay */
     rd_call_request(&as_one, 0, key, calls[2]);
     calls[2][4]++;                                    /* another version */
-    rd_call_request(&as_many, 0, key, calls[3]);      /* a rank that there is not */
+    rd_call_request(&as_many, 0, key, calls[3]);      /* a rank that does not exist */
     rd_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
     t_stderr_catch(&t);
     for (i = 0; i < VB_COUNT(calls); i++) {
         stranger_calls(&s, &pair.side[0].address, calls[i], RD_CALL_BYTES);
         expect_refusal(&s, &pair.side[0]);
-        stranger_goes(&s);
+        stranger_closes(&s);
     }
     stranger_calls(&s, &pair.side[0].address, calls[0], 10); /* too short */
     expect_refusal(&s, &pair.side[0]);
-    stranger_goes(&s);
+    stranger_closes(&s);
     t_stderr_release(&t, text, sizeof(text));
     assert_non_null(strstr(text, "it is no verbena"));
     assert_non_null(strstr(text, "that rank is connected already"));
@@ -125,9 +128,9 @@ static void strangers_are_refused(void **state)
     t_pair_close(&pair);
 }
 
-/* While rank 0 waits for rank 1, one without the secret claims to be it; then the real one comes.
- */
-static void a_wrong_secret_does_not_keep_the_right_one_out(void **state)
+/* While rank 0 waits for rank 1, a caller without the secret claims to be rank 1. Then the real
+ * rank 1 calls. */
+static void a_wrong_secret_does_not_block_the_right_rank(void **state)
 {
     static const unsigned char wrong_key[32] = "not the key of any pair in this";
     struct rd_call as_one = {.rank = 1, .epoch = 1};
@@ -146,7 +149,7 @@ static void a_wrong_secret_does_not_keep_the_right_one_out(void **state)
     stranger_calls(&s, &pair.side[0].address, bytes, RD_CALL_BYTES);
     t_pair_connect(&pair, T_BUF_NONE);
     assert_int_equal(next_event(&s), RDMA_CM_EVENT_REJECTED);
-    stranger_goes(&s);
+    stranger_closes(&s);
     t_stderr_release(&t, text, sizeof(text));
     assert_non_null(strstr(text, "it does not have the job's secret"));
     t_pair_close(&pair);
@@ -160,11 +163,11 @@ static void expect_lost(const char *why)
 
     T_UNTIL(&pair, pair.side[0].n_lost == 1);
     if (strstr(ep->why, why) == NULL)
-        fail_msg("'%s' lacks '%s'", ep->why, why);
+        fail_msg("'%s' does not contain '%s'", ep->why, why);
 }
 
-/* A write to where it may not write: the device refuses, and the memory stays as it was. */
-static void a_window_that_is_gone_is_not_written(void **state)
+/* Writes to memory that may not be written: the device refuses, and the memory does not change. */
+static void a_destroyed_window_is_not_written(void **state)
 {
     struct t_side *s = pair.side;
     struct vb_op op;
@@ -180,7 +183,7 @@ static void a_window_that_is_gone_is_not_written(void **state)
     t_pair_close(&pair);
 }
 
-static void rights_are_no_wider_than_asked_for(void **state)
+static void access_rights_are_not_wider_than_requested(void **state)
 {
     struct t_side *s = pair.side;
     struct vb_remote *rem;
@@ -204,7 +207,7 @@ static void rights_are_no_wider_than_asked_for(void **state)
     t_pair_close(&pair);
 }
 
-/* More credits than were taken, or a message that means nothing, end the connection. */
+/* More credits than were used, or an invalid message, end the connection. */
 static void broken_messages_are_refused(void **state)
 {
     unsigned char bytes[RD_MESSAGE_BYTES];
@@ -221,7 +224,7 @@ static void broken_messages_are_refused(void **state)
     }
 }
 
-static void what_is_registered_is_counted(void **state)
+static void registered_memory_is_counted(void **state)
 {
     uint64_t bytes, ns;
 
@@ -241,16 +244,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strangers_are_refused),
-        cmocka_unit_test(a_wrong_secret_does_not_keep_the_right_one_out),
-        cmocka_unit_test(a_window_that_is_gone_is_not_written),
-        cmocka_unit_test(rights_are_no_wider_than_asked_for),
+        cmocka_unit_test(a_wrong_secret_does_not_block_the_right_rank),
+        cmocka_unit_test(a_destroyed_window_is_not_written),
+        cmocka_unit_test(access_rights_are_not_wider_than_requested),
         cmocka_unit_test(broken_messages_are_refused),
-        cmocka_unit_test(what_is_registered_is_counted),
+        cmocka_unit_test(registered_memory_is_counted),
     };
 
     if (!vb_net_rdma_any_usable()) {
         printf("skipped: this machine has no RDMA device\n");
-        return 77;
+        return T_SKIPPED;
     }
     if (auth_init() != VB_OK)
         return 1;

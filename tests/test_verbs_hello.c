@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What ranks say when they connect over RDMA: only who has the key is believed, and what is broken
- * is told apart from what is not.
+ * The messages with which ranks connect over RDMA. A message without the key is refused, and broken
+ * messages are told apart from messages without the key.
  */
 #include "net/verbs_hello.h"
 #include "tests/test.h"
@@ -25,7 +25,7 @@ static void a_request_proves_the_key(void **state)
     assert_false(rd_call_request_proves(request, 6, key)); /* meant for another rank */
     assert_false(rd_call_request_proves(request, 5, other));
     rd_call_request(&call, 5, key, again);
-    assert_memory_not_equal(request, again, sizeof(request)); /* a nonce of its own */
+    assert_memory_not_equal(request, again, sizeof(request)); /* each request has its own nonce */
     for (i = 0; i < sizeof(bad); i++) {
         memcpy(bad, request, sizeof(bad));
         bad[i] ^= 1;
@@ -49,12 +49,12 @@ static void a_reply_belongs_to_its_request(void **state)
     assert_false(rd_call_reply_proves(later, reply, key));
     assert_false(rd_call_reply_proves(request, reply, other));
     rd_call_proof(request, reply, key, proof);
-    rd_call_reply(&called, request, key, reply); /* the same request, played again */
+    rd_call_reply(&called, request, key, reply); /* the same request again */
     rd_call_proof(request, reply, key, replayed);
     assert_false(auth_equal(proof, replayed));
 }
 
-static void broken_calls_are_told(void **state)
+static void broken_calls_are_recognised(void **state)
 {
     struct rd_call call = {.rank = 2, .epoch = 1}, got;
     unsigned char request[RD_CALL_BYTES];
@@ -72,7 +72,7 @@ static void broken_calls_are_told(void **state)
     assert_string_equal(rd_call_read(request, 56, RD_CALL_REQUEST, &got), "it is no verbena");
 }
 
-static void addresses_survive(void **state)
+static void addresses_are_decoded_as_encoded(void **state)
 {
     struct rd_address a = {.port = 40000, .soft = true, .n_addrs = 3, .device = "mlx5_bond_0"}, got;
     struct vb_blob blob;
@@ -99,7 +99,7 @@ static void addresses_survive(void **state)
     }
 }
 
-static void messages_survive(void **state)
+static void messages_are_decoded_as_encoded(void **state)
 {
     struct rd_hello hello = {
         .probe_addr = UINT64_C(0x123456789abcdef0), .probe_rkey = 77, .credits = 128, .imm = true};
@@ -115,7 +115,7 @@ static void messages_survive(void **state)
     assert_int_equal(got.credits, 128);
     assert_true(got.imm);
     assert_int_equal(rd_message_read(bytes, len - 1, &got, &value), 0);
-    hello.credits = 0; /* nothing could ever be sent */
+    hello.credits = 0; /* the peer could never send anything */
     len = rd_hello_pack(&hello, bytes);
     assert_int_equal(rd_message_read(bytes, len, &got, &value), 0);
     len = rd_word_pack(RD_CREDIT, 0xdeadbeef, bytes);
@@ -125,7 +125,7 @@ static void messages_survive(void **state)
     assert_int_equal(rd_message_read(bytes, len, &got, &value), 0);
 }
 
-static void keys_survive(void **state)
+static void keys_are_decoded_as_encoded(void **state)
 {
     struct rd_key window = {.addr = UINT64_C(0xfeedbeef12345678), .n_ports = 2, .rkeys = {5, 6}},
                   got;
@@ -147,10 +147,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_proves_the_key),
         cmocka_unit_test(a_reply_belongs_to_its_request),
-        cmocka_unit_test(broken_calls_are_told),
-        cmocka_unit_test(addresses_survive),
-        cmocka_unit_test(messages_survive),
-        cmocka_unit_test(keys_survive),
+        cmocka_unit_test(broken_calls_are_recognised),
+        cmocka_unit_test(addresses_are_decoded_as_encoded),
+        cmocka_unit_test(messages_are_decoded_as_encoded),
+        cmocka_unit_test(keys_are_decoded_as_encoded),
     };
 
     if (auth_init() != VB_OK)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * RDMA devices from recordings and from this machine. Where this machine has none, its list must
- * be empty and no error; where it has some, soft-RoCE included, every field is checked.
+ * RDMA devices from recordings and from this machine. If this machine has none, its list must be
+ * empty, without an error. If it has some, soft-RoCE included, every field is checked.
+ *
+ * Covers: net/rdma_sysfs.c net/rxe_probe.c
  */
 #include "net/net.h"
 #include "tests/sysroot.h"
@@ -58,7 +60,7 @@ static void a_recorded_card_is_read(void **state)
     vb_net_rdma_free(got.list, got.n);
 }
 
-static void software_devices_and_transports_are_told_apart(void **state)
+static void kinds_of_devices_are_distinguished(void **state)
 {
     struct t_tree tree;
     struct listed got;
@@ -153,7 +155,8 @@ static void check_live_port(const struct vb_rdma_dev *dev, const struct vb_rdma_
             assert_int_not_equal(port->gids[i].type, VB_GID_IB);
     }
     if (strcmp(dev->driver, "rxe") == 0) {
-        assert_int_equal(port->max_msg_bytes, 8 << 20); /* its limit, which transfers are cut to */
+        /* its limit, into which transfers are split */
+        assert_int_equal(port->max_msg_bytes, 8 << 20);
         assert_true(port->ethernet);
     }
 }
@@ -179,7 +182,7 @@ static void this_machine_is_read_through_verbs(void **state)
     vb_net_rdma_free(got.list, got.n);
 }
 
-static void what_soft_roce_needs_is_found(void **state)
+static void requirements_of_soft_roce_are_found(void **state)
 {
     struct vb_rxe rxe;
 
@@ -221,7 +224,7 @@ static void the_module_is_found_in_every_place(void **state)
     vb_net_rxe_probe(tree.root, &rxe);
     assert_true(rxe.built_in && rxe.loaded);
 
-    t_tree_text(&tree, "proc/sys/kernel/osrelease", "../../etc\n"); /* leads out of the folder */
+    t_tree_text(&tree, "proc/sys/kernel/osrelease", "../../etc\n"); /* points out of the folder */
     vb_net_rxe_probe(tree.root, &rxe);
     assert_string_equal(rxe.release, "");
     t_tree_text(&tree, "proc/sys/kernel/osrelease", "6.1/../../..\n");
@@ -230,7 +233,7 @@ static void the_module_is_found_in_every_place(void **state)
     t_tree_destroy(&tree);
 }
 
-static void versions_are_told(void **state)
+static void versions_are_reported(void **state)
 {
     char text[64];
 
@@ -245,13 +248,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recorded_card_is_read),
-        cmocka_unit_test(software_devices_and_transports_are_told_apart),
+        cmocka_unit_test(kinds_of_devices_are_distinguished),
         cmocka_unit_test(garbage_is_survived),
         cmocka_unit_test(a_machine_without_rdma_has_an_empty_list),
         cmocka_unit_test(this_machine_is_read_through_verbs),
-        cmocka_unit_test(what_soft_roce_needs_is_found),
+        cmocka_unit_test(requirements_of_soft_roce_are_found),
         cmocka_unit_test(the_module_is_found_in_every_place),
-        cmocka_unit_test(versions_are_told),
+        cmocka_unit_test(versions_are_reported),
     };
 
     return T_RUN(tests);

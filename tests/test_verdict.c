@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine/train_verdict.c: what is said to have held a run up, from figures that are made up.
+ * engine/train_verdict.c: the reported bottleneck of a run, from invented figures.
+ *
+ * Covers: engine/train_verdict.c
  */
 #include "engine/train_priv.h"
 #include "tests/test.h"
 
 #define RANKS 2
 
-/* A run of 200 steps in 10 s, but for what the test says. */
+/* A run of 200 steps in 10 s; the test changes single figures. */
 static struct vb_train_result made_up(struct vb_rank_result ranks[RANKS])
 {
     int i;
@@ -21,7 +23,7 @@ static struct vb_train_result made_up(struct vb_rank_result ranks[RANKS])
         .workers = RANKS, .per_rank = ranks, .steps = 200, .train_s = 10, .transport = "shm"};
 }
 
-static void computing_is_a_share(void **state)
+static void compute_is_a_share_of_the_step(void **state)
 {
     struct vb_rank_result ranks[RANKS];
     struct vb_train_result r = made_up(ranks);
@@ -36,9 +38,9 @@ static void computing_is_a_share(void **state)
     assert_string_equal(r.bottleneck.why, "30 ms of a step are spent computing");
 }
 
-/* A step may have several waits; and one rank may have waited for longer than ranks trained on
+/* A step may have several waits, and one rank may have waited for longer than ranks trained on
  * average. */
-static void a_straggler_is_at_most_all(void **state)
+static void a_straggler_takes_at_most_the_whole_time(void **state)
 {
     struct vb_rank_result ranks[RANKS];
     struct vb_train_result r = made_up(ranks);
@@ -56,9 +58,9 @@ static void a_straggler_is_at_most_all(void **state)
         "rank 1 (host1) made others wait 204 times in 200 steps, 50 ms a step and at most 250 ms");
 }
 
-/* Workers that make steps of their own: a step is one of theirs, and who waits for the end of all
- * waits for nobody who is late. */
-static void a_step_is_a_workers(void **state)
+/* Asynchronous training: a step is a step of one worker, and waiting for the end of all workers is
+ * not waiting for a straggler. */
+static void asynchronous_steps_are_those_of_a_worker(void **state)
 {
     struct vb_rank_result ranks[RANKS];
     struct vb_train_result r = made_up(ranks);
@@ -95,9 +97,9 @@ static void no_steps_no_verdict(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(computing_is_a_share),
-        cmocka_unit_test(a_straggler_is_at_most_all),
-        cmocka_unit_test(a_step_is_a_workers),
+        cmocka_unit_test(compute_is_a_share_of_the_step),
+        cmocka_unit_test(a_straggler_takes_at_most_the_whole_time),
+        cmocka_unit_test(asynchronous_steps_are_those_of_a_worker),
         cmocka_unit_test(no_steps_no_verdict),
     };
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Winograd's convolutions on ragged shapes.
+ * Winograd convolutions on ragged shapes.
  *
- * Tolerance: tests/layer.h has that of plain sums. Here numbers are first added up with factors
- * whose sizes sum up to, along one direction, 2 for the inputs, 1.5 for the taps and 3 for the
- * outputs of F(2x2, 3x3), and 10, 0.5 and 19 for those of alpha 6. What is rounded on the way is
- * that much larger in the worst case, in both directions (2 * 1.5 * 3)^2 = 81 times; random signs
- * leave about the square root of it, and half a dozen more roundings for each direction come on
- * top.
+ * Tolerance: tests/layer.h has the tolerance of plain sums. Winograd first combines numbers with
+ * factors whose absolute values sum up to, along one direction, 2 for the inputs, 1.5 for the taps
+ * and 3 for the outputs of F(2x2, 3x3), and 10, 0.5 and 19 for those of alpha 6. Intermediate
+ * values are that much larger in the worst case, (2 * 1.5 * 3)^2 = 81 times in both directions.
+ * Random signs leave about the square root of it, and half a dozen more roundings for each
+ * direction come on top.
+ *
+ * Covers: kernels/winograd_conv.c kernels/winograd_grid.c kernels/winograd_transform.c
+ * Covers: kernels/winograd_weights.c
  */
 #include "kernels/own_priv.h"
 #include "kernels/winograd_priv.h"
@@ -26,7 +29,7 @@ static void all_passes(const struct vb_k_backend *backend, const struct vb_k_sha
         t_check(backend, shape, pass, factor);
 }
 
-static void three_by_three_is_right(void **state)
+static void three_by_three_is_correct(void **state)
 {
     const struct vb_k_shape shapes[] = {
         t_conv(1, 1, 3, 3, 1, 3, 1, 0),    t_conv(1, 1, 1, 1, 1, 3, 1, 1),
@@ -47,7 +50,7 @@ static void three_by_three_is_right(void **state)
     }
 }
 
-static void five_by_five_is_right(void **state)
+static void five_by_five_is_correct(void **state)
 {
     const struct vb_k_shape shapes[] = {
         t_conv(1, 1, 5, 5, 1, 5, 1, 0),   t_conv(3, 3, 13, 12, 5, 5, 1, 2),
@@ -61,8 +64,8 @@ static void five_by_five_is_right(void **state)
         all_passes(&vb_k_backend_winograd4, &shapes[i], TOLERANCE_4);
 }
 
-/* Whole numbers, and points where no factor is a fraction that a float has not: the sums of F(2x2,
- * 3x3) are exact. */
+/* Whole numbers, and points without factors that a float cannot represent: the sums of F(2x2, 3x3)
+ * are exact. */
 static void small_numbers_are_exact(void **state)
 {
     struct vb_k_shape shape = t_conv(2, 3, 7, 6, 5, 3, 1, 1);
@@ -87,8 +90,8 @@ static void small_numbers_are_exact(void **state)
     t_layer_fini(&t);
 }
 
-/* The NaN at (y, x) of channel 0 of sample 1 is seen by the windows of some tiles; outputs
- * elsewhere are numbers, and those of the plain sums that are NaN are NaN. */
+/* The windows of some tiles contain the NaN at (y, x) of channel 0 of sample 1. All outputs outside
+ * these tiles must be finite, and outputs that are NaN in plain sums must be NaN. */
 static void spreads_within_tiles(const struct vb_k_backend *backend, int side, float bad)
 {
     struct vb_k_shape shape = t_conv(3, 3, 13, 13, 5, 3, 1, 1);
@@ -109,7 +112,7 @@ static void spreads_within_tiles(const struct vb_k_backend *backend, int side, f
         for (o = 0; o < 5; o++)
             for (oy = 0; oy < 13; oy++)
                 for (ox = 0; ox < 13; ox++, i++) {
-                    ty = oy / side * side - 1; /* the window begins here */
+                    ty = oy / side * side - 1; /* start of the window */
                     tx = ox / side * side - 1;
                     seen = n == 1 && y >= ty && y < ty + side + 2 && x >= tx && x < tx + side + 2;
                     if (!seen)
@@ -122,7 +125,7 @@ static void spreads_within_tiles(const struct vb_k_backend *backend, int side, f
     t_layer_fini(&t);
 }
 
-static void what_is_no_number_stays_in_its_tiles(void **state)
+static void nan_and_infinity_stay_in_their_tiles(void **state)
 {
     (void)state;
     spreads_within_tiles(&vb_k_backend_winograd2, 2, NAN);
@@ -131,8 +134,8 @@ static void what_is_no_number_stays_in_its_tiles(void **state)
     spreads_within_tiles(&vb_k_backend_winograd4, 4, -INFINITY);
 }
 
-/* A NaN in channel 1 of x: taps of other channels are numbers. */
-static void gradients_of_other_channels_stay(void **state)
+/* A NaN in channel 1 of x: the taps of other channels must be finite. */
+static void gradients_of_other_channels_are_finite(void **state)
 {
     struct vb_k_shape shape = t_conv(2, 6, 9, 9, 5, 3, 1, 1);
     struct t_layer t;
@@ -171,11 +174,11 @@ static void other_shapes_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(three_by_three_is_right),
-        cmocka_unit_test(five_by_five_is_right),
+        cmocka_unit_test(three_by_three_is_correct),
+        cmocka_unit_test(five_by_five_is_correct),
         cmocka_unit_test(small_numbers_are_exact),
-        cmocka_unit_test(what_is_no_number_stays_in_its_tiles),
-        cmocka_unit_test(gradients_of_other_channels_stay),
+        cmocka_unit_test(nan_and_infinity_stay_in_their_tiles),
+        cmocka_unit_test(gradients_of_other_channels_are_finite),
         cmocka_unit_test(other_shapes_are_refused),
     };
 

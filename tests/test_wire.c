@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * Messages of the control plane: encoding, decoding, and refusing what is invalid.
+ *
+ * Covers: net/wire_member.c
+ */
 #include "net/wire_member.h"
 #include "tests/test.h"
 
@@ -15,7 +20,7 @@ static void numbers_are_little_endian(void **state)
     assert_true(wire_u64_decode(bytes) == 0x0102030405060708u);
 }
 
-static void a_call_survives_the_wire(void **state)
+static void a_call_is_decoded_as_encoded(void **state)
 {
     struct wire_call call = {.version = 1,
                              .kind = WIRE_DATA,
@@ -41,7 +46,7 @@ static void a_call_survives_the_wire(void **state)
     assert_false(wire_call_decode(bytes, &back));
 }
 
-static void an_answer_survives_the_wire(void **state)
+static void an_answer_is_decoded_as_encoded(void **state)
 {
     struct wire_answer answer = {.version = 1, .verdict = 2, .rank = 3, .epoch = 4, .caps = 5},
                        back;
@@ -110,7 +115,7 @@ static void frames_are_bounded(void **state)
     assert_false(wire_frame_decode(head, 3, &len, &type));
 }
 
-/* Field by field: what lies between the fields is anything. */
+/* Compares field by field, because the bytes between the fields are undefined. */
 static void info_equal(const struct wire_info *a, const struct wire_info *b)
 {
     assert_int_equal(a->rank, b->rank);
@@ -123,7 +128,7 @@ static void info_equal(const struct wire_info *a, const struct wire_info *b)
     assert_string_equal(a->unix_name, b->unix_name);
 }
 
-static void an_info_survives_the_wire(void **state)
+static void an_info_is_decoded_as_encoded(void **state)
 {
     struct wire_info info = {.rank = 1,
                              .pid = 77,
@@ -141,20 +146,20 @@ static void an_info_survives_the_wire(void **state)
     wire_info_encode(&info, bytes);
     assert_true(wire_info_decode(bytes, &back));
     info_equal(&info, &back);
-    for (i = 16; i < 20; i++) { /* a port that is none */
+    for (i = 16; i < 20; i++) { /* not a valid port */
         wire_info_encode(&info, bytes);
         memset(bytes + 16, i == 16 ? 0 : 0xff, 4);
         assert_false(wire_info_decode(bytes, &back));
     }
     wire_info_encode(&info, bytes);
-    memset(bytes + 24, 'x', WIRE_INFO_BYTES - 24); /* texts without end */
+    memset(bytes + 24, 'x', WIRE_INFO_BYTES - 24); /* texts without an end */
     assert_false(wire_info_decode(bytes, &back));
     wire_info_encode(&info, bytes);
-    bytes[24] = '\n'; /* a line break in a name would make two lines of a message */
+    bytes[24] = '\n'; /* a line break in a name would split a message into two lines */
     assert_false(wire_info_decode(bytes, &back));
 }
 
-static void seats_survive_the_wire(void **state)
+static void slots_are_decoded_as_encoded(void **state)
 {
     struct wire_seat seat = {.seat = 3,
                              .epoch = 5,
@@ -168,11 +173,11 @@ static void seats_survive_the_wire(void **state)
     wire_seat_encode(&seat, bytes);
     assert_true(wire_seat_decode(bytes, &back));
     assert_memory_equal(&seat, &back, sizeof(seat));
-    seat.seat = 4; /* beyond the last */
+    seat.seat = 4; /* after the last one */
     wire_seat_encode(&seat, bytes);
     assert_false(wire_seat_decode(bytes, &back));
     seat = (struct wire_seat){
-        .seat = 3, .epoch = 1, .world = 2, .seats = 4}; /* nobody is that early */
+        .seat = 3, .epoch = 1, .world = 2, .seats = 4}; /* no rank can join in epoch 1 */
     wire_seat_encode(&seat, bytes);
     assert_false(wire_seat_decode(bytes, &back));
     seat = (struct wire_seat){.seat = 3, .epoch = 2, .world = 2, .seats = VB_WORLD_MAX + 1};
@@ -180,7 +185,7 @@ static void seats_survive_the_wire(void **state)
     assert_false(wire_seat_decode(bytes, &back));
 }
 
-static void offers_survive_the_wire(void **state)
+static void offers_are_decoded_as_encoded(void **state)
 {
     struct wire_offer offer = {.window = 9, .len_bytes = 1 << 20, .rights = 3}, back;
     unsigned char bytes[WIRE_OFFER_BYTES];
@@ -192,11 +197,11 @@ static void offers_survive_the_wire(void **state)
     assert_true(wire_offer_decode(bytes, &back));
     assert_true(back.window == 9 && back.len_bytes == 1 << 20 && back.rights == 3);
     assert_memory_equal(back.keys, offer.keys, sizeof(back.keys));
-    wire_u32_encode(VB_BLOB_MAX + 1, bytes + 24); /* a key that is longer than its room */
+    wire_u32_encode(VB_BLOB_MAX + 1, bytes + 24); /* a key that is longer than its buffer */
     assert_false(wire_offer_decode(bytes, &back));
 }
 
-static void cards_survive_the_wire(void **state)
+static void cards_are_decoded_as_encoded(void **state)
 {
     struct wire_card card = {.choice = VB_TRANSPORT_TCP, .rdma = WIRE_RDMA_SOFT}, back;
     unsigned char bytes[WIRE_CARD_BYTES];
@@ -212,7 +217,7 @@ static void cards_survive_the_wire(void **state)
     assert_false(wire_card_decode(bytes, &back));
 }
 
-static void who_does_not_know_is_on_no_host(void **state)
+static void an_unknown_boot_id_matches_no_host(void **state)
 {
     struct wire_info a = {.boot_id = "f00d", .netns = 7}, b = a, c = a, unknown = {.netns = 7};
 
@@ -225,7 +230,7 @@ static void who_does_not_know_is_on_no_host(void **state)
     assert_false(wire_info_same_host(&unknown, &unknown));
 }
 
-static void every_verdict_has_words(void **state)
+static void every_verdict_has_a_text(void **state)
 {
     uint32_t v;
 
@@ -238,15 +243,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_little_endian),
-        cmocka_unit_test(a_call_survives_the_wire),
-        cmocka_unit_test(an_answer_survives_the_wire),
+        cmocka_unit_test(a_call_is_decoded_as_encoded),
+        cmocka_unit_test(an_answer_is_decoded_as_encoded),
         cmocka_unit_test(frames_are_bounded),
-        cmocka_unit_test(an_info_survives_the_wire),
-        cmocka_unit_test(who_does_not_know_is_on_no_host),
-        cmocka_unit_test(every_verdict_has_words),
-        cmocka_unit_test(seats_survive_the_wire),
-        cmocka_unit_test(offers_survive_the_wire),
-        cmocka_unit_test(cards_survive_the_wire),
+        cmocka_unit_test(an_info_is_decoded_as_encoded),
+        cmocka_unit_test(an_unknown_boot_id_matches_no_host),
+        cmocka_unit_test(every_verdict_has_a_text),
+        cmocka_unit_test(slots_are_decoded_as_encoded),
+        cmocka_unit_test(offers_are_decoded_as_encoded),
+        cmocka_unit_test(cards_are_decoded_as_encoded),
     };
 
     return T_RUN(tests);

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Ranks that torchrun starts, or whoever else sets what it sets: torchrun.sh VERBENA
+# Ranks that torchrun starts, or another program that sets the same variables: torchrun.sh VERBENA
 #
-# Without PyTorch the environment is set by hand, as torchrun would.
+# Without PyTorch the test sets the variables by hand, as torchrun would.
+#
+# Covers: net/launch_find.c net/launch_torch.c
 # shellcheck disable=SC2317
 set -uo pipefail
 verbena=$(realpath "$1")
@@ -23,7 +25,7 @@ cleanup() {
 }
 trap cleanup EXIT
 bad=0
-export TMPDIR=$dir # by which our ranks are known
+export TMPDIR=$dir # identifies our ranks
 unset "${!VB_@}" "${!SLURM_@}" "${!PMIX_@}" RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
 
 # shellcheck source=tests/launch_test.sh
@@ -36,7 +38,7 @@ ours() {
 job=(train softmax --data synth:1000 --global-batch 60 --steps 20 --json)
 timeout 100 "$verbena" "${job[@]}" --ranks 3 >"$dir/here" 2>"$dir/err" || fail "$(cat "$dir/err")"
 
-# same WHAT: $dir/out is of three ranks, who got the same parameters as without torchrun
+# same WHAT: $dir/out is from three ranks with the same parameters as without torchrun
 same() {
     [ "$(jq -s 'length == 2 and all(.[]; .ranks == 3) and (.[0].params_sha256 | length) == 64 and
         .[0].params_sha256 == .[1].params_sha256' "$dir/here" "$dir/out")" = true ] ||
@@ -53,12 +55,12 @@ done
 with="by hand"
 torchrun=("$python" -m torch.distributed.run -r 2 -t 2 --log_dir "$dir/logs")
 
-# on_two_nodes: two network namespaces, a torchrun of two ranks in each
+# on_two_nodes: runs two network namespaces with a torchrun of two ranks in each
 on_two_nodes() {
     local k pids=()
     nodes=(vb-torch0-$$ vb-torch1-$$)
     if [ "$(id -u)" != 0 ] || ! ip netns add "${nodes[0]}" || ! ip netns add "${nodes[1]}"; then
-        echo "not run, as it needs root and network namespaces: torchrun --nnodes 2"
+        echo "skipped, because it needs root and network namespaces: torchrun --nnodes 2"
         return
     fi 2>/dev/null
     ip link add eth0 netns "${nodes[0]}" type veth peer name eth0 netns "${nodes[1]}"
@@ -100,21 +102,21 @@ if [ $python != none ]; then
             fail "torchrun --nnodes 2: $(cat "$dir/out0" "$dir/err0")"
     fi
 
-    # A rank killed, and Ctrl-C, end all.
+    # A killed rank, and Ctrl-C, end the whole job.
     for how in KILL TERM; do
         "${torchrun[@]}" --standalone --nproc_per_node 3 --no_python "$verbena" train softmax --data synth:1000 \
             --steps 100000000 --timeout 10 >"$dir/out" 2>"$dir/err" </dev/null &
         pid=$!
         running 3
         [ $how = KILL ] && kill -KILL "$(ours | tail -n 1)"
-        [ $how = TERM ] && kill -TERM $pid # torchrun treats it as it does Ctrl-C
+        [ $how = TERM ] && kill -TERM $pid # torchrun treats it like Ctrl-C
         ends "torchrun, $how"
     done
 fi
 
-# ---- what torchrun sets ---------------------------------------------------------------------------
+# ---- the variables of torchrun --------------------------------------------------------------------
 
-# ranks VARIABLES... -- OPTIONS...: three ranks with these variables; codes in $codes
+# ranks VARIABLES... -- OPTIONS...: runs three ranks with these variables; exit codes are in $codes
 ranks() {
     local variables=() r pids=()
     while [ "$1" != -- ]; do
@@ -138,10 +140,10 @@ ranks() {
 }
 
 ranks LOCAL_WORLD_SIZE=3 --
-[ "$codes" = 000 ] || fail "by hand: exits $codes: $(cat "$dir/err")"
+[ "$codes" = 000 ] || fail "ranks started by hand: exits $codes: $(cat "$dir/err")"
 same "by hand"
 
-# Without LOCAL_WORLD_SIZE the ranks may be anywhere.
+# Without LOCAL_WORLD_SIZE the ranks may be on any hosts.
 (umask 077 && head -c 32 /dev/urandom >"$dir/key")
 ranks LOCAL_WORLD_SIZE= -- --secret-file "$dir/key"
 [ "$codes" = 000 ] || fail "four variables and a secret: exits $codes: $(cat "$dir/err")"
@@ -159,17 +161,17 @@ ranks LOCAL_WORLD_SIZE=3 RANK=3 --
 [ "$codes" = 222 ] || fail "rank 3 of 3: exits $codes"
 grep -q 'RANK 3: must be a number from 0 to 2' "$dir/err" || fail "rank 3 of 3: $(cat "$dir/err")"
 
-# A rank killed: the others miss it, and end.
+# A rank is killed: the others notice it and end.
 for r in 2 1 0; do
     env RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 MASTER_PORT=29520 MASTER_ADDR=localhost \
         "$verbena" train softmax --data synth:1000 --steps 100000000 --timeout 10 >"$dir/out" 2>"$dir/err" &
     pid=$!
-    [ $r = 0 ] || disown # the shell need not say that one was killed
+    [ $r = 0 ] || disown # keeps the shell from printing that a process was killed
     [ $r = 0 ] || victim=$pid
 done
 running 3
 kill -KILL "$victim"
 ends "a rank killed, by hand"
 
-[ $bad = 0 ] && echo "three ranks as torchrun starts them, $with"
+[ $bad = 0 ] && echo "all tests passed: three ranks as torchrun starts them, $with"
 exit $bad

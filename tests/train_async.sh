@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The parameter server in training: train_async.sh VERBENA MODEL... For each model, over shared memory and TCP:
-# the loss falls, as many gradients are applied as were asked for, staleness is told and kept within its bound, a
-# bound of 0 gives the bits of synchronous training. A dead server ends the job, which names the last checkpoint.
-# mnist is no model, but the accuracies on real digits; five is LeNet and AlexNet of 32 x 32 with 5 workers.
+# The parameter server in training: train_async.sh VERBENA MODEL... For each model, over shared memory and TCP: the loss
+# falls, the requested number of gradients is applied, staleness is reported and within its bound, and a bound of 0
+# gives the bits of synchronous training. If a server dies, the job ends and names the last checkpoint. mnist is not a
+# model: it tests the accuracies on real digits. five is LeNet and AlexNet of 32 x 32 with 5 workers.
+#
+# Covers: engine/train_async.c engine/train_async_dense.c engine/train_async_group.c engine/train_async_result.c
+# Covers: engine/train_async_server.c engine/train_async_sparse.c engine/train_async_worker.c engine/train_recipe.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=train
@@ -19,13 +22,13 @@ declare -A data=(
     [alexnet224]="--data synth:n=12,test=4 --batch 4 --lr 0.001"
 )
 
-# What every run says of itself.
+# Holds for every run.
 rows='(.per_rank | map(select(.role == "server")) | length) >= 1 and
     all(.per_rank[]; (.breakdown | add) - .train_s | fabs < 0.01) and
     .staleness.gradients == ([.staleness.per_worker[].gradients] | add) and
     .staleness.gradients == ([.staleness.histogram[]] | add)'
 
-falls() { # falls MODEL STEPS RANKS...
+loss_falls() { # loss_falls MODEL STEPS RANKS...
     local model=${1%224} steps=$2 args first ranks transport
     read -ra args <<<"${data[$1]}"
     ends 'true' "$model" "${args[@]}" --steps 1
@@ -42,7 +45,7 @@ falls() { # falls MODEL STEPS RANKS...
 learns() { # learns MODEL STEPS
     local model=$1 steps=$2 args transport
     read -ra args <<<"${data[$model]}"
-    falls "$model" "$steps" 1 2 3
+    loss_falls "$model" "$steps" 1 2 3
     for transport in shm tcp; do
         ends ".steps == $steps and .staleness.bound == 2 and $rows" "$model" "${args[@]}" \
             --steps "$steps" --mode async --ranks 3 --transport $transport --staleness 2 --slow 1:3
@@ -78,10 +81,10 @@ other_ways() {
         --steps 30 --ranks 1 --mode async --servers 2 --dedicated-servers
     ends ".steps == 60 and .staleness.dropped > 0" softmax "${args[@]}" --steps 60 --ranks 3 --mode async \
         --staleness 0 --backup 1 --slow 2:20
-    # a round whose workers had no samples: the last batch of an epoch has one
+    # a round whose workers had no samples: the last batch of an epoch has one sample
     ends ".steps == 45 and .loss < 10 and .accuracy > 0.2" softmax "${args[@]}" --data synth:1201 --steps 45 --ranks 3 \
         --mode async --staleness 0 --backup 1 --slow 2:20
-    ends ".staleness.max == 0" softmax "${args[@]}" --steps 300 --ranks 1 --mode async # all are its own
+    ends ".staleness.max == 0" softmax "${args[@]}" --steps 300 --ranks 1 --mode async # all gradients are its own
     ends ".steps == 500 and .algo == \"hogwild\" and $rows" softmax "${args[@]}" --steps 500 --ranks 2 \
         --mode async --hogwild
     read -ra args <<<"${data[sparse-lr]}"
@@ -93,7 +96,7 @@ other_ways() {
     same_bits sparse-lr 30 3 --rule ftrl
 }
 
-# A slow worker: others go on, and it is the one that the bound waits for.
+# A slow worker: the others continue, and the bound makes them wait for this one.
 slow_worker() {
     local args
     read -ra args <<<"${data[softmax]}"
@@ -107,8 +110,8 @@ slow_worker() {
         --steps 400 --ranks 2 --mode async --slow 1:200 --staleness 2
 }
 
-# Tests and checkpoints while training goes on; going on from one.
-keeps() {
+# Evaluations and checkpoints during training, and resuming from a checkpoint.
+evaluates_and_resumes() {
     local args model
     for model in softmax sparse-lr; do
         read -ra args <<<"${data[$model]}"
@@ -128,17 +131,17 @@ keeps() {
     ends ".params_sha256 == \"$want\" and .resumed == 50" softmax "${args[@]}" --checkpoint "$dir/half" --resume
 }
 
-# The job ends, soon, and says where to go on from.
-a_death() {
+# The job ends soon and prints where to resume.
+server_death() {
     local args
     read -ra args <<<"${data[softmax]}"
     start 2000 softmax "${args[@]}" --mode async --ranks 3 --steps 100000000
     kill_rank 0
-    wait "$job" && fail "a job that lost its server exits 0"
+    wait "$job" && fail "a job that lost its server exited with 0"
     grep -q "the last checkpoint is $dir/keep/checkpoint-[0-9]*.vbc" "$dir/err" ||
-        fail "a death: no checkpoint is named: $(cat "$dir/err")"
+        fail "a death: the checkpoint is not named: $(cat "$dir/err")"
     [ "$(grep -c "server 0 (rank 3, .*) is gone" "$dir/err")" = 2 ] ||
-        fail "a death: not both workers name the server: $(cat "$dir/err")"
+        fail "a death: expected both workers to name the server: $(cat "$dir/err")"
 }
 
 usage() {
@@ -158,7 +161,7 @@ usage() {
 on_mnist() {
     local mnist=${VERBENA_TEST_DATA:-$(dirname "$0")/../../shared/data}/mnist
     if [ ! -d "$mnist" ]; then
-        echo "skipped: there is no MNIST at $mnist"
+        echo "skipped: MNIST is missing at $mnist"
         exit 77
     fi
     ends '.accuracy >= 0.922' softmax --data "mnist:$mnist" --epochs 20 --mode async --ranks 3
@@ -174,17 +177,17 @@ for model; do
     ways)
         other_ways
         slow_worker
-        keeps
-        a_death
+        evaluates_and_resumes
+        server_death
         ;;
-    five) # workers
-        falls lenet 60 5
+    five) # number of workers
+        loss_falls lenet 60 5
         same_bits lenet 12 5
-        falls alexnet 10 5
+        loss_falls alexnet 10 5
         same_bits alexnet 2 5
         ;;
     alexnet224)
-        falls alexnet224 8 2
+        loss_falls alexnet224 8 2
         same_bits alexnet224 2 2
         ;;
     alexnet)
@@ -193,7 +196,7 @@ for model; do
         ;;
     lenet)
         learns lenet 60
-        # Of the rate of one worker, which is that of its batch: 2 / (workers + 1).
+        # The rate is that of one worker, given by its batch, times 2 / (workers + 1).
         ends '.lr == 0.02' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 1
         ends '.lr == 0.01' lenet --data synth:1200 --batch 64 --steps 3 --mode async --ranks 3
         same_bits lenet 12 3

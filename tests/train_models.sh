@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The models in training, as a user meets them: train_models.sh VERBENA [KILLS]. They learn, end with
-# the same bits over every transport, and go on after they were killed as if nothing had been.
+# Training of the models: train_models.sh VERBENA [KILLS]. They learn, give the same bits over every transport, and
+# continue after a kill as if nothing had happened.
+#
+# Covers: base/cache.c cli/eval.c engine/eval.c engine/train_dense.c engine/train_dense_eval.c engine/train_dense_open.c engine/train_models.c engine/train_save.c engine/train_sparse.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 kills=${2:-4}
 what=train
 export XDG_CACHE_HOME=$dir/cache OMP_WAIT_POLICY=passive
 
-# ---- they learn
+# ---- the models learn
 trained '.accuracy > 0.95 and .plan_sha256 != null' lenet --data synth:3000 --epochs 2
 trained '.accuracy > 0.94 and .params == 669706' mlp --data synth:3000 --epochs 2
 trained '.loss > 2.1 and .loss < 2.5' mlp --data synth:1000 --steps 1 --lr 1e-6 # chance: ln 10
@@ -18,7 +20,7 @@ trained '.accuracy > 0.805 and .params == 20001' sparse-lr --epochs 1 \
 trained '.loss < 3 and .params > 20000000' alexnet --input 32 --batch 16 --steps 4 \
     --data synth:n=64,test=16
 
-# ---- equal bits over every transport, and as a rank alone to rounding
+# ---- equal bits over every transport, and equal to one rank up to rounding
 declare -A jobs=(
     [softmax]="softmax --data synth:1000 --global-batch 60 --steps 20"
     [lenet]="lenet --data synth:1000 --global-batch 60 --steps 10"
@@ -36,13 +38,13 @@ for name in softmax lenet mlp sparse in-place; do
             trained "(.loss - $alone | fabs) < 1e-3 and .transport == \"$transport\"" "${job[@]}" \
                 --ranks $ranks --transport $transport
             [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] ||
-                fail "$name on $ranks ranks over $transport: other bits"
+                fail "$name on $ranks ranks over $transport: the bits differ"
         done
     done
 done
 
-# ---- files of CIFAR-10, from the first step to a judgement: each class has a brightness of its own
-# images N FILE: a record is the class and 3 x 32 x 32 pixels
+# ---- files of CIFAR-10, from the first step to an evaluation: each class has its own brightness
+# images N FILE: writes N records of the class and 3 x 32 x 32 pixels
 images() {
     local i
     for ((i = 0; i < $1; i++)); do
@@ -81,10 +83,10 @@ trained "($want | .loss) as \$loss | (.loss - \$loss | fabs) < 1e-4 and
     . as \$o | $want | .accuracy == \$o.accuracy and .steps == \$o.steps and
     .test_samples == \$o.test_samples" "$dir/runs/a" --data "cifar10:$dir/cifar"
 grep -q ' forward ' "$dir"/other-cache/verbena/plan-* || fail "eval: no kernel was chosen"
-! grep ' backward-' "$dir"/other-cache/verbena/plan-* || fail "eval: kernels for backward were timed"
+! grep ' backward-' "$dir"/other-cache/verbena/plan-* || fail "eval: backward kernels were timed"
 export XDG_CACHE_HOME=$dir/cache
 
-# ---- Criteo's text: the first category tells
+# ---- Criteo's text: the first category determines the label
 for ((i = 0; i < 400; i++)); do
     printf '%d\t' $((i * 7 % 10 < 3))
     for ((j = 0; j < 13; j++)); do
@@ -125,7 +127,7 @@ trained ".params_sha256 == \"$one\"" "${job[@]}" --plan "$dir/one/plan" --thread
 # ---- a short last batch is part of an epoch
 trained '.steps == 8 and .epochs == 2' softmax --data synth:350 --batch 100 --epochs 2
 
-# ---- killed at any time, it goes on to the same bits
+# ---- killed at any time, training continues to the same bits
 for name in softmax lenet mlp sparse in-place; do
     read -ra job <<<"${jobs[$name]}"
     job+=(--steps 400)
@@ -135,7 +137,7 @@ for name in softmax lenet mlp sparse in-place; do
         timeout -s KILL "0.$((RANDOM % 9))$((RANDOM % 10))" "$verbena" train "${job[@]}" \
             --checkpoint "$dir/$name" --checkpoint-every 20 --resume
     done >/dev/null 2>&1
-    # Killed before its first checkpoint each time, it says that it begins anew.
+    # If it was killed before its first checkpoint each time, it says that it starts again.
     ends ".params_sha256 == \"$want\" and .steps == 400" "${job[@]}" --checkpoint "$dir/$name" \
         --checkpoint-every 20 --resume
     [[ -z $err || $err == *"--resume: there is no checkpoint in $dir/$name"* ]] || fail "$name: $err"
@@ -146,16 +148,16 @@ what=train
 run softmax --data synth:1000 --global-batch 60 --steps 400 --seed 9 --checkpoint "$dir/softmax" --resume
 [[ $code$err == 2*"is of a run with another seed"* ]] || fail "another seed: $code $err"
 
-# ---- a dry run trains nothing; run.json is what was printed
+# ---- a dry run trains nothing; run.json has what was printed
 quiet softmax --data synth:1000 --dry-run
-grep -q 'nothing was trained' "$dir/out" || fail "no dry run: $(cat "$dir/out")"
+grep -q 'nothing was trained' "$dir/out" || fail "not a dry run: $(cat "$dir/out")"
 quiet softmax --data synth:1000 --steps 5 --json --run "$dir/run"
-jq -e '.steps == 5' "$dir/run/run.json" >/dev/null || fail "no run.json"
+jq -e '.steps == 5' "$dir/run/run.json" >/dev/null || fail "run.json is missing or wrong"
 for name in run.json plan; do
     rm -f "$dir/run/$name" && mkfifo "$dir/run/$name"
     refused 2 "$name: it exists and is not a regular file" softmax --data synth:1000 --steps 5 --run "$dir/run"
     rm "$dir/run/$name"
 done
 
-[ $bad = 0 ] && echo "all as it should be"
+[ $bad = 0 ] && echo "all tests passed"
 exit $bad

@@ -7,7 +7,7 @@
 
 #include "engine/engine.h"
 
-/* No batch, no number of steps: the test's. */
+/* The test must set the batch and the number of steps. */
 static inline void t_train_opts(const char *model, const char *data, struct vb_group *g,
                                 struct vb_train_opts *o)
 {

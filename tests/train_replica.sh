@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Servers with standbys in training: train_replica.sh VERBENA. A bound of 0 gives the bits of synchronous training.
-# A server that is killed, alone or with the worker beside it, is followed by its standby: the job goes on, all
-# steps are made, the loss falls, faults say what happened.
+# Servers with standbys in training: train_replica.sh VERBENA. A bound of 0 gives the bits of synchronous training. If a
+# server is killed, alone or with the worker on its host, its standby takes over: the job continues, all steps are made,
+# the loss falls, and faults says what happened.
+#
+# Covers: engine/ps_over.c engine/ps_replica.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=train
@@ -19,18 +21,18 @@ same_bits() { # same_bits MODEL RANKS OPTIONS...
     done
 }
 
-# The process of a rank is killed when there is a checkpoint; the job ends well.
+# Kills the process of a rank after the first checkpoint. The job must succeed.
 without() { # without RANK SERVER STANDBY OPTIONS...
     local server=$2 standby=$3 steps=3000
     start 200 lenet --data synth:1200 --batch 20 --mode async --ranks 2 --json --replicas 2 --steps $steps \
         "${@:4}"
     kill_rank "$1"
-    wait "$job" || fail "a server's death ends the job: $(cat "$dir/err")"
+    wait "$job" || fail "the job ended when a server died: $(cat "$dir/err")"
     final ".steps == $steps and .staleness.gradients == $steps and .loss < $first and
         .accuracy > 0.5 and any(.faults[]; .rank == $server and .what == \"died\" and .step < $steps and
             (.why | test(\"^server 0 .rank $server, .*its standby on rank $standby goes on at version\")))" \
         "a server died: $(cat "$dir/err")"
-    [ -e "$dir/keep/checkpoint-$steps.vbc" ] || fail "no last checkpoint after a server's death"
+    [ -e "$dir/keep/checkpoint-$steps.vbc" ] || fail "the last checkpoint is missing after the death of a server"
 }
 
 refused 2 "need --mode async" softmax --replicas 2 --ranks 2

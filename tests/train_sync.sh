@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Several ranks in training: train_sync.sh VERBENA MODEL... For each model and 1 to 5 ranks (alexnet and mlp: 3, but
-# alexnet5: 5): the loss falls, replicas are equal, and bits are the same over shared memory and TCP, in buckets
-# of any size. A slow rank is named. mnist is no model, but the accuracies on real digits.
+# Synchronous training with several ranks: train_sync.sh VERBENA MODEL... For each model and 1 to 5 ranks (alexnet and
+# mlp: 3, but alexnet5: 5): the loss falls, replicas are equal, and the bits are the same over shared memory and TCP,
+# with buckets of any size. A slow rank is named. mnist is not a model: it tests the accuracies on real digits.
+#
+# Covers: engine/train_buckets.c engine/train_dense.c engine/train_sparse.c engine/train_verdict.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=train
@@ -29,7 +31,7 @@ learns() { # learns MODEL STEPS RANKS
             ends ".loss < $first and .ranks == $ranks" "$model" "${args[@]}" --steps "$steps" \
                 --ranks $ranks --transport $transport --check-replicas 5
             [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] ||
-                fail "$model on $ranks ranks over $transport: other bits"
+                fail "$model on $ranks ranks over $transport: the bits differ"
         done
     done
     [ "$model" = sparse-lr ] ||
@@ -37,7 +39,7 @@ learns() { # learns MODEL STEPS RANKS
             --transport tcp --bucket 4096
 }
 
-# Gradients that travel as bfloat16 give other bits, but the same over any transport.
+# Gradients that are sent as bfloat16 give other bits, but the same ones over any transport.
 in_bf16() { # in_bf16 MODEL STEPS
     local model=$1 steps=$2 args transport plain first seen=
     read -ra args <<<"${data[$model]}"
@@ -50,12 +52,13 @@ in_bf16() { # in_bf16 MODEL STEPS
         ends ".wire == \"bf16\" and .loss < $first and .params_sha256 != \"$plain\"" "$model" "${args[@]}" \
             --transport $transport --wire bf16
         [ "${seen:=$(get .params_sha256)}" = "$(get .params_sha256)" ] ||
-            fail "$model in bf16 over $transport: other bits"
+            fail "$model in bf16 over $transport: the bits differ"
     done
 }
 
-# The rank that is late, and that waiting is not taken for transfer, nor the other way round. A busy machine wakes
-# the other one late, too, by some ms: a step of the slow one takes longer than that, which for models of 30 us is much.
+# The straggler must be named, and waiting must not count as transfer, nor the other way round. A busy machine also
+# wakes the other rank some ms late. So a step of the slow rank takes longer than that, which is much for models with
+# short steps.
 slow_rank_is_named() { # slow_rank_is_named MODEL
     local model=$1 args transport factor=400
     [ "$model" != lenet ] || factor=20
@@ -71,7 +74,7 @@ slow_rank_is_named() { # slow_rank_is_named MODEL
 on_mnist() {
     local dir=${VERBENA_TEST_DATA:-$(dirname "$0")/../../shared/data}/mnist ranks
     if [ ! -d "$dir" ]; then
-        echo "skipped: there is no MNIST at $dir"
+        echo "skipped: MNIST is missing at $dir"
         exit 77
     fi
     ends '.accuracy >= 0.924' softmax --data "mnist:$dir" --epochs 10 --ranks 3
@@ -104,5 +107,5 @@ for option in "--wire bf16" "--algo ring" "--bucket 4096" "--defer-bytes 4096" "
     refused 2 "${words[0]} is for dense models and --mode sync" softmax --mode async "${words[@]}"
 done
 
-[ $bad = 0 ] && echo "all as it should be"
+[ $bad = 0 ] && echo "all tests passed"
 exit $bad

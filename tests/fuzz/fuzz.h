@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the fuzzers share.
+ * Shared by all fuzzers.
  */
 #ifndef VB_FUZZ_H
 #define VB_FUZZ_H
@@ -14,7 +14,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-/* A copy that ends with zero, on the heap, where overruns are seen. */
+/* Returns a copy with a zero at its end, on the heap, where sanitizers see overruns. */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * /proc/self/cgroup, and behind the first zero byte the cpu.max of the topmost group.
+ * Fuzzes /proc/self/cgroup; the bytes after the first zero byte are the cpu.max of the topmost
+ * group.
+ *
+ * Covers: topo/cgroup.c
  */
 #include "tests/fuzz/fuzz.h"
 #include "topo/topo.h"

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints. Chance never finds a right checksum, so they are mended where the input has room for
- * them; as it is, the input is tried too. There is one way to write a checkpoint: what was read and
- * is written again must be the same bytes.
+ * Fuzzes checkpoints. Random input never has a correct checksum, so the fuzzer corrects the
+ * checksums where the input has room for them; it also tries the input as it is. A checkpoint has
+ * only one representation, so a file that was read and written again must have the same bytes.
+ *
+ * Covers: engine/checkpoint_read.c
  */
 #include "engine/checkpoint_priv.h"
 #include "tests/fuzz/fuzz_file.h"
@@ -63,7 +65,8 @@ static void mend_chunks(uint8_t *array, uint64_t bytes)
     }
 }
 
-/* Those that lie within the file; half of the inputs also get them put in their places. */
+/* Corrects the arrays that lie within the file. For half of the inputs it also corrects their
+ * offsets. */
 static void mend_arrays(uint8_t *file, size_t size, const struct cp_head *head)
 {
     uint64_t bytes, place = cp_front_bytes(head);
@@ -103,7 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     head.crc = cp_head_crc(head);
     memcpy(file, &head, sizeof(head));
     if (size >= sizeof(head) + 8)
-        memcpy(file + size - 8, &head.file_bytes, 8); /* of the end */
+        memcpy(file + size - 8, &head.file_bytes, 8); /* length at the end of the file */
     try(file, size);
     free(file);
     return 0;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * CIFAR-10 records. Input is short, records are long: each byte stands for 64 of the file.
+ * Fuzzes CIFAR-10 records. Inputs are short and records are long, so each byte stands for 64 bytes
+ * of the file.
+ *
+ * Covers: data/cifar.c
  */
 #include "tests/fuzz/fuzz_data.h"
 
@@ -19,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     for (i = 0; i < size; i++)
         memset(file + i * STRETCH, data[i], STRETCH);
-    cut = size > 0 ? data[0] % STRETCH : 0; /* so that ends of records are met, too */
+    cut = size > 0 ? data[0] % STRETCH : 0; /* so that files end inside a record, too */
     path = size % 4 == 0 ? fuzz_file(data, size) : fuzz_file(file, size * STRETCH - cut);
     if (cifar_read(&path, 1, &set) != VB_OK)
         return 0;

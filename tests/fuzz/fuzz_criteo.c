@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lines of Criteo's click logs.
+ * Fuzzes lines of Criteo's click logs.
+ *
+ * Covers: data/criteo.c
  */
 #include "tests/fuzz/fuzz_data.h"
 

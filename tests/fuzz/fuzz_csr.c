@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * .csr files. Chance never finds a right checksum, so they are mended where the input has room
- * for them; as it is, the input is tried too.
+ * Fuzzes .csr files. Random input never has a correct checksum, so the fuzzer corrects the
+ * checksums where the input has room for them; it also tries the input as it is.
+ *
+ * Covers: data/csr.c
  */
 #include "data/csr_priv.h"
 #include "tests/fuzz/fuzz_data.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the fuzzers of readers share: input becomes a file without a disk, and what was read of it
- * must be sound.
+ * Shared by the fuzzers of readers. The input becomes a file in memory, and the data that were read
+ * must be valid.
  */
 #ifndef VB_FUZZ_DATA_H
 #define VB_FUZZ_DATA_H
@@ -9,7 +9,7 @@
 #include "data/data_priv.h"
 #include "tests/fuzz/fuzz_file.h"
 
-/* Every row of a set that was taken is as promised. */
+/* Checks every row of an accepted data set. */
 static inline void fuzz_check_rows(const struct vb_dataset *set)
 {
     struct row_room room;

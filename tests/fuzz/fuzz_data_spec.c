@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Data specs of the command line.
+ * Fuzzes data specs of the command line.
+ *
+ * Covers: data/spec.c
  */
 #include "data/data.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * For fuzzers of what reads files.
+ * For fuzzers of code that reads files.
  */
 #ifndef VB_FUZZ_FILE_H
 #define VB_FUZZ_FILE_H
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-/* The input as a file in memory; the same one each time. */
+/* Returns the path of the input as a file in memory. All calls use the same file. */
 static inline const char *fuzz_file(const uint8_t *data, size_t size)
 {
     static char path[64];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a peer that has proved itself may send on a control connection.
+ * Fuzzes the frames of an authenticated peer on a control connection.
+ *
+ * Covers: net/conn.c net/seats.c
  */
 #include "net/control_priv.h"
 #include "tests/fuzz/fuzz.h"
@@ -25,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pthread_cond_init(&c.changed, NULL);
     c.opts.rank = size > 0 && data[0] % 2 == 0 ? 0 : 1;
     c.opts.elastic = size > 0 && (data[size - 1] & 1) != 0;
-    c.opts.epoch = size > 0 && (data[size - 1] & 2) != 0 ? 2 : 1; /* as of a newcomer */
+    c.opts.epoch = size > 0 && (data[size - 1] & 2) != 0 ? 2 : 1; /* as for a joiner */
     c.epoch = c.opts.epoch;
     for (i = 0; i < WORLD; i++)
         conn_init(&conns[i]);
@@ -33,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     conn_up(&c, i, fds[0], session);
     if (size > 3 && data[3] % 2 == 1 && c.opts.rank == 0)
         c.joining = i;                     /* its info makes the others admit it */
-    while (size > 0 && conns[i].fd >= 0) { /* in pieces that the socket takes */
+    while (size > 0 && conns[i].fd >= 0) { /* in pieces that fit into the socket */
         ssize_t n = write(fds[1], data, size < 4096 ? size : 4096);
 
         if (n <= 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a stranger may say at the door: the listener's half of the handshake, fed in pieces. Nobody
- * gets in by luck.
+ * Fuzzes the listener's half of the handshake, in pieces. No random input may be accepted.
+ *
+ * Covers: net/handshake.c net/wire_member.c
  */
 #include "net/handshake.h"
 #include "net/wire_member.h"
@@ -12,7 +13,7 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
 {
     (void)arg;
     memset(key, 42, AUTH_KEY_BYTES);
-    if (call->kind == WIRE_JOIN) { /* a newcomer has no rank and knows no epoch */
+    if (call->kind == WIRE_JOIN) { /* a joiner has no rank and knows no epoch */
         *epoch_p = 0;
         return WIRE_WELCOME;
     }
@@ -28,7 +29,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* What an elastic group says besides. */
+/* Decodes the further messages of an elastic group. */
 static void look_at_members(const uint8_t *data, size_t size)
 {
     struct wire_member member;

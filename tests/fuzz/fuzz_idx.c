@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * IDX files: the first byte says which of the two the rest is; the other one is right.
+ * Fuzzes IDX files. The first byte says which of the two files the input is; the other one is
+ * correct.
+ *
+ * Covers: data/idx.c
  */
 #include "tests/fuzz/fuzz_data.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * libsvm text, plain or compressed.
+ * Fuzzes libsvm text, plain or compressed.
+ *
+ * Covers: data/libsvm.c
  */
 #include "tests/fuzz/fuzz_data.h"
 

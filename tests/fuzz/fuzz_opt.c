@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Command lines: arguments are separated by newlines.
+ * Fuzzes command lines: arguments are separated by newlines.
+ *
+ * Covers: base/opt.c
  */
 #include "tests/fuzz/fuzz.h"
 

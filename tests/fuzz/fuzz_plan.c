@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Plan files. What was read, written and read again is the same plan.
+ * Fuzzes plan files. A plan that was read, written and read again must be the same.
+ *
+ * Covers: kernels/choice_plan.c
  */
 #include "kernels/choice_priv.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files of earlier choices. Chance never finds the first line, which names this machine, so the
- * input is tried behind a right one too.
+ * Fuzzes files of earlier choices. Random input never has the correct first line, which names this
+ * machine, so the fuzzer also tries the input after a correct first line.
+ *
+ * Covers: kernels/choice_cache.c
  */
 #include "kernels/blas_priv.h"
 #include "kernels/choice_priv.h"
@@ -12,7 +14,7 @@
 static char root[] = "/tmp/verbena-fuzz-XXXXXX";
 static char path[128], key[VB_LINE];
 
-/* The seed has choices for it. */
+/* The seed has choices for this shape. */
 static const struct vb_k_shape shape = {
     .kind = VB_K_LINEAR, .n = 1, .c = 4, .h = 1, .w = 1, .oc = 2, .oh = 1, .ow = 1};
 
@@ -22,8 +24,8 @@ static void remove_root(void)
     rmdir(root);
 }
 
-/* A cache that has learnt something writes its file: that is where the name and the first line are
- * from. */
+/* Gets the file's name and its first line from a cache that has learned something and has written
+ * its file. */
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     struct vb_k_cache *cache;
@@ -58,7 +60,7 @@ static void try(const char *first, const uint8_t *data, size_t size)
         fclose(file) != 0)
         abort();
     if (vb_k_cache_open(root, &cache) != VB_OK)
-        abort(); /* a broken file is an empty cache */
+        abort(); /* a broken file must give an empty cache */
     for (pass = 0; pass < VB_K_PASSES; pass++) {
         backend = vb_k_cache_find(cache, &shape, (enum vb_k_pass)pass);
         if (backend != NULL && vb_k_backend_find(backend->name) != backend)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists of hosts and of tasks, as Slurm puts them into the environment. The first host must be one
- * that can be looked up and nothing else.
+ * Fuzzes lists of hosts and of tasks in Slurm's environment variables. The first host must be a
+ * name that can be looked up.
+ *
+ * Covers: net/launch_slurm.c
  */
 #include "net/launch.h"
 #include "tests/fuzz/fuzz.h"

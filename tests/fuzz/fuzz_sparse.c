@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a peer may tell of its sparse list, and what it may put into our window as its part. A head
- * that is found right must leave room for every list that fits it; the loops must stay inside their
- * arrays whatever the words are.
+ * Fuzzes the head of a peer's sparse list, and the part that it may put into our window. An
+ * accepted head must leave room for every list that fits it. The loops must stay inside their
+ * arrays for any words.
+ *
+ * Covers: net/sparse_merge.c net/sparse_split.c
  */
 #include "net/sparse_priv.h"
 #include "tests/fuzz/fuzz.h"
@@ -49,7 +51,7 @@ static void read_head(struct input *in, struct sparse_head *head)
         head->samples[i] = take(in, 1) == 0 ? take(in, 4) : (index += 1 + take(in, 2) % 500);
 }
 
-/* Rooms that do not overlap, inside what was set aside for all. */
+/* Checks that the areas do not overlap and lie inside the reserved memory. */
 static void check_plan(const struct sparse_plan *plan)
 {
     size_t sums = 0, rooms;

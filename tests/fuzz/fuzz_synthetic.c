@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Descriptions of machines, a list of cpus behind the first newline. Whatever opens must be
- * planned for.
+ * Fuzzes descriptions of machines; a list of CPUs follows the first newline. A placement must be
+ * possible on every machine that opens.
+ *
+ * Covers: topo/machine.c topo/plan.c
  */
 #include "tests/fuzz/fuzz.h"
 #include "topo/topo.h"

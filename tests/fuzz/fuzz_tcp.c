@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Bytes from a peer to a TCP endpoint. The first byte says how many gets the endpoint has under way
- * and how the rest is cut into pieces. Whatever comes, nothing outside the window is written.
+ * Fuzzes the bytes from a peer to a TCP endpoint. The first byte says how many gets the endpoint
+ * has under way and how the rest is cut into pieces. Nothing outside the window may be written.
  *
- * Then the same bytes as a header: what decodes must encode to the same bytes.
+ * Then uses the same bytes as a header: if it decodes, it must encode to the same bytes.
+ *
+ * Covers: net/tcp_rx.c net/wire_data.c
  */
 #include "net/transport.h"
 #include "net/wire_data.h"
@@ -57,7 +59,7 @@ static void peer_close(struct peer *p)
     tcp->close(p->dev);
 }
 
-/* Polls until nothing comes any more; the peer answers nothing, so that takes few rounds. */
+/* Polls until nothing more arrives. This takes few rounds, because the peer answers nothing. */
 static void peer_poll(struct peer *p, int max)
 {
     struct vb_raw_event ev[8];
@@ -76,7 +78,7 @@ static void peer_poll(struct peer *p, int max)
     } while (n > 0);
 }
 
-/* Reads what the endpoint sends, requests and replies, and forgets it. */
+/* Reads and discards the requests and replies of the endpoint. */
 static void swallow(int fd)
 {
     char bytes[4096];
@@ -132,14 +134,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (at = 1; at < size; at += piece) {
         piece = size - at < step ? size - at : step;
         if (send(p.fd, data + at, piece, MSG_NOSIGNAL) < 0)
-            break; /* given up already */
+            break; /* the endpoint has given up already */
         peer_poll(&p, 1 + data[0] % 8);
         swallow(p.fd);
     }
     close(p.fd);
     peer_poll(&p, 8);
     if (p.n_lost != 1 || p.n_done != p.n_gets)
-        abort(); /* the end of the peer is told once, and all that was under way ended */
+        abort(); /* the loss of the peer must be reported once, and all ops must have ended */
     check_guards();
     peer_close(&p);
     check_codec(data + 1, size - 1);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * TFRecord files as they are, and examples under right checksums, which chance would never find.
+ * Fuzzes TFRecord files, and examples with correct checksums, which random input would never have.
+ *
+ * Covers: data/example.c data/tfrecord.c
  */
 #include "tests/fuzz/fuzz_data.h"
 

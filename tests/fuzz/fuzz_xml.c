@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that claim to be a recorded machine.
+ * Fuzzes files that claim to be recorded machines.
+ *
+ * Covers: topo/machine.c topo/trial.c
  */
 #include "tests/fuzz/fuzz.h"
 #include "topo/topo.h"
