@@ -37,13 +37,6 @@ vb_status bench_slowest(struct vb_group *group, double seconds, bench_op_fn op, 
 /* Collective: the largest and the sum of a number of each rank. */
 vb_status bench_over_ranks(struct vb_group *group, int64_t value, int64_t *max_p, int64_t *sum_p);
 
-/* bench/move.c: from the beginning of one window to the offset in the other. While there is no room
- * for another one, the group makes progress. */
-vb_status bench_put(struct vb_group *group, struct vb_window *win, int to, size_t dst_offset,
-                    size_t len, uint32_t note, struct vb_op *op);
-vb_status bench_get(struct vb_group *group, struct vb_window *win, int from, size_t dst_offset,
-                    size_t len, struct vb_op *op);
-
 /* Large enough for every size, in whole pages. */
 size_t bench_largest(const struct vb_bench_opts *opts);
 

@@ -100,7 +100,7 @@ vb_status async_board_open(struct vb_group *group, size_t papers_bytes,
         return vb_err_sys("calloc");
     *board_p = b; /* to be closed, whatever came of it */
     b->group = group;
-    b->seats = vb_group_seats(group);
+    b->seats = vb_group_slots(group);
     b->has_row = calloc((size_t)b->seats, sizeof(*b->has_row));
     if (b->has_row == NULL)
         return vb_err_sys("calloc");

@@ -252,12 +252,12 @@ vb_status async_take_joined(struct vb_async *a)
     const struct papers *p = &j->papers;
     int world = a->job.workers + ps_server_ranks(&a->job);
 
-    if (world != vb_group_world(j->group) || world + a->job.late != vb_group_seats(j->group))
+    if (world != vb_group_world(j->group) || world + a->job.late != vb_group_slots(j->group))
         return vb_err(VB_ERR_USAGE,
                       "by its options this worker expects %d ranks and %d that join, but the job "
                       "has %d and %d",
                       world, a->job.late, vb_group_world(j->group),
-                      vb_group_seats(j->group) - vb_group_world(j->group));
+                      vb_group_slots(j->group) - vb_group_world(j->group));
     if (a->job.n != p->n || a->job.max_keys > p->max_keys)
         return vb_err(VB_ERR_USAGE,
                       "this worker's data, of %zu parameters and up to %zu entries a "

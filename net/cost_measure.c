@@ -21,8 +21,8 @@
 #define MAPPED_BYTES ((size_t)256 * 1024)
 #define SUM_BYTES ((size_t)64 * 1024)
 #define FIT_BYTES ((size_t)512 * 1024) /* of an allreduce that the model is fitted to */
-#define FIT_OPS 8                      /* small ones in a batch */
-#define FIT_BULKS 2                    /* large ones */
+#define FIT_SMALL 8                    /* small ones in a batch */
+#define FIT_LARGE 2                    /* large ones */
 #define FAR_BYTES ((size_t)4 << 20)    /* of one that caches do not hold */
 #define FAR_US 5000                    /* it is tried if that is enough by the model */
 
@@ -40,20 +40,20 @@ static bool probe_came(void *arg)
     struct probe *p = arg;
 
     coll_reap(p->coll, p->to);
-    return (int32_t)(p->coll->probes - p->want) >= 0 && p->to->left == p->to->posted;
+    return (int32_t)(p->coll->probes.came - p->want) >= 0 && p->to->left == p->to->posted;
 }
 
 /* The rank so many after this one that hosts are left behind. */
 static int probe_distance(const struct vb_coll *coll)
 {
-    return coll->n_leaders > 1 ? coll->leaders[1] : 1;
+    return coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1;
 }
 
 /* Everybody sends n notes of len bytes and gets as many. The slots of the ring are not in use. */
 static vb_status swap(struct vb_coll *coll, uint32_t n, size_t len, double *us_p)
 {
     int d = probe_distance(coll), to = (coll->rank + d) % coll->world;
-    struct probe p = {coll, coll->probes_wanted += n, &coll->ways[to]};
+    struct probe p = {coll, coll->probes.wanted += n, &coll->ways[to]};
     int from = (coll->rank + coll->world - d) % coll->world;
     uint64_t begin = vb_clock_ns();
     vb_status st = VB_OK;
@@ -86,7 +86,7 @@ static vb_status finish(struct vb_coll *coll, vb_status started, struct vb_req *
 }
 
 /* Barriers by puts, though there may be flags. */
-static vb_status measure_latency(struct vb_coll *coll, struct model *m)
+static vb_status measure_latency(struct vb_coll *coll, struct cost_model *m)
 {
     enum vb_algo was = coll->opts.algo;
     vb_status st = VB_OK;
@@ -106,7 +106,7 @@ static vb_status measure_latency(struct vb_coll *coll, struct model *m)
     return st;
 }
 
-static vb_status measure_link(struct vb_coll *coll, struct model *m)
+static vb_status measure_link(struct vb_coll *coll, struct cost_model *m)
 {
     double batch[BULKS], bulk[BULKS];
     vb_status st;
@@ -116,14 +116,14 @@ static vb_status measure_link(struct vb_coll *coll, struct model *m)
     for (i = 0; i < BULKS && st == VB_OK; i++)
         st = swap(coll, RING_SLOTS, 0, &batch[i]);
     for (i = 0; i < BULKS && st == VB_OK; i++)
-        st = swap(coll, RING_SLOTS, coll->seg_bytes, &bulk[i]);
+        st = swap(coll, RING_SLOTS, coll->lay.seg_bytes, &bulk[i]);
     if (st != VB_OK)
         return st;
     m->post = typical(batch, BULKS) / RING_SLOTS;
     m->latency -= (coll->world - 1) * m->post;
     if (m->latency < m->post)
         m->latency = m->post;
-    m->byte = (typical(bulk, BULKS) / RING_SLOTS - m->post) / (double)coll->seg_bytes;
+    m->byte = (typical(bulk, BULKS) / RING_SLOTS - m->post) / (double)coll->lay.seg_bytes;
     m->byte = m->byte > 1e-6 ? m->byte : 1e-6; /* no link has 1 TB/s */
     return VB_OK;
 }
@@ -132,7 +132,7 @@ static vb_status measure_link(struct vb_coll *coll, struct model *m)
 
 /* On memory that is there and that no peer writes to: the ring for segments of this rank itself. A
  * peer that is done measuring may send already, so its slots are not free. */
-static void measure_sum(struct vb_coll *coll, struct model *m)
+static void measure_sum(struct vb_coll *coll, struct cost_model *m)
 {
     size_t room = RING_SLOTS * ring_slot_bytes(coll),
            half = room / 2 < SUM_BYTES ? room / 2 : SUM_BYTES;
@@ -152,8 +152,8 @@ static void measure_sum(struct vb_coll *coll, struct model *m)
 }
 
 /* n times so many allreduces after each other. The data is zero as yet, and so are its sums. */
-static vb_status time_ops(struct vb_coll *coll, enum vb_algo algo, size_t n_elems, int n, int each,
-                          double *us_p)
+static vb_status time_requests(struct vb_coll *coll, enum vb_algo algo, size_t n_elems, int n,
+                               int each, double *us_p)
 {
     enum vb_algo was = coll->opts.algo;
     double us[ROUNDS] = {0};
@@ -178,22 +178,22 @@ static vb_status time_ops(struct vb_coll *coll, enum vb_algo algo, size_t n_elem
 /* Where ranks share cores they also wait for each other's turn, which no measurement of one link
  * shows. So two allreduces are timed as they will be used, several after each other, and latency
  * and byte are made such that the model says the same. */
-static vb_status fit(struct vb_coll *coll, struct model *m)
+static vb_status fit(struct vb_coll *coll, struct cost_model *m)
 {
-    size_t bytes = coll->len_bytes < FIT_BYTES ? coll->len_bytes : FIT_BYTES;
+    size_t bytes = coll->lay.len_bytes < FIT_BYTES ? coll->lay.len_bytes : FIT_BYTES;
     double us, rest;
     vb_status st;
 
-    if (coll->all_mapped || bytes < sizeof(float))
+    if (coll->hosts.all_mapped || bytes < sizeof(float))
         return VB_OK;
-    st = time_ops(coll, VB_ALGO_GATHER, 1, ROUNDS / FIT_OPS, FIT_OPS, &us);
+    st = time_requests(coll, VB_ALGO_GATHER, 1, ROUNDS / FIT_SMALL, FIT_SMALL, &us);
     if (st != VB_OK)
         return st;
     rest = vb_coll_predict_us(coll, VB_ALGO_GATHER, sizeof(float)) - m->latency;
     m->latency = us - rest > m->post ? us - rest : m->post;
     if (bytes < FIT_BYTES)
         return VB_OK; /* too few to tell */
-    st = time_ops(coll, VB_ALGO_EXCHANGE, bytes / sizeof(float), BULKS, FIT_BULKS, &us);
+    st = time_requests(coll, VB_ALGO_EXCHANGE, bytes / sizeof(float), BULKS, FIT_LARGE, &us);
     if (st != VB_OK)
         return st;
     m->byte = 0; /* the prediction is a straight line in that: two points give it */
@@ -207,18 +207,18 @@ static vb_status fit(struct vb_coll *coll, struct model *m)
 /* Segments of a small vector stay in the caches, those of a large one do not, and over a fast link
  * that shows. Over a slow one it does not, and a large vector would take too long to try: rank 0
  * says. */
-static vb_status fit_far(struct vb_coll *coll, struct model *m)
+static vb_status fit_far(struct vb_coll *coll, struct cost_model *m)
 {
     double us, rest = vb_coll_predict_us(coll, VB_ALGO_EXCHANGE, FAR_BYTES);
     uint32_t fast = rest < FAR_US;
     vb_status st;
 
-    if (coll->all_mapped || coll->len_bytes < FAR_BYTES)
+    if (coll->hosts.all_mapped || coll->lay.len_bytes < FAR_BYTES)
         return VB_OK;
     st = vb_group_broadcast(coll->group, 0, &fast, sizeof(fast));
     if (st != VB_OK || !fast)
         return st;
-    st = time_ops(coll, VB_ALGO_EXCHANGE, FAR_BYTES / sizeof(float), BULKS, 1, &us);
+    st = time_requests(coll, VB_ALGO_EXCHANGE, FAR_BYTES / sizeof(float), BULKS, 1, &us);
     if (st != VB_OK)
         return st;
     m->far = 1; /* a straight line in that as well */
@@ -228,17 +228,18 @@ static vb_status fit_far(struct vb_coll *coll, struct model *m)
 }
 
 /* A flag is never slower than a note, whatever else the machine did while it was measured. */
-static vb_status measure_mapped(struct vb_coll *coll, struct model *m)
+static vb_status measure_mapped(struct vb_coll *coll, struct cost_model *m)
 {
-    size_t n = (coll->len_bytes < MAPPED_BYTES ? coll->len_bytes : MAPPED_BYTES) / sizeof(float);
+    size_t n =
+        (coll->lay.len_bytes < MAPPED_BYTES ? coll->lay.len_bytes : MAPPED_BYTES) / sizeof(float);
     vb_status st;
     double us;
 
-    if (!coll->all_mapped || n == 0)
+    if (!coll->hosts.all_mapped || n == 0)
         return VB_OK;
-    st = time_ops(coll, VB_ALGO_MAPPED, 1, ROUNDS, 1, &m->flag);
+    st = time_requests(coll, VB_ALGO_MAPPED, 1, ROUNDS, 1, &m->flag);
     if (st == VB_OK)
-        st = time_ops(coll, VB_ALGO_MAPPED, n, BULKS, 1, &us);
+        st = time_requests(coll, VB_ALGO_MAPPED, n, BULKS, 1, &us);
     if (st != VB_OK)
         return st;
     if (coll->world > 1 && m->flag > m->latency)
@@ -249,7 +250,7 @@ static vb_status measure_mapped(struct vb_coll *coll, struct model *m)
     return VB_OK;
 }
 
-vb_status cost_measure(struct vb_coll *coll, struct model *m)
+vb_status cost_measure(struct vb_coll *coll, struct cost_model *m)
 {
     vb_status st = VB_OK;
 

@@ -62,7 +62,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
 {
     struct control_opts opts = {.rank = g->rank,
                                 .world = g->world,
-                                .seats = g->seats,
+                                .seats = g->slots,
                                 .epoch = g->epoch,
                                 .elastic = g->opts.elastic,
                                 .patience = g->opts.patience,
@@ -227,10 +227,10 @@ static vb_status check_opts(const struct vb_group_opts *o)
     if (o->rank < 0 || o->rank >= o->world)
         return vb_err(VB_ERR_USAGE, "rank %d of %d: must be from 0 to %d", o->rank, o->world,
                       o->world - 1);
-    if (o->seats != 0 && (o->seats < o->world || o->seats > VB_WORLD_MAX))
-        return vb_err(VB_ERR_USAGE, "%d seats for a world of %d: must be from %d to %d", o->seats,
+    if (o->slots != 0 && (o->slots < o->world || o->slots > VB_WORLD_MAX))
+        return vb_err(VB_ERR_USAGE, "%d seats for a world of %d: must be from %d to %d", o->slots,
                       o->world, o->world, VB_WORLD_MAX);
-    if (o->seats > o->world && !o->elastic)
+    if (o->slots > o->world && !o->elastic)
         return vb_err(VB_ERR_USAGE, "only an elastic group has seats for those who come late");
     if (o->root == NULL && (o->rank > 0 || o->root_fd < 0))
         return vb_err(VB_ERR_USAGE, "no root address: where does rank 0 listen?");
@@ -243,8 +243,8 @@ static void peers_init(struct vb_group *g)
 {
     int i;
 
-    for (i = 0; i < g->seats; i++) {
-        g->peers[i].late_fd = -1;
+    for (i = 0; i < g->slots; i++) {
+        g->peers[i].join_fd = -1;
         g->peers[i].epoch = g->epoch;
         g->peers[i].transport = i == g->rank ? NULL : &vb_transport_nobody;
     }
@@ -268,21 +268,21 @@ vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group **group_
     g->opts.timeout_ms = (int)(g->opts.timeout_ms * g->opts.patience);
     g->rank = opts->rank;
     g->world = opts->world;
-    g->seats = opts->seats > 0 ? opts->seats : opts->world;
+    g->slots = opts->slots > 0 ? opts->slots : opts->world;
     g->epoch = GROUP_EPOCH;
     pthread_mutexattr_init(&attr);
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&g->lock, &attr);
+    pthread_mutex_init(&g->front.lock, &attr);
     pthread_mutexattr_destroy(&attr);
-    g->peers = calloc((size_t)g->seats, sizeof(*g->peers));
-    g->late = calloc((size_t)g->seats, sizeof(*g->late));
+    g->peers = calloc((size_t)g->slots, sizeof(*g->peers));
+    g->waits = calloc((size_t)g->slots, sizeof(*g->waits));
     if (g->peers != NULL)
         peers_init(g);
     g->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     g->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ev.data.fd = g->wake_fd;
     *group_p = g; /* the caller closes it, whatever happened */
-    if (g->peers == NULL || g->late == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
+    if (g->peers == NULL || g->waits == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
         epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, g->wake_fd, &ev) != 0)
         return vb_err_sys("open a group");
     return VB_OK;
@@ -299,7 +299,7 @@ static void name_transports(struct vb_group *g)
         size_t len = strlen(g->transports);
 
         snprintf(g->transports + len, sizeof(g->transports) - len, "%s%s", d > 0 ? "+" : "",
-                 ops_of(g->devices[d])->name);
+                 vb_device_transport(g->devices[d])->name);
     }
 }
 
@@ -336,7 +336,7 @@ static vb_status group_join(struct vb_group *g)
         g->peers[i].member = true;
     st = group_set_going(g);
     if (st == VB_OK)
-        st = coll_open(g);
+        st = group_sync_open(g);
     return st;
 }
 
@@ -389,28 +389,28 @@ void vb_group_close(struct vb_group *g)
 
     if (g == NULL)
         return;
-    vb_window_destroy(g->coll.win); /* notes on it may come until then, and after that */
+    vb_window_destroy(g->sync.win); /* notes on it may come until then, and after that */
     progress_stop(g);
     control_close(g->control); /* first, so that peers read our goodbye before sockets close */
-    for (i = 0; g->peers != NULL && i < g->seats; i++) {
+    for (i = 0; g->peers != NULL && i < g->slots; i++) {
         if (g->peers[i].ep != NULL)
             g->peers[i].transport->disconnect(g->peers[i].ep);
-        if (g->peers[i].late_fd >= 0)
-            close(g->peers[i].late_fd);
+        if (g->peers[i].join_fd >= 0)
+            close(g->peers[i].join_fd);
     }
     while (g->windows != NULL)
         window_release(g->windows);
     for (d = 0; d < g->n_devices; d++)
-        ops_of(g->devices[d])->close(g->devices[d]);
-    coll_close(g); /* now that no device knows of its ops any more */
+        vb_device_transport(g->devices[d])->close(g->devices[d]);
+    group_sync_close(g); /* now that no device knows of its ops any more */
     free_kept(g->kept);
     if (g->epoll_fd >= 0)
         close(g->epoll_fd);
     if (g->wake_fd >= 0)
         close(g->wake_fd);
     auth_wipe(g->opts.secret, sizeof(g->opts.secret));
-    pthread_mutex_destroy(&g->lock);
+    pthread_mutex_destroy(&g->front.lock);
     free(g->peers);
-    free(g->late);
+    free(g->waits);
     free(g);
 }

@@ -31,14 +31,14 @@ static void close_peer(struct vb_group *g, int rank)
     struct peer *peer = &g->peers[rank];
     struct vb_op *ops;
 
-    if (peer->late_fd >= 0)
-        close(peer->late_fd);
-    peer->late_fd = -1;
-    peer->step = LATE_NONE;
+    if (peer->join_fd >= 0)
+        close(peer->join_fd);
+    peer->join_fd = -1;
+    peer->join_step = JOIN_NONE;
     if (peer->ep == NULL)
         return;
     ops = peer->transport->sever(peer->ep);
-    offer_forget(g, rank);
+    window_exchange_forget(g, rank);
     peer->transport->disconnect(peer->ep);
     finish_all(ops); /* only now is their memory free */
     peer->transport = &vb_transport_nobody;
@@ -81,7 +81,7 @@ void member_hail(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
 
-    peer->step = LATE_NONE;
+    peer->join_step = JOIN_NONE;
     peer->member = true;
     peer->gone = false;
     peer->end = VB_END_NONE;
@@ -104,10 +104,10 @@ int member_work(struct vb_group *g)
         fence(g, &end);
         n++;
     }
-    for (i = 0; i < g->seats; i++) {
+    for (i = 0; i < g->slots; i++) {
         if (i == g->rank)
             continue;
-        n += g->peers[i].member ? offer_take(g, i) : newcomer_step(g, i);
+        n += g->peers[i].member ? window_exchange_take(g, i) : joiner_step(g, i);
     }
     g->working = false;
     return n;
@@ -143,9 +143,9 @@ vb_status member_check_all(struct vb_group *g, const char *what)
 }
 
 /* Tables of collectives on windows have a place for each rank of the beginning. */
-vb_status member_check_fixed(struct vb_group *g, const char *what)
+vb_status group_check_fixed(struct vb_group *g, const char *what)
 {
-    if (g->seats > g->world)
+    if (g->slots > g->world)
         return vb_err(VB_ERR_USAGE, "%s is not for a group that others may join", what);
     return member_check_all(g, what);
 }
@@ -185,11 +185,6 @@ bool vb_group_member(struct vb_group *g, int rank)
     member = g->peers[rank].member;
     group_unlock(g);
     return member;
-}
-
-int vb_group_seats(const struct vb_group *g)
-{
-    return g->seats;
 }
 
 uint32_t vb_group_epoch(struct vb_group *g)
@@ -234,7 +229,7 @@ void vb_group_welcome(struct vb_group *g)
 
 vb_status vb_group_retire(struct vb_group *g, int rank, const char *why)
 {
-    if (!g->opts.elastic || rank < 0 || rank >= g->seats || rank == g->rank)
+    if (!g->opts.elastic || rank < 0 || rank >= g->slots || rank == g->rank)
         return vb_err(VB_ERR_USAGE, "rank %d cannot be retired here", rank);
     group_lock(g);
     control_lose(g->control, rank, why);

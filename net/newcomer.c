@@ -85,11 +85,11 @@ static vb_status greet(struct vb_group *g, int rank, const struct wire_card *the
         st = control_send_card(g->control, rank, &mine);
     if (st != VB_OK)
         return st;
-    peer->step = LATE_STREAM;
-    peer->late_until = pair_deadline(g);
+    peer->join_step = JOIN_STREAM;
+    peer->join_deadline = pair_deadline(g);
     if (pair_way(g, &mine, theirs, rank) != WAY_VERBS)
         return control_give_key(g->control, rank);
-    peer->step = LATE_WINDOWS;
+    peer->join_step = JOIN_WINDOWS;
     return connect_verbs(g, rank, verbs, theirs, VB_LINK_ANSWER, pair_deadline(g));
 }
 
@@ -108,24 +108,24 @@ static vb_status take_stream(struct vb_group *g, int rank)
     struct peer *peer = &g->peers[rank];
     int fd;
 
-    if (peer->late_fd < 0)
-        peer->late_fd = control_take_stream(g->control, rank);
-    if (peer->late_fd < 0)
+    if (peer->join_fd < 0)
+        peer->join_fd = control_take_stream(g->control, rank);
+    if (peer->join_fd < 0)
         return VB_AGAIN;
-    if (!has_spoken(peer->late_fd)) {
-        if (vb_clock_ns() > peer->late_until)
+    if (!has_spoken(peer->join_fd)) {
+        if (vb_clock_ns() > peer->join_deadline)
             return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected and said nothing", rank,
                           peer->info.host);
         atomic_store_explicit(&g->news, true, memory_order_relaxed); /* look again */
         return VB_AGAIN;
     }
-    fd = peer->late_fd;
-    peer->late_fd = -1;
-    peer->step = LATE_WINDOWS;
+    fd = peer->join_fd;
+    peer->join_fd = -1;
+    peer->join_step = JOIN_WINDOWS;
     return pair_attach(g, rank, fd, pair_deadline(g));
 }
 
-int newcomer_step(struct vb_group *g, int rank)
+int joiner_step(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
     struct wire_member member;
@@ -133,17 +133,17 @@ int newcomer_step(struct vb_group *g, int rank)
     vb_status st = VB_OK;
     int n = 0;
 
-    if (peer->step == LATE_NONE && control_take_card(g->control, rank, &member, &card)) {
+    if (peer->join_step == JOIN_NONE && control_take_card(g->control, rank, &member, &card)) {
         peer->info = member.info;
         peer->epoch = member.epoch;
         st = greet(g, rank, &card);
         n++;
     }
-    if (st == VB_OK && peer->step == LATE_STREAM)
+    if (st == VB_OK && peer->join_step == JOIN_STREAM)
         st = take_stream(g, rank);
-    if (st == VB_OK && peer->step == LATE_WINDOWS) {
-        n += offer_take(g, rank);
-        if (offer_has_all(g, rank))
+    if (st == VB_OK && peer->join_step == JOIN_WINDOWS) {
+        n += window_exchange_take(g, rank);
+        if (window_exchange_has_all(g, rank))
             member_hail(g, rank);
     }
     if (st < 0)
@@ -197,7 +197,7 @@ static vb_status connect_members(struct vb_group *g, const struct wire_member *m
     vb_status st;
     int i;
 
-    for (i = 0; i < g->seats; i++) {
+    for (i = 0; i < g->slots; i++) {
         if (i == g->rank || members[i].epoch == 0)
             continue;
         g->peers[i].info = members[i].info;
@@ -217,7 +217,7 @@ static vb_status connect_members(struct vb_group *g, const struct wire_member *m
 static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int fd,
                            const unsigned char session[AUTH_KEY_BYTES], uint64_t deadline)
 {
-    struct wire_member *members = calloc((size_t)g->seats, sizeof(*members));
+    struct wire_member *members = calloc((size_t)g->slots, sizeof(*members));
     vb_status st;
 
     if (members == NULL)
@@ -255,7 +255,7 @@ static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_s
 
     o.rank = (int)seat->seat;
     o.world = (int)seat->world;
-    o.seats = (int)seat->seats;
+    o.slots = (int)seat->seats;
     if (o.transport == VB_TRANSPORT_AUTO) /* as all the others */
         o.transport = (enum vb_transport_choice)seat->choice;
     o.elastic = true;
@@ -264,7 +264,7 @@ static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_s
     if (*group_p == NULL || (*group_p)->peers == NULL)
         return st;
     (*group_p)->epoch = seat->epoch;
-    for (i = 0; i < o.seats; i++)
+    for (i = 0; i < o.slots; i++)
         (*group_p)->peers[i].epoch = seat->epoch; /* nobody has a newer one */
     return st;
 }

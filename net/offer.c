@@ -25,7 +25,7 @@ static struct vb_window *find_window(struct vb_group *g, uint32_t id)
     return win;
 }
 
-void offer_link(struct vb_window *win)
+void window_exchange_add(struct vb_window *win)
 {
     struct vb_window **at = &win->group->windows;
 
@@ -42,7 +42,7 @@ static void release_kept(struct vb_window *win, int rank)
     win->kept[rank] = NULL;
 }
 
-void offer_unlink(struct vb_window *win)
+void window_exchange_remove(struct vb_window *win)
 {
     struct vb_window **at = &win->group->windows;
     int i;
@@ -51,7 +51,7 @@ void offer_unlink(struct vb_window *win)
         at = &(*at)->next;
     if (*at != NULL)
         *at = win->next;
-    for (i = 0; win->kept != NULL && i < win->group->seats; i++)
+    for (i = 0; win->kept != NULL && i < win->group->slots; i++)
         release_kept(win, i);
 }
 
@@ -84,7 +84,7 @@ static vb_status take_one(struct vb_window *win, int rank, struct wire_offer *of
     return st;
 }
 
-int offer_take(struct vb_group *g, int rank)
+int window_exchange_take(struct vb_group *g, int rank)
 {
     struct wire_offer offer;
     struct vb_window *win;
@@ -104,7 +104,7 @@ int offer_take(struct vb_group *g, int rank)
     return n;
 }
 
-bool offer_has_all(struct vb_group *g, int rank)
+bool window_exchange_has_all(struct vb_group *g, int rank)
 {
     struct vb_window *win;
 
@@ -114,9 +114,9 @@ bool offer_has_all(struct vb_group *g, int rank)
     return true;
 }
 
-void offer_forget(struct vb_group *g, int rank)
+void window_exchange_forget(struct vb_group *g, int rank)
 {
-    const struct vb_transport *ops = g->peers[rank].transport;
+    const struct vb_transport *transport = g->peers[rank].transport;
     struct vb_window *win;
 
     for (win = g->windows; win != NULL; win = win->next) {
@@ -124,15 +124,15 @@ void offer_forget(struct vb_group *g, int rank)
         win->lens[rank] = 0;
         if (win->remotes[rank] == NULL)
             continue;
-        if (ops->caps & VB_CAP_MAPPED)
+        if (transport->caps & VB_CAP_MAPPED)
             win->kept[rank] = win->remotes[rank];
         else
-            ops->release_window(win->remotes[rank]);
+            transport->release_window(win->remotes[rank]);
         win->remotes[rank] = NULL;
     }
 }
 
-vb_status offer_device(struct vb_group *g, struct vb_device *dev)
+vb_status window_exchange_add_device(struct vb_group *g, struct vb_device *dev)
 {
     struct wire_offer unused;
     struct vb_window *win;
@@ -144,7 +144,7 @@ vb_status offer_device(struct vb_group *g, struct vb_device *dev)
         return VB_OK;
     for (win = g->windows; win != NULL; win = win->next)
         if (win->n_exported > g->n_devices) {
-            ops_of(dev)->unexport_window(dev, win->id);
+            vb_device_transport(dev)->unexport_window(dev, win->id);
             win->n_exported--;
         }
     return st;
@@ -162,7 +162,7 @@ static bool all_offered(void *arg)
     struct sharing *s = arg;
     struct vb_group *g = s->win->group;
 
-    for (s->rank = 0; s->rank < g->seats; s->rank++)
+    for (s->rank = 0; s->rank < g->slots; s->rank++)
         if (s->rank != g->rank && g->peers[s->rank].member && s->win->remotes[s->rank] == NULL)
             return false;
     return true;
@@ -209,14 +209,14 @@ static vb_status wait_for_all(struct sharing *s)
     return VB_OK;
 }
 
-vb_status offer_share(struct vb_window *win)
+vb_status window_exchange_share(struct vb_window *win)
 {
     struct vb_group *g = win->group;
     struct sharing s = {.win = win};
     int i;
 
     group_lock(g);
-    for (i = 0; i < g->seats; i++)
+    for (i = 0; i < g->slots; i++)
         if (i != g->rank && g->peers[i].member && offer_send(win, i) != VB_OK)
             control_lose(g->control, i, "a window could not be shared with it");
     group_unlock(g);

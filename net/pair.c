@@ -35,7 +35,7 @@ vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transp
                            struct vb_device **dev_p)
 {
     struct vb_device_opts opts = {.rank = g->rank,
-                                  .world = g->seats,
+                                  .world = g->slots,
                                   .queue_depth = QUEUE_DEPTH,
                                   .crowded = g->opts.crowded,
                                   .any_interface = g->opts.any_interface,
@@ -56,7 +56,7 @@ vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transp
         transport->close(dev);
         return st;
     }
-    st = offer_device(g, dev);
+    st = window_exchange_add_device(g, dev);
     if (st != VB_OK) {
         (void)epoll_ctl(g->epoll_fd, EPOLL_CTL_DEL, ev.data.fd, NULL);
         transport->close(dev);
@@ -72,7 +72,7 @@ struct vb_device *pair_device(struct vb_group *g, const struct vb_transport *tra
     int d;
 
     for (d = 0; d < g->n_devices; d++)
-        if (ops_of(g->devices[d]) == transport)
+        if (vb_device_transport(g->devices[d]) == transport)
             return g->devices[d];
     return NULL;
 }
@@ -87,7 +87,7 @@ enum pair_kind pair_way(const struct vb_group *g, const struct wire_card *mine,
     if (g->opts.transport != VB_TRANSPORT_AUTO || pair_same_host(g, rank) ||
         mine->rdma == WIRE_RDMA_NONE || theirs->rdma == WIRE_RDMA_NONE)
         return WAY_STREAM;
-    return mine->rdma == WIRE_RDMA_HARD && theirs->rdma == WIRE_RDMA_HARD ? WAY_VERBS : WAY_TRIAL;
+    return mine->rdma == WIRE_RDMA_HARD && theirs->rdma == WIRE_RDMA_HARD ? WAY_VERBS : WAY_MEASURE;
 }
 
 /* verbs: NULL where there is none. */
@@ -98,7 +98,7 @@ vb_status pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_car
     if (verbs == NULL)
         return VB_OK;
     card_p->rdma = vb_verbs_is_soft(verbs) ? WIRE_RDMA_SOFT : WIRE_RDMA_HARD;
-    return ops_of(verbs)->address(verbs, &card_p->address);
+    return vb_device_transport(verbs)->address(verbs, &card_p->address);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */

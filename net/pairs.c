@@ -29,7 +29,7 @@ static bool device_used(const struct vb_group *g, const struct vb_device *dev)
 {
     int i;
 
-    for (i = 0; i < g->seats; i++)
+    for (i = 0; i < g->slots; i++)
         if (g->peers[i].dev == dev)
             return true;
     return false;
@@ -45,8 +45,8 @@ void pairs_close_unused(struct vb_group *g)
         dev = g->devices[d];
         if (device_used(g, dev))
             continue;
-        (void)epoll_ctl(g->epoll_fd, EPOLL_CTL_DEL, ops_of(dev)->wait_fd(dev), NULL);
-        ops_of(dev)->close(dev);
+        (void)epoll_ctl(g->epoll_fd, EPOLL_CTL_DEL, vb_device_transport(dev)->wait_fd(dev), NULL);
+        vb_device_transport(dev)->close(dev);
         g->devices[d] = g->devices[--g->n_devices];
     }
 }
@@ -161,7 +161,7 @@ static vb_status connect_sure(struct settling *s)
 /* ---- the trial ------------------------------------------------------------------------------- */
 
 /* Whether any pair of the job needs one: all ranks take part in it then. */
-static bool needs_trial(const struct settling *s)
+static bool needs_pick(const struct settling *s)
 {
     bool soft = false;
     int i, able = 0;
@@ -173,47 +173,47 @@ static bool needs_trial(const struct settling *s)
     return s->g->opts.transport == VB_TRANSPORT_AUTO && able >= 2 && soft;
 }
 
-static void keep_faster(struct settling *s, const struct trial_pair *pairs, int n, bool verbs)
+static void keep_faster(struct settling *s, const struct pick_pair *pairs, int n, bool verbs)
 {
     int i;
 
     for (i = 0; i < n; i++) {
-        ops_of(pairs[i].devs[!verbs])->disconnect(pairs[i].eps[!verbs]);
+        vb_device_transport(pairs[i].devs[!verbs])->disconnect(pairs[i].eps[!verbs]);
         if (verbs)
             pair_take_verbs(s->g, pairs[i].rank, s->verbs, pairs[i].eps[1]);
     }
     pairs_close_unused(s->g);
 }
 
-static vb_status try_pairs(struct settling *s, struct trial_pair *pairs, double seconds[2])
+static vb_status pick_faster(struct settling *s, struct pick_pair *pairs, double seconds[2])
 {
     struct vb_group *g = s->g;
     vb_status st = VB_OK;
     int i, n = 0;
 
     for (i = 0; i < g->world && st == VB_OK; i++) {
-        if (i == g->rank || way_to(s, i) != WAY_TRIAL)
+        if (i == g->rank || way_to(s, i) != WAY_MEASURE)
             continue;
-        pairs[n] = (struct trial_pair){
+        pairs[n] = (struct pick_pair){
             .rank = i, .devs = {g->peers[i].dev, s->verbs}, .eps = {g->peers[i].ep, NULL}};
         st = connect_verbs(s, i, &pairs[n].eps[1]);
         if (st == VB_OK)
             n++;
     }
     if (st == VB_OK)
-        st = trial_run(g, pairs, n, s->deadline, seconds);
+        st = pick_transport(g, pairs, n, s->deadline, seconds);
     keep_faster(s, pairs, n, st == VB_OK && seconds[1] < seconds[0]);
     return st;
 }
 
-static vb_status hold_trial(struct settling *s, double seconds[2])
+static vb_status pick_for_pairs(struct settling *s, double seconds[2])
 {
-    struct trial_pair *pairs = calloc((size_t)s->g->world, sizeof(*pairs));
+    struct pick_pair *pairs = calloc((size_t)s->g->world, sizeof(*pairs));
     vb_status st;
 
     if (pairs == NULL)
         return vb_err_sys("calloc");
-    st = try_pairs(s, pairs, seconds);
+    st = pick_faster(s, pairs, seconds);
     free(pairs);
     return st;
 }
@@ -270,8 +270,8 @@ static vb_status settle(struct settling *s)
         st = connect_streams(s);
     if (st == VB_OK)
         st = connect_sure(s);
-    if (st == VB_OK && needs_trial(s)) {
-        st = hold_trial(s, seconds);
+    if (st == VB_OK && needs_pick(s)) {
+        st = pick_for_pairs(s, seconds);
         tried = true;
     }
     if (st != VB_OK)

@@ -109,8 +109,8 @@ void group_hold(struct vb_group *g, bool on)
 
 static void flush(struct vb_device *dev)
 {
-    if (ops_of(dev)->flush != NULL)
-        ops_of(dev)->flush(dev);
+    if (vb_device_transport(dev)->flush != NULL)
+        vb_device_transport(dev)->flush(dev);
 }
 
 void group_flush(struct vb_group *g)
@@ -155,7 +155,7 @@ int group_round(struct vb_group *g)
         count += hand_self(g);
     for (d = 0; d < g->n_devices; d++) {
         n = 0;
-        if (ops_of(g->devices[d])->poll(g->devices[d], ev, EVENTS, &n) != VB_OK)
+        if (vb_device_transport(g->devices[d])->poll(g->devices[d], ev, EVENTS, &n) != VB_OK)
             continue; /* it has logged; the ranks concerned are reported as lost */
         count += hand_events(g, g->devices[d], ev, n);
     }
@@ -201,7 +201,7 @@ void group_arm(struct vb_group *g)
 
     g->armed++;
     for (d = 0; d < g->n_devices; d++)
-        ops_of(g->devices[d])->arm(g->devices[d]);
+        vb_device_transport(g->devices[d])->arm(g->devices[d]);
 }
 
 void group_disarm(struct vb_group *g)
@@ -211,7 +211,7 @@ void group_disarm(struct vb_group *g)
     if (--g->armed > 0)
         return;
     for (d = 0; d < g->n_devices; d++)
-        ops_of(g->devices[d])->disarm(g->devices[d]);
+        vb_device_transport(g->devices[d])->disarm(g->devices[d]);
 }
 
 /* Sleeps until something may have happened. Called and returns under the lock; the devices are
@@ -244,7 +244,8 @@ static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int
 
 static bool has_await(const struct vb_group *g)
 {
-    return g->n_devices == 1 && !g->threaded && ops_of(g->devices[0])->await != NULL;
+    return g->n_devices == 1 && !g->front.threaded &&
+           vb_device_transport(g->devices[0])->await != NULL;
 }
 
 /* A round that sleeps while there is nothing to hand out. */
@@ -255,7 +256,7 @@ static int sleep_in_device(struct vb_group *g, int ms)
 
     if (has_self(g))
         return hand_self(g);
-    if (ops_of(g->devices[0])->await(g->devices[0], ev, EVENTS, ms, &n) != VB_OK)
+    if (vb_device_transport(g->devices[0])->await(g->devices[0], ev, EVENTS, ms, &n) != VB_OK)
         return 0;
     return hand_events(g, g->devices[0], ev, n);
 }

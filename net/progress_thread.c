@@ -95,21 +95,21 @@ vb_status progress_start(struct vb_group *g)
 {
     int err;
 
-    g->threaded = true;
+    g->front.threaded = true;
     err = pthread_create(&g->progress_thread, NULL, progress_main, g);
     if (err == 0)
         return VB_OK;
-    g->threaded = false;
+    g->front.threaded = false;
     errno = err;
     return vb_err_sys("start the progress thread");
 }
 
 void progress_stop(struct vb_group *g)
 {
-    if (!g->threaded)
+    if (!g->front.threaded)
         return;
     atomic_store_explicit(&g->stopping, true, memory_order_relaxed);
     group_wake(g);
     pthread_join(g->progress_thread, NULL);
-    g->threaded = false;
+    g->front.threaded = false;
 }

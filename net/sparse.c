@@ -15,7 +15,6 @@
 
 #include <stdlib.h>
 
-#define CHANNEL_FIRST 224 /* contexts take the first free one from here on */
 #define SAMPLES_MIN 64u
 #define SAMPLES_MAX 1024u
 #define SAMPLES_A_RANK 8u
@@ -24,26 +23,14 @@
  */
 
 /* What a rank brings when it opens. */
-struct offer {
+struct open_terms {
     uint64_t features;
     uint64_t max_nnz;
     uint32_t path;
     int32_t channel;
 };
 
-static int free_channel(struct vb_group *g)
-{
-    int channel;
-
-    group_lock(g);
-    for (channel = CHANNEL_FIRST; channel < VB_CHANNELS; channel++)
-        if (g->channels[channel].fn == NULL)
-            break;
-    group_unlock(g);
-    return channel;
-}
-
-static vb_status check_opts(const struct vb_sparse_opts *o, int channel)
+static vb_status check_opts(const struct vb_sparse_opts *o)
 {
     if (o->features < 1 || o->features > (uint64_t)UINT32_MAX + 1)
         return vb_err(VB_ERR_USAGE, "sparse allreduce of %llu features: must be 1 to 2^32",
@@ -51,49 +38,47 @@ static vb_status check_opts(const struct vb_sparse_opts *o, int channel)
     if (o->max_nnz > UINT32_MAX)
         return vb_err(VB_ERR_USAGE, "sparse allreduce of lists of %zu: at most %u", o->max_nnz,
                       UINT32_MAX);
-    if (channel == VB_CHANNELS)
-        return vb_err(VB_ERR_USAGE, "too many sparse allreduces are open");
     return VB_OK;
 }
 
-static vb_status compare_offers(struct vb_sparse *s, const struct offer *offers)
+static vb_status compare_terms(struct vb_sparse *s, const struct open_terms *terms)
 {
-    const struct offer *mine = &offers[s->rank];
+    const struct open_terms *mine = &terms[s->rank];
     int r;
 
     for (r = 0; r < s->world; r++) {
         const char *host = vb_group_host(s->group, r);
 
-        if (offers[r].features != mine->features)
+        if (terms[r].features != mine->features)
             return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, this rank %llu",
-                          s->what, r, host, (unsigned long long)offers[r].features,
+                          s->what, r, host, (unsigned long long)terms[r].features,
                           (unsigned long long)mine->features);
-        if (offers[r].path != mine->path || offers[r].channel != mine->channel)
+        if (terms[r].path != mine->path || terms[r].channel != mine->channel)
             return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) opens another one than this rank",
                           s->what, r, host);
-        if (offers[r].max_nnz > UINT32_MAX)
+        if (terms[r].max_nnz > UINT32_MAX)
             return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has lists of %llu", s->what, r, host,
-                          (unsigned long long)offers[r].max_nnz);
-        s->peers[r].max_nnz = offers[r].max_nnz;
+                          (unsigned long long)terms[r].max_nnz);
+        s->peers[r].max_nnz = terms[r].max_nnz;
     }
     return VB_OK;
 }
 
-static vb_status meet(struct vb_sparse *s, int channel)
+static vb_status meet(struct vb_sparse *s)
 {
-    struct offer mine = {.features = s->opts.features,
-                         .max_nnz = s->opts.max_nnz,
-                         .path = (uint32_t)s->opts.path,
-                         .channel = channel};
-    struct offer *offers = calloc((size_t)s->world, sizeof(*offers));
+    struct open_terms mine = {.features = s->opts.features,
+                              .max_nnz = s->opts.max_nnz,
+                              .path = (uint32_t)s->opts.path,
+                              .channel = s->channel};
+    struct open_terms *terms = calloc((size_t)s->world, sizeof(*terms));
     vb_status st;
 
-    if (offers == NULL)
+    if (terms == NULL)
         return vb_err_sys("calloc");
-    st = vb_group_gather(s->group, &mine, sizeof(mine), offers);
+    st = vb_group_gather(s->group, &mine, sizeof(mine), terms);
     if (st == VB_OK)
-        st = compare_offers(s, offers);
-    free(offers);
+        st = compare_terms(s, terms);
+    free(terms);
     return st;
 }
 
@@ -161,15 +146,11 @@ static vb_status allocate(struct vb_sparse *s)
     return VB_OK;
 }
 
-static vb_status open_window(struct vb_sparse *s, int channel)
+static vb_status open_window(struct vb_sparse *s)
 {
     vb_status st;
     int r;
 
-    st = vb_channel_open(s->group, channel, sparse_note_came, s);
-    if (st != VB_OK)
-        return st;
-    s->channel = channel;
     st = vb_window_create(s->group, s->at.len_bytes, &s->win);
     if (st != VB_OK)
         return st;
@@ -207,13 +188,12 @@ static struct vb_sparse *create(struct vb_group *g, const struct vb_sparse_opts 
 vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
                          struct vb_sparse **sparse_p)
 {
-    int channel = free_channel(g);
     struct vb_sparse *s;
     vb_status st;
 
-    st = member_check_fixed(g, "a sparse allreduce");
+    st = group_check_fixed(g, "a sparse allreduce");
     if (st == VB_OK)
-        st = check_opts(opts, channel);
+        st = check_opts(opts);
     if (st != VB_OK)
         return st;
     s = create(g, opts);
@@ -222,13 +202,16 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
         (void)vb_err(VB_ERR_NO_MEMORY, "calloc");
         return VB_ERR_NO_MEMORY;
     }
-    st = meet(s, channel);
+    /* The channel is open before any peer can have the window and send notes. */
+    st = vb_channel_alloc(g, sparse_note_came, s, &s->channel);
+    if (st == VB_OK)
+        st = meet(s);
     if (st == VB_OK) {
         lay_out(s);
         st = allocate(s);
     }
     if (st == VB_OK)
-        st = open_window(s, channel);
+        st = open_window(s);
     if (st == VB_OK)
         st = sparse_measure(s);
     if (st != VB_OK) {

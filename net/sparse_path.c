@@ -85,7 +85,7 @@ static vb_status measure_puts(struct vb_sparse *s, int rank)
         len = SPARSE_PROBE_BYTES;
     if (st == VB_OK)
         st = time_probes(s, rank, len, PUTS - 1, &put);
-    s->model.note_ns = s->group->opts.crowded ? fmax(note / 2, TURN_NS) : note / 2;
+    s->model.note_ns = group_opts(s->group)->crowded ? fmax(note / 2, TURN_NS) : note / 2;
     s->model.put_ns_byte = fmax(put - note, 1) / (double)len;
     return st;
 }

@@ -13,7 +13,7 @@
 #ifndef VB_SPARSE_PRIV_H
 #define VB_SPARSE_PRIV_H
 
-#include "net/group_priv.h"
+#include "net/group_inside.h"
 
 #include <string.h>
 

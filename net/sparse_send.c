@@ -107,7 +107,7 @@ void sparse_note_came(void *arg, int rank, uint32_t value)
         break;
     }
     if (!fine)
-        control_lose(s->group->control, rank, "it is at another sparse allreduce than it can be");
+        group_lose(s->group, rank, "it is at another sparse allreduce than it can be");
 }
 
 /* ---- failing ----------------------------------------------------------------------------------
@@ -134,8 +134,8 @@ vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why)
 
 struct waiting {
     struct vb_sparse *s;
-    int rank; /* whom for */
-    int late; /* who has not even begun; this rank: nobody */
+    int rank;      /* whom for */
+    int straggler; /* who has not even begun; this rank: nobody */
     uint64_t since_ns;
     uint32_t n;
 };
@@ -147,25 +147,25 @@ static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting
 
     if (st == VB_OK)
         return VB_OK;
-    if (control_status(s->group->control, NULL, 0) != VB_OK)
+    if (group_status(s->group) != VB_OK)
         VB_LOG_ERROR("%s failed, waiting for rank %d (%s)", s->what, w->rank,
                      vb_group_host(s->group, w->rank));
     return sparse_fail(s, st);
 }
 
 /* What has gone by since the last call was the rank's that is late. */
-static void settle(struct waiting *w, int late)
+static void settle(struct waiting *w, int straggler)
 {
     uint64_t now_ns = vb_clock_ns();
 
-    if (w->late != w->s->rank)
-        late_add(w->s->group, w->late, now_ns - w->since_ns);
-    w->late = late;
+    if (w->straggler != w->s->rank)
+        group_wait_add(w->s->group, w->straggler, now_ns - w->since_ns);
+    w->straggler = straggler;
     w->since_ns = now_ns;
 }
 
 /* Who has not begun to send its head; this rank: nobody. */
-static int late_rank(const struct vb_sparse *s)
+static int straggler_of(const struct vb_sparse *s)
 {
     int r;
 
@@ -179,10 +179,10 @@ static bool heads_came(void *arg)
 {
     struct waiting *w = arg;
     const struct vb_sparse *s = w->s;
-    int late = late_rank(s);
+    int straggler = straggler_of(s);
 
-    if (late != w->late)
-        settle(w, late);
+    if (straggler != w->straggler)
+        settle(w, straggler);
     for (; w->rank < s->world; w->rank++)
         if (w->rank != s->rank && (int32_t)(s->peers[w->rank].heads - s->seq) < 0)
             return false;
@@ -227,7 +227,7 @@ static bool probes_came(void *arg)
 
 vb_status sparse_wait_heads(struct vb_sparse *s)
 {
-    struct waiting w = {.s = s, .late = s->rank};
+    struct waiting w = {.s = s, .straggler = s->rank};
     vb_status st = wait_for(s, heads_came, &w);
 
     settle(&w, s->rank);
@@ -315,24 +315,9 @@ struct sparse_run sparse_part_of(const struct vb_sparse *s, const uint64_t *list
 vb_status sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
                      uint32_t value, struct vb_op *op)
 {
-    uint64_t deadline = 0;
-    vb_status st;
+    vb_status st =
+        vb_put_wait(s->win, rank, NULL, src, dst, len_bytes, VB_NOTE(s->channel, value), op, 0);
 
-    for (;;) {
-        st = vb_put(s->win, rank, src, dst, len_bytes, VB_NOTE(s->channel, value), op);
-        if (st != VB_AGAIN)
-            break;
-        st = vb_progress(s->group);
-        if (st != VB_OK)
-            break;
-        if (deadline == 0)
-            deadline = group_deadline(s->group);
-        if (vb_clock_ns() >= deadline) {
-            st = vb_err(VB_ERR_TIMEOUT, "rank %d (%s) takes in nothing", rank,
-                        vb_group_host(s->group, rank));
-            break;
-        }
-    }
     if (st != VB_OK) {
         VB_LOG_ERROR("%s failed, sending to rank %d (%s)", s->what, rank,
                      vb_group_host(s->group, rank));
@@ -392,7 +377,7 @@ static vb_status announce(struct vb_sparse *s, int to)
 
 static vb_status put_head(struct vb_sparse *s, int to, size_t len_bytes)
 {
-    bool slow = (double)len_bytes * s->model.put_ns_byte > LATE_OFTEN_NS;
+    bool slow = (double)len_bytes * s->model.put_ns_byte > WAIT_COUNTED_NS;
     vb_status st = slow ? announce(s, to) : VB_OK;
 
     if (st != VB_OK)

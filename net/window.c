@@ -33,11 +33,12 @@ static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
 /* In an elastic group mapped windows are handed over peer by peer (offer.c). */
 vb_status window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer)
 {
-    const struct vb_transport *ops = ops_of(dev);
+    const struct vb_transport *transport = vb_device_transport(dev);
     vb_status st = VB_OK;
 
-    if (!win->group->opts.elastic || (ops->caps & VB_CAP_MAPPED) == 0)
-        st = ops->export_window(dev, win->id, &win->mem, win->rights, window_key(offer, ops));
+    if (!win->group->opts.elastic || (transport->caps & VB_CAP_MAPPED) == 0)
+        st = transport->export_window(dev, win->id, &win->mem, win->rights,
+                                      window_key(offer, transport));
     if (st == VB_OK)
         win->n_exported++;
     return st;
@@ -117,11 +118,11 @@ static vb_status open_window(struct vb_window *win)
     group_lock(g);
     st = export_all(win, &mine);
     if (st == VB_OK && g->opts.elastic)
-        offer_link(win); /* at once: a device that opens now must find it */
+        window_exchange_add(win); /* at once: a device that opens now must find it */
     group_unlock(g);
     if (st != VB_OK)
         return st;
-    return g->opts.elastic ? offer_share(win) : share(win, &mine);
+    return g->opts.elastic ? window_exchange_share(win) : share(win, &mine);
 }
 
 /* The memory goes last: no device may know of it any more. */
@@ -132,11 +133,11 @@ static void unexport_all(struct vb_window *win)
     int d;
 
     for (d = 0; d < win->n_exported; d++)
-        if (ops_of(g->devices[d])->inherit_window != NULL)
+        if (vb_device_transport(g->devices[d])->inherit_window != NULL)
             heir = g->devices[d];
         else
-            ops_of(g->devices[d])->unexport_window(g->devices[d], win->id);
-    if (heir != NULL && ops_of(heir)->inherit_window(heir, win->id, &win->mem))
+            vb_device_transport(g->devices[d])->unexport_window(g->devices[d], win->id);
+    if (heir != NULL && vb_device_transport(heir)->inherit_window(heir, win->id, &win->mem))
         win->mem = (struct vb_mem){.fd = -1};
 }
 
@@ -148,8 +149,8 @@ void window_release(struct vb_window *win)
 
     group_lock(g);
     if (g->opts.elastic)
-        offer_unlink(win);
-    for (i = 0; win->remotes != NULL && i < g->seats; i++)
+        window_exchange_remove(win);
+    for (i = 0; win->remotes != NULL && i < g->slots; i++)
         if (win->remotes[i] != NULL)
             g->peers[i].transport->release_window(win->remotes[i]);
     unexport_all(win);
@@ -180,10 +181,10 @@ vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned ri
     win->mem.fd = -1;
     win->rights = rights;
     win->id = g->next_window++;
-    win->lens = calloc((size_t)g->seats, sizeof(*win->lens));
-    win->remotes = calloc((size_t)g->seats, sizeof(void *));
-    win->offered = calloc((size_t)g->seats, sizeof(bool));
-    win->kept = calloc((size_t)g->seats, sizeof(void *));
+    win->lens = calloc((size_t)g->slots, sizeof(*win->lens));
+    win->remotes = calloc((size_t)g->slots, sizeof(void *));
+    win->offered = calloc((size_t)g->slots, sizeof(bool));
+    win->kept = calloc((size_t)g->slots, sizeof(void *));
     if (win->lens == NULL || win->remotes == NULL || win->offered == NULL || win->kept == NULL)
         st = vb_err_sys("calloc");
     else
@@ -381,19 +382,103 @@ vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_
     return st;
 }
 
+/* ---- waiting for room ------------------------------------------------------------------------ */
+
+/* How long an op has found no room. */
+struct room {
+    uint64_t deadline; /* 0: it has not been refused yet */
+    int timeout_ms;
+};
+
+/* Makes progress after an op to a rank was refused with VB_AGAIN. */
+static vb_status make_room(struct vb_group *g, int rank, struct room *room)
+{
+    vb_status st = vb_progress(g);
+    uint64_t now = vb_clock_ns();
+
+    if (room->deadline == 0)
+        room->deadline = now + (uint64_t)room->timeout_ms * 1000000u;
+    if (st == VB_OK && now >= room->deadline)
+        st = vb_err(VB_ERR_TIMEOUT, "rank %d (%s) accepts no more transfers: waited %.1f s", rank,
+                    vb_group_host(g, rank), room->timeout_ms / 1000.0);
+    return st;
+}
+
+static struct room room_of(const struct vb_group *g, int timeout_ms)
+{
+    return (struct room){.timeout_ms = timeout_ms > 0 ? timeout_ms : g->opts.timeout_ms};
+}
+
+vb_status vb_put_wait(struct vb_window *win, int rank, const struct vb_window *from,
+                      size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
+                      struct vb_op *op, int timeout_ms)
+{
+    struct room room = room_of(win->group, timeout_ms);
+    vb_status st;
+
+    from = from != NULL ? from : win;
+    do {
+        st = vb_put_from(win, rank, from, src_offset, dst_offset, len_bytes, note, op);
+        if (st == VB_OK)
+            return VB_OK;
+        if (st == VB_AGAIN)
+            st = make_room(win->group, rank, &room);
+    } while (st == VB_OK);
+    group_finish(op, st);
+    return st;
+}
+
+vb_status vb_get_wait(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
+                      size_t len_bytes, struct vb_op *op, int timeout_ms)
+{
+    struct room room = room_of(win->group, timeout_ms);
+    vb_status st;
+
+    do {
+        st = vb_get(win, rank, dst_offset, src_offset, len_bytes, op);
+        if (st == VB_OK)
+            return VB_OK;
+        if (st == VB_AGAIN)
+            st = make_room(win->group, rank, &room);
+    } while (st == VB_OK);
+    group_finish(op, st);
+    return st;
+}
+
+/* ---- channels -------------------------------------------------------------------------------- */
+
 vb_status vb_channel_open(struct vb_group *g, int channel, vb_note_fn fn, void *arg)
 {
     vb_status st = VB_OK;
 
-    if (channel < 0 || channel >= VB_CHANNELS)
-        return vb_err(VB_ERR_USAGE, "channel %d: must be from 0 to %d", channel, VB_CHANNELS - 1);
+    if (channel < 0 || channel >= VB_CHANNEL_DYNAMIC)
+        return vb_err(VB_ERR_USAGE, "channel %d: a fixed channel must be from 0 to %d", channel,
+                      VB_CHANNEL_DYNAMIC - 1);
     group_lock(g);
     if (g->channels[channel].fn != NULL)
-        st = vb_err(VB_ERR_USAGE, "channel %d is open already", channel);
+        st = vb_err(VB_ERR_USAGE, "channel %d is already open", channel);
     else
         g->channels[channel] = (struct channel){.fn = fn, .arg = arg};
     group_unlock(g);
     return st;
+}
+
+vb_status vb_channel_alloc(struct vb_group *g, vb_note_fn fn, void *arg, int *channel_p)
+{
+    int channel = VB_CHANNEL_DYNAMIC;
+
+    group_lock(g);
+    while (channel < VB_CHANNELS && g->channels[channel].fn != NULL)
+        channel++;
+    if (channel < VB_CHANNELS)
+        g->channels[channel] = (struct channel){.fn = fn, .arg = arg};
+    group_unlock(g);
+    if (channel == VB_CHANNELS)
+        return vb_err(VB_ERR_USAGE,
+                      "no free channel: the group has %d collectives open, which is the maximum",
+                      VB_CHANNELS - VB_CHANNEL_DYNAMIC);
+    *channel_p = channel;
+    return VB_OK;
 }
 
 void vb_channel_close(struct vb_group *g, int channel)

@@ -435,7 +435,7 @@ static int stays_as_it_is(struct vb_group *g, void *arg)
     memcpy(b.root, arg, sizeof(b.root));
     e_options(&b, -1, &opts);
     return T_WRONG(vb_group_join(&opts, &late) == VB_ERR_ACCESS) +
-           T_WRONG(!vb_group_gone(g, 0) && vb_group_seats(g) == 1) +
+           T_WRONG(!vb_group_gone(g, 0) && vb_group_slots(g) == 1) +
            T_WRONG(vb_group_barrier(g) == VB_OK);
 }
 
@@ -456,7 +456,7 @@ static void others_are_closed(void **state)
     t_stderr_catch(&err);
     t_rank_main(&rank);
     t_group_opts(&job, 0, "127.0.0.1:1", -1, &opts);
-    opts.seats = 2; /* not elastic */
+    opts.slots = 2; /* not elastic */
     assert_int_equal(vb_group_open(&opts, &g), VB_ERR_USAGE);
     t_stderr_release(&err, text, sizeof(text));
     assert_int_equal(rank.wrong, 0);
