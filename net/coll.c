@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * The basic collectives, for small records. All of them are one *meeting*: every rank puts to every
- * other, its record or nothing, and waits until something has come from each.
+ * Barrier, broadcast and gather, for small records. All three are one *meeting*: every rank puts
+ * its record, or nothing, to every other rank, and waits until a note has come from each.
  *
- * A record goes into a slot of the receiver's window that belongs to the sender. There are two sets
- * of slots, taken in turn: nobody can begin the meeting after next before all have come to the next
- * one, and who has come to the next one has read the slots of this one.
+ * A record goes into a slot of the receiver's window that belongs to the sender. Two sets of slots
+ * are used in turn. That is enough: no rank can begin the meeting after next before all ranks have
+ * come to the next one, and a rank that has come to the next one has read the slots of this one.
  */
 #include "net/group_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The window: two records of one's own to send from, then two sets of a slot a rank. */
+/* The layout of the window: two records of this rank to send from, then two sets of slots with one
+ * slot for each rank. */
 static size_t own_at(uint32_t seq)
 {
     return (seq % 2) * VB_RECORD_MAX;
@@ -38,7 +39,8 @@ vb_status group_sync_open(struct vb_group *g)
     struct group_sync *sync = &g->sync;
     vb_status st;
 
-    sync->arrived = calloc((size_t)g->slots, sizeof(*sync->arrived)); /* anybody may send notes */
+    sync->arrived =
+        calloc((size_t)g->slots, sizeof(*sync->arrived)); /* a rank in any slot may send notes */
     sync->ops = calloc((size_t)g->world, sizeof(*sync->ops));
     if (sync->arrived == NULL || sync->ops == NULL)
         return vb_err_sys("calloc");
@@ -60,7 +62,7 @@ void group_sync_close(struct vb_group *g)
 struct meeting {
     struct vb_group *group;
     uint32_t seq;
-    int missing; /* the first rank that has not come */
+    int missing; /* the first rank whose note has not come */
 };
 
 static bool all_here(void *arg)
@@ -84,7 +86,7 @@ static bool all_sent(void *arg)
     return true;
 }
 
-/* record NULL: this rank brings nothing. */
+/* record NULL: this rank contributes nothing. */
 static vb_status meet(struct vb_group *g, const void *record, size_t len, const char *name)
 {
     struct meeting m = {.group = g, .seq = ++g->sync.seq};

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Allreduces that sum in an order of their own: ring, halving and doubling, two levels. Each
- * element is completed by one rank and then copied, so all ranks end with the same bits. Only
- * float32 travels: partial sums are not to be rounded.
+ * Allreduces that sum in an order of their own: ring, and recursive halving and doubling. One rank
+ * completes each element and the others copy it, so all ranks end with the same bits. Only float32
+ * travels, because partial sums must not be rounded.
  *
- * Receiving has a lane of its own in all of them: who waits for room in a peer's ring still empties
- * his own, or everybody could wait for everybody.
+ * Each algorithm receives in a lane of its own. So a rank that waits for room in a peer's ring
+ * still empties its own ring; otherwise all ranks could wait for each other.
  */
 #include "net/coll_priv.h"
-
-#define LEVELS_MAX 10 /* VB_WORLD_MAX is 2 to the power of this */
 
 static void start_step(const struct vb_coll *coll, uint32_t i, struct step *s)
 {
@@ -25,7 +23,7 @@ static uint32_t share_segments(const struct vb_coll *coll, const struct request 
     return segments(coll, len);
 }
 
-/* Adds what has come from a peer to one's own data. */
+/* Adds a segment that has come from a peer to this rank's data. */
 static void add_step(const struct vb_coll *coll, int from, struct step *s)
 {
     s->kind = STEP_REDUCE;
@@ -38,13 +36,13 @@ static void add_step(const struct vb_coll *coll, int from, struct step *s)
 
 /* ---- ring ------------------------------------------------------------------------------------ */
 
-/* Everybody sends to the right. In phase k a rank sends share (rank - k): in phase 0 its own data,
- * up to phase world - 2 partial sums, each with its own contribution added; in phase world - 1 a
- * sum is complete, and from then on results are passed on. Segments of one phase follow each other,
- * so that all links are busy.
+/* Every rank sends to its right neighbour. In phase k a rank sends share (rank - k). In phase 0
+ * that is its own data; up to phase world - 2 it is a partial sum with its own contribution added.
+ * In phase world - 1 the sum is complete, and from then on ranks pass on results. The segments of a
+ * phase follow each other, so that all links are busy.
  *
- *   lane 1  what comes from the left, phases 1 to 2 world - 2
- *   lane 2  what goes to the right, phases 0 to 2 world - 3 */
+ *   lane 1  receives from the left, phases 1 to 2 world - 2
+ *   lane 2  sends to the right, phases 0 to 2 world - 3 */
 static int ring_share(const struct vb_coll *coll, uint32_t k)
 {
     return (int)(((uint32_t)coll->rank + 2 * (uint32_t)coll->world - k) % (uint32_t)coll->world);
@@ -97,25 +95,27 @@ const struct schedule schedule_ring = {ring_plan, ring_step};
 
 /* ---- halving and doubling -------------------------------------------------------------------- */
 
-/* 2^m ranks take part (*ids*); where there are more ranks, the first few odd ones give all they
- * have to the even one before them and get the result from it in the end (*folded*).
+/* 2^m ranks take part; they have *ids*. If there are more ranks, the first few odd ones are
+ * *folded*: each gives its whole vector to the even rank before it and gets the result from that
+ * rank in the end.
  *
- * At each level a rank and its partner split the range that both have: each sends the half that it
- * gives away and adds what it gets to the half that it keeps. After the last level each has one
- * share's sum. Then the same way back: each puts what it has to its partner, and has twice as much.
+ * At each level a rank and its partner split the range that both have. Each sends the half that it
+ * gives away, and adds what it receives to the half that it keeps. After the last level each rank
+ * has the sum of one share. Then the levels run backwards: each rank puts what it has to its
+ * partner, and so has twice as much.
  *
- *   lane 1  what comes: the folded rank's all, m halves to add, m halves of results
- *   lane 2  what goes */
+ *   lane 1  receives: the vector of the folded rank, m halves to add, m halves of results
+ *   lane 2  sends the same */
 struct halving {
     int ids, levels, extra;
-    int id; /* of this rank; folded ones have none: -1 */
+    int id; /* of this rank; -1: folded */
 };
 
-/* A level, as one rank sees it; or its whole vector. */
+/* One level as a rank sees it. */
 struct level {
     int partner;
     size_t keep_at, keep_len, give_at, give_len;
-    uint32_t n; /* segments of the longer half */
+    uint32_t n; /* number of segments of the longer half */
 };
 
 static struct halving halving_of(const struct vb_coll *coll)
@@ -159,7 +159,7 @@ static struct level level_of(const struct vb_coll *coll, const struct request *r
     return l;
 }
 
-/* The rank that this one is folded with, either way; NO_RANK: none. */
+/* Returns the rank that this one is folded with, as giver or taker, or NO_RANK. */
 static int folded_with(const struct vb_coll *coll, const struct halving *h)
 {
     if (coll->rank >= 2 * h->extra)
@@ -193,7 +193,7 @@ static void halving_plan(struct vb_coll *coll, struct request *rq)
         rq->peers[fold].to_take[0] = all;
 }
 
-/* A folded rank gives all, then waits for all. */
+/* A folded rank sends its vector, then waits for the result. */
 static void folded_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                         struct step *s)
 {
@@ -206,8 +206,8 @@ static void folded_step(const struct vb_coll *coll, const struct request *rq, in
     }
 }
 
-/* Finds the level of step i, 0 to 2 levels - 1; what is left in *i_p is the segment. first_p: the
- * number of steps before the level. 2 levels: none, the vector is complete. */
+/* Finds the level of step *i_p: 0 to 2 levels - 1, or 2 levels if the vector is complete. *i_p
+ * becomes the segment in that level. Adds the number of steps before that level to *first_p. */
 static int find_level(const struct vb_coll *coll, const struct request *rq, const struct halving *h,
                       uint32_t *i_p, uint32_t *first_p, struct level *l)
 {
@@ -256,7 +256,7 @@ static void go_step(const struct vb_coll *coll, const struct request *rq, const 
 
     k = find_level(coll, rq, h, &i, &first, &l);
     s->after_lane = 1;
-    s->after = first; /* all levels before, and the folded rank's */
+    s->after = first; /* all levels before, and the vector of the folded rank */
     s->kind = k < h->levels ? STEP_SEND : STEP_PLACE;
     if (k == 2 * h->levels) {
         set_segment(coll, s, rq->offset, rq->n_bytes, i);

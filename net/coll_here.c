@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Who is here, who is done, and what is said when it goes wrong. Mapped ranks tell each other by
- * flags in memory, the others by notes.
+ * Which ranks have started and finished a request, and the messages when something goes wrong.
+ * Mapped ranks tell each other through flags in memory, the others through notes.
  */
 #include "net/coll_priv.h"
 
@@ -15,7 +15,7 @@
 #endif
 #endif
 
-#define DONE_BYTES ((size_t)64 * 1024) /* of shares that are told of together */
+#define DONE_BYTES ((size_t)64 * 1024) /* bytes of shares that are published together */
 
 /* ---- failing --------------------------------------------------------------------------------- */
 
@@ -49,9 +49,9 @@ void request_describe(const struct vb_coll *coll, const struct request *rq, char
 
 /* ---- who is here ----------------------------------------------------------------------------- */
 
-/* An acquire that pairs with the release in mapped_publish(). Arm's acquiring load would also wait
- * until the flag that this rank has set last can be seen, and all sums before it; a fence does not.
- * ThreadSanitizer knows no fences. */
+/* An acquire that pairs with the release in mapped_publish(). On Arm an acquiring load would also
+ * wait until the flag that this rank set last is visible, and all sums before it. A fence does not.
+ * ThreadSanitizer does not support fences. */
 static uint32_t flag_read(const _Atomic uint32_t *flag)
 {
 #ifdef THREAD_SANITIZER
@@ -72,8 +72,8 @@ static const struct slot_head *mapped_head(const struct vb_coll *coll, uint32_t 
     return flag_read(&head->seq) == seq ? head : NULL;
 }
 
-/* The head that a peer sent, once it has come. A peer that brings another size may have it in the
- * other place. */
+/* Returns the head that a peer sent, or NULL if it has not come. A peer that brings another size
+ * may have its head in the other place. */
 static const struct slot_head *head_of(struct vb_coll *coll, const struct request *rq, int rank)
 {
     const struct slot_head *head;
@@ -97,7 +97,7 @@ static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
               rq->n_bytes, rq->offset);
 }
 
-/* A peer that does another operation than this rank is the end of the group. */
+/* Looks for the START of a peer. A peer that does another request ends the group. */
 static bool look_started(struct vb_coll *coll, struct request *rq, int rank)
 {
     const struct slot_head *head, *own;
@@ -135,7 +135,7 @@ static bool is_done_at(const struct vb_coll *coll, const struct request *rq, int
     return (int32_t)(flag_read(&own_of(coll, coll->ways[rank].base)->done) - rq->seq) >= 0;
 }
 
-/* What was seen once need not be looked at again. */
+/* What was seen once is not read again. */
 bool request_done_by_all(struct vb_coll *coll, const struct request *rq)
 {
     uint32_t all, theirs;
@@ -174,8 +174,7 @@ int request_waits_for(const struct vb_coll *coll, const struct request *rq)
     return NO_RANK;
 }
 
-/* ---- telling -----------------------------------------------------------------------------------
- */
+/* ---- telling --------------------------------------------------------------------------------- */
 
 void mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
 {
@@ -183,15 +182,16 @@ void mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
     atomic_store_explicit(flag, seq, memory_order_release);
 }
 
-/* Either a peer that is about to sleep sees the flags, or we see that it waits: it says so, then a
- * fence, then looks at the flags (coll_start.c); we have set flags, then a fence, then look. */
+/* Either a peer that is about to sleep sees the flags, or we see that it waits. The peer says that
+ * it waits, then has a fence, then reads the flags (coll_start.c). We set flags, then have a fence,
+ * then read whether it waits. */
 void mapped_wake(struct vb_coll *coll)
 {
     struct own_state *theirs;
     int r;
 
     coll->mapped.wake_due = false;
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in set_waiting() */
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in set_waiting() */
     for (r = 0; r < coll->world; r++) {
         theirs = own_of(coll, coll->ways[r].base);
         if (r != coll->rank && atomic_load_explicit(&theirs->waiting, memory_order_relaxed) != 0)
@@ -206,7 +206,7 @@ void mapped_publish_done(struct vb_coll *coll)
     coll->mapped.wake_due = true;
 }
 
-/* A release waits for all stores before it, so small shares are told of together. */
+/* A release waits for all stores before it, so small shares are published together. */
 void mapped_done(struct vb_coll *coll, const struct request *rq)
 {
     coll->mapped.done = rq->seq;

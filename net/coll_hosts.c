@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * An allreduce on two levels, in an order of its own: a leader a host, its lowest rank, adds up its
- * host straight out of the windows; the leaders exchange shares among themselves, as in exchange
- * but with a share a host; each hands what is complete to its host.
+ * A two-level allreduce, in an order of its own. The lowest rank of each host is its leader. A
+ * leader sums the data of its host straight out of the windows. The leaders exchange shares among
+ * themselves as in VB_ALGO_EXCHANGE, but with one share for each host. Each leader gives complete
+ * sums to its host.
  *
  * With H hosts, on a leader:
- *   lanes 1 .. H - 1       the share of another leader: a sum over the host, then a put; and again
+ *   lanes 1 .. H - 1       the share of another leader: for each segment a sum over the host, a put
  *   lane H                 its own share: a sum over the other leaders' and the host, then puts
- *   lanes H + 1 .. 2H - 1  results of another leader, handed to the host
- * On the others: lane 1, the results of the leader.
+ *   lanes H + 1 .. 2H - 1  results of another leader, passed on to the host
+ * On the other ranks: lane 1 has the results of the leader.
  */
 #include "net/coll_priv.h"
 
@@ -25,7 +26,7 @@ static uint32_t host_segments(const struct vb_coll *coll, const struct request *
     return segments(coll, len);
 }
 
-/* Ranks that a leader has below it. */
+/* Number of other ranks on the host of a leader. */
 static uint32_t n_mine(const struct vb_coll *coll)
 {
     return (uint32_t)(coll->hosts.hi - coll->hosts.lo - 1);
@@ -56,7 +57,7 @@ static void plan(struct vb_coll *coll, struct request *rq)
     }
 }
 
-/* Sums over the host; own: with what the other leaders have sent. */
+/* Sums over the host. own: with what the other leaders have sent. */
 static void sum_step(const struct vb_coll *coll, bool own, struct step *s)
 {
     s->kind = STEP_REDUCE;
@@ -87,13 +88,13 @@ static void leader_step(const struct vb_coll *coll, const struct request *rq, in
     } else {
         s->kind = STEP_PLACE;
         s->peer = coll->rank + k;
-        if (lane == h) /* the leaders first */
+        if (lane == h) /* to the leaders first */
             s->peer = k < h ? coll->hosts.leaders[host_after(coll, k)] : coll->rank + k - h + 1;
     }
 }
 
-/* Results come in the order in which the leader has them, which does not matter: all are counted.
- */
+/* Results come in the order in which the leader has them. The order does not matter, because all of
+ * them are counted. */
 static void step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                  struct step *s)
 {

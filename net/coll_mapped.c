@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * On one host, where every rank's window is mapped by all others. No bytes are sent: ranks read and
- * write each other's memory, and tell each other by flags in it.
+ * Collectives on one host, where every rank has mapped the windows of all others. No bytes are
+ * sent: ranks read and write each other's memory and tell each other through flags in it.
  *
- * Two ways to sum:
+ * There are two ways to sum:
  *
- *   eager   up to some KiB: each rank copies its vector into its own slot, in the cache line of the
- *           flag and those behind it; each reads all slots and sums them, in rank order. One flag's
- *           way, and nobody waits until others have read: the slot is not used again before.
- *   shares  each rank sums its share straight out of all windows, in rank order, and writes the sum
- *           to all of them: every byte is read and written once. Then it says that it is done; when
- *           all are, all shares are there, and nobody reads this rank's contribution any more.
+ *   eager   for vectors up to some KiB. Each rank copies its vector into its own slot, in the cache
+ *           line of the flag and the lines behind it. Each rank reads all slots and sums them in
+ * rank order. That takes the latency of one flag. Nobody waits until others have read the slot,
+ *           because it is not reused before they have.
+ *   shares  Each rank sums its share straight out of all windows, in rank order, and writes the sum
+ *           to all of them: every byte is read and written once. Then it says that it is done. When
+ *           all ranks are done, all shares are there, and nobody reads this rank's data any more.
  */
 #include "net/coll_priv.h"
 
-/* Cores fetch memory ahead, beyond the end of their share. With small vectors side by side that is
- * the next vector's first share: it shall be the same rank's, so every second one goes the other
- * way round. (16 vectors of 16 KiB in a row, 2 ranks: 12.1 us instead of 13.9.) */
+/* Returns the share that this rank sums. Cores prefetch memory beyond the end of their share. With
+ * small vectors side by side that is the first share of the next vector. It should belong to the
+ * same rank, so every second vector assigns its shares in reverse order. */
 static int share_of(const struct vb_coll *coll, const struct request *rq)
 {
     bool back = rq->n_bytes > 0 && rq->offset / rq->n_bytes % 2 == 1;
@@ -24,9 +25,10 @@ static int share_of(const struct vb_coll *coll, const struct request *rq)
     return rq->kind == REQUEST_ALLREDUCE && back ? coll->world - 1 - coll->rank : coll->rank;
 }
 
-/* A lane is what this rank does itself: its share, and with it the word that it is done; or what it
- * reads of each of the others, then the word. That all others are too is looked at in schedule.c,
- * of many operations at once. A barrier has nothing to do, and what is eager need not be told. */
+/* The lane has only what this rank does itself: its share, which also says that the share is done;
+ * or reading from each of the others, then saying so. coll_run.c checks whether all other ranks are
+ * done, for many requests at once. A barrier has no steps, and an eager request need not say that
+ * it is done. */
 static void plan(struct vb_coll *coll, struct request *rq)
 {
     rq->mapped = true;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens the collectives: lays out the window, finds out who shares a host with whom, and sizes all
+ * Opens the collectives: lays out the window, finds out which ranks share a host, and allocates all
  * pools, so that nothing is allocated afterwards.
  *
- * The window: the data; flags and heads for mapped peers to look at; this rank's own slots, which
- * mapped peers read and which are put to the others; slots for the messages of each peer; rings for
- * segments; in bfloat16 also stages, where segments are rounded before they are sent.
+ * The window has these parts, in this order: the data; flags and heads, which mapped peers read;
+ * this rank's own slots, which mapped peers read and which are put to the others; slots for the
+ * messages of each peer; rings for segments; with bfloat16 also stages, where segments are rounded
+ * before they are sent.
  */
 #include "net/coll_priv.h"
 
@@ -15,16 +16,17 @@
 #define REQUESTS_DEFAULT 32
 #define REQUESTS_MAX 4096
 #define PAGE 4096u
-/* A little less than 128 KiB: over loopback a packet holds 65,483 bytes, so that a segment with its
- * header, and a head or a word of freed slots before that, is two packets and not three. */
+/* A little less than 128 KiB. Over loopback a packet holds 65,483 bytes, so a segment fits two
+ * packets together with its header and a preceding head or note of freed slots. */
 #define SEG_MAX ((size_t)128 * 1024 - 256)
 #define SEG_MIN ((size_t)4 * 1024)
 #define EAGER_MAX ((size_t)512)
-#define EAGER_MAX_CROWDED ((size_t)2048) /* a flag's way takes a change of processes there */
+#define EAGER_MAX_CROWDED ((size_t)2048) /* a flag takes a process switch there */
 #define SLOT_MAX ((size_t)128 * 1024)
 #define SLOT_MIN ((size_t)4 * 1024)
 #define SLOTS_TOTAL                                                                                \
-    ((size_t)16 << 20) /* bytes of a rank's window for slots, if they can be so few */
+    ((size_t)16 << 20) /* bytes of a rank's window for slots, unless the minimum size needs more   \
+                        */
 #define RINGS_TOTAL ((size_t)64 << 20)
 
 static size_t round_up(size_t n, size_t unit)
@@ -48,7 +50,7 @@ static size_t clamp(size_t n, size_t min, size_t max)
     return n < min ? min : n > max ? max : n;
 }
 
-/* How long slots and segments are: no longer than the data has use for, nor than memory allows. */
+/* Chooses the lengths of slots and segments: no longer than the data can use or memory allows. */
 static void choose_sizes(struct vb_coll *coll)
 {
     size_t world = (size_t)coll->world, data = round_up(coll->lay.len_bytes, VB_CACHE_LINE);
@@ -103,10 +105,10 @@ static void find_ways(struct vb_coll *coll, int ranks_per_host)
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-/* What a rank sees around it. */
+/* The mapped windows that a rank sees around it. */
 struct sight {
     int32_t lo, hi;    /* ranks whose windows it has mapped, without a gap */
-    int32_t scattered; /* it has others mapped too */
+    int32_t scattered; /* 1: it has mapped other windows, too */
 };
 
 static struct sight look_around(const struct vb_coll *coll)
@@ -124,7 +126,7 @@ static struct sight look_around(const struct vb_coll *coll)
     return s;
 }
 
-/* All ranks agree on who is a leader, and on whether hosts are ranges of ranks at all. */
+/* All ranks agree on the leaders, and on whether the ranks of every host follow each other. */
 static vb_status find_hosts(struct vb_coll *coll)
 {
     struct sight mine = look_around(coll), *all = calloc((size_t)coll->world, sizeof(*all));
@@ -173,7 +175,7 @@ static vb_status pools(struct vb_coll *coll)
             return vb_err_sys("calloc");
     }
     for (i = 0; i < coll->reqs.n_areas; i++)
-        coll->reqs.area_seq[i] = i > 0 ? i : coll->reqs.n_areas; /* operations count from 1 */
+        coll->reqs.area_seq[i] = i > 0 ? i : coll->reqs.n_areas; /* requests count from 1 */
     coll->reqs.oldest = coll->mapped.next_share = 1;
     coll->reqs.since_many = coll->reqs.n;
     return VB_OK;
@@ -220,7 +222,7 @@ static vb_status open_all(struct vb_coll *coll, int ranks_per_host)
     st = allocate(coll);
     if (st == VB_OK)
         st = vb_channel_alloc(coll->group, coll_note, coll, &coll->channel);
-    if (st == VB_OK) /* after the channel: a peer that has the window may send notes */
+    if (st == VB_OK) /* after the channel, because a peer that has the window may send notes */
         st = vb_window_create(coll->group, lay_out(coll), &coll->win);
     if (st != VB_OK)
         return st;
@@ -271,7 +273,7 @@ vb_status vb_coll_open(struct vb_group *g, size_t len_bytes, const struct vb_col
     return st == VB_OK ? coll_open_split(g, len_bytes, opts, 0, coll_p) : st;
 }
 
-/* After a failure nobody has waited for what is under way. */
+/* After a failure some puts may still be under way. */
 static void release_puts(struct vb_coll *coll, struct way *way)
 {
     coll_reap(coll, way);

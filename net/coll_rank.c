@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Over any transport, by puts, in rank order: gather, exchange, chain; and what needs no sum:
- * allgather, broadcast, barrier. In all of them lane 0 puts START to every peer, beginning with the
- * next rank, so that not all send to the same one at once.
+ * Algorithms that use puts over any transport and sum in rank order: gather, exchange, owner and
+ * chain; and those without a sum: allgather, broadcast and barrier. In all of them lane 0 puts
+ * START to every peer, beginning with the next rank, so that not all ranks send to the same one at
+ * once.
  *
- * A put straight into a peer's data must not come before the peer has started: till then the memory
- * is its caller's. Where a result depends on the peer's contribution that is so by itself, else the
- * step waits until the peer is here.
+ * A put straight into a peer's data must not arrive before the peer has started the request,
+ * because until then the memory belongs to its caller. If a result depends on the peer's
+ * contribution, the peer has started. In all other cases the step waits for it.
  */
 #include "net/coll_priv.h"
 
-#define DIRECT_BYTES ((size_t)64 * 1024) /* a broadcast up to this goes straight to all */
+#define DIRECT_BYTES                                                                               \
+    ((size_t)64 * 1024) /* the root puts broadcasts up to this length to all ranks itself */
 
 static int peer_after(const struct vb_coll *coll, int i)
 {
@@ -31,10 +33,10 @@ static void start_plan(struct vb_coll *coll, struct request *rq)
 
 /* ---- gather ---------------------------------------------------------------------------------- */
 
-/* All send all: the vector goes with START, and each rank sums what lies in its slots. One
- * message's latency, but world - 1 times the bytes: for small vectors. A vector that would cost
- * more to copy than another put goes straight from the data, behind the head; its sum then waits
- * until it has left. */
+/* Every rank sends its vector with START to all others, and sums what lies in its slots. This takes
+ * the latency of one message but sends world - 1 times the bytes, so it is for small vectors. A
+ * vector that would cost more to copy than another put is sent straight from the data, behind the
+ * head. Its sum then waits until the data has left. */
 static void gather_plan(struct vb_coll *coll, struct request *rq)
 {
     start_plan(coll, rq);
@@ -66,15 +68,15 @@ const struct schedule schedule_gather = {gather_plan, gather_step};
 
 /* ---- exchange -------------------------------------------------------------------------------- */
 
-/* Rank c collects share c from all, a segment at a time, sums each when it has come from all, and
- * hands it out, straight to its place in the others' data. Every rank sends and receives
- * 2 (world - 1) / world of the vector, which is the least there is.
+/* Rank c collects share c from all ranks, a segment at a time. It sums each segment when it has
+ * come from all, and puts the result straight to its place in the data of the others. Every rank
+ * sends and receives 2 (world - 1) / world of the vector, which is the minimum.
  *
- *   lanes 1 .. world - 1           my part of the share of a peer, to that peer's ring
- *   lane world                     my share: a sum, then a put to each peer; and again
- *   lanes world + 1 .. 2 world - 1 results of a peer; in bfloat16 they come through a ring
+ *   lanes 1 .. world - 1           this rank's part of a peer's share, to that peer's ring
+ *   lane world                     this rank's share: for each segment a sum, then a put to each
+ * peer lanes world + 1 .. 2 world - 1 results of a peer; in bfloat16 they come through a ring
  *
- * A reduce-scatter is the same without handing out. */
+ * A reduce-scatter is the same without sending the results. */
 static uint32_t share_segments(const struct vb_coll *coll, const struct request *rq, int c)
 {
     size_t at, len;
@@ -109,7 +111,7 @@ static void exchange_plan(struct vb_coll *coll, struct request *rq)
     }
 }
 
-/* The i-th step of a rank's own share. */
+/* Step i of this rank's own share. */
 static void own_share_step(const struct vb_coll *coll, const struct request *rq, uint32_t i,
                            struct step *s)
 {
@@ -160,12 +162,12 @@ const struct schedule schedule_exchange = {exchange_plan, exchange_step};
 
 /* ---- owner ----------------------------------------------------------------------------------- */
 
-/* One rank sums for all: who has to depends on the operation's number, so that of many at a time
- * each rank has as many. The vector goes to it with START, all others get START alone; the sum goes
- * straight to its place. As few bytes as an exchange, in a third of the messages; alone, an
- * operation is slower than both that and gather.
+/* One rank, the owner, sums the whole vector. The owner depends on the number of the request, so
+ * that among many requests each rank owns as many. The vector goes to the owner with START, all
+ * other ranks get START alone. The sum goes straight to its place. This sends as few bytes as an
+ * exchange, in a third of the messages. For a single request it is slower than exchange and gather.
  *
- *   lane 1  owner: the sum, then a put to each peer; else: the owner's result */
+ *   lane 1  owner: the sum, then a put to each peer; other ranks: the owner's result */
 static void owner_plan(struct vb_coll *coll, struct request *rq)
 {
     start_plan(coll, rq);
@@ -204,13 +206,14 @@ const struct schedule schedule_owner = {owner_plan, owner_step};
 
 /* ---- chain ----------------------------------------------------------------------------------- */
 
-/* A leader a host, its lowest rank; a host's ranks follow each other, so the order of hosts is the
- * order of ranks. A segment goes up from leader to leader, each adds its host's ranks straight out
- * of their windows; from the last host the sum goes down again, and from each leader to its host.
- * So every byte crosses each link between hosts once in either direction.
+/* The lowest rank of each host is its leader. The ranks of a host follow each other, so the order
+ * of hosts is the order of ranks. A segment goes up from leader to leader. Each leader adds the
+ * data of its host's ranks straight out of their windows. From the last host the sum goes down
+ * again, and from each leader to its host. So every byte crosses each link between hosts once in
+ * each direction.
  *
- *   lane 1  leader: up (on the last host the turn too); else: the results of the leader
- *   lane 2  leader but for the last host's: down */
+ *   lane 1  leader: up, on the last host also the turn; other ranks: the results of the leader
+ *   lane 2  leader, except on the last host: down */
 static bool is_leader(const struct vb_coll *coll)
 {
     return coll->rank == coll->hosts.lo;
@@ -221,7 +224,7 @@ static bool is_last_host(const struct vb_coll *coll)
     return coll->hosts.mine == coll->hosts.n - 1;
 }
 
-/* Whom a leader hands a result to: the leader before, then its own host. */
+/* A leader gives a result to the leader before it, then to its own host. */
 static uint32_t n_below(const struct vb_coll *coll)
 {
     return (uint32_t)(coll->hosts.hi - coll->hosts.lo - 1) + (coll->hosts.mine > 0);
@@ -298,8 +301,8 @@ const struct schedule schedule_chain = {chain_plan, chain_step};
 
 /* Each rank puts its bytes to all others, segment by segment.
  *
- *   lanes 1 .. world - 1            to a peer
- *   lanes world .. 2 world - 2      what comes from a peer */
+ *   lanes 1 .. world - 1            sends to a peer
+ *   lanes world .. 2 world - 2      receives from a peer */
 static void allgather_plan(struct vb_coll *coll, struct request *rq)
 {
     int i;
@@ -336,12 +339,14 @@ const struct schedule schedule_allgather = {allgather_plan, allgather_step};
 
 /* ---- broadcast ------------------------------------------------------------------------------- */
 
-/* Small: the root puts to all. Else it puts a different piece to each rank, and they pass their
- * pieces on to each other: the root sends the vector once, not world - 1 times. Pieces are counted
- * by *turn*: the distance behind the root, from 1.
+/* Small broadcasts: the root puts to all. Large ones: the root puts a different piece to each rank,
+ * and the ranks pass their pieces on to each other, so that the root sends the vector once and not
+ * world - 1 times. Pieces are numbered by their distance from the root, which starts at 1.
  *
- *   lanes 1 .. world - 1        root: to a peer; else: my piece, passed on to a peer, as it comes
- *   lanes world .. 2 world - 2  pieces of the others, as they come (lane of the own one: empty) */
+ *   lanes 1 .. world - 1        root: to a peer; other ranks: pass on the own piece as it comes
+ *   lanes world .. 2 world - 2  pieces of the others as they come (the lane of the own one is
+ * empty)
+ */
 static bool goes_direct(const struct vb_coll *coll, const struct request *rq)
 {
     return coll->world == 2 || rq->n_bytes <= DIRECT_BYTES;
@@ -358,7 +363,8 @@ static void piece(const struct vb_coll *coll, const struct request *rq, int rank
     if (goes_direct(coll, rq))
         return;
     request_share(rq, coll->world - 1, turn - 1, at_p, len_p);
-    if (*at_p + *len_p > end || turn == coll->world - 1) /* bytes behind the last whole element */
+    if (*at_p + *len_p > end ||
+        turn == coll->world - 1) /* the last piece has the bytes behind the last whole element */
         *len_p = end - *at_p;
 }
 
@@ -406,7 +412,7 @@ static void broadcast_step(const struct vb_coll *coll, const struct request *rq,
     s->kind = STEP_PLACE;
     s->peer = s->started_lo = p;
     s->started_hi = p + 1;
-    if (!root) { /* the lane that sees the root's segments come */
+    if (!root) { /* wait for the lane that receives the root's segments */
         s->after_lane = coll->world - 1 + (rq->root - coll->rank + coll->world) % coll->world;
         s->after = i + 1;
     }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * What callers call: start, wait, test.
+ * The calls start, wait and test.
  *
- * A wait for a mapped operation looks at flags in memory: for a while in a loop of its own, which
- * is what makes small vectors fast, then in the group's wait, which can sleep. Before that it says
- * in its window that it waits; from then on peers send a note behind their flags.
+ * A wait for a mapped request reads flags in memory. At first it does so in a loop of its own,
+ * which makes small vectors fast, then in the group's wait, which can sleep. Before that it says in
+ * its window that it waits; from then on peers send a note after they have set a flag.
  */
 #include "net/coll_priv.h"
 
@@ -12,14 +12,15 @@
 #include <string.h>
 
 #define LOOKS 64u        /* at the flags between two looks at the clock */
-#define LOOKS_CROWDED 1u /* before the cpu is given away */
+#define LOOKS_CROWDED 1u /* before yielding the cpu */
 #define SPIN_NS 100000u  /* as in the group's waits */
 #define YIELDS_NS 50000u
 
-/* What is longer does not wait for others, which might come after long computing. */
+/* Larger requests are sent at once instead of being batched with later ones, which may come after
+ * much computing. */
 #define WAITS_BYTES ((size_t)64 * 1024)
 
-/* Of a mapped sum whose share takes no longer than to be woken. */
+/* Mapped sums up to this length: a share takes no longer than a wake-up. */
 #define SMALL_BYTES ((size_t)32 * 1024)
 
 /* ---- start ----------------------------------------------------------------------------------- */
@@ -68,16 +69,18 @@ static const struct schedule *schedule_of(const struct request *rq)
     return &schedule_barrier;
 }
 
-/* Whether the caller has many operations at a time. was: the one of in_flight ago, which all ranks
- * have finished, so that they know alike how many others each had under way when it began. The
- * first ones of many cannot tell: what follows is taken to be like the in_flight before it. */
+/* Whether the caller has many requests at a time. was is the request of in_flight ago. All ranks
+ * have finished it, so all know how many other requests each of them had under way when it began.
+ * The first of many requests cannot know it; the in_flight requests after one of many count as
+ * such, too. */
 static bool one_of_many(struct vb_coll *coll, const struct request *was)
 {
     coll->reqs.since_many = was->n_older >= (uint32_t)coll->world ? 0 : coll->reqs.since_many + 1;
     return coll->reqs.since_many < coll->reqs.n;
 }
 
-/* What is not an allreduce has one way with mapped windows and one without. */
+/* Each kind of request has one algorithm with mapped windows and one without; only an allreduce has
+ * a choice. */
 static enum vb_algo choose(const struct vb_coll *coll, const struct request *rq, bool many)
 {
     bool mapped = coll->opts.algo == VB_ALGO_AUTO || coll->opts.algo == VB_ALGO_MAPPED;
@@ -87,14 +90,15 @@ static enum vb_algo choose(const struct vb_coll *coll, const struct request *rq,
     return coll->hosts.all_mapped && mapped ? VB_ALGO_MAPPED : VB_ALGO_EXCHANGE;
 }
 
-/* Whether who sleeps is to know at once that this rank is here. Nobody gets done with a small sum
- * before this rank has done its share, and then all are told (mapped_shares()). */
+/* Whether sleeping peers must be woken as soon as this rank has started. For a small sum they need
+ * not: nobody finishes before this rank has done its share, and then all are woken
+ * (mapped_shares()). */
 static bool is_woken_for(const struct request *rq)
 {
     return rq->kind != REQUEST_ALLREDUCE || rq->eager || rq->n_bytes > SMALL_BYTES;
 }
 
-/* The head of this rank's own slot, and behind it the vector, if it goes along. */
+/* Fills the head of this rank's own slot, and the vector behind it if it goes along. */
 static void fill_slot(struct vb_coll *coll, const struct request *rq, uint64_t place)
 {
     struct slot_head *head = head_at(coll->base, own_head_at(coll, rq));
@@ -148,16 +152,16 @@ static bool is_over(void *arg)
 static void set_waiting(struct vb_coll *coll, uint32_t value)
 {
     atomic_store_explicit(&own_of(coll, coll->base)->waiting, value, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in mapped_wake() */
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in mapped_wake() */
 }
 
-/* Nobody else need wait until his own time is up. */
+/* Aborts the group, so that peers need not wait for their own timeout. */
 static void give_up(struct vb_coll *coll, const char *what, int from)
 {
     char why[192];
 
     if (group_status(coll->group) != VB_OK)
-        return; /* the group knows */
+        return; /* the group has already failed */
     if (from == NO_RANK)
         snprintf(why, sizeof(why), "%s took too long", what);
     else
@@ -166,7 +170,7 @@ static void give_up(struct vb_coll *coll, const char *what, int from)
     vb_group_abort(coll->group, why);
 }
 
-/* In the group's wait, which sleeps if it takes long, and knows who is lost. */
+/* Waits in the group's wait, which sleeps if it takes long and knows which ranks are lost. */
 static vb_status wait_long(struct vb_coll *coll, struct request *rq, struct straggler *straggler)
 {
     struct waiting w = {coll, rq, NO_RANK, straggler};
@@ -194,7 +198,7 @@ static vb_status wait_long(struct vb_coll *coll, struct request *rq, struct stra
     return st;
 }
 
-/* Notes to mapped peers are reported as done by polling alone. */
+/* Only polling reports notes to mapped peers as done. */
 static vb_status reap_notes(struct vb_coll *coll)
 {
     bool many = false;
@@ -208,7 +212,7 @@ static vb_status reap_notes(struct vb_coll *coll)
     return many ? vb_progress(coll->group) : VB_OK;
 }
 
-/* Makes the operation out of what is wanted; its arrays stay where they are. */
+/* Makes a request of what is wanted. Its arrays stay where they are. */
 static void prepare(struct vb_coll *coll, struct request *rq, const struct request *want,
                     uint32_t seq)
 {
@@ -233,13 +237,14 @@ static void prepare(struct vb_coll *coll, struct request *rq, const struct reque
     rq->schedule->plan(coll, rq);
 }
 
-/* Whether all that a rank has to send a peer at once is START, with what goes along in its slot. */
+/* Whether START, with what travels in its slot, is all that this rank sends to a peer at once. */
 static bool is_one_message(const struct request *rq)
 {
     return rq->kind == REQUEST_BARRIER || (rq->eager && rq->n_bytes < STRAIGHT_BYTES);
 }
 
-/* want: what to do, on the caller's stack; its offsets and lens may be the caller's. */
+/* want describes the request and lies on the caller's stack; its offsets and lens may be the
+ * caller's. */
 static vb_status start(struct vb_coll *coll, const struct request *want, uint64_t place,
                        struct vb_req *req)
 {
@@ -256,7 +261,7 @@ static vb_status start(struct vb_coll *coll, const struct request *want, uint64_
     if (st == VB_OK)
         st = reap_notes(coll);
     if (st == VB_OK && taken)
-        st = wait_long(coll, rq, &straggler); /* that of in_flight operations ago */
+        st = wait_long(coll, rq, &straggler); /* the request of in_flight ago */
     if (st != VB_OK)
         return st;
     group_lock(coll->group);
@@ -268,8 +273,9 @@ static vb_status start(struct vb_coll *coll, const struct request *want, uint64_
     fill_slot(coll, rq, place);
     coll->mapped.n_running += rq->mapped;
     if (!rq->mapped) {
-        /* Small ones that follow each other leave together. The last of them waits for the caller
-         * to wait or ask, so not where a thread is to get on without. */
+        /* Small requests that follow each other leave together. The last of them leaves when the
+         * caller waits or tests. With a progress thread they are not held, because the caller may
+         * do neither. */
         others = coll->reqs.oldest != seq && !group_is_threaded(coll->group) &&
                  rq->n_bytes < WAITS_BYTES;
         hold = others || !is_one_message(rq);
@@ -324,7 +330,7 @@ vb_status vb_allgather_start(struct vb_coll *coll, const size_t *offsets_bytes,
 {
     size_t each = (size_t)coll->world * sizeof(size_t);
     struct request rq = {.kind = REQUEST_ALLGATHER,
-                         .offsets = (size_t *)offsets_bytes, /* copied, not written to */
+                         .offsets = (size_t *)offsets_bytes, /* copied, never written */
                          .lens = (size_t *)lens_bytes};
     uint64_t digest;
     vb_status st = VB_OK;
@@ -366,7 +372,7 @@ static struct request *request_of(struct vb_coll *coll, const struct vb_req *req
 
 /* ---- wait ------------------------------------------------------------------------------------ */
 
-/* Looks at the flags for a while; true: the operation is done. */
+/* Reads the flags for a while. Returns true if the request is done. */
 static bool spin(struct vb_coll *coll, struct vb_req *req, struct straggler *straggler)
 {
     bool crowded = group_opts(coll->group)->crowded;

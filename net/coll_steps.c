@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the steps of a schedule do: puts, rings, sums. None of them waits: a step that cannot be
- * done now says so, and is tried again.
+ * What the steps of a schedule do: puts, rings, sums. No step waits: a step that cannot be done now
+ * returns false and is tried again.
  *
- * Rings are used in the order of the operations: none sends or takes a segment of a peer before all
- * older ones have done theirs. So the oldest operation always finds room in the end, and slots are
- * freed in the order in which they were filled.
+ * Requests use the rings in order: none sends or takes a segment of a peer before all older ones
+ * have done so. Therefore the oldest request always finds room in the end, and slots are freed in
+ * the order in which they were filled.
  */
 #include "net/coll_priv.h"
 
 #include <string.h>
 
-#define JOIN_BYTES ((size_t)32 * 1024) /* of a vector whose share is summed with the next one's */
-#define TIMED_BYTES 32768u             /* shorter sums take no time worth knowing */
+#define JOIN_BYTES                                                                                 \
+    ((size_t)32 * 1024)    /* vectors up to this length are summed together with the next one */
+#define TIMED_BYTES 32768u /* shorter sums are not timed */
 
-/* Peers are told of freed slots when there are so many; or one fewer, if that can leave together
- * with a result, in the same packet. */
+/* A rank reports freed slots of a ring when there are this many; or one fewer, if the report can
+ * leave in the same packet as a result. */
 #define RING_GIVE (RING_SLOTS / 2 + 1)
 #define RING_GIVE_ALONG (RING_SLOTS / 2)
 
@@ -25,11 +26,10 @@ void coll_reap(struct vb_coll *coll, struct way *way)
 {
     while (way->left < way->posted &&
            atomic_load_explicit(&way->puts[way->left & (coll->n_puts - 1)].done,
-                                memory_order_acquire)) /* pairs with finish() in progress.c */
+                                memory_order_acquire)) /* pairs with group_finish() in progress.c */
         way->left++;
 }
 
-/* False: no room, or the group has failed. */
 bool coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, uint32_t value)
 {
     struct way *way = &coll->ways[to];
@@ -45,7 +45,7 @@ bool coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, 
     op = &way->puts[way->posted & (coll->n_puts - 1)];
     st = vb_put(coll->win, to, src, dst, len, VB_NOTE(coll->channel, value), op);
     if (st < 0 && coll->failed == VB_OK)
-        coll->failed = st; /* it was logged */
+        coll->failed = st; /* the group has logged it */
     if (st == VB_AGAIN)
         coll->blocked = true;
     if (st != VB_OK)
@@ -83,7 +83,7 @@ bool coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes)
                     len_bytes, coll_note_value(STREAM_PROBE, 0));
 }
 
-/* A note for each would cost as much as a small segment. */
+/* Reports freed slots only together: a note for each would cost as much as a small segment. */
 static void give_back(struct vb_coll *coll, int rank, int ring, uint32_t least)
 {
     struct way *way = &coll->ways[rank];
@@ -106,7 +106,7 @@ void coll_give_back(struct vb_coll *coll)
 
 /* ---- rings ----------------------------------------------------------------------------------- */
 
-/* Whether all older operations have sent, or taken, their segments. */
+/* Whether all older requests have sent, or taken, their segments. */
 static bool my_turn(const struct vb_coll *coll, const struct request *rq, int rank, int ring,
                     bool send)
 {
@@ -161,7 +161,8 @@ static bool ring_send(struct vb_coll *coll, struct request *rq, const struct ste
         coll->blocked = true;
         return false;
     }
-    if (is_narrow(coll)) { /* the stage's last put is one that the peer has taken: it has left */
+    if (is_narrow(
+            coll)) { /* the peer has taken the last put from this stage, so the stage is free */
         src = stage_at(coll, s->ring, s->peer, k);
         len = s->len_bytes / 2;
         coll_narrow((uint16_t *)(void *)(coll->base + src),
@@ -178,7 +179,7 @@ static bool ring_send(struct vb_coll *coll, struct request *rq, const struct ste
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Where the contribution of a rank lies, if it has come. */
+/* Finds the contribution of a rank. Returns false if it has not come. */
 static bool find_part(struct vb_coll *coll, const struct request *rq, const struct step *s,
                       int rank, struct source *source)
 {
@@ -203,7 +204,7 @@ static bool find_part(struct vb_coll *coll, const struct request *rq, const stru
     return false;
 }
 
-/* -1: something has not come. */
+/* Returns the number of sources, or -1 if one has not come. */
 static int find_sources(struct vb_coll *coll, const struct request *rq, const struct step *s)
 {
     enum source_type plain = is_narrow(coll) ? SOURCE_F32_ROUNDED : SOURCE_F32;
@@ -234,8 +235,8 @@ static int find_also(struct vb_coll *coll, const struct step *s)
     return n;
 }
 
-/* Small vectors side by side, one after the other: where this rank's share of the next one follows
- * that of this one, both are summed at once. Returns the next, if so. */
+/* For small vectors side by side: if this rank's share of the next request follows that of this one
+ * in memory, both are summed at once. Returns the next request then, else NULL. */
 static struct request *join_next(struct vb_coll *coll, const struct request *rq,
                                  const struct step *s)
 {
@@ -297,7 +298,7 @@ static bool expand(struct vb_coll *coll, struct request *rq, const struct step *
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* The head, then the vector, whose note tells of both. */
+/* Puts the head, then the vector. The note of the vector covers both. */
 static bool send_start_direct(struct vb_coll *coll, struct request *rq, int to)
 {
     struct request_peer *peer = &rq->peers[to];
@@ -314,7 +315,7 @@ static bool send_start_direct(struct vb_coll *coll, struct request *rq, int to)
     return true;
 }
 
-/* By a note, as a head would: who sends is not late. */
+/* Announces a long message by a note, so that its sender does not count as a straggler. */
 static bool announce(struct vb_coll *coll, struct request *rq, int to)
 {
     struct request_peer *peer = &rq->peers[to];
@@ -342,7 +343,7 @@ static bool send_start(struct vb_coll *coll, struct request *rq, int to)
     return true;
 }
 
-/* What waits to be told goes before the result, in one packet where the transport can. */
+/* Reports freed slots ahead of a result, in one packet if the transport can. */
 static void give_back_along(struct vb_coll *coll, int rank)
 {
     group_hold(coll->group, true);
@@ -361,7 +362,6 @@ static bool place(struct vb_coll *coll, struct request *rq, const struct step *s
     return true;
 }
 
-/* Does the step if it can be done now. */
 bool step_do(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
     switch (s->kind) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which algorithm an allreduce takes: the one that a model predicts to be the fastest.
+ * Chooses the algorithm of an allreduce: the one that the cost model predicts to be the fastest.
  *
- * The model has a few figures, measured by cost_measure.c when the collectives are opened. Rank 0's
- * figures count. It predicts all algorithms for sizes in half octaves, takes the cheapest of those
- * that are possible, and sends the table to all: no rank chooses alone.
+ * The model has a few figures, which cost_measure.c measures when the collectives are opened. The
+ * figures of rank 0 are used. Rank 0 predicts the time of all algorithms for sizes in half octaves,
+ * takes the cheapest possible one for each size, and sends the table to all ranks: no rank chooses
+ * alone.
  */
 #include "net/coll_priv.h"
 
@@ -51,7 +52,7 @@ bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo)
     return coll_cannot(coll, algo) == NULL;
 }
 
-/* A vector that goes with START must fit a slot. */
+/* A vector that travels with START must fit a slot. */
 static bool fits(const struct vb_coll *coll, enum vb_algo algo, size_t bytes)
 {
     size_t room = coll->lay.slot_bytes - sizeof(struct slot_head);
@@ -71,7 +72,7 @@ static double log2_up(int n)
     return k;
 }
 
-/* n: bytes of float32; wire: bytes as they travel. */
+/* One allreduce. n: bytes of float32; wire: bytes as they travel. */
 struct job {
     double n, wire;
     double world, others, hosts, local, segs, seg_wire;
@@ -90,7 +91,7 @@ static struct job job_of(const struct vb_coll *coll, size_t bytes)
     return j;
 }
 
-/* What the vector's bytes cost on the wire, once. */
+/* The cost of sending the vector's bytes once. */
 static double bytes_us(const struct cost_model *m, const struct job *j)
 {
     double beyond = j->wire > (double)NEAR_BYTES ? j->wire - (double)NEAR_BYTES : 0;
@@ -105,21 +106,21 @@ static double mapped_us(const struct cost_model *m, const struct job *j)
     return 2 * m->flag + j->n * m->byte_mapped;
 }
 
-/* START to all, one message each way, a sum of all vectors. */
+/* START to all ranks; one message in each direction; a sum of all vectors. */
 static double gather_us(const struct cost_model *m, const struct job *j)
 {
     return m->latency + j->others * (m->post + j->wire * m->byte) + j->world * j->n * m->sum;
 }
 
-/* START to all, and all vectors to one rank; a sum, and the result back. */
+/* START to all ranks, and all vectors to one rank; a sum; the results back. */
 static double owner_us(const struct cost_model *m, const struct job *j)
 {
     return 2 * m->latency + j->others * (3 * m->post + 2 * j->wire * m->byte) +
            j->world * j->n * m->sum;
 }
 
-/* Parts to all, then results to all; the last segment is summed when it has come, and goes back:
- * that much is not hidden behind the rest. */
+/* Parts to all ranks, then results to all. The last segment is summed when it has come, and its
+ * result goes back; nothing hides that time. */
 static double shares_us(const struct cost_model *m, const struct job *j, double ranks)
 {
     double each = j->segs / ranks > 1 ? j->segs / ranks : 1, last = j->wire / ranks;
@@ -130,7 +131,7 @@ static double shares_us(const struct cost_model *m, const struct job *j, double 
            2 * (ranks - 1) / ranks * bytes_us(m, j) + last * m->byte + j->n * m->sum;
 }
 
-/* Up and down through all hosts, segments behind each other. */
+/* Up and down through all hosts. The segments follow each other. */
 static double chain_us(const struct cost_model *m, const struct job *j)
 {
     double hop = m->latency + m->post + j->seg_wire * m->byte;
@@ -150,7 +151,7 @@ static double halving_us(const struct cost_model *m, const struct job *j, int wo
 {
     double levels = log2_up(world), fold = 0;
 
-    if ((world & (world - 1)) != 0) { /* those that are folded send all and get all */
+    if ((world & (world - 1)) != 0) { /* folded ranks send and receive the whole vector */
         levels--;
         fold = 2 * (m->latency + m->post + bytes_us(m, j)) + j->n * m->sum;
     }
@@ -197,7 +198,7 @@ double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t 
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
-/* Two classes an octave: by the highest bit and the one below it. */
+/* Two classes per octave, from the highest bit and the one below it. */
 static int class_of(size_t bytes)
 {
     int k = bytes > 0 ? 63 - __builtin_clzll(bytes) : 0;
@@ -210,7 +211,7 @@ static size_t class_bytes(int class)
 {
     size_t low = (size_t)1 << class / 2;
 
-    return class % 2 == 0 ? low + low / 4 : low + low / 2 + low / 4; /* its middle */
+    return class % 2 == 0 ? low + low / 4 : low + low / 2 + low / 4; /* the middle of the class */
 }
 
 static enum vb_algo look_up(const struct vb_coll *coll, const unsigned char *table, size_t bytes)
@@ -232,8 +233,8 @@ enum vb_algo vb_coll_algo_many(const struct vb_coll *coll, size_t bytes)
     return look_up(coll, coll->cost->many, bytes);
 }
 
-/* Over shared memory, puts are mapped's copies and flags and more: it wins at every size, whatever
- * a measurement says that another job has disturbed. */
+/* Over shared memory puts do the same copies and flags as the mapped algorithm, and more. So mapped
+ * wins at every size, whatever a measurement that another job has disturbed says. */
 static enum vb_algo cheapest(const struct vb_coll *coll, size_t bytes)
 {
     enum vb_algo best = VB_ALGO_EXCHANGE;
@@ -253,10 +254,10 @@ static enum vb_algo cheapest(const struct vb_coll *coll, size_t bytes)
     return best;
 }
 
-/* While others are under way latencies count for little, but bytes and messages do: an owner has
- * the bytes of an exchange in a third of its messages, and a 2 / W of those of a gather. Vectors
- * that are copied behind their heads come many by a call and stay with gather. (16 at a time, 3
- * ranks over TCP on 2 cores, gather over owner: 1 KiB 0.8, 4 KiB 1.4, 64 KiB 1.7; 2 ranks 1.0.) */
+/* While other requests are under way, latencies matter little, but bytes and messages do. An owner
+ * sends the bytes of an exchange in a third of its messages, and 2 / world of the bytes of a
+ * gather. Vectors that are copied behind their heads leave many at a time with one system call, so
+ * they stay with gather (docs/performance.md). */
 static enum vb_algo cheapest_of_many(const struct vb_coll *coll, size_t bytes)
 {
     enum vb_algo best = cheapest(coll, bytes);

@@ -2,10 +2,10 @@
  *
  * How ranks become a group:
  *
- *   1. Rank 0 listens at the root address, the others dial it and prove the secret.
- *   2. The roll call: everybody learns where everybody is.
- *   3. Each rank dials every lower one: one control connection a pair.
- *   4. The transport of every pair is settled, and the pairs connect (pairs.c).
+ *   1. Rank 0 listens at the root address. The others dial it and prove the secret.
+ *   2. Rendezvous: every rank learns the addresses of all others.
+ *   3. Each rank dials every lower rank: one control connection for each pair.
+ *   4. The ranks settle the transport of every pair, and the pairs connect (pairs.c).
  */
 #include "net/group_priv.h"
 #include "net/launch.h"
@@ -79,7 +79,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
     return control_open(&opts, &g->control);
 }
 
-/* The socket of rank 0: given by a supervisor, or made at the root address. */
+/* Rank 0 listens on the socket of its supervisor, or opens one at the root address. */
 static vb_status listen_as_root(struct vb_group *g, int *fd_p)
 {
     char root[VB_ROOT_TEXT];
@@ -90,12 +90,12 @@ static vb_status listen_as_root(struct vb_group *g, int *fd_p)
         *fd_p = g->opts.root_fd;
         return VB_OK;
     }
-    snprintf(root, sizeof(root), "%s", g->opts.root); /* it may be another address elsewhere */
+    snprintf(root, sizeof(root), "%s", g->opts.root); /* vb_root_listen() may change it */
     return vb_root_listen(root, fd_p);
 }
 
-/* The others listen where their route to the root leaves this host: a datagram socket that is
- * connected, and sends nothing, tells. */
+/* Returns a socket that listens on the address from which this host reaches the root. A datagram
+ * socket shows that address once it is connected; it sends nothing. */
 static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
 {
     struct sock_addr local;
@@ -121,7 +121,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
     return sock_listen(&local, NULL, fd_p);
 }
 
-/* The control thread, on a listening socket that it owns from here on, and on a unix socket. */
+/* Starts the control thread on a listening socket, which it takes over, and on a unix socket. */
 static vb_status listen_on(struct vb_group *g, int listen_fd)
 {
     char unix_name[WIRE_UNIX_NAME];
@@ -149,7 +149,7 @@ vb_status group_listen_towards(struct vb_group *g, const struct sock_addr *root)
     return st == VB_OK ? listen_on(g, fd) : st;
 }
 
-/* For all but rank 0 with the connection to the root. */
+/* Starts the control thread. All ranks but rank 0 then connect to the root. */
 static vb_status join(struct vb_group *g, uint64_t deadline)
 {
     struct sock_addr root;
@@ -281,14 +281,14 @@ vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group **group_
     g->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     g->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ev.data.fd = g->wake_fd;
-    *group_p = g; /* the caller closes it, whatever happened */
+    *group_p = g; /* the caller closes it, also after a failure */
     if (g->peers == NULL || g->waits == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
         epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, g->wake_fd, &ev) != 0)
         return vb_err_sys("open a group");
     return VB_OK;
 }
 
-/* What the pairs of this rank have: "shm", "tcp", "shm+verbs", or "self" when it is alone. */
+/* Lists the transports of this rank: "shm", "tcp", "shm+verbs", or "self" if it is alone. */
 static void name_transports(struct vb_group *g)
 {
     int d;
@@ -303,7 +303,7 @@ static void name_transports(struct vb_group *g)
     }
 }
 
-/* Who comes late may come over a transport that needs the progress thread. */
+/* In an elastic group a joiner may use a transport that needs the progress thread. */
 vb_status group_set_going(struct vb_group *g)
 {
     bool needed;
@@ -367,7 +367,7 @@ void group_keep(struct vb_group *g, void *memory)
     struct kept *kept = calloc(1, sizeof(*kept));
 
     if (kept == NULL)
-        return; /* better lost than written to by who comes next */
+        return; /* a leak is better than a write to memory that has a new owner */
     *kept = (struct kept){.next = g->kept, .memory = memory};
     g->kept = kept;
 }
@@ -389,9 +389,10 @@ void vb_group_close(struct vb_group *g)
 
     if (g == NULL)
         return;
-    vb_window_destroy(g->sync.win); /* notes on it may come until then, and after that */
+    vb_window_destroy(
+        g->sync.win); /* its handler stays open: notes may come until then and later */
     progress_stop(g);
-    control_close(g->control); /* first, so that peers read our goodbye before sockets close */
+    control_close(g->control); /* first, so that peers read our goodbye before the sockets close */
     for (i = 0; g->peers != NULL && i < g->slots; i++) {
         if (g->peers[i].ep != NULL)
             g->peers[i].transport->disconnect(g->peers[i].ep);
@@ -402,7 +403,7 @@ void vb_group_close(struct vb_group *g)
         window_release(g->windows);
     for (d = 0; d < g->n_devices; d++)
         vb_device_transport(g->devices[d])->close(g->devices[d]);
-    group_sync_close(g); /* now that no device knows of its ops any more */
+    group_sync_close(g); /* after the devices, which know its ops until they are closed */
     free_kept(g->kept);
     if (g->epoll_fd >= 0)
         close(g->epoll_fd);

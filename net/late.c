@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Who was late: how long this rank waited for others to begin a collective. What comes after that
- * is transfer.
+ * Stragglers: how long this rank waited for other ranks to start a collective. The time after all
+ * have started is transfer.
  *
- * On mapped windows a rank does its own share and then has nothing to do: the time until the others
+ * On mapped windows a rank does its own share and then has nothing to do. The time until the others
  * have done theirs counts as waiting, too.
  */
 #include "net/coll_priv.h"
 
-/* ---- a wait for an operation ------------------------------------------------------------------
- */
-
-/* What has gone by since the last call was the rank's that was waited for. */
+/* Charges the time since the last call to the rank that was waited for. */
 static void settle(struct straggler *straggler, struct vb_coll *coll)
 {
     uint64_t now_ns = vb_clock_ns(), ns = now_ns - straggler->begin_ns;
@@ -23,9 +20,9 @@ static void settle(struct straggler *straggler, struct vb_coll *coll)
     straggler->summed_ns = coll->stats.summed_ns;
 }
 
-/* Who is late of an operation that waits for from. Once all have begun to send, the rest is
- * transfer, unless windows are mapped. The head of a vector that is sent whole comes before it,
- * with a note of its own. */
+/* Returns the straggler of a request that waits for rank from. Once all ranks have begun to send,
+ * the rest is transfer, unless windows are mapped. The head of a vector that is sent whole comes
+ * before the vector, with a note of its own. */
 static int straggler_of(struct vb_coll *coll, struct request *rq, int from)
 {
     int r;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Who is in an elastic group. The control plane finds out who is lost, has left or comes; what that
- * means for devices and windows is done here, by whichever thread makes progress, for nobody else
- * may touch them.
+ * Membership of an elastic group. The control plane finds out which ranks are lost, have left or
+ * join. The thread that makes progress then updates devices and windows here, because no other
+ * thread may touch them.
  *
- * A rank that is gone is fenced before anybody is told: its endpoint is severed, so that nothing of
- * it comes up any more, then closed; the ops under way to it end; then its seat is given back to
- * the control plane, and the hook is called.
+ * A rank that is gone is fenced before anybody is told. First its endpoint is severed, so that none
+ * of its notes is delivered any more, and closed. The ops under way to it end. Then its slot is
+ * given back to the control plane, and the hook is called.
  */
 #include "net/group_priv.h"
 
@@ -63,7 +63,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
     peer->member = false;
     control_seat_clean(g->control, end->rank);
     if (!was_member)
-        return; /* nobody has heard of it */
+        return; /* the caller has never heard of it */
     peer->gone = true;
     peer->gone_pid = pair_same_host(g, end->rank) ? (int)peer->info.pid : 0;
     peer->end = end->how;
@@ -96,9 +96,9 @@ int member_work(struct vb_group *g)
     int i, n = 0;
 
     if (g->working)
-        return 0; /* a hook makes progress: not allowed, but no reason to run in circles */
+        return 0; /* a hook makes progress, which is not allowed: do not recurse */
     g->working = true;
-    /* Pairs with the release in seat_news(): what it tells of is looked for afterwards. */
+    /* Pairs with the release in the control plane: what it reports is read after this. */
     (void)atomic_exchange_explicit(&g->news, false, memory_order_acquire);
     while (control_take_ended(g->control, &end)) {
         fence(g, &end);
@@ -125,7 +125,7 @@ static vb_status check_rank(struct vb_group *g, int rank, const char *what)
     return VB_OK;
 }
 
-/* A collective is for the ranks that the job began with, and all of them. */
+/* Barrier, broadcast and gather need all ranks of the start. */
 vb_status member_check_all(struct vb_group *g, const char *what)
 {
     vb_status st = VB_OK;
@@ -142,7 +142,7 @@ vb_status member_check_all(struct vb_group *g, const char *what)
     return st;
 }
 
-/* Tables of collectives on windows have a place for each rank of the beginning. */
+/* Collectives on windows have tables with one entry for each rank of the start. */
 vb_status group_check_fixed(struct vb_group *g, const char *what)
 {
     if (g->slots > g->world)
@@ -192,7 +192,7 @@ uint32_t vb_group_epoch(struct vb_group *g)
     return control_epoch(g->control);
 }
 
-/* The seat of who is gone may have its next owner's name on it already. */
+/* A joiner may already have taken the slot of a rank that is gone, and its info. */
 int vb_group_pid(struct vb_group *g, int rank)
 {
     const struct peer *peer = &g->peers[rank];

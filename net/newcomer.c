@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * A rank that comes late, from both sides. It has a seat (seats.c) and goes from member to member:
+ * A rank that joins, from both sides. The joiner has a slot, which rank 0 gave it, and connects to
+ * one member after another:
  *
  *   1. It calls the member on the control plane and proves the secret.
- *   2. Both send cards, and settle the way of the pair as at the start. There is no trial: where
- * one would decide, it is TCP.
- *   3. The member gives a one-time key, or waits to be called over RDMA; the newcomer connects.
+ *   2. Both send cards and settle the transport of the pair as at the start. Nothing is measured:
+ * where a measurement would decide, the pair uses TCP.
+ *   3. The member sends a one-time key or waits to be called over RDMA. The joiner connects.
  *
- * The member does its part when it makes progress. It waits for nothing but the few round trips of
- * an RDMA connection; what others send it meanwhile is kept.
+ * The member does its part when it makes progress. It waits only for the few round trips of an RDMA
+ * connection. What other ranks send it meanwhile is queued.
  */
 #include "net/group_priv.h"
 #include "net/launch.h"
@@ -31,7 +32,8 @@ static uint64_t pair_deadline(const struct vb_group *g)
     return vb_clock_ns() + (uint64_t)(PAIR_NS * g->opts.patience);
 }
 
-/* Our RDMA device, if this pair may use it. theirs: NULL where the peer's card is not known. */
+/* Returns our RDMA device if this pair may use it. theirs: the peer's card, NULL if it is not known
+ * yet. */
 static vb_status verbs_for(struct vb_group *g, int rank, const struct wire_card *theirs,
                            struct vb_device **verbs_p)
 {
@@ -67,7 +69,7 @@ static vb_status connect_verbs(struct vb_group *g, int rank, struct vb_device *v
 
 /* ---- the member's side ----------------------------------------------------------------------- */
 
-/* Its card has come: ours goes back, and the way is settled. */
+/* The joiner has sent its card: sends ours and settles the transport. */
 static vb_status greet(struct vb_group *g, int rank, const struct wire_card *theirs)
 {
     struct peer *peer = &g->peers[rank];
@@ -93,7 +95,7 @@ static vb_status greet(struct vb_group *g, int rank, const struct wire_card *the
     return connect_verbs(g, rank, verbs, theirs, VB_LINK_ANSWER, pair_deadline(g));
 }
 
-/* Over a unix socket the newcomer speaks first: nothing is waited for here. */
+/* Over a unix socket the joiner sends first. Returns whether it has, so that nobody waits. */
 static bool has_spoken(int fd)
 {
     struct pollfd pfd = {.fd = fd, .events = POLLIN};
@@ -102,7 +104,7 @@ static bool has_spoken(int fd)
     return sock_local(fd, &addr) != VB_OK || addr.sa.ss_family != AF_UNIX || poll(&pfd, 1, 0) != 0;
 }
 
-/* Whether its stream is here, and made to a connection. */
+/* Makes a connection of the stream of a joiner. Returns VB_AGAIN if the stream is not ready. */
 static vb_status take_stream(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
@@ -116,7 +118,8 @@ static vb_status take_stream(struct vb_group *g, int rank)
         if (vb_clock_ns() > peer->join_deadline)
             return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected and said nothing", rank,
                           peer->info.host);
-        atomic_store_explicit(&g->news, true, memory_order_relaxed); /* look again */
+        atomic_store_explicit(&g->news, true,
+                              memory_order_relaxed); /* look again in the next round */
         return VB_AGAIN;
     }
     fd = peer->join_fd;
@@ -159,12 +162,12 @@ static vb_status call_member(struct vb_group *g, int rank, uint64_t deadline)
     vb_status st;
 
     if (rank == 0)
-        return VB_OK; /* who gave us the seat */
+        return VB_OK; /* we are connected: it gave us the slot */
     st = pair_address_of(g, rank, &addr);
     return st == VB_OK ? control_dial(g->control, rank, &addr, deadline) : st;
 }
 
-/* A call is answered at once, or not at all; but a member makes progress when it likes. */
+/* A member answers a call at once or never, but it sends its card only when it makes progress. */
 static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
 {
     struct vb_device *verbs = NULL;
@@ -190,7 +193,7 @@ static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
     return pair_dial(g, rank, deadline);
 }
 
-/* One that dies meanwhile is gone, like any other; without rank 0 there is no joining. */
+/* A member that dies meanwhile is gone, like any other. Nobody can join without rank 0. */
 static vb_status connect_members(struct vb_group *g, const struct wire_member *members,
                                  uint64_t deadline)
 {
@@ -238,14 +241,15 @@ static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int
         return st;
     pairs_close_unused(g);
     snprintf(g->why, sizeof(g->why), "joined late, as rank %d", g->rank);
-    g->next_window = 1; /* the first is of the collectives, which are not for us */
+    g->next_window = 1; /* window 0 belongs to barrier, broadcast and gather, which joiners do not
+                           take part in */
     st = group_set_going(g);
     if (st == VB_OK)
         control_joined(g->control);
     return st;
 }
 
-/* A group for the seat that was given. */
+/* Allocates a group for the slot that rank 0 gave us. */
 static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_seat *seat,
                            struct vb_group **group_p)
 {
@@ -256,7 +260,7 @@ static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_s
     o.rank = (int)seat->seat;
     o.world = (int)seat->world;
     o.slots = (int)seat->seats;
-    if (o.transport == VB_TRANSPORT_AUTO) /* as all the others */
+    if (o.transport == VB_TRANSPORT_AUTO) /* the choice of all the others */
         o.transport = (enum vb_transport_choice)seat->choice;
     o.elastic = true;
     o.root_fd = -1;
@@ -265,7 +269,7 @@ static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_s
         return st;
     (*group_p)->epoch = seat->epoch;
     for (i = 0; i < o.slots; i++)
-        (*group_p)->peers[i].epoch = seat->epoch; /* nobody has a newer one */
+        (*group_p)->peers[i].epoch = seat->epoch; /* no member has a newer epoch */
     return st;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Windows of an elastic group. Nobody can be waited for by all: so each rank offers its part to
- * each member, and takes the offer of each. A newcomer offers its part of the windows that there
- * are, and whoever has such a window answers with an offer of its own. Windows have the same
- * numbers on all ranks, and a peer's offers come in the order of the numbers.
+ * Windows of an elastic group. The ranks cannot all wait for each other, so each rank offers its
+ * part to each member and imports the parts that members offer. A joiner offers its parts of the
+ * existing windows, and a member that has such a window answers with an offer of its own. A window
+ * has the same number on all ranks, and the offers of a peer come in the order of these numbers.
  *
- * Mapped parts of a rank that is gone stay mapped until its seat is taken again: somebody may be
- * reading there just now.
+ * The mapped parts of a rank that is gone stay mapped until another rank takes its slot, because
+ * somebody may be reading them.
  */
 #include "net/group_priv.h"
 
@@ -29,7 +29,7 @@ void window_exchange_add(struct vb_window *win)
 {
     struct vb_window **at = &win->group->windows;
 
-    win->group->opening = true; /* until the caller has it */
+    win->group->opening = true; /* until the caller has the window */
     while (*at != NULL)
         at = &(*at)->next;
     *at = win;
@@ -93,7 +93,7 @@ int window_exchange_take(struct vb_group *g, int rank)
     while (control_peek_offer(g->control, rank, &offer)) {
         win = find_window(g, offer.window);
         if (win == NULL)
-            break; /* it is ahead */
+            break; /* the peer is ahead: we have not created this window yet */
         control_drop_offer(g->control, rank);
         n++;
         if (take_one(win, rank, &offer) != VB_OK) {
@@ -109,7 +109,8 @@ bool window_exchange_has_all(struct vb_group *g, int rank)
     struct vb_window *win;
 
     for (win = g->windows; win != NULL; win = win->next)
-        if (win->id > 0 && win->remotes[rank] == NULL) /* number 0 is of the collectives */
+        if (win->id > 0 &&
+            win->remotes[rank] == NULL) /* window 0 belongs to barrier, broadcast and gather */
             return false;
     return true;
 }
@@ -154,7 +155,7 @@ vb_status window_exchange_add_device(struct vb_group *g, struct vb_device *dev)
 
 struct sharing {
     struct vb_window *win;
-    int rank; /* the first that has not offered its part */
+    int rank; /* the first rank that has not offered its part */
 };
 
 static bool all_offered(void *arg)
@@ -189,7 +190,7 @@ static void nap(struct vb_group *g)
         (void)!read(g->wake_fd, &count, sizeof(count));
 }
 
-/* Devices are not polled meanwhile: no note is handed out before the caller has the window. */
+/* Devices are not polled meanwhile: no note may be delivered before the caller has the window. */
 static vb_status wait_for_all(struct sharing *s)
 {
     struct vb_group *g = s->win->group;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One pair's data connection: which way it goes, and how it is made. pairs.c does it for all pairs
- * at the start, newcomer.c for those of a rank that comes late.
+ * The data connection of one pair: which transport it uses and how it is made. pairs.c connects all
+ * pairs at the start, joiner.c those of a rank that joins.
  */
 #include "net/group_priv.h"
 #include "net/launch.h"
@@ -17,7 +17,7 @@ bool pair_same_host(const struct vb_group *g, int rank)
     return wire_info_same_host(&g->peers[rank].info, &g->peers[g->rank].info);
 }
 
-/* Rank 0 may listen on all addresses; what reached it once will again. */
+/* Rank 0 may listen on all addresses, so use the root address, which has worked before. */
 vb_status pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p)
 {
     const struct wire_info *info = &g->peers[rank].info;
@@ -90,7 +90,7 @@ enum pair_kind pair_way(const struct vb_group *g, const struct wire_card *mine,
     return mine->rdma == WIRE_RDMA_HARD && theirs->rdma == WIRE_RDMA_HARD ? WAY_VERBS : WAY_MEASURE;
 }
 
-/* verbs: NULL where there is none. */
+/* verbs: our RDMA device, or NULL if there is none. */
 vb_status pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p)
 {
     memset(card_p, 0, sizeof(*card_p));
@@ -110,8 +110,6 @@ static int family_of(int fd)
     return sock_local(fd, &addr) == VB_OK ? addr.sa.ss_family : AF_UNSPEC;
 }
 
-/* Gives a pair's stream to the transport that its kind stands for. deadline 0: the transport's own.
- */
 vb_status pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline)
 {
     const struct vb_transport *transport =
@@ -140,7 +138,8 @@ vb_status pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline)
     return st;
 }
 
-/* Same boot, same network, and the unix socket answers: then it is shared memory. */
+/* Connects a stream to a rank. A unix socket, and with it shared memory, is used if both ranks run
+ * under the same boot and in the same network namespace and the socket answers. TCP otherwise. */
 static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, int *fd_p)
 {
     const struct wire_info *info = &g->peers[rank].info;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a pair of ranks comes to its data connection.
+ * How each pair of ranks gets its data connection:
  *
- *   1. Every rank tells all others over the control plane what it was asked for, and where it can
- *      be called over RDMA.
- *   2. From that every rank settles every pair in the same way: shared memory on one host, verbs
- *      where both ends have hardware for it, TCP otherwise; --transport overrides.
- *   3. Streams: the lower rank gives a one-time key, the higher dials with it, over a unix socket
- * on one host, over TCP otherwise. RDMA: the higher calls the lower by librdmacm.
- *   4. Pairs with soft-RoCE at an end have both, and keep what measures faster (trial.c).
+ *   1. Every rank tells all others over the control plane which transport the user asked for and
+ *      where peers can call it over RDMA.
+ *   2. From that every rank derives the same transport for every pair: shared memory on one host,
+ *      verbs if both ends have RDMA hardware, TCP otherwise. --transport overrides this.
+ *   3. Streams: the lower rank sends a one-time key and the higher rank dials with it, over a unix
+ *      socket on one host and over TCP otherwise. RDMA: the higher rank calls the lower one through
+ *      librdmacm.
+ *   4. Pairs with soft-RoCE at one end connect over both TCP and verbs, and keep the faster one
+ *      (pick_transport.c).
  */
 #include "net/group_priv.h"
 
@@ -35,7 +37,6 @@ static bool device_used(const struct vb_group *g, const struct vb_device *dev)
     return false;
 }
 
-/* A device that the trial left without a peer. */
 void pairs_close_unused(struct vb_group *g)
 {
     struct vb_device *dev;
@@ -68,7 +69,8 @@ bool pairs_all_local(const struct vb_group *g)
     return all_on_this_host(g) && strstr(g->transports, "verbs") == NULL;
 }
 
-/* By itself, RDMA is for other hosts, and not having it is no error. */
+/* Unless the user asks for it, RDMA is only used between hosts, and a failure to open it is not an
+ * error. */
 static vb_status open_verbs(struct settling *s)
 {
     struct vb_group *g = s->g;
@@ -111,7 +113,8 @@ static enum pair_kind way_to(const struct settling *s, int rank)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* Every key is given before anything is waited for, so no two ranks wait for each other. */
+/* Every rank sends all its keys before it waits for anything, so no two ranks wait for each other.
+ */
 static vb_status connect_streams(struct settling *s)
 {
     struct vb_group *g = s->g;
@@ -160,7 +163,7 @@ static vb_status connect_sure(struct settling *s)
 
 /* ---- the trial ------------------------------------------------------------------------------- */
 
-/* Whether any pair of the job needs one: all ranks take part in it then. */
+/* Whether any pair of the job must be measured. Then all ranks take part. */
 static bool needs_pick(const struct settling *s)
 {
     bool soft = false;

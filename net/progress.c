@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Moves things along: polls the devices, hands notes to their channels, waits.
+ * Progress: polls the devices, delivers notes to their channels, waits.
  *
- * A wait spins briefly, yields where there are more threads than cpus, then sleeps in the kernel:
- * in the group's epoll, until a device or the control plane wakes it; or, where there is one device
- * and it offers that, in the device, which saves calls. The control plane does not end that sleep,
- * so it is looked at every GROUP_SLEEP_MS.
+ * A wait spins briefly, yields if there are more threads than cpus, then sleeps in the kernel. It
+ * sleeps in the group's epoll until a device or the control plane wakes it. If the group has one
+ * device and the device offers it, the wait sleeps in the device instead, which saves system calls.
+ * The control plane does not end that sleep, so the wait checks it every GROUP_SLEEP_MS.
  */
 #include "net/group_priv.h"
 
@@ -22,7 +22,7 @@
 
 /* ---- one round ------------------------------------------------------------------------------- */
 
-/* Refused, and said once a peer: it means nothing here, so it can do no harm. */
+/* Drops a note on a closed channel, which does no harm. Logs the first one of each peer. */
 static void refuse_note(struct vb_group *g, int rank, uint32_t note)
 {
     if (!g->peers[rank].strayed)
@@ -47,7 +47,7 @@ void group_finish(struct vb_op *op, vb_status st)
     op->done = true;
 }
 
-/* It has yet to join, or was dropped: nothing of it may come up. */
+/* The rank has yet to join or was dropped: none of its notes may be delivered. */
 static void refuse_early(struct vb_group *g, int rank)
 {
     control_lose(g->control, rank, "it sent a note before it had joined");
@@ -72,7 +72,7 @@ static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
     }
 }
 
-/* What this rank sent itself. A handler may send more: that waits for the next round. */
+/* Delivers what this rank sent to itself. What a handler sends then waits for the next round. */
 static int hand_self(struct vb_group *g)
 {
     struct vb_op *op = g->self.done, *next;
@@ -121,7 +121,7 @@ void group_flush(struct vb_group *g)
         flush(g->devices[d]);
 }
 
-/* What the handlers of several notes put leaves together. */
+/* Delivers events. The puts that several handlers make leave together. */
 static int hand_events(struct vb_group *g, struct vb_device *dev, const struct vb_raw_event *ev,
                        int n)
 {
@@ -143,7 +143,6 @@ static bool has_self(const struct vb_group *g)
     return g->self.n > 0 || g->self.done != NULL;
 }
 
-/* Polls every device once; how much came of it. */
 int group_round(struct vb_group *g)
 {
     struct vb_raw_event ev[EVENTS];
@@ -156,13 +155,13 @@ int group_round(struct vb_group *g)
     for (d = 0; d < g->n_devices; d++) {
         n = 0;
         if (vb_device_transport(g->devices[d])->poll(g->devices[d], ev, EVENTS, &n) != VB_OK)
-            continue; /* it has logged; the ranks concerned are reported as lost */
+            continue; /* the device has logged it; it reports the ranks concerned as lost */
         count += hand_events(g, g->devices[d], ev, n);
     }
     return count;
 }
 
-/* what: was going on, NULL: nothing in particular. */
+/* what: the operation that was under way; NULL: none in particular. */
 static vb_status say_failure(struct vb_group *g, vb_status st, const char *what)
 {
     char text[256];
@@ -194,7 +193,7 @@ void group_wake(void *arg)
         VB_LOG_WARN("write an eventfd: %s", strerror(errno));
 }
 
-/* The caller and the progress thread may both be asleep: the last one to wake disarms. */
+/* The caller and the progress thread may both be asleep. The last one to wake disarms. */
 void group_arm(struct vb_group *g)
 {
     int d;
@@ -214,8 +213,8 @@ void group_disarm(struct vb_group *g)
         vb_device_transport(g->devices[d])->disarm(g->devices[d]);
 }
 
-/* Sleeps until something may have happened. Called and returns under the lock; the devices are
- * armed, and polled since. */
+/* Sleeps until there may be an event. Called under the lock, and returns under it. The devices are
+ * armed and have been polled since. */
 void group_sleep(struct vb_group *g, int ms)
 {
     struct epoll_event ev[DEVICES_MAX + 1];
@@ -231,7 +230,7 @@ void group_sleep(struct vb_group *g, int ms)
     group_lock(g);
 }
 
-/* Sleeps unless something comes of a last round. Called and returns under the lock. */
+/* Sleeps unless a last round brings events. Called under the lock, and returns under it. */
 static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int ms)
 {
     atomic_store_explicit(&g->app_sleeping, true, memory_order_relaxed);
@@ -248,7 +247,7 @@ static bool has_await(const struct vb_group *g)
            vb_device_transport(g->devices[0])->await != NULL;
 }
 
-/* A round that sleeps while there is nothing to hand out. */
+/* A round that sleeps while there are no events. Returns the number of events. */
 static int sleep_in_device(struct vb_group *g, int ms)
 {
     struct vb_raw_event ev[EVENTS];
@@ -280,9 +279,9 @@ bool vb_group_never_spins(struct vb_group *g)
     return never;
 }
 
-/* How a wait goes on when a round brought nothing. */
+/* How long a wait has found no events. */
 struct patience {
-    uint64_t idle_ns; /* since when nothing has come, 0: something just has */
+    uint64_t idle_ns; /* the time of the first round without events; 0: the last round had some */
     int rounds;
 };
 
@@ -302,7 +301,7 @@ static bool spin_on(struct vb_group *g, struct patience *p)
         p->idle_ns = now;
     if (now - p->idle_ns >= (g->opts.crowded ? YIELDS_NS : SPIN_NS))
         return false;
-    if (g->opts.crowded) { /* at once: whom this waits for may be waiting for this cpu */
+    if (g->opts.crowded) { /* at once: the rank that this one waits for may need this cpu */
         group_unlock(g);
         sched_yield();
         group_lock(g);
@@ -325,7 +324,7 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
                   (unsigned long long)step);
 }
 
-/* Why a wait cannot go on, or VB_OK. */
+/* Returns why a wait cannot continue, or VB_OK. */
 static vb_status hopeless(struct vb_group *g, const char *what, int from, uint64_t deadline)
 {
     vb_status st = control_status(g->control, NULL, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums by the instructions that this CPU has.
+ * Calls the sums compiled for the best instructions that this CPU has.
  */
 #include "net/coll_priv.h"
 

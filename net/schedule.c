@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The one loop that runs every algorithm: looks at the step that is due in each lane of each
- * operation under way, and does it if what it waits for is there. It runs when a note has come,
- * and whenever the caller waits or asks; it never waits itself.
+ * The loop that runs every algorithm. It takes the next step in each lane of each request under way
+ * and does it if its conditions hold. It runs when a note has come and whenever the caller waits or
+ * tests. It never waits itself.
  */
 #include "net/coll_priv.h"
 
@@ -35,13 +35,13 @@ static bool conditions(struct vb_coll *coll, struct request *rq, const struct st
     if (s->after > 0 && rq->lanes[s->after_lane].at < s->after)
         return false;
     if (s->all_left && !all_left(coll, rq)) {
-        coll->blocked = true; /* no note tells of that */
+        coll->blocked = true; /* no note announces that */
         return false;
     }
     return true;
 }
 
-/* Segments that a share does not have are passed over, by sender and receiver alike. */
+/* Sender and receiver both skip segments that a share does not have. */
 static bool is_empty(const struct step *s)
 {
     return s->len_bytes == 0 &&
@@ -80,7 +80,7 @@ static bool request_finished(struct vb_coll *coll, struct request *rq)
     return request_started_by(coll, rq, 0, coll->world) && all_left(coll, rq);
 }
 
-/* How many operations all ranks had under way when they began this one. */
+/* The smallest number of older requests that any rank had under way when it began this one. */
 static uint32_t least_n_older(const struct vb_coll *coll, const struct request *rq)
 {
     uint32_t n_older = head_at(coll->base, own_head_at(coll, rq))->n_older, theirs;
@@ -110,7 +110,7 @@ static void request_end(struct vb_coll *coll, struct request *rq)
         coll->reqs.oldest++;
 }
 
-/* Lanes of one operation may wait for each other: round until none gets on. */
+/* Lanes of one request may wait for each other: repeat until none advances. */
 static void request_run(struct vb_coll *coll, struct request *rq)
 {
     bool got_on;
@@ -128,8 +128,7 @@ static void request_run(struct vb_coll *coll, struct request *rq)
 
 /* ---- all operations -------------------------------------------------------------------------- */
 
-/* The head of a mapped operation that follows is in a cache line of another core's: asked for
- * before it is needed. */
+/* The head of a later mapped request is in a cache line of another core: prefetch it. */
 static void fetch_heads(const struct vb_coll *coll, uint32_t seq)
 {
     const struct request *rq = request_at(coll, seq);
@@ -144,8 +143,8 @@ static void fetch_heads(const struct vb_coll *coll, uint32_t seq)
             __builtin_prefetch(coll->ways[r].base + at);
 }
 
-/* Does this rank's shares of mapped operations, in the order of the operations, for done tells of
- * all before it: who has to wait holds up all after it. */
+/* Does this rank's shares of mapped requests, in order, because `done` covers all requests before
+ * it. A share that has to wait delays all after it. */
 static void mapped_shares(struct vb_coll *coll)
 {
     uint32_t seq = coll->mapped.next_share, end = coll->reqs.seq + 1;
@@ -167,7 +166,7 @@ static void mapped_shares(struct vb_coll *coll)
         mapped_wake(coll);
 }
 
-/* Whether the others are done too. Of a broadcast only the root is read. */
+/* Whether the others are done, too. In a broadcast only the root is read. */
 static bool mapped_over(struct vb_coll *coll, struct request *rq)
 {
     bool is_read = !rq->eager && rq->kind != REQUEST_BARRIER &&
@@ -177,8 +176,8 @@ static bool mapped_over(struct vb_coll *coll, struct request *rq)
            (!is_read || request_done_by_all(coll, rq));
 }
 
-/* First all shares, then a look at whether the others have done theirs: looking at a flag that is
- * about to change is what costs. */
+/* Does all shares first, then checks whether the others have done theirs, because reading a flag
+ * that is about to change is expensive. */
 static void mapped_run(struct vb_coll *coll)
 {
     uint32_t seq, end = coll->reqs.seq + 1;
@@ -213,7 +212,7 @@ void coll_run(struct vb_coll *coll)
     }
 }
 
-/* Others get on only if something stood still for its turn. */
+/* Other requests can advance only if one was blocked on ordering. */
 void coll_run_request(struct vb_coll *coll, struct request *rq)
 {
     request_run(coll, rq);
@@ -249,7 +248,8 @@ static bool arrival(struct vb_coll *coll, int rank, enum stream stream, uint32_t
     struct request *rq = request_at(coll, seq);
     bool under_way = rq->active && rq->seq == seq;
 
-    if (low != (seq & SEQ_MASK) || (under_way && rq->mapped)) /* which has flags, no notes */
+    if (low != (seq & SEQ_MASK) ||
+        (under_way && rq->mapped)) /* a mapped request has flags and no notes */
         return false;
     arrivals_of(coll, seq, rank)->n[stream]++;
     if (under_way)

@@ -2,14 +2,14 @@
  *
  * Sparse allreduce: the context and the call.
  *
- * A call has three rounds (sparse_send.c): heads, which say how long the lists are and where to
- * cut; parts, which go to the owners of the index ranges; sums, which go to all. The owner merges
- * the parts in rank order and adds up from left to right, so that each index is
- * ((g0 + g1) + g2) + ... whatever the ranges are. Short lists go along with the heads: then every
- * rank is the owner of all. Nothing here is as long as the features.
+ * A call has three rounds (sparse_send.c). Heads say how long the lists are and where to split
+ * them. Parts go to the owners of the index ranges. Sums go to all ranks. The owner merges the
+ * parts in rank order and adds up from left to right, so each value is ((g0 + g1) + g2) + ...
+ * whatever the ranges are. Short lists travel with the heads; every rank then sums all lists. No
+ * memory here is as long as the features.
  *
- * What comes from a peer is checked before it is used: a head against what the rank said when the
- * context was opened, a part and a sum against the room and the range that the heads left them.
+ * Data from a peer is checked before it is used: a head against what the rank said when the context
+ * was opened, a part and a sum against the room and the index range that follow from the heads.
  */
 #include "net/sparse_priv.h"
 
@@ -19,10 +19,9 @@
 #define SAMPLES_MAX 1024u
 #define SAMPLES_A_RANK 8u
 
-/* ---- open and close ---------------------------------------------------------------------------
- */
+/* ---- open and close -------------------------------------------------------------------------- */
 
-/* What a rank brings when it opens. */
+/* What a rank announces when it opens a context. */
 struct open_terms {
     uint64_t features;
     uint64_t max_nnz;
@@ -87,7 +86,7 @@ static size_t lines(size_t bytes)
     return (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
 }
 
-/* Samples: enough that a part is cut to within an eighth, also where there are many ranks. */
+/* Enough samples to split parts to within an eighth, even with many ranks. */
 static void lay_out(struct vb_sparse *s)
 {
     uint32_t samples = (uint32_t)s->world * SAMPLES_A_RANK;
@@ -121,7 +120,7 @@ static vb_status map_private(size_t len, struct vb_mem *mem)
     return st == VB_OK ? vb_mem_populate(mem) : st;
 }
 
-/* All that a call needs, so that it allocates nothing. */
+/* Allocates all that a call needs, so that calls allocate nothing. */
 static vb_status allocate(struct vb_sparse *s)
 {
     size_t area = s->at.list - s->at.sums;
@@ -222,7 +221,7 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
     return VB_OK;
 }
 
-/* After a failure nobody has waited for what is under way. */
+/* After a failure some puts may still be under way. */
 static void release_peers(struct vb_sparse *s)
 {
     bool sent = true;
@@ -254,8 +253,7 @@ void vb_sparse_close(struct vb_sparse *s)
     free(s);
 }
 
-/* ---- merging a rank's own list ----------------------------------------------------------------
- */
+/* ---- merging a rank's own list --------------------------------------------------------------- */
 
 vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, size_t *n_p)
 {
@@ -276,8 +274,7 @@ vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, si
     return VB_OK;
 }
 
-/* ---- heads ------------------------------------------------------------------------------------
- */
+/* ---- heads ----------------------------------------------------------------------------------- */
 
 static const char *const refusals[] = {
     [SPARSE_FINE] = "nothing",
@@ -297,8 +294,8 @@ static enum sparse_refusal look_at(const struct vb_sparse *s, const uint32_t *in
     return SPARSE_FINE;
 }
 
-/* Copies the list into the window and tells all others of it. A list that is none is told, too: so
- * all ranks stay in step. */
+/* Copies the list into the window and sends its head to all others. An invalid list is announced,
+ * too, so that all ranks stay in step. */
 static vb_status bring(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
                        enum vb_reduce how)
 {
@@ -325,7 +322,7 @@ static vb_status bring(struct vb_sparse *s, const uint32_t *index, const float *
     return sparse_send_heads(s, len);
 }
 
-/* Copies what came, so that it cannot change any more, and checks it. */
+/* Copies the head of a peer, so that it cannot change any more, and checks it. */
 static vb_status take_head(struct vb_sparse *s, int rank)
 {
     struct sparse_limits limits = s->limits;
@@ -340,7 +337,8 @@ static vb_status take_head(struct vb_sparse *s, int rank)
     return why == NULL ? VB_OK : sparse_broken(s, rank, why);
 }
 
-/* What all ranks see alike, and fail for alike: the next call finds them in step. */
+/* Checks what all ranks see. If it fails, it fails on all, so that the next call finds them in
+ * step. */
 static vb_status agree(struct vb_sparse *s, size_t n)
 {
     const struct sparse_head *mine = s->heads[s->rank];
@@ -381,8 +379,7 @@ static vb_status exchange_heads(struct vb_sparse *s, size_t n)
     return st == VB_OK ? agree(s, n) : st;
 }
 
-/* ---- parts ------------------------------------------------------------------------------------
- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 static vb_status take_part(struct vb_sparse *s, int rank)
 {
@@ -410,7 +407,7 @@ static vb_status take_part(struct vb_sparse *s, int rank)
     return VB_OK;
 }
 
-/* Sums what falls to this rank, at its place in the window. */
+/* Sums this rank's index range, at its place in the window. */
 static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
 {
     uint64_t *sum = (void *)(s->base + sparse_sum_at(s, s->rank));
@@ -425,8 +422,7 @@ static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
     return VB_OK;
 }
 
-/* ---- sums -------------------------------------------------------------------------------------
- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 /* Appends an owner's sum of n words to the result. */
 static vb_status append(struct vb_sparse *s, int owner, size_t n, float divisor, size_t *at_p)
@@ -465,8 +461,7 @@ static vb_status take_sums(struct vb_sparse *s, size_t own, float divisor, size_
     return st;
 }
 
-/* ---- the call ---------------------------------------------------------------------------------
- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 static vb_status sparse_sum(struct vb_sparse *s, float divisor, size_t *n_p)
 {
@@ -484,7 +479,7 @@ static vb_status sparse_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     return st == VB_OK ? sparse_wait_sent(s) : st;
 }
 
-/* Under the lock: the handler of notes looks at it. */
+/* Under the lock, because the handler of notes reads seq. */
 static void begin(struct vb_sparse *s)
 {
     group_lock(s->group);

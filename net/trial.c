@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * TCP or soft-RoCE? Both are the same kernel over the same link, and which of them is faster
- * depends on the machine: so the same transfers are timed over both, between all pairs that have
- * the choice at once, as they will be in the job. Ranks exchange what they measured and count the
- * slowest, so that all come to the same answer.
+ * TCP or soft-RoCE? Both run in the same kernel over the same link, and which one is faster depends
+ * on the machine. So all pairs that have the choice time the same transfers over both, at the same
+ * time, as they will later in the job. The ranks exchange their times and use the slowest, so that
+ * all come to the same answer.
  */
 #include "net/group_priv.h"
 
@@ -14,10 +14,10 @@
 #define SMALL_PUTS 10
 #define LARGE_PUTS 4
 #define LARGE_BYTES ((size_t)128 << 10)
-#define WINDOW_ID UINT32_MAX /* those of groups count from 0 */
+#define WINDOW_ID UINT32_MAX /* the windows of a group count from 0 */
 #define NAP_MS 20
 
-/* One rank's part of the trial over one transport. */
+/* One rank's part of the measurement over one transport. */
 struct pick {
     struct vb_group *g;
     const struct pick_pair *pairs;
@@ -25,11 +25,11 @@ struct pick {
     int which;
     struct vb_device *dev;
     const struct vb_transport *transport;
-    struct vb_mem mem; /* half to send from, half for each peer to write to */
+    struct vb_mem mem; /* the first half is sent; peers write to the second half */
     struct vb_remote **remotes;
-    struct vb_op *ops; /* one a pair */
+    struct vb_op *ops; /* one for each pair */
     int notes, done, lost;
-    int n_rounds; /* begun */
+    int n_rounds; /* number of rounds begun */
     uint64_t deadline;
 };
 
@@ -69,8 +69,8 @@ static vb_status wait_all(struct pick *p)
     return VB_OK;
 }
 
-/* To every peer at once, and what comes from every peer. Counts are of all rounds so far: a peer
- * that is ahead may have sent its next note already. */
+/* Puts to every peer and waits for the puts of every peer. The counts cover all rounds so far,
+ * because a peer that is ahead may already have sent its next note. */
 static vb_status round_of(struct pick *p, size_t len)
 {
     struct vb_span src = {p->mem.ptr, len};
@@ -100,7 +100,8 @@ static vb_status rounds(struct pick *p, double *seconds_p)
     return st;
 }
 
-/* Memory of both ends, known to each other; a rank without a pair only takes part in the talk. */
+/* Exports memory and imports that of the peers. A rank without such a pair only takes part in the
+ * exchange. */
 static vb_status import_all(struct pick *p)
 {
     struct vb_group *g = p->g;
@@ -148,7 +149,7 @@ static vb_status try_one(struct pick *p, double *seconds_p)
 
     st = import_all(p);
     if (st == VB_OK)
-        st = meet(p, 0, &unused); /* all have imported: begin */
+        st = meet(p, 0, &unused); /* all ranks have imported: begin */
     if (st == VB_OK && p->n_pairs > 0)
         st = rounds(p, &mine);
     if (st == VB_OK)
@@ -183,7 +184,7 @@ vb_status pick_transport(struct vb_group *g, const struct pick_pair *pairs, int 
     }
     if (st == VB_OK)
         free(p.ops);
-    else /* some may be under way, and devices end them when they disconnect */
+    else /* some ops may be under way; devices end them when they disconnect */
         group_keep(g, p.ops);
     vb_mem_unmap(&p.mem);
     return st;

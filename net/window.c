@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Windows: memory that peers reach, and put and get on it. Every rank exports its part to all its
- * devices, the keys go round over the control plane, and every rank imports the parts of its peers.
+ * Windows, put and get, and channels. Every rank exports its part of a window to all its devices,
+ * the ranks exchange the keys over the control plane, and every rank imports the parts of its
+ * peers.
  */
 #include "net/group_priv.h"
 #include "topo/topo.h"
@@ -18,7 +19,7 @@ struct vb_blob *window_key(struct wire_offer *offer, const struct vb_transport *
     return &offer->keys[transport == &vb_transport_tcp ? WIRE_KEY_TCP : WIRE_KEY_VERBS];
 }
 
-/* Memory on the rank's own node, and all of it there before a peer can touch it. */
+/* Maps memory on the rank's own NUMA node. All pages exist before a peer can touch them. */
 static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
 {
     vb_status st;
@@ -30,7 +31,7 @@ static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
     return st == VB_OK ? vb_mem_populate(mem) : st;
 }
 
-/* In an elastic group mapped windows are handed over peer by peer (offer.c). */
+/* In an elastic group mapped windows are handed to each peer separately (window_exchange.c). */
 vb_status window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer)
 {
     const struct vb_transport *transport = vb_device_transport(dev);
@@ -59,7 +60,8 @@ vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offe
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
-    int wait_ms = g->opts.elastic ? 0 : g->opts.timeout_ms; /* what is offered was sent before */
+    int wait_ms =
+        g->opts.elastic ? 0 : g->opts.timeout_ms; /* elastic: the data was sent before the offer */
 
     if (offer->rights != win->rights)
         return vb_err(VB_ERR_USAGE, "rank %d (%s) opens window %u for something else", rank,
@@ -81,7 +83,7 @@ static vb_status import_all(struct vb_window *win, struct wire_offer *offers)
     return st;
 }
 
-/* All ranks exchange what they have, then import it. */
+/* All ranks exchange their offers, then import them. */
 static vb_status share(struct vb_window *win, struct wire_offer *mine)
 {
     struct vb_group *g = win->group;
@@ -101,7 +103,7 @@ static vb_status share(struct vb_window *win, struct wire_offer *mine)
 
 void window_offer(const struct vb_window *win, struct wire_offer *offer_p)
 {
-    memset(offer_p, 0, sizeof(*offer_p)); /* its gaps too: it is sent */
+    memset(offer_p, 0, sizeof(*offer_p)); /* also the padding, because it is sent */
     offer_p->window = win->id;
     offer_p->len_bytes = win->mem.len_bytes;
     offer_p->rights = win->rights;
@@ -118,14 +120,14 @@ static vb_status open_window(struct vb_window *win)
     group_lock(g);
     st = export_all(win, &mine);
     if (st == VB_OK && g->opts.elastic)
-        window_exchange_add(win); /* at once: a device that opens now must find it */
+        window_exchange_add(win); /* under the same lock: a device that opens now must find it */
     group_unlock(g);
     if (st != VB_OK)
         return st;
     return g->opts.elastic ? window_exchange_share(win) : share(win, &mine);
 }
 
-/* The memory goes last: no device may know of it any more. */
+/* The memory is unmapped after this, when no device knows it any more. */
 static void unexport_all(struct vb_window *win)
 {
     struct vb_group *g = win->group;
@@ -141,7 +143,6 @@ static void unexport_all(struct vb_window *win)
         win->mem = (struct vb_mem){.fd = -1};
 }
 
-/* Gives back what there is; the peers are not asked. */
 void window_release(struct vb_window *win)
 {
     struct vb_group *g = win->group;
@@ -194,7 +195,7 @@ vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned ri
     group_lock(g);
     if (st == VB_OK)
         *win_p = win;
-    g->opening = false; /* notes may come, and find the window */
+    g->opening = false; /* notes may come, and their handlers find the window */
     group_unlock(g);
     if (st != VB_OK)
         window_release(win);
@@ -205,12 +206,12 @@ void vb_window_destroy(struct vb_window *win)
 {
     if (win == NULL)
         return;
-    /* In an elastic group peers come and go by themselves, and may be writing: the memory stays
+    /* In an elastic group peers come and go on their own and may still be writing. The memory stays
      * until the group has said goodbye to them. */
     if (win->group->opts.elastic)
         return;
-    /* A peer may still be writing: all must be here before the memory goes. One that is lost writes
-     * no more. */
+    /* A peer may still be writing, so all ranks must have come here before the memory is freed. A
+     * rank that is lost writes no more. */
     if (control_status(win->group->control, NULL, 0) == VB_OK)
         (void)vb_group_barrier(win->group);
     window_release(win);
@@ -252,7 +253,7 @@ static vb_status not_open(const struct vb_window *win, const char *what)
     return vb_err(VB_ERR_USAGE, "window %u is not open for %s", win->id, what);
 }
 
-/* Of who is gone, or has not come yet. */
+/* Whether the rank is gone or has not joined yet. */
 static bool is_nobodys(const struct vb_window *win, int rank)
 {
     return rank != win->group->rank && win->remotes[rank] == NULL;
@@ -268,14 +269,14 @@ static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, siz
                   mine, win->lens[g->rank], theirs, rank, win->lens[rank]);
 }
 
-/* A dead endpoint has been reported, or will be with the next poll, after the last notes that came
- * over it. Where that ends the group the caller hears why now. */
+/* Handles a dead endpoint. A poll has reported it or will report it, after the last notes that came
+ * over it. If that ends the group, the caller gets the reason now. */
 static vb_status dead(struct vb_group *g, int rank, vb_status st)
 {
     char why[256];
 
     if (g->opts.elastic)
-        return st; /* said once, when it is gone */
+        return st; /* logged once, when the rank is gone */
     control_lose(g->control, rank, "its data connection failed");
     if (control_status(g->control, why, sizeof(why)) != VB_OK)
         return vb_err(st, "%s", why);
@@ -296,8 +297,8 @@ static vb_status self_put(struct vb_window *win, size_t src, size_t dst, size_t 
     return VB_OK;
 }
 
-/* Under the lock: who is gone may be fenced by the progress thread. from: the window of the source.
- */
+/* Under the lock, because the progress thread may fence a rank that is gone. from is the window of
+ * the source. */
 static vb_status put(struct vb_window *win, int rank, const struct vb_window *from,
                      size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
                      struct vb_op *op)
@@ -384,9 +385,9 @@ vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_
 
 /* ---- waiting for room ------------------------------------------------------------------------ */
 
-/* How long an op has found no room. */
+/* Limits how long an op waits for room. */
 struct room {
-    uint64_t deadline; /* 0: it has not been refused yet */
+    uint64_t deadline; /* 0: the op has not been refused yet */
     int timeout_ms;
 };
 
