@@ -206,12 +206,12 @@ static vb_status allocate(struct vb_coll *coll)
 static vb_status check_opts(const struct vb_coll_opts *o, size_t len_bytes)
 {
     if (len_bytes > SIZE_MAX / 8)
-        return vb_err(VB_ERR_USAGE, "collectives on %zu bytes", len_bytes);
+        return vb_err(VB_ERR_USAGE, "collectives on %zu bytes: too long", len_bytes);
     if (o->in_flight < 0 || o->in_flight > REQUESTS_MAX)
-        return vb_err(VB_ERR_USAGE, "%d operations in flight: at most %d", o->in_flight,
+        return vb_err(VB_ERR_USAGE, "%d requests in flight: must be from 0 to %d", o->in_flight,
                       REQUESTS_MAX);
     if ((int)o->algo < 0 || o->algo >= VB_ALGOS)
-        return vb_err(VB_ERR_USAGE, "algorithm %d: there is none", (int)o->algo);
+        return vb_err(VB_ERR_USAGE, "algorithm %d does not exist", (int)o->algo);
     return VB_OK;
 }
 
@@ -231,8 +231,8 @@ static vb_status open_all(struct vb_coll *coll, int ranks_per_host)
     if (st == VB_OK)
         st = cost_open(coll);
     if (st == VB_OK && !vb_coll_can(coll, coll->opts.algo))
-        st = vb_err(VB_ERR_USAGE, "algorithm %s is not possible here: %s",
-                    vb_algo_str(coll->opts.algo), coll_cannot(coll, coll->opts.algo));
+        st = vb_err(VB_ERR_USAGE, "algorithm %s is not possible: %s", vb_algo_str(coll->opts.algo),
+                    coll_cannot(coll, coll->opts.algo));
     return st;
 }
 

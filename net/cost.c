@@ -39,9 +39,9 @@ const char *coll_cannot(const struct vb_coll *coll, enum vb_algo algo)
     if (algo >= VB_ALGO_RING && coll->opts.order != VB_ORDER_ANY)
         return "it does not sum in rank order";
     if (algo == VB_ALGO_OWNER && is_narrow(coll))
-        return "its results are not sent in bfloat16";
+        return "it cannot send results in bfloat16";
     if (algo >= VB_ALGO_CHAIN && is_narrow(coll))
-        return "it sends partial sums, which are not to be rounded to bfloat16";
+        return "it sends partial sums, which must not be rounded to bfloat16";
     if ((algo == VB_ALGO_CHAIN || algo == VB_ALGO_TWO_LEVEL) && !coll->hosts.contiguous)
         return "the ranks of a host do not follow each other";
     return NULL;

@@ -106,7 +106,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
     if (fd < 0)
         return vb_err_sys("socket");
     if (connect(fd, (const struct sockaddr *)&root->sa, root->len) != 0) {
-        st = vb_err_sys("find the way to rank 0");
+        st = vb_err_sys("find the route to rank 0");
         close(fd);
         return st;
     }
@@ -228,14 +228,15 @@ static vb_status check_opts(const struct vb_group_opts *o)
         return vb_err(VB_ERR_USAGE, "rank %d of %d: must be from 0 to %d", o->rank, o->world,
                       o->world - 1);
     if (o->slots != 0 && (o->slots < o->world || o->slots > VB_WORLD_MAX))
-        return vb_err(VB_ERR_USAGE, "%d seats for a world of %d: must be from %d to %d", o->slots,
+        return vb_err(VB_ERR_USAGE, "%d slots for a world of %d: must be from %d to %d", o->slots,
                       o->world, o->world, VB_WORLD_MAX);
     if (o->slots > o->world && !o->elastic)
-        return vb_err(VB_ERR_USAGE, "only an elastic group has seats for those who come late");
+        return vb_err(VB_ERR_USAGE, "only an elastic group can have slots for joiners");
     if (o->root == NULL && (o->rank > 0 || o->root_fd < 0))
-        return vb_err(VB_ERR_USAGE, "no root address: where does rank 0 listen?");
+        return vb_err(VB_ERR_USAGE, "no root address: give HOST:PORT of rank 0");
     if (o->timeout_ms <= 0 || o->patience < 0 || o->timeout_ms * o->patience > INT_MAX)
-        return vb_err(VB_ERR_USAGE, "a timeout of %d ms, %g times", o->timeout_ms, o->patience);
+        return vb_err(VB_ERR_USAGE, "a timeout of %d ms with patience %g: out of range",
+                      o->timeout_ms, o->patience);
     return VB_OK;
 }
 
@@ -352,7 +353,7 @@ vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **grou
         st = group_join(g);
     if (st != VB_OK) {
         if (g != NULL && g->control != NULL)
-            vb_group_abort(g, "it could not join the group");
+            vb_group_abort(g, "it could not open the group");
         vb_group_close(g);
         return st;
     }

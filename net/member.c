@@ -121,7 +121,7 @@ static vb_status check_rank(struct vb_group *g, int rank, const char *what)
         return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is gone: %s", what, rank, peer->info.host,
                       peer->why);
     if (peer->epoch != GROUP_EPOCH)
-        return vb_err(VB_ERR_PEER, "%s: rank %d (%s) has joined late", what, rank, peer->info.host);
+        return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is a joiner", what, rank, peer->info.host);
     return VB_OK;
 }
 
@@ -134,7 +134,7 @@ vb_status member_check_all(struct vb_group *g, const char *what)
     if (!g->opts.elastic)
         return VB_OK;
     if (g->epoch != GROUP_EPOCH)
-        return vb_err(VB_ERR_USAGE, "%s: this rank has joined late", what);
+        return vb_err(VB_ERR_USAGE, "%s: this rank is a joiner", what);
     group_lock(g);
     for (i = 0; i < g->world && st == VB_OK; i++)
         st = check_rank(g, i, what);
@@ -146,7 +146,7 @@ vb_status member_check_all(struct vb_group *g, const char *what)
 vb_status group_check_fixed(struct vb_group *g, const char *what)
 {
     if (g->slots > g->world)
-        return vb_err(VB_ERR_USAGE, "%s is not for a group that others may join", what);
+        return vb_err(VB_ERR_USAGE, "%s is not possible in a group with slots for joiners", what);
     return member_check_all(g, what);
 }
 
@@ -230,7 +230,9 @@ void vb_group_welcome(struct vb_group *g)
 vb_status vb_group_retire(struct vb_group *g, int rank, const char *why)
 {
     if (!g->opts.elastic || rank < 0 || rank >= g->slots || rank == g->rank)
-        return vb_err(VB_ERR_USAGE, "rank %d cannot be retired here", rank);
+        return vb_err(VB_ERR_USAGE,
+                      "rank %d cannot be retired: it must be another rank of an elastic group",
+                      rank);
     group_lock(g);
     control_lose(g->control, rank, why);
     (void)member_work(g);

@@ -49,7 +49,7 @@ static vb_status verbs_for(struct vb_group *g, int rank, const struct wire_card 
     st = pair_device_open(g, &vb_transport_verbs, verbs_p);
     if (st == VB_OK || asked)
         return st;
-    VB_LOG_WARN("going on without RDMA");
+    VB_LOG_WARN("continuing without RDMA");
     *verbs_p = NULL;
     return VB_OK;
 }
@@ -116,7 +116,7 @@ static vb_status take_stream(struct vb_group *g, int rank)
         return VB_AGAIN;
     if (!has_spoken(peer->join_fd)) {
         if (vb_clock_ns() > peer->join_deadline)
-            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected and said nothing", rank,
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected but sent nothing", rank,
                           peer->info.host);
         atomic_store_explicit(&g->news, true,
                               memory_order_relaxed); /* look again in the next round */
@@ -150,7 +150,7 @@ int joiner_step(struct vb_group *g, int rank)
             member_hail(g, rank);
     }
     if (st < 0)
-        control_lose(g->control, rank, "it could not be connected with");
+        control_lose(g->control, rank, "no data connection could be made to it");
     return n;
 }
 
@@ -210,7 +210,7 @@ static vb_status connect_members(struct vb_group *g, const struct wire_member *m
         g->peers[i].member = st == VB_OK;
         g->peers[i].gone = st != VB_OK;
         if (st != VB_OK) {
-            snprintf(g->peers[i].why, sizeof(g->peers[i].why), "it was not there to be joined");
+            snprintf(g->peers[i].why, sizeof(g->peers[i].why), "it was gone when this rank joined");
             control_lose(g->control, i, g->peers[i].why);
         }
     }
@@ -240,7 +240,7 @@ static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int
     if (st != VB_OK)
         return st;
     pairs_close_unused(g);
-    snprintf(g->why, sizeof(g->why), "joined late, as rank %d", g->rank);
+    snprintf(g->why, sizeof(g->why), "joined as rank %d", g->rank);
     g->next_window = 1; /* window 0 belongs to barrier, broadcast and gather, which joiners do not
                            take part in */
     st = group_set_going(g);
@@ -285,7 +285,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     int fd;
 
     if (opts->root == NULL || opts->timeout_ms <= 0 || opts->timeout_ms * patience > INT_MAX)
-        return vb_err(VB_ERR_USAGE, "a group is joined at its root, within a time");
+        return vb_err(VB_ERR_USAGE, "joining a group needs its root address and a timeout");
     deadline = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
     st = auth_init();
     if (st == VB_OK)

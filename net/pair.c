@@ -25,7 +25,7 @@ vb_status pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p
     if (rank == 0)
         return root_resolve(g->opts.root, addr_p);
     if (!sock_from_text(info->addr, (int)info->port, addr_p))
-        return vb_err(VB_ERR_INPUT, "rank %d says it listens at %s", rank, info->addr);
+        return vb_err(VB_ERR_INPUT, "rank %d announced an invalid address: %s", rank, info->addr);
     return VB_OK;
 }
 
@@ -151,8 +151,8 @@ static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, in
         return VB_OK;
     if (g->opts.transport == VB_TRANSPORT_SHM)
         return vb_err(VB_ERR_UNSUPPORTED,
-                      "rank %d (%s) cannot be reached through shared memory from here (%s)", rank,
-                      info->host, g->peers[g->rank].info.host);
+                      "rank %d (%s) cannot be reached through shared memory from this host (%s)",
+                      rank, info->host, g->peers[g->rank].info.host);
     st = pair_address_of(g, rank, &addr);
     return st == VB_OK ? sock_connect(&addr, deadline, fd_p) : st;
 }

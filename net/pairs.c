@@ -85,7 +85,7 @@ static vb_status open_verbs(struct settling *s)
     st = pair_device_open(g, &vb_transport_verbs, &s->verbs);
     if (st == VB_OK || g->opts.transport == VB_TRANSPORT_VERBS)
         return st;
-    VB_LOG_WARN("going on without RDMA");
+    VB_LOG_WARN("continuing without RDMA");
     return VB_OK;
 }
 
@@ -237,7 +237,7 @@ static const char *reason(const struct settling *s)
 {
     if (s->g->opts.transport != VB_TRANSPORT_AUTO)
         return "asked for";
-    return s->verbs == NULL ? "no RDMA device in use here" : "not all hosts have an RDMA device";
+    return s->verbs == NULL ? "this host uses no RDMA device" : "not all hosts have an RDMA device";
 }
 
 static void explain(struct settling *s, bool tried, const double seconds[2])
@@ -249,8 +249,10 @@ static void explain(struct settling *s, bool tried, const double seconds[2])
     if (rank < 0)
         snprintf(g->why, size, "%s", g->world == 1 ? "one rank alone" : "shm: all on one host");
     else if (tried)
-        snprintf(g->why, size, "%s between hosts: soft-RoCE took %.1f ms for what took TCP %.1f ms",
-                 g->peers[rank].transport->name, seconds[1] * 1e3, seconds[0] * 1e3);
+        snprintf(
+            g->why, size,
+            "%s between hosts: the same transfers took %.1f ms over soft-RoCE and %.1f ms over TCP",
+            g->peers[rank].transport->name, seconds[1] * 1e3, seconds[0] * 1e3);
     else if (g->peers[rank].transport == &vb_transport_verbs)
         snprintf(g->why, size, "verbs over %s: %s", vb_transport_verbs.link_text(g->peers[rank].ep),
                  g->opts.transport == VB_TRANSPORT_VERBS ? "asked for" : "both ends have it");

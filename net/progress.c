@@ -26,7 +26,7 @@
 static void refuse_note(struct vb_group *g, int rank, uint32_t note)
 {
     if (!g->peers[rank].strayed)
-        VB_LOG_WARN("rank %d (%s) sent a note on channel %u, which nobody opened: refused", rank,
+        VB_LOG_WARN("rank %d (%s) sent a note on channel %u, which is not open: dropped", rank,
                     g->peers[rank].info.host, VB_NOTE_CHANNEL(note));
     g->peers[rank].strayed = true;
 }
@@ -315,8 +315,8 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
     double silence;
 
     if (from < 0)
-        return vb_err(VB_ERR_TIMEOUT, "waited %.1f s in vain: %s", g->opts.timeout_ms / 1000.0,
-                      what);
+        return vb_err(VB_ERR_TIMEOUT, "waited %.1f s without success: %s",
+                      g->opts.timeout_ms / 1000.0, what);
     silence = control_silence_s(g->control, from, &step);
     return vb_err(VB_ERR_TIMEOUT,
                   "waited %.1f s for rank %d (%s): %s; it was heard %.1f s ago, at step %llu",
@@ -402,6 +402,6 @@ vb_status vb_op_wait(struct vb_group *g, struct vb_op *op, const char *what, int
         return st;
     if (from < 0)
         return vb_err(op->status, "%s failed: %s", what, vb_status_str(op->status));
-    return vb_err(op->status, "%s failed, with rank %d (%s): %s", what, from,
-                  vb_group_host(g, from), vb_status_str(op->status));
+    return vb_err(op->status, "%s failed with rank %d (%s): %s", what, from, vb_group_host(g, from),
+                  vb_status_str(op->status));
 }

@@ -274,5 +274,5 @@ void coll_note(void *arg, int rank, uint32_t value)
     else if (fine && stream != STREAM_WAKE)
         fine = arrival(coll, rank, (enum stream)stream, low);
     if (!fine)
-        group_lose(coll->group, rank, "it sent a message that cannot be due");
+        group_lose(coll->group, rank, "it sent a note for a request that is not due");
 }

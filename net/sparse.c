@@ -32,11 +32,11 @@ struct open_terms {
 static vb_status check_opts(const struct vb_sparse_opts *o)
 {
     if (o->features < 1 || o->features > (uint64_t)UINT32_MAX + 1)
-        return vb_err(VB_ERR_USAGE, "sparse allreduce of %llu features: must be 1 to 2^32",
+        return vb_err(VB_ERR_USAGE, "sparse allreduce of %llu features: must be from 1 to 2^32",
                       (unsigned long long)o->features);
     if (o->max_nnz > UINT32_MAX)
-        return vb_err(VB_ERR_USAGE, "sparse allreduce of lists of %zu: at most %u", o->max_nnz,
-                      UINT32_MAX);
+        return vb_err(VB_ERR_USAGE, "sparse allreduce of lists of %zu elements: the maximum is %u",
+                      o->max_nnz, UINT32_MAX);
     return VB_OK;
 }
 
@@ -53,11 +53,13 @@ static vb_status compare_terms(struct vb_sparse *s, const struct open_terms *ter
                           s->what, r, host, (unsigned long long)terms[r].features,
                           (unsigned long long)mine->features);
         if (terms[r].path != mine->path || terms[r].channel != mine->channel)
-            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) opens another one than this rank",
-                          s->what, r, host);
+            return vb_err(VB_ERR_INPUT,
+                          "%s: rank %d (%s) opens it with other options than this rank", s->what, r,
+                          host);
         if (terms[r].max_nnz > UINT32_MAX)
-            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has lists of %llu", s->what, r, host,
-                          (unsigned long long)terms[r].max_nnz);
+            return vb_err(VB_ERR_INPUT,
+                          "%s: rank %d (%s) has lists of %llu elements, which is too many", s->what,
+                          r, host, (unsigned long long)terms[r].max_nnz);
         s->peers[r].max_nnz = terms[r].max_nnz;
     }
     return VB_OK;
@@ -262,11 +264,13 @@ vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, si
     uint64_t *sorted;
 
     if (n > s->opts.max_nnz)
-        return vb_err(VB_ERR_USAGE, "a list of %zu to merge: at most %zu", n, s->opts.max_nnz);
+        return vb_err(VB_ERR_USAGE, "cannot merge a list of %zu elements: the maximum is %zu", n,
+                      s->opts.max_nnz);
     largest = sparse_largest(index, n);
     if (largest >= s->opts.features)
-        return vb_err(VB_ERR_USAGE, "a list with index %u to merge: there are %llu features",
-                      largest, (unsigned long long)s->opts.features);
+        return vb_err(VB_ERR_USAGE,
+                      "cannot merge a list with index %u: there are only %llu features", largest,
+                      (unsigned long long)s->opts.features);
     sparse_pack(index, value, n, s->a);
     sorted = vb_sort_words(s->a, s->b, n, vb_bits_below((uint64_t)largest + 1));
     *n_p = sparse_add_up(sorted, n, sorted);
@@ -332,7 +336,7 @@ static vb_status take_head(struct vb_sparse *s, int rank)
     limits.max_nnz = s->peers[rank].max_nnz;
     memcpy(head, s->base + sparse_head_at(s, rank), s->at.head_bytes);
     if (head->seq != s->seq)
-        return sparse_broken(s, rank, "it is at another sequence number");
+        return sparse_broken(s, rank, "its head has a wrong sequence number");
     why = sparse_head_wrong(head, &limits);
     return why == NULL ? VB_OK : sparse_broken(s, rank, why);
 }
@@ -493,7 +497,7 @@ vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const floa
 {
     s->started = s->failed;
     if (s->failed != VB_OK)
-        return vb_err(s->failed, "%s has failed: there can be no other", s->what);
+        return vb_err(s->failed, "%s has failed: the context can only be closed", s->what);
     begin(s);
     s->asked = n;
     s->how = how;

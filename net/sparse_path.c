@@ -184,7 +184,8 @@ vb_status sparse_measure(struct vb_sparse *s)
     if (st == VB_OK)
         st = vb_group_broadcast(s->group, 0, &s->model, sizeof(s->model));
     if (st == VB_OK && s->model.along > s->limits.max_along)
-        st = vb_err(VB_ERR_INPUT, "%s: rank 0 (%s) lets lists of %llu words go along, at most %llu",
+        st = vb_err(VB_ERR_INPUT,
+                    "%s: rank 0 (%s) allows lists of %llu words in heads: the maximum is %llu",
                     s->what, vb_group_host(s->group, 0), (unsigned long long)s->model.along,
                     (unsigned long long)s->limits.max_along);
     s->wire_bytes = 0;

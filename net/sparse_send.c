@@ -106,7 +106,7 @@ void sparse_note_came(void *arg, int rank, uint32_t value)
         break;
     }
     if (!fine)
-        group_lose(s->group, rank, "it is at another sparse allreduce than it can be");
+        group_lose(s->group, rank, "it sent a note for a sparse allreduce that is not due");
 }
 
 /* ---- failing --------------------------------------------------------------------------------- */
@@ -145,7 +145,7 @@ static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting
     if (st == VB_OK)
         return VB_OK;
     if (group_status(s->group) != VB_OK)
-        VB_LOG_ERROR("%s failed, waiting for rank %d (%s)", s->what, w->rank,
+        VB_LOG_ERROR("%s failed while waiting for rank %d (%s)", s->what, w->rank,
                      vb_group_host(s->group, w->rank));
     return sparse_fail(s, st);
 }
@@ -315,7 +315,7 @@ vb_status sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size
         vb_put_wait(s->win, rank, NULL, src, dst, len_bytes, VB_NOTE(s->channel, value), op, 0);
 
     if (st != VB_OK) {
-        VB_LOG_ERROR("%s failed, sending to rank %d (%s)", s->what, rank,
+        VB_LOG_ERROR("%s failed while sending to rank %d (%s)", s->what, rank,
                      vb_group_host(s->group, rank));
         return sparse_fail(s, st);
     }

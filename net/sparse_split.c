@@ -54,11 +54,11 @@ void sparse_sample(const uint64_t *words, uint32_t max_samples, struct sparse_he
 const char *sparse_head_wrong(const struct sparse_head *head, const struct sparse_limits *limits)
 {
     if (head->n > limits->max_nnz)
-        return "its list is longer than it said that any would be";
+        return "its list is longer than the maximum that it announced";
     if (head->refused > SPARSE_OUT_OF_RANGE || (head->refused != SPARSE_FINE && head->n != 0))
-        return "its head makes no sense";
+        return "its head is invalid";
     if (head->along > 1 || (head->along == 1 && head->n > limits->max_along))
-        return "it brings a list with its head that is too long for that";
+        return "the list in its head is too long";
     if (head->n_samples != sparse_n_samples(head->n, limits->max_samples))
         return "the number of its samples is wrong";
     if (!sparse_ascending(head->samples, head->n_samples))

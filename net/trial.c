@@ -57,9 +57,9 @@ static vb_status wait_all(struct pick *p)
 
     for (take_in(p); !round_over(p); take_in(p)) {
         if (p->lost > 0)
-            return vb_err(VB_ERR_PEER, "a peer was lost while %s was tried", p->transport->name);
+            return vb_err(VB_ERR_PEER, "a peer was lost while %s was measured", p->transport->name);
         if (vb_clock_ns() >= p->deadline)
-            return vb_err(VB_ERR_TIMEOUT, "trying %s took too long", p->transport->name);
+            return vb_err(VB_ERR_TIMEOUT, "measuring %s took too long", p->transport->name);
         (void)p->transport->arm(p->dev);
         take_in(p);
         if (!round_over(p))
@@ -115,7 +115,7 @@ static vb_status import_all(struct pick *p)
     if (p->n_pairs > 0)
         st = p->transport->export_window(p->dev, WINDOW_ID, &p->mem, VB_WINDOW_PUT, &mine);
     if (st == VB_OK)
-        st = control_exchange(g->control, &mine, sizeof(mine), keys, "a trial", p->deadline);
+        st = control_exchange(g->control, &mine, sizeof(mine), keys, "a measurement", p->deadline);
     for (i = 0; i < p->n_pairs && st == VB_OK; i++)
         st = p->transport->import_window(p->pairs[i].eps[p->which], WINDOW_ID,
                                          &keys[p->pairs[i].rank], p->mem.len_bytes,
@@ -133,7 +133,7 @@ static vb_status meet(struct pick *p, double mine, double *slowest_p)
 
     if (all == NULL)
         return vb_err_sys("calloc");
-    st = control_exchange(g->control, &mine, sizeof(mine), all, "a trial", p->deadline);
+    st = control_exchange(g->control, &mine, sizeof(mine), all, "a measurement", p->deadline);
     *slowest_p = 0;
     for (i = 0; i < g->world && st == VB_OK; i++)
         *slowest_p = all[i] > *slowest_p ? all[i] : *slowest_p;
@@ -169,7 +169,7 @@ vb_status pick_transport(struct vb_group *g, const struct pick_pair *pairs, int 
     size_t n = n_pairs > 0 ? (size_t)n_pairs : 1;
     vb_status st;
 
-    st = vb_mem_map_shared("verbena-trial", 2 * LARGE_BYTES, &p.mem);
+    st = vb_mem_map_shared("verbena-measure", 2 * LARGE_BYTES, &p.mem);
     p.ops = calloc(n, sizeof(*p.ops));
     for (p.which = 0; p.which < 2 && st == VB_OK; p.which++) {
         p.remotes = calloc(n, sizeof(void *));

@@ -64,8 +64,8 @@ vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offe
         g->opts.elastic ? 0 : g->opts.timeout_ms; /* elastic: the data was sent before the offer */
 
     if (offer->rights != win->rights)
-        return vb_err(VB_ERR_USAGE, "rank %d (%s) opens window %u for something else", rank,
-                      vb_group_host(g, rank), win->id);
+        return vb_err(VB_ERR_USAGE, "rank %d (%s) opens window %u with other rights than this rank",
+                      rank, vb_group_host(g, rank), win->id);
     win->lens[rank] = (size_t)offer->len_bytes;
     if (rank == g->rank)
         return VB_OK;
@@ -250,7 +250,7 @@ static bool inside(size_t offset, size_t len, size_t size)
 
 static vb_status not_open(const struct vb_window *win, const char *what)
 {
-    return vb_err(VB_ERR_USAGE, "window %u is not open for %s", win->id, what);
+    return vb_err(VB_ERR_USAGE, "window %u does not allow %s", win->id, what);
 }
 
 /* Whether the rank is gone or has not joined yet. */
@@ -265,8 +265,9 @@ static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, siz
     const struct vb_group *g = win->group;
 
     return vb_err(VB_ERR_USAGE,
-                  "%zu bytes from offset %zu here (of %zu) to offset %zu at rank %d (of %zu)", len,
-                  mine, win->lens[g->rank], theirs, rank, win->lens[rank]);
+                  "%zu bytes at offset %zu of this rank (of %zu) and offset %zu of rank %d (of "
+                  "%zu): out of bounds",
+                  len, mine, win->lens[g->rank], theirs, rank, win->lens[rank]);
 }
 
 /* Handles a dead endpoint. A poll has reported it or will report it, after the last notes that came
@@ -317,7 +318,8 @@ static vb_status put(struct vb_window *win, int rank, const struct vb_window *fr
     if (len_bytes > 0 && (win->rights & VB_WINDOW_PUT) == 0)
         return not_open(win, "put");
     if (from != win && (rank == g->rank || (peer->transport->caps & VB_CAP_ANY_SOURCE) == 0))
-        return vb_err(VB_ERR_UNSUPPORTED, "rank %d: a put from another window", rank);
+        return vb_err(VB_ERR_UNSUPPORTED, "rank %d: its transport cannot put from another window",
+                      rank);
     if (rank == g->rank)
         return self_put(win, src_offset, dst_offset, len_bytes, note, op);
     st = peer->transport->put(peer->ep, &src, dst, note, op);

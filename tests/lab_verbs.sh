@@ -303,7 +303,7 @@ bench="bench transfer --transport verbs --sizes 64,64K --seconds 0.5 --json"
 
 link() {
     # What a step is made of, and that auto takes what measures faster and says so, in the same boot.
-    expect 0 "${all:+transport: (tcp|verbs) between hosts: soft-RoCE took .* ms for what took TCP .* ms}" \
+    expect 0 "${all:+transport: (tcp|verbs) between hosts: the same transfers took .* ms over soft-RoCE and .* ms over TCP}" \
         lab/run --with "$verbena" -- sh -ec "$verbena $bench
             ${all:+$verbena bench step --model softmax --transport verbs --batches 8,16 --json}
             ${all:+$verbena bench step --model lenet --transport verbs --batches 1,2 --json}

@@ -580,7 +580,7 @@ static void everywhere_with(t_rank_fn fn, const char *said)
 static void bounds_are_checked(void **state)
 {
     (void)state;
-    everywhere_with(out_of_bounds, "bytes from offset");
+    everywhere_with(out_of_bounds, "out of bounds");
 }
 
 /* A note on a channel that nobody opened is refused; what comes after it arrives. */
@@ -602,7 +602,7 @@ static int stray(struct vb_group *g, void *arg)
 static void stray_notes_are_refused(void **state)
 {
     (void)state;
-    everywhere_with(stray, "which nobody opened: refused");
+    everywhere_with(stray, "which is not open: dropped");
 }
 
 /* ---- death ----------------------------------------------------------------------------------- */
