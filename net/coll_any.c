@@ -9,20 +9,6 @@
  */
 #include "net/coll_priv.h"
 
-static void start_step(const struct vb_coll *coll, uint32_t i, struct step *s)
-{
-    s->kind = STEP_START;
-    s->peer = (coll->rank + 1 + (int)i) % coll->world;
-}
-
-static uint32_t share_segments(const struct vb_coll *coll, const struct request *rq, int n, int c)
-{
-    size_t at, len;
-
-    request_share(rq, n, c, &at, &len);
-    return segments(coll, len);
-}
-
 /* Adds a segment that has come from a peer to this rank's data. */
 static void add_step(const struct vb_coll *coll, int from, struct step *s)
 {

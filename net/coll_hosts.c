@@ -18,14 +18,6 @@ static int host_after(const struct vb_coll *coll, int i)
     return (coll->hosts.mine + i) % coll->hosts.n;
 }
 
-static uint32_t host_segments(const struct vb_coll *coll, const struct request *rq, int host)
-{
-    size_t at, len;
-
-    request_share(rq, coll->hosts.n, host, &at, &len);
-    return segments(coll, len);
-}
-
 /* Number of other ranks on the host of a leader. */
 static uint32_t n_mine(const struct vb_coll *coll)
 {
@@ -35,20 +27,20 @@ static uint32_t n_mine(const struct vb_coll *coll)
 static void plan(struct vb_coll *coll, struct request *rq)
 {
     int i, h = coll->hosts.n;
-    uint32_t n, mine = host_segments(coll, rq, coll->hosts.mine);
+    uint32_t n, mine = share_segments(coll, rq, coll->hosts.n, coll->hosts.mine);
     struct request_peer *peer;
 
     rq->n_lanes = 2;
     rq->lanes[0].n = (uint32_t)coll->world - 1;
     if (coll->rank != coll->hosts.lo) {
         for (i = 0; i < h; i++)
-            rq->lanes[1].n += host_segments(coll, rq, i);
+            rq->lanes[1].n += share_segments(coll, rq, coll->hosts.n, i);
         return;
     }
     rq->n_lanes = 2 * h;
     rq->lanes[h].n = mine * ((uint32_t)h + n_mine(coll));
     for (i = 1; i < h; i++) {
-        n = host_segments(coll, rq, host_after(coll, i));
+        n = share_segments(coll, rq, coll->hosts.n, host_after(coll, i));
         rq->lanes[i].n = 2 * n;
         rq->lanes[h + i].n = n * (1 + n_mine(coll));
         peer = &rq->peers[coll->hosts.leaders[host_after(coll, i)]];
@@ -99,8 +91,7 @@ static void step(const struct vb_coll *coll, const struct request *rq, int lane,
                  struct step *s)
 {
     if (lane == 0) {
-        s->kind = STEP_START;
-        s->peer = (coll->rank + 1 + (int)i) % coll->world;
+        start_step(coll, i, s);
     } else if (coll->rank == coll->hosts.lo) {
         leader_step(coll, rq, lane, i, s);
     } else {

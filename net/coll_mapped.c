@@ -90,7 +90,7 @@ static void step(const struct vb_coll *coll, const struct request *rq, int lane,
     else if (rq->kind == REQUEST_BROADCAST)
         read_step(coll, rq, rq->root, s);
     else if (rq->kind == REQUEST_ALLGATHER)
-        read_step(coll, rq, (coll->rank + 1 + (int)i) % coll->world, s);
+        read_step(coll, rq, peer_after(coll, 1 + (int)i), s);
     else
         sum_step(coll, rq, s);
 }

@@ -410,6 +410,30 @@ static inline void set_segment(const struct vb_coll *coll, struct step *s, size_
 /* The byte range of share c of n in a request. */
 void request_share(const struct request *rq, int n, int c, size_t *at_p, size_t *len_p);
 
+/* The number of segments of share c of n. */
+static inline uint32_t share_segments(const struct vb_coll *coll, const struct request *rq, int n,
+                                      int c)
+{
+    size_t at, len;
+
+    request_share(rq, n, c, &at, &len);
+    return segments(coll, len);
+}
+
+/* The rank i places after this one. */
+static inline int peer_after(const struct vb_coll *coll, int i)
+{
+    return (coll->rank + i) % coll->world;
+}
+
+/* Step i of lane 0 in all algorithms that use puts. Each rank begins with the rank after it, so
+ * that not all send to the same rank at once. */
+static inline void start_step(const struct vb_coll *coll, uint32_t i, struct step *s)
+{
+    s->kind = STEP_START;
+    s->peer = peer_after(coll, 1 + (int)i);
+}
+
 /* ---- coll_open.c ----------------------------------------------------------------------------- */
 
 /* Like vb_coll_open(), but treats every ranks_per_host consecutive ranks as one host and the

@@ -14,17 +14,6 @@
 #define DIRECT_BYTES                                                                               \
     ((size_t)64 * 1024) /* the root puts broadcasts up to this length to all ranks itself */
 
-static int peer_after(const struct vb_coll *coll, int i)
-{
-    return (coll->rank + i) % coll->world;
-}
-
-static void start_step(const struct vb_coll *coll, uint32_t i, struct step *s)
-{
-    s->kind = STEP_START;
-    s->peer = peer_after(coll, 1 + (int)i);
-}
-
 static void start_plan(struct vb_coll *coll, struct request *rq)
 {
     rq->n_lanes = 1;
@@ -77,14 +66,6 @@ const struct schedule schedule_gather = {gather_plan, gather_step};
  * peer lanes world + 1 .. 2 world - 1 results of a peer; in bfloat16 they come through a ring
  *
  * A reduce-scatter is the same without sending the results. */
-static uint32_t share_segments(const struct vb_coll *coll, const struct request *rq, int c)
-{
-    size_t at, len;
-
-    request_share(rq, coll->world, c, &at, &len);
-    return segments(coll, len);
-}
-
 static uint32_t own_round(const struct vb_coll *coll, const struct request *rq)
 {
     return rq->kind == REQUEST_ALLREDUCE ? (uint32_t)coll->world : 1;
@@ -92,7 +73,7 @@ static uint32_t own_round(const struct vb_coll *coll, const struct request *rq)
 
 static void exchange_plan(struct vb_coll *coll, struct request *rq)
 {
-    uint32_t mine = share_segments(coll, rq, coll->rank), theirs;
+    uint32_t mine = share_segments(coll, rq, coll->world, coll->rank), theirs;
     bool results = rq->kind == REQUEST_ALLREDUCE, by_ring = results && is_narrow(coll);
     int i, p;
 
@@ -101,7 +82,7 @@ static void exchange_plan(struct vb_coll *coll, struct request *rq)
     rq->lanes[coll->world].n = mine * own_round(coll, rq);
     for (i = 1; i < coll->world; i++) {
         p = peer_after(coll, i);
-        theirs = share_segments(coll, rq, p);
+        theirs = share_segments(coll, rq, coll->world, p);
         rq->lanes[i].n = theirs;
         rq->lanes[coll->world + i].n = results ? theirs : 0;
         rq->peers[p].to_send[0] = theirs;

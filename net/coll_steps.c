@@ -343,19 +343,13 @@ static bool send_start(struct vb_coll *coll, struct request *rq, int to)
     return true;
 }
 
-/* Reports freed slots ahead of a result, in one packet if the transport can. */
-static void give_back_along(struct vb_coll *coll, int rank)
-{
-    group_hold(coll->group, true);
-    give_back(coll, rank, 0, RING_GIVE_ALONG);
-    group_hold(coll->group, false);
-}
-
 static bool place(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
     if (!rq->peers[s->peer].start_sent)
         return false;
-    give_back_along(coll, s->peer);
+    group_hold(coll->group, true); /* in one packet with the result, if the transport can */
+    give_back(coll, s->peer, 0, RING_GIVE_ALONG);
+    group_hold(coll->group, false);
     if (!put_for(coll, rq, s->peer, s->at, s->at, s->len_bytes, STREAM_RESULT))
         return false;
     coll->stats.wire_bytes += s->len_bytes;

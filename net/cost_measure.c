@@ -45,16 +45,11 @@ static bool probe_came(void *arg)
     return (int32_t)(p->coll->probes.came - p->want) >= 0 && p->to->left == p->to->posted;
 }
 
-/* The distance to a rank on the next host, or 1 if there is only one host. */
-static int probe_distance(const struct vb_coll *coll)
-{
-    return coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1;
-}
-
 /* Every rank sends n notes of len bytes and receives as many. The ring is not in use otherwise. */
 static vb_status swap(struct vb_coll *coll, uint32_t n, size_t len, double *us_p)
 {
-    int d = probe_distance(coll), to = (coll->rank + d) % coll->world;
+    int d = coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1; /* a rank on the next host */
+    int to = peer_after(coll, d);
     struct probe p = {coll, coll->probes.wanted += n, &coll->ways[to]};
     int from = (coll->rank + coll->world - d) % coll->world;
     uint64_t begin = vb_clock_ns();

@@ -207,7 +207,7 @@ vb_status window_exchange_add_device(struct vb_group *g, struct vb_device *dev);
 int member_work(struct vb_group *g);
 
 /* Makes a joiner a member: from now on it can be put to. */
-void member_hail(struct vb_group *g, int rank);
+void member_admit(struct vb_group *g, int rank);
 
 /* Fails, and logs why, unless all ranks of the start are still members. */
 vb_status member_check_all(struct vb_group *g, const char *what);

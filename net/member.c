@@ -77,7 +77,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
 
 /* ---- what there is to do --------------------------------------------------------------------- */
 
-void member_hail(struct vb_group *g, int rank)
+void member_admit(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
 

@@ -147,7 +147,7 @@ int joiner_step(struct vb_group *g, int rank)
     if (st == VB_OK && peer->join_step == JOIN_WINDOWS) {
         n += window_exchange_take(g, rank);
         if (window_exchange_has_all(g, rank))
-            member_hail(g, rank);
+            member_admit(g, rank);
     }
     if (st < 0)
         control_lose(g->control, rank, "no data connection could be made to it");

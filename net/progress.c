@@ -47,12 +47,6 @@ void group_finish(struct vb_op *op, vb_status st)
     op->done = true;
 }
 
-/* The rank has yet to join or was dropped: none of its notes may be delivered. */
-static void refuse_early(struct vb_group *g, int rank)
-{
-    control_lose(g->control, rank, "it sent a note before it had joined");
-}
-
 static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
 {
     switch (ev->type) {
@@ -61,7 +55,7 @@ static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
         break;
     case VB_RAW_NOTE:
         if (g->opts.elastic && !g->peers[ev->rank].member)
-            refuse_early(g, ev->rank);
+            control_lose(g->control, ev->rank, "it sent a note before it had joined");
         else
             hand_note(g, ev->rank, ev->note);
         break;

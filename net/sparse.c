@@ -483,22 +483,16 @@ static vb_status sparse_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     return st == VB_OK ? sparse_wait_sent(s) : st;
 }
 
-/* Under the lock, because the handler of notes reads seq. */
-static void begin(struct vb_sparse *s)
-{
-    group_lock(s->group);
-    s->seq++;
-    group_unlock(s->group);
-    snprintf(s->what, sizeof(s->what), "sparse allreduce %u", s->seq);
-}
-
 vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
                           enum vb_reduce how)
 {
     s->started = s->failed;
     if (s->failed != VB_OK)
         return vb_err(s->failed, "%s has failed: the context can only be closed", s->what);
-    begin(s);
+    group_lock(s->group); /* the handler of notes reads seq */
+    s->seq++;
+    group_unlock(s->group);
+    snprintf(s->what, sizeof(s->what), "sparse allreduce %u", s->seq);
     s->asked = n;
     s->how = how;
     s->started = bring(s, index, value, n, how);
