@@ -65,7 +65,7 @@ struct meeting {
     int missing; /* the first rank whose note has not come */
 };
 
-static bool all_here(void *arg)
+static bool all_came(void *arg)
 {
     struct meeting *m = arg;
     struct group_sync *sync = &m->group->sync;
@@ -109,7 +109,7 @@ static vb_status meet(struct vb_group *g, const void *record, size_t len, const 
                              record != NULL ? len : 0, VB_NOTE(VB_CHANNEL_GROUP, m.seq),
                              &g->sync.ops[i], 0);
     if (st == VB_OK)
-        st = group_wait(g, all_here, &m, what, &m.missing);
+        st = group_wait(g, all_came, &m, what, &m.missing);
     m.missing = 0;
     return st == VB_OK ? group_wait(g, all_sent, &m, what, &m.missing) : st;
 }

@@ -63,7 +63,7 @@ static void sum_step(const struct vb_coll *coll, const struct request *rq, struc
         s->len_bytes = rq->share_len;
         s->local_hi = coll->world;
         s->spread = rq->kind == REQUEST_ALLREDUCE;
-        s->tell = true;
+        s->completes = true;
     }
 }
 

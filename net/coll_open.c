@@ -106,14 +106,14 @@ static void find_ways(struct vb_coll *coll, int ranks_per_host)
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
 /* The mapped windows that a rank sees around it. */
-struct sight {
+struct neighbours {
     int32_t lo, hi;    /* ranks whose windows it has mapped, without a gap */
     int32_t scattered; /* 1: it has mapped other windows, too */
 };
 
-static struct sight look_around(const struct vb_coll *coll)
+static struct neighbours find_neighbours(const struct vb_coll *coll)
 {
-    struct sight s = {.lo = coll->rank, .hi = coll->rank + 1};
+    struct neighbours s = {.lo = coll->rank, .hi = coll->rank + 1};
     int r;
 
     while (s.lo > 0 && coll->ways[s.lo - 1].base != NULL)
@@ -129,7 +129,8 @@ static struct sight look_around(const struct vb_coll *coll)
 /* All ranks agree on the leaders, and on whether the ranks of every host follow each other. */
 static vb_status find_hosts(struct vb_coll *coll)
 {
-    struct sight mine = look_around(coll), *all = calloc((size_t)coll->world, sizeof(*all));
+    struct neighbours mine = find_neighbours(coll),
+                      *all = calloc((size_t)coll->world, sizeof(*all));
     vb_status st;
     int r;
 
@@ -154,7 +155,7 @@ static vb_status find_hosts(struct vb_coll *coll)
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
-static vb_status pools(struct vb_coll *coll)
+static vb_status alloc_pools(struct vb_coll *coll)
 {
     size_t world = (size_t)coll->world, lanes = 2 * world + 2;
     struct request *rq;
@@ -200,7 +201,7 @@ static vb_status allocate(struct vb_coll *coll)
         coll->ways == NULL || coll->sources == NULL || coll->also == NULL ||
         coll->hosts.leaders == NULL || coll->everyone == NULL)
         return vb_err_sys("calloc");
-    return pools(coll);
+    return alloc_pools(coll);
 }
 
 static vb_status check_opts(const struct vb_coll_opts *o, size_t len_bytes)

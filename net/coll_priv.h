@@ -154,9 +154,9 @@ struct step {
     int n_parts;
     enum source_place place;
     int local_lo, local_hi;
-    bool last;   /* the sum is complete: apply mean and rounding */
-    bool spread; /* mapped: write the sum to the data of all ranks */
-    bool tell;   /* mapped: this step completes the share of this rank */
+    bool last;      /* the sum is complete: apply mean and rounding */
+    bool spread;    /* mapped: write the sum to the data of all ranks */
+    bool completes; /* mapped: this step completes the share of this rank */
 };
 
 struct lane {

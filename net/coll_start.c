@@ -81,7 +81,7 @@ static bool one_of_many(struct vb_coll *coll, const struct request *was)
 
 /* Each kind of request has one algorithm with mapped windows and one without; only an allreduce has
  * a choice. */
-static enum vb_algo choose(const struct vb_coll *coll, const struct request *rq, bool many)
+static enum vb_algo choose_algo(const struct vb_coll *coll, const struct request *rq, bool many)
 {
     bool mapped = coll->opts.algo == VB_ALGO_AUTO || coll->opts.algo == VB_ALGO_MAPPED;
 
@@ -136,7 +136,7 @@ struct waiting {
     struct straggler *straggler;
 };
 
-static bool is_over(void *arg)
+static bool is_done(void *arg)
 {
     struct waiting *w = arg;
 
@@ -156,7 +156,7 @@ static void set_waiting(struct vb_coll *coll, uint32_t value)
 }
 
 /* Aborts the group, so that peers need not wait for their own timeout. */
-static void give_up(struct vb_coll *coll, const char *what, int from)
+static void abort_group(struct vb_coll *coll, const char *what, int from)
 {
     char why[192];
 
@@ -177,19 +177,19 @@ static vb_status wait_long(struct vb_coll *coll, struct request *rq, struct stra
     char what[96];
     vb_status st;
 
-    if (!coll->hosts.all_mapped && group_try(coll->group, is_over, &w) && !rq->active)
+    if (!coll->hosts.all_mapped && group_try(coll->group, is_done, &w) && !rq->active)
         return VB_OK;
     request_describe(coll, rq, what, sizeof(what));
     if (straggler->begin_ns == 0)
         straggler_begin(straggler, coll, rq, vb_clock_ns());
     if (coll->hosts.all_mapped)
         set_waiting(coll, 1);
-    st = group_wait(coll->group, is_over, &w, what, &w.from);
+    st = group_wait(coll->group, is_done, &w, what, &w.from);
     if (coll->hosts.all_mapped)
         set_waiting(coll, 0);
     straggler_end(straggler, coll);
     if (st != VB_OK)
-        give_up(coll, what, w.from);
+        abort_group(coll, what, w.from);
     group_lock(coll->group);
     if (coll->failed == VB_OK)
         coll->failed = st;
@@ -231,7 +231,7 @@ static void prepare(struct vb_coll *coll, struct request *rq, const struct reque
         memcpy(rq->lens, want->lens, world * sizeof(*rq->lens));
     }
     memset(rq->peers, 0, world * sizeof(*rq->peers));
-    rq->algo = choose(coll, rq, one_of_many(coll, &was));
+    rq->algo = choose_algo(coll, rq, one_of_many(coll, &was));
     rq->schedule = schedule_of(rq);
     memset(rq->lanes, 0, (rq->algo == VB_ALGO_MAPPED ? 1 : 2 * world + 2) * sizeof(*rq->lanes));
     rq->schedule->plan(coll, rq);
@@ -378,12 +378,13 @@ static struct request *request_of(struct vb_coll *coll, const struct vb_req *req
 /* Reads the flags for a while. Returns true if the request is done. */
 static bool spin(struct vb_coll *coll, struct vb_req *req, struct straggler *straggler)
 {
-    bool crowded = group_opts(coll->group)->crowded;
+    const struct vb_group_opts *opts = group_opts(coll->group);
+    bool crowded = opts->crowded;
     uint64_t begin = 0, now, for_ns = crowded ? YIELDS_NS : SPIN_NS;
     unsigned looks = 0;
     bool done, over;
 
-    if (group_opts(coll->group)->never_spin)
+    if (opts->never_spin)
         for_ns = 0;
     for (;;) {
         group_lock(coll->group);

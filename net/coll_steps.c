@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#define JOIN_BYTES                                                                                 \
+#define MERGE_BYTES                                                                                \
     ((size_t)32 * 1024)    /* vectors up to this length are summed together with the next one */
 #define TIMED_BYTES 32768u /* shorter sums are not timed */
 
@@ -107,8 +107,8 @@ void coll_give_back(struct vb_coll *coll)
 /* ---- rings ----------------------------------------------------------------------------------- */
 
 /* Whether all older requests have sent, or taken, their segments. */
-static bool my_turn(const struct vb_coll *coll, const struct request *rq, int rank, int ring,
-                    bool send)
+static bool is_its_turn(const struct vb_coll *coll, const struct request *rq, int rank, int ring,
+                        bool send)
 {
     const struct request *older;
     uint32_t seq;
@@ -129,7 +129,7 @@ static bool ring_has(struct vb_coll *coll, const struct request *rq, int rank, i
 
     if (n <= rq->peers[rank].took[ring])
         return false;
-    if (my_turn(coll, rq, rank, ring, false))
+    if (is_its_turn(coll, rq, rank, ring, false))
         return true;
     coll->blocked = true;
     return false;
@@ -157,7 +157,7 @@ static bool ring_send(struct vb_coll *coll, struct request *rq, const struct ste
 
     if (k - way->freed[s->ring] == RING_SLOTS)
         return false;
-    if (!my_turn(coll, rq, s->peer, s->ring, true)) {
+    if (!is_its_turn(coll, rq, s->peer, s->ring, true)) {
         coll->blocked = true;
         return false;
     }
@@ -237,15 +237,15 @@ static int find_also(struct vb_coll *coll, const struct step *s)
 
 /* For small vectors side by side: if this rank's share of the next request follows that of this one
  * in memory, both are summed at once. Returns the next request then, else NULL. */
-static struct request *join_next(struct vb_coll *coll, const struct request *rq,
-                                 const struct step *s)
+static struct request *merge_next(struct vb_coll *coll, const struct request *rq,
+                                  const struct step *s)
 {
     struct request *next = request_at(coll, rq->seq + 1);
 
-    if (!s->spread || rq->n_bytes > JOIN_BYTES || !next->active || next->seq != rq->seq + 1)
+    if (!s->spread || rq->n_bytes > MERGE_BYTES || !next->active || next->seq != rq->seq + 1)
         return NULL;
     if (!next->mapped || next->eager || next->kind != REQUEST_ALLREDUCE || next->how != rq->how ||
-        next->n_bytes > JOIN_BYTES)
+        next->n_bytes > MERGE_BYTES)
         return NULL;
     if (next->share_at != s->at + s->len_bytes || next->share_len == 0 ||
         !request_started_by(coll, next, 0, coll->world))
@@ -264,7 +264,7 @@ static bool reduce(struct vb_coll *coll, struct request *rq, const struct step *
 
     if (n < 0)
         return false;
-    next = join_next(coll, rq, s);
+    next = merge_next(coll, rq, s);
     len += next != NULL ? next->share_len : 0;
     if (s->last) {
         finish.scale = rq->how == VB_REDUCE_MEAN ? 1.0f / (float)coll->world : 1.0f;
@@ -276,7 +276,7 @@ static bool reduce(struct vb_coll *coll, struct request *rq, const struct step *
     coll->stats.summed_ns += begin_ns != 0 ? vb_clock_ns() - begin_ns : 0;
     if (rq->mapped)
         coll->stats.wire_bytes += len * (size_t)(n - 1);
-    if (s->tell)
+    if (s->completes)
         mapped_done(coll, rq);
     if (next != NULL)
         mapped_done(coll, next);

@@ -46,7 +46,7 @@ static bool probe_came(void *arg)
 }
 
 /* Every rank sends n notes of len bytes and receives as many. The ring is not in use otherwise. */
-static vb_status swap(struct vb_coll *coll, uint32_t n, size_t len, double *us_p)
+static vb_status exchange_notes(struct vb_coll *coll, uint32_t n, size_t len, double *us_p)
 {
     int d = coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1; /* a rank on the next host */
     int to = peer_after(coll, d);
@@ -74,8 +74,8 @@ static double typical(double *us, int n)
 }
 
 /* Waits for a request unless its start has failed. */
-static vb_status finish(struct vb_coll *coll, vb_status started, struct vb_req *req, uint64_t begin,
-                        double *us_p)
+static vb_status wait_if_started(struct vb_coll *coll, vb_status started, struct vb_req *req,
+                                 uint64_t begin, double *us_p)
 {
     vb_status st = started == VB_OK ? vb_wait(coll, req) : started;
 
@@ -96,7 +96,7 @@ static vb_status measure_latency(struct vb_coll *coll, struct cost_model *m)
     coll->opts.algo = VB_ALGO_EXCHANGE;
     for (i = 0; i < ROUNDS && st == VB_OK; i++) {
         begin = vb_clock_ns();
-        st = finish(coll, vb_barrier_start(coll, &req), &req, begin, &us[i]);
+        st = wait_if_started(coll, vb_barrier_start(coll, &req), &req, begin, &us[i]);
     }
     coll->opts.algo = was;
     if (st == VB_OK)
@@ -112,9 +112,9 @@ static vb_status measure_link(struct vb_coll *coll, struct cost_model *m)
 
     st = measure_latency(coll, m);
     for (i = 0; i < BULKS && st == VB_OK; i++)
-        st = swap(coll, RING_SLOTS, 0, &batch[i]);
+        st = exchange_notes(coll, RING_SLOTS, 0, &batch[i]);
     for (i = 0; i < BULKS && st == VB_OK; i++)
-        st = swap(coll, RING_SLOTS, coll->lay.seg_bytes, &bulk[i]);
+        st = exchange_notes(coll, RING_SLOTS, coll->lay.seg_bytes, &bulk[i]);
     if (st != VB_OK)
         return st;
     m->post = typical(batch, BULKS) / RING_SLOTS;
@@ -165,8 +165,8 @@ static vb_status time_requests(struct vb_coll *coll, enum vb_algo algo, size_t n
     for (i = 0; i < n && st == VB_OK; i++) {
         begin = vb_clock_ns();
         for (k = 0; k < each && st == VB_OK; k++)
-            st = finish(coll, vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req), &req,
-                        begin, &us[i]);
+            st = wait_if_started(coll, vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req),
+                                 &req, begin, &us[i]);
         us[i] /= each;
     }
     coll->opts.algo = was;
@@ -177,7 +177,7 @@ static vb_status time_requests(struct vb_coll *coll, enum vb_algo algo, size_t n
 /* If ranks share cores, they also wait for their turn on a core, which a measurement of one link
  * does not show. So this times two allreduces as they will be used, several one after another, and
  * sets latency and byte so that the model predicts these times. */
-static vb_status fit(struct vb_coll *coll, struct cost_model *m)
+static vb_status fit_near(struct vb_coll *coll, struct cost_model *m)
 {
     size_t bytes = coll->lay.len_bytes < FIT_BYTES ? coll->lay.len_bytes : FIT_BYTES;
     double us, rest;
@@ -257,7 +257,7 @@ vb_status cost_measure(struct vb_coll *coll, struct cost_model *m)
     if (coll->world > 1)
         st = measure_link(coll, m);
     if (st == VB_OK && coll->world > 1)
-        st = fit(coll, m);
+        st = fit_near(coll, m);
     if (st == VB_OK && coll->world > 1)
         st = fit_far(coll, m);
     return st == VB_OK ? measure_mapped(coll, m) : st;

@@ -150,7 +150,7 @@ vb_status group_listen_towards(struct vb_group *g, const struct sock_addr *root)
 }
 
 /* Starts the control thread. All ranks but rank 0 then connect to the root. */
-static vb_status join(struct vb_group *g, uint64_t deadline)
+static vb_status meet_root(struct vb_group *g, uint64_t deadline)
 {
     struct sock_addr root;
     vb_status st;
@@ -314,7 +314,7 @@ vb_status group_set_going(struct vb_group *g)
     return g->opts.progress && (needed || g->opts.elastic) ? progress_start(g) : VB_OK;
 }
 
-static vb_status group_join(struct vb_group *g)
+static vb_status connect_all(struct vb_group *g)
 {
     uint64_t deadline = group_deadline(g);
     vb_status st;
@@ -322,7 +322,7 @@ static vb_status group_join(struct vb_group *g)
 
     st = auth_init();
     if (st == VB_OK)
-        st = join(g, deadline);
+        st = meet_root(g, deadline);
     if (st == VB_OK)
         st = learn_peers(g, deadline);
     if (st == VB_OK)
@@ -350,7 +350,7 @@ vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **grou
     if (st == VB_OK)
         st = group_alloc(opts, &g);
     if (st == VB_OK)
-        st = group_join(g);
+        st = connect_all(g);
     if (st != VB_OK) {
         if (g != NULL && g->control != NULL)
             vb_group_abort(g, "it could not open the group");

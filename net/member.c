@@ -48,7 +48,7 @@ static void close_peer(struct vb_group *g, int rank)
     peer->strayed = false;
 }
 
-static void tell(const struct member_hook *hook, int rank)
+static void call_hook(const struct member_hook *hook, int rank)
 {
     if (hook->fn != NULL)
         hook->fn(hook->arg, rank);
@@ -72,7 +72,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
         VB_LOG_INFO("rank %d (%s) has left", end->rank, peer->info.host);
     else
         VB_LOG_INFO("rank %d (%s) is gone: %s", end->rank, peer->info.host, peer->why);
-    tell(&g->on_gone, end->rank);
+    call_hook(&g->on_gone, end->rank);
 }
 
 /* ---- what there is to do --------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ void member_admit(struct vb_group *g, int rank)
     peer->end = VB_END_NONE;
     peer->why[0] = '\0';
     VB_LOG_INFO("rank %d (%s) has joined, over %s", rank, peer->info.host, peer->transport->name);
-    tell(&g->on_join, rank);
+    call_hook(&g->on_join, rank);
 }
 
 int member_work(struct vb_group *g)

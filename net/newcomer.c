@@ -70,7 +70,7 @@ static vb_status connect_verbs(struct vb_group *g, int rank, struct vb_device *v
 /* ---- the member's side ----------------------------------------------------------------------- */
 
 /* The joiner has sent its card: sends ours and settles the transport. */
-static vb_status greet(struct vb_group *g, int rank, const struct wire_card *theirs)
+static vb_status answer_card(struct vb_group *g, int rank, const struct wire_card *theirs)
 {
     struct peer *peer = &g->peers[rank];
     struct vb_device *verbs = NULL;
@@ -96,7 +96,7 @@ static vb_status greet(struct vb_group *g, int rank, const struct wire_card *the
 }
 
 /* Over a unix socket the joiner sends first. Returns whether it has, so that nobody waits. */
-static bool has_spoken(int fd)
+static bool has_data(int fd)
 {
     struct pollfd pfd = {.fd = fd, .events = POLLIN};
     struct sock_addr addr;
@@ -114,7 +114,7 @@ static vb_status take_stream(struct vb_group *g, int rank)
         peer->join_fd = control_take_stream(g->control, rank);
     if (peer->join_fd < 0)
         return VB_AGAIN;
-    if (!has_spoken(peer->join_fd)) {
+    if (!has_data(peer->join_fd)) {
         if (vb_clock_ns() > peer->join_deadline)
             return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected but sent nothing", rank,
                           peer->info.host);
@@ -139,7 +139,7 @@ int joiner_step(struct vb_group *g, int rank)
     if (peer->join_step == JOIN_NONE && control_take_card(g->control, rank, &member, &card)) {
         peer->info = member.info;
         peer->epoch = member.epoch;
-        st = greet(g, rank, &card);
+        st = answer_card(g, rank, &card);
         n++;
     }
     if (st == VB_OK && peer->join_step == JOIN_STREAM)
@@ -217,8 +217,8 @@ static vb_status connect_members(struct vb_group *g, const struct wire_member *m
     return VB_OK;
 }
 
-static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int fd,
-                           const unsigned char session[AUTH_KEY_BYTES], uint64_t deadline)
+static vb_status connect_to_group(struct vb_group *g, const struct sock_addr *root, int fd,
+                                  const unsigned char session[AUTH_KEY_BYTES], uint64_t deadline)
 {
     struct wire_member *members = calloc((size_t)g->slots, sizeof(*members));
     vb_status st;
@@ -250,8 +250,8 @@ static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int
 }
 
 /* Allocates a group for the slot that rank 0 gave us. */
-static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_seat *seat,
-                           struct vb_group **group_p)
+static vb_status alloc_for_slot(const struct vb_group_opts *opts, const struct wire_seat *seat,
+                                struct vb_group **group_p)
 {
     struct vb_group_opts o = *opts;
     vb_status st;
@@ -294,9 +294,9 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
         st = control_ask_seat(&root, opts->secret, deadline, &seat, &fd, session);
     if (st != VB_OK)
         return st;
-    st = take_seat(opts, &seat, &g);
+    st = alloc_for_slot(opts, &seat, &g);
     if (st == VB_OK)
-        st = settle_in(g, &root, fd, session, deadline);
+        st = connect_to_group(g, &root, fd, session, deadline);
     else
         close(fd);
     auth_wipe(session, sizeof(session));

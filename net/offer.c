@@ -57,7 +57,7 @@ void window_exchange_remove(struct vb_window *win)
 
 /* ---- to and fro ------------------------------------------------------------------------------ */
 
-static vb_status offer_send(struct vb_window *win, int rank)
+static vb_status send_offer(struct vb_window *win, int rank)
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
@@ -71,7 +71,7 @@ static vb_status offer_send(struct vb_window *win, int rank)
     return st == VB_OK ? control_send_offer(g->control, rank, &offer) : st;
 }
 
-static vb_status take_one(struct vb_window *win, int rank, struct wire_offer *offer)
+static vb_status import_offer(struct vb_window *win, int rank, struct wire_offer *offer)
 {
     vb_status st;
 
@@ -80,7 +80,7 @@ static vb_status take_one(struct vb_window *win, int rank, struct wire_offer *of
     release_kept(win, rank);
     st = window_import(win, rank, offer);
     if (st == VB_OK && !win->offered[rank])
-        st = offer_send(win, rank);
+        st = send_offer(win, rank);
     return st;
 }
 
@@ -96,7 +96,7 @@ int window_exchange_take(struct vb_group *g, int rank)
             break; /* the peer is ahead: we have not created this window yet */
         control_drop_offer(g->control, rank);
         n++;
-        if (take_one(win, rank, &offer) != VB_OK) {
+        if (import_offer(win, rank, &offer) != VB_OK) {
             control_lose(g->control, rank, "a window could not be shared with it");
             break;
         }
@@ -169,7 +169,7 @@ static bool all_offered(void *arg)
     return true;
 }
 
-static bool look(struct sharing *s)
+static bool check_offers(struct sharing *s)
 {
     struct vb_group *g = s->win->group;
     bool all;
@@ -198,7 +198,7 @@ static vb_status wait_for_all(struct sharing *s)
     char why[256];
     vb_status st;
 
-    while (!look(s)) {
+    while (!check_offers(s)) {
         st = control_status(g->control, why, sizeof(why));
         if (st != VB_OK)
             return vb_err(st, "window %u: %s", s->win->id, why);
@@ -218,7 +218,7 @@ vb_status window_exchange_share(struct vb_window *win)
 
     group_lock(g);
     for (i = 0; i < g->slots; i++)
-        if (i != g->rank && g->peers[i].member && offer_send(win, i) != VB_OK)
+        if (i != g->rank && g->peers[i].member && send_offer(win, i) != VB_OK)
             control_lose(g->control, i, "a window could not be shared with it");
     group_unlock(g);
     return wait_for_all(&s);

@@ -145,7 +145,7 @@ static vb_status connect_verbs(struct settling *s, int rank, struct vb_ep **ep_p
                               s->deadline, ep_p);
 }
 
-static vb_status connect_sure(struct settling *s)
+static vb_status connect_hardware(struct settling *s)
 {
     vb_status st = VB_OK;
     struct vb_ep *ep;
@@ -274,7 +274,7 @@ static vb_status settle(struct settling *s)
     if (st == VB_OK)
         st = connect_streams(s);
     if (st == VB_OK)
-        st = connect_sure(s);
+        st = connect_hardware(s);
     if (st == VB_OK && needs_pick(s)) {
         st = pick_for_pairs(s, seconds);
         tried = true;

@@ -23,7 +23,7 @@
 /* ---- one round ------------------------------------------------------------------------------- */
 
 /* Drops a note on a closed channel, which does no harm. Logs the first one of each peer. */
-static void refuse_note(struct vb_group *g, int rank, uint32_t note)
+static void drop_note(struct vb_group *g, int rank, uint32_t note)
 {
     if (!g->peers[rank].strayed)
         VB_LOG_WARN("rank %d (%s) sent a note on channel %u, which is not open: dropped", rank,
@@ -31,14 +31,14 @@ static void refuse_note(struct vb_group *g, int rank, uint32_t note)
     g->peers[rank].strayed = true;
 }
 
-static void hand_note(struct vb_group *g, int rank, uint32_t note)
+static void deliver_note(struct vb_group *g, int rank, uint32_t note)
 {
     const struct channel *channel = &g->channels[VB_NOTE_CHANNEL(note)];
 
     if (channel->fn != NULL)
         channel->fn(channel->arg, rank, VB_NOTE_VALUE(note));
     else
-        refuse_note(g, rank, note);
+        drop_note(g, rank, note);
 }
 
 void group_finish(struct vb_op *op, vb_status st)
@@ -47,7 +47,7 @@ void group_finish(struct vb_op *op, vb_status st)
     op->done = true;
 }
 
-static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
+static void deliver_event(struct vb_group *g, const struct vb_raw_event *ev)
 {
     switch (ev->type) {
     case VB_RAW_OP_DONE:
@@ -57,7 +57,7 @@ static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
         if (g->opts.elastic && !g->peers[ev->rank].member)
             control_lose(g->control, ev->rank, "it sent a note before it had joined");
         else
-            hand_note(g, ev->rank, ev->note);
+            deliver_note(g, ev->rank, ev->note);
         break;
     case VB_RAW_LOST:
         control_lose(g->control, ev->rank,
@@ -67,7 +67,7 @@ static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
 }
 
 /* Delivers what this rank sent to itself. What a handler sends then waits for the next round. */
-static int hand_self(struct vb_group *g)
+static int deliver_self(struct vb_group *g)
 {
     struct vb_op *op = g->self.done, *next;
     unsigned n = g->self.n, i;
@@ -83,7 +83,7 @@ static int hand_self(struct vb_group *g)
 
         g->self.first++;
         g->self.n--;
-        hand_note(g, g->rank, note);
+        deliver_note(g, g->rank, note);
     }
     return count;
 }
@@ -116,15 +116,15 @@ void group_flush(struct vb_group *g)
 }
 
 /* Delivers events. The puts that several handlers make leave together. */
-static int hand_events(struct vb_group *g, struct vb_device *dev, const struct vb_raw_event *ev,
-                       int n)
+static int deliver_events(struct vb_group *g, struct vb_device *dev, const struct vb_raw_event *ev,
+                          int n)
 {
     int i;
 
     if (n > 1)
         set_hold(dev, true);
     for (i = 0; i < n; i++)
-        hand_event(g, &ev[i]);
+        deliver_event(g, &ev[i]);
     if (n > 1) {
         set_hold(dev, false);
         flush(dev);
@@ -145,18 +145,18 @@ int group_round(struct vb_group *g)
     if (atomic_load_explicit(&g->news, memory_order_relaxed)) /* elastic groups only */
         count += member_work(g);
     if (has_self(g))
-        count += hand_self(g);
+        count += deliver_self(g);
     for (d = 0; d < g->n_devices; d++) {
         n = 0;
         if (vb_device_transport(g->devices[d])->poll(g->devices[d], ev, EVENTS, &n) != VB_OK)
             continue; /* the device has logged it; it reports the ranks concerned as lost */
-        count += hand_events(g, g->devices[d], ev, n);
+        count += deliver_events(g, g->devices[d], ev, n);
     }
     return count;
 }
 
 /* what: the operation that was under way; NULL: none in particular. */
-static vb_status say_failure(struct vb_group *g, vb_status st, const char *what)
+static vb_status log_failure(struct vb_group *g, vb_status st, const char *what)
 {
     char text[256];
 
@@ -173,7 +173,7 @@ vb_status vb_progress(struct vb_group *g)
     group_round(g);
     group_unlock(g);
     st = control_status(g->control, NULL, 0);
-    return st == VB_OK ? VB_OK : say_failure(g, st, NULL);
+    return st == VB_OK ? VB_OK : log_failure(g, st, NULL);
 }
 
 /* ---- sleeping -------------------------------------------------------------------------------- */
@@ -248,10 +248,10 @@ static int sleep_in_device(struct vb_group *g, int ms)
     int n = 0;
 
     if (has_self(g))
-        return hand_self(g);
+        return deliver_self(g);
     if (vb_device_transport(g->devices[0])->await(g->devices[0], ev, EVENTS, ms, &n) != VB_OK)
         return 0;
-    return hand_events(g, g->devices[0], ev, n);
+    return deliver_events(g, g->devices[0], ev, n);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -274,12 +274,12 @@ bool vb_group_never_spins(struct vb_group *g)
 }
 
 /* How long a wait has found no events. */
-struct patience {
-    uint64_t idle_ns; /* the time of the first round without events; 0: the last round had some */
+struct idle {
+    uint64_t since_ns; /* the time of the first round without events; 0: the last round had some */
     int rounds;
 };
 
-static bool spin_on(struct vb_group *g, struct patience *p)
+static bool keep_spinning(struct vb_group *g, struct idle *p)
 {
     uint64_t now;
 
@@ -291,9 +291,9 @@ static bool spin_on(struct vb_group *g, struct patience *p)
         return true;
     }
     now = vb_clock_ns();
-    if (p->idle_ns == 0)
-        p->idle_ns = now;
-    if (now - p->idle_ns >= (g->opts.crowded ? YIELDS_NS : SPIN_NS))
+    if (p->since_ns == 0)
+        p->since_ns = now;
+    if (now - p->since_ns >= (g->opts.crowded ? YIELDS_NS : SPIN_NS))
         return false;
     if (g->opts.crowded) { /* at once: the rank that this one waits for may need this cpu */
         group_unlock(g);
@@ -319,12 +319,12 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
 }
 
 /* Returns why a wait cannot continue, or VB_OK. */
-static vb_status hopeless(struct vb_group *g, const char *what, int from, uint64_t deadline)
+static vb_status wait_failure(struct vb_group *g, const char *what, int from, uint64_t deadline)
 {
     vb_status st = control_status(g->control, NULL, 0);
 
     if (st != VB_OK)
-        return say_failure(g, st, what);
+        return log_failure(g, st, what);
     if (g->opts.elastic && from >= 0 && g->peers[from].gone)
         return vb_err(VB_ERR_PEER, "rank %d (%s) is gone, %s: %s", from, vb_group_host(g, from),
                       g->peers[from].why, what);
@@ -349,28 +349,28 @@ bool group_try(struct vb_group *g, vb_ready_fn ready, void *arg)
 vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
                      const int *from_p)
 {
-    struct patience patience = {0};
+    struct idle idle = {0};
     vb_status st = VB_OK;
     uint64_t deadline = 0;
 
     group_lock(g);
     while (!ready(arg)) {
         if (group_round(g) > 0) {
-            memset(&patience, 0, sizeof(patience));
+            memset(&idle, 0, sizeof(idle));
             continue;
         }
-        if (spin_on(g, &patience))
+        if (keep_spinning(g, &idle))
             continue;
         if (deadline == 0)
             deadline = group_deadline(g);
-        st = hopeless(g, what, *from_p, deadline);
+        st = wait_failure(g, what, *from_p, deadline);
         if (st != VB_OK)
             break;
         if (has_await(g))
             sleep_in_device(g, sock_ms_left(deadline, GROUP_SLEEP_MS));
         else
             sleep_in_epoll(g, ready, arg, sock_ms_left(deadline, GROUP_SLEEP_MS));
-        memset(&patience, 0, sizeof(patience));
+        memset(&idle, 0, sizeof(idle));
     }
     atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
     group_unlock(g);

@@ -24,7 +24,7 @@
 #endif
 #define APART 4096u     /* elements between two places */
 #define AHEAD_EACH 128u /* elements: how far ahead lines are prefetched at each place */
-#define ASK_MAX                                                                                    \
+#define PREFETCH_MAX                                                                               \
     ((size_t)4 << 20) /* elements: beyond this, memory is the limit and prefetching hurts */
 
 #if defined(__AVX512F__)
@@ -162,15 +162,15 @@ static void scale_block(float *dst, float scale, size_t n)
  * Lines that will be written are prefetched, because the hardware prefetches only for reading and
  * not beyond a page. Lines behind the end are never prefetched: another rank is using them. See
  * docs/performance.md. */
-static inline void ask(float *p, size_t ahead)
+static inline void prefetch(float *p, size_t ahead)
 {
     __builtin_prefetch(p + ahead, 1);
 }
 
 /* How many elements are summed with prefetching. */
-static size_t asking(size_t n)
+static size_t n_prefetched(size_t n)
 {
-    return n > AHEAD && n <= ASK_MAX ? n - AHEAD : 0;
+    return n > AHEAD && n <= PREFETCH_MAX ? n - AHEAD : 0;
 }
 
 static inline void all2_line(float *a, float *b, float scale)
@@ -199,8 +199,8 @@ static size_t all2_places(float *a, float *b, size_t n, float scale)
         for (k = i; k < i + APART; k += LINE)
 #pragma GCC unroll 4
             for (at = k; at < k + PLACES * APART; at += APART) {
-                ask(a + at, AHEAD_EACH);
-                ask(b + at, AHEAD_EACH);
+                prefetch(a + at, AHEAD_EACH);
+                prefetch(b + at, AHEAD_EACH);
                 all2_line(a + at, b + at, scale);
             }
     return i;
@@ -208,11 +208,11 @@ static size_t all2_places(float *a, float *b, size_t n, float scale)
 
 static void all2(float *a, float *b, size_t n, float scale)
 {
-    size_t i = PLACES > 1 ? all2_places(a, b, n, scale) : 0, end = i + asking(n - i);
+    size_t i = PLACES > 1 ? all2_places(a, b, n, scale) : 0, end = i + n_prefetched(n - i);
 
     for (; i + LINE <= end; i += LINE) {
-        ask(a + i, AHEAD);
-        ask(b + i, AHEAD);
+        prefetch(a + i, AHEAD);
+        prefetch(b + i, AHEAD);
         all2_line(a + i, b + i, scale);
     }
     for (; i + LINE <= n; i += LINE)
@@ -232,12 +232,12 @@ static inline void all3_vec(float *a, float *b, float *c, float scale)
 
 static void all3(float *a, float *b, float *c, size_t n, float scale)
 {
-    size_t i = 0, k, end = asking(n);
+    size_t i = 0, k, end = n_prefetched(n);
 
     for (; i + LINE <= end; i += LINE) {
-        ask(a + i, AHEAD);
-        ask(b + i, AHEAD);
-        ask(c + i, AHEAD);
+        prefetch(a + i, AHEAD);
+        prefetch(b + i, AHEAD);
+        prefetch(c + i, AHEAD);
         for (k = i; k < i + LINE; k += LANES)
             all3_vec(a + k, b + k, c + k, scale);
     }

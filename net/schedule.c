@@ -24,7 +24,7 @@ static bool all_left(struct vb_coll *coll, const struct request *rq)
     return true;
 }
 
-static bool conditions(struct vb_coll *coll, struct request *rq, const struct step *s)
+static bool conditions_hold(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
     if (s->started_lo < s->started_hi &&
         !request_started_by(coll, rq, s->started_lo, s->started_hi))
@@ -52,7 +52,7 @@ static bool is_empty(const struct step *s)
 static bool lane_run(struct vb_coll *coll, struct request *rq, int lane)
 {
     struct lane *l = &rq->lanes[lane];
-    bool got_on = false;
+    bool advanced = false;
     struct step s;
 
     for (; l->at < l->n; l->at++) {
@@ -60,14 +60,14 @@ static bool lane_run(struct vb_coll *coll, struct request *rq, int lane)
         s.result_of = NO_RANK;
         rq->schedule->step(coll, rq, lane, l->at, &s);
         if (!is_empty(&s)) {
-            if (!conditions(coll, rq, &s) || !step_do(coll, rq, &s))
-                return got_on;
+            if (!conditions_hold(coll, rq, &s) || !step_do(coll, rq, &s))
+                return advanced;
             if (s.result_of != NO_RANK)
                 rq->peers[s.result_of].results++;
         }
-        got_on = true;
+        advanced = true;
     }
-    return got_on;
+    return advanced;
 }
 
 static bool request_finished(struct vb_coll *coll, struct request *rq)
@@ -113,15 +113,15 @@ static void request_end(struct vb_coll *coll, struct request *rq)
 /* Lanes of one request may wait for each other: repeat until none advances. */
 static void request_run(struct vb_coll *coll, struct request *rq)
 {
-    bool got_on;
+    bool advanced;
     int i;
 
     do {
-        got_on = false;
+        advanced = false;
         for (i = 0; i < rq->n_lanes && coll->failed == VB_OK; i++)
             if (rq->lanes[i].at < rq->lanes[i].n && lane_run(coll, rq, i))
-                got_on = true;
-    } while (got_on && rq->n_lanes > 1);
+                advanced = true;
+    } while (advanced && rq->n_lanes > 1);
     if (coll->failed == VB_OK && request_finished(coll, rq))
         request_end(coll, rq);
 }
@@ -230,7 +230,7 @@ void coll_poll(struct vb_coll *coll, struct request *rq)
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
-static bool credit(struct vb_coll *coll, int rank, uint32_t low)
+static bool ring_freed(struct vb_coll *coll, int rank, uint32_t low)
 {
     struct way *way = &coll->ways[rank];
     uint32_t ring = low >> 16 & 1, n = low & 0xffff;
@@ -242,7 +242,7 @@ static bool credit(struct vb_coll *coll, int rank, uint32_t low)
     return true;
 }
 
-static bool arrival(struct vb_coll *coll, int rank, enum stream stream, uint32_t low)
+static bool message_came(struct vb_coll *coll, int rank, enum stream stream, uint32_t low)
 {
     uint32_t area = low & (coll->reqs.n_areas - 1), seq = coll->reqs.area_seq[area];
     struct request *rq = request_at(coll, seq);
@@ -270,9 +270,9 @@ void coll_note(void *arg, int rank, uint32_t value)
     if (stream == STREAM_PROBE)
         coll->probes.came++;
     else if (stream == STREAM_FREE)
-        fine = credit(coll, rank, low);
+        fine = ring_freed(coll, rank, low);
     else if (fine && stream != STREAM_WAKE)
-        fine = arrival(coll, rank, (enum stream)stream, low);
+        fine = message_came(coll, rank, (enum stream)stream, low);
     if (!fine)
         group_lose(coll->group, rank, "it sent a note for a request that is not due");
 }

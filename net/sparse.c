@@ -65,7 +65,7 @@ static vb_status compare_terms(struct vb_sparse *s, const struct open_terms *ter
     return VB_OK;
 }
 
-static vb_status meet(struct vb_sparse *s)
+static vb_status exchange_terms(struct vb_sparse *s)
 {
     struct open_terms mine = {.features = s->opts.features,
                               .max_nnz = s->opts.max_nnz,
@@ -206,7 +206,7 @@ vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
     /* The channel is open before any peer can have the window and send notes. */
     st = vb_channel_alloc(g, sparse_note_came, s, &s->channel);
     if (st == VB_OK)
-        st = meet(s);
+        st = exchange_terms(s);
     if (st == VB_OK) {
         lay_out(s);
         st = allocate(s);
@@ -287,7 +287,7 @@ static const char *const refusals[] = {
     [SPARSE_OUT_OF_RANGE] = "a list with an index beyond the features",
 };
 
-static enum sparse_refusal look_at(const struct vb_sparse *s, const uint32_t *index, size_t n)
+static enum sparse_refusal check_list(const struct vb_sparse *s, const uint32_t *index, size_t n)
 {
     if (n > s->opts.max_nnz)
         return SPARSE_TOO_LONG;
@@ -300,11 +300,11 @@ static enum sparse_refusal look_at(const struct vb_sparse *s, const uint32_t *in
 
 /* Copies the list into the window and sends its head to all others. An invalid list is announced,
  * too, so that all ranks stay in step. */
-static vb_status bring(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
-                       enum vb_reduce how)
+static vb_status send_list(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
+                           enum vb_reduce how)
 {
     struct sparse_head *head = (void *)(s->base + sparse_own_head_at(s));
-    enum sparse_refusal refused = look_at(s, index, n);
+    enum sparse_refusal refused = check_list(s, index, n);
     size_t len;
     bool along;
 
@@ -343,7 +343,7 @@ static vb_status take_head(struct vb_sparse *s, int rank)
 
 /* Checks what all ranks see. If it fails, it fails on all, so that the next call finds them in
  * step. */
-static vb_status agree(struct vb_sparse *s, size_t n)
+static vb_status compare_heads(struct vb_sparse *s, size_t n)
 {
     const struct sparse_head *mine = s->heads[s->rank];
     vb_status st = VB_OK;
@@ -380,7 +380,7 @@ static vb_status exchange_heads(struct vb_sparse *s, size_t n)
             st = take_head(s, r);
     if (st == VB_OK)
         st = sparse_wait_sent(s);
-    return st == VB_OK ? agree(s, n) : st;
+    return st == VB_OK ? compare_heads(s, n) : st;
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -495,7 +495,7 @@ vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const floa
     snprintf(s->what, sizeof(s->what), "sparse allreduce %u", s->seq);
     s->asked = n;
     s->how = how;
-    s->started = bring(s, index, value, n, how);
+    s->started = send_list(s, index, value, n, how);
     return s->started;
 }
 

@@ -108,7 +108,7 @@ void sparse_plan_fini(struct sparse_plan *plan)
 }
 
 /* All samples in order, with their weights as values. */
-static struct sparse_run picture(struct sparse_plan *plan, struct sparse_head *const *heads)
+static struct sparse_run merge_samples(struct sparse_plan *plan, struct sparse_head *const *heads)
 {
     uint64_t *words = plan->a + (size_t)plan->world * plan->max_samples;
     uint32_t i;
@@ -126,7 +126,7 @@ static struct sparse_run picture(struct sparse_plan *plan, struct sparse_head *c
 }
 
 /* Splits where the weight so far is a whole number of shares. */
-static void cut(struct sparse_plan *plan, const struct sparse_run *all, uint64_t features)
+static void choose_splits(struct sparse_plan *plan, const struct sparse_run *all, uint64_t features)
 {
     uint64_t total = 0, so_far = 0;
     size_t i;
@@ -159,7 +159,7 @@ static uint32_t samples_below(const struct sparse_head *head, uint64_t limit)
     return low;
 }
 
-static void bound(struct sparse_plan *plan, struct sparse_head *const *heads, int o)
+static void bound_parts(struct sparse_plan *plan, struct sparse_head *const *heads, int o)
 {
     size_t *low = plan->low + (size_t)o * (size_t)plan->world;
     size_t *high = plan->high + (size_t)o * (size_t)plan->world;
@@ -180,12 +180,12 @@ static void bound(struct sparse_plan *plan, struct sparse_head *const *heads, in
 
 void sparse_plan_make(struct sparse_plan *plan, struct sparse_head *const *heads)
 {
-    struct sparse_run all = picture(plan, heads);
+    struct sparse_run all = merge_samples(plan, heads);
     int o;
 
-    cut(plan, &all, heads[0]->features);
+    choose_splits(plan, &all, heads[0]->features);
     for (o = 0; o <= plan->world; o++)
-        bound(plan, heads, o);
+        bound_parts(plan, heads, o);
 }
 
 size_t sparse_part_room(const struct sparse_plan *plan, int rank, int owner)

@@ -33,7 +33,7 @@ struct pick {
     uint64_t deadline;
 };
 
-static void take_in(struct pick *p)
+static void poll_events(struct pick *p)
 {
     struct vb_raw_event ev[16];
     int i, n = 0;
@@ -55,13 +55,13 @@ static vb_status wait_all(struct pick *p)
 {
     struct pollfd fd = {.fd = p->transport->wait_fd(p->dev), .events = POLLIN};
 
-    for (take_in(p); !round_over(p); take_in(p)) {
+    for (poll_events(p); !round_over(p); poll_events(p)) {
         if (p->lost > 0)
             return vb_err(VB_ERR_PEER, "a peer was lost while %s was measured", p->transport->name);
         if (vb_clock_ns() >= p->deadline)
             return vb_err(VB_ERR_TIMEOUT, "measuring %s took too long", p->transport->name);
         (void)p->transport->arm(p->dev);
-        take_in(p);
+        poll_events(p);
         if (!round_over(p))
             (void)poll(&fd, 1, NAP_MS);
         p->transport->disarm(p->dev);
@@ -71,7 +71,7 @@ static vb_status wait_all(struct pick *p)
 
 /* Puts to every peer and waits for the puts of every peer. The counts cover all rounds so far,
  * because a peer that is ahead may already have sent its next note. */
-static vb_status round_of(struct pick *p, size_t len)
+static vb_status run_round(struct pick *p, size_t len)
 {
     struct vb_span src = {p->mem.ptr, len};
     vb_status st = VB_OK;
@@ -86,16 +86,16 @@ static vb_status round_of(struct pick *p, size_t len)
     return st == VB_OK ? wait_all(p) : st;
 }
 
-static vb_status rounds(struct pick *p, double *seconds_p)
+static vb_status run_rounds(struct pick *p, double *seconds_p)
 {
     uint64_t start = vb_clock_ns();
     vb_status st = VB_OK;
     int i;
 
     for (i = 0; i < SMALL_PUTS && st == VB_OK; i++)
-        st = round_of(p, 8);
+        st = run_round(p, 8);
     for (i = 0; i < LARGE_PUTS && st == VB_OK; i++)
-        st = round_of(p, LARGE_BYTES);
+        st = run_round(p, LARGE_BYTES);
     *seconds_p = (double)(vb_clock_ns() - start) / 1e9;
     return st;
 }
@@ -124,7 +124,7 @@ static vb_status import_all(struct pick *p)
     return st;
 }
 
-static vb_status meet(struct pick *p, double mine, double *slowest_p)
+static vb_status exchange_slowest(struct pick *p, double mine, double *slowest_p)
 {
     struct vb_group *g = p->g;
     double *all = calloc((size_t)g->world, sizeof(*all));
@@ -141,7 +141,7 @@ static vb_status meet(struct pick *p, double mine, double *slowest_p)
     return st;
 }
 
-static vb_status try_one(struct pick *p, double *seconds_p)
+static vb_status measure_one(struct pick *p, double *seconds_p)
 {
     double unused, mine = 0;
     vb_status st;
@@ -149,11 +149,11 @@ static vb_status try_one(struct pick *p, double *seconds_p)
 
     st = import_all(p);
     if (st == VB_OK)
-        st = meet(p, 0, &unused); /* all ranks have imported: begin */
+        st = exchange_slowest(p, 0, &unused); /* all ranks have imported: begin */
     if (st == VB_OK && p->n_pairs > 0)
-        st = rounds(p, &mine);
+        st = run_rounds(p, &mine);
     if (st == VB_OK)
-        st = meet(p, mine, seconds_p);
+        st = exchange_slowest(p, mine, seconds_p);
     for (i = 0; i < p->n_pairs; i++)
         if (p->remotes[i] != NULL)
             p->transport->release_window(p->remotes[i]);
@@ -179,7 +179,7 @@ vb_status pick_transport(struct vb_group *g, const struct pick_pair *pairs, int 
         if (p.remotes == NULL || p.ops == NULL)
             st = vb_err(VB_ERR_NO_MEMORY, "calloc");
         else
-            st = try_one(&p, &seconds[p.which]);
+            st = measure_one(&p, &seconds[p.which]);
         free(p.remotes);
     }
     if (st == VB_OK)

@@ -243,18 +243,18 @@ void *vb_window_peer(const struct vb_window *win, int rank)
 
 /* ---- put and get ----------------------------------------------------------------------------- */
 
-static bool inside(size_t offset, size_t len, size_t size)
+static bool in_bounds(size_t offset, size_t len, size_t size)
 {
     return offset <= size && len <= size - offset;
 }
 
-static vb_status not_open(const struct vb_window *win, const char *what)
+static vb_status not_allowed(const struct vb_window *win, const char *what)
 {
     return vb_err(VB_ERR_USAGE, "window %u does not allow %s", win->id, what);
 }
 
 /* Whether the rank is gone or has not joined yet. */
-static bool is_nobodys(const struct vb_window *win, int rank)
+static bool is_not_shared(const struct vb_window *win, int rank)
 {
     return rank != win->group->rank && win->remotes[rank] == NULL;
 }
@@ -272,7 +272,7 @@ static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, siz
 
 /* Handles a dead endpoint. A poll has reported it or will report it, after the last notes that came
  * over it. If that ends the group, the caller gets the reason now. */
-static vb_status dead(struct vb_group *g, int rank, vb_status st)
+static vb_status endpoint_failed(struct vb_group *g, int rank, vb_status st)
 {
     char why[256];
 
@@ -310,20 +310,20 @@ static vb_status put(struct vb_window *win, int rank, const struct vb_window *fr
     struct vb_target dst = {win->remotes[rank], dst_offset};
     vb_status st;
 
-    if (is_nobodys(win, rank))
+    if (is_not_shared(win, rank))
         return VB_ERR_PEER;
-    if (!inside(src_offset, len_bytes, from->lens[g->rank]) ||
-        !inside(dst_offset, len_bytes, win->lens[rank]))
+    if (!in_bounds(src_offset, len_bytes, from->lens[g->rank]) ||
+        !in_bounds(dst_offset, len_bytes, win->lens[rank]))
         return out_of_bounds(win, rank, src_offset, dst_offset, len_bytes);
     if (len_bytes > 0 && (win->rights & VB_WINDOW_PUT) == 0)
-        return not_open(win, "put");
+        return not_allowed(win, "put");
     if (from != win && (rank == g->rank || (peer->transport->caps & VB_CAP_ANY_SOURCE) == 0))
         return vb_err(VB_ERR_UNSUPPORTED, "rank %d: its transport cannot put from another window",
                       rank);
     if (rank == g->rank)
         return self_put(win, src_offset, dst_offset, len_bytes, note, op);
     st = peer->transport->put(peer->ep, &src, dst, note, op);
-    return st < 0 ? dead(g, rank, st) : st;
+    return st < 0 ? endpoint_failed(g, rank, st) : st;
 }
 
 vb_status vb_put_from(struct vb_window *win, int rank, const struct vb_window *from,
@@ -355,13 +355,13 @@ static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t 
     struct vb_target src = {win->remotes[rank], src_offset};
     vb_status st;
 
-    if (is_nobodys(win, rank))
+    if (is_not_shared(win, rank))
         return VB_ERR_PEER;
-    if (!inside(dst_offset, len_bytes, win->lens[g->rank]) ||
-        !inside(src_offset, len_bytes, win->lens[rank]))
+    if (!in_bounds(dst_offset, len_bytes, win->lens[g->rank]) ||
+        !in_bounds(src_offset, len_bytes, win->lens[rank]))
         return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);
     if ((win->rights & VB_WINDOW_GET) == 0)
-        return not_open(win, "get");
+        return not_allowed(win, "get");
     if (rank == g->rank) {
         memmove(dst.ptr, (char *)win->mem.ptr + src_offset, len_bytes);
         op->next = g->self.done;
@@ -369,7 +369,7 @@ static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t 
         return VB_OK;
     }
     st = peer->transport->get(peer->ep, &dst, src, op);
-    return st < 0 ? dead(g, rank, st) : st;
+    return st < 0 ? endpoint_failed(g, rank, st) : st;
 }
 
 vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
