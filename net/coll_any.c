@@ -94,7 +94,7 @@ const struct schedule schedule_ring = {ring_plan, ring_step};
  *   lane 2  sends the same */
 struct halving {
     int ids, levels, extra;
-    int id; /* of this rank; -1: folded */
+    int id; /* the id of this rank; -1: it is folded */
 };
 
 /* One level as a rank sees it. */

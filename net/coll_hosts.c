@@ -80,7 +80,7 @@ static void leader_step(const struct vb_coll *coll, const struct request *rq, in
     } else {
         s->kind = STEP_PLACE;
         s->peer = coll->rank + k;
-        if (lane == h) /* to the leaders first */
+        if (lane == h) /* the leaders come before the own host */
             s->peer = k < h ? coll->hosts.leaders[host_after(coll, k)] : coll->rank + k - h + 1;
     }
 }

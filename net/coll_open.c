@@ -21,7 +21,7 @@
 #define SEG_MAX ((size_t)128 * 1024 - 256)
 #define SEG_MIN ((size_t)4 * 1024)
 #define EAGER_MAX ((size_t)512)
-#define EAGER_MAX_CROWDED ((size_t)2048) /* a flag takes a process switch there */
+#define EAGER_MAX_CROWDED ((size_t)2048) /* a flag needs a process switch if ranks share cores */
 #define SLOT_MAX ((size_t)128 * 1024)
 #define SLOT_MIN ((size_t)4 * 1024)
 #define SLOTS_TOTAL                                                                                \

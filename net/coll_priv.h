@@ -93,7 +93,7 @@ struct source {
 /* What happens to a complete sum. */
 struct finish {
     float scale; /* 1: a plain sum */
-    bool round;  /* to bfloat16 */
+    bool round;  /* round the sum to bfloat16 */
 };
 
 /* dst[i] = ((s0[i] + s1[i]) + s2[i]) + ..., then the finish. dst may be one of the sources. The
@@ -188,7 +188,7 @@ struct request_peer {
     uint32_t to_send[RINGS]; /* segments still to be put into its ring */
     uint32_t to_take[RINGS]; /* segments still to be taken out of our ring */
     uint32_t took[RINGS];    /* segments taken out of our ring */
-    uint32_t results;        /* results taken */
+    uint32_t results;        /* number of results taken */
     uint64_t last_put;       /* the number of the last put to it */
 };
 
@@ -203,7 +203,7 @@ struct request {
     enum vb_reduce how;
     int root;
     int owner;                  /* the one rank that gets the vector with START; NO_RANK: all */
-    size_t offset, n_bytes;     /* of the data */
+    size_t offset, n_bytes;     /* the range of the data */
     size_t share_at, share_len; /* mapped: what this rank sums */
     size_t *offsets, *lens;     /* allgather: of each rank */
     const struct schedule *schedule;
@@ -242,10 +242,10 @@ struct coll_hosts {
 
 /* The layout of the window: offsets and sizes in bytes. */
 struct coll_layout {
-    size_t len_bytes; /* of the data */
+    size_t len_bytes; /* length of the data */
     size_t own_at, heads_at, own_slots_at, slots_at, rings_at, stages_at;
-    size_t slot_bytes;  /* with the head */
-    size_t seg_bytes;   /* in float32; bfloat16 sends half as much */
+    size_t slot_bytes;  /* length of a slot, with its head */
+    size_t seg_bytes;   /* length of a segment in float32; bfloat16 sends half as much */
     size_t rest_bytes;  /* a rest of a range up to this length goes with its last segment */
     size_t eager_bytes; /* mapped: vectors up to this length travel in slots */
 };
@@ -264,10 +264,10 @@ struct coll_requests {
 
 /* Requests on mapped windows. */
 struct coll_mapped {
-    int n_running;       /* number under way */
+    int n_running;       /* number of such requests under way */
     bool wake_due;       /* flags were set, so mapped_wake() must be called */
     uint32_t done;       /* the last request whose share this rank has done */
-    uint32_t all_done;   /* the last whose shares all ranks have done, as far as was seen */
+    uint32_t all_done;   /* the last request whose shares all ranks have done, as far as seen */
     uint32_t next_share; /* the shares of all requests before this one are done */
     size_t done_bytes;   /* bytes of shares that are done and not yet published; 0: none */
 };
@@ -296,8 +296,8 @@ struct vb_coll {
     int *everyone; /* 0 .. world - 1 */
     struct way *ways;
     uint64_t n_puts;        /* ops of each way; a power of two */
-    struct source *sources; /* of the current sum: room for world + 1 */
-    float **also;           /* the other places of its result */
+    struct source *sources; /* the sources of the current sum: room for world + 1 */
+    float **also;           /* the other places of the result of that sum */
     struct coll_layout lay;
     struct coll_requests reqs;
     struct coll_mapped mapped;
@@ -453,7 +453,7 @@ void coll_run_request(struct vb_coll *coll, struct request *rq);
 /* For a wait, while notes drive the requests: runs only what no note drives, and checks whether rq
  * is finished. */
 void coll_poll(struct vb_coll *coll, struct request *rq);
-void coll_note(void *arg, int rank, uint32_t value); /* a vb_note_fn */
+void coll_note(void *arg, int rank, uint32_t value); /* handles the notes of the channel */
 
 /* ---- coll_steps.c ---------------------------------------------------------------------------- */
 

@@ -11,9 +11,9 @@
 #include <sched.h>
 #include <string.h>
 
-#define LOOKS 64u        /* at the flags between two looks at the clock */
-#define LOOKS_CROWDED 1u /* before yielding the cpu */
-#define SPIN_NS 100000u  /* as in the group's waits */
+#define LOOKS 64u        /* reads of the flags between two reads of the clock */
+#define LOOKS_CROWDED 1u /* the same if threads share cpus: then the cpu is yielded */
+#define SPIN_NS 100000u  /* how long to spin; the same as in the group's waits */
 #define YIELDS_NS 50000u
 
 /* Larger requests are sent at once instead of being batched with later ones, which may come after

@@ -347,7 +347,7 @@ static bool place(struct vb_coll *coll, struct request *rq, const struct step *s
 {
     if (!rq->peers[s->peer].start_sent)
         return false;
-    group_hold(coll->group, true); /* in one packet with the result, if the transport can */
+    group_hold(coll->group, true); /* one packet for this and the result, if the transport can */
     give_back(coll, s->peer, 0, RING_GIVE_ALONG);
     group_hold(coll->group, false);
     if (!put_for(coll, rq, s->peer, s->at, s->at, s->len_bytes, STREAM_RESULT))

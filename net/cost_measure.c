@@ -48,7 +48,8 @@ static bool probe_came(void *arg)
 /* Every rank sends n notes of len bytes and receives as many. The ring is not in use otherwise. */
 static vb_status exchange_notes(struct vb_coll *coll, uint32_t n, size_t len, double *us_p)
 {
-    int d = coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1; /* a rank on the next host */
+    int d =
+        coll->hosts.n > 1 ? coll->hosts.leaders[1] : 1; /* distance to a rank on the next host */
     int to = peer_after(coll, d);
     struct probe p = {coll, coll->probes.wanted += n, &coll->ways[to]};
     int from = (coll->rank + coll->world - d) % coll->world;

@@ -391,7 +391,7 @@ void vb_group_close(struct vb_group *g)
     if (g == NULL)
         return;
     vb_window_destroy(
-        g->sync.win); /* its handler stays open: notes may come until then and later */
+        g->sync.win); /* its channel stays open: notes may come until then and later */
     progress_stop(g);
     control_close(g->control); /* first, so that peers read our goodbye before the sockets close */
     for (i = 0; g->peers != NULL && i < g->slots; i++) {

@@ -41,11 +41,6 @@ const char *vb_group_device(const struct vb_group *g, int rank)
     return g->peers[rank].device;
 }
 
-const char *vb_group_why(const struct vb_group *g)
-{
-    return g->why;
-}
-
 void vb_group_registered(struct vb_group *g, uint64_t *bytes_p, double *seconds_p)
 {
     uint64_t bytes, ns;

@@ -32,8 +32,8 @@ struct peer {
     struct vb_device *dev;
     struct vb_ep *ep;
     char device[80]; /* "rxe0/1"; "": no RDMA */
-    bool strayed;    /* a note of it was refused */
-    uint32_t epoch;  /* of the pair: the epoch of the rank that joined later */
+    bool strayed;    /* one of its notes was dropped because the channel was not open */
+    uint32_t epoch;  /* the epoch of the rank of the pair that joined later */
 
     /* Elastic groups. */
     bool member; /* it can be put to */
@@ -70,14 +70,14 @@ struct vb_window {
     struct vb_group *group;
     uint32_t id;
     struct vb_mem mem;
-    unsigned rights; /* of peers */
+    unsigned rights; /* what peers may do: enum vb_window_rights */
     int n_exported;
-    size_t *lens;               /* of each rank's part */
-    struct vb_remote **remotes; /* of each rank; NULL: this rank, or no member */
+    size_t *lens;               /* the length of each rank's part */
+    struct vb_remote **remotes; /* each rank's part; NULL: this rank, or no member */
 
     /* Elastic groups. */
     struct vb_window *next;
-    bool *offered;           /* for each rank: our part was offered to it */
+    bool *offered;           /* for each rank: whether our part was offered to it */
     struct vb_remote **kept; /* mapped parts of ranks that are gone */
 };
 
@@ -123,8 +123,8 @@ struct vb_group {
     uint32_t next_window;
     struct group_sync sync;
     struct kept *kept;
-    struct vb_wait_stats *waits; /* for each rank */
-    uint64_t waits_ns;           /* for all ranks together */
+    struct vb_wait_stats *waits; /* one for each rank */
+    uint64_t waits_ns;           /* the sum of all ranks */
 };
 
 static inline uint64_t group_deadline(const struct vb_group *g)

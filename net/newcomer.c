@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PAIR_NS 5000000000u /* for one member, from call to connection */
+#define PAIR_NS 5000000000u /* timeout for one member, from the call to the connection */
 
 static uint64_t earlier(uint64_t a, uint64_t b)
 {

@@ -51,7 +51,7 @@ static void await(struct vb_group *g)
 /* Serves peers until the caller polls again. */
 static void take_over(struct vb_group *g, unsigned seen)
 {
-    bool rests = !has_cpu(g), served = false; /* since the last rest */
+    bool rests = !has_cpu(g), served = false; /* served: something, since its last rest */
 
     group_lock(g);
     while (!atomic_load_explicit(&g->stopping, memory_order_relaxed) && !g->opening &&

@@ -37,7 +37,7 @@ enum vb_reduce { VB_REDUCE_SUM, VB_REDUCE_MEAN }; /* mean: the sum, times 1.0f /
 
 struct vb_coll_opts { /* the same on all ranks */
     enum vb_order order;
-    enum vb_algo algo; /* of every allreduce; an algorithm that is not possible is an error */
+    enum vb_algo algo; /* the algorithm of every allreduce; one that is not possible is an error */
     enum vb_wire wire;
     int in_flight; /* maximum number of requests under way; 0: 32 */
 };

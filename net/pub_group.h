@@ -32,7 +32,7 @@ struct vb_group_opts {
     int world;
     const char *root;                      /* "HOST:PORT" or "[V6]:PORT" where rank 0 listens */
     int root_fd;                           /* rank 0: a listening socket to take over; -1: none */
-    unsigned char secret[VB_SECRET_BYTES]; /* of the job; all ranks have the same */
+    unsigned char secret[VB_SECRET_BYTES]; /* the secret of the job; all ranks have the same */
     enum vb_transport_choice transport;
     const char *device;         /* RDMA: the only device to use; NULL: any that reaches the peer */
     const char *bind;           /* RDMA: the only address of this host to use; NULL: any */
@@ -52,8 +52,8 @@ struct vb_group_opts {
     bool elastic;
     int slots; /* elastic: maximum number of ranks; those from world on may join. 0: world */
 
-    /* Called on rank 0 with vb_group_why() if there was a transport to choose, because ranks are on
-     * several hosts or use RDMA. NULL: not called. */
+    /* Called on rank 0 if there was a transport to choose, because ranks are on several hosts or use
+     * RDMA. why is a line for people: which transport was chosen and why. NULL: not called. */
     void (*announce)(const char *why);
 };
 
@@ -67,13 +67,10 @@ void vb_group_close(struct vb_group *group);
 
 int vb_group_rank(const struct vb_group *group);
 int vb_group_world(const struct vb_group *group);
-const char *vb_group_host(const struct vb_group *group, int rank);      /* the host's name */
+const char *vb_group_host(const struct vb_group *group, int rank);      /* name of its host */
 const char *vb_group_transport(const struct vb_group *group, int rank); /* "shm" ..., "self" */
 const char *vb_group_transports(const struct vb_group *group); /* "shm", "tcp", "shm+verbs" ... */
 const char *vb_group_device(const struct vb_group *group, int rank); /* "rxe0/1"; "": no RDMA */
-
-/* Returns a line for people: which transport was chosen for the pairs of this rank, and why. */
-const char *vb_group_why(const struct vb_group *group);
 
 /* Returns how much memory is registered with RDMA devices now, and how long registering took. */
 void vb_group_registered(struct vb_group *group, uint64_t *bytes_p, double *seconds_p);
@@ -207,7 +204,7 @@ struct vb_op {
 
 /* Channels below VB_CHANNEL_DYNAMIC have fixed numbers, which callers choose. net/ allocates the
  * others. */
-#define VB_CHANNEL_GROUP 0 /* the group's own */
+#define VB_CHANNEL_GROUP 0 /* barrier, broadcast and gather */
 #define VB_CHANNEL_DYNAMIC 128
 #define VB_CHANNELS 256
 

@@ -37,7 +37,7 @@ struct vb_iface {
     int64_t speed_mbit; /* -1: the driver does not report it */
     int mtu_bytes;      /* 0: not known */
     char driver[32];    /* "": none */
-    char addrs[VB_IFACE_ADDRS][VB_ADDR_TEXT]; /* of the running machine only */
+    char addrs[VB_IFACE_ADDRS][VB_ADDR_TEXT]; /* empty in a recording */
     int n_addrs;
 };
 
@@ -69,19 +69,19 @@ enum vb_gid_type { VB_GID_IB, VB_GID_ROCE_V1, VB_GID_ROCE_V2 };
 struct vb_rdma_gid {
     int index;
     enum vb_gid_type type;
-    char text[VB_ADDR_TEXT];    /* as an IP address, which a RoCE GID is */
+    char text[VB_ADDR_TEXT];    /* written like an IP address, because a RoCE GID is one */
     char netdev[VB_IFACE_NAME]; /* "" for InfiniBand */
 };
 
 struct vb_rdma_port {
-    int num; /* from 1 */
+    int num; /* counts from 1 */
     bool active;
     bool ethernet;            /* the link layer is Ethernet, else InfiniBand */
     char state[16];           /* "ACTIVE", "INIT", "DOWN" ... */
     double speed_gbit;        /* 0: not known; the value of a software device means nothing */
-    int mtu_bytes;            /* in force; 0: not known */
+    int mtu_bytes;            /* the MTU in force; 0: not known */
     int64_t max_msg_bytes;    /* 0: not known */
-    struct vb_rdma_gid *gids; /* those that are set, ordered by index */
+    struct vb_rdma_gid *gids; /* the GIDs that are set, ordered by index */
     int n_gids;
 };
 
@@ -115,7 +115,7 @@ const char *vb_gid_type_str(enum vb_gid_type type);
 
 /* What soft-RoCE needs, and whether the machine has it. */
 struct vb_rxe {
-    char release[65];        /* of the kernel (uname -r); "": not known */
+    char release[65];        /* release of the kernel (uname -r); "": not known */
     bool loaded;             /* rdma_rxe is loaded or built in */
     bool built_in;           /* rdma_rxe is built into the kernel */
     bool present;            /* modprobe would find it */

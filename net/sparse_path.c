@@ -22,7 +22,7 @@
 #include <stdlib.h>
 
 #define NOTES 8
-#define TURN_NS 50000 /* what a note waits for a core if ranks share cores */
+#define TURN_NS 50000 /* how long a note waits for a core if ranks share cores */
 #define PUTS 4
 #define FIRST_BYTES ((size_t)16 * 1024) /* length of the first put */
 #define SLOW_NS 5e6 /* if the first put takes this long, the others are not longer */

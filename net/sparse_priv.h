@@ -136,10 +136,10 @@ size_t sparse_sum_room(const struct sparse_plan *plan, int owner);
 
 /* The figures of the cost model. All ranks use those of rank 0. */
 struct sparse_model {
-    double note_ns;       /* a bare note in one direction */
-    double put_ns_byte;   /* of a long put */
-    double merge_ns_word; /* merging two runs and adding up */
-    double copy_ns_byte;  /* copying memory that is not in caches */
+    double note_ns;       /* time of a bare note in one direction */
+    double put_ns_byte;   /* cost of a byte in a long put */
+    double merge_ns_word; /* cost of merging and adding up a word of two runs */
+    double copy_ns_byte;  /* cost of copying a byte that is not in caches */
     uint64_t along;       /* lists up to this number of words travel with their heads; 0: none */
 };
 
@@ -149,8 +149,8 @@ struct sparse_layout {
     size_t head_bytes; /* room for one head */
     size_t slot_bytes; /* room for a head and the list that travels with it */
     size_t heads;      /* 2 of this rank, then 2 sets with one for each rank, used in turn */
-    size_t parts;      /* for this owner, in rank order */
-    size_t sums;       /* in owner order; this rank's own sum is at its place, too */
+    size_t parts;      /* the parts for this owner, in rank order */
+    size_t sums;       /* the sums of all owners, in order; this rank's own sum included */
     size_t list;
     size_t len_bytes;
 };
@@ -187,7 +187,7 @@ struct vb_sparse {
     struct sparse_run *runs;    /* one for each rank */
     uint32_t *index;            /* the result */
     float *value;
-    size_t room; /* of the result, in elements */
+    size_t room; /* maximum number of elements of the result */
 
     uint32_t seq;
     vb_status started; /* status of vb_sparse_start(); then its arguments */
@@ -249,8 +249,8 @@ vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why);
 
 /* ---- short lists (sparse_along.c) ------------------------------------------------------------ */
 
-size_t
-sparse_along_room(const struct vb_sparse *s); /* in words; max_nnz of all ranks must be known */
+size_t sparse_along_room(
+    const struct vb_sparse *s); /* number of words; max_nnz of all ranks must be known */
 size_t sparse_take_along(const struct vb_sparse *s, struct sparse_head *head);
 
 /* Whether the lists of all ranks came with their heads; and their sum, as the caller gets it. */

@@ -131,8 +131,8 @@ vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why)
 
 struct waiting {
     struct vb_sparse *s;
-    int rank;      /* that is waited for */
-    int straggler; /* that has not begun to send its head; this rank: none */
+    int rank;      /* the rank that is waited for */
+    int straggler; /* a rank that has not begun to send its head; this rank: none */
     uint64_t since_ns;
     uint32_t n;
 };

@@ -57,7 +57,7 @@ enum vb_link_role { VB_LINK_BY_RANK, VB_LINK_CALL, VB_LINK_ANSWER };
 
 /* What connect is told about a pair. */
 struct vb_link {
-    int rank;         /* of the peer */
+    int rank;         /* the peer's rank */
     const char *host; /* name of the peer's host, for messages */
 
     /* An authenticated stream socket to the peer: TCP, or unix for shm. The endpoint owns it from
@@ -68,7 +68,7 @@ struct vb_link {
     enum vb_link_role role;
     bool same_process;
     const struct vb_blob *address;
-    const unsigned char *key; /* of this pair and this connection only */
+    const unsigned char *key; /* a key that only this pair has, for this connection only */
     uint32_t epoch;
     uint64_t deadline;
 };
