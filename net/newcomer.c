@@ -240,7 +240,6 @@ static vb_status connect_to_group(struct vb_group *g, const struct sock_addr *ro
     if (st != VB_OK)
         return st;
     pairs_close_unused(g);
-    snprintf(g->why, sizeof(g->why), "joined as rank %d", g->rank);
     g->next_window = 1; /* window 0 belongs to barrier, broadcast and gather, which joiners do not
                            take part in */
     st = group_set_going(g);

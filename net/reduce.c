@@ -9,7 +9,7 @@
  * They need no run-time check for overlap, which loops vectorized by the compiler would have,
  * because dst may be a source.
  */
-#include "net/coll_priv.h"
+#include "net/reduce.h"
 
 #include <string.h>
 

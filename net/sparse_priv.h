@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the sparse allreduce share. sparse.c has the call, sparse_merge.c the loops
- * over lists, sparse_split.c decides which rank sums what, sparse_send.c moves lists between ranks,
- * sparse_path.c has the cost model and the dense path, sparse_along.c the shorter way for short
- * lists.
+ * What the files of the sparse allreduce share. sparse.c has the call, sparse_open.c opens a
+ * context, sparse_merge.c the loops over lists, sparse_split.c decides which rank sums what,
+ * sparse_send.c moves lists between ranks, sparse_path.c has the cost model and the dense path,
+ * sparse_along.c the shorter way for short lists.
  *
  * Words: a list is an array of *words*. A word has an index in its upper half and the bits of a
  * value in its lower half, so that words compare like their indices and any piece of a list is one
