@@ -7,8 +7,8 @@
  *
  *   eager   for vectors up to some KiB. Each rank copies its vector into its own slot, in the cache
  *           line of the flag and the lines behind it. Each rank reads all slots and sums them in
- * rank order. That takes the latency of one flag. Nobody waits until others have read the slot,
- *           because it is not reused before they have.
+ *           rank order. That takes the latency of one flag. Nobody waits until others have read
+ *           the slot, because it is not reused before they have.
  *   shares  Each rank sums its share straight out of all windows, in rank order, and writes the sum
  *           to all of them: every byte is read and written once. Then it says that it is done. When
  *           all ranks are done, all shares are there, and nobody reads this rank's data any more.

@@ -62,8 +62,8 @@ const struct schedule schedule_gather = {gather_plan, gather_step};
  * sends and receives 2 (world - 1) / world of the vector, which is the minimum.
  *
  *   lanes 1 .. world - 1           this rank's part of a peer's share, to that peer's ring
- *   lane world                     this rank's share: for each segment a sum, then a put to each
- * peer lanes world + 1 .. 2 world - 1 results of a peer; in bfloat16 they come through a ring
+ *   lane world                     this rank's share: for each segment a sum, then puts to all
+ *   lanes world + 1 .. 2 world - 1 results of a peer; in bfloat16 they come through a ring
  *
  * A reduce-scatter is the same without sending the results. */
 static uint32_t own_round(const struct vb_coll *coll, const struct request *rq)
@@ -325,9 +325,7 @@ const struct schedule schedule_allgather = {allgather_plan, allgather_step};
  * world - 1 times. Pieces are numbered by their distance from the root, which starts at 1.
  *
  *   lanes 1 .. world - 1        root: to a peer; other ranks: pass on the own piece as it comes
- *   lanes world .. 2 world - 2  pieces of the others as they come (the lane of the own one is
- * empty)
- */
+ *   lanes world .. 2 world - 2  pieces of the others as they come (empty for the own piece) */
 static bool goes_direct(const struct vb_coll *coll, const struct request *rq)
 {
     return coll->world == 2 || rq->n_bytes <= DIRECT_BYTES;

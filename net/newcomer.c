@@ -4,8 +4,8 @@
  * one member after another:
  *
  *   1. It calls the member on the control plane and proves the secret.
- *   2. Both send cards and settle the transport of the pair as at the start. Nothing is measured:
- * where a measurement would decide, the pair uses TCP.
+ *   2. Both send cards and settle the transport of the pair as at the start. Nothing is
+ *      measured: where a measurement would decide, the pair uses TCP.
  *   3. The member sends a one-time key or waits to be called over RDMA. The joiner connects.
  *
  * The member does its part when it makes progress. It waits only for the few round trips of an RDMA

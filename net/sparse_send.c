@@ -18,11 +18,11 @@
  * bits), or for a head its sequence number. Lists longer than a *segment* are sent in several puts.
  *
  * Why nothing is overwritten too early: a rank sends head k + 1 when it has finished call k, that
- * is, when it has all sums and its own sources were sent. Until then nobody sends it part or sum k
- * + 1, because these wait for the heads of all. So only heads can come early, by one call, and they
- * have two places, together with the lists that travel with them. An owner sends its sum after it
- * has read the parts. So when a rank has all sums, nobody reads its list any more; and when an
- * owner has all heads k + 1, nobody reads its sum k any more.
+ * is, when it has all sums and its own sources were sent. Until then nobody sends it part k + 1 or
+ * sum k + 1, because these wait for the heads of all. So only heads can come early, by one call,
+ * and they have two places, together with the lists that travel with them. An owner sends its sum
+ * after it has read the parts. So when a rank has all sums, nobody reads its list any more; and
+ * when an owner has all heads k + 1, nobody reads its sum k any more.
  */
 #include "net/sparse_priv.h"
 
