@@ -3,9 +3,9 @@
  * What the files of a group share. group.c opens and closes it, group_info.c answers questions
  * about it, pairs.c and pair.c connect pairs of ranks, pick_transport.c measures TCP against
  * soft-RoCE, window.c has windows, put.c has put, get and channels, progress.c and
- * progress_thread.c poll and wait, group_sync.c has the barrier, broadcast and gather. For elastic groups: member.c
- * removes ranks that are gone, joiner.c connects ranks that join, window_exchange.c shares windows
- * with them.
+ * progress_thread.c poll and wait, group_sync.c has the barrier, broadcast and gather. For elastic
+ * groups: member.c removes ranks that are gone, joiner.c connects ranks that join,
+ * window_exchange.c shares windows with them.
  */
 #ifndef VB_GROUP_PRIV_H
 #define VB_GROUP_PRIV_H

@@ -52,8 +52,8 @@ struct vb_group_opts {
     bool elastic;
     int slots; /* elastic: maximum number of ranks; those from world on may join. 0: world */
 
-    /* Called on rank 0 if there was a transport to choose, because ranks are on several hosts or use
-     * RDMA. why is a line for people: which transport was chosen and why. NULL: not called. */
+    /* Called on rank 0 if there was a transport to choose, because ranks are on several hosts or
+     * use RDMA. why is a line for people: which transport was chosen and why. NULL: not called. */
     void (*announce)(const char *why);
 };
 

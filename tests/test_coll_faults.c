@@ -37,7 +37,8 @@ static vb_status send_notes(struct vb_coll *coll, const struct how *how, struct 
     int r;
 
     group_lock(coll->group);
-    while (st == VB_OK && !request_started_by(coll, request_at(coll, coll->reqs.seq), 0, coll->world))
+    while (st == VB_OK &&
+           !request_started_by(coll, request_at(coll, coll->reqs.seq), 0, coll->world))
         if (vb_clock_ns() > deadline)
             st = VB_ERR_TIMEOUT;
     for (r = 0; r < coll->world && st == VB_OK; r++)
