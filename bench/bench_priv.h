@@ -38,13 +38,6 @@ vb_status bench_slowest(struct vb_group *group, double seconds, bench_op_fn op, 
 /* Collective: the maximum and the sum of one number per rank. */
 vb_status bench_over_ranks(struct vb_group *group, int64_t value, int64_t *max_p, int64_t *sum_p);
 
-/* bench/move.c: transfer from the start of one window to an offset in the other. If there is no
- * room for another op, they make progress until there is. */
-vb_status bench_put(struct vb_group *group, struct vb_window *win, int to, size_t dst_offset,
-                    size_t len, uint32_t note, struct vb_op *op);
-vb_status bench_get(struct vb_group *group, struct vb_window *win, int from, size_t dst_offset,
-                    size_t len, struct vb_op *op);
-
 /* Returns a size that holds every requested size, in whole pages. */
 size_t bench_largest(const struct vb_bench_opts *opts);
 

@@ -64,12 +64,12 @@ static bool echo_came(void *arg)
 
 static vb_status put(struct pairs *p, size_t len, int what, struct vb_op *op)
 {
-    return bench_put(p->group, p->win, p->peer, HALF, len, VB_NOTE(CHANNEL, what), op);
+    return vb_put_wait(p->win, p->peer, NULL, 0, HALF, len, VB_NOTE(CHANNEL, what), op, 0);
 }
 
 static vb_status get(struct pairs *p, size_t len, struct vb_op *op)
 {
-    return bench_get(p->group, p->win, p->peer, HALF, len, op);
+    return vb_get_wait(p->win, p->peer, HALF, 0, len, op, 0);
 }
 
 static vb_status put_and_wait(struct pairs *p, size_t len, int what)

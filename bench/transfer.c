@@ -58,13 +58,13 @@ static vb_status wait_notes(struct bench *b, int64_t n, int from)
 
 static vb_status put(struct bench *b, int to, size_t len, struct vb_op *op)
 {
-    return bench_put(b->group, b->win, to, b->half, len, VB_NOTE(CHANNEL, 0), op);
+    return vb_put_wait(b->win, to, NULL, 0, b->half, len, VB_NOTE(CHANNEL, 0), op, 0);
 }
 
 /* Gets from rank 1. */
 static vb_status get(struct bench *b, size_t len, struct vb_op *op)
 {
-    return bench_get(b->group, b->win, 1, b->half, len, op);
+    return vb_get_wait(b->win, 1, b->half, 0, len, op, 0);
 }
 
 static vb_status put_and_wait(struct bench *b, int to, size_t len)

@@ -76,7 +76,7 @@ static vb_status send_state(struct ps_worker *w, int k)
 
     link->acked_at_failover = state.acked;
     memcpy((char *)vb_window_ptr(w->slots) + from, &state, sizeof(state));
-    return ps_put(w->group, w->slots, link->rank, from, at, sizeof(state), PS_NOTE(PS_FAILOVER, 0),
+    return ps_put(w->slots, link->rank, from, at, sizeof(state), PS_NOTE(PS_FAILOVER, 0),
                   &link->note_op);
 }
 
@@ -128,7 +128,7 @@ static bool all_serving(void *arg)
 
 static vb_status send_note(struct ps_worker *w, struct ps_link *link, uint32_t note)
 {
-    vb_status st = ps_put_note(w->group, w->slots, link->rank, note, &link->note_op);
+    vb_status st = ps_put_note(w->slots, link->rank, note, &link->note_op);
 
     return st == VB_OK ? vb_op_wait(w->group, &link->note_op, "a note to the standby", -1) : st;
 }

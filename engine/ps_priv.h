@@ -26,7 +26,8 @@
 #define PS_REPLY_MAX 65536 /* bytes: a larger dense shard is read with get, or streamed */
 #define PS_STREAM_MAX (4u << 20)
 #define PS_UNBOUNDED (-1)
-#define PS_PUT_NS UINT64_C(60000000000) /* how long a put or get may wait for room */
+#define PS_PUT_MS 60000 /* how long a put or get may wait for room */
+#define PS_LINGER_S 60  /* how long a server waits for the next worker to leave after the end */
 
 /* What the group does. The same on all ranks. */
 struct ps_job {
@@ -414,18 +415,11 @@ bool ps_op_is_done(void *op); /* a vb_ready_fn */
  * rank that polls takes the cpu from the ranks that transfer. Returns the setting before. */
 bool ps_sleep_at_once(struct vb_group *group, const struct ps_job *job, bool mapped);
 
-/* Puts as soon as there is room, and makes progress until then. After a failure the op is done. */
-vb_status ps_put_from(struct vb_group *group, struct vb_window *win, int to,
-                      const struct vb_window *from_win, size_t from, size_t at, size_t len,
-                      uint32_t note, struct vb_op *op);
-vb_status ps_put(struct vb_group *group, struct vb_window *win, int to, size_t from, size_t at,
-                 size_t len, uint32_t note, struct vb_op *op);
-vb_status ps_put_note(struct vb_group *group, struct vb_window *win, int to, uint32_t note,
+/* Puts from and to the same window, as soon as there is room; waits for at most PS_PUT_MS. */
+vb_status ps_put(struct vb_window *win, int to, size_t from, size_t at, size_t len, uint32_t note,
+                 struct vb_op *op);
+vb_status ps_put_note(struct vb_window *win, int to, uint32_t note,
                       struct vb_op *op); /* a note without bytes */
-
-/* Gets as soon as there is room, and makes progress until then. */
-vb_status ps_get(struct vb_group *group, struct vb_window *win, int rank, size_t to, size_t from,
-                 size_t len, struct vb_op *op);
 
 /* Waits until the next op of a ring is free, and returns it for ps_put(). */
 vb_status ps_ring_take(struct vb_group *group, struct ps_ring *ring, const char *what,

@@ -106,7 +106,7 @@ static vb_status get(struct ps_worker *w, int k, size_t to, size_t from, size_t 
     vb_status st;
 
     do {
-        st = ps_get(w->group, w->shards, w->links[k].rank, to, from, bytes, op);
+        st = vb_get_wait(w->shards, w->links[k].rank, to, from, bytes, op, PS_PUT_MS);
         if (st != VB_ERR_PEER)
             break;
         st = ps_failover(w, k);

@@ -30,7 +30,7 @@ static vb_status put_to_partner(struct ps_server *s, size_t at, size_t len, uint
     struct vb_op *op;
     vb_status st = ps_ring_take(s->group, &s->partner.ops, "a note to the other server", &op);
 
-    return st == VB_OK ? ps_put(s->group, s->slots, s->partner.rank, at, at, len, note, op) : st;
+    return st == VB_OK ? ps_put(s->slots, s->partner.rank, at, at, len, note, op) : st;
 }
 
 /* A put that fails because the other server is gone is no error: PS_GONE follows. */

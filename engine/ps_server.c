@@ -210,20 +210,20 @@ static int n_left(const struct ps_server *s)
 /* Workers may read a large snapshot one after the other, so each of them has the whole time. */
 vb_status ps_server_linger(struct ps_server *s)
 {
-    uint64_t deadline = vb_clock_ns() + PS_PUT_NS;
+    uint64_t deadline = vb_clock_ns() + PS_LINGER_S * UINT64_C(1000000000);
     int left = n_left(s);
     vb_status st = VB_OK;
 
     while (st == VB_OK && !(s->standby ? ps_standby_is_done(s) : left == 0)) {
         st = ps_server_round(s);
         if (n_left(s) < left)
-            deadline = vb_clock_ns() + PS_PUT_NS;
+            deadline = vb_clock_ns() + PS_LINGER_S * UINT64_C(1000000000);
         left = n_left(s);
         if (vb_clock_ns() > deadline && s->standby)
             return VB_OK; /* no worker has needed it */
         if (vb_clock_ns() > deadline)
-            return vb_err(VB_ERR_TIMEOUT, "%d workers have not left %llu s after the end", left,
-                          (unsigned long long)(PS_PUT_NS / 1000000000u));
+            return vb_err(VB_ERR_TIMEOUT, "%d workers have not left %d s after the end", left,
+                          PS_LINGER_S);
     }
     return st;
 }

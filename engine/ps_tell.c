@@ -31,8 +31,7 @@ vb_status ps_send_note(struct ps_server *s, int worker, enum ps_kind kind, uint3
         return VB_OK;
     st = take_op(s, worker, &op);
     if (st == VB_OK)
-        st =
-            ps_put_note(s->group, s->slots, ps_worker_rank(s->job, worker), PS_NOTE(kind, arg), op);
+        st = ps_put_note(s->slots, ps_worker_rank(s->job, worker), PS_NOTE(kind, arg), op);
     return st == VB_OK ? VB_OK : ps_member_sent(s, worker, st);
 }
 
@@ -63,8 +62,9 @@ static vb_status reply_stream(struct ps_server *s, int worker, uint32_t note, st
 {
     int parity = count_reply(s, &s->clients[worker]);
 
-    return ps_put_from(s->group, s->slots, ps_worker_rank(s->job, worker), s->shards, s->lay.params,
-                       ps_reply_to(s->job, &s->lay, parity), s->job->n * sizeof(float), note, op);
+    return vb_put_wait(s->slots, ps_worker_rank(s->job, worker), s->shards, s->lay.params,
+                       ps_reply_to(s->job, &s->lay, parity), s->job->n * sizeof(float), note, op,
+                       PS_PUT_MS);
 }
 
 /* Sends a copy, which does not change while it is sent. */
@@ -86,7 +86,7 @@ static vb_status reply_copy(struct ps_server *s, int worker, uint32_t note, stru
     if (st != VB_OK)
         return st;
     count_reply(s, client);
-    return ps_put(s->group, s->slots, ps_worker_rank(s->job, worker), from,
+    return ps_put(s->slots, ps_worker_rank(s->job, worker), from,
                   ps_reply_to(s->job, &s->lay, parity) + at, bytes, note, op);
 }
 

@@ -106,7 +106,7 @@ vb_status ps_put_push(struct ps_worker *w, int k, uint32_t seq)
     const struct ps_push *push = (const void *)((const char *)vb_window_ptr(w->slots) + from);
     size_t len = is_direct(w) ? 0 : ps_push_bytes(w->job, &w->lay, k, push);
 
-    return ps_put(w->group, w->slots, w->links[k].rank, len > 0 ? from : 0, len > 0 ? at : 0, len,
+    return ps_put(w->slots, w->links[k].rank, len > 0 ? from : 0, len > 0 ? at : 0, len,
                   PS_NOTE(PS_PUSH, slot), &w->links[k].push_ops[slot]);
 }
 

@@ -28,8 +28,7 @@ static bool all_final(void *arg)
 static vb_status send_note(struct ps_worker *w, int k, enum ps_kind kind, uint32_t value)
 {
     struct ps_link *link = &w->links[k];
-    vb_status st =
-        ps_put_note(w->group, w->slots, link->rank, PS_NOTE(kind, value), &link->note_op);
+    vb_status st = ps_put_note(w->slots, link->rank, PS_NOTE(kind, value), &link->note_op);
 
     if (st == VB_ERR_PEER)
         return ps_failover(w, k);
@@ -121,7 +120,7 @@ vb_status ps_worker_bye(struct ps_worker *w)
     for (k = 0; k < w->job->servers && st == VB_OK; k++) {
         struct ps_link *link = &w->links[k];
 
-        st = ps_put_note(w->group, w->slots, link->rank, PS_NOTE(PS_BYE, 0), &link->note_op);
+        st = ps_put_note(w->slots, link->rank, PS_NOTE(PS_BYE, 0), &link->note_op);
         if (st == VB_OK)
             st = vb_group_wait(w->group, ps_op_is_done, &link->note_op, "a goodbye", -1);
         else if (st == VB_ERR_PEER)

@@ -432,7 +432,7 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
         return st;
     vb_laps_begin(&t->laps);
     if (t->place.group != NULL)
-        vb_group_late_forget(t->place.group);
+        vb_group_wait_stats_reset(t->place.group);
     t->shown_ns = t->laps.begin_ns;
     return VB_OK;
 }

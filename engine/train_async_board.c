@@ -92,7 +92,7 @@ vb_status async_board_open(struct vb_group *group, size_t join_info_bytes,
         return vb_err_sys("calloc");
     *board_p = b; /* for the caller to free, even after a failure */
     b->group = group;
-    b->slots = vb_group_seats(group);
+    b->slots = vb_group_slots(group);
     b->has_row = calloc((size_t)b->slots, sizeof(*b->has_row));
     if (b->has_row == NULL)
         return vb_err_sys("calloc");
@@ -143,8 +143,7 @@ struct vb_window *async_board_window(const struct async_board *b, size_t *join_i
 /* Puts to a member that may be gone. That is no failure, and the op is done then. */
 static vb_status put(struct async_board *b, int rank, size_t offset, size_t len, uint32_t value)
 {
-    vb_status st =
-        ps_put(b->group, b->win, rank, offset, offset, len, VB_NOTE(BOARD_CHANNEL, value), &b->op);
+    vb_status st = ps_put(b->win, rank, offset, offset, len, VB_NOTE(BOARD_CHANNEL, value), &b->op);
 
     if (st == VB_ERR_PEER)
         return vb_progress(b->group);

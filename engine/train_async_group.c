@@ -53,7 +53,7 @@ struct vb_group_opts async_group(const struct vb_async *a, int rank)
     o.rank = rank;
     o.world = a->job.workers + ps_server_ranks(&a->job);
     o.elastic = true;
-    o.seats = o.world + a->job.join_slots;
+    o.slots = o.world + a->job.join_slots;
     memcpy(o.secret, a->secret, sizeof(o.secret));
     o.root = a->root;
     o.root_fd = rank == 0 ? a->root_fd : -1;

@@ -96,7 +96,7 @@ static vb_status get_from(struct vb_joined *j, int rank)
 
     if (vb_window_len(win, rank) < from + JOIN_INFO_MAX)
         return VB_AGAIN;
-    st = ps_get(j->group, win, rank, from, from, JOIN_INFO_MAX, &j->op);
+    st = vb_get_wait(win, rank, from, from, JOIN_INFO_MAX, &j->op, PS_PUT_MS);
     return st == VB_OK ? vb_op_wait(j->group, &j->op, "the join information", rank) : st;
 }
 
@@ -245,12 +245,12 @@ vb_status async_adopt_joined(struct vb_async *a)
     const struct join_info *p = &j->info;
     int world = a->job.workers + ps_server_ranks(&a->job);
 
-    if (world != vb_group_world(j->group) || world + a->job.join_slots != vb_group_seats(j->group))
+    if (world != vb_group_world(j->group) || world + a->job.join_slots != vb_group_slots(j->group))
         return vb_err(VB_ERR_USAGE,
                       "cannot join: by its options this worker expects %d ranks and %d that join, "
                       "but the job has %d and %d",
                       world, a->job.join_slots, vb_group_world(j->group),
-                      vb_group_seats(j->group) - vb_group_world(j->group));
+                      vb_group_slots(j->group) - vb_group_world(j->group));
     if (a->job.n != p->n || a->job.max_keys > p->max_keys)
         return vb_err(VB_ERR_USAGE,
                       "cannot join: this worker's data has %zu parameters and up to %zu entries "

@@ -20,7 +20,7 @@ struct record {
 
 /* How long a rank waited for each of the others. */
 struct late_table {
-    struct vb_late of[LATE_MAX];
+    struct vb_wait_stats of[LATE_MAX];
 };
 
 _Static_assert(sizeof(struct late_table) <= VB_RECORD_MAX, "a table fits into one message");
@@ -80,7 +80,7 @@ void vb_lap_comm(struct vb_laps *laps, struct vb_group *group)
     if (group == NULL)
         return;
     vb_lap(laps, VB_PHASE_COMM);
-    late_ns = vb_group_late_ns(group);
+    late_ns = vb_group_wait_total_ns(group);
     wait = late_ns - laps->late_ns;
     laps->late_ns = late_ns;
     if (wait > laps->mark_ns - before)
@@ -300,7 +300,7 @@ static vb_status collect_late(struct vb_trainer *t, struct vb_train_result *resu
     if (all == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < t->world; i++)
-        own.of[i] = vb_group_late(t->place.group, i);
+        own.of[i] = vb_group_wait_stats(t->place.group, i);
     st = vb_group_gather(t->place.group, &own, sizeof(own), all);
     for (i = 0; i < t->world && st == VB_OK; i++)
         add_late(result, &all[i]);

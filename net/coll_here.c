@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Who is here, who is done, and what is said when it goes wrong. Mapped ranks tell each other by
- * flags in memory, the others by notes.
+ * Which ranks have started and finished a request, and the messages when something goes wrong.
+ * Mapped ranks tell each other through flags in memory, the others through notes.
  */
 #include "net/coll_priv.h"
 
@@ -15,7 +15,7 @@
 #endif
 #endif
 
-#define DONE_BYTES ((size_t)64 * 1024) /* of shares that are told of together */
+#define DONE_BYTES ((size_t)64 * 1024) /* bytes of shares that are published together */
 
 /* ---- failing --------------------------------------------------------------------------------- */
 
@@ -41,17 +41,17 @@ static const char *kind_str(uint32_t kind)
     return kind < VB_COUNT(names) ? names[kind] : "something";
 }
 
-void op_describe(const struct vb_coll *coll, const struct op *op, char *text, size_t size)
+void request_describe(const struct vb_coll *coll, const struct request *rq, char *text, size_t size)
 {
-    snprintf(text, size, "%s %u (%zu bytes, %s)", kind_str(op->kind), op->seq - coll->first_seq,
-             op->n_bytes, vb_algo_str(op->algo));
+    snprintf(text, size, "%s %u (%zu bytes, %s)", kind_str(rq->kind),
+             rq->seq - coll->reqs.first_seq, rq->n_bytes, vb_algo_str(rq->algo));
 }
 
 /* ---- who is here ----------------------------------------------------------------------------- */
 
-/* An acquire that pairs with the release in mapped_publish(). Arm's acquiring load would also wait
- * until the flag that this rank has set last can be seen, and all sums before it; a fence does not.
- * ThreadSanitizer knows no fences. */
+/* An acquire that pairs with the release in mapped_publish(). On Arm an acquiring load would also
+ * wait until the flag that this rank set last is visible, and all sums before it. A fence does not.
+ * ThreadSanitizer does not support fences. */
 static uint32_t flag_read(const _Atomic uint32_t *flag)
 {
 #ifdef THREAD_SANITIZER
@@ -72,109 +72,109 @@ static const struct slot_head *mapped_head(const struct vb_coll *coll, uint32_t 
     return flag_read(&head->seq) == seq ? head : NULL;
 }
 
-/* The head that a peer sent, once it has come. A peer that brings another size may have it in the
- * other place. */
-static const struct slot_head *head_of(struct vb_coll *coll, const struct op *op, int rank)
+/* Returns the head that a peer sent, or NULL if it has not come. A peer that brings another size
+ * may have its head in the other place. */
+static const struct slot_head *head_of(struct vb_coll *coll, const struct request *rq, int rank)
 {
     const struct slot_head *head;
 
-    if (!op->mapped)
-        return arrivals_of(coll, op->seq, rank)->n[STREAM_HERE] > 0
-                   ? head_at(coll->base, slot_at(coll, op->seq, rank))
+    if (!rq->mapped)
+        return arrivals_of(coll, rq->seq, rank)->n[STREAM_START] > 0
+                   ? head_at(coll->base, slot_at(coll, rq->seq, rank))
                    : NULL;
-    head = mapped_head(coll, op->seq, rank, op->eager);
-    return head != NULL ? head : mapped_head(coll, op->seq, rank, !op->eager);
+    head = mapped_head(coll, rq->seq, rank, rq->eager);
+    return head != NULL ? head : mapped_head(coll, rq->seq, rank, !rq->eager);
 }
 
-static void refuse(struct vb_coll *coll, const struct op *op, int rank,
+static void refuse(struct vb_coll *coll, const struct request *rq, int rank,
                    const struct slot_head *head)
 {
-    coll_fail(coll, VB_ERR_PEER,
-              "%s %u: rank %d (%s) brings %s of %llu bytes at %llx, rank %d %zu bytes at %zx",
-              kind_str(op->kind), op->seq - coll->first_seq, rank, vb_group_host(coll->group, rank),
-              kind_str(head->what & 0xff), (unsigned long long)head->n_bytes,
-              (unsigned long long)head->place, coll->rank, op->n_bytes, op->offset);
+    coll_fail(
+        coll, VB_ERR_PEER,
+        "%s %u: rank %d (%s) called %s with %llu bytes at %llx, rank %d with %zu bytes at %zx",
+        kind_str(rq->kind), rq->seq - coll->reqs.first_seq, rank, vb_group_host(coll->group, rank),
+        kind_str(head->what & 0xff), (unsigned long long)head->n_bytes,
+        (unsigned long long)head->place, coll->rank, rq->n_bytes, rq->offset);
 }
 
-/* A peer that does another operation than this rank is the end of the group. */
-static bool look_here(struct vb_coll *coll, struct op *op, int rank)
+/* Looks for the START of a peer. A peer that does another request ends the group. */
+static bool look_started(struct vb_coll *coll, struct request *rq, int rank)
 {
     const struct slot_head *head, *own;
 
-    if (op->peers[rank].here)
+    if (rq->peers[rank].started)
         return true;
-    head = head_of(coll, op, rank);
+    head = head_of(coll, rq, rank);
     if (head == NULL)
         return false;
-    own = head_at(coll->base, own_head_at(coll, op));
+    own = head_at(coll->base, own_head_at(coll, rq));
     if (head->what != own->what || head->n_bytes != own->n_bytes || head->place != own->place ||
         head->root != own->root) {
-        refuse(coll, op, rank, head);
+        refuse(coll, rq, rank, head);
         return false;
     }
-    op->peers[rank].here = true;
+    rq->peers[rank].started = true;
     return true;
 }
 
-bool op_are_here(struct vb_coll *coll, struct op *op, int lo, int hi)
+bool request_started_by(struct vb_coll *coll, struct request *rq, int lo, int hi)
 {
-    if (lo < op->n_here)
-        lo = op->n_here;
+    if (lo < rq->n_started)
+        lo = rq->n_started;
     for (; lo < hi; lo++) {
-        if (lo != coll->rank && !look_here(coll, op, lo))
+        if (lo != coll->rank && !look_started(coll, rq, lo))
             return false;
-        if (lo == op->n_here)
-            op->n_here++;
+        if (lo == rq->n_started)
+            rq->n_started++;
     }
     return true;
 }
 
-static bool is_done_at(const struct vb_coll *coll, const struct op *op, int rank)
+static bool is_done_at(const struct vb_coll *coll, const struct request *rq, int rank)
 {
-    return (int32_t)(flag_read(&own_of(coll, coll->ways[rank].base)->done) - op->seq) >= 0;
+    return (int32_t)(flag_read(&own_of(coll, coll->ways[rank].base)->done) - rq->seq) >= 0;
 }
 
-/* What was seen once need not be looked at again. */
-bool op_are_done(struct vb_coll *coll, const struct op *op)
+/* What was seen once is not read again. */
+bool request_done_by_all(struct vb_coll *coll, const struct request *rq)
 {
     uint32_t all, theirs;
     int r;
 
-    if ((int32_t)(coll->all_done - op->seq) >= 0)
+    if ((int32_t)(coll->mapped.all_done - rq->seq) >= 0)
         return true;
-    all = coll->done;
+    all = coll->mapped.done;
     for (r = 0; r < coll->world; r++) {
         theirs = r == coll->rank ? all : flag_read(&own_of(coll, coll->ways[r].base)->done);
-        if ((int32_t)(theirs - op->seq) < 0)
+        if ((int32_t)(theirs - rq->seq) < 0)
             return false;
         if ((int32_t)(theirs - all) < 0)
             all = theirs;
     }
-    coll->all_done = all;
+    coll->mapped.all_done = all;
     return true;
 }
 
-int op_waits_for(const struct vb_coll *coll, const struct op *op)
+int request_waits_for(const struct vb_coll *coll, const struct request *rq)
 {
     int r;
 
     for (r = 0; r < coll->world; r++)
-        if (r != coll->rank && !op->peers[r].here)
+        if (r != coll->rank && !rq->peers[r].started)
             return r;
-    if (op->owner != NO_RANK && op->owner != coll->rank && op->lanes[1].at < op->lanes[1].n)
-        return op->owner;
+    if (rq->owner != NO_RANK && rq->owner != coll->rank && rq->lanes[1].at < rq->lanes[1].n)
+        return rq->owner;
     for (r = 0; r < coll->world; r++) {
-        if (op->mapped && r != coll->rank && !is_done_at(coll, op, r))
+        if (rq->mapped && r != coll->rank && !is_done_at(coll, rq, r))
             return r;
-        if (op->peers[r].to_take[0] > 0 || op->peers[r].to_take[1] > 0 ||
-            coll->ways[r].left < op->peers[r].last_put)
+        if (rq->peers[r].to_take[0] > 0 || rq->peers[r].to_take[1] > 0 ||
+            coll->ways[r].left < rq->peers[r].last_put)
             return r;
     }
     return NO_RANK;
 }
 
-/* ---- telling -----------------------------------------------------------------------------------
- */
+/* ---- telling --------------------------------------------------------------------------------- */
 
 void mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
 {
@@ -182,15 +182,16 @@ void mapped_publish(_Atomic uint32_t *flag, uint32_t seq)
     atomic_store_explicit(flag, seq, memory_order_release);
 }
 
-/* Either a peer that is about to sleep sees the flags, or we see that it waits: it says so, then a
- * fence, then looks at the flags (coll_start.c); we have set flags, then a fence, then look. */
+/* Either a peer that is about to sleep sees the flags, or we see that it waits. The peer says that
+ * it waits, then has a fence, then reads the flags (coll_start.c). We set flags, then have a fence,
+ * then read whether it waits. */
 void mapped_wake(struct vb_coll *coll)
 {
     struct own_state *theirs;
     int r;
 
-    coll->told = false;
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with that in set_waiting() */
+    coll->mapped.wake_due = false;
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in set_waiting() */
     for (r = 0; r < coll->world; r++) {
         theirs = own_of(coll, coll->ways[r].base);
         if (r != coll->rank && atomic_load_explicit(&theirs->waiting, memory_order_relaxed) != 0)
@@ -200,16 +201,16 @@ void mapped_wake(struct vb_coll *coll)
 
 void mapped_publish_done(struct vb_coll *coll)
 {
-    mapped_publish(&own_of(coll, coll->base)->done, coll->done);
-    coll->done_bytes = 0;
-    coll->told = true;
+    mapped_publish(&own_of(coll, coll->base)->done, coll->mapped.done);
+    coll->mapped.done_bytes = 0;
+    coll->mapped.wake_due = true;
 }
 
-/* A release waits for all stores before it, so small shares are told of together. */
-void mapped_done(struct vb_coll *coll, const struct op *op)
+/* A release waits for all stores before it, so small shares are published together. */
+void mapped_done(struct vb_coll *coll, const struct request *rq)
 {
-    coll->done = op->seq;
-    coll->done_bytes += 1 + op->n_bytes / (size_t)coll->world;
-    if (coll->done_bytes > DONE_BYTES)
+    coll->mapped.done = rq->seq;
+    coll->mapped.done_bytes += 1 + rq->n_bytes / (size_t)coll->world;
+    if (coll->mapped.done_bytes > DONE_BYTES)
         mapped_publish_done(coll);
 }

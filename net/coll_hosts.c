@@ -1,109 +1,101 @@
 /* SPDX-License-Identifier: MIT
  *
- * An allreduce on two levels, in an order of its own: a leader a host, its lowest rank, adds up its
- * host straight out of the windows; the leaders exchange shares among themselves, as in exchange
- * but with a share a host; each hands what is complete to its host.
+ * A two-level allreduce, in an order of its own. The lowest rank of each host is its leader. A
+ * leader sums the data of its host straight out of the windows. The leaders exchange shares among
+ * themselves as in VB_ALGO_EXCHANGE, but with one share for each host. Each leader gives complete
+ * sums to its host.
  *
  * With H hosts, on a leader:
- *   lanes 1 .. H - 1       the share of another leader: a sum over the host, then a put; and again
+ *   lanes 1 .. H - 1       the share of another leader: for each segment a sum over the host, a put
  *   lane H                 its own share: a sum over the other leaders' and the host, then puts
- *   lanes H + 1 .. 2H - 1  results of another leader, handed to the host
- * On the others: lane 1, the results of the leader.
+ *   lanes H + 1 .. 2H - 1  results of another leader, passed on to the host
+ * On the other ranks: lane 1 has the results of the leader.
  */
 #include "net/coll_priv.h"
 
 static int host_after(const struct vb_coll *coll, int i)
 {
-    return (coll->my_host + i) % coll->n_leaders;
+    return (coll->hosts.mine + i) % coll->hosts.n;
 }
 
-static uint32_t host_segments(const struct vb_coll *coll, const struct op *op, int host)
-{
-    size_t at, len;
-
-    op_share(op, coll->n_leaders, host, &at, &len);
-    return segments(coll, len);
-}
-
-/* Ranks that a leader has below it. */
+/* Number of other ranks on the host of a leader. */
 static uint32_t n_mine(const struct vb_coll *coll)
 {
-    return (uint32_t)(coll->host_hi - coll->host_lo - 1);
+    return (uint32_t)(coll->hosts.hi - coll->hosts.lo - 1);
 }
 
-static void plan(struct vb_coll *coll, struct op *op)
+static void plan(struct vb_coll *coll, struct request *rq)
 {
-    int i, h = coll->n_leaders;
-    uint32_t n, mine = host_segments(coll, op, coll->my_host);
-    struct op_peer *peer;
+    int i, h = coll->hosts.n;
+    uint32_t n, mine = share_segments(coll, rq, coll->hosts.n, coll->hosts.mine);
+    struct request_peer *peer;
 
-    op->n_lanes = 2;
-    op->lanes[0].n = (uint32_t)coll->world - 1;
-    if (coll->rank != coll->host_lo) {
+    rq->n_lanes = 2;
+    rq->lanes[0].n = (uint32_t)coll->world - 1;
+    if (coll->rank != coll->hosts.lo) {
         for (i = 0; i < h; i++)
-            op->lanes[1].n += host_segments(coll, op, i);
+            rq->lanes[1].n += share_segments(coll, rq, coll->hosts.n, i);
         return;
     }
-    op->n_lanes = 2 * h;
-    op->lanes[h].n = mine * ((uint32_t)h + n_mine(coll));
+    rq->n_lanes = 2 * h;
+    rq->lanes[h].n = mine * ((uint32_t)h + n_mine(coll));
     for (i = 1; i < h; i++) {
-        n = host_segments(coll, op, host_after(coll, i));
-        op->lanes[i].n = 2 * n;
-        op->lanes[h + i].n = n * (1 + n_mine(coll));
-        peer = &op->peers[coll->leaders[host_after(coll, i)]];
+        n = share_segments(coll, rq, coll->hosts.n, host_after(coll, i));
+        rq->lanes[i].n = 2 * n;
+        rq->lanes[h + i].n = n * (1 + n_mine(coll));
+        peer = &rq->peers[coll->hosts.leaders[host_after(coll, i)]];
         peer->to_send[0] = n;
         peer->to_take[0] = mine;
     }
 }
 
-/* Sums over the host; own: with what the other leaders have sent. */
+/* Sums over the host. own: with what the other leaders have sent. */
 static void sum_step(const struct vb_coll *coll, bool own, struct step *s)
 {
     s->kind = STEP_REDUCE;
     s->place = FROM_RING;
-    s->parts = own ? coll->leaders : NULL;
-    s->n_parts = own ? coll->n_leaders : 0;
-    s->local_lo = s->here_lo = coll->host_lo;
-    s->local_hi = s->here_hi = coll->host_hi;
+    s->parts = own ? coll->hosts.leaders : NULL;
+    s->n_parts = own ? coll->hosts.n : 0;
+    s->local_lo = s->started_lo = coll->hosts.lo;
+    s->local_hi = s->started_hi = coll->hosts.hi;
     s->last = own;
 }
 
-static void leader_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+static void leader_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                         struct step *s)
 {
-    int h = coll->n_leaders, host = host_after(coll, lane);
+    int h = coll->hosts.n, host = host_after(coll, lane);
     uint32_t each = lane < h ? 2 : lane == h ? (uint32_t)h + n_mine(coll) : 1 + n_mine(coll);
     int k = (int)(i % each);
 
-    op_share(op, h, host, &s->at, &s->len_bytes);
+    request_share(rq, h, host, &s->at, &s->len_bytes);
     set_segment(coll, s, s->at, s->len_bytes, i / each);
     if (k == 0 && lane <= h) {
         sum_step(coll, lane == h, s);
     } else if (k == 0) {
-        s->result_of = coll->leaders[host];
+        s->result_of = coll->hosts.leaders[host];
     } else if (lane < h) {
         s->kind = STEP_SEND;
-        s->peer = coll->leaders[host];
+        s->peer = coll->hosts.leaders[host];
     } else {
         s->kind = STEP_PLACE;
         s->peer = coll->rank + k;
-        if (lane == h) /* the leaders first */
-            s->peer = k < h ? coll->leaders[host_after(coll, k)] : coll->rank + k - h + 1;
+        if (lane == h) /* the leaders come before the own host */
+            s->peer = k < h ? coll->hosts.leaders[host_after(coll, k)] : coll->rank + k - h + 1;
     }
 }
 
-/* Results come in the order in which the leader has them, which does not matter: all are counted.
- */
-static void step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+/* Results come in the order in which the leader has them. The order does not matter, because all of
+ * them are counted. */
+static void step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                  struct step *s)
 {
     if (lane == 0) {
-        s->kind = STEP_HERE;
-        s->peer = (coll->rank + 1 + (int)i) % coll->world;
-    } else if (coll->rank == coll->host_lo) {
-        leader_step(coll, op, lane, i, s);
+        start_step(coll, i, s);
+    } else if (coll->rank == coll->hosts.lo) {
+        leader_step(coll, rq, lane, i, s);
     } else {
-        s->result_of = coll->host_lo;
+        s->result_of = coll->hosts.lo;
         s->len_bytes = 1;
     }
 }

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens the collectives: lays out the window, finds out who shares a host with whom, and sizes all
+ * Opens the collectives: lays out the window, finds out which ranks share a host, and allocates all
  * pools, so that nothing is allocated afterwards.
  *
- * The window: the data; flags and heads for mapped peers to look at; this rank's own slots, which
- * mapped peers read and which are put to the others; slots for the messages of each peer; rings for
- * segments; in bfloat16 also stages, where segments are rounded before they are sent.
+ * The window has these parts, in this order: the data; flags and heads, which mapped peers read;
+ * this rank's own slots, which mapped peers read and which are put to the others; slots for the
+ * messages of each peer; rings for segments; with bfloat16 also stages, where segments are rounded
+ * before they are sent.
  */
 #include "net/coll_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CHANNEL 128 /* of the channels that are given out here */
-#define OPS_DEFAULT 32
-#define OPS_MAX 4096
+#define REQUESTS_DEFAULT 32
+#define REQUESTS_MAX 4096
 #define PAGE 4096u
-/* A little less than 128 KiB: over loopback a packet holds 65,483 bytes, so that a segment with its
- * header, and a head or a word of freed slots before that, is two packets and not three. */
+/* A little less than 128 KiB. Over loopback a packet holds 65,483 bytes, so a segment fits two
+ * packets together with its header and a preceding head or note of freed slots. */
 #define SEG_MAX ((size_t)128 * 1024 - 256)
 #define SEG_MIN ((size_t)4 * 1024)
 #define EAGER_MAX ((size_t)512)
-#define EAGER_MAX_CROWDED ((size_t)2048) /* a flag's way takes a change of processes there */
+#define EAGER_MAX_CROWDED ((size_t)2048) /* a flag needs a process switch if ranks share cores */
 #define SLOT_MAX ((size_t)128 * 1024)
 #define SLOT_MIN ((size_t)4 * 1024)
 #define SLOTS_TOTAL                                                                                \
-    ((size_t)16 << 20) /* bytes of a rank's window for slots, if they can be so few */
+    ((size_t)16 << 20) /* bytes of a rank's window for slots, unless the minimum size needs more   \
+                        */
 #define RINGS_TOTAL ((size_t)64 << 20)
 
 static size_t round_up(size_t n, size_t unit)
@@ -49,21 +50,22 @@ static size_t clamp(size_t n, size_t min, size_t max)
     return n < min ? min : n > max ? max : n;
 }
 
-/* How long slots and segments are: no longer than the data has use for, nor than memory allows. */
+/* Chooses the lengths of slots and segments: no longer than the data can use or memory allows. */
 static void choose_sizes(struct vb_coll *coll)
 {
-    size_t world = (size_t)coll->world, data = round_up(coll->len_bytes, VB_CACHE_LINE);
-    size_t slots = (world + 1) * coll->n_areas, segs = RINGS * world * RING_SLOTS;
+    size_t world = (size_t)coll->world, data = round_up(coll->lay.len_bytes, VB_CACHE_LINE);
+    size_t slots = (world + 1) * coll->reqs.n_areas, segs = RINGS * world * RING_SLOTS;
 
-    coll->slot_bytes = clamp(SLOTS_TOTAL / slots, SLOT_MIN, SLOT_MAX);
-    coll->slot_bytes = round_up(coll->slot_bytes, VB_CACHE_LINE) + VB_CACHE_LINE;
-    if (coll->slot_bytes > data + VB_CACHE_LINE)
-        coll->slot_bytes = data + VB_CACHE_LINE;
-    coll->seg_bytes = clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX) / VB_CACHE_LINE * VB_CACHE_LINE;
-    coll->seg_bytes = clamp(round_up(data / world, SEG_MIN), SEG_MIN, coll->seg_bytes);
-    coll->rest_bytes = round_up(coll->seg_bytes / 8, VB_CACHE_LINE);
-    coll->eager_bytes = clamp(coll->slot_bytes - sizeof(struct slot_head), 0,
-                              coll->group->opts.crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
+    coll->lay.slot_bytes = clamp(SLOTS_TOTAL / slots, SLOT_MIN, SLOT_MAX);
+    coll->lay.slot_bytes = round_up(coll->lay.slot_bytes, VB_CACHE_LINE) + VB_CACHE_LINE;
+    if (coll->lay.slot_bytes > data + VB_CACHE_LINE)
+        coll->lay.slot_bytes = data + VB_CACHE_LINE;
+    coll->lay.seg_bytes =
+        clamp(RINGS_TOTAL / segs, SEG_MIN, SEG_MAX) / VB_CACHE_LINE * VB_CACHE_LINE;
+    coll->lay.seg_bytes = clamp(round_up(data / world, SEG_MIN), SEG_MIN, coll->lay.seg_bytes);
+    coll->lay.rest_bytes = round_up(coll->lay.seg_bytes / 8, VB_CACHE_LINE);
+    coll->lay.eager_bytes = clamp(coll->lay.slot_bytes - sizeof(struct slot_head), 0,
+                                  group_opts(coll->group)->crowded ? EAGER_MAX_CROWDED : EAGER_MAX);
 }
 
 /* Returns the length of the window. */
@@ -72,15 +74,15 @@ static size_t lay_out(struct vb_coll *coll)
     size_t world = (size_t)coll->world, rings = is_narrow(coll) ? RINGS : 1, end;
 
     choose_sizes(coll);
-    coll->own_at = round_up(coll->len_bytes, PAGE);
-    coll->heads_at = coll->own_at + sizeof(struct own_state);
-    end = coll->heads_at + coll->n_areas * sizeof(struct slot_head);
-    coll->own_slots_at = round_up(end, VB_CACHE_LINE);
-    coll->slots_at = coll->own_slots_at + coll->n_areas * coll->slot_bytes;
-    end = coll->slots_at + coll->n_areas * world * coll->slot_bytes;
-    coll->rings_at = round_up(end, PAGE);
-    end = coll->rings_at + rings * world * RING_SLOTS * ring_slot_bytes(coll);
-    coll->stages_at = end;
+    coll->lay.own_at = round_up(coll->lay.len_bytes, PAGE);
+    coll->lay.heads_at = coll->lay.own_at + sizeof(struct own_state);
+    end = coll->lay.heads_at + coll->reqs.n_areas * sizeof(struct slot_head);
+    coll->lay.own_slots_at = round_up(end, VB_CACHE_LINE);
+    coll->lay.slots_at = coll->lay.own_slots_at + coll->reqs.n_areas * coll->lay.slot_bytes;
+    end = coll->lay.slots_at + coll->reqs.n_areas * world * coll->lay.slot_bytes;
+    coll->lay.rings_at = round_up(end, PAGE);
+    end = coll->lay.rings_at + rings * world * RING_SLOTS * ring_slot_bytes(coll);
+    coll->lay.stages_at = end;
     if (is_narrow(coll))
         end += rings * world * RING_SLOTS * ring_slot_bytes(coll) / 2;
     return end;
@@ -92,26 +94,26 @@ static void find_ways(struct vb_coll *coll, int ranks_per_host)
     int r;
 
     coll->base = vb_window_ptr(coll->win);
-    coll->all_mapped = true;
+    coll->hosts.all_mapped = true;
     for (r = 0; r < coll->world; r++) {
         far = ranks_per_host > 0 && r / ranks_per_host != coll->rank / ranks_per_host;
         coll->ways[r].base = far ? NULL : vb_window_peer(coll->win, r);
         if (coll->ways[r].base == NULL)
-            coll->all_mapped = false;
+            coll->hosts.all_mapped = false;
     }
 }
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-/* What a rank sees around it. */
-struct sight {
+/* The mapped windows that a rank sees around it. */
+struct neighbours {
     int32_t lo, hi;    /* ranks whose windows it has mapped, without a gap */
-    int32_t scattered; /* it has others mapped too */
+    int32_t scattered; /* 1: it has mapped other windows, too */
 };
 
-static struct sight look_around(const struct vb_coll *coll)
+static struct neighbours find_neighbours(const struct vb_coll *coll)
 {
-    struct sight s = {.lo = coll->rank, .hi = coll->rank + 1};
+    struct neighbours s = {.lo = coll->rank, .hi = coll->rank + 1};
     int r;
 
     while (s.lo > 0 && coll->ways[s.lo - 1].base != NULL)
@@ -124,26 +126,27 @@ static struct sight look_around(const struct vb_coll *coll)
     return s;
 }
 
-/* All ranks agree on who is a leader, and on whether hosts are ranges of ranks at all. */
+/* All ranks agree on the leaders, and on whether the ranks of every host follow each other. */
 static vb_status find_hosts(struct vb_coll *coll)
 {
-    struct sight mine = look_around(coll), *all = calloc((size_t)coll->world, sizeof(*all));
+    struct neighbours mine = find_neighbours(coll),
+                      *all = calloc((size_t)coll->world, sizeof(*all));
     vb_status st;
     int r;
 
     if (all == NULL)
         return vb_err_sys("calloc");
-    coll->host_lo = mine.lo;
-    coll->host_hi = mine.hi;
-    coll->contiguous = true;
+    coll->hosts.lo = mine.lo;
+    coll->hosts.hi = mine.hi;
+    coll->hosts.contiguous = true;
     st = vb_group_gather(coll->group, &mine, sizeof(mine), all);
     for (r = 0; r < coll->world && st == VB_OK; r++) {
         if (all[r].scattered || all[r].lo != all[all[r].lo].lo || all[r].hi != all[all[r].lo].hi)
-            coll->contiguous = false;
+            coll->hosts.contiguous = false;
         if (all[r].lo == r)
-            coll->leaders[coll->n_leaders++] = r;
+            coll->hosts.leaders[coll->hosts.n++] = r;
         if (r == coll->rank)
-            coll->my_host = coll->n_leaders - 1;
+            coll->hosts.mine = coll->hosts.n - 1;
         coll->everyone[r] = r;
     }
     free(all);
@@ -152,30 +155,30 @@ static vb_status find_hosts(struct vb_coll *coll)
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
-static vb_status pools(struct vb_coll *coll)
+static vb_status alloc_pools(struct vb_coll *coll)
 {
     size_t world = (size_t)coll->world, lanes = 2 * world + 2;
-    struct op *op;
+    struct request *rq;
     uint32_t i;
 
-    for (i = 0; i < coll->n_ops; i++) {
-        op = &coll->ops[i];
-        op->peers = calloc(world, sizeof(*op->peers));
-        op->lanes = calloc(lanes, sizeof(*op->lanes));
-        op->offsets = calloc(2 * world, sizeof(*op->offsets));
-        if (op->peers == NULL || op->lanes == NULL || op->offsets == NULL)
+    for (i = 0; i < coll->reqs.n; i++) {
+        rq = &coll->reqs.table[i];
+        rq->peers = calloc(world, sizeof(*rq->peers));
+        rq->lanes = calloc(lanes, sizeof(*rq->lanes));
+        rq->offsets = calloc(2 * world, sizeof(*rq->offsets));
+        if (rq->peers == NULL || rq->lanes == NULL || rq->offsets == NULL)
             return vb_err_sys("calloc");
-        op->lens = op->offsets + world;
+        rq->lens = rq->offsets + world;
     }
     for (i = 0; i < (uint32_t)coll->world; i++) {
         coll->ways[i].puts = calloc(coll->n_puts, sizeof(struct vb_op));
         if (coll->ways[i].puts == NULL)
             return vb_err_sys("calloc");
     }
-    for (i = 0; i < coll->n_areas; i++)
-        coll->area_seq[i] = i > 0 ? i : coll->n_areas; /* operations count from 1 */
-    coll->oldest = coll->next_share = 1;
-    coll->since_many = coll->n_ops;
+    for (i = 0; i < coll->reqs.n_areas; i++)
+        coll->reqs.area_seq[i] = i > 0 ? i : coll->reqs.n_areas; /* requests count from 1 */
+    coll->reqs.oldest = coll->mapped.next_share = 1;
+    coll->reqs.since_many = coll->reqs.n;
     return VB_OK;
 }
 
@@ -183,44 +186,34 @@ static vb_status allocate(struct vb_coll *coll)
 {
     size_t world = (size_t)coll->world;
 
-    coll->n_areas = 2 * coll->n_ops;
-    coll->n_puts = 4 * coll->n_ops + 64;
+    coll->reqs.n_areas = 2 * coll->reqs.n;
+    coll->n_puts = 4 * coll->reqs.n + 64;
     coll->n_puts = power_of_two((uint32_t)coll->n_puts);
-    coll->ops = calloc(coll->n_ops, sizeof(*coll->ops));
-    coll->arrivals = calloc(coll->n_areas * world, sizeof(*coll->arrivals));
-    coll->area_seq = calloc(coll->n_areas, sizeof(*coll->area_seq));
+    coll->reqs.table = calloc(coll->reqs.n, sizeof(*coll->reqs.table));
+    coll->reqs.arrivals = calloc(coll->reqs.n_areas * world, sizeof(*coll->reqs.arrivals));
+    coll->reqs.area_seq = calloc(coll->reqs.n_areas, sizeof(*coll->reqs.area_seq));
     coll->ways = calloc(world, sizeof(*coll->ways));
     coll->sources = calloc(world + 1, sizeof(*coll->sources));
     coll->also = calloc(world, sizeof(*coll->also));
-    coll->leaders = calloc(world, sizeof(*coll->leaders));
+    coll->hosts.leaders = calloc(world, sizeof(*coll->hosts.leaders));
     coll->everyone = calloc(world, sizeof(*coll->everyone));
-    if (coll->ops == NULL || coll->arrivals == NULL || coll->area_seq == NULL ||
+    if (coll->reqs.table == NULL || coll->reqs.arrivals == NULL || coll->reqs.area_seq == NULL ||
         coll->ways == NULL || coll->sources == NULL || coll->also == NULL ||
-        coll->leaders == NULL || coll->everyone == NULL)
+        coll->hosts.leaders == NULL || coll->everyone == NULL)
         return vb_err_sys("calloc");
-    return pools(coll);
+    return alloc_pools(coll);
 }
 
 static vb_status check_opts(const struct vb_coll_opts *o, size_t len_bytes)
 {
     if (len_bytes > SIZE_MAX / 8)
-        return vb_err(VB_ERR_USAGE, "collectives on %zu bytes", len_bytes);
-    if (o->in_flight < 0 || o->in_flight > OPS_MAX)
-        return vb_err(VB_ERR_USAGE, "%d operations in flight: at most %d", o->in_flight, OPS_MAX);
+        return vb_err(VB_ERR_USAGE, "collectives on %zu bytes: too long", len_bytes);
+    if (o->in_flight < 0 || o->in_flight > REQUESTS_MAX)
+        return vb_err(VB_ERR_USAGE, "%d requests in flight: must be from 0 to %d", o->in_flight,
+                      REQUESTS_MAX);
     if ((int)o->algo < 0 || o->algo >= VB_ALGOS)
-        return vb_err(VB_ERR_USAGE, "algorithm %d: there is none", (int)o->algo);
+        return vb_err(VB_ERR_USAGE, "algorithm %d does not exist", (int)o->algo);
     return VB_OK;
-}
-
-/* The same on all ranks, for they open in the same order. */
-static vb_status open_channel(struct vb_coll *coll)
-{
-    int channel = FIRST_CHANNEL;
-
-    while (channel < VB_CHANNELS - 1 && coll->group->channels[channel].fn != NULL)
-        channel++;
-    coll->channel = channel;
-    return vb_channel_open(coll->group, channel, coll_note, coll);
 }
 
 static vb_status open_all(struct vb_coll *coll, int ranks_per_host)
@@ -229,21 +222,18 @@ static vb_status open_all(struct vb_coll *coll, int ranks_per_host)
 
     st = allocate(coll);
     if (st == VB_OK)
-        st = open_channel(coll); /* before a peer can have the window */
+        st = vb_channel_alloc(coll->group, coll_note, coll, &coll->channel);
+    if (st == VB_OK) /* after the channel, because a peer that has the window may send notes */
+        st = vb_window_create(coll->group, lay_out(coll), &coll->win);
     if (st != VB_OK)
         return st;
-    st = vb_window_create(coll->group, lay_out(coll), &coll->win);
-    if (st != VB_OK) {
-        vb_channel_close(coll->group, coll->channel);
-        return st;
-    }
     find_ways(coll, ranks_per_host);
     st = find_hosts(coll);
     if (st == VB_OK)
         st = cost_open(coll);
     if (st == VB_OK && !vb_coll_can(coll, coll->opts.algo))
-        st = vb_err(VB_ERR_USAGE, "algorithm %s is not possible here: %s",
-                    vb_algo_str(coll->opts.algo), coll_cannot(coll, coll->opts.algo));
+        st = vb_err(VB_ERR_USAGE, "algorithm %s is not possible: %s", vb_algo_str(coll->opts.algo),
+                    coll_cannot(coll, coll->opts.algo));
     return st;
 }
 
@@ -263,10 +253,10 @@ vb_status coll_open_split(struct vb_group *g, size_t len_bytes, const struct vb_
         return vb_err_sys("calloc");
     coll->group = g;
     coll->opts = *opts;
-    coll->rank = g->rank;
-    coll->world = g->world;
-    coll->len_bytes = len_bytes;
-    coll->n_ops = power_of_two(opts->in_flight > 0 ? (uint32_t)opts->in_flight : OPS_DEFAULT);
+    coll->rank = vb_group_rank(g);
+    coll->world = vb_group_world(g);
+    coll->lay.len_bytes = len_bytes;
+    coll->reqs.n = power_of_two(opts->in_flight > 0 ? (uint32_t)opts->in_flight : REQUESTS_DEFAULT);
     st = open_all(coll, ranks_per_host);
     if (st != VB_OK) {
         vb_coll_close(coll);
@@ -279,12 +269,12 @@ vb_status coll_open_split(struct vb_group *g, size_t len_bytes, const struct vb_
 vb_status vb_coll_open(struct vb_group *g, size_t len_bytes, const struct vb_coll_opts *opts,
                        struct vb_coll **coll_p)
 {
-    vb_status st = member_check_fixed(g, "a collective");
+    vb_status st = group_check_fixed(g, "a collective");
 
     return st == VB_OK ? coll_open_split(g, len_bytes, opts, 0, coll_p) : st;
 }
 
-/* After a failure nobody has waited for what is under way. */
+/* After a failure some puts may still be under way. */
 static void release_puts(struct vb_coll *coll, struct way *way)
 {
     coll_reap(coll, way);
@@ -300,25 +290,24 @@ void vb_coll_close(struct vb_coll *coll)
 
     if (coll == NULL)
         return;
-    if (coll->win != NULL) {
-        vb_window_destroy(coll->win); /* peers' notes may come until then */
+    vb_window_destroy(coll->win); /* notes of peers may come until then */
+    if (coll->channel != 0)
         vb_channel_close(coll->group, coll->channel);
-    }
-    for (i = 0; coll->ops != NULL && i < coll->n_ops; i++) {
-        free(coll->ops[i].peers);
-        free(coll->ops[i].lanes);
-        free(coll->ops[i].offsets);
+    for (i = 0; coll->reqs.table != NULL && i < coll->reqs.n; i++) {
+        free(coll->reqs.table[i].peers);
+        free(coll->reqs.table[i].lanes);
+        free(coll->reqs.table[i].offsets);
     }
     for (i = 0; coll->ways != NULL && i < (uint32_t)coll->world; i++)
         release_puts(coll, &coll->ways[i]);
     cost_close(coll);
-    free(coll->ops);
-    free(coll->arrivals);
-    free(coll->area_seq);
+    free(coll->reqs.table);
+    free(coll->reqs.arrivals);
+    free(coll->reqs.area_seq);
     free(coll->ways);
     free(coll->sources);
     free(coll->also);
-    free(coll->leaders);
+    free(coll->hosts.leaders);
     free(coll->everyone);
     free(coll);
 }
@@ -335,5 +324,5 @@ void *vb_coll_data_of(const struct vb_coll *coll, int rank)
 
 uint64_t vb_coll_wire_bytes(const struct vb_coll *coll)
 {
-    return coll->wire_bytes;
+    return coll->stats.wire_bytes;
 }

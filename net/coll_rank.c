@@ -1,119 +1,102 @@
 /* SPDX-License-Identifier: MIT
  *
- * Over any transport, by puts, in rank order: gather, exchange, chain; and what needs no sum:
- * allgather, broadcast, barrier. In all of them lane 0 puts HERE to every peer, beginning with the
- * next rank, so that not all send to the same one at once.
+ * Algorithms that use puts over any transport and sum in rank order: gather, exchange, owner and
+ * chain; and those without a sum: allgather, broadcast and barrier. In all of them lane 0 puts
+ * START to every peer, beginning with the next rank, so that not all ranks send to the same one at
+ * once.
  *
- * A put straight into a peer's data must not come before the peer has started: till then the memory
- * is its caller's. Where a result depends on the peer's contribution that is so by itself, else the
- * step waits until the peer is here.
+ * A put straight into a peer's data must not arrive before the peer has started the request,
+ * because until then the memory belongs to its caller. If a result depends on the peer's
+ * contribution, the peer has started. In all other cases the step waits for it.
  */
 #include "net/coll_priv.h"
 
-#define DIRECT_BYTES ((size_t)64 * 1024) /* a broadcast up to this goes straight to all */
+#define DIRECT_BYTES                                                                               \
+    ((size_t)64 * 1024) /* the root puts broadcasts up to this length to all ranks itself */
 
-static int peer_after(const struct vb_coll *coll, int i)
+static void start_plan(struct vb_coll *coll, struct request *rq)
 {
-    return (coll->rank + i) % coll->world;
-}
-
-static void here_step(const struct vb_coll *coll, uint32_t i, struct step *s)
-{
-    s->kind = STEP_HERE;
-    s->peer = peer_after(coll, 1 + (int)i);
-}
-
-static void here_plan(struct vb_coll *coll, struct op *op)
-{
-    op->n_lanes = 1;
-    op->lanes[0].n = (uint32_t)coll->world - 1;
+    rq->n_lanes = 1;
+    rq->lanes[0].n = (uint32_t)coll->world - 1;
 }
 
 /* ---- gather ---------------------------------------------------------------------------------- */
 
-/* All send all: the vector goes with HERE, and each rank sums what lies in its slots. One message's
- * latency, but world - 1 times the bytes: for small vectors. A vector that would cost more to copy
- * than another put goes straight from the data, behind the head; its sum then waits until it has
- * left. */
-static void gather_plan(struct vb_coll *coll, struct op *op)
+/* Every rank sends its vector with START to all others, and sums what lies in its slots. This takes
+ * the latency of one message but sends world - 1 times the bytes, so it is for small vectors. A
+ * vector that would cost more to copy than another put is sent straight from the data, behind the
+ * head. Its sum then waits until the data has left. */
+static void gather_plan(struct vb_coll *coll, struct request *rq)
 {
-    here_plan(coll, op);
-    op->eager = true;
-    op->direct = op->n_bytes >= STRAIGHT_BYTES && !is_narrow(coll);
-    op->n_lanes = 2;
-    op->lanes[1].n = 1;
+    start_plan(coll, rq);
+    rq->eager = true;
+    rq->direct = rq->n_bytes >= STRAIGHT_BYTES && !is_narrow(coll);
+    rq->n_lanes = 2;
+    rq->lanes[1].n = 1;
 }
 
-static void gather_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+static void gather_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                         struct step *s)
 {
     if (lane == 0) {
-        here_step(coll, i, s);
+        start_step(coll, i, s);
         return;
     }
     s->kind = STEP_REDUCE;
-    s->here_hi = coll->world;
-    s->at = op->offset;
-    s->len_bytes = op->n_bytes;
+    s->started_hi = coll->world;
+    s->at = rq->offset;
+    s->len_bytes = rq->n_bytes;
     s->parts = coll->everyone;
     s->n_parts = coll->world;
     s->place = FROM_SLOT;
     s->last = true;
-    s->all_left = op->direct;
+    s->all_left = rq->direct;
 }
 
 const struct schedule schedule_gather = {gather_plan, gather_step};
 
 /* ---- exchange -------------------------------------------------------------------------------- */
 
-/* Rank c collects share c from all, a segment at a time, sums each when it has come from all, and
- * hands it out, straight to its place in the others' data. Every rank sends and receives
- * 2 (world - 1) / world of the vector, which is the least there is.
+/* Rank c collects share c from all ranks, a segment at a time. It sums each segment when it has
+ * come from all, and puts the result straight to its place in the data of the others. Every rank
+ * sends and receives 2 (world - 1) / world of the vector, which is the minimum.
  *
- *   lanes 1 .. world - 1           my part of the share of a peer, to that peer's ring
- *   lane world                     my share: a sum, then a put to each peer; and again
+ *   lanes 1 .. world - 1           this rank's part of a peer's share, to that peer's ring
+ *   lane world                     this rank's share: for each segment a sum, then puts to all
  *   lanes world + 1 .. 2 world - 1 results of a peer; in bfloat16 they come through a ring
  *
- * A reduce-scatter is the same without handing out. */
-static uint32_t share_segments(const struct vb_coll *coll, const struct op *op, int c)
+ * A reduce-scatter is the same without sending the results. */
+static uint32_t own_round(const struct vb_coll *coll, const struct request *rq)
 {
-    size_t at, len;
-
-    op_share(op, coll->world, c, &at, &len);
-    return segments(coll, len);
+    return rq->kind == REQUEST_ALLREDUCE ? (uint32_t)coll->world : 1;
 }
 
-static uint32_t own_round(const struct vb_coll *coll, const struct op *op)
+static void exchange_plan(struct vb_coll *coll, struct request *rq)
 {
-    return op->kind == OP_ALLREDUCE ? (uint32_t)coll->world : 1;
-}
-
-static void exchange_plan(struct vb_coll *coll, struct op *op)
-{
-    uint32_t mine = share_segments(coll, op, coll->rank), theirs;
-    bool results = op->kind == OP_ALLREDUCE, by_ring = results && is_narrow(coll);
+    uint32_t mine = share_segments(coll, rq, coll->world, coll->rank), theirs;
+    bool results = rq->kind == REQUEST_ALLREDUCE, by_ring = results && is_narrow(coll);
     int i, p;
 
-    here_plan(coll, op);
-    op->n_lanes = 2 * coll->world;
-    op->lanes[coll->world].n = mine * own_round(coll, op);
+    start_plan(coll, rq);
+    rq->n_lanes = 2 * coll->world;
+    rq->lanes[coll->world].n = mine * own_round(coll, rq);
     for (i = 1; i < coll->world; i++) {
         p = peer_after(coll, i);
-        theirs = share_segments(coll, op, p);
-        op->lanes[i].n = theirs;
-        op->lanes[coll->world + i].n = results ? theirs : 0;
-        op->peers[p].to_send[0] = theirs;
-        op->peers[p].to_take[0] = mine;
-        op->peers[p].to_send[1] = by_ring ? mine : 0;
-        op->peers[p].to_take[1] = by_ring ? theirs : 0;
+        theirs = share_segments(coll, rq, coll->world, p);
+        rq->lanes[i].n = theirs;
+        rq->lanes[coll->world + i].n = results ? theirs : 0;
+        rq->peers[p].to_send[0] = theirs;
+        rq->peers[p].to_take[0] = mine;
+        rq->peers[p].to_send[1] = by_ring ? mine : 0;
+        rq->peers[p].to_take[1] = by_ring ? theirs : 0;
     }
 }
 
-/* The i-th step of a rank's own share. */
-static void own_share_step(const struct vb_coll *coll, const struct op *op, uint32_t i,
+/* Step i of this rank's own share. */
+static void own_share_step(const struct vb_coll *coll, const struct request *rq, uint32_t i,
                            struct step *s)
 {
-    uint32_t each = own_round(coll, op);
+    uint32_t each = own_round(coll, rq);
 
     set_segment(coll, s, s->at, s->len_bytes, i / each);
     if (i % each == 0) {
@@ -121,7 +104,7 @@ static void own_share_step(const struct vb_coll *coll, const struct op *op, uint
         s->parts = coll->everyone;
         s->n_parts = coll->world;
         s->place = FROM_RING;
-        s->here_hi = coll->world;
+        s->started_hi = coll->world;
         s->last = true;
         return;
     }
@@ -130,18 +113,18 @@ static void own_share_step(const struct vb_coll *coll, const struct op *op, uint
     s->peer = peer_after(coll, (int)(i % each));
 }
 
-static void exchange_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
-                          struct step *s)
+static void exchange_step(const struct vb_coll *coll, const struct request *rq, int lane,
+                          uint32_t i, struct step *s)
 {
     int owner = peer_after(coll, lane);
 
     if (lane == 0) {
-        here_step(coll, i, s);
+        start_step(coll, i, s);
         return;
     }
-    op_share(op, coll->world, owner, &s->at, &s->len_bytes);
+    request_share(rq, coll->world, owner, &s->at, &s->len_bytes);
     if (lane == coll->world) {
-        own_share_step(coll, op, i, s);
+        own_share_step(coll, rq, i, s);
         return;
     }
     set_segment(coll, s, s->at, s->len_bytes, i);
@@ -160,36 +143,36 @@ const struct schedule schedule_exchange = {exchange_plan, exchange_step};
 
 /* ---- owner ----------------------------------------------------------------------------------- */
 
-/* One rank sums for all: who has to depends on the operation's number, so that of many at a time
- * each rank has as many. The vector goes to it with HERE, all others get HERE alone; the sum goes
- * straight to its place. As few bytes as an exchange, in a third of the messages; alone, an
- * operation is slower than both that and gather.
+/* One rank, the owner, sums the whole vector. The owner depends on the number of the request, so
+ * that among many requests each rank owns as many. The vector goes to the owner with START, all
+ * other ranks get START alone. The sum goes straight to its place. This sends as few bytes as an
+ * exchange, in a third of the messages. For a single request it is slower than exchange and gather.
  *
- *   lane 1  owner: the sum, then a put to each peer; else: the owner's result */
-static void owner_plan(struct vb_coll *coll, struct op *op)
+ *   lane 1  owner: the sum, then a put to each peer; other ranks: the owner's result */
+static void owner_plan(struct vb_coll *coll, struct request *rq)
 {
-    here_plan(coll, op);
-    op->owner = (int)(op->seq % (uint32_t)coll->world);
-    op->eager = true;
-    op->direct = op->n_bytes >= STRAIGHT_BYTES;
-    op->n_lanes = 2;
-    op->lanes[1].n = op->owner == coll->rank ? (uint32_t)coll->world : 1;
+    start_plan(coll, rq);
+    rq->owner = (int)(rq->seq % (uint32_t)coll->world);
+    rq->eager = true;
+    rq->direct = rq->n_bytes >= STRAIGHT_BYTES;
+    rq->n_lanes = 2;
+    rq->lanes[1].n = rq->owner == coll->rank ? (uint32_t)coll->world : 1;
 }
 
-static void owner_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+static void owner_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                        struct step *s)
 {
     if (lane == 0) {
-        here_step(coll, i, s);
+        start_step(coll, i, s);
         return;
     }
-    s->at = op->offset;
-    s->len_bytes = op->n_bytes;
-    if (op->owner != coll->rank) {
-        s->result_of = op->owner;
+    s->at = rq->offset;
+    s->len_bytes = rq->n_bytes;
+    if (rq->owner != coll->rank) {
+        s->result_of = rq->owner;
     } else if (i == 0) {
         s->kind = STEP_REDUCE;
-        s->here_hi = coll->world;
+        s->started_hi = coll->world;
         s->parts = coll->everyone;
         s->n_parts = coll->world;
         s->place = FROM_SLOT;
@@ -204,88 +187,89 @@ const struct schedule schedule_owner = {owner_plan, owner_step};
 
 /* ---- chain ----------------------------------------------------------------------------------- */
 
-/* A leader a host, its lowest rank; a host's ranks follow each other, so the order of hosts is the
- * order of ranks. A segment goes up from leader to leader, each adds its host's ranks straight out
- * of their windows; from the last host the sum goes down again, and from each leader to its host.
- * So every byte crosses each link between hosts once in either direction.
+/* The lowest rank of each host is its leader. The ranks of a host follow each other, so the order
+ * of hosts is the order of ranks. A segment goes up from leader to leader. Each leader adds the
+ * data of its host's ranks straight out of their windows. From the last host the sum goes down
+ * again, and from each leader to its host. So every byte crosses each link between hosts once in
+ * each direction.
  *
- *   lane 1  leader: up (on the last host the turn too); else: the results of the leader
- *   lane 2  leader but for the last host's: down */
+ *   lane 1  leader: up, on the last host also the turn; other ranks: the results of the leader
+ *   lane 2  leader, except on the last host: down */
 static bool is_leader(const struct vb_coll *coll)
 {
-    return coll->rank == coll->host_lo;
+    return coll->rank == coll->hosts.lo;
 }
 
 static bool is_last_host(const struct vb_coll *coll)
 {
-    return coll->my_host == coll->n_leaders - 1;
+    return coll->hosts.mine == coll->hosts.n - 1;
 }
 
-/* Whom a leader hands a result to: the leader before, then its own host. */
+/* A leader gives a result to the leader before it, then to its own host. */
 static uint32_t n_below(const struct vb_coll *coll)
 {
-    return (uint32_t)(coll->host_hi - coll->host_lo - 1) + (coll->my_host > 0);
+    return (uint32_t)(coll->hosts.hi - coll->hosts.lo - 1) + (coll->hosts.mine > 0);
 }
 
 static int below(const struct vb_coll *coll, int k)
 {
-    if (coll->my_host > 0)
-        return k == 0 ? coll->leaders[coll->my_host - 1] : coll->rank + k;
+    if (coll->hosts.mine > 0)
+        return k == 0 ? coll->hosts.leaders[coll->hosts.mine - 1] : coll->rank + k;
     return coll->rank + 1 + k;
 }
 
-static void chain_plan(struct vb_coll *coll, struct op *op)
+static void chain_plan(struct vb_coll *coll, struct request *rq)
 {
-    uint32_t n = segments(coll, op->n_bytes);
+    uint32_t n = segments(coll, rq->n_bytes);
 
-    here_plan(coll, op);
-    op->n_lanes = 2;
-    op->lanes[1].n = n;
+    start_plan(coll, rq);
+    rq->n_lanes = 2;
+    rq->lanes[1].n = n;
     if (!is_leader(coll))
         return;
-    op->lanes[1].n = n * (is_last_host(coll) ? 1 + n_below(coll) : 2);
-    if (coll->my_host > 0)
-        op->peers[coll->leaders[coll->my_host - 1]].to_take[0] = n;
+    rq->lanes[1].n = n * (is_last_host(coll) ? 1 + n_below(coll) : 2);
+    if (coll->hosts.mine > 0)
+        rq->peers[coll->hosts.leaders[coll->hosts.mine - 1]].to_take[0] = n;
     if (is_last_host(coll))
         return;
-    op->peers[coll->leaders[coll->my_host + 1]].to_send[0] = n;
-    op->n_lanes = 3;
-    op->lanes[2].n = n * (1 + n_below(coll));
+    rq->peers[coll->hosts.leaders[coll->hosts.mine + 1]].to_send[0] = n;
+    rq->n_lanes = 3;
+    rq->lanes[2].n = n * (1 + n_below(coll));
 }
 
 static void up_step(const struct vb_coll *coll, struct step *s)
 {
     s->kind = STEP_REDUCE;
     s->place = FROM_RING;
-    s->parts = coll->my_host > 0 ? &coll->leaders[coll->my_host - 1] : NULL;
-    s->n_parts = coll->my_host > 0;
-    s->local_lo = s->here_lo = coll->host_lo;
-    s->local_hi = s->here_hi = coll->host_hi;
+    s->parts = coll->hosts.mine > 0 ? &coll->hosts.leaders[coll->hosts.mine - 1] : NULL;
+    s->n_parts = coll->hosts.mine > 0;
+    s->local_lo = s->started_lo = coll->hosts.lo;
+    s->local_hi = s->started_hi = coll->hosts.hi;
     s->last = is_last_host(coll);
 }
 
-static void chain_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+static void chain_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                        struct step *s)
 {
     uint32_t round = lane == 2 || is_last_host(coll) ? 1 + n_below(coll) : 2;
 
     if (lane == 0) {
-        here_step(coll, i, s);
+        start_step(coll, i, s);
         return;
     }
     if (!is_leader(coll))
         round = 1;
-    set_segment(coll, s, op->offset, op->n_bytes, i / round);
+    set_segment(coll, s, rq->offset, rq->n_bytes, i / round);
     if (i % round == 0) {
         if (!is_leader(coll))
-            s->result_of = coll->host_lo;
+            s->result_of = coll->hosts.lo;
         else if (lane == 2)
-            s->result_of = coll->leaders[coll->my_host + 1];
+            s->result_of = coll->hosts.leaders[coll->hosts.mine + 1];
         else
             up_step(coll, s);
     } else if (lane == 1 && !is_last_host(coll)) {
         s->kind = STEP_SEND;
-        s->peer = coll->leaders[coll->my_host + 1];
+        s->peer = coll->hosts.leaders[coll->hosts.mine + 1];
     } else {
         s->kind = STEP_PLACE;
         s->peer = below(coll, (int)(i % round) - 1);
@@ -298,35 +282,35 @@ const struct schedule schedule_chain = {chain_plan, chain_step};
 
 /* Each rank puts its bytes to all others, segment by segment.
  *
- *   lanes 1 .. world - 1            to a peer
- *   lanes world .. 2 world - 2      what comes from a peer */
-static void allgather_plan(struct vb_coll *coll, struct op *op)
+ *   lanes 1 .. world - 1            sends to a peer
+ *   lanes world .. 2 world - 2      receives from a peer */
+static void allgather_plan(struct vb_coll *coll, struct request *rq)
 {
     int i;
 
-    here_plan(coll, op);
-    op->n_lanes = 2 * coll->world - 1;
+    start_plan(coll, rq);
+    rq->n_lanes = 2 * coll->world - 1;
     for (i = 1; i < coll->world; i++) {
-        op->lanes[i].n = segments(coll, op->lens[coll->rank]);
-        op->lanes[coll->world - 1 + i].n = segments(coll, op->lens[peer_after(coll, i)]);
+        rq->lanes[i].n = segments(coll, rq->lens[coll->rank]);
+        rq->lanes[coll->world - 1 + i].n = segments(coll, rq->lens[peer_after(coll, i)]);
     }
 }
 
-static void allgather_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
-                           struct step *s)
+static void allgather_step(const struct vb_coll *coll, const struct request *rq, int lane,
+                           uint32_t i, struct step *s)
 {
     int owner;
 
     if (lane == 0) {
-        here_step(coll, i, s);
+        start_step(coll, i, s);
         return;
     }
     owner = lane < coll->world ? coll->rank : peer_after(coll, lane - coll->world + 1);
-    set_segment(coll, s, op->offsets[owner], op->lens[owner], i);
+    set_segment(coll, s, rq->offsets[owner], rq->lens[owner], i);
     if (lane < coll->world) {
         s->kind = STEP_PLACE;
-        s->peer = s->here_lo = peer_after(coll, lane);
-        s->here_hi = s->here_lo + 1;
+        s->peer = s->started_lo = peer_after(coll, lane);
+        s->started_hi = s->started_lo + 1;
     } else {
         s->result_of = owner;
     }
@@ -336,78 +320,79 @@ const struct schedule schedule_allgather = {allgather_plan, allgather_step};
 
 /* ---- broadcast ------------------------------------------------------------------------------- */
 
-/* Small: the root puts to all. Else it puts a different piece to each rank, and they pass their
- * pieces on to each other: the root sends the vector once, not world - 1 times. Pieces are counted
- * by *turn*: the distance behind the root, from 1.
+/* Small broadcasts: the root puts to all. Large ones: the root puts a different piece to each rank,
+ * and the ranks pass their pieces on to each other, so that the root sends the vector once and not
+ * world - 1 times. Pieces are numbered by their distance from the root, which starts at 1.
  *
- *   lanes 1 .. world - 1        root: to a peer; else: my piece, passed on to a peer, as it comes
- *   lanes world .. 2 world - 2  pieces of the others, as they come (lane of the own one: empty) */
-static bool goes_direct(const struct vb_coll *coll, const struct op *op)
+ *   lanes 1 .. world - 1        root: to a peer; other ranks: pass on the own piece as it comes
+ *   lanes world .. 2 world - 2  pieces of the others as they come (empty for the own piece) */
+static bool goes_direct(const struct vb_coll *coll, const struct request *rq)
 {
-    return coll->world == 2 || op->n_bytes <= DIRECT_BYTES;
+    return coll->world == 2 || rq->n_bytes <= DIRECT_BYTES;
 }
 
-static void piece(const struct vb_coll *coll, const struct op *op, int rank, size_t *at_p,
+static void piece(const struct vb_coll *coll, const struct request *rq, int rank, size_t *at_p,
                   size_t *len_p)
 {
-    int turn = (rank - op->root + coll->world) % coll->world;
-    size_t end = op->offset + op->n_bytes;
+    int turn = (rank - rq->root + coll->world) % coll->world;
+    size_t end = rq->offset + rq->n_bytes;
 
-    *at_p = op->offset;
-    *len_p = op->n_bytes;
-    if (goes_direct(coll, op))
+    *at_p = rq->offset;
+    *len_p = rq->n_bytes;
+    if (goes_direct(coll, rq))
         return;
-    op_share(op, coll->world - 1, turn - 1, at_p, len_p);
-    if (*at_p + *len_p > end || turn == coll->world - 1) /* bytes behind the last whole element */
+    request_share(rq, coll->world - 1, turn - 1, at_p, len_p);
+    if (*at_p + *len_p > end ||
+        turn == coll->world - 1) /* the last piece has the bytes behind the last whole element */
         *len_p = end - *at_p;
 }
 
-static void broadcast_plan(struct vb_coll *coll, struct op *op)
+static void broadcast_plan(struct vb_coll *coll, struct request *rq)
 {
-    bool direct = goes_direct(coll, op), root = op->root == coll->rank;
+    bool direct = goes_direct(coll, rq), root = rq->root == coll->rank;
     size_t at, len;
     int i, p;
 
-    here_plan(coll, op);
-    op->n_lanes = 2 * coll->world - 1;
+    start_plan(coll, rq);
+    rq->n_lanes = 2 * coll->world - 1;
     for (i = 1; i < coll->world; i++) {
         p = peer_after(coll, i);
-        piece(coll, op, root ? p : coll->rank, &at, &len);
-        op->lanes[i].n = root ? segments(coll, len) : 0;
-        if (!root && !direct && p != op->root)
-            op->lanes[i].n = segments(coll, len);
-        piece(coll, op, p == op->root ? coll->rank : p, &at, &len);
-        op->lanes[coll->world - 1 + i].n =
-            root || (direct && p != op->root) ? 0 : segments(coll, len);
+        piece(coll, rq, root ? p : coll->rank, &at, &len);
+        rq->lanes[i].n = root ? segments(coll, len) : 0;
+        if (!root && !direct && p != rq->root)
+            rq->lanes[i].n = segments(coll, len);
+        piece(coll, rq, p == rq->root ? coll->rank : p, &at, &len);
+        rq->lanes[coll->world - 1 + i].n =
+            root || (direct && p != rq->root) ? 0 : segments(coll, len);
     }
 }
 
-static void broadcast_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
-                           struct step *s)
+static void broadcast_step(const struct vb_coll *coll, const struct request *rq, int lane,
+                           uint32_t i, struct step *s)
 {
-    bool root = op->root == coll->rank;
+    bool root = rq->root == coll->rank;
     size_t at, len;
     int p;
 
     if (lane == 0) {
-        here_step(coll, i, s);
+        start_step(coll, i, s);
         return;
     }
     if (lane >= coll->world) {
         p = peer_after(coll, lane - coll->world + 1);
-        piece(coll, op, p == op->root ? coll->rank : p, &at, &len);
+        piece(coll, rq, p == rq->root ? coll->rank : p, &at, &len);
         set_segment(coll, s, at, len, i);
         s->result_of = p;
         return;
     }
     p = peer_after(coll, lane);
-    piece(coll, op, root ? p : coll->rank, &at, &len);
+    piece(coll, rq, root ? p : coll->rank, &at, &len);
     set_segment(coll, s, at, len, i);
     s->kind = STEP_PLACE;
-    s->peer = s->here_lo = p;
-    s->here_hi = p + 1;
-    if (!root) { /* the lane that sees the root's segments come */
-        s->after_lane = coll->world - 1 + (op->root - coll->rank + coll->world) % coll->world;
+    s->peer = s->started_lo = p;
+    s->started_hi = p + 1;
+    if (!root) { /* wait for the lane that receives the root's segments */
+        s->after_lane = coll->world - 1 + (rq->root - coll->rank + coll->world) % coll->world;
         s->after = i + 1;
     }
 }
@@ -416,12 +401,12 @@ const struct schedule schedule_broadcast = {broadcast_plan, broadcast_step};
 
 /* ---- barrier --------------------------------------------------------------------------------- */
 
-static void barrier_step(const struct vb_coll *coll, const struct op *op, int lane, uint32_t i,
+static void barrier_step(const struct vb_coll *coll, const struct request *rq, int lane, uint32_t i,
                          struct step *s)
 {
-    (void)op;
+    (void)rq;
     (void)lane;
-    here_step(coll, i, s);
+    start_step(coll, i, s);
 }
 
-const struct schedule schedule_barrier = {here_plan, barrier_step};
+const struct schedule schedule_barrier = {start_plan, barrier_step};

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the steps of a schedule do: puts, rings, sums. None of them waits: a step that cannot be
- * done now says so, and is tried again.
+ * What the steps of a schedule do: puts, rings, sums. No step waits: a step that cannot be done now
+ * returns false and is tried again.
  *
- * Rings are used in the order of the operations: none sends or takes a segment of a peer before all
- * older ones have done theirs. So the oldest operation always finds room in the end, and slots are
- * freed in the order in which they were filled.
+ * Requests use the rings in order: none sends or takes a segment of a peer before all older ones
+ * have done so. Therefore the oldest request always finds room in the end, and slots are freed in
+ * the order in which they were filled.
  */
 #include "net/coll_priv.h"
 
 #include <string.h>
 
-#define JOIN_BYTES ((size_t)32 * 1024) /* of a vector whose share is summed with the next one's */
-#define TIMED_BYTES 32768u             /* shorter sums take no time worth knowing */
+#define MERGE_BYTES                                                                                \
+    ((size_t)32 * 1024)    /* vectors up to this length are summed together with the next one */
+#define TIMED_BYTES 32768u /* shorter sums are not timed */
 
-/* Peers are told of freed slots when there are so many; or one fewer, if that can leave together
- * with a result, in the same packet. */
+/* A rank reports freed slots of a ring when there are this many; or one fewer, if the report can
+ * leave in the same packet as a result. */
 #define RING_GIVE (RING_SLOTS / 2 + 1)
 #define RING_GIVE_ALONG (RING_SLOTS / 2)
 
@@ -25,11 +26,10 @@ void coll_reap(struct vb_coll *coll, struct way *way)
 {
     while (way->left < way->posted &&
            atomic_load_explicit(&way->puts[way->left & (coll->n_puts - 1)].done,
-                                memory_order_acquire)) /* pairs with finish() in progress.c */
+                                memory_order_acquire)) /* pairs with group_finish() in progress.c */
         way->left++;
 }
 
-/* False: no room, or the group has failed. */
 bool coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, uint32_t value)
 {
     struct way *way = &coll->ways[to];
@@ -45,7 +45,7 @@ bool coll_put(struct vb_coll *coll, int to, size_t src, size_t dst, size_t len, 
     op = &way->puts[way->posted & (coll->n_puts - 1)];
     st = vb_put(coll->win, to, src, dst, len, VB_NOTE(coll->channel, value), op);
     if (st < 0 && coll->failed == VB_OK)
-        coll->failed = st; /* it was logged */
+        coll->failed = st; /* the group has logged it */
     if (st == VB_AGAIN)
         coll->blocked = true;
     if (st != VB_OK)
@@ -59,21 +59,21 @@ uint32_t coll_note_value(enum stream stream, uint32_t low)
     return (uint32_t)stream << 21 | (low & SEQ_MASK);
 }
 
-static bool put_for(struct vb_coll *coll, struct op *op, int to, size_t src, size_t dst, size_t len,
-                    enum stream stream)
+static bool put_for(struct vb_coll *coll, struct request *rq, int to, size_t src, size_t dst,
+                    size_t len, enum stream stream)
 {
     bool was_fine = coll->failed == VB_OK;
     char what[96];
 
-    if (!coll_put(coll, to, src, dst, len, coll_note_value(stream, op->seq))) {
+    if (!coll_put(coll, to, src, dst, len, coll_note_value(stream, rq->seq))) {
         if (was_fine && coll->failed != VB_OK) {
-            op_describe(coll, op, what, sizeof(what));
+            request_describe(coll, rq, what, sizeof(what));
             vb_err(coll->failed, "%s: rank %d (%s) cannot be reached", what, to,
                    vb_group_host(coll->group, to));
         }
         return false;
     }
-    op->peers[to].last_put = coll->ways[to].posted;
+    rq->peers[to].last_put = coll->ways[to].posted;
     return true;
 }
 
@@ -83,7 +83,7 @@ bool coll_probe(struct vb_coll *coll, int to, uint32_t k, size_t len_bytes)
                     len_bytes, coll_note_value(STREAM_PROBE, 0));
 }
 
-/* A note for each would cost as much as a small segment. */
+/* Reports freed slots only together: a note for each would cost as much as a small segment. */
 static void give_back(struct vb_coll *coll, int rank, int ring, uint32_t least)
 {
     struct way *way = &coll->ways[rank];
@@ -106,14 +106,15 @@ void coll_give_back(struct vb_coll *coll)
 
 /* ---- rings ----------------------------------------------------------------------------------- */
 
-/* Whether all older operations have sent, or taken, their segments. */
-static bool my_turn(const struct vb_coll *coll, const struct op *op, int rank, int ring, bool send)
+/* Whether all older requests have sent, or taken, their segments. */
+static bool is_its_turn(const struct vb_coll *coll, const struct request *rq, int rank, int ring,
+                        bool send)
 {
-    const struct op *older;
+    const struct request *older;
     uint32_t seq;
 
-    for (seq = coll->oldest; seq != op->seq; seq++) {
-        older = op_at(coll, seq);
+    for (seq = coll->reqs.oldest; seq != rq->seq; seq++) {
+        older = request_at(coll, seq);
         if (older->active && older->seq == seq &&
             (send ? older->peers[rank].to_send[ring] : older->peers[rank].to_take[ring]) > 0)
             return false;
@@ -121,14 +122,14 @@ static bool my_turn(const struct vb_coll *coll, const struct op *op, int rank, i
     return true;
 }
 
-static bool ring_has(struct vb_coll *coll, const struct op *op, int rank, int ring)
+static bool ring_has(struct vb_coll *coll, const struct request *rq, int rank, int ring)
 {
-    const struct arrivals *came = arrivals_of(coll, op->seq, rank);
+    const struct arrivals *came = arrivals_of(coll, rq->seq, rank);
     uint32_t n = came->n[ring == 0 ? STREAM_PART : STREAM_RESULT];
 
-    if (n <= op->peers[rank].took[ring])
+    if (n <= rq->peers[rank].took[ring])
         return false;
-    if (my_turn(coll, op, rank, ring, false))
+    if (is_its_turn(coll, rq, rank, ring, false))
         return true;
     coll->blocked = true;
     return false;
@@ -139,16 +140,16 @@ static const char *ring_first(const struct vb_coll *coll, int rank, int ring)
     return coll->base + ring_at(coll, ring, rank, coll->ways[rank].taken[ring]);
 }
 
-static void ring_take(struct vb_coll *coll, struct op *op, int rank, int ring)
+static void ring_take(struct vb_coll *coll, struct request *rq, int rank, int ring)
 {
-    op->peers[rank].to_take[ring]--;
-    op->peers[rank].took[ring]++;
+    rq->peers[rank].to_take[ring]--;
+    rq->peers[rank].took[ring]++;
     coll->ways[rank].taken[ring]++;
     coll->ways[rank].owed[ring]++;
     give_back(coll, rank, ring, RING_GIVE);
 }
 
-static bool ring_send(struct vb_coll *coll, struct op *op, const struct step *s)
+static bool ring_send(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
     struct way *way = &coll->ways[s->peer];
     uint32_t k = way->sent[s->ring];
@@ -156,30 +157,31 @@ static bool ring_send(struct vb_coll *coll, struct op *op, const struct step *s)
 
     if (k - way->freed[s->ring] == RING_SLOTS)
         return false;
-    if (!my_turn(coll, op, s->peer, s->ring, true)) {
+    if (!is_its_turn(coll, rq, s->peer, s->ring, true)) {
         coll->blocked = true;
         return false;
     }
-    if (is_narrow(coll)) { /* the stage's last put is one that the peer has taken: it has left */
+    if (is_narrow(
+            coll)) { /* the peer has taken the last put from this stage, so the stage is free */
         src = stage_at(coll, s->ring, s->peer, k);
         len = s->len_bytes / 2;
         coll_narrow((uint16_t *)(void *)(coll->base + src),
                     (const float *)(const void *)(coll->base + s->at), s->len_bytes / 4);
     }
-    if (!put_for(coll, op, s->peer, src, ring_at(coll, s->ring, coll->rank, k), len,
+    if (!put_for(coll, rq, s->peer, src, ring_at(coll, s->ring, coll->rank, k), len,
                  s->ring == 0 ? STREAM_PART : STREAM_RESULT))
         return false;
     way->sent[s->ring]++;
-    op->peers[s->peer].to_send[s->ring]--;
-    coll->wire_bytes += len;
+    rq->peers[s->peer].to_send[s->ring]--;
+    coll->stats.wire_bytes += len;
     return true;
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Where the contribution of a rank lies, if it has come. */
-static bool find_part(struct vb_coll *coll, const struct op *op, const struct step *s, int rank,
-                      struct source *source)
+/* Finds the contribution of a rank. Returns false if it has not come. */
+static bool find_part(struct vb_coll *coll, const struct request *rq, const struct step *s,
+                      int rank, struct source *source)
 {
     size_t head = sizeof(struct slot_head);
     bool narrow = is_narrow(coll);
@@ -187,23 +189,23 @@ static bool find_part(struct vb_coll *coll, const struct op *op, const struct st
     source->type = narrow ? SOURCE_BF16 : SOURCE_F32;
     switch (s->place) {
     case FROM_RING:
-        if (!ring_has(coll, op, rank, 0))
+        if (!ring_has(coll, rq, rank, 0))
             return false;
         source->ptr = ring_first(coll, rank, 0);
         return true;
     case FROM_SLOT:
-        source->ptr = coll->base + slot_at(coll, op->seq, rank) + head;
+        source->ptr = coll->base + slot_at(coll, rq->seq, rank) + head;
         return true;
     case FROM_THEIR_SLOT:
-        source->ptr = coll->ways[rank].base + own_slot_at(coll, op->seq) + head;
+        source->ptr = coll->ways[rank].base + own_slot_at(coll, rq->seq) + head;
         source->type = narrow ? SOURCE_F32_ROUNDED : SOURCE_F32;
         return true;
     }
     return false;
 }
 
-/* -1: something has not come. */
-static int find_sources(struct vb_coll *coll, const struct op *op, const struct step *s)
+/* Returns the number of sources, or -1 if one has not come. */
+static int find_sources(struct vb_coll *coll, const struct request *rq, const struct step *s)
 {
     enum source_type plain = is_narrow(coll) ? SOURCE_F32_ROUNDED : SOURCE_F32;
     int i, r, n = 0;
@@ -214,7 +216,7 @@ static int find_sources(struct vb_coll *coll, const struct op *op, const struct 
             coll->sources[n] = (struct source){coll->base + s->at, plain};
         else if (r == coll->rank)
             continue;
-        else if (!find_part(coll, op, s, r, &coll->sources[n]))
+        else if (!find_part(coll, rq, s, r, &coll->sources[n]))
             return -1;
         n++;
     }
@@ -233,154 +235,148 @@ static int find_also(struct vb_coll *coll, const struct step *s)
     return n;
 }
 
-/* Small vectors side by side, one after the other: where this rank's share of the next one follows
- * that of this one, both are summed at once. Returns the next, if so. */
-static struct op *join_next(struct vb_coll *coll, const struct op *op, const struct step *s)
+/* For small vectors side by side: if this rank's share of the next request follows that of this one
+ * in memory, both are summed at once. Returns the next request then, else NULL. */
+static struct request *merge_next(struct vb_coll *coll, const struct request *rq,
+                                  const struct step *s)
 {
-    struct op *next = op_at(coll, op->seq + 1);
+    struct request *next = request_at(coll, rq->seq + 1);
 
-    if (!s->spread || op->n_bytes > JOIN_BYTES || !next->active || next->seq != op->seq + 1)
+    if (!s->spread || rq->n_bytes > MERGE_BYTES || !next->active || next->seq != rq->seq + 1)
         return NULL;
-    if (!next->mapped || next->eager || next->kind != OP_ALLREDUCE || next->how != op->how ||
-        next->n_bytes > JOIN_BYTES)
+    if (!next->mapped || next->eager || next->kind != REQUEST_ALLREDUCE || next->how != rq->how ||
+        next->n_bytes > MERGE_BYTES)
         return NULL;
     if (next->share_at != s->at + s->len_bytes || next->share_len == 0 ||
-        !op_are_here(coll, next, 0, coll->world))
+        !request_started_by(coll, next, 0, coll->world))
         return NULL;
     next->lanes[0].at = 1;
     return next;
 }
 
-static bool reduce(struct vb_coll *coll, struct op *op, const struct step *s)
+static bool reduce(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
     struct finish finish = {.scale = 1.0f};
-    int i, n = find_sources(coll, op, s);
+    int i, n = find_sources(coll, rq, s);
     size_t len = s->len_bytes;
-    struct op *next;
+    struct request *next;
     uint64_t begin_ns;
 
     if (n < 0)
         return false;
-    next = join_next(coll, op, s);
+    next = merge_next(coll, rq, s);
     len += next != NULL ? next->share_len : 0;
     if (s->last) {
-        finish.scale = op->how == VB_REDUCE_MEAN ? 1.0f / (float)coll->world : 1.0f;
+        finish.scale = rq->how == VB_REDUCE_MEAN ? 1.0f / (float)coll->world : 1.0f;
         finish.round = is_narrow(coll);
     }
     begin_ns = len >= TIMED_BYTES ? vb_clock_ns() : 0;
     coll_sum((float *)(void *)(coll->base + s->at), coll->also, find_also(coll, s), coll->sources,
              n, len / sizeof(float), &finish);
-    coll->summed_ns += begin_ns != 0 ? vb_clock_ns() - begin_ns : 0;
-    if (op->mapped)
-        coll->wire_bytes += len * (size_t)(n - 1);
-    if (s->tell)
-        mapped_done(coll, op);
+    coll->stats.summed_ns += begin_ns != 0 ? vb_clock_ns() - begin_ns : 0;
+    if (rq->mapped)
+        coll->stats.wire_bytes += len * (size_t)(n - 1);
+    if (s->completes)
+        mapped_done(coll, rq);
     if (next != NULL)
         mapped_done(coll, next);
     for (i = 0; i < s->n_parts && s->place == FROM_RING; i++)
         if (s->parts[i] != coll->rank)
-            ring_take(coll, op, s->parts[i], 0);
+            ring_take(coll, rq, s->parts[i], 0);
     return true;
 }
 
-static bool expand(struct vb_coll *coll, struct op *op, const struct step *s)
+static bool expand(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
-    if (!ring_has(coll, op, s->peer, 1))
+    if (!ring_has(coll, rq, s->peer, 1))
         return false;
     coll_widen((float *)(void *)(coll->base + s->at),
                (const uint16_t *)(const void *)ring_first(coll, s->peer, 1), s->len_bytes / 4);
-    ring_take(coll, op, s->peer, 1);
+    ring_take(coll, rq, s->peer, 1);
     return true;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* The head, then the vector, whose note tells of both. */
-static bool here_direct(struct vb_coll *coll, struct op *op, int to)
+/* Puts the head, then the vector. The note of the vector covers both. */
+static bool send_start_direct(struct vb_coll *coll, struct request *rq, int to)
 {
-    struct op_peer *peer = &op->peers[to];
-    size_t slot = slot_at(coll, op->seq, coll->rank), head = sizeof(struct slot_head);
+    struct request_peer *peer = &rq->peers[to];
+    size_t slot = slot_at(coll, rq->seq, coll->rank), head = sizeof(struct slot_head);
 
-    if (!peer->headed &&
-        !put_for(coll, op, to, own_slot_at(coll, op->seq), slot, head, STREAM_PART))
+    if (!peer->head_sent &&
+        !put_for(coll, rq, to, own_slot_at(coll, rq->seq), slot, head, STREAM_PART))
         return false;
-    peer->headed = true;
-    if (!put_for(coll, op, to, op->offset, slot + head, op->n_bytes, STREAM_HERE))
+    peer->head_sent = true;
+    if (!put_for(coll, rq, to, rq->offset, slot + head, rq->n_bytes, STREAM_START))
         return false;
-    coll->wire_bytes += op->n_bytes;
-    peer->told = true;
+    coll->stats.wire_bytes += rq->n_bytes;
+    peer->start_sent = true;
     return true;
 }
 
-/* By a note, as a head would: who sends is not late. */
-static bool announce(struct vb_coll *coll, struct op *op, int to)
+/* Announces a long message by a note, so that its sender does not count as a straggler. */
+static bool announce(struct vb_coll *coll, struct request *rq, int to)
 {
-    struct op_peer *peer = &op->peers[to];
+    struct request_peer *peer = &rq->peers[to];
 
-    peer->headed = peer->headed || put_for(coll, op, to, 0, 0, 0, STREAM_PART);
-    return peer->headed;
+    peer->head_sent = peer->head_sent || put_for(coll, rq, to, 0, 0, 0, STREAM_PART);
+    return peer->head_sent;
 }
 
-static bool here(struct vb_coll *coll, struct op *op, int to)
+static bool send_start(struct vb_coll *coll, struct request *rq, int to)
 {
     size_t len = sizeof(struct slot_head);
-    bool along = op->eager && (op->owner == NO_RANK || op->owner == to);
+    bool along = rq->eager && (rq->owner == NO_RANK || rq->owner == to);
 
-    if (along && op->direct)
-        return here_direct(coll, op, to);
-    if (along && op->n_bytes >= STRAIGHT_BYTES && !announce(coll, op, to))
+    if (along && rq->direct)
+        return send_start_direct(coll, rq, to);
+    if (along && rq->n_bytes >= STRAIGHT_BYTES && !announce(coll, rq, to))
         return false;
     if (along)
-        len += is_narrow(coll) ? op->n_bytes / 2 : op->n_bytes;
-    if (!put_for(coll, op, to, own_slot_at(coll, op->seq), slot_at(coll, op->seq, coll->rank), len,
-                 STREAM_HERE))
+        len += is_narrow(coll) ? rq->n_bytes / 2 : rq->n_bytes;
+    if (!put_for(coll, rq, to, own_slot_at(coll, rq->seq), slot_at(coll, rq->seq, coll->rank), len,
+                 STREAM_START))
         return false;
-    coll->wire_bytes += len - sizeof(struct slot_head);
-    op->peers[to].told = true;
+    coll->stats.wire_bytes += len - sizeof(struct slot_head);
+    rq->peers[to].start_sent = true;
     return true;
 }
 
-/* What waits to be told goes before the result, in one packet where the transport can. */
-static void give_back_along(struct vb_coll *coll, int rank)
+static bool place(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
-    group_hold(coll->group, true);
-    give_back(coll, rank, 0, RING_GIVE_ALONG);
+    if (!rq->peers[s->peer].start_sent)
+        return false;
+    group_hold(coll->group, true); /* one packet for this and the result, if the transport can */
+    give_back(coll, s->peer, 0, RING_GIVE_ALONG);
     group_hold(coll->group, false);
-}
-
-static bool place(struct vb_coll *coll, struct op *op, const struct step *s)
-{
-    if (!op->peers[s->peer].told)
+    if (!put_for(coll, rq, s->peer, s->at, s->at, s->len_bytes, STREAM_RESULT))
         return false;
-    give_back_along(coll, s->peer);
-    if (!put_for(coll, op, s->peer, s->at, s->at, s->len_bytes, STREAM_RESULT))
-        return false;
-    coll->wire_bytes += s->len_bytes;
+    coll->stats.wire_bytes += s->len_bytes;
     return true;
 }
 
-/* Does the step if it can be done now. */
-bool step_do(struct vb_coll *coll, struct op *op, const struct step *s)
+bool step_do(struct vb_coll *coll, struct request *rq, const struct step *s)
 {
     switch (s->kind) {
     case STEP_WAIT:
         return true;
-    case STEP_HERE:
-        return here(coll, op, s->peer);
+    case STEP_START:
+        return send_start(coll, rq, s->peer);
     case STEP_SEND:
-        return op->peers[s->peer].told && ring_send(coll, op, s);
+        return rq->peers[s->peer].start_sent && ring_send(coll, rq, s);
     case STEP_PLACE:
-        return place(coll, op, s);
+        return place(coll, rq, s);
     case STEP_REDUCE:
-        return reduce(coll, op, s);
+        return reduce(coll, rq, s);
     case STEP_EXPAND:
-        return expand(coll, op, s);
+        return expand(coll, rq, s);
     case STEP_READ:
         memcpy(coll->base + s->at, coll->ways[s->peer].base + s->at, s->len_bytes);
-        coll->wire_bytes += s->len_bytes;
+        coll->stats.wire_bytes += s->len_bytes;
         return true;
     case STEP_DONE:
-        mapped_done(coll, op);
+        mapped_done(coll, rq);
         return true;
     }
     return false;

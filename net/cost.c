@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which algorithm an allreduce takes: the one that a model predicts to be the fastest.
+ * Chooses the algorithm of an allreduce: the one that the cost model predicts to be the fastest.
  *
- * The model has a few figures, measured by cost_measure.c when the collectives are opened. Rank 0's
- * figures count. It predicts all algorithms for sizes in half octaves, takes the cheapest of those
- * that are possible, and sends the table to all: no rank chooses alone.
+ * The model has a few figures, which cost_measure.c measures when the collectives are opened. The
+ * figures of rank 0 are used. Rank 0 predicts the time of all algorithms for sizes in half octaves,
+ * takes the cheapest possible one for each size, and sends the table to all ranks: no rank chooses
+ * alone.
  */
 #include "net/coll_priv.h"
 
@@ -33,15 +34,15 @@ bool vb_algo_parse(const char *text, enum vb_algo *algo_p)
 
 const char *coll_cannot(const struct vb_coll *coll, enum vb_algo algo)
 {
-    if (algo == VB_ALGO_MAPPED && !coll->all_mapped)
+    if (algo == VB_ALGO_MAPPED && !coll->hosts.all_mapped)
         return "not all ranks share memory";
     if (algo >= VB_ALGO_RING && coll->opts.order != VB_ORDER_ANY)
         return "it does not sum in rank order";
     if (algo == VB_ALGO_OWNER && is_narrow(coll))
-        return "its results are not sent in bfloat16";
+        return "it cannot send results in bfloat16";
     if (algo >= VB_ALGO_CHAIN && is_narrow(coll))
-        return "it sends partial sums, which are not to be rounded to bfloat16";
-    if ((algo == VB_ALGO_CHAIN || algo == VB_ALGO_TWO_LEVEL) && !coll->contiguous)
+        return "it sends partial sums, which must not be rounded to bfloat16";
+    if ((algo == VB_ALGO_CHAIN || algo == VB_ALGO_TWO_LEVEL) && !coll->hosts.contiguous)
         return "the ranks of a host do not follow each other";
     return NULL;
 }
@@ -51,10 +52,10 @@ bool vb_coll_can(const struct vb_coll *coll, enum vb_algo algo)
     return coll_cannot(coll, algo) == NULL;
 }
 
-/* A vector that goes with HERE must fit a slot. */
+/* A vector that travels with START must fit a slot. */
 static bool fits(const struct vb_coll *coll, enum vb_algo algo, size_t bytes)
 {
-    size_t room = coll->slot_bytes - sizeof(struct slot_head);
+    size_t room = coll->lay.slot_bytes - sizeof(struct slot_head);
 
     return (algo != VB_ALGO_GATHER && algo != VB_ALGO_OWNER) ||
            (is_narrow(coll) ? bytes / 2 : bytes) <= room;
@@ -71,7 +72,7 @@ static double log2_up(int n)
     return k;
 }
 
-/* n: bytes of float32; wire: bytes as they travel. */
+/* One allreduce. n: bytes of float32; wire: bytes as they travel. */
 struct job {
     double n, wire;
     double world, others, hosts, local, segs, seg_wire;
@@ -80,47 +81,47 @@ struct job {
 static struct job job_of(const struct vb_coll *coll, size_t bytes)
 {
     struct job j = {.n = (double)bytes, .world = coll->world, .others = coll->world - 1};
-    double seg = (double)coll->seg_bytes < j.n ? (double)coll->seg_bytes : j.n;
+    double seg = (double)coll->lay.seg_bytes < j.n ? (double)coll->lay.seg_bytes : j.n;
 
     j.wire = is_narrow(coll) ? j.n / 2 : j.n;
-    j.hosts = coll->n_leaders;
+    j.hosts = coll->hosts.n;
     j.local = j.world / j.hosts;
     j.segs = bytes > 0 ? (double)segments(coll, bytes) : 1;
     j.seg_wire = is_narrow(coll) ? seg / 2 : seg;
     return j;
 }
 
-/* What the vector's bytes cost on the wire, once. */
-static double bytes_us(const struct model *m, const struct job *j)
+/* The cost of sending the vector's bytes once. */
+static double bytes_us(const struct cost_model *m, const struct job *j)
 {
     double beyond = j->wire > (double)NEAR_BYTES ? j->wire - (double)NEAR_BYTES : 0;
 
     return j->wire * m->byte + beyond * m->far;
 }
 
-static double mapped_us(const struct model *m, const struct job *j)
+static double mapped_us(const struct cost_model *m, const struct job *j)
 {
     if (j->n <= (double)m->eager_bytes)
         return m->flag + j->world * j->n * m->sum;
     return 2 * m->flag + j->n * m->byte_mapped;
 }
 
-/* HERE to all, one message each way, a sum of all vectors. */
-static double gather_us(const struct model *m, const struct job *j)
+/* START to all ranks; one message in each direction; a sum of all vectors. */
+static double gather_us(const struct cost_model *m, const struct job *j)
 {
     return m->latency + j->others * (m->post + j->wire * m->byte) + j->world * j->n * m->sum;
 }
 
-/* HERE to all, and all vectors to one rank; a sum, and the result back. */
-static double owner_us(const struct model *m, const struct job *j)
+/* START to all ranks, and all vectors to one rank; a sum; the results back. */
+static double owner_us(const struct cost_model *m, const struct job *j)
 {
     return 2 * m->latency + j->others * (3 * m->post + 2 * j->wire * m->byte) +
            j->world * j->n * m->sum;
 }
 
-/* Parts to all, then results to all; the last segment is summed when it has come, and goes back:
- * that much is not hidden behind the rest. */
-static double shares_us(const struct model *m, const struct job *j, double ranks)
+/* Parts to all ranks, then results to all. The last segment is summed when it has come, and its
+ * result goes back; nothing hides that time. */
+static double shares_us(const struct cost_model *m, const struct job *j, double ranks)
 {
     double each = j->segs / ranks > 1 ? j->segs / ranks : 1, last = j->wire / ranks;
 
@@ -130,8 +131,8 @@ static double shares_us(const struct model *m, const struct job *j, double ranks
            2 * (ranks - 1) / ranks * bytes_us(m, j) + last * m->byte + j->n * m->sum;
 }
 
-/* Up and down through all hosts, segments behind each other. */
-static double chain_us(const struct model *m, const struct job *j)
+/* Up and down through all hosts. The segments follow each other. */
+static double chain_us(const struct cost_model *m, const struct job *j)
 {
     double hop = m->latency + m->post + j->seg_wire * m->byte;
 
@@ -140,17 +141,17 @@ static double chain_us(const struct model *m, const struct job *j)
            (j->local - 1) * j->n * m->sum;
 }
 
-static double ring_us(const struct model *m, const struct job *j)
+static double ring_us(const struct cost_model *m, const struct job *j)
 {
     return j->others * m->post + 2 * j->others * (m->latency + m->post) +
            2 * j->others / j->world * bytes_us(m, j) + 2 * j->n * m->sum;
 }
 
-static double halving_us(const struct model *m, const struct job *j, int world)
+static double halving_us(const struct cost_model *m, const struct job *j, int world)
 {
     double levels = log2_up(world), fold = 0;
 
-    if ((world & (world - 1)) != 0) { /* those that are folded send all and get all */
+    if ((world & (world - 1)) != 0) { /* folded ranks send and receive the whole vector */
         levels--;
         fold = 2 * (m->latency + m->post + bytes_us(m, j)) + j->n * m->sum;
     }
@@ -158,7 +159,7 @@ static double halving_us(const struct model *m, const struct job *j, int world)
            2 * j->others / j->world * bytes_us(m, j) + 2 * j->n * m->sum;
 }
 
-static double two_level_us(const struct model *m, const struct job *j)
+static double two_level_us(const struct cost_model *m, const struct job *j)
 {
     double between = j->hosts > 1 ? shares_us(m, j, j->hosts) : 0;
 
@@ -167,7 +168,7 @@ static double two_level_us(const struct model *m, const struct job *j)
 
 double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t bytes)
 {
-    const struct model *m = coll->model;
+    const struct cost_model *m = coll->cost;
     struct job j = job_of(coll, bytes);
 
     switch (algo) {
@@ -197,7 +198,7 @@ double vb_coll_predict_us(const struct vb_coll *coll, enum vb_algo algo, size_t 
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
-/* Two classes an octave: by the highest bit and the one below it. */
+/* Two classes per octave, from the highest bit and the one below it. */
 static int class_of(size_t bytes)
 {
     int k = bytes > 0 ? 63 - __builtin_clzll(bytes) : 0;
@@ -210,7 +211,7 @@ static size_t class_bytes(int class)
 {
     size_t low = (size_t)1 << class / 2;
 
-    return class % 2 == 0 ? low + low / 4 : low + low / 2 + low / 4; /* its middle */
+    return class % 2 == 0 ? low + low / 4 : low + low / 2 + low / 4; /* the middle of the class */
 }
 
 static enum vb_algo look_up(const struct vb_coll *coll, const unsigned char *table, size_t bytes)
@@ -224,23 +225,23 @@ static enum vb_algo look_up(const struct vb_coll *coll, const unsigned char *tab
 
 enum vb_algo vb_coll_algo(const struct vb_coll *coll, size_t bytes)
 {
-    return look_up(coll, coll->model->choice, bytes);
+    return look_up(coll, coll->cost->choice, bytes);
 }
 
 enum vb_algo vb_coll_algo_many(const struct vb_coll *coll, size_t bytes)
 {
-    return look_up(coll, coll->model->many, bytes);
+    return look_up(coll, coll->cost->many, bytes);
 }
 
-/* Over shared memory, puts are mapped's copies and flags and more: it wins at every size, whatever
- * a measurement says that another job has disturbed. */
+/* Over shared memory puts do the same copies and flags as the mapped algorithm, and more. So mapped
+ * wins at every size, whatever a measurement that another job has disturbed says. */
 static enum vb_algo cheapest(const struct vb_coll *coll, size_t bytes)
 {
     enum vb_algo best = VB_ALGO_EXCHANGE;
     double us, best_us = vb_coll_predict_us(coll, best, bytes);
     int a;
 
-    if (coll->all_mapped)
+    if (coll->hosts.all_mapped)
         return VB_ALGO_MAPPED;
     for (a = VB_ALGO_MAPPED; a < VB_ALGOS; a++) {
         us = vb_coll_predict_us(coll, (enum vb_algo)a, bytes);
@@ -253,10 +254,10 @@ static enum vb_algo cheapest(const struct vb_coll *coll, size_t bytes)
     return best;
 }
 
-/* While others are under way latencies count for little, but bytes and messages do: an owner has
- * the bytes of an exchange in a third of its messages, and a 2 / W of those of a gather. Vectors
- * that are copied behind their heads come many by a call and stay with gather. (16 at a time, 3
- * ranks over TCP on 2 cores, gather over owner: 1 KiB 0.8, 4 KiB 1.4, 64 KiB 1.7; 2 ranks 1.0.) */
+/* While other requests are under way, latencies matter little, but bytes and messages do. An owner
+ * sends the bytes of an exchange in a third of its messages, and 2 / world of the bytes of a
+ * gather. Vectors that are copied behind their heads leave many at a time with one system call, so
+ * they stay with gather (docs/performance.md). */
 static enum vb_algo cheapest_of_many(const struct vb_coll *coll, size_t bytes)
 {
     enum vb_algo best = cheapest(coll, bytes);
@@ -269,14 +270,14 @@ static enum vb_algo cheapest_of_many(const struct vb_coll *coll, size_t bytes)
 
 vb_status cost_open(struct vb_coll *coll)
 {
-    struct model *m = calloc(1, sizeof(*m));
+    struct cost_model *m = calloc(1, sizeof(*m));
     vb_status st;
     int i;
 
     if (m == NULL)
         return vb_err_sys("calloc");
-    coll->model = m;
-    m->eager_bytes = coll->eager_bytes;
+    coll->cost = m;
+    m->eager_bytes = coll->lay.eager_bytes;
     st = cost_measure(coll, m);
     if (st != VB_OK)
         return st;
@@ -285,9 +286,9 @@ vb_status cost_open(struct vb_coll *coll)
         m->many[i] = (unsigned char)cheapest_of_many(coll, class_bytes(i));
     }
     st = vb_group_broadcast(coll->group, 0, m, sizeof(*m));
-    coll->eager_bytes = (size_t)m->eager_bytes;
-    coll->first_seq = coll->seq;
-    coll->wire_bytes = 0;
+    coll->lay.eager_bytes = (size_t)m->eager_bytes;
+    coll->reqs.first_seq = coll->reqs.seq;
+    coll->stats.wire_bytes = 0;
     VB_LOG_DEBUG("links: latency %.2f us, note %.2f us, %.2f GB/s, sum %.2f GB/s, flag %.2f us",
                  m->latency, m->post, 1e-3 / m->byte, 1e-3 / m->sum, m->flag);
     return st;
@@ -295,5 +296,5 @@ vb_status cost_open(struct vb_coll *coll)
 
 void cost_close(struct vb_coll *coll)
 {
-    free(coll->model);
+    free(coll->cost);
 }

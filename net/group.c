@@ -2,10 +2,10 @@
  *
  * How ranks become a group:
  *
- *   1. Rank 0 listens at the root address, the others dial it and prove the secret.
- *   2. The roll call: everybody learns where everybody is.
- *   3. Each rank dials every lower one: one control connection a pair.
- *   4. The transport of every pair is settled, and the pairs connect (pairs.c).
+ *   1. Rank 0 listens at the root address. The others dial it and prove the secret.
+ *   2. Rendezvous: every rank learns the addresses of all others.
+ *   3. Each rank dials every lower rank: one control connection for each pair.
+ *   4. The ranks settle the transport of every pair, and the pairs connect (pairs.c).
  */
 #include "net/group_priv.h"
 #include "net/launch.h"
@@ -62,7 +62,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
 {
     struct control_opts opts = {.rank = g->rank,
                                 .world = g->world,
-                                .seats = g->seats,
+                                .seats = g->slots,
                                 .epoch = g->epoch,
                                 .elastic = g->opts.elastic,
                                 .patience = g->opts.patience,
@@ -79,7 +79,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
     return control_open(&opts, &g->control);
 }
 
-/* The socket of rank 0: given by a supervisor, or made at the root address. */
+/* Rank 0 listens on the socket of its supervisor, or opens one at the root address. */
 static vb_status listen_as_root(struct vb_group *g, int *fd_p)
 {
     char root[VB_ROOT_TEXT];
@@ -90,12 +90,12 @@ static vb_status listen_as_root(struct vb_group *g, int *fd_p)
         *fd_p = g->opts.root_fd;
         return VB_OK;
     }
-    snprintf(root, sizeof(root), "%s", g->opts.root); /* it may be another address elsewhere */
+    snprintf(root, sizeof(root), "%s", g->opts.root); /* vb_root_listen() may change it */
     return vb_root_listen(root, fd_p);
 }
 
-/* The others listen where their route to the root leaves this host: a datagram socket that is
- * connected, and sends nothing, tells. */
+/* Returns a socket that listens on the address from which this host reaches the root. A datagram
+ * socket shows that address once it is connected; it sends nothing. */
 static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
 {
     struct sock_addr local;
@@ -106,7 +106,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
     if (fd < 0)
         return vb_err_sys("socket");
     if (connect(fd, (const struct sockaddr *)&root->sa, root->len) != 0) {
-        st = vb_err_sys("find the way to rank 0");
+        st = vb_err_sys("find the route to rank 0");
         close(fd);
         return st;
     }
@@ -121,7 +121,7 @@ static vb_status listen_towards(const struct sock_addr *root, int *fd_p)
     return sock_listen(&local, NULL, fd_p);
 }
 
-/* The control thread, on a listening socket that it owns from here on, and on a unix socket. */
+/* Starts the control thread on a listening socket, which it takes over, and on a unix socket. */
 static vb_status listen_on(struct vb_group *g, int listen_fd)
 {
     char unix_name[WIRE_UNIX_NAME];
@@ -149,8 +149,8 @@ vb_status group_listen_towards(struct vb_group *g, const struct sock_addr *root)
     return st == VB_OK ? listen_on(g, fd) : st;
 }
 
-/* For all but rank 0 with the connection to the root. */
-static vb_status join(struct vb_group *g, uint64_t deadline)
+/* Starts the control thread. All ranks but rank 0 then connect to the root. */
+static vb_status meet_root(struct vb_group *g, uint64_t deadline)
 {
     struct sock_addr root;
     vb_status st;
@@ -227,15 +227,16 @@ static vb_status check_opts(const struct vb_group_opts *o)
     if (o->rank < 0 || o->rank >= o->world)
         return vb_err(VB_ERR_USAGE, "rank %d of %d: must be from 0 to %d", o->rank, o->world,
                       o->world - 1);
-    if (o->seats != 0 && (o->seats < o->world || o->seats > VB_WORLD_MAX))
-        return vb_err(VB_ERR_USAGE, "%d seats for a world of %d: must be from %d to %d", o->seats,
+    if (o->slots != 0 && (o->slots < o->world || o->slots > VB_WORLD_MAX))
+        return vb_err(VB_ERR_USAGE, "%d slots for a world of %d: must be from %d to %d", o->slots,
                       o->world, o->world, VB_WORLD_MAX);
-    if (o->seats > o->world && !o->elastic)
-        return vb_err(VB_ERR_USAGE, "only an elastic group has seats for those who come late");
+    if (o->slots > o->world && !o->elastic)
+        return vb_err(VB_ERR_USAGE, "only an elastic group can have slots for joiners");
     if (o->root == NULL && (o->rank > 0 || o->root_fd < 0))
-        return vb_err(VB_ERR_USAGE, "no root address: where does rank 0 listen?");
+        return vb_err(VB_ERR_USAGE, "no root address: give HOST:PORT of rank 0");
     if (o->timeout_ms <= 0 || o->patience < 0 || o->timeout_ms * o->patience > INT_MAX)
-        return vb_err(VB_ERR_USAGE, "a timeout of %d ms, %g times", o->timeout_ms, o->patience);
+        return vb_err(VB_ERR_USAGE, "a timeout of %d ms with patience %g: out of range",
+                      o->timeout_ms, o->patience);
     return VB_OK;
 }
 
@@ -243,8 +244,8 @@ static void peers_init(struct vb_group *g)
 {
     int i;
 
-    for (i = 0; i < g->seats; i++) {
-        g->peers[i].late_fd = -1;
+    for (i = 0; i < g->slots; i++) {
+        g->peers[i].join_fd = -1;
         g->peers[i].epoch = g->epoch;
         g->peers[i].transport = i == g->rank ? NULL : &vb_transport_nobody;
     }
@@ -268,27 +269,27 @@ vb_status group_alloc(const struct vb_group_opts *opts, struct vb_group **group_
     g->opts.timeout_ms = (int)(g->opts.timeout_ms * g->opts.patience);
     g->rank = opts->rank;
     g->world = opts->world;
-    g->seats = opts->seats > 0 ? opts->seats : opts->world;
+    g->slots = opts->slots > 0 ? opts->slots : opts->world;
     g->epoch = GROUP_EPOCH;
     pthread_mutexattr_init(&attr);
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&g->lock, &attr);
+    pthread_mutex_init(&g->front.lock, &attr);
     pthread_mutexattr_destroy(&attr);
-    g->peers = calloc((size_t)g->seats, sizeof(*g->peers));
-    g->late = calloc((size_t)g->seats, sizeof(*g->late));
+    g->peers = calloc((size_t)g->slots, sizeof(*g->peers));
+    g->waits = calloc((size_t)g->slots, sizeof(*g->waits));
     if (g->peers != NULL)
         peers_init(g);
     g->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     g->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ev.data.fd = g->wake_fd;
-    *group_p = g; /* the caller closes it, whatever happened */
-    if (g->peers == NULL || g->late == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
+    *group_p = g; /* the caller closes it, also after a failure */
+    if (g->peers == NULL || g->waits == NULL || g->epoll_fd < 0 || g->wake_fd < 0 ||
         epoll_ctl(g->epoll_fd, EPOLL_CTL_ADD, g->wake_fd, &ev) != 0)
         return vb_err_sys("open a group");
     return VB_OK;
 }
 
-/* What the pairs of this rank have: "shm", "tcp", "shm+verbs", or "self" when it is alone. */
+/* Lists the transports of this rank: "shm", "tcp", "shm+verbs", or "self" if it is alone. */
 static void name_transports(struct vb_group *g)
 {
     int d;
@@ -299,11 +300,11 @@ static void name_transports(struct vb_group *g)
         size_t len = strlen(g->transports);
 
         snprintf(g->transports + len, sizeof(g->transports) - len, "%s%s", d > 0 ? "+" : "",
-                 ops_of(g->devices[d])->name);
+                 vb_device_transport(g->devices[d])->name);
     }
 }
 
-/* Who comes late may come over a transport that needs the progress thread. */
+/* In an elastic group a joiner may use a transport that needs the progress thread. */
 vb_status group_set_going(struct vb_group *g)
 {
     bool needed;
@@ -313,7 +314,7 @@ vb_status group_set_going(struct vb_group *g)
     return g->opts.progress && (needed || g->opts.elastic) ? progress_start(g) : VB_OK;
 }
 
-static vb_status group_join(struct vb_group *g)
+static vb_status connect_all(struct vb_group *g)
 {
     uint64_t deadline = group_deadline(g);
     vb_status st;
@@ -321,7 +322,7 @@ static vb_status group_join(struct vb_group *g)
 
     st = auth_init();
     if (st == VB_OK)
-        st = join(g, deadline);
+        st = meet_root(g, deadline);
     if (st == VB_OK)
         st = learn_peers(g, deadline);
     if (st == VB_OK)
@@ -336,7 +337,7 @@ static vb_status group_join(struct vb_group *g)
         g->peers[i].member = true;
     st = group_set_going(g);
     if (st == VB_OK)
-        st = coll_open(g);
+        st = group_sync_open(g);
     return st;
 }
 
@@ -349,10 +350,10 @@ vb_status vb_group_open(const struct vb_group_opts *opts, struct vb_group **grou
     if (st == VB_OK)
         st = group_alloc(opts, &g);
     if (st == VB_OK)
-        st = group_join(g);
+        st = connect_all(g);
     if (st != VB_OK) {
         if (g != NULL && g->control != NULL)
-            vb_group_abort(g, "it could not join the group");
+            vb_group_abort(g, "it could not open the group");
         vb_group_close(g);
         return st;
     }
@@ -367,7 +368,7 @@ void group_keep(struct vb_group *g, void *memory)
     struct kept *kept = calloc(1, sizeof(*kept));
 
     if (kept == NULL)
-        return; /* better lost than written to by who comes next */
+        return; /* a leak is better than a write to memory that has a new owner */
     *kept = (struct kept){.next = g->kept, .memory = memory};
     g->kept = kept;
 }
@@ -389,28 +390,29 @@ void vb_group_close(struct vb_group *g)
 
     if (g == NULL)
         return;
-    vb_window_destroy(g->coll.win); /* notes on it may come until then, and after that */
+    vb_window_destroy(
+        g->sync.win); /* its channel stays open: notes may come until then and later */
     progress_stop(g);
-    control_close(g->control); /* first, so that peers read our goodbye before sockets close */
-    for (i = 0; g->peers != NULL && i < g->seats; i++) {
+    control_close(g->control); /* first, so that peers read our goodbye before the sockets close */
+    for (i = 0; g->peers != NULL && i < g->slots; i++) {
         if (g->peers[i].ep != NULL)
             g->peers[i].transport->disconnect(g->peers[i].ep);
-        if (g->peers[i].late_fd >= 0)
-            close(g->peers[i].late_fd);
+        if (g->peers[i].join_fd >= 0)
+            close(g->peers[i].join_fd);
     }
     while (g->windows != NULL)
         window_release(g->windows);
     for (d = 0; d < g->n_devices; d++)
-        ops_of(g->devices[d])->close(g->devices[d]);
-    coll_close(g); /* now that no device knows of its ops any more */
+        vb_device_transport(g->devices[d])->close(g->devices[d]);
+    group_sync_close(g); /* after the devices, which know its ops until they are closed */
     free_kept(g->kept);
     if (g->epoll_fd >= 0)
         close(g->epoll_fd);
     if (g->wake_fd >= 0)
         close(g->wake_fd);
     auth_wipe(g->opts.secret, sizeof(g->opts.secret));
-    pthread_mutex_destroy(&g->lock);
+    pthread_mutex_destroy(&g->front.lock);
     free(g->peers);
-    free(g->late);
+    free(g->waits);
     free(g);
 }

@@ -1,110 +1,66 @@
 /* SPDX-License-Identifier: MIT
  *
- * Who was late: how long this rank waited for others to begin a collective. What comes after that
- * is transfer.
+ * Stragglers: how long this rank waited for other ranks to start a collective. The time after all
+ * have started is transfer.
  *
- * On mapped windows a rank does its own share and then has nothing to do: the time until the others
+ * On mapped windows a rank does its own share and then has nothing to do. The time until the others
  * have done theirs counts as waiting, too.
  */
 #include "net/coll_priv.h"
 
-#include <string.h>
-
-void late_add(struct vb_group *g, int rank, uint64_t ns)
+/* Charges the time since the last call to the rank that was waited for. */
+static void settle(struct straggler *straggler, struct vb_coll *coll)
 {
-    struct vb_late *late = &g->late[rank];
+    uint64_t now_ns = vb_clock_ns(), ns = now_ns - straggler->begin_ns;
+    uint64_t summed = coll->stats.summed_ns - straggler->summed_ns;
 
-    group_lock(g);
-    late->ns += ns;
-    late->n += ns >= LATE_OFTEN_NS;
-    late->max_ns = ns > late->max_ns ? ns : late->max_ns;
-    g->late_ns += ns;
-    group_unlock(g);
+    if (straggler->rank != NO_RANK)
+        group_wait_add(coll->group, straggler->rank, ns > summed ? ns - summed : 0);
+    straggler->begin_ns = now_ns;
+    straggler->summed_ns = coll->stats.summed_ns;
 }
 
-uint64_t vb_group_late_ns(struct vb_group *g)
-{
-    uint64_t ns;
-
-    group_lock(g);
-    ns = g->late_ns;
-    group_unlock(g);
-    return ns;
-}
-
-struct vb_late vb_group_late(struct vb_group *g, int rank)
-{
-    struct vb_late late;
-
-    group_lock(g);
-    late = g->late[rank];
-    group_unlock(g);
-    return late;
-}
-
-void vb_group_late_forget(struct vb_group *g)
-{
-    group_lock(g);
-    memset(g->late, 0, (size_t)g->world * sizeof(*g->late));
-    g->late_ns = 0;
-    group_unlock(g);
-}
-
-/* ---- a wait for an operation ------------------------------------------------------------------
- */
-
-/* What has gone by since the last call was the rank's that was waited for. */
-static void settle(struct late *late, struct vb_coll *coll)
-{
-    uint64_t now_ns = vb_clock_ns(), ns = now_ns - late->begin_ns;
-    uint64_t summed = coll->summed_ns - late->summed_ns;
-
-    if (late->rank != NO_RANK)
-        late_add(coll->group, late->rank, ns > summed ? ns - summed : 0);
-    late->begin_ns = now_ns;
-    late->summed_ns = coll->summed_ns;
-}
-
-/* Who is late of an operation that waits for from. Once all have begun to send, the rest is
- * transfer, unless windows are mapped. The head of a vector that is sent whole comes before it,
- * with a note of its own. */
-static int late_rank(struct vb_coll *coll, struct op *op, int from)
+/* Returns the straggler of a request that waits for rank from. Once all ranks have begun to send,
+ * the rest is transfer, unless windows are mapped. The head of a vector that is sent whole comes
+ * before the vector, with a note of its own. */
+static int straggler_of(struct vb_coll *coll, struct request *rq, int from)
 {
     int r;
 
-    if (op->mapped)
+    if (rq->mapped)
         return from;
     for (r = 0; r < coll->world; r++)
-        if (r != coll->rank && !op_are_here(coll, op, r, r + 1) &&
-            arrivals_of(coll, op->seq, r)->n[STREAM_PART] == 0)
+        if (r != coll->rank && !request_started_by(coll, rq, r, r + 1) &&
+            arrivals_of(coll, rq->seq, r)->n[STREAM_PART] == 0)
             return r;
     return NO_RANK;
 }
 
-void late_begin(struct late *late, struct vb_coll *coll, struct op *op, uint64_t now_ns)
+void straggler_begin(struct straggler *straggler, struct vb_coll *coll, struct request *rq,
+                     uint64_t now_ns)
 {
     group_lock(coll->group);
-    late->begin_ns = now_ns;
-    late->summed_ns = coll->summed_ns;
-    late->rank = op->active ? late_rank(coll, op, op_waits_for(coll, op)) : NO_RANK;
+    straggler->begin_ns = now_ns;
+    straggler->summed_ns = coll->stats.summed_ns;
+    straggler->rank = rq->active ? straggler_of(coll, rq, request_waits_for(coll, rq)) : NO_RANK;
     group_unlock(coll->group);
 }
 
-void late_look(struct late *late, struct vb_coll *coll, struct op *op, int from)
+void straggler_look(struct straggler *straggler, struct vb_coll *coll, struct request *rq, int from)
 {
-    int rank = late_rank(coll, op, from);
+    int rank = straggler_of(coll, rq, from);
 
-    if (rank == late->rank)
+    if (rank == straggler->rank)
         return;
-    settle(late, coll);
-    late->rank = rank;
+    settle(straggler, coll);
+    straggler->rank = rank;
 }
 
-void late_end(struct late *late, struct vb_coll *coll)
+void straggler_end(struct straggler *straggler, struct vb_coll *coll)
 {
-    if (late->begin_ns == 0 || late->rank == NO_RANK)
+    if (straggler->begin_ns == 0 || straggler->rank == NO_RANK)
         return;
     group_lock(coll->group);
-    settle(late, coll);
+    settle(straggler, coll);
     group_unlock(coll->group);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Who is in an elastic group. The control plane finds out who is lost, has left or comes; what that
- * means for devices and windows is done here, by whichever thread makes progress, for nobody else
- * may touch them.
+ * Membership of an elastic group. The control plane finds out which ranks are lost, have left or
+ * join. The thread that makes progress then updates devices and windows here, because no other
+ * thread may touch them.
  *
- * A rank that is gone is fenced before anybody is told: its endpoint is severed, so that nothing of
- * it comes up any more, then closed; the ops under way to it end; then its seat is given back to
- * the control plane, and the hook is called.
+ * A rank that is gone is fenced before anybody is told. First its endpoint is severed, so that none
+ * of its notes is delivered any more, and closed. The ops under way to it end. Then its slot is
+ * given back to the control plane, and the hook is called.
  */
 #include "net/group_priv.h"
 
@@ -31,14 +31,14 @@ static void close_peer(struct vb_group *g, int rank)
     struct peer *peer = &g->peers[rank];
     struct vb_op *ops;
 
-    if (peer->late_fd >= 0)
-        close(peer->late_fd);
-    peer->late_fd = -1;
-    peer->step = LATE_NONE;
+    if (peer->join_fd >= 0)
+        close(peer->join_fd);
+    peer->join_fd = -1;
+    peer->join_step = JOIN_NONE;
     if (peer->ep == NULL)
         return;
     ops = peer->transport->sever(peer->ep);
-    offer_forget(g, rank);
+    window_exchange_forget(g, rank);
     peer->transport->disconnect(peer->ep);
     finish_all(ops); /* only now is their memory free */
     peer->transport = &vb_transport_nobody;
@@ -48,7 +48,7 @@ static void close_peer(struct vb_group *g, int rank)
     peer->strayed = false;
 }
 
-static void tell(const struct member_hook *hook, int rank)
+static void call_hook(const struct member_hook *hook, int rank)
 {
     if (hook->fn != NULL)
         hook->fn(hook->arg, rank);
@@ -63,7 +63,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
     peer->member = false;
     control_seat_clean(g->control, end->rank);
     if (!was_member)
-        return; /* nobody has heard of it */
+        return; /* the caller has never heard of it */
     peer->gone = true;
     peer->gone_pid = pair_same_host(g, end->rank) ? (int)peer->info.pid : 0;
     peer->end = end->how;
@@ -72,22 +72,22 @@ static void fence(struct vb_group *g, const struct control_end *end)
         VB_LOG_INFO("rank %d (%s) has left", end->rank, peer->info.host);
     else
         VB_LOG_INFO("rank %d (%s) is gone: %s", end->rank, peer->info.host, peer->why);
-    tell(&g->on_gone, end->rank);
+    call_hook(&g->on_gone, end->rank);
 }
 
 /* ---- what there is to do --------------------------------------------------------------------- */
 
-void member_hail(struct vb_group *g, int rank)
+void member_admit(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
 
-    peer->step = LATE_NONE;
+    peer->join_step = JOIN_NONE;
     peer->member = true;
     peer->gone = false;
     peer->end = VB_END_NONE;
     peer->why[0] = '\0';
     VB_LOG_INFO("rank %d (%s) has joined, over %s", rank, peer->info.host, peer->transport->name);
-    tell(&g->on_join, rank);
+    call_hook(&g->on_join, rank);
 }
 
 int member_work(struct vb_group *g)
@@ -96,18 +96,18 @@ int member_work(struct vb_group *g)
     int i, n = 0;
 
     if (g->working)
-        return 0; /* a hook makes progress: not allowed, but no reason to run in circles */
+        return 0; /* a hook makes progress, which is not allowed: do not recurse */
     g->working = true;
-    /* Pairs with the release in seat_news(): what it tells of is looked for afterwards. */
+    /* Pairs with the release in the control plane: what it reports is read after this. */
     (void)atomic_exchange_explicit(&g->news, false, memory_order_acquire);
     while (control_take_ended(g->control, &end)) {
         fence(g, &end);
         n++;
     }
-    for (i = 0; i < g->seats; i++) {
+    for (i = 0; i < g->slots; i++) {
         if (i == g->rank)
             continue;
-        n += g->peers[i].member ? offer_take(g, i) : newcomer_step(g, i);
+        n += g->peers[i].member ? window_exchange_take(g, i) : joiner_step(g, i);
     }
     g->working = false;
     return n;
@@ -121,11 +121,11 @@ static vb_status check_rank(struct vb_group *g, int rank, const char *what)
         return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is gone: %s", what, rank, peer->info.host,
                       peer->why);
     if (peer->epoch != GROUP_EPOCH)
-        return vb_err(VB_ERR_PEER, "%s: rank %d (%s) has joined late", what, rank, peer->info.host);
+        return vb_err(VB_ERR_PEER, "%s: rank %d (%s) is a joiner", what, rank, peer->info.host);
     return VB_OK;
 }
 
-/* A collective is for the ranks that the job began with, and all of them. */
+/* Barrier, broadcast and gather need all ranks of the start. */
 vb_status member_check_all(struct vb_group *g, const char *what)
 {
     vb_status st = VB_OK;
@@ -134,7 +134,7 @@ vb_status member_check_all(struct vb_group *g, const char *what)
     if (!g->opts.elastic)
         return VB_OK;
     if (g->epoch != GROUP_EPOCH)
-        return vb_err(VB_ERR_USAGE, "%s: this rank has joined late", what);
+        return vb_err(VB_ERR_USAGE, "%s: this rank is a joiner", what);
     group_lock(g);
     for (i = 0; i < g->world && st == VB_OK; i++)
         st = check_rank(g, i, what);
@@ -142,11 +142,11 @@ vb_status member_check_all(struct vb_group *g, const char *what)
     return st;
 }
 
-/* Tables of collectives on windows have a place for each rank of the beginning. */
-vb_status member_check_fixed(struct vb_group *g, const char *what)
+/* Collectives on windows have tables with one entry for each rank of the start. */
+vb_status group_check_fixed(struct vb_group *g, const char *what)
 {
-    if (g->seats > g->world)
-        return vb_err(VB_ERR_USAGE, "%s is not for a group that others may join", what);
+    if (g->slots > g->world)
+        return vb_err(VB_ERR_USAGE, "%s is not possible in a group with slots for joiners", what);
     return member_check_all(g, what);
 }
 
@@ -187,17 +187,12 @@ bool vb_group_member(struct vb_group *g, int rank)
     return member;
 }
 
-int vb_group_seats(const struct vb_group *g)
-{
-    return g->seats;
-}
-
 uint32_t vb_group_epoch(struct vb_group *g)
 {
     return control_epoch(g->control);
 }
 
-/* The seat of who is gone may have its next owner's name on it already. */
+/* A joiner may already have taken the slot of a rank that is gone, and its info. */
 int vb_group_pid(struct vb_group *g, int rank)
 {
     const struct peer *peer = &g->peers[rank];
@@ -234,8 +229,10 @@ void vb_group_welcome(struct vb_group *g)
 
 vb_status vb_group_retire(struct vb_group *g, int rank, const char *why)
 {
-    if (!g->opts.elastic || rank < 0 || rank >= g->seats || rank == g->rank)
-        return vb_err(VB_ERR_USAGE, "rank %d cannot be retired here", rank);
+    if (!g->opts.elastic || rank < 0 || rank >= g->slots || rank == g->rank)
+        return vb_err(VB_ERR_USAGE,
+                      "rank %d cannot be retired: it must be another rank of an elastic group",
+                      rank);
     group_lock(g);
     control_lose(g->control, rank, why);
     (void)member_work(g);

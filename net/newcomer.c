@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * A rank that comes late, from both sides. It has a seat (seats.c) and goes from member to member:
+ * A rank that joins, from both sides. The joiner has a slot, which rank 0 gave it, and connects to
+ * one member after another:
  *
  *   1. It calls the member on the control plane and proves the secret.
- *   2. Both send cards, and settle the way of the pair as at the start. There is no trial: where
- * one would decide, it is TCP.
- *   3. The member gives a one-time key, or waits to be called over RDMA; the newcomer connects.
+ *   2. Both send cards and settle the transport of the pair as at the start. Nothing is
+ *      measured: where a measurement would decide, the pair uses TCP.
+ *   3. The member sends a one-time key or waits to be called over RDMA. The joiner connects.
  *
- * The member does its part when it makes progress. It waits for nothing but the few round trips of
- * an RDMA connection; what others send it meanwhile is kept.
+ * The member does its part when it makes progress. It waits only for the few round trips of an RDMA
+ * connection. What other ranks send it meanwhile is queued.
  */
 #include "net/group_priv.h"
 #include "net/launch.h"
@@ -19,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PAIR_NS 5000000000u /* for one member, from call to connection */
+#define PAIR_NS 5000000000u /* timeout for one member, from the call to the connection */
 
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
@@ -31,7 +32,8 @@ static uint64_t pair_deadline(const struct vb_group *g)
     return vb_clock_ns() + (uint64_t)(PAIR_NS * g->opts.patience);
 }
 
-/* Our RDMA device, if this pair may use it. theirs: NULL where the peer's card is not known. */
+/* Returns our RDMA device if this pair may use it. theirs: the peer's card, NULL if it is not known
+ * yet. */
 static vb_status verbs_for(struct vb_group *g, int rank, const struct wire_card *theirs,
                            struct vb_device **verbs_p)
 {
@@ -47,7 +49,7 @@ static vb_status verbs_for(struct vb_group *g, int rank, const struct wire_card 
     st = pair_device_open(g, &vb_transport_verbs, verbs_p);
     if (st == VB_OK || asked)
         return st;
-    VB_LOG_WARN("going on without RDMA");
+    VB_LOG_WARN("continuing without RDMA");
     *verbs_p = NULL;
     return VB_OK;
 }
@@ -67,8 +69,8 @@ static vb_status connect_verbs(struct vb_group *g, int rank, struct vb_device *v
 
 /* ---- the member's side ----------------------------------------------------------------------- */
 
-/* Its card has come: ours goes back, and the way is settled. */
-static vb_status greet(struct vb_group *g, int rank, const struct wire_card *theirs)
+/* The joiner has sent its card: sends ours and settles the transport. */
+static vb_status answer_card(struct vb_group *g, int rank, const struct wire_card *theirs)
 {
     struct peer *peer = &g->peers[rank];
     struct vb_device *verbs = NULL;
@@ -85,16 +87,16 @@ static vb_status greet(struct vb_group *g, int rank, const struct wire_card *the
         st = control_send_card(g->control, rank, &mine);
     if (st != VB_OK)
         return st;
-    peer->step = LATE_STREAM;
-    peer->late_until = pair_deadline(g);
+    peer->join_step = JOIN_STREAM;
+    peer->join_deadline = pair_deadline(g);
     if (pair_way(g, &mine, theirs, rank) != WAY_VERBS)
         return control_give_key(g->control, rank);
-    peer->step = LATE_WINDOWS;
+    peer->join_step = JOIN_WINDOWS;
     return connect_verbs(g, rank, verbs, theirs, VB_LINK_ANSWER, pair_deadline(g));
 }
 
-/* Over a unix socket the newcomer speaks first: nothing is waited for here. */
-static bool has_spoken(int fd)
+/* Over a unix socket the joiner sends first. Returns whether it has, so that nobody waits. */
+static bool has_data(int fd)
 {
     struct pollfd pfd = {.fd = fd, .events = POLLIN};
     struct sock_addr addr;
@@ -102,30 +104,31 @@ static bool has_spoken(int fd)
     return sock_local(fd, &addr) != VB_OK || addr.sa.ss_family != AF_UNIX || poll(&pfd, 1, 0) != 0;
 }
 
-/* Whether its stream is here, and made to a connection. */
+/* Makes a connection of the stream of a joiner. Returns VB_AGAIN if the stream is not ready. */
 static vb_status take_stream(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
     int fd;
 
-    if (peer->late_fd < 0)
-        peer->late_fd = control_take_stream(g->control, rank);
-    if (peer->late_fd < 0)
+    if (peer->join_fd < 0)
+        peer->join_fd = control_take_stream(g->control, rank);
+    if (peer->join_fd < 0)
         return VB_AGAIN;
-    if (!has_spoken(peer->late_fd)) {
-        if (vb_clock_ns() > peer->late_until)
-            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected and said nothing", rank,
+    if (!has_data(peer->join_fd)) {
+        if (vb_clock_ns() > peer->join_deadline)
+            return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) connected but sent nothing", rank,
                           peer->info.host);
-        atomic_store_explicit(&g->news, true, memory_order_relaxed); /* look again */
+        atomic_store_explicit(&g->news, true,
+                              memory_order_relaxed); /* look again in the next round */
         return VB_AGAIN;
     }
-    fd = peer->late_fd;
-    peer->late_fd = -1;
-    peer->step = LATE_WINDOWS;
+    fd = peer->join_fd;
+    peer->join_fd = -1;
+    peer->join_step = JOIN_WINDOWS;
     return pair_attach(g, rank, fd, pair_deadline(g));
 }
 
-int newcomer_step(struct vb_group *g, int rank)
+int joiner_step(struct vb_group *g, int rank)
 {
     struct peer *peer = &g->peers[rank];
     struct wire_member member;
@@ -133,21 +136,21 @@ int newcomer_step(struct vb_group *g, int rank)
     vb_status st = VB_OK;
     int n = 0;
 
-    if (peer->step == LATE_NONE && control_take_card(g->control, rank, &member, &card)) {
+    if (peer->join_step == JOIN_NONE && control_take_card(g->control, rank, &member, &card)) {
         peer->info = member.info;
         peer->epoch = member.epoch;
-        st = greet(g, rank, &card);
+        st = answer_card(g, rank, &card);
         n++;
     }
-    if (st == VB_OK && peer->step == LATE_STREAM)
+    if (st == VB_OK && peer->join_step == JOIN_STREAM)
         st = take_stream(g, rank);
-    if (st == VB_OK && peer->step == LATE_WINDOWS) {
-        n += offer_take(g, rank);
-        if (offer_has_all(g, rank))
-            member_hail(g, rank);
+    if (st == VB_OK && peer->join_step == JOIN_WINDOWS) {
+        n += window_exchange_take(g, rank);
+        if (window_exchange_has_all(g, rank))
+            member_admit(g, rank);
     }
     if (st < 0)
-        control_lose(g->control, rank, "it could not be connected with");
+        control_lose(g->control, rank, "no data connection could be made to it");
     return n;
 }
 
@@ -159,12 +162,12 @@ static vb_status call_member(struct vb_group *g, int rank, uint64_t deadline)
     vb_status st;
 
     if (rank == 0)
-        return VB_OK; /* who gave us the seat */
+        return VB_OK; /* we are connected: it gave us the slot */
     st = pair_address_of(g, rank, &addr);
     return st == VB_OK ? control_dial(g->control, rank, &addr, deadline) : st;
 }
 
-/* A call is answered at once, or not at all; but a member makes progress when it likes. */
+/* A member answers a call at once or never, but it sends its card only when it makes progress. */
 static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
 {
     struct vb_device *verbs = NULL;
@@ -190,14 +193,14 @@ static vb_status connect_member(struct vb_group *g, int rank, uint64_t deadline)
     return pair_dial(g, rank, deadline);
 }
 
-/* One that dies meanwhile is gone, like any other; without rank 0 there is no joining. */
+/* A member that dies meanwhile is gone, like any other. Nobody can join without rank 0. */
 static vb_status connect_members(struct vb_group *g, const struct wire_member *members,
                                  uint64_t deadline)
 {
     vb_status st;
     int i;
 
-    for (i = 0; i < g->seats; i++) {
+    for (i = 0; i < g->slots; i++) {
         if (i == g->rank || members[i].epoch == 0)
             continue;
         g->peers[i].info = members[i].info;
@@ -207,17 +210,17 @@ static vb_status connect_members(struct vb_group *g, const struct wire_member *m
         g->peers[i].member = st == VB_OK;
         g->peers[i].gone = st != VB_OK;
         if (st != VB_OK) {
-            snprintf(g->peers[i].why, sizeof(g->peers[i].why), "it was not there to be joined");
+            snprintf(g->peers[i].why, sizeof(g->peers[i].why), "it was gone when this rank joined");
             control_lose(g->control, i, g->peers[i].why);
         }
     }
     return VB_OK;
 }
 
-static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int fd,
-                           const unsigned char session[AUTH_KEY_BYTES], uint64_t deadline)
+static vb_status connect_to_group(struct vb_group *g, const struct sock_addr *root, int fd,
+                                  const unsigned char session[AUTH_KEY_BYTES], uint64_t deadline)
 {
-    struct wire_member *members = calloc((size_t)g->seats, sizeof(*members));
+    struct wire_member *members = calloc((size_t)g->slots, sizeof(*members));
     vb_status st;
 
     if (members == NULL)
@@ -237,17 +240,17 @@ static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int
     if (st != VB_OK)
         return st;
     pairs_close_unused(g);
-    snprintf(g->why, sizeof(g->why), "joined late, as rank %d", g->rank);
-    g->next_window = 1; /* the first is of the collectives, which are not for us */
+    g->next_window = 1; /* window 0 belongs to barrier, broadcast and gather, which joiners do not
+                           take part in */
     st = group_set_going(g);
     if (st == VB_OK)
         control_joined(g->control);
     return st;
 }
 
-/* A group for the seat that was given. */
-static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_seat *seat,
-                           struct vb_group **group_p)
+/* Allocates a group for the slot that rank 0 gave us. */
+static vb_status alloc_for_slot(const struct vb_group_opts *opts, const struct wire_seat *seat,
+                                struct vb_group **group_p)
 {
     struct vb_group_opts o = *opts;
     vb_status st;
@@ -255,8 +258,8 @@ static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_s
 
     o.rank = (int)seat->seat;
     o.world = (int)seat->world;
-    o.seats = (int)seat->seats;
-    if (o.transport == VB_TRANSPORT_AUTO) /* as all the others */
+    o.slots = (int)seat->seats;
+    if (o.transport == VB_TRANSPORT_AUTO) /* the choice of all the others */
         o.transport = (enum vb_transport_choice)seat->choice;
     o.elastic = true;
     o.root_fd = -1;
@@ -264,8 +267,8 @@ static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_s
     if (*group_p == NULL || (*group_p)->peers == NULL)
         return st;
     (*group_p)->epoch = seat->epoch;
-    for (i = 0; i < o.seats; i++)
-        (*group_p)->peers[i].epoch = seat->epoch; /* nobody has a newer one */
+    for (i = 0; i < o.slots; i++)
+        (*group_p)->peers[i].epoch = seat->epoch; /* no member has a newer epoch */
     return st;
 }
 
@@ -281,7 +284,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     int fd;
 
     if (opts->root == NULL || opts->timeout_ms <= 0 || opts->timeout_ms * patience > INT_MAX)
-        return vb_err(VB_ERR_USAGE, "a group is joined at its root, within a time");
+        return vb_err(VB_ERR_USAGE, "joining a group needs its root address and a timeout");
     deadline = vb_clock_ns() + (uint64_t)(opts->timeout_ms * patience * 1e6);
     st = auth_init();
     if (st == VB_OK)
@@ -290,9 +293,9 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
         st = control_ask_seat(&root, opts->secret, deadline, &seat, &fd, session);
     if (st != VB_OK)
         return st;
-    st = take_seat(opts, &seat, &g);
+    st = alloc_for_slot(opts, &seat, &g);
     if (st == VB_OK)
-        st = settle_in(g, &root, fd, session, deadline);
+        st = connect_to_group(g, &root, fd, session, deadline);
     else
         close(fd);
     auth_wipe(session, sizeof(session));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Windows of an elastic group. Nobody can be waited for by all: so each rank offers its part to
- * each member, and takes the offer of each. A newcomer offers its part of the windows that there
- * are, and whoever has such a window answers with an offer of its own. Windows have the same
- * numbers on all ranks, and a peer's offers come in the order of the numbers.
+ * Windows of an elastic group. The ranks cannot all wait for each other, so each rank offers its
+ * part to each member and imports the parts that members offer. A joiner offers its parts of the
+ * existing windows, and a member that has such a window answers with an offer of its own. A window
+ * has the same number on all ranks, and the offers of a peer come in the order of these numbers.
  *
- * Mapped parts of a rank that is gone stay mapped until its seat is taken again: somebody may be
- * reading there just now.
+ * The mapped parts of a rank that is gone stay mapped until another rank takes its slot, because
+ * somebody may be reading them.
  */
 #include "net/group_priv.h"
 
@@ -25,11 +25,11 @@ static struct vb_window *find_window(struct vb_group *g, uint32_t id)
     return win;
 }
 
-void offer_link(struct vb_window *win)
+void window_exchange_add(struct vb_window *win)
 {
     struct vb_window **at = &win->group->windows;
 
-    win->group->opening = true; /* until the caller has it */
+    win->group->opening = true; /* until the caller has the window */
     while (*at != NULL)
         at = &(*at)->next;
     *at = win;
@@ -42,7 +42,7 @@ static void release_kept(struct vb_window *win, int rank)
     win->kept[rank] = NULL;
 }
 
-void offer_unlink(struct vb_window *win)
+void window_exchange_remove(struct vb_window *win)
 {
     struct vb_window **at = &win->group->windows;
     int i;
@@ -51,13 +51,13 @@ void offer_unlink(struct vb_window *win)
         at = &(*at)->next;
     if (*at != NULL)
         *at = win->next;
-    for (i = 0; win->kept != NULL && i < win->group->seats; i++)
+    for (i = 0; win->kept != NULL && i < win->group->slots; i++)
         release_kept(win, i);
 }
 
 /* ---- to and fro ------------------------------------------------------------------------------ */
 
-static vb_status offer_send(struct vb_window *win, int rank)
+static vb_status send_offer(struct vb_window *win, int rank)
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
@@ -71,7 +71,7 @@ static vb_status offer_send(struct vb_window *win, int rank)
     return st == VB_OK ? control_send_offer(g->control, rank, &offer) : st;
 }
 
-static vb_status take_one(struct vb_window *win, int rank, struct wire_offer *offer)
+static vb_status import_offer(struct vb_window *win, int rank, struct wire_offer *offer)
 {
     vb_status st;
 
@@ -80,11 +80,11 @@ static vb_status take_one(struct vb_window *win, int rank, struct wire_offer *of
     release_kept(win, rank);
     st = window_import(win, rank, offer);
     if (st == VB_OK && !win->offered[rank])
-        st = offer_send(win, rank);
+        st = send_offer(win, rank);
     return st;
 }
 
-int offer_take(struct vb_group *g, int rank)
+int window_exchange_take(struct vb_group *g, int rank)
 {
     struct wire_offer offer;
     struct vb_window *win;
@@ -93,10 +93,10 @@ int offer_take(struct vb_group *g, int rank)
     while (control_peek_offer(g->control, rank, &offer)) {
         win = find_window(g, offer.window);
         if (win == NULL)
-            break; /* it is ahead */
+            break; /* the peer is ahead: we have not created this window yet */
         control_drop_offer(g->control, rank);
         n++;
-        if (take_one(win, rank, &offer) != VB_OK) {
+        if (import_offer(win, rank, &offer) != VB_OK) {
             control_lose(g->control, rank, "a window could not be shared with it");
             break;
         }
@@ -104,19 +104,20 @@ int offer_take(struct vb_group *g, int rank)
     return n;
 }
 
-bool offer_has_all(struct vb_group *g, int rank)
+bool window_exchange_has_all(struct vb_group *g, int rank)
 {
     struct vb_window *win;
 
     for (win = g->windows; win != NULL; win = win->next)
-        if (win->id > 0 && win->remotes[rank] == NULL) /* number 0 is of the collectives */
+        if (win->id > 0 &&
+            win->remotes[rank] == NULL) /* window 0 belongs to barrier, broadcast and gather */
             return false;
     return true;
 }
 
-void offer_forget(struct vb_group *g, int rank)
+void window_exchange_forget(struct vb_group *g, int rank)
 {
-    const struct vb_transport *ops = g->peers[rank].transport;
+    const struct vb_transport *transport = g->peers[rank].transport;
     struct vb_window *win;
 
     for (win = g->windows; win != NULL; win = win->next) {
@@ -124,15 +125,15 @@ void offer_forget(struct vb_group *g, int rank)
         win->lens[rank] = 0;
         if (win->remotes[rank] == NULL)
             continue;
-        if (ops->caps & VB_CAP_MAPPED)
+        if (transport->caps & VB_CAP_MAPPED)
             win->kept[rank] = win->remotes[rank];
         else
-            ops->release_window(win->remotes[rank]);
+            transport->release_window(win->remotes[rank]);
         win->remotes[rank] = NULL;
     }
 }
 
-vb_status offer_device(struct vb_group *g, struct vb_device *dev)
+vb_status window_exchange_add_device(struct vb_group *g, struct vb_device *dev)
 {
     struct wire_offer unused;
     struct vb_window *win;
@@ -144,7 +145,7 @@ vb_status offer_device(struct vb_group *g, struct vb_device *dev)
         return VB_OK;
     for (win = g->windows; win != NULL; win = win->next)
         if (win->n_exported > g->n_devices) {
-            ops_of(dev)->unexport_window(dev, win->id);
+            vb_device_transport(dev)->unexport_window(dev, win->id);
             win->n_exported--;
         }
     return st;
@@ -154,7 +155,7 @@ vb_status offer_device(struct vb_group *g, struct vb_device *dev)
 
 struct sharing {
     struct vb_window *win;
-    int rank; /* the first that has not offered its part */
+    int rank; /* the first rank that has not offered its part */
 };
 
 static bool all_offered(void *arg)
@@ -162,13 +163,13 @@ static bool all_offered(void *arg)
     struct sharing *s = arg;
     struct vb_group *g = s->win->group;
 
-    for (s->rank = 0; s->rank < g->seats; s->rank++)
+    for (s->rank = 0; s->rank < g->slots; s->rank++)
         if (s->rank != g->rank && g->peers[s->rank].member && s->win->remotes[s->rank] == NULL)
             return false;
     return true;
 }
 
-static bool look(struct sharing *s)
+static bool check_offers(struct sharing *s)
 {
     struct vb_group *g = s->win->group;
     bool all;
@@ -189,7 +190,7 @@ static void nap(struct vb_group *g)
         (void)!read(g->wake_fd, &count, sizeof(count));
 }
 
-/* Devices are not polled meanwhile: no note is handed out before the caller has the window. */
+/* Devices are not polled meanwhile: no note may be delivered before the caller has the window. */
 static vb_status wait_for_all(struct sharing *s)
 {
     struct vb_group *g = s->win->group;
@@ -197,7 +198,7 @@ static vb_status wait_for_all(struct sharing *s)
     char why[256];
     vb_status st;
 
-    while (!look(s)) {
+    while (!check_offers(s)) {
         st = control_status(g->control, why, sizeof(why));
         if (st != VB_OK)
             return vb_err(st, "window %u: %s", s->win->id, why);
@@ -209,15 +210,15 @@ static vb_status wait_for_all(struct sharing *s)
     return VB_OK;
 }
 
-vb_status offer_share(struct vb_window *win)
+vb_status window_exchange_share(struct vb_window *win)
 {
     struct vb_group *g = win->group;
     struct sharing s = {.win = win};
     int i;
 
     group_lock(g);
-    for (i = 0; i < g->seats; i++)
-        if (i != g->rank && g->peers[i].member && offer_send(win, i) != VB_OK)
+    for (i = 0; i < g->slots; i++)
+        if (i != g->rank && g->peers[i].member && send_offer(win, i) != VB_OK)
             control_lose(g->control, i, "a window could not be shared with it");
     group_unlock(g);
     return wait_for_all(&s);

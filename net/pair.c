@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One pair's data connection: which way it goes, and how it is made. pairs.c does it for all pairs
- * at the start, newcomer.c for those of a rank that comes late.
+ * The data connection of one pair: which transport it uses and how it is made. pairs.c connects all
+ * pairs at the start, joiner.c those of a rank that joins.
  */
 #include "net/group_priv.h"
 #include "net/launch.h"
@@ -17,7 +17,7 @@ bool pair_same_host(const struct vb_group *g, int rank)
     return wire_info_same_host(&g->peers[rank].info, &g->peers[g->rank].info);
 }
 
-/* Rank 0 may listen on all addresses; what reached it once will again. */
+/* Rank 0 may listen on all addresses, so use the root address, which has worked before. */
 vb_status pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p)
 {
     const struct wire_info *info = &g->peers[rank].info;
@@ -25,7 +25,7 @@ vb_status pair_address_of(struct vb_group *g, int rank, struct sock_addr *addr_p
     if (rank == 0)
         return root_resolve(g->opts.root, addr_p);
     if (!sock_from_text(info->addr, (int)info->port, addr_p))
-        return vb_err(VB_ERR_INPUT, "rank %d says it listens at %s", rank, info->addr);
+        return vb_err(VB_ERR_INPUT, "rank %d announced an invalid address: %s", rank, info->addr);
     return VB_OK;
 }
 
@@ -35,7 +35,7 @@ vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transp
                            struct vb_device **dev_p)
 {
     struct vb_device_opts opts = {.rank = g->rank,
-                                  .world = g->seats,
+                                  .world = g->slots,
                                   .queue_depth = QUEUE_DEPTH,
                                   .crowded = g->opts.crowded,
                                   .any_interface = g->opts.any_interface,
@@ -56,7 +56,7 @@ vb_status pair_device_open(struct vb_group *g, const struct vb_transport *transp
         transport->close(dev);
         return st;
     }
-    st = offer_device(g, dev);
+    st = window_exchange_add_device(g, dev);
     if (st != VB_OK) {
         (void)epoll_ctl(g->epoll_fd, EPOLL_CTL_DEL, ev.data.fd, NULL);
         transport->close(dev);
@@ -72,7 +72,7 @@ struct vb_device *pair_device(struct vb_group *g, const struct vb_transport *tra
     int d;
 
     for (d = 0; d < g->n_devices; d++)
-        if (ops_of(g->devices[d]) == transport)
+        if (vb_device_transport(g->devices[d]) == transport)
             return g->devices[d];
     return NULL;
 }
@@ -87,10 +87,10 @@ enum pair_kind pair_way(const struct vb_group *g, const struct wire_card *mine,
     if (g->opts.transport != VB_TRANSPORT_AUTO || pair_same_host(g, rank) ||
         mine->rdma == WIRE_RDMA_NONE || theirs->rdma == WIRE_RDMA_NONE)
         return WAY_STREAM;
-    return mine->rdma == WIRE_RDMA_HARD && theirs->rdma == WIRE_RDMA_HARD ? WAY_VERBS : WAY_TRIAL;
+    return mine->rdma == WIRE_RDMA_HARD && theirs->rdma == WIRE_RDMA_HARD ? WAY_VERBS : WAY_MEASURE;
 }
 
-/* verbs: NULL where there is none. */
+/* verbs: our RDMA device, or NULL if there is none. */
 vb_status pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_card *card_p)
 {
     memset(card_p, 0, sizeof(*card_p));
@@ -98,7 +98,7 @@ vb_status pair_card(struct vb_group *g, struct vb_device *verbs, struct wire_car
     if (verbs == NULL)
         return VB_OK;
     card_p->rdma = vb_verbs_is_soft(verbs) ? WIRE_RDMA_SOFT : WIRE_RDMA_HARD;
-    return ops_of(verbs)->address(verbs, &card_p->address);
+    return vb_device_transport(verbs)->address(verbs, &card_p->address);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -110,8 +110,6 @@ static int family_of(int fd)
     return sock_local(fd, &addr) == VB_OK ? addr.sa.ss_family : AF_UNSPEC;
 }
 
-/* Gives a pair's stream to the transport that its kind stands for. deadline 0: the transport's own.
- */
 vb_status pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline)
 {
     const struct vb_transport *transport =
@@ -140,7 +138,8 @@ vb_status pair_attach(struct vb_group *g, int rank, int fd, uint64_t deadline)
     return st;
 }
 
-/* Same boot, same network, and the unix socket answers: then it is shared memory. */
+/* Connects a stream to a rank. A unix socket, and with it shared memory, is used if both ranks run
+ * under the same boot and in the same network namespace and the socket answers. TCP otherwise. */
 static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, int *fd_p)
 {
     const struct wire_info *info = &g->peers[rank].info;
@@ -152,8 +151,8 @@ static vb_status dial_stream(struct vb_group *g, int rank, uint64_t deadline, in
         return VB_OK;
     if (g->opts.transport == VB_TRANSPORT_SHM)
         return vb_err(VB_ERR_UNSUPPORTED,
-                      "rank %d (%s) cannot be reached through shared memory from here (%s)", rank,
-                      info->host, g->peers[g->rank].info.host);
+                      "rank %d (%s) cannot be reached through shared memory from this host (%s)",
+                      rank, info->host, g->peers[g->rank].info.host);
     st = pair_address_of(g, rank, &addr);
     return st == VB_OK ? sock_connect(&addr, deadline, fd_p) : st;
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a pair of ranks comes to its data connection.
+ * How each pair of ranks gets its data connection:
  *
- *   1. Every rank tells all others over the control plane what it was asked for, and where it can
- *      be called over RDMA.
- *   2. From that every rank settles every pair in the same way: shared memory on one host, verbs
- *      where both ends have hardware for it, TCP otherwise; --transport overrides.
- *   3. Streams: the lower rank gives a one-time key, the higher dials with it, over a unix socket
- * on one host, over TCP otherwise. RDMA: the higher calls the lower by librdmacm.
- *   4. Pairs with soft-RoCE at an end have both, and keep what measures faster (trial.c).
+ *   1. Every rank tells all others over the control plane which transport the user asked for and
+ *      where peers can call it over RDMA.
+ *   2. From that every rank derives the same transport for every pair: shared memory on one host,
+ *      verbs if both ends have RDMA hardware, TCP otherwise. --transport overrides this.
+ *   3. Streams: the lower rank sends a one-time key and the higher rank dials with it, over a unix
+ *      socket on one host and over TCP otherwise. RDMA: the higher rank calls the lower one through
+ *      librdmacm.
+ *   4. Pairs with soft-RoCE at one end connect over both TCP and verbs, and keep the faster one
+ *      (pick_transport.c).
  */
 #include "net/group_priv.h"
 
@@ -29,13 +31,12 @@ static bool device_used(const struct vb_group *g, const struct vb_device *dev)
 {
     int i;
 
-    for (i = 0; i < g->seats; i++)
+    for (i = 0; i < g->slots; i++)
         if (g->peers[i].dev == dev)
             return true;
     return false;
 }
 
-/* A device that the trial left without a peer. */
 void pairs_close_unused(struct vb_group *g)
 {
     struct vb_device *dev;
@@ -45,8 +46,8 @@ void pairs_close_unused(struct vb_group *g)
         dev = g->devices[d];
         if (device_used(g, dev))
             continue;
-        (void)epoll_ctl(g->epoll_fd, EPOLL_CTL_DEL, ops_of(dev)->wait_fd(dev), NULL);
-        ops_of(dev)->close(dev);
+        (void)epoll_ctl(g->epoll_fd, EPOLL_CTL_DEL, vb_device_transport(dev)->wait_fd(dev), NULL);
+        vb_device_transport(dev)->close(dev);
         g->devices[d] = g->devices[--g->n_devices];
     }
 }
@@ -68,7 +69,8 @@ bool pairs_all_local(const struct vb_group *g)
     return all_on_this_host(g) && strstr(g->transports, "verbs") == NULL;
 }
 
-/* By itself, RDMA is for other hosts, and not having it is no error. */
+/* Unless the user asks for it, RDMA is only used between hosts, and a failure to open it is not an
+ * error. */
 static vb_status open_verbs(struct settling *s)
 {
     struct vb_group *g = s->g;
@@ -83,7 +85,7 @@ static vb_status open_verbs(struct settling *s)
     st = pair_device_open(g, &vb_transport_verbs, &s->verbs);
     if (st == VB_OK || g->opts.transport == VB_TRANSPORT_VERBS)
         return st;
-    VB_LOG_WARN("going on without RDMA");
+    VB_LOG_WARN("continuing without RDMA");
     return VB_OK;
 }
 
@@ -111,7 +113,8 @@ static enum pair_kind way_to(const struct settling *s, int rank)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* Every key is given before anything is waited for, so no two ranks wait for each other. */
+/* Every rank sends all its keys before it waits for anything, so no two ranks wait for each other.
+ */
 static vb_status connect_streams(struct settling *s)
 {
     struct vb_group *g = s->g;
@@ -142,7 +145,7 @@ static vb_status connect_verbs(struct settling *s, int rank, struct vb_ep **ep_p
                               s->deadline, ep_p);
 }
 
-static vb_status connect_sure(struct settling *s)
+static vb_status connect_hardware(struct settling *s)
 {
     vb_status st = VB_OK;
     struct vb_ep *ep;
@@ -160,8 +163,8 @@ static vb_status connect_sure(struct settling *s)
 
 /* ---- the trial ------------------------------------------------------------------------------- */
 
-/* Whether any pair of the job needs one: all ranks take part in it then. */
-static bool needs_trial(const struct settling *s)
+/* Whether any pair of the job must be measured. Then all ranks take part. */
+static bool needs_pick(const struct settling *s)
 {
     bool soft = false;
     int i, able = 0;
@@ -173,47 +176,47 @@ static bool needs_trial(const struct settling *s)
     return s->g->opts.transport == VB_TRANSPORT_AUTO && able >= 2 && soft;
 }
 
-static void keep_faster(struct settling *s, const struct trial_pair *pairs, int n, bool verbs)
+static void keep_faster(struct settling *s, const struct pick_pair *pairs, int n, bool verbs)
 {
     int i;
 
     for (i = 0; i < n; i++) {
-        ops_of(pairs[i].devs[!verbs])->disconnect(pairs[i].eps[!verbs]);
+        vb_device_transport(pairs[i].devs[!verbs])->disconnect(pairs[i].eps[!verbs]);
         if (verbs)
             pair_take_verbs(s->g, pairs[i].rank, s->verbs, pairs[i].eps[1]);
     }
     pairs_close_unused(s->g);
 }
 
-static vb_status try_pairs(struct settling *s, struct trial_pair *pairs, double seconds[2])
+static vb_status pick_faster(struct settling *s, struct pick_pair *pairs, double seconds[2])
 {
     struct vb_group *g = s->g;
     vb_status st = VB_OK;
     int i, n = 0;
 
     for (i = 0; i < g->world && st == VB_OK; i++) {
-        if (i == g->rank || way_to(s, i) != WAY_TRIAL)
+        if (i == g->rank || way_to(s, i) != WAY_MEASURE)
             continue;
-        pairs[n] = (struct trial_pair){
+        pairs[n] = (struct pick_pair){
             .rank = i, .devs = {g->peers[i].dev, s->verbs}, .eps = {g->peers[i].ep, NULL}};
         st = connect_verbs(s, i, &pairs[n].eps[1]);
         if (st == VB_OK)
             n++;
     }
     if (st == VB_OK)
-        st = trial_run(g, pairs, n, s->deadline, seconds);
+        st = pick_transport(g, pairs, n, s->deadline, seconds);
     keep_faster(s, pairs, n, st == VB_OK && seconds[1] < seconds[0]);
     return st;
 }
 
-static vb_status hold_trial(struct settling *s, double seconds[2])
+static vb_status pick_for_pairs(struct settling *s, double seconds[2])
 {
-    struct trial_pair *pairs = calloc((size_t)s->g->world, sizeof(*pairs));
+    struct pick_pair *pairs = calloc((size_t)s->g->world, sizeof(*pairs));
     vb_status st;
 
     if (pairs == NULL)
         return vb_err_sys("calloc");
-    st = try_pairs(s, pairs, seconds);
+    st = pick_faster(s, pairs, seconds);
     free(pairs);
     return st;
 }
@@ -234,7 +237,7 @@ static const char *reason(const struct settling *s)
 {
     if (s->g->opts.transport != VB_TRANSPORT_AUTO)
         return "asked for";
-    return s->verbs == NULL ? "no RDMA device in use here" : "not all hosts have an RDMA device";
+    return s->verbs == NULL ? "this host uses no RDMA device" : "not all hosts have an RDMA device";
 }
 
 static void explain(struct settling *s, bool tried, const double seconds[2])
@@ -246,8 +249,10 @@ static void explain(struct settling *s, bool tried, const double seconds[2])
     if (rank < 0)
         snprintf(g->why, size, "%s", g->world == 1 ? "one rank alone" : "shm: all on one host");
     else if (tried)
-        snprintf(g->why, size, "%s between hosts: soft-RoCE took %.1f ms for what took TCP %.1f ms",
-                 g->peers[rank].transport->name, seconds[1] * 1e3, seconds[0] * 1e3);
+        snprintf(
+            g->why, size,
+            "%s between hosts: the same transfers took %.1f ms over soft-RoCE and %.1f ms over TCP",
+            g->peers[rank].transport->name, seconds[1] * 1e3, seconds[0] * 1e3);
     else if (g->peers[rank].transport == &vb_transport_verbs)
         snprintf(g->why, size, "verbs over %s: %s", vb_transport_verbs.link_text(g->peers[rank].ep),
                  g->opts.transport == VB_TRANSPORT_VERBS ? "asked for" : "both ends have it");
@@ -269,9 +274,9 @@ static vb_status settle(struct settling *s)
     if (st == VB_OK)
         st = connect_streams(s);
     if (st == VB_OK)
-        st = connect_sure(s);
-    if (st == VB_OK && needs_trial(s)) {
-        st = hold_trial(s, seconds);
+        st = connect_hardware(s);
+    if (st == VB_OK && needs_pick(s)) {
+        st = pick_for_pairs(s, seconds);
         tried = true;
     }
     if (st != VB_OK)

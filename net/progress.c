@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Moves things along: polls the devices, hands notes to their channels, waits.
+ * Progress: polls the devices, delivers notes to their channels, waits.
  *
- * A wait spins briefly, yields where there are more threads than cpus, then sleeps in the kernel:
- * in the group's epoll, until a device or the control plane wakes it; or, where there is one device
- * and it offers that, in the device, which saves calls. The control plane does not end that sleep,
- * so it is looked at every GROUP_SLEEP_MS.
+ * A wait spins briefly, yields if there are more threads than cpus, then sleeps in the kernel. It
+ * sleeps in the group's epoll until a device or the control plane wakes it. If the group has one
+ * device and the device offers it, the wait sleeps in the device instead, which saves system calls.
+ * The control plane does not end that sleep, so the wait checks it every GROUP_SLEEP_MS.
  */
 #include "net/group_priv.h"
 
@@ -22,23 +22,23 @@
 
 /* ---- one round ------------------------------------------------------------------------------- */
 
-/* Refused, and said once a peer: it means nothing here, so it can do no harm. */
-static void refuse_note(struct vb_group *g, int rank, uint32_t note)
+/* Drops a note on a closed channel, which does no harm. Logs the first one of each peer. */
+static void drop_note(struct vb_group *g, int rank, uint32_t note)
 {
     if (!g->peers[rank].strayed)
-        VB_LOG_WARN("rank %d (%s) sent a note on channel %u, which nobody opened: refused", rank,
+        VB_LOG_WARN("rank %d (%s) sent a note on channel %u, which is not open: dropped", rank,
                     g->peers[rank].info.host, VB_NOTE_CHANNEL(note));
     g->peers[rank].strayed = true;
 }
 
-static void hand_note(struct vb_group *g, int rank, uint32_t note)
+static void deliver_note(struct vb_group *g, int rank, uint32_t note)
 {
     const struct channel *channel = &g->channels[VB_NOTE_CHANNEL(note)];
 
     if (channel->fn != NULL)
         channel->fn(channel->arg, rank, VB_NOTE_VALUE(note));
     else
-        refuse_note(g, rank, note);
+        drop_note(g, rank, note);
 }
 
 void group_finish(struct vb_op *op, vb_status st)
@@ -47,13 +47,7 @@ void group_finish(struct vb_op *op, vb_status st)
     op->done = true;
 }
 
-/* It has yet to join, or was dropped: nothing of it may come up. */
-static void refuse_early(struct vb_group *g, int rank)
-{
-    control_lose(g->control, rank, "it sent a note before it had joined");
-}
-
-static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
+static void deliver_event(struct vb_group *g, const struct vb_raw_event *ev)
 {
     switch (ev->type) {
     case VB_RAW_OP_DONE:
@@ -61,9 +55,9 @@ static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
         break;
     case VB_RAW_NOTE:
         if (g->opts.elastic && !g->peers[ev->rank].member)
-            refuse_early(g, ev->rank);
+            control_lose(g->control, ev->rank, "it sent a note before it had joined");
         else
-            hand_note(g, ev->rank, ev->note);
+            deliver_note(g, ev->rank, ev->note);
         break;
     case VB_RAW_LOST:
         control_lose(g->control, ev->rank,
@@ -72,8 +66,8 @@ static void hand_event(struct vb_group *g, const struct vb_raw_event *ev)
     }
 }
 
-/* What this rank sent itself. A handler may send more: that waits for the next round. */
-static int hand_self(struct vb_group *g)
+/* Delivers what this rank sent to itself. What a handler sends then waits for the next round. */
+static int deliver_self(struct vb_group *g)
 {
     struct vb_op *op = g->self.done, *next;
     unsigned n = g->self.n, i;
@@ -89,7 +83,7 @@ static int hand_self(struct vb_group *g)
 
         g->self.first++;
         g->self.n--;
-        hand_note(g, g->rank, note);
+        deliver_note(g, g->rank, note);
     }
     return count;
 }
@@ -109,8 +103,8 @@ void group_hold(struct vb_group *g, bool on)
 
 static void flush(struct vb_device *dev)
 {
-    if (ops_of(dev)->flush != NULL)
-        ops_of(dev)->flush(dev);
+    if (vb_device_transport(dev)->flush != NULL)
+        vb_device_transport(dev)->flush(dev);
 }
 
 void group_flush(struct vb_group *g)
@@ -121,16 +115,16 @@ void group_flush(struct vb_group *g)
         flush(g->devices[d]);
 }
 
-/* What the handlers of several notes put leaves together. */
-static int hand_events(struct vb_group *g, struct vb_device *dev, const struct vb_raw_event *ev,
-                       int n)
+/* Delivers events. The puts that several handlers make leave together. */
+static int deliver_events(struct vb_group *g, struct vb_device *dev, const struct vb_raw_event *ev,
+                          int n)
 {
     int i;
 
     if (n > 1)
         set_hold(dev, true);
     for (i = 0; i < n; i++)
-        hand_event(g, &ev[i]);
+        deliver_event(g, &ev[i]);
     if (n > 1) {
         set_hold(dev, false);
         flush(dev);
@@ -143,7 +137,6 @@ static bool has_self(const struct vb_group *g)
     return g->self.n > 0 || g->self.done != NULL;
 }
 
-/* Polls every device once; how much came of it. */
 int group_round(struct vb_group *g)
 {
     struct vb_raw_event ev[EVENTS];
@@ -152,18 +145,18 @@ int group_round(struct vb_group *g)
     if (atomic_load_explicit(&g->news, memory_order_relaxed)) /* elastic groups only */
         count += member_work(g);
     if (has_self(g))
-        count += hand_self(g);
+        count += deliver_self(g);
     for (d = 0; d < g->n_devices; d++) {
         n = 0;
-        if (ops_of(g->devices[d])->poll(g->devices[d], ev, EVENTS, &n) != VB_OK)
-            continue; /* it has logged; the ranks concerned are reported as lost */
-        count += hand_events(g, g->devices[d], ev, n);
+        if (vb_device_transport(g->devices[d])->poll(g->devices[d], ev, EVENTS, &n) != VB_OK)
+            continue; /* the device has logged it; it reports the ranks concerned as lost */
+        count += deliver_events(g, g->devices[d], ev, n);
     }
     return count;
 }
 
-/* what: was going on, NULL: nothing in particular. */
-static vb_status say_failure(struct vb_group *g, vb_status st, const char *what)
+/* what: the operation that was under way; NULL: none in particular. */
+static vb_status log_failure(struct vb_group *g, vb_status st, const char *what)
 {
     char text[256];
 
@@ -180,7 +173,7 @@ vb_status vb_progress(struct vb_group *g)
     group_round(g);
     group_unlock(g);
     st = control_status(g->control, NULL, 0);
-    return st == VB_OK ? VB_OK : say_failure(g, st, NULL);
+    return st == VB_OK ? VB_OK : log_failure(g, st, NULL);
 }
 
 /* ---- sleeping -------------------------------------------------------------------------------- */
@@ -194,14 +187,14 @@ void group_wake(void *arg)
         VB_LOG_WARN("write an eventfd: %s", strerror(errno));
 }
 
-/* The caller and the progress thread may both be asleep: the last one to wake disarms. */
+/* The caller and the progress thread may both be asleep. The last one to wake disarms. */
 void group_arm(struct vb_group *g)
 {
     int d;
 
     g->armed++;
     for (d = 0; d < g->n_devices; d++)
-        ops_of(g->devices[d])->arm(g->devices[d]);
+        vb_device_transport(g->devices[d])->arm(g->devices[d]);
 }
 
 void group_disarm(struct vb_group *g)
@@ -211,11 +204,11 @@ void group_disarm(struct vb_group *g)
     if (--g->armed > 0)
         return;
     for (d = 0; d < g->n_devices; d++)
-        ops_of(g->devices[d])->disarm(g->devices[d]);
+        vb_device_transport(g->devices[d])->disarm(g->devices[d]);
 }
 
-/* Sleeps until something may have happened. Called and returns under the lock; the devices are
- * armed, and polled since. */
+/* Sleeps until there may be an event. Called under the lock, and returns under it. The devices are
+ * armed and have been polled since. */
 void group_sleep(struct vb_group *g, int ms)
 {
     struct epoll_event ev[DEVICES_MAX + 1];
@@ -231,7 +224,7 @@ void group_sleep(struct vb_group *g, int ms)
     group_lock(g);
 }
 
-/* Sleeps unless something comes of a last round. Called and returns under the lock. */
+/* Sleeps unless a last round brings events. Called under the lock, and returns under it. */
 static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int ms)
 {
     atomic_store_explicit(&g->app_sleeping, true, memory_order_relaxed);
@@ -244,20 +237,21 @@ static void sleep_in_epoll(struct vb_group *g, vb_ready_fn ready, void *arg, int
 
 static bool has_await(const struct vb_group *g)
 {
-    return g->n_devices == 1 && !g->threaded && ops_of(g->devices[0])->await != NULL;
+    return g->n_devices == 1 && !g->front.threaded &&
+           vb_device_transport(g->devices[0])->await != NULL;
 }
 
-/* A round that sleeps while there is nothing to hand out. */
+/* A round that sleeps while there are no events. Returns the number of events. */
 static int sleep_in_device(struct vb_group *g, int ms)
 {
     struct vb_raw_event ev[EVENTS];
     int n = 0;
 
     if (has_self(g))
-        return hand_self(g);
-    if (ops_of(g->devices[0])->await(g->devices[0], ev, EVENTS, ms, &n) != VB_OK)
+        return deliver_self(g);
+    if (vb_device_transport(g->devices[0])->await(g->devices[0], ev, EVENTS, ms, &n) != VB_OK)
         return 0;
-    return hand_events(g, g->devices[0], ev, n);
+    return deliver_events(g, g->devices[0], ev, n);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -279,13 +273,13 @@ bool vb_group_never_spins(struct vb_group *g)
     return never;
 }
 
-/* How a wait goes on when a round brought nothing. */
-struct patience {
-    uint64_t idle_ns; /* since when nothing has come, 0: something just has */
+/* How long a wait has found no events. */
+struct idle {
+    uint64_t since_ns; /* the time of the first round without events; 0: the last round had some */
     int rounds;
 };
 
-static bool spin_on(struct vb_group *g, struct patience *p)
+static bool keep_spinning(struct vb_group *g, struct idle *p)
 {
     uint64_t now;
 
@@ -297,11 +291,11 @@ static bool spin_on(struct vb_group *g, struct patience *p)
         return true;
     }
     now = vb_clock_ns();
-    if (p->idle_ns == 0)
-        p->idle_ns = now;
-    if (now - p->idle_ns >= (g->opts.crowded ? YIELDS_NS : SPIN_NS))
+    if (p->since_ns == 0)
+        p->since_ns = now;
+    if (now - p->since_ns >= (g->opts.crowded ? YIELDS_NS : SPIN_NS))
         return false;
-    if (g->opts.crowded) { /* at once: whom this waits for may be waiting for this cpu */
+    if (g->opts.crowded) { /* at once: the rank that this one waits for may need this cpu */
         group_unlock(g);
         sched_yield();
         group_lock(g);
@@ -315,8 +309,8 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
     double silence;
 
     if (from < 0)
-        return vb_err(VB_ERR_TIMEOUT, "waited %.1f s in vain: %s", g->opts.timeout_ms / 1000.0,
-                      what);
+        return vb_err(VB_ERR_TIMEOUT, "waited %.1f s without success: %s",
+                      g->opts.timeout_ms / 1000.0, what);
     silence = control_silence_s(g->control, from, &step);
     return vb_err(VB_ERR_TIMEOUT,
                   "waited %.1f s for rank %d (%s): %s; it was heard %.1f s ago, at step %llu",
@@ -324,13 +318,13 @@ static vb_status timed_out(struct vb_group *g, const char *what, int from)
                   (unsigned long long)step);
 }
 
-/* Why a wait cannot go on, or VB_OK. */
-static vb_status hopeless(struct vb_group *g, const char *what, int from, uint64_t deadline)
+/* Returns why a wait cannot continue, or VB_OK. */
+static vb_status wait_failure(struct vb_group *g, const char *what, int from, uint64_t deadline)
 {
     vb_status st = control_status(g->control, NULL, 0);
 
     if (st != VB_OK)
-        return say_failure(g, st, what);
+        return log_failure(g, st, what);
     if (g->opts.elastic && from >= 0 && g->peers[from].gone)
         return vb_err(VB_ERR_PEER, "rank %d (%s) is gone, %s: %s", from, vb_group_host(g, from),
                       g->peers[from].why, what);
@@ -355,28 +349,28 @@ bool group_try(struct vb_group *g, vb_ready_fn ready, void *arg)
 vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
                      const int *from_p)
 {
-    struct patience patience = {0};
+    struct idle idle = {0};
     vb_status st = VB_OK;
     uint64_t deadline = 0;
 
     group_lock(g);
     while (!ready(arg)) {
         if (group_round(g) > 0) {
-            memset(&patience, 0, sizeof(patience));
+            memset(&idle, 0, sizeof(idle));
             continue;
         }
-        if (spin_on(g, &patience))
+        if (keep_spinning(g, &idle))
             continue;
         if (deadline == 0)
             deadline = group_deadline(g);
-        st = hopeless(g, what, *from_p, deadline);
+        st = wait_failure(g, what, *from_p, deadline);
         if (st != VB_OK)
             break;
         if (has_await(g))
             sleep_in_device(g, sock_ms_left(deadline, GROUP_SLEEP_MS));
         else
             sleep_in_epoll(g, ready, arg, sock_ms_left(deadline, GROUP_SLEEP_MS));
-        memset(&patience, 0, sizeof(patience));
+        memset(&idle, 0, sizeof(idle));
     }
     atomic_fetch_add_explicit(&g->app_polls, 1, memory_order_relaxed);
     group_unlock(g);
@@ -402,6 +396,6 @@ vb_status vb_op_wait(struct vb_group *g, struct vb_op *op, const char *what, int
         return st;
     if (from < 0)
         return vb_err(op->status, "%s failed: %s", what, vb_status_str(op->status));
-    return vb_err(op->status, "%s failed, with rank %d (%s): %s", what, from,
-                  vb_group_host(g, from), vb_status_str(op->status));
+    return vb_err(op->status, "%s failed with rank %d (%s): %s", what, from, vb_group_host(g, from),
+                  vb_status_str(op->status));
 }

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * The progress thread: serves peers while the caller computes, and stays away while the caller
- * polls or sleeps by itself.
+ * polls or sleeps in a wait.
  *
- * The caller waits for nothing then. Where this thread has no cpu of its own, it is the caller that
- * is kept from computing: what comes soon after something that was served is served together.
- * Two ranks on two cores (Neoverse-V1) over 10 Gbit/s, medians of 4 runs in turn: serving packets
- * as they came, backward of AlexNet took 533 ms; with rests of 300, 600 and 1000 us 514, 508 and
- * 509.
+ * While the caller computes, it does not wait for the thread's work. If the thread has no cpu of
+ * its own, it takes cpu time from the computing. So it rests after it has served something, and
+ * then serves what has arrived meanwhile in one go (docs/performance.md).
  */
 #include "net/group_priv.h"
 #include "topo/topo.h"
@@ -15,8 +13,8 @@
 #include <errno.h>
 #include <time.h>
 
-#define NAP_NS 1000000L /* between looks at whether the caller polls */
-#define REST_NS 600000L /* after something was served */
+#define NAP_NS 1000000L /* between two checks whether the caller polls */
+#define REST_NS 600000L /* after it has served something */
 
 static void nap(long ns)
 {
@@ -25,7 +23,7 @@ static void nap(long ns)
     nanosleep(&ts, NULL);
 }
 
-/* Whether there is a cpu for this thread that nobody computes on. */
+/* Whether the thread has a cpu on which nobody computes. */
 static bool has_cpu(const struct vb_group *g)
 {
     const struct vb_placement *placement = g->opts.placement;
@@ -33,7 +31,7 @@ static bool has_cpu(const struct vb_group *g)
     return placement != NULL && placement->ranks[g->opts.placement_rank].progress_cpu >= 0;
 }
 
-/* Under the lock, which others may have meanwhile. */
+/* Called under the lock; releases it during the rest. */
 static void rest(struct vb_group *g)
 {
     group_unlock(g);
@@ -41,7 +39,7 @@ static void rest(struct vb_group *g)
     group_lock(g);
 }
 
-/* Sleeps until something comes, unless it has. Under the lock. */
+/* Sleeps until there is an event. Under the lock. */
 static void await(struct vb_group *g)
 {
     group_arm(g);
@@ -50,10 +48,10 @@ static void await(struct vb_group *g)
     group_disarm(g);
 }
 
-/* Serves until the caller polls by itself again. */
+/* Serves peers until the caller polls again. */
 static void take_over(struct vb_group *g, unsigned seen)
 {
-    bool rests = !has_cpu(g), served = false; /* since the last rest */
+    bool rests = !has_cpu(g), served = false; /* served: something, since its last rest */
 
     group_lock(g);
     while (!atomic_load_explicit(&g->stopping, memory_order_relaxed) && !g->opening &&
@@ -61,7 +59,7 @@ static void take_over(struct vb_group *g, unsigned seen)
         if (group_round(g) > 0) {
             served = true;
             if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
-                group_wake(g); /* what it waits for may have gone through our hands */
+                group_wake(g); /* this thread may have handled what the caller waits for */
             continue;
         }
         if (atomic_load_explicit(&g->app_sleeping, memory_order_relaxed))
@@ -95,21 +93,21 @@ vb_status progress_start(struct vb_group *g)
 {
     int err;
 
-    g->threaded = true;
+    g->front.threaded = true;
     err = pthread_create(&g->progress_thread, NULL, progress_main, g);
     if (err == 0)
         return VB_OK;
-    g->threaded = false;
+    g->front.threaded = false;
     errno = err;
     return vb_err_sys("start the progress thread");
 }
 
 void progress_stop(struct vb_group *g)
 {
-    if (!g->threaded)
+    if (!g->front.threaded)
         return;
     atomic_store_explicit(&g->stopping, true, memory_order_relaxed);
     group_wake(g);
     pthread_join(g->progress_thread, NULL);
-    g->threaded = false;
+    g->front.threaded = false;
 }

@@ -80,20 +80,19 @@ static const struct source sources[] = {
     {"counters/link_downed", VB_PORT_LINK},
 };
 
-/* What one is called, and what several are. */
-static const char *const words[VB_PORT_TROUBLES][2] = {
-    [VB_PORT_RETRIES] = {"retry", "retries"},
-    [VB_PORT_OUT_OF_SEQ] = {"out of sequence", "out of sequence"},
-    [VB_PORT_RNR] = {"RNR", "RNR"},
-    [VB_PORT_DUPLICATES] = {"duplicate", "duplicates"},
-    [VB_PORT_LOST] = {"lost packet", "lost packets"},
-    [VB_PORT_GIVEN_UP] = {"transfer given up", "transfers given up"},
-    [VB_PORT_LINK] = {"link failure", "link failures"},
+static const char *const words[VB_PORT_TROUBLES] = {
+    [VB_PORT_RETRIES] = "retries",
+    [VB_PORT_OUT_OF_SEQ] = "out of sequence",
+    [VB_PORT_RNR] = "RNR",
+    [VB_PORT_DUPLICATES] = "duplicates",
+    [VB_PORT_LOST] = "lost packets",
+    [VB_PORT_GIVEN_UP] = "transfers given up",
+    [VB_PORT_LINK] = "link failures",
 };
 
 const char *vb_port_trouble_str(enum vb_port_trouble kind)
 {
-    return (unsigned)kind < VB_PORT_TROUBLES ? words[kind][1] : "other";
+    return (unsigned)kind < VB_PORT_TROUBLES ? words[kind] : "other";
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -215,24 +214,4 @@ void vb_net_ports_moved(const struct vb_port_list *before, const struct vb_port_
         old = vb_net_ports_find(before, after->ports[i].dev, after->ports[i].port);
         subtract(&moved_p->ports[i], old != NULL ? old : &nothing);
     }
-}
-
-bool vb_net_port_text(const struct vb_port_counts *moved, char *buf, size_t size)
-{
-    const char *between = ": ";
-    size_t len;
-    int k;
-
-    buf[0] = '\0';
-    for (k = 0; k < VB_PORT_TROUBLES; k++) {
-        if (moved->n[k] == 0)
-            continue;
-        if (buf[0] == '\0')
-            snprintf(buf, size, "%s/%d", moved->dev, moved->port);
-        len = strlen(buf);
-        snprintf(buf + len, size - len, "%s%lld %s", between, (long long)moved->n[k],
-                 words[k][moved->n[k] != 1]);
-        between = ", ";
-    }
-    return buf[0] != '\0';
 }

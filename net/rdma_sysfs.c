@@ -272,3 +272,32 @@ vb_status vb_net_rdma_list(const char *sysroot, struct vb_rdma_dev **list_p, int
     *n_p = n;
     return VB_OK;
 }
+
+const struct vb_rdma_port *vb_net_rdma_active_port(const struct vb_rdma_dev *dev)
+{
+    int i;
+
+    for (i = 0; i < dev->n_ports && dev->verbs_err == 0; i++)
+        if (dev->ports[i].active)
+            return &dev->ports[i];
+    return NULL;
+}
+
+bool vb_net_rdma_usable(const struct vb_rdma_dev *dev)
+{
+    return vb_net_rdma_active_port(dev) != NULL;
+}
+
+bool vb_net_rdma_any_usable(void)
+{
+    struct vb_rdma_dev *list;
+    bool usable = false;
+    int i, n;
+
+    if (vb_net_rdma_list("", &list, &n) != VB_OK)
+        return false;
+    for (i = 0; i < n; i++)
+        usable = usable || vb_net_rdma_usable(&list[i]);
+    vb_net_rdma_free(list, n);
+    return usable;
+}

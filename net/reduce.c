@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: MIT
  *
  * Sums of vectors, element by element in the order of the sources, so that the bits do not depend
- * on how a vector was cut. Compiled without contraction: there is no product in a sum, but a mean
- * must not melt into one.
+ * on how a vector was split. Compiled without contraction: a sum has no product, but the product of
+ * a mean must not be fused with it.
  *
- * Large sums go block by block, so that partial sums stay in the first-level cache; up to four
- * sources are added in one pass. Plain vector types: the compiler has them on every machine, and no
- * run-time check of overlaps as with loops that it finds by itself (dst may be a source).
+ * Large sums go block by block, so that partial sums stay in the first-level cache. One pass adds
+ * up to four sources. The loops use vector types of the compiler, which exist on every machine.
+ * They need no run-time check for overlap, which loops vectorized by the compiler would have,
+ * because dst may be a source.
  */
-#include "net/coll_priv.h"
+#include "net/reduce.h"
 
 #include <string.h>
 
 #define BLOCK 2048u /* elements */
 #define LINE 16u    /* elements of a cache line */
 #if defined(__x86_64__)
-#define AHEAD 512u /* how far ahead lines are asked for */
-#define PLACES 4u  /* that a large share is summed at, in turn */
+#define AHEAD 512u /* elements: how far ahead lines are prefetched */
+#define PLACES 4u  /* a large share is summed at this many places in turn */
 #else
 #define AHEAD 128u
 #define PLACES 1u
 #endif
-#define APART 4096u     /* elements between places */
-#define AHEAD_EACH 128u /* how far ahead lines are asked for at each of them */
-#define ASK_MAX                                                                                    \
-    ((size_t)4 << 20) /* elements: with more, memory is the limit and asking in the way */
+#define APART 4096u     /* elements between two places */
+#define AHEAD_EACH 128u /* elements: how far ahead lines are prefetched at each place */
+#define PREFETCH_MAX                                                                               \
+    ((size_t)4 << 20) /* elements: beyond this, memory is the limit and prefetching hurts */
 
 #if defined(__AVX512F__)
 #define LANES 16u
@@ -34,7 +35,8 @@
 #define LANES 4u
 #endif
 
-/* As in memory, and as a value: gcc 14 fails on an argument that is less aligned than its type. */
+/* A vector in memory and as a value: gcc 14 fails on an argument that is less aligned than its
+ * type. */
 typedef float vec_mem __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef float vec __attribute__((vector_size(4 * LANES)));
 
@@ -50,7 +52,7 @@ static inline void store(float *p, vec v)
 
 /* ---- bfloat16 -------------------------------------------------------------------------------- */
 
-/* To the nearest, ties to even; a NaN stays one. */
+/* Rounds to the nearest bfloat16, ties to even. A NaN stays a NaN. */
 static inline uint32_t round_bits(uint32_t bits)
 {
     uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1u);
@@ -154,22 +156,21 @@ static void scale_block(float *dst, float scale, size_t n)
         dst[i] *= scale;
 }
 
-/* Summing in place, for few ranks: the sources are the places of the result, and every byte is read
- * and written once. The product with a scale of 1 changes no bit.
+/* Summing in place, for few ranks: the sources are also the places of the result, and every byte is
+ * read and written once. Multiplying by a scale of 1 changes no bit.
  *
- * Lines that will be written are asked for ahead, which the hardware does only for reading and not
- * beyond a page; but never lines behind the end, which are another rank's at the moment. 2 ranks,
- * us, without and with: 1 MiB 43 and 38, 4 MiB 197 and 151, 16 MiB 886 and 768, 128 MiB 7940 and
- * 8380. */
-static inline void ask(float *p, size_t ahead)
+ * Lines that will be written are prefetched, because the hardware prefetches only for reading and
+ * not beyond a page. Lines behind the end are never prefetched: another rank is using them. See
+ * docs/performance.md. */
+static inline void prefetch(float *p, size_t ahead)
 {
     __builtin_prefetch(p + ahead, 1);
 }
 
-/* How many elements are summed with asking. */
-static size_t asking(size_t n)
+/* How many elements are summed with prefetching. */
+static size_t n_prefetched(size_t n)
 {
-    return n > AHEAD && n <= ASK_MAX ? n - AHEAD : 0;
+    return n > AHEAD && n <= PREFETCH_MAX ? n - AHEAD : 0;
 }
 
 static inline void all2_line(float *a, float *b, float scale)
@@ -187,10 +188,9 @@ static inline void all2_line(float *a, float *b, float scale)
         store(b + k * LANES, s[k]);
 }
 
-/* A line at each of some places in turn: the hardware fetches ahead within a page only, and finds
- * its pace anew in each; with several pages at a time it has more under way. Sapphire Rapids, 2
- * ranks, us, one place and four: 32 MiB 2241 and 1988, 128 MiB 12528 and 9812. With three vectors
- * it does not pay. Returns how many elements were summed. */
+/* Sums one line at each of several places in turn. The hardware prefetches only within a page and
+ * starts again slowly in each, so with several pages at a time it has more loads under way. It does
+ * not pay with three vectors; see docs/performance.md. Returns how many elements were summed. */
 static size_t all2_places(float *a, float *b, size_t n, float scale)
 {
     size_t i = 0, k, at;
@@ -199,8 +199,8 @@ static size_t all2_places(float *a, float *b, size_t n, float scale)
         for (k = i; k < i + APART; k += LINE)
 #pragma GCC unroll 4
             for (at = k; at < k + PLACES * APART; at += APART) {
-                ask(a + at, AHEAD_EACH);
-                ask(b + at, AHEAD_EACH);
+                prefetch(a + at, AHEAD_EACH);
+                prefetch(b + at, AHEAD_EACH);
                 all2_line(a + at, b + at, scale);
             }
     return i;
@@ -208,11 +208,11 @@ static size_t all2_places(float *a, float *b, size_t n, float scale)
 
 static void all2(float *a, float *b, size_t n, float scale)
 {
-    size_t i = PLACES > 1 ? all2_places(a, b, n, scale) : 0, end = i + asking(n - i);
+    size_t i = PLACES > 1 ? all2_places(a, b, n, scale) : 0, end = i + n_prefetched(n - i);
 
     for (; i + LINE <= end; i += LINE) {
-        ask(a + i, AHEAD);
-        ask(b + i, AHEAD);
+        prefetch(a + i, AHEAD);
+        prefetch(b + i, AHEAD);
         all2_line(a + i, b + i, scale);
     }
     for (; i + LINE <= n; i += LINE)
@@ -232,12 +232,12 @@ static inline void all3_vec(float *a, float *b, float *c, float scale)
 
 static void all3(float *a, float *b, float *c, size_t n, float scale)
 {
-    size_t i = 0, k, end = asking(n);
+    size_t i = 0, k, end = n_prefetched(n);
 
     for (; i + LINE <= end; i += LINE) {
-        ask(a + i, AHEAD);
-        ask(b + i, AHEAD);
-        ask(c + i, AHEAD);
+        prefetch(a + i, AHEAD);
+        prefetch(b + i, AHEAD);
+        prefetch(c + i, AHEAD);
         for (k = i; k < i + LINE; k += LANES)
             all3_vec(a + k, b + k, c + k, scale);
     }
@@ -265,7 +265,8 @@ static void all4(float *a, float *b, float *c, float *d, size_t n, float scale)
 
 /* ---- a sum ----------------------------------------------------------------------------------- */
 
-/* Elements from first on, as float32: in place where they are, else in room. */
+/* Returns n elements from first on as float32: in place if they are float32, else converted in
+ * room. */
 static const float *source_block(const struct source *s, size_t first, size_t n, float *room)
 {
     switch (s->type) {
@@ -281,10 +282,10 @@ static const float *source_block(const struct source *s, size_t first, size_t n,
     return (const float *)s->ptr + first;
 }
 
-/* One source at a time goes through room, for all that is not plain float32. */
+/* Sums sources that are not plain float32. They are converted one at a time. */
 static void sum_block_any(float *dst, const struct source *s, int n_s, size_t first, size_t n)
 {
-    float room[BLOCK], sum[BLOCK]; /* dst may be a source that is still to come */
+    float room[BLOCK], sum[BLOCK]; /* dst may be a source that is read later */
     int k;
 
     memcpy(sum, source_block(&s[0], first, n, room), n * sizeof(float));
@@ -293,7 +294,7 @@ static void sum_block_any(float *dst, const struct source *s, int n_s, size_t fi
     memcpy(dst, sum, n * sizeof(float));
 }
 
-/* Up to four. */
+/* Sums up to four vectors. */
 static void sum_few(float *dst, const float *const *p, int n_p, size_t n)
 {
     if (n_p == 1 && p[0] != dst)
@@ -308,7 +309,7 @@ static void sum_few(float *dst, const float *const *p, int n_p, size_t n)
 
 static void sum_block_f32(float *dst, const struct source *s, int n_s, size_t first, size_t n)
 {
-    float sum[BLOCK]; /* as above */
+    float sum[BLOCK]; /* dst may be a source that is read later */
     const float *p[4];
     int k, n_p;
 
@@ -338,7 +339,7 @@ static bool all_f32(const struct source *s, int n_s)
     return true;
 }
 
-/* The place of the result that a source is, or NULL. */
+/* Returns the place of the result at which a source lies, or NULL. */
 static float *place_of(const struct source *s, float *dst, float *const *also, int n_also)
 {
     int k;
@@ -349,7 +350,7 @@ static float *place_of(const struct source *s, float *dst, float *const *also, i
     return s->ptr == dst ? dst : NULL;
 }
 
-/* False: the sources are not the places of the result, or too many. */
+/* Returns false if the sources are not the places of the result, or are too many. */
 static bool sum_in_place(float *dst, float *const *also, int n_also, const struct source *s,
                          int n_s, size_t n, float scale)
 {

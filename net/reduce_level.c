@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums by the instructions that this CPU has.
+ * Calls the sums compiled for the best instructions that this CPU has.
  */
-#include "net/coll_priv.h"
+#include "net/reduce.h"
 
 static const struct reduce_level *const levels[] = {
     [VB_CPU_BASE] = &reduce_level,

@@ -42,7 +42,7 @@ static vb_status shm_open_device(const struct vb_device_opts *o, struct vb_devic
     dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct shm_ep *));
     if (dev == NULL)
         return vb_err_sys("calloc");
-    dev->head.ops = &vb_transport_shm;
+    dev->head.transport = &vb_transport_shm;
     dev->opts = *o;
     dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (dev->wake_fd < 0) {

@@ -1,278 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sparse allreduce: the context and the call.
+ * Sparse allreduce: the call.
  *
- * A call has three rounds (sparse_send.c): heads, which say how long the lists are and where to
- * cut; parts, which go to the owners of the index ranges; sums, which go to all. The owner merges
- * the parts in rank order and adds up from left to right, so that each index is
- * ((g0 + g1) + g2) + ... whatever the ranges are. Short lists go along with the heads: then every
- * rank is the owner of all. Nothing here is as long as the features.
+ * A call has three rounds (sparse_send.c). Heads say how long the lists are and where to split
+ * them. Parts go to the owners of the index ranges. Sums go to all ranks. The owner merges the
+ * parts in rank order and adds up from left to right, so each value is ((g0 + g1) + g2) + ...
+ * whatever the ranges are. Short lists travel with the heads; every rank then sums all lists. No
+ * memory here is as long as the features.
  *
- * What comes from a peer is checked before it is used: a head against what the rank said when the
- * context was opened, a part and a sum against the room and the range that the heads left them.
+ * Data from a peer is checked before it is used: a head against what the rank said when the context
+ * was opened, a part and a sum against the room and the index range that follow from the heads.
  */
 #include "net/sparse_priv.h"
 
-#include <stdlib.h>
-
-#define CHANNEL_FIRST 224 /* contexts take the first free one from here on */
-#define SAMPLES_MIN 64u
-#define SAMPLES_MAX 1024u
-#define SAMPLES_A_RANK 8u
-
-/* ---- open and close ---------------------------------------------------------------------------
- */
-
-/* What a rank brings when it opens. */
-struct offer {
-    uint64_t features;
-    uint64_t max_nnz;
-    uint32_t path;
-    int32_t channel;
-};
-
-static int free_channel(struct vb_group *g)
-{
-    int channel;
-
-    group_lock(g);
-    for (channel = CHANNEL_FIRST; channel < VB_CHANNELS; channel++)
-        if (g->channels[channel].fn == NULL)
-            break;
-    group_unlock(g);
-    return channel;
-}
-
-static vb_status check_opts(const struct vb_sparse_opts *o, int channel)
-{
-    if (o->features < 1 || o->features > (uint64_t)UINT32_MAX + 1)
-        return vb_err(VB_ERR_USAGE, "sparse allreduce of %llu features: must be 1 to 2^32",
-                      (unsigned long long)o->features);
-    if (o->max_nnz > UINT32_MAX)
-        return vb_err(VB_ERR_USAGE, "sparse allreduce of lists of %zu: at most %u", o->max_nnz,
-                      UINT32_MAX);
-    if (channel == VB_CHANNELS)
-        return vb_err(VB_ERR_USAGE, "too many sparse allreduces are open");
-    return VB_OK;
-}
-
-static vb_status compare_offers(struct vb_sparse *s, const struct offer *offers)
-{
-    const struct offer *mine = &offers[s->rank];
-    int r;
-
-    for (r = 0; r < s->world; r++) {
-        const char *host = vb_group_host(s->group, r);
-
-        if (offers[r].features != mine->features)
-            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has %llu features, this rank %llu",
-                          s->what, r, host, (unsigned long long)offers[r].features,
-                          (unsigned long long)mine->features);
-        if (offers[r].path != mine->path || offers[r].channel != mine->channel)
-            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) opens another one than this rank",
-                          s->what, r, host);
-        if (offers[r].max_nnz > UINT32_MAX)
-            return vb_err(VB_ERR_INPUT, "%s: rank %d (%s) has lists of %llu", s->what, r, host,
-                          (unsigned long long)offers[r].max_nnz);
-        s->peers[r].max_nnz = offers[r].max_nnz;
-    }
-    return VB_OK;
-}
-
-static vb_status meet(struct vb_sparse *s, int channel)
-{
-    struct offer mine = {.features = s->opts.features,
-                         .max_nnz = s->opts.max_nnz,
-                         .path = (uint32_t)s->opts.path,
-                         .channel = channel};
-    struct offer *offers = calloc((size_t)s->world, sizeof(*offers));
-    vb_status st;
-
-    if (offers == NULL)
-        return vb_err_sys("calloc");
-    st = vb_group_gather(s->group, &mine, sizeof(mine), offers);
-    if (st == VB_OK)
-        st = compare_offers(s, offers);
-    free(offers);
-    return st;
-}
-
-static size_t lines(size_t bytes)
-{
-    return (bytes + VB_CACHE_LINE - 1) / VB_CACHE_LINE * VB_CACHE_LINE;
-}
-
-/* Samples: enough that a part is cut to within an eighth, also where there are many ranks. */
-static void lay_out(struct vb_sparse *s)
-{
-    uint32_t samples = (uint32_t)s->world * SAMPLES_A_RANK;
-    struct sparse_layout *at = &s->at;
-    size_t words = 0, area;
-    int r;
-
-    samples = samples < SAMPLES_MIN ? SAMPLES_MIN : samples;
-    samples = samples > SAMPLES_MAX ? SAMPLES_MAX : samples;
-    s->limits = (struct sparse_limits){
-        .features = s->opts.features, .max_samples = samples, .max_along = sparse_along_room(s)};
-    for (r = 0; r < s->world; r++) {
-        words += sparse_room(s->peers[r].max_nnz, samples, s->world);
-        s->room += s->peers[r].max_nnz;
-    }
-    area = lines(words * sizeof(uint64_t));
-    area = area < SPARSE_PROBE_BYTES ? SPARSE_PROBE_BYTES : area;
-    at->head_bytes = lines(sparse_head_bytes(samples));
-    at->slot_bytes = at->head_bytes + lines(s->limits.max_along * sizeof(uint64_t));
-    at->parts = at->heads + (2 + 2 * (size_t)s->world) * at->slot_bytes;
-    at->sums = at->parts + area;
-    at->list = at->sums + area;
-    at->len_bytes = at->list + lines(s->opts.max_nnz * sizeof(uint64_t)) + VB_CACHE_LINE;
-    s->room = s->room < s->opts.features ? s->room : (size_t)s->opts.features;
-}
-
-static vb_status map_private(size_t len, struct vb_mem *mem)
-{
-    vb_status st = vb_mem_map_private(len, mem);
-
-    return st == VB_OK ? vb_mem_populate(mem) : st;
-}
-
-/* All that a call needs, so that it allocates nothing. */
-static vb_status allocate(struct vb_sparse *s)
-{
-    size_t area = s->at.list - s->at.sums;
-    vb_status st;
-    int r;
-
-    st = sparse_plan_init(&s->plan, s->world, s->limits.max_samples);
-    if (st == VB_OK)
-        st = map_private((size_t)s->world * s->at.head_bytes, &s->heads_mem);
-    if (st == VB_OK)
-        st = map_private(2 * area, &s->scratch_mem);
-    if (st == VB_OK)
-        st = map_private(2 * lines(s->room * sizeof(float)) + VB_CACHE_LINE, &s->result_mem);
-    if (st != VB_OK)
-        return st;
-    s->a = s->scratch_mem.ptr;
-    s->b = s->a + area / sizeof(uint64_t);
-    s->index = s->result_mem.ptr;
-    s->value = (void *)((char *)s->result_mem.ptr + lines(s->room * sizeof(float)));
-    for (r = 0; r < s->world; r++)
-        s->heads[r] = (void *)((char *)s->heads_mem.ptr + (size_t)r * s->at.head_bytes);
-    return VB_OK;
-}
-
-static vb_status open_window(struct vb_sparse *s, int channel)
-{
-    vb_status st;
-    int r;
-
-    st = vb_channel_open(s->group, channel, sparse_note_came, s);
-    if (st != VB_OK)
-        return st;
-    s->channel = channel;
-    st = vb_window_create(s->group, s->at.len_bytes, &s->win);
-    if (st != VB_OK)
-        return st;
-    s->base = vb_window_ptr(s->win);
-    group_lock(s->group);
-    for (r = 0; r < s->world; r++) {
-        struct sparse_peer *peer = &s->peers[r];
-
-        peer->mapped = vb_window_peer(s->win, r);
-        peer->begun_op.done = peer->head_op.done = true;
-        peer->part_op.done = peer->sum_op.done = true;
-    }
-    group_unlock(s->group);
-    return VB_OK;
-}
-
-static struct vb_sparse *create(struct vb_group *g, const struct vb_sparse_opts *opts)
-{
-    struct vb_sparse *s = calloc(1, sizeof(*s));
-
-    if (s == NULL)
-        return NULL;
-    s->group = g;
-    s->rank = vb_group_rank(g);
-    s->world = vb_group_world(g);
-    s->opts = *opts;
-    s->heads_mem.fd = s->scratch_mem.fd = s->result_mem.fd = -1;
-    s->peers = calloc((size_t)s->world, sizeof(*s->peers));
-    s->heads = calloc((size_t)s->world, sizeof(void *));
-    s->runs = calloc((size_t)s->world, sizeof(*s->runs));
-    snprintf(s->what, sizeof(s->what), "opening a sparse allreduce");
-    return s;
-}
-
-vb_status vb_sparse_open(struct vb_group *g, const struct vb_sparse_opts *opts,
-                         struct vb_sparse **sparse_p)
-{
-    int channel = free_channel(g);
-    struct vb_sparse *s;
-    vb_status st;
-
-    st = member_check_fixed(g, "a sparse allreduce");
-    if (st == VB_OK)
-        st = check_opts(opts, channel);
-    if (st != VB_OK)
-        return st;
-    s = create(g, opts);
-    if (s == NULL || s->peers == NULL || s->heads == NULL || s->runs == NULL) {
-        vb_sparse_close(s);
-        (void)vb_err(VB_ERR_NO_MEMORY, "calloc");
-        return VB_ERR_NO_MEMORY;
-    }
-    st = meet(s, channel);
-    if (st == VB_OK) {
-        lay_out(s);
-        st = allocate(s);
-    }
-    if (st == VB_OK)
-        st = open_window(s, channel);
-    if (st == VB_OK)
-        st = sparse_measure(s);
-    if (st != VB_OK) {
-        vb_sparse_close(s);
-        return st;
-    }
-    *sparse_p = s;
-    return VB_OK;
-}
-
-/* After a failure nobody has waited for what is under way. */
-static void release_peers(struct vb_sparse *s)
-{
-    bool sent = true;
-    int r;
-
-    for (r = 0; s->base != NULL && r < s->world; r++)
-        sent = sent && sparse_is_sent(&s->peers[r]);
-    if (sent)
-        free(s->peers);
-    else
-        group_keep(s->group, s->peers);
-}
-
-void vb_sparse_close(struct vb_sparse *s)
-{
-    if (s == NULL)
-        return;
-    sparse_dense_close(s);
-    vb_window_destroy(s->win);
-    if (s->channel != 0)
-        vb_channel_close(s->group, s->channel);
-    sparse_plan_fini(&s->plan);
-    vb_mem_unmap(&s->heads_mem);
-    vb_mem_unmap(&s->scratch_mem);
-    vb_mem_unmap(&s->result_mem);
-    release_peers(s);
-    free(s->heads);
-    free(s->runs);
-    free(s);
-}
-
-/* ---- merging a rank's own list ----------------------------------------------------------------
- */
+/* ---- merging a rank's own list --------------------------------------------------------------- */
 
 vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, size_t *n_p)
 {
@@ -281,11 +22,13 @@ vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, si
     uint64_t *sorted;
 
     if (n > s->opts.max_nnz)
-        return vb_err(VB_ERR_USAGE, "a list of %zu to merge: at most %zu", n, s->opts.max_nnz);
+        return vb_err(VB_ERR_USAGE, "cannot merge a list of %zu elements: the maximum is %zu", n,
+                      s->opts.max_nnz);
     largest = sparse_largest(index, n);
     if (largest >= s->opts.features)
-        return vb_err(VB_ERR_USAGE, "a list with index %u to merge: there are %llu features",
-                      largest, (unsigned long long)s->opts.features);
+        return vb_err(VB_ERR_USAGE,
+                      "cannot merge a list with index %u: there are only %llu features", largest,
+                      (unsigned long long)s->opts.features);
     sparse_pack(index, value, n, s->a);
     sorted = vb_sort_words(s->a, s->b, n, vb_bits_below((uint64_t)largest + 1));
     *n_p = sparse_add_up(sorted, n, sorted);
@@ -293,8 +36,7 @@ vb_status vb_sparse_merge(struct vb_sparse *s, uint32_t *index, float *value, si
     return VB_OK;
 }
 
-/* ---- heads ------------------------------------------------------------------------------------
- */
+/* ---- heads ----------------------------------------------------------------------------------- */
 
 static const char *const refusals[] = {
     [SPARSE_FINE] = "nothing",
@@ -303,7 +45,7 @@ static const char *const refusals[] = {
     [SPARSE_OUT_OF_RANGE] = "a list with an index beyond the features",
 };
 
-static enum sparse_refusal look_at(const struct vb_sparse *s, const uint32_t *index, size_t n)
+static enum sparse_refusal check_list(const struct vb_sparse *s, const uint32_t *index, size_t n)
 {
     if (n > s->opts.max_nnz)
         return SPARSE_TOO_LONG;
@@ -314,13 +56,13 @@ static enum sparse_refusal look_at(const struct vb_sparse *s, const uint32_t *in
     return SPARSE_FINE;
 }
 
-/* Copies the list into the window and tells all others of it. A list that is none is told, too: so
- * all ranks stay in step. */
-static vb_status bring(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
-                       enum vb_reduce how)
+/* Copies the list into the window and sends its head to all others. An invalid list is announced,
+ * too, so that all ranks stay in step. */
+static vb_status send_list(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
+                           enum vb_reduce how)
 {
     struct sparse_head *head = (void *)(s->base + sparse_own_head_at(s));
-    enum sparse_refusal refused = look_at(s, index, n);
+    enum sparse_refusal refused = check_list(s, index, n);
     size_t len;
     bool along;
 
@@ -342,7 +84,7 @@ static vb_status bring(struct vb_sparse *s, const uint32_t *index, const float *
     return sparse_send_heads(s, len);
 }
 
-/* Copies what came, so that it cannot change any more, and checks it. */
+/* Copies the head of a peer, so that it cannot change any more, and checks it. */
 static vb_status take_head(struct vb_sparse *s, int rank)
 {
     struct sparse_limits limits = s->limits;
@@ -352,13 +94,14 @@ static vb_status take_head(struct vb_sparse *s, int rank)
     limits.max_nnz = s->peers[rank].max_nnz;
     memcpy(head, s->base + sparse_head_at(s, rank), s->at.head_bytes);
     if (head->seq != s->seq)
-        return sparse_broken(s, rank, "it is at another sequence number");
+        return sparse_broken(s, rank, "its head has a wrong sequence number");
     why = sparse_head_wrong(head, &limits);
     return why == NULL ? VB_OK : sparse_broken(s, rank, why);
 }
 
-/* What all ranks see alike, and fail for alike: the next call finds them in step. */
-static vb_status agree(struct vb_sparse *s, size_t n)
+/* Checks what all ranks see. If it fails, it fails on all, so that the next call finds them in
+ * step. */
+static vb_status compare_heads(struct vb_sparse *s, size_t n)
 {
     const struct sparse_head *mine = s->heads[s->rank];
     vb_status st = VB_OK;
@@ -395,11 +138,10 @@ static vb_status exchange_heads(struct vb_sparse *s, size_t n)
             st = take_head(s, r);
     if (st == VB_OK)
         st = sparse_wait_sent(s);
-    return st == VB_OK ? agree(s, n) : st;
+    return st == VB_OK ? compare_heads(s, n) : st;
 }
 
-/* ---- parts ------------------------------------------------------------------------------------
- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 static vb_status take_part(struct vb_sparse *s, int rank)
 {
@@ -427,7 +169,7 @@ static vb_status take_part(struct vb_sparse *s, int rank)
     return VB_OK;
 }
 
-/* Sums what falls to this rank, at its place in the window. */
+/* Sums this rank's index range, at its place in the window. */
 static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
 {
     uint64_t *sum = (void *)(s->base + sparse_sum_at(s, s->rank));
@@ -442,8 +184,7 @@ static vb_status sum_parts(struct vb_sparse *s, size_t *n_p)
     return VB_OK;
 }
 
-/* ---- sums -------------------------------------------------------------------------------------
- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 /* Appends an owner's sum of n words to the result. */
 static vb_status append(struct vb_sparse *s, int owner, size_t n, float divisor, size_t *at_p)
@@ -482,8 +223,7 @@ static vb_status take_sums(struct vb_sparse *s, size_t own, float divisor, size_
     return st;
 }
 
-/* ---- the call ---------------------------------------------------------------------------------
- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 static vb_status sparse_sum(struct vb_sparse *s, float divisor, size_t *n_p)
 {
@@ -501,25 +241,19 @@ static vb_status sparse_sum(struct vb_sparse *s, float divisor, size_t *n_p)
     return st == VB_OK ? sparse_wait_sent(s) : st;
 }
 
-/* Under the lock: the handler of notes looks at it. */
-static void begin(struct vb_sparse *s)
-{
-    group_lock(s->group);
-    s->seq++;
-    group_unlock(s->group);
-    snprintf(s->what, sizeof(s->what), "sparse allreduce %u", s->seq);
-}
-
 vb_status vb_sparse_start(struct vb_sparse *s, const uint32_t *index, const float *value, size_t n,
                           enum vb_reduce how)
 {
     s->started = s->failed;
     if (s->failed != VB_OK)
-        return vb_err(s->failed, "%s has failed: there can be no other", s->what);
-    begin(s);
+        return vb_err(s->failed, "%s has failed: the context can only be closed", s->what);
+    group_lock(s->group); /* the handler of notes reads seq */
+    s->seq++;
+    group_unlock(s->group);
+    snprintf(s->what, sizeof(s->what), "sparse allreduce %u", s->seq);
     s->asked = n;
     s->how = how;
-    s->started = bring(s, index, value, n, how);
+    s->started = send_list(s, index, value, n, how);
     return s->started;
 }
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Short lists go along with their heads. Two of the three rounds are then not needed: every rank
- * has all lists and sums them itself. It pays as long as merging all of them takes less time than
- * two messages after each other; sparse_path.c knows up to which length.
+ * Short lists travel with their heads. Two of the three rounds are then not needed: every rank has
+ * all lists and sums them itself. That pays as long as merging all lists takes less time than two
+ * consecutive messages. sparse_path.c computes up to which length.
  */
 #include "net/sparse_priv.h"
 
-#define ALONG_MAX ((size_t)4096)      /* words */
-#define ALONG_TOTAL ((size_t)4 << 20) /* bytes of the window for them */
+#define ALONG_MAX ((size_t)4096)      /* words of a list */
+#define ALONG_TOTAL ((size_t)4 << 20) /* bytes of the window for such lists */
 
-/* Words of a list that may go along with its head: no more than any rank can have. */
+/* The maximum number of words of a list that travels with its head: no more than the longest list
+ * of any rank. */
 size_t sparse_along_room(const struct vb_sparse *s)
 {
     size_t slots = 2 + 2 * (size_t)s->world, most = 0, fit;
@@ -22,7 +23,7 @@ size_t sparse_along_room(const struct vb_sparse *s)
     return most < fit ? most : fit;
 }
 
-/* Puts the list behind its head; returns the length of both. */
+/* Copies the list behind its head. Returns the length of both. */
 size_t sparse_take_along(const struct vb_sparse *s, struct sparse_head *head)
 {
     size_t len = (size_t)head->n * sizeof(uint64_t);
@@ -56,8 +57,8 @@ static vb_status take_list(struct vb_sparse *s, int rank)
     return VB_OK;
 }
 
-/* Each rank sums all lists, in rank order as an owner does. They lie where peers can write: what
- * comes of them is looked at again. */
+/* Each rank sums all lists in rank order, as an owner does. Peers can write to the memory of the
+ * lists, so the result is checked again. */
 vb_status sparse_sum_lists(struct vb_sparse *s, float divisor, size_t *n_p)
 {
     vb_status st = VB_OK;

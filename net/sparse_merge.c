@@ -2,16 +2,13 @@
  *
  * The loops over lists: packing, merging, adding up.
  *
- * Gradients of different ranks interleave at random, so a branch on "whose index is smaller" is
- * mispredicted half of the time. The loops below choose by arithmetic instead, and the merge runs
- * from both ends at once: two chains of dependent loads hide each other's latency. Merging and
- * adding up two lists of 4,100 takes 19 + 14 us this way on a Neoverse-N1 at 2.6 GHz, and 35 + 14
- * us with one chain.
+ * Gradients of different ranks interleave at random, so a branch on "whose index is smaller" would
+ * be mispredicted half of the time. These loops select by arithmetic instead. The merge runs from
+ * both ends at once: two chains of dependent loads hide each other's latency (docs/performance.md).
  *
- * Adding up is a pass of its own, behind a merge that keeps the order of the ranks: so it is the
- * same sum, from left to right, for any number of runs and for duplicates inside one list. A few
- * runs without duplicates are summed one after the other instead, which comes to the same in less
- * time.
+ * Adding up is a separate pass after a merge that keeps the order of the ranks. So the sum goes
+ * from left to right for any number of runs, and for duplicates inside one list. A few runs without
+ * duplicates are summed one after the other instead, which gives the same result in less time.
  */
 #include "net/sparse_priv.h"
 
@@ -19,8 +16,7 @@
 #define INFINITE 0x7f800000u
 #define NAN_BITS 0x7fc00000u
 
-/* ---- lists and words --------------------------------------------------------------------------
- */
+/* ---- lists and words ------------------------------------------------------------------------- */
 
 void sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *words)
 {
@@ -33,8 +29,8 @@ void sparse_pack(const uint32_t *index, const float *value, size_t n, uint64_t *
     }
 }
 
-/* Which NaN an addition gives depends on the processor and on the order in which the compiler put
- * its operands. */
+/* Maps every NaN to the same one. Which NaN an addition gives depends on the processor and on the
+ * order of operands that the compiler chose. */
 static uint32_t one_nan(uint32_t bits)
 {
     return (bits & ~MINUS_ZERO) > INFINITE ? NAN_BITS : bits;
@@ -78,7 +74,8 @@ bool sparse_words_fit(const uint64_t *words, size_t n, uint64_t first, uint64_t 
 
     if (n == 0)
         return true;
-    for (i = 1; i < n; i++) /* the sign of a difference: what vectors have everywhere */
+    for (i = 1; i < n; i++) /* the sign of the difference, which vector instructions of all machines
+                               can compute */
         wrong |= (words[i] >> 32) - (words[i - 1] >> 32) - 1;
     return wrong >> 63 == 0 && word_index(words[0]) >= first && word_index(words[n - 1]) < end;
 }
@@ -109,10 +106,9 @@ size_t sparse_below(const uint64_t *words, size_t n, uint64_t limit)
     return low;
 }
 
-/* ---- merging ----------------------------------------------------------------------------------
- */
+/* ---- merging --------------------------------------------------------------------------------- */
 
-/* What is left of two runs, and of the room between their ends. */
+/* What is left of two runs, and of the room for the result. */
 struct merging {
     const uint64_t *a, *a_end, *b, *b_end;
     uint64_t *out, *out_end;
@@ -123,8 +119,8 @@ static size_t least(size_t x, size_t y)
     return x < y ? x : y;
 }
 
-/* Takes m from the front and m from the back, where each run has at least 2 m: so no end can be met
- * on the way. Of equal indices that of a comes first. */
+/* Takes m words from the front and m from the back. Each run has at least 2 m, so no run can be
+ * exhausted meanwhile. Of equal indices the one of a comes first. */
 static void merge_both_ends(struct merging *g, size_t m)
 {
     const uint64_t *a = g->a, *a_end = g->a_end, *b = g->b, *b_end = g->b_end;
@@ -164,7 +160,8 @@ static void merge_two(const struct sparse_run *left, const struct sparse_run *ri
     memcpy(g.out + (g.a_end - g.a), g.b, (size_t)(g.b_end - g.b) * sizeof(*g.b));
 }
 
-/* Merges neighbours into to; an odd one at the end is copied, so that the other buffer is free. */
+/* Merges neighbouring runs into to. An odd run at the end is copied, so that the other buffer is
+ * free. */
 static int merge_pairs(struct sparse_run *runs, int n_runs, uint64_t *to)
 {
     int i, n = 0;
@@ -194,8 +191,7 @@ struct sparse_run sparse_merge_runs(struct sparse_run *runs, int n_runs, uint64_
     return runs[0];
 }
 
-/* ---- adding up --------------------------------------------------------------------------------
- */
+/* ---- adding up ------------------------------------------------------------------------------- */
 
 size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out)
 {
@@ -214,8 +210,8 @@ size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out)
         next = word_index(word);
         value = vb_bits_float((uint32_t)word);
         same = next == index;
-        more = sum + value; /* always, so that there is a choice below and no branch */
-        /* Overwritten as long as the index is the same. */
+        more = sum + value; /* computed always, so that a selection follows and not a branch */
+        /* This is overwritten as long as the index stays the same. */
         out[at] = word_of(index, vb_float_bits(sum));
         at += !same;
         sum = same ? more : value;
@@ -225,24 +221,23 @@ size_t sparse_add_up(const uint64_t *in, size_t n, uint64_t *out)
     return at + 1;
 }
 
-/* ---- both at once -----------------------------------------------------------------------------
- */
+/* ---- both at once ---------------------------------------------------------------------------- */
 
-#define FEW_RUNS 6 /* more of them: merging two by two passes over fewer words */
+#define FEW_RUNS 6 /* with more runs, merging in pairs passes over fewer words */
 
-/* What is left of two runs, each index once in either, and where their sum goes on. */
+/* What is left of two runs without duplicates, and where their sum continues. */
 struct summing {
     const uint64_t *a, *a_end, *b, *b_end;
     uint64_t *out;
 };
 
-/* A word's value; -0.0, which adds nothing, if it is not its turn. */
+/* Returns the value of a word if turn is 1, else -0.0, which adds nothing. */
 static inline float value_if(uint64_t turn, uint64_t word)
 {
     return vb_bits_float((uint32_t)vb_choose(turn, (uint32_t)word, MINUS_ZERO));
 }
 
-/* m words of the sum, where each run has more than m left. The words that come next are read before
+/* Computes m words of the sum; each run has more than m words left. The next words are read before
  * it is known which of them are needed. */
 static void sum_words(struct summing *g, size_t m)
 {
@@ -264,7 +259,7 @@ static void sum_words(struct summing *g, size_t m)
     g->out = out;
 }
 
-/* The last word of one of them, as often as it takes. */
+/* Sums until one run is used up. */
 static void sum_last(struct summing *g)
 {
     while (g->a < g->a_end && g->b < g->b_end) {
@@ -303,7 +298,8 @@ size_t sparse_sum_runs(struct sparse_run *runs, int n_runs, uint64_t *a, uint64_
         return sparse_add_up(sum.words, sum.n, out);
     }
     for (i = 1; i < n_runs; i++) {
-        uint64_t *to = (n_runs - i) % 2 == 0 ? b : a; /* b before the last, which may go to a */
+        uint64_t *to =
+            (n_runs - i) % 2 == 0 ? b : a; /* b before the last step, because out may be a */
 
         to = i < n_runs - 1 ? to : out;
         sum.n = sum_two(&sum, &runs[i], to);

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which way: as lists, or as vectors of all features through the dense allreduce.
+ * Chooses the path of a call: as lists, or as vectors of all features through the dense allreduce.
+ * Also has the dense path.
  *
- * The model has four numbers that rank 0 measures when the context is opened and sends to all, and
- * the lengths of the lists, which the heads have told to all: so all ranks choose the same way,
- * call by call, and nothing is sent for it. The dense window is made when it is first needed.
+ * The model uses four numbers, which rank 0 measures when the context is opened and sends to all,
+ * and the lengths of the lists, which the heads have told all ranks. So all ranks choose the same
+ * path for each call, and nothing is sent for it. The dense window is created when it is first
+ * needed.
  *
- * Same bits both ways. A vector says nothing of which ranks have an index, only values do. So what
- * a rank does not have is -0.0 there: x + -0.0 is x in every bit for every x, also for +0.0 and for
- * -0.0 itself (rounding to nearest), which x + 0.0 is not: -0.0 + 0.0 is +0.0. Hence
- * ((-0.0 + g1) + -0.0) + g3 is g1 + g3, which is what an owner adds up. And a sum is -0.0 only if
- * all of it was: lists have +0.0 in place of -0.0 (sparse_pack()), x + -x is +0.0, and a sum that
- * is too small to be normal is exact. So -0.0 in the sum means that no rank has the index, and an
- * index whose values cancel is in the result both ways. The mean is taken after that.
+ * Both paths give the same bits. A vector does not say which ranks have an index; only its values
+ * can. So -0.0 stands for an index that a rank does not have: x + -0.0 equals x in every bit, also
+ * for +0.0 and -0.0 (rounding to nearest). x + 0.0 would not do, because -0.0 + 0.0 is +0.0. Hence
+ * ((-0.0 + g1) + -0.0) + g3 is g1 + g3, which is what an owner adds up. A sum is -0.0 only if all
+ * its terms are: lists have +0.0 in place of -0.0 (sparse_pack()), x + -x is +0.0, and a sum too
+ * small to be normal is exact. So -0.0 in the sum means that no rank has the index, and an index
+ * whose values cancel is in the result on both paths. The mean is taken after that.
  */
 #include "net/sparse_priv.h"
 
@@ -20,23 +22,22 @@
 #include <stdlib.h>
 
 #define NOTES 8
-#define TURN_NS 50000 /* of a core: what a note waits for where ranks share them */
+#define TURN_NS 50000 /* how long a note waits for a core if ranks share cores */
 #define PUTS 4
-#define FIRST_BYTES ((size_t)16 * 1024) /* of the first of them */
-#define SLOW_NS 5e6                     /* if it takes that long, so are the others */
-#define COPY_BYTES ((size_t)8 << 20)    /* larger than the caches of a core */
+#define FIRST_BYTES ((size_t)16 * 1024) /* length of the first put */
+#define SLOW_NS 5e6 /* if the first put takes this long, the others are not longer */
+#define COPY_BYTES ((size_t)8 << 20) /* larger than the caches of a core */
 #define MERGE_WORDS ((size_t)8192)
-/* Rough figures that matter little, as parts of the time to merge a word: a word put into a vector
- * or taken out of it, and a cache line of the vector fetched for it. */
+/* Rough figures that matter little, as fractions of the time to merge a word: writing a word to a
+ * vector or reading it, and fetching a cache line of the vector for it. */
 #define WORD_MERGES 0.25
 #define LINE_MERGES 1.5
 #define ABSENT 0x80000000u
-#define STRIDE 16 /* floats of a cache line */
+#define STRIDE 16 /* floats in a cache line */
 
-/* ---- measuring --------------------------------------------------------------------------------
- */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
-/* The far end of the probes. */
+/* Answers the probes of a rank. */
 static vb_status answer_probes(struct vb_sparse *s, int rank)
 {
     vb_status st = VB_OK;
@@ -50,7 +51,7 @@ static vb_status answer_probes(struct vb_sparse *s, int rank)
     return st;
 }
 
-/* The shortest of n rounds there and back. */
+/* Returns the time of the fastest of n round trips. */
 static vb_status time_probes(struct vb_sparse *s, int rank, size_t len, uint32_t n, double *ns_p)
 {
     uint32_t i, came = s->peers[rank].probes;
@@ -71,7 +72,7 @@ static vb_status time_probes(struct vb_sparse *s, int rank, size_t len, uint32_t
     return st;
 }
 
-/* Over a link that is very slow the long ones would take so long that the peer seems silent. */
+/* Long puts are skipped on a very slow link: they would take so long that the peer seems silent. */
 static vb_status measure_puts(struct vb_sparse *s, int rank)
 {
     double note, first = 0, put = 0;
@@ -85,7 +86,7 @@ static vb_status measure_puts(struct vb_sparse *s, int rank)
         len = SPARSE_PROBE_BYTES;
     if (st == VB_OK)
         st = time_probes(s, rank, len, PUTS - 1, &put);
-    s->model.note_ns = s->group->opts.crowded ? fmax(note / 2, TURN_NS) : note / 2;
+    s->model.note_ns = group_opts(s->group)->crowded ? fmax(note / 2, TURN_NS) : note / 2;
     s->model.put_ns_byte = fmax(put - note, 1) / (double)len;
     return st;
 }
@@ -99,7 +100,7 @@ static vb_status measure_copy(struct sparse_model *model)
 
     if (buf == NULL)
         return vb_err_sys("aligned_alloc");
-    for (i = 0; i < 3; i++) { /* the first one makes the pages */
+    for (i = 0; i < 3; i++) { /* the first copy also creates the pages */
         start = vb_clock_ns();
         memcpy(buf + COPY_BYTES, buf, COPY_BYTES);
         __asm__ volatile("" ::"r"(buf) : "memory");
@@ -113,7 +114,7 @@ static vb_status measure_copy(struct sparse_model *model)
     return VB_OK;
 }
 
-/* Two lists that interleave at random and share some indices. */
+/* Times the merging of two lists that interleave at random and share some indices. */
 static vb_status measure_merge(struct sparse_model *model)
 {
     uint64_t *a = vb_alloc_aligned(4 * MERGE_WORDS * sizeof(*a)), *b, *out, start;
@@ -144,8 +145,9 @@ static vb_status measure_merge(struct sparse_model *model)
     return VB_OK;
 }
 
-/* Lists that go along save two rounds. They cost the merging of all lists by each rank, and bytes
- * where there are many ranks: as much as half of all words are told twice otherwise. */
+/* Returns up to how many words a list travels with its head. Such lists save two rounds. The price
+ * is that each rank merges all lists and, with many ranks, more bytes: in three rounds at most half
+ * of all words are sent twice. */
 static uint64_t along_words(const struct vb_sparse *s)
 {
     const struct sparse_model *m = &s->model;
@@ -154,7 +156,7 @@ static uint64_t along_words(const struct vb_sparse *s)
 
     for (r = 1; r < s->world; r++)
         if (s->peers[r].mapped != NULL)
-            return 0; /* lists are read where they lie */
+            return 0; /* mapped lists are read in place */
     if (s->world < 2 || s->opts.path == VB_SPARSE_DENSE)
         return 0;
     merging = (n - 1) * ceil(log2(n)) * m->merge_ns_word;
@@ -163,7 +165,7 @@ static uint64_t along_words(const struct vb_sparse *s)
     return words < (double)s->limits.max_along ? (uint64_t)words : s->limits.max_along;
 }
 
-/* Rank 0 measures the link to the last rank, which is on another host if any is. */
+/* Rank 0 measures the link to the last rank, which is on another host if any rank is. */
 vb_status sparse_measure(struct vb_sparse *s)
 {
     int far = s->world - 1;
@@ -182,15 +184,15 @@ vb_status sparse_measure(struct vb_sparse *s)
     if (st == VB_OK)
         st = vb_group_broadcast(s->group, 0, &s->model, sizeof(s->model));
     if (st == VB_OK && s->model.along > s->limits.max_along)
-        st = vb_err(VB_ERR_INPUT, "%s: rank 0 (%s) lets lists of %llu words go along, at most %llu",
+        st = vb_err(VB_ERR_INPUT,
+                    "%s: rank 0 (%s) allows lists of %llu words in heads: the maximum is %llu",
                     s->what, vb_group_host(s->group, 0), (unsigned long long)s->model.along,
                     (unsigned long long)s->limits.max_along);
     s->wire_bytes = 0;
     return st;
 }
 
-/* ---- choosing ---------------------------------------------------------------------------------
- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
 /* One round; each rank merges all lists. */
 static double predict_along(const struct vb_sparse *s, double total, double longest)
@@ -203,8 +205,8 @@ static double predict_along(const struct vb_sparse *s, double total, double long
            8 * (longest + union_n) * m->copy_ns_byte;
 }
 
-/* Three rounds; the longest list into the window; then an owner gets and merges its share of all
- * lists, and all get the sums, which together are at most as long. */
+/* Three rounds: the longest list is copied into the window; an owner receives and merges its range
+ * of all lists; all ranks receive the sums, which together are at most as long. */
 static double predict_sparse(const struct vb_sparse *s, double total, double longest)
 {
     const struct sparse_model *m = &s->model;
@@ -216,7 +218,7 @@ static double predict_sparse(const struct vb_sparse *s, double total, double lon
            8 * (longest + union_n) * m->copy_ns_byte;
 }
 
-/* n words put into a vector, or taken out of it. */
+/* Writing n words to a vector, or reading them. */
 static double predict_scatter(const struct vb_sparse *s, double n)
 {
     double lines = fmin(n, (double)s->opts.features / STRIDE);
@@ -224,8 +226,8 @@ static double predict_scatter(const struct vb_sparse *s, double n)
     return (n * WORD_MERGES + lines * LINE_MERGES) * s->model.merge_ns_word;
 }
 
-/* The list into the vector; all features there and back, through memory at best; the sum read once
- * and the result taken out. */
+/* The list is written to the vector; all features travel in both directions, through memory at
+ * best; the sum is read once and the result taken out. */
 static double predict_dense(const struct vb_sparse *s, double total, double longest)
 {
     const struct sparse_model *m = &s->model;
@@ -262,8 +264,7 @@ enum vb_sparse_path sparse_choose(const struct vb_sparse *s)
                : VB_SPARSE_SPARSE;
 }
 
-/* ---- the dense path ---------------------------------------------------------------------------
- */
+/* ---- the dense path -------------------------------------------------------------------------- */
 
 static vb_status dense_open(struct vb_sparse *s)
 {
@@ -290,7 +291,7 @@ static void scatter(const struct vb_sparse *s, float *data)
         data[word_index(list[i])] = vb_bits_float((uint32_t)list[i]);
 }
 
-/* Takes what is there in one stride, and puts the vector back as it was. */
+/* Takes the present values of one stride, and resets them to absent. */
 static bool take_stride(struct vb_sparse *s, float *data, size_t first, size_t end, float divisor,
                         size_t *at_p)
 {
@@ -318,7 +319,7 @@ static bool all_absent(const float *data)
     return other == 0;
 }
 
-/* Most strides are empty: they are only looked at. */
+/* Most strides are empty and only read. */
 static vb_status collect(struct vb_sparse *s, float *data, float divisor, size_t *n_p)
 {
     size_t n = (size_t)s->opts.features, i, end;

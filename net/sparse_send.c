@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * How lists get to other ranks, in three rounds:
+ * Moves lists between ranks, in three rounds:
  *
- *   heads   all to all: how long a list is, and a sample of it
- *   parts   each rank puts to every owner what lies in its range
+ *   heads   from all to all: the length of a list and a sample of it
+ *   parts   each rank puts to every owner what lies in the owner's index range
  *   sums    each owner puts its sum to all
  *
- * Between ranks that map each other's windows the second and third round move no bytes: the owner
- * reads the part where it lies once it has the head's note, and all read the sum where the owner
- * made it once they have its note.
+ * Between ranks that have mapped each other's windows, the second and third round move no bytes:
+ * the owner reads a part in place once it has the head's note, and all ranks read a sum in place
+ * once they have the owner's note.
  *
- * A short list goes along with its head. If those of all ranks did, each has all there is to sum,
- * and there are no other rounds. If that takes a while, the head is announced by a note: its sender
- * is not late.
+ * A short list travels with its head. If the lists of all ranks did, each rank has everything to
+ * sum, and there are no other rounds. If such a head takes long to send, a note announces it, so
+ * that its sender does not count as a straggler.
  *
- * A note has a kind (2 bits), whether more is to come (1 bit), and how many words came (21 bits); a
- * head's has its sequence number there. Lists longer than a *segment* are put in several.
+ * A note has a kind (2 bits), whether more follows (1 bit), and the number of words that came (21
+ * bits), or for a head its sequence number. Lists longer than a *segment* are sent in several puts.
  *
- * Why nothing is overwritten too early. A rank sends head k + 1 when it has done with call k: it
- * has all sums and its own sources were sent. Until then nobody sends it part or sum k + 1, for
- * these wait for the heads of all; so only heads can come early, by one call, and they have two
- * places, with the lists that come along. An owner's sum comes after it has read the parts, so when
- * a rank has all sums, nobody reads its list any more; and when an owner has all heads k + 1,
- * nobody reads its sum k any more.
+ * Why nothing is overwritten too early: a rank sends head k + 1 when it has finished call k, that
+ * is, when it has all sums and its own sources were sent. Until then nobody sends it part k + 1 or
+ * sum k + 1, because these wait for the heads of all. So only heads can come early, by one call,
+ * and they have two places, together with the lists that travel with them. An owner sends its sum
+ * after it has read the parts. So when a rank has all sums, nobody reads its list any more; and
+ * when an owner has all heads k + 1, nobody reads its sum k any more.
  */
 #include "net/sparse_priv.h"
 
@@ -37,10 +37,9 @@ static uint32_t note_value(enum sparse_kind kind, bool more, size_t count)
     return (uint32_t)kind << KIND_SHIFT | (more ? MORE : 0) | ((uint32_t)count & COUNT_MASK);
 }
 
-/* ---- notes ------------------------------------------------------------------------------------
- */
+/* ---- notes ----------------------------------------------------------------------------------- */
 
-/* Adds a segment; false: it cannot be. */
+/* Adds a segment. Returns false if it is impossible. */
 static bool take_segment(size_t *words, bool *open, uint32_t value)
 {
     size_t count = value & COUNT_MASK;
@@ -107,11 +106,10 @@ void sparse_note_came(void *arg, int rank, uint32_t value)
         break;
     }
     if (!fine)
-        control_lose(s->group->control, rank, "it is at another sparse allreduce than it can be");
+        group_lose(s->group, rank, "it sent a note for a sparse allreduce that is not due");
 }
 
-/* ---- failing ----------------------------------------------------------------------------------
- */
+/* ---- failing --------------------------------------------------------------------------------- */
 
 vb_status sparse_fail(struct vb_sparse *s, vb_status st)
 {
@@ -129,43 +127,42 @@ vb_status sparse_broken(struct vb_sparse *s, int rank, const char *why)
     return sparse_fail(s, vb_err(VB_ERR_INPUT, "%s", text));
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------
- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 struct waiting {
     struct vb_sparse *s;
-    int rank; /* whom for */
-    int late; /* who has not even begun; this rank: nobody */
+    int rank;      /* the rank that is waited for */
+    int straggler; /* a rank that has not begun to send its head; this rank: none */
     uint64_t since_ns;
     uint32_t n;
 };
 
-/* The group says what happened to whom, but only a timeout says to which operation. */
+/* The group logs what happened to which rank, but only a timeout names the operation. */
 static vb_status wait_for(struct vb_sparse *s, vb_ready_fn ready, struct waiting *w)
 {
     vb_status st = group_wait(s->group, ready, w, s->what, &w->rank);
 
     if (st == VB_OK)
         return VB_OK;
-    if (control_status(s->group->control, NULL, 0) != VB_OK)
-        VB_LOG_ERROR("%s failed, waiting for rank %d (%s)", s->what, w->rank,
+    if (group_status(s->group) != VB_OK)
+        VB_LOG_ERROR("%s failed while waiting for rank %d (%s)", s->what, w->rank,
                      vb_group_host(s->group, w->rank));
     return sparse_fail(s, st);
 }
 
-/* What has gone by since the last call was the rank's that is late. */
-static void settle(struct waiting *w, int late)
+/* Charges the time since the last call to the straggler. */
+static void settle(struct waiting *w, int straggler)
 {
     uint64_t now_ns = vb_clock_ns();
 
-    if (w->late != w->s->rank)
-        late_add(w->s->group, w->late, now_ns - w->since_ns);
-    w->late = late;
+    if (w->straggler != w->s->rank)
+        group_wait_add(w->s->group, w->straggler, now_ns - w->since_ns);
+    w->straggler = straggler;
     w->since_ns = now_ns;
 }
 
-/* Who has not begun to send its head; this rank: nobody. */
-static int late_rank(const struct vb_sparse *s)
+/* Returns the first rank that has not begun to send its head, or this rank if all have. */
+static int straggler_of(const struct vb_sparse *s)
 {
     int r;
 
@@ -179,10 +176,10 @@ static bool heads_came(void *arg)
 {
     struct waiting *w = arg;
     const struct vb_sparse *s = w->s;
-    int late = late_rank(s);
+    int straggler = straggler_of(s);
 
-    if (late != w->late)
-        settle(w, late);
+    if (straggler != w->straggler)
+        settle(w, straggler);
     for (; w->rank < s->world; w->rank++)
         if (w->rank != s->rank && (int32_t)(s->peers[w->rank].heads - s->seq) < 0)
             return false;
@@ -227,7 +224,7 @@ static bool probes_came(void *arg)
 
 vb_status sparse_wait_heads(struct vb_sparse *s)
 {
-    struct waiting w = {.s = s, .late = s->rank};
+    struct waiting w = {.s = s, .straggler = s->rank};
     vb_status st = wait_for(s, heads_came, &w);
 
     settle(&w, s->rank);
@@ -262,8 +259,7 @@ vb_status sparse_wait_probe(struct vb_sparse *s, int rank, uint32_t n)
     return wait_for(s, probes_came, &w);
 }
 
-/* ---- places in the window ---------------------------------------------------------------------
- */
+/* ---- places in the window -------------------------------------------------------------------- */
 
 size_t sparse_own_head_at(const struct vb_sparse *s)
 {
@@ -295,7 +291,8 @@ size_t sparse_part_at(const struct vb_sparse *s, int rank, int owner)
     return s->at.parts + words * sizeof(uint64_t);
 }
 
-/* The ends of a list are not searched: the last owner gets, and refuses, what is beyond all. */
+/* The ends of a list are not searched: the last owner gets, and refuses, indices beyond the
+ * features. */
 struct sparse_run sparse_part_of(const struct vb_sparse *s, const uint64_t *list, size_t n,
                                  int owner)
 {
@@ -309,32 +306,16 @@ struct sparse_run sparse_part_of(const struct vb_sparse *s, const uint64_t *list
     return (struct sparse_run){list + first, end - first};
 }
 
-/* ---- sending ----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 vb_status sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size_t len_bytes,
                      uint32_t value, struct vb_op *op)
 {
-    uint64_t deadline = 0;
-    vb_status st;
+    vb_status st =
+        vb_put_wait(s->win, rank, NULL, src, dst, len_bytes, VB_NOTE(s->channel, value), op, 0);
 
-    for (;;) {
-        st = vb_put(s->win, rank, src, dst, len_bytes, VB_NOTE(s->channel, value), op);
-        if (st != VB_AGAIN)
-            break;
-        st = vb_progress(s->group);
-        if (st != VB_OK)
-            break;
-        if (deadline == 0)
-            deadline = group_deadline(s->group);
-        if (vb_clock_ns() >= deadline) {
-            st = vb_err(VB_ERR_TIMEOUT, "rank %d (%s) takes in nothing", rank,
-                        vb_group_host(s->group, rank));
-            break;
-        }
-    }
     if (st != VB_OK) {
-        VB_LOG_ERROR("%s failed, sending to rank %d (%s)", s->what, rank,
+        VB_LOG_ERROR("%s failed while sending to rank %d (%s)", s->what, rank,
                      vb_group_host(s->group, rank));
         return sparse_fail(s, st);
     }
@@ -342,13 +323,13 @@ vb_status sparse_put(struct vb_sparse *s, int rank, size_t src, size_t dst, size
     return VB_OK;
 }
 
-/* The ranks behind this one first, so that not all begin with the same. */
+/* Peers in an order that begins behind this rank, so that not all send to the same one first. */
 static int after(const struct vb_sparse *s, int i)
 {
     return (s->rank + i) % s->world;
 }
 
-/* n words in segments; to a rank that reads them where they lie the notes alone. */
+/* Puts n words in segments. A rank that reads them in place gets only the notes. */
 static vb_status put_words(struct vb_sparse *s, int rank, enum sparse_kind kind, size_t src,
                            size_t dst, size_t n)
 {
@@ -379,7 +360,7 @@ static void hold(struct vb_sparse *s, bool on)
     group_unlock(s->group);
 }
 
-/* A note that leaves with what follows, where the transport can. */
+/* Puts a note that leaves together with the following put, if the transport can. */
 static vb_status announce(struct vb_sparse *s, int to)
 {
     vb_status st;
@@ -392,7 +373,7 @@ static vb_status announce(struct vb_sparse *s, int to)
 
 static vb_status put_head(struct vb_sparse *s, int to, size_t len_bytes)
 {
-    bool slow = (double)len_bytes * s->model.put_ns_byte > LATE_OFTEN_NS;
+    bool slow = (double)len_bytes * s->model.put_ns_byte > WAIT_COUNTED_NS;
     vb_status st = slow ? announce(s, to) : VB_OK;
 
     if (st != VB_OK)

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
- * Who sums what: index ranges, one an owner, chosen so that owners have about the same to do.
+ * Decides which rank sums what: each owner gets an index range, chosen so that all owners have
+ * about the same amount of work.
  *
- * Equal ranges would not do: in hashed or counted features most of what a batch touches has small
- * indices. So every rank sends, with the length of its list, a sample of it: every step-th index.
- * A sample stands for the step words from it on. All samples in order, each with its weight, are
- * a picture of all lists together; the ranges are cut where an owner's share of the weight is
+ * Equal ranges would not do, because in hashed or counted features most of what a batch touches has
+ * small indices. So every rank sends, with the length of its list, a sample of it: every step-th
+ * index. A sample stands for the step words from it on. All samples in order, each with its weight,
+ * approximate all lists together. The ranges are split where an owner's share of the weight is
  * full. All ranks compute this from the same numbers, so nothing is sent about it.
  *
- * The samples also bound how much of a list can lie in a range: a split that is larger than c
- * samples lies behind the last of these, and not behind the next. So all ranks know where in all
- * windows there is room for what will be sent, before its exact size is known, and the rooms
- * together are a list longer by less than a step for each split.
+ * The samples also bound how much of a list can lie in a range: a split that is larger than exactly
+ * c samples lies behind the last of these c and not behind the next one. So all ranks know the
+ * place for every part in all windows before its exact size is known. These places together are
+ * longer than the list by less than one step for each split.
  */
 #include "net/sparse_priv.h"
 
 #include <stdlib.h>
 
-#define STEP_MIN 8 /* short lists need no finer picture */
+#define STEP_MIN 8 /* short lists need no finer sample */
 
-/* ---- heads ------------------------------------------------------------------------------------
- */
+/* ---- heads ----------------------------------------------------------------------------------- */
 
 size_t sparse_step(size_t n, uint32_t max_samples)
 {
@@ -54,11 +54,11 @@ void sparse_sample(const uint64_t *words, uint32_t max_samples, struct sparse_he
 const char *sparse_head_wrong(const struct sparse_head *head, const struct sparse_limits *limits)
 {
     if (head->n > limits->max_nnz)
-        return "its list is longer than it said that any would be";
+        return "its list is longer than the maximum that it announced";
     if (head->refused > SPARSE_OUT_OF_RANGE || (head->refused != SPARSE_FINE && head->n != 0))
-        return "its head makes no sense";
+        return "its head is invalid";
     if (head->along > 1 || (head->along == 1 && head->n > limits->max_along))
-        return "it brings a list with its head that is too long for that";
+        return "the list in its head is too long";
     if (head->n_samples != sparse_n_samples(head->n, limits->max_samples))
         return "the number of its samples is wrong";
     if (!sparse_ascending(head->samples, head->n_samples))
@@ -68,8 +68,7 @@ const char *sparse_head_wrong(const struct sparse_head *head, const struct spars
     return NULL;
 }
 
-/* ---- the plan ---------------------------------------------------------------------------------
- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 size_t sparse_room(size_t max_nnz, uint32_t max_samples, int world)
 {
@@ -109,7 +108,7 @@ void sparse_plan_fini(struct sparse_plan *plan)
 }
 
 /* All samples in order, with their weights as values. */
-static struct sparse_run picture(struct sparse_plan *plan, struct sparse_head *const *heads)
+static struct sparse_run merge_samples(struct sparse_plan *plan, struct sparse_head *const *heads)
 {
     uint64_t *words = plan->a + (size_t)plan->world * plan->max_samples;
     uint32_t i;
@@ -126,8 +125,8 @@ static struct sparse_run picture(struct sparse_plan *plan, struct sparse_head *c
     return sparse_merge_runs(plan->runs, plan->world, plan->a, plan->b);
 }
 
-/* Goes through the picture and cuts where the weight so far is a whole number of shares. */
-static void cut(struct sparse_plan *plan, const struct sparse_run *all, uint64_t features)
+/* Splits where the weight so far is a whole number of shares. */
+static void choose_splits(struct sparse_plan *plan, const struct sparse_run *all, uint64_t features)
 {
     uint64_t total = 0, so_far = 0;
     size_t i;
@@ -145,7 +144,7 @@ static void cut(struct sparse_plan *plan, const struct sparse_run *all, uint64_t
         plan->splits[o] = features;
 }
 
-/* Samples below limit. */
+/* The number of samples below limit. */
 static uint32_t samples_below(const struct sparse_head *head, uint64_t limit)
 {
     uint32_t low = 0, high = head->n_samples, mid;
@@ -160,7 +159,7 @@ static uint32_t samples_below(const struct sparse_head *head, uint64_t limit)
     return low;
 }
 
-static void bound(struct sparse_plan *plan, struct sparse_head *const *heads, int o)
+static void bound_parts(struct sparse_plan *plan, struct sparse_head *const *heads, int o)
 {
     size_t *low = plan->low + (size_t)o * (size_t)plan->world;
     size_t *high = plan->high + (size_t)o * (size_t)plan->world;
@@ -181,12 +180,12 @@ static void bound(struct sparse_plan *plan, struct sparse_head *const *heads, in
 
 void sparse_plan_make(struct sparse_plan *plan, struct sparse_head *const *heads)
 {
-    struct sparse_run all = picture(plan, heads);
+    struct sparse_run all = merge_samples(plan, heads);
     int o;
 
-    cut(plan, &all, heads[0]->features);
+    choose_splits(plan, &all, heads[0]->features);
     for (o = 0; o <= plan->world; o++)
-        bound(plan, heads, o);
+        bound_parts(plan, heads, o);
 }
 
 size_t sparse_part_room(const struct sparse_plan *plan, int rank, int owner)

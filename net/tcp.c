@@ -40,7 +40,7 @@ static vb_status tcp_open_device(const struct vb_device_opts *o, struct vb_devic
     dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct tcp_ep *));
     if (dev == NULL)
         return vb_err_sys("calloc");
-    dev->head.ops = &vb_transport_tcp;
+    dev->head.transport = &vb_transport_tcp;
     dev->opts = *o;
     dev->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (dev->epoll_fd < 0) {

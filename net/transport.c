@@ -23,6 +23,4 @@ void vb_transport_none_registered(struct vb_device *dev, uint64_t *bytes_p, uint
     *ns_p = 0;
 }
 
-/* ---- nobody ---------------------------------------------------------------------------------- */
-
 const struct vb_transport vb_transport_nobody = {.name = "none"};

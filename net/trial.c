@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * TCP or soft-RoCE? Both are the same kernel over the same link, and which of them is faster
- * depends on the machine: so the same transfers are timed over both, between all pairs that have
- * the choice at once, as they will be in the job. Ranks exchange what they measured and count the
- * slowest, so that all come to the same answer.
+ * TCP or soft-RoCE? Both run in the same kernel over the same link, and which one is faster depends
+ * on the machine. So all pairs that have the choice time the same transfers over both, at the same
+ * time, as they will later in the job. The ranks exchange their times and use the slowest, so that
+ * all come to the same answer.
  */
 #include "net/group_priv.h"
 
@@ -14,96 +14,97 @@
 #define SMALL_PUTS 10
 #define LARGE_PUTS 4
 #define LARGE_BYTES ((size_t)128 << 10)
-#define WINDOW_ID UINT32_MAX /* those of groups count from 0 */
+#define WINDOW_ID UINT32_MAX /* the windows of a group count from 0 */
 #define NAP_MS 20
 
-/* One rank's part of the trial over one transport. */
-struct trial {
+/* One rank's part of the measurement over one transport. */
+struct pick {
     struct vb_group *g;
-    const struct trial_pair *pairs;
+    const struct pick_pair *pairs;
     int n_pairs;
     int which;
     struct vb_device *dev;
-    const struct vb_transport *ops;
-    struct vb_mem mem; /* half to send from, half for each peer to write to */
+    const struct vb_transport *transport;
+    struct vb_mem mem; /* the first half is sent; peers write to the second half */
     struct vb_remote **remotes;
-    struct vb_op *ops_done; /* one a pair */
+    struct vb_op *ops; /* one for each pair */
     int notes, done, lost;
-    int n_rounds; /* begun */
+    int n_rounds; /* number of rounds begun */
     uint64_t deadline;
 };
 
-static void take_in(struct trial *t)
+static void poll_events(struct pick *p)
 {
     struct vb_raw_event ev[16];
     int i, n = 0;
 
-    (void)t->ops->poll(t->dev, ev, VB_COUNT(ev), &n);
+    (void)p->transport->poll(p->dev, ev, VB_COUNT(ev), &n);
     for (i = 0; i < n; i++) {
-        t->notes += ev[i].type == VB_RAW_NOTE;
-        t->done += ev[i].type == VB_RAW_OP_DONE;
-        t->lost += ev[i].type == VB_RAW_LOST;
+        p->notes += ev[i].type == VB_RAW_NOTE;
+        p->done += ev[i].type == VB_RAW_OP_DONE;
+        p->lost += ev[i].type == VB_RAW_LOST;
     }
 }
 
-static bool round_over(const struct trial *t)
+static bool round_over(const struct pick *p)
 {
-    return t->notes >= t->n_rounds * t->n_pairs && t->done >= t->n_rounds * t->n_pairs;
+    return p->notes >= p->n_rounds * p->n_pairs && p->done >= p->n_rounds * p->n_pairs;
 }
 
-static vb_status wait_all(struct trial *t)
+static vb_status wait_all(struct pick *p)
 {
-    struct pollfd fd = {.fd = t->ops->wait_fd(t->dev), .events = POLLIN};
+    struct pollfd fd = {.fd = p->transport->wait_fd(p->dev), .events = POLLIN};
 
-    for (take_in(t); !round_over(t); take_in(t)) {
-        if (t->lost > 0)
-            return vb_err(VB_ERR_PEER, "a peer was lost while %s was tried", t->ops->name);
-        if (vb_clock_ns() >= t->deadline)
-            return vb_err(VB_ERR_TIMEOUT, "trying %s took too long", t->ops->name);
-        (void)t->ops->arm(t->dev);
-        take_in(t);
-        if (!round_over(t))
+    for (poll_events(p); !round_over(p); poll_events(p)) {
+        if (p->lost > 0)
+            return vb_err(VB_ERR_PEER, "a peer was lost while %s was measured", p->transport->name);
+        if (vb_clock_ns() >= p->deadline)
+            return vb_err(VB_ERR_TIMEOUT, "measuring %s took too long", p->transport->name);
+        (void)p->transport->arm(p->dev);
+        poll_events(p);
+        if (!round_over(p))
             (void)poll(&fd, 1, NAP_MS);
-        t->ops->disarm(t->dev);
+        p->transport->disarm(p->dev);
     }
     return VB_OK;
 }
 
-/* To every peer at once, and what comes from every peer. Counts are of all rounds so far: a peer
- * that is ahead may have sent its next note already. */
-static vb_status round_of(struct trial *t, size_t len)
+/* Puts to every peer and waits for the puts of every peer. The counts cover all rounds so far,
+ * because a peer that is ahead may already have sent its next note. */
+static vb_status run_round(struct pick *p, size_t len)
 {
-    struct vb_span src = {t->mem.ptr, len};
+    struct vb_span src = {p->mem.ptr, len};
     vb_status st = VB_OK;
     int i;
 
-    t->n_rounds++;
-    for (i = 0; i < t->n_pairs && st == VB_OK; i++) {
-        struct vb_target dst = {t->remotes[i], LARGE_BYTES};
+    p->n_rounds++;
+    for (i = 0; i < p->n_pairs && st == VB_OK; i++) {
+        struct vb_target dst = {p->remotes[i], LARGE_BYTES};
 
-        st = t->ops->put(t->pairs[i].eps[t->which], &src, dst, 0, &t->ops_done[i]);
+        st = p->transport->put(p->pairs[i].eps[p->which], &src, dst, 0, &p->ops[i]);
     }
-    return st == VB_OK ? wait_all(t) : st;
+    return st == VB_OK ? wait_all(p) : st;
 }
 
-static vb_status rounds(struct trial *t, double *seconds_p)
+static vb_status run_rounds(struct pick *p, double *seconds_p)
 {
     uint64_t start = vb_clock_ns();
     vb_status st = VB_OK;
     int i;
 
     for (i = 0; i < SMALL_PUTS && st == VB_OK; i++)
-        st = round_of(t, 8);
+        st = run_round(p, 8);
     for (i = 0; i < LARGE_PUTS && st == VB_OK; i++)
-        st = round_of(t, LARGE_BYTES);
+        st = run_round(p, LARGE_BYTES);
     *seconds_p = (double)(vb_clock_ns() - start) / 1e9;
     return st;
 }
 
-/* Memory of both ends, known to each other; a rank without a pair only takes part in the talk. */
-static vb_status import_all(struct trial *t)
+/* Exports memory and imports that of the peers. A rank without such a pair only takes part in the
+ * exchange. */
+static vb_status import_all(struct pick *p)
 {
-    struct vb_group *g = t->g;
+    struct vb_group *g = p->g;
     struct vb_blob *keys = calloc((size_t)g->world, sizeof(*keys)), mine;
     vb_status st = VB_OK;
     int i;
@@ -111,27 +112,28 @@ static vb_status import_all(struct trial *t)
     if (keys == NULL)
         return vb_err_sys("calloc");
     memset(&mine, 0, sizeof(mine));
-    if (t->n_pairs > 0)
-        st = t->ops->export_window(t->dev, WINDOW_ID, &t->mem, VB_WINDOW_PUT, &mine);
+    if (p->n_pairs > 0)
+        st = p->transport->export_window(p->dev, WINDOW_ID, &p->mem, VB_WINDOW_PUT, &mine);
     if (st == VB_OK)
-        st = control_exchange(g->control, &mine, sizeof(mine), keys, "a trial", t->deadline);
-    for (i = 0; i < t->n_pairs && st == VB_OK; i++)
-        st = t->ops->import_window(t->pairs[i].eps[t->which], WINDOW_ID, &keys[t->pairs[i].rank],
-                                   t->mem.len_bytes, g->opts.timeout_ms, &t->remotes[i]);
+        st = control_exchange(g->control, &mine, sizeof(mine), keys, "a measurement", p->deadline);
+    for (i = 0; i < p->n_pairs && st == VB_OK; i++)
+        st = p->transport->import_window(p->pairs[i].eps[p->which], WINDOW_ID,
+                                         &keys[p->pairs[i].rank], p->mem.len_bytes,
+                                         g->opts.timeout_ms, &p->remotes[i]);
     free(keys);
     return st;
 }
 
-static vb_status meet(struct trial *t, double mine, double *slowest_p)
+static vb_status exchange_slowest(struct pick *p, double mine, double *slowest_p)
 {
-    struct vb_group *g = t->g;
+    struct vb_group *g = p->g;
     double *all = calloc((size_t)g->world, sizeof(*all));
     vb_status st;
     int i;
 
     if (all == NULL)
         return vb_err_sys("calloc");
-    st = control_exchange(g->control, &mine, sizeof(mine), all, "a trial", t->deadline);
+    st = control_exchange(g->control, &mine, sizeof(mine), all, "a measurement", p->deadline);
     *slowest_p = 0;
     for (i = 0; i < g->world && st == VB_OK; i++)
         *slowest_p = all[i] > *slowest_p ? all[i] : *slowest_p;
@@ -139,51 +141,51 @@ static vb_status meet(struct trial *t, double mine, double *slowest_p)
     return st;
 }
 
-static vb_status try_one(struct trial *t, double *seconds_p)
+static vb_status measure_one(struct pick *p, double *seconds_p)
 {
     double unused, mine = 0;
     vb_status st;
     int i;
 
-    st = import_all(t);
+    st = import_all(p);
     if (st == VB_OK)
-        st = meet(t, 0, &unused); /* all have imported: begin */
-    if (st == VB_OK && t->n_pairs > 0)
-        st = rounds(t, &mine);
+        st = exchange_slowest(p, 0, &unused); /* all ranks have imported: begin */
+    if (st == VB_OK && p->n_pairs > 0)
+        st = run_rounds(p, &mine);
     if (st == VB_OK)
-        st = meet(t, mine, seconds_p);
-    for (i = 0; i < t->n_pairs; i++)
-        if (t->remotes[i] != NULL)
-            t->ops->release_window(t->remotes[i]);
-    if (t->n_pairs > 0)
-        t->ops->unexport_window(t->dev, WINDOW_ID);
+        st = exchange_slowest(p, mine, seconds_p);
+    for (i = 0; i < p->n_pairs; i++)
+        if (p->remotes[i] != NULL)
+            p->transport->release_window(p->remotes[i]);
+    if (p->n_pairs > 0)
+        p->transport->unexport_window(p->dev, WINDOW_ID);
     return st;
 }
 
-vb_status trial_run(struct vb_group *g, const struct trial_pair *pairs, int n_pairs,
-                    uint64_t deadline, double seconds[2])
+vb_status pick_transport(struct vb_group *g, const struct pick_pair *pairs, int n_pairs,
+                         uint64_t deadline, double seconds[2])
 {
-    struct trial t = {.g = g, .pairs = pairs, .n_pairs = n_pairs, .deadline = deadline};
+    struct pick p = {.g = g, .pairs = pairs, .n_pairs = n_pairs, .deadline = deadline};
     size_t n = n_pairs > 0 ? (size_t)n_pairs : 1;
     vb_status st;
 
-    st = vb_mem_map_shared("verbena-trial", 2 * LARGE_BYTES, &t.mem);
-    t.ops_done = calloc(n, sizeof(*t.ops_done));
-    for (t.which = 0; t.which < 2 && st == VB_OK; t.which++) {
-        t.remotes = calloc(n, sizeof(void *));
-        t.ops = t.which == 0 ? &vb_transport_tcp : &vb_transport_verbs;
-        t.dev = n_pairs > 0 ? pairs[0].devs[t.which] : NULL;
-        t.notes = t.done = t.n_rounds = 0;
-        if (t.remotes == NULL || t.ops_done == NULL)
+    st = vb_mem_map_shared("verbena-measure", 2 * LARGE_BYTES, &p.mem);
+    p.ops = calloc(n, sizeof(*p.ops));
+    for (p.which = 0; p.which < 2 && st == VB_OK; p.which++) {
+        p.remotes = calloc(n, sizeof(void *));
+        p.transport = p.which == 0 ? &vb_transport_tcp : &vb_transport_verbs;
+        p.dev = n_pairs > 0 ? pairs[0].devs[p.which] : NULL;
+        p.notes = p.done = p.n_rounds = 0;
+        if (p.remotes == NULL || p.ops == NULL)
             st = vb_err(VB_ERR_NO_MEMORY, "calloc");
         else
-            st = try_one(&t, &seconds[t.which]);
-        free(t.remotes);
+            st = measure_one(&p, &seconds[p.which]);
+        free(p.remotes);
     }
     if (st == VB_OK)
-        free(t.ops_done);
-    else /* some may be under way, and devices end them when they disconnect */
-        group_keep(g, t.ops_done);
-    vb_mem_unmap(&t.mem);
+        free(p.ops);
+    else /* some ops may be under way; devices end them when they disconnect */
+        group_keep(g, p.ops);
+    vb_mem_unmap(&p.mem);
     return st;
 }

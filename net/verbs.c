@@ -47,7 +47,7 @@ static vb_status rd_open_device(const struct vb_device_opts *o, struct vb_device
     dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct rd_ep *));
     if (dev == NULL)
         return vb_err_sys("calloc");
-    dev->head.ops = &vb_transport_verbs;
+    dev->head.transport = &vb_transport_verbs;
     dev->opts = *o;
     dev->imm = !o->no_immediate;
     dev->done_end = &dev->done;

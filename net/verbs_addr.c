@@ -19,35 +19,6 @@ struct candidate {
     const struct vb_iface *iface;
 };
 
-static const struct vb_rdma_port *active_port(const struct vb_rdma_dev *dev)
-{
-    int i;
-
-    for (i = 0; i < dev->n_ports && dev->verbs_err == 0; i++)
-        if (dev->ports[i].active)
-            return &dev->ports[i];
-    return NULL;
-}
-
-bool vb_net_rdma_usable(const struct vb_rdma_dev *dev)
-{
-    return active_port(dev) != NULL;
-}
-
-bool vb_net_rdma_any_usable(void)
-{
-    struct vb_rdma_dev *list;
-    bool usable = false;
-    int i, n;
-
-    if (vb_net_rdma_list("", &list, &n) != VB_OK)
-        return false;
-    for (i = 0; i < n; i++)
-        usable = usable || vb_net_rdma_usable(&list[i]);
-    vb_net_rdma_free(list, n);
-    return usable;
-}
-
 static bool link_local(const char *addr)
 {
     return strncasecmp(addr, "fe80:", 5) == 0;
@@ -87,7 +58,7 @@ static int collect(const struct vb_rdma_dev *devs, int n_devs, const struct vb_i
 
     for (i = 0; i < n_devs; i++) {
         c.dev = &devs[i];
-        c.port = active_port(c.dev);
+        c.port = vb_net_rdma_active_port(c.dev);
         c.iface = iface_named(ifaces, n_ifaces, c.dev->netdev);
         if (c.port == NULL || c.iface == NULL ||
             (o->device != NULL && strcmp(o->device, c.dev->name) != 0))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Windows: memory that peers reach, and put and get on it. Every rank exports its part to all its
- * devices, the keys go round over the control plane, and every rank imports the parts of its peers.
+ * Windows. Every rank exports its part of a window to all its devices,
+ * the ranks exchange the keys over the control plane, and every rank imports the parts of its
+ * peers.
  */
 #include "net/group_priv.h"
 #include "topo/topo.h"
@@ -18,7 +19,7 @@ struct vb_blob *window_key(struct wire_offer *offer, const struct vb_transport *
     return &offer->keys[transport == &vb_transport_tcp ? WIRE_KEY_TCP : WIRE_KEY_VERBS];
 }
 
-/* Memory on the rank's own node, and all of it there before a peer can touch it. */
+/* Maps memory on the rank's own NUMA node. All pages exist before a peer can touch them. */
 static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
 {
     vb_status st;
@@ -30,14 +31,15 @@ static vb_status make_memory(struct vb_group *g, size_t len, struct vb_mem *mem)
     return st == VB_OK ? vb_mem_populate(mem) : st;
 }
 
-/* In an elastic group mapped windows are handed over peer by peer (offer.c). */
+/* In an elastic group mapped windows are handed to each peer separately (window_exchange.c). */
 vb_status window_export(struct vb_window *win, struct vb_device *dev, struct wire_offer *offer)
 {
-    const struct vb_transport *ops = ops_of(dev);
+    const struct vb_transport *transport = vb_device_transport(dev);
     vb_status st = VB_OK;
 
-    if (!win->group->opts.elastic || (ops->caps & VB_CAP_MAPPED) == 0)
-        st = ops->export_window(dev, win->id, &win->mem, win->rights, window_key(offer, ops));
+    if (!win->group->opts.elastic || (transport->caps & VB_CAP_MAPPED) == 0)
+        st = transport->export_window(dev, win->id, &win->mem, win->rights,
+                                      window_key(offer, transport));
     if (st == VB_OK)
         win->n_exported++;
     return st;
@@ -58,11 +60,12 @@ vb_status window_import(struct vb_window *win, int rank, struct wire_offer *offe
 {
     struct vb_group *g = win->group;
     struct peer *peer = &g->peers[rank];
-    int wait_ms = g->opts.elastic ? 0 : g->opts.timeout_ms; /* what is offered was sent before */
+    int wait_ms =
+        g->opts.elastic ? 0 : g->opts.timeout_ms; /* elastic: the data was sent before the offer */
 
     if (offer->rights != win->rights)
-        return vb_err(VB_ERR_USAGE, "rank %d (%s) opens window %u for something else", rank,
-                      vb_group_host(g, rank), win->id);
+        return vb_err(VB_ERR_USAGE, "rank %d (%s) opens window %u with other rights than this rank",
+                      rank, vb_group_host(g, rank), win->id);
     win->lens[rank] = (size_t)offer->len_bytes;
     if (rank == g->rank)
         return VB_OK;
@@ -80,7 +83,7 @@ static vb_status import_all(struct vb_window *win, struct wire_offer *offers)
     return st;
 }
 
-/* All ranks exchange what they have, then import it. */
+/* All ranks exchange their offers, then import them. */
 static vb_status share(struct vb_window *win, struct wire_offer *mine)
 {
     struct vb_group *g = win->group;
@@ -100,7 +103,7 @@ static vb_status share(struct vb_window *win, struct wire_offer *mine)
 
 void window_offer(const struct vb_window *win, struct wire_offer *offer_p)
 {
-    memset(offer_p, 0, sizeof(*offer_p)); /* its gaps too: it is sent */
+    memset(offer_p, 0, sizeof(*offer_p)); /* also the padding, because it is sent */
     offer_p->window = win->id;
     offer_p->len_bytes = win->mem.len_bytes;
     offer_p->rights = win->rights;
@@ -117,14 +120,14 @@ static vb_status open_window(struct vb_window *win)
     group_lock(g);
     st = export_all(win, &mine);
     if (st == VB_OK && g->opts.elastic)
-        offer_link(win); /* at once: a device that opens now must find it */
+        window_exchange_add(win); /* under the same lock: a device that opens now must find it */
     group_unlock(g);
     if (st != VB_OK)
         return st;
-    return g->opts.elastic ? offer_share(win) : share(win, &mine);
+    return g->opts.elastic ? window_exchange_share(win) : share(win, &mine);
 }
 
-/* The memory goes last: no device may know of it any more. */
+/* The memory is unmapped after this, when no device knows it any more. */
 static void unexport_all(struct vb_window *win)
 {
     struct vb_group *g = win->group;
@@ -132,15 +135,14 @@ static void unexport_all(struct vb_window *win)
     int d;
 
     for (d = 0; d < win->n_exported; d++)
-        if (ops_of(g->devices[d])->inherit_window != NULL)
+        if (vb_device_transport(g->devices[d])->inherit_window != NULL)
             heir = g->devices[d];
         else
-            ops_of(g->devices[d])->unexport_window(g->devices[d], win->id);
-    if (heir != NULL && ops_of(heir)->inherit_window(heir, win->id, &win->mem))
+            vb_device_transport(g->devices[d])->unexport_window(g->devices[d], win->id);
+    if (heir != NULL && vb_device_transport(heir)->inherit_window(heir, win->id, &win->mem))
         win->mem = (struct vb_mem){.fd = -1};
 }
 
-/* Gives back what there is; the peers are not asked. */
 void window_release(struct vb_window *win)
 {
     struct vb_group *g = win->group;
@@ -148,8 +150,8 @@ void window_release(struct vb_window *win)
 
     group_lock(g);
     if (g->opts.elastic)
-        offer_unlink(win);
-    for (i = 0; win->remotes != NULL && i < g->seats; i++)
+        window_exchange_remove(win);
+    for (i = 0; win->remotes != NULL && i < g->slots; i++)
         if (win->remotes[i] != NULL)
             g->peers[i].transport->release_window(win->remotes[i]);
     unexport_all(win);
@@ -180,10 +182,10 @@ vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned ri
     win->mem.fd = -1;
     win->rights = rights;
     win->id = g->next_window++;
-    win->lens = calloc((size_t)g->seats, sizeof(*win->lens));
-    win->remotes = calloc((size_t)g->seats, sizeof(void *));
-    win->offered = calloc((size_t)g->seats, sizeof(bool));
-    win->kept = calloc((size_t)g->seats, sizeof(void *));
+    win->lens = calloc((size_t)g->slots, sizeof(*win->lens));
+    win->remotes = calloc((size_t)g->slots, sizeof(void *));
+    win->offered = calloc((size_t)g->slots, sizeof(bool));
+    win->kept = calloc((size_t)g->slots, sizeof(void *));
     if (win->lens == NULL || win->remotes == NULL || win->offered == NULL || win->kept == NULL)
         st = vb_err_sys("calloc");
     else
@@ -193,7 +195,7 @@ vb_status vb_window_create_for(struct vb_group *g, size_t len_bytes, unsigned ri
     group_lock(g);
     if (st == VB_OK)
         *win_p = win;
-    g->opening = false; /* notes may come, and find the window */
+    g->opening = false; /* notes may come, and their handlers find the window */
     group_unlock(g);
     if (st != VB_OK)
         window_release(win);
@@ -204,12 +206,12 @@ void vb_window_destroy(struct vb_window *win)
 {
     if (win == NULL)
         return;
-    /* In an elastic group peers come and go by themselves, and may be writing: the memory stays
+    /* In an elastic group peers come and go on their own and may still be writing. The memory stays
      * until the group has said goodbye to them. */
     if (win->group->opts.elastic)
         return;
-    /* A peer may still be writing: all must be here before the memory goes. One that is lost writes
-     * no more. */
+    /* A peer may still be writing, so all ranks must have come here before the memory is freed. A
+     * rank that is lost writes no more. */
     if (control_status(win->group->control, NULL, 0) == VB_OK)
         (void)vb_group_barrier(win->group);
     window_release(win);
@@ -237,168 +239,4 @@ void *vb_window_peer(const struct vb_window *win, int rank)
                                      : NULL;
     group_unlock(g);
     return ptr;
-}
-
-/* ---- put and get ----------------------------------------------------------------------------- */
-
-static bool inside(size_t offset, size_t len, size_t size)
-{
-    return offset <= size && len <= size - offset;
-}
-
-static vb_status not_open(const struct vb_window *win, const char *what)
-{
-    return vb_err(VB_ERR_USAGE, "window %u is not open for %s", win->id, what);
-}
-
-/* Of who is gone, or has not come yet. */
-static bool is_nobodys(const struct vb_window *win, int rank)
-{
-    return rank != win->group->rank && win->remotes[rank] == NULL;
-}
-
-static vb_status out_of_bounds(struct vb_window *win, int rank, size_t mine, size_t theirs,
-                               size_t len)
-{
-    const struct vb_group *g = win->group;
-
-    return vb_err(VB_ERR_USAGE,
-                  "%zu bytes from offset %zu here (of %zu) to offset %zu at rank %d (of %zu)", len,
-                  mine, win->lens[g->rank], theirs, rank, win->lens[rank]);
-}
-
-/* A dead endpoint has been reported, or will be with the next poll, after the last notes that came
- * over it. Where that ends the group the caller hears why now. */
-static vb_status dead(struct vb_group *g, int rank, vb_status st)
-{
-    char why[256];
-
-    if (g->opts.elastic)
-        return st; /* said once, when it is gone */
-    control_lose(g->control, rank, "its data connection failed");
-    if (control_status(g->control, why, sizeof(why)) != VB_OK)
-        return vb_err(st, "%s", why);
-    return vb_err(st, "rank %d (%s) has left", rank, vb_group_host(g, rank));
-}
-
-static vb_status self_put(struct vb_window *win, size_t src, size_t dst, size_t len, uint32_t note,
-                          struct vb_op *op)
-{
-    struct self_queue *self = &win->group->self;
-
-    if (self->n == SELF_NOTES)
-        return VB_AGAIN;
-    memmove((char *)win->mem.ptr + dst, (char *)win->mem.ptr + src, len);
-    self->notes[(self->first + self->n++) % SELF_NOTES] = note;
-    op->next = self->done;
-    self->done = op;
-    return VB_OK;
-}
-
-/* Under the lock: who is gone may be fenced by the progress thread. from: the window of the source.
- */
-static vb_status put(struct vb_window *win, int rank, const struct vb_window *from,
-                     size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
-                     struct vb_op *op)
-{
-    struct vb_group *g = win->group;
-    struct peer *peer = &g->peers[rank];
-    struct vb_span src = {(char *)from->mem.ptr + src_offset, len_bytes};
-    struct vb_target dst = {win->remotes[rank], dst_offset};
-    vb_status st;
-
-    if (is_nobodys(win, rank))
-        return VB_ERR_PEER;
-    if (!inside(src_offset, len_bytes, from->lens[g->rank]) ||
-        !inside(dst_offset, len_bytes, win->lens[rank]))
-        return out_of_bounds(win, rank, src_offset, dst_offset, len_bytes);
-    if (len_bytes > 0 && (win->rights & VB_WINDOW_PUT) == 0)
-        return not_open(win, "put");
-    if (from != win && (rank == g->rank || (peer->transport->caps & VB_CAP_ANY_SOURCE) == 0))
-        return vb_err(VB_ERR_UNSUPPORTED, "rank %d: a put from another window", rank);
-    if (rank == g->rank)
-        return self_put(win, src_offset, dst_offset, len_bytes, note, op);
-    st = peer->transport->put(peer->ep, &src, dst, note, op);
-    return st < 0 ? dead(g, rank, st) : st;
-}
-
-vb_status vb_put_from(struct vb_window *win, int rank, const struct vb_window *from,
-                      size_t src_offset, size_t dst_offset, size_t len_bytes, uint32_t note,
-                      struct vb_op *op)
-{
-    struct vb_group *g = win->group;
-    vb_status st;
-
-    op->done = false;
-    group_lock(g);
-    st = put(win, rank, from, src_offset, dst_offset, len_bytes, note, op);
-    group_unlock(g);
-    return st;
-}
-
-vb_status vb_put(struct vb_window *win, int rank, size_t src_offset, size_t dst_offset,
-                 size_t len_bytes, uint32_t note, struct vb_op *op)
-{
-    return vb_put_from(win, rank, win, src_offset, dst_offset, len_bytes, note, op);
-}
-
-static vb_status get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
-                     size_t len_bytes, struct vb_op *op)
-{
-    struct vb_group *g = win->group;
-    struct peer *peer = &g->peers[rank];
-    struct vb_span dst = {(char *)win->mem.ptr + dst_offset, len_bytes};
-    struct vb_target src = {win->remotes[rank], src_offset};
-    vb_status st;
-
-    if (is_nobodys(win, rank))
-        return VB_ERR_PEER;
-    if (!inside(dst_offset, len_bytes, win->lens[g->rank]) ||
-        !inside(src_offset, len_bytes, win->lens[rank]))
-        return out_of_bounds(win, rank, dst_offset, src_offset, len_bytes);
-    if ((win->rights & VB_WINDOW_GET) == 0)
-        return not_open(win, "get");
-    if (rank == g->rank) {
-        memmove(dst.ptr, (char *)win->mem.ptr + src_offset, len_bytes);
-        op->next = g->self.done;
-        g->self.done = op;
-        return VB_OK;
-    }
-    st = peer->transport->get(peer->ep, &dst, src, op);
-    return st < 0 ? dead(g, rank, st) : st;
-}
-
-vb_status vb_get(struct vb_window *win, int rank, size_t dst_offset, size_t src_offset,
-                 size_t len_bytes, struct vb_op *op)
-{
-    struct vb_group *g = win->group;
-    vb_status st;
-
-    op->done = false;
-    group_lock(g);
-    st = get(win, rank, dst_offset, src_offset, len_bytes, op);
-    group_unlock(g);
-    return st;
-}
-
-vb_status vb_channel_open(struct vb_group *g, int channel, vb_note_fn fn, void *arg)
-{
-    vb_status st = VB_OK;
-
-    if (channel < 0 || channel >= VB_CHANNELS)
-        return vb_err(VB_ERR_USAGE, "channel %d: must be from 0 to %d", channel, VB_CHANNELS - 1);
-    group_lock(g);
-    if (g->channels[channel].fn != NULL)
-        st = vb_err(VB_ERR_USAGE, "channel %d is open already", channel);
-    else
-        g->channels[channel] = (struct channel){.fn = fn, .arg = arg};
-    group_unlock(g);
-    return st;
-}
-
-void vb_channel_close(struct vb_group *g, int channel)
-{
-    group_lock(g);
-    memset(&g->channels[channel], 0, sizeof(g->channels[channel]));
-    group_unlock(g);
 }

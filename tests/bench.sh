@@ -4,7 +4,7 @@
 # Tests the command verbena bench, with one rank and with several: bench.sh VERBENA [quick]. Checks what is printed,
 # never how long it took. quick is for a build with a sanitizer: each bench once, with two ranks.
 #
-# Covers: bench/allreduce.c bench/bare.c bench/bare_side.c bench/bare_step.c bench/kernels.c bench/move.c
+# Covers: bench/allreduce.c bench/bare.c bench/bare_side.c bench/bare_step.c bench/kernels.c
 # Covers: bench/print.c bench/slowest.c bench/sparse.c bench/sparse_lr.c bench/sparse_rows.c bench/transfer.c
 # Covers: cli/bench.c cli/bench_kernels.c cli/bench_ps.c cli/bench_step.c cli/bench_step_plot.c engine/bench_ps.c
 # Covers: net/cost.c

@@ -90,7 +90,7 @@ static inline void e_options(const struct e_board *b, int rank, struct vb_group_
 
     t_group_opts(&job, rank, b->root, e_root_fd, o);
     o->elastic = true;
-    o->seats = b->seats;
+    o->slots = b->seats;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */

@@ -307,7 +307,7 @@ bench="bench transfer --transport verbs --sizes 64,64K --seconds 0.5 --json"
 
 link() {
     # The parts of a step; and auto chooses the faster transport and says so. Both in one boot.
-    expect 0 "${all:+transport: (tcp|verbs) between hosts: soft-RoCE took .* ms for what took TCP .* ms}" \
+    expect 0 "${all:+transport: (tcp|verbs) between hosts: the same transfers took .* ms over soft-RoCE and .* ms over TCP}" \
         lab/run --with "$verbena" -- sh -ec "$verbena $bench
             ${all:+$verbena bench step --model softmax --transport verbs --batches 8,16 --json}
             ${all:+$verbena bench step --model lenet --transport verbs --batches 1,2 --json}

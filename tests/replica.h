@@ -103,7 +103,7 @@ static inline int member(int rank)
     vb_log_set_level(VB_LEVEL_ERROR);
     t_group_opts(&job, rank, board->root, root_fd, &opts);
     opts.elastic = true;
-    opts.seats = job.world + board->job.join_slots;
+    opts.slots = job.world + board->job.join_slots;
     if (board->patience > 0)
         opts.patience = board->patience * (opts.patience > 0 ? opts.patience : 1);
     if ((rank < 0 ? vb_group_join(&opts, &g) : vb_group_open(&opts, &g)) != VB_OK)

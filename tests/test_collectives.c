@@ -297,12 +297,12 @@ static int measure_with_full_slots(struct vb_group *g, void *arg)
 
     if (open_coll(g, how, 10, &coll) != VB_OK)
         return 1;
-    for (area = 0; area < coll->n_areas; area++)
-        memset(coll->base + slot_at(coll, area, coll->rank), 0x3f, coll->slot_bytes);
-    wrong += T_WRONG(cost_measure(coll, coll->model) == VB_OK);
-    for (area = 0; area < coll->n_areas; area++) {
+    for (area = 0; area < coll->reqs.n_areas; area++)
+        memset(coll->base + slot_at(coll, area, coll->rank), 0x3f, coll->lay.slot_bytes);
+    wrong += T_WRONG(cost_measure(coll, coll->cost) == VB_OK);
+    for (area = 0; area < coll->reqs.n_areas; area++) {
         at = slot_at(coll, area, coll->rank);
-        for (i = 0; i < coll->slot_bytes; i++)
+        for (i = 0; i < coll->lay.slot_bytes; i++)
             wrong += coll->base[at + i] != 0x3f;
     }
     vb_coll_close(coll);

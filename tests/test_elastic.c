@@ -442,7 +442,7 @@ static int admits_nobody(struct vb_group *g, void *arg)
     memcpy(b.root, arg, sizeof(b.root));
     e_options(&b, -1, &opts);
     return T_WRONG(vb_group_join(&opts, &late) == VB_ERR_ACCESS) +
-           T_WRONG(!vb_group_gone(g, 0) && vb_group_seats(g) == 1) +
+           T_WRONG(!vb_group_gone(g, 0) && vb_group_slots(g) == 1) +
            T_WRONG(vb_group_barrier(g) == VB_OK);
 }
 
@@ -463,7 +463,7 @@ static void groups_that_are_not_elastic_admit_nobody(void **state)
     t_stderr_catch(&err);
     t_rank_main(&rank);
     t_group_opts(&job, 0, "127.0.0.1:1", -1, &opts);
-    opts.seats = 2; /* not elastic */
+    opts.slots = 2; /* not elastic */
     assert_int_equal(vb_group_open(&opts, &g), VB_ERR_USAGE);
     t_stderr_release(&err, text, sizeof(text));
     assert_int_equal(rank.wrong, 0);

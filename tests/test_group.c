@@ -3,14 +3,16 @@
  * Groups of ranks as threads and as processes, over every transport: the promises of put and get,
  * windows, and the basic collectives.
  *
- * Covers: net/coll.c net/group_ask.c net/pair.c net/pairs.c net/progress.c net/progress_thread.c
- * Covers: net/shm_hold.c net/window.c
+ * Covers: net/coll.c net/group_info.c net/pair.c net/pairs.c net/progress.c net/progress_thread.c
+ * Covers: net/put.c net/shm_hold.c net/window.c
  */
+#include "engine/ps_priv.h"
 #include "tests/alloc.h"
 #include "tests/rdma.h"
 #include "tests/ranks.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #define KIB 1024
@@ -316,6 +318,43 @@ static void large_puts_and_gets_arrive(void **state)
     }
 }
 
+/* ---- channels -------------------------------------------------------------------------------- */
+
+_Static_assert(PS_CHANNEL < VB_CHANNEL_DYNAMIC, "the parameter server has a fixed channel");
+
+/* Fixed channels and allocated ones are apart; all ranks get the same numbers; the end is told. */
+static int allocate_channels(struct vb_group *g, void *arg)
+{
+    int wrong = 0, i, channel = -1, again = -1;
+    struct vb_coll *coll;
+
+    (void)arg;
+    wrong += T_WRONG(vb_channel_open(g, PS_CHANNEL, count_note, NULL) == VB_OK);
+    wrong += T_WRONG(vb_channel_open(g, VB_CHANNEL_DYNAMIC, count_note, NULL) == VB_ERR_USAGE);
+    for (i = VB_CHANNEL_DYNAMIC; i < VB_CHANNELS; i++) {
+        wrong += T_WRONG(vb_channel_alloc(g, count_note, NULL, &channel) == VB_OK);
+        wrong += T_WRONG(channel == i);
+    }
+    wrong += T_WRONG(vb_channel_alloc(g, count_note, NULL, &again) == VB_ERR_USAGE);
+    wrong += T_WRONG(again == -1);
+    wrong += T_WRONG(vb_coll_open(g, KIB, NULL, &coll) == VB_ERR_USAGE);
+    vb_channel_close(g, VB_CHANNEL_DYNAMIC + 7);
+    wrong += T_WRONG(vb_channel_alloc(g, count_note, NULL, &again) == VB_OK);
+    wrong += T_WRONG(again == VB_CHANNEL_DYNAMIC + 7);
+    for (i = VB_CHANNEL_DYNAMIC; i < VB_CHANNELS; i++)
+        vb_channel_close(g, i);
+    vb_channel_close(g, PS_CHANNEL);
+    return wrong;
+}
+
+static void channels_do_not_collide(void **state)
+{
+    struct t_job job = {.fn = allocate_channels, .world = 2, .transport = VB_TRANSPORT_SHM};
+
+    (void)state;
+    t_as_threads(&job);
+}
+
 /* ---- allocations ----------------------------------------------------------------------------- */
 
 /* After set-up no thread of any rank may allocate. */
@@ -448,6 +487,48 @@ static int flood(struct vb_group *g, void *arg)
     return wrong;
 }
 
+static atomic_int gave_up;
+
+/* Rank 1 handles nothing until rank 0 has found no room for a while. Then room comes back. */
+static int wait_for_room(struct vb_group *g, void *arg)
+{
+    int rank = vb_group_rank(g), wrong = 0, i;
+    int counts[T_RANKS_MAX] = {0};
+    struct vb_window *win;
+    vb_status st = VB_OK;
+
+    (void)arg;
+    wrong += T_WRONG(vb_window_create(g, 2 * KIB, &win) == VB_OK);
+    wrong += T_WRONG(vb_channel_open(g, CHANNEL, count_note, counts) == VB_OK);
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    for (i = 0; rank == 0 && i < FLOOD_MAX && st == VB_OK; i++)
+        st = vb_put_wait(win, 1, NULL, 0, 0, KIB, VB_NOTE(CHANNEL, i), &flood_ops[0][i], 100);
+    if (rank == 0) {
+        wrong += T_WRONG(st == VB_ERR_TIMEOUT) + T_WRONG(flood_ops[0][i - 1].done);
+        wrong += T_WRONG(flood_ops[0][i - 1].status == VB_ERR_TIMEOUT);
+        atomic_store(&gave_up, 1);
+        wrong += T_WRONG(vb_put_wait(win, 1, win, 0, 0, KIB, VB_NOTE(CHANNEL, i - 1),
+                                     &flood_ops[0][i - 1], 0) == VB_OK);
+        wrong += T_WRONG(vb_get_wait(win, 1, KIB, 0, KIB, &flood_ops[0][i], 0) == VB_OK);
+        wrong += T_WRONG(vb_op_wait(g, &flood_ops[0][i], "a get", 1) == VB_OK);
+    }
+    while (rank == 1 && atomic_load(&gave_up) == 0)
+        sched_yield();
+    wrong += T_WRONG(vb_group_barrier(g) == VB_OK);
+    vb_window_destroy(win);
+    vb_channel_close(g, CHANNEL);
+    return wrong;
+}
+
+static void a_put_waits_for_room(void **state)
+{
+    struct t_job job = {.fn = wait_for_room, .world = 2, .transport = VB_TRANSPORT_TCP};
+
+    (void)state;
+    atomic_store(&gave_up, 0);
+    t_as_threads(&job);
+}
+
 static void full_queues_drain(void **state)
 {
     struct t_job job = {.fn = flood, .world = some_ranks};
@@ -504,7 +585,7 @@ static void everywhere_prints(t_rank_fn fn, const char *said)
 static void bounds_are_checked(void **state)
 {
     (void)state;
-    everywhere_prints(out_of_bounds, "bytes from offset");
+    everywhere_prints(out_of_bounds, "out of bounds");
 }
 
 /* A note on a channel that nobody has opened is refused. The notes after it arrive. */
@@ -526,7 +607,7 @@ static int send_stray_note(struct vb_group *g, void *arg)
 static void stray_notes_are_refused(void **state)
 {
     (void)state;
-    everywhere_prints(send_stray_note, "which nobody opened: refused");
+    everywhere_prints(send_stray_note, "which is not open: dropped");
 }
 
 /* ---- ranks that die -------------------------------------------------------------------------- */
@@ -714,6 +795,8 @@ int main(void)
         cmocka_unit_test(puts_arrive),
         cmocka_unit_test(gets_copy),
         cmocka_unit_test(full_queues_drain),
+        cmocka_unit_test(a_put_waits_for_room),
+        cmocka_unit_test(channels_do_not_collide),
         cmocka_unit_test(gets_are_served_while_a_rank_computes),
         cmocka_unit_test(large_puts_and_gets_arrive),
         cmocka_unit_test(nothing_is_allocated_after_set_up),

@@ -85,14 +85,14 @@ static vb_status count_round(struct vb_group *g, struct rounds *r)
  * calls, because the delay is far longer than the transfer. Then resets the statistics. */
 static int check_straggler(struct vb_group *g, const struct rounds *r, const char *what)
 {
-    struct vb_late late = vb_group_late(g, r->who), none;
+    struct vb_wait_stats late = vb_group_wait_stats(g, r->who), none;
     uint64_t n = t_rdma_only() ? 1 : (uint64_t)rounds();
     int wrong = T_WRONG(r->n == rounds());
 
     if (!is_straggler(g, r))
         wrong += T_WRONG(late.n >= n) + T_WRONG(late.ns >= r->due_ns / 2 && late.ns <= r->took_ns) +
                  T_WRONG(late.max_ns >= late.ns / (late.n + 1) && late.max_ns <= late.ns) +
-                 T_WRONG(vb_group_late_ns(g) >= late.ns);
+                 T_WRONG(vb_group_wait_total_ns(g) >= late.ns);
     else
         wrong += T_WRONG(late.n == 0 && late.ns == 0); /* a rank does not wait for itself */
     if (wrong > 0)
@@ -101,10 +101,10 @@ static int check_straggler(struct vb_group *g, const struct rounds *r, const cha
                 "of %d rounds; %.3f ms for all ranks\n",
                 what, place->name, vb_group_rank(g), vb_group_world(g), (unsigned long long)late.n,
                 (double)late.ns / 1e6, (double)r->took_ns / 1e6, (double)r->due_ns / 1e6, r->n,
-                r->tries, (double)vb_group_late_ns(g) / 1e6);
-    vb_group_late_forget(g);
-    none = vb_group_late(g, r->who);
-    return wrong + T_WRONG(vb_group_late_ns(g) == 0 && none.n + none.ns + none.max_ns == 0);
+                r->tries, (double)vb_group_wait_total_ns(g) / 1e6);
+    vb_group_wait_stats_reset(g);
+    none = vb_group_wait_stats(g, r->who);
+    return wrong + T_WRONG(vb_group_wait_total_ns(g) == 0 && none.n + none.ns + none.max_ns == 0);
 }
 
 /* The last rank is the straggler for some rounds, with small vectors and large ones. */
@@ -120,7 +120,7 @@ static int dense(struct vb_group *g, void *arg)
     st = coll_open_split(g, n_elems * sizeof(float), NULL, place->split, &coll);
     if (st != VB_OK)
         return 1;
-    vb_group_late_forget(g);
+    vb_group_wait_stats_reset(g);
     while (st == VB_OK && go_on(&r)) {
         if (!is_straggler(g, &r))
             st = vb_allreduce_start(coll, 0, n_elems, VB_REDUCE_SUM, &req);
@@ -153,7 +153,7 @@ static int sparse(struct vb_group *g, void *arg)
     st = vb_sparse_open(g, &opts, &s);
     if (st != VB_OK)
         return 1;
-    vb_group_late_forget(g);
+    vb_group_wait_stats_reset(g);
     while (st == VB_OK && go_on(&r)) {
         if (!is_straggler(g, &r))
             st = vb_sparse_start(s, keys, values, 2, VB_REDUCE_SUM);
@@ -198,14 +198,14 @@ static int compute_while_waiting(struct vb_group *g, void *arg)
     st = coll_open_split(g, N_ELEMS * sizeof(float), NULL, place->split, &coll);
     if (st != VB_OK)
         return 1;
-    vb_group_late_forget(g);
+    vb_group_wait_stats_reset(g);
     st = vb_allreduce_start(coll, 0, N_ELEMS, VB_REDUCE_SUM, &req);
     nap();
     begin_ns = vb_clock_ns();
     if (st == VB_OK)
         st = vb_wait(coll, &req);
     took_ns = vb_clock_ns() - begin_ns;
-    wrong = T_WRONG(st == VB_OK) + T_WRONG(vb_group_late_ns(g) <= took_ns);
+    wrong = T_WRONG(st == VB_OK) + T_WRONG(vb_group_wait_total_ns(g) <= took_ns);
     vb_coll_close(coll);
     return wrong;
 }

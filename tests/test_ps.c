@@ -232,7 +232,7 @@ static int push_nonsense(struct vb_group *g)
     if (st == VB_OK) {
         memcpy((char *)vb_window_ptr(w->slots) + w->lay.push[0], &nonsense[run->nonsense],
                sizeof(struct ps_push));
-        st = ps_put(g, w->slots, w->links[0].rank, w->lay.push[0], 0, sizeof(struct ps_push),
+        st = ps_put(w->slots, w->links[0].rank, w->lay.push[0], 0, sizeof(struct ps_push),
                     PS_NOTE(PS_PUSH, 0), &w->links[0].push_ops[0]);
     }
     if (st == VB_OK)

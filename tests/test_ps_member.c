@@ -49,7 +49,7 @@ static void options(int rank, struct vb_group_opts *o)
 
     t_group_opts(&job, rank, board->root, root_fd, o);
     o->elastic = true;
-    o->seats = job.world + board->job.join_slots;
+    o->slots = job.world + board->job.join_slots;
 }
 
 static bool worker_2_is_gone(void *arg)

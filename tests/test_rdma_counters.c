@@ -24,7 +24,7 @@ static struct vb_port_list read_all(const char *sysroot, const char *which)
 static void a_lossy_link_is_visible_in_counters(void **state)
 {
     struct vb_port_list before = read_all(BEFORE, NULL), after = read_all(AFTER, NULL), moved;
-    char text[256];
+    int k;
 
     (void)state;
     assert_int_equal(before.n, 1);
@@ -36,12 +36,10 @@ static void a_lossy_link_is_visible_in_counters(void **state)
     assert_int_equal(moved.ports[0].n[VB_PORT_RETRIES], 60);
     assert_int_equal(moved.ports[0].n[VB_PORT_OUT_OF_SEQ], 56);
     assert_int_equal(moved.ports[0].n[VB_PORT_RNR], 0);
-    assert_true(vb_net_port_text(&moved.ports[0], text, sizeof(text)));
-    assert_string_equal(text, "rxe0/1: 60 retries, 56 out of sequence");
 
     vb_net_ports_moved(&after, &after, &moved);
-    assert_false(vb_net_port_text(&moved.ports[0], text, sizeof(text)));
-    assert_string_equal(text, "");
+    for (k = 0; k < VB_PORT_TROUBLES; k++)
+        assert_int_equal(moved.ports[0].n[k], 0);
 }
 
 static void counters_of_one_port(void **state)
@@ -60,7 +58,6 @@ static void names_of_another_driver(void **state)
 {
     struct vb_port_list list;
     struct t_tree tree;
-    char text[256];
 
     (void)state;
     t_tree_create(&tree);
@@ -74,13 +71,12 @@ static void names_of_another_driver(void **state)
     t_tree_text(&tree, PORT "counters/port_xmit_discards", "1\n");
     list = read_all(tree.root, NULL);
     assert_int_equal(list.n, 1);
-    assert_true(vb_net_port_text(&list.ports[0], text, sizeof(text)));
-    assert_string_equal(text, "mlx5_0/1: 3 retries, 9 out of sequence, 1 RNR, 1 lost packet");
+    assert_string_equal(list.ports[0].dev, "mlx5_0");
+    assert_int_equal(list.ports[0].n[VB_PORT_RETRIES], 3);
+    assert_int_equal(list.ports[0].n[VB_PORT_OUT_OF_SEQ], 9);
+    assert_int_equal(list.ports[0].n[VB_PORT_RNR], 1);
+    assert_int_equal(list.ports[0].n[VB_PORT_LOST], 1);
     assert_false(list.ports[0].known & 1u << VB_PORT_GIVEN_UP);
-
-    /* text that does not fit is cut and not written past its end */
-    assert_true(vb_net_port_text(&list.ports[0], text, 12));
-    assert_string_equal(text, "mlx5_0/1: 3");
 
     t_tree_text(&tree, PORT "state", "1: DOWN\n");
     assert_int_equal(read_all(tree.root, NULL).n, 0);

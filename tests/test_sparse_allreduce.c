@@ -5,7 +5,7 @@
  *
  * Linked with --wrap=malloc and the like, because a call must not allocate.
  *
- * Covers: net/sparse.c net/sparse_along.c net/sparse_path.c net/sparse_send.c
+ * Covers: net/sparse_open.c net/sparse.c net/sparse_along.c net/sparse_path.c net/sparse_send.c
  */
 #include "tests/alloc.h"
 #include "tests/ranks.h"

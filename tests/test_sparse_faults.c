@@ -256,15 +256,15 @@ enum breach {
 };
 
 static const char *const words_for[BREACHES] = {
-    [HEAD_TOO_LONG] = "its list is longer than it said",
+    [HEAD_TOO_LONG] = "its list is longer than the maximum that it announced",
     [HEAD_SAMPLES_UNSORTED] = "its samples are out of order",
     [HEAD_SAMPLE_BEYOND] = "it has an index beyond the features",
     [HEAD_SAMPLES_MISSING] = "the number of its samples is wrong",
-    [HEAD_NONSENSE] = "its head makes no sense",
-    [HEAD_OLD] = "it is at another sequence number",
+    [HEAD_NONSENSE] = "its head is invalid",
+    [HEAD_OLD] = "its head has a wrong sequence number",
     [HEAD_OTHER_FEATURES] = "features, this rank",
-    [ALONG_NONSENSE] = "it brings a list with its head that is too long for that",
-    [ALONG_TOO_LONG] = "it brings a list with its head that is too long for that",
+    [ALONG_NONSENSE] = "the list in its head is too long",
+    [ALONG_TOO_LONG] = "the list in its head is too long",
     [ALONG_UNSORTED] = "its list is out of order or out of range",
     [ALONG_OUT_OF_RANGE] = "its list is out of order or out of range",
     [PART_UNSORTED] = "its part is out of order or out of range",
@@ -273,9 +273,9 @@ static const char *const words_for[BREACHES] = {
     [SUM_UNSORTED] = "its sum is out of order or out of range",
     [SUM_OUT_OF_RANGE] = "its sum is out of order or out of range",
     [SUM_TOO_LARGE] = "its sum is larger than the samples allow",
-    [SUM_BEFORE_PART] = "it is at another sparse allreduce than it can be",
-    [NOTE_OF_ANOTHER_CALL] = "it is at another sparse allreduce than it can be",
-    [NOTE_TOO_LARGE] = "it is at another sparse allreduce than it can be",
+    [SUM_BEFORE_PART] = "it sent a note for a sparse allreduce that is not due",
+    [NOTE_OF_ANOTHER_CALL] = "it sent a note for a sparse allreduce that is not due",
+    [NOTE_TOO_LARGE] = "it sent a note for a sparse allreduce that is not due",
 };
 
 static uint32_t note(enum sparse_kind kind, uint32_t count)
@@ -501,7 +501,7 @@ static void an_impossible_cost_model_is_refused(void **state)
     (void)state;
     run(&job, true);
     assert_said("rank 0 (");
-    assert_said("lets lists of 1201 words go along, at most 1200");
+    assert_said("allows lists of 1201 words in heads: the maximum is 1200");
 }
 
 /* ---- ranks that are missing ------------------------------------------------------------------ */

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the collectives and the sparse allreduce, which are built on groups, use of a group beyond
+ * its public functions. The group's own files use group_priv.h.
+ */
+#ifndef VB_GROUP_INSIDE_H
+#define VB_GROUP_INSIDE_H
+
+#include "net/net.h"
+
+#include <pthread.h>
+
+/* The first member of struct vb_group: all that the functions below must see of it. */
+struct group_front {
+    bool threaded;        /* a progress thread shares the devices, so the lock is needed */
+    pthread_mutex_t lock; /* recursive, because the handler of a note may put */
+};
+
+static inline bool group_is_threaded(const struct vb_group *g)
+{
+    return ((const struct group_front *)(const void *)g)->threaded;
+}
+
+static inline void group_lock(struct vb_group *g)
+{
+    if (group_is_threaded(g))
+        pthread_mutex_lock(&((struct group_front *)(void *)g)->lock);
+}
+
+static inline void group_unlock(struct vb_group *g)
+{
+    if (group_is_threaded(g))
+        pthread_mutex_unlock(&((struct group_front *)(void *)g)->lock);
+}
+
+/* The options of the group. Its timeouts are already multiplied by its patience. */
+const struct vb_group_opts *group_opts(const struct vb_group *g);
+
+/* VB_OK, or why the group has failed. Logs nothing. */
+vb_status group_status(struct vb_group *g);
+
+/* Declares a peer lost, for example because it broke the protocol. */
+void group_lose(struct vb_group *g, int rank, const char *why);
+
+/* Fails, and logs why, unless the group is still as it began and no rank can ever join it. what
+ * names the caller's operation. */
+vb_status group_check_fixed(struct vb_group *g, const char *what);
+
+/* Takes over memory from malloc() and frees it when the group is closed. After a failure ops in it
+ * may be under way until then. Called by the thread that calls the group. */
+void group_keep(struct vb_group *g, void *memory);
+
+/* Between on and off, puts may wait for the next round of polling and leave together. Calls nest.
+ * Under the lock. */
+void group_hold(struct vb_group *g, bool on);
+
+/* Sends the puts that were held back. Under the lock. */
+void group_flush(struct vb_group *g);
+
+/* Polls the devices as long as events come. Returns whether ready(arg) is true. */
+bool group_try(struct vb_group *g, vb_ready_fn ready, void *arg);
+
+/* Like vb_group_wait(), but ready() may change *from_p: the rank that it waits for. */
+vb_status group_wait(struct vb_group *g, vb_ready_fn ready, void *arg, const char *what,
+                     const int *from_p);
+
+/* Adds a wait for a rank to the wait statistics. Shorter waits are not counted in n. */
+#define WAIT_COUNTED_NS 20000u
+void group_wait_add(struct vb_group *g, int rank, uint64_t ns);
+
+#endif

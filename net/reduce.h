@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sums of float32 vectors, and conversion to and from bfloat16.
+ */
+#ifndef VB_REDUCE_H
+#define VB_REDUCE_H
+
+#include "base/base.h"
+
+enum source_type { SOURCE_F32, SOURCE_F32_ROUNDED, SOURCE_BF16 };
+
+struct source {
+    const void *ptr;
+    enum source_type type;
+};
+
+/* What happens to a complete sum. */
+struct finish {
+    float scale; /* 1: a plain sum */
+    bool round;  /* round the sum to bfloat16 */
+};
+
+/* dst[i] = ((s0[i] + s1[i]) + s2[i]) + ..., then the finish. dst may be one of the sources. The
+ * result is also written to the n_also vectors in also. */
+void coll_sum(float *dst, float *const *also, int n_also, const struct source *sources,
+              int n_sources, size_t n_elems, const struct finish *finish);
+
+void coll_narrow(uint16_t *dst, const float *src, size_t n_elems);
+void coll_widen(float *dst, const uint16_t *src, size_t n_elems);
+
+/* The three functions above, compiled for one level of instructions. All levels give the same
+ * bits. */
+struct reduce_level {
+    void (*sum)(float *dst, float *const *also, int n_also, const struct source *sources,
+                int n_sources, size_t n_elems, const struct finish *finish);
+    void (*narrow)(uint16_t *dst, const float *src, size_t n_elems);
+    void (*widen)(float *dst, const uint16_t *src, size_t n_elems);
+};
+
+extern const struct reduce_level reduce_level, reduce_level_v3, reduce_level_v4;
+
+#endif
