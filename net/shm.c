@@ -217,8 +217,8 @@ static int ep_poll(struct shm_ep *ep, struct vb_raw_event *ev, int max)
         n = ep_report_done(ep, ev, max);
     while (n < max && ep->status != VB_ERR_INPUT && note_next(ep, &note))
         ev[n++] = (struct vb_raw_event){.type = VB_RAW_NOTE, .rank = ep->rank, .note = note};
-    if (n < max && ep->status != VB_OK && !ep->told) {
-        ep->told = true;
+    if (n < max && ep->status != VB_OK && !ep->lost_reported) {
+        ep->lost_reported = true;
         ev[n++] =
             (struct vb_raw_event){.type = VB_RAW_LOST, .rank = ep->rank, .status = ep->status};
     }

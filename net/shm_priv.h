@@ -53,7 +53,7 @@ struct shm_ep {
     int rank;
     int fd; /* unix socket */
     bool same_process;
-    bool told; /* that it is lost */
+    bool lost_reported; /* that it is lost */
     vb_status status;
     struct shm_inbox *in;  /* ours, this peer writes */
     struct shm_inbox *out; /* the peer's, we write */

@@ -214,8 +214,8 @@ static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
         tcp_tx_flush(ep);
     if (ep->done != NULL)
         n += report_done(ep, ev + n, max - n);
-    if (ep->status != VB_OK && !ep->told && ep->done == NULL && n < max) {
-        ep->told = true;
+    if (ep->status != VB_OK && !ep->lost_reported && ep->done == NULL && n < max) {
+        ep->lost_reported = true;
         ev[n++] =
             (struct vb_raw_event){.type = VB_RAW_LOST, .rank = ep->rank, .status = ep->status};
     }

@@ -64,8 +64,8 @@ struct tcp_ep {
     struct tcp_device *dev;
     int rank;
     int fd;
-    vb_status status; /* not VB_OK: dead */
-    bool told;        /* that it is lost */
+    vb_status status;   /* not VB_OK: dead */
+    bool lost_reported; /* that it is lost */
     struct tcp_tx tx;
     struct tcp_gets gets;
     struct vb_op *done, **done_end; /* finished, not yet reported */

@@ -103,7 +103,7 @@ static int collect(const struct vb_rdma_dev *devs, int n_devs, const struct vb_i
 
 /* The best first, and of its family only: one listener serves them all. */
 static void choose(const struct candidate *all, int n, const struct vb_device_opts *o,
-                   struct rd_address *address)
+                   struct verbs_address *address)
 {
     bool taken[CANDIDATES] = {false}, v6 = false;
     int i, best;
@@ -123,7 +123,7 @@ static void choose(const struct candidate *all, int n, const struct vb_device_op
             snprintf(address->device, sizeof(address->device), "%.15s", all[best].dev->name);
         }
         snprintf(address->addrs[address->n_addrs++], VB_ADDR_TEXT, "%s", all[best].addr);
-    } while (address->n_addrs < RD_ADDRS);
+    } while (address->n_addrs < VERBS_ADDRS_MAX);
 }
 
 static vb_status nothing_found(const struct vb_device_opts *o, int n_devs)
@@ -143,7 +143,7 @@ static vb_status nothing_found(const struct vb_device_opts *o, int n_devs)
                                       "address; verbena doctor tells why");
 }
 
-vb_status rd_address_find(const struct vb_device_opts *o, struct rd_address *address_p)
+vb_status verbs_address_find(const struct vb_device_opts *o, struct verbs_address *address_p)
 {
     struct candidate all[CANDIDATES];
     struct vb_rdma_dev *devs = NULL;

@@ -20,20 +20,21 @@
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
-static bool alloc_queues(struct rd_ep *ep, uint64_t depth)
+static bool alloc_queues(struct verbs_ep *ep, uint64_t depth)
 {
     ep->puts.size = ep->gets.size = depth;
-    ep->flights.size = RD_SQ;
-    ep->puts.sends = calloc(depth, sizeof(*ep->puts.sends));
-    ep->gets.sends = calloc(depth, sizeof(*ep->gets.sends));
-    ep->flights.entries = calloc(RD_SQ, sizeof(*ep->flights.entries));
+    ep->flights.size = VERBS_SEND_QUEUE;
+    ep->puts.entries = calloc(depth, sizeof(*ep->puts.entries));
+    ep->gets.entries = calloc(depth, sizeof(*ep->gets.entries));
+    ep->flights.entries = calloc(VERBS_SEND_QUEUE, sizeof(*ep->flights.entries));
     ep->recv_wrs = calloc(ep->n_recvs, sizeof(*ep->recv_wrs));
     ep->recv_sges = calloc(ep->n_recvs, sizeof(*ep->recv_sges));
-    ep->recv_memory.len_bytes = ((size_t)ep->n_recvs * RD_MESSAGE_BYTES + PAGE - 1) / PAGE * PAGE;
+    ep->recv_memory.len_bytes =
+        ((size_t)ep->n_recvs * VERBS_MESSAGE_BYTES + PAGE - 1) / PAGE * PAGE;
     ep->recv_memory.ptr = aligned_alloc(PAGE, ep->recv_memory.len_bytes);
     ep->probe.len_bytes = PAGE;
     ep->probe.ptr = aligned_alloc(PAGE, PAGE);
-    if (ep->puts.sends == NULL || ep->gets.sends == NULL || ep->flights.entries == NULL ||
+    if (ep->puts.entries == NULL || ep->gets.entries == NULL || ep->flights.entries == NULL ||
         ep->recv_wrs == NULL || ep->recv_sges == NULL || ep->recv_memory.ptr == NULL ||
         ep->probe.ptr == NULL)
         return false;
@@ -42,9 +43,9 @@ static bool alloc_queues(struct rd_ep *ep, uint64_t depth)
     return true;
 }
 
-struct rd_ep *rd_ep_create(struct rd_device *dev, const struct vb_link *link)
+struct verbs_ep *verbs_ep_create(struct verbs_dev *dev, const struct vb_link *link)
 {
-    struct rd_ep *ep = calloc(1, sizeof(*ep));
+    struct verbs_ep *ep = calloc(1, sizeof(*ep));
 
     if (ep == NULL) {
         (void)vb_err_sys("calloc");
@@ -52,26 +53,26 @@ struct rd_ep *rd_ep_create(struct rd_device *dev, const struct vb_link *link)
     }
     ep->dev = dev;
     ep->rank = link->rank;
-    ep->tag = rd_ep_tag(link->rank, link->epoch);
+    ep->tag = verbs_ep_tag(link->rank, link->epoch);
     snprintf(ep->host, sizeof(ep->host), "%s", link->host);
-    ep->n_recvs = (uint32_t)dev->opts.queue_depth + RD_SPARE_RECVS;
+    ep->n_recvs = (uint32_t)dev->opts.queue_depth + VERBS_SPARE_RECVS;
     ep->owed_max = (uint32_t)(dev->opts.queue_depth + 1) / 2;
     if (!alloc_queues(ep, (uint64_t)dev->opts.queue_depth)) {
         (void)vb_err_sys("calloc");
-        rd_ep_destroy(ep);
+        verbs_ep_destroy(ep);
         return NULL;
     }
     return ep;
 }
 
-void rd_ep_destroy(struct rd_ep *ep)
+void verbs_ep_destroy(struct verbs_ep *ep)
 {
-    rd_deregister(ep->dev, &ep->recv_memory);
-    rd_deregister(ep->dev, &ep->probe);
+    verbs_deregister(ep->dev, &ep->recv_memory);
+    verbs_deregister(ep->dev, &ep->probe);
     free(ep->recv_memory.ptr);
     free(ep->probe.ptr);
-    free(ep->puts.sends);
-    free(ep->gets.sends);
+    free(ep->puts.entries);
+    free(ep->gets.entries);
     free(ep->flights.entries);
     free(ep->recv_wrs);
     free(ep->recv_sges);
@@ -80,7 +81,7 @@ void rd_ep_destroy(struct rd_ep *ep)
 
 /* ---- the queue pair -------------------------------------------------------------------------- */
 
-static void chain_recvs(struct rd_ep *ep)
+static void chain_recvs(struct verbs_ep *ep)
 {
     uint32_t lkey = ep->recv_memory.mrs[ep->port_index]->lkey, i;
 
@@ -88,9 +89,9 @@ static void chain_recvs(struct rd_ep *ep)
     ep->recvs_out = ep->n_recvs;
     for (i = 0; i < ep->n_recvs; i++) {
         ep->recv_sges[i] =
-            (struct ibv_sge){(uintptr_t)(ep->recv_memory.ptr + (size_t)i * RD_MESSAGE_BYTES),
-                             RD_MESSAGE_BYTES, lkey};
-        ep->recv_wrs[i] = (struct ibv_recv_wr){.wr_id = rd_recv_tag(ep, i),
+            (struct ibv_sge){(uintptr_t)(ep->recv_memory.ptr + (size_t)i * VERBS_MESSAGE_BYTES),
+                             VERBS_MESSAGE_BYTES, lkey};
+        ep->recv_wrs[i] = (struct ibv_recv_wr){.wr_id = verbs_recv_tag(ep, i),
                                                .next = ep->to_post,
                                                .sg_list = &ep->recv_sges[i],
                                                .num_sge = 1};
@@ -98,36 +99,37 @@ static void chain_recvs(struct rd_ep *ep)
     }
 }
 
-static vb_status register_own(struct rd_ep *ep)
+static vb_status register_own_memory(struct verbs_ep *ep)
 {
     vb_status st;
 
     if (ep->recv_memory.mrs[ep->port_index] != NULL)
         return VB_OK; /* a second try to connect */
-    st = rd_register(ep->dev, &ep->recv_memory, ep->port_index, IBV_ACCESS_LOCAL_WRITE);
+    st = verbs_register(ep->dev, &ep->recv_memory, ep->port_index, IBV_ACCESS_LOCAL_WRITE);
     if (st != VB_OK)
         return st;
-    return rd_register(ep->dev, &ep->probe, ep->port_index,
-                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    return verbs_register(ep->dev, &ep->probe, ep->port_index,
+                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 }
 
 /* What is granted may be more or less than what is asked for. */
-static vb_status create_qp(struct rd_ep *ep, struct rdma_cm_id *id)
+static vb_status create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 {
     const struct ibv_device_attr *attr = &ep->port->attr;
-    struct ibv_qp_init_attr init = {
-        .send_cq = ep->port->cq,
-        .recv_cq = ep->port->cq,
-        .cap = {.max_send_wr = attr->max_qp_wr < RD_SQ ? (uint32_t)attr->max_qp_wr : RD_SQ,
-                .max_recv_wr = ep->n_recvs,
-                .max_send_sge = 1,
-                .max_recv_sge = 1,
-                .max_inline_data = RD_INLINE},
-        .qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr init = {.send_cq = ep->port->cq,
+                                    .recv_cq = ep->port->cq,
+                                    .cap = {.max_send_wr = attr->max_qp_wr < VERBS_SEND_QUEUE
+                                                               ? (uint32_t)attr->max_qp_wr
+                                                               : VERBS_SEND_QUEUE,
+                                            .max_recv_wr = ep->n_recvs,
+                                            .max_send_sge = 1,
+                                            .max_recv_sge = 1,
+                                            .max_inline_data = VERBS_INLINE_BYTES},
+                                    .qp_type = IBV_QPT_RC};
 
     ep->sq = init.cap.max_send_wr;
     if (rdma_create_qp(id, ep->port->pd, &init) != 0) {
-        init.cap.max_inline_data = RD_MESSAGE_BYTES;
+        init.cap.max_inline_data = VERBS_MESSAGE_BYTES;
         if (rdma_create_qp(id, ep->port->pd, &init) != 0)
             return vb_err_sys("make a queue pair for rank %d on %s", ep->rank,
                               ibv_get_device_name(id->verbs->device));
@@ -136,15 +138,15 @@ static vb_status create_qp(struct rd_ep *ep, struct rdma_cm_id *id)
     return VB_OK;
 }
 
-vb_status rd_ep_make_qp(struct rd_ep *ep, struct rdma_cm_id *id)
+vb_status verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 {
     vb_status st;
 
-    st = rd_port_for(ep->dev, id->verbs, &ep->port_index);
+    st = verbs_port_for(ep->dev, id->verbs, &ep->port_index);
     if (st != VB_OK)
         return st;
     ep->port = &ep->dev->ports[ep->port_index];
-    st = register_own(ep);
+    st = register_own_memory(ep);
     if (st == VB_OK)
         st = create_qp(ep, id);
     if (st != VB_OK)
@@ -152,13 +154,13 @@ vb_status rd_ep_make_qp(struct rd_ep *ep, struct rdma_cm_id *id)
     ep->id = id;
     id->context = ep;
     chain_recvs(ep);
-    rd_post_recvs(ep);
+    verbs_post_recvs(ep);
     return ep->status;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static void nap(struct rd_device *dev, uint64_t deadline)
+static void nap(struct verbs_dev *dev, uint64_t deadline)
 {
     struct pollfd fd = {.fd = dev->epoll_fd, .events = POLLIN};
 
@@ -167,51 +169,52 @@ static void nap(struct rd_device *dev, uint64_t deadline)
 
 /* Notes that come while a connection is made or closed are for the next poll: in an elastic group
  * others go on meanwhile. */
-static void take_in(struct rd_device *dev)
+static void collect_events(struct verbs_dev *dev)
 {
     struct vb_raw_event ev[8];
 
-    rd_cm_events(dev);
-    rd_keep(dev, ev, rd_poll_ports(dev, ev, VB_COUNT(ev)));
+    verbs_cm_events(dev);
+    verbs_keep_notes(dev, ev, verbs_poll_ports(dev, ev, VB_COUNT(ev)));
 }
 
 /* Sleeps until something comes. */
-static void doze(struct rd_ep *ep, rd_ready_fn ready, uint64_t deadline)
+static void sleep_until_event(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t deadline)
 {
-    struct rd_device *dev = ep->dev;
+    struct verbs_dev *dev = ep->dev;
     int i;
 
     for (i = 0; i < dev->n_ports; i++)
-        rd_port_arm(&dev->ports[i]);
-    take_in(dev);
+        verbs_port_arm(&dev->ports[i]);
+    collect_events(dev);
     if (!ready(ep))
         nap(dev, deadline);
     for (i = 0; i < dev->n_ports; i++)
-        rd_port_take_event(&dev->ports[i]);
+        verbs_port_take_event(&dev->ports[i]);
 }
 
-void rd_ep_settle(struct rd_ep *ep, rd_ready_fn ready, uint64_t deadline)
+void verbs_ep_try_wait(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t deadline)
 {
-    for (take_in(ep->dev); !ready(ep) && vb_clock_ns() < deadline; take_in(ep->dev))
-        doze(ep, ready, deadline);
+    for (collect_events(ep->dev); !ready(ep) && vb_clock_ns() < deadline; collect_events(ep->dev))
+        sleep_until_event(ep, ready, deadline);
 }
 
-vb_status rd_ep_wait(struct rd_ep *ep, rd_ready_fn ready, const char *what, uint64_t deadline)
+vb_status verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char *what,
+                        uint64_t deadline)
 {
-    for (take_in(ep->dev); !ready(ep); take_in(ep->dev)) {
+    for (collect_events(ep->dev); !ready(ep); collect_events(ep->dev)) {
         if (ep->status != VB_OK)
             return vb_err(ep->status, "rank %d (%s), %s: %s", ep->rank, ep->host, what, ep->why);
         if (vb_clock_ns() >= deadline)
             return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not answer over RDMA in time: %s",
                           ep->rank, ep->host, what);
-        doze(ep, ready, deadline);
+        sleep_until_event(ep, ready, deadline);
     }
     return VB_OK;
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-static const char *link_kind(const struct rd_ep *ep, const struct ibv_qp_attr *attr)
+static const char *link_kind(const struct verbs_ep *ep, const struct ibv_qp_attr *attr)
 {
     struct ibv_gid_entry entry;
 
@@ -227,7 +230,7 @@ static const char *link_kind(const struct rd_ep *ep, const struct ibv_qp_attr *a
     return entry.gid_type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1" : "InfiniBand with GRH";
 }
 
-static void describe(struct rd_ep *ep, const struct ibv_qp_attr *attr)
+static void describe_link(struct verbs_ep *ep, const struct ibv_qp_attr *attr)
 {
     char gid[VB_ADDR_TEXT] = "?";
 
@@ -239,16 +242,16 @@ static void describe(struct rd_ep *ep, const struct ibv_qp_attr *attr)
 
 /* Soft-RoCE answers a read with all its packets at once, however slow the link is: whatever else
  * goes to this host waits behind them, heartbeats too. So little is asked for at a time. */
-static void size_reads(struct rd_ep *ep)
+static void size_reads(struct verbs_ep *ep)
 {
     bool soft = ep->dev->address.soft;
 
-    ep->read_piece = soft && ep->piece > RD_SOFT_READ ? RD_SOFT_READ : ep->piece;
-    ep->read_bytes_max = soft ? RD_SOFT_READ_WAY : SIZE_MAX;
+    ep->read_piece = soft && ep->piece > VERBS_SOFT_READ_PIECE ? VERBS_SOFT_READ_PIECE : ep->piece;
+    ep->read_bytes_max = soft ? VERBS_SOFT_READ_BYTES : SIZE_MAX;
 }
 
 /* What librdmacm has settled with the peer, and the one thing that it sets badly. */
-static vb_status settle(struct rd_ep *ep)
+static vb_status read_limits(struct verbs_ep *ep)
 {
     struct ibv_qp_attr attr = {.min_rnr_timer = RNR_TIMER};
     struct ibv_qp_init_attr init;
@@ -265,35 +268,35 @@ static vb_status settle(struct rd_ep *ep)
         return vb_err_sys("ibv_query_qp");
     if (ibv_query_port(ep->id->verbs, ep->id->port_num, &port) != 0)
         return vb_err_sys("ibv_query_port");
-    ep->piece = port.max_msg_sz < RD_PIECE ? port.max_msg_sz : RD_PIECE;
+    ep->piece = port.max_msg_sz < VERBS_PIECE_BYTES ? port.max_msg_sz : VERBS_PIECE_BYTES;
     size_reads(ep);
-    ep->reads_max = attr.max_rd_atomic < RD_READS ? attr.max_rd_atomic : RD_READS;
+    ep->reads_max = attr.max_rd_atomic < VERBS_READS_MAX ? attr.max_rd_atomic : VERBS_READS_MAX;
     if (ep->reads_max < 1)
         return vb_err(VB_ERR_UNSUPPORTED, "rank %d (%s): no RDMA reads could be agreed on",
                       ep->rank, ep->host);
-    describe(ep, &attr);
+    describe_link(ep, &attr);
     return VB_OK;
 }
 
-static vb_status say_hello(struct rd_ep *ep, const unsigned char *proof)
+static vb_status say_hello(struct verbs_ep *ep, const unsigned char *proof)
 {
-    struct rd_hello hello = {.probe_addr = (uint64_t)(uintptr_t)ep->probe.ptr,
-                             .probe_rkey = ep->probe.mrs[ep->port_index]->rkey,
-                             .credits = (uint32_t)ep->dev->opts.queue_depth,
-                             .imm = ep->dev->imm};
-    unsigned char bytes[RD_MESSAGE_BYTES];
+    struct verbs_hello hello = {.probe_addr = (uint64_t)(uintptr_t)ep->probe.ptr,
+                                .probe_rkey = ep->probe.mrs[ep->port_index]->rkey,
+                                .credits = (uint32_t)ep->dev->opts.queue_depth,
+                                .imm = ep->dev->imm};
+    unsigned char bytes[VERBS_MESSAGE_BYTES];
 
     if (proof != NULL)
         memcpy(hello.proof, proof, WIRE_PROOF);
-    return rd_send_message(ep, bytes, rd_hello_pack(&hello, bytes));
+    return verbs_send_message(ep, bytes, verbs_hello_pack(&hello, bytes));
 }
 
-static bool has_hello(const struct rd_ep *ep)
+static bool has_hello(const struct verbs_ep *ep)
 {
     return ep->has_hello;
 }
 
-static bool is_probed(const struct rd_ep *ep)
+static bool is_probed(const struct verbs_ep *ep)
 {
     return ep->has_probe && ep->completed >= ep->signalled;
 }
@@ -302,40 +305,40 @@ static void fill_probe(char *at, int from, int to)
 {
     int i;
 
-    for (i = 0; i < RD_PROBE_BYTES; i++)
+    for (i = 0; i < VERBS_PROBE_BYTES; i++)
         at[i] = (char)(i * 7 + from * 31 + to * 17 + 1);
 }
 
 /* A real write each way, and what arrived looked at. */
-static vb_status probe(struct rd_ep *ep, uint64_t deadline)
+static vb_status probe(struct verbs_ep *ep, uint64_t deadline)
 {
     int me = ep->dev->opts.rank;
-    char expected[RD_PROBE_BYTES];
+    char expected[VERBS_PROBE_BYTES];
     vb_status st;
 
-    fill_probe(ep->probe.ptr + RD_PROBE_BYTES, me, ep->rank);
-    st = rd_send_probe(ep);
+    fill_probe(ep->probe.ptr + VERBS_PROBE_BYTES, me, ep->rank);
+    st = verbs_send_probe(ep);
     if (st == VB_OK)
-        st = rd_ep_wait(ep, is_probed, "the first RDMA write", deadline);
+        st = verbs_ep_wait(ep, is_probed, "the first RDMA write", deadline);
     if (st != VB_OK)
         return st;
     fill_probe(expected, ep->rank, me);
-    if (memcmp(ep->probe.ptr, expected, RD_PROBE_BYTES) != 0)
+    if (memcmp(ep->probe.ptr, expected, VERBS_PROBE_BYTES) != 0)
         return vb_err(VB_ERR_IO, "rank %d (%s): what it wrote over %s is not what arrived here",
                       ep->rank, ep->host, ep->link);
-    rd_deregister(ep->dev, &ep->probe); /* nobody writes there any more */
+    verbs_deregister(ep->dev, &ep->probe); /* nobody writes there any more */
     return VB_OK;
 }
 
-static vb_status hellos(struct rd_ep *ep, const unsigned char proof[WIRE_PROOF], bool caller,
-                        uint64_t deadline)
+static vb_status exchange_hellos(struct verbs_ep *ep, const unsigned char proof[WIRE_PROOF],
+                                 bool caller, uint64_t deadline)
 {
     vb_status st = VB_OK;
 
     if (caller)
         st = say_hello(ep, proof);
     if (st == VB_OK)
-        st = rd_ep_wait(ep, has_hello, "its hello", deadline);
+        st = verbs_ep_wait(ep, has_hello, "its hello", deadline);
     if (st != VB_OK || caller)
         return st;
     if (!auth_equal(ep->hello.proof, proof))
@@ -344,19 +347,19 @@ static vb_status hellos(struct rd_ep *ep, const unsigned char proof[WIRE_PROOF],
     return say_hello(ep, NULL);
 }
 
-vb_status rd_ep_begin(struct rd_ep *ep, const unsigned char proof[WIRE_PROOF], bool caller,
-                      uint64_t deadline)
+vb_status verbs_ep_start(struct verbs_ep *ep, const unsigned char proof[WIRE_PROOF], bool caller,
+                         uint64_t deadline)
 {
     vb_status st;
 
-    st = settle(ep);
+    st = read_limits(ep);
     if (st == VB_OK)
-        st = hellos(ep, proof, caller, deadline);
+        st = exchange_hellos(ep, proof, caller, deadline);
     if (st == VB_OK)
         st = probe(ep, deadline);
     if (st != VB_OK)
         return st;
     ep->write_imm = ep->dev->imm && ep->hello.imm;
-    ep->state = RD_OPEN;
+    ep->state = VERBS_OPEN;
     return VB_OK;
 }

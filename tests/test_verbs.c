@@ -37,9 +37,9 @@ static void stranger_calls(struct stranger *s, const struct vb_blob *address, co
         .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
         .qp_type = IBV_QPT_RC};
     struct sockaddr_in to = {.sin_family = AF_INET};
-    struct rd_address at;
+    struct verbs_address at;
 
-    assert_true(rd_address_unpack(address, &at));
+    assert_true(verbs_address_unpack(address, &at));
     to.sin_port = htons((uint16_t)at.port);
     assert_int_equal(inet_pton(AF_INET, at.addrs[0], &to.sin_addr), 1);
     s->events = rdma_create_event_channel();
@@ -76,7 +76,7 @@ static void expect_refusal(struct stranger *s, struct t_side *listener)
 
     assert_int_equal(pthread_create(&thread, NULL, refused, s), 0);
     for (i = 0; i < 2000 && pthread_tryjoin_np(thread, &result) != 0; i++) {
-        rd_cm_events((struct rd_device *)listener->dev);
+        verbs_cm_events((struct verbs_dev *)listener->dev);
         (void)poll(NULL, 0, 10);
     }
     assert_ptr_equal(result, s);
@@ -87,8 +87,8 @@ static void strangers_are_refused(void **state)
 {
     static const unsigned char key[32] = "the key of every pair in a test";
     static const unsigned char wrong_key[32] = "not the key of any pair in this";
-    struct rd_call as_one = {.rank = 1, .epoch = 1}, as_many = {.rank = 9, .epoch = 1};
-    unsigned char calls[5][RD_CALL_BYTES];
+    struct verbs_call as_one = {.rank = 1, .epoch = 1}, as_many = {.rank = 9, .epoch = 1};
+    unsigned char calls[5][VERBS_CALL_BYTES];
     struct stranger s;
     struct t_stderr t;
     struct vb_op op;
@@ -97,15 +97,15 @@ static void strangers_are_refused(void **state)
 
     (void)state;
     t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
-    memset(calls[0], 0x5a, RD_CALL_BYTES);      /* garbage */
-    rd_call_request(&as_one, 0, key, calls[1]); /* that rank is here already: a replay */
-    rd_call_request(&as_one, 0, key, calls[2]);
-    calls[2][4]++;                                    /* another version */
-    rd_call_request(&as_many, 0, key, calls[3]);      /* a rank that there is not */
-    rd_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
+    memset(calls[0], 0x5a, VERBS_CALL_BYTES);      /* garbage */
+    verbs_call_request(&as_one, 0, key, calls[1]); /* that rank is here already: a replay */
+    verbs_call_request(&as_one, 0, key, calls[2]);
+    calls[2][4]++;                                       /* another version */
+    verbs_call_request(&as_many, 0, key, calls[3]);      /* a rank that there is not */
+    verbs_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
     t_stderr_catch(&t);
     for (i = 0; i < VB_COUNT(calls); i++) {
-        stranger_calls(&s, &pair.side[0].address, calls[i], RD_CALL_BYTES);
+        stranger_calls(&s, &pair.side[0].address, calls[i], VERBS_CALL_BYTES);
         expect_refusal(&s, &pair.side[0]);
         stranger_goes(&s);
     }
@@ -130,8 +130,8 @@ static void strangers_are_refused(void **state)
 static void a_wrong_secret_does_not_keep_the_right_one_out(void **state)
 {
     static const unsigned char wrong_key[32] = "not the key of any pair in this";
-    struct rd_call as_one = {.rank = 1, .epoch = 1};
-    unsigned char bytes[RD_CALL_BYTES];
+    struct verbs_call as_one = {.rank = 1, .epoch = 1};
+    unsigned char bytes[VERBS_CALL_BYTES];
     struct stranger s;
     struct t_stderr t;
     char text[4096];
@@ -141,9 +141,9 @@ static void a_wrong_secret_does_not_keep_the_right_one_out(void **state)
     pair.kind = T_VERBS;
     for (i = 0; i < 2; i++)
         t_side_open(&pair.side[i], T_VERBS, i, 2, 4);
-    rd_call_request(&as_one, 0, wrong_key, bytes);
+    verbs_call_request(&as_one, 0, wrong_key, bytes);
     t_stderr_catch(&t);
-    stranger_calls(&s, &pair.side[0].address, bytes, RD_CALL_BYTES);
+    stranger_calls(&s, &pair.side[0].address, bytes, VERBS_CALL_BYTES);
     t_pair_connect(&pair, T_BUF_NONE);
     assert_int_equal(next_event(&s), RDMA_CM_EVENT_REJECTED);
     stranger_goes(&s);
@@ -156,7 +156,7 @@ static void a_wrong_secret_does_not_keep_the_right_one_out(void **state)
 
 static void expect_lost(const char *why)
 {
-    struct rd_ep *ep = (struct rd_ep *)pair.side[0].ep;
+    struct verbs_ep *ep = (struct verbs_ep *)pair.side[0].ep;
 
     T_UNTIL(&pair, pair.side[0].n_lost == 1);
     if (strstr(ep->why, why) == NULL)
@@ -207,15 +207,15 @@ static void rights_are_no_wider_than_asked_for(void **state)
 /* More credits than were taken, or a message that means nothing, end the connection. */
 static void broken_messages_are_refused(void **state)
 {
-    unsigned char bytes[RD_MESSAGE_BYTES];
+    unsigned char bytes[VERBS_MESSAGE_BYTES];
     size_t len;
     int i;
 
     (void)state;
     for (i = 0; i < 2; i++) {
         t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
-        len = rd_word_pack(i == 0 ? RD_CREDIT : (enum rd_message_type)17, 1000, bytes);
-        assert_int_equal(rd_send_message((struct rd_ep *)pair.side[1].ep, bytes, len), VB_OK);
+        len = verbs_value_pack(i == 0 ? VERBS_CREDIT : (enum verbs_message_type)17, 1000, bytes);
+        assert_int_equal(verbs_send_message((struct verbs_ep *)pair.side[1].ep, bytes, len), VB_OK);
         expect_lost(i == 0 ? "credits" : "means nothing");
         t_pair_close(&pair);
     }
