@@ -6,6 +6,7 @@
 #ifndef VB_SHM_PRIV_H
 #define VB_SHM_PRIV_H
 
+#include "net/done_list.h"
 #include "net/transport.h"
 
 #include <stdatomic.h>
@@ -48,6 +49,22 @@ struct shm_device {
     struct shm_ep *eps[]; /* in the order of connecting, room for world */
 };
 
+/* Notes from the peer. */
+struct shm_in {
+    struct shm_inbox *inbox; /* this rank's; the peer writes it */
+    struct vb_mem mem;
+    uint64_t n; /* notes taken */
+};
+
+/* Notes to the peer. */
+struct shm_out {
+    struct shm_inbox *inbox; /* the peer's; this rank writes it */
+    struct vb_mem mem;
+    uint64_t n;   /* notes sent */
+    uint64_t end; /* notes that may be sent before inbox->taken must be read again */
+    int wake_fd;  /* the peer's eventfd */
+};
+
 struct shm_ep {
     struct shm_device *dev;
     int rank;
@@ -55,14 +72,9 @@ struct shm_ep {
     bool same_process;
     bool lost_reported; /* that it is lost */
     vb_status status;
-    struct shm_inbox *in;  /* ours, this peer writes */
-    struct shm_inbox *out; /* the peer's, we write */
-    struct vb_mem in_mem, out_mem;
-    uint64_t n_in;    /* notes taken */
-    uint64_t n_out;   /* notes sent */
-    uint64_t out_end; /* notes that may be sent before taken must be read again */
-    int peer_wake_fd;
-    struct vb_op *done, **done_end; /* finished, not yet reported */
+    struct shm_in in;
+    struct shm_out out;
+    struct done_list done;
 };
 
 struct shm_remote {

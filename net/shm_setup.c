@@ -40,15 +40,15 @@ static vb_status inbox_create(struct shm_ep *ep)
 {
     vb_status st;
 
-    st = vb_mem_map_shared("verbena-inbox", sizeof(struct shm_inbox), &ep->in_mem);
+    st = vb_mem_map_shared("verbena-inbox", sizeof(struct shm_inbox), &ep->in.mem);
     if (st != VB_OK)
         return st;
-    st = vb_mem_populate(&ep->in_mem);
+    st = vb_mem_populate(&ep->in.mem);
     if (st != VB_OK) {
-        vb_mem_unmap(&ep->in_mem);
+        vb_mem_unmap(&ep->in.mem);
         return st;
     }
-    ep->in = ep->in_mem.ptr;
+    ep->in.inbox = ep->in.mem.ptr;
     return VB_OK;
 }
 
@@ -56,15 +56,16 @@ static vb_status inbox_create(struct shm_ep *ep)
 static vb_status hello_send(struct shm_ep *ep)
 {
     struct shm_msg msg = {.kind = SHM_HELLO, .id = (uint32_t)ep->dev->opts.rank};
-    int fds[SHM_FDS] = {ep->dev->wake_fd, ep->in_mem.fd};
+    int fds[SHM_FDS] = {ep->dev->wake_fd, ep->in.mem.fd};
     vb_status st;
 
     msg.n_fds = ep->same_process ? 1 : 2;
-    msg.inbox = ep->same_process ? ep->in : NULL;
-    atomic_store_explicit(&ep->in->holders, 2, memory_order_relaxed); /* the socket orders it */
+    msg.inbox = ep->same_process ? ep->in.inbox : NULL;
+    atomic_store_explicit(&ep->in.inbox->holders, 2,
+                          memory_order_relaxed); /* the socket orders it */
     st = shm_send(ep->fd, &msg, fds);
     if (st != VB_OK)
-        atomic_store_explicit(&ep->in->holders, 1, memory_order_relaxed);
+        atomic_store_explicit(&ep->in.inbox->holders, 1, memory_order_relaxed);
     return st;
 }
 
@@ -79,18 +80,18 @@ static vb_status hello_receive(struct shm_ep *ep, uint64_t deadline)
     if (st != VB_OK)
         return st;
     if (ep->same_process) {
-        ep->out = msg.inbox;
-        ep->out_mem.len_bytes = ep->in_mem.len_bytes;
+        ep->out.inbox = msg.inbox;
+        ep->out.mem.len_bytes = ep->in.mem.len_bytes;
     } else {
-        st = shm_map(fds[1], sizeof(struct shm_inbox), &ep->out_mem);
+        st = shm_map(fds[1], sizeof(struct shm_inbox), &ep->out.mem);
         if (st != VB_OK) {
             close(fds[0]);
             return st;
         }
-        ep->out = ep->out_mem.ptr;
+        ep->out.inbox = ep->out.mem.ptr;
     }
-    ep->peer_wake_fd = fds[0];
-    ep->out_end = SHM_SLOTS;
+    ep->out.wake_fd = fds[0];
+    ep->out.end = SHM_SLOTS;
     return VB_OK;
 }
 
@@ -108,20 +109,20 @@ static vb_status ep_init(struct shm_ep *ep, uint64_t deadline)
     st = hello_receive(ep, deadline);
     if (st != VB_OK)
         goto err_in;
-    close(ep->in_mem.fd); /* the memory lives on in the mappings */
+    close(ep->in.mem.fd); /* the memory lives on in the mappings */
     return VB_OK;
 
 err_in:
-    close(ep->in_mem.fd);
-    inbox_drop(ep, ep->in, ep->in_mem.len_bytes);
+    close(ep->in.mem.fd);
+    inbox_drop(ep, ep->in.inbox, ep->in.mem.len_bytes);
     return st;
 }
 
 static void ep_fini(struct shm_ep *ep)
 {
-    close(ep->peer_wake_fd);
-    inbox_drop(ep, ep->out, ep->out_mem.len_bytes);
-    inbox_drop(ep, ep->in, ep->in_mem.len_bytes);
+    close(ep->out.wake_fd);
+    inbox_drop(ep, ep->out.inbox, ep->out.mem.len_bytes);
+    inbox_drop(ep, ep->in.inbox, ep->in.mem.len_bytes);
 }
 
 vb_status shm_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
@@ -147,7 +148,7 @@ vb_status shm_connect(struct vb_device *vdev, const struct vb_link *link, struct
     ep->rank = link->rank;
     ep->fd = fd;
     ep->same_process = link->same_process;
-    ep->done_end = &ep->done;
+    done_list_init(&ep->done);
     st = ep_init(ep, deadline);
     if (st != VB_OK)
         goto err_ep;
@@ -191,14 +192,9 @@ void shm_disconnect(struct vb_ep *vep)
 struct vb_op *shm_sever(struct vb_ep *vep)
 {
     struct shm_ep *ep = shm_ep_of(vep);
-    struct vb_op *ops = ep->done, *op;
 
-    for (op = ops; op != NULL; op = op->next)
-        op->status = VB_OK; /* a copy is done when it is posted */
-    ep->done = NULL;
-    ep->done_end = &ep->done;
-    ep->status = VB_ERR_INPUT; /* not listened to any more */
-    return ops;
+    ep->status = VB_ERR_INPUT;        /* poll ignores its notes from now on */
+    return done_list_take(&ep->done); /* all are VB_OK: a copy is done when it is posted */
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */

@@ -103,7 +103,7 @@ static vb_status tcp_connect(struct vb_device *vdev, const struct vb_link *link,
     ep->dev = dev;
     ep->rank = link->rank;
     ep->fd = fd;
-    ep->done_end = &ep->done;
+    done_list_init(&ep->done);
     st = tcp_tx_init(ep);
     if (st != VB_OK)
         goto err_ep;
@@ -144,14 +144,6 @@ static void tcp_disconnect(struct vb_ep *vep)
     free(ep);
 }
 
-void tcp_op_done(struct tcp_ep *ep, struct vb_op *op, vb_status st)
-{
-    op->status = st;
-    op->next = NULL;
-    *ep->done_end = op;
-    ep->done_end = &op->next;
-}
-
 void tcp_fail(struct tcp_ep *ep, vb_status st)
 {
     struct tcp_tx *tx = &ep->tx;
@@ -164,10 +156,10 @@ void tcp_fail(struct tcp_ep *ep, vb_status st)
     for (; tcp_tx_waits(tx); tx->begin++) {
         frame = &tx->frames[tx->begin % tx->size];
         if (frame->op != NULL)
-            tcp_op_done(ep, frame->op, st);
+            done_list_add(&ep->done, frame->op, st);
     }
     for (; gets->begin != gets->end; gets->begin++)
-        tcp_op_done(ep, tcp_gets_first(gets)->op, st);
+        done_list_add(&ep->done, tcp_gets_first(gets)->op, st);
     ep->rx.begin = ep->rx.end = 0;
     ep->rx.in_frame = false;
     (void)epoll_ctl(ep->dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
@@ -177,28 +169,12 @@ void tcp_fail(struct tcp_ep *ep, vb_status st)
 static struct vb_op *tcp_sever(struct vb_ep *vep)
 {
     struct tcp_ep *ep = tcp_ep_of(vep);
-    struct vb_op *ops;
 
     tcp_fail(ep, VB_ERR_PEER);
-    ops = ep->done;
-    ep->done = NULL;
-    ep->done_end = &ep->done;
-    return ops;
+    return done_list_take(&ep->done);
 }
 
 /* ---- poll ------------------------------------------------------------------------------------ */
-
-static int report_done(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
-{
-    int n = 0;
-
-    for (; n < max && ep->done != NULL; ep->done = ep->done->next)
-        ev[n++] = (struct vb_raw_event){
-            .type = VB_RAW_OP_DONE, .rank = ep->rank, .op = ep->done, .status = ep->done->status};
-    if (ep->done == NULL)
-        ep->done_end = &ep->done;
-    return n;
-}
 
 static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 {
@@ -206,15 +182,15 @@ static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 
     if (ep->tx.held > 0)
         tcp_tx_flush(ep);
-    if (ep->done != NULL) /* before notes: what they set going may need it */
-        n = report_done(ep, ev, max);
+    if (!done_list_empty(&ep->done)) /* before notes: what they set going may need it */
+        n = done_list_report(&ep->done, ep->rank, ev, max);
     if (n < max && (ep->rx.readable || tcp_rx_waits(&ep->rx)))
         n += tcp_rx_poll(ep, ev + n, max - n);
     if (tcp_tx_waits(&ep->tx))
         tcp_tx_flush(ep);
-    if (ep->done != NULL)
-        n += report_done(ep, ev + n, max - n);
-    if (ep->status != VB_OK && !ep->lost_reported && ep->done == NULL && n < max) {
+    if (!done_list_empty(&ep->done))
+        n += done_list_report(&ep->done, ep->rank, ev + n, max - n);
+    if (ep->status != VB_OK && !ep->lost_reported && done_list_empty(&ep->done) && n < max) {
         ep->lost_reported = true;
         ev[n++] =
             (struct vb_raw_event){.type = VB_RAW_LOST, .rank = ep->rank, .status = ep->status};

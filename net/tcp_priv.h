@@ -6,6 +6,7 @@
 #ifndef VB_TCP_PRIV_H
 #define VB_TCP_PRIV_H
 
+#include "net/done_list.h"
 #include "net/transport.h"
 #include "net/wire_data.h"
 
@@ -68,7 +69,7 @@ struct tcp_ep {
     bool lost_reported; /* that it is lost */
     struct tcp_tx tx;
     struct tcp_gets gets;
-    struct vb_op *done, **done_end; /* finished, not yet reported */
+    struct done_list done;
     struct tcp_rx rx;
 };
 
@@ -92,9 +93,6 @@ struct tcp_device {
 
 /* ---- tcp.c ------------------------------------------------------------------------------------
  */
-
-/* Hands an op to the next poll. */
-void tcp_op_done(struct tcp_ep *ep, struct vb_op *op, vb_status st);
 
 /* The endpoint is dead: all that is under way ends with that status. */
 void tcp_fail(struct tcp_ep *ep, vb_status st);

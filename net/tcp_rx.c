@@ -116,7 +116,7 @@ static int frame_end(struct tcp_ep *ep, struct vb_raw_event *ev)
 
     ep->rx.in_frame = false;
     if (ep->rx.head.type == DATA_REPLY) {
-        tcp_op_done(ep, tcp_gets_first(gets)->op, VB_OK);
+        done_list_add(&ep->done, tcp_gets_first(gets)->op, VB_OK);
         gets->begin++;
         return 0;
     }

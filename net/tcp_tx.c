@@ -107,7 +107,7 @@ static void ring_push(struct tcp_tx *tx, const struct tcp_frame *frame)
 static void frame_done(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     if (frame->op != NULL)
-        tcp_op_done(ep, frame->op, VB_OK);
+        done_list_add(&ep->done, frame->op, VB_OK);
 }
 
 /* The pieces of the frames that wait, but for what has gone of the first. */

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define POLL_BATCH 16
-#define LOOK_EVERY 512 /* polls */
+#define CHECK_EVERY 512 /* polls */
 
 /* ---- device ---------------------------------------------------------------------------------- */
 
@@ -33,7 +33,7 @@ static void verbs_close(struct vb_device *vdev)
     verbs_stop_listening(dev);
     if (dev->epoll_fd >= 0)
         close(dev->epoll_fd);
-    free(dev->kept);
+    free(dev->kept.notes);
     free(dev);
 }
 
@@ -50,7 +50,7 @@ static vb_status verbs_open(const struct vb_device_opts *o, struct vb_device **d
     dev->head.ops = &vb_transport_verbs;
     dev->opts = *o;
     dev->imm = !o->no_immediate;
-    dev->done_end = &dev->done;
+    done_list_init(&dev->done);
     dev->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (dev->epoll_fd < 0)
         st = vb_err_sys("epoll_create1");
@@ -78,23 +78,15 @@ static vb_status verbs_own_address(struct vb_device *vdev, struct vb_blob *blob_
 
 /* ---- ends of ops and endpoints --------------------------------------------------------------- */
 
-void verbs_op_done(struct verbs_dev *dev, struct vb_op *op, vb_status st)
-{
-    op->status = st;
-    op->next = NULL;
-    *dev->done_end = op;
-    dev->done_end = &op->next;
-}
-
 static void queue_fail(struct verbs_ep *ep, struct verbs_queue *q)
 {
     for (; q->begin != q->end; q->begin++)
-        verbs_op_done(ep->dev, q->entries[q->begin % q->size].op, ep->status);
+        done_list_add(&ep->dev->done, q->entries[q->begin % q->size].op, ep->status);
 }
 
 void verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...)
 {
-    struct verbs_flights *f = &ep->flights;
+    struct verbs_flights *f = &ep->tx.flights;
     va_list ap;
 
     if (ep->status != VB_OK)
@@ -107,24 +99,20 @@ void verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...)
     va_end(ap);
     for (; f->begin != f->end; f->begin++)
         if (f->entries[f->begin % f->size].op != NULL)
-            verbs_op_done(ep->dev, f->entries[f->begin % f->size].op, st);
-    queue_fail(ep, &ep->puts);
-    queue_fail(ep, &ep->gets);
-    if (ep->id != NULL && ep->id->qp != NULL)
-        (void)rdma_disconnect(ep->id); /* the peer shall know */
+            done_list_add(&ep->dev->done, f->entries[f->begin % f->size].op, st);
+    queue_fail(ep, &ep->tx.puts);
+    queue_fail(ep, &ep->tx.gets);
+    if (ep->cm.id != NULL && ep->cm.id->qp != NULL)
+        (void)rdma_disconnect(ep->cm.id); /* the peer shall know */
 }
 
 /* Ops of other endpoints that are in the list are done as well. */
 static struct vb_op *verbs_sever(struct vb_ep *vep)
 {
     struct verbs_ep *ep = verbs_ep_of(vep);
-    struct vb_op *ops;
 
     verbs_ep_fail(ep, VB_ERR_PEER, "it is gone");
-    ops = ep->dev->done;
-    ep->dev->done = NULL;
-    ep->dev->done_end = &ep->dev->done;
-    return ops;
+    return done_list_take(&ep->dev->done);
 }
 
 /* ---- notes that had to wait ------------------------------------------------------------------ */
@@ -132,10 +120,10 @@ static struct vb_op *verbs_sever(struct vb_ep *vep)
 void verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n)
 {
     struct vb_raw_event *kept;
-    int room = 2 * (dev->n_kept + n), i;
+    int room = 2 * (dev->kept.n + n), i;
 
-    if (dev->n_kept + n > dev->room_kept) {
-        kept = realloc(dev->kept, (size_t)room * sizeof(*kept));
+    if (dev->kept.n + n > dev->kept.size) {
+        kept = realloc(dev->kept.notes, (size_t)room * sizeof(*kept));
         if (kept == NULL) { /* a note lost is a peer lost */
             for (i = 0; i < n; i++)
                 if (dev->eps[ev[i].rank] != NULL)
@@ -143,30 +131,30 @@ void verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int 
                                   "no memory for its notes");
             return;
         }
-        dev->kept = kept;
-        dev->room_kept = room;
+        dev->kept.notes = kept;
+        dev->kept.size = room;
     }
     for (i = 0; i < n; i++)
-        dev->kept[dev->n_kept++] = ev[i];
+        dev->kept.notes[dev->kept.n++] = ev[i];
 }
 
 void verbs_forget_notes(struct verbs_dev *dev, int rank)
 {
     int i, n = 0;
 
-    for (i = 0; i < dev->n_kept; i++)
-        if (dev->kept[i].rank != rank)
-            dev->kept[n++] = dev->kept[i];
-    dev->n_kept = n;
+    for (i = 0; i < dev->kept.n; i++)
+        if (dev->kept.notes[i].rank != rank)
+            dev->kept.notes[n++] = dev->kept.notes[i];
+    dev->kept.n = n;
 }
 
 static int report_kept(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
 {
-    int n = dev->n_kept < max ? dev->n_kept : max;
+    int n = dev->kept.n < max ? dev->kept.n : max;
 
-    memcpy(ev, dev->kept, (size_t)n * sizeof(*ev));
-    dev->n_kept -= n;
-    memmove(dev->kept, dev->kept + n, (size_t)dev->n_kept * sizeof(*ev));
+    memcpy(ev, dev->kept.notes, (size_t)n * sizeof(*ev));
+    dev->kept.n -= n;
+    memmove(dev->kept.notes, dev->kept.notes + n, (size_t)dev->kept.n * sizeof(*ev));
     return n;
 }
 
@@ -210,18 +198,6 @@ int verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
     return events;
 }
 
-static int report_done(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
-{
-    int n = 0;
-
-    for (; n < max && dev->done != NULL; dev->done = dev->done->next)
-        ev[n++] = (struct vb_raw_event){
-            .type = VB_RAW_OP_DONE, .op = dev->done, .status = dev->done->status};
-    if (dev->done == NULL)
-        dev->done_end = &dev->done;
-    return n;
-}
-
 /* An endpoint that died is reported once, after all that came from it and its ops. */
 static int report_lost(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
 {
@@ -244,7 +220,7 @@ static void check_events(struct verbs_dev *dev)
 {
     int i;
 
-    dev->look = false;
+    dev->has_events = false;
     verbs_cm_events(dev);
     for (i = 0; i < dev->n_ports; i++)
         verbs_port_async_events(dev, &dev->ports[i]);
@@ -255,14 +231,14 @@ static vb_status verbs_poll(struct vb_device *vdev, struct vb_raw_event *ev, int
     struct verbs_dev *dev = verbs_dev_of(vdev);
     int n = 0;
 
-    if (dev->look || ++dev->polls % LOOK_EVERY == 0)
+    if (dev->has_events || ++dev->polls % CHECK_EVERY == 0)
         check_events(dev);
-    if (dev->n_kept > 0) /* before those that came after them */
+    if (dev->kept.n > 0) /* before those that came after them */
         n = report_kept(dev, ev, max);
     n += verbs_poll_ports(dev, ev + n, max - n);
-    if (dev->done != NULL)
-        n += report_done(dev, ev + n, max - n);
-    if (dev->n_unreported > 0 && dev->done == NULL)
+    if (!done_list_empty(&dev->done))
+        n += done_list_report(&dev->done, 0, ev + n, max - n);
+    if (dev->n_unreported > 0 && done_list_empty(&dev->done))
         n += report_lost(dev, ev + n, max - n);
     *n_p = n;
     return VB_OK;
@@ -303,7 +279,7 @@ static void ask_epoll(struct verbs_dev *dev, int ms)
         if (port != NULL)
             port->has_event = true;
         else
-            dev->look = true;
+            dev->has_events = true;
     }
 }
 
@@ -352,8 +328,8 @@ static const char *verbs_link_text(struct vb_ep *ep)
 
 static void verbs_registered(struct vb_device *dev, uint64_t *bytes_p, uint64_t *ns_p)
 {
-    *bytes_p = verbs_dev_of(dev)->registered;
-    *ns_p = verbs_dev_of(dev)->registered_ns;
+    *bytes_p = verbs_dev_of(dev)->registered.bytes;
+    *ns_p = verbs_dev_of(dev)->registered.ns;
 }
 
 const struct vb_transport vb_transport_verbs = {

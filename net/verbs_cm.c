@@ -67,8 +67,8 @@ void verbs_stop_listening(struct verbs_dev *dev)
     int i;
 
     for (i = 0; i < VERBS_REQUESTS_MAX; i++)
-        if (dev->requests[i].id != NULL)
-            rdma_destroy_id(dev->requests[i].id);
+        if (dev->requests.list[i].id != NULL)
+            rdma_destroy_id(dev->requests.list[i].id);
     if (dev->listener != NULL)
         rdma_destroy_id(dev->listener);
     if (dev->events != NULL)
@@ -84,7 +84,7 @@ static void request_refuse(struct verbs_dev *dev, struct verbs_request *request,
 
     memcpy(&from.sa, rdma_get_peer_addr(request->id), sizeof(struct sockaddr_in6));
     sock_text(&from, text);
-    if (dev->n_refused++ < VERBS_REFUSALS_LOGGED)
+    if (dev->requests.n_refused++ < VERBS_REFUSALS_LOGGED)
         VB_LOG_WARN("refused an RDMA connection from %s: %s", text, why);
     (void)rdma_reject(request->id, NULL, 0);
     rdma_destroy_id(request->id);
@@ -94,14 +94,14 @@ static void request_refuse(struct verbs_dev *dev, struct verbs_request *request,
 /* A free place; where there is none, that of the oldest, which has waited for nobody. */
 static struct verbs_request *request_place(struct verbs_dev *dev)
 {
-    struct verbs_request *oldest = &dev->requests[0];
+    struct verbs_request *oldest = &dev->requests.list[0];
     int i;
 
     for (i = 0; i < VERBS_REQUESTS_MAX; i++) {
-        if (dev->requests[i].id == NULL)
-            return &dev->requests[i];
-        if (dev->requests[i].age < oldest->age)
-            oldest = &dev->requests[i];
+        if (dev->requests.list[i].id == NULL)
+            return &dev->requests.list[i];
+        if (dev->requests.list[i].number < oldest->number)
+            oldest = &dev->requests.list[i];
     }
     request_refuse(dev, oldest, "too many at once");
     return oldest;
@@ -116,7 +116,7 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
 
     memset(request, 0, sizeof(*request));
     request->id = event->id;
-    request->age = ++dev->n_requests;
+    request->number = ++dev->requests.n_seen;
     request->responder_resources = param->responder_resources;
     request->initiator_depth = param->initiator_depth;
     why = verbs_call_read(param->private_data, param->private_data_len, VERBS_CALL_REQUEST, &call);
@@ -124,7 +124,7 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
         memcpy(request->call, param->private_data, VERBS_CALL_BYTES);
     if (why == NULL && (call.rank == dev->opts.rank || call.rank >= dev->opts.world))
         why = "it claims a rank that does not call here";
-    if (why == NULL && dev->eps[call.rank] != NULL && dev->eps[call.rank]->id != NULL)
+    if (why == NULL && dev->eps[call.rank] != NULL && dev->eps[call.rank]->cm.id != NULL)
         why = "that rank is connected already";
     if (why != NULL)
         request->bad = why; /* refused when the event has been acknowledged */
@@ -135,8 +135,8 @@ static void refuse_bad_requests(struct verbs_dev *dev)
     int i;
 
     for (i = 0; i < VERBS_REQUESTS_MAX; i++)
-        if (dev->requests[i].id != NULL && dev->requests[i].bad != NULL)
-            request_refuse(dev, &dev->requests[i], dev->requests[i].bad);
+        if (dev->requests.list[i].id != NULL && dev->requests.list[i].bad != NULL)
+            request_refuse(dev, &dev->requests.list[i], dev->requests.list[i].bad);
 }
 
 /* The caller has given up meanwhile. */
@@ -145,8 +145,8 @@ static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id
     int i;
 
     for (i = 0; i < VERBS_REQUESTS_MAX; i++)
-        if (dev->requests[i].id == id)
-            dev->requests[i].bad = "it hung up";
+        if (dev->requests.list[i].id == id)
+            dev->requests.list[i].bad = "it hung up";
 }
 
 /* The request of a rank that has the key; the others that claim to be it are refused. */
@@ -157,7 +157,7 @@ static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_l
     int i;
 
     for (i = 0; i < VERBS_REQUESTS_MAX; i++) {
-        request = &dev->requests[i];
+        request = &dev->requests.list[i];
         if (request->id == NULL || request->bad != NULL ||
             verbs_call_read(request->call, VERBS_CALL_BYTES, VERBS_CALL_REQUEST, &call) != NULL ||
             call.rank != link->rank)
@@ -181,7 +181,7 @@ static void peer_closed(struct verbs_ep *ep)
     if (ep->state != VERBS_OPEN)
         return;
     ep->state = VERBS_CLOSING;
-    (void)rdma_disconnect(ep->id);
+    (void)rdma_disconnect(ep->cm.id);
 }
 
 static void ep_event(struct verbs_ep *ep, const struct rdma_cm_event *event)
@@ -203,12 +203,12 @@ static void ep_event(struct verbs_ep *ep, const struct rdma_cm_event *event)
     }
     if (event->event == RDMA_CM_EVENT_ESTABLISHED && event->param.conn.private_data != NULL &&
         len >= VERBS_CALL_BYTES) {
-        memcpy(ep->reply, event->param.conn.private_data, VERBS_CALL_BYTES);
-        ep->reply_len = VERBS_CALL_BYTES;
+        memcpy(ep->cm.reply, event->param.conn.private_data, VERBS_CALL_BYTES);
+        ep->cm.reply_len = VERBS_CALL_BYTES;
     }
-    ep->event = event->event;
-    ep->event_status = event->status;
-    ep->has_event = true;
+    ep->cm.event = event->event;
+    ep->cm.event_status = event->status;
+    ep->cm.has_event = true;
 }
 
 void verbs_cm_events(struct verbs_dev *dev)
@@ -229,7 +229,7 @@ void verbs_cm_events(struct verbs_dev *dev)
 
 static bool has_event(const struct verbs_ep *ep)
 {
-    return ep->has_event;
+    return ep->cm.has_event;
 }
 
 static const char *event_meaning(enum rdma_cm_event_type event)
@@ -256,11 +256,11 @@ static vb_status wait_event(struct verbs_ep *ep, enum rdma_cm_event_type expecte
 
     if (st != VB_OK)
         return st;
-    ep->has_event = false;
-    if (ep->event == expected)
+    ep->cm.has_event = false;
+    if (ep->cm.event == expected)
         return VB_OK;
-    snprintf(ep->why, sizeof(ep->why), "%s: %s (%s, status %d)", what, event_meaning(ep->event),
-             rdma_event_str(ep->event), ep->event_status);
+    snprintf(ep->why, sizeof(ep->why), "%s: %s (%s, status %d)", what, event_meaning(ep->cm.event),
+             rdma_event_str(ep->cm.event), ep->cm.event_status);
     return VB_ERR_PEER;
 }
 
@@ -287,12 +287,12 @@ static uint8_t min_u8(uint8_t a, uint8_t b)
 
 static void destroy_id(struct verbs_ep *ep)
 {
-    if (ep->id == NULL)
+    if (ep->cm.id == NULL)
         return;
-    if (ep->id->qp != NULL)
-        rdma_destroy_qp(ep->id);
-    rdma_destroy_id(ep->id);
-    ep->id = NULL;
+    if (ep->cm.id->qp != NULL)
+        rdma_destroy_qp(ep->cm.id);
+    rdma_destroy_id(ep->cm.id);
+    ep->cm.id = NULL;
 }
 
 /* The source, where --bind or --device settles it; else the route does. */
@@ -315,8 +315,8 @@ static vb_status prepare_call(struct verbs_ep *ep, const char *addr, int port, u
         return vb_err(VB_ERR_INPUT, "rank %d says it listens at %s", ep->rank, addr);
     if (rdma_create_id(ep->dev->events, &id, ep, RDMA_PS_TCP) != 0)
         return vb_err_sys("rdma_create_id");
-    ep->id = id;
-    ep->has_event = false;
+    ep->cm.id = id;
+    ep->cm.has_event = false;
     if (rdma_resolve_addr(id, source_address(ep->dev, &from), (struct sockaddr *)&to.sa,
                           RESOLVE_MS) != 0) {
         snprintf(ep->why, sizeof(ep->why), "%s cannot be reached over RDMA from here: %s", addr,
@@ -351,18 +351,18 @@ static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, c
     verbs_call_request(&own, link->rank, link->key, request);
     param.responder_resources = limit_reads(ep->port->attr.max_qp_rd_atom);
     param.initiator_depth = limit_reads(ep->port->attr.max_qp_init_rd_atom);
-    if (rdma_connect(ep->id, &param) != 0)
+    if (rdma_connect(ep->cm.id, &param) != 0)
         return vb_err_sys("rdma_connect to rank %d at %s", ep->rank, addr);
     st = wait_event(ep, RDMA_CM_EVENT_ESTABLISHED, addr, link->deadline);
     if (st != VB_OK)
         return st;
-    if (verbs_call_read(ep->reply, ep->reply_len, VERBS_CALL_REPLY, &theirs) != NULL ||
+    if (verbs_call_read(ep->cm.reply, ep->cm.reply_len, VERBS_CALL_REPLY, &theirs) != NULL ||
         theirs.rank != link->rank || theirs.port >= VERBS_PORTS_MAX ||
-        !verbs_call_reply_verify(request, ep->reply, link->key))
+        !verbs_call_reply_verify(request, ep->cm.reply, link->key))
         return vb_err(VB_ERR_ACCESS, "what answers at %s is not rank %d of this job", addr,
                       link->rank);
     ep->peer_port = theirs.port;
-    verbs_call_proof(request, ep->reply, link->key, proof);
+    verbs_call_proof(request, ep->cm.reply, link->key, proof);
     return verbs_ep_start(ep, proof, true, link->deadline);
 }
 
@@ -420,7 +420,7 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
     vb_status st;
 
     request->id = NULL;
-    ep->id = id;
+    ep->cm.id = id;
     id->context = ep;
     set_ack_timeout(id);
     st = verbs_ep_create_qp(ep, id);
@@ -435,7 +435,7 @@ static vb_status accept_request(struct verbs_ep *ep, const struct vb_link *link,
         min_u8(request->responder_resources, limit_reads(ep->port->attr.max_qp_rd_atom));
     param.initiator_depth =
         min_u8(request->initiator_depth, limit_reads(ep->port->attr.max_qp_init_rd_atom));
-    ep->has_event = false;
+    ep->cm.has_event = false;
     if (rdma_accept(id, &param) != 0)
         return vb_err_sys("rdma_accept rank %d", ep->rank);
     st = wait_event(ep, RDMA_CM_EVENT_ESTABLISHED, "its connection", link->deadline);
@@ -483,12 +483,12 @@ vb_status verbs_connect(struct vb_device *vdev, const struct vb_link *link, stru
 
 static bool all_flushed(const struct verbs_ep *ep)
 {
-    return ep->recvs_out == 0;
+    return ep->rx.n_posted == 0;
 }
 
 static bool all_sent(const struct verbs_ep *ep)
 {
-    return ep->completed == ep->posted || ep->state != VERBS_OPEN;
+    return ep->tx.completed == ep->tx.posted || ep->state != VERBS_OPEN;
 }
 
 /* What was taken goes out before the connection closes, if the peer still takes it. */
@@ -496,7 +496,8 @@ static void flush(struct verbs_ep *ep)
 {
     uint64_t deadline = vb_clock_ns() + FLUSH_NS;
 
-    if (ep->state == VERBS_OPEN && ep->completed < ep->posted && verbs_send_marker(ep) == VB_OK)
+    if (ep->state == VERBS_OPEN && ep->tx.completed < ep->tx.posted &&
+        verbs_send_marker(ep) == VB_OK)
         verbs_ep_try_wait(ep, all_sent, deadline);
 }
 
@@ -509,8 +510,8 @@ void verbs_disconnect(struct vb_ep *vep)
         return;
     dev = ep->dev;
     flush(ep);
-    if (ep->id != NULL && ep->id->qp != NULL) {
-        (void)rdma_disconnect(ep->id); /* the queue pair goes into the error state */
+    if (ep->cm.id != NULL && ep->cm.id->qp != NULL) {
+        (void)rdma_disconnect(ep->cm.id); /* the queue pair goes into the error state */
         ep->state = VERBS_DEAD;
         verbs_ep_try_wait(ep, all_flushed, vb_clock_ns() + DRAIN_NS);
     }

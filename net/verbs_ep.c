@@ -16,29 +16,28 @@
 
 #define PAGE 4096
 #define RNR_TIMER 12 /* 0.64 ms; what librdmacm sets means 655 ms */
-#define NAP_MS 50
+#define SLEEP_MS 50
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
 static bool alloc_queues(struct verbs_ep *ep, uint64_t depth)
 {
-    ep->puts.size = ep->gets.size = depth;
-    ep->flights.size = VERBS_SEND_QUEUE;
-    ep->puts.entries = calloc(depth, sizeof(*ep->puts.entries));
-    ep->gets.entries = calloc(depth, sizeof(*ep->gets.entries));
-    ep->flights.entries = calloc(VERBS_SEND_QUEUE, sizeof(*ep->flights.entries));
-    ep->recv_wrs = calloc(ep->n_recvs, sizeof(*ep->recv_wrs));
-    ep->recv_sges = calloc(ep->n_recvs, sizeof(*ep->recv_sges));
-    ep->recv_memory.len_bytes =
-        ((size_t)ep->n_recvs * VERBS_MESSAGE_BYTES + PAGE - 1) / PAGE * PAGE;
-    ep->recv_memory.ptr = aligned_alloc(PAGE, ep->recv_memory.len_bytes);
+    ep->tx.puts.size = ep->tx.gets.size = depth;
+    ep->tx.flights.size = VERBS_SEND_QUEUE;
+    ep->tx.puts.entries = calloc(depth, sizeof(*ep->tx.puts.entries));
+    ep->tx.gets.entries = calloc(depth, sizeof(*ep->tx.gets.entries));
+    ep->tx.flights.entries = calloc(VERBS_SEND_QUEUE, sizeof(*ep->tx.flights.entries));
+    ep->rx.wrs = calloc(ep->rx.n, sizeof(*ep->rx.wrs));
+    ep->rx.sges = calloc(ep->rx.n, sizeof(*ep->rx.sges));
+    ep->rx.memory.len_bytes = ((size_t)ep->rx.n * VERBS_MESSAGE_BYTES + PAGE - 1) / PAGE * PAGE;
+    ep->rx.memory.ptr = aligned_alloc(PAGE, ep->rx.memory.len_bytes);
     ep->probe.len_bytes = PAGE;
     ep->probe.ptr = aligned_alloc(PAGE, PAGE);
-    if (ep->puts.entries == NULL || ep->gets.entries == NULL || ep->flights.entries == NULL ||
-        ep->recv_wrs == NULL || ep->recv_sges == NULL || ep->recv_memory.ptr == NULL ||
-        ep->probe.ptr == NULL)
+    if (ep->tx.puts.entries == NULL || ep->tx.gets.entries == NULL ||
+        ep->tx.flights.entries == NULL || ep->rx.wrs == NULL || ep->rx.sges == NULL ||
+        ep->rx.memory.ptr == NULL || ep->probe.ptr == NULL)
         return false;
-    memset(ep->recv_memory.ptr, 0, ep->recv_memory.len_bytes);
+    memset(ep->rx.memory.ptr, 0, ep->rx.memory.len_bytes);
     memset(ep->probe.ptr, 0, PAGE);
     return true;
 }
@@ -55,8 +54,8 @@ struct verbs_ep *verbs_ep_create(struct verbs_dev *dev, const struct vb_link *li
     ep->rank = link->rank;
     ep->tag = verbs_ep_tag(link->rank, link->epoch);
     snprintf(ep->host, sizeof(ep->host), "%s", link->host);
-    ep->n_recvs = (uint32_t)dev->opts.queue_depth + VERBS_SPARE_RECVS;
-    ep->owed_max = (uint32_t)(dev->opts.queue_depth + 1) / 2;
+    ep->rx.n = (uint32_t)dev->opts.queue_depth + VERBS_SPARE_RECVS;
+    ep->rx.owed_max = (uint32_t)(dev->opts.queue_depth + 1) / 2;
     if (!alloc_queues(ep, (uint64_t)dev->opts.queue_depth)) {
         (void)vb_err_sys("calloc");
         verbs_ep_destroy(ep);
@@ -67,15 +66,15 @@ struct verbs_ep *verbs_ep_create(struct verbs_dev *dev, const struct vb_link *li
 
 void verbs_ep_destroy(struct verbs_ep *ep)
 {
-    verbs_deregister(ep->dev, &ep->recv_memory);
+    verbs_deregister(ep->dev, &ep->rx.memory);
     verbs_deregister(ep->dev, &ep->probe);
-    free(ep->recv_memory.ptr);
+    free(ep->rx.memory.ptr);
     free(ep->probe.ptr);
-    free(ep->puts.entries);
-    free(ep->gets.entries);
-    free(ep->flights.entries);
-    free(ep->recv_wrs);
-    free(ep->recv_sges);
+    free(ep->tx.puts.entries);
+    free(ep->tx.gets.entries);
+    free(ep->tx.flights.entries);
+    free(ep->rx.wrs);
+    free(ep->rx.sges);
     free(ep);
 }
 
@@ -83,19 +82,19 @@ void verbs_ep_destroy(struct verbs_ep *ep)
 
 static void chain_recvs(struct verbs_ep *ep)
 {
-    uint32_t lkey = ep->recv_memory.mrs[ep->port_index]->lkey, i;
+    uint32_t lkey = ep->rx.memory.mrs[ep->port_index]->lkey, i;
 
-    ep->to_post = NULL;
-    ep->recvs_out = ep->n_recvs;
-    for (i = 0; i < ep->n_recvs; i++) {
-        ep->recv_sges[i] =
-            (struct ibv_sge){(uintptr_t)(ep->recv_memory.ptr + (size_t)i * VERBS_MESSAGE_BYTES),
+    ep->rx.to_post = NULL;
+    ep->rx.n_posted = ep->rx.n;
+    for (i = 0; i < ep->rx.n; i++) {
+        ep->rx.sges[i] =
+            (struct ibv_sge){(uintptr_t)(ep->rx.memory.ptr + (size_t)i * VERBS_MESSAGE_BYTES),
                              VERBS_MESSAGE_BYTES, lkey};
-        ep->recv_wrs[i] = (struct ibv_recv_wr){.wr_id = verbs_recv_tag(ep, i),
-                                               .next = ep->to_post,
-                                               .sg_list = &ep->recv_sges[i],
-                                               .num_sge = 1};
-        ep->to_post = &ep->recv_wrs[i];
+        ep->rx.wrs[i] = (struct ibv_recv_wr){.wr_id = verbs_recv_tag(ep, i),
+                                             .next = ep->rx.to_post,
+                                             .sg_list = &ep->rx.sges[i],
+                                             .num_sge = 1};
+        ep->rx.to_post = &ep->rx.wrs[i];
     }
 }
 
@@ -103,9 +102,9 @@ static vb_status register_own_memory(struct verbs_ep *ep)
 {
     vb_status st;
 
-    if (ep->recv_memory.mrs[ep->port_index] != NULL)
+    if (ep->rx.memory.mrs[ep->port_index] != NULL)
         return VB_OK; /* a second try to connect */
-    st = verbs_register(ep->dev, &ep->recv_memory, ep->port_index, IBV_ACCESS_LOCAL_WRITE);
+    st = verbs_register(ep->dev, &ep->rx.memory, ep->port_index, IBV_ACCESS_LOCAL_WRITE);
     if (st != VB_OK)
         return st;
     return verbs_register(ep->dev, &ep->probe, ep->port_index,
@@ -121,20 +120,20 @@ static vb_status create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
                                     .cap = {.max_send_wr = attr->max_qp_wr < VERBS_SEND_QUEUE
                                                                ? (uint32_t)attr->max_qp_wr
                                                                : VERBS_SEND_QUEUE,
-                                            .max_recv_wr = ep->n_recvs,
+                                            .max_recv_wr = ep->rx.n,
                                             .max_send_sge = 1,
                                             .max_recv_sge = 1,
                                             .max_inline_data = VERBS_INLINE_BYTES},
                                     .qp_type = IBV_QPT_RC};
 
-    ep->sq = init.cap.max_send_wr;
+    ep->tx.size = init.cap.max_send_wr;
     if (rdma_create_qp(id, ep->port->pd, &init) != 0) {
         init.cap.max_inline_data = VERBS_MESSAGE_BYTES;
         if (rdma_create_qp(id, ep->port->pd, &init) != 0)
             return vb_err_sys("make a queue pair for rank %d on %s", ep->rank,
                               ibv_get_device_name(id->verbs->device));
     }
-    ep->inline_max = init.cap.max_inline_data;
+    ep->tx.inline_max = init.cap.max_inline_data;
     return VB_OK;
 }
 
@@ -151,7 +150,7 @@ vb_status verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
         st = create_qp(ep, id);
     if (st != VB_OK)
         return st;
-    ep->id = id;
+    ep->cm.id = id;
     id->context = ep;
     chain_recvs(ep);
     verbs_post_recvs(ep);
@@ -159,13 +158,6 @@ vb_status verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
-
-static void nap(struct verbs_dev *dev, uint64_t deadline)
-{
-    struct pollfd fd = {.fd = dev->epoll_fd, .events = POLLIN};
-
-    (void)poll(&fd, 1, sock_ms_left(deadline, NAP_MS));
-}
 
 /* Notes that come while a connection is made or closed are for the next poll: in an elastic group
  * others go on meanwhile. */
@@ -181,13 +173,14 @@ static void collect_events(struct verbs_dev *dev)
 static void sleep_until_event(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t deadline)
 {
     struct verbs_dev *dev = ep->dev;
+    struct pollfd fd = {.fd = dev->epoll_fd, .events = POLLIN};
     int i;
 
     for (i = 0; i < dev->n_ports; i++)
         verbs_port_arm(&dev->ports[i]);
     collect_events(dev);
     if (!ready(ep))
-        nap(dev, deadline);
+        (void)poll(&fd, 1, sock_ms_left(deadline, SLEEP_MS));
     for (i = 0; i < dev->n_ports; i++)
         verbs_port_take_event(&dev->ports[i]);
 }
@@ -218,12 +211,12 @@ static const char *link_kind(const struct verbs_ep *ep, const struct ibv_qp_attr
 {
     struct ibv_gid_entry entry;
 
-    if (ep->id->verbs->device->transport_type == IBV_TRANSPORT_IWARP)
+    if (ep->cm.id->verbs->device->transport_type == IBV_TRANSPORT_IWARP)
         return "iWARP";
     if (!attr->ah_attr.is_global)
         return "InfiniBand";
-    if (ibv_query_gid_ex(ep->id->verbs, attr->port_num, attr->ah_attr.grh.sgid_index, &entry, 0) !=
-        0)
+    if (ibv_query_gid_ex(ep->cm.id->verbs, attr->port_num, attr->ah_attr.grh.sgid_index, &entry,
+                         0) != 0)
         return "a GID of unknown type";
     if (entry.gid_type == IBV_GID_TYPE_ROCE_V2)
         return "RoCE v2";
@@ -234,9 +227,9 @@ static void describe_link(struct verbs_ep *ep, const struct ibv_qp_attr *attr)
 {
     char gid[VB_ADDR_TEXT] = "?";
 
-    (void)inet_ntop(AF_INET6, ep->id->route.addr.addr.ibaddr.sgid.raw, gid, sizeof(gid));
+    (void)inet_ntop(AF_INET6, ep->cm.id->route.addr.addr.ibaddr.sgid.raw, gid, sizeof(gid));
     snprintf(ep->link, sizeof(ep->link), "%s/%d, GID %d %s, %s, MTU %d",
-             ibv_get_device_name(ep->id->verbs->device), attr->port_num,
+             ibv_get_device_name(ep->cm.id->verbs->device), attr->port_num,
              attr->ah_attr.grh.sgid_index, gid, link_kind(ep, attr), 128 << attr->path_mtu);
 }
 
@@ -246,8 +239,9 @@ static void size_reads(struct verbs_ep *ep)
 {
     bool soft = ep->dev->address.soft;
 
-    ep->read_piece = soft && ep->piece > VERBS_SOFT_READ_PIECE ? VERBS_SOFT_READ_PIECE : ep->piece;
-    ep->read_bytes_max = soft ? VERBS_SOFT_READ_BYTES : SIZE_MAX;
+    ep->reads.piece =
+        soft && ep->tx.piece > VERBS_SOFT_READ_PIECE ? VERBS_SOFT_READ_PIECE : ep->tx.piece;
+    ep->reads.bytes_max = soft ? VERBS_SOFT_READ_BYTES : SIZE_MAX;
 }
 
 /* What librdmacm has settled with the peer, and the one thing that it sets badly. */
@@ -257,21 +251,21 @@ static vb_status read_limits(struct verbs_ep *ep)
     struct ibv_qp_init_attr init;
     struct ibv_port_attr port;
 
-    if (ibv_modify_qp(ep->id->qp, &attr, IBV_QP_MIN_RNR_TIMER) != 0)
+    if (ibv_modify_qp(ep->cm.id->qp, &attr, IBV_QP_MIN_RNR_TIMER) != 0)
         VB_LOG_WARN("rank %d (%s): the RNR timer cannot be set: %s", ep->rank, ep->host,
                     strerror(errno));
     memset(&attr, 0, sizeof(attr));
-    if (ibv_query_qp(ep->id->qp, &attr,
+    if (ibv_query_qp(ep->cm.id->qp, &attr,
                      IBV_QP_PATH_MTU | IBV_QP_AV | IBV_QP_PORT | IBV_QP_MAX_QP_RD_ATOMIC |
                          IBV_QP_CAP,
                      &init) != 0)
         return vb_err_sys("ibv_query_qp");
-    if (ibv_query_port(ep->id->verbs, ep->id->port_num, &port) != 0)
+    if (ibv_query_port(ep->cm.id->verbs, ep->cm.id->port_num, &port) != 0)
         return vb_err_sys("ibv_query_port");
-    ep->piece = port.max_msg_sz < VERBS_PIECE_BYTES ? port.max_msg_sz : VERBS_PIECE_BYTES;
+    ep->tx.piece = port.max_msg_sz < VERBS_PIECE_BYTES ? port.max_msg_sz : VERBS_PIECE_BYTES;
     size_reads(ep);
-    ep->reads_max = attr.max_rd_atomic < VERBS_READS_MAX ? attr.max_rd_atomic : VERBS_READS_MAX;
-    if (ep->reads_max < 1)
+    ep->reads.n_max = attr.max_rd_atomic < VERBS_READS_MAX ? attr.max_rd_atomic : VERBS_READS_MAX;
+    if (ep->reads.n_max < 1)
         return vb_err(VB_ERR_UNSUPPORTED, "rank %d (%s): no RDMA reads could be agreed on",
                       ep->rank, ep->host);
     describe_link(ep, &attr);
@@ -298,7 +292,7 @@ static bool has_hello(const struct verbs_ep *ep)
 
 static bool is_probed(const struct verbs_ep *ep)
 {
-    return ep->has_probe && ep->completed >= ep->signalled;
+    return ep->has_probe && ep->tx.completed >= ep->tx.signalled;
 }
 
 static void fill_probe(char *at, int from, int to)
@@ -359,7 +353,7 @@ vb_status verbs_ep_start(struct verbs_ep *ep, const unsigned char proof[WIRE_PRO
         st = probe(ep, deadline);
     if (st != VB_OK)
         return st;
-    ep->write_imm = ep->dev->imm && ep->hello.imm;
+    ep->tx.write_imm = ep->dev->imm && ep->hello.imm;
     ep->state = VERBS_OPEN;
     return VB_OK;
 }

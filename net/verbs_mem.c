@@ -36,7 +36,7 @@ static const char *user_name(void)
 /* Raises the soft limit as far as the hard one lets it. */
 static vb_status check_memlock(const struct verbs_dev *dev, size_t more)
 {
-    uint64_t need = dev->registered + more;
+    uint64_t need = dev->registered.bytes + more;
     bool privileged = false;
     struct rlimit limit;
 
@@ -77,8 +77,8 @@ vb_status verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int
     if (memory->mrs[port_index] == NULL)
         return vb_err_sys("register %zu bytes with %s", memory->len_bytes,
                           ibv_get_device_name(port->ctx->device));
-    dev->registered += memory->len_bytes;
-    dev->registered_ns += vb_clock_ns() - start;
+    dev->registered.bytes += memory->len_bytes;
+    dev->registered.ns += vb_clock_ns() - start;
     return VB_OK;
 }
 
@@ -92,7 +92,7 @@ void verbs_deregister(struct verbs_dev *dev, struct verbs_memory *memory)
         if (ibv_dereg_mr(memory->mrs[i]) != 0)
             VB_LOG_WARN("ibv_dereg_mr: %s", strerror(errno));
         memory->mrs[i] = NULL;
-        dev->registered -= memory->len_bytes;
+        dev->registered.bytes -= memory->len_bytes;
     }
 }
 

@@ -133,7 +133,7 @@ static struct verbs_ep *ep_of_qp(struct verbs_dev *dev, const struct ibv_qp *qp)
     int i;
 
     for (i = 0; i < dev->opts.world; i++)
-        if (dev->eps[i] != NULL && dev->eps[i]->id != NULL && dev->eps[i]->id->qp == qp)
+        if (dev->eps[i] != NULL && dev->eps[i]->cm.id != NULL && dev->eps[i]->cm.id->qp == qp)
             return dev->eps[i];
     return NULL;
 }

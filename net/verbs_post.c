@@ -39,15 +39,15 @@ static struct verbs_transfer *queue_first(struct verbs_queue *q)
 
 static uint64_t send_room(const struct verbs_ep *ep)
 {
-    return ep->sq - (ep->posted - ep->completed);
+    return ep->tx.size - (ep->tx.posted - ep->tx.completed);
 }
 
 static void flight_add(struct verbs_ep *ep, struct vb_op *op, bool read, size_t len)
 {
-    struct verbs_flights *f = &ep->flights;
+    struct verbs_flights *f = &ep->tx.flights;
 
     VB_ASSERT(f->end - f->begin < f->size);
-    f->entries[f->end++ % f->size] = (struct verbs_flight){op, ep->posted, read, (uint32_t)len};
+    f->entries[f->end++ % f->size] = (struct verbs_flight){op, ep->tx.posted, read, (uint32_t)len};
 }
 
 /* ---- work requests --------------------------------------------------------------------------- */
@@ -67,18 +67,18 @@ static struct ibv_send_wr *chain_add(struct verbs_ep *ep, struct chain *c,
     if (c->n > 0)
         c->wrs[c->n - 1].next = wr;
     c->n++;
-    ep->posted++;
-    wr->wr_id = verbs_send_tag(ep, ep->posted);
+    ep->tx.posted++;
+    wr->wr_id = verbs_send_tag(ep, ep->tx.posted);
     return wr;
 }
 
 /* Whoever must hear of its end asks; of the others, one in half a queue. */
 static void request_completion(struct verbs_ep *ep, struct ibv_send_wr *wr, bool must)
 {
-    if (!must && ep->posted - ep->signalled < ep->sq / 2)
+    if (!must && ep->tx.posted - ep->tx.signalled < ep->tx.size / 2)
         return;
     wr->send_flags |= IBV_SEND_SIGNALED;
-    ep->signalled = ep->posted;
+    ep->tx.signalled = ep->tx.posted;
 }
 
 static void add_message(struct verbs_ep *ep, struct chain *c, enum verbs_message_type type,
@@ -100,7 +100,7 @@ static void add_write(struct verbs_ep *ep, struct chain *c, struct verbs_transfe
     bool last = len == s->left;
     struct ibv_send_wr *wr;
 
-    wr = chain_add(ep, c, last && ep->write_imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+    wr = chain_add(ep, c, last && ep->tx.write_imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
                    s->local, len, s->lkey);
     wr->wr.rdma.remote_addr = s->remote;
     wr->wr.rdma.rkey = s->rkey;
@@ -113,13 +113,13 @@ static void add_write(struct verbs_ep *ep, struct chain *c, struct verbs_transfe
 
 static void put_piece(struct verbs_ep *ep, struct chain *c)
 {
-    struct verbs_transfer *s = queue_first(&ep->puts);
-    size_t len = s->left < ep->piece ? s->left : ep->piece;
-    bool last = len == s->left, small = last && !s->begun && len <= ep->inline_max;
+    struct verbs_transfer *s = queue_first(&ep->tx.puts);
+    size_t len = s->left < ep->tx.piece ? s->left : ep->tx.piece;
+    bool last = len == s->left, small = last && !s->begun && len <= ep->tx.inline_max;
 
-    if (len > 0 || ep->write_imm)
+    if (len > 0 || ep->tx.write_imm)
         add_write(ep, c, s, len, small);
-    if (last && !ep->write_imm)
+    if (last && !ep->tx.write_imm)
         add_message(ep, c, VERBS_NOTE, s->note);
     s->begun = true;
     s->local += len;
@@ -127,16 +127,16 @@ static void put_piece(struct verbs_ep *ep, struct chain *c)
     s->left -= len;
     if (!last)
         return;
-    ep->credits--;
+    ep->tx.credits--;
     if (small)
-        verbs_op_done(ep->dev, s->op, VB_OK);
-    ep->puts.begin++;
+        done_list_add(&ep->dev->done, s->op, VB_OK);
+    ep->tx.puts.begin++;
 }
 
 static void get_piece(struct verbs_ep *ep, struct chain *c)
 {
-    struct verbs_transfer *s = queue_first(&ep->gets);
-    size_t len = s->left < ep->read_piece ? s->left : ep->read_piece;
+    struct verbs_transfer *s = queue_first(&ep->tx.gets);
+    size_t len = s->left < ep->reads.piece ? s->left : ep->reads.piece;
     struct ibv_send_wr *wr;
 
     wr = chain_add(ep, c, IBV_WR_RDMA_READ, s->local, len, s->lkey);
@@ -144,13 +144,13 @@ static void get_piece(struct verbs_ep *ep, struct chain *c)
     wr->wr.rdma.rkey = s->rkey;
     request_completion(ep, wr, true);
     flight_add(ep, len == s->left ? s->op : NULL, true, len);
-    ep->reads++;
-    ep->read_bytes += len;
+    ep->reads.n++;
+    ep->reads.bytes += len;
     s->local += len;
     s->remote += len;
     s->left -= len;
     if (s->left == 0)
-        ep->gets.begin++;
+        ep->tx.gets.begin++;
 }
 
 /* ---- posting --------------------------------------------------------------------------------- */
@@ -162,7 +162,7 @@ static void post(struct verbs_ep *ep, struct chain *c)
 
     if (c->n == 0)
         return;
-    err = ibv_post_send(ep->id->qp, c->wrs, &bad);
+    err = ibv_post_send(ep->cm.id->qp, c->wrs, &bad);
     if (err != 0)
         verbs_ep_fail(ep, VB_ERR_IO, "posting failed: %s", strerror(err));
 }
@@ -170,14 +170,14 @@ static void post(struct verbs_ep *ep, struct chain *c)
 /* A put may need a place for its note as well. */
 static bool can_put(const struct verbs_ep *ep, const struct chain *c)
 {
-    return !queue_empty(&ep->puts) && ep->credits > 0 && c->n + 2 <= VERBS_CHAIN_MAX &&
+    return !queue_empty(&ep->tx.puts) && ep->tx.credits > 0 && c->n + 2 <= VERBS_CHAIN_MAX &&
            send_room(ep) >= VERBS_SEND_RESERVE + 2;
 }
 
 static bool can_get(const struct verbs_ep *ep, const struct chain *c)
 {
-    return !queue_empty(&ep->gets) && ep->reads < ep->reads_max &&
-           ep->read_bytes < ep->read_bytes_max && c->n < VERBS_CHAIN_MAX &&
+    return !queue_empty(&ep->tx.gets) && ep->reads.n < ep->reads.n_max &&
+           ep->reads.bytes < ep->reads.bytes_max && c->n < VERBS_CHAIN_MAX &&
            send_room(ep) >= VERBS_SEND_RESERVE + 1;
 }
 
@@ -224,7 +224,7 @@ vb_status verbs_send_probe(struct verbs_ep *ep)
     wr->wr.rdma.rkey = ep->hello.probe_rkey;
     add_message(ep, &c, VERBS_PROBED, 0);
     c.wrs[c.n - 1].send_flags |= IBV_SEND_SIGNALED;
-    ep->signalled = ep->posted;
+    ep->tx.signalled = ep->tx.posted;
     post(ep, &c);
     return ep->status;
 }
@@ -237,7 +237,7 @@ vb_status verbs_send_marker(struct verbs_ep *ep)
         return VB_AGAIN;
     add_message(ep, &c, VERBS_CREDIT, 0);
     c.wrs[0].send_flags |= IBV_SEND_SIGNALED;
-    ep->signalled = ep->posted;
+    ep->tx.signalled = ep->tx.posted;
     post(ep, &c);
     return ep->status;
 }
@@ -249,11 +249,11 @@ void verbs_return_credits(struct verbs_ep *ep)
     unsigned char message[VERBS_MESSAGE_BYTES];
     size_t len;
 
-    if (ep->state != VERBS_OPEN || ep->owed < ep->owed_max)
+    if (ep->state != VERBS_OPEN || ep->rx.owed < ep->rx.owed_max)
         return;
-    len = verbs_value_pack(VERBS_CREDIT, ep->owed, message);
+    len = verbs_value_pack(VERBS_CREDIT, ep->rx.owed, message);
     if (verbs_send_message(ep, message, len) == VB_OK)
-        ep->owed = 0;
+        ep->rx.owed = 0;
 }
 
 void verbs_post_recvs(struct verbs_ep *ep)
@@ -261,10 +261,10 @@ void verbs_post_recvs(struct verbs_ep *ep)
     struct ibv_recv_wr *bad;
     int err;
 
-    if (ep->to_post == NULL)
+    if (ep->rx.to_post == NULL)
         return;
-    err = ibv_post_recv(ep->id->qp, ep->to_post, &bad);
-    ep->to_post = NULL;
+    err = ibv_post_recv(ep->cm.id->qp, ep->rx.to_post, &bad);
+    ep->rx.to_post = NULL;
     if (err != 0)
         verbs_ep_fail(ep, VB_ERR_IO, "posting a receive failed: %s", strerror(err));
 }
@@ -297,11 +297,11 @@ static vb_status enqueue(struct verbs_ep *ep, struct verbs_queue *q, const struc
 vb_status verbs_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst,
                     uint32_t note, struct vb_op *op)
 {
-    return enqueue(verbs_ep_of(vep), &verbs_ep_of(vep)->puts, src, dst, note, op);
+    return enqueue(verbs_ep_of(vep), &verbs_ep_of(vep)->tx.puts, src, dst, note, op);
 }
 
 vb_status verbs_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
                     struct vb_op *op)
 {
-    return enqueue(verbs_ep_of(vep), &verbs_ep_of(vep)->gets, dst, src, 0, op);
+    return enqueue(verbs_ep_of(vep), &verbs_ep_of(vep)->tx.gets, dst, src, 0, op);
 }

@@ -64,7 +64,7 @@ static const char *likely_cause(enum ibv_wc_status status)
 
 static const char *operation(const struct verbs_ep *ep, uint64_t tag)
 {
-    const struct verbs_flights *f = &ep->flights;
+    const struct verbs_flights *f = &ep->tx.flights;
     uint64_t i;
 
     if (tag & TAG_RECV)
@@ -90,18 +90,18 @@ static void completion_failed(struct verbs_ep *ep, const struct ibv_wc *wc)
 /* Completions come in order: all before this one is complete as well. */
 static void sends_completed(struct verbs_ep *ep, uint64_t seq)
 {
-    struct verbs_flights *f = &ep->flights;
+    struct verbs_flights *f = &ep->tx.flights;
     struct verbs_flight *first;
 
-    ep->completed = seq;
+    ep->tx.completed = seq;
     for (; f->begin != f->end; f->begin++) {
         first = &f->entries[f->begin % f->size];
         if (first->seq > seq)
             break;
-        ep->reads -= first->read;
-        ep->read_bytes -= first->len;
+        ep->reads.n -= first->read;
+        ep->reads.bytes -= first->len;
         if (first->op != NULL)
-            verbs_op_done(ep->dev, first->op, VB_OK);
+            done_list_add(&ep->dev->done, first->op, VB_OK);
     }
 }
 
@@ -113,7 +113,7 @@ static bool take_note(struct verbs_ep *ep, uint32_t value, struct vb_raw_event *
         verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a note before the connection was made");
         return false;
     }
-    ep->owed++;
+    ep->rx.owed++;
     *ev = (struct vb_raw_event){.type = VB_RAW_NOTE, .rank = ep->rank, .note = value};
     return true;
 }
@@ -126,16 +126,16 @@ static void take_hello(struct verbs_ep *ep, const struct verbs_hello *hello)
     }
     ep->hello = *hello;
     ep->has_hello = true;
-    ep->credits = hello->credits;
+    ep->tx.credits = hello->credits;
 }
 
 static void take_credits(struct verbs_ep *ep, uint32_t n)
 {
-    if (n > ep->hello.credits - ep->credits)
+    if (n > ep->hello.credits - ep->tx.credits)
         verbs_ep_fail(ep, VB_ERR_INPUT, "it gave %u credits back of %u", n,
-                      ep->hello.credits - ep->credits);
+                      ep->hello.credits - ep->tx.credits);
     else
-        ep->credits += n;
+        ep->tx.credits += n;
 }
 
 static bool take_message(struct verbs_ep *ep, const unsigned char *bytes, size_t len,
@@ -165,16 +165,16 @@ static bool take_message(struct verbs_ep *ep, const unsigned char *bytes, size_t
 static bool receive_completed(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc *wc,
                               struct vb_raw_event *ev)
 {
-    const char *at = ep->recv_memory.ptr + (size_t)slot * VERBS_MESSAGE_BYTES;
+    const char *at = ep->rx.memory.ptr + (size_t)slot * VERBS_MESSAGE_BYTES;
     bool event;
 
     if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM)
         event = take_note(ep, ntohl(wc->imm_data), ev);
     else
         event = take_message(ep, (const unsigned char *)at, wc->byte_len, ev);
-    ep->recvs_out++;
-    ep->recv_wrs[slot].next = ep->to_post;
-    ep->to_post = &ep->recv_wrs[slot];
+    ep->rx.n_posted++;
+    ep->rx.wrs[slot].next = ep->rx.to_post;
+    ep->rx.to_post = &ep->rx.wrs[slot];
     return event;
 }
 
@@ -186,7 +186,7 @@ bool verbs_completed(struct verbs_dev *dev, const struct ibv_wc *wc, struct vb_r
     if (ep == NULL || ep->tag != (wc->wr_id & ~TAG_RECV & ~TAG_LOW))
         return false; /* of a connection that is gone */
     if (wc->wr_id & TAG_RECV)
-        ep->recvs_out--;
+        ep->rx.n_posted--;
     if (ep->state == VERBS_DEAD)
         return false;
     if (wc->status != IBV_WC_SUCCESS) {

@@ -10,7 +10,7 @@ static struct t_pair pair; /* large */
 /* What the peer of side 0, that is side 1, writes to: side 0's inbox as side 1 has it mapped. */
 static struct shm_inbox *inbox_of_0(void)
 {
-    return shm_ep_of(pair.side[1].ep)->out;
+    return shm_ep_of(pair.side[1].ep)->out.inbox;
 }
 
 static void expect_given_up(const char *why)
@@ -84,7 +84,7 @@ static void a_garbled_count_gives_the_peer_up(void **state)
         for (k = 0; k < SHM_SLOTS; k++)
             assert_int_equal(t_put(&s[0], 0, 0, 0, 1, &ops[k]), VB_OK);
         assert_int_equal(t_put(&s[0], 0, 0, 0, 1, &op), VB_AGAIN);
-        atomic_store(&shm_ep_of(s[1].ep)->in->taken, counts[i]);
+        atomic_store(&shm_ep_of(s[1].ep)->in.inbox->taken, counts[i]);
         t_stderr_catch(&t);
         assert_int_equal(t_put(&s[0], 0, 0, 0, 1, &op), VB_ERR_INPUT);
         t_stderr_release(&t, text, sizeof(text));
