@@ -13,9 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SYS_IB "/sys/class/infiniband"
-#define PORT_MAX 255 /* as many as a port number of verbs can name */
-
 struct source {
     const char *file; /* below the port */
     enum vb_port_trouble kind;
@@ -105,8 +102,8 @@ static void read_port(const char *sysroot, struct vb_port_counts *port)
     size_t i;
 
     for (i = 0; i < VB_COUNT(sources); i++) {
-        if (!vb_probe_int(&value, "%s" SYS_IB "/%s/ports/%d/%s", sysroot, port->dev, port->port,
-                          sources[i].file) ||
+        if (!vb_probe_int(&value, "%s" VB_NET_SYS_IB "/%s/ports/%d/%s", sysroot, port->dev,
+                          port->port, sources[i].file) ||
             value < 0)
             continue;
         port->known |= 1u << sources[i].kind;
@@ -121,8 +118,8 @@ static bool wanted(const char *sysroot, const char *which, const char *dev, int 
     char name[VB_RDMA_NAME + 8], state[64];
 
     if (which == NULL)
-        return vb_probe_line(state, sizeof(state), "%s" SYS_IB "/%s/ports/%d/state", sysroot, dev,
-                             port) &&
+        return vb_probe_line(state, sizeof(state), "%s" VB_NET_SYS_IB "/%s/ports/%d/state", sysroot,
+                             dev, port) &&
                strstr(state, "ACTIVE") != NULL;
     snprintf(name, sizeof(name), "%s/%d", dev, port);
     return strcmp(which, dev) == 0 || strcmp(which, name) == 0;
@@ -147,12 +144,12 @@ static vb_status read_dev(const char *sysroot, const char *which, const char *de
     int64_t num;
     int i, n;
 
-    snprintf(path, sizeof(path), SYS_IB "/%s/ports", dev);
+    snprintf(path, sizeof(path), VB_NET_SYS_IB "/%s/ports", dev);
     st = vb_net_names_list(sysroot, path, sizeof("255"), &names, &n);
     if (st != VB_OK)
         return st;
     for (i = 0; i < n && list->n < VB_PORTS_MAX; i++)
-        if (vb_parse_int(names[i], &num) && num >= 1 && num <= PORT_MAX &&
+        if (vb_parse_int(names[i], &num) && num >= 1 && num <= VB_NET_PORT_MAX &&
             wanted(sysroot, which, dev, (int)num))
             add_port(sysroot, dev, (int)num, list);
     free(names);
@@ -166,7 +163,7 @@ vb_status vb_net_ports_read(const char *sysroot, const char *which, struct vb_po
     int i, n;
 
     list_p->n = 0;
-    st = vb_net_names_list(sysroot, SYS_IB, VB_RDMA_NAME, &names, &n);
+    st = vb_net_names_list(sysroot, VB_NET_SYS_IB, VB_RDMA_NAME, &names, &n);
     if (st != VB_OK)
         return st;
     for (i = 0; st == VB_OK && i < n; i++)

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SYS_IB "/sys/class/infiniband"
-#define MAX_PORTS 255 /* as many as a port number of verbs can name */
 #define MAX_GIDS 1024 /* above the largest table of any adapter */
 
 const char *vb_rdma_transport_str(enum vb_rdma_transport transport)
@@ -62,8 +60,8 @@ struct place {
 
 static bool port_line(const struct place *at, int port, const char *file, char *buf, size_t size)
 {
-    return vb_probe_line(buf, size, "%s" SYS_IB "/%s/ports/%d/%s", at->sysroot, at->dev, port,
-                         file);
+    return vb_probe_line(buf, size, "%s" VB_NET_SYS_IB "/%s/ports/%d/%s", at->sysroot, at->dev,
+                         port, file);
 }
 
 /* False if the slot is empty: its GID is zero, and its attributes cannot be read. */
@@ -99,7 +97,8 @@ static vb_status read_gids(const struct place *at, struct vb_rdma_port *port)
     int i;
 
     for (i = 0; i < MAX_GIDS && st == VB_OK; i++) {
-        if (!vb_net_exists("%s" SYS_IB "/%s/ports/%d/gids/%d", at->sysroot, at->dev, port->num, i))
+        if (!vb_net_exists("%s" VB_NET_SYS_IB "/%s/ports/%d/gids/%d", at->sysroot, at->dev,
+                           port->num, i))
             break;
         if (read_gid(at, port, i, &gid))
             st = vb_net_gid_add(port, &gid);
@@ -137,7 +136,7 @@ static vb_status read_ports(const struct place *at, struct vb_rdma_dev *dev)
     int64_t num;
     int i, n;
 
-    snprintf(path, sizeof(path), SYS_IB "/%s/ports", at->dev);
+    snprintf(path, sizeof(path), VB_NET_SYS_IB "/%s/ports", at->dev);
     st = vb_net_names_list(at->sysroot, path, sizeof("255"), &names, &n);
     if (st != VB_OK)
         return st;
@@ -147,7 +146,7 @@ static vb_status read_ports(const struct place *at, struct vb_rdma_dev *dev)
         goto err_names;
     }
     for (i = 0; i < n && st == VB_OK; i++)
-        if (vb_parse_int(names[i], &num) && num >= 1 && num <= MAX_PORTS)
+        if (vb_parse_int(names[i], &num) && num >= 1 && num <= VB_NET_PORT_MAX)
             st = read_port(at, (int)num, &dev->ports[dev->n_ports++]);
 
 err_names:
@@ -161,18 +160,18 @@ static void read_driver(const struct place *at, struct vb_rdma_dev *dev)
 {
     char line[64];
 
-    if (vb_probe_line(line, sizeof(line), "%s" SYS_IB "/%s/parent", at->sysroot, at->dev)) {
+    if (vb_probe_line(line, sizeof(line), "%s" VB_NET_SYS_IB "/%s/parent", at->sysroot, at->dev)) {
         dev->soft = true;
         snprintf(dev->driver, sizeof(dev->driver), "rxe");
         if (strlen(line) < VB_IFACE_NAME)
             memcpy(dev->netdev, line, strlen(line) + 1);
         return;
     }
-    vb_net_link_base(dev->driver, sizeof(dev->driver), "%s" SYS_IB "/%s/device/driver", at->sysroot,
-                     at->dev);
+    vb_net_link_base(dev->driver, sizeof(dev->driver), "%s" VB_NET_SYS_IB "/%s/device/driver",
+                     at->sysroot, at->dev);
     if (dev->driver[0] != '\0')
         return;
-    vb_probe_line(line, sizeof(line), "%s" SYS_IB "/%s/node_desc", at->sysroot, at->dev);
+    vb_probe_line(line, sizeof(line), "%s" VB_NET_SYS_IB "/%s/node_desc", at->sysroot, at->dev);
     if (strcmp(line, "rxe") == 0) {
         dev->soft = true;
         snprintf(dev->driver, sizeof(dev->driver), "rxe");
@@ -186,7 +185,7 @@ static enum vb_rdma_transport transport_of(const struct place *at, const struct 
 {
     char type[32];
 
-    vb_probe_line(type, sizeof(type), "%s" SYS_IB "/%s/node_type", at->sysroot, at->dev);
+    vb_probe_line(type, sizeof(type), "%s" VB_NET_SYS_IB "/%s/node_type", at->sysroot, at->dev);
     if (strcmp(type, "4: RNIC") == 0)
         return VB_RDMA_IWARP;
     if (strcmp(type, "1: CA") != 0 || dev->n_ports == 0)
@@ -204,8 +203,8 @@ static vb_status read_dev(const struct place *at, struct vb_rdma_dev *dev)
         return st;
     dev->transport = transport_of(at, dev);
     read_driver(at, dev);
-    vb_probe_line(dev->firmware, sizeof(dev->firmware), "%s" SYS_IB "/%s/fw_ver", at->sysroot,
-                  at->dev);
+    vb_probe_line(dev->firmware, sizeof(dev->firmware), "%s" VB_NET_SYS_IB "/%s/fw_ver",
+                  at->sysroot, at->dev);
     if (dev->netdev[0] == '\0' && dev->n_ports > 0 && dev->ports[0].n_gids > 0)
         memcpy(dev->netdev, dev->ports[0].gids[0].netdev, sizeof(dev->netdev));
     return VB_OK;
@@ -218,7 +217,7 @@ vb_status vb_net_rdma_from_sysfs(const char *sysroot, struct vb_rdma_dev **list_
     char **names;
     int i, n;
 
-    st = vb_net_names_list(sysroot, SYS_IB, VB_RDMA_NAME, &names, &n);
+    st = vb_net_names_list(sysroot, VB_NET_SYS_IB, VB_RDMA_NAME, &names, &n);
     if (st != VB_OK)
         return st;
     list = calloc((size_t)n + 1, sizeof(*list));
@@ -267,7 +266,7 @@ vb_status vb_net_rdma_list(const char *sysroot, struct vb_rdma_dev **list_p, int
     if (st != VB_OK)
         return st;
     if (sysroot[0] == '\0')
-        vb_net_rdma_ask_verbs(list, n);
+        vb_net_rdma_query_verbs(list, n);
     *list_p = list;
     *n_p = n;
     return VB_OK;

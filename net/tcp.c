@@ -199,7 +199,7 @@ static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 }
 
 /* Asks the epoll who has something to read. */
-static void ask_epoll(struct tcp_device *dev, int ms)
+static void check_epoll(struct tcp_device *dev, int ms)
 {
     struct epoll_event evs[64];
     struct tcp_ep *ep;
@@ -213,7 +213,7 @@ static void ask_epoll(struct tcp_device *dev, int ms)
 }
 
 /* Serves all, as far as is known who has something. */
-static int serve(struct tcp_device *dev, struct vb_raw_event *ev, int max)
+static int poll_endpoints(struct tcp_device *dev, struct vb_raw_event *ev, int max)
 {
     int i, n = 0, at = dev->first;
 
@@ -232,10 +232,10 @@ static vb_status tcp_poll(struct vb_device *vdev, struct vb_raw_event *ev, int m
     int i;
 
     if (dev->n_eps > FEW_PEERS)
-        ask_epoll(dev, 0);
+        check_epoll(dev, 0);
     for (i = 0; i < dev->n_eps && dev->n_eps <= FEW_PEERS; i++)
         dev->eps[i]->rx.readable = dev->eps[i]->status == VB_OK;
-    *n_p = serve(dev, ev, max);
+    *n_p = poll_endpoints(dev, ev, max);
     return VB_OK;
 }
 
@@ -299,8 +299,8 @@ static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int 
     vb_status st;
 
     if (any_readable(dev)) /* one that never stops sending must not be all that is heard */
-        ask_epoll(dev, 0);
-    *n_p = serve(dev, ev, max);
+        check_epoll(dev, 0);
+    *n_p = poll_endpoints(dev, ev, max);
     if (*n_p > 0)
         return VB_OK;
     if (only_receives(dev) && ms >= TCP_SLEEP_MS) {
@@ -309,9 +309,9 @@ static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int 
         st = tcp_arm(vdev);
         if (st != VB_OK)
             return st;
-        ask_epoll(dev, ms);
+        check_epoll(dev, ms);
     }
-    *n_p = serve(dev, ev, max);
+    *n_p = poll_endpoints(dev, ev, max);
     return VB_OK;
 }
 

@@ -267,7 +267,7 @@ static struct verbs_port *port_of_channel(struct verbs_dev *dev, int fd)
 }
 
 /* Sleeps for up to ms, and notes which descriptors have something, so that none is read in vain. */
-static void ask_epoll(struct verbs_dev *dev, int ms)
+static void check_epoll(struct verbs_dev *dev, int ms)
 {
     struct epoll_event evs[2 * VERBS_PORTS_MAX + 1];
     struct verbs_port *port;
@@ -288,7 +288,7 @@ static void verbs_disarm(struct vb_device *vdev)
     struct verbs_dev *dev = verbs_dev_of(vdev);
     int i;
 
-    ask_epoll(dev, 0);
+    check_epoll(dev, 0);
     for (i = 0; i < dev->n_ports; i++)
         if (dev->ports[i].has_event)
             verbs_port_take_event(&dev->ports[i]);
@@ -306,7 +306,7 @@ static vb_status verbs_await(struct vb_device *vdev, struct vb_raw_event *ev, in
         st = verbs_poll(vdev, ev, max, n_p);
     if (st != VB_OK || *n_p > 0)
         return st;
-    ask_epoll(verbs_dev_of(vdev), ms);
+    check_epoll(verbs_dev_of(vdev), ms);
     return verbs_poll(vdev, ev, max, n_p);
 }
 

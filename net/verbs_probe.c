@@ -29,7 +29,7 @@ static const char *state_str(enum ibv_port_state state)
     return (unsigned)state < VB_COUNT(names) ? names[state] : "?";
 }
 
-static void ask_port(struct ibv_context *ctx, struct vb_rdma_port *port)
+static void query_port(struct ibv_context *ctx, struct vb_rdma_port *port)
 {
     struct ibv_port_attr attr;
 
@@ -53,7 +53,7 @@ static struct vb_rdma_port *find_port(struct vb_rdma_dev *dev, uint32_t num)
     return NULL;
 }
 
-static void take_gid(struct vb_rdma_dev *dev, const struct ibv_gid_entry *entry)
+static void add_gid(struct vb_rdma_dev *dev, const struct ibv_gid_entry *entry)
 {
     struct vb_rdma_port *port = find_port(dev, entry->port_num);
     struct vb_rdma_gid gid = {.index = (int)entry->gid_index, .type = VB_GID_IB};
@@ -71,7 +71,7 @@ static void take_gid(struct vb_rdma_dev *dev, const struct ibv_gid_entry *entry)
 }
 
 /* Old kernels cannot list them all at once: then those from sysfs stay. */
-static void ask_gids(struct ibv_context *ctx, struct vb_rdma_dev *dev)
+static void query_gids(struct ibv_context *ctx, struct vb_rdma_dev *dev)
 {
     struct ibv_gid_entry *entries;
     ssize_t i, n;
@@ -84,11 +84,11 @@ static void ask_gids(struct ibv_context *ctx, struct vb_rdma_dev *dev)
         for (i = 0; i < dev->n_ports; i++)
             dev->ports[i].n_gids = 0;
     for (i = 0; i < n; i++)
-        take_gid(dev, &entries[i]);
+        add_gid(dev, &entries[i]);
     free(entries);
 }
 
-static void ask_dev(struct ibv_device *handle, struct vb_rdma_dev *dev)
+static void query_dev(struct ibv_device *handle, struct vb_rdma_dev *dev)
 {
     struct ibv_device_attr attr;
     struct ibv_context *ctx;
@@ -105,12 +105,12 @@ static void ask_dev(struct ibv_device *handle, struct vb_rdma_dev *dev)
     if (ibv_query_device(ctx, &attr) == 0)
         snprintf(dev->firmware, sizeof(dev->firmware), "%.63s", attr.fw_ver);
     for (i = 0; i < dev->n_ports; i++)
-        ask_port(ctx, &dev->ports[i]);
-    ask_gids(ctx, dev);
+        query_port(ctx, &dev->ports[i]);
+    query_gids(ctx, dev);
     ibv_close_device(ctx);
 }
 
-void vb_net_rdma_ask_verbs(struct vb_rdma_dev *list, int n)
+void vb_net_rdma_query_verbs(struct vb_rdma_dev *list, int n)
 {
     struct ibv_device **handles;
     int i, h, n_handles = 0;
@@ -123,7 +123,7 @@ void vb_net_rdma_ask_verbs(struct vb_rdma_dev *list, int n)
     for (h = 0; h < n_handles; h++)
         for (i = 0; i < n; i++)
             if (strcmp(ibv_get_device_name(handles[h]), list[i].name) == 0)
-                ask_dev(handles[h], &list[i]);
+                query_dev(handles[h], &list[i]);
     ibv_free_device_list(handles);
 }
 
@@ -134,7 +134,7 @@ struct library {
     char version[32];
 };
 
-static int look_at_library(struct dl_phdr_info *info, size_t size, void *arg)
+static int match_library(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct library *lib = arg;
     char path[PATH_MAX];
@@ -160,7 +160,7 @@ static void library_version(const char *name, const char *built_with, char *buf,
     struct library lib = {.stem = stem};
 
     snprintf(stem, sizeof(stem), "/%s.so", name);
-    if (dl_iterate_phdr(look_at_library, &lib) != 0)
+    if (dl_iterate_phdr(match_library, &lib) != 0)
         snprintf(buf, size, "%s %s", name, lib.version);
     else
         snprintf(buf, size, "%s %s (at compile time)", name, built_with);
