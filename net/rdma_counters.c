@@ -78,7 +78,7 @@ static const struct source sources[] = {
 };
 
 /* What one is called, and what several are. */
-static const char *const trouble_names[VB_PORT_TROUBLES][2] = {
+static const char *const words[VB_PORT_TROUBLES][2] = {
     [VB_PORT_RETRIES] = {"retry", "retries"},
     [VB_PORT_OUT_OF_SEQ] = {"out of sequence", "out of sequence"},
     [VB_PORT_RNR] = {"RNR", "RNR"},
@@ -90,7 +90,7 @@ static const char *const trouble_names[VB_PORT_TROUBLES][2] = {
 
 const char *vb_port_trouble_str(enum vb_port_trouble kind)
 {
-    return (unsigned)kind < VB_PORT_TROUBLES ? trouble_names[kind][1] : "other";
+    return (unsigned)kind < VB_PORT_TROUBLES ? words[kind][1] : "other";
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -228,7 +228,7 @@ bool vb_net_port_text(const struct vb_port_counts *moved, char *buf, size_t size
             snprintf(buf, size, "%s/%d", moved->dev, moved->port);
         len = strlen(buf);
         snprintf(buf + len, size - len, "%s%lld %s", between, (long long)moved->n[k],
-                 trouble_names[k][moved->n[k] != 1]);
+                 words[k][moved->n[k] != 1]);
         between = ", ";
     }
     return buf[0] != '\0';
