@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared memory: the peer's window is mapped, a put is a copy and a note, a get is a copy.
+ * The shared memory transport. Each rank maps the windows of its peers. A put is a copy and a note,
+ * a get is a copy.
  *
- * Notes go through an inbox: a ring in memory of the receiver, one a sender, so that there is one
- * writer and one reader. The sender writes a slot, note and lap in one store; the receiver polls
- * the slot that is due next and knows by the lap whether it was written. Nothing here spins or
- * waits after set-up: that is for the caller, who knows how many cores there are.
+ * Notes go through an inbox: a ring in the receiver's memory, one for each sender, so that it has
+ * one writer and one reader. The sender writes note and lap into a slot with one store. The
+ * receiver polls the next slot and sees by the lap whether it was written. After set-up, no
+ * function of this transport spins or waits: the caller decides that, because it knows the number
+ * of cores.
  *
- * A receiver that goes to sleep says so in the inbox; the next note then also writes its eventfd.
+ * A receiver sets a flag in the inbox before it sleeps. The next note then also writes the
+ * receiver's eventfd.
  *
- * What lies in shared memory may have been garbled by the peer. A lap or a count that cannot be
- * gives the peer up; neither is ever used as an index.
+ * The peer may have corrupted the shared memory. An impossible lap or count ends the connection to
+ * the peer. Neither is ever used as an index.
  */
 #include "net/shm_priv.h"
 
@@ -21,7 +24,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define POLLS_PER_CHECK 1024u /* polls between two looks at the sockets: a system call each */
+/* Polls between two checks of the sockets. A check is a system call. */
+#define POLLS_PER_CHECK 1024u
 
 /* ---- device ---------------------------------------------------------------------------------- */
 
@@ -88,14 +92,14 @@ static vb_status give_up(struct shm_ep *ep, const char *what)
     return ep->status;
 }
 
-/* VB_AGAIN: the peer has yet to take notes out of a full ring. */
+/* Returns VB_AGAIN if the ring is full and the peer must take notes first. */
 static vb_status ring_room(struct shm_ep *ep)
 {
     uint64_t taken;
 
     if (ep->out.n != ep->out.end)
         return VB_OK;
-    /* Pairs with the release in note_taken(): what we write now, the peer has read before. */
+    /* Pairs with the release in note_taken(): the peer has read a slot before we overwrite it. */
     taken = atomic_load_explicit(&ep->out.inbox->taken, memory_order_acquire);
     if (taken > ep->out.n || taken + SHM_SLOTS < ep->out.end)
         return give_up(ep, "its count of notes taken cannot be");
@@ -103,8 +107,8 @@ static vb_status ring_room(struct shm_ep *ep)
     return ep->out.n != ep->out.end ? VB_OK : VB_AGAIN;
 }
 
-/* The flag is cleared first: a burst of notes is one write. Should the receiver go to sleep again
- * in between, the write wakes it, and it sets the flag anew. */
+/* Clears the flag first, so that a burst of notes causes one write. If the receiver falls asleep
+ * again before the write, the write wakes it, and it sets the flag again. */
 static void wake_peer(struct shm_ep *ep)
 {
     uint64_t one = 1;
@@ -112,16 +116,17 @@ static void wake_peer(struct shm_ep *ep)
     atomic_store_explicit(&ep->out.inbox->sleeping, 0, memory_order_relaxed);
     while (write(ep->out.wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
         ;
-    /* EAGAIN: the counter is full, so the peer wakes anyway. */
+    /* EAGAIN means that the counter is full, so the peer wakes anyway. */
 }
 
 static void ring_push(struct shm_ep *ep, uint32_t note)
 {
     uint64_t slot = (uint64_t)shm_lap(ep->out.n) << 32 | note;
 
-    /* As a release it pairs with the acquire in note_next(): the bytes come before the note. As
-     * sequentially consistent it pairs, together with the load below, with the fence in shm_arm():
-     * either we see the flag or the receiver, who polls after it, sees the slot. */
+    /* As a release, this store pairs with the acquire in note_next(): the receiver sees the bytes
+     * before the note. As sequentially consistent, the store and the load below pair with the fence
+     * in shm_arm(): either we see the flag, or the receiver sees the slot when it polls after the
+     * fence. */
     atomic_store_explicit(&ep->out.inbox->slots[ep->out.n % SHM_SLOTS], slot, memory_order_seq_cst);
     ep->out.n++;
     if (atomic_load_explicit(&ep->out.inbox->sleeping, memory_order_seq_cst) != 0)
@@ -161,7 +166,8 @@ static vb_status shm_get(struct vb_ep *vep, const struct vb_span *dst, struct vb
 
 /* ---- poll ------------------------------------------------------------------------------------ */
 
-/* Each quarter ring, so that the sender's copy of this line stays valid in between. */
+/* Publishes the count once per quarter of the ring, so that the sender's cached copy of the line
+ * stays valid in between. */
 static void note_taken(struct shm_ep *ep)
 {
     ep->in.n++;
@@ -186,7 +192,8 @@ static bool note_next(struct shm_ep *ep, uint32_t *note_p)
     return false;
 }
 
-/* A peer that left has its last notes delivered; one that garbles is not listened to any more. */
+/* The last notes of a peer that left are still reported. Notes of a peer that corrupted its inbox
+ * (VB_ERR_INPUT) are ignored. */
 static int ep_poll(struct shm_ep *ep, struct vb_raw_event *ev, int max)
 {
     uint32_t note;
@@ -204,7 +211,7 @@ static int ep_poll(struct shm_ep *ep, struct vb_raw_event *ev, int max)
     return n;
 }
 
-/* Who is gone; true: a note has woken us. */
+/* Marks peers that closed their socket as lost. Returns true if a note has written our eventfd. */
 static bool check_sockets(struct shm_device *dev)
 {
     struct epoll_event evs[16];
@@ -237,7 +244,7 @@ static vb_status shm_poll(struct vb_device *vdev, struct vb_raw_event *ev, int m
         n += ep_poll(dev->eps[at], ev + n, max - n);
         at = at + 1 < dev->n_eps ? at + 1 : 0;
     }
-    if (n == max) /* those that got no turn come first next time */
+    if (n == max) /* the next poll starts with the endpoints that had no turn */
         dev->first = at;
     *n_p = n;
     return VB_OK;
@@ -271,7 +278,7 @@ static void shm_disarm(struct vb_device *vdev)
 
     set_sleeping(dev, 0);
     if (check_sockets(dev))
-        (void)!read(dev->wake_fd, &count, sizeof(count)); /* sets it back; does not block */
+        (void)!read(dev->wake_fd, &count, sizeof(count)); /* resets the counter; does not block */
 }
 
 static int shm_wait_fd(struct vb_device *dev)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How shared memory gets from one process to another: its descriptor goes along with a message on a
- * unix socket. Done at set-up only.
+ * Passes shared memory from one process to another: its descriptor travels with a message on a unix
+ * socket. Used at set-up only.
  */
 #include "net/shm_priv.h"
 
@@ -14,13 +14,13 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; the headers of Ubuntu 22.04 lack it */
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; missing in the headers of Ubuntu 22.04 */
 #endif
 
 #define SHM_MAGIC 0x31734256u /* "VBs1": the last digit is the version */
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Room for the descriptors, aligned as the kernel wants it. */
+/* Buffer for descriptors, aligned as the kernel requires. */
 union control {
     struct cmsghdr align;
     char room[CMSG_SPACE(SHM_FDS * sizeof(int))];
@@ -49,12 +49,13 @@ vb_status shm_send(int sock, const struct shm_msg *msg, const int *fds)
     } while (n < 0 && errno == EINTR);
     if (n < 0)
         return vb_err_sys("hand over shared memory");
-    if (n != (ssize_t)sizeof(out)) /* a unix socket takes so little whole or not at all */
+    if (n != (ssize_t)sizeof(out)) /* a unix socket never splits so short a message */
         return vb_err(VB_ERR_IO, "hand over shared memory: only %zd bytes went", n);
     return VB_OK;
 }
 
-/* Collects descriptors; those beyond max are closed, so that a peer cannot fill our table. */
+/* Collects up to max descriptors and closes the rest, so that a peer cannot fill our table of open
+ * files. */
 static int collect_fds(struct msghdr *mh, int *fds, int max)
 {
     struct cmsghdr *cm;
@@ -138,7 +139,8 @@ vb_status shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t
                   want->kind, want->id, msg.kind, msg.id);
 }
 
-/* At a multiple of the huge page, or the kernel would map huge pages as small ones. */
+/* Maps at a multiple of the huge page size. Elsewhere the kernel would map huge pages as small
+ * ones. */
 static void *map_at_huge_page(int fd, size_t len)
 {
     char *room, *start;
@@ -157,7 +159,7 @@ static void *map_at_huge_page(int fd, size_t len)
     if (start > room)
         munmap(room, (size_t)(start - room));
     munmap(start + len, (size_t)(room + HUGE_PAGE - start));
-    (void)madvise(ptr, len, MADV_HUGEPAGE); /* where it is not allowed, small pages do */
+    (void)madvise(ptr, len, MADV_HUGEPAGE); /* if it fails, small pages work too */
     return ptr;
 }
 
@@ -185,7 +187,8 @@ vb_status shm_map(int fd, size_t len_bytes, struct vb_mem *mem_p)
         st = vb_err_sys("map %zu bytes of a peer's memory", mem.len_bytes);
         goto out;
     }
-    /* Page tables now, not one fault a page in the first put; without them it still works. */
+    /* Fills the page tables now instead of one page fault at a time in the first put. A failure
+     * does no harm. */
     (void)madvise(mem.ptr, mem.len_bytes, MADV_POPULATE_WRITE);
     *mem_p = mem;
 out:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * How two ranks come to share memory: inboxes when they connect, windows when they are created. Two
- * processes send each other descriptors; ranks that are threads of one process use each other's
- * memory itself, so that a tool that watches memory sees one address for one byte.
+ * Sets up the memory that two ranks share: inboxes when they connect, windows when they are
+ * created. Two processes send each other descriptors. Ranks that are threads of one process use
+ * each other's memory directly, so that tools such as sanitizers see one address for each byte.
  */
 #include "net/shm_priv.h"
 
@@ -12,25 +12,25 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define CONNECT_MS 10000 /* how long the other side may take to connect, too */
+#define CONNECT_MS 10000 /* default timeout for the peer to connect */
 
-/* What every rank tells of its window. */
+/* The key of a window. */
 struct shm_key {
     void *ptr;
     uint64_t len_bytes;
-    struct shm_hold *hold; /* for ranks of this process */
+    struct shm_hold *hold; /* used only by ranks of this process */
 };
 
 _Static_assert(sizeof(struct shm_key) <= VB_BLOB_MAX, "the key does not fit");
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Ranks of one process share an inbox itself: the last one takes it down. */
+/* Ranks of one process use the same mapping of an inbox: the last one unmaps it. */
 static void inbox_drop(struct shm_ep *ep, struct shm_inbox *inbox, size_t len_bytes)
 {
     struct vb_mem mem = {.ptr = inbox, .len_bytes = len_bytes, .fd = -1};
 
-    /* Pairs with itself on the other rank: its last access comes before our unmap. */
+    /* Pairs with itself on the other rank: its last access happens before our unmap. */
     if (ep->same_process && atomic_fetch_sub_explicit(&inbox->holders, 1, memory_order_acq_rel) > 1)
         return;
     vb_mem_unmap(&mem);
@@ -52,7 +52,7 @@ static vb_status inbox_create(struct shm_ep *ep)
     return VB_OK;
 }
 
-/* Sends where our inbox is and how to wake us. Once told, a rank of this process holds it, too. */
+/* Sends our inbox and our eventfd to the peer. A peer in this process then holds the inbox too. */
 static vb_status hello_send(struct shm_ep *ep)
 {
     struct shm_msg msg = {.kind = SHM_HELLO, .id = (uint32_t)ep->dev->opts.rank};
@@ -62,7 +62,7 @@ static vb_status hello_send(struct shm_ep *ep)
     msg.n_fds = ep->same_process ? 1 : 2;
     msg.inbox = ep->same_process ? ep->in.inbox : NULL;
     atomic_store_explicit(&ep->in.inbox->holders, 2,
-                          memory_order_relaxed); /* the socket orders it */
+                          memory_order_relaxed); /* the send and receive on the socket order it */
     st = shm_send(ep->fd, &msg, fds);
     if (st != VB_OK)
         atomic_store_explicit(&ep->in.inbox->holders, 1, memory_order_relaxed);
@@ -95,7 +95,7 @@ static vb_status hello_receive(struct shm_ep *ep, uint64_t deadline)
     return VB_OK;
 }
 
-/* Inboxes both ways, and how to wake the peer. */
+/* Creates our inbox and gets the peer's, with its eventfd. */
 static vb_status ep_init(struct shm_ep *ep, uint64_t deadline)
 {
     vb_status st;
@@ -109,7 +109,7 @@ static vb_status ep_init(struct shm_ep *ep, uint64_t deadline)
     st = hello_receive(ep, deadline);
     if (st != VB_OK)
         goto err_in;
-    close(ep->in.mem.fd); /* the memory lives on in the mappings */
+    close(ep->in.mem.fd); /* the mappings keep the memory alive */
     return VB_OK;
 
 err_in:
@@ -181,25 +181,26 @@ void shm_disconnect(struct vb_ep *vep)
         if (dev->eps[i] == ep)
             dev->eps[i--] = dev->eps[--dev->n_eps];
     dev->first = 0;
-    /* The peer may hold a copy of the descriptor, so closing alone might not take it out. */
+    /* The peer may hold a copy of the descriptor. Then closing ours would not remove it from the
+     * epoll. */
     (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
     close(ep->fd);
     ep_fini(ep);
     free(ep);
 }
 
-/* What it may still write goes into a ring that nobody reads; disconnect takes it down. */
+/* The peer may still write into the ring. Nobody reads it any more, and disconnect unmaps it. */
 struct vb_op *shm_sever(struct vb_ep *vep)
 {
     struct shm_ep *ep = shm_ep_of(vep);
 
     ep->status = VB_ERR_INPUT;        /* poll ignores its notes from now on */
-    return done_list_take(&ep->done); /* all are VB_OK: a copy is done when it is posted */
+    return done_list_take(&ep->done); /* all are VB_OK, because a copy is done when it is posted */
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* Another process has no use for the pointer, and gets the descriptor instead. */
+/* A peer in another process cannot use the pointer in the key and gets the descriptor instead. */
 vb_status shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
                            struct vb_blob *key_p)
 {
@@ -215,8 +216,8 @@ vb_status shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *
     return st;
 }
 
-/* Whoever maps a window can read and write it, whatever the rights: peers on one host are the same
- * user's processes. */
+/* A peer that maps a window can read and write it, whatever the rights. That is acceptable because
+ * the ranks on one host are processes of the same user. */
 vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
                             unsigned rights, struct vb_blob *key_p)
 {

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * TCP: one socket a peer, on which both sides send frames (wire_data.h).
+ * The TCP transport: one socket per peer, on which both sides send frames (wire_data.h).
  *
- * Why one, and with the kernel's own buffer sizes (loopback, 2 cores, GB/s): iperf3 with 1 / 2
- * streams 4.7 / 4.6 at 128 KB and 3.8 / 3.9 at 1 MB (medians of 3), so a second socket does not pay
- * for the trouble with the order of notes. Puts of 1 MB (two runs): 4.4 and 4.5 with autotuned
- * buffers, 3.9 with 256 KiB, 3.8 with 512 KiB and 1 MiB, 3.3 to 4.5 with 2 and 4 MiB.
+ * One socket is enough because a second one was not faster, and notes would have to be put in order
+ * again. The kernel chooses the buffer sizes because no fixed size was faster. io_uring was not
+ * faster either. See docs/performance.md.
  *
- * Why not io_uring: a bare blocking ping-pong of 64 B took 9.7 us with it and 8.3 us without, a
- * bare stream of 1 MB sends reached 4.25 and 4.36 GB/s (Linux 6.18, liburing 2.3, medians of 5).
- *
- * With one or two peers poll asks the sockets themselves; with more, the epoll which of them have
- * something.
+ * With one or two peers, poll reads from the sockets directly. With more peers, it first asks the
+ * epoll which sockets are readable.
  */
 #include "net/tcp_priv.h"
 
@@ -68,7 +64,8 @@ static void tcp_close_device(struct vb_device *vdev)
 
 /* ---- endpoints ------------------------------------------------------------------------------- */
 
-/* Whether a call may sleep is said by its flags. A unix socket, as tests use them, has no Nagle. */
+/* Makes the socket blocking: the flags of each call say whether it may sleep. The tests use unix
+ * sockets, which do not support TCP_NODELAY. */
 static vb_status socket_set_up(int fd)
 {
     struct timeval tv = {.tv_usec = TCP_SLEEP_MS * 1000};
@@ -138,7 +135,8 @@ static void tcp_disconnect(struct vb_ep *vep)
         if (dev->eps[i] == ep)
             dev->eps[i--] = dev->eps[--dev->n_eps];
     dev->first = 0;
-    (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL); /* gone already if it failed */
+    /* Fails if the endpoint is dead: tcp_fail() has removed it already. */
+    (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
     close(ep->fd);
     tcp_tx_fini(ep);
     free(ep);
@@ -163,7 +161,7 @@ void tcp_fail(struct tcp_ep *ep, vb_status st)
     ep->rx.begin = ep->rx.end = 0;
     ep->rx.in_frame = false;
     (void)epoll_ctl(ep->dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
-    (void)shutdown(ep->fd, SHUT_RDWR); /* the peer shall know */
+    (void)shutdown(ep->fd, SHUT_RDWR); /* so that the peer notices */
 }
 
 static struct vb_op *tcp_sever(struct vb_ep *vep)
@@ -182,7 +180,8 @@ static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 
     if (ep->tx.held > 0)
         tcp_tx_flush(ep);
-    if (!done_list_empty(&ep->done)) /* before notes: what they set going may need it */
+    /* Before the notes, because their handlers may need these ops. */
+    if (!done_list_empty(&ep->done))
         n = done_list_report(&ep->done, ep->rank, ev, max);
     if (n < max && (ep->rx.readable || tcp_rx_waits(&ep->rx)))
         n += tcp_rx_poll(ep, ev + n, max - n);
@@ -198,7 +197,7 @@ static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
     return n;
 }
 
-/* Asks the epoll who has something to read. */
+/* Waits for at most ms and marks the endpoints whose sockets are readable. */
 static void check_epoll(struct tcp_device *dev, int ms)
 {
     struct epoll_event evs[64];
@@ -212,7 +211,7 @@ static void check_epoll(struct tcp_device *dev, int ms)
     }
 }
 
-/* Serves all, as far as is known who has something. */
+/* Polls every endpoint. Reads only from sockets that are marked as readable. */
 static int poll_endpoints(struct tcp_device *dev, struct vb_raw_event *ev, int max)
 {
     int i, n = 0, at = dev->first;
@@ -221,7 +220,7 @@ static int poll_endpoints(struct tcp_device *dev, struct vb_raw_event *ev, int m
         n += ep_poll(dev->eps[at], ev + n, max - n);
         at = at + 1 < dev->n_eps ? at + 1 : 0;
     }
-    if (n == max) /* those that got no turn come first next time */
+    if (n == max) /* the next poll starts with the endpoints that had no turn */
         dev->first = at;
     return n;
 }
@@ -241,7 +240,7 @@ static vb_status tcp_poll(struct vb_device *vdev, struct vb_raw_event *ev, int m
 
 /* ---- sleep ----------------------------------------------------------------------------------- */
 
-/* The epoll wakes for room to write only while something waits for it. */
+/* Watches a socket for writing only while frames wait to be sent. */
 static vb_status tcp_arm(struct vb_device *vdev)
 {
     struct tcp_device *dev = tcp_device_of(vdev);
@@ -263,7 +262,7 @@ static vb_status tcp_arm(struct vb_device *vdev)
     return VB_OK;
 }
 
-/* Nothing to take back: the epoll is level-triggered and poll looks at the sockets. */
+/* Nothing to undo: the epoll is level-triggered, and poll checks the sockets. */
 static void tcp_disarm(struct vb_device *dev)
 {
     (void)dev;
@@ -274,7 +273,7 @@ static int tcp_wait_fd(struct vb_device *dev)
     return tcp_device_of(dev)->epoll_fd;
 }
 
-/* Whether the one thing that can happen is that something comes from the one peer. */
+/* Whether the only possible event is that data arrives from the only peer. */
 static bool only_receives(const struct tcp_device *dev)
 {
     return dev->n_eps == 1 && dev->eps[0]->status == VB_OK && !tcp_tx_waits(&dev->eps[0]->tx);
@@ -290,15 +289,15 @@ static bool any_readable(const struct tcp_device *dev)
     return false;
 }
 
-/* A message costs the receiver one call with one peer, two with more. Less than TCP_SLEEP_MS is for
- * the epoll. */
+/* With one peer a message costs the receiver one system call, with more peers two. A receive sleeps
+ * for TCP_SLEEP_MS, so shorter sleeps use the epoll. */
 static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int max, int ms,
                            int *n_p)
 {
     struct tcp_device *dev = tcp_device_of(vdev);
     vb_status st;
 
-    if (any_readable(dev)) /* one that never stops sending must not be all that is heard */
+    if (any_readable(dev)) /* so that a peer that sends all the time does not starve the others */
         check_epoll(dev, 0);
     *n_p = poll_endpoints(dev, ev, max);
     if (*n_p > 0)
