@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the counters of RDMA ports tell of trouble. Every driver has names of its own for the same
- * few things; the table below says which is what. A retry that helped is seen nowhere else: the
- * transfer is slower, and that is all.
+ * Reads the error counters of RDMA ports. Each driver has its own names for the same few errors;
+ * the table below maps them. A retry that succeeded is visible only in these counters: it just
+ * makes the transfer slower.
  *
- * Left out on purpose: ack_deferred of rxe, which counts work handed to a thread and grows on a
- * clean link, and rx_icrc_encapsulated of mlx5, which others than RDMA move.
+ * Left out on purpose: ack_deferred of rxe, which counts work passed to a thread and grows on a
+ * clean link, and rx_icrc_encapsulated of mlx5, which traffic other than RDMA also changes.
  */
 #include "net/net_priv.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 
 struct source {
-    const char *file; /* below the port */
+    const char *file; /* path below the folder of the port */
     enum vb_port_trouble kind;
 };
 
@@ -25,7 +25,7 @@ static const struct source sources[] = {
     {"hw_counters/rcvd_seq_err", VB_PORT_OUT_OF_SEQ},
     {"hw_counters/rcvd_rnr_err", VB_PORT_RNR},
     {"hw_counters/send_rnr_err", VB_PORT_RNR},
-    {"hw_counters/duplicate_request", VB_PORT_DUPLICATES}, /* mlx5 too */
+    {"hw_counters/duplicate_request", VB_PORT_DUPLICATES}, /* of mlx5 too */
     {"hw_counters/send_err", VB_PORT_LOST},
     {"hw_counters/retry_exceeded_err", VB_PORT_GIVEN_UP},
     {"hw_counters/retry_rnr_exceeded_err", VB_PORT_GIVEN_UP},
@@ -69,7 +69,7 @@ static const struct source sources[] = {
     {"hw_counters/responder_dup_request", VB_PORT_DUPLICATES},
     {"hw_counters/requester_retries_exceeded", VB_PORT_GIVEN_UP},
     {"hw_counters/requester_rnr_nak_retries_exceeded", VB_PORT_GIVEN_UP},
-    /* every InfiniBand port, and what drivers of others fill in */
+    /* every InfiniBand port; other drivers fill in some of them */
     {"counters/port_rcv_errors", VB_PORT_LOST},
     {"counters/port_xmit_discards", VB_PORT_LOST},
     {"counters/excessive_buffer_overrun_errors", VB_PORT_LOST},
@@ -77,7 +77,7 @@ static const struct source sources[] = {
     {"counters/link_downed", VB_PORT_LINK},
 };
 
-/* What one is called, and what several are. */
+/* Singular and plural. */
 static const char *const words[VB_PORT_TROUBLES][2] = {
     [VB_PORT_RETRIES] = {"retry", "retries"},
     [VB_PORT_OUT_OF_SEQ] = {"out of sequence", "out of sequence"},
@@ -93,9 +93,9 @@ const char *vb_port_trouble_str(enum vb_port_trouble kind)
     return (unsigned)kind < VB_PORT_TROUBLES ? words[kind][1] : "other";
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- reading counters ------------------------------------------------------------------------ */
 
-/* A file that is not there, cannot be read or holds no number ("N/A (no PMA)") counts nothing. */
+/* Ignores a file that does not exist, cannot be read or holds no number ("N/A (no PMA)"). */
 static void read_port(const char *sysroot, struct vb_port_counts *port)
 {
     int64_t value;
@@ -112,7 +112,8 @@ static void read_port(const char *sysroot, struct vb_port_counts *port)
     }
 }
 
-/* "rxe0/1" is one port, "rxe0" all of a device, NULL all that are active. */
+/* Whether which selects this port: "rxe0/1" is one port, "rxe0" all ports of a device, NULL all
+ * active ports. */
 static bool wanted(const char *sysroot, const char *which, const char *dev, int port)
 {
     char name[VB_RDMA_NAME + 8], state[64];
@@ -172,7 +173,7 @@ vb_status vb_net_ports_read(const char *sysroot, const char *which, struct vb_po
     return st;
 }
 
-/* ---- what moved ------------------------------------------------------------------------------ */
+/* ---- changes since an earlier reading -------------------------------------------------------- */
 
 const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, const char *dev,
                                                int port)
@@ -185,7 +186,8 @@ const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, 
     return NULL;
 }
 
-/* A counter that went back was reset, or the device was made anew: it counts from 0. */
+/* A counter that is smaller than before was reset, or the device was created again. Then its new
+ * value counts. */
 static void subtract(struct vb_port_counts *port, const struct vb_port_counts *before)
 {
     int k;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The RDMA devices as the kernel shows them in /sys/class/infiniband, which a recording of a
- * machine can hold too. What only libibverbs knows is added by verbs_probe.c.
+ * Lists the RDMA devices that the kernel shows in /sys/class/infiniband, of this machine or in a
+ * recording of another one. verbs_probe.c adds what only libibverbs knows.
  */
 #include "net/net_priv.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_GIDS 1024 /* above the largest table of any adapter */
+#define MAX_GIDS 1024 /* larger than the table of any adapter */
 
 const char *vb_rdma_transport_str(enum vb_rdma_transport transport)
 {
@@ -52,7 +52,7 @@ vb_status vb_net_gid_add(struct vb_rdma_port *port, const struct vb_rdma_gid *gi
     return VB_OK;
 }
 
-/* One folder of /sys/class/infiniband, while it is read. */
+/* The folder of a device in /sys/class/infiniband. */
 struct place {
     const char *sysroot;
     const char *dev;
@@ -64,7 +64,7 @@ static bool port_line(const struct place *at, int port, const char *file, char *
                          port, file);
 }
 
-/* False if the slot is empty: its GID is zero, and its attributes cannot be read. */
+/* Returns false if the entry is empty: its GID is zero, and its attributes cannot be read. */
 static bool read_gid(const struct place *at, const struct vb_rdma_port *port, int index,
                      struct vb_rdma_gid *gid)
 {
@@ -106,7 +106,7 @@ static vb_status read_gids(const struct place *at, struct vb_rdma_port *port)
     return st;
 }
 
-/* "4: ACTIVE" and "100 Gb/sec (4X EDR)" */
+/* Parses a state such as "4: ACTIVE" and a rate such as "100 Gb/sec (4X EDR)". */
 static vb_status read_port(const struct place *at, int num, struct vb_rdma_port *port)
 {
     char line[64];
@@ -154,8 +154,9 @@ err_names:
     return st;
 }
 
-/* rxe names its interface in a file that no other driver has; siw says what it is in node_desc,
- * which an administrator may overwrite, so a device of iWARP without hardware counts too. */
+/* Only rxe has the file parent, which names its interface. siw is recognized by node_desc. An
+ * administrator may overwrite node_desc, so an iWARP device without a hardware driver counts as siw
+ * too. */
 static void read_driver(const struct place *at, struct vb_rdma_dev *dev)
 {
     char line[64];

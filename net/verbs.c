@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * RDMA: one reliable queue pair a peer, one completion queue a device in use. A put is a write with
- * immediate data (or a write and a message), a get is a read. Connections are librdmacm's.
+ * The RDMA transport: one reliable queue pair per peer, one completion queue per RDMA device in
+ * use. A put is a write with immediate data, or a write and a message. A get is a read. librdmacm
+ * makes the connections.
  *
- * A rank does not have to poll: what has come waits in the completion queue, and a sleeper is woken
- * by its channel. Connections and the devices' own events are looked at after every sleep and now
- * and then while polling.
+ * A rank does not have to poll all the time: completions wait in the completion queue, and its
+ * channel wakes a sleeping rank. Events of connections and devices are checked after every sleep,
+ * and once in CHECK_EVERY polls.
  */
 #include "net/verbs_priv.h"
 
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 #define POLL_BATCH 16
-#define CHECK_EVERY 512 /* polls */
+#define CHECK_EVERY 512 /* polls between two checks of connection and device events */
 
 /* ---- device ---------------------------------------------------------------------------------- */
 
@@ -76,7 +77,7 @@ static vb_status verbs_own_address(struct vb_device *vdev, struct vb_blob *blob_
     return verbs_address_pack(&verbs_dev_of(vdev)->address, blob_p);
 }
 
-/* ---- ends of ops and endpoints --------------------------------------------------------------- */
+/* ---- failed endpoints ------------------------------------------------------------------------ */
 
 static void queue_fail(struct verbs_ep *ep, struct verbs_queue *q)
 {
@@ -103,10 +104,10 @@ void verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...)
     queue_fail(ep, &ep->tx.puts);
     queue_fail(ep, &ep->tx.gets);
     if (ep->cm.id != NULL && ep->cm.id->qp != NULL)
-        (void)rdma_disconnect(ep->cm.id); /* the peer shall know */
+        (void)rdma_disconnect(ep->cm.id); /* so that the peer notices */
 }
 
-/* Ops of other endpoints that are in the list are done as well. */
+/* The list may also contain ops of other endpoints. They have ended too. */
 static struct vb_op *verbs_sever(struct vb_ep *vep)
 {
     struct verbs_ep *ep = verbs_ep_of(vep);
@@ -115,7 +116,7 @@ static struct vb_op *verbs_sever(struct vb_ep *vep)
     return done_list_take(&ep->dev->done);
 }
 
-/* ---- notes that had to wait ------------------------------------------------------------------ */
+/* ---- kept notes ------------------------------------------------------------------------------ */
 
 void verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n)
 {
@@ -124,7 +125,7 @@ void verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int 
 
     if (dev->kept.n + n > dev->kept.size) {
         kept = realloc(dev->kept.notes, (size_t)room * sizeof(*kept));
-        if (kept == NULL) { /* a note lost is a peer lost */
+        if (kept == NULL) { /* the notes are lost, so give up the peers that sent them */
             for (i = 0; i < n; i++)
                 if (dev->eps[ev[i].rank] != NULL)
                     verbs_ep_fail(dev->eps[ev[i].rank], VB_ERR_NO_MEMORY,
@@ -160,7 +161,8 @@ static int report_kept(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
 
 /* ---- poll ------------------------------------------------------------------------------------ */
 
-/* After completions there may be room, credits, and receives to post again. */
+/* Called after completions: they may have freed room in the send queue, brought credits, or used
+ * receives, which are posted again. */
 static void post_all(struct verbs_dev *dev)
 {
     struct verbs_ep *ep;
@@ -198,7 +200,7 @@ int verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
     return events;
 }
 
-/* An endpoint that died is reported once, after all that came from it and its ops. */
+/* Reports each dead endpoint once, after its notes and its ops. */
 static int report_lost(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
 {
     struct verbs_ep *ep;
@@ -233,7 +235,7 @@ static vb_status verbs_poll(struct vb_device *vdev, struct vb_raw_event *ev, int
 
     if (dev->has_events || ++dev->polls % CHECK_EVERY == 0)
         check_events(dev);
-    if (dev->kept.n > 0) /* before those that came after them */
+    if (dev->kept.n > 0) /* older notes first */
         n = report_kept(dev, ev, max);
     n += verbs_poll_ports(dev, ev + n, max - n);
     if (!done_list_empty(&dev->done))
@@ -266,7 +268,8 @@ static struct verbs_port *port_of_channel(struct verbs_dev *dev, int fd)
     return NULL;
 }
 
-/* Sleeps for up to ms, and notes which descriptors have something, so that none is read in vain. */
+/* Sleeps for up to ms and marks which descriptors are readable, so that the others are not read for
+ * nothing. */
 static void check_epoll(struct verbs_dev *dev, int ms)
 {
     struct epoll_event evs[2 * VERBS_PORTS_MAX + 1];
@@ -294,8 +297,8 @@ static void verbs_disarm(struct vb_device *vdev)
             verbs_port_take_event(&dev->ports[i]);
 }
 
-/* What has come is handed out at once; the event that told of it is read before the next sleep,
- * when something is under way again and there is time. */
+/* Reports completions as soon as it wakes. The event of the channel is read only before the next
+ * sleep, when transfers are under way again and the rank has time. */
 static vb_status verbs_await(struct vb_device *vdev, struct vb_raw_event *ev, int max, int ms,
                              int *n_p)
 {

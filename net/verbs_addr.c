@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where a rank can be called over RDMA: the addresses of the interfaces that its active devices
- * have. Which of them serves a pair is settled by the caller's route to it.
+ * Finds the addresses at which peers can call this rank over RDMA: those of the interfaces of its
+ * active devices. The caller's route decides which of them a pair uses.
  */
 #include "net/verbs_priv.h"
 
@@ -53,8 +53,9 @@ static bool link_local(const char *addr)
     return strncasecmp(addr, "fe80:", 5) == 0;
 }
 
-/* How good an address is; -1: not to be used. The address that the ranks found each other by comes
- * first, then hardware, then speed. A link-local one means something on its own link only. */
+/* Returns how good an address is; -1: it must not be used. The address by which the ranks found
+ * each other is the best, then hardware counts, then speed. A link-local address is excluded
+ * because it is valid only on its own link. */
 static double rate(const struct candidate *c, const struct vb_device_opts *o)
 {
     double score = c->port->speed_gbit < 10000 ? c->port->speed_gbit : 10000;
@@ -101,7 +102,8 @@ static int collect(const struct vb_rdma_dev *devs, int n_devs, const struct vb_i
     return n;
 }
 
-/* The best first, and of its family only: one listener serves them all. */
+/* Chooses the best addresses, in order. All have the family of the first, because one listener
+ * serves them all. */
 static void choose(const struct candidate *all, int n, const struct vb_device_opts *o,
                    struct verbs_address *address)
 {

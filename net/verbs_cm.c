@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Connections, by librdmacm: the higher rank of a pair calls, the lower one listens. All events
- * come through one channel. Requests are kept until their rank is waited for, and then either prove
- * that they have the pair's key, or are refused.
+ * Makes connections with librdmacm. The higher rank of a pair calls, the lower one listens. All
+ * events come through one channel. Requests are kept until this rank waits for their rank. Then a
+ * request must prove that it has the key of the pair, or it is refused.
  */
 #include "net/verbs_priv.h"
 
@@ -14,13 +14,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-/* 4.096 us * 2^18 = 1.07 s; the control plane finds the dead before that. With a shorter one
- * soft-RoCE repeats more of what was not lost (docs/lab.md). */
+/* Means 4.096 us * 2^18 = 1.07 s. The control plane notices a dead peer earlier. With a shorter
+ * timeout soft-RoCE resends more packets that were not lost (docs/lab.md). */
 #define ACK_TIMEOUT 18
 
 #define RESOLVE_MS 2000
-#define RETRIES 7     /* 8 s in all */
-#define RNR_RETRIES 7 /* for ever: there is none, and a deadline above */
+#define RETRIES 7     /* 8 s in total */
+#define RNR_RETRIES 7 /* no limit; credits prevent RNR, and the caller has a deadline */
 #define FLUSH_NS UINT64_C(1000000000)
 #define DRAIN_NS UINT64_C(500000000)
 #define AGAIN_MS 100
@@ -91,7 +91,7 @@ static void request_refuse(struct verbs_dev *dev, struct verbs_request *request,
     request->id = NULL;
 }
 
-/* A free place; where there is none, that of the oldest, which has waited for nobody. */
+/* Returns a free entry. If none is free, refuses the oldest request and returns its entry. */
 static struct verbs_request *request_place(struct verbs_dev *dev)
 {
     struct verbs_request *oldest = &dev->requests.list[0];
@@ -127,7 +127,7 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
     if (why == NULL && dev->eps[call.rank] != NULL && dev->eps[call.rank]->cm.id != NULL)
         why = "that rank is connected already";
     if (why != NULL)
-        request->bad = why; /* refused when the event has been acknowledged */
+        request->bad = why; /* it is refused after the event has been acknowledged */
 }
 
 static void refuse_bad_requests(struct verbs_dev *dev)
@@ -139,7 +139,7 @@ static void refuse_bad_requests(struct verbs_dev *dev)
             request_refuse(dev, &dev->requests.list[i], dev->requests.list[i].bad);
 }
 
-/* The caller has given up meanwhile. */
+/* Called when the other side has given up its request. */
 static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id)
 {
     int i;
@@ -149,7 +149,8 @@ static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id
             dev->requests.list[i].bad = "it hung up";
 }
 
-/* The request of a rank that has the key; the others that claim to be it are refused. */
+/* Returns the request of the rank of link, if it has the key. Refuses requests that only claim to
+ * be that rank. */
 static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_link *link)
 {
     struct verbs_request *request;
@@ -174,8 +175,8 @@ static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_l
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* The peer has closed, or is gone. What it sent before is in the completion queue, and behind it
- * come the receives that will never be used. */
+/* Called when the peer has closed or is gone. Its last messages are still in the completion queue.
+ * Behind them come the flushed receives, which end the endpoint. */
 static void peer_closed(struct verbs_ep *ep)
 {
     if (ep->state != VERBS_OPEN)
@@ -248,7 +249,8 @@ static const char *event_meaning(enum rdma_cm_event_type event)
     }
 }
 
-/* Waits for the answer to what was just begun. The caller says what went wrong. */
+/* Waits for the event that answers the last call of librdmacm. Stores the reason of a failure in
+ * ep->why; the caller logs it. */
 static vb_status wait_event(struct verbs_ep *ep, enum rdma_cm_event_type expected, const char *what,
                             uint64_t deadline)
 {
@@ -264,7 +266,7 @@ static vb_status wait_event(struct verbs_ep *ep, enum rdma_cm_event_type expecte
     return VB_ERR_PEER;
 }
 
-/* ---- calling --------------------------------------------------------------------------------- */
+/* ---- calling a peer -------------------------------------------------------------------------- */
 
 static void set_ack_timeout(struct rdma_cm_id *id)
 {
@@ -295,7 +297,7 @@ static void destroy_id(struct verbs_ep *ep)
     ep->cm.id = NULL;
 }
 
-/* The source, where --bind or --device settles it; else the route does. */
+/* Returns the source address if --bind or --device determines it. NULL: the route determines it. */
 static struct sockaddr *source_address(const struct verbs_dev *dev, struct sock_addr *addr)
 {
     bool given = dev->opts.bind != NULL || dev->opts.device != NULL;
@@ -304,7 +306,7 @@ static struct sockaddr *source_address(const struct verbs_dev *dev, struct sock_
                                                                    : NULL;
 }
 
-/* From the name of an address to a queue pair on the device that leads there. */
+/* Resolves an address and creates a queue pair on the device that reaches it. */
 static vb_status prepare_call(struct verbs_ep *ep, const char *addr, int port, uint64_t deadline)
 {
     struct sock_addr to, from;
@@ -366,7 +368,7 @@ static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, c
     return verbs_ep_start(ep, proof, true, link->deadline);
 }
 
-/* One address after the other, and again while there is time: a packet may be lost. */
+/* Tries all addresses of the peer, up to three times, because a packet may be lost. */
 static vb_status call_peer(struct verbs_ep *ep, const struct vb_link *link)
 {
     struct verbs_address address;
@@ -390,7 +392,7 @@ out:
     return st;
 }
 
-/* ---- being called ---------------------------------------------------------------------------- */
+/* ---- answering a call ------------------------------------------------------------------------ */
 
 static vb_status wait_request(struct verbs_ep *ep, const struct vb_link *link,
                               struct verbs_request **request_p)
@@ -491,7 +493,7 @@ static bool all_sent(const struct verbs_ep *ep)
     return ep->tx.completed == ep->tx.posted || ep->state != VERBS_OPEN;
 }
 
-/* What was taken goes out before the connection closes, if the peer still takes it. */
+/* Waits until all posted work requests are complete, if the peer still accepts them. */
 static void flush(struct verbs_ep *ep)
 {
     uint64_t deadline = vb_clock_ns() + FLUSH_NS;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * One connection: its queue pair and receives, and how it begins. Both sides say hello, the caller
- * first (iWARP demands it), then each writes a pattern into the other's memory and the other looks
- * at it: a connection that cannot carry a write fails here, by name, and not in mid-training.
+ * One connection: its queue pair, its receives and its start. Both sides send a hello, the caller
+ * first, because iWARP demands it. Then each side writes a pattern into the other's memory and
+ * checks what it received. So a connection that cannot carry a write fails at the start, with a
+ * clear message, and not in the middle of training.
  */
 #include "net/verbs_priv.h"
 
@@ -15,7 +16,7 @@
 #include <string.h>
 
 #define PAGE 4096
-#define RNR_TIMER 12 /* 0.64 ms; what librdmacm sets means 655 ms */
+#define RNR_TIMER 12 /* means 0.64 ms; the default of librdmacm means 655 ms */
 #define SLEEP_MS 50
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
@@ -103,7 +104,7 @@ static vb_status register_own_memory(struct verbs_ep *ep)
     vb_status st;
 
     if (ep->rx.memory.mrs[ep->port_index] != NULL)
-        return VB_OK; /* a second try to connect */
+        return VB_OK; /* this is another attempt to connect */
     st = verbs_register(ep->dev, &ep->rx.memory, ep->port_index, IBV_ACCESS_LOCAL_WRITE);
     if (st != VB_OK)
         return st;
@@ -111,7 +112,7 @@ static vb_status register_own_memory(struct verbs_ep *ep)
                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 }
 
-/* What is granted may be more or less than what is asked for. */
+/* The device may grant more or less inline data than requested. */
 static vb_status create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 {
     const struct ibv_device_attr *attr = &ep->port->attr;
@@ -159,8 +160,8 @@ vb_status verbs_ep_create_qp(struct verbs_ep *ep, struct rdma_cm_id *id)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-/* Notes that come while a connection is made or closed are for the next poll: in an elastic group
- * others go on meanwhile. */
+/* Handles events and completions while a connection is made or closed. Notes of other peers, which
+ * continue meanwhile in an elastic group, are kept for the next poll. */
 static void collect_events(struct verbs_dev *dev)
 {
     struct vb_raw_event ev[8];
@@ -169,7 +170,7 @@ static void collect_events(struct verbs_dev *dev)
     verbs_keep_notes(dev, ev, verbs_poll_ports(dev, ev, VB_COUNT(ev)));
 }
 
-/* Sleeps until something comes. */
+/* Sleeps until an event comes, but not past the deadline. */
 static void sleep_until_event(struct verbs_ep *ep, verbs_ready_fn ready, uint64_t deadline)
 {
     struct verbs_dev *dev = ep->dev;
@@ -205,7 +206,7 @@ vb_status verbs_ep_wait(struct verbs_ep *ep, verbs_ready_fn ready, const char *w
     return VB_OK;
 }
 
-/* ---- the beginning --------------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 static const char *link_kind(const struct verbs_ep *ep, const struct ibv_qp_attr *attr)
 {
@@ -233,8 +234,8 @@ static void describe_link(struct verbs_ep *ep, const struct ibv_qp_attr *attr)
              attr->ah_attr.grh.sgid_index, gid, link_kind(ep, attr), 128 << attr->path_mtu);
 }
 
-/* Soft-RoCE answers a read with all its packets at once, however slow the link is: whatever else
- * goes to this host waits behind them, heartbeats too. So little is asked for at a time. */
+/* Soft-RoCE answers a read with all its packets at once, even on a slow link. Everything else sent
+ * to this host waits behind them, heartbeats too. So only a few bytes are requested at a time. */
 static void size_reads(struct verbs_ep *ep)
 {
     bool soft = ep->dev->address.soft;
@@ -244,7 +245,8 @@ static void size_reads(struct verbs_ep *ep)
     ep->reads.bytes_max = soft ? VERBS_SOFT_READ_BYTES : SIZE_MAX;
 }
 
-/* What librdmacm has settled with the peer, and the one thing that it sets badly. */
+/* Reads the limits that librdmacm has negotiated with the peer. Sets the RNR timer, because the
+ * default of librdmacm is too long. */
 static vb_status read_limits(struct verbs_ep *ep)
 {
     struct ibv_qp_attr attr = {.min_rnr_timer = RNR_TIMER};
@@ -303,7 +305,7 @@ static void fill_probe(char *at, int from, int to)
         at[i] = (char)(i * 7 + from * 31 + to * 17 + 1);
 }
 
-/* A real write each way, and what arrived looked at. */
+/* Tests a real write in each direction and checks the received bytes. */
 static vb_status probe(struct verbs_ep *ep, uint64_t deadline)
 {
     int me = ep->dev->opts.rank;
@@ -320,7 +322,7 @@ static vb_status probe(struct verbs_ep *ep, uint64_t deadline)
     if (memcmp(ep->probe.ptr, expected, VERBS_PROBE_BYTES) != 0)
         return vb_err(VB_ERR_IO, "rank %d (%s): what it wrote over %s is not what arrived here",
                       ep->rank, ep->host, ep->link);
-    verbs_deregister(ep->dev, &ep->probe); /* nobody writes there any more */
+    verbs_deregister(ep->dev, &ep->probe); /* the peer does not write into it again */
     return VB_OK;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A request is 56 bytes: magic 4, version 1, kind 1, rank 2, epoch 4, nonce 12 (its first byte is
- * the number of the sender's port), proof 32. Three proofs make it mutual: the request's covers
- * itself and whom it is for, the reply's covers both, and the caller's first message covers both as
- * well, so that a request that was recorded and played again gets no further than that.
+ * A request has 56 bytes: magic 4, version 1, kind 1, rank 2, epoch 4, nonce 12 (its first byte is
+ * the number of the sender's port), proof 32. Three proofs authenticate both sides. The proof of
+ * the request covers the request and the called rank. The proof of the reply covers request and
+ * reply. The caller's first message carries a proof that covers both as well, so a recorded request
+ * that is sent again fails at that message.
  */
 #include "net/verbs_hello.h"
 
@@ -151,7 +152,7 @@ void verbs_call_proof(const unsigned char request[VERBS_CALL_BYTES],
 const char *verbs_call_read(const unsigned char *bytes, size_t len_bytes, enum verbs_call_kind kind,
                             struct verbs_call *call_p)
 {
-    if (bytes == NULL || len_bytes < VERBS_CALL_BYTES) /* what follows is padding */
+    if (bytes == NULL || len_bytes < VERBS_CALL_BYTES) /* librdmacm may add padding */
         return "it is too short";
     if (wire_u32_decode(bytes) != MAGIC)
         return "it is no verbena";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Registered memory. A window is registered once, with every port in use, when it is made; what the
- * limit on locked memory allows is looked at first, for the kernel only says "no memory".
+ * Registers memory. A window is registered once, when it is created, with every port in use. The
+ * limit on locked memory is checked first, because the kernel only reports "no memory".
  */
 #include "net/verbs_priv.h"
 
@@ -14,7 +14,7 @@
 
 #define CAP_IPC_LOCK_BIT 14
 
-/* ---- the limit ------------------------------------------------------------------------------- */
+/* ---- the limit on locked memory -------------------------------------------------------------- */
 
 static bool capability_line(char *line, void *arg)
 {
@@ -33,7 +33,7 @@ static const char *user_name(void)
     return user != NULL ? user->pw_name : "*";
 }
 
-/* Raises the soft limit as far as the hard one lets it. */
+/* Checks the limit on locked memory. Raises the soft limit to the hard limit if that is enough. */
 static vb_status check_memlock(const struct verbs_dev *dev, size_t more)
 {
     uint64_t need = dev->registered.bytes + more;
@@ -70,7 +70,7 @@ vb_status verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int
     st = check_memlock(dev, memory->len_bytes);
     if (st != VB_OK)
         return st;
-    /* Where a read lands must be open to remote writes on iWARP. */
+    /* On iWARP the destination of a read must allow remote writes. */
     if (port->ctx->device->transport_type == IBV_TRANSPORT_IWARP)
         access |= IBV_ACCESS_REMOTE_WRITE;
     memory->mrs[port_index] = ibv_reg_mr(port->pd, memory->ptr, memory->len_bytes, access);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * An RDMA device in use: protection domain, completion queue and its channel. Opened when the first
- * connection goes through it, so that the route to a peer chooses the device.
+ * An RDMA device in use: its protection domain, completion queue and channel. The port is opened
+ * for the first connection through the device, so the route to a peer decides which devices are
+ * used.
  */
 #include "net/verbs_priv.h"
 
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define ACK_BATCH 64 /* acknowledging takes a lock */
+#define ACK_BATCH 64 /* events acknowledged with one call, because each call takes a lock */
 
 static vb_status watch(struct verbs_dev *dev, int fd)
 {
@@ -18,13 +19,14 @@ static vb_status watch(struct verbs_dev *dev, int fd)
 
     if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
         return vb_err_sys("fcntl");
-    /* Ranks that are threads of one process share the device, each with an epoll of its own. */
+    /* Ranks that are threads of one process share the device, but each rank has its own epoll. */
     if (epoll_ctl(dev->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0 && errno != EEXIST)
         return vb_err_sys("epoll_ctl");
     return VB_OK;
 }
 
-/* Room for every work request of every peer: an overrun would kill the queue. */
+/* Returns the size of a completion queue with room for all work requests of all peers, because an
+ * overrun would break the queue. Returns -1 if the device does not support that size. */
 static int cq_size(const struct verbs_dev *dev, const struct verbs_port *port)
 {
     long a_peer = VERBS_SEND_QUEUE + dev->opts.queue_depth + VERBS_SPARE_RECVS;
@@ -65,7 +67,7 @@ void verbs_port_close(struct verbs_port *port)
     if (port->cq != NULL) {
         verbs_port_take_event(port);
         if (port->unacked > 0)
-            ibv_ack_cq_events(port->cq, port->unacked); /* destroying waits for it */
+            ibv_ack_cq_events(port->cq, port->unacked); /* otherwise ibv_destroy_cq() would block */
         if (ibv_destroy_cq(port->cq) != 0)
             VB_LOG_WARN("ibv_destroy_cq: %s", strerror(errno));
     }
@@ -94,8 +96,8 @@ vb_status verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *in
         return st;
     }
     *index_p = dev->n_ports++;
-    return verbs_register_windows(dev,
-                                  *index_p); /* a newcomer may come another way than the rest */
+    /* A joiner may be reached through another device than the other peers. */
+    return verbs_register_windows(dev, *index_p);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -112,7 +114,7 @@ void verbs_port_arm(struct verbs_port *port)
         VB_LOG_WARN("ibv_req_notify_cq: %s", strerror(errno));
 }
 
-/* An arming makes one event at most. */
+/* Each arming causes at most one event. */
 void verbs_port_take_event(struct verbs_port *port)
 {
     struct ibv_cq *cq;
@@ -138,8 +140,8 @@ static struct verbs_ep *ep_of_qp(struct verbs_dev *dev, const struct ibv_qp *qp)
     return NULL;
 }
 
-/* A queue pair that broke, or something about the whole device, which is only worth a line: what
- * follows from it comes as completions. */
+/* Fails the endpoint of a broken queue pair. Events of the whole device are only logged, because
+ * their consequences arrive as completions. */
 static void take_async(struct verbs_dev *dev, const struct verbs_port *port,
                        const struct ibv_async_event *event)
 {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * What goes out. A put or get is queued, then cut into pieces as the send queue has room; pieces
- * that go together are chained and posted with one call. The last piece of a put carries the note
- * as immediate data, or is followed by a message where the device cannot.
+ * Sends puts and gets. A put or get is queued, then cut into pieces as the send queue has room.
+ * Pieces that are posted together are chained and posted with one call. The last piece of a put
+ * carries the note as immediate data. If the device has no immediate data, a message with the note
+ * follows.
  *
- * A put that fits into the work request itself is done when it is posted. Of these only one in half
- * a queue asks for a completion; longer ones ask with their last piece, for their source is free
- * only then. A put needs one of the peer's receives, so it waits for a credit.
+ * A put that fits into the work request is done when it is posted. Of these puts, only one in half
+ * a queue asks for a completion. A longer put asks for a completion with its last piece, because
+ * only then its source is free. A put uses one of the peer's receives, so it waits for a credit.
  */
 #include "net/verbs_priv.h"
 
 #include <string.h>
 
-/* Work requests that are posted together. */
+/* Work requests that are posted with one call. */
 struct chain {
     struct ibv_send_wr wrs[VERBS_CHAIN_MAX];
     struct ibv_sge sges[VERBS_CHAIN_MAX];
@@ -52,7 +53,7 @@ static void flight_add(struct verbs_ep *ep, struct vb_op *op, bool read, size_t 
 
 /* ---- work requests --------------------------------------------------------------------------- */
 
-/* The next place of the chain; its number is that of the work request from now on. */
+/* Appends a work request to the chain. Its number is ep->tx.posted. */
 static struct ibv_send_wr *chain_add(struct verbs_ep *ep, struct chain *c,
                                      enum ibv_wr_opcode opcode, const void *ptr, size_t len,
                                      uint32_t lkey)
@@ -72,7 +73,7 @@ static struct ibv_send_wr *chain_add(struct verbs_ep *ep, struct chain *c,
     return wr;
 }
 
-/* Whoever must hear of its end asks; of the others, one in half a queue. */
+/* Asks for a completion if must is true. Of the other work requests, one in half a queue asks. */
 static void request_completion(struct verbs_ep *ep, struct ibv_send_wr *wr, bool must)
 {
     if (!must && ep->tx.posted - ep->tx.signalled < ep->tx.size / 2)
@@ -93,7 +94,8 @@ static void add_message(struct verbs_ep *ep, struct chain *c, enum verbs_message
     request_completion(ep, wr, false);
 }
 
-/* The next piece of the first put. One that is in the work request itself is done at once. */
+/* Adds the next piece of the first put. small: the whole put fits into the work request, so it
+ * needs no entry in flights. */
 static void add_write(struct verbs_ep *ep, struct chain *c, struct verbs_transfer *s, size_t len,
                       bool small)
 {
@@ -167,7 +169,7 @@ static void post(struct verbs_ep *ep, struct chain *c)
         verbs_ep_fail(ep, VB_ERR_IO, "posting failed: %s", strerror(err));
 }
 
-/* A put may need a place for its note as well. */
+/* A put may need a second work request, for its note. */
 static bool can_put(const struct verbs_ep *ep, const struct chain *c)
 {
     return !queue_empty(&ep->tx.puts) && ep->tx.credits > 0 && c->n + 2 <= VERBS_CHAIN_MAX &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What completions mean. Data counts as arrived by a receive completion, by nothing else.
+ * Handles completions. Only a receive completion means that a peer's data has arrived.
  */
 #include "net/verbs_priv.h"
 
@@ -10,7 +10,7 @@
 #define TAG_RECV (UINT64_C(1) << 63)
 #define TAG_RANK_SHIFT 44
 #define TAG_LOW ((UINT64_C(1) << TAG_RANK_SHIFT) - 1)
-#define TAG_RANK_MASK UINT64_C(0x3ff) /* VB_WORLD_MAX */
+#define TAG_RANK_MASK UINT64_C(0x3ff) /* 10 bits, enough for VB_WORLD_MAX */
 #define TAG_EPOCH_SHIFT (TAG_RANK_SHIFT + 10)
 #define TAG_EPOCH_MASK UINT64_C(0x1ff)
 
@@ -85,9 +85,10 @@ static void completion_failed(struct verbs_ep *ep, const struct ibv_wc *wc)
                       likely_cause(wc->status));
 }
 
-/* ---- what was sent --------------------------------------------------------------------------- */
+/* ---- completed sends ------------------------------------------------------------------------- */
 
-/* Completions come in order: all before this one is complete as well. */
+/* Ends all ops up to work request seq. Completions come in order, so all earlier requests are
+ * complete too. */
 static void sends_completed(struct verbs_ep *ep, uint64_t seq)
 {
     struct verbs_flights *f = &ep->tx.flights;
@@ -105,7 +106,7 @@ static void sends_completed(struct verbs_ep *ep, uint64_t seq)
     }
 }
 
-/* ---- what has come --------------------------------------------------------------------------- */
+/* ---- received messages ----------------------------------------------------------------------- */
 
 static bool take_note(struct verbs_ep *ep, uint32_t value, struct vb_raw_event *ev)
 {
@@ -184,7 +185,7 @@ bool verbs_completed(struct verbs_dev *dev, const struct ibv_wc *wc, struct vb_r
     struct verbs_ep *ep = rank < dev->opts.world ? dev->eps[rank] : NULL;
 
     if (ep == NULL || ep->tag != (wc->wr_id & ~TAG_RECV & ~TAG_LOW))
-        return false; /* of a connection that is gone */
+        return false; /* it belongs to an old connection */
     if (wc->wr_id & TAG_RECV)
         ep->rx.n_posted--;
     if (ep->state == VERBS_DEAD)
