@@ -201,7 +201,7 @@ static void add_addresses(struct vb_iface *list, int n)
     const struct ifaddrs *ifa;
 
     if (getifaddrs(&all) != 0) {
-        VB_LOG_WARN("getifaddrs failed: the addresses of interfaces stay unknown");
+        VB_LOG_WARN("getifaddrs failed: the addresses of the interfaces are unknown");
         return;
     }
     for (ifa = all; ifa != NULL; ifa = ifa->ifa_next)

@@ -48,9 +48,10 @@ vb_status shm_send(int sock, const struct shm_msg *msg, const int *fds)
         n = sendmsg(sock, &mh, MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
     if (n < 0)
-        return vb_err_sys("hand over shared memory");
+        return vb_err_sys("cannot pass shared memory to a peer");
     if (n != (ssize_t)sizeof(out)) /* a unix socket never splits so short a message */
-        return vb_err(VB_ERR_IO, "hand over shared memory: only %zd bytes went", n);
+        return vb_err(VB_ERR_IO, "cannot pass shared memory to a peer: only %zd bytes were sent",
+                      n);
     return VB_OK;
 }
 
@@ -113,17 +114,17 @@ vb_status shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t
 
     st = wait_readable(sock, deadline);
     if (st == VB_ERR_TIMEOUT)
-        return vb_err(st, "shared memory of a peer did not come (kind %u, number %u)", want->kind,
-                      want->id);
+        return vb_err(st, "no shared memory received from a peer in time (kind %u, number %u)",
+                      want->kind, want->id);
     if (st != VB_OK)
         return st;
     do {
         n = recvmsg(sock, &mh, MSG_CMSG_CLOEXEC);
     } while (n < 0 && errno == EINTR);
     if (n < 0)
-        return vb_err_sys("take over shared memory");
+        return vb_err_sys("cannot receive shared memory");
     if (n == 0)
-        return vb_err(VB_ERR_PEER, "take over shared memory: the peer is gone");
+        return vb_err(VB_ERR_PEER, "cannot receive shared memory: the peer is gone");
     n_fds = collect_fds(&mh, fds, SHM_FDS);
     if (n == (ssize_t)sizeof(msg) && as_wanted(&msg, want, n_fds)) {
         *want = msg;
@@ -132,11 +133,13 @@ vb_status shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t
     for (i = 0; i < n_fds; i++)
         close(fds[i]);
     if ((mh.msg_flags & MSG_CTRUNC) != 0)
-        return vb_err(VB_ERR_IO,
-                      "take over shared memory: too many open files (ulimit -n raises the limit)");
-    return vb_err(VB_ERR_INPUT,
-                  "take over shared memory: kind %u, number %u was due, kind %u, number %u came",
-                  want->kind, want->id, msg.kind, msg.id);
+        return vb_err(
+            VB_ERR_IO,
+            "cannot receive shared memory: too many open files (ulimit -n raises the limit)");
+    return vb_err(
+        VB_ERR_INPUT,
+        "cannot receive shared memory: expected kind %u, number %u, found kind %u, number %u",
+        want->kind, want->id, msg.kind, msg.id);
 }
 
 /* Maps at a multiple of the huge page size. Elsewhere the kernel would map huge pages as small
@@ -170,11 +173,11 @@ vb_status shm_map(int fd, size_t len_bytes, struct vb_mem *mem_p)
     struct stat sb;
 
     if (fstat(fd, &sb) != 0) {
-        st = vb_err_sys("fstat of a peer's memory");
+        st = vb_err_sys("cannot fstat a peer's shared memory");
         goto out;
     }
     if (!S_ISREG(sb.st_mode) || sb.st_size <= 0 || (uint64_t)sb.st_size < len_bytes) {
-        st = vb_err(VB_ERR_INPUT, "a peer's memory has %lld bytes instead of %zu",
+        st = vb_err(VB_ERR_INPUT, "a peer's shared memory has %lld bytes, expected %zu",
                     (long long)sb.st_size, len_bytes);
         goto out;
     }
@@ -184,7 +187,7 @@ vb_status shm_map(int fd, size_t len_bytes, struct vb_mem *mem_p)
     else
         mem.ptr = mmap(NULL, mem.len_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (mem.ptr == MAP_FAILED) {
-        st = vb_err_sys("map %zu bytes of a peer's memory", mem.len_bytes);
+        st = vb_err_sys("cannot map %zu bytes of a peer's memory", mem.len_bytes);
         goto out;
     }
     /* Fills the page tables now instead of one page fault at a time in the first put. A failure

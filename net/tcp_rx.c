@@ -14,8 +14,9 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define ROUNDS 16 /* receive calls in one poll, so that a fast sender does not delay other peers   \
-                   */
+#define ROUNDS                                                                                     \
+    16 /* receive calls in one poll, so that a fast sender does not delay other peers              \
+        */
 
 static void refuse(struct tcp_ep *ep, const struct data_head *head, const char *what)
 {
@@ -33,15 +34,15 @@ static char *find_place(struct tcp_ep *ep, const struct data_head *head)
     const struct tcp_window *win = tcp_find_window(ep->dev, head->window);
 
     if (win == NULL) {
-        refuse(ep, head, "a frame for a window that there is not");
+        refuse(ep, head, "a frame for a window that does not exist");
         return NULL;
     }
     if ((win->rights & (head->type == DATA_PUT ? VB_WINDOW_PUT : VB_WINDOW_GET)) == 0) {
-        refuse(ep, head, "a frame for a window that is not open for it");
+        refuse(ep, head, "a frame for a window without the right to access it");
         return NULL;
     }
     if (!data_in_bounds(head->offset, head->len_bytes, win->len_bytes)) {
-        refuse(ep, head, "a frame that leaves the window");
+        refuse(ep, head, "a frame that exceeds the window");
         return NULL;
     }
     return win->ptr + head->offset;
@@ -62,7 +63,7 @@ static void accept_request(struct tcp_ep *ep, const struct data_head *head)
     if (from == NULL)
         return;
     if (ep->tx.n_replies >= ep->dev->opts.queue_depth)
-        refuse(ep, head, "more gets than may be under way");
+        refuse(ep, head, "more gets than allowed at a time");
     else
         tcp_tx_reply(ep, head, from);
 }
@@ -73,12 +74,12 @@ static void accept_reply(struct tcp_ep *ep, const struct data_head *head)
     const struct tcp_get *get;
 
     if (gets->begin == gets->end || head->get != (uint32_t)gets->begin) {
-        refuse(ep, head, "a reply that nobody waits for");
+        refuse(ep, head, "a reply that no get waits for");
         return;
     }
     get = tcp_gets_first(gets);
     if (head->len_bytes != get->len_bytes)
-        refuse(ep, head, "a reply of another length than was asked for");
+        refuse(ep, head, "a reply of a wrong length");
     else
         expect_payload(&ep->rx, head, get->ptr);
 }

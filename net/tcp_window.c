@@ -23,7 +23,7 @@ vb_status tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb
     struct tcp_window *windows;
 
     if (tcp_find_window(dev, id) != NULL)
-        return vb_err(VB_ERR_USAGE, "there is a window %u already", id);
+        return vb_err(VB_ERR_USAGE, "window %u exists already", id);
     windows = realloc(dev->windows, ((size_t)dev->n_windows + 1) * sizeof(*windows));
     if (windows == NULL)
         return vb_err_sys("realloc");
@@ -74,8 +74,9 @@ void tcp_unexport_window(struct vb_device *vdev, uint32_t id)
     for (i = 0; i < dev->n_eps; i++)
         /* Ranks agree before they destroy a window, so this peer broke the protocol. */
         if (ep_uses(dev->eps[i], win))
-            tcp_fail(dev->eps[i], vb_err(VB_ERR_PEER, "rank %d: window %u went away under way",
-                                         dev->eps[i]->rank, id));
+            tcp_fail(dev->eps[i],
+                     vb_err(VB_ERR_PEER, "rank %d: window %u was destroyed during a transfer",
+                            dev->eps[i]->rank, id));
     *win = dev->windows[--dev->n_windows];
 }
 
@@ -88,8 +89,8 @@ vb_status tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob
     (void)len_bytes;
     (void)timeout_ms;
     if (key->len_bytes != 0)
-        return vb_err(VB_ERR_INPUT, "window %u of rank %d: a key of %u bytes", id, ep->rank,
-                      key->len_bytes);
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d: its key has a wrong length (%u bytes)",
+                      id, ep->rank, key->len_bytes);
     rem = calloc(1, sizeof(*rem));
     if (rem == NULL)
         return vb_err_sys("calloc");

@@ -44,7 +44,7 @@ static vb_status verbs_open(const struct vb_device_opts *o, struct vb_device **d
     vb_status st;
 
     if (o->queue_depth < 1 || o->queue_depth > 1 << 14)
-        return vb_err(VB_ERR_USAGE, "a queue of %d", o->queue_depth);
+        return vb_err(VB_ERR_USAGE, "queue depth %d is out of range", o->queue_depth);
     dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct verbs_ep *));
     if (dev == NULL)
         return vb_err_sys("calloc");
@@ -112,7 +112,7 @@ static struct vb_op *verbs_sever(struct vb_ep *vep)
 {
     struct verbs_ep *ep = verbs_ep_of(vep);
 
-    verbs_ep_fail(ep, VB_ERR_PEER, "it is gone");
+    verbs_ep_fail(ep, VB_ERR_PEER, "the peer is gone");
     return done_list_take(&ep->dev->done);
 }
 
@@ -129,7 +129,7 @@ void verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int 
             for (i = 0; i < n; i++)
                 if (dev->eps[ev[i].rank] != NULL)
                     verbs_ep_fail(dev->eps[ev[i].rank], VB_ERR_NO_MEMORY,
-                                  "no memory for its notes");
+                                  "out of memory for its notes");
             return;
         }
         dev->kept.notes = kept;

@@ -131,18 +131,18 @@ static void choose(const struct candidate *all, int n, const struct vb_device_op
 static vb_status nothing_found(const struct vb_device_opts *o, int n_devs)
 {
     if (n_devs == 0)
-        return vb_err(VB_ERR_UNSUPPORTED, "this host has no RDMA device; verbena doctor tells how "
-                                          "to make one of any Ethernet interface");
+        return vb_err(VB_ERR_UNSUPPORTED, "this host has no RDMA device; verbena doctor shows how "
+                                          "to create one on any Ethernet interface");
     if (o->bind != NULL)
         return vb_err(VB_ERR_UNSUPPORTED,
-                      "%s is no address of an interface with an active RDMA device", o->bind);
+                      "%s is not an address of an interface with an active RDMA device", o->bind);
     if (o->device != NULL)
         return vb_err(VB_ERR_UNSUPPORTED,
-                      "%s is no RDMA device with an active port and an address; verbena doctor "
+                      "%s is not an RDMA device with an active port and an address; verbena doctor "
                       "lists them",
                       o->device);
     return vb_err(VB_ERR_UNSUPPORTED, "no RDMA device of this host has an active port and an "
-                                      "address; verbena doctor tells why");
+                                      "address; verbena doctor shows why");
 }
 
 vb_status verbs_address_find(const struct vb_device_opts *o, struct verbs_address *address_p)

@@ -47,13 +47,13 @@ vb_status verbs_listen(struct verbs_dev *dev, const char *bind)
     ev.data.fd = dev->events->fd;
     if (fcntl(dev->events->fd, F_SETFL, O_NONBLOCK) != 0 ||
         epoll_ctl(dev->epoll_fd, EPOLL_CTL_ADD, dev->events->fd, &ev) != 0)
-        return vb_err_sys("watch an event channel");
+        return vb_err_sys("cannot watch the RDMA event channel");
     if (rdma_create_id(dev->events, &dev->listener, NULL, RDMA_PS_TCP) != 0)
         return vb_err_sys("rdma_create_id");
     if (bind == NULL)
         any_address(dev->address.addrs[0], &at);
     else if (!sock_from_text(bind, 0, &at))
-        return vb_err(VB_ERR_USAGE, "%s is no address", bind);
+        return vb_err(VB_ERR_USAGE, "%s is not an IP address", bind);
     if (rdma_bind_addr(dev->listener, (struct sockaddr *)&at.sa) != 0)
         return vb_err_sys("rdma_bind_addr %s", bind != NULL ? bind : "");
     if (rdma_listen(dev->listener, BACKLOG) != 0)
@@ -103,7 +103,7 @@ static struct verbs_request *request_place(struct verbs_dev *dev)
         if (dev->requests.list[i].number < oldest->number)
             oldest = &dev->requests.list[i];
     }
-    request_refuse(dev, oldest, "too many at once");
+    request_refuse(dev, oldest, "too many requests at once");
     return oldest;
 }
 
@@ -123,7 +123,7 @@ static void request_arrived(struct verbs_dev *dev, const struct rdma_cm_event *e
     if (why == NULL)
         memcpy(request->call, param->private_data, VERBS_CALL_BYTES);
     if (why == NULL && (call.rank == dev->opts.rank || call.rank >= dev->opts.world))
-        why = "it claims a rank that does not call here";
+        why = "it claims a rank that may not connect to this one";
     if (why == NULL && dev->eps[call.rank] != NULL && dev->eps[call.rank]->cm.id != NULL)
         why = "that rank is connected already";
     if (why != NULL)
@@ -146,7 +146,7 @@ static void request_withdrawn(struct verbs_dev *dev, const struct rdma_cm_id *id
 
     for (i = 0; i < VERBS_REQUESTS_MAX; i++)
         if (dev->requests.list[i].id == id)
-            dev->requests.list[i].bad = "it hung up";
+            dev->requests.list[i].bad = "it gave up the connection";
 }
 
 /* Returns the request of the rank of link, if it has the key. Refuses requests that only claim to
@@ -166,7 +166,7 @@ static struct verbs_request *request_of(struct verbs_dev *dev, const struct vb_l
         if (!verbs_call_request_verify(request->call, dev->opts.rank, link->key))
             request_refuse(dev, request, "it does not have the job's secret");
         else if (call.epoch != link->epoch || call.port >= VERBS_PORTS_MAX)
-            request_refuse(dev, request, "it belongs to another membership");
+            request_refuse(dev, request, "it has another epoch of the group, or an invalid port");
         else
             return request;
     }
@@ -237,13 +237,13 @@ static const char *event_meaning(enum rdma_cm_event_type event)
 {
     switch (event) {
     case RDMA_CM_EVENT_ADDR_ERROR:
-        return "the way there does not lead through an RDMA device";
+        return "the route to it does not use an RDMA device";
     case RDMA_CM_EVENT_ROUTE_ERROR:
-        return "there is no way there";
+        return "there is no route to it";
     case RDMA_CM_EVENT_UNREACHABLE:
-        return "nothing answers there: is UDP port 4791 open?";
+        return "it does not answer: is UDP port 4791 open?";
     case RDMA_CM_EVENT_REJECTED:
-        return "it refused";
+        return "it refused the connection";
     default:
         return rdma_event_str(event);
     }
@@ -274,7 +274,7 @@ static void set_ack_timeout(struct rdma_cm_id *id)
 
     if (rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
                         sizeof(timeout)) != 0)
-        VB_LOG_DEBUG("the ack timeout cannot be set: %s", strerror(errno));
+        VB_LOG_DEBUG("cannot set the ack timeout: %s", strerror(errno));
 }
 
 static uint8_t limit_reads(int device_max)
@@ -314,14 +314,14 @@ static vb_status prepare_call(struct verbs_ep *ep, const char *addr, int port, u
     vb_status st;
 
     if (!sock_from_text(addr, port, &to))
-        return vb_err(VB_ERR_INPUT, "rank %d says it listens at %s", ep->rank, addr);
+        return vb_err(VB_ERR_INPUT, "rank %d sent an invalid RDMA address: %s", ep->rank, addr);
     if (rdma_create_id(ep->dev->events, &id, ep, RDMA_PS_TCP) != 0)
         return vb_err_sys("rdma_create_id");
     ep->cm.id = id;
     ep->cm.has_event = false;
     if (rdma_resolve_addr(id, source_address(ep->dev, &from), (struct sockaddr *)&to.sa,
                           RESOLVE_MS) != 0) {
-        snprintf(ep->why, sizeof(ep->why), "%s cannot be reached over RDMA from here: %s", addr,
+        snprintf(ep->why, sizeof(ep->why), "%s cannot be reached over RDMA: %s", addr,
                  strerror(errno));
         return VB_ERR_PEER;
     }
@@ -361,8 +361,8 @@ static vb_status call_address(struct verbs_ep *ep, const struct vb_link *link, c
     if (verbs_call_read(ep->cm.reply, ep->cm.reply_len, VERBS_CALL_REPLY, &theirs) != NULL ||
         theirs.rank != link->rank || theirs.port >= VERBS_PORTS_MAX ||
         !verbs_call_reply_verify(request, ep->cm.reply, link->key))
-        return vb_err(VB_ERR_ACCESS, "what answers at %s is not rank %d of this job", addr,
-                      link->rank);
+        return vb_err(VB_ERR_ACCESS, "the process that answers at %s is not rank %d of this job",
+                      addr, link->rank);
     ep->peer_port = theirs.port;
     verbs_call_proof(request, ep->cm.reply, link->key, proof);
     return verbs_ep_start(ep, proof, true, link->deadline);
@@ -376,7 +376,8 @@ static vb_status call_peer(struct verbs_ep *ep, const struct vb_link *link)
     int i, round;
 
     if (!verbs_address_unpack(link->address, &address))
-        return vb_err(VB_ERR_INPUT, "rank %d (%s): its RDMA address is broken", ep->rank, ep->host);
+        return vb_err(VB_ERR_INPUT, "rank %d (%s): its RDMA address is invalid", ep->rank,
+                      ep->host);
     for (round = 0; round < 3; round++) {
         for (i = 0; i < address.n_addrs; i++) {
             st = call_address(ep, link, address.addrs[i], address.port);

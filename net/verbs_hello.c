@@ -24,7 +24,7 @@ enum {
 
 _Static_assert(AT_NONCE + VERBS_NONCE_BYTES == AT_PROOF &&
                    AT_PROOF + WIRE_PROOF == VERBS_CALL_BYTES,
-               "a request has another size");
+               "a request has a wrong size");
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
@@ -60,7 +60,7 @@ vb_status verbs_address_pack(const struct verbs_address *a, struct vb_blob *blob
     memcpy(blob->bytes + AT_DEVICE, a->device, sizeof(a->device));
     for (i = 0; i < a->n_addrs; i++)
         if (!addr_pack(a->addrs[i], blob->bytes + AT_ADDRS + i * ADDR_BYTES))
-            return vb_err(VB_ERR_USAGE, "%s is no address", a->addrs[i]);
+            return vb_err(VB_ERR_USAGE, "%s is not an IP address", a->addrs[i]);
     blob->len_bytes = (uint32_t)(AT_ADDRS + a->n_addrs * ADDR_BYTES);
     return VB_OK;
 }
@@ -155,11 +155,11 @@ const char *verbs_call_read(const unsigned char *bytes, size_t len_bytes, enum v
     if (bytes == NULL || len_bytes < VERBS_CALL_BYTES) /* librdmacm may add padding */
         return "it is too short";
     if (wire_u32_decode(bytes) != MAGIC)
-        return "it is no verbena";
+        return "it is not a Verbena program";
     if (bytes[AT_VERSION] != VERBS_VERSION)
         return "it speaks another version";
     if (bytes[AT_KIND] != kind)
-        return "it is not what it should be";
+        return "it has the wrong kind";
     call_p->rank = bytes[AT_RANK] | bytes[AT_RANK + 1] << 8;
     call_p->epoch = wire_u32_decode(bytes + AT_EPOCH);
     call_p->port = bytes[AT_NONCE];

@@ -75,7 +75,7 @@ vb_status verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int
         access |= IBV_ACCESS_REMOTE_WRITE;
     memory->mrs[port_index] = ibv_reg_mr(port->pd, memory->ptr, memory->len_bytes, access);
     if (memory->mrs[port_index] == NULL)
-        return vb_err_sys("register %zu bytes with %s", memory->len_bytes,
+        return vb_err_sys("cannot register %zu bytes with %s", memory->len_bytes,
                           ibv_get_device_name(port->ctx->device));
     dev->registered.bytes += memory->len_bytes;
     dev->registered.ns += vb_clock_ns() - start;
@@ -139,7 +139,7 @@ vb_status verbs_export_window(struct vb_device *vdev, uint32_t id, const struct 
     int i;
 
     if (*at != NULL)
-        return vb_err(VB_ERR_USAGE, "there is a window %u already", id);
+        return vb_err(VB_ERR_USAGE, "window %u exists already", id);
     win = calloc(1, sizeof(*win));
     if (win == NULL)
         return vb_err_sys("calloc");
@@ -166,7 +166,7 @@ vb_status verbs_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem
 
     (void)mem;
     if (win == NULL)
-        return vb_err(VB_ERR_USAGE, "there is no window %u", id);
+        return vb_err(VB_ERR_USAGE, "window %u does not exist", id);
     pack_key(dev, win, key_p);
     return VB_OK;
 }
@@ -203,7 +203,7 @@ vb_status verbs_import_window(struct vb_ep *vep, uint32_t id, const struct vb_bl
     (void)len_bytes;
     (void)timeout_ms;
     if (!verbs_key_unpack(blob, &key) || ep->peer_port >= key.n_ports)
-        return vb_err(VB_ERR_INPUT, "window %u of rank %d (%s): its key is broken", id, ep->rank,
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d (%s): its key is invalid", id, ep->rank,
                       ep->host);
     rem = calloc(1, sizeof(*rem));
     if (rem == NULL)

@@ -47,7 +47,8 @@ static vb_status port_open(struct verbs_dev *dev, struct verbs_port *port, struc
         return vb_err_sys("ibv_query_device %s", name);
     size = cq_size(dev, port);
     if (size < 0)
-        return vb_err(VB_ERR_UNSUPPORTED, "%s: completion queues of %d are too short for %d ranks",
+        return vb_err(VB_ERR_UNSUPPORTED,
+                      "%s: its completion queues have at most %d entries, too few for %d ranks",
                       name, port->attr.max_cqe, dev->opts.world);
     port->pd = ibv_alloc_pd(ctx);
     if (port->pd == NULL)
@@ -89,7 +90,8 @@ vb_status verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *in
             return VB_OK;
         }
     if (dev->n_ports == VERBS_PORTS_MAX)
-        return vb_err(VB_ERR_UNSUPPORTED, "more than %d RDMA devices in one job", VERBS_PORTS_MAX);
+        return vb_err(VB_ERR_UNSUPPORTED, "a job can use at most %d RDMA devices on one host",
+                      VERBS_PORTS_MAX);
     st = port_open(dev, &dev->ports[dev->n_ports], ctx);
     if (st != VB_OK) {
         verbs_port_close(&dev->ports[dev->n_ports]);

@@ -166,7 +166,7 @@ static void post(struct verbs_ep *ep, struct chain *c)
         return;
     err = ibv_post_send(ep->cm.id->qp, c->wrs, &bad);
     if (err != 0)
-        verbs_ep_fail(ep, VB_ERR_IO, "posting failed: %s", strerror(err));
+        verbs_ep_fail(ep, VB_ERR_IO, "posting a send failed: %s", strerror(err));
 }
 
 /* A put may need a second work request, for its note. */

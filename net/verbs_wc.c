@@ -37,26 +37,26 @@ static const char *likely_cause(enum ibv_wc_status status)
 {
     switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
-        return "nothing came back: its host, its process or the link is gone, or UDP port 4791 is "
+        return "it does not answer: its host, its process or the link is gone, or UDP port 4791 is "
                "blocked";
     case IBV_WC_RNR_RETRY_EXC_ERR:
-        return "it had no receive posted, which credits should prevent";
+        return "it had no receive posted, although credits should prevent that";
     case IBV_WC_REM_ACCESS_ERR:
-        return "it does not allow this: the window is gone, too short, or not open for it";
+        return "it refused the access: the window is gone, too short, or does not allow it";
     case IBV_WC_REM_INV_REQ_ERR:
         return "its device did not understand the request";
     case IBV_WC_REM_OP_ERR:
-        return "its device could not do it";
+        return "its device failed";
     case IBV_WC_REM_ABORT_ERR:
-        return "it gave up";
+        return "it aborted the operation";
     case IBV_WC_LOC_PROT_ERR:
-        return "memory here is not registered for it";
+        return "memory of this rank is not registered for it";
     case IBV_WC_LOC_LEN_ERR:
-        return "a message has a length that cannot be";
+        return "a message has an invalid length";
     case IBV_WC_LOC_QP_OP_ERR:
     case IBV_WC_FATAL_ERR:
     case IBV_WC_GENERAL_ERR:
-        return "the RDMA device here failed";
+        return "the RDMA device of this host failed";
     default:
         return "the connection broke";
     }
@@ -122,7 +122,7 @@ static bool take_note(struct verbs_ep *ep, uint32_t value, struct vb_raw_event *
 static void take_hello(struct verbs_ep *ep, const struct verbs_hello *hello)
 {
     if (ep->state != VERBS_CONNECTING || ep->has_hello) {
-        verbs_ep_fail(ep, VB_ERR_INPUT, "it said hello twice");
+        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a second hello");
         return;
     }
     ep->hello = *hello;
@@ -133,7 +133,7 @@ static void take_hello(struct verbs_ep *ep, const struct verbs_hello *hello)
 static void take_credits(struct verbs_ep *ep, uint32_t n)
 {
     if (n > ep->hello.credits - ep->tx.credits)
-        verbs_ep_fail(ep, VB_ERR_INPUT, "it gave %u credits back of %u", n,
+        verbs_ep_fail(ep, VB_ERR_INPUT, "it returned %u credits, but only %u were in use", n,
                       ep->hello.credits - ep->tx.credits);
     else
         ep->tx.credits += n;
@@ -158,7 +158,7 @@ static bool take_message(struct verbs_ep *ep, const unsigned char *bytes, size_t
     case VERBS_NOTE:
         return take_note(ep, value, ev);
     default:
-        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a message of %zu bytes that means nothing", len);
+        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent an unknown message of %zu bytes", len);
         return false;
     }
 }

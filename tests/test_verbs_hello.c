@@ -64,12 +64,13 @@ static void broken_calls_are_told(void **state)
     assert_string_equal(verbs_call_read(NULL, 0, VERBS_CALL_REQUEST, &got), "it is too short");
     assert_string_equal(verbs_call_read(request, 55, VERBS_CALL_REQUEST, &got), "it is too short");
     assert_string_equal(verbs_call_read(request, 56, VERBS_CALL_REPLY, &got),
-                        "it is not what it should be");
+                        "it has the wrong kind");
     request[4]++;
     assert_string_equal(verbs_call_read(request, 56, VERBS_CALL_REQUEST, &got),
                         "it speaks another version");
     request[0]++;
-    assert_string_equal(verbs_call_read(request, 56, VERBS_CALL_REQUEST, &got), "it is no verbena");
+    assert_string_equal(verbs_call_read(request, 56, VERBS_CALL_REQUEST, &got),
+                        "it is not a Verbena program");
 }
 
 static void addresses_survive(void **state)
