@@ -37,8 +37,7 @@ static const char *likely_cause(enum ibv_wc_status status)
 {
     switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
-        return "it does not answer: its host, its process or the link is gone, or UDP port 4791 is "
-               "blocked";
+        return "no answer: its host, process or link is gone, or UDP port 4791 is blocked";
     case IBV_WC_RNR_RETRY_EXC_ERR:
         return "it had no receive posted, although credits should prevent that";
     case IBV_WC_REM_ACCESS_ERR:
