@@ -77,7 +77,7 @@ static const struct source sources[] = {
     {"counters/link_downed", VB_PORT_LINK},
 };
 
-/* Singular and plural. */
+/* What one is called, and what several are. */
 static const char *const words[VB_PORT_TROUBLES][2] = {
     [VB_PORT_RETRIES] = {"retry", "retries"},
     [VB_PORT_OUT_OF_SEQ] = {"out of sequence", "out of sequence"},
