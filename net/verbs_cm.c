@@ -28,14 +28,6 @@
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-static void any_address(const char *like, struct sock_addr *addr)
-{
-    if (strchr(like, ':') != NULL)
-        (void)sock_from_text("::", 0, addr);
-    else
-        (void)sock_from_text("0.0.0.0", 0, addr);
-}
-
 vb_status verbs_listen(struct verbs_dev *dev, const char *bind)
 {
     struct epoll_event ev = {.events = EPOLLIN};
@@ -51,7 +43,7 @@ vb_status verbs_listen(struct verbs_dev *dev, const char *bind)
     if (rdma_create_id(dev->events, &dev->listener, NULL, RDMA_PS_TCP) != 0)
         return vb_err_sys("rdma_create_id");
     if (bind == NULL)
-        any_address(dev->address.addrs[0], &at);
+        (void)sock_from_text(strchr(dev->address.addrs[0], ':') != NULL ? "::" : "0.0.0.0", 0, &at);
     else if (!sock_from_text(bind, 0, &at))
         return vb_err(VB_ERR_USAGE, "%s is not an IP address", bind);
     if (rdma_bind_addr(dev->listener, (struct sockaddr *)&at.sa) != 0)

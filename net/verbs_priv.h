@@ -134,7 +134,7 @@ struct verbs_rx {
     struct ibv_sge *sges;
     struct ibv_recv_wr *to_post; /* chain of used receives, posted again with one call */
     uint32_t owed;               /* receives posted again whose credits are not returned yet */
-    uint32_t owed_max;           /* return the credits when so many are owed */
+    uint32_t owed_max;           /* number of owed credits at which they are returned */
 };
 
 struct verbs_ep {
