@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Folders and links below a sysroot. What is read may be a recording that somebody
- * sent in, so nothing here trusts a length, a file's kind or its bytes.
+ * Reads folders and links below a sysroot. The sysroot may be a recording that somebody sent, so
+ * the code trusts no length, no file type and no content.
  */
 #include "net/net_priv.h"
 
@@ -27,7 +27,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Reads names into rows of size bytes that lie behind MAX_NAMES pointers to them. */
+/* Reads names into rows of size bytes, which follow the MAX_NAMES pointers in the same block. */
 static int read_names(DIR *dir, size_t size, char **names)
 {
     char *row = (char *)(names + MAX_NAMES);
@@ -52,7 +52,7 @@ vb_status vb_net_names_list(const char *sysroot, const char *path, size_t size, 
     DIR *dir = NULL;
     int n = 0;
 
-    /* One block, so that there is one thing to free; pages that are not used cost nothing. */
+    /* One block, so that the caller frees one pointer. Unused pages cost nothing. */
     names = calloc(MAX_NAMES, sizeof(*names) + size);
     if (names == NULL)
         return vb_err_sys("calloc");

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The machine's network interfaces, from /sys/class/net and /proc/net.
+ * Lists the network interfaces of the machine, from /sys/class/net and /proc/net.
  *
- * Three words: an interface with a device behind it is physical; one made of others, such as a
- * VLAN or a bond, is stacked if any of those is physical; the rest is virtual. A cluster's data
- * goes over the first two. The control network of a CloudLab node is physical too, and usually
- * what the host's name resolves to, but its use for experiments is against the rules there.
+ * An interface with a device behind it is *physical*. An interface made of others, such as a VLAN
+ * or a bond, is *stacked* if one of those is physical. All others are *virtual*. The data of a job
+ * goes over physical and stacked interfaces. The control network of a CloudLab node is physical
+ * too, and the host's name usually resolves to it. But the rules of CloudLab forbid its use for
+ * experiments.
  */
 #include "net/net_priv.h"
 
@@ -18,9 +19,9 @@
 #include <sys/socket.h>
 
 #define SYS_NET "/sys/class/net"
-#define SPEED_MAX_MBIT 10000000 /* 10 Tbit/s: more is a driver's way to say that it knows none */
+#define SPEED_MAX_MBIT 10000000 /* 10 Tbit/s; drivers report more if they do not know the speed */
 
-/* linux/route.h has these too, but cannot be included beside net/if.h everywhere */
+/* From linux/route.h, which cannot be included together with net/if.h on all systems. */
 #define ROUTE_UP 0x1
 #define ROUTE_REJECT 0x200
 
@@ -44,7 +45,7 @@ static bool is_up(const char *sysroot, const char *name)
     int64_t carrier;
     char state[32];
 
-    /* Loopback and simple drivers say "unknown" and mean it: then the carrier tells. */
+    /* Loopback and simple drivers report "unknown". Then the carrier decides. */
     if (vb_probe_line(state, sizeof(state), "%s" SYS_NET "/%s/operstate", sysroot, name) &&
         strcmp(state, "unknown") != 0)
         return strcmp(state, "up") == 0;
@@ -71,7 +72,7 @@ static bool over_physical(const char *sysroot, const char *name)
 
 static enum vb_iface_kind kind_of(const char *sysroot, const char *name)
 {
-    int64_t type; /* the kernel's ARPHRD_ number: 772 is loopback, whatever its name */
+    int64_t type; /* ARPHRD_ number of the kernel; 772 is loopback, whatever its name */
 
     if (vb_probe_int(&type, "%s" SYS_NET "/%s/type", sysroot, name) ? type == 772
                                                                     : strcmp(name, "lo") == 0)
@@ -105,9 +106,9 @@ static void fill_iface(const char *sysroot, const char *name, struct vb_iface *i
 
 /* ---- routes ---------------------------------------------------------------------------------- */
 
-/* The default route with the lowest metric is the one the kernel takes. */
+/* The best default route so far. The kernel uses the one with the lowest metric. */
 struct best_route {
-    char name[VB_IFACE_NAME]; /* "" while none is found */
+    char name[VB_IFACE_NAME]; /* "": none found yet */
     unsigned metric;
 };
 
@@ -121,7 +122,7 @@ static void offer_route(struct best_route *best, const char *name, unsigned metr
     best->metric = metric;
 }
 
-/* Iface Destination Gateway Flags RefCnt Use Metric Mask ... */
+/* Columns: Iface Destination Gateway Flags RefCnt Use Metric Mask ... */
 static bool route4_line(char *line, void *arg)
 {
     unsigned dest, flags, metric, mask;
@@ -134,7 +135,8 @@ static bool route4_line(char *line, void *arg)
     return true;
 }
 
-/* destination length source length next-hop metric references use flags interface; all hex */
+/* Columns, all hexadecimal: destination, length, source, length, next hop, metric, references, use,
+ * flags, interface. */
 static bool route6_line(char *line, void *arg)
 {
     char dest[33], name[VB_IFACE_NAME];
@@ -188,7 +190,7 @@ static void add_address(struct vb_iface *list, int n, const struct ifaddrs *ifa)
         if (strcmp(iface->name, ifa->ifa_name) != 0 || iface->n_addrs == VB_IFACE_ADDRS ||
             getnameinfo(ifa->ifa_addr, len, text, sizeof(text), NULL, 0, NI_NUMERICHOST) != 0)
             continue;
-        text[strcspn(text, "%")] = '\0'; /* a link-local one has its interface behind it */
+        text[strcspn(text, "%")] = '\0'; /* a link-local address ends with % and its interface */
         snprintf(iface->addrs[iface->n_addrs++], VB_ADDR_TEXT, "%.45s", text);
     }
 }
@@ -199,7 +201,7 @@ static void add_addresses(struct vb_iface *list, int n)
     const struct ifaddrs *ifa;
 
     if (getifaddrs(&all) != 0) {
-        VB_LOG_WARN("getifaddrs failed: the addresses of interfaces stay unknown");
+        VB_LOG_WARN("getifaddrs failed: the addresses of the interfaces are unknown");
         return;
     }
     for (ifa = all; ifa != NULL; ifa = ifa->ifa_next)
@@ -207,7 +209,7 @@ static void add_addresses(struct vb_iface *list, int n)
     freeifaddrs(all);
 }
 
-/* ---- the list -------------------------------------------------------------------------------- */
+/* ---- the list of interfaces ------------------------------------------------------------------ */
 
 vb_status vb_net_ifaces_list(const char *sysroot, struct vb_iface **list_p, int *n_p)
 {
@@ -219,12 +221,12 @@ vb_status vb_net_ifaces_list(const char *sysroot, struct vb_iface **list_p, int 
     st = vb_net_names_list(sysroot, SYS_NET, VB_IFACE_NAME, &names, &n_names);
     if (st != VB_OK)
         return st;
-    list = calloc((size_t)n_names + 1, sizeof(*list)); /* + 1: none at all is no failure */
+    list = calloc((size_t)n_names + 1, sizeof(*list)); /* + 1, because calloc(0) may return NULL */
     if (list == NULL) {
         st = vb_err_sys("calloc");
         goto err_names;
     }
-    for (i = 0; i < n_names; i++) /* beside the interfaces lie files such as bonding_masters */
+    for (i = 0; i < n_names; i++) /* the folder also has files, such as bonding_masters */
         if (vb_net_exists("%s" SYS_NET "/%s/.", sysroot, names[i]))
             fill_iface(sysroot, names[i], &list[n++]);
     mark_routes(sysroot, list, n);
@@ -251,7 +253,8 @@ static bool carries_data(const struct vb_iface *iface)
            !iface->enslaved && !iface->control;
 }
 
-/* A port that is plugged in but has no address leads nowhere, however fast it is. */
+/* Prefers an interface with an address, because without one even a fast interface reaches no
+ * peer. */
 static bool better(const struct vb_iface *a, const struct vb_iface *b)
 {
     if ((a->n_addrs > 0) != (b->n_addrs > 0))

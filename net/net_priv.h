@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the files of net/ alone.
+ * Shared by the files that read which interfaces and RDMA devices a machine has.
  */
 #ifndef VB_NET_PRIV_H
 #define VB_NET_PRIV_H
@@ -10,24 +10,32 @@
 /* ---- folders below a sysroot (folder.c) -------------------------------------------------------
  */
 
-/* The names in a folder that are printable and shorter than size, in order, as an array of n_p
- * strings to be freed together with free(*names_p). A folder that is not there has none. */
+/* Lists the names in a folder, sorted. Names that are not printable, or not shorter than size, are
+ * left out. Returns an array of *n_p strings, which the caller frees with one free(*names_p). A
+ * folder that does not exist has no names. */
 vb_status vb_net_names_list(const char *sysroot, const char *path, size_t size, char ***names_p,
                             int *n_p);
 
-/* The last part of what a link points to, as sysfs names a driver; "" if it is no link. */
+/* Copies the last component of a link's target to buf: sysfs names drivers so. Writes "" if the
+ * path is not a link. */
 void vb_net_link_base(char *buf, size_t size, const char *path_fmt, ...) VB_PRINTF(3, 4);
 
-/* True if there is anything at path, a dangling link included. */
+/* Whether the path exists. A dangling link counts as existing. */
 bool vb_net_exists(const char *path_fmt, ...) VB_PRINTF(1, 2);
 
 /* ---- RDMA ------------------------------------------------------------------------------------ */
 
-/* The devices as sysfs shows them (rdma_sysfs.c), and what verbs adds (verbs_probe.c). */
-vb_status vb_net_rdma_from_sysfs(const char *sysroot, struct vb_rdma_dev **list_p, int *n_p);
-void vb_net_rdma_ask_verbs(struct vb_rdma_dev *list, int n);
+#define VB_NET_SYS_IB "/sys/class/infiniband"
+#define VB_NET_PORT_MAX 255 /* the highest port number that verbs can express */
 
-/* Appends a copy of gid to the port's. */
+/* Lists the devices that sysfs shows (rdma_sysfs.c). The caller frees the list with
+ * vb_net_rdma_free(). */
+vb_status vb_net_rdma_from_sysfs(const char *sysroot, struct vb_rdma_dev **list_p, int *n_p);
+
+/* Adds to each device what only libibverbs knows (verbs_probe.c). */
+void vb_net_rdma_query_verbs(struct vb_rdma_dev *list, int n);
+
+/* Appends a copy of gid to the GIDs of the port. */
 vb_status vb_net_gid_add(struct vb_rdma_port *port, const struct vb_rdma_gid *gid);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the counters of RDMA ports tell of trouble. Every driver has names of its own for the same
- * few things; the table below says which is what. A retry that helped is seen nowhere else: the
- * transfer is slower, and that is all.
+ * Reads the error counters of RDMA ports. Each driver has its own names for the same few errors;
+ * the table below maps them. A retry that succeeded is visible only in these counters: it just
+ * makes the transfer slower.
  *
- * Left out on purpose: ack_deferred of rxe, which counts work handed to a thread and grows on a
- * clean link, and rx_icrc_encapsulated of mlx5, which others than RDMA move.
+ * Left out on purpose: ack_deferred of rxe, which counts work passed to a thread and grows on a
+ * clean link, and rx_icrc_encapsulated of mlx5, which traffic other than RDMA also changes.
  */
 #include "net/net_priv.h"
 
@@ -13,11 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SYS_IB "/sys/class/infiniband"
-#define PORT_MAX 255 /* as many as a port number of verbs can name */
-
 struct source {
-    const char *file; /* below the port */
+    const char *file; /* path below the folder of the port */
     enum vb_port_trouble kind;
 };
 
@@ -28,7 +25,7 @@ static const struct source sources[] = {
     {"hw_counters/rcvd_seq_err", VB_PORT_OUT_OF_SEQ},
     {"hw_counters/rcvd_rnr_err", VB_PORT_RNR},
     {"hw_counters/send_rnr_err", VB_PORT_RNR},
-    {"hw_counters/duplicate_request", VB_PORT_DUPLICATES}, /* mlx5 too */
+    {"hw_counters/duplicate_request", VB_PORT_DUPLICATES}, /* of mlx5 too */
     {"hw_counters/send_err", VB_PORT_LOST},
     {"hw_counters/retry_exceeded_err", VB_PORT_GIVEN_UP},
     {"hw_counters/retry_rnr_exceeded_err", VB_PORT_GIVEN_UP},
@@ -72,7 +69,7 @@ static const struct source sources[] = {
     {"hw_counters/responder_dup_request", VB_PORT_DUPLICATES},
     {"hw_counters/requester_retries_exceeded", VB_PORT_GIVEN_UP},
     {"hw_counters/requester_rnr_nak_retries_exceeded", VB_PORT_GIVEN_UP},
-    /* every InfiniBand port, and what drivers of others fill in */
+    /* every InfiniBand port; other drivers fill in some of them */
     {"counters/port_rcv_errors", VB_PORT_LOST},
     {"counters/port_xmit_discards", VB_PORT_LOST},
     {"counters/excessive_buffer_overrun_errors", VB_PORT_LOST},
@@ -95,17 +92,17 @@ const char *vb_port_trouble_str(enum vb_port_trouble kind)
     return (unsigned)kind < VB_PORT_TROUBLES ? words[kind] : "other";
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- reading counters ------------------------------------------------------------------------ */
 
-/* A file that is not there, cannot be read or holds no number ("N/A (no PMA)") counts nothing. */
+/* Ignores a file that does not exist, cannot be read or holds no number ("N/A (no PMA)"). */
 static void read_port(const char *sysroot, struct vb_port_counts *port)
 {
     int64_t value;
     size_t i;
 
     for (i = 0; i < VB_COUNT(sources); i++) {
-        if (!vb_probe_int(&value, "%s" SYS_IB "/%s/ports/%d/%s", sysroot, port->dev, port->port,
-                          sources[i].file) ||
+        if (!vb_probe_int(&value, "%s" VB_NET_SYS_IB "/%s/ports/%d/%s", sysroot, port->dev,
+                          port->port, sources[i].file) ||
             value < 0)
             continue;
         port->known |= 1u << sources[i].kind;
@@ -114,14 +111,15 @@ static void read_port(const char *sysroot, struct vb_port_counts *port)
     }
 }
 
-/* "rxe0/1" is one port, "rxe0" all of a device, NULL all that are active. */
+/* Whether which selects this port: "rxe0/1" is one port, "rxe0" all ports of a device, NULL all
+ * active ports. */
 static bool wanted(const char *sysroot, const char *which, const char *dev, int port)
 {
     char name[VB_RDMA_NAME + 8], state[64];
 
     if (which == NULL)
-        return vb_probe_line(state, sizeof(state), "%s" SYS_IB "/%s/ports/%d/state", sysroot, dev,
-                             port) &&
+        return vb_probe_line(state, sizeof(state), "%s" VB_NET_SYS_IB "/%s/ports/%d/state", sysroot,
+                             dev, port) &&
                strstr(state, "ACTIVE") != NULL;
     snprintf(name, sizeof(name), "%s/%d", dev, port);
     return strcmp(which, dev) == 0 || strcmp(which, name) == 0;
@@ -146,12 +144,12 @@ static vb_status read_dev(const char *sysroot, const char *which, const char *de
     int64_t num;
     int i, n;
 
-    snprintf(path, sizeof(path), SYS_IB "/%s/ports", dev);
+    snprintf(path, sizeof(path), VB_NET_SYS_IB "/%s/ports", dev);
     st = vb_net_names_list(sysroot, path, sizeof("255"), &names, &n);
     if (st != VB_OK)
         return st;
     for (i = 0; i < n && list->n < VB_PORTS_MAX; i++)
-        if (vb_parse_int(names[i], &num) && num >= 1 && num <= PORT_MAX &&
+        if (vb_parse_int(names[i], &num) && num >= 1 && num <= VB_NET_PORT_MAX &&
             wanted(sysroot, which, dev, (int)num))
             add_port(sysroot, dev, (int)num, list);
     free(names);
@@ -165,7 +163,7 @@ vb_status vb_net_ports_read(const char *sysroot, const char *which, struct vb_po
     int i, n;
 
     list_p->n = 0;
-    st = vb_net_names_list(sysroot, SYS_IB, VB_RDMA_NAME, &names, &n);
+    st = vb_net_names_list(sysroot, VB_NET_SYS_IB, VB_RDMA_NAME, &names, &n);
     if (st != VB_OK)
         return st;
     for (i = 0; st == VB_OK && i < n; i++)
@@ -174,7 +172,7 @@ vb_status vb_net_ports_read(const char *sysroot, const char *which, struct vb_po
     return st;
 }
 
-/* ---- what moved ------------------------------------------------------------------------------ */
+/* ---- changes since an earlier reading -------------------------------------------------------- */
 
 const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, const char *dev,
                                                int port)
@@ -187,7 +185,8 @@ const struct vb_port_counts *vb_net_ports_find(const struct vb_port_list *list, 
     return NULL;
 }
 
-/* A counter that went back was reset, or the device was made anew: it counts from 0. */
+/* A counter that is smaller than before was reset, or the device was created again. Then its new
+ * value counts. */
 static void subtract(struct vb_port_counts *port, const struct vb_port_counts *before)
 {
     int k;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The RDMA devices as the kernel shows them in /sys/class/infiniband, which a recording of a
- * machine can hold too. What only libibverbs knows is added by verbs_probe.c.
+ * Lists the RDMA devices that the kernel shows in /sys/class/infiniband, of this machine or in a
+ * recording of another one. verbs_probe.c adds what only libibverbs knows.
  */
 #include "net/net_priv.h"
 
@@ -10,9 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SYS_IB "/sys/class/infiniband"
-#define MAX_PORTS 255 /* as many as a port number of verbs can name */
-#define MAX_GIDS 1024 /* above the largest table of any adapter */
+#define MAX_GIDS 1024 /* larger than the table of any adapter */
 
 const char *vb_rdma_transport_str(enum vb_rdma_transport transport)
 {
@@ -54,7 +52,7 @@ vb_status vb_net_gid_add(struct vb_rdma_port *port, const struct vb_rdma_gid *gi
     return VB_OK;
 }
 
-/* One folder of /sys/class/infiniband, while it is read. */
+/* The folder of a device in /sys/class/infiniband. */
 struct place {
     const char *sysroot;
     const char *dev;
@@ -62,11 +60,11 @@ struct place {
 
 static bool port_line(const struct place *at, int port, const char *file, char *buf, size_t size)
 {
-    return vb_probe_line(buf, size, "%s" SYS_IB "/%s/ports/%d/%s", at->sysroot, at->dev, port,
-                         file);
+    return vb_probe_line(buf, size, "%s" VB_NET_SYS_IB "/%s/ports/%d/%s", at->sysroot, at->dev,
+                         port, file);
 }
 
-/* False if the slot is empty: its GID is zero, and its attributes cannot be read. */
+/* Returns false if the entry is empty: its GID is zero, and its attributes cannot be read. */
 static bool read_gid(const struct place *at, const struct vb_rdma_port *port, int index,
                      struct vb_rdma_gid *gid)
 {
@@ -99,7 +97,8 @@ static vb_status read_gids(const struct place *at, struct vb_rdma_port *port)
     int i;
 
     for (i = 0; i < MAX_GIDS && st == VB_OK; i++) {
-        if (!vb_net_exists("%s" SYS_IB "/%s/ports/%d/gids/%d", at->sysroot, at->dev, port->num, i))
+        if (!vb_net_exists("%s" VB_NET_SYS_IB "/%s/ports/%d/gids/%d", at->sysroot, at->dev,
+                           port->num, i))
             break;
         if (read_gid(at, port, i, &gid))
             st = vb_net_gid_add(port, &gid);
@@ -107,7 +106,7 @@ static vb_status read_gids(const struct place *at, struct vb_rdma_port *port)
     return st;
 }
 
-/* "4: ACTIVE" and "100 Gb/sec (4X EDR)" */
+/* Parses a state such as "4: ACTIVE" and a rate such as "100 Gb/sec (4X EDR)". */
 static vb_status read_port(const struct place *at, int num, struct vb_rdma_port *port)
 {
     char line[64];
@@ -137,7 +136,7 @@ static vb_status read_ports(const struct place *at, struct vb_rdma_dev *dev)
     int64_t num;
     int i, n;
 
-    snprintf(path, sizeof(path), SYS_IB "/%s/ports", at->dev);
+    snprintf(path, sizeof(path), VB_NET_SYS_IB "/%s/ports", at->dev);
     st = vb_net_names_list(at->sysroot, path, sizeof("255"), &names, &n);
     if (st != VB_OK)
         return st;
@@ -147,7 +146,7 @@ static vb_status read_ports(const struct place *at, struct vb_rdma_dev *dev)
         goto err_names;
     }
     for (i = 0; i < n && st == VB_OK; i++)
-        if (vb_parse_int(names[i], &num) && num >= 1 && num <= MAX_PORTS)
+        if (vb_parse_int(names[i], &num) && num >= 1 && num <= VB_NET_PORT_MAX)
             st = read_port(at, (int)num, &dev->ports[dev->n_ports++]);
 
 err_names:
@@ -155,24 +154,25 @@ err_names:
     return st;
 }
 
-/* rxe names its interface in a file that no other driver has; siw says what it is in node_desc,
- * which an administrator may overwrite, so a device of iWARP without hardware counts too. */
+/* Only rxe has the file parent, which names its interface. siw is recognized by node_desc. An
+ * administrator may overwrite node_desc, so an iWARP device without a hardware driver counts as siw
+ * too. */
 static void read_driver(const struct place *at, struct vb_rdma_dev *dev)
 {
     char line[64];
 
-    if (vb_probe_line(line, sizeof(line), "%s" SYS_IB "/%s/parent", at->sysroot, at->dev)) {
+    if (vb_probe_line(line, sizeof(line), "%s" VB_NET_SYS_IB "/%s/parent", at->sysroot, at->dev)) {
         dev->soft = true;
         snprintf(dev->driver, sizeof(dev->driver), "rxe");
         if (strlen(line) < VB_IFACE_NAME)
             memcpy(dev->netdev, line, strlen(line) + 1);
         return;
     }
-    vb_net_link_base(dev->driver, sizeof(dev->driver), "%s" SYS_IB "/%s/device/driver", at->sysroot,
-                     at->dev);
+    vb_net_link_base(dev->driver, sizeof(dev->driver), "%s" VB_NET_SYS_IB "/%s/device/driver",
+                     at->sysroot, at->dev);
     if (dev->driver[0] != '\0')
         return;
-    vb_probe_line(line, sizeof(line), "%s" SYS_IB "/%s/node_desc", at->sysroot, at->dev);
+    vb_probe_line(line, sizeof(line), "%s" VB_NET_SYS_IB "/%s/node_desc", at->sysroot, at->dev);
     if (strcmp(line, "rxe") == 0) {
         dev->soft = true;
         snprintf(dev->driver, sizeof(dev->driver), "rxe");
@@ -186,7 +186,7 @@ static enum vb_rdma_transport transport_of(const struct place *at, const struct 
 {
     char type[32];
 
-    vb_probe_line(type, sizeof(type), "%s" SYS_IB "/%s/node_type", at->sysroot, at->dev);
+    vb_probe_line(type, sizeof(type), "%s" VB_NET_SYS_IB "/%s/node_type", at->sysroot, at->dev);
     if (strcmp(type, "4: RNIC") == 0)
         return VB_RDMA_IWARP;
     if (strcmp(type, "1: CA") != 0 || dev->n_ports == 0)
@@ -204,8 +204,8 @@ static vb_status read_dev(const struct place *at, struct vb_rdma_dev *dev)
         return st;
     dev->transport = transport_of(at, dev);
     read_driver(at, dev);
-    vb_probe_line(dev->firmware, sizeof(dev->firmware), "%s" SYS_IB "/%s/fw_ver", at->sysroot,
-                  at->dev);
+    vb_probe_line(dev->firmware, sizeof(dev->firmware), "%s" VB_NET_SYS_IB "/%s/fw_ver",
+                  at->sysroot, at->dev);
     if (dev->netdev[0] == '\0' && dev->n_ports > 0 && dev->ports[0].n_gids > 0)
         memcpy(dev->netdev, dev->ports[0].gids[0].netdev, sizeof(dev->netdev));
     return VB_OK;
@@ -218,7 +218,7 @@ vb_status vb_net_rdma_from_sysfs(const char *sysroot, struct vb_rdma_dev **list_
     char **names;
     int i, n;
 
-    st = vb_net_names_list(sysroot, SYS_IB, VB_RDMA_NAME, &names, &n);
+    st = vb_net_names_list(sysroot, VB_NET_SYS_IB, VB_RDMA_NAME, &names, &n);
     if (st != VB_OK)
         return st;
     list = calloc((size_t)n + 1, sizeof(*list));
@@ -267,7 +267,7 @@ vb_status vb_net_rdma_list(const char *sysroot, struct vb_rdma_dev **list_p, int
     if (st != VB_OK)
         return st;
     if (sysroot[0] == '\0')
-        vb_net_rdma_ask_verbs(list, n);
+        vb_net_rdma_query_verbs(list, n);
     *list_p = list;
     *n_p = n;
     return VB_OK;

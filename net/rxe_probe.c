@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether soft-RoCE could be set up here: is the kernel's module rdma_rxe to be had, and the
- * command that makes a device with it. Kernels made for clouds often come without.
+ * Finds out whether soft-RoCE can be set up on this machine: whether it has the kernel module
+ * rdma_rxe, and the command that creates a device with it. Kernels for clouds often lack the
+ * module.
  */
 #include "net/net_priv.h"
 
@@ -10,9 +11,9 @@
 #include <string.h>
 
 #define MODULE_DIR "kernel/drivers/infiniband/sw/rxe"
-#define MODULE_FILE "rdma_rxe.ko" /* perhaps followed by .xz, .zst or .gz */
+#define MODULE_FILE "rdma_rxe.ko" /* .xz, .zst or .gz may follow */
 
-/* Lines of modules.dep and modules.builtin begin with the path of a module. */
+/* Lines of modules.dep and modules.builtin start with the path of a module. */
 static bool module_line(char *line, void *arg)
 {
     const char *base, *end = line + strcspn(line, ":");
@@ -25,7 +26,7 @@ static bool module_line(char *line, void *arg)
     return false;
 }
 
-/* For a folder whose modules.dep is not there, as in a recording. */
+/* Searches the folder itself, because a recording may lack modules.dep. */
 static bool module_in_folder(const char *sysroot, const char *folder)
 {
     bool found = false;
@@ -53,7 +54,7 @@ static void probe_files(const char *sysroot, struct vb_rxe *rxe)
     rxe->present = rxe->present || module_in_folder(sysroot, path);
 }
 
-/* The command is run with sudo, which looks in these folders whatever PATH says. */
+/* The user runs the command with sudo, which searches these folders whatever PATH says. */
 static bool has_tool(const char *sysroot)
 {
     static const char *const folders[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
@@ -72,7 +73,7 @@ void vb_net_rxe_probe(const char *sysroot, struct vb_rxe *rxe_p)
 
     vb_probe_line(rxe.release, sizeof(rxe.release), "%s/proc/sys/kernel/osrelease", sysroot);
     if (strchr(rxe.release, '/') != NULL || rxe.release[0] == '.')
-        rxe.release[0] = '\0'; /* no kernel is called that: it would lead out of the folder */
+        rxe.release[0] = '\0'; /* not the name of a kernel: the path would leave the folder */
     rxe.loaded = vb_net_exists("%s/sys/module/rdma_rxe", sysroot);
     rxe.kernel_has_modules = vb_net_exists("%s/proc/modules", sysroot);
     if (rxe.release[0] != '\0')

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared memory: the peer's window is mapped, a put is a copy and a note, a get is a copy.
+ * The shared memory transport. Each rank maps the windows of its peers. A put is a copy and a note,
+ * a get is a copy.
  *
- * Notes go through an inbox: a ring in memory of the receiver, one a sender, so that there is one
- * writer and one reader. The sender writes a slot, note and lap in one store; the receiver polls
- * the slot that is due next and knows by the lap whether it was written. Nothing here spins or
- * waits after set-up: that is for the caller, who knows how many cores there are.
+ * Notes go through an inbox: a ring in the receiver's memory, one for each sender, so that it has
+ * one writer and one reader. The sender writes note and lap into a slot with one store. The
+ * receiver polls the next slot and sees by the lap whether it was written. After set-up, no
+ * function of this transport spins or waits: the caller decides that, because it knows the number
+ * of cores.
  *
- * A receiver that goes to sleep says so in the inbox; the next note then also writes its eventfd.
+ * A receiver sets a flag in the inbox before it sleeps. The next note then also writes the
+ * receiver's eventfd.
  *
- * What lies in shared memory may have been garbled by the peer. A lap or a count that cannot be
- * gives the peer up; neither is ever used as an index.
+ * The peer may have corrupted the shared memory. An impossible lap or count ends the connection to
+ * the peer. Neither is ever used as an index.
  */
 #include "net/shm_priv.h"
 
@@ -21,7 +24,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define POLLS_A_LOOK 1024u /* polls between two looks at the sockets: a system call each */
+/* Polls between two checks of the sockets. A check is a system call. */
+#define POLLS_PER_CHECK 1024u
 
 /* ---- device ---------------------------------------------------------------------------------- */
 
@@ -84,55 +88,49 @@ static void shm_close_device(struct vb_device *vdev)
 
 static vb_status give_up(struct shm_ep *ep, const char *what)
 {
-    ep->status = vb_err(VB_ERR_INPUT, "rank %d garbled shared memory: %s", ep->rank, what);
+    ep->status = vb_err(VB_ERR_INPUT, "rank %d corrupted the shared memory: %s", ep->rank, what);
     return ep->status;
 }
 
-/* VB_AGAIN: the peer has yet to take notes out of a full ring. */
+/* Returns VB_AGAIN if the ring is full and the peer must take notes first. */
 static vb_status ring_room(struct shm_ep *ep)
 {
     uint64_t taken;
 
-    if (ep->n_out != ep->out_end)
+    if (ep->out.n != ep->out.end)
         return VB_OK;
-    /* Pairs with the release in note_taken(): what we write now, the peer has read before. */
-    taken = atomic_load_explicit(&ep->out->taken, memory_order_acquire);
-    if (taken > ep->n_out || taken + SHM_SLOTS < ep->out_end)
-        return give_up(ep, "its count of notes taken cannot be");
-    ep->out_end = taken + SHM_SLOTS;
-    return ep->n_out != ep->out_end ? VB_OK : VB_AGAIN;
+    /* Pairs with the release in note_taken(): the peer has read a slot before we overwrite it. */
+    taken = atomic_load_explicit(&ep->out.inbox->taken, memory_order_acquire);
+    if (taken > ep->out.n || taken + SHM_SLOTS < ep->out.end)
+        return give_up(ep, "its count of received notes is impossible");
+    ep->out.end = taken + SHM_SLOTS;
+    return ep->out.n != ep->out.end ? VB_OK : VB_AGAIN;
 }
 
-/* The flag is cleared first: a burst of notes is one write. Should the receiver go to sleep again
- * in between, the write wakes it, and it sets the flag anew. */
+/* Clears the flag first, so that a burst of notes causes one write. If the receiver falls asleep
+ * again before the write, the write wakes it, and it sets the flag again. */
 static void wake_peer(struct shm_ep *ep)
 {
     uint64_t one = 1;
 
-    atomic_store_explicit(&ep->out->sleeping, 0, memory_order_relaxed);
-    while (write(ep->peer_wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+    atomic_store_explicit(&ep->out.inbox->sleeping, 0, memory_order_relaxed);
+    while (write(ep->out.wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
         ;
-    /* EAGAIN: the counter is full, so the peer wakes anyway. */
+    /* EAGAIN means that the counter is full, so the peer wakes anyway. */
 }
 
 static void ring_push(struct shm_ep *ep, uint32_t note)
 {
-    uint64_t slot = (uint64_t)shm_lap(ep->n_out) << 32 | note;
+    uint64_t slot = (uint64_t)shm_lap(ep->out.n) << 32 | note;
 
-    /* As a release it pairs with the acquire in note_next(): the bytes come before the note. As
-     * sequentially consistent it pairs, together with the load below, with the fence in shm_arm():
-     * either we see the flag or the receiver, who polls after it, sees the slot. */
-    atomic_store_explicit(&ep->out->slots[ep->n_out % SHM_SLOTS], slot, memory_order_seq_cst);
-    ep->n_out++;
-    if (atomic_load_explicit(&ep->out->sleeping, memory_order_seq_cst) != 0)
+    /* As a release, this store pairs with the acquire in note_next(): the receiver sees the bytes
+     * before the note. As sequentially consistent, the store and the load below pair with the fence
+     * in shm_arm(): either we see the flag, or the receiver sees the slot when it polls after the
+     * fence. */
+    atomic_store_explicit(&ep->out.inbox->slots[ep->out.n % SHM_SLOTS], slot, memory_order_seq_cst);
+    ep->out.n++;
+    if (atomic_load_explicit(&ep->out.inbox->sleeping, memory_order_seq_cst) != 0)
         wake_peer(ep);
-}
-
-static void op_done(struct shm_ep *ep, struct vb_op *op)
-{
-    op->next = NULL;
-    *ep->done_end = op;
-    ep->done_end = &op->next;
 }
 
 static vb_status shm_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst,
@@ -149,7 +147,7 @@ static vb_status shm_put(struct vb_ep *vep, const struct vb_span *src, struct vb
     if (src->len_bytes > 0)
         memcpy(shm_remote_of(dst.remote)->ptr + dst.offset, src->ptr, src->len_bytes);
     ring_push(ep, note);
-    op_done(ep, op);
+    done_list_add(&ep->done, op, VB_OK);
     return VB_OK;
 }
 
@@ -162,71 +160,59 @@ static vb_status shm_get(struct vb_ep *vep, const struct vb_span *dst, struct vb
         return ep->status;
     if (dst->len_bytes > 0)
         memcpy(dst->ptr, shm_remote_of(src.remote)->ptr + src.offset, dst->len_bytes);
-    op_done(ep, op);
+    done_list_add(&ep->done, op, VB_OK);
     return VB_OK;
 }
 
 /* ---- poll ------------------------------------------------------------------------------------ */
 
-/* Each quarter ring, so that the sender's copy of this line stays valid in between. */
+/* Publishes the count once per quarter of the ring, so that the sender's cached copy of the line
+ * stays valid in between. */
 static void note_taken(struct shm_ep *ep)
 {
-    ep->n_in++;
-    if (ep->n_in % (SHM_SLOTS / 4) == 0) /* pairs with the acquire in ring_room() */
-        atomic_store_explicit(&ep->in->taken, ep->n_in, memory_order_release);
+    ep->in.n++;
+    if (ep->in.n % (SHM_SLOTS / 4) == 0) /* pairs with the acquire in ring_room() */
+        atomic_store_explicit(&ep->in.inbox->taken, ep->in.n, memory_order_release);
 }
 
 static bool note_next(struct shm_ep *ep, uint32_t *note_p)
 {
-    uint32_t lap = shm_lap(ep->n_in);
+    uint32_t lap = shm_lap(ep->in.n);
     uint64_t slot;
 
     /* Pairs with the store in ring_push(). */
-    slot = atomic_load_explicit(&ep->in->slots[ep->n_in % SHM_SLOTS], memory_order_acquire);
+    slot = atomic_load_explicit(&ep->in.inbox->slots[ep->in.n % SHM_SLOTS], memory_order_acquire);
     if (slot >> 32 == lap) {
         *note_p = (uint32_t)slot;
         note_taken(ep);
         return true;
     }
     if (slot >> 32 != lap - 1)
-        give_up(ep, "a note of a lap that cannot be");
+        give_up(ep, "a note has an impossible lap");
     return false;
 }
 
-static int ep_report_done(struct shm_ep *ep, struct vb_raw_event *ev, int max)
-{
-    int n = 0;
-
-    while (n < max && ep->done != NULL) {
-        ev[n++] = (struct vb_raw_event){
-            .type = VB_RAW_OP_DONE, .rank = ep->rank, .op = ep->done, .status = VB_OK};
-        ep->done = ep->done->next;
-    }
-    if (ep->done == NULL)
-        ep->done_end = &ep->done;
-    return n;
-}
-
-/* A peer that left has its last notes delivered; one that garbles is not listened to any more. */
+/* The last notes of a peer that left are still reported. Notes of a peer that corrupted its inbox
+ * (VB_ERR_INPUT) are ignored. */
 static int ep_poll(struct shm_ep *ep, struct vb_raw_event *ev, int max)
 {
     uint32_t note;
     int n = 0;
 
-    if (ep->done != NULL)
-        n = ep_report_done(ep, ev, max);
+    if (!done_list_empty(&ep->done))
+        n = done_list_report(&ep->done, ep->rank, ev, max);
     while (n < max && ep->status != VB_ERR_INPUT && note_next(ep, &note))
         ev[n++] = (struct vb_raw_event){.type = VB_RAW_NOTE, .rank = ep->rank, .note = note};
-    if (n < max && ep->status != VB_OK && !ep->told) {
-        ep->told = true;
+    if (n < max && ep->status != VB_OK && !ep->lost_reported) {
+        ep->lost_reported = true;
         ev[n++] =
             (struct vb_raw_event){.type = VB_RAW_LOST, .rank = ep->rank, .status = ep->status};
     }
     return n;
 }
 
-/* Who is gone; true: a note has woken us. */
-static bool look_at_sockets(struct shm_device *dev)
+/* Marks peers that closed their socket as lost. Returns true if a note has written our eventfd. */
+static bool check_sockets(struct shm_device *dev)
 {
     struct epoll_event evs[16];
     bool woken = false;
@@ -252,13 +238,13 @@ static vb_status shm_poll(struct vb_device *vdev, struct vb_raw_event *ev, int m
     struct shm_device *dev = shm_device_of(vdev);
     int i, n = 0, at = dev->first;
 
-    if (++dev->polls % POLLS_A_LOOK == 0)
-        (void)look_at_sockets(dev);
+    if (++dev->polls % POLLS_PER_CHECK == 0)
+        (void)check_sockets(dev);
     for (i = 0; i < dev->n_eps && n < max; i++) {
         n += ep_poll(dev->eps[at], ev + n, max - n);
         at = at + 1 < dev->n_eps ? at + 1 : 0;
     }
-    if (n == max) /* those that got no turn come first next time */
+    if (n == max) /* the next poll starts with the endpoints that had no turn */
         dev->first = at;
     *n_p = n;
     return VB_OK;
@@ -271,14 +257,14 @@ static void set_sleeping(struct shm_device *dev, uint32_t value)
     int i;
 
     for (i = 0; i < dev->n_eps; i++)
-        atomic_store_explicit(&dev->eps[i]->in->sleeping, value, memory_order_relaxed);
+        atomic_store_explicit(&dev->eps[i]->in.inbox->sleeping, value, memory_order_relaxed);
 }
 
 static vb_status shm_arm(struct vb_device *vdev)
 {
     struct shm_device *dev = shm_device_of(vdev);
 
-    (void)look_at_sockets(dev);
+    (void)check_sockets(dev);
     set_sleeping(dev, 1);
     /* Pairs with the store and the load in ring_push(). */
     atomic_thread_fence(memory_order_seq_cst);
@@ -291,8 +277,8 @@ static void shm_disarm(struct vb_device *vdev)
     uint64_t count;
 
     set_sleeping(dev, 0);
-    if (look_at_sockets(dev))
-        (void)!read(dev->wake_fd, &count, sizeof(count)); /* sets it back; does not block */
+    if (check_sockets(dev))
+        (void)!read(dev->wake_fd, &count, sizeof(count)); /* resets the counter; does not block */
 }
 
 static int shm_wait_fd(struct vb_device *dev)

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Windows of ranks that are threads of one process: the others use the owner's memory itself. After
- * a failure, and in elastic groups, the owner waits for nobody when it closes, and they may be
- * reading or writing there just now. So the memory is *held* by all of them, and goes when the last
- * has let go.
+ * Windows of ranks that are threads of one process: the peers use the owner's memory itself. After
+ * a failure, and in elastic groups, the owner does not wait for its peers before it closes, and
+ * they may still read or write the memory. So all of these ranks *hold* the memory. It is unmapped
+ * when the last of them lets go.
  */
 #include "net/shm_priv.h"
 
 #include <stdlib.h>
 
 struct shm_hold {
-    _Atomic int holders;   /* the owner, and every rank that was told */
-    uint32_t id;           /* of the window */
-    struct shm_hold *next; /* of the owner's device, until the owner lets go */
-    struct vb_mem mem;     /* from then on */
+    _Atomic int holders;   /* the owner and every rank that has the key */
+    uint32_t id;           /* number of the window */
+    struct shm_hold *next; /* in the list of the owner's device, until the owner lets go */
+    struct vb_mem mem;     /* valid after the owner has let go */
 };
 
 static struct shm_hold **find(struct shm_device *dev, uint32_t id)
@@ -48,7 +48,7 @@ vb_status shm_hold_add(struct shm_device *dev, uint32_t id)
 
 void shm_hold_drop(struct shm_hold *hold)
 {
-    /* Pairs with itself on the other ranks: their last access comes before our unmap. */
+    /* Pairs with itself on the other ranks: their last access happens before our unmap. */
     if (hold == NULL || atomic_fetch_sub_explicit(&hold->holders, 1, memory_order_acq_rel) > 1)
         return;
     vb_mem_unmap(&hold->mem);
@@ -67,7 +67,7 @@ bool shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem)
     return true;
 }
 
-/* The memory stays the caller's. */
+/* The caller keeps the memory. */
 void shm_unexport_window(struct vb_device *vdev, uint32_t id)
 {
     struct shm_hold **at = find(shm_device_of(vdev), id), *hold = *at;

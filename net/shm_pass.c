@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How shared memory gets from one process to another: its descriptor goes along with a message on a
- * unix socket. Done at set-up only.
+ * Passes shared memory from one process to another: its descriptor travels with a message on a unix
+ * socket. Used at set-up only.
  */
 #include "net/shm_priv.h"
 
@@ -14,13 +14,13 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; the headers of Ubuntu 22.04 lack it */
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; missing in the headers of Ubuntu 22.04 */
 #endif
 
 #define SHM_MAGIC 0x31734256u /* "VBs1": the last digit is the version */
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Room for the descriptors, aligned as the kernel wants it. */
+/* Buffer for descriptors, aligned as the kernel requires. */
 union control {
     struct cmsghdr align;
     char room[CMSG_SPACE(SHM_FDS * sizeof(int))];
@@ -48,13 +48,15 @@ vb_status shm_send(int sock, const struct shm_msg *msg, const int *fds)
         n = sendmsg(sock, &mh, MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
     if (n < 0)
-        return vb_err_sys("hand over shared memory");
-    if (n != (ssize_t)sizeof(out)) /* a unix socket takes so little whole or not at all */
-        return vb_err(VB_ERR_IO, "hand over shared memory: only %zd bytes went", n);
+        return vb_err_sys("cannot pass shared memory to a peer");
+    if (n != (ssize_t)sizeof(out)) /* a unix socket never splits so short a message */
+        return vb_err(VB_ERR_IO, "cannot pass shared memory to a peer: only %zd bytes were sent",
+                      n);
     return VB_OK;
 }
 
-/* Collects descriptors; those beyond max are closed, so that a peer cannot fill our table. */
+/* Collects up to max descriptors and closes the rest, so that a peer cannot fill our table of open
+ * files. */
 static int collect_fds(struct msghdr *mh, int *fds, int max)
 {
     struct cmsghdr *cm;
@@ -112,17 +114,17 @@ vb_status shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t
 
     st = wait_readable(sock, deadline);
     if (st == VB_ERR_TIMEOUT)
-        return vb_err(st, "shared memory of a peer did not come (kind %u, number %u)", want->kind,
-                      want->id);
+        return vb_err(st, "no shared memory received from a peer in time (kind %u, number %u)",
+                      want->kind, want->id);
     if (st != VB_OK)
         return st;
     do {
         n = recvmsg(sock, &mh, MSG_CMSG_CLOEXEC);
     } while (n < 0 && errno == EINTR);
     if (n < 0)
-        return vb_err_sys("take over shared memory");
+        return vb_err_sys("cannot receive shared memory");
     if (n == 0)
-        return vb_err(VB_ERR_PEER, "take over shared memory: the peer is gone");
+        return vb_err(VB_ERR_PEER, "cannot receive shared memory: the peer is gone");
     n_fds = collect_fds(&mh, fds, SHM_FDS);
     if (n == (ssize_t)sizeof(msg) && as_wanted(&msg, want, n_fds)) {
         *want = msg;
@@ -131,14 +133,17 @@ vb_status shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t
     for (i = 0; i < n_fds; i++)
         close(fds[i]);
     if ((mh.msg_flags & MSG_CTRUNC) != 0)
-        return vb_err(VB_ERR_IO,
-                      "take over shared memory: too many open files (ulimit -n raises the limit)");
-    return vb_err(VB_ERR_INPUT,
-                  "take over shared memory: kind %u, number %u was due, kind %u, number %u came",
-                  want->kind, want->id, msg.kind, msg.id);
+        return vb_err(
+            VB_ERR_IO,
+            "cannot receive shared memory: too many open files (ulimit -n raises the limit)");
+    return vb_err(
+        VB_ERR_INPUT,
+        "cannot receive shared memory: expected kind %u, number %u, found kind %u, number %u",
+        want->kind, want->id, msg.kind, msg.id);
 }
 
-/* At a multiple of the huge page, or the kernel would map huge pages as small ones. */
+/* Maps at a multiple of the huge page size. Elsewhere the kernel would map huge pages as small
+ * ones. */
 static void *map_at_huge_page(int fd, size_t len)
 {
     char *room, *start;
@@ -157,7 +162,7 @@ static void *map_at_huge_page(int fd, size_t len)
     if (start > room)
         munmap(room, (size_t)(start - room));
     munmap(start + len, (size_t)(room + HUGE_PAGE - start));
-    (void)madvise(ptr, len, MADV_HUGEPAGE); /* where it is not allowed, small pages do */
+    (void)madvise(ptr, len, MADV_HUGEPAGE); /* if it fails, small pages work too */
     return ptr;
 }
 
@@ -168,11 +173,11 @@ vb_status shm_map(int fd, size_t len_bytes, struct vb_mem *mem_p)
     struct stat sb;
 
     if (fstat(fd, &sb) != 0) {
-        st = vb_err_sys("fstat of a peer's memory");
+        st = vb_err_sys("cannot fstat a peer's shared memory");
         goto out;
     }
     if (!S_ISREG(sb.st_mode) || sb.st_size <= 0 || (uint64_t)sb.st_size < len_bytes) {
-        st = vb_err(VB_ERR_INPUT, "a peer's memory has %lld bytes instead of %zu",
+        st = vb_err(VB_ERR_INPUT, "a peer's shared memory has %lld bytes, expected %zu",
                     (long long)sb.st_size, len_bytes);
         goto out;
     }
@@ -182,10 +187,11 @@ vb_status shm_map(int fd, size_t len_bytes, struct vb_mem *mem_p)
     else
         mem.ptr = mmap(NULL, mem.len_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (mem.ptr == MAP_FAILED) {
-        st = vb_err_sys("map %zu bytes of a peer's memory", mem.len_bytes);
+        st = vb_err_sys("cannot map %zu bytes of a peer's memory", mem.len_bytes);
         goto out;
     }
-    /* Page tables now, not one fault a page in the first put; without them it still works. */
+    /* Fills the page tables now instead of one page fault at a time in the first put. A failure
+     * does no harm. */
     (void)madvise(mem.ptr, mem.len_bytes, MADV_POPULATE_WRITE);
     *mem_p = mem;
 out:

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the shm transport share: the memory that a pair of ranks has in common, and the
- * messages by which they come to have it.
+ * Shared by the files of the shm transport: the layout of memory that two ranks share, and the
+ * messages by which they set it up.
  */
 #ifndef VB_SHM_PRIV_H
 #define VB_SHM_PRIV_H
 
+#include "net/done_list.h"
 #include "net/transport.h"
 
 #include <stdatomic.h>
@@ -15,19 +16,19 @@
 
 #define SHM_SLOTS 1024 /* a power of two */
 
-/* Made by the receiver, one a peer, so that a peer can garble nobody's notes but its own. */
+/* The receiver creates one inbox for each peer, so that a peer can corrupt only its own notes. */
 struct shm_inbox {
-    /* Written by the receiver now and then, read by the sender: one line. */
-    _Alignas(VB_CACHE_LINE) _Atomic uint32_t sleeping; /* a note must write the eventfd */
-    _Atomic uint32_t holders; /* ranks of one process: who is last takes the inbox down */
-    _Atomic uint64_t taken;   /* notes taken out, brought up to date every quarter ring */
+    /* These three share a cache line: the receiver rarely writes it, the sender reads it. */
+    _Alignas(VB_CACHE_LINE) _Atomic uint32_t sleeping; /* the sender must write the eventfd */
+    _Atomic uint32_t holders; /* ranks of one process that use it; the last one unmaps it */
+    _Atomic uint64_t taken;   /* notes taken, updated once per quarter of the ring */
 
-    /* A note in the low half, the lap that it belongs to in the high one: the receiver polls the
-     * slot itself, and no head that both sides write goes to and fro. 0: never used. */
+    /* The low half of a slot is the note, the high half is its lap. The receiver polls the slot
+     * itself, so no shared head counter moves between the two caches. 0: never used. */
     _Alignas(VB_CACHE_LINE) _Atomic uint64_t slots[SHM_SLOTS];
 };
 
-/* The lap of the n-th note, from 1. */
+/* Returns the lap of note n. Laps start at 1. */
 static inline uint32_t shm_lap(uint64_t n)
 {
     return (uint32_t)(n / SHM_SLOTS) + 1;
@@ -39,13 +40,29 @@ static inline uint32_t shm_lap(uint64_t n)
 struct shm_device {
     struct vb_device_head head;
     struct vb_device_opts opts;
-    int wake_fd;  /* eventfd: a note came while this rank slept */
-    int epoll_fd; /* wake_fd, and the sockets for when a peer goes away */
+    int wake_fd;  /* eventfd that a sender writes while this rank sleeps */
+    int epoll_fd; /* watches wake_fd, and the sockets to notice that a peer has gone */
     unsigned polls;
-    int first; /* whose turn it is in poll */
+    int first; /* index of the endpoint that poll serves first */
     struct shm_hold *holds;
     int n_eps;
-    struct shm_ep *eps[]; /* in the order of connecting, room for world */
+    struct shm_ep *eps[]; /* in the order of connecting; room for world endpoints */
+};
+
+/* Notes from the peer. */
+struct shm_in {
+    struct shm_inbox *inbox; /* this rank's; the peer writes it */
+    struct vb_mem mem;
+    uint64_t n; /* notes taken */
+};
+
+/* Notes to the peer. */
+struct shm_out {
+    struct shm_inbox *inbox; /* the peer's; this rank writes it */
+    struct vb_mem mem;
+    uint64_t n;   /* notes sent */
+    uint64_t end; /* notes that may be sent before inbox->taken must be read again */
+    int wake_fd;  /* the peer's eventfd */
 };
 
 struct shm_ep {
@@ -53,26 +70,21 @@ struct shm_ep {
     int rank;
     int fd; /* unix socket */
     bool same_process;
-    bool told; /* that it is lost */
+    bool lost_reported;
     vb_status status;
-    struct shm_inbox *in;  /* ours, this peer writes */
-    struct shm_inbox *out; /* the peer's, we write */
-    struct vb_mem in_mem, out_mem;
-    uint64_t n_in;    /* notes taken */
-    uint64_t n_out;   /* notes sent */
-    uint64_t out_end; /* notes that may be sent before taken must be read again */
-    int peer_wake_fd;
-    struct vb_op *done, **done_end; /* finished, not yet reported */
+    struct shm_in in;
+    struct shm_out out;
+    struct done_list done;
 };
 
 struct shm_remote {
     struct shm_ep *ep;
     char *ptr;
-    struct vb_mem mem;     /* nothing within one process */
-    struct shm_hold *hold; /* within one process alone */
+    struct vb_mem mem;     /* the mapping; unused within one process */
+    struct shm_hold *hold; /* used only within one process */
 };
 
-/* The table's types are ours in disguise. */
+/* The types of struct vb_transport are opaque; these functions return our own structs. */
 static inline struct shm_device *shm_device_of(struct vb_device *dev)
 {
     return (struct shm_device *)dev;
@@ -88,7 +100,7 @@ static inline struct shm_remote *shm_remote_of(struct vb_remote *rem)
     return (struct shm_remote *)rem;
 }
 
-/* Adds fd to the device's epoll; ep is NULL for the eventfd. */
+/* Adds fd to the epoll of the device. ep is NULL for the eventfd. */
 vb_status shm_watch(struct shm_device *dev, int fd, uint32_t events, struct shm_ep *ep);
 
 /* ---- set-up (shm_setup.c): slots of the table --------------------------------------------------
@@ -109,12 +121,13 @@ void *shm_remote_ptr(struct vb_remote *rem);
 /* ---- memory that ranks of one process share (shm_hold.c) ---------------------------------------
  */
 
-/* One more rank is told of the window, and holds it from then on. */
+/* Adds a holder to a window, for a rank of this process that gets its key. shm_hold_of() returns
+ * NULL if no rank of this process has the key. */
 vb_status shm_hold_add(struct shm_device *dev, uint32_t id);
-struct shm_hold *shm_hold_of(struct shm_device *dev, uint32_t id); /* NULL: nobody was told */
-void shm_hold_drop(struct shm_hold *hold);                         /* NULL is fine */
+struct shm_hold *shm_hold_of(struct shm_device *dev, uint32_t id);
+void shm_hold_drop(struct shm_hold *hold); /* accepts NULL */
 
-/* Slots of the table. */
+/* Functions of struct vb_transport. */
 bool shm_inherit_window(struct vb_device *vdev, uint32_t id, struct vb_mem *mem);
 void shm_unexport_window(struct vb_device *vdev, uint32_t id);
 
@@ -125,23 +138,23 @@ void shm_unexport_window(struct vb_device *vdev, uint32_t id);
 
 enum shm_kind { SHM_HELLO = 1, SHM_WINDOW = 2 };
 
-/* Between two processes of one machine: as it lies in memory. */
+/* A message between processes of one host. It is sent as it lies in memory. */
 struct shm_msg {
     uint32_t magic;
     uint32_t kind;
-    uint32_t id; /* hello: the sender's rank; window: its number */
+    uint32_t id; /* of a hello: the sender's rank; of a window: its number */
     uint32_t n_fds;
-    struct shm_inbox *inbox; /* hello within one process: itself; else NULL */
+    struct shm_inbox *inbox; /* of a hello within one process: the inbox; otherwise NULL */
 };
 
-/* Both take a non-blocking socket and log what fails. The descriptors stay the caller's. */
+/* Sends a message. The socket must be non-blocking. The caller keeps the descriptors. */
 vb_status shm_send(int sock, const struct shm_msg *msg, const int *fds);
 
-/* Waits until deadline (vb_clock_ns) for a message of that kind and id, with n_fds descriptors,
- * which are the caller's from then on. */
+/* Waits on a non-blocking socket until deadline (vb_clock_ns) for a message with the kind, id and
+ * n_fds of *want, and stores it there. The caller owns the received descriptors. */
 vb_status shm_receive(int sock, struct shm_msg *want, int fds[SHM_FDS], uint64_t deadline);
 
-/* Maps a peer's shared memory of at least len bytes; the descriptor is closed in any case. */
+/* Maps a peer's shared memory, which must have at least len_bytes. Closes fd also on failure. */
 vb_status shm_map(int fd, size_t len_bytes, struct vb_mem *mem_p);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * How two ranks come to share memory: inboxes when they connect, windows when they are created. Two
- * processes send each other descriptors; ranks that are threads of one process use each other's
- * memory itself, so that a tool that watches memory sees one address for one byte.
+ * Sets up the memory that two ranks share: inboxes when they connect, windows when they are
+ * created. Two processes send each other descriptors. Ranks that are threads of one process use
+ * each other's memory directly, so that tools such as sanitizers see one address for each byte.
  */
 #include "net/shm_priv.h"
 
@@ -12,25 +12,25 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define CONNECT_MS 10000 /* how long the other side may take to connect, too */
+#define CONNECT_MS 10000 /* default timeout for the peer to connect */
 
-/* What every rank tells of its window. */
+/* The key of a window. */
 struct shm_key {
     void *ptr;
     uint64_t len_bytes;
-    struct shm_hold *hold; /* for ranks of this process */
+    struct shm_hold *hold; /* used only by ranks of this process */
 };
 
 _Static_assert(sizeof(struct shm_key) <= VB_BLOB_MAX, "the key does not fit");
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Ranks of one process share an inbox itself: the last one takes it down. */
+/* Ranks of one process use the same mapping of an inbox: the last one unmaps it. */
 static void inbox_drop(struct shm_ep *ep, struct shm_inbox *inbox, size_t len_bytes)
 {
     struct vb_mem mem = {.ptr = inbox, .len_bytes = len_bytes, .fd = -1};
 
-    /* Pairs with itself on the other rank: its last access comes before our unmap. */
+    /* Pairs with itself on the other rank: its last access happens before our unmap. */
     if (ep->same_process && atomic_fetch_sub_explicit(&inbox->holders, 1, memory_order_acq_rel) > 1)
         return;
     vb_mem_unmap(&mem);
@@ -40,31 +40,32 @@ static vb_status inbox_create(struct shm_ep *ep)
 {
     vb_status st;
 
-    st = vb_mem_map_shared("verbena-inbox", sizeof(struct shm_inbox), &ep->in_mem);
+    st = vb_mem_map_shared("verbena-inbox", sizeof(struct shm_inbox), &ep->in.mem);
     if (st != VB_OK)
         return st;
-    st = vb_mem_populate(&ep->in_mem);
+    st = vb_mem_populate(&ep->in.mem);
     if (st != VB_OK) {
-        vb_mem_unmap(&ep->in_mem);
+        vb_mem_unmap(&ep->in.mem);
         return st;
     }
-    ep->in = ep->in_mem.ptr;
+    ep->in.inbox = ep->in.mem.ptr;
     return VB_OK;
 }
 
-/* Sends where our inbox is and how to wake us. Once told, a rank of this process holds it, too. */
+/* Sends our inbox and our eventfd to the peer. A peer in this process then holds the inbox too. */
 static vb_status hello_send(struct shm_ep *ep)
 {
     struct shm_msg msg = {.kind = SHM_HELLO, .id = (uint32_t)ep->dev->opts.rank};
-    int fds[SHM_FDS] = {ep->dev->wake_fd, ep->in_mem.fd};
+    int fds[SHM_FDS] = {ep->dev->wake_fd, ep->in.mem.fd};
     vb_status st;
 
     msg.n_fds = ep->same_process ? 1 : 2;
-    msg.inbox = ep->same_process ? ep->in : NULL;
-    atomic_store_explicit(&ep->in->holders, 2, memory_order_relaxed); /* the socket orders it */
+    msg.inbox = ep->same_process ? ep->in.inbox : NULL;
+    atomic_store_explicit(&ep->in.inbox->holders, 2,
+                          memory_order_relaxed); /* the send and receive on the socket order it */
     st = shm_send(ep->fd, &msg, fds);
     if (st != VB_OK)
-        atomic_store_explicit(&ep->in->holders, 1, memory_order_relaxed);
+        atomic_store_explicit(&ep->in.inbox->holders, 1, memory_order_relaxed);
     return st;
 }
 
@@ -79,22 +80,22 @@ static vb_status hello_receive(struct shm_ep *ep, uint64_t deadline)
     if (st != VB_OK)
         return st;
     if (ep->same_process) {
-        ep->out = msg.inbox;
-        ep->out_mem.len_bytes = ep->in_mem.len_bytes;
+        ep->out.inbox = msg.inbox;
+        ep->out.mem.len_bytes = ep->in.mem.len_bytes;
     } else {
-        st = shm_map(fds[1], sizeof(struct shm_inbox), &ep->out_mem);
+        st = shm_map(fds[1], sizeof(struct shm_inbox), &ep->out.mem);
         if (st != VB_OK) {
             close(fds[0]);
             return st;
         }
-        ep->out = ep->out_mem.ptr;
+        ep->out.inbox = ep->out.mem.ptr;
     }
-    ep->peer_wake_fd = fds[0];
-    ep->out_end = SHM_SLOTS;
+    ep->out.wake_fd = fds[0];
+    ep->out.end = SHM_SLOTS;
     return VB_OK;
 }
 
-/* Inboxes both ways, and how to wake the peer. */
+/* Creates our inbox and gets the peer's, with its eventfd. */
 static vb_status ep_init(struct shm_ep *ep, uint64_t deadline)
 {
     vb_status st;
@@ -108,20 +109,20 @@ static vb_status ep_init(struct shm_ep *ep, uint64_t deadline)
     st = hello_receive(ep, deadline);
     if (st != VB_OK)
         goto err_in;
-    close(ep->in_mem.fd); /* the memory lives on in the mappings */
+    close(ep->in.mem.fd); /* the mappings keep the memory alive */
     return VB_OK;
 
 err_in:
-    close(ep->in_mem.fd);
-    inbox_drop(ep, ep->in, ep->in_mem.len_bytes);
+    close(ep->in.mem.fd);
+    inbox_drop(ep, ep->in.inbox, ep->in.mem.len_bytes);
     return st;
 }
 
 static void ep_fini(struct shm_ep *ep)
 {
-    close(ep->peer_wake_fd);
-    inbox_drop(ep, ep->out, ep->out_mem.len_bytes);
-    inbox_drop(ep, ep->in, ep->in_mem.len_bytes);
+    close(ep->out.wake_fd);
+    inbox_drop(ep, ep->out.inbox, ep->out.mem.len_bytes);
+    inbox_drop(ep, ep->in.inbox, ep->in.mem.len_bytes);
 }
 
 vb_status shm_connect(struct vb_device *vdev, const struct vb_link *link, struct vb_ep **ep_p)
@@ -147,7 +148,7 @@ vb_status shm_connect(struct vb_device *vdev, const struct vb_link *link, struct
     ep->rank = link->rank;
     ep->fd = fd;
     ep->same_process = link->same_process;
-    ep->done_end = &ep->done;
+    done_list_init(&ep->done);
     st = ep_init(ep, deadline);
     if (st != VB_OK)
         goto err_ep;
@@ -180,30 +181,26 @@ void shm_disconnect(struct vb_ep *vep)
         if (dev->eps[i] == ep)
             dev->eps[i--] = dev->eps[--dev->n_eps];
     dev->first = 0;
-    /* The peer may hold a copy of the descriptor, so closing alone might not take it out. */
+    /* The peer may hold a copy of the descriptor. Then closing ours would not remove it from the
+     * epoll. */
     (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
     close(ep->fd);
     ep_fini(ep);
     free(ep);
 }
 
-/* What it may still write goes into a ring that nobody reads; disconnect takes it down. */
+/* The peer may still write into the ring. Nobody reads it any more, and disconnect unmaps it. */
 struct vb_op *shm_sever(struct vb_ep *vep)
 {
     struct shm_ep *ep = shm_ep_of(vep);
-    struct vb_op *ops = ep->done, *op;
 
-    for (op = ops; op != NULL; op = op->next)
-        op->status = VB_OK; /* a copy is done when it is posted */
-    ep->done = NULL;
-    ep->done_end = &ep->done;
-    ep->status = VB_ERR_INPUT; /* not listened to any more */
-    return ops;
+    ep->status = VB_ERR_INPUT;        /* poll ignores its notes from now on */
+    return done_list_take(&ep->done); /* all are VB_OK, because a copy is done when it is posted */
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* Another process has no use for the pointer, and gets the descriptor instead. */
+/* A peer in another process cannot use the pointer in the key and gets the descriptor instead. */
 vb_status shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
                            struct vb_blob *key_p)
 {
@@ -219,8 +216,8 @@ vb_status shm_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *
     return st;
 }
 
-/* Whoever maps a window can read and write it, whatever the rights: peers on one host are the same
- * user's processes. */
+/* A peer that maps a window can read and write it, whatever the rights. That is acceptable because
+ * the ranks on one host are processes of the same user. */
 vb_status shm_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
                             unsigned rights, struct vb_blob *key_p)
 {
@@ -260,11 +257,12 @@ vb_status shm_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob
     vb_status st;
 
     if (blob->len_bytes != sizeof(key))
-        return vb_err(VB_ERR_INPUT, "window %u of rank %d: a key of %u bytes", id, ep->rank,
-                      blob->len_bytes);
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d: its key has a wrong length (%u bytes)",
+                      id, ep->rank, blob->len_bytes);
     memcpy(&key, blob->bytes, sizeof(key));
     if (key.len_bytes < len_bytes || (ep->same_process && (key.ptr == NULL || key.hold == NULL)))
-        return vb_err(VB_ERR_INPUT, "window %u of rank %d: a key for other memory", id, ep->rank);
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d: its key does not match the window", id,
+                      ep->rank);
     rem = calloc(1, sizeof(*rem));
     if (rem == NULL)
         return vb_err_sys("calloc");

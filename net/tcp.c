@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * TCP: one socket a peer, on which both sides send frames (wire_data.h).
+ * The TCP transport: one socket per peer, on which both sides send frames (wire_data.h).
  *
- * Why one, and with the kernel's own buffer sizes (loopback, 2 cores, GB/s): iperf3 with 1 / 2
- * streams 4.7 / 4.6 at 128 KB and 3.8 / 3.9 at 1 MB (medians of 3), so a second socket does not pay
- * for the trouble with the order of notes. Puts of 1 MB (two runs): 4.4 and 4.5 with autotuned
- * buffers, 3.9 with 256 KiB, 3.8 with 512 KiB and 1 MiB, 3.3 to 4.5 with 2 and 4 MiB.
+ * One socket is enough because a second one was not faster, and notes would have to be put in order
+ * again. The kernel chooses the buffer sizes because no fixed size was faster. io_uring was not
+ * faster either. See docs/performance.md.
  *
- * Why not io_uring: a bare blocking ping-pong of 64 B took 9.7 us with it and 8.3 us without, a
- * bare stream of 1 MB sends reached 4.25 and 4.36 GB/s (Linux 6.18, liburing 2.3, medians of 5).
- *
- * With one or two peers poll asks the sockets themselves; with more, the epoll which of them have
- * something.
+ * With one or two peers, poll reads from the sockets directly. With more peers, it first asks the
+ * epoll which sockets are readable.
  */
 #include "net/tcp_priv.h"
 
@@ -36,7 +32,7 @@ static vb_status tcp_open_device(const struct vb_device_opts *o, struct vb_devic
     vb_status st;
 
     if (o->queue_depth < 1 || o->queue_depth > 1 << 20)
-        return vb_err(VB_ERR_USAGE, "a queue of %d", o->queue_depth);
+        return vb_err(VB_ERR_USAGE, "queue depth %d is out of range", o->queue_depth);
     dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct tcp_ep *));
     if (dev == NULL)
         return vb_err_sys("calloc");
@@ -68,7 +64,8 @@ static void tcp_close_device(struct vb_device *vdev)
 
 /* ---- endpoints ------------------------------------------------------------------------------- */
 
-/* Whether a call may sleep is said by its flags. A unix socket, as tests use them, has no Nagle. */
+/* Makes the socket blocking: the flags of each call say whether it may sleep. The tests use unix
+ * sockets, which do not support TCP_NODELAY. */
 static vb_status socket_set_up(int fd)
 {
     struct timeval tv = {.tv_usec = TCP_SLEEP_MS * 1000};
@@ -103,7 +100,7 @@ static vb_status tcp_connect(struct vb_device *vdev, const struct vb_link *link,
     ep->dev = dev;
     ep->rank = link->rank;
     ep->fd = fd;
-    ep->done_end = &ep->done;
+    done_list_init(&ep->done);
     st = tcp_tx_init(ep);
     if (st != VB_OK)
         goto err_ep;
@@ -138,18 +135,11 @@ static void tcp_disconnect(struct vb_ep *vep)
         if (dev->eps[i] == ep)
             dev->eps[i--] = dev->eps[--dev->n_eps];
     dev->first = 0;
-    (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL); /* gone already if it failed */
+    /* Fails if the endpoint is dead: tcp_fail() has removed it already. */
+    (void)epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
     close(ep->fd);
     tcp_tx_fini(ep);
     free(ep);
-}
-
-void tcp_op_done(struct tcp_ep *ep, struct vb_op *op, vb_status st)
-{
-    op->status = st;
-    op->next = NULL;
-    *ep->done_end = op;
-    ep->done_end = &op->next;
 }
 
 void tcp_fail(struct tcp_ep *ep, vb_status st)
@@ -164,41 +154,25 @@ void tcp_fail(struct tcp_ep *ep, vb_status st)
     for (; tcp_tx_waits(tx); tx->begin++) {
         frame = &tx->frames[tx->begin % tx->size];
         if (frame->op != NULL)
-            tcp_op_done(ep, frame->op, st);
+            done_list_add(&ep->done, frame->op, st);
     }
     for (; gets->begin != gets->end; gets->begin++)
-        tcp_op_done(ep, tcp_gets_first(gets)->op, st);
+        done_list_add(&ep->done, tcp_gets_first(gets)->op, st);
     ep->rx.begin = ep->rx.end = 0;
     ep->rx.in_frame = false;
     (void)epoll_ctl(ep->dev->epoll_fd, EPOLL_CTL_DEL, ep->fd, NULL);
-    (void)shutdown(ep->fd, SHUT_RDWR); /* the peer shall know */
+    (void)shutdown(ep->fd, SHUT_RDWR); /* so that the peer notices */
 }
 
 static struct vb_op *tcp_sever(struct vb_ep *vep)
 {
     struct tcp_ep *ep = tcp_ep_of(vep);
-    struct vb_op *ops;
 
     tcp_fail(ep, VB_ERR_PEER);
-    ops = ep->done;
-    ep->done = NULL;
-    ep->done_end = &ep->done;
-    return ops;
+    return done_list_take(&ep->done);
 }
 
 /* ---- poll ------------------------------------------------------------------------------------ */
-
-static int report_done(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
-{
-    int n = 0;
-
-    for (; n < max && ep->done != NULL; ep->done = ep->done->next)
-        ev[n++] = (struct vb_raw_event){
-            .type = VB_RAW_OP_DONE, .rank = ep->rank, .op = ep->done, .status = ep->done->status};
-    if (ep->done == NULL)
-        ep->done_end = &ep->done;
-    return n;
-}
 
 static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 {
@@ -206,24 +180,25 @@ static int ep_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 
     if (ep->tx.held > 0)
         tcp_tx_flush(ep);
-    if (ep->done != NULL) /* before notes: what they set going may need it */
-        n = report_done(ep, ev, max);
+    /* Before the notes, because their handlers may need these ops. */
+    if (!done_list_empty(&ep->done))
+        n = done_list_report(&ep->done, ep->rank, ev, max);
     if (n < max && (ep->rx.readable || tcp_rx_waits(&ep->rx)))
         n += tcp_rx_poll(ep, ev + n, max - n);
     if (tcp_tx_waits(&ep->tx))
         tcp_tx_flush(ep);
-    if (ep->done != NULL)
-        n += report_done(ep, ev + n, max - n);
-    if (ep->status != VB_OK && !ep->told && ep->done == NULL && n < max) {
-        ep->told = true;
+    if (!done_list_empty(&ep->done))
+        n += done_list_report(&ep->done, ep->rank, ev + n, max - n);
+    if (ep->status != VB_OK && !ep->lost_reported && done_list_empty(&ep->done) && n < max) {
+        ep->lost_reported = true;
         ev[n++] =
             (struct vb_raw_event){.type = VB_RAW_LOST, .rank = ep->rank, .status = ep->status};
     }
     return n;
 }
 
-/* Asks the epoll who has something to read. */
-static void ask_epoll(struct tcp_device *dev, int ms)
+/* Waits for at most ms and marks the endpoints whose sockets are readable. */
+static void check_epoll(struct tcp_device *dev, int ms)
 {
     struct epoll_event evs[64];
     struct tcp_ep *ep;
@@ -236,8 +211,8 @@ static void ask_epoll(struct tcp_device *dev, int ms)
     }
 }
 
-/* Serves all, as far as is known who has something. */
-static int serve(struct tcp_device *dev, struct vb_raw_event *ev, int max)
+/* Polls every endpoint. Reads only from sockets that are marked as readable. */
+static int poll_endpoints(struct tcp_device *dev, struct vb_raw_event *ev, int max)
 {
     int i, n = 0, at = dev->first;
 
@@ -245,7 +220,7 @@ static int serve(struct tcp_device *dev, struct vb_raw_event *ev, int max)
         n += ep_poll(dev->eps[at], ev + n, max - n);
         at = at + 1 < dev->n_eps ? at + 1 : 0;
     }
-    if (n == max) /* those that got no turn come first next time */
+    if (n == max) /* the next poll starts with the endpoints that had no turn */
         dev->first = at;
     return n;
 }
@@ -256,16 +231,16 @@ static vb_status tcp_poll(struct vb_device *vdev, struct vb_raw_event *ev, int m
     int i;
 
     if (dev->n_eps > FEW_PEERS)
-        ask_epoll(dev, 0);
+        check_epoll(dev, 0);
     for (i = 0; i < dev->n_eps && dev->n_eps <= FEW_PEERS; i++)
         dev->eps[i]->rx.readable = dev->eps[i]->status == VB_OK;
-    *n_p = serve(dev, ev, max);
+    *n_p = poll_endpoints(dev, ev, max);
     return VB_OK;
 }
 
 /* ---- sleep ----------------------------------------------------------------------------------- */
 
-/* The epoll wakes for room to write only while something waits for it. */
+/* Watches a socket for writing only while frames wait to be sent. */
 static vb_status tcp_arm(struct vb_device *vdev)
 {
     struct tcp_device *dev = tcp_device_of(vdev);
@@ -287,7 +262,7 @@ static vb_status tcp_arm(struct vb_device *vdev)
     return VB_OK;
 }
 
-/* Nothing to take back: the epoll is level-triggered and poll looks at the sockets. */
+/* Nothing to undo: the epoll is level-triggered, and poll checks the sockets. */
 static void tcp_disarm(struct vb_device *dev)
 {
     (void)dev;
@@ -298,7 +273,7 @@ static int tcp_wait_fd(struct vb_device *dev)
     return tcp_device_of(dev)->epoll_fd;
 }
 
-/* Whether the one thing that can happen is that something comes from the one peer. */
+/* Whether the only possible event is that data arrives from the only peer. */
 static bool only_receives(const struct tcp_device *dev)
 {
     return dev->n_eps == 1 && dev->eps[0]->status == VB_OK && !tcp_tx_waits(&dev->eps[0]->tx);
@@ -314,17 +289,17 @@ static bool any_readable(const struct tcp_device *dev)
     return false;
 }
 
-/* A message costs the receiver one call with one peer, two with more. Less than TCP_SLEEP_MS is for
- * the epoll. */
+/* With one peer a message costs the receiver one system call, with more peers two. A receive sleeps
+ * for TCP_SLEEP_MS, so shorter sleeps use the epoll. */
 static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int max, int ms,
                            int *n_p)
 {
     struct tcp_device *dev = tcp_device_of(vdev);
     vb_status st;
 
-    if (any_readable(dev)) /* one that never stops sending must not be all that is heard */
-        ask_epoll(dev, 0);
-    *n_p = serve(dev, ev, max);
+    if (any_readable(dev)) /* so that a peer that sends all the time does not starve the others */
+        check_epoll(dev, 0);
+    *n_p = poll_endpoints(dev, ev, max);
     if (*n_p > 0)
         return VB_OK;
     if (only_receives(dev) && ms >= TCP_SLEEP_MS) {
@@ -333,9 +308,9 @@ static vb_status tcp_await(struct vb_device *vdev, struct vb_raw_event *ev, int 
         st = tcp_arm(vdev);
         if (st != VB_OK)
             return st;
-        ask_epoll(dev, ms);
+        check_epoll(dev, ms);
     }
-    *n_p = serve(dev, ev, max);
+    *n_p = poll_endpoints(dev, ev, max);
     return VB_OK;
 }
 

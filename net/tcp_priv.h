@@ -1,43 +1,46 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the TCP transport share: tcp.c has the device, tcp_window.c windows,
- * tcp_tx.c what goes out, tcp_rx.c what comes in.
+ * Shared by the files of the TCP transport: tcp.c has the device, tcp_window.c the windows,
+ * tcp_tx.c sends frames, tcp_rx.c receives them.
  */
 #ifndef VB_TCP_PRIV_H
 #define VB_TCP_PRIV_H
 
+#include "net/done_list.h"
 #include "net/transport.h"
 #include "net/wire_data.h"
 
-/* Takes headers, and payloads that come in one piece with them. What is longer is received straight
- * into its place, so this is also what may be copied twice of a payload. */
+/* Size of the buffer that receives headers, and payloads short enough to arrive with them. Longer
+ * payloads are received directly into the window, so at most this many bytes of a payload are
+ * copied twice. */
 #define TCP_STAGE_BYTES 4096
 
-/* The longest sleep in a call that receives: SO_RCVTIMEO of the sockets. */
+/* The longest sleep of a receiving call: SO_RCVTIMEO of the sockets. */
 #define TCP_SLEEP_MS 100
 
-/* A frame that waits for its turn. */
+/* A frame that waits to be sent. */
 struct tcp_frame {
     unsigned char head[DATA_HEAD_BYTES];
-    const char *ptr; /* payload: in a window, borrowed */
+    const char *ptr; /* the payload, borrowed from a window */
     size_t len_bytes;
-    struct vb_op *op; /* a put's; else NULL */
+    struct vb_op *op; /* of a put; otherwise NULL */
     bool reply;
 };
 
-/* First in, first out; counters only grow, an entry's place is its number modulo the size. */
+/* Ring of frames, first in, first out. The counters only grow; frame i is at index i modulo
+ * size. */
 struct tcp_tx {
     struct tcp_frame *frames;
     uint64_t size;
     uint64_t begin, end;
-    size_t sent;     /* bytes of the first frame that have gone */
-    int n_replies;   /* of all frames waiting; the rest are puts and requests */
-    size_t held;     /* bytes that wait for more to come, 0: all that waits does so for room */
-    bool broken;     /* nothing goes any more; what has arrived is still read */
-    bool want_write; /* the epoll looks for room to write */
+    size_t sent;     /* bytes of the first frame already sent */
+    int n_replies;   /* replies in the ring; the other frames are puts and requests */
+    size_t held;     /* bytes held back for later frames; 0: frames wait only for the socket */
+    bool broken;     /* sending has failed; data that has arrived is still read */
+    bool want_write; /* the epoll watches the socket for writing */
 };
 
-/* A get that waits for its reply. Replies come in the order of the requests. */
+/* A get that waits for its reply. Replies arrive in the order of the requests. */
 struct tcp_get {
     struct vb_op *op;
     char *ptr;
@@ -47,17 +50,17 @@ struct tcp_get {
 struct tcp_gets {
     struct tcp_get *gets;
     uint64_t depth;
-    uint64_t begin, end; /* on the wire a get's number is the low half */
+    uint64_t begin, end; /* frames carry the low 32 bits of a get's number */
 };
 
 struct tcp_rx {
     unsigned char stage[TCP_STAGE_BYTES];
-    size_t begin, end; /* bytes of the stage not looked at yet */
+    size_t begin, end; /* bytes of the stage that are not parsed yet */
     struct data_head head;
-    bool in_frame; /* head is valid, its payload is coming */
-    char *to;      /* where the next byte of it goes */
+    bool in_frame; /* head is valid, and its payload is being received */
+    char *to;      /* place of the next payload byte */
     size_t left;
-    bool readable; /* the socket may have more */
+    bool readable; /* the socket may have more data */
 };
 
 struct tcp_ep {
@@ -65,10 +68,10 @@ struct tcp_ep {
     int rank;
     int fd;
     vb_status status; /* not VB_OK: dead */
-    bool told;        /* that it is lost */
+    bool lost_reported;
     struct tcp_tx tx;
     struct tcp_gets gets;
-    struct vb_op *done, **done_end; /* finished, not yet reported */
+    struct done_list done;
     struct tcp_rx rx;
 };
 
@@ -76,27 +79,24 @@ struct tcp_window {
     uint32_t id;
     char *ptr;
     size_t len_bytes;
-    unsigned rights; /* of peers */
+    unsigned rights; /* rights of peers */
 };
 
 struct tcp_device {
     struct vb_device_head head;
     struct vb_device_opts opts;
     int epoll_fd;
-    int first; /* whose turn it is in poll */
+    int first; /* index of the endpoint that poll serves first */
     struct tcp_window *windows;
     int n_windows;
     int n_eps;
-    struct tcp_ep *eps[]; /* in the order of connecting, room for world */
+    struct tcp_ep *eps[]; /* in the order of connecting; room for world endpoints */
 };
 
 /* ---- tcp.c ------------------------------------------------------------------------------------
  */
 
-/* Hands an op to the next poll. */
-void tcp_op_done(struct tcp_ep *ep, struct vb_op *op, vb_status st);
-
-/* The endpoint is dead: all that is under way ends with that status. */
+/* Marks the endpoint as dead. All its ops end with st. */
 void tcp_fail(struct tcp_ep *ep, vb_status st);
 
 /* ---- tcp_window.c -----------------------------------------------------------------------------
@@ -119,13 +119,14 @@ void *tcp_remote_ptr(struct vb_remote *rem);
 vb_status tcp_tx_init(struct tcp_ep *ep);
 void tcp_tx_fini(struct tcp_ep *ep);
 
-/* Sends what waits, as much as the socket takes. */
+/* Sends waiting frames until the socket is full. */
 void tcp_tx_flush(struct tcp_ep *ep);
 
-/* Answers a request. There is room: nobody asks for more at a time than was agreed. */
+/* Sends the reply to a get. The ring has room, because the caller has checked that the peer has at
+ * most queue_depth gets under way. */
 void tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const char *from);
 
-/* Of all endpoints, what was held back. */
+/* Sends the held frames of all endpoints. */
 void tcp_flush(struct vb_device *vdev);
 
 vb_status tcp_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target dst, uint32_t note,
@@ -133,7 +134,7 @@ vb_status tcp_put(struct vb_ep *vep, const struct vb_span *src, struct vb_target
 vb_status tcp_get(struct vb_ep *vep, const struct vb_span *dst, struct vb_target src,
                   struct vb_op *op);
 
-/* The oldest get that waits. */
+/* Returns the oldest get that waits for its reply. */
 static inline struct tcp_get *tcp_gets_first(const struct tcp_gets *gets)
 {
     return &gets->gets[gets->begin % gets->depth];
@@ -147,19 +148,19 @@ static inline bool tcp_tx_waits(const struct tcp_tx *tx)
 /* ---- tcp_rx.c ---------------------------------------------------------------------------------
  */
 
-/* Takes in what has arrived; returns how many notes it wrote to ev. */
+/* Receives and handles what has arrived. Writes up to max notes to ev and returns their number. */
 int tcp_rx_poll(struct tcp_ep *ep, struct vb_raw_event *ev, int max);
 
-/* Receives once, in a call that sleeps up to TCP_SLEEP_MS; what came is for tcp_rx_poll(). */
+/* Receives once, in a call that sleeps for up to TCP_SLEEP_MS. tcp_rx_poll() handles the data. */
 void tcp_rx_sleep(struct tcp_ep *ep);
 
-/* Whether poll has something to do although the socket is silent. */
+/* Whether received data waits to be handled, so that poll has work even if the socket is empty. */
 static inline bool tcp_rx_waits(const struct tcp_rx *rx)
 {
     return rx->begin != rx->end || (rx->in_frame && rx->left == 0);
 }
 
-/* ---- the table's types are ours in disguise ----------------------------------------------------
+/* ---- from the opaque types of struct vb_transport to our own ----------------------------------
  */
 
 struct tcp_remote {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * What comes in. Headers, and payloads short enough to come with them, go through a small stage;
- * the rest of a payload is received straight into the window, the next header behind it into the
- * stage by the same call.
+ * Receives frames. Headers, and payloads short enough to arrive with them, go through a small
+ * buffer, the stage. The rest of a payload is received directly into the window; the same call
+ * receives the next header into the stage.
  *
- * Whatever a header asks for is checked before a byte of its payload is placed. A peer that sends
- * what cannot be is given up, for there is no telling where its next frame would begin.
+ * Every header is checked before a byte of its payload is stored. A peer that sends an invalid
+ * header is given up, because the start of its next frame is unknown.
  */
 #include "net/tcp_priv.h"
 
@@ -14,7 +14,9 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define ROUNDS 16 /* calls of recv in one poll, so that a fast sender does not hold up the rest */
+#define ROUNDS                                                                                     \
+    16 /* receive calls in one poll, so that a fast sender does not delay other peers              \
+        */
 
 static void refuse(struct tcp_ep *ep, const struct data_head *head, const char *what)
 {
@@ -26,21 +28,21 @@ static void refuse(struct tcp_ep *ep, const struct data_head *head, const char *
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Where in our window, or NULL if the peer may not go there. */
+/* Returns the place in our window, or NULL if the peer may not access it. */
 static char *find_place(struct tcp_ep *ep, const struct data_head *head)
 {
     const struct tcp_window *win = tcp_find_window(ep->dev, head->window);
 
     if (win == NULL) {
-        refuse(ep, head, "a frame for a window that there is not");
+        refuse(ep, head, "a frame for a window that does not exist");
         return NULL;
     }
     if ((win->rights & (head->type == DATA_PUT ? VB_WINDOW_PUT : VB_WINDOW_GET)) == 0) {
-        refuse(ep, head, "a frame for a window that is not open for it");
+        refuse(ep, head, "a frame for a window without the right to access it");
         return NULL;
     }
     if (!data_in_bounds(head->offset, head->len_bytes, win->len_bytes)) {
-        refuse(ep, head, "a frame that leaves the window");
+        refuse(ep, head, "a frame that exceeds the window");
         return NULL;
     }
     return win->ptr + head->offset;
@@ -61,7 +63,7 @@ static void accept_request(struct tcp_ep *ep, const struct data_head *head)
     if (from == NULL)
         return;
     if (ep->tx.n_replies >= ep->dev->opts.queue_depth)
-        refuse(ep, head, "more gets than may be under way");
+        refuse(ep, head, "more gets than allowed at a time");
     else
         tcp_tx_reply(ep, head, from);
 }
@@ -72,12 +74,12 @@ static void accept_reply(struct tcp_ep *ep, const struct data_head *head)
     const struct tcp_get *get;
 
     if (gets->begin == gets->end || head->get != (uint32_t)gets->begin) {
-        refuse(ep, head, "a reply that nobody waits for");
+        refuse(ep, head, "a reply that no get waits for");
         return;
     }
     get = tcp_gets_first(gets);
     if (head->len_bytes != get->len_bytes)
-        refuse(ep, head, "a reply of another length than was asked for");
+        refuse(ep, head, "a reply of a wrong length");
     else
         expect_payload(&ep->rx, head, get->ptr);
 }
@@ -109,14 +111,14 @@ static void accept_head(struct tcp_ep *ep, const unsigned char *bytes)
 
 /* ---- the stream ------------------------------------------------------------------------------ */
 
-/* All of the payload is in place. Returns the number of notes: 0 or 1. */
+/* Called when the whole payload is in place. Returns the number of notes, 0 or 1. */
 static int frame_end(struct tcp_ep *ep, struct vb_raw_event *ev)
 {
     struct tcp_gets *gets = &ep->gets;
 
     ep->rx.in_frame = false;
     if (ep->rx.head.type == DATA_REPLY) {
-        tcp_op_done(ep, tcp_gets_first(gets)->op, VB_OK);
+        done_list_add(&ep->done, tcp_gets_first(gets)->op, VB_OK);
         gets->begin++;
         return 0;
     }
@@ -125,7 +127,7 @@ static int frame_end(struct tcp_ep *ep, struct vb_raw_event *ev)
     return 1;
 }
 
-/* Moves staged bytes of the payload to their place. */
+/* Copies payload bytes from the stage to their place. */
 static void unstage(struct tcp_rx *rx)
 {
     size_t n = rx->end - rx->begin;
@@ -140,7 +142,7 @@ static void unstage(struct tcp_rx *rx)
     rx->left -= n;
 }
 
-/* Goes through the stage, up to max notes. */
+/* Parses the stage until it has written max notes. Returns the number of notes. */
 static int parse(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
 {
     struct tcp_rx *rx = &ep->rx;
@@ -162,7 +164,8 @@ static int parse(struct tcp_ep *ep, struct vb_raw_event *ev, int max)
     return n;
 }
 
-/* Receives behind what the stage holds: at most a piece of a header. Returns what was asked for. */
+/* Receives into the stage, behind the part of a header that it may hold. Returns the number of
+ * bytes asked for. */
 static size_t receive_heads(struct tcp_ep *ep, int flags, ssize_t *n_p)
 {
     struct tcp_rx *rx = &ep->rx;
@@ -178,7 +181,8 @@ static size_t receive_heads(struct tcp_ep *ep, int flags, ssize_t *n_p)
     return room;
 }
 
-/* Receives into the window, and what follows the payload into the stage, which is empty. */
+/* Receives the payload into the window and the bytes behind it into the stage, which is empty.
+ * Returns the number of bytes asked for. */
 static size_t receive_payload(struct tcp_ep *ep, int flags, ssize_t *n_p)
 {
     struct tcp_rx *rx = &ep->rx;
@@ -197,7 +201,8 @@ static size_t receive_payload(struct tcp_ep *ep, int flags, ssize_t *n_p)
     return asked;
 }
 
-/* False: nothing came. A short read means that the socket is empty now: no need to ask again. */
+/* Returns false if nothing was received. A short read means that the socket is empty now, so poll
+ * need not read again. */
 static bool receive(struct tcp_ep *ep, int flags)
 {
     size_t asked;
@@ -215,7 +220,8 @@ static bool receive(struct tcp_ep *ep, int flags)
         VB_LOG_DEBUG("receive from rank %d: %s", ep->rank, strerror(errno));
     else if (ep->rx.in_frame || ep->rx.begin != ep->rx.end)
         VB_LOG_DEBUG("rank %d left in the middle of a frame", ep->rank);
-    tcp_fail(ep, VB_ERR_PEER); /* no more is said: whether the peer was to leave, the group knows */
+    /* Not logged as an error: only the group knows whether the peer was expected to leave. */
+    tcp_fail(ep, VB_ERR_PEER);
     return false;
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * What goes out. A frame that finds nothing before it is sent at once, straight from the window;
- * what the socket does not take waits in a ring, and so does all that comes after it: notes keep
- * their order. The ring has queue_depth places for our own puts and requests, and as many for
- * replies to the peer, which never has more gets under way: so a reply always finds room, and
- * reading never has to stop because writing does.
+ * Sends frames. If no frame waits, a new one is sent at once, directly from the window. The part
+ * that the socket does not take waits in a ring, and all later frames wait behind it, so notes keep
+ * their order. The ring has queue_depth entries for our own puts and requests, and as many for
+ * replies to the peer, which never has more gets under way. So a reply always finds room, and
+ * receiving never has to stop because sending is blocked.
  *
- * Where the caller says that more follows, frames wait for each other in the ring and leave in one
- * call: over loopback a call costs as much as 16 KiB.
+ * If the caller says that more puts follow, frames wait for each other in the ring and leave with
+ * one system call, because a call costs as much as copying several KiB.
  */
 #include "net/tcp_priv.h"
 
@@ -17,15 +17,14 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define IOV_MAX_USED 64 /* pieces gathered into one call */
+#define IOV_MAX_USED 64 /* parts of frames sent with one call */
 
-/* Not more than so much is held back. (256 KiB each way over loopback in sends of 16 KiB 112 us, of
- * 64 KiB 73, of 256 KiB 62.) */
+/* Frames are held back until they have this many bytes. Fewer and larger sends are faster. */
 #define HOLD_BYTES ((size_t)240 * 1024)
 
-#define JOIN_BYTES                                                                                 \
-    1024 /* up to this a payload is copied behind its header: one piece is faster                  \
-          */
+/* A payload up to this size is copied behind its header, because one buffer is sent faster than
+ * two. */
+#define JOIN_BYTES 1024
 
 vb_status tcp_tx_init(struct tcp_ep *ep)
 {
@@ -50,8 +49,9 @@ void tcp_tx_fini(struct tcp_ep *ep)
     ep->gets.gets = NULL;
 }
 
-/* Bytes taken, 0 if the socket is full, -1 if it is broken. The reader is then told the end of the
- * stream once it has read what came before: it is the one that gives the peer up. */
+/* Returns the number of bytes sent, 0 if the socket is full, -1 if it is broken. A broken socket is
+ * shut down. The receiving side reads what has arrived, then the end of the stream, and only then
+ * gives the peer up. */
 static ssize_t try_send(struct tcp_ep *ep, struct iovec *iov, int n_iov)
 {
     struct msghdr mh = {.msg_iov = iov, .msg_iovlen = (size_t)n_iov};
@@ -107,10 +107,11 @@ static void ring_push(struct tcp_tx *tx, const struct tcp_frame *frame)
 static void frame_done(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     if (frame->op != NULL)
-        tcp_op_done(ep, frame->op, VB_OK);
+        done_list_add(&ep->done, frame->op, VB_OK);
 }
 
-/* The pieces of the frames that wait, but for what has gone of the first. */
+/* Collects the parts of the waiting frames, without the bytes of the first that were already
+ * sent. */
 static int gather(struct tcp_tx *tx, struct iovec *iov, size_t *len_p)
 {
     uint64_t number = tx->begin;
@@ -171,7 +172,7 @@ void tcp_tx_flush(struct tcp_ep *ep)
             return;
         advance(ep, (size_t)n);
         if ((size_t)n < len)
-            return; /* full now; asking again would only cost a call */
+            return; /* the socket is full now, another call would send nothing */
     }
 }
 
@@ -185,7 +186,8 @@ void tcp_flush(struct vb_device *vdev)
             tcp_tx_flush(dev->eps[i]);
 }
 
-/* Whether the frame waits for others behind it; those that wait for room are before it. */
+/* Holds the frame back if the caller says that more follow. Returns false if the frame must be sent
+ * now, also if earlier frames wait for the socket. */
 static bool hold_back(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     struct tcp_tx *tx = &ep->tx;
@@ -199,14 +201,14 @@ static bool hold_back(struct tcp_ep *ep, const struct tcp_frame *frame)
     return true;
 }
 
-/* Negative: the endpoint is dead and the frame was not taken. */
+/* Sends or queues a frame. Negative: the endpoint is dead and the frame was not taken. */
 static vb_status frame_send(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     ssize_t n = 0;
 
     if (hold_back(ep, frame))
         return VB_OK;
-    if (ep->tx.held > 0) { /* it leaves with what was held back */
+    if (ep->tx.held > 0) { /* send it together with the held frames */
         ring_push(&ep->tx, frame);
         tcp_tx_flush(ep);
         return VB_OK;
@@ -227,7 +229,7 @@ static vb_status frame_send(struct tcp_ep *ep, const struct tcp_frame *frame)
 
 /* ---- put, get, reply ------------------------------------------------------------------------- */
 
-/* Whether a put or request can be taken. */
+/* Returns VB_OK if a put or request can be taken. */
 static vb_status check_room(const struct tcp_ep *ep)
 {
     const struct tcp_tx *tx = &ep->tx;
@@ -291,7 +293,7 @@ void tcp_tx_reply(struct tcp_ep *ep, const struct data_head *request, const char
         .type = DATA_REPLY, .get = request->get, .len_bytes = request->len_bytes};
 
     if (ep->tx.broken)
-        return; /* the reader will come to the end of the stream */
+        return; /* the receiving side will reach the end of the stream */
     data_head_encode(&head, frame.head);
     (void)frame_send(ep, &frame);
 }

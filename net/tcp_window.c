@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Windows over TCP: a peer needs nothing but their number.
+ * Windows over TCP. A peer needs only the number of a window, so the key is empty.
  */
 #include "net/tcp_priv.h"
 
@@ -10,7 +10,7 @@ const struct tcp_window *tcp_find_window(const struct tcp_device *dev, uint32_t 
 {
     int i;
 
-    for (i = 0; i < dev->n_windows; i++) /* there are few */
+    for (i = 0; i < dev->n_windows; i++) /* a linear search, because a job has few windows */
         if (dev->windows[i].id == id)
             return &dev->windows[i];
     return NULL;
@@ -23,17 +23,16 @@ vb_status tcp_export_window(struct vb_device *vdev, uint32_t id, const struct vb
     struct tcp_window *windows;
 
     if (tcp_find_window(dev, id) != NULL)
-        return vb_err(VB_ERR_USAGE, "there is a window %u already", id);
+        return vb_err(VB_ERR_USAGE, "window %u exists already", id);
     windows = realloc(dev->windows, ((size_t)dev->n_windows + 1) * sizeof(*windows));
     if (windows == NULL)
         return vb_err_sys("realloc");
     dev->windows = windows;
     windows[dev->n_windows++] = (struct tcp_window){id, mem->ptr, mem->len_bytes, rights};
-    key_p->len_bytes = 0; /* its number is all that a peer needs */
+    key_p->len_bytes = 0;
     return VB_OK;
 }
 
-/* Its number is all that a peer needs. */
 vb_status tcp_offer_window(struct vb_ep *ep, uint32_t id, const struct vb_mem *mem,
                            struct vb_blob *key_p)
 {
@@ -49,7 +48,7 @@ static bool points_into(const struct tcp_window *win, const char *ptr)
     return ptr >= win->ptr && ptr < win->ptr + win->len_bytes;
 }
 
-/* Whether bytes of the window are still to come or to go. */
+/* Whether a transfer from or to the window is still under way. */
 static bool ep_uses(struct tcp_ep *ep, const struct tcp_window *win)
 {
     const struct tcp_tx *tx = &ep->tx;
@@ -73,9 +72,11 @@ void tcp_unexport_window(struct vb_device *vdev, uint32_t id)
     if (win == NULL)
         return;
     for (i = 0; i < dev->n_eps; i++)
-        if (ep_uses(dev->eps[i], win)) /* ranks agree before they destroy: this one did not */
-            tcp_fail(dev->eps[i], vb_err(VB_ERR_PEER, "rank %d: window %u went away under way",
-                                         dev->eps[i]->rank, id));
+        /* Ranks agree before they destroy a window, so this peer broke the protocol. */
+        if (ep_uses(dev->eps[i], win))
+            tcp_fail(dev->eps[i],
+                     vb_err(VB_ERR_PEER, "rank %d: window %u was destroyed during a transfer",
+                            dev->eps[i]->rank, id));
     *win = dev->windows[--dev->n_windows];
 }
 
@@ -88,8 +89,8 @@ vb_status tcp_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob
     (void)len_bytes;
     (void)timeout_ms;
     if (key->len_bytes != 0)
-        return vb_err(VB_ERR_INPUT, "window %u of rank %d: a key of %u bytes", id, ep->rank,
-                      key->len_bytes);
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d: its key has a wrong length (%u bytes)",
+                      id, ep->rank, key->len_bytes);
     rem = calloc(1, sizeof(*rem));
     if (rem == NULL)
         return vb_err_sys("calloc");

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * RDMA: one reliable queue pair a peer, one completion queue a device in use. A put is a write with
- * immediate data (or a write and a message), a get is a read. Connections are librdmacm's.
+ * The RDMA transport: one reliable queue pair per peer, one completion queue per RDMA device in
+ * use. A put is a write with immediate data, or a write and a message. A get is a read. librdmacm
+ * makes the connections.
  *
- * A rank does not have to poll: what has come waits in the completion queue, and a sleeper is woken
- * by its channel. Connections and the devices' own events are looked at after every sleep and now
- * and then while polling.
+ * A rank does not have to poll all the time: completions wait in the completion queue, and its
+ * channel wakes a sleeping rank. Events of connections and devices are checked after every sleep,
+ * and once in CHECK_EVERY polls.
  */
 #include "net/verbs_priv.h"
 
@@ -17,49 +18,49 @@
 #include <unistd.h>
 
 #define POLL_BATCH 16
-#define LOOK_EVERY 512 /* polls */
+#define CHECK_EVERY 512 /* polls between two checks of connection and device events */
 
 /* ---- device ---------------------------------------------------------------------------------- */
 
-static void rd_close_device(struct vb_device *vdev)
+static void verbs_close(struct vb_device *vdev)
 {
-    struct rd_device *dev = rd_device_of(vdev);
+    struct verbs_dev *dev = verbs_dev_of(vdev);
     int i;
 
     if (dev == NULL)
         return;
     for (i = 0; i < dev->n_ports; i++)
-        rd_port_close(&dev->ports[i]);
-    rd_stop_listening(dev);
+        verbs_port_close(&dev->ports[i]);
+    verbs_stop_listening(dev);
     if (dev->epoll_fd >= 0)
         close(dev->epoll_fd);
-    free(dev->kept);
+    free(dev->kept.notes);
     free(dev);
 }
 
-static vb_status rd_open_device(const struct vb_device_opts *o, struct vb_device **dev_p)
+static vb_status verbs_open(const struct vb_device_opts *o, struct vb_device **dev_p)
 {
-    struct rd_device *dev;
+    struct verbs_dev *dev;
     vb_status st;
 
     if (o->queue_depth < 1 || o->queue_depth > 1 << 14)
-        return vb_err(VB_ERR_USAGE, "a queue of %d", o->queue_depth);
-    dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct rd_ep *));
+        return vb_err(VB_ERR_USAGE, "queue depth %d is out of range", o->queue_depth);
+    dev = calloc(1, sizeof(*dev) + (size_t)o->world * sizeof(struct verbs_ep *));
     if (dev == NULL)
         return vb_err_sys("calloc");
     dev->head.transport = &vb_transport_verbs;
     dev->opts = *o;
     dev->imm = !o->no_immediate;
-    dev->done_end = &dev->done;
+    done_list_init(&dev->done);
     dev->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (dev->epoll_fd < 0)
         st = vb_err_sys("epoll_create1");
     else
-        st = rd_address_find(o, &dev->address);
+        st = verbs_address_find(o, &dev->address);
     if (st == VB_OK)
-        st = rd_listen(dev, o->bind);
+        st = verbs_listen(dev, o->bind);
     if (st != VB_OK) {
-        rd_close_device((struct vb_device *)dev);
+        verbs_close((struct vb_device *)dev);
         return st;
     }
     *dev_p = (struct vb_device *)dev;
@@ -68,126 +69,116 @@ static vb_status rd_open_device(const struct vb_device_opts *o, struct vb_device
 
 bool vb_verbs_is_soft(struct vb_device *dev)
 {
-    return rd_device_of(dev)->address.soft;
+    return verbs_dev_of(dev)->address.soft;
 }
 
-static vb_status rd_address(struct vb_device *vdev, struct vb_blob *blob_p)
+static vb_status verbs_own_address(struct vb_device *vdev, struct vb_blob *blob_p)
 {
-    return rd_address_pack(&rd_device_of(vdev)->address, blob_p);
+    return verbs_address_pack(&verbs_dev_of(vdev)->address, blob_p);
 }
 
-/* ---- ends of ops and endpoints --------------------------------------------------------------- */
+/* ---- failed endpoints ------------------------------------------------------------------------ */
 
-void rd_op_done(struct rd_device *dev, struct vb_op *op, vb_status st)
-{
-    op->status = st;
-    op->next = NULL;
-    *dev->done_end = op;
-    dev->done_end = &op->next;
-}
-
-static void queue_fail(struct rd_ep *ep, struct rd_queue *q)
+static void queue_fail(struct verbs_ep *ep, struct verbs_queue *q)
 {
     for (; q->begin != q->end; q->begin++)
-        rd_op_done(ep->dev, q->sends[q->begin % q->size].op, ep->status);
+        done_list_add(&ep->dev->done, q->entries[q->begin % q->size].op, ep->status);
 }
 
-void rd_fail(struct rd_ep *ep, vb_status st, const char *fmt, ...)
+void verbs_ep_fail(struct verbs_ep *ep, vb_status st, const char *fmt, ...)
 {
-    struct rd_flights *f = &ep->flights;
+    struct verbs_flights *f = &ep->tx.flights;
     va_list ap;
 
     if (ep->status != VB_OK)
         return;
     ep->status = st;
-    ep->state = RD_DEAD;
-    ep->dev->n_untold++;
+    ep->state = VERBS_DEAD;
+    ep->dev->n_unreported++;
     va_start(ap, fmt);
     vsnprintf(ep->why, sizeof(ep->why), fmt, ap);
     va_end(ap);
     for (; f->begin != f->end; f->begin++)
         if (f->entries[f->begin % f->size].op != NULL)
-            rd_op_done(ep->dev, f->entries[f->begin % f->size].op, st);
-    queue_fail(ep, &ep->puts);
-    queue_fail(ep, &ep->gets);
-    if (ep->id != NULL && ep->id->qp != NULL)
-        (void)rdma_disconnect(ep->id); /* the peer shall know */
+            done_list_add(&ep->dev->done, f->entries[f->begin % f->size].op, st);
+    queue_fail(ep, &ep->tx.puts);
+    queue_fail(ep, &ep->tx.gets);
+    if (ep->cm.id != NULL && ep->cm.id->qp != NULL)
+        (void)rdma_disconnect(ep->cm.id); /* so that the peer notices */
 }
 
-/* Ops of other endpoints that are in the list are done as well. */
-static struct vb_op *rd_sever(struct vb_ep *vep)
+/* The list may also contain ops of other endpoints. They have ended too. */
+static struct vb_op *verbs_sever(struct vb_ep *vep)
 {
-    struct rd_ep *ep = rd_ep_of(vep);
-    struct vb_op *ops;
+    struct verbs_ep *ep = verbs_ep_of(vep);
 
-    rd_fail(ep, VB_ERR_PEER, "it is gone");
-    ops = ep->dev->done;
-    ep->dev->done = NULL;
-    ep->dev->done_end = &ep->dev->done;
-    return ops;
+    verbs_ep_fail(ep, VB_ERR_PEER, "the peer is gone");
+    return done_list_take(&ep->dev->done);
 }
 
-/* ---- notes that had to wait ------------------------------------------------------------------ */
+/* ---- kept notes ------------------------------------------------------------------------------ */
 
-void rd_keep(struct rd_device *dev, const struct vb_raw_event *ev, int n)
+void verbs_keep_notes(struct verbs_dev *dev, const struct vb_raw_event *ev, int n)
 {
     struct vb_raw_event *kept;
-    int room = 2 * (dev->n_kept + n), i;
+    int room = 2 * (dev->kept.n + n), i;
 
-    if (dev->n_kept + n > dev->room_kept) {
-        kept = realloc(dev->kept, (size_t)room * sizeof(*kept));
-        if (kept == NULL) { /* a note lost is a peer lost */
+    if (dev->kept.n + n > dev->kept.size) {
+        kept = realloc(dev->kept.notes, (size_t)room * sizeof(*kept));
+        if (kept == NULL) { /* the notes are lost, so give up the peers that sent them */
             for (i = 0; i < n; i++)
                 if (dev->eps[ev[i].rank] != NULL)
-                    rd_fail(dev->eps[ev[i].rank], VB_ERR_NO_MEMORY, "no memory for its notes");
+                    verbs_ep_fail(dev->eps[ev[i].rank], VB_ERR_NO_MEMORY,
+                                  "out of memory for its notes");
             return;
         }
-        dev->kept = kept;
-        dev->room_kept = room;
+        dev->kept.notes = kept;
+        dev->kept.size = room;
     }
     for (i = 0; i < n; i++)
-        dev->kept[dev->n_kept++] = ev[i];
+        dev->kept.notes[dev->kept.n++] = ev[i];
 }
 
-void rd_forget(struct rd_device *dev, int rank)
+void verbs_forget_notes(struct verbs_dev *dev, int rank)
 {
     int i, n = 0;
 
-    for (i = 0; i < dev->n_kept; i++)
-        if (dev->kept[i].rank != rank)
-            dev->kept[n++] = dev->kept[i];
-    dev->n_kept = n;
+    for (i = 0; i < dev->kept.n; i++)
+        if (dev->kept.notes[i].rank != rank)
+            dev->kept.notes[n++] = dev->kept.notes[i];
+    dev->kept.n = n;
 }
 
-static int report_kept(struct rd_device *dev, struct vb_raw_event *ev, int max)
+static int report_kept(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
 {
-    int n = dev->n_kept < max ? dev->n_kept : max;
+    int n = dev->kept.n < max ? dev->kept.n : max;
 
-    memcpy(ev, dev->kept, (size_t)n * sizeof(*ev));
-    dev->n_kept -= n;
-    memmove(dev->kept, dev->kept + n, (size_t)dev->n_kept * sizeof(*ev));
+    memcpy(ev, dev->kept.notes, (size_t)n * sizeof(*ev));
+    dev->kept.n -= n;
+    memmove(dev->kept.notes, dev->kept.notes + n, (size_t)dev->kept.n * sizeof(*ev));
     return n;
 }
 
 /* ---- poll ------------------------------------------------------------------------------------ */
 
-/* After completions there may be room, credits, and receives to post again. */
-static void go_on(struct rd_device *dev)
+/* Called after completions: they may have freed room in the send queue, brought credits, or used
+ * receives, which are posted again. */
+static void post_all(struct verbs_dev *dev)
 {
-    struct rd_ep *ep;
+    struct verbs_ep *ep;
     int i;
 
     for (i = 0; i < dev->opts.world; i++) {
         ep = dev->eps[i];
-        if (ep == NULL || ep->state == RD_DEAD)
+        if (ep == NULL || ep->state == VERBS_DEAD)
             continue;
-        rd_post_recvs(ep);
-        rd_give_credits(ep);
-        rd_push(ep);
+        verbs_post_recvs(ep);
+        verbs_return_credits(ep);
+        verbs_post_queued(ep);
     }
 }
 
-int rd_poll_ports(struct rd_device *dev, struct vb_raw_event *ev, int max)
+int verbs_poll_ports(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
 {
     struct ibv_wc wcs[POLL_BATCH];
     int i, k, n, events = 0, total = 0;
@@ -201,67 +192,55 @@ int rd_poll_ports(struct rd_device *dev, struct vb_raw_event *ev, int max)
             continue;
         }
         for (k = 0; k < n; k++)
-            events += rd_completed(dev, &wcs[k], &ev[events]);
+            events += verbs_completed(dev, &wcs[k], &ev[events]);
         total += n;
     }
     if (total > 0)
-        go_on(dev);
+        post_all(dev);
     return events;
 }
 
-static int report_done(struct rd_device *dev, struct vb_raw_event *ev, int max)
+/* Reports each dead endpoint once, after its notes and its ops. */
+static int report_lost(struct verbs_dev *dev, struct vb_raw_event *ev, int max)
 {
-    int n = 0;
-
-    for (; n < max && dev->done != NULL; dev->done = dev->done->next)
-        ev[n++] = (struct vb_raw_event){
-            .type = VB_RAW_OP_DONE, .op = dev->done, .status = dev->done->status};
-    if (dev->done == NULL)
-        dev->done_end = &dev->done;
-    return n;
-}
-
-/* An endpoint that died is reported once, after all that came from it and its ops. */
-static int report_lost(struct rd_device *dev, struct vb_raw_event *ev, int max)
-{
-    struct rd_ep *ep;
+    struct verbs_ep *ep;
     int i, n = 0;
 
     for (i = 0; i < dev->opts.world && n < max; i++) {
         ep = dev->eps[i];
-        if (ep == NULL || ep->status == VB_OK || ep->told)
+        if (ep == NULL || ep->status == VB_OK || ep->lost_reported)
             continue;
-        ep->told = true;
-        dev->n_untold--;
+        ep->lost_reported = true;
+        dev->n_unreported--;
         ev[n++] = (struct vb_raw_event){
             .type = VB_RAW_LOST, .rank = ep->rank, .status = ep->status, .why = ep->why};
     }
     return n;
 }
 
-static void look_around(struct rd_device *dev)
+static void check_events(struct verbs_dev *dev)
 {
     int i;
 
-    dev->look = false;
-    rd_cm_events(dev);
+    dev->has_events = false;
+    verbs_cm_events(dev);
     for (i = 0; i < dev->n_ports; i++)
-        rd_port_async(dev, &dev->ports[i]);
+        verbs_port_async_events(dev, &dev->ports[i]);
 }
 
-static vb_status rd_poll(struct vb_device *vdev, struct vb_raw_event *ev, int max, int *n_p)
+static vb_status verbs_poll(struct vb_device *vdev, struct vb_raw_event *ev, int max, int *n_p)
 {
-    struct rd_device *dev = rd_device_of(vdev);
+    struct verbs_dev *dev = verbs_dev_of(vdev);
     int n = 0;
 
-    if (dev->look || ++dev->polls % LOOK_EVERY == 0)
-        look_around(dev);
-    if (dev->n_kept > 0) /* before those that came after them */
+    if (dev->has_events || ++dev->polls % CHECK_EVERY == 0)
+        check_events(dev);
+    if (dev->kept.n > 0) /* older notes first */
         n = report_kept(dev, ev, max);
-    n += rd_poll_ports(dev, ev + n, max - n);
-    if (dev->done != NULL)
-        n += report_done(dev, ev + n, max - n);
-    if (dev->n_untold > 0 && dev->done == NULL)
+    n += verbs_poll_ports(dev, ev + n, max - n);
+    if (!done_list_empty(&dev->done))
+        n += done_list_report(&dev->done, 0, ev + n, max - n);
+    if (dev->n_unreported > 0 && done_list_empty(&dev->done))
         n += report_lost(dev, ev + n, max - n);
     *n_p = n;
     return VB_OK;
@@ -269,17 +248,17 @@ static vb_status rd_poll(struct vb_device *vdev, struct vb_raw_event *ev, int ma
 
 /* ---- sleep ----------------------------------------------------------------------------------- */
 
-static vb_status rd_arm(struct vb_device *vdev)
+static vb_status verbs_arm(struct vb_device *vdev)
 {
-    struct rd_device *dev = rd_device_of(vdev);
+    struct verbs_dev *dev = verbs_dev_of(vdev);
     int i;
 
     for (i = 0; i < dev->n_ports; i++)
-        rd_port_arm(&dev->ports[i]);
+        verbs_port_arm(&dev->ports[i]);
     return VB_OK;
 }
 
-static struct rd_port *port_of_channel(struct rd_device *dev, int fd)
+static struct verbs_port *port_of_channel(struct verbs_dev *dev, int fd)
 {
     int i;
 
@@ -289,11 +268,12 @@ static struct rd_port *port_of_channel(struct rd_device *dev, int fd)
     return NULL;
 }
 
-/* Sleeps for up to ms, and notes which descriptors have something, so that none is read in vain. */
-static void ask_epoll(struct rd_device *dev, int ms)
+/* Sleeps for up to ms and marks which descriptors are readable, so that the others are not read for
+ * nothing. */
+static void check_epoll(struct verbs_dev *dev, int ms)
 {
-    struct epoll_event evs[2 * RD_PORTS_MAX + 1];
-    struct rd_port *port;
+    struct epoll_event evs[2 * VERBS_PORTS_MAX + 1];
+    struct verbs_port *port;
     int i, n;
 
     n = epoll_wait(dev->epoll_fd, evs, VB_COUNT(evs), ms);
@@ -302,81 +282,81 @@ static void ask_epoll(struct rd_device *dev, int ms)
         if (port != NULL)
             port->has_event = true;
         else
-            dev->look = true;
+            dev->has_events = true;
     }
 }
 
-static void rd_disarm(struct vb_device *vdev)
+static void verbs_disarm(struct vb_device *vdev)
 {
-    struct rd_device *dev = rd_device_of(vdev);
+    struct verbs_dev *dev = verbs_dev_of(vdev);
     int i;
 
-    ask_epoll(dev, 0);
+    check_epoll(dev, 0);
     for (i = 0; i < dev->n_ports; i++)
         if (dev->ports[i].has_event)
-            rd_port_take_event(&dev->ports[i]);
+            verbs_port_take_event(&dev->ports[i]);
 }
 
-/* What has come is handed out at once; the event that told of it is read before the next sleep,
- * when something is under way again and there is time. */
-static vb_status rd_await(struct vb_device *vdev, struct vb_raw_event *ev, int max, int ms,
-                          int *n_p)
+/* Reports completions as soon as it wakes. The event of the channel is read only before the next
+ * sleep, when transfers are under way again and the rank has time. */
+static vb_status verbs_await(struct vb_device *vdev, struct vb_raw_event *ev, int max, int ms,
+                             int *n_p)
 {
-    vb_status st = rd_arm(vdev);
+    vb_status st = verbs_arm(vdev);
 
     *n_p = 0;
     if (st == VB_OK)
-        st = rd_poll(vdev, ev, max, n_p);
+        st = verbs_poll(vdev, ev, max, n_p);
     if (st != VB_OK || *n_p > 0)
         return st;
-    ask_epoll(rd_device_of(vdev), ms);
-    return rd_poll(vdev, ev, max, n_p);
+    check_epoll(verbs_dev_of(vdev), ms);
+    return verbs_poll(vdev, ev, max, n_p);
 }
 
-static int rd_wait_fd(struct vb_device *dev)
+static int verbs_wait_fd(struct vb_device *dev)
 {
-    return rd_device_of(dev)->epoll_fd;
+    return verbs_dev_of(dev)->epoll_fd;
 }
 
-static void *rd_remote_ptr(struct vb_remote *rem)
+static void *verbs_remote_ptr(struct vb_remote *rem)
 {
     (void)rem;
     return NULL;
 }
 
-static const char *rd_link_text(struct vb_ep *ep)
+static const char *verbs_link_text(struct vb_ep *ep)
 {
-    return rd_ep_of(ep)->link;
+    return verbs_ep_of(ep)->link;
 }
 
-static void rd_registered(struct vb_device *dev, uint64_t *bytes_p, uint64_t *ns_p)
+static void verbs_registered(struct vb_device *dev, uint64_t *bytes_p, uint64_t *ns_p)
 {
-    *bytes_p = rd_device_of(dev)->registered;
-    *ns_p = rd_device_of(dev)->registered_ns;
+    *bytes_p = verbs_dev_of(dev)->registered.bytes;
+    *ns_p = verbs_dev_of(dev)->registered.ns;
 }
 
 const struct vb_transport vb_transport_verbs = {
     .name = "verbs",
     .caps = VB_CAP_CALLS,
-    .open = rd_open_device,
-    .close = rd_close_device,
-    .address = rd_address,
-    .connect = rd_connect,
-    .disconnect = rd_disconnect,
-    .sever = rd_sever,
-    .link_text = rd_link_text,
-    .registered = rd_registered,
-    .export_window = rd_export_window,
-    .offer_window = rd_offer_window,
-    .unexport_window = rd_unexport_window,
-    .import_window = rd_import_window,
-    .release_window = rd_release_window,
-    .remote_ptr = rd_remote_ptr,
-    .put = rd_put,
-    .get = rd_get,
-    .poll = rd_poll,
-    .arm = rd_arm,
-    .disarm = rd_disarm,
-    .wait_fd = rd_wait_fd,
-    .await = rd_await,
+    .open = verbs_open,
+    .close = verbs_close,
+    .address = verbs_own_address,
+    .connect = verbs_connect,
+    .disconnect = verbs_disconnect,
+    .sever = verbs_sever,
+    .link_text = verbs_link_text,
+    .registered = verbs_registered,
+    .export_window = verbs_export_window,
+    .offer_window = verbs_offer_window,
+    .unexport_window = verbs_unexport_window,
+    .import_window = verbs_import_window,
+    .release_window = verbs_release_window,
+    .remote_ptr = verbs_remote_ptr,
+    .put = verbs_put,
+    .get = verbs_get,
+    .poll = verbs_poll,
+    .arm = verbs_arm,
+    .disarm = verbs_disarm,
+    .wait_fd = verbs_wait_fd,
+    .await = verbs_await,
 };

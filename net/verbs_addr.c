@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where a rank can be called over RDMA: the addresses of the interfaces that its active devices
- * have. Which of them serves a pair is settled by the caller's route to it.
+ * Finds the addresses at which peers can call this rank over RDMA: those of the interfaces of its
+ * active devices. The caller's route decides which of them a pair uses.
  */
 #include "net/verbs_priv.h"
 
@@ -24,8 +24,9 @@ static bool link_local(const char *addr)
     return strncasecmp(addr, "fe80:", 5) == 0;
 }
 
-/* How good an address is; -1: not to be used. The address that the ranks found each other by comes
- * first, then hardware, then speed. A link-local one means something on its own link only. */
+/* Returns how good an address is; -1: it must not be used. The address by which the ranks found
+ * each other is the best, then hardware counts, then speed. A link-local address is excluded
+ * because it is valid only on its own link. */
 static double rate(const struct candidate *c, const struct vb_device_opts *o)
 {
     double score = c->port->speed_gbit < 10000 ? c->port->speed_gbit : 10000;
@@ -72,9 +73,10 @@ static int collect(const struct vb_rdma_dev *devs, int n_devs, const struct vb_i
     return n;
 }
 
-/* The best first, and of its family only: one listener serves them all. */
+/* Chooses the best addresses, in order. All have the family of the first, because one listener
+ * serves them all. */
 static void choose(const struct candidate *all, int n, const struct vb_device_opts *o,
-                   struct rd_address *address)
+                   struct verbs_address *address)
 {
     bool taken[CANDIDATES] = {false}, v6 = false;
     int i, best;
@@ -94,27 +96,27 @@ static void choose(const struct candidate *all, int n, const struct vb_device_op
             snprintf(address->device, sizeof(address->device), "%.15s", all[best].dev->name);
         }
         snprintf(address->addrs[address->n_addrs++], VB_ADDR_TEXT, "%s", all[best].addr);
-    } while (address->n_addrs < RD_ADDRS);
+    } while (address->n_addrs < VERBS_ADDRS_MAX);
 }
 
 static vb_status nothing_found(const struct vb_device_opts *o, int n_devs)
 {
     if (n_devs == 0)
-        return vb_err(VB_ERR_UNSUPPORTED, "this host has no RDMA device; verbena doctor tells how "
-                                          "to make one of any Ethernet interface");
+        return vb_err(VB_ERR_UNSUPPORTED, "this host has no RDMA device; verbena doctor shows how "
+                                          "to create one on any Ethernet interface");
     if (o->bind != NULL)
         return vb_err(VB_ERR_UNSUPPORTED,
-                      "%s is no address of an interface with an active RDMA device", o->bind);
+                      "%s is not an address of an interface with an active RDMA device", o->bind);
     if (o->device != NULL)
         return vb_err(VB_ERR_UNSUPPORTED,
-                      "%s is no RDMA device with an active port and an address; verbena doctor "
+                      "%s is not an RDMA device with an active port and an address; verbena doctor "
                       "lists them",
                       o->device);
     return vb_err(VB_ERR_UNSUPPORTED, "no RDMA device of this host has an active port and an "
-                                      "address; verbena doctor tells why");
+                                      "address; verbena doctor shows why");
 }
 
-vb_status rd_address_find(const struct vb_device_opts *o, struct rd_address *address_p)
+vb_status verbs_address_find(const struct vb_device_opts *o, struct verbs_address *address_p)
 {
     struct candidate all[CANDIDATES];
     struct vb_rdma_dev *devs = NULL;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A request is 56 bytes: magic 4, version 1, kind 1, rank 2, epoch 4, nonce 12 (its first byte is
- * the number of the sender's port), proof 32. Three proofs make it mutual: the request's covers
- * itself and whom it is for, the reply's covers both, and the caller's first message covers both as
- * well, so that a request that was recorded and played again gets no further than that.
+ * A request has 56 bytes: magic 4, version 1, kind 1, rank 2, epoch 4, nonce 12 (its first byte is
+ * the number of the sender's port), proof 32. Three proofs authenticate both sides. The proof of
+ * the request covers the request and the called rank. The proof of the reply covers request and
+ * reply. The caller's first message carries a proof that covers both as well, so a recorded request
+ * that is sent again fails at that message.
  */
 #include "net/verbs_hello.h"
 
@@ -21,14 +22,15 @@ enum {
     AT_PROOF = 24,
 };
 
-_Static_assert(AT_NONCE + RD_NONCE == AT_PROOF && AT_PROOF + WIRE_PROOF == RD_CALL_BYTES,
-               "a request has another size");
+_Static_assert(AT_NONCE + VERBS_NONCE_BYTES == AT_PROOF &&
+                   AT_PROOF + WIRE_PROOF == VERBS_CALL_BYTES,
+               "a request has a wrong size");
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
 enum { AT_PORT = 0, AT_SOFT = 4, AT_COUNT = 5, AT_DEVICE = 6, AT_ADDRS = 22, ADDR_BYTES = 17 };
 
-_Static_assert(AT_ADDRS + RD_ADDRS * ADDR_BYTES <= VB_BLOB_MAX, "an address does not fit");
+_Static_assert(AT_ADDRS + VERBS_ADDRS_MAX * ADDR_BYTES <= VB_BLOB_MAX, "an address does not fit");
 
 static bool addr_pack(const char *text, unsigned char out[ADDR_BYTES])
 {
@@ -47,7 +49,7 @@ static bool addr_unpack(const unsigned char in[ADDR_BYTES], char text[VB_ADDR_TE
     return (in[0] == 4 || in[0] == 6) && inet_ntop(family, in + 1, text, VB_ADDR_TEXT) != NULL;
 }
 
-vb_status rd_address_pack(const struct rd_address *a, struct vb_blob *blob)
+vb_status verbs_address_pack(const struct verbs_address *a, struct vb_blob *blob)
 {
     int i;
 
@@ -58,12 +60,12 @@ vb_status rd_address_pack(const struct rd_address *a, struct vb_blob *blob)
     memcpy(blob->bytes + AT_DEVICE, a->device, sizeof(a->device));
     for (i = 0; i < a->n_addrs; i++)
         if (!addr_pack(a->addrs[i], blob->bytes + AT_ADDRS + i * ADDR_BYTES))
-            return vb_err(VB_ERR_USAGE, "%s is no address", a->addrs[i]);
+            return vb_err(VB_ERR_USAGE, "%s is not an IP address", a->addrs[i]);
     blob->len_bytes = (uint32_t)(AT_ADDRS + a->n_addrs * ADDR_BYTES);
     return VB_OK;
 }
 
-bool rd_address_unpack(const struct vb_blob *blob, struct rd_address *a)
+bool verbs_address_unpack(const struct vb_blob *blob, struct verbs_address *a)
 {
     uint32_t port;
     int i;
@@ -76,7 +78,7 @@ bool rd_address_unpack(const struct vb_blob *blob, struct rd_address *a)
     a->soft = blob->bytes[AT_SOFT] != 0;
     a->n_addrs = blob->bytes[AT_COUNT];
     memcpy(a->device, blob->bytes + AT_DEVICE, sizeof(a->device) - 1);
-    if (port == 0 || port > 65535 || a->n_addrs < 1 || a->n_addrs > RD_ADDRS ||
+    if (port == 0 || port > 65535 || a->n_addrs < 1 || a->n_addrs > VERBS_ADDRS_MAX ||
         blob->len_bytes != (uint32_t)(AT_ADDRS + a->n_addrs * ADDR_BYTES))
         return false;
     for (i = 0; i < a->n_addrs; i++)
@@ -87,20 +89,20 @@ bool rd_address_unpack(const struct vb_blob *blob, struct rd_address *a)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static void call_head(const struct rd_call *call, enum rd_call_kind kind,
-                      unsigned char out[RD_CALL_BYTES])
+static void call_head(const struct verbs_call *call, enum verbs_call_kind kind,
+                      unsigned char out[VERBS_CALL_BYTES])
 {
     wire_u32_encode(MAGIC, out);
-    out[AT_VERSION] = RD_VERSION;
+    out[AT_VERSION] = VERBS_VERSION;
     out[AT_KIND] = (unsigned char)kind;
     out[AT_RANK] = (unsigned char)call->rank;
     out[AT_RANK + 1] = (unsigned char)(call->rank >> 8);
     wire_u32_encode(call->epoch, out + AT_EPOCH);
-    auth_random(out + AT_NONCE, RD_NONCE);
+    auth_random(out + AT_NONCE, VERBS_NONCE_BYTES);
     out[AT_NONCE] = (unsigned char)call->port;
 }
 
-static void prove_request(const unsigned char request[RD_CALL_BYTES], int to,
+static void prove_request(const unsigned char request[VERBS_CALL_BYTES], int to,
                           const unsigned char key[AUTH_KEY_BYTES], unsigned char proof[WIRE_PROOF])
 {
     unsigned char message[AT_PROOF + 4];
@@ -110,61 +112,62 @@ static void prove_request(const unsigned char request[RD_CALL_BYTES], int to,
     auth_code(key, "verbena request1", message, sizeof(message), proof);
 }
 
-static void prove_reply(const unsigned char request[RD_CALL_BYTES],
-                        const unsigned char reply[RD_CALL_BYTES],
+static void prove_reply(const unsigned char request[VERBS_CALL_BYTES],
+                        const unsigned char reply[VERBS_CALL_BYTES],
                         const unsigned char key[AUTH_KEY_BYTES], unsigned char proof[WIRE_PROOF])
 {
-    unsigned char message[RD_CALL_BYTES + AT_PROOF];
+    unsigned char message[VERBS_CALL_BYTES + AT_PROOF];
 
-    memcpy(message, request, RD_CALL_BYTES);
-    memcpy(message + RD_CALL_BYTES, reply, AT_PROOF);
+    memcpy(message, request, VERBS_CALL_BYTES);
+    memcpy(message + VERBS_CALL_BYTES, reply, AT_PROOF);
     auth_code(key, "verbena reply  1", message, sizeof(message), proof);
 }
 
-void rd_call_request(const struct rd_call *call, int to, const unsigned char key[AUTH_KEY_BYTES],
-                     unsigned char out[RD_CALL_BYTES])
+void verbs_call_request(const struct verbs_call *call, int to,
+                        const unsigned char key[AUTH_KEY_BYTES],
+                        unsigned char out[VERBS_CALL_BYTES])
 {
-    call_head(call, RD_CALL_REQUEST, out);
+    call_head(call, VERBS_CALL_REQUEST, out);
     prove_request(out, to, key, out + AT_PROOF);
 }
 
-void rd_call_reply(const struct rd_call *call, const unsigned char request[RD_CALL_BYTES],
-                   const unsigned char key[AUTH_KEY_BYTES], unsigned char out[RD_CALL_BYTES])
+void verbs_call_reply(const struct verbs_call *call, const unsigned char request[VERBS_CALL_BYTES],
+                      const unsigned char key[AUTH_KEY_BYTES], unsigned char out[VERBS_CALL_BYTES])
 {
-    call_head(call, RD_CALL_REPLY, out);
+    call_head(call, VERBS_CALL_REPLY, out);
     prove_reply(request, out, key, out + AT_PROOF);
 }
 
-void rd_call_proof(const unsigned char request[RD_CALL_BYTES],
-                   const unsigned char reply[RD_CALL_BYTES],
-                   const unsigned char key[AUTH_KEY_BYTES], unsigned char proof[WIRE_PROOF])
+void verbs_call_proof(const unsigned char request[VERBS_CALL_BYTES],
+                      const unsigned char reply[VERBS_CALL_BYTES],
+                      const unsigned char key[AUTH_KEY_BYTES], unsigned char proof[WIRE_PROOF])
 {
-    unsigned char message[2 * RD_CALL_BYTES];
+    unsigned char message[2 * VERBS_CALL_BYTES];
 
-    memcpy(message, request, RD_CALL_BYTES);
-    memcpy(message + RD_CALL_BYTES, reply, RD_CALL_BYTES);
+    memcpy(message, request, VERBS_CALL_BYTES);
+    memcpy(message + VERBS_CALL_BYTES, reply, VERBS_CALL_BYTES);
     auth_code(key, "verbena caller 1", message, sizeof(message), proof);
 }
 
-const char *rd_call_read(const unsigned char *bytes, size_t len_bytes, enum rd_call_kind kind,
-                         struct rd_call *call_p)
+const char *verbs_call_read(const unsigned char *bytes, size_t len_bytes, enum verbs_call_kind kind,
+                            struct verbs_call *call_p)
 {
-    if (bytes == NULL || len_bytes < RD_CALL_BYTES) /* what follows is padding */
+    if (bytes == NULL || len_bytes < VERBS_CALL_BYTES) /* librdmacm may add padding */
         return "it is too short";
     if (wire_u32_decode(bytes) != MAGIC)
-        return "it is no verbena";
-    if (bytes[AT_VERSION] != RD_VERSION)
+        return "it is not a Verbena program";
+    if (bytes[AT_VERSION] != VERBS_VERSION)
         return "it speaks another version";
     if (bytes[AT_KIND] != kind)
-        return "it is not what it should be";
+        return "it has the wrong kind";
     call_p->rank = bytes[AT_RANK] | bytes[AT_RANK + 1] << 8;
     call_p->epoch = wire_u32_decode(bytes + AT_EPOCH);
     call_p->port = bytes[AT_NONCE];
     return NULL;
 }
 
-bool rd_call_request_proves(const unsigned char request[RD_CALL_BYTES], int to,
-                            const unsigned char key[AUTH_KEY_BYTES])
+bool verbs_call_request_verify(const unsigned char request[VERBS_CALL_BYTES], int to,
+                               const unsigned char key[AUTH_KEY_BYTES])
 {
     unsigned char proof[WIRE_PROOF];
 
@@ -172,9 +175,9 @@ bool rd_call_request_proves(const unsigned char request[RD_CALL_BYTES], int to,
     return auth_equal(proof, request + AT_PROOF);
 }
 
-bool rd_call_reply_proves(const unsigned char request[RD_CALL_BYTES],
-                          const unsigned char reply[RD_CALL_BYTES],
-                          const unsigned char key[AUTH_KEY_BYTES])
+bool verbs_call_reply_verify(const unsigned char request[VERBS_CALL_BYTES],
+                             const unsigned char reply[VERBS_CALL_BYTES],
+                             const unsigned char key[AUTH_KEY_BYTES])
 {
     unsigned char proof[WIRE_PROOF];
 
@@ -191,14 +194,14 @@ enum {
     HELLO_CREDITS = HELLO_RKEY + 4,
     HELLO_IMM = HELLO_CREDITS + 4,
     HELLO_BYTES = HELLO_IMM + 4,
-    WORD_BYTES = 8,
+    VALUE_BYTES = 8,
 };
 
-_Static_assert(HELLO_BYTES <= RD_MESSAGE_BYTES, "a hello does not fit into a receive");
+_Static_assert(HELLO_BYTES <= VERBS_MESSAGE_BYTES, "a hello does not fit into a receive");
 
-size_t rd_hello_pack(const struct rd_hello *hello, unsigned char out[RD_MESSAGE_BYTES])
+size_t verbs_hello_pack(const struct verbs_hello *hello, unsigned char out[VERBS_MESSAGE_BYTES])
 {
-    wire_u32_encode(RD_HELLO, out);
+    wire_u32_encode(VERBS_HELLO, out);
     memcpy(out + HELLO_PROOF, hello->proof, WIRE_PROOF);
     wire_u64_encode(hello->probe_addr, out + HELLO_ADDR);
     wire_u32_encode(hello->probe_rkey, out + HELLO_RKEY);
@@ -207,34 +210,35 @@ size_t rd_hello_pack(const struct rd_hello *hello, unsigned char out[RD_MESSAGE_
     return HELLO_BYTES;
 }
 
-size_t rd_word_pack(enum rd_message_type type, uint32_t value, unsigned char out[RD_MESSAGE_BYTES])
+size_t verbs_value_pack(enum verbs_message_type type, uint32_t value,
+                        unsigned char out[VERBS_MESSAGE_BYTES])
 {
     wire_u32_encode((uint32_t)type, out);
     wire_u32_encode(value, out + 4);
-    return WORD_BYTES;
+    return VALUE_BYTES;
 }
 
-static int hello_read(const unsigned char *bytes, struct rd_hello *hello)
+static int hello_read(const unsigned char *bytes, struct verbs_hello *hello)
 {
     memcpy(hello->proof, bytes + HELLO_PROOF, WIRE_PROOF);
     hello->probe_addr = wire_u64_decode(bytes + HELLO_ADDR);
     hello->probe_rkey = wire_u32_decode(bytes + HELLO_RKEY);
     hello->credits = wire_u32_decode(bytes + HELLO_CREDITS);
     hello->imm = wire_u32_decode(bytes + HELLO_IMM) != 0;
-    return hello->credits > 0 && hello->credits <= 1 << 20 ? RD_HELLO : 0;
+    return hello->credits > 0 && hello->credits <= 1 << 20 ? VERBS_HELLO : 0;
 }
 
-int rd_message_read(const unsigned char *bytes, size_t len_bytes, struct rd_hello *hello_p,
-                    uint32_t *value_p)
+int verbs_message_read(const unsigned char *bytes, size_t len_bytes, struct verbs_hello *hello_p,
+                       uint32_t *value_p)
 {
     uint32_t type;
 
-    if (len_bytes != WORD_BYTES && len_bytes != HELLO_BYTES)
+    if (len_bytes != VALUE_BYTES && len_bytes != HELLO_BYTES)
         return 0;
     type = wire_u32_decode(bytes);
-    if (type == RD_HELLO)
+    if (type == VERBS_HELLO)
         return len_bytes == HELLO_BYTES ? hello_read(bytes, hello_p) : 0;
-    if (len_bytes != WORD_BYTES || type > RD_PROBED)
+    if (len_bytes != VALUE_BYTES || type > VERBS_PROBED)
         return 0;
     *value_p = wire_u32_decode(bytes + 4);
     return (int)type;
@@ -245,7 +249,7 @@ int rd_message_read(const unsigned char *bytes, size_t len_bytes, struct rd_hell
 
 enum { KEY_ADDR = 0, KEY_COUNT = 8, KEY_RKEYS = 12 };
 
-void rd_key_pack(const struct rd_key *key, struct vb_blob *blob)
+void verbs_key_pack(const struct verbs_key *key, struct vb_blob *blob)
 {
     int i;
 
@@ -257,7 +261,7 @@ void rd_key_pack(const struct rd_key *key, struct vb_blob *blob)
     blob->len_bytes = (uint32_t)(KEY_RKEYS + 4 * key->n_ports);
 }
 
-bool rd_key_unpack(const struct vb_blob *blob, struct rd_key *key)
+bool verbs_key_unpack(const struct vb_blob *blob, struct verbs_key *key)
 {
     uint32_t n, i;
 

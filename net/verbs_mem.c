@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Registered memory. A window is registered once, with every port in use, when it is made; what the
- * limit on locked memory allows is looked at first, for the kernel only says "no memory".
+ * Registers memory. A window is registered once, when it is created, with every port in use. The
+ * limit on locked memory is checked first, because the kernel only reports "no memory".
  */
 #include "net/verbs_priv.h"
 
@@ -14,7 +14,7 @@
 
 #define CAP_IPC_LOCK_BIT 14
 
-/* ---- the limit ------------------------------------------------------------------------------- */
+/* ---- the limit on locked memory -------------------------------------------------------------- */
 
 static bool capability_line(char *line, void *arg)
 {
@@ -33,10 +33,10 @@ static const char *user_name(void)
     return user != NULL ? user->pw_name : "*";
 }
 
-/* Raises the soft limit as far as the hard one lets it. */
-static vb_status check_memlock(const struct rd_device *dev, size_t more)
+/* Checks the limit on locked memory. Raises the soft limit to the hard limit if that is enough. */
+static vb_status check_memlock(const struct verbs_dev *dev, size_t more)
 {
-    uint64_t need = dev->registered + more;
+    uint64_t need = dev->registered.bytes + more;
     bool privileged = false;
     struct rlimit limit;
 
@@ -60,38 +60,39 @@ static vb_status check_memlock(const struct rd_device *dev, size_t more)
 
 /* ---- registration ---------------------------------------------------------------------------- */
 
-vb_status rd_register(struct rd_device *dev, struct rd_memory *memory, int port_index, int access)
+vb_status verbs_register(struct verbs_dev *dev, struct verbs_memory *memory, int port_index,
+                         int access)
 {
-    struct rd_port *port = &dev->ports[port_index];
+    struct verbs_port *port = &dev->ports[port_index];
     uint64_t start = vb_clock_ns();
     vb_status st;
 
     st = check_memlock(dev, memory->len_bytes);
     if (st != VB_OK)
         return st;
-    /* Where a read lands must be open to remote writes on iWARP. */
+    /* On iWARP the destination of a read must allow remote writes. */
     if (port->ctx->device->transport_type == IBV_TRANSPORT_IWARP)
         access |= IBV_ACCESS_REMOTE_WRITE;
     memory->mrs[port_index] = ibv_reg_mr(port->pd, memory->ptr, memory->len_bytes, access);
     if (memory->mrs[port_index] == NULL)
-        return vb_err_sys("register %zu bytes with %s", memory->len_bytes,
+        return vb_err_sys("cannot register %zu bytes with %s", memory->len_bytes,
                           ibv_get_device_name(port->ctx->device));
-    dev->registered += memory->len_bytes;
-    dev->registered_ns += vb_clock_ns() - start;
+    dev->registered.bytes += memory->len_bytes;
+    dev->registered.ns += vb_clock_ns() - start;
     return VB_OK;
 }
 
-void rd_deregister(struct rd_device *dev, struct rd_memory *memory)
+void verbs_deregister(struct verbs_dev *dev, struct verbs_memory *memory)
 {
     int i;
 
-    for (i = 0; i < RD_PORTS_MAX; i++) {
+    for (i = 0; i < VERBS_PORTS_MAX; i++) {
         if (memory->mrs[i] == NULL)
             continue;
         if (ibv_dereg_mr(memory->mrs[i]) != 0)
             VB_LOG_WARN("ibv_dereg_mr: %s", strerror(errno));
         memory->mrs[i] = NULL;
-        dev->registered -= memory->len_bytes;
+        dev->registered.bytes -= memory->len_bytes;
     }
 }
 
@@ -103,42 +104,42 @@ static int access_for(unsigned rights)
            (rights & VB_WINDOW_GET ? IBV_ACCESS_REMOTE_READ : 0);
 }
 
-static void window_free(struct rd_device *dev, struct rd_window *win)
+static void window_free(struct verbs_dev *dev, struct verbs_window *win)
 {
-    rd_deregister(dev, &win->memory);
+    verbs_deregister(dev, &win->memory);
     free(win);
 }
 
-static struct rd_window **find_window(struct rd_device *dev, uint32_t id)
+static struct verbs_window **find_window(struct verbs_dev *dev, uint32_t id)
 {
-    struct rd_window **at = &dev->windows;
+    struct verbs_window **at = &dev->windows;
 
     while (*at != NULL && (*at)->id != id)
         at = &(*at)->next;
     return at;
 }
 
-static void pack_key(const struct rd_device *dev, const struct rd_window *win,
+static void pack_key(const struct verbs_dev *dev, const struct verbs_window *win,
                      struct vb_blob *key_p)
 {
-    struct rd_key key = {.n_ports = dev->n_ports, .addr = (uint64_t)(uintptr_t)win->memory.ptr};
+    struct verbs_key key = {.n_ports = dev->n_ports, .addr = (uint64_t)(uintptr_t)win->memory.ptr};
     int i;
 
     for (i = 0; i < dev->n_ports; i++)
         key.rkeys[i] = win->memory.mrs[i] != NULL ? win->memory.mrs[i]->rkey : 0;
-    rd_key_pack(&key, key_p);
+    verbs_key_pack(&key, key_p);
 }
 
-vb_status rd_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
-                           unsigned rights, struct vb_blob *key_p)
+vb_status verbs_export_window(struct vb_device *vdev, uint32_t id, const struct vb_mem *mem,
+                              unsigned rights, struct vb_blob *key_p)
 {
-    struct rd_device *dev = rd_device_of(vdev);
-    struct rd_window *win, **at = find_window(dev, id);
+    struct verbs_dev *dev = verbs_dev_of(vdev);
+    struct verbs_window *win, **at = find_window(dev, id);
     vb_status st = VB_OK;
     int i;
 
     if (*at != NULL)
-        return vb_err(VB_ERR_USAGE, "there is a window %u already", id);
+        return vb_err(VB_ERR_USAGE, "window %u exists already", id);
     win = calloc(1, sizeof(*win));
     if (win == NULL)
         return vb_err_sys("calloc");
@@ -147,7 +148,7 @@ vb_status rd_export_window(struct vb_device *vdev, uint32_t id, const struct vb_
     win->memory.ptr = mem->ptr;
     win->memory.len_bytes = mem->len_bytes;
     for (i = 0; i < dev->n_ports && st == VB_OK; i++)
-        st = rd_register(dev, &win->memory, i, win->access);
+        st = verbs_register(dev, &win->memory, i, win->access);
     if (st != VB_OK) {
         window_free(dev, win);
         return st;
@@ -157,33 +158,33 @@ vb_status rd_export_window(struct vb_device *vdev, uint32_t id, const struct vb_
     return VB_OK;
 }
 
-vb_status rd_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
-                          struct vb_blob *key_p)
+vb_status verbs_offer_window(struct vb_ep *vep, uint32_t id, const struct vb_mem *mem,
+                             struct vb_blob *key_p)
 {
-    struct rd_device *dev = rd_ep_of(vep)->dev;
-    const struct rd_window *win = *find_window(dev, id);
+    struct verbs_dev *dev = verbs_ep_of(vep)->dev;
+    const struct verbs_window *win = *find_window(dev, id);
 
     (void)mem;
     if (win == NULL)
-        return vb_err(VB_ERR_USAGE, "there is no window %u", id);
+        return vb_err(VB_ERR_USAGE, "window %u does not exist", id);
     pack_key(dev, win, key_p);
     return VB_OK;
 }
 
-vb_status rd_register_windows(struct rd_device *dev, int port_index)
+vb_status verbs_register_windows(struct verbs_dev *dev, int port_index)
 {
-    struct rd_window *win;
+    struct verbs_window *win;
     vb_status st = VB_OK;
 
     for (win = dev->windows; win != NULL && st == VB_OK; win = win->next)
-        st = rd_register(dev, &win->memory, port_index, win->access);
+        st = verbs_register(dev, &win->memory, port_index, win->access);
     return st;
 }
 
-void rd_unexport_window(struct vb_device *vdev, uint32_t id)
+void verbs_unexport_window(struct vb_device *vdev, uint32_t id)
 {
-    struct rd_device *dev = rd_device_of(vdev);
-    struct rd_window *win, **at = find_window(dev, id);
+    struct verbs_dev *dev = verbs_dev_of(vdev);
+    struct verbs_window *win, **at = find_window(dev, id);
 
     win = *at;
     if (win == NULL)
@@ -192,17 +193,17 @@ void rd_unexport_window(struct vb_device *vdev, uint32_t id)
     window_free(dev, win);
 }
 
-vb_status rd_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
-                           size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
+vb_status verbs_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob *blob,
+                              size_t len_bytes, int timeout_ms, struct vb_remote **rem_p)
 {
-    struct rd_ep *ep = rd_ep_of(vep);
-    struct rd_remote *rem;
-    struct rd_key key;
+    struct verbs_ep *ep = verbs_ep_of(vep);
+    struct verbs_remote *rem;
+    struct verbs_key key;
 
     (void)len_bytes;
     (void)timeout_ms;
-    if (!rd_key_unpack(blob, &key) || ep->peer_port >= key.n_ports)
-        return vb_err(VB_ERR_INPUT, "window %u of rank %d (%s): its key is broken", id, ep->rank,
+    if (!verbs_key_unpack(blob, &key) || ep->peer_port >= key.n_ports)
+        return vb_err(VB_ERR_INPUT, "window %u of rank %d (%s): its key is invalid", id, ep->rank,
                       ep->host);
     rem = calloc(1, sizeof(*rem));
     if (rem == NULL)
@@ -215,7 +216,7 @@ vb_status rd_import_window(struct vb_ep *vep, uint32_t id, const struct vb_blob 
     return VB_OK;
 }
 
-void rd_release_window(struct vb_remote *rem)
+void verbs_release_window(struct vb_remote *rem)
 {
     free(rem);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * An RDMA device in use: protection domain, completion queue and its channel. Opened when the first
- * connection goes through it, so that the route to a peer chooses the device.
+ * An RDMA device in use: its protection domain, completion queue and channel. The port is opened
+ * for the first connection through the device, so the route to a peer decides which devices are
+ * used.
  */
 #include "net/verbs_priv.h"
 
@@ -10,30 +11,31 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define ACK_BATCH 64 /* acknowledging takes a lock */
+#define ACK_BATCH 64 /* events acknowledged with one call, because each call takes a lock */
 
-static vb_status watch(struct rd_device *dev, int fd)
+static vb_status watch(struct verbs_dev *dev, int fd)
 {
     struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
 
     if (fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
         return vb_err_sys("fcntl");
-    /* Ranks that are threads of one process share the device, each with an epoll of its own. */
+    /* Ranks that are threads of one process share the device, but each rank has its own epoll. */
     if (epoll_ctl(dev->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0 && errno != EEXIST)
         return vb_err_sys("epoll_ctl");
     return VB_OK;
 }
 
-/* Room for every work request of every peer: an overrun would kill the queue. */
-static int cq_size(const struct rd_device *dev, const struct rd_port *port)
+/* Returns the size of a completion queue with room for all work requests of all peers, because an
+ * overrun would break the queue. Returns -1 if the device does not support that size. */
+static int cq_size(const struct verbs_dev *dev, const struct verbs_port *port)
 {
-    long a_peer = RD_SQ + dev->opts.queue_depth + RD_SPARE_RECVS;
+    long a_peer = VERBS_SEND_QUEUE + dev->opts.queue_depth + VERBS_SPARE_RECVS;
     long size = a_peer * (dev->opts.world > 1 ? dev->opts.world - 1 : 1);
 
     return size <= port->attr.max_cqe ? (int)size : -1;
 }
 
-static vb_status port_open(struct rd_device *dev, struct rd_port *port, struct ibv_context *ctx)
+static vb_status port_open(struct verbs_dev *dev, struct verbs_port *port, struct ibv_context *ctx)
 {
     const char *name = ibv_get_device_name(ctx->device);
     vb_status st;
@@ -45,7 +47,8 @@ static vb_status port_open(struct rd_device *dev, struct rd_port *port, struct i
         return vb_err_sys("ibv_query_device %s", name);
     size = cq_size(dev, port);
     if (size < 0)
-        return vb_err(VB_ERR_UNSUPPORTED, "%s: completion queues of %d are too short for %d ranks",
+        return vb_err(VB_ERR_UNSUPPORTED,
+                      "%s: its completion queues have at most %d entries, too few for %d ranks",
                       name, port->attr.max_cqe, dev->opts.world);
     port->pd = ibv_alloc_pd(ctx);
     if (port->pd == NULL)
@@ -60,12 +63,12 @@ static vb_status port_open(struct rd_device *dev, struct rd_port *port, struct i
     return st == VB_OK ? watch(dev, ctx->async_fd) : st;
 }
 
-void rd_port_close(struct rd_port *port)
+void verbs_port_close(struct verbs_port *port)
 {
     if (port->cq != NULL) {
-        rd_port_take_event(port);
+        verbs_port_take_event(port);
         if (port->unacked > 0)
-            ibv_ack_cq_events(port->cq, port->unacked); /* destroying waits for it */
+            ibv_ack_cq_events(port->cq, port->unacked); /* otherwise ibv_destroy_cq() would block */
         if (ibv_destroy_cq(port->cq) != 0)
             VB_LOG_WARN("ibv_destroy_cq: %s", strerror(errno));
     }
@@ -76,7 +79,7 @@ void rd_port_close(struct rd_port *port)
     memset(port, 0, sizeof(*port));
 }
 
-vb_status rd_port_for(struct rd_device *dev, struct ibv_context *ctx, int *index_p)
+vb_status verbs_port_for(struct verbs_dev *dev, struct ibv_context *ctx, int *index_p)
 {
     vb_status st;
     int i;
@@ -86,23 +89,25 @@ vb_status rd_port_for(struct rd_device *dev, struct ibv_context *ctx, int *index
             *index_p = i;
             return VB_OK;
         }
-    if (dev->n_ports == RD_PORTS_MAX)
-        return vb_err(VB_ERR_UNSUPPORTED, "more than %d RDMA devices in one job", RD_PORTS_MAX);
+    if (dev->n_ports == VERBS_PORTS_MAX)
+        return vb_err(VB_ERR_UNSUPPORTED, "a job can use at most %d RDMA devices on one host",
+                      VERBS_PORTS_MAX);
     st = port_open(dev, &dev->ports[dev->n_ports], ctx);
     if (st != VB_OK) {
-        rd_port_close(&dev->ports[dev->n_ports]);
+        verbs_port_close(&dev->ports[dev->n_ports]);
         return st;
     }
     *index_p = dev->n_ports++;
-    return rd_register_windows(dev, *index_p); /* a newcomer may come another way than the rest */
+    /* A joiner may be reached through another device than the other peers. */
+    return verbs_register_windows(dev, *index_p);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-void rd_port_arm(struct rd_port *port)
+void verbs_port_arm(struct verbs_port *port)
 {
     if (port->has_event)
-        rd_port_take_event(port);
+        verbs_port_take_event(port);
     if (port->armed)
         return;
     if (ibv_req_notify_cq(port->cq, 0) == 0)
@@ -111,8 +116,8 @@ void rd_port_arm(struct rd_port *port)
         VB_LOG_WARN("ibv_req_notify_cq: %s", strerror(errno));
 }
 
-/* An arming makes one event at most. */
-void rd_port_take_event(struct rd_port *port)
+/* Each arming causes at most one event. */
+void verbs_port_take_event(struct verbs_port *port)
 {
     struct ibv_cq *cq;
     void *arg;
@@ -127,23 +132,23 @@ void rd_port_take_event(struct rd_port *port)
     }
 }
 
-static struct rd_ep *ep_of_qp(struct rd_device *dev, const struct ibv_qp *qp)
+static struct verbs_ep *ep_of_qp(struct verbs_dev *dev, const struct ibv_qp *qp)
 {
     int i;
 
     for (i = 0; i < dev->opts.world; i++)
-        if (dev->eps[i] != NULL && dev->eps[i]->id != NULL && dev->eps[i]->id->qp == qp)
+        if (dev->eps[i] != NULL && dev->eps[i]->cm.id != NULL && dev->eps[i]->cm.id->qp == qp)
             return dev->eps[i];
     return NULL;
 }
 
-/* A queue pair that broke, or something about the whole device, which is only worth a line: what
- * follows from it comes as completions. */
-static void take_async(struct rd_device *dev, const struct rd_port *port,
+/* Fails the endpoint of a broken queue pair. Events of the whole device are only logged, because
+ * their consequences arrive as completions. */
+static void take_async(struct verbs_dev *dev, const struct verbs_port *port,
                        const struct ibv_async_event *event)
 {
     const char *text = ibv_event_type_str(event->event_type);
-    struct rd_ep *ep;
+    struct verbs_ep *ep;
 
     switch (event->event_type) {
     case IBV_EVENT_QP_FATAL:
@@ -151,7 +156,7 @@ static void take_async(struct rd_device *dev, const struct rd_port *port,
     case IBV_EVENT_QP_ACCESS_ERR:
         ep = ep_of_qp(dev, event->element.qp);
         if (ep != NULL)
-            rd_fail(ep, VB_ERR_PEER, "its queue pair broke: %s", text);
+            verbs_ep_fail(ep, VB_ERR_PEER, "its queue pair broke: %s", text);
         break;
     case IBV_EVENT_COMM_EST:
     case IBV_EVENT_SQ_DRAINED:
@@ -162,7 +167,7 @@ static void take_async(struct rd_device *dev, const struct rd_port *port,
     }
 }
 
-void rd_port_async(struct rd_device *dev, struct rd_port *port)
+void verbs_port_async_events(struct verbs_dev *dev, struct verbs_port *port)
 {
     struct ibv_async_event event;
 

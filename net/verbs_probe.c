@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What libibverbs knows of the RDMA devices that sysfs lists: whether a program may open them,
- * the limits of their ports, and their GIDs. Devices are opened, asked and closed again.
+ * Asks libibverbs about the RDMA devices that sysfs lists: whether a program may open them, the
+ * limits of their ports, and their GIDs. Each device is opened, queried and closed again.
  */
 #include "net/net_priv.h"
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_GIDS 1024 /* of all ports of a device */
+#define MAX_GIDS 1024 /* GIDs of all ports of a device together */
 
 static int mtu_bytes(enum ibv_mtu mtu)
 {
@@ -29,12 +29,12 @@ static const char *state_str(enum ibv_port_state state)
     return (unsigned)state < VB_COUNT(names) ? names[state] : "?";
 }
 
-static void ask_port(struct ibv_context *ctx, struct vb_rdma_port *port)
+static void query_port(struct ibv_context *ctx, struct vb_rdma_port *port)
 {
     struct ibv_port_attr attr;
 
     if (ibv_query_port(ctx, (uint8_t)port->num, &attr) != 0)
-        return; /* sysfs has told the rest */
+        return; /* the values from sysfs stay */
     snprintf(port->state, sizeof(port->state), "%s", state_str(attr.state));
     port->active = attr.state == IBV_PORT_ACTIVE;
     if (attr.link_layer != IBV_LINK_LAYER_UNSPECIFIED)
@@ -53,7 +53,7 @@ static struct vb_rdma_port *find_port(struct vb_rdma_dev *dev, uint32_t num)
     return NULL;
 }
 
-static void take_gid(struct vb_rdma_dev *dev, const struct ibv_gid_entry *entry)
+static void add_gid(struct vb_rdma_dev *dev, const struct ibv_gid_entry *entry)
 {
     struct vb_rdma_port *port = find_port(dev, entry->port_num);
     struct vb_rdma_gid gid = {.index = (int)entry->gid_index, .type = VB_GID_IB};
@@ -67,11 +67,12 @@ static void take_gid(struct vb_rdma_dev *dev, const struct ibv_gid_entry *entry)
     inet_ntop(AF_INET6, entry->gid.raw, gid.text, sizeof(gid.text));
     if (entry->ndev_ifindex != 0 && if_indextoname(entry->ndev_ifindex, gid.netdev) == NULL)
         gid.netdev[0] = '\0';
-    vb_net_gid_add(port, &gid); /* out of memory is logged there; the list is then shorter */
+    vb_net_gid_add(port, &gid); /* it logs lack of memory; the list is then shorter */
 }
 
-/* Old kernels cannot list them all at once: then those from sysfs stay. */
-static void ask_gids(struct ibv_context *ctx, struct vb_rdma_dev *dev)
+/* Replaces the GIDs from sysfs. Old kernels cannot list all GIDs at once; then those from sysfs
+ * stay. */
+static void query_gids(struct ibv_context *ctx, struct vb_rdma_dev *dev)
 {
     struct ibv_gid_entry *entries;
     ssize_t i, n;
@@ -84,11 +85,11 @@ static void ask_gids(struct ibv_context *ctx, struct vb_rdma_dev *dev)
         for (i = 0; i < dev->n_ports; i++)
             dev->ports[i].n_gids = 0;
     for (i = 0; i < n; i++)
-        take_gid(dev, &entries[i]);
+        add_gid(dev, &entries[i]);
     free(entries);
 }
 
-static void ask_dev(struct ibv_device *handle, struct vb_rdma_dev *dev)
+static void query_dev(struct ibv_device *handle, struct vb_rdma_dev *dev)
 {
     struct ibv_device_attr attr;
     struct ibv_context *ctx;
@@ -105,12 +106,12 @@ static void ask_dev(struct ibv_device *handle, struct vb_rdma_dev *dev)
     if (ibv_query_device(ctx, &attr) == 0)
         snprintf(dev->firmware, sizeof(dev->firmware), "%.63s", attr.fw_ver);
     for (i = 0; i < dev->n_ports; i++)
-        ask_port(ctx, &dev->ports[i]);
-    ask_gids(ctx, dev);
+        query_port(ctx, &dev->ports[i]);
+    query_gids(ctx, dev);
     ibv_close_device(ctx);
 }
 
-void vb_net_rdma_ask_verbs(struct vb_rdma_dev *list, int n)
+void vb_net_rdma_query_verbs(struct vb_rdma_dev *list, int n)
 {
     struct ibv_device **handles;
     int i, h, n_handles = 0;
@@ -118,12 +119,12 @@ void vb_net_rdma_ask_verbs(struct vb_rdma_dev *list, int n)
     for (i = 0; i < n; i++)
         list[i].verbs_err = ENODEV;
     handles = ibv_get_device_list(&n_handles);
-    if (handles == NULL) /* ENOSYS: a kernel without RDMA; then sysfs listed nothing either */
+    if (handles == NULL) /* ENOSYS: the kernel has no RDMA, and sysfs listed no device */
         return;
     for (h = 0; h < n_handles; h++)
         for (i = 0; i < n; i++)
             if (strcmp(ibv_get_device_name(handles[h]), list[i].name) == 0)
-                ask_dev(handles[h], &list[i]);
+                query_dev(handles[h], &list[i]);
     ibv_free_device_list(handles);
 }
 
@@ -134,7 +135,7 @@ struct library {
     char version[32];
 };
 
-static int look_at_library(struct dl_phdr_info *info, size_t size, void *arg)
+static int match_library(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct library *lib = arg;
     char path[PATH_MAX];
@@ -152,15 +153,15 @@ static int look_at_library(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-/* The libraries have no call that tells their version, but the file that is loaded bears it in
- * its name, behind the links: libibverbs.so.1 is libibverbs.so.1.14.44.0. */
+/* The libraries have no function that returns their version. But the loaded file has it in its
+ * name, once links are resolved: libibverbs.so.1 is libibverbs.so.1.14.44.0. */
 static void library_version(const char *name, const char *built_with, char *buf, size_t size)
 {
     char stem[32];
     struct library lib = {.stem = stem};
 
     snprintf(stem, sizeof(stem), "/%s.so", name);
-    if (dl_iterate_phdr(look_at_library, &lib) != 0)
+    if (dl_iterate_phdr(match_library, &lib) != 0)
         snprintf(buf, size, "%s %s", name, lib.version);
     else
         snprintf(buf, size, "%s %s (at compile time)", name, built_with);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What completions mean. Data counts as arrived by a receive completion, by nothing else.
+ * Handles completions. Only a receive completion means that a peer's data has arrived.
  */
 #include "net/verbs_priv.h"
 
@@ -10,23 +10,23 @@
 #define TAG_RECV (UINT64_C(1) << 63)
 #define TAG_RANK_SHIFT 44
 #define TAG_LOW ((UINT64_C(1) << TAG_RANK_SHIFT) - 1)
-#define TAG_RANK_MASK UINT64_C(0x3ff) /* VB_WORLD_MAX */
+#define TAG_RANK_MASK UINT64_C(0x3ff) /* 10 bits, enough for VB_WORLD_MAX */
 #define TAG_EPOCH_SHIFT (TAG_RANK_SHIFT + 10)
 #define TAG_EPOCH_MASK UINT64_C(0x1ff)
 
 _Static_assert(VB_WORLD_MAX <= TAG_RANK_MASK + 1, "a rank does not fit");
 
-uint64_t rd_ep_tag(int rank, uint32_t epoch)
+uint64_t verbs_ep_tag(int rank, uint32_t epoch)
 {
     return (uint64_t)rank << TAG_RANK_SHIFT | (epoch & TAG_EPOCH_MASK) << TAG_EPOCH_SHIFT;
 }
 
-uint64_t rd_send_tag(const struct rd_ep *ep, uint64_t seq)
+uint64_t verbs_send_tag(const struct verbs_ep *ep, uint64_t seq)
 {
     return ep->tag | (seq & TAG_LOW);
 }
 
-uint64_t rd_recv_tag(const struct rd_ep *ep, uint32_t slot)
+uint64_t verbs_recv_tag(const struct verbs_ep *ep, uint32_t slot)
 {
     return TAG_RECV | ep->tag | slot;
 }
@@ -37,34 +37,33 @@ static const char *likely_cause(enum ibv_wc_status status)
 {
     switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
-        return "nothing came back: its host, its process or the link is gone, or UDP port 4791 is "
-               "blocked";
+        return "no answer: its host, process or link is gone, or UDP port 4791 is blocked";
     case IBV_WC_RNR_RETRY_EXC_ERR:
-        return "it had no receive posted, which credits should prevent";
+        return "it had no receive posted, although credits should prevent that";
     case IBV_WC_REM_ACCESS_ERR:
-        return "it does not allow this: the window is gone, too short, or not open for it";
+        return "it refused the access: the window is gone, too short, or does not allow it";
     case IBV_WC_REM_INV_REQ_ERR:
         return "its device did not understand the request";
     case IBV_WC_REM_OP_ERR:
-        return "its device could not do it";
+        return "its device failed";
     case IBV_WC_REM_ABORT_ERR:
-        return "it gave up";
+        return "it aborted the operation";
     case IBV_WC_LOC_PROT_ERR:
-        return "memory here is not registered for it";
+        return "memory of this rank is not registered for it";
     case IBV_WC_LOC_LEN_ERR:
-        return "a message has a length that cannot be";
+        return "a message has an invalid length";
     case IBV_WC_LOC_QP_OP_ERR:
     case IBV_WC_FATAL_ERR:
     case IBV_WC_GENERAL_ERR:
-        return "the RDMA device here failed";
+        return "the RDMA device of this host failed";
     default:
         return "the connection broke";
     }
 }
 
-static const char *operation(const struct rd_ep *ep, uint64_t tag)
+static const char *operation(const struct verbs_ep *ep, uint64_t tag)
 {
-    const struct rd_flights *f = &ep->flights;
+    const struct verbs_flights *f = &ep->tx.flights;
     uint64_t i;
 
     if (tag & TAG_RECV)
@@ -75,125 +74,127 @@ static const char *operation(const struct rd_ep *ep, uint64_t tag)
     return "a small RDMA write";
 }
 
-static void failed(struct rd_ep *ep, const struct ibv_wc *wc)
+static void completion_failed(struct verbs_ep *ep, const struct ibv_wc *wc)
 {
     if (wc->status == IBV_WC_WR_FLUSH_ERR)
-        rd_fail(ep, VB_ERR_PEER, "it closed the connection");
+        verbs_ep_fail(ep, VB_ERR_PEER, "it closed the connection");
     else
-        rd_fail(ep, VB_ERR_PEER, "%s failed: %s (vendor code 0x%x): %s", operation(ep, wc->wr_id),
-                ibv_wc_status_str(wc->status), wc->vendor_err, likely_cause(wc->status));
+        verbs_ep_fail(ep, VB_ERR_PEER, "%s failed: %s (vendor code 0x%x): %s",
+                      operation(ep, wc->wr_id), ibv_wc_status_str(wc->status), wc->vendor_err,
+                      likely_cause(wc->status));
 }
 
-/* ---- what was sent --------------------------------------------------------------------------- */
+/* ---- completed sends ------------------------------------------------------------------------- */
 
-/* Completions come in order: all before this one is complete as well. */
-static void sent(struct rd_ep *ep, uint64_t seq)
+/* Ends all ops up to work request seq. Completions come in order, so all earlier requests are
+ * complete too. */
+static void sends_completed(struct verbs_ep *ep, uint64_t seq)
 {
-    struct rd_flights *f = &ep->flights;
-    struct rd_flight *first;
+    struct verbs_flights *f = &ep->tx.flights;
+    struct verbs_flight *first;
 
-    ep->completed = seq;
+    ep->tx.completed = seq;
     for (; f->begin != f->end; f->begin++) {
         first = &f->entries[f->begin % f->size];
         if (first->seq > seq)
             break;
-        ep->reads -= first->read;
-        ep->read_bytes -= first->len;
+        ep->reads.n -= first->read;
+        ep->reads.bytes -= first->len;
         if (first->op != NULL)
-            rd_op_done(ep->dev, first->op, VB_OK);
+            done_list_add(&ep->dev->done, first->op, VB_OK);
     }
 }
 
-/* ---- what has come --------------------------------------------------------------------------- */
+/* ---- received messages ----------------------------------------------------------------------- */
 
-static bool note(struct rd_ep *ep, uint32_t value, struct vb_raw_event *ev)
+static bool take_note(struct verbs_ep *ep, uint32_t value, struct vb_raw_event *ev)
 {
-    if (ep->state == RD_CONNECTING) {
-        rd_fail(ep, VB_ERR_INPUT, "it sent a note before the connection was made");
+    if (ep->state == VERBS_CONNECTING) {
+        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a note before the connection was made");
         return false;
     }
-    ep->owed++;
+    ep->rx.owed++;
     *ev = (struct vb_raw_event){.type = VB_RAW_NOTE, .rank = ep->rank, .note = value};
     return true;
 }
 
-static void take_hello(struct rd_ep *ep, const struct rd_hello *hello)
+static void take_hello(struct verbs_ep *ep, const struct verbs_hello *hello)
 {
-    if (ep->state != RD_CONNECTING || ep->has_hello) {
-        rd_fail(ep, VB_ERR_INPUT, "it said hello twice");
+    if (ep->state != VERBS_CONNECTING || ep->has_hello) {
+        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent a second hello");
         return;
     }
     ep->hello = *hello;
     ep->has_hello = true;
-    ep->credits = hello->credits;
+    ep->tx.credits = hello->credits;
 }
 
-static void take_credits(struct rd_ep *ep, uint32_t n)
+static void take_credits(struct verbs_ep *ep, uint32_t n)
 {
-    if (n > ep->hello.credits - ep->credits)
-        rd_fail(ep, VB_ERR_INPUT, "it gave %u credits back of %u", n,
-                ep->hello.credits - ep->credits);
+    if (n > ep->hello.credits - ep->tx.credits)
+        verbs_ep_fail(ep, VB_ERR_INPUT, "it returned %u credits, but only %u were in use", n,
+                      ep->hello.credits - ep->tx.credits);
     else
-        ep->credits += n;
+        ep->tx.credits += n;
 }
 
-static bool message(struct rd_ep *ep, const unsigned char *bytes, size_t len,
-                    struct vb_raw_event *ev)
+static bool take_message(struct verbs_ep *ep, const unsigned char *bytes, size_t len,
+                         struct vb_raw_event *ev)
 {
-    struct rd_hello hello;
+    struct verbs_hello hello;
     uint32_t value = 0;
 
-    switch (rd_message_read(bytes, len, &hello, &value)) {
-    case RD_HELLO:
+    switch (verbs_message_read(bytes, len, &hello, &value)) {
+    case VERBS_HELLO:
         take_hello(ep, &hello);
         return false;
-    case RD_CREDIT:
+    case VERBS_CREDIT:
         take_credits(ep, value);
         return false;
-    case RD_PROBED:
+    case VERBS_PROBED:
         ep->has_probe = true;
         return false;
-    case RD_NOTE:
-        return note(ep, value, ev);
+    case VERBS_NOTE:
+        return take_note(ep, value, ev);
     default:
-        rd_fail(ep, VB_ERR_INPUT, "it sent a message of %zu bytes that means nothing", len);
+        verbs_ep_fail(ep, VB_ERR_INPUT, "it sent an unknown message of %zu bytes", len);
         return false;
     }
 }
 
-static bool received(struct rd_ep *ep, uint32_t slot, const struct ibv_wc *wc,
-                     struct vb_raw_event *ev)
+static bool receive_completed(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc *wc,
+                              struct vb_raw_event *ev)
 {
-    const char *at = ep->recv_memory.ptr + (size_t)slot * RD_MESSAGE_BYTES;
+    const char *at = ep->rx.memory.ptr + (size_t)slot * VERBS_MESSAGE_BYTES;
     bool event;
 
     if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM)
-        event = note(ep, ntohl(wc->imm_data), ev);
+        event = take_note(ep, ntohl(wc->imm_data), ev);
     else
-        event = message(ep, (const unsigned char *)at, wc->byte_len, ev);
-    ep->recvs_out++;
-    ep->recv_wrs[slot].next = ep->to_post;
-    ep->to_post = &ep->recv_wrs[slot];
+        event = take_message(ep, (const unsigned char *)at, wc->byte_len, ev);
+    ep->rx.n_posted++;
+    ep->rx.wrs[slot].next = ep->rx.to_post;
+    ep->rx.to_post = &ep->rx.wrs[slot];
     return event;
 }
 
-bool rd_completed(struct rd_device *dev, const struct ibv_wc *wc, struct vb_raw_event *ev)
+bool verbs_completed(struct verbs_dev *dev, const struct ibv_wc *wc, struct vb_raw_event *ev)
 {
     int rank = (int)(wc->wr_id >> TAG_RANK_SHIFT & TAG_RANK_MASK);
-    struct rd_ep *ep = rank < dev->opts.world ? dev->eps[rank] : NULL;
+    struct verbs_ep *ep = rank < dev->opts.world ? dev->eps[rank] : NULL;
 
     if (ep == NULL || ep->tag != (wc->wr_id & ~TAG_RECV & ~TAG_LOW))
-        return false; /* of a connection that is gone */
+        return false; /* it belongs to an old connection */
     if (wc->wr_id & TAG_RECV)
-        ep->recvs_out--;
-    if (ep->state == RD_DEAD)
+        ep->rx.n_posted--;
+    if (ep->state == VERBS_DEAD)
         return false;
     if (wc->status != IBV_WC_SUCCESS) {
-        failed(ep, wc);
+        completion_failed(ep, wc);
         return false;
     }
     if (wc->wr_id & TAG_RECV)
-        return received(ep, (uint32_t)(wc->wr_id & TAG_LOW), wc, ev);
-    sent(ep, wc->wr_id & TAG_LOW);
+        return receive_completed(ep, (uint32_t)(wc->wr_id & TAG_LOW), wc, ev);
+    sends_completed(ep, wc->wr_id & TAG_LOW);
     return false;
 }

@@ -12,7 +12,7 @@ static struct t_pair pair; /* static, because it is large */
 /* Returns the inbox of side 0 as side 1 has mapped it: the memory that side 1 writes to. */
 static struct shm_inbox *inbox_of_0(void)
 {
-    return shm_ep_of(pair.side[1].ep)->out;
+    return shm_ep_of(pair.side[1].ep)->out.inbox;
 }
 
 static void expect_given_up(const char *why)
@@ -43,7 +43,7 @@ static void a_corrupt_slot_ends_the_connection(void **state)
     for (i = 0; i < VB_COUNT(laps); i++) {
         t_pair_open(&pair, i % 2 == 0 ? T_SHM_THREADS : T_SHM_FDS, 4, 4096, T_BUF_NONE);
         atomic_store(&inbox_of_0()->slots[0], (uint64_t)laps[i] << 32 | 42);
-        expect_given_up("a note of a lap that cannot be");
+        expect_given_up("a note has an impossible lap");
         assert_int_equal(pair.side[0].n_notes, 0);
         t_pair_close(&pair);
     }
@@ -87,11 +87,11 @@ static void a_corrupt_count_ends_the_connection(void **state)
         for (k = 0; k < SHM_SLOTS; k++)
             assert_int_equal(t_put(&s[0], 0, 0, 0, 1, &ops[k]), VB_OK);
         assert_int_equal(t_put(&s[0], 0, 0, 0, 1, &op), VB_AGAIN);
-        atomic_store(&shm_ep_of(s[1].ep)->in->taken, counts[i]);
+        atomic_store(&shm_ep_of(s[1].ep)->in.inbox->taken, counts[i]);
         t_stderr_catch(&t);
         assert_int_equal(t_put(&s[0], 0, 0, 0, 1, &op), VB_ERR_INPUT);
         t_stderr_release(&t, text, sizeof(text));
-        assert_non_null(strstr(text, "count of notes"));
+        assert_non_null(strstr(text, "count of received notes"));
         while (t_poll(&s[0], 64) > 0)
             ;
         assert_int_equal(s[0].n_lost, 1);
@@ -180,10 +180,10 @@ static void windows_that_do_not_match_are_refused(void **state)
     t_window_open(&s[1], 8192);
     key = s[1].key;
     key.len_bytes--;
-    expect_no_import(T_WINDOW, &key, 8192, VB_ERR_INPUT, "a key of");
-    expect_no_import(T_WINDOW, &s[1].key, 8193, VB_ERR_INPUT, "other memory");
-    expect_no_import(T_WINDOW + 1, &s[1].key, 8192, VB_ERR_INPUT, "number 8 was due");
-    expect_no_import(T_WINDOW, &s[1].key, 8192, VB_ERR_TIMEOUT, "did not come");
+    expect_no_import(T_WINDOW, &key, 8192, VB_ERR_INPUT, "its key has a wrong length");
+    expect_no_import(T_WINDOW, &s[1].key, 8193, VB_ERR_INPUT, "its key does not match");
+    expect_no_import(T_WINDOW + 1, &s[1].key, 8192, VB_ERR_INPUT, "number 8, found");
+    expect_no_import(T_WINDOW, &s[1].key, 8192, VB_ERR_TIMEOUT, "no shared memory received");
     t_pair_close(&pair);
 }
 
@@ -199,7 +199,7 @@ static void memory_shorter_than_claimed_is_refused(void **state)
     t_window_open(&s[1], 8192);
     key = s[1].key;
     memcpy(key.bytes + 8, &len, sizeof(len));
-    expect_no_import(T_WINDOW, &key, 1 << 20, VB_ERR_INPUT, "8192 bytes instead of 1048576");
+    expect_no_import(T_WINDOW, &key, 1 << 20, VB_ERR_INPUT, "8192 bytes, expected 1048576");
     t_pair_close(&pair);
 }
 
@@ -218,7 +218,7 @@ static void the_wrong_peer_is_refused(void **state)
     t_stderr_catch(&t);
     assert_int_equal(t_connect(&side, 1, fds[0], false, NULL, &side.ep), VB_ERR_INPUT);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "number 1 was due"));
+    assert_non_null(strstr(text, "number 1, found"));
     close(fds[1]);
     side.ops->close(side.dev);
 }

@@ -40,9 +40,9 @@ static void stranger_calls(struct stranger *s, const struct vb_blob *address, co
         .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
         .qp_type = IBV_QPT_RC};
     struct sockaddr_in to = {.sin_family = AF_INET};
-    struct rd_address at;
+    struct verbs_address at;
 
-    assert_true(rd_address_unpack(address, &at));
+    assert_true(verbs_address_unpack(address, &at));
     to.sin_port = htons((uint16_t)at.port);
     assert_int_equal(inet_pton(AF_INET, at.addrs[0], &to.sin_addr), 1);
     s->events = rdma_create_event_channel();
@@ -79,7 +79,7 @@ static void expect_refusal(struct stranger *s, struct t_side *listener)
 
     assert_int_equal(pthread_create(&thread, NULL, refused, s), 0);
     for (i = 0; i < 2000 && pthread_tryjoin_np(thread, &result) != 0; i++) {
-        rd_cm_events((struct rd_device *)listener->dev);
+        verbs_cm_events((struct verbs_dev *)listener->dev);
         (void)poll(NULL, 0, 10);
     }
     assert_ptr_equal(result, s);
@@ -90,8 +90,8 @@ static void strangers_are_refused(void **state)
 {
     static const unsigned char key[32] = "the key of every pair in a test";
     static const unsigned char wrong_key[32] = "not the key of any pair in this";
-    struct rd_call as_one = {.rank = 1, .epoch = 1}, as_many = {.rank = 9, .epoch = 1};
-    unsigned char calls[5][RD_CALL_BYTES];
+    struct verbs_call as_one = {.rank = 1, .epoch = 1}, as_many = {.rank = 9, .epoch = 1};
+    unsigned char calls[5][VERBS_CALL_BYTES];
     struct stranger s;
     struct t_stderr t;
     struct vb_op op;
@@ -100,15 +100,15 @@ static void strangers_are_refused(void **state)
 
     (void)state;
     t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
-    memset(calls[0], 0x5a, RD_CALL_BYTES);      /* garbage */
-    rd_call_request(&as_one, 0, key, calls[1]); /* this rank is connected already: a replay */
-    rd_call_request(&as_one, 0, key, calls[2]);
-    calls[2][4]++;                                    /* another version */
-    rd_call_request(&as_many, 0, key, calls[3]);      /* a rank that does not exist */
-    rd_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
+    memset(calls[0], 0x5a, VERBS_CALL_BYTES);      /* garbage */
+    verbs_call_request(&as_one, 0, key, calls[1]); /* this rank is connected already: a replay */
+    verbs_call_request(&as_one, 0, key, calls[2]);
+    calls[2][4]++;                                       /* another version */
+    verbs_call_request(&as_many, 0, key, calls[3]);      /* a rank that does not exist */
+    verbs_call_request(&as_one, 0, wrong_key, calls[4]); /* another secret */
     t_stderr_catch(&t);
     for (i = 0; i < VB_COUNT(calls); i++) {
-        stranger_calls(&s, &pair.side[0].address, calls[i], RD_CALL_BYTES);
+        stranger_calls(&s, &pair.side[0].address, calls[i], VERBS_CALL_BYTES);
         expect_refusal(&s, &pair.side[0]);
         stranger_closes(&s);
     }
@@ -116,10 +116,10 @@ static void strangers_are_refused(void **state)
     expect_refusal(&s, &pair.side[0]);
     stranger_closes(&s);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "it is no verbena"));
+    assert_non_null(strstr(text, "it is not a Verbena program"));
     assert_non_null(strstr(text, "that rank is connected already"));
     assert_non_null(strstr(text, "it speaks another version"));
-    assert_non_null(strstr(text, "a rank that does not call here"));
+    assert_non_null(strstr(text, "a rank that may not connect"));
     t_fill(pair.side[1].mem.ptr, 100, 4);
     assert_int_equal(t_put(&pair.side[1], 0, 4096, 100, 3, &op), VB_OK);
     T_UNTIL(&pair, pair.side[0].n_notes == 1 && op.done);
@@ -133,8 +133,8 @@ static void strangers_are_refused(void **state)
 static void a_wrong_secret_does_not_block_the_right_rank(void **state)
 {
     static const unsigned char wrong_key[32] = "not the key of any pair in this";
-    struct rd_call as_one = {.rank = 1, .epoch = 1};
-    unsigned char bytes[RD_CALL_BYTES];
+    struct verbs_call as_one = {.rank = 1, .epoch = 1};
+    unsigned char bytes[VERBS_CALL_BYTES];
     struct stranger s;
     struct t_stderr t;
     char text[4096];
@@ -144,9 +144,9 @@ static void a_wrong_secret_does_not_block_the_right_rank(void **state)
     pair.kind = T_VERBS;
     for (i = 0; i < 2; i++)
         t_side_open(&pair.side[i], T_VERBS, i, 2, 4);
-    rd_call_request(&as_one, 0, wrong_key, bytes);
+    verbs_call_request(&as_one, 0, wrong_key, bytes);
     t_stderr_catch(&t);
-    stranger_calls(&s, &pair.side[0].address, bytes, RD_CALL_BYTES);
+    stranger_calls(&s, &pair.side[0].address, bytes, VERBS_CALL_BYTES);
     t_pair_connect(&pair, T_BUF_NONE);
     assert_int_equal(next_event(&s), RDMA_CM_EVENT_REJECTED);
     stranger_closes(&s);
@@ -159,7 +159,7 @@ static void a_wrong_secret_does_not_block_the_right_rank(void **state)
 
 static void expect_lost(const char *why)
 {
-    struct rd_ep *ep = (struct rd_ep *)pair.side[0].ep;
+    struct verbs_ep *ep = (struct verbs_ep *)pair.side[0].ep;
 
     T_UNTIL(&pair, pair.side[0].n_lost == 1);
     if (strstr(ep->why, why) == NULL)
@@ -177,7 +177,7 @@ static void a_destroyed_window_is_not_written(void **state)
     memset(s[1].mem.ptr, 0x33, 8192);
     s[1].ops->unexport_window(s[1].dev, T_WINDOW);
     assert_int_equal(t_put(&s[0], 0, 0, 1000, 1, &op), VB_OK);
-    expect_lost("the window is gone, too short, or not open for it");
+    expect_lost("the window is gone, too short, or does not allow it");
     assert_true(op.done && op.status != VB_OK);
     assert_int_equal(((unsigned char *)s[1].mem.ptr)[999], 0x33);
     t_pair_close(&pair);
@@ -201,7 +201,7 @@ static void access_rights_are_not_wider_than_requested(void **state)
     T_UNTIL(&pair, op.done);
     assert_int_equal(op.status, VB_OK);
     assert_int_equal(t_put(&s[0], 0, 0, 1000, 1, &op), VB_OK);
-    expect_lost("not open for it");
+    expect_lost("does not allow it");
     s[0].ops->unexport_window(s[0].dev, 8);
     s[1].ops->unexport_window(s[1].dev, 8);
     t_pair_close(&pair);
@@ -210,16 +210,16 @@ static void access_rights_are_not_wider_than_requested(void **state)
 /* More credits than were used, or an invalid message, end the connection. */
 static void broken_messages_are_refused(void **state)
 {
-    unsigned char bytes[RD_MESSAGE_BYTES];
+    unsigned char bytes[VERBS_MESSAGE_BYTES];
     size_t len;
     int i;
 
     (void)state;
     for (i = 0; i < 2; i++) {
         t_pair_open(&pair, T_VERBS, 4, 8192, T_BUF_NONE);
-        len = rd_word_pack(i == 0 ? RD_CREDIT : (enum rd_message_type)17, 1000, bytes);
-        assert_int_equal(rd_send_message((struct rd_ep *)pair.side[1].ep, bytes, len), VB_OK);
-        expect_lost(i == 0 ? "credits" : "means nothing");
+        len = verbs_value_pack(i == 0 ? VERBS_CREDIT : (enum verbs_message_type)17, 1000, bytes);
+        assert_int_equal(verbs_send_message((struct verbs_ep *)pair.side[1].ep, bytes, len), VB_OK);
+        expect_lost(i == 0 ? "credits" : "unknown message");
         t_pair_close(&pair);
     }
 }
