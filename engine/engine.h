@@ -131,10 +131,6 @@ const struct vb_host *vb_hosts_of_rank(const struct vb_hosts *hosts, int rank);
  */
 #define VB_WIPE_LINE "\r\033[K"
 
-/* A line on a rank's standard error that tells the supervisor, and nobody else, that training has
- * begun: until then no job outlives a rank. */
-#define VB_BEGUN_LINE "\033[mtraining has begun"
-
 struct vb_supervise_opts {
     int ranks;
     const char *program; /* NULL: the one that is running */
@@ -335,7 +331,9 @@ struct vb_train_opts {
                           and may join; NULL: none may */
     size_t words_len;
     void (*say)(const char *root); /* where they can: called on rank 0; NULL: not */
-    void (*begun)(void);     /* asynchronous: called by a worker once all have met; NULL: not */
+    /* Asynchronous training: called once by each worker when all ranks have met; NULL: never. */
+    void (*begun)(void *arg);
+    void *begun_arg;
     vb_train_watch_fn watch; /* NULL: none */
     void *watch_arg;
     vb_train_look_fn look; /* NULL: none */

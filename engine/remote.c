@@ -149,7 +149,8 @@ static void place_of(const struct vb_remote *r, int rank, struct vb_launch *laun
                                  .world = r->hosts->ranks,
                                  .local_rank = rank - host->first_rank,
                                  .local_ranks = host->slots,
-                                 .root_fd = -1};
+                                 .root_fd = -1,
+                                 .begun_fd = -1};
     if (r->root != NULL)
         snprintf(launch->root, sizeof(launch->root), "%s", r->root);
     else
@@ -253,6 +254,11 @@ int vb_remote_waiting(const struct vb_remote *r, int n_started)
 int vb_remote_answer(const struct vb_remote *r, char *buf, size_t size)
 {
     return vb_launch_answer(buf, size, r->found_root, r->secret);
+}
+
+vb_status vb_remote_begun_line(const struct vb_remote *r, char line[VB_BEGUN_TEXT])
+{
+    return vb_launch_begun_line(r->secret, line);
 }
 
 /* 255 is ssh's own; 126 and 127 are the script's, and what shells and loaders use. */

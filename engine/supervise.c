@@ -47,6 +47,8 @@ struct job {
     bool ended_well; /* outlived: a worker has */
     bool answered;   /* they have root and secret */
     uint64_t hello_deadline_ns;
+    int begun_fd; /* a rank writes a byte here when training has begun; -1: ranks print a line */
+    bool begun;   /* training has */
     struct pollfd *fds; /* the signals, then the relay's */
 };
 
@@ -191,11 +193,21 @@ static bool is_vital(const struct job *job, int rank)
     return !job->o->outlive || (rank >= job->o->vital && rank < job->o->vital_end);
 }
 
-/* Training goes on without it, once it has begun. Bad usage is everybody's. */
-static bool can_do_without(const struct job *job, int rank, const siginfo_t *info)
+/* The byte is looked for when a rank has died: whatever that rank wrote is in the pipe by then. */
+static bool has_begun(struct job *job)
 {
-    return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 &&
-           vb_relay_has_begun(job->relay) && !was_bad_usage(info);
+    char byte;
+
+    if (job->begun_fd >= 0 && read(job->begun_fd, &byte, 1) == 1)
+        job->begun = true;
+    return job->begun || vb_relay_has_begun(job->relay);
+}
+
+/* Training goes on without it, once it has begun. Bad usage is everybody's. */
+static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
+{
+    return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 && has_begun(job) &&
+           !was_bad_usage(info);
 }
 
 /* The first worker that ends well has reported, or has heard from the one that did: the others will
@@ -497,9 +509,11 @@ static vb_status fill_standard_fds(void)
 
 static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
 {
+    char begun[VB_BEGUN_TEXT];
     vb_status st;
 
     memset(job, 0, sizeof(*job));
+    job->begun_fd = -1;
     job->o = o;
     job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
@@ -513,8 +527,13 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
         st = vb_remote_create(o, &job->remote);
     if (st != VB_OK)
         return st;
-    if (job->remote != NULL)
+    if (job->remote != NULL) {
         vb_relay_hear(job->relay, hear, job);
+        st = vb_remote_begun_line(job->remote, begun);
+        if (st != VB_OK)
+            return st;
+        vb_relay_expect_begun(job->relay, begun);
+    }
     job->pids = calloc((size_t)job->ranks, sizeof(*job->pids));
     job->in_fds = malloc((size_t)job->ranks * sizeof(*job->in_fds));
     job->fds = calloc((size_t)vb_relay_fds_max(job->relay) + 1, sizeof(*job->fds));
@@ -528,6 +547,8 @@ static void job_fini(struct job *job)
 {
     vb_relay_destroy(job->relay);
     vb_remote_destroy(job->remote);
+    if (job->begun_fd >= 0)
+        close(job->begun_fd);
     free(job->in_fds);
     free(job->pids);
     free(job->fds);
@@ -541,7 +562,7 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
     st = job_init(&job, o);
     if (st != VB_OK)
         goto err_job;
-    st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals);
+    st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals, &job.begun_fd);
     if (st != VB_OK)
         goto err_job;
     if (job.spawner.terminal)

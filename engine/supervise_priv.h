@@ -53,6 +53,9 @@ int vb_remote_waiting(const struct vb_remote *r, int n_started); /* of those, no
 /* The line that lets every rank go on; 512 bytes are enough. Only when all were heard. */
 int vb_remote_answer(const struct vb_remote *r, char *buf, size_t size);
 
+/* What a rank prints on standard error when training has begun. */
+vb_status vb_remote_begun_line(const struct vb_remote *r, char line[VB_BEGUN_TEXT]);
+
 /* Why a rank's ssh ended as it did, in a sentence; last_words is the last line it said. */
 void vb_remote_explain(const struct vb_remote *r, int rank, const siginfo_t *info,
                        const char *last_words, char *why, size_t size);
@@ -66,6 +69,7 @@ struct vb_spawner {
     int ranks;
     int null_fd;   /* their standard input */
     int root_fd;   /* where rank 0 will listen */
+    int begun_fd;  /* writing end of a pipe: ranks tell there that training has begun */
     bool terminal; /* that progress of ranks can be shown on */
     char root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES];
@@ -80,9 +84,12 @@ struct vb_child {
     int out_fd, err_fd;
 };
 
-/* Makes the secret and the socket, where the ranks are on this host. */
+/* If the ranks are on this host, makes the secret, the socket, and the pipe through which ranks
+ * tell that training has begun. begun_fd_p is its reading end, which does not block and is the
+ * caller's; -1: the ranks are on other hosts. */
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
-                          const struct vb_remote *remote, const struct vb_signals *signals);
+                          const struct vb_remote *remote, const struct vb_signals *signals,
+                          int *begun_fd_p);
 void vb_spawner_fini(struct vb_spawner *s);
 
 /* Starts one rank, or the ssh to it, as the leader of a process group. */
@@ -104,7 +111,9 @@ void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd
  * as progress. */
 void vb_relay_show(struct vb_relay *relay);
 
-/* Whether a rank has said VB_BEGUN_LINE. */
+/* A line on standard error that is for the supervisor: it is not passed on, and from then on
+ * vb_relay_has_begun() is true. Without this call no line is. */
+void vb_relay_expect_begun(struct vb_relay *relay, const char line[VB_BEGUN_TEXT]);
 bool vb_relay_has_begun(const struct vb_relay *relay);
 
 /* What the rank says goes to dir/rank-RANK.log, too, which is begun anew. */

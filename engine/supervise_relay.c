@@ -58,9 +58,10 @@ struct vb_relay {
     void *hear_arg;
     const char *logs; /* borrowed: the folder; NULL: there are none */
     bool all_out;
-    bool shows; /* progress */
-    bool shown; /* some is the last that went to standard error */
-    bool begun; /* some rank has said so */
+    bool shows;                     /* progress */
+    bool shown;                     /* some is the last that went to standard error */
+    bool begun;                     /* a rank has printed begun_line */
+    char begun_line[VB_BEGUN_TEXT]; /* "": ranks tell it another way */
     int n_streams;
     struct stream streams[];
 };
@@ -146,6 +147,11 @@ void vb_relay_show(struct vb_relay *relay)
     relay->shows = true;
 }
 
+void vb_relay_expect_begun(struct vb_relay *relay, const char line[VB_BEGUN_TEXT])
+{
+    snprintf(relay->begun_line, sizeof(relay->begun_line), "%s", line);
+}
+
 void vb_relay_hear(struct vb_relay *relay, vb_hear_fn fn, void *arg)
 {
     relay->hear = fn;
@@ -198,9 +204,9 @@ static bool is_progress(const struct vb_relay *relay, const char *line, size_t l
     return relay->shows && len >= mark && memcmp(line, VB_WIPE_LINE, mark) == 0;
 }
 
-static bool is_begun(const char *line, size_t len)
+static bool is_begun(const struct vb_relay *relay, const char *line, size_t len)
 {
-    return len == strlen(VB_BEGUN_LINE) && memcmp(line, VB_BEGUN_LINE, len) == 0;
+    return len > 0 && len == strlen(relay->begun_line) && memcmp(line, relay->begun_line, len) == 0;
 }
 
 bool vb_relay_has_begun(const struct vb_relay *relay)
@@ -290,7 +296,7 @@ static size_t hand_line(struct vb_relay *relay, struct stream *s, const char *fr
     if (!whole || len == 0)
         return 0;
     taken = end != NULL ? n + 1 : n;
-    if (is_begun(from, n)) {
+    if (is_begun(relay, from, n)) {
         relay->begun = true;
         return taken;
     }

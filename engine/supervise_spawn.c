@@ -31,11 +31,13 @@ struct image {
 /* ---- what the ranks share -------------------------------------------------------------------- */
 
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
-                          const struct vb_remote *remote, const struct vb_signals *signals)
+                          const struct vb_remote *remote, const struct vb_signals *signals,
+                          int *begun_fd_p)
 {
+    int begun[2];
     vb_status st;
 
-    s->null_fd = s->root_fd = -1;
+    s->null_fd = s->root_fd = s->begun_fd = *begun_fd_p = -1;
     s->signals = signals;
     s->remote = remote;
     if (remote != NULL)
@@ -54,9 +56,16 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
         return vb_err_sys("open /dev/null");
     snprintf(s->root, sizeof(s->root), "127.0.0.1:0");
     st = vb_root_listen(s->root, &s->root_fd); /* so that nobody else can take rank 0's port */
-    if (st != VB_OK)
-        close(s->null_fd);
-    return st;
+    if (st == VB_OK && pipe2(begun, O_CLOEXEC) != 0)
+        st = vb_err_sys("pipe2");
+    if (st != VB_OK) {
+        vb_spawner_fini(s);
+        return st;
+    }
+    s->begun_fd = begun[1];
+    *begun_fd_p = begun[0];
+    fcntl(begun[0], F_SETFL, O_NONBLOCK);
+    return VB_OK;
 }
 
 void vb_spawner_fini(struct vb_spawner *s)
@@ -66,7 +75,9 @@ void vb_spawner_fini(struct vb_spawner *s)
         close(s->root_fd);
     if (s->null_fd >= 0)
         close(s->null_fd);
-    s->root_fd = s->null_fd = -1;
+    if (s->begun_fd >= 0)
+        close(s->begun_fd);
+    s->root_fd = s->null_fd = s->begun_fd = -1;
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -132,6 +143,7 @@ static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes
     if (dup2(remote ? p->in[0] : s->null_fd, STDIN_FILENO) < 0 ||
         dup2(p->out[1], STDOUT_FILENO) < 0 || dup2(p->err[1], STDERR_FILENO) < 0 ||
         (!remote && fcntl(p->secret[0], F_SETFD, 0) != 0) ||
+        (!remote && fcntl(s->begun_fd, F_SETFD, 0) != 0) ||
         (!remote && rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
         _exit(EXEC_FAILED);
     if (remote)
@@ -164,6 +176,7 @@ static char **env_of(const struct vb_spawner *s, int rank, int secret_fd)
     struct vb_launch launch = {.rank = -1, .world = -1, .local_rank = -1, .local_ranks = -1};
 
     launch.root_fd = -1;
+    launch.begun_fd = s->begun_fd;
     if (s->remote == NULL) {
         launch.rank = launch.local_rank = rank;
         launch.world = launch.local_ranks = s->ranks;

@@ -259,7 +259,7 @@ vb_status async_work(struct vb_async *a)
     if (st == VB_OK)
         vb_place_leave(&t->place); /* from here on the job is the other group */
     if (st == VB_OK && t->o->begun != NULL)
-        t->o->begun();
+        t->o->begun(t->o->begun_arg);
     vb_laps_begin(&t->laps);
     if (st == VB_OK)
         st = take_part(a);

@@ -21,6 +21,7 @@ enum {
     LOCAL_RANKS,
     SECRET_FD,
     ROOT_FD,
+    BEGUN_FD,
     TERMINAL,
     ROOT,
     SECRET,
@@ -38,6 +39,7 @@ static const char *const names[N_NAMES] = {
     [LOCAL_RANKS] = "VB_LOCAL_RANKS",
     [SECRET_FD] = "VB_SECRET_FD",
     [ROOT_FD] = "VB_ROOT_FD",
+    [BEGUN_FD] = "VB_BEGUN_FD",
     [TERMINAL] = "VB_TERMINAL",
     [ROOT] = "VB_ROOT",
     [SECRET] = "VB_SECRET",
@@ -108,6 +110,17 @@ static vb_status read_secret_fd(unsigned char secret[VB_SECRET_BYTES])
     return VB_OK;
 }
 
+/* A descriptor that not every rank has. */
+static vb_status read_fd(int name, int *fd_p)
+{
+    vb_status st;
+
+    if (value_of(name) == NULL)
+        return VB_OK;
+    st = read_number(name, 0, INT32_MAX, fd_p);
+    return st == VB_OK ? keep_fd(name, *fd_p) : st;
+}
+
 static vb_status read_place(struct vb_launch *launch)
 {
     const char *root = value_of(ROOT);
@@ -125,10 +138,8 @@ static vb_status read_place(struct vb_launch *launch)
     if (root == NULL || strlen(root) >= sizeof(launch->root))
         return vb_err(VB_ERR_USAGE, "%s is not set, or too long", names[ROOT]);
     snprintf(launch->root, sizeof(launch->root), "%s", root);
-    if (value_of(ROOT_FD) == NULL)
-        return VB_OK;
-    st = read_number(ROOT_FD, 0, INT32_MAX, &launch->root_fd);
-    return st == VB_OK ? keep_fd(ROOT_FD, launch->root_fd) : st;
+    st = read_fd(ROOT_FD, &launch->root_fd);
+    return st == VB_OK ? read_fd(BEGUN_FD, &launch->begun_fd) : st;
 }
 
 /* Only on this host: another one's lines come through ssh, which may mix them with its own. */
@@ -153,7 +164,7 @@ static vb_status read_remote(struct vb_launch *launch)
 {
     vb_status st;
 
-    launch->supervised = true;
+    launch->supervised = launch->over_ssh = true;
     if (strcmp(value_of(LAUNCH), "stdin") != 0)
         return vb_err(VB_ERR_USAGE, "%s %.64s: must be stdin", names[LAUNCH], value_of(LAUNCH));
     st = read_place(launch);
@@ -165,7 +176,7 @@ static vb_status read_remote(struct vb_launch *launch)
 
 vb_status vb_launch_read(struct vb_launch *launch_p)
 {
-    struct vb_launch launch = {.root_fd = -1, .rank = -1, .local_rank = -1};
+    struct vb_launch launch = {.root_fd = -1, .begun_fd = -1, .rank = -1, .local_rank = -1};
     vb_status st = VB_OK;
 
     if (value_of(LAUNCH) != NULL) {
@@ -226,6 +237,7 @@ static bool add_all(char **env, int n, const struct vb_launch *launch, int secre
         [LOCAL_RANKS] = launch->local_ranks,
         [SECRET_FD] = secret_fd,
         [ROOT_FD] = launch->root_fd,
+        [BEGUN_FD] = launch->begun_fd,
         [TERMINAL] = launch->terminal ? 1 : -1,
     };
     int i;
@@ -282,7 +294,7 @@ char **vb_launch_words_create(const struct vb_launch *launch)
     words = calloc(n + N_NAMES + 2, sizeof(*words));
     if (words == NULL)
         return NULL;
-    place.root_fd = -1;
+    place.root_fd = place.begun_fd = -1;
     for (n = 0, i = 0; environ[i] != NULL; i++) {
         if (!is_option(environ[i]))
             continue;

@@ -433,6 +433,8 @@ struct vb_launch {
     int rank, world;
     int local_rank, local_ranks; /* among those that share its cpus; 0 ranks: unknown */
     int root_fd;                 /* rank 0: the socket to listen at, its owner now; else -1 */
+    int begun_fd;                /* for vb_launch_tell_begun(); -1: none */
+    bool over_ssh;               /* a supervisor on another host started it */
     bool terminal; /* who started it passes its standard error on to one, progress included */
     char root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES]; /* a supervisor's, else that of VB_SECRET */
@@ -466,6 +468,16 @@ void vb_launch_env_destroy(char **env);
  * output, and gets the answer (root and secret) through its standard input, whose end ends it.
  * launch->root is "NAME:PORT", as this rank's host is known; port 0: rank 0 chooses. */
 char **vb_launch_words_create(const struct vb_launch *launch);
+
+/* Tells the supervisor that training has begun: from then on the job may go on without some of its
+ * ranks. Does nothing if no supervisor of ours started this process. */
+void vb_launch_tell_begun(const struct vb_launch *launch);
+
+#define VB_BEGUN_TEXT 64 /* bytes of the line below, with its end */
+
+/* The line on standard error by which a rank of the job with this secret does so over ssh. */
+vb_status vb_launch_begun_line(const unsigned char secret[VB_SECRET_BYTES],
+                               char line[VB_BEGUN_TEXT]);
 
 /* A rank's first line: which program it is, and where rank 0 listens ("-": is not rank 0). */
 struct vb_hello {

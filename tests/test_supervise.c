@@ -114,11 +114,23 @@ static int do_die(void)
 /* Rank 2 fails, which the others can do without; but they stand still. */
 static int do_still(void)
 {
-    fprintf(stderr, VB_BEGUN_LINE "\n");
+    vb_launch_tell_begun(&me);
     if (me.rank == 2)
         return 3;
     raise(SIGSTOP);
     return 0;
+}
+
+/* Rank 2 fails after all have printed what once told the supervisor that training has begun. */
+static int do_forge(void)
+{
+    char line[VB_BEGUN_TEXT];
+
+    fprintf(stderr, "\033[mtraining has begun\n");
+    if (vb_launch_begun_line(me.secret, line) != VB_OK)
+        return 97;
+    fprintf(stderr, "%s\n", line); /* not even the line of ranks over ssh counts here */
+    return me.rank == 2 ? 3 : do_wait();
 }
 
 static int do_slow(void)
@@ -195,6 +207,7 @@ static const struct {
              {"usage", do_usage},
              {"fail", do_fail},
              {"still", do_still},
+             {"forge", do_forge},
              {"short", do_short},
              {"show", do_show},
              {"show-only", do_show_only},
@@ -672,6 +685,24 @@ static void who_stands_still_alone_is_killed(void **state)
     outlive = false;
 }
 
+/* Only the pipe tells the supervisor that training has begun: what a rank prints does not. */
+static void printed_lines_do_not_steer(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    outlive = true;
+    run(&w, 3, "forge");
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(strstr(w.err_text, "rank 2 failed: exit 3\n"));
+    assert_null(strstr(w.err_text, "training goes on"));
+    assert_non_null(strstr(w.err_text, "[rank 0] \033[mtraining has begun\n"));
+    assert_non_null(strstr(w.err_text, "[rank 0] verbena-begun 1 "));
+    assert_true(w.seconds < 30);
+    forget(&w);
+    outlive = false;
+}
+
 /* Before training has begun a job needs all its ranks. */
 static void nobody_is_done_without_at_first(void **state)
 {
@@ -798,6 +829,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(who_ignores_sigterm_is_killed),
         cmocka_unit_test(who_stands_still_alone_is_killed),
         cmocka_unit_test(nobody_is_done_without_at_first),
+        cmocka_unit_test(printed_lines_do_not_steer),
         cmocka_unit_test(who_is_paused_goes_on),
         cmocka_unit_test(a_signal_ends_all),
         cmocka_unit_test(a_killed_supervisor_leaves_nobody),
