@@ -5,7 +5,7 @@
 #ifndef VB_DOCTOR_PRIV_H
 #define VB_DOCTOR_PRIV_H
 
-#include "engine/engine.h"
+#include "engine/pub_doctor.h"
 
 /* The list that is being made. */
 struct vb_checks {

@@ -5,7 +5,8 @@
 #ifndef VB_FACTS_PRIV_H
 #define VB_FACTS_PRIV_H
 
-#include "engine/engine.h"
+#include "engine/pub_doctor.h"
+#include "topo/topo.h"
 
 /* The rest of the first line of a file that begins with prefix, without blanks around it. False if
  * there is none; buf is then "". Bytes that are not printable become '?'. */

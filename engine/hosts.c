@@ -4,7 +4,7 @@
  * arguments of ssh, so only those that can be a host's are taken: none can be mistaken for an
  * option.
  */
-#include "engine/engine.h"
+#include "engine/pub_launch.h"
 
 #include <ctype.h>
 #include <errno.h>

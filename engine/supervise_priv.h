@@ -5,7 +5,7 @@
 #ifndef VB_SUPERVISE_PRIV_H
 #define VB_SUPERVISE_PRIV_H
 
-#include "engine/engine.h"
+#include "engine/pub_launch.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -118,6 +118,16 @@ vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES])
     return st;
 }
 
+vb_status vb_secret_derive(const unsigned char secret[VB_SECRET_BYTES], const char label[16],
+                           const char *text, unsigned char derived[VB_SECRET_BYTES])
+{
+    vb_status st = auth_init();
+
+    if (st == VB_OK)
+        auth_code(secret, label, text, strlen(text), derived);
+    return st;
+}
+
 static bool hex_secret(const char *text, unsigned char secret[VB_SECRET_BYTES])
 {
     size_t len = strcspn(text, "\r\n"), n = 0;

@@ -28,7 +28,7 @@ void auth_prove_client(const unsigned char key[AUTH_KEY_BYTES],
                        const unsigned char answer[WIRE_ANSWER_BYTES],
                        unsigned char proof[WIRE_PROOF]);
 /* The code of a label of 16 characters and a message of at most AUTH_MESSAGE_MAX bytes. */
-#define AUTH_MESSAGE_MAX 256
+#define AUTH_MESSAGE_MAX VB_DERIVE_MAX
 void auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16], const void *message,
                size_t len_bytes, unsigned char code[WIRE_PROOF]);
 bool auth_equal(const unsigned char a[WIRE_PROOF], const unsigned char b[WIRE_PROOF]);

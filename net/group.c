@@ -8,7 +8,7 @@
  *   4. The transport of every pair is settled, and the pairs connect (pairs.c).
  */
 #include "net/group_priv.h"
-#include "net/launch.h"
+#include "net/root.h"
 #include "net/route.h"
 
 #include <fcntl.h>

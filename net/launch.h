@@ -6,7 +6,6 @@
 #define VB_LAUNCH_H
 
 #include "net/net.h"
-#include "net/sock.h"
 
 /* The rest of the way into a job whose launcher is at the other end of standard input and output:
  * place and root of launch are those of the environment. ssh_connection is what sshd says of the
@@ -16,19 +15,6 @@ vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection
 /* Takes root and secret out of a line that vb_launch_answer() has made, without its end; whose is
  * the line. A secret is there if and only if launch has none, else the ranks do not agree. */
 vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *launch);
-
-/* ---- rank 0's socket (launch_root.c) --------------------------------------------------------- */
-
-/* What "HOST:PORT" of rank 0 stands for, seen from here. On rank 0's own host its name may stand
- * for loopback, by which nobody else could be reached: then it is another address of this host. */
-vb_status root_resolve(const char *root, struct sock_addr *addr_p);
-
-/* vb_root_listen() with launch->root, "NAME:PORT", and launch->root_fd. Unless the user gave it so,
- * with a port, NAME merely stands for this host: root becomes an address that others can reach. */
-vb_status launch_listen(struct vb_launch *launch, const char *ssh_connection, bool as_given);
-
-/* For ranks on this host alone: at loopback, any port. */
-vb_status launch_listen_here(struct vb_launch *launch);
 
 /* ---- other launchers ------------------------------------------------------------------------- */
 
@@ -46,7 +32,7 @@ struct launch_found {
     char host[256];              /* of rank 0; not by PMIx */
     int port;                    /* for rank 0 to listen at; likewise */
     char job[300];               /* what no other job of this user is called meanwhile; by Slurm
-                                  * the same on all hosts, and of at most AUTH_MESSAGE_MAX bytes */
+                                  * the same on all hosts, and of at most VB_DERIVE_MAX bytes */
 };
 
 /* They look for what srun and torchrun have put into the environment. by stays LAUNCH_BY_NOBODY if

@@ -5,7 +5,6 @@
  * it prints a line on standard error. That line ends with a code made from the job's secret, so
  * nothing that a program prints for its user can be mistaken for it.
  */
-#include "net/auth.h"
 #include "net/launch.h"
 
 #include <stdio.h>
@@ -17,13 +16,12 @@
 vb_status vb_launch_begun_line(const unsigned char secret[VB_SECRET_BYTES],
                                char line[VB_BEGUN_TEXT])
 {
-    unsigned char code[WIRE_PROOF];
-    vb_status st = auth_init();
+    unsigned char code[VB_SECRET_BYTES];
+    vb_status st = vb_secret_derive(secret, "verbena begun  1", "", code);
     int n, i;
 
     if (st != VB_OK)
         return st;
-    auth_code(secret, "verbena begun  1", NULL, 0, code);
     n = snprintf(line, VB_BEGUN_TEXT, "verbena-begun 1 ");
     for (i = 0; i < CODE_BYTES; i++)
         n += snprintf(line + n, VB_BEGUN_TEXT - (size_t)n, "%02x", code[i]);

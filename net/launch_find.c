@@ -7,9 +7,7 @@
  * None of them but PMIx carries a secret. On one host the ranks make one when they meet; on several
  * the user must give one.
  */
-#include "net/auth.h"
 #include "net/launch.h"
-#include "net/sock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -121,14 +119,13 @@ static vb_status make_secret(struct vb_launch *launch)
 static vb_status narrow_secret(const struct launch_found *found, struct vb_launch *launch)
 {
     unsigned char own[VB_SECRET_BYTES];
-    vb_status st = auth_init();
+    vb_status st = vb_secret_derive(launch->secret, "verbena job    1", found->job, own);
 
     if (st != VB_OK)
         return st;
-    auth_code(launch->secret, "verbena job    1", found->job, strlen(found->job), own);
     memcpy(launch->secret, own, sizeof(own));
     launch->own_secret = true;
-    auth_wipe(own, sizeof(own));
+    explicit_bzero(own, sizeof(own));
     return VB_OK;
 }
 
@@ -159,8 +156,10 @@ static vb_status find_root(const struct launch_found *found, const char *given,
     if (found->rank != 0)
         return VB_OK;
     if (given == NULL && found->one_host)
-        return launch_listen_here(launch);
-    return launch_listen(launch, NULL, given != NULL);
+        snprintf(launch->root, sizeof(launch->root), "127.0.0.1:0");
+    if ((given == NULL && found->one_host) || (given != NULL && !vb_root_wants_port(given)))
+        return vb_root_listen(launch->root, &launch->root_fd);
+    return vb_root_listen_reachable(launch->root, NULL, &launch->root_fd);
 }
 
 /* ---- PMIx ------------------------------------------------------------------------------------ */
@@ -179,7 +178,7 @@ static vb_status share(const struct launch_found *found, uint64_t deadline,
     line[strcspn(line, "\n")] = '\0';
     if (st == VB_OK && found->rank != 0)
         st = launch_take_answer(line, "what PMIx has of rank 0", launch);
-    auth_wipe(line, sizeof(line));
+    explicit_bzero(line, sizeof(line));
     return st;
 }
 
@@ -231,6 +230,6 @@ vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *la
         result.supervised = result.has_secret = true;
         *launch = result;
     }
-    auth_wipe(&result, sizeof(result));
+    explicit_bzero(&result, sizeof(result));
     return st;
 }

@@ -12,7 +12,6 @@
  * later job or be written by somebody else. Its name is no secret; the kernel tells both ends whose
  * process is at the other, and only the same user's counts.
  */
-#include "net/auth.h"
 #include "net/launch.h"
 #include "net/sock.h"
 
@@ -145,7 +144,7 @@ static void answer_all(const struct meeting *m, const struct vb_launch *launch)
         if (sock_write(m->guests[i].fd, &answer, sizeof(answer), m->deadline) != VB_OK)
             VB_LOG_DEBUG("local rank %d is gone", i); /* the group will miss it */
     }
-    auth_wipe(&answer, sizeof(answer));
+    explicit_bzero(&answer, sizeof(answer));
 }
 
 static vb_status hold(struct meeting *m, struct vb_launch *launch)
@@ -238,7 +237,7 @@ static vb_status be_guest(const struct launch_found *found, const char *name, ui
     if (st != VB_OK)
         return vb_err(st, "no answer from local rank 0: %s", vb_status_str(st));
     st = take(&answer, launch);
-    auth_wipe(&answer, sizeof(answer));
+    explicit_bzero(&answer, sizeof(answer));
     return st;
 }
 

@@ -190,6 +190,19 @@ static vb_status start_watch(void)
     return vb_err_sys("pthread_create");
 }
 
+/* A port that the user gave goes with a name that others can reach. Otherwise the address to which
+ * the launcher's ssh connected may serve: "CLIENT PORT SERVER PORT" has it. */
+static vb_status listen_as_root(struct vb_launch *launch, const char *ssh_connection)
+{
+    char server[VB_ADDR_TEXT];
+    bool found;
+
+    if (!vb_root_wants_port(launch->root))
+        return vb_root_listen(launch->root, &launch->root_fd);
+    found = ssh_connection != NULL && sscanf(ssh_connection, "%*s %*s %45s", server) == 1;
+    return vb_root_listen_reachable(launch->root, found ? server : NULL, &launch->root_fd);
+}
+
 vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection)
 {
     struct vb_hello hello;
@@ -197,7 +210,7 @@ vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection
 
     st = vb_hello_own(&hello);
     if (st == VB_OK && launch->rank == 0)
-        st = launch_listen(launch, ssh_connection, true);
+        st = listen_as_root(launch, ssh_connection);
     if (st != VB_OK)
         return st;
     if (launch->rank == 0)

@@ -407,6 +407,12 @@ vb_status vb_secret_read(const char *path, unsigned char secret[VB_SECRET_BYTES]
 vb_status vb_secret_parse(const char *text, unsigned char secret[VB_SECRET_BYTES]);
 vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES]);
 
+/* Makes a secret for one purpose from another one: of a label of 16 characters and a text of at
+ * most VB_DERIVE_MAX bytes. The old secret cannot be found from the new one. */
+#define VB_DERIVE_MAX 256
+vb_status vb_secret_derive(const unsigned char secret[VB_SECRET_BYTES], const char label[16],
+                           const char *text, unsigned char derived[VB_SECRET_BYTES]);
+
 /* SHA-256 of data as 64 hexadecimal digits and a zero. */
 void vb_sha256(const void *data, size_t len_bytes, char hex[65]);
 
@@ -424,6 +430,12 @@ const char *vb_net_pmix_library(void);   /* likewise */
  * host (Debian has 127.0.1.1 there) becomes an address. */
 vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p);
 bool vb_root_wants_port(const char *root); /* "HOST:0" */
+
+/* vb_root_listen() where the host in root is merely a name of this host, which others may not know.
+ * root becomes an address that others can reach: the name's unless that is loopback, else reached,
+ * else that of an interface. reached is an address of this host that another host has connected to;
+ * NULL: none is known. */
+vb_status vb_root_listen_reachable(char root[VB_ROOT_TEXT], const char *reached, int *fd_p);
 
 /* How this process became a rank, as far as its environment tells. */
 struct vb_launch {

@@ -11,7 +11,7 @@
  * an RDMA connection; what others send it meanwhile is kept.
  */
 #include "net/group_priv.h"
-#include "net/launch.h"
+#include "net/root.h"
 
 #include <limits.h>
 #include <poll.h>

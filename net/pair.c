@@ -4,7 +4,7 @@
  * at the start, newcomer.c for those of a rank that comes late.
  */
 #include "net/group_priv.h"
-#include "net/launch.h"
+#include "net/root.h"
 
 #include <string.h>
 #include <sys/epoll.h>

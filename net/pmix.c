@@ -8,7 +8,6 @@
  * wait for the server of this host alone, are made in a thread of ours: if the server does not
  * answer, that thread stays in the library until the process ends, which is soon.
  */
-#include "net/auth.h"
 #include "net/launch.h"
 
 #include <pmix.h>
@@ -55,7 +54,7 @@ static void reply_destroy(struct reply *r)
     pthread_cond_destroy(&r->said);
     pthread_mutex_destroy(&r->lock);
     if (r->line != NULL)
-        auth_wipe(r->line, strlen(r->line)); /* it has the secret */
+        explicit_bzero(r->line, strlen(r->line)); /* it has the secret */
     free(r->line);
     free(r);
 }
@@ -278,7 +277,7 @@ static vb_status put(const char *line)
     PMIX_VALUE_LOAD(&value, line, PMIX_STRING);
     code = PMIx_Put(PMIX_GLOBAL, KEY, &value);
     if (value.data.string != NULL)
-        auth_wipe(value.data.string, strlen(value.data.string));
+        explicit_bzero(value.data.string, strlen(value.data.string));
     PMIX_VALUE_DESTRUCT(&value);
     if (code == PMIX_SUCCESS)
         code = PMIx_Commit();

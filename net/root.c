@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where rank 0 listens for a job that somebody else has laid out: the socket, and the address that
- * the others can reach it by.
+ * The address of rank 0 ("HOST:PORT", the root): what it stands for on this host, by which address
+ * other hosts can reach it, and the socket where rank 0 listens.
  */
-#include "net/launch.h"
-#include "net/sock.h"
+#include "net/root.h"
 
 #include <netdb.h>
 #include <string.h>
@@ -15,9 +14,8 @@
 /* ---- the address ------------------------------------------------------------------------------
  */
 
-/* An address of this host that others may know: its name's, if that is not loopback, as it is on
- * many a Debian; else the one that ssh came to; else that of the interface for data, or of any that
- * is not loopback: in a container none has hardware. */
+/* The first address of a name that is not loopback. On many a Debian the name of the host itself
+ * has none. */
 static bool address_by_name(const char *name, struct sock_addr *addr)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found, *at;
@@ -35,14 +33,6 @@ static bool address_by_name(const char *name, struct sock_addr *addr)
     return ok;
 }
 
-static bool address_of_ssh(const char *connection, struct sock_addr *addr)
-{
-    char server[VB_ADDR_TEXT];
-
-    return connection != NULL && sscanf(connection, "%*s %*s %45s", server) == 1 &&
-           sock_from_text(server, 0, addr) && !sock_is_loopback(addr);
-}
-
 static const struct vb_iface *any_iface(const struct vb_iface *list, int n)
 {
     const struct vb_iface *best = NULL;
@@ -56,6 +46,8 @@ static const struct vb_iface *any_iface(const struct vb_iface *list, int n)
     return best;
 }
 
+/* The address of the interface for data, else of any interface that is not loopback: in a container
+ * no interface has hardware. */
 static bool address_of_iface(struct sock_addr *addr)
 {
     const struct vb_iface *iface;
@@ -74,9 +66,14 @@ static bool address_of_iface(struct sock_addr *addr)
     return found;
 }
 
-static vb_status find_address(const char *name, const char *connection, struct sock_addr *addr)
+static bool is_reachable(const char *address, struct sock_addr *addr)
 {
-    if (address_by_name(name, addr) || address_of_ssh(connection, addr) || address_of_iface(addr) ||
+    return address != NULL && sock_from_text(address, 0, addr) && !sock_is_loopback(addr);
+}
+
+static vb_status find_address(const char *name, const char *reached, struct sock_addr *addr)
+{
+    if (address_by_name(name, addr) || is_reachable(reached, addr) || address_of_iface(addr) ||
         sock_from_text("127.0.0.1", 0, addr))
         return VB_OK;
     return vb_err(VB_ERR_NO_FILE, "no address for %s", name);
@@ -199,29 +196,21 @@ vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)
     return VB_OK;
 }
 
-vb_status launch_listen(struct vb_launch *launch, const char *connection, bool as_given)
+vb_status vb_root_listen_reachable(char root[VB_ROOT_TEXT], const char *reached, int *fd_p)
 {
     char name[VB_ROOT_TEXT], text[SOCK_TEXT];
     struct sock_addr addr;
     vb_status st;
     int port = 0;
 
-    if (as_given && !vb_root_wants_port(launch->root))
-        return vb_root_listen(launch->root, &launch->root_fd);
-    snprintf(name, sizeof(name), "%s", launch->root);
+    snprintf(name, sizeof(name), "%s", root);
     st = cut_port(name, &port);
     if (st == VB_OK)
-        st = find_address(name, connection, &addr);
+        st = find_address(name, reached, &addr);
     if (st != VB_OK)
         return st;
     set_port(&addr, port);
     sock_text(&addr, text);
-    snprintf(launch->root, sizeof(launch->root), "%s", text);
-    return vb_root_listen(launch->root, &launch->root_fd);
-}
-
-vb_status launch_listen_here(struct vb_launch *launch)
-{
-    snprintf(launch->root, sizeof(launch->root), "127.0.0.1:0");
-    return vb_root_listen(launch->root, &launch->root_fd);
+    snprintf(root, VB_ROOT_TEXT, "%s", text);
+    return vb_root_listen(root, fd_p);
 }
