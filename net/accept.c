@@ -91,25 +91,25 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     if (call->kind == WIRE_JOIN) {
         *epoch_p = 0; /* it cannot know one */
         memcpy(key, c->secret, AUTH_KEY_BYTES);
-        return seat_judge_join(c);
+        return membership_judge_join(c);
     }
     if (call->world != (uint32_t)c->opts.world)
         return WIRE_BAD_WORLD;
-    if (call->rank >= (uint32_t)c->opts.seats || call->rank == (uint32_t)c->opts.rank)
+    if (call->rank >= (uint32_t)c->opts.slots || call->rank == (uint32_t)c->opts.rank)
         return WIRE_BAD_RANK;
     conn = &c->conns[call->rank];
     *epoch_p = conn->epoch;
     if (call->epoch != conn->epoch)
         return WIRE_BAD_EPOCH; /* whoever had this seat before, or nobody */
     if (call->kind == WIRE_CONTROL) {
-        if (conn->seat != SEAT_EXPECTED)
+        if (conn->slot != SLOT_EXPECTED)
             return WIRE_BAD_RANK;
         memcpy(key, c->secret, AUTH_KEY_BYTES);
         return WIRE_WELCOME;
     }
-    if (!conn->key_given || conn->stream_fd >= 0)
+    if (!conn->data.key_given || conn->data.fd >= 0)
         return WIRE_BAD_RANK;
-    memcpy(key, conn->one_time, AUTH_KEY_BYTES);
+    memcpy(key, conn->data.one_time, AUTH_KEY_BYTES);
     return WIRE_WELCOME;
 }
 
@@ -121,22 +121,22 @@ static void admit(struct control *c, struct pending *p)
     struct conn *conn;
 
     if (call->kind == WIRE_JOIN) {
-        if (seat_give(c, p->fd, p->hs.session))
+        if (membership_give_slot(c, p->fd, p->hs.session))
             p->fd = -1;
         pending_drop(p);
         return;
     }
     conn = &c->conns[call->rank];
-    if (call->kind == WIRE_CONTROL && conn->seat == SEAT_EXPECTED && conn->epoch == call->epoch) {
+    if (call->kind == WIRE_CONTROL && conn->slot == SLOT_EXPECTED && conn->epoch == call->epoch) {
         conn_up(c, (int)call->rank, p->fd, p->hs.session);
         p->fd = -1;
-    } else if (call->kind == WIRE_DATA && conn->key_given && conn->epoch == call->epoch) {
-        conn->stream_fd = p->fd;
-        conn->key_given = false; /* a key serves once */
-        auth_wipe(conn->one_time, sizeof(conn->one_time));
+    } else if (call->kind == WIRE_DATA && conn->data.key_given && conn->epoch == call->epoch) {
+        conn->data.fd = p->fd;
+        conn->data.key_given = false; /* a key serves once */
+        auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
         p->fd = -1;
         pthread_cond_broadcast(&c->changed);
-        seat_news(c);
+        membership_news(c);
     }
     pending_drop(p);
 }

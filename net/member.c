@@ -61,7 +61,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
 
     close_peer(g, end->rank);
     peer->member = false;
-    control_seat_clean(g->control, end->rank);
+    control_slot_clean(g->control, end->rank);
     if (!was_member)
         return; /* nobody has heard of it */
     peer->gone = true;
@@ -98,7 +98,7 @@ int member_work(struct vb_group *g)
     if (g->working)
         return 0; /* a hook makes progress: not allowed, but no reason to run in circles */
     g->working = true;
-    /* Pairs with the release in seat_news(): what it tells of is looked for afterwards. */
+    /* Pairs with the release in membership_news(): what it tells of is looked for afterwards. */
     (void)atomic_exchange_explicit(&g->news, false, memory_order_acquire);
     while (control_take_ended(g->control, &end)) {
         fence(g, &end);
@@ -229,7 +229,7 @@ void vb_group_on_join(struct vb_group *g, vb_member_fn fn, void *arg)
 void vb_group_welcome(struct vb_group *g)
 {
     if (g->opts.elastic && g->rank == 0)
-        control_open_seats(g->control);
+        control_open_slots(g->control);
 }
 
 vb_status vb_group_retire(struct vb_group *g, int rank, const char *why)

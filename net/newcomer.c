@@ -246,26 +246,26 @@ static vb_status settle_in(struct vb_group *g, const struct sock_addr *root, int
 }
 
 /* A group for the seat that was given. */
-static vb_status take_seat(const struct vb_group_opts *opts, const struct wire_seat *seat,
+static vb_status take_slot(const struct vb_group_opts *opts, const struct wire_slot *slot,
                            struct vb_group **group_p)
 {
     struct vb_group_opts o = *opts;
     vb_status st;
     int i;
 
-    o.rank = (int)seat->seat;
-    o.world = (int)seat->world;
-    o.seats = (int)seat->seats;
+    o.rank = (int)slot->slot;
+    o.world = (int)slot->world;
+    o.seats = (int)slot->slots;
     if (o.transport == VB_TRANSPORT_AUTO) /* as all the others */
-        o.transport = (enum vb_transport_choice)seat->choice;
+        o.transport = (enum vb_transport_choice)slot->choice;
     o.elastic = true;
     o.root_fd = -1;
     st = group_alloc(&o, group_p);
     if (*group_p == NULL || (*group_p)->peers == NULL)
         return st;
-    (*group_p)->epoch = seat->epoch;
+    (*group_p)->epoch = slot->epoch;
     for (i = 0; i < o.seats; i++)
-        (*group_p)->peers[i].epoch = seat->epoch; /* nobody has a newer one */
+        (*group_p)->peers[i].epoch = slot->epoch; /* nobody has a newer one */
     return st;
 }
 
@@ -274,7 +274,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     double patience = opts->patience > 0 ? opts->patience : 1;
     unsigned char session[AUTH_KEY_BYTES];
     struct vb_group *g = NULL;
-    struct wire_seat seat;
+    struct wire_slot slot;
     struct sock_addr root;
     uint64_t deadline;
     vb_status st;
@@ -287,10 +287,10 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     if (st == VB_OK)
         st = root_resolve(opts->root, &root);
     if (st == VB_OK)
-        st = control_ask_seat(&root, opts->secret, deadline, &seat, &fd, session);
+        st = control_ask_slot(&root, opts->secret, deadline, &slot, &fd, session);
     if (st != VB_OK)
         return st;
-    st = take_seat(opts, &seat, &g);
+    st = take_slot(opts, &slot, &g);
     if (st == VB_OK)
         st = settle_in(g, &root, fd, session, deadline);
     else

@@ -173,7 +173,7 @@ static vb_status answer_the_roll(struct control *c, struct wire_info *infos, uin
     return st;
 }
 
-vb_status control_roll_call(struct control *c, struct wire_info *infos, uint64_t deadline)
+vb_status control_rendezvous(struct control *c, struct wire_info *infos, uint64_t deadline)
 {
     vb_status st;
 
@@ -196,9 +196,9 @@ vb_status control_give_key(struct control *c, int rank)
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    auth_random(conn->one_time, sizeof(conn->one_time));
-    auth_seal(conn->session, conn->one_time, sealed);
-    conn->key_given = true;
+    auth_random(conn->data.one_time, sizeof(conn->data.one_time));
+    auth_seal(conn->session, conn->data.one_time, sealed);
+    conn->data.key_given = true;
     st = conn_send(c, rank, WIRE_KEY, sealed, sizeof(sealed));
     pthread_mutex_unlock(&c->lock);
     control_wake(c);
@@ -207,7 +207,7 @@ vb_status control_give_key(struct control *c, int rank)
 
 static bool has_key(struct control *c, int rank)
 {
-    return c->conns[rank].has_key;
+    return c->conns[rank].data.has_key;
 }
 
 vb_status control_take_key(struct control *c, int rank, uint64_t deadline,
@@ -217,9 +217,9 @@ vb_status control_take_key(struct control *c, int rank, uint64_t deadline,
 
     pthread_mutex_lock(&c->lock);
     st = control_wait_for(c, rank, has_key, "a key for the data connection", deadline);
-    if (st == VB_OK && !auth_unseal(c->conns[rank].session, c->conns[rank].sealed, key))
+    if (st == VB_OK && !auth_unseal(c->conns[rank].session, c->conns[rank].data.sealed, key))
         st = vb_err(VB_ERR_ACCESS, "rank %d sent a key that is not sealed for us", rank);
-    c->conns[rank].has_key = false;
+    c->conns[rank].data.has_key = false;
     pthread_mutex_unlock(&c->lock);
     return st;
 }
@@ -238,7 +238,7 @@ vb_status control_stream_dial(struct control *c, int rank, int fd,
 
 static bool has_stream(struct control *c, int rank)
 {
-    return c->conns[rank].stream_fd >= 0;
+    return c->conns[rank].data.fd >= 0;
 }
 
 vb_status control_stream_wait(struct control *c, int rank, uint64_t deadline, int *fd_p)
@@ -248,8 +248,8 @@ vb_status control_stream_wait(struct control *c, int rank, uint64_t deadline, in
     pthread_mutex_lock(&c->lock);
     st = control_wait_for(c, rank, has_stream, "its data connection", deadline);
     if (st == VB_OK) {
-        *fd_p = c->conns[rank].stream_fd;
-        c->conns[rank].stream_fd = -1;
+        *fd_p = c->conns[rank].data.fd;
+        c->conns[rank].data.fd = -1;
     }
     pthread_mutex_unlock(&c->lock);
     return st;
@@ -259,7 +259,7 @@ vb_status control_stream_wait(struct control *c, int rank, uint64_t deadline, in
 
 static bool has_blob(struct control *c, int rank)
 {
-    return c->conns[rank].blobs != NULL;
+    return c->conns[rank].blobs.first != NULL;
 }
 
 /* The next blob of a peer: blobs come in order, so it must be the one that is due. */
@@ -272,15 +272,15 @@ static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out,
     st = control_wait_for(c, rank, has_blob, what, deadline);
     if (st != VB_OK)
         return st;
-    blob = c->conns[rank].blobs;
+    blob = c->conns[rank].blobs.first;
     if (blob->tag != tag || blob->len_bytes != len)
         return vb_err(VB_ERR_INPUT,
                       "rank %d (%s) does something else: %s number %u of %zu bytes here, number %u "
                       "of %u bytes there",
                       rank, control_host(c, rank), what, tag, len, blob->tag, blob->len_bytes);
     memcpy(out, blob->bytes, len);
-    c->conns[rank].blobs = blob->next;
-    c->conns[rank].n_blobs--;
+    c->conns[rank].blobs.first = blob->next;
+    c->conns[rank].blobs.n--;
     free(blob);
     return VB_OK;
 }

@@ -139,8 +139,8 @@ static uint32_t longest(uint16_t type, int world)
     case WIRE_ABORT:
     case WIRE_DROPPED:
         return 512;
-    case WIRE_SEAT:
-        return WIRE_SEAT_BYTES;
+    case WIRE_SLOT:
+        return WIRE_SLOT_BYTES;
     case WIRE_ADMIT:
         return WIRE_MEMBER_BYTES;
     case WIRE_ADMITTED:

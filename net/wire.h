@@ -85,7 +85,7 @@ enum wire_type {
     WIRE_BYE = 7,   /* the rank leaves, all being well */
 
     /* In an elastic group (wire_member.h). */
-    WIRE_SEAT = 8,      /* rank 0 -> newcomer: the seat that it has */
+    WIRE_SLOT = 8,      /* rank 0 -> newcomer: the seat that it has */
     WIRE_ADMIT = 9,     /* rank 0 -> members: who comes */
     WIRE_ADMITTED = 10, /* member -> rank 0: it may call */
     WIRE_MEMBERS = 11,  /* rank 0 -> newcomer: whom to call */
@@ -95,7 +95,7 @@ enum wire_type {
     WIRE_DROPPED = 15,  /* the receiver is dropped; the reason, as text */
 };
 
-#define WIRE_SEAT_BYTES 20
+#define WIRE_SLOT_BYTES 20
 #define WIRE_MEMBER_BYTES (8 + WIRE_INFO_BYTES)
 #define WIRE_ADMITTED_BYTES 8
 #define WIRE_CARD_BYTES 140

@@ -10,18 +10,18 @@
 #include "net/wire.h"
 
 /* What rank 0 gives a newcomer. */
-struct wire_seat {
-    uint32_t seat;  /* its rank from now on */
+struct wire_slot {
+    uint32_t slot;  /* its rank from now on */
     uint32_t epoch; /* of the membership that begins with it */
     uint32_t world; /* ranks that the job began with */
-    uint32_t seats;
+    uint32_t slots;
     uint32_t choice; /* enum vb_transport_choice, of the job */
 };
 
-void wire_seat_encode(const struct wire_seat *seat, unsigned char out[WIRE_SEAT_BYTES]);
+void wire_slot_encode(const struct wire_slot *slot, unsigned char out[WIRE_SLOT_BYTES]);
 
 /* False if the seat is none of the group's, or the numbers cannot be. */
-bool wire_seat_decode(const unsigned char in[WIRE_SEAT_BYTES], struct wire_seat *seat_p);
+bool wire_slot_decode(const unsigned char in[WIRE_SLOT_BYTES], struct wire_slot *slot_p);
 
 /* Who is in a seat, and the epoch that it came with. */
 struct wire_member {
