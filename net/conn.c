@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One control connection: frames in and out, without blocking. All of it under the lock.
+ * One control connection: receives and sends frames without blocking. All functions run under the
+ * lock.
  */
 #include "net/control_priv.h"
 
@@ -10,8 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define OUT_MAX (4u << 20) /* a peer that takes in nothing while so much waits is stuck */
-#define BLOBS_MAX 8        /* exchanges that a peer may be ahead by */
+#define OUT_MAX (4u << 20) /* a peer that leaves this many bytes unread is stuck */
+#define BLOBS_MAX 8        /* exchanges by which a peer may be ahead */
 
 void conn_init(struct conn *conn)
 {
@@ -88,7 +89,8 @@ void conn_flush(struct control *c, int rank)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n < 0) {
-            /* What it sent before it went may still be there to be read: reading finds the end. */
+            /* The peer is gone. What it sent before may still be unread, so conn_read() finds
+             * the end. */
             conn->out.len = 0;
             return;
         }
@@ -124,7 +126,7 @@ vb_status conn_send(struct control *c, int rank, uint16_t type, const void *payl
     if (conn->fd < 0)
         return VB_ERR_PEER;
     if (!out_grow(conn, WIRE_FRAME_HEAD + len_bytes)) {
-        conn_lose(c, rank, "it takes in nothing");
+        conn_lose(c, rank, "it does not read what is sent to it");
         return VB_ERR_PEER;
     }
     wire_frame_encode((uint32_t)len_bytes, type, conn->out.bytes + conn->out.len);
@@ -137,7 +139,6 @@ vb_status conn_send(struct control *c, int rank, uint16_t type, const void *payl
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-/* Keeps a frame behind those that came before it. False: memory, or the peer runs amok. */
 bool conn_keep_blob(const struct conn *conn, struct blob_list *list, int max)
 {
     struct blob **at = &list->first, *blob;
@@ -210,7 +211,7 @@ static void take_abort(struct control *c, int rank)
     control_fail(c, VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, control_host(c, rank), why);
 }
 
-/* A whole frame has come. False: a peer of ours would not send that. */
+/* Handles a complete frame. False: the frame does not follow the protocol. */
 static bool take_frame(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
@@ -243,21 +244,22 @@ static bool take_frame(struct control *c, int rank)
     }
 }
 
-/* Prepares for the payload that the head in hand announces. */
+/* Makes room for the payload that the received head announces. */
 static bool begin_payload(struct control *c, struct conn *conn)
 {
     if (!wire_frame_decode(conn->in.head, c->opts.world, &conn->in.len, &conn->in.type))
         return false;
     conn->in.have = 0;
     if (conn->in.room >= conn->in.len && conn->in.payload != NULL)
-        return true; /* heartbeats allocate nothing */
+        return true; /* so heartbeats allocate nothing */
     free(conn->in.payload);
     conn->in.room = conn->in.len > 64 ? conn->in.len : 64;
     conn->in.payload = malloc(conn->in.room);
     return conn->in.payload != NULL;
 }
 
-/* Reads some; 1: a step forward, 0: nothing there, -1: broken or closed (why says which). */
+/* Reads once. Returns 1 if it got further, 0 if there was nothing to read, and -1 if the connection
+ * is broken or closed; why_p then says which. */
 static int read_some(struct control *c, struct conn *conn, const char **why_p)
 {
     bool in_head = conn->in.head_have < WIRE_FRAME_HEAD;
@@ -279,7 +281,7 @@ static int read_some(struct control *c, struct conn *conn, const char **why_p)
     }
     conn->in.head_have += (size_t)n;
     if (conn->in.head_have == WIRE_FRAME_HEAD && !begin_payload(c, conn)) {
-        *why_p = "it sent a frame that there is not";
+        *why_p = "it sent an invalid frame";
         return -1;
     }
     return 1;
@@ -298,7 +300,7 @@ void conn_read(struct control *c, int rank)
         if (rc > 0 && conn->in.head_have == WIRE_FRAME_HEAD && conn->in.have == conn->in.len) {
             conn->in.head_have = 0;
             if (!take_frame(c, rank)) {
-                why = "it sent a frame out of place";
+                why = "it sent a frame out of order";
                 rc = -1;
             }
         }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The thread of the control plane, and what the group asks of it.
+ * The thread of the control plane, and the functions that the group calls.
  *
- * The thread owns every wait on a control socket; the group's calls change the state under the
- * lock, send what fits, and wait for `changed`.
+ * Only the thread waits for control sockets. The group's calls change the state under the lock,
+ * send as much as the socket accepts, and wait for `changed`.
  */
 #include "net/control_priv.h"
 
@@ -79,8 +79,8 @@ uint64_t control_patient(const struct control *c, uint64_t ns)
     return c->opts.patience > 0 ? (uint64_t)((double)ns * c->opts.patience) : ns;
 }
 
-/* Where this thread itself did not run for a while (a machine that was paused, say), that time does
- * not count as the peers' silence. */
+/* If this thread itself did not run for a while (the machine was paused, say), that time does not
+ * count as silence of the peers. */
 static void forgive_own_absence(struct control *c, uint64_t now)
 {
     uint64_t beat = (uint64_t)c->opts.beat_ms * MS_NS, away = now - c->looked_ns;
@@ -112,8 +112,8 @@ static void find_silent(struct control *c, uint64_t now)
         membership_check(c, now);
 }
 
-/* The descriptors to wait for, and whose they are: rank, or seats + place of a pending caller, or
- * one of these. */
+/* The descriptors to wait for, each with its owner: a rank, or slots + the index of a pending
+ * caller, or one of these. */
 enum { OWNER_WAKE = -1, OWNER_LISTEN = -2, OWNER_UNIX = -3 };
 
 struct waits {
@@ -154,7 +154,7 @@ static void serve(struct control *c, int owner)
         if (read(c->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
             VB_LOG_WARN("read an eventfd: %s", strerror(errno));
     } else if (owner == OWNER_LISTEN || owner == OWNER_UNIX) {
-        if (!c->stopping) /* who calls now may mean the next group at this address */
+        if (!c->stopping) /* this call may be for the next group at this address */
             accept_new(c, owner == OWNER_LISTEN ? c->opts.listen_fd : c->opts.unix_fd);
     } else if (owner >= c->opts.slots) {
         if (c->pending[owner - c->opts.slots].fd >= 0)
@@ -165,7 +165,7 @@ static void serve(struct control *c, int owner)
     }
 }
 
-/* All has been said, and everybody who is still there has said goodbye too. */
+/* True if all output is sent and every peer that is still connected has said goodbye. */
 static bool may_end(struct control *c)
 {
     int i;
@@ -260,7 +260,7 @@ static struct control *control_alloc(const struct control_opts *opts)
     for (i = 0; c->conns != NULL && i < opts->slots; i++) {
         conn_init(&c->conns[i]);
         if (opts->epoch > 1 || i >= opts->world)
-            continue; /* this rank came late, or nobody is there yet */
+            continue; /* this rank is a joiner, or the slot is for one */
         c->conns[i].epoch = opts->epoch;
         c->conns[i].slot = SLOT_EXPECTED;
     }
@@ -339,7 +339,7 @@ vb_status control_wait_for(struct control *c, int rank, control_arrived_fn arriv
             return vb_err(VB_ERR_PEER, "rank %d (%s) left before %s", rank, control_host(c, rank),
                           what);
         if (c->conns[rank].end.lost)
-            return vb_err(VB_ERR_PEER, "rank %d (%s) is gone before %s: %s", rank,
+            return vb_err(VB_ERR_PEER, "rank %d (%s) was lost before %s: %s", rank,
                           control_host(c, rank), what, c->conns[rank].end.why);
         if (!control_wait_change(c, deadline))
             return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not answer in time: %s", rank,
@@ -377,7 +377,7 @@ void control_abort(struct control *c, const char *why)
     for (i = 0; i < c->opts.slots; i++)
         if (c->conns[i].fd >= 0)
             conn_send(c, i, WIRE_ABORT, why, len);
-    control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* it meets nobody any more */
+    control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* so later waits fail at once */
     pthread_mutex_unlock(&c->lock);
     control_wake(c);
 }
@@ -385,7 +385,7 @@ void control_abort(struct control *c, const char *why)
 void control_lose(struct control *c, int rank, const char *why)
 {
     pthread_mutex_lock(&c->lock);
-    conn_read(c, rank); /* its own word, if it has sent one, says more */
+    conn_read(c, rank); /* an abort that it may have sent says more */
     conn_lose(c, rank, why);
     pthread_mutex_unlock(&c->lock);
 }

@@ -76,26 +76,7 @@ static vb_status find_address(const char *name, const char *reached, struct sock
     if (address_by_name(name, addr) || is_reachable(reached, addr) || address_of_iface(addr) ||
         sock_from_text("127.0.0.1", 0, addr))
         return VB_OK;
-    return vb_err(VB_ERR_NO_FILE, "no address for %s", name);
-}
-
-/* Cuts "NAME:PORT" or "[V6]:PORT" in two. */
-static vb_status cut_port(char *name, int *port_p)
-{
-    char *colon = strrchr(name, ':');
-    int64_t port;
-    size_t len;
-
-    if (colon == NULL || !vb_parse_int(colon + 1, &port) || port < 0 || port > 65535)
-        return vb_err(VB_ERR_USAGE, "\"%s\" is not HOST:PORT", name);
-    *colon = '\0';
-    len = strlen(name);
-    if (name[0] == '[' && name[len - 1] == ']') {
-        memmove(name, name + 1, len - 2);
-        name[len - 2] = '\0';
-    }
-    *port_p = (int)port;
-    return VB_OK;
+    return vb_err(VB_ERR_NO_FILE, "no address found for %s", name);
 }
 
 /* ---- the socket ------------------------------------------------------------------------------ */
@@ -108,8 +89,9 @@ bool vb_root_wants_port(const char *root)
     return colon != NULL && vb_parse_int(colon + 1, &port) && port == 0;
 }
 
-/* For ranks on this host alone; a name that is loopback here may be something else elsewhere. */
-static bool is_here(const char *host)
+/* Whether the host part of a root means this host only. Another name that stands for loopback on
+ * this host may stand for something else on others. */
+static bool is_loopback_text(const char *host)
 {
     struct sock_addr addr;
 
@@ -125,7 +107,7 @@ static void set_port(struct sock_addr *addr, int port)
     (void)sock_from_text(host, port, addr);
 }
 
-/* moved_p: the name stands for loopback here, and addr_p is another address of this host. */
+/* moved_p: on this host the name stands for loopback, so addr_p is another address of this host. */
 static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved_p)
 {
     char name[VB_ROOT_TEXT];
@@ -137,9 +119,8 @@ static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved
     st = sock_resolve(root, addr_p);
     if (st != VB_OK || !sock_is_loopback(addr_p))
         return st;
-    snprintf(name, sizeof(name), "%s", root);
-    st = cut_port(name, &port);
-    if (st != VB_OK || is_here(name) ||
+    st = sock_split(root, name, sizeof(name), &port);
+    if (st != VB_OK || is_loopback_text(name) ||
         !(address_by_name(name, &other) || address_of_iface(&other)))
         return st;
     set_port(&other, port);
@@ -155,7 +136,7 @@ vb_status root_resolve(const char *root, struct sock_addr *addr_p)
     return resolve(root, addr_p, &moved);
 }
 
-/* The rule of vb_root_listen(): at is what root stands for. */
+/* Listens as vb_root_listen() says; `at` is the address of the root. */
 static vb_status listen_for(const struct sock_addr *at, int *fd_p)
 {
     const char *all = at->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0";
@@ -164,7 +145,7 @@ static vb_status listen_for(const struct sock_addr *at, int *fd_p)
     if (sock_is_loopback(at))
         return sock_listen(at, TAKEN, fd_p);
     if (!sock_from_text(all, sock_port(at), &any))
-        return vb_err(VB_ERR_UNSUPPORTED, "no address to listen at");
+        return vb_err(VB_ERR_UNSUPPORTED, "this host has no address to listen at");
     return sock_listen(&any, TAKEN, fd_p);
 }
 
@@ -203,8 +184,7 @@ vb_status vb_root_listen_reachable(char root[VB_ROOT_TEXT], const char *reached,
     vb_status st;
     int port = 0;
 
-    snprintf(name, sizeof(name), "%s", root);
-    st = cut_port(name, &port);
+    st = sock_split(root, name, sizeof(name), &port);
     if (st == VB_OK)
         st = find_address(name, reached, &addr);
     if (st != VB_OK)

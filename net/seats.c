@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Seats of an elastic group: who may come late, and who is gone.
+ * The members of an elastic group: how a rank joins, and how one is removed.
  *
- *   newcomer -> rank 0   calls, proves the secret
- *   rank 0 -> newcomer   seat: its rank, and the epoch that begins with it
- *   newcomer -> rank 0   info
- *   rank 0 -> members    admit: that rank, of that epoch, may call
- *   members -> rank 0    admitted, once nothing is left of who had the seat before
- *   rank 0 -> newcomer   members: whom to call
- *   newcomer -> rank 0   joined, when it is connected with all; the next one may come
+ *   joiner -> rank 0    calls, proves the secret
+ *   rank 0 -> joiner    slot: its rank, and the epoch that begins with it
+ *   joiner -> rank 0    info
+ *   rank 0 -> members   admit: that rank, of that epoch, may call
+ *   members -> rank 0   admitted, once nothing is left of the rank that had the slot before
+ *   rank 0 -> joiner    members: whom to call
+ *   joiner -> rank 0    joined, when it is connected with all; the next rank may join
  *
- * All of that is done by control threads. What a member does with a newcomer's data connection, and
- * with that of a peer who is gone, the group does when it next makes progress: news says so.
+ * The control threads do all of that. The group opens the data connection of a joiner, and closes
+ * that of a peer that is gone, when it next makes progress: `news` tells it to.
  */
 #include "net/control_priv.h"
 
@@ -19,8 +19,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define JOIN_NS 30000000000u /* for a newcomer to connect with all */
-#define OFFERS_MAX 64        /* windows that a peer may be ahead by */
+#define JOIN_NS 30000000000u /* time for a joiner to connect with all members */
+#define OFFERS_MAX 64        /* windows by which a peer may be ahead */
 
 void membership_news(struct control *c)
 {
@@ -32,12 +32,12 @@ void membership_news(struct control *c)
         c->opts.alarm(c->opts.arg);
 }
 
-static bool is_here(const struct conn *conn)
+static bool is_member(const struct conn *conn)
 {
     return conn->slot == SLOT_TAKEN && conn->fd >= 0;
 }
 
-/* ---- who goes -------------------------------------------------------------------------------- */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
 static void hang_up(struct conn *conn)
 {
@@ -46,7 +46,7 @@ static void hang_up(struct conn *conn)
     conn->fd = -1;
 }
 
-/* When all has been said by those who will admit the newcomer, it learns whom to call. */
+/* Sends the joiner the list of members, whom it is to call. */
 static void send_members(struct control *c)
 {
     size_t room = (size_t)c->opts.slots * WIRE_MEMBER_BYTES, len = 0;
@@ -55,7 +55,7 @@ static void send_members(struct control *c)
     int i;
 
     for (i = 0; i < c->opts.slots && bytes != NULL; i++) {
-        if (i == c->joining || (i != c->opts.rank && !is_here(&c->conns[i])))
+        if (i == c->joining || (i != c->opts.rank && !is_member(&c->conns[i])))
             continue;
         member.epoch = i == c->opts.rank ? c->opts.epoch : c->conns[i].epoch;
         member.info = c->conns[i].info;
@@ -64,17 +64,18 @@ static void send_members(struct control *c)
     }
     if (bytes != NULL)
         (void)conn_send(c, c->joining, WIRE_MEMBERS, bytes, len);
-    free(bytes); /* NULL: the newcomer's time will be up */
+    free(bytes); /* NULL: nothing was sent, and the joiner will miss its deadline */
 }
 
-static void look_for_admitted(struct control *c)
+/* When all members have admitted the joiner, it gets the list of members. */
+static void check_admitted(struct control *c)
 {
     int i;
 
     if (c->joining < 0 || c->sent_members || !c->conns[c->joining].has_info)
         return;
     for (i = 0; i < c->opts.slots; i++)
-        if (c->conns[i].join.admit_due && is_here(&c->conns[i]))
+        if (c->conns[i].join.admit_due && is_member(&c->conns[i]))
             return;
     c->sent_members = true;
     send_members(c);
@@ -86,14 +87,15 @@ static void stop_joining(struct control *c, int rank)
         c->joining = -1;
 }
 
-/* Dropped by one, and nobody else is left: then it was this rank that stood still. */
-static void look_for_company(struct control *c)
+/* A peer has dropped this rank and no other peer is left: then it was this rank that was stopped or
+ * cut off, and it is out of the group. */
+static void check_isolated(struct control *c)
 {
     const struct conn *by = NULL;
     int i;
 
     for (i = 0; i < c->opts.slots; i++) {
-        if (is_here(&c->conns[i]))
+        if (is_member(&c->conns[i]))
             return;
         if (c->conns[i].end.dropped_us)
             by = &c->conns[i];
@@ -109,11 +111,11 @@ void membership_end(struct control *c, int rank, const char *why)
     if (conn->slot != SLOT_TAKEN || c->stopping || conn->end.left) {
         hang_up(conn);
         if (conn->slot == SLOT_TAKEN && conn->end.left)
-            conn->slot = SLOT_ENDED; /* its last notes have come */
+            conn->slot = SLOT_ENDED; /* its last notes have arrived */
         membership_news(c);
         return;
     }
-    conn->slot = SLOT_ENDED; /* first: sending may come back here */
+    conn->slot = SLOT_ENDED; /* set first because sending may call this function again */
     conn->end.lost = true;
     conn->end.inactive |= c->joining == rank;
     snprintf(conn->end.why, sizeof(conn->end.why), "%s", why);
@@ -121,8 +123,8 @@ void membership_end(struct control *c, int rank, const char *why)
         (void)conn_send(c, rank, WIRE_DROPPED, why, strnlen(why, CONTROL_WHY));
     hang_up(conn);
     stop_joining(c, rank);
-    look_for_admitted(c);
-    look_for_company(c);
+    check_admitted(c);
+    check_isolated(c);
     pthread_cond_broadcast(&c->changed);
     membership_news(c);
 }
@@ -132,9 +134,9 @@ void membership_leave(struct control *c, int rank)
     struct conn *conn = &c->conns[rank];
 
     snprintf(conn->end.why, sizeof(conn->end.why), "it left");
-    hang_up(conn); /* so that it need not wait */
+    hang_up(conn); /* so that it need not wait for this rank */
     stop_joining(c, rank);
-    look_for_admitted(c);
+    check_admitted(c);
 }
 
 void membership_check(struct control *c, uint64_t now)
@@ -197,9 +199,9 @@ bool control_take_ended(struct control *c, struct control_end *end_p)
     return found;
 }
 
-/* ---- who comes ------------------------------------------------------------------------------- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
-/* Whether others share memory with who had a seat. */
+/* Whether other members may share memory with this rank. */
 static bool has_neighbours(const struct control *c, int rank)
 {
     int i;
@@ -207,15 +209,14 @@ static bool has_neighbours(const struct control *c, int rank)
     if (c->opts.choice == VB_TRANSPORT_TCP || c->opts.choice == VB_TRANSPORT_VERBS)
         return false;
     for (i = 0; i < c->opts.slots; i++)
-        if (i != rank && (i == c->opts.rank || is_here(&c->conns[i])) &&
+        if (i != rank && (i == c->opts.rank || is_member(&c->conns[i])) &&
             wire_info_same_host(&c->conns[i].info, &c->conns[rank].info))
             return true;
     return false;
 }
 
-/* A process that was dropped, but lives, may still write to memory that is mapped, where its seat
- * was: nobody else is to have the seat. On other hosts than this one nobody can tell when it ends.
- */
+/* A process that was dropped but lives may still write to memory of its slot that it has mapped, so
+ * nobody else may get the slot. This host cannot tell when a process on another host ends. */
 static enum unfenced unfenced_of(const struct control *c, int rank)
 {
     const struct conn *conn = &c->conns[rank];
@@ -227,7 +228,7 @@ static enum unfenced unfenced_of(const struct control *c, int rank)
     return conn->end.inactive ? UNFENCED_NONE : UNFENCED_REMOTE;
 }
 
-/* A zombie does nothing any more. */
+/* A zombie counts as dead because it can no longer write. */
 static bool process_lives(uint32_t pid)
 {
     char line[512] = "";
@@ -245,8 +246,8 @@ static bool may_still_write(const struct conn *conn)
            (conn->past.unfenced == UNFENCED_LOCAL && process_lives(conn->past.pid));
 }
 
-/* One that nobody had before, else the one that is empty for longest: whoever still has business
- * with the rank that had it has time to end it. */
+/* An empty slot that no rank has had yet, else the one that is empty for longest: this leaves peers
+ * the most time to finish with the rank that had it. -1: none. */
 static int find_empty(const struct control *c)
 {
     int i, best = -1;
@@ -258,6 +259,7 @@ static int find_empty(const struct control *c)
     return best;
 }
 
+/* True if a slot will soon be empty. */
 static bool any_ending(const struct control *c)
 {
     int i;
@@ -272,7 +274,8 @@ enum wire_verdict membership_judge_join(struct control *c)
 {
     if (!c->opts.elastic || c->opts.rank != 0 || c->stopping)
         return WIRE_CLOSED;
-    if (!c->open || c->joining >= 0) /* the first ones come first */
+    if (!c->open ||
+        c->joining >= 0) /* one rank joins at a time, after those that the job starts with */
         return WIRE_BUSY;
     if (find_empty(c) >= 0)
         return WIRE_WELCOME;
@@ -302,7 +305,7 @@ bool membership_give_slot(struct control *c, int fd, const unsigned char session
     return true;
 }
 
-/* The joiner has said where it is. */
+/* The joiner has sent its info: rank 0 asks all members to admit it. */
 void membership_info_came(struct control *c, int rank)
 {
     unsigned char bytes[WIRE_MEMBER_BYTES];
@@ -312,13 +315,14 @@ void membership_info_came(struct control *c, int rank)
     member = (struct wire_member){.epoch = c->conns[rank].epoch, .info = c->conns[rank].info};
     wire_member_encode(&member, bytes);
     for (i = 0; i < c->opts.slots; i++) {
-        c->conns[i].join.admit_due = i != rank && is_here(&c->conns[i]);
+        c->conns[i].join.admit_due = i != rank && is_member(&c->conns[i]);
         if (c->conns[i].join.admit_due)
             (void)conn_send(c, i, WIRE_ADMIT, bytes, sizeof(bytes));
     }
-    look_for_admitted(c);
+    check_admitted(c);
 }
 
+/* From now on the rank may call; rank 0 learns this. */
 static void expect(struct control *c, int rank, const struct wire_member *member)
 {
     struct conn *conn = &c->conns[rank];
@@ -333,7 +337,8 @@ static void expect(struct control *c, int rank, const struct wire_member *member
     (void)conn_send(c, 0, WIRE_ADMITTED, bytes, sizeof(bytes));
 }
 
-/* Rank 0 knows better than we do whether who had the seat is still there. */
+/* Rank 0 decides whether the rank that had the slot is gone: if it is still a member for this rank,
+ * it is lost now. */
 static bool take_admit(struct control *c, int rank)
 {
     struct wire_member member;
@@ -348,7 +353,7 @@ static bool take_admit(struct control *c, int rank)
     if (conn->slot == SLOT_TAKEN && conn->end.left)
         conn->slot = SLOT_ENDED;
     else if (conn->slot == SLOT_TAKEN)
-        conn_lose(c, (int)member.info.rank, "its seat was given to another");
+        conn_lose(c, (int)member.info.rank, "its slot was given to another rank");
     if (conn->slot == SLOT_ENDED) {
         conn->join.admit = member;
         conn->join.admit_waits = true;
@@ -368,9 +373,9 @@ static bool take_admitted(struct control *c, int rank)
     if (c->joining >= 0 && wire_u32_decode(conn->in.payload) == (uint32_t)c->joining &&
         wire_u32_decode(conn->in.payload + 4) == c->conns[c->joining].epoch) {
         conn->join.admit_due = false;
-        look_for_admitted(c);
+        check_admitted(c);
     }
-    return true; /* of one who has gone meanwhile: nothing to do */
+    return true; /* else it is for a joiner that is gone: nothing to do */
 }
 
 void control_slot_clean(struct control *c, int rank)
@@ -455,6 +460,6 @@ bool membership_frame(struct control *c, int rank)
     case WIRE_DROPPED:
         return take_dropped(c, rank);
     default:
-        return false; /* a seat is given before anything else is said */
+        return false; /* WIRE_SLOT, too: it comes only before all other frames */
     }
 }

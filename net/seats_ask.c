@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the group asks of the seats: cards, offers and data connections of those who come late, and,
- * for a newcomer, a seat of its own.
+ * How a rank joins an elastic group: at the members, the cards, window offers and data connections
+ * of joiners; at the joiner, how it asks rank 0 for a slot and meets the members.
  */
 #include "net/control_priv.h"
 
@@ -37,7 +37,7 @@ static bool take_card(struct conn *conn, struct wire_card *card_p)
     if (!conn->join.has_card || conn->join.card_taken || conn->slot != SLOT_TAKEN)
         return false;
     conn->join.card_taken = true;
-    return wire_card_decode(conn->join.card, card_p); /* it was looked at when it came */
+    return wire_card_decode(conn->join.card, card_p); /* valid: it was checked when it came */
 }
 
 bool control_take_card(struct control *c, int rank, struct wire_member *member_p,
@@ -146,7 +146,7 @@ vb_status control_send_offer(struct control *c, int rank, const struct wire_offe
     return send_frame(c, rank, WIRE_OFFER, bytes, sizeof(bytes));
 }
 
-/* ---- a seat for this rank -------------------------------------------------------------------- */
+/* ---- a slot for this rank -------------------------------------------------------------------- */
 
 static vb_status read_slot(int fd, uint64_t deadline, struct wire_slot *slot_p)
 {
@@ -160,18 +160,18 @@ static vb_status read_slot(int fd, uint64_t deadline, struct wire_slot *slot_p)
         return st;
     if (!wire_frame_decode(bytes, 1, &len, &type) || type != WIRE_SLOT ||
         !wire_slot_decode(bytes + WIRE_FRAME_HEAD, slot_p))
-        return vb_err(VB_ERR_INPUT, "rank 0 gave a seat that there is not");
+        return vb_err(VB_ERR_INPUT, "rank 0 sent an invalid slot");
     return VB_OK;
 }
 
-/* VB_AGAIN: somebody else is joining, or was faster. */
+/* Returns VB_AGAIN if another rank is joining or got the slot first. */
 static vb_status ask_once(const struct sock_addr *root, const unsigned char *secret,
                           uint64_t deadline, struct wire_slot *slot_p, int *fd_p,
                           unsigned char session[AUTH_KEY_BYTES])
 {
     struct wire_call call = {
         .version = WIRE_VERSION, .kind = WIRE_JOIN, .rank = WIRE_NO_RANK, .to = 0};
-    uint64_t soon = vb_clock_ns() + CONNECT_NS; /* a group that can be joined is there already */
+    uint64_t soon = vb_clock_ns() + CONNECT_NS; /* a group that can be joined already listens */
     vb_status st;
 
     auth_random(call.nonce, sizeof(call.nonce));
@@ -197,11 +197,12 @@ vb_status control_ask_slot(const struct sock_addr *root, const unsigned char sec
     for (;;) {
         st = ask_once(root, secret, deadline, slot_p, fd_p, session);
         if (st == VB_ERR_TIMEOUT)
-            return vb_err(st, "rank 0 gave no seat in time");
+            return vb_err(st, "rank 0 gave this rank no slot in time");
         if (st != VB_AGAIN)
             return st;
         if (vb_clock_ns() >= deadline)
-            return vb_err(VB_ERR_TIMEOUT, "others were joining all the time");
+            return vb_err(VB_ERR_TIMEOUT,
+                          "this rank could not join in time because other ranks were joining");
         (void)poll(NULL, 0, AGAIN_MS);
     }
 }
@@ -221,7 +222,8 @@ static bool has_members(struct control *c, int rank)
     return c->table != NULL;
 }
 
-/* From what rank 0 sent. The members will be called with the epoch of this rank, which is newer. */
+/* Reads the list that rank 0 sent. This rank calls members with its own epoch, which is newer than
+ * theirs. */
 static vb_status read_members(struct control *c, struct wire_member *members)
 {
     struct wire_member member;
@@ -231,7 +233,7 @@ static vb_status read_members(struct control *c, struct wire_member *members)
         if (!wire_member_decode(c->table + at, &member) ||
             member.info.rank >= (uint32_t)c->opts.slots ||
             member.info.rank == (uint32_t)c->opts.rank || member.epoch >= c->opts.epoch)
-            return vb_err(VB_ERR_INPUT, "rank 0 sent members that make no sense");
+            return vb_err(VB_ERR_INPUT, "rank 0 sent an invalid list of members");
         members[member.info.rank] = member;
         c->conns[member.info.rank].info = member.info;
         c->conns[member.info.rank].has_info = true;

@@ -152,7 +152,7 @@ const char *rd_call_read(const unsigned char *bytes, size_t len_bytes, enum rd_c
     if (bytes == NULL || len_bytes < RD_CALL_BYTES) /* what follows is padding */
         return "it is too short";
     if (wire_u32_decode(bytes) != MAGIC)
-        return "it is no verbena";
+        return "it is not a Verbena program";
     if (bytes[AT_VERSION] != RD_VERSION)
         return "it speaks another version";
     if (bytes[AT_KIND] != kind)

@@ -47,7 +47,7 @@ bool wire_member_decode(const unsigned char in[WIRE_MEMBER_BYTES], struct wire_m
 
 /* ---- cards and offers ------------------------------------------------------------------------ */
 
-/* What a blob does not use is zero on the wire. */
+/* The unused bytes of a blob are zero on the wire. */
 static void blob_encode(const struct vb_blob *blob, unsigned char *out)
 {
     memset(out, 0, BLOB_BYTES);

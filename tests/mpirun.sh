@@ -99,7 +99,7 @@ under "${mpi[@]}" -n 1 "$verbena" "${job[@]}" : -n 1 "$verbena" "${job[@]}" --se
     fail "a secret for rank 1 alone: exit $code: $err"
 chmod 644 "$dir/key"
 under "${mpi[@]}" -n 2 "$verbena" "${job[@]}" --secret-file "$dir/key"
-[[ $code != 0 && $err == *'others may read'* ]] || fail "a secret for all to read: exit $code: $err"
+[[ $code != 0 && $err == *'other users may read'* ]] || fail "a secret for all to read: exit $code: $err"
 # Two jobs of one rank: mpirun may cut their lines into each other, so each has a file.
 # shellcheck disable=SC2016 # that shell's variables
 under "${mpi[@]}" -n 2 sh -c 'exec "$@" >"$0.$OMPI_COMM_WORLD_RANK"' "$dir/alone" "$verbena" "${job[@]}" --ranks 1

@@ -252,7 +252,7 @@ static void old_epochs_are_refused(int rank)
     t_stderr_release(&err, text, sizeof(text));
     close(fd);
     assert_int_equal(st, VB_ERR_ACCESS);
-    assert_non_null(strstr(text, "it belongs to an older membership"));
+    assert_non_null(strstr(text, "its epoch is out of date"));
 }
 
 /* Two at first; two come late, one dies, its seat is taken again, and then the group is full. */
@@ -282,7 +282,7 @@ static void some_come_late(void **state)
             if (pids[i] != 0)
                 E_UNTIL(board, board->procs[i].epoch == 4);
         old_epochs_are_refused(1);
-        join_in_vain("no seat is empty", 7, VB_ERR_ACCESS);
+        join_in_vain("no slot is free", 7, VB_ERR_ACCESS);
         end();
     }
 }
@@ -295,7 +295,7 @@ static void seat_of_the_silent(enum vb_transport_choice transport)
     assert_int_equal(kill(pids[2], SIGSTOP), 0);
     E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
     if (transport == VB_TRANSPORT_SHM) {
-        join_in_vain("no seat is empty", 7, VB_ERR_ACCESS);
+        join_in_vain("no slot is free", 7, VB_ERR_ACCESS);
         kill_proc(2);
     }
     newcomer(3);
@@ -460,7 +460,7 @@ static void others_are_closed(void **state)
     assert_int_equal(vb_group_open(&opts, &g), VB_ERR_USAGE);
     t_stderr_release(&err, text, sizeof(text));
     assert_int_equal(rank.wrong, 0);
-    assert_non_null(strstr(text, "nobody can join this job late"));
+    assert_non_null(strstr(text, "no rank can join this job after its start"));
 }
 
 /* ---- several machines ------------------------------------------------------------------------ */

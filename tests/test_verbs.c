@@ -113,7 +113,7 @@ static void strangers_are_refused(void **state)
     expect_refusal(&s, &pair.side[0]);
     stranger_goes(&s);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "it is no verbena"));
+    assert_non_null(strstr(text, "it is not a Verbena program"));
     assert_non_null(strstr(text, "that rank is connected already"));
     assert_non_null(strstr(text, "it speaks another version"));
     assert_non_null(strstr(text, "a rank that does not call here"));

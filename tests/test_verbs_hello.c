@@ -69,7 +69,7 @@ static void broken_calls_are_told(void **state)
     assert_string_equal(rd_call_read(request, 56, RD_CALL_REQUEST, &got),
                         "it speaks another version");
     request[0]++;
-    assert_string_equal(rd_call_read(request, 56, RD_CALL_REQUEST, &got), "it is no verbena");
+    assert_string_equal(rd_call_read(request, 56, RD_CALL_REQUEST, &got), "it is not a Verbena program");
 }
 
 static void addresses_survive(void **state)

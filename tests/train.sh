@@ -60,7 +60,7 @@ place=(VB_SECRET_FD=9 VB_WORLD=2 VB_RANK=0 VB_LOCAL_RANKS=2 VB_LOCAL_RANK=0 VB_R
 export "${place[@]}"
 VB_TERMINAL=2 refused 2 "VB_TERMINAL 2: must be a number from 0 to 1" softmax 9< <(head -c 32 /dev/zero)
 unset "${place[@]%%=*}"
-VB_SECRET=12 refused 2 "not 64 hexadecimal digits" softmax
+VB_SECRET=12 refused 2 "must be 64 hexadecimal digits" softmax
 
 # ---- alone
 keys='["model","mode","ranks","transport","order","algo","batch","steps","epochs","train_s",
