@@ -167,7 +167,7 @@ static char *command_line(const struct vb_remote *r, int rank)
     int i;
 
     place_of(r, rank, &launch);
-    words = vb_launch_words_create(&launch);
+    words = vb_launch_assignments_create(&launch);
     out = words != NULL ? open_memstream(&line, &len) : NULL;
     if (out == NULL) {
         vb_launch_env_destroy(words);

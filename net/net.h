@@ -479,7 +479,7 @@ void vb_launch_env_destroy(char **env);
  * options that this process has in its environment. The rank then says hello on its standard
  * output, and gets the answer (root and secret) through its standard input, whose end ends it.
  * launch->root is "NAME:PORT", as this rank's host is known; port 0: rank 0 chooses. */
-char **vb_launch_words_create(const struct vb_launch *launch);
+char **vb_launch_assignments_create(const struct vb_launch *launch);
 
 /* Tells the supervisor that training has begun: from then on the job may go on without some of its
  * ranks. Does nothing if no supervisor of ours started this process. */

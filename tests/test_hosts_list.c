@@ -178,7 +178,7 @@ static void words_for_another_host(void **state)
     setenv("VB_SECRET_FILE", "feed", 1);
     setenv("VB_HOSTS", "a,b", 1);
     setenv("VB_RANK", "7", 1);
-    words = vb_launch_words_create(&launch);
+    words = vb_launch_assignments_create(&launch);
     assert_non_null(words);
     for (i = 0; words[i] != NULL; i++) {
         assert_int_equal(strncmp(words[i], "VB_", 3), 0);

@@ -52,7 +52,7 @@ echo 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff >"$dir/ope
 chmod 644 "$dir/open"
 refused 1 "$dir/open" softmax --rank 0 --world 2 --root 127.0.0.1:1 --secret-file "$dir/open"
 VB_SECRET_FD=77 refused 1 "VB_SECRET_FD 77: Bad file descriptor" softmax
-VB_SECRET_FD=9 refused 1 "ends after 3 bytes of the secret" softmax 9< <(printf abc)
+VB_SECRET_FD=9 refused 1 "the secret ends after 3 bytes" softmax 9< <(printf abc)
 VB_SECRET_FD=9 refused 2 "but VB_WORLD is not" softmax 9< <(head -c 32 /dev/zero)
 VB_SECRET_FD=9 VB_WORLD=2 VB_RANK=2 refused 2 "VB_RANK 2: must be a number from 0 to 1" softmax \
     9< <(head -c 32 /dev/zero)
