@@ -498,7 +498,7 @@ static void a_log_that_cannot_be_written(void **state)
     run(&w, 2, "raw");
     assert_int_equal(w.exit_code, 0);
     assert_int_equal(w.out_len, RAW_BYTES);
-    assert_non_null(strstr(w.err_text, "/rank-1.log: it ends here: No space left on device\n"));
+    assert_non_null(strstr(w.err_text, "/rank-1.log: writing failed, and the log ends: No space left on device\n"));
     forget(&w);
     unlink(path);
     snprintf(path, sizeof(path), "%s/rank-0.log", root);
@@ -561,7 +561,7 @@ static void a_log_that_is_no_file(void **state)
         reader = i == 0 ? -1 : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         run(&w, 2, "raw");
         assert_int_equal(w.exit_code, 96);
-        assert_non_null(strstr(w.err_text, "rank-0.log: it is there, and is no file\n"));
+        assert_non_null(strstr(w.err_text, "rank-0.log: it exists and is not a file\n"));
         forget(&w);
         if (reader >= 0)
             close(reader);
@@ -676,8 +676,8 @@ static void who_stands_still_alone_is_killed(void **state)
         run(&w, ranks, "still");
         assert_int_equal(w.exit_code, 1);
         assert_non_null(strstr(w.err_text, "rank 2 failed: exit 3; training goes on\n"));
-        assert_non_null(strstr(w.err_text, "rank 0 is stopped, and nobody is left"));
-        assert_non_null(strstr(w.err_text, "rank 1 is stopped, and nobody is left"));
+        assert_non_null(strstr(w.err_text, "rank 0 is stopped, and no other rank is left"));
+        assert_non_null(strstr(w.err_text, "rank 1 is stopped, and no other rank is left"));
         assert_true((strstr(w.err_text, "rank 3 is stopped") != NULL) == (ranks == 4));
         assert_true(w.seconds >= 2 * GRACE_MS / 1e3 && w.seconds < 30);
         forget(&w);

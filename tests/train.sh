@@ -175,7 +175,7 @@ cmp -s "$dir/out" "$dir/logs/rank-0.log" || fail "--logs: rank 0's log is not wh
 [ "$(ls "$dir/logs")" = $'rank-0.log\nrank-1.log' ] || fail "--logs: there is $(ls "$dir/logs")"
 rm "$dir/logs/rank-0.log"
 mkfifo "$dir/logs/rank-0.log"
-refused 1 "rank-0.log: it is there, and is no file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
+refused 1 "rank-0.log: it exists and is not a file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
 
 # ---- on a terminal there is progress, one line that is wiped out at the end; elsewhere there is none
 # on_terminal TEXT OPTIONS...: TEXT, a pattern, is what was on it; and all was well
