@@ -4,6 +4,7 @@
  * other hosts can reach it, and the socket where rank 0 listens.
  */
 #include "net/root.h"
+#include "net/net.h"
 
 #include <netdb.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The address of rank 0. vb_root_listen() and its kin are in net.h.
+ * The address of rank 0. pub_root.h has what other folders may use.
  */
 #ifndef VB_ROOT_H
 #define VB_ROOT_H
 
-#include "net/net.h"
+#include "net/pub_root.h"
 #include "net/sock.h"
 
 /* The address that "HOST:PORT" of rank 0 stands for on this host. If this is rank 0's own host, the
