@@ -31,7 +31,7 @@ static bool parse_slots(const char *text, int *slots_p)
     return true;
 }
 
-static bool name_is_fine(const char *name)
+static bool name_is_valid(const char *name)
 {
     const char *at = strrchr(name, '@');
 
@@ -68,8 +68,8 @@ static vb_status parse_host(const char *where, const char *text, struct vb_host 
         return refuse(where, text,
                       "after the colon comes the number of ranks, such as a:2; put an IPv6 "
                       "address in brackets");
-    return name_is_fine(host->name) ? VB_OK
-                                    : refuse(where, text, "must be NAME, NAME:RANKS or USER@NAME");
+    return name_is_valid(host->name) ? VB_OK
+                                     : refuse(where, text, "must be NAME, NAME:RANKS or USER@NAME");
 }
 
 static vb_status add(struct vb_hosts *hosts, const char *where, const char *text)

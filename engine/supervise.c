@@ -46,7 +46,7 @@ struct job {
     bool ended_well; /* with o->outlive: a worker has ended with exit 0 */
     bool answered;   /* the remote ranks have got root and secret */
     uint64_t hello_deadline_ns;
-    int begun_fd; /* a rank writes a byte here when training has begun; -1: ranks print a line */
+    int begun_fd; /* a rank writes a byte to it when training has begun; -1: ranks print a line */
     bool begun;   /* training has */
     struct pollfd *fds; /* the signal pipe, then those of the relay */
 };
@@ -311,20 +311,12 @@ static void note_stopped(struct job *job)
         job->stopped_ns = vb_clock_ns();
 }
 
-static void say_stopped(struct job *job)
-{
-    int i;
-
-    for (i = 0; i < job->ranks; i++)
-        if (job->pids[i] > 0)
-            vb_relay_say(job->relay, "rank %d is stopped, and no other rank is left to go on", i);
-}
-
 /* A batch system may stop the whole job for a while and continue the supervisor first. Then this
  * check runs much too late, and waits once more. */
 static void check_stopped(struct job *job)
 {
     uint64_t now = vb_clock_ns();
+    int i;
 
     if (job->stopped_ns == 0 || now < job->stopped_ns + job->grace_ns)
         return;
@@ -335,7 +327,9 @@ static void check_stopped(struct job *job)
         job->stopped_ns = now;
         return;
     }
-    say_stopped(job);
+    for (i = 0; i < job->ranks; i++)
+        if (job->pids[i] > 0)
+            vb_relay_say(job->relay, "rank %d is stopped, and no other rank is left to go on", i);
     job->stopped_ns = 0;
     give_up(job);
 }

@@ -441,15 +441,6 @@ int vb_relay_prepare(struct vb_relay *relay, struct pollfd *fds)
     return 2 + relay->n_streams;
 }
 
-static void unstick(struct vb_relay *relay)
-{
-    int i;
-
-    for (i = 0; i < relay->n_streams; i++)
-        if (relay->streams[i].stuck)
-            pass_on(relay, &relay->streams[i]);
-}
-
 vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
 {
     vb_status st = VB_OK;
@@ -462,7 +453,9 @@ vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
         write_sink(relay, &relay->err);
     if (fds[0].revents != 0 && relay->out.fd >= 0)
         st = write_sink(relay, &relay->out);
-    unstick(relay);
+    for (i = 0; i < relay->n_streams; i++) /* the sinks may have room again */
+        if (relay->streams[i].stuck)
+            pass_on(relay, &relay->streams[i]);
     return st;
 }
 

@@ -174,7 +174,8 @@ bool control_wait_change(struct control *c, uint64_t deadline);
 typedef bool (*control_arrived_fn)(struct control *c, int rank);
 vb_status control_wait_for(struct control *c, int rank, control_arrived_fn arrived,
                            const char *what, uint64_t deadline);
-vb_status control_say_failure(struct control *c); /* logs why the group cannot go on */
+bool control_has_table(struct control *c, int rank); /* a control_arrived_fn */
+vb_status control_say_failure(struct control *c);    /* logs why the group cannot go on */
 
 /* A duration multiplied by the patience of the options. */
 uint64_t control_patient(const struct control *c, uint64_t ns);

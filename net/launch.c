@@ -152,14 +152,6 @@ static vb_status read_terminal(struct vb_launch *launch)
     return st;
 }
 
-static void unset_all(void)
-{
-    int i;
-
-    for (i = 0; i < N_NAMES; i++)
-        unsetenv(names[i]);
-}
-
 static vb_status read_remote(struct vb_launch *launch)
 {
     vb_status st;
@@ -178,6 +170,7 @@ vb_status vb_launch_read(struct vb_launch *launch_p)
 {
     struct vb_launch launch = {.root_fd = -1, .begun_fd = -1, .rank = -1, .local_rank = -1};
     vb_status st = VB_OK;
+    int i;
 
     if (value_of(LAUNCH) != NULL) {
         st = read_remote(&launch);
@@ -193,7 +186,8 @@ vb_status vb_launch_read(struct vb_launch *launch_p)
         launch.has_secret = true;
         st = vb_secret_parse(value_of(SECRET), launch.secret);
     }
-    unset_all();
+    for (i = 0; i < N_NAMES; i++)
+        unsetenv(names[i]);
     if (st == VB_OK)
         *launch_p = launch;
     return st;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CODE_BYTES 16 /* of the code that the line shows: enough that nobody guesses it */
+#define CODE_BYTES 16 /* length of the code in the line: too long to be guessed */
 
 vb_status vb_launch_begun_line(const unsigned char secret[VB_SECRET_BYTES],
                                char line[VB_BEGUN_TEXT])

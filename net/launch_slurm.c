@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP_RESERVED 0xfffffff0 /* this and higher numbers: shells of sbatch, salloc and similar  \
-                                  */
+#define STEP_RESERVED 0xfffffff0 /* this and higher: shells of sbatch and salloc */
 #define STEPS_A_JOB 64 /* up to this many steps of a job at a time surely get different ports */
 #define HOSTS_MAX 1000000
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"

@@ -7,8 +7,7 @@
  *   rank         hello on standard output: which program it is; rank 0 also where it listens
  *   supervisor   waits until all have said hello and all are the same program; then sends each the
  *                answer: root and secret
- *   rank         runs; the end of standard input means that the supervisor is gone or wants it to
- * end
+ *   rank         runs; when standard input ends, the supervisor is gone or wants the rank to end
  *
  * A login shell may print something before the hello. The supervisor passes that on to the user.
  */

@@ -124,7 +124,7 @@ static vb_status collect_infos(struct control *c, uint64_t deadline)
     return VB_OK;
 }
 
-static vb_status gather_infos(struct control *c, struct wire_info *infos, uint64_t deadline)
+static vb_status send_table(struct control *c, struct wire_info *infos, uint64_t deadline)
 {
     size_t len = (size_t)c->opts.world * WIRE_INFO_BYTES;
     unsigned char *table;
@@ -150,7 +150,7 @@ static vb_status gather_infos(struct control *c, struct wire_info *infos, uint64
     return st;
 }
 
-static bool has_table(struct control *c, int rank)
+bool control_has_table(struct control *c, int rank)
 {
     (void)rank;
     return c->table != NULL;
@@ -165,7 +165,7 @@ static vb_status send_info(struct control *c, struct wire_info *infos, uint64_t 
     wire_info_encode(&infos[c->opts.rank], mine);
     st = conn_send(c, 0, WIRE_INFO, mine, sizeof(mine));
     if (st == VB_OK) /* longer than rank 0, which knows and logs who is missing */
-        st = control_wait_for(c, 0, has_table, "the table of ranks", deadline + LATER_NS);
+        st = control_wait_for(c, 0, control_has_table, "the table of ranks", deadline + LATER_NS);
     for (i = 0; i < c->opts.world && st == VB_OK; i++) {
         if (!wire_info_decode(c->table + (size_t)i * WIRE_INFO_BYTES, &infos[i]) ||
             infos[i].rank != (uint32_t)i)
@@ -181,7 +181,7 @@ vb_status control_rendezvous(struct control *c, struct wire_info *infos, uint64_
 
     pthread_mutex_lock(&c->lock);
     if (c->opts.rank == 0)
-        st = gather_infos(c, infos, deadline);
+        st = send_table(c, infos, deadline);
     else
         st = send_info(c, infos, deadline);
     pthread_mutex_unlock(&c->lock);

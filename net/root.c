@@ -72,14 +72,6 @@ static bool is_reachable(const char *address, struct sock_addr *addr)
     return address != NULL && sock_from_text(address, 0, addr) && !sock_is_loopback(addr);
 }
 
-static vb_status find_address(const char *name, const char *reached, struct sock_addr *addr)
-{
-    if (address_by_name(name, addr) || is_reachable(reached, addr) || address_of_iface(addr) ||
-        sock_from_text("127.0.0.1", 0, addr))
-        return VB_OK;
-    return vb_err(VB_ERR_NO_FILE, "no address found for %s", name);
-}
-
 /* ---- the socket ------------------------------------------------------------------------------ */
 
 bool vb_root_wants_port(const char *root)
@@ -186,10 +178,11 @@ vb_status vb_root_listen_reachable(char root[VB_ROOT_TEXT], const char *reached,
     int port = 0;
 
     st = sock_split(root, name, sizeof(name), &port);
-    if (st == VB_OK)
-        st = find_address(name, reached, &addr);
     if (st != VB_OK)
         return st;
+    if (!address_by_name(name, &addr) && !is_reachable(reached, &addr) &&
+        !address_of_iface(&addr) && !sock_from_text("127.0.0.1", 0, &addr))
+        return vb_err(VB_ERR_NO_FILE, "no address found for %s", name);
     set_port(&addr, port);
     sock_text(&addr, text);
     snprintf(root, VB_ROOT_TEXT, "%s", text);

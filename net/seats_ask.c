@@ -216,12 +216,6 @@ void control_adopt(struct control *c, int rank, int fd, const unsigned char sess
     control_wake(c);
 }
 
-static bool has_members(struct control *c, int rank)
-{
-    (void)rank;
-    return c->table != NULL;
-}
-
 /* Reads the list that rank 0 sent. This rank calls members with its own epoch, which is newer than
  * theirs. */
 static vb_status read_members(struct control *c, struct wire_member *members)
@@ -255,7 +249,7 @@ vb_status control_meet_members(struct control *c, const struct wire_info *mine,
     pthread_mutex_lock(&c->lock);
     st = conn_send(c, 0, WIRE_INFO, bytes, sizeof(bytes));
     if (st == VB_OK)
-        st = control_wait_for(c, 0, has_members, "the members", deadline);
+        st = control_wait_for(c, 0, control_has_table, "the members", deadline);
     if (st == VB_OK)
         st = read_members(c, members);
     pthread_mutex_unlock(&c->lock);
