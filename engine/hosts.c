@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #define HOST_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_@%:"
-#define WHERE 320 /* bytes */
+#define WHERE 320 /* bytes of "FILE:LINE: " with its end */
 
 /* where: "FILE:LINE: ", or "" for the command line. */
 static vb_status refuse(const char *where, const char *text, const char *why)

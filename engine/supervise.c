@@ -24,7 +24,7 @@
 #define HELLO_MS 30000 /* from the start of the last ssh to the hello of its rank */
 #define SSH_AT_ONCE 8  /* an sshd refuses more than 10 connections that have not logged in yet */
 
-enum stage { RUNNING, GRACE, ASKED, KILLED }; /* how far the job has ended */
+enum stage { RUNNING, GRACE, ASKED, KILLED }; /* a job ends in this order */
 
 struct job {
     int ranks;
@@ -47,7 +47,7 @@ struct job {
     bool answered;   /* the remote ranks have got root and secret */
     uint64_t hello_deadline_ns;
     int begun_fd; /* a rank writes a byte to it when training has begun; -1: ranks print a line */
-    bool begun;   /* training has */
+    bool begun;   /* training has begun */
     struct pollfd *fds; /* the signal pipe, then those of the relay */
 };
 
@@ -87,7 +87,7 @@ static void ask_all(struct job *job)
     }
 }
 
-/* Enters a later stage; earlier stages are ignored. */
+/* Enters a stage, unless the job is already in this stage or a later one. */
 static void enter(struct job *job, enum stage stage)
 {
     if (stage <= job->stage)

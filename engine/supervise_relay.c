@@ -189,7 +189,8 @@ static void append(struct sink *sink, const char *bytes, size_t len)
     sink->len += len;
 }
 
-/* The sink always has room for this, because only progress can be in it. */
+/* Wipes progress out. If progress is shown, the sink holds nothing else, so it has room for this.
+ */
 static void wipe(struct vb_relay *relay)
 {
     if (relay->shown)
