@@ -7,6 +7,7 @@
 #include "tests/test.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -121,15 +122,19 @@ static int do_still(void)
     return 0;
 }
 
-/* Rank 2 fails after all have printed what once told the supervisor that training has begun. */
+/* Rank 2 fails after all have printed lines that must not tell the supervisor that training has
+ * begun: one that once did so, and the line of ranks over ssh, which counts only over ssh and only
+ * with the secret of the job. */
 static int do_forge(void)
 {
     char line[VB_BEGUN_TEXT];
 
     fprintf(stderr, "\033[mtraining has begun\n");
+    if (me.over_ssh)
+        me.secret[0] ^= 1;
     if (vb_launch_begun_line(me.secret, line) != VB_OK)
         return 97;
-    fprintf(stderr, "%s\n", line); /* not even the line of ranks over ssh counts here */
+    fprintf(stderr, "%s\n", line);
     return me.rank == 2 ? 3 : do_wait();
 }
 
@@ -241,12 +246,14 @@ static const char *program; /* NULL: this one */
 static const char *logs;    /* NULL: none */
 static bool on_terminal;    /* standard error is */
 static bool outlive;        /* the job goes on without ranks but rank 0 */
+static bool over_ssh;       /* the ranks are started by what stands for ssh: this program */
 
 static _Noreturn void supervise(int ranks, const char *word, const int out[2], const int err[2])
 {
     static char name[] = "test_supervise", flag[] = "--as";
-    char copy[32];
+    char copy[32], self[PATH_MAX] = "", ssh[PATH_MAX + 16];
     char *argv[] = {name, flag, copy, NULL};
+    struct vb_hosts hosts;
     struct vb_supervise_opts o = {.ranks = ranks,
                                   .program = program,
                                   .argv = argv,
@@ -258,6 +265,14 @@ static _Noreturn void supervise(int ranks, const char *word, const int out[2], c
     int code = 97;
 
     snprintf(copy, sizeof(copy), "%s", word);
+    if (over_ssh) {
+        if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0 ||
+            vb_hosts_parse("localhost,127.0.0.1,127.0.0.2", &hosts) != VB_OK)
+            _exit(95);
+        snprintf(ssh, sizeof(ssh), "%s --ssh", self);
+        o.ssh = ssh;
+        o.hosts = &hosts;
+    }
     signal(SIGINT, SIG_DFL);
     dup2(out[1], STDOUT_FILENO);
     dup2(err[1], STDERR_FILENO);
@@ -498,7 +513,8 @@ static void a_log_that_cannot_be_written(void **state)
     run(&w, 2, "raw");
     assert_int_equal(w.exit_code, 0);
     assert_int_equal(w.out_len, RAW_BYTES);
-    assert_non_null(strstr(w.err_text, "/rank-1.log: writing failed, and the log ends: No space left on device\n"));
+    assert_non_null(strstr(
+        w.err_text, "/rank-1.log: writing failed, and the log ends: No space left on device\n"));
     forget(&w);
     unlink(path);
     snprintf(path, sizeof(path), "%s/rank-0.log", root);
@@ -700,7 +716,29 @@ static void printed_lines_do_not_steer(void **state)
     assert_non_null(strstr(w.err_text, "[rank 0] verbena-begun 1 "));
     assert_true(w.seconds < 30);
     forget(&w);
-    outlive = false;
+    over_ssh = true;
+    run(&w, 3, "forge");
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(strstr(w.err_text, "rank 2 on host 127.0.0.2 failed: exit 3\n"));
+    assert_null(strstr(w.err_text, "training goes on"));
+    forget(&w);
+    outlive = over_ssh = false;
+}
+
+/* Over ssh a line on standard error tells it; the user does not see the line. */
+static void training_has_begun_over_ssh(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    outlive = over_ssh = true;
+    run(&w, 3, "still");
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(
+        strstr(w.err_text, "rank 2 on host 127.0.0.2 failed: exit 3; training goes on\n"));
+    assert_null(strstr(w.err_text, "verbena-begun"));
+    forget(&w);
+    outlive = over_ssh = false;
 }
 
 /* Before training has begun a job needs all its ranks. */
@@ -830,6 +868,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(who_stands_still_alone_is_killed),
         cmocka_unit_test(nobody_is_done_without_at_first),
         cmocka_unit_test(printed_lines_do_not_steer),
+        cmocka_unit_test(training_has_begun_over_ssh),
         cmocka_unit_test(who_is_paused_goes_on),
         cmocka_unit_test(a_signal_ends_all),
         cmocka_unit_test(a_killed_supervisor_leaves_nobody),
@@ -840,6 +879,8 @@ int main(int argc, char **argv)
 
     if (argc == 3 && strcmp(argv[1], "--as") == 0)
         return play(argv[2]);
+    if (argc == 4 && strcmp(argv[1], "--ssh") == 0) /* --ssh HOST COMMAND */
+        return execl("/bin/sh", "sh", "-c", argv[3], (char *)NULL);
     setenv("HOME", "/", 0); /* a variable that ranks are to inherit */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     return T_RUN(tests);
