@@ -130,7 +130,7 @@ grep -q 'cannot be reached through shared memory' "$dir/err1" || fail "no reason
 refused() {
     job "$1"
     [ "$code0$code1" = 11 ] || fail "$2: exit $code0 and $code1"
-    grep -q "on another host is $2: give --root another" "$dir/err0" "$dir/err1" ||
+    grep -q "on another host goes over $2: give --root another" "$dir/err0" "$dir/err1" ||
         fail "$2: no reason: $(cat "$dir/err0" "$dir/err1")"
     job "$1" --any-interface
     [ "$code0$code1" = 00 ] ||
