@@ -184,6 +184,7 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
 struct reporter {
     const struct train_args *args;
     const struct vb_train_opts *o;
+    const struct vb_launch *launch;
     enum cli_screen screen; /* where progress is shown */
 };
 
@@ -207,9 +208,9 @@ static vb_status report(void *arg, const struct vb_train_result *result)
     return printed != VB_OK ? printed : kept;
 }
 
-static void say_begun(void)
+static void tell_begun(void *arg)
 {
-    fprintf(stderr, VB_BEGUN_LINE "\n");
+    vb_launch_tell_begun(((const struct reporter *)arg)->launch);
 }
 
 static enum cli_screen find_screen(const struct vb_launch *launch)
@@ -223,7 +224,7 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
                  const struct vb_train_opts *opts)
 {
     struct vb_train_opts o = *opts;
-    struct reporter r = {.args = a, .o = &o, .screen = find_screen(launch)};
+    struct reporter r = {.args = a, .o = &o, .launch = launch, .screen = find_screen(launch)};
     struct vb_train_result result;
     vb_status st;
 
@@ -236,7 +237,8 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
     o.watch_arg = &r.screen;
     o.report = report;
     o.report_arg = &r;
-    o.begun = launch->supervised ? say_begun : NULL;
+    o.begun = tell_begun;
+    o.begun_arg = &r;
     if (o.group.rank == 0 && o.joined == NULL && a->run != NULL) {
         st = cli_train_may_keep(a->run);
         if (st != VB_OK)

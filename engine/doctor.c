@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judges the facts of a machine: what would slow a job (WARN) or stop it (FAIL), and the command
- * that mends it. Only what no job can do without is a FAIL: files, shared memory, the topology.
- * RDMA is not, as TCP serves where it is missing.
+ * Judges the facts of a machine: what would slow down a job (WARN) or stop it (FAIL), and the
+ * command that fixes it. Only what every job needs can be a FAIL: open files, shared memory, the
+ * topology. Missing RDMA is not, because TCP can be used instead.
  */
 #include "engine/doctor_priv.h"
 
@@ -12,10 +12,10 @@
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
 
-#define MEMLOCK_NEED (256 * MIB) /* windows of AlexNet's gradients, and message slots */
+#define MEMLOCK_NEED (256 * MIB) /* windows for the gradients of AlexNet, and message slots */
 #define MEMORY_NEED (2 * GIB)    /* AlexNet: weights twice, gradients, state, activations */
-#define FILES_NEED 1024          /* sockets to every peer, several each, and the data files */
-#define FILES_LEAST 64           /* below, not even one rank opens all it needs */
+#define FILES_NEED 1024          /* several sockets to every peer, and the data files */
+#define FILES_LEAST 64           /* with fewer, not even a single rank can open what it needs */
 
 const char *vb_check_level_str(enum vb_check_level level)
 {
@@ -30,7 +30,7 @@ const char *vb_check_level_str(enum vb_check_level level)
     return "OK";
 }
 
-/* ---- making a check -------------------------------------------------------------------------- */
+/* ---- filling a check ------------------------------------------------------------------------- */
 
 struct vb_check *vb_check_begin(struct vb_checks *checks, const char *name)
 {
@@ -60,7 +60,7 @@ void vb_check_say(struct vb_check *check, const char *fmt, ...)
     va_end(args);
 }
 
-void vb_check_mend(struct vb_check *check, const char *fmt, ...)
+void vb_check_fix(struct vb_check *check, const char *fmt, ...)
 {
     va_list args;
 
@@ -98,13 +98,13 @@ static struct size_text size_of(int64_t bytes)
     return size;
 }
 
-/* pam_limits applies "*" to everybody but root, and at the next login. */
-static void mend_limit(struct vb_check *check, const char *item, const char *value)
+/* pam_limits applies "*" to all users except root, and only at the next login. */
+static void fix_limit(struct vb_check *check, const char *item, const char *value)
 {
-    vb_check_mend(check,
-                  "printf '%%s\\n' '* - %s %s' 'root - %s %s' | sudo tee "
-                  "/etc/security/limits.d/90-verbena-%s.conf # then log in again",
-                  item, value, item, value, item);
+    vb_check_fix(check,
+                 "printf '%%s\\n' '* - %s %s' 'root - %s %s' | sudo tee "
+                 "/etc/security/limits.d/90-verbena-%s.conf # then log in again",
+                 item, value, item, value, item);
 }
 
 /* ---- limits ---------------------------------------------------------------------------------- */
@@ -121,18 +121,20 @@ static void check_memlock(const struct vb_facts *facts, struct vb_checks *checks
     vb_check_say(check, "locked memory is limited to %s (hard limit %s)", size_of(limit->soft).text,
                  size_of(limit->hard).text);
     if (facts->may_lock) {
-        vb_check_say(check, ", which does not bind this user (CAP_IPC_LOCK)");
+        vb_check_say(check, ", which does not apply to this user (CAP_IPC_LOCK)");
     } else if (limit->soft >= MEMLOCK_NEED) {
         vb_check_say(check, "; RDMA needs %s", size_of(MEMLOCK_NEED).text);
     } else if (limit->hard >= MEMLOCK_NEED) {
         check->level = VB_CHECK_WARN;
         vb_check_say(check, ", but RDMA registers at least %s", size_of(MEMLOCK_NEED).text);
-        vb_check_mend(check, "ulimit -S -l $(ulimit -H -l)");
+        vb_check_fix(check, "ulimit -S -l $(ulimit -H -l)");
     } else {
         check->level = VB_CHECK_WARN;
-        vb_check_say(check, ", but RDMA registers at least %s: it would be refused and TCP used",
-                     size_of(MEMLOCK_NEED).text);
-        mend_limit(check, "memlock", "unlimited");
+        vb_check_say(
+            check,
+            ", but RDMA registers at least %s: registering would fail, and jobs would use TCP",
+            size_of(MEMLOCK_NEED).text);
+        fix_limit(check, "memlock", "unlimited");
     }
 }
 
@@ -158,14 +160,14 @@ static void check_files(const struct vb_facts *facts, struct vb_checks *checks)
     if (limit->hard >= FILES_NEED) {
         check->level = limit->soft < FILES_LEAST ? VB_CHECK_FAIL : VB_CHECK_WARN;
         vb_check_say(check, ", but a job of many ranks needs up to %d", FILES_NEED);
-        vb_check_mend(check, "ulimit -S -n %d", FILES_NEED);
+        vb_check_fix(check, "ulimit -S -n %d", FILES_NEED);
         return;
     }
     check->level = limit->hard < FILES_LEAST ? VB_CHECK_FAIL : VB_CHECK_WARN;
     vb_check_say(check, ", but %s",
-                 check->level == VB_CHECK_FAIL ? "a rank alone needs 64"
+                 check->level == VB_CHECK_FAIL ? "a single rank needs 64"
                                                : "a job of many ranks needs up to 1024");
-    mend_limit(check, "nofile", "65536");
+    fix_limit(check, "nofile", "65536");
 }
 
 static void check_shm(const struct vb_facts *facts, struct vb_checks *checks)
@@ -173,12 +175,12 @@ static void check_shm(const struct vb_facts *facts, struct vb_checks *checks)
     struct vb_check *check = vb_check_begin(checks, "shm");
 
     if (facts->recorded) {
-        vb_check_say(check, "shared memory cannot be tried in a recording");
+        vb_check_say(check, "shared memory cannot be tested in a recording");
     } else if (facts->shm == VB_OK) {
         vb_check_say(check, "shared memory works (memfd_create)");
     } else {
         check->level = VB_CHECK_FAIL;
-        vb_check_say(check, "shared memory cannot be had (memfd_create: %s): no rank can start",
+        vb_check_say(check, "shared memory is not available (memfd_create: %s): no rank can start",
                      vb_status_str(facts->shm));
     }
 }
@@ -207,7 +209,7 @@ static void judge_private_pages(const struct vb_facts *facts, struct vb_check *c
     vb_check_say(check, "transparent huge pages are %s for private memory", facts->thp);
     if (!is_one_of(facts->thp, good, VB_COUNT(good))) {
         check->level = VB_CHECK_WARN;
-        vb_check_mend(check, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
+        vb_check_fix(check, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
     }
 }
 
@@ -228,13 +230,13 @@ static void judge_shared_pages(const struct vb_facts *facts, struct vb_check *ch
         return;
     }
     check->level = VB_CHECK_WARN;
-    vb_check_say(check, "; shared memory gets none (%s, 0 reserved), only small pages",
+    vb_check_say(check, "; shared memory gets no huge pages (%s, 0 reserved)",
                  facts->shmem_thp[0] != '\0' ? facts->shmem_thp : "not in this kernel");
     if (facts->shmem_thp[0] != '\0')
-        vb_check_mend(check,
-                      "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+        vb_check_fix(check,
+                     "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled");
     else
-        vb_check_mend(check, "sudo sysctl -w vm.nr_hugepages=512");
+        vb_check_fix(check, "sudo sysctl -w vm.nr_hugepages=512");
 }
 
 static void check_hugepages(const struct vb_facts *facts, struct vb_checks *checks)
@@ -256,18 +258,18 @@ static void check_governor(const struct vb_facts *facts, struct vb_checks *check
     struct vb_check *check = vb_check_begin(checks, "governor");
 
     if (facts->n_governed == 0) {
-        vb_check_say(check, "the kernel does not govern the frequency of the cpus");
+        vb_check_say(check, "the kernel does not control the frequency of the cpus");
     } else if (facts->n_slow_governed == 0) {
         vb_check_say(check, "all %d cpus have the frequency governor %s", facts->n_governed,
                      facts->governor);
     } else {
         check->level = VB_CHECK_WARN;
-        vb_check_say(check,
-                     "%d of %d cpus have the frequency governor %s, which is slow to raise "
-                     "it",
-                     facts->n_slow_governed, facts->n_governed, facts->governor);
-        vb_check_mend(check, "echo performance | sudo tee "
-                             "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor");
+        vb_check_say(
+            check,
+            "%d of %d cpus have the frequency governor %s, which raises the frequency slowly",
+            facts->n_slow_governed, facts->n_governed, facts->governor);
+        vb_check_fix(check, "echo performance | sudo tee "
+                            "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor");
     }
 }
 
@@ -279,16 +281,16 @@ static void check_affinity(const struct vb_facts *facts, struct vb_checks *check
         if (!facts->recorded)
             check->level = VB_CHECK_FAIL;
         vb_check_say(check, "%s",
-                     facts->recorded ? "which cpus are allowed is not recorded"
-                                     : "hwloc cannot read this machine's cpus");
+                     facts->recorded ? "the allowed cpus are not recorded"
+                                     : "hwloc cannot read the cpus of this machine");
         return;
     }
     vb_check_say(check, "%d of %d cpus may be used", facts->n_allowed_cpus, facts->n_cpus);
     if (facts->n_allowed_cpus < facts->n_cpus) {
         check->level = VB_CHECK_WARN;
-        vb_check_say(check, ", by affinity or cgroup");
-        vb_check_mend(check, "taskset -pc 0-%d $$ # or give the container more cpus",
-                      facts->n_cpus - 1);
+        vb_check_say(check, ", because of affinity or cgroup");
+        vb_check_fix(check, "taskset -pc 0-%d $$ # or give the container more cpus",
+                     facts->n_cpus - 1);
     }
 }
 
@@ -298,26 +300,26 @@ static void check_cgroup(const struct vb_facts *facts, struct vb_checks *checks)
     int threads = facts->cpu_quota >= 2 ? (int)facts->cpu_quota : 1;
 
     if (facts->cpu_quota <= 0) {
-        vb_check_say(check, "no limit of cpu time");
+        vb_check_say(check, "no limit on cpu time");
     } else {
         vb_check_say(check, "cpu time is limited to that of %.1f cpus", facts->cpu_quota);
         if (facts->cpu_quota < facts->n_allowed_cpus) {
             check->level = VB_CHECK_WARN;
             vb_check_say(check,
-                         ", fewer than the %d allowed, so threads would be stopped many "
+                         ", fewer than the %d allowed, so the kernel would stop threads many "
                          "times a second",
                          facts->n_allowed_cpus);
-            vb_check_mend(check, "export VB_THREADS=%d", threads);
+            vb_check_fix(check, "export VB_THREADS=%d", threads);
         }
     }
     if (facts->memory_limit_bytes <= 0) {
-        vb_check_say(check, "; no limit of memory");
+        vb_check_say(check, "; no limit on memory");
         return;
     }
     vb_check_say(check, "; memory is limited to %s", size_of(facts->memory_limit_bytes).text);
     if (facts->memory_limit_bytes < MEMORY_NEED) {
         check->level = VB_CHECK_WARN;
-        vb_check_say(check, ", too little for AlexNet, which takes up to %s",
+        vb_check_say(check, ", too little for AlexNet, which needs up to %s",
                      size_of(MEMORY_NEED).text);
     }
 }
@@ -328,7 +330,7 @@ static void check_kernels(const struct vb_facts *facts, struct vb_checks *checks
     char choice[384];
 
     if (facts->recorded) {
-        vb_check_say(check, "kernels cannot be tried in a recording");
+        vb_check_say(check, "kernels cannot be tested in a recording");
         return;
     }
     vb_k_dense_choice(&facts->onednn, &facts->blas, choice, sizeof(choice));
@@ -336,18 +338,18 @@ static void check_kernels(const struct vb_facts *facts, struct vb_checks *checks
     if (facts->onednn_status != VB_OK) {
         check->level = VB_CHECK_WARN;
         vb_check_say(check, "; oneDNN failed (%s)", vb_status_str(facts->onednn_status));
-        vb_check_mend(check, "sudo apt install --reinstall 'libdnnl[0-9]*'");
+        vb_check_fix(check, "sudo apt install --reinstall 'libdnnl[0-9]*'");
     }
     if (strcasecmp(facts->blas.core, "generic") == 0) {
         check->level = VB_CHECK_WARN;
         vb_check_say(check, "; OpenBLAS does not know this CPU and uses generic kernels");
-        vb_check_mend(check, "sudo apt install --only-upgrade libopenblas0-pthread");
+        vb_check_fix(check, "sudo apt install --only-upgrade libopenblas0-pthread");
     }
 }
 
 /* ---- clock ----------------------------------------------------------------------------------- */
 
-/* Whether the kernel offers a clock, whose names stand apart by blanks. */
+/* Whether a clock is in the list of the kernel, in which blanks separate the names. */
 static bool offers(const char *clocks, const char *name)
 {
     size_t n;
@@ -362,8 +364,7 @@ static bool offers(const char *clocks, const char *name)
 
 static void check_clock(const struct vb_facts *facts, struct vb_checks *checks)
 {
-    /* Each reading of these is a system call or a slow device: it takes a microsecond, not 30 ns.
-     */
+    /* To read one of these takes a system call or access to a slow device. */
     static const char *const slow[] = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "xen"};
     static const char *const fast[] = {"tsc", "arch_sys_counter", "kvm-clock"};
     struct vb_check *check = vb_check_begin(checks, "clock");
@@ -377,13 +378,13 @@ static void check_clock(const struct vb_facts *facts, struct vb_checks *checks)
     if (!is_one_of(facts->clock, slow, VB_COUNT(slow)))
         return;
     check->level = VB_CHECK_WARN;
-    vb_check_say(check, ", which is slow to read: timing every step costs time");
+    vb_check_say(check, ", which is slow to read: timing every step would slow a job down");
     for (i = 0; i < VB_COUNT(fast); i++)
         if (offers(facts->clocks, fast[i])) {
-            vb_check_mend(check,
-                          "echo %s | sudo tee "
-                          "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-                          fast[i]);
+            vb_check_fix(check,
+                         "echo %s | sudo tee "
+                         "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+                         fast[i]);
             return;
         }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judges what ranks on different hosts would talk over. A port or interface on the control network
- * of a CloudLab node is shown but never counted: jobs must not use it.
+ * Judges the networks between ranks on different hosts. A port or interface on the control network
+ * of a CloudLab node is shown but never counts, because jobs must not use it.
  */
 #include "engine/doctor_priv.h"
 
@@ -13,17 +13,17 @@
 
 /* ---- RDMA devices ---------------------------------------------------------------------------- */
 
-static void mend_verbs(struct vb_check *check, int err)
+static void fix_verbs(struct vb_check *check, int err)
 {
     check->level = VB_CHECK_WARN;
     if (err == ENODEV) {
         vb_check_say(check, ", which libibverbs does not see");
         if (check->fix[0] == '\0')
-            vb_check_mend(check, "sudo apt install ibverbs-providers && sudo modprobe ib_uverbs");
+            vb_check_fix(check, "sudo apt install ibverbs-providers && sudo modprobe ib_uverbs");
     } else if (err == EACCES || err == EPERM) {
         vb_check_say(check, ", which this user may not open");
         if (check->fix[0] == '\0')
-            vb_check_mend(check, "sudo chmod a+rw /dev/infiniband/uverbs*");
+            vb_check_fix(check, "sudo chmod a+rw /dev/infiniband/uverbs*");
     } else {
         char reason[64];
 
@@ -54,7 +54,7 @@ static void check_devices(const struct vb_facts *facts, struct vb_checks *checks
                          dev->driver[0] != '\0' ? dev->driver : "driver unknown",
                          dev->firmware[0] != '\0' ? dev->firmware : "unknown");
         if (dev->verbs_err != 0)
-            mend_verbs(check, dev->verbs_err);
+            fix_verbs(check, dev->verbs_err);
     }
 }
 
@@ -92,7 +92,7 @@ static void say_port(const struct vb_facts *facts, struct vb_check *check,
 
     vb_check_say(check, "%s%s port %d %s", check->what[0] != '\0' ? "; " : "", dev->name, port->num,
                  port->state[0] != '\0' ? port->state : "in an unknown state");
-    if (port->speed_gbit > 0 && !dev->soft) /* software devices make their speed up */
+    if (port->speed_gbit > 0 && !dev->soft) /* the speed of software devices is invented */
         vb_check_say(check, " %g Gbit/s", port->speed_gbit);
     if (port->mtu_bytes > 0)
         vb_check_say(check, " MTU %d", port->mtu_bytes);
@@ -104,17 +104,17 @@ static void say_port(const struct vb_facts *facts, struct vb_check *check,
         vb_check_say(check, " (CloudLab control network, not used)");
 }
 
-static void mend_port(const struct vb_facts *facts, struct vb_check *check,
-                      const struct vb_rdma_dev *dev, const struct vb_rdma_port *port)
+static void fix_port(const struct vb_facts *facts, struct vb_check *check,
+                     const struct vb_rdma_dev *dev, const struct vb_rdma_port *port)
 {
     const char *netdev = port_netdev(dev, port);
 
     if (check->fix[0] != '\0' || port->active || on_control(facts, dev, port))
         return;
     if (port->ethernet && vb_check_plain(netdev))
-        vb_check_mend(check, "sudo ip link set %s up", netdev);
-    else if (!port->ethernet && strcmp(port->state, "INIT") == 0) /* nobody gave it an address */
-        vb_check_mend(check, "sudo apt install opensm && sudo systemctl enable --now opensm");
+        vb_check_fix(check, "sudo ip link set %s up", netdev);
+    else if (!port->ethernet && strcmp(port->state, "INIT") == 0) /* no subnet manager runs */
+        vb_check_fix(check, "sudo apt install opensm && sudo systemctl enable --now opensm");
 }
 
 static void check_ports(const struct vb_facts *facts, struct vb_checks *checks)
@@ -134,11 +134,11 @@ static void check_ports(const struct vb_facts *facts, struct vb_checks *checks)
                  check->what[0] != '\0' ? "; " : "");
     for (i = 0; i < facts->n_rdma; i++)
         for (p = 0; p < facts->rdma[i].n_ports; p++)
-            mend_port(facts, check, &facts->rdma[i], &facts->rdma[i].ports[p]);
+            fix_port(facts, check, &facts->rdma[i], &facts->rdma[i].ports[p]);
 }
 
-/* A RoCE v2 GID made from an address that can be routed beats one from a link-local address, and
- * both beat RoCE v1, which no router passes on. */
+/* How good a GID is. The best is a RoCE v2 GID from a routable address, then RoCE v2 from a
+ * link-local address, then RoCE v1, which no router forwards. */
 static int gid_worth(const struct vb_rdma_gid *gid)
 {
     if (gid->type != VB_GID_ROCE_V2)
@@ -172,11 +172,11 @@ static void judge_gids(struct vb_check *check, const struct vb_rdma_dev *dev,
     if (dev->transport != VB_RDMA_ROCE || (gid != NULL && gid_worth(gid) == 3))
         return;
     check->level = VB_CHECK_WARN;
-    vb_check_say(check, ", but RoCE v2 needs one from an IP address%s%s",
+    vb_check_say(check, ", but RoCE v2 needs a GID from an IP address%s%s",
                  netdev[0] != '\0' ? " of " : "", netdev);
     if (vb_check_plain(netdev) && check->fix[0] == '\0')
-        vb_check_mend(check, "sudo ip addr add ADDRESS/24 dev %s # a free one of your network",
-                      netdev);
+        vb_check_fix(check, "sudo ip addr add ADDRESS/24 dev %s # a free address of your network",
+                     netdev);
 }
 
 static void check_gids(const struct vb_facts *facts, struct vb_checks *checks)
@@ -207,7 +207,7 @@ void vb_check_rdma(const struct vb_facts *facts, struct vb_checks *checks)
 
 /* ---- soft-RoCE ------------------------------------------------------------------------------- */
 
-/* The first device with a port for use; hardware before software. */
+/* The first device with a usable port, hardware before software. */
 static const struct vb_rdma_dev *working_device(const struct vb_facts *facts)
 {
     const struct vb_rdma_dev *found = NULL;
@@ -221,7 +221,7 @@ static const struct vb_rdma_dev *working_device(const struct vb_facts *facts)
     return found;
 }
 
-static void mend_missing_module(const struct vb_facts *facts, struct vb_check *check)
+static void fix_missing_module(const struct vb_facts *facts, struct vb_check *check)
 {
     const struct vb_rxe *rxe = &facts->rxe;
 
@@ -238,28 +238,28 @@ static void mend_missing_module(const struct vb_facts *facts, struct vb_check *c
     if (!vb_check_plain(rxe->release))
         return;
     if (strcmp(facts->distro, "ubuntu") == 0)
-        vb_check_mend(check, "sudo apt install linux-modules-extra-%s", rxe->release);
+        vb_check_fix(check, "sudo apt install linux-modules-extra-%s", rxe->release);
     else if (strcmp(facts->distro, "debian") == 0 && strstr(rxe->release, "-cloud-") != NULL)
-        vb_check_mend(check, "sudo apt install linux-image-%s && sudo reboot",
-                      strrchr(rxe->release, '-') + 1);
+        vb_check_fix(check, "sudo apt install linux-image-%s && sudo reboot",
+                     strrchr(rxe->release, '-') + 1);
 }
 
 static void offer_rxe(const struct vb_facts *facts, struct vb_check *check,
                       const struct vb_iface *iface)
 {
     vb_check_say(check,
-                 "soft-RoCE could be set up on %s, to try verbs without a card (rdma_rxe is "
+                 "soft-RoCE could be set up on %s, to try verbs without an RDMA card (rdma_rxe is "
                  "%s)%s",
                  iface->name,
                  facts->rxe.loaded     ? "loaded"
                  : facts->rxe.built_in ? "built in"
                                        : "present",
-                 facts->rxe.tool ? "" : ", once the command rdma is there");
+                 facts->rxe.tool ? "" : ", once the command rdma is installed");
     if (!facts->rxe.tool)
-        vb_check_mend(check, "sudo apt install iproute2");
+        vb_check_fix(check, "sudo apt install iproute2");
     if (!facts->rxe.loaded)
-        vb_check_mend(check, "sudo modprobe rdma_rxe");
-    vb_check_mend(check, "sudo rdma link add rxe0 type rxe netdev %s", iface->name);
+        vb_check_fix(check, "sudo modprobe rdma_rxe");
+    vb_check_fix(check, "sudo rdma link add rxe0 type rxe netdev %s", iface->name);
 }
 
 void vb_check_soft_roce(const struct vb_facts *facts, struct vb_checks *checks)
@@ -269,12 +269,12 @@ void vb_check_soft_roce(const struct vb_facts *facts, struct vb_checks *checks)
     const struct vb_rdma_dev *dev = working_device(facts);
 
     if (dev != NULL) {
-        vb_check_say(check, dev->soft ? "%s is set up" : "not needed: %s is there", dev->name);
+        vb_check_say(check, dev->soft ? "%s is set up" : "not needed: %s is usable", dev->name);
     } else if (!facts->rxe.loaded && !facts->rxe.built_in && !facts->rxe.present) {
-        mend_missing_module(facts, check);
+        fix_missing_module(facts, check);
     } else if (iface == NULL || !vb_check_plain(iface->name)) {
         check->level = VB_CHECK_WARN;
-        vb_check_say(check, "soft-RoCE cannot be set up: no interface for it is up");
+        vb_check_say(check, "soft-RoCE cannot be set up: no suitable interface is up");
     } else {
         offer_rxe(facts, check, iface);
     }
@@ -317,15 +317,15 @@ static void judge_no_data(const struct vb_facts *facts, struct vb_check *check)
     check->level = VB_CHECK_WARN;
     if (control) {
         vb_check_say(check,
-                     "%sthe control network is the only one, and jobs must not use it: give "
-                     "the nodes a link or LAN in the profile",
+                     "%sthe control network is the only one, and jobs must not use it: add "
+                     "a link or LAN between the nodes to the profile",
                      check->what[0] != '\0' ? ": " : "");
-        return; /* other ports that are down have no cable there */
+        return; /* on such nodes other ports that are down have no cable */
     }
-    vb_check_say(check, "%sno interface is up: only ranks on this host can talk",
+    vb_check_say(check, "%sno interface is up: ranks can communicate only within this host",
                  check->what[0] != '\0' ? ": " : "");
     if (down != NULL)
-        vb_check_mend(check, "sudo ip link set %s up", down->name);
+        vb_check_fix(check, "sudo ip link set %s up", down->name);
 }
 
 void vb_check_interfaces(const struct vb_facts *facts, struct vb_checks *checks)
@@ -346,6 +346,6 @@ void vb_check_interfaces(const struct vb_facts *facts, struct vb_checks *checks)
         judge_no_data(facts, check);
     } else if (data->speed_mbit > 0 && data->speed_mbit < SLOW_MBIT) {
         check->level = VB_CHECK_WARN;
-        vb_check_say(check, ": less than 1 Gbit/s, so transfers will hold a job back");
+        vb_check_say(check, ": less than 1 Gbit/s, so transfers will slow a job down");
     }
 }

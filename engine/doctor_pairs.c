@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judges what was measured between hosts. Only what stands out is a finding: a pair is slow when it
- * is far below the others over the same transport, not below some number.
+ * Judges the measurements between hosts. There is no absolute limit: a pair is slow if it is far
+ * slower than the others over the same transport.
  */
 #include "engine/doctor_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOW 0.5    /* of the median: below it a pair is slow */
-#define PAIRS_MIN 3 /* fewer have no median worth the name */
-#define NAMED_MAX 4 /* pairs that a sentence names */
+#define SLOW 0.5    /* a pair below this share of the median is slow */
+#define PAIRS_MIN 3 /* with fewer pairs the median means nothing */
+#define NAMED_MAX 4 /* pairs that a sentence names at most */
 
-/* A sentence that names pairs, up to a few of them. */
+/* Appends a pair to a sentence, which names at most NAMED_MAX of them. */
 static void name_pair(struct vb_check *check, const struct vb_pair *pair, int *named)
 {
     if (++*named <= NAMED_MAX)
@@ -31,7 +31,8 @@ static void check_data(const struct vb_pair *pairs, int n, struct vb_checks *che
     for (i = 0; i < n; i++)
         wrong += pairs[i].wrong;
     if (wrong == 0) {
-        vb_check_say(check, "put and got both ways between all pairs: all bytes arrived as sent");
+        vb_check_say(
+            check, "puts and gets in both directions between all pairs: all bytes arrived as sent");
         return;
     }
     check->level = VB_CHECK_FAIL;
@@ -73,7 +74,7 @@ static void check_loss(const struct vb_pair *pairs, int n, struct vb_checks *che
         if (lost(&pairs[i]) == 0)
             continue;
         if (named == 0)
-            vb_check_say(check, "packets were lost, late or sent again between ");
+            vb_check_say(check, "packets were lost, delayed or sent again between ");
         name_pair(check, &pairs[i], &named);
     }
     if (named == 0) {
@@ -99,7 +100,7 @@ static void check_receivers(const struct vb_pair *pairs, int n, struct vb_checks
         name_pair(check, &pairs[i], &named);
     }
     if (named == 0)
-        vb_check_say(check, "no receiver was unready");
+        vb_check_say(check, "all receivers were ready");
     else
         check->level = VB_CHECK_WARN;
 }
@@ -111,7 +112,7 @@ static double lower_gb_s(const struct vb_pair *pair)
     return pair->put_gb_s < pair->get_gb_s ? pair->put_gb_s : pair->get_gb_s;
 }
 
-/* Of all pairs over the same transport; 0: there are too few, or no memory. */
+/* The median speed of all pairs over a transport; 0: too few pairs, or no memory. */
 static double median_gb_s(const struct vb_pair *pairs, int n, const char *transport)
 {
     double *speeds = calloc((size_t)n + 1, sizeof(*speeds)), median = 0;
@@ -146,9 +147,8 @@ static void check_balance(const struct vb_pair *pairs, int n, struct vb_checks *
         return;
     }
     check->level = VB_CHECK_WARN;
-    vb_check_say(check,
-                 ": look at speed and duplex of the link with ethtool, for errors with ip -s "
-                 "-s link");
+    vb_check_say(check, ": look at speed and duplex of the link with ethtool, and for errors with "
+                        "ip -s -s link");
 }
 
 static const struct vb_pair *same_hosts(const struct vb_pair *pairs, int n,
@@ -163,7 +163,7 @@ static const struct vb_pair *same_hosts(const struct vb_pair *pairs, int n,
     return NULL;
 }
 
-/* Soft-RoCE may well be slower than TCP; then TCP is the one to take. */
+/* Soft-RoCE is often slower than TCP; then jobs should use TCP. */
 static void check_choice(const struct vb_pair *pairs, int n, struct vb_checks *checks)
 {
     struct vb_check *check = vb_check_begin(checks, "choice");
@@ -179,14 +179,14 @@ static void check_choice(const struct vb_pair *pairs, int n, struct vb_checks *c
     }
     if (slower == 0) {
         vb_check_say(check, both > 0 ? "RDMA is faster than TCP between all hosts"
-                                     : "one transport was measured");
+                                     : "only one transport was measured");
         return;
     }
     check->level = VB_CHECK_WARN;
     vb_check_say(check, "puts over RDMA are slower than over TCP for %d of %d pairs of hosts",
                  slower, both);
     if (slower == both)
-        vb_check_mend(check, "verbena train ... --transport tcp");
+        vb_check_fix(check, "verbena train ... --transport tcp");
 }
 
 int vb_doctor_judge_pairs(const struct vb_pair *pairs, int n,

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the files of doctor.
+ * What the files of doctor share.
  */
 #ifndef VB_DOCTOR_PRIV_H
 #define VB_DOCTOR_PRIV_H
 
-#include "engine/engine.h"
+#include "engine/pub_doctor.h"
 
-/* The list that is being made. */
+/* The list that is being filled. */
 struct vb_checks {
     struct vb_check *list;
     int n;
 };
 
-/* Opens a new check, OK and with nothing said yet. */
+/* Adds a check, which is OK and has an empty text. */
 struct vb_check *vb_check_begin(struct vb_checks *checks, const char *name);
 
-/* Appends to what is said of it, and to what mends it; too much is cut off. */
+/* Append to the text of a check, and to the commands that fix it. Text that does not fit is cut
+ * off. */
 void vb_check_say(struct vb_check *check, const char *fmt, ...) VB_PRINTF(2, 3);
-void vb_check_mend(struct vb_check *check, const char *fmt, ...) VB_PRINTF(2, 3);
+void vb_check_fix(struct vb_check *check, const char *fmt, ...) VB_PRINTF(2, 3);
 
-/* True if a name may stand in a shell command as it is. Names come from the machine: one with a
- * semicolon in it must not become a second command. */
+/* True if a name is safe in a shell command without quotes. Names come from the machine: a
+ * semicolon in one must not begin a second command. */
 bool vb_check_plain(const char *name);
 
 /* doctor_net.c: RDMA devices, their ports and GIDs, soft-RoCE, interfaces. */

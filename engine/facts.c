@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gathers what doctor judges. Files are read below the sysroot; limits, shared memory and kernels
- * are those of this process, so in a recording only what it holds of them is known.
+ * Gathers the facts that doctor judges. Files are read below the sysroot. Limits, shared memory and
+ * kernels are those of this process; for a recording they are known only as far as it has files
+ * about them.
  */
 #include "engine/facts_priv.h"
 
@@ -33,7 +34,7 @@ static void copy_trimmed(char *buf, size_t size, const char *text)
     buf[len] = '\0';
 }
 
-/* Looks for the first line that begins with a prefix. */
+/* A search for the first line that begins with a prefix. */
 struct search {
     const char *prefix;
     char *buf;
@@ -62,7 +63,7 @@ bool vb_facts_field(const char *sysroot, const char *path, const char *prefix, c
     return search.found;
 }
 
-/* The number at the start of a field; what follows it is its unit. */
+/* The number at the start of a field; a unit may follow it. */
 static int64_t field_int(const char *sysroot, const char *path, const char *prefix)
 {
     char text[64];
@@ -133,7 +134,7 @@ static void gather_limits(const char *sysroot, struct vb_facts *facts)
 
 /* ---- pages, clock, distribution -------------------------------------------------------------- */
 
-/* The kernel marks the setting in force with brackets: "always [madvise] never". */
+/* The kernel puts the active setting in brackets: "always [madvise] never". */
 static void gather_setting(const char *sysroot, const char *file, char *buf, size_t size)
 {
     const char *open, *close_at;
@@ -154,7 +155,7 @@ static void gather_pages(const char *sysroot, struct vb_facts *facts)
     facts->huge_free = field_int(sysroot, "/proc/meminfo", "HugePages_Free:");
     facts->huge_page_kib = field_int(sysroot, "/proc/meminfo", "Hugepagesize:");
     facts->memory_bytes = field_int(sysroot, "/proc/meminfo", "MemTotal:");
-    /* KiB to bytes; a recording may say anything */
+    /* KiB to bytes; a recording may have any number, so overflow is checked */
     facts->memory_bytes = facts->memory_bytes < INT64_MAX / 1024 ? facts->memory_bytes * 1024 : 0;
 }
 
@@ -179,7 +180,7 @@ static void gather_distro(const char *sysroot, struct vb_facts *facts)
     snprintf(facts->distro, sizeof(facts->distro), "%.*s", (int)strcspn(from, "\"'"), from);
 }
 
-/* ---- what this process can do ---------------------------------------------------------------- */
+/* ---- abilities of this process --------------------------------------------------------------- */
 
 static void gather_abilities(struct vb_facts *facts)
 {

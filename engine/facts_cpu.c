@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Facts about cpus, and the memory that a cgroup grants.
+ * Facts about cpus, and the memory limit of a cgroup.
  */
 #include "engine/facts_priv.h"
 
@@ -9,13 +9,14 @@
 #include <string.h>
 
 #define SYS_CPU "/sys/devices/system/cpu"
-#define CPUS_MAX 65536 /* a recording may claim any number */
+#define CPUS_MAX 65536 /* a recording may have any number */
 
 /* ---- lists of cpus --------------------------------------------------------------------------- */
 
 typedef void (*cpu_fn)(int cpu, void *arg);
 
-/* Calls fn for each cpu of a list in the kernel's notation, "0-3,8"; stops at what is none. */
+/* Calls fn for each cpu of a list as the kernel writes it, "0-3,8". Stops where the list is
+ * invalid. */
 static void each_cpu(const char *list, cpu_fn fn, void *arg)
 {
     char *end;
@@ -49,7 +50,8 @@ static void cpus_from_files(const char *sysroot, struct vb_facts *facts)
     each_cpu(list, count_cpu, &facts->n_allowed_cpus);
 }
 
-/* On the running machine topo/ knows; on a failure, which it has logged, the numbers stay 0. */
+/* For the running machine the numbers come from topo/. If that fails, which topo/ logs, they stay
+ * 0. */
 static void cpus_from_topo(struct vb_facts *facts)
 {
     struct vb_topo_source source = {.synthetic = NULL};
@@ -78,8 +80,8 @@ struct governor_walk {
     struct vb_facts *facts;
 };
 
-/* performance holds the frequency up, schedutil raises it with the load within microseconds; the
- * others wait for their next sample or never raise it. */
+/* The governor performance keeps the frequency high, and schedutil raises it with the load within
+ * microseconds. All others wait for their next sample, or never raise it. */
 static void look_at_governor(int cpu, void *arg)
 {
     const struct governor_walk *walk = arg;
@@ -108,8 +110,9 @@ void vb_facts_governors(const char *sysroot, struct vb_facts *facts)
 
 /* ---- memory of the cgroup -------------------------------------------------------------------- */
 
-/* The least limit of a group and those above it. Version 1 writes a huge number for none, version
- * 2 "max". In a container the group's folder may not be there, but the mount point is. */
+/* The smallest limit of a cgroup and its parents; 0: none. For "no limit" version 1 has a huge
+ * number and version 2 "max". In a container the folder of the group may be missing, but the mount
+ * point exists. */
 static int64_t least_limit(const char *mount, const char *group, const char *file)
 {
     const int64_t none = INT64_MAX / 2;
@@ -117,7 +120,7 @@ static int64_t least_limit(const char *mount, const char *group, const char *fil
     char folder[PATH_MAX];
 
     if (strstr(group, "..") != NULL)
-        group = ""; /* the group lies above what this container sees */
+        group = ""; /* the group is outside of what this container can see */
     if ((size_t)snprintf(folder, sizeof(folder), "%s%s", mount, group) >= sizeof(folder))
         return 0;
     for (;;) {
@@ -132,14 +135,15 @@ static int64_t least_limit(const char *mount, const char *group, const char *fil
     return least < none ? least : 0;
 }
 
-/* The group of a controller, from lines such as "4:memory:/group" or, version 2, "0::/group". */
+/* Finds the group of a controller in lines such as "4:memory:/group" or, in version 2, "0::/group".
+ */
 static bool find_group(const char *sysroot, const char *controller, char *group, size_t size)
 {
     char prefix[16], line[512];
     const char *colon;
     int i;
 
-    for (i = 0; i < 32; i++) { /* the numbers are those of the hierarchies, in no fixed order */
+    for (i = 0; i < 32; i++) { /* the numbers are those of hierarchies, in no fixed order */
         snprintf(prefix, sizeof(prefix), "%d:", i);
         if (!vb_facts_field(sysroot, "/proc/self/cgroup", prefix, line, sizeof(line)))
             continue;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The hosts of a job: "a,b:2,c" on the command line, or a file with one a line. Names end up in the
- * arguments of ssh, so only those that can be a host's are taken: none can be mistaken for an
- * option.
+ * The hosts of a job: "a,b:2,c" on the command line, or a file with one host per line. Names become
+ * arguments of ssh, so only valid host names are accepted: none can be mistaken for an option.
  */
-#include "engine/engine.h"
+#include "engine/pub_launch.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -13,15 +12,15 @@
 #include <sys/stat.h>
 
 #define HOST_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_@%:"
-#define WHERE 320 /* bytes */
+#define WHERE 320 /* bytes of "FILE:LINE: " with its end */
 
-/* where: "FILE:LINE: ", or nothing for what stands on the command line. */
+/* where: "FILE:LINE: ", or "" for the command line. */
 static vb_status refuse(const char *where, const char *text, const char *why)
 {
-    return vb_err(VB_ERR_USAGE, "%s\"%.64s\" is no host: %s", where, text, why);
+    return vb_err(VB_ERR_USAGE, "%s\"%.64s\" is not a host: %s", where, text, why);
 }
 
-/* Digits up to the end. */
+/* The text must be digits only. */
 static bool parse_slots(const char *text, int *slots_p)
 {
     int64_t n;
@@ -32,7 +31,7 @@ static bool parse_slots(const char *text, int *slots_p)
     return true;
 }
 
-static bool name_is_fine(const char *name)
+static bool name_is_valid(const char *name)
 {
     const char *at = strrchr(name, '@');
 
@@ -41,7 +40,7 @@ static bool name_is_fine(const char *name)
     return at == NULL ? name[0] != '\0' : at[1] != '\0' && at[1] != '-' && at != name;
 }
 
-/* Cuts "[V6]:2", "user@[V6]" or "name:2" into name and slots. */
+/* Splits "[V6]:2", "user@[V6]" or "name:2" into name and number of ranks. */
 static vb_status parse_host(const char *where, const char *text, struct vb_host *host)
 {
     const char *open = strchr(text, '['), *close = strchr(text, ']'), *colon;
@@ -67,10 +66,10 @@ static vb_status parse_host(const char *where, const char *text, struct vb_host 
     }
     if (colon != NULL && (*colon != ':' || !parse_slots(colon + 1, &host->slots)))
         return refuse(where, text,
-                      "behind the colon stands how many ranks it gets, such as a:2; an IPv6 "
-                      "address stands in brackets");
-    return name_is_fine(host->name) ? VB_OK
-                                    : refuse(where, text, "must be NAME, NAME:RANKS or USER@NAME");
+                      "after the colon comes the number of ranks, such as a:2; put an IPv6 "
+                      "address in brackets");
+    return name_is_valid(host->name) ? VB_OK
+                                     : refuse(where, text, "must be NAME, NAME:RANKS or USER@NAME");
 }
 
 static vb_status add(struct vb_hosts *hosts, const char *where, const char *text)
@@ -84,10 +83,10 @@ static vb_status add(struct vb_hosts *hosts, const char *where, const char *text
         return st;
     for (i = 0; i < hosts->n; i++)
         if (strcmp(hosts->list[i].name, host.name) == 0)
-            return vb_err(VB_ERR_USAGE, "%shost %s is there twice: %s:2 gives it two ranks", where,
+            return vb_err(VB_ERR_USAGE, "%shost %s is listed twice: %s:2 gives it two ranks", where,
                           host.name, host.name);
     if (hosts->ranks + host.slots > VB_WORLD_MAX)
-        return vb_err(VB_ERR_USAGE, "%smore than %d ranks on all hosts together", where,
+        return vb_err(VB_ERR_USAGE, "%sthe hosts have more than %d ranks together", where,
                       VB_WORLD_MAX);
     list = realloc(hosts->list, ((size_t)hosts->n + 1) * sizeof(*list));
     if (list == NULL)
@@ -108,7 +107,7 @@ struct reading {
     vb_status st;
 };
 
-/* "NAME[:RANKS]", or as Open MPI has it "NAME slots=RANKS"; what follows a # is a comment. */
+/* A line is "NAME[:RANKS]" or, as for Open MPI, "NAME slots=RANKS". A comment begins with #. */
 static bool take_line(char *line, void *arg)
 {
     char text[VB_LINE + 16], where[WHERE], *name, *slots, *rest = NULL;
@@ -150,7 +149,7 @@ static vb_status from_file(const char *path, struct vb_hosts *hosts)
         return vb_err(VB_ERR_USAGE, "hosts in %.256s: not a file", path);
     vb_probe_lines(take_line, &r, "%s", path);
     if (r.st == VB_OK && hosts->n == 0)
-        return vb_err(VB_ERR_USAGE, "no host in %.256s", path);
+        return vb_err(VB_ERR_USAGE, "%.256s lists no host", path);
     return r.st;
 }
 

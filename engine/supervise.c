@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The supervisor of the ranks of a job, itself no rank: one loop that waits for their output, their
- * deaths and the user's Ctrl-C. Of ranks on other hosts it has the ssh processes, which are to them
- * what ranks are to it otherwise; closing their standard input ends the rank over there.
+ * The supervisor of the ranks of a job. It is not a rank itself: one loop waits for their output,
+ * their deaths and the user's Ctrl-C. For ranks on other hosts its children are ssh processes; if
+ * it closes the standard input of an ssh, the rank on the other host ends.
  *
- * A job *ends* in stages. When a rank has failed, the others get a *grace* to notice by themselves
- * and say what they saw; then they are asked to end (SIGTERM) and, if that does not help, made to
- * (SIGKILL). A Ctrl-C, or the loss of standard output, skips the grace. So does a job that goes on
- * without some of its ranks if those that are left are stopped (SIGSTOP): nobody else would notice.
- * A rank is the leader of a
- * process group, which is killed as a whole before the rank is reaped: as long as the leader has
- * not been, no other group can have its number.
+ * A job ends in stages. When a rank has failed, the others get a *grace* time to notice by
+ * themselves and log what they saw. Then they are asked to end (SIGTERM) and, if they do not,
+ * killed (SIGKILL). A Ctrl-C or the loss of standard output skips the grace time. So does a job
+ * that has gone on without some of its ranks if all that are left are stopped (SIGSTOP), because
+ * nobody else would notice. A rank is the leader of a process group, which is killed as a whole
+ * before the rank is reaped: until the leader is reaped, no other group can get its number.
  */
 #include "engine/supervise_priv.h"
 
@@ -22,21 +21,21 @@
 #include <unistd.h>
 
 #define GRACE_MS 2000
-#define HELLO_MS 30000 /* from the start of the last ssh to its rank's first word */
-#define SSH_AT_ONCE 8  /* an sshd turns away more than 10 that have not logged in yet */
+#define HELLO_MS 30000 /* from the start of the last ssh to the hello of its rank */
+#define SSH_AT_ONCE 8  /* an sshd refuses more than 10 connections that have not logged in yet */
 
-enum stage { RUNNING, GRACE, ASKED, KILLED };
+enum stage { RUNNING, GRACE, ASKED, KILLED }; /* a job ends in this order */
 
 struct job {
     int ranks;
     pid_t *pids; /* 0: not started, or reaped */
-    int *in_fds; /* to their standard input; -1: none, or closed */
+    int *in_fds; /* write to their standard input; -1: none, or closed */
     int alive;
     int started;
     enum stage stage;
-    uint64_t deadline_ns; /* of the stage, 0: none */
+    uint64_t deadline_ns; /* end of the stage; 0: none */
     uint64_t grace_ns;
-    uint64_t still_ns; /* since when all that are left stand still, 0: they do not */
+    uint64_t stopped_ns; /* since when all ranks that are left are stopped; 0: they are not */
     int exit_code;
     struct vb_spawner spawner;
     struct vb_signals signals;
@@ -44,10 +43,12 @@ struct job {
     const char *logs;         /* folder; NULL: none */
     struct vb_remote *remote; /* NULL: the ranks are on this host */
     const struct vb_supervise_opts *o;
-    bool ended_well; /* outlived: a worker has */
-    bool answered;   /* they have root and secret */
+    bool ended_well; /* with o->outlive: a worker has ended with exit 0 */
+    bool answered;   /* the remote ranks have got root and secret */
     uint64_t hello_deadline_ns;
-    struct pollfd *fds; /* the signals, then the relay's */
+    int begun_fd; /* a rank writes a byte to it when training has begun; -1: ranks print a line */
+    bool begun;   /* training has begun */
+    struct pollfd *fds; /* the signal pipe, then those of the relay */
 };
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -62,7 +63,7 @@ static void close_input(struct job *job, int rank)
 static void signal_one(const struct job *job, int rank, int number)
 {
     if (job->pids[rank] > 0 && kill(-job->pids[rank], number) != 0)
-        kill(job->pids[rank], number); /* it has no group of its own yet */
+        kill(job->pids[rank], number); /* it has no process group of its own yet */
 }
 
 static void signal_all(const struct job *job, int number)
@@ -73,20 +74,20 @@ static void signal_all(const struct job *job, int number)
         signal_one(job, i, number);
 }
 
-/* A rank on another host ends with its input, and ssh when the rank has: ending ssh first would
- * leave ranks behind for a moment after we are gone. */
+/* A rank on another host ends when its standard input is closed, and its ssh ends after the rank.
+ * If ssh were ended first, ranks could outlive the supervisor for a moment. */
 static void ask_all(struct job *job)
 {
     int i;
 
     for (i = 0; i < job->ranks; i++) {
-        if (job->remote == NULL || !vb_remote_heard(job->remote, i))
+        if (job->remote == NULL || !vb_remote_has_hello(job->remote, i))
             signal_one(job, i, SIGTERM);
         close_input(job, i);
     }
 }
 
-/* Goes to a later stage; never back. */
+/* Enters a stage, unless the job is already in this stage or a later one. */
 static void enter(struct job *job, enum stage stage)
 {
     if (stage <= job->stage)
@@ -112,15 +113,15 @@ static void check_deadline(struct job *job)
         enter(job, (enum stage)(job->stage + 1));
 }
 
-/* For poll(): milliseconds to the next deadline, -1 if there is none. */
+/* The timeout for poll(): milliseconds to the next deadline, -1 if there is none. */
 static int time_left_ms(const struct job *job)
 {
     uint64_t now = vb_clock_ns(), next = job->deadline_ns;
 
     if (next == 0 && job->remote != NULL && !job->answered && job->stage < ASKED)
         next = job->hello_deadline_ns;
-    if (next == 0 && job->still_ns != 0)
-        next = job->still_ns + job->grace_ns;
+    if (next == 0 && job->stopped_ns != 0)
+        next = job->stopped_ns + job->grace_ns;
     if (next == 0)
         return -1;
     return now >= next ? 0 : (int)((next - now) / 1000000) + 1;
@@ -128,7 +129,7 @@ static int time_left_ms(const struct job *job)
 
 /* ---- deaths ---------------------------------------------------------------------------------- */
 
-/* Fences and reaps a rank if it is dead; true if so. */
+/* If a rank is dead, kills its process group, reaps it and returns true. */
 static bool reap(struct job *job, int rank, siginfo_t *info)
 {
     pid_t pid = job->pids[rank];
@@ -137,7 +138,7 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
     if (pid <= 0 || waitid(P_PID, (id_t)pid, info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info->si_pid == 0)
         return false;
-    kill(-pid, SIGKILL); /* what it may have started itself */
+    kill(-pid, SIGKILL); /* processes that the rank may have started */
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     close_input(job, rank);
@@ -146,14 +147,14 @@ static bool reap(struct job *job, int rank, siginfo_t *info)
     return true;
 }
 
-/* goes_on: training does, without it. */
+/* goes_on: training goes on without the rank. */
 static void say_death(struct job *job, int rank, const siginfo_t *info, bool goes_on)
 {
     const char *tail = goes_on ? "; training goes on" : "";
     char why[512];
 
     if (job->remote != NULL) {
-        vb_remote_explain(job->remote, rank, info, vb_relay_last_words(job->relay, rank), why,
+        vb_remote_explain(job->remote, rank, info, vb_relay_last_line(job->relay, rank), why,
                           sizeof(why));
         vb_relay_say(job->relay, "%.460s%s", why, tail);
     } else if (info->si_code == CLD_EXITED)
@@ -166,7 +167,7 @@ static void say_death(struct job *job, int rank, const siginfo_t *info, bool goe
                      info->si_code == CLD_DUMPED ? ", core dumped" : "");
 }
 
-/* Which a rank may find where the supervisor could not. */
+/* A rank may find bad usage that the supervisor could not find. */
 static bool was_bad_usage(const siginfo_t *info)
 {
     return info->si_code == CLD_EXITED && info->si_status == 2;
@@ -191,15 +192,26 @@ static bool is_vital(const struct job *job, int rank)
     return !job->o->outlive || (rank >= job->o->vital && rank < job->o->vital_end);
 }
 
-/* Training goes on without it, once it has begun. Bad usage is everybody's. */
-static bool can_do_without(const struct job *job, int rank, const siginfo_t *info)
+/* The byte is looked for when a rank has died: whatever that rank wrote is in the pipe by then. */
+static bool has_begun(struct job *job)
 {
-    return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 &&
-           vb_relay_has_begun(job->relay) && !was_bad_usage(info);
+    char byte;
+
+    if (job->begun_fd >= 0 && read(job->begun_fd, &byte, 1) == 1)
+        job->begun = true;
+    return job->begun || vb_relay_has_begun(job->relay);
 }
 
-/* The first worker that ends well has reported, or has heard from the one that did: the others will
- * end soon, too, but for one that stands still. However they end, the result is out. */
+/* Whether training can go on without this rank. It must have begun. Bad usage concerns all ranks,
+ * so it always ends the job. */
+static bool can_do_without(struct job *job, int rank, const siginfo_t *info)
+{
+    return job->stage == RUNNING && !is_vital(job, rank) && job->alive > 0 && has_begun(job) &&
+           !was_bad_usage(info);
+}
+
+/* The first worker with exit 0 has printed the result, or knows the worker that has. The others
+ * will end soon too, except one that is stopped. However they end, the result is printed. */
 static void note_end(struct job *job, int rank)
 {
     if (!job->o->outlive || rank >= job->o->workers)
@@ -209,14 +221,15 @@ static void note_end(struct job *job, int rank)
         enter(job, GRACE);
 }
 
-/* Rather than having ended by itself. Over there a kill looks like a broken connection: 255. */
+/* Whether a rank was killed instead of exiting by itself. If a rank on another host is killed, ssh
+ * exits with 255, as after a broken connection. */
 static bool was_killed(const struct job *job, const siginfo_t *info)
 {
     return info->si_code != CLD_EXITED || (job->remote != NULL && info->si_status == 255);
 }
 
-/* A host that could not be used. Each is named, for several may be wrong; their ends are not each
- * other's doing. */
+/* A host could not be used. Each such host is named because several may be wrong, and none of them
+ * fails because of another. */
 static void note_host(struct job *job, int rank, const siginfo_t *info)
 {
     if (job->stage >= ASKED)
@@ -227,16 +240,16 @@ static void note_host(struct job *job, int rank, const siginfo_t *info)
         say_death(job, rank, info, false);
 }
 
-/* What no rank comes to by another's end. */
+/* Whether a rank ended in a way that the end of another rank cannot cause. */
 static bool is_cause(const struct job *job, const siginfo_t *info)
 {
     return was_killed(job, info) || was_bad_usage(info);
 }
 
-/* Several may have died by the time we look. One that was killed, or refused what it was asked for,
- * is then the cause, and one that ended by itself has noticed; it may even have ended before, for
- * connections close first when a process dies, so a cause is named in the grace too. Once the job
- * is being ended on purpose, deaths are no news. */
+/* Several ranks may have died since the last look. If one of them was killed or found bad usage, it
+ * is the cause; a rank that exited by itself has only noticed. The latter may even have ended
+ * first, because connections close before the process is dead, so a cause is named in the grace
+ * time too. Once the job is being ended on purpose, deaths are not reported. */
 static void reap_all(struct job *job)
 {
     siginfo_t info, first = {0};
@@ -245,7 +258,7 @@ static void reap_all(struct job *job)
     for (i = 0; i < job->ranks; i++) {
         if (!reap(job, i, &info))
             continue;
-        if (job->remote != NULL && !vb_remote_heard(job->remote, i)) {
+        if (job->remote != NULL && !vb_remote_has_hello(job->remote, i)) {
             note_host(job, i, &info);
             continue;
         }
@@ -276,8 +289,9 @@ static bool is_stopped(const struct job *job, int rank)
            info.si_pid != 0;
 }
 
-/* Some are gone, and who is left, stands still. A job of which nobody is gone may be paused. */
-static bool stands_still(const struct job *job)
+/* Whether some ranks are gone and all that are left are stopped. While no rank is gone, the user
+ * may have paused the job. */
+static bool all_stopped(const struct job *job)
 {
     int i;
 
@@ -289,40 +303,34 @@ static bool stands_still(const struct job *job)
     return job->alive > 0;
 }
 
-static void note_still(struct job *job)
+static void note_stopped(struct job *job)
 {
-    if (!stands_still(job))
-        job->still_ns = 0;
-    else if (job->still_ns == 0)
-        job->still_ns = vb_clock_ns();
+    if (!all_stopped(job))
+        job->stopped_ns = 0;
+    else if (job->stopped_ns == 0)
+        job->stopped_ns = vb_clock_ns();
 }
 
-static void say_still(struct job *job)
-{
-    int i;
-
-    for (i = 0; i < job->ranks; i++)
-        if (job->pids[i] > 0)
-            vb_relay_say(job->relay, "rank %d is stopped, and nobody is left to go on with it", i);
-}
-
-/* A batch system may stop the whole job for a while, and let us go on first: then we come much too
- * late ourselves, and wait once more. */
-static void check_still(struct job *job)
+/* A batch system may stop the whole job for a while and continue the supervisor first. Then this
+ * check runs much too late, and waits once more. */
+static void check_stopped(struct job *job)
 {
     uint64_t now = vb_clock_ns();
+    int i;
 
-    if (job->still_ns == 0 || now < job->still_ns + job->grace_ns)
+    if (job->stopped_ns == 0 || now < job->stopped_ns + job->grace_ns)
         return;
-    note_still(job);
-    if (job->still_ns == 0)
+    note_stopped(job);
+    if (job->stopped_ns == 0)
         return;
-    if (now - job->still_ns >= 2 * job->grace_ns) {
-        job->still_ns = now;
+    if (now - job->stopped_ns >= 2 * job->grace_ns) {
+        job->stopped_ns = now;
         return;
     }
-    say_still(job);
-    job->still_ns = 0;
+    for (i = 0; i < job->ranks; i++)
+        if (job->pids[i] > 0)
+            vb_relay_say(job->relay, "rank %d is stopped, and no other rank is left to go on", i);
+    job->stopped_ns = 0;
     give_up(job);
 }
 
@@ -338,12 +346,13 @@ static void take_signals(struct job *job)
         enter(job, job->stage < ASKED && job->alive > 0 ? ASKED : KILLED);
     }
     reap_all(job);
-    note_still(job);
+    note_stopped(job);
 }
 
 /* ---- ranks on other hosts -------------------------------------------------------------------- */
 
-/* The answer fits into a pipe's buffer. A rank that is gone is noticed elsewhere. */
+/* The answer fits into the buffer of a pipe. A write fails only if the rank is gone, which
+ * reap_all() finds out. */
 static void answer_all(struct job *job)
 {
     char line[512];
@@ -356,22 +365,22 @@ static void answer_all(struct job *job)
     job->answered = true;
 }
 
-static bool hear(void *arg, int rank, const char *line)
+static bool take_hello(void *arg, int rank, const char *line)
 {
     struct job *job = arg;
     char why[512];
 
-    switch (vb_remote_hear(job->remote, rank, line, why, sizeof(why))) {
-    case VB_HEARD_NOTHING:
+    switch (vb_remote_take_line(job->remote, rank, line, why, sizeof(why))) {
+    case VB_LINE_OTHER:
         return false;
-    case VB_HEARD_WRONG:
+    case VB_LINE_WRONG_PROGRAM:
         vb_relay_say(job->relay, "%s", why);
         give_up(job);
         return true;
-    case VB_HEARD_HELLO:
+    case VB_LINE_HELLO:
         break;
     }
-    if (vb_remote_all_heard(job->remote) && job->stage == RUNNING)
+    if (vb_remote_all_have_hello(job->remote) && job->stage == RUNNING)
         answer_all(job);
     return true;
 }
@@ -384,15 +393,15 @@ static void check_hello(struct job *job)
         vb_clock_ns() < job->hello_deadline_ns)
         return;
     for (i = 0; i < job->started; i++)
-        if (job->pids[i] > 0 && !vb_remote_heard(job->remote, i))
-            vb_relay_say(job->relay, "host %s has not answered for %d s",
+        if (job->pids[i] > 0 && !vb_remote_has_hello(job->remote, i))
+            vb_relay_say(job->relay, "host %s has not answered within %d s",
                          vb_remote_host(job->remote, i), HELLO_MS / 1000);
     give_up(job);
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Also with nobody left alive there may be output to pass on; a signal then ends it. */
+/* When no rank is alive, there may still be output to pass on; a signal then ends the loop. */
 static bool goes_on(const struct job *job)
 {
     if (job->alive > 0)
@@ -407,7 +416,7 @@ static bool may_start(const struct job *job)
     return job->remote == NULL || vb_remote_waiting(job->remote, job->started) < SSH_AT_ONCE;
 }
 
-/* All at once on this host, a few at a time on others. */
+/* Starts all ranks of this host at once, and those of other hosts a few at a time. */
 static vb_status start_ranks(struct job *job)
 {
     struct vb_child child;
@@ -432,7 +441,7 @@ static vb_status start_ranks(struct job *job)
     return VB_OK;
 }
 
-static vb_status turn(struct job *job)
+static vb_status poll_once(struct job *job)
 {
     int n = 1 + vb_relay_prepare(job->relay, job->fds + 1);
 
@@ -444,11 +453,12 @@ static vb_status turn(struct job *job)
     }
     if (vb_relay_move(job->relay, job->fds + 1, n - 1) != VB_OK)
         give_up(job);
-    if (job->fds[0].revents != 0) /* of ends: what was said before them is known now */
+    if (job->fds[0].revents !=
+        0) /* after the output: what a rank printed before it died is known now */
         take_signals(job);
     if (job->alive > 0) {
         check_deadline(job);
-        check_still(job);
+        check_stopped(job);
         check_hello(job);
     }
     return start_ranks(job);
@@ -462,12 +472,12 @@ static vb_status run(struct job *job)
         if (job->alive == 0)
             vb_relay_last_call(job->relay);
         if (goes_on(job))
-            st = turn(job);
+            st = poll_once(job);
     }
     return st;
 }
 
-/* The fence: whatever happened, no rank is left when the supervisor is. */
+/* Makes sure that no rank outlives the supervisor, whatever has happened. */
 static void kill_the_rest(struct job *job)
 {
     int i;
@@ -482,8 +492,9 @@ static void kill_the_rest(struct job *job)
     }
 }
 
-/* A process may be started without standard input, output or error; pipes must not take their
- * numbers. They stay as useless as they were: not readable, or not writable. */
+/* A process may be started without standard input, output or error. Pipes must not get these
+ * descriptor numbers, so /dev/null takes them, opened so that they stay unreadable or unwritable.
+ */
 static vb_status fill_standard_fds(void)
 {
     static const int flags[] = {O_WRONLY, O_RDONLY, O_RDONLY};
@@ -497,9 +508,11 @@ static vb_status fill_standard_fds(void)
 
 static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
 {
+    char begun[VB_BEGUN_TEXT];
     vb_status st;
 
     memset(job, 0, sizeof(*job));
+    job->begun_fd = -1;
     job->o = o;
     job->ranks = o->hosts != NULL ? o->hosts->ranks : o->ranks;
     job->grace_ns = (uint64_t)(o->grace_ms > 0 ? o->grace_ms : GRACE_MS) * 1000000;
@@ -513,13 +526,18 @@ static vb_status job_init(struct job *job, const struct vb_supervise_opts *o)
         st = vb_remote_create(o, &job->remote);
     if (st != VB_OK)
         return st;
-    if (job->remote != NULL)
-        vb_relay_hear(job->relay, hear, job);
+    if (job->remote != NULL) {
+        vb_relay_expect_hello(job->relay, take_hello, job);
+        st = vb_remote_begun_line(job->remote, begun);
+        if (st != VB_OK)
+            return st;
+        vb_relay_expect_begun(job->relay, begun);
+    }
     job->pids = calloc((size_t)job->ranks, sizeof(*job->pids));
     job->in_fds = malloc((size_t)job->ranks * sizeof(*job->in_fds));
     job->fds = calloc((size_t)vb_relay_fds_max(job->relay) + 1, sizeof(*job->fds));
     if (job->pids == NULL || job->in_fds == NULL || job->fds == NULL)
-        return vb_err(VB_ERR_NO_MEMORY, "no memory for %d ranks", job->ranks);
+        return vb_err(VB_ERR_NO_MEMORY, "no memory to supervise %d ranks", job->ranks);
     memset(job->in_fds, -1, (size_t)job->ranks * sizeof(*job->in_fds));
     return VB_OK;
 }
@@ -528,6 +546,8 @@ static void job_fini(struct job *job)
 {
     vb_relay_destroy(job->relay);
     vb_remote_destroy(job->remote);
+    if (job->begun_fd >= 0)
+        close(job->begun_fd);
     free(job->in_fds);
     free(job->pids);
     free(job->fds);
@@ -541,7 +561,7 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
     st = job_init(&job, o);
     if (st != VB_OK)
         goto err_job;
-    st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals);
+    st = vb_spawner_init(&job.spawner, o, job.remote, &job.signals, &job.begun_fd);
     if (st != VB_OK)
         goto err_job;
     if (job.spawner.terminal)
@@ -550,13 +570,14 @@ vb_status vb_supervise(const struct vb_supervise_opts *o, int *exit_code_p)
     if (st != VB_OK)
         goto err_spawner;
     st = start_ranks(&job);
-    vb_spawner_fini(&job.spawner); /* rank 0 alone listens: its death must refuse the others */
+    vb_spawner_fini(
+        &job.spawner); /* only rank 0 may keep the socket: if it dies, the others must be refused */
     if (st == VB_OK)
         st = run(&job);
     kill_the_rest(&job);
     vb_signals_release(&job.signals);
     if (st == VB_OK && o->outlive && job.exit_code == 0 && !job.ended_well)
-        job.exit_code = 1; /* nobody is left who could have reported */
+        job.exit_code = 1; /* no worker is left that could have printed the result */
     if (st == VB_OK)
         *exit_code_p = job.exit_code;
     job_fini(&job);

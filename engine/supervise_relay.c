@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * The output of the ranks, on its way to the supervisor's own.
+ * Passes the output of the ranks on to the supervisor's own output.
  *
- * A *stream* is the pipe from one rank's standard output or error, a *sink* is one of the
- * supervisor's two. Rank 0's standard output goes through as it is; everything else is made of
- * lines, and goes to standard error with the rank before each. A stream is read only while there
- * is room in its buffer, and its buffer emptied only into room in the sink, so a slow reader of
- * ours makes the ranks wait and not this process. Where ranks have a word for the supervisor first,
- * their standard output is made of lines until that was heard. What is handed over also goes to the
- * rank's log, byte by byte, if it has one.
+ * A *stream* is the pipe from one rank's standard output or error; a *sink* is the supervisor's
+ * standard output or error. Rank 0's standard output is passed on unchanged. Everything else is
+ * split into lines and goes to standard error, with the rank before each line. A stream is read
+ * only while its buffer has room, and its buffer is emptied only while the sink has room. So if the
+ * reader of the supervisor is slow, the ranks wait, and this process does not. Ranks on other hosts
+ * say hello to the supervisor first: until then their standard output is split into lines too. All
+ * bytes that are passed on also go to the log of the rank, if it has one.
  *
- * On a terminal the last line may be *progress*, without an end: whatever comes next wipes it out.
+ * On a terminal the last line may be *progress*, without a line end: the next output wipes it out.
  *
- * Descriptors that we were given are shared with others and stay blocking. A write of up to
- * PIPE_BUF bytes to a pipe that poll() calls writable does not block.
+ * The supervisor's own descriptors are shared with other processes and stay blocking. A write of up
+ * to PIPE_BUF bytes to a pipe that poll() calls writable does not block.
  */
 #include "engine/supervise_priv.h"
 
@@ -25,42 +25,43 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PREFIX_MAX 80 /* bytes of "[HOST rank 1023] " and the end of a line; HOST is cut to fit */
-#define WORDS_MAX 240 /* of a last line that is kept */
+#define PREFIX_MAX 80 /* bytes of "[HOST rank 1023] " and a line end; a long HOST is truncated */
+#define LAST_LINE_MAX 240 /* bytes kept of the last line */
 #define SINK_BYTES (1 << 16)
-#define SAY_BYTES 512                        /* of a line of the supervisor's own ... */
-#define SAY_LINES 8                          /* ... and how many there is always room for */
-#define STREAM_BYTES (PIPE_BUF - PREFIX_MAX) /* a longer line is cut into pieces of this size */
+#define SAY_BYTES 512 /* bytes of a line of the supervisor itself */
+#define SAY_LINES 8   /* number of such lines for which there is always room */
+#define STREAM_BYTES (PIPE_BUF - PREFIX_MAX) /* longer lines are split into pieces of this size */
 
 struct sink {
-    int fd; /* -1: it is gone, what goes there is dropped */
-    bool lines;
+    int fd;     /* -1: it is closed, and output to it is dropped */
+    bool lines; /* takes whole lines, with a prefix */
     size_t len;
     char buf[SINK_BYTES + SAY_BYTES * SAY_LINES];
 };
 
 struct stream {
-    int fd; /* -1: at its end */
+    int fd; /* -1: it has ended */
     int rank;
-    int log_fd; /* -1: none. Both streams of a rank have the same */
-    bool stuck; /* its buffer waits for room in the sink */
-    bool heard; /* what is not for the user has been said */
+    int log_fd;      /* -1: none. Both streams of a rank have the same */
+    bool stuck;      /* its buffer waits for room in the sink */
+    bool hello_done; /* the hello has come, or none is expected */
     const char *host;
-    struct sink *to, *then; /* until it was heard, and from then on */
-    char last[WORDS_MAX];   /* the last line that was handed over */
+    struct sink *to, *then;   /* the sink until the hello, and after it */
+    char last[LAST_LINE_MAX]; /* the last line that was passed on */
     size_t len;
     char buf[STREAM_BYTES];
 };
 
 struct vb_relay {
     struct sink out, err;
-    vb_hear_fn hear; /* NULL: there is nothing to hear */
-    void *hear_arg;
-    const char *logs; /* borrowed: the folder; NULL: there are none */
-    bool all_out;
-    bool shows; /* progress */
-    bool shown; /* some is the last that went to standard error */
-    bool begun; /* some rank has said so */
+    vb_hello_fn hello_fn; /* NULL: no hello is expected */
+    void *hello_arg;
+    const char *logs;               /* folder of the logs, borrowed; NULL: no logs */
+    bool all_out;                   /* standard output of all ranks is passed on unchanged */
+    bool shows;                     /* progress is shown */
+    bool shown;                     /* the last output to standard error was progress */
+    bool begun;                     /* a rank has printed begun_line */
+    char begun_line[VB_BEGUN_TEXT]; /* "": ranks use a pipe instead */
     int n_streams;
     struct stream streams[];
 };
@@ -108,18 +109,18 @@ void vb_relay_destroy(struct vb_relay *relay)
     free(relay);
 }
 
-/* Nothing that could make us wait: to open a FIFO is to wait for its reader. */
+/* Opens a log without blocking: a blocking open of a FIFO would wait for its reader. */
 static vb_status open_log(const char *path, int *fd_p)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
     struct stat sb;
 
-    if (fd < 0 && errno != ENXIO) /* which is a FIFO that nobody reads, or a socket */
+    if (fd < 0 && errno != ENXIO) /* ENXIO: a FIFO that nobody reads, or a socket */
         return vb_err_sys("log %s", path);
     if (fd < 0 || fstat(fd, &sb) != 0 || (!S_ISREG(sb.st_mode) && !S_ISCHR(sb.st_mode))) {
         if (fd >= 0)
             close(fd);
-        return vb_err(VB_ERR_INPUT, "log %s: it is there, and is no file", path);
+        return vb_err(VB_ERR_INPUT, "log %s: it exists and is not a file", path);
     }
     *fd_p = fd;
     return VB_OK;
@@ -133,7 +134,7 @@ vb_status vb_relay_log(struct vb_relay *relay, int rank, const char *dir)
     int fd = -1;
 
     if ((size_t)snprintf(path, sizeof(path), "%s/rank-%d.log", dir, rank) >= sizeof(path))
-        return vb_err(VB_ERR_USAGE, "the folder for logs has too long a name");
+        return vb_err(VB_ERR_USAGE, "the path of the folder for logs is too long");
     st = open_log(path, &fd);
     if (st == VB_OK)
         out[0].log_fd = out[1].log_fd = fd;
@@ -146,10 +147,15 @@ void vb_relay_show(struct vb_relay *relay)
     relay->shows = true;
 }
 
-void vb_relay_hear(struct vb_relay *relay, vb_hear_fn fn, void *arg)
+void vb_relay_expect_begun(struct vb_relay *relay, const char line[VB_BEGUN_TEXT])
 {
-    relay->hear = fn;
-    relay->hear_arg = arg;
+    snprintf(relay->begun_line, sizeof(relay->begun_line), "%s", line);
+}
+
+void vb_relay_expect_hello(struct vb_relay *relay, vb_hello_fn fn, void *arg)
+{
+    relay->hello_fn = fn;
+    relay->hello_arg = arg;
 }
 
 void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd, int err_fd)
@@ -161,9 +167,9 @@ void vb_relay_add(struct vb_relay *relay, int rank, const char *host, int out_fd
     out->rank = err->rank = rank;
     out->host = err->host = host;
     out->then = rank == 0 || relay->all_out ? &relay->out : &relay->err;
-    out->heard = relay->hear == NULL;
-    out->to = out->heard ? out->then : &relay->err;
-    err->heard = true;
+    out->hello_done = relay->hello_fn == NULL;
+    out->to = out->hello_done ? out->then : &relay->err;
+    err->hello_done = true;
 }
 
 /* ---- into a sink ----------------------------------------------------------------------------- */
@@ -183,7 +189,8 @@ static void append(struct sink *sink, const char *bytes, size_t len)
     sink->len += len;
 }
 
-/* There is room: nothing but the progress can be in the sink. */
+/* Wipes progress out. If progress is shown, the sink holds nothing else, so it has room for this.
+ */
 static void wipe(struct vb_relay *relay)
 {
     if (relay->shown)
@@ -198,9 +205,9 @@ static bool is_progress(const struct vb_relay *relay, const char *line, size_t l
     return relay->shows && len >= mark && memcmp(line, VB_WIPE_LINE, mark) == 0;
 }
 
-static bool is_begun(const char *line, size_t len)
+static bool is_begun(const struct vb_relay *relay, const char *line, size_t len)
 {
-    return len == strlen(VB_BEGUN_LINE) && memcmp(line, VB_BEGUN_LINE, len) == 0;
+    return len > 0 && len == strlen(relay->begun_line) && memcmp(line, relay->begun_line, len) == 0;
 }
 
 bool vb_relay_has_begun(const struct vb_relay *relay)
@@ -208,7 +215,7 @@ bool vb_relay_has_begun(const struct vb_relay *relay)
     return relay->begun;
 }
 
-/* Who reads slowly does without: there will be more of it soon. */
+/* A slow reader misses some progress, because newer progress comes soon. */
 static void show(struct vb_relay *relay, const char *line, size_t len)
 {
     if (len == strlen(VB_WIPE_LINE)) {
@@ -236,8 +243,8 @@ void vb_relay_say(struct vb_relay *relay, const char *fmt, ...)
         append(&relay->err, line, len);
 }
 
-/* A log that cannot be written is no reason to end a job. */
-static void keep(struct vb_relay *relay, const struct stream *s, const char *bytes, size_t len)
+/* Writes to the log. If that fails, the job goes on without the log. */
+static void write_log(struct vb_relay *relay, const struct stream *s, const char *bytes, size_t len)
 {
     ssize_t n = 0;
 
@@ -246,8 +253,8 @@ static void keep(struct vb_relay *relay, const struct stream *s, const char *byt
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            vb_relay_say(relay, "log %s/rank-%d.log: it ends here: %s", relay->logs, s->rank,
-                         strerror(errno));
+            vb_relay_say(relay, "log %s/rank-%d.log: writing failed, and the log ends: %s",
+                         relay->logs, s->rank, strerror(errno));
             close_log(relay, s->rank);
             return;
         }
@@ -263,23 +270,23 @@ static int prefix_of(const struct stream *s, char prefix[PREFIX_MAX])
     return snprintf(prefix, PREFIX_MAX, "[%.60s rank %d] ", s->host, s->rank);
 }
 
-/* Keeps a line for later. True: it was not for the user. */
-static bool hear_line(const struct vb_relay *relay, struct stream *s, const char *from, size_t n)
+/* Notes the last line. Returns true if it is the hello, which is not for the user. */
+static bool take_hello(const struct vb_relay *relay, struct stream *s, const char *from, size_t n)
 {
     char line[SAY_BYTES];
 
-    snprintf(s->last, sizeof(s->last), "%.*s", (int)(n < WORDS_MAX ? n : WORDS_MAX), from);
-    if (s->heard)
+    snprintf(s->last, sizeof(s->last), "%.*s", (int)(n < LAST_LINE_MAX ? n : LAST_LINE_MAX), from);
+    if (s->hello_done)
         return false;
     snprintf(line, sizeof(line), "%.*s", (int)(n < SAY_BYTES ? n : SAY_BYTES), from);
-    s->heard = relay->hear(relay->hear_arg, s->rank, line);
-    if (s->heard)
+    s->hello_done = relay->hello_fn(relay->hello_arg, s->rank, line);
+    if (s->hello_done)
         s->to = s->then;
-    return s->heard;
+    return s->hello_done;
 }
 
-/* Hands over the first line of what is left in a stream's buffer. Returns the bytes taken. */
-static size_t hand_line(struct vb_relay *relay, struct stream *s, const char *from, size_t len)
+/* Passes on the first line in a stream's buffer. Returns the number of bytes taken. */
+static size_t pass_line(struct vb_relay *relay, struct stream *s, const char *from, size_t len)
 {
     const char *end = memchr(from, '\n', len);
     size_t n = end != NULL ? (size_t)(end - from) : len, taken;
@@ -290,7 +297,7 @@ static size_t hand_line(struct vb_relay *relay, struct stream *s, const char *fr
     if (!whole || len == 0)
         return 0;
     taken = end != NULL ? n + 1 : n;
-    if (is_begun(from, n)) {
+    if (is_begun(relay, from, n)) {
         relay->begun = true;
         return taken;
     }
@@ -302,37 +309,37 @@ static size_t hand_line(struct vb_relay *relay, struct stream *s, const char *fr
     s->stuck = room(s->to) < (size_t)prefix_len + n + 1;
     if (s->stuck)
         return 0;
-    if (hear_line(relay, s, from, n))
+    if (take_hello(relay, s, from, n))
         return taken;
     wipe(relay);
     append(s->to, prefix, (size_t)prefix_len);
     append(s->to, from, n);
     append(s->to, "\n", 1);
-    keep(relay, s, from, taken);
+    write_log(relay, s, from, taken);
     return taken;
 }
 
-static size_t hand_raw(struct vb_relay *relay, struct stream *s, const char *from, size_t len)
+static size_t pass_raw(struct vb_relay *relay, struct stream *s, const char *from, size_t len)
 {
     size_t n = room(s->to) < len ? room(s->to) : len;
 
     if (n > 0)
         wipe(relay);
     append(s->to, from, n);
-    keep(relay, s, from, n);
+    write_log(relay, s, from, n);
     s->stuck = n < len;
     return n;
 }
 
-/* Moves as much of a stream's buffer to its sink as there is room for. */
-static void hand_over(struct vb_relay *relay, struct stream *s)
+/* Moves as much of a stream's buffer to its sink as the sink has room for. */
+static void pass_on(struct vb_relay *relay, struct stream *s)
 {
     size_t done = 0, n;
 
     s->stuck = false;
     do {
-        n = s->to->lines ? hand_line(relay, s, s->buf + done, s->len - done)
-                         : hand_raw(relay, s, s->buf + done, s->len - done);
+        n = s->to->lines ? pass_line(relay, s, s->buf + done, s->len - done)
+                         : pass_raw(relay, s, s->buf + done, s->len - done);
         done += n;
     } while (n > 0);
     s->len -= done;
@@ -343,11 +350,11 @@ static void end_stream(struct vb_relay *relay, struct stream *s)
 {
     close(s->fd);
     s->fd = -1;
-    hand_over(relay, s); /* a last line need not be complete any more */
+    pass_on(relay, s); /* a last line without an end is complete now */
     wipe(relay);
 }
 
-/* Returns false when nothing came. */
+/* Reads once. Returns false if nothing came. */
 static bool read_stream(struct vb_relay *relay, struct stream *s)
 {
     ssize_t n = read(s->fd, s->buf + s->len, STREAM_BYTES - s->len);
@@ -359,11 +366,11 @@ static bool read_stream(struct vb_relay *relay, struct stream *s)
         return false;
     }
     s->len += (size_t)n;
-    hand_over(relay, s);
+    pass_on(relay, s);
     return true;
 }
 
-const char *vb_relay_last_words(struct vb_relay *relay, int rank)
+const char *vb_relay_last_line(struct vb_relay *relay, int rank)
 {
     struct stream *err = &relay->streams[2 * (size_t)rank + 1];
 
@@ -374,7 +381,7 @@ const char *vb_relay_last_words(struct vb_relay *relay, int rank)
 
 /* ---- out of a sink --------------------------------------------------------------------------- */
 
-/* Lines are not cut in two by a write unless the reader makes us. */
+/* The number of bytes to write at once: whole lines if possible. */
 static size_t piece(const struct sink *sink)
 {
     size_t n = sink->len < PIPE_BUF ? sink->len : PIPE_BUF;
@@ -386,8 +393,8 @@ static size_t piece(const struct sink *sink)
     return end != NULL ? (size_t)(end - sink->buf) + 1 : n;
 }
 
-/* Nobody reads standard error any more: no reason to stop. Standard output is what the job is for.
- */
+/* A sink is closed. If nobody reads standard error any more, the job goes on. Standard output is
+ * the result, so losing it is a failure. */
 static vb_status sink_failed(struct vb_relay *relay, struct sink *sink)
 {
     int err = errno;
@@ -413,14 +420,14 @@ static vb_status write_sink(struct vb_relay *relay, struct sink *sink)
     return VB_OK;
 }
 
-/* ---- the loop's side ------------------------------------------------------------------------- */
+/* ---- called by the loop ---------------------------------------------------------------------- */
 
 int vb_relay_fds_max(const struct vb_relay *relay)
 {
     return relay->n_streams + 2;
 }
 
-/* A descriptor that is not to be waited for is given as -1, which poll() passes over. */
+/* A descriptor that must not be waited for is -1, which poll() ignores. */
 int vb_relay_prepare(struct vb_relay *relay, struct pollfd *fds)
 {
     struct stream *s;
@@ -435,15 +442,6 @@ int vb_relay_prepare(struct vb_relay *relay, struct pollfd *fds)
     return 2 + relay->n_streams;
 }
 
-static void unstick(struct vb_relay *relay)
-{
-    int i;
-
-    for (i = 0; i < relay->n_streams; i++)
-        if (relay->streams[i].stuck)
-            hand_over(relay, &relay->streams[i]);
-}
-
 vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
 {
     vb_status st = VB_OK;
@@ -452,15 +450,18 @@ vb_status vb_relay_move(struct vb_relay *relay, const struct pollfd *fds, int n)
     for (i = 2; i < n; i++)
         if (fds[i].revents != 0 && relay->streams[i - 2].fd >= 0)
             read_stream(relay, &relay->streams[i - 2]);
-    if (fds[1].revents != 0 && relay->err.fd >= 0) /* first: it may wipe out progress */
+    if (fds[1].revents != 0 && relay->err.fd >= 0) /* first, because it may wipe out progress */
         write_sink(relay, &relay->err);
     if (fds[0].revents != 0 && relay->out.fd >= 0)
         st = write_sink(relay, &relay->out);
-    unstick(relay);
+    for (i = 0; i < relay->n_streams; i++) /* the sinks may have room again */
+        if (relay->streams[i].stuck)
+            pass_on(relay, &relay->streams[i]);
     return st;
 }
 
-/* A process that a rank left behind outside its group may hold a pipe open for ever. */
+/* The pipes need not end by themselves: a process that a rank has started outside its group may
+ * hold them open. */
 void vb_relay_last_call(struct vb_relay *relay)
 {
     struct stream *s;

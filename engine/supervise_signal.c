@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Signals as bytes in a pipe, for a loop that polls.
+ * Turns signals into bytes in a pipe, for a loop that polls.
  *
  * A signalfd would need no handler, but works only if every thread of the process blocks the
- * signals; a library that starts threads when it is loaded (OpenBLAS does) leaves them unblocked,
- * and the kernel then hands a SIGINT to such a thread.
+ * signals. Libraries that start threads when they are loaded (as OpenBLAS does) leave the signals
+ * unblocked in these threads, and the kernel may then deliver a SIGINT there.
  */
 #include "engine/supervise_priv.h"
 
@@ -16,7 +16,7 @@
 
 static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
 
-/* A handler is given nothing but the signal's number, so where it writes to hangs off no handle. */
+/* A handler gets only the number of the signal, so the descriptor to write to must be global. */
 static atomic_int pipe_end = -1;
 
 static void on_signal(int number)
@@ -24,13 +24,14 @@ static void on_signal(int number)
     unsigned char byte = (unsigned char)number;
     int saved = errno;
 
-    /* A full pipe is readable already, which is all that a further byte would make it. */
+    /* If the pipe is full, the loop wakes up anyway, so this byte may be lost. */
     if (write(atomic_load(&pipe_end), &byte, 1) < 0)
         errno = saved;
     errno = saved;
 }
 
-/* Who started us with a signal ignored (nohup, a shell's background job) wants it so. */
+/* A signal that was ignored when the process started (nohup, a background job of a shell) stays
+ * ignored. */
 static void catch_one(struct vb_signals *s, int number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Starts the ranks of a job. On this host: the program itself, once a rank, with the same arguments
- * and an environment that says which rank it is. On others: ssh, whose command says so (remote.c).
+ * Starts the ranks of a job. On this host it starts the program itself for each rank, with the same
+ * arguments; the environment tells each its rank. For other hosts it starts ssh, whose command line
+ * tells the rank (remote.c).
  *
- * The supervisor may have threads that some library started, so between fork() and execve() a
- * child calls only what is safe in a signal handler; everything it needs is made before.
+ * Libraries may have started threads in the supervisor. So between fork() and execve() a child
+ * calls only functions that are safe in a signal handler, and everything it needs is made before.
  */
 #include "engine/supervise_priv.h"
 
@@ -14,28 +15,30 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define EXEC_FAILED 127 /* as a shell has it */
-#define SSH_FAILED 255  /* as ssh has it: the host was not reached */
+#define EXEC_FAILED 127 /* the exit code that shells use for this */
+#define SSH_FAILED 255  /* the exit code of ssh if it cannot reach the host */
 
-/* Both ends of what a child is to have, -1 where there is none. */
+/* Both ends of the pipes to and from a child; -1: no such pipe. */
 struct pipes {
     int in[2], out[2], err[2], secret[2];
 };
 
-/* What a child becomes. */
+/* What a child executes. */
 struct image {
-    char **argv;
+    char **argv; /* of ssh; NULL: that of the spawner */
     char **env;
 };
 
 /* ---- what the ranks share -------------------------------------------------------------------- */
 
 vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *o,
-                          const struct vb_remote *remote, const struct vb_signals *signals)
+                          const struct vb_remote *remote, const struct vb_signals *signals,
+                          int *begun_fd_p)
 {
+    int begun[2];
     vb_status st;
 
-    s->null_fd = s->root_fd = -1;
+    s->null_fd = s->root_fd = s->begun_fd = *begun_fd_p = -1;
     s->signals = signals;
     s->remote = remote;
     if (remote != NULL)
@@ -53,10 +56,17 @@ vb_status vb_spawner_init(struct vb_spawner *s, const struct vb_supervise_opts *
     if (s->null_fd < 0)
         return vb_err_sys("open /dev/null");
     snprintf(s->root, sizeof(s->root), "127.0.0.1:0");
-    st = vb_root_listen(s->root, &s->root_fd); /* so that nobody else can take rank 0's port */
-    if (st != VB_OK)
-        close(s->null_fd);
-    return st;
+    st = vb_root_listen(s->root, &s->root_fd); /* now, so that nobody else can take the port */
+    if (st == VB_OK && pipe2(begun, O_CLOEXEC) != 0)
+        st = vb_err_sys("pipe2");
+    if (st != VB_OK) {
+        vb_spawner_fini(s);
+        return st;
+    }
+    s->begun_fd = begun[1];
+    *begun_fd_p = begun[0];
+    fcntl(begun[0], F_SETFL, O_NONBLOCK);
+    return VB_OK;
 }
 
 void vb_spawner_fini(struct vb_spawner *s)
@@ -66,7 +76,9 @@ void vb_spawner_fini(struct vb_spawner *s)
         close(s->root_fd);
     if (s->null_fd >= 0)
         close(s->null_fd);
-    s->root_fd = s->null_fd = -1;
+    if (s->begun_fd >= 0)
+        close(s->begun_fd);
+    s->root_fd = s->null_fd = s->begun_fd = -1;
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -88,7 +100,7 @@ static void close_pipes(struct pipes *p)
     close_pair(p->secret);
 }
 
-/* Whatever goes to a child fits into a pipe's buffer, so nobody waits for a reader. */
+/* What is written to a child fits into the buffer of a pipe, so no write blocks. */
 static vb_status open_pipes(const struct vb_spawner *s, struct pipes *p)
 {
     int *extra = s->remote != NULL ? p->in : p->secret;
@@ -113,11 +125,11 @@ static void say_exec_failed(const char *program)
 
     if (write(STDERR_FILENO, what, sizeof(what) - 1) < 0 ||
         write(STDERR_FILENO, program, strlen(program)) < 0)
-        return; /* the exit status tells it too */
+        return; /* the exit code tells the supervisor too */
 }
 
-/* In the child. Its group is its own, so that a Ctrl-C at the terminal reaches the supervisor
- * alone; it dies with the supervisor, however that dies. */
+/* Runs in the child. The child gets its own process group, so that a Ctrl-C at the terminal reaches
+ * only the supervisor. The kernel kills it if the supervisor dies, in whatever way. */
 static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes *p, int rank,
                                   pid_t supervisor, const sigset_t *mask, const struct image *image)
 {
@@ -125,24 +137,27 @@ static _Noreturn void become_rank(const struct vb_spawner *s, const struct pipes
 
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != supervisor) /* it died before that was in force */
+    if (getppid() != supervisor) /* it died before prctl() took effect */
         _exit(EXEC_FAILED);
     vb_signals_restore(s->signals);
     sigprocmask(SIG_SETMASK, mask, NULL);
     if (dup2(remote ? p->in[0] : s->null_fd, STDIN_FILENO) < 0 ||
         dup2(p->out[1], STDOUT_FILENO) < 0 || dup2(p->err[1], STDERR_FILENO) < 0 ||
         (!remote && fcntl(p->secret[0], F_SETFD, 0) != 0) ||
+        (!remote && fcntl(s->begun_fd, F_SETFD, 0) != 0) ||
         (!remote && rank == 0 && fcntl(s->root_fd, F_SETFD, 0) != 0))
         _exit(EXEC_FAILED);
     if (remote)
-        execvpe(image->argv[0], image->argv, image->env); /* glibc's needs no lock and no heap */
+        execvpe(image->argv[0], image->argv,
+                image->env); /* in glibc it needs no lock and no heap */
     else
         execve(s->program, s->argv, image->env);
     say_exec_failed(remote ? image->argv[0] : s->program);
     _exit(remote ? SSH_FAILED : EXEC_FAILED);
 }
 
-/* Until the child has put the handlers back, a signal to it would be taken for one to us. */
+/* All signals are blocked until the child has restored the handlers. Otherwise a signal to the
+ * child would be written to the signal pipe of the supervisor. */
 static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int rank,
                        const struct image *image)
 {
@@ -158,12 +173,14 @@ static pid_t fork_rank(const struct vb_spawner *s, const struct pipes *p, int ra
     return pid;
 }
 
-/* ssh itself needs nothing of ours, and must not hand on a secret that somebody set here. */
+/* The environment of a rank. ssh needs none of our variables, and must not pass on a secret that is
+ * set on this host. */
 static char **env_of(const struct vb_spawner *s, int rank, int secret_fd)
 {
     struct vb_launch launch = {.rank = -1, .world = -1, .local_rank = -1, .local_ranks = -1};
 
     launch.root_fd = -1;
+    launch.begun_fd = s->begun_fd;
     if (s->remote == NULL) {
         launch.rank = launch.local_rank = rank;
         launch.world = launch.local_ranks = s->ranks;
@@ -194,10 +211,10 @@ static vb_status image_init(const struct vb_spawner *s, int rank, int secret_fd,
     return vb_err(VB_ERR_NO_MEMORY, "no memory for the environment of rank %d", rank);
 }
 
-/* The caller's ends are taken out, so that closing the pipes closes the others. */
-static void hand_ends(struct pipes *p, pid_t pid, struct vb_child *child)
+/* Moves the caller's ends to child, so that close_pipes() then closes only the other ends. */
+static void take_ends(struct pipes *p, pid_t pid, struct vb_child *child)
 {
-    setpgid(pid, pid); /* whichever of the two is first; the other fails, which is fine */
+    setpgid(pid, pid); /* parent and child both call it; the second call does nothing */
     *child =
         (struct vb_child){.pid = pid, .in_fd = p->in[1], .out_fd = p->out[0], .err_fd = p->err[0]};
     p->in[1] = p->out[0] = p->err[0] = -1;
@@ -219,7 +236,7 @@ vb_status vb_spawner_start(const struct vb_spawner *s, int rank, struct vb_child
         if (pid < 0)
             st = vb_err_sys("fork rank %d", rank);
         else
-            hand_ends(&p, pid, child_p);
+            take_ends(&p, pid, child_p);
         image_fini(s, &image);
     }
     close_pipes(&p);

@@ -258,7 +258,7 @@ vb_status async_work(struct vb_async *a)
     if (st == VB_OK)
         vb_place_leave(&t->place); /* from now on only the other group is used */
     if (st == VB_OK && t->o->begun != NULL)
-        t->o->begun();
+        t->o->begun(t->o->begun_arg);
     vb_laps_begin(&t->laps);
     if (st == VB_OK)
         st = run_to_end(a);

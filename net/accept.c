@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Callers that have proved nothing yet. A stranger costs the job a place among PENDING_MAX for a
- * few seconds and one line in the log.
+ * Callers that have not proved the secret yet. A stranger can do no more than occupy one of
+ * PENDING_MAX entries for a few seconds and cause one line in the log.
  */
 #include "net/control_priv.h"
 
@@ -20,7 +20,8 @@ void pending_drop(struct pending *p)
     p->fd = -1;
 }
 
-/* Has this address been complained of? Ports differ from call to call, so they do not count. */
+/* True if a warning has already named this address; else notes it. The port is not compared because
+ * it differs from call to call. */
 static bool known_stranger(struct control *c, const char *peer)
 {
     size_t len = strcspn(peer, "]");
@@ -46,7 +47,7 @@ static void refuse(struct control *c, struct pending *p, const char *why)
     pending_drop(p);
 }
 
-/* A free place, or that of the caller who has been silent for longest. */
+/* A free entry, else that of the caller who has been silent for longest. */
 static struct pending *place(struct control *c)
 {
     struct pending *oldest = &c->pending[0];
@@ -58,7 +59,7 @@ static struct pending *place(struct control *c)
         if (c->pending[i].deadline < oldest->deadline)
             oldest = &c->pending[i];
     }
-    refuse(c, oldest, "too many callers at once, and it said nothing");
+    refuse(c, oldest, "too many callers at once, and this one was silent for longest");
     return oldest;
 }
 
@@ -73,7 +74,8 @@ void accept_new(struct control *c, int listen_fd)
             continue;
         if (fd < 0)
             return;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* fails for unix: fine */
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
+                   sizeof(on)); /* fails for unix sockets, which is harmless */
         p = place(c);
         p->fd = fd;
         p->deadline = vb_clock_ns() + PENDING_NS;
@@ -81,7 +83,7 @@ void accept_new(struct control *c, int listen_fd)
     }
 }
 
-/* Is this caller wanted, and which key must it have? */
+/* A handshake_judge_fn: whether this caller is expected, and which key it must have. */
 static enum wire_verdict judge(void *arg, const struct wire_call *call,
                                unsigned char key[AUTH_KEY_BYTES], uint32_t *epoch_p)
 {
@@ -89,54 +91,54 @@ static enum wire_verdict judge(void *arg, const struct wire_call *call,
     struct conn *conn;
 
     if (call->kind == WIRE_JOIN) {
-        *epoch_p = 0; /* it cannot know one */
+        *epoch_p = 0; /* a joiner cannot know the epoch */
         memcpy(key, c->secret, AUTH_KEY_BYTES);
-        return seat_judge_join(c);
+        return membership_judge_join(c);
     }
     if (call->world != (uint32_t)c->opts.world)
         return WIRE_BAD_WORLD;
-    if (call->rank >= (uint32_t)c->opts.seats || call->rank == (uint32_t)c->opts.rank)
+    if (call->rank >= (uint32_t)c->opts.slots || call->rank == (uint32_t)c->opts.rank)
         return WIRE_BAD_RANK;
     conn = &c->conns[call->rank];
     *epoch_p = conn->epoch;
     if (call->epoch != conn->epoch)
-        return WIRE_BAD_EPOCH; /* whoever had this seat before, or nobody */
+        return WIRE_BAD_EPOCH; /* the caller had this slot before, or nobody has it */
     if (call->kind == WIRE_CONTROL) {
-        if (conn->seat != SEAT_EXPECTED)
+        if (conn->slot != SLOT_EXPECTED)
             return WIRE_BAD_RANK;
         memcpy(key, c->secret, AUTH_KEY_BYTES);
         return WIRE_WELCOME;
     }
-    if (!conn->key_given || conn->stream_fd >= 0)
+    if (!conn->data.key_given || conn->data.fd >= 0)
         return WIRE_BAD_RANK;
-    memcpy(key, conn->one_time, AUTH_KEY_BYTES);
+    memcpy(key, conn->data.one_time, AUTH_KEY_BYTES);
     return WIRE_WELCOME;
 }
 
-/* The caller has proved itself: it becomes a connection or a stream. Somebody else may have taken
- * its place between the call and the proof. */
+/* The caller has proved the secret: its socket becomes a control or data connection. Another caller
+ * may have taken its slot between the call and the proof, so the slot is checked again. */
 static void admit(struct control *c, struct pending *p)
 {
     const struct wire_call *call = &p->hs.call;
     struct conn *conn;
 
     if (call->kind == WIRE_JOIN) {
-        if (seat_give(c, p->fd, p->hs.session))
+        if (membership_give_slot(c, p->fd, p->hs.session))
             p->fd = -1;
         pending_drop(p);
         return;
     }
     conn = &c->conns[call->rank];
-    if (call->kind == WIRE_CONTROL && conn->seat == SEAT_EXPECTED && conn->epoch == call->epoch) {
+    if (call->kind == WIRE_CONTROL && conn->slot == SLOT_EXPECTED && conn->epoch == call->epoch) {
         conn_up(c, (int)call->rank, p->fd, p->hs.session);
         p->fd = -1;
-    } else if (call->kind == WIRE_DATA && conn->key_given && conn->epoch == call->epoch) {
-        conn->stream_fd = p->fd;
-        conn->key_given = false; /* a key serves once */
-        auth_wipe(conn->one_time, sizeof(conn->one_time));
+    } else if (call->kind == WIRE_DATA && conn->data.key_given && conn->epoch == call->epoch) {
+        conn->data.fd = p->fd;
+        conn->data.key_given = false; /* a key can be used once */
+        auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
         p->fd = -1;
         pthread_cond_broadcast(&c->changed);
-        seat_news(c);
+        membership_news(c);
     }
     pending_drop(p);
 }
@@ -155,13 +157,14 @@ void pending_read(struct control *c, struct pending *p)
         return;
     }
     reply = handshake_feed(&p->hs, in, (size_t)n, judge, c, out);
-    /* The first bytes on a new socket always find room; if not, the caller is no peer. */
+    /* A new socket always has room for these bytes; if it has not, the caller is no peer. */
     if (reply > 0 && send(p->fd, out, reply, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)reply)
-        refuse(c, p, "it does not listen to the answer");
+        refuse(c, p, "it does not read the answer");
     else if (p->hs.state == HANDSHAKE_REFUSED && p->hs.verdict == WIRE_BUSY)
         pending_drop(p); /* it will try again */
     else if (p->hs.state == HANDSHAKE_REFUSED)
-        refuse(c, p, p->hs.garbage ? "it is no verbena" : wire_verdict_str(p->hs.verdict));
+        refuse(c, p,
+               p->hs.garbage ? "it is not a Verbena program" : wire_verdict_str(p->hs.verdict));
     else if (p->hs.state == HANDSHAKE_DONE)
         admit(c, p);
 }
@@ -172,5 +175,5 @@ void pending_expire(struct control *c, uint64_t now)
 
     for (i = 0; i < PENDING_MAX; i++)
         if (c->pending[i].fd >= 0 && now >= c->pending[i].deadline)
-            refuse(c, &c->pending[i], "it did not prove itself in time");
+            refuse(c, &c->pending[i], "it did not prove the secret in time");
 }

@@ -50,7 +50,8 @@ void auth_code(const unsigned char key[AUTH_KEY_BYTES], const char label[16], co
     crypto_auth(code, labelled, 16 + len_bytes, key);
 }
 
-/* The code of a label and the handshake; the answer's own proof is left out where it is made. */
+/* The code of a label and the handshake. While the server makes its proof, the answer does not have
+ * it yet: answer_len then leaves it out. */
 static void authenticate(const unsigned char key[AUTH_KEY_BYTES], const char label[16],
                          const unsigned char call[WIRE_CALL_BYTES], const unsigned char *answer,
                          size_t answer_len, unsigned char out[WIRE_PROOF])
@@ -118,6 +119,16 @@ vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES])
     return st;
 }
 
+vb_status vb_secret_derive(const unsigned char secret[VB_SECRET_BYTES], const char label[16],
+                           const char *text, unsigned char derived[VB_SECRET_BYTES])
+{
+    vb_status st = auth_init();
+
+    if (st == VB_OK)
+        auth_code(secret, label, text, strlen(text), derived);
+    return st;
+}
+
 static bool hex_secret(const char *text, unsigned char secret[VB_SECRET_BYTES])
 {
     size_t len = strcspn(text, "\r\n"), n = 0;
@@ -130,11 +141,12 @@ static bool hex_secret(const char *text, unsigned char secret[VB_SECRET_BYTES])
 vb_status vb_secret_parse(const char *text, unsigned char secret[VB_SECRET_BYTES])
 {
     if (!hex_secret(text, secret))
-        return vb_err(VB_ERR_USAGE, "the secret is not %d hexadecimal digits", 2 * VB_SECRET_BYTES);
+        return vb_err(VB_ERR_USAGE, "the secret must be %d hexadecimal digits",
+                      2 * VB_SECRET_BYTES);
     return VB_OK;
 }
 
-/* Who can read the secret can join the job and write into its memory. */
+/* Whoever can read the secret can join the job and write to its memory. */
 static vb_status check_secret_file(int fd, const char *path)
 {
     struct stat sb;
@@ -144,14 +156,14 @@ static vb_status check_secret_file(int fd, const char *path)
     if (!S_ISREG(sb.st_mode))
         return vb_err(VB_ERR_INPUT, "%s is not a file", path);
     if (sb.st_uid != geteuid() && geteuid() != 0)
-        return vb_err(VB_ERR_ACCESS, "%s belongs to somebody else", path);
+        return vb_err(VB_ERR_ACCESS, "%s belongs to another user", path);
     if ((sb.st_mode & 0077) != 0)
-        return vb_err(VB_ERR_ACCESS, "others may read %s (mode %03o): chmod 600 %s", path,
+        return vb_err(VB_ERR_ACCESS, "other users may read %s (mode %03o); fix: chmod 600 %s", path,
                       (unsigned)(sb.st_mode & 0777), path);
     return VB_OK;
 }
 
-/* The bytes themselves, or their hexadecimal digits. */
+/* The file has the bytes themselves or their hexadecimal digits. */
 static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_SECRET_BYTES])
 {
     char text[2 * VB_SECRET_BYTES + 8] = "";
@@ -167,7 +179,8 @@ static vb_status take_secret(int fd, const char *path, unsigned char secret[VB_S
     }
     text[n] = '\0';
     if (!hex_secret(text, secret))
-        return vb_err(VB_ERR_INPUT, "%s holds no secret: %d bytes, or as many hexadecimal pairs",
+        return vb_err(VB_ERR_INPUT,
+                      "%s has no secret: expected %d bytes, or twice as many hexadecimal digits",
                       path, VB_SECRET_BYTES);
     auth_wipe(text, sizeof(text));
     return VB_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One control connection: frames in and out, without blocking. All of it under the lock.
+ * One control connection: receives and sends frames without blocking. All functions run under the
+ * lock.
  */
 #include "net/control_priv.h"
 
@@ -10,14 +11,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define OUT_MAX (4u << 20) /* a peer that takes in nothing while so much waits is stuck */
-#define BLOBS_MAX 8        /* exchanges that a peer may be ahead by */
+#define OUT_MAX (4u << 20) /* a peer that leaves this many bytes unread is stuck */
+#define BLOBS_MAX 8        /* exchanges by which a peer may be ahead */
 
 void conn_init(struct conn *conn)
 {
     memset(conn, 0, sizeof(*conn));
     conn->fd = -1;
-    conn->stream_fd = -1;
+    conn->data.fd = -1;
 }
 
 static void free_blobs(struct blob *blob)
@@ -32,17 +33,16 @@ static void free_blobs(struct blob *blob)
 
 void conn_fini(struct conn *conn)
 {
-
     if (conn->fd >= 0)
         close(conn->fd);
-    if (conn->stream_fd >= 0)
-        close(conn->stream_fd);
-    free_blobs(conn->blobs);
-    free_blobs(conn->offers);
-    free(conn->payload);
-    free(conn->out);
+    if (conn->data.fd >= 0)
+        close(conn->data.fd);
+    free_blobs(conn->blobs.first);
+    free_blobs(conn->join.offers.first);
+    free(conn->in.payload);
+    free(conn->out.bytes);
     auth_wipe(conn->session, sizeof(conn->session));
-    auth_wipe(conn->one_time, sizeof(conn->one_time));
+    auth_wipe(conn->data.one_time, sizeof(conn->data.one_time));
     conn_init(conn);
 }
 
@@ -51,8 +51,8 @@ void conn_up(struct control *c, int rank, int fd, const unsigned char session[AU
     struct conn *conn = &c->conns[rank];
 
     conn->fd = fd;
-    conn->seat = SEAT_TAKEN;
-    conn->heard_ns = vb_clock_ns();
+    conn->slot = SLOT_TAKEN;
+    conn->beat.heard_ns = vb_clock_ns();
     memcpy(conn->session, session, AUTH_KEY_BYTES);
     pthread_cond_broadcast(&c->changed);
 }
@@ -62,16 +62,16 @@ void conn_lose(struct control *c, int rank, const char *why)
     struct conn *conn = &c->conns[rank];
 
     if (c->opts.elastic) {
-        seat_end(c, rank, why);
+        membership_end(c, rank, why);
         return;
     }
     if (conn->fd >= 0) {
         close(conn->fd);
         conn->fd = -1;
     }
-    if (conn->left || conn->lost || c->stopping)
+    if (conn->end.left || conn->end.lost || c->stopping)
         return;
-    conn->lost = true;
+    conn->end.lost = true;
     control_fail(c, VB_ERR_PEER, "rank %d (%s) is lost: %s", rank, control_host(c, rank), why);
 }
 
@@ -82,38 +82,39 @@ void conn_flush(struct control *c, int rank)
     struct conn *conn = &c->conns[rank];
     ssize_t n;
 
-    while (conn->fd >= 0 && conn->out_len > 0) {
-        n = send(conn->fd, conn->out, conn->out_len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (conn->fd >= 0 && conn->out.len > 0) {
+        n = send(conn->fd, conn->out.bytes, conn->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
             return;
         if (n < 0) {
-            /* What it sent before it went may still be there to be read: reading finds the end. */
-            conn->out_len = 0;
+            /* The peer is gone. What it sent before may still be unread, so conn_read() finds
+             * the end. */
+            conn->out.len = 0;
             return;
         }
-        conn->out_len -= (size_t)n;
-        memmove(conn->out, conn->out + n, conn->out_len);
+        conn->out.len -= (size_t)n;
+        memmove(conn->out.bytes, conn->out.bytes + n, conn->out.len);
     }
 }
 
 static bool out_grow(struct conn *conn, size_t more)
 {
-    size_t room = conn->out_room > 0 ? conn->out_room : 4096;
+    size_t room = conn->out.room > 0 ? conn->out.room : 4096;
     unsigned char *out;
 
-    while (room < conn->out_len + more)
+    while (room < conn->out.len + more)
         room *= 2;
     if (room > OUT_MAX)
         return false;
-    if (room == conn->out_room)
+    if (room == conn->out.room)
         return true;
-    out = realloc(conn->out, room);
+    out = realloc(conn->out.bytes, room);
     if (out == NULL)
         return false;
-    conn->out = out;
-    conn->out_room = room;
+    conn->out.bytes = out;
+    conn->out.room = room;
     return true;
 }
 
@@ -125,37 +126,36 @@ vb_status conn_send(struct control *c, int rank, uint16_t type, const void *payl
     if (conn->fd < 0)
         return VB_ERR_PEER;
     if (!out_grow(conn, WIRE_FRAME_HEAD + len_bytes)) {
-        conn_lose(c, rank, "it takes in nothing");
+        conn_lose(c, rank, "it does not read what is sent to it");
         return VB_ERR_PEER;
     }
-    wire_frame_encode((uint32_t)len_bytes, type, conn->out + conn->out_len);
+    wire_frame_encode((uint32_t)len_bytes, type, conn->out.bytes + conn->out.len);
     if (len_bytes > 0)
-        memcpy(conn->out + conn->out_len + WIRE_FRAME_HEAD, payload, len_bytes);
-    conn->out_len += WIRE_FRAME_HEAD + len_bytes;
+        memcpy(conn->out.bytes + conn->out.len + WIRE_FRAME_HEAD, payload, len_bytes);
+    conn->out.len += WIRE_FRAME_HEAD + len_bytes;
     conn_flush(c, rank);
     return VB_OK;
 }
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-/* Keeps a frame behind those that came before it. False: memory, or the peer runs amok. */
-bool conn_keep_blob(struct conn *conn, struct blob **list, int *n, int max)
+bool conn_keep_blob(const struct conn *conn, struct blob_list *list, int max)
 {
-    struct blob **at = list, *blob;
+    struct blob **at = &list->first, *blob;
 
-    if (*n == max)
+    if (list->n == max)
         return false;
-    blob = malloc(sizeof(*blob) + conn->payload_len);
+    blob = malloc(sizeof(*blob) + conn->in.len);
     if (blob == NULL)
         return false;
     blob->next = NULL;
-    blob->tag = wire_u32_decode(conn->payload);
-    blob->len_bytes = conn->payload_len - 4;
-    memcpy(blob->bytes, conn->payload + 4, blob->len_bytes);
+    blob->tag = wire_u32_decode(conn->in.payload);
+    blob->len_bytes = conn->in.len - 4;
+    memcpy(blob->bytes, conn->in.payload + 4, blob->len_bytes);
     while (*at != NULL)
         at = &(*at)->next;
     *at = blob;
-    ++*n;
+    list->n++;
     return true;
 }
 
@@ -163,11 +163,13 @@ static bool take_info(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 
-    if (c->opts.rank != 0 || conn->has_info || !wire_info_decode(conn->payload, &conn->info) ||
+    if (c->opts.rank != 0 || conn->has_info || !wire_info_decode(conn->in.payload, &conn->info) ||
         conn->info.rank != (uint32_t)rank)
         return false;
     conn->has_info = true;
-    return !c->opts.elastic || seat_info_came(c, rank);
+    if (c->opts.elastic && rank == c->joining)
+        membership_info_came(c, rank);
+    return true;
 }
 
 static bool take_table(struct control *c, int rank)
@@ -176,19 +178,20 @@ static bool take_table(struct control *c, int rank)
 
     if (rank != 0 || c->table != NULL || c->opts.epoch != GROUP_EPOCH)
         return false;
-    c->table = conn->payload;
-    c->table_len = conn->payload_len;
-    conn->payload = NULL;
+    c->table = conn->in.payload;
+    c->table_len = conn->in.len;
+    conn->in.payload = NULL;
     return true;
 }
 
 void conn_text(const struct conn *conn, char *out, size_t size)
 {
-    size_t i, n = conn->payload_len < size - 1 ? conn->payload_len : size - 1;
+    size_t i, n = conn->in.len < size - 1 ? conn->in.len : size - 1;
 
     for (i = 0; i < n; i++)
         out[i] =
-            (char)(conn->payload[i] >= ' ' && conn->payload[i] <= '~' ? conn->payload[i] : '?');
+            (char)(conn->in.payload[i] >= ' ' && conn->in.payload[i] <= '~' ? conn->in.payload[i]
+                                                                            : '?');
     out[n] = '\0';
 }
 
@@ -200,84 +203,85 @@ static void take_abort(struct control *c, int rank)
     conn_text(conn, why, sizeof(why));
     if (c->opts.elastic) {
         snprintf(gone, sizeof(gone), "it gave up: %.180s", why);
-        conn->ended = true;
+        conn->end.inactive = true;
         conn_lose(c, rank, gone);
         return;
     }
-    conn->left = true;
+    conn->end.left = true;
     control_fail(c, VB_ERR_PEER, "rank %d (%s) gave up: %s", rank, control_host(c, rank), why);
 }
 
-/* A whole frame has come. False: a peer of ours would not send that. */
+/* Handles a complete frame. False: the frame does not follow the protocol. */
 static bool take_frame(struct control *c, int rank)
 {
     struct conn *conn = &c->conns[rank];
 
-    switch (conn->type) {
+    switch (conn->in.type) {
     case WIRE_INFO:
         return take_info(c, rank);
     case WIRE_TABLE:
         return take_table(c, rank);
     case WIRE_BEAT:
-        conn->step = wire_u64_decode(conn->payload);
+        conn->beat.step = wire_u64_decode(conn->in.payload);
         return true;
     case WIRE_KEY:
-        memcpy(conn->sealed, conn->payload, AUTH_SEALED_BYTES);
-        conn->has_key = true;
+        memcpy(conn->data.sealed, conn->in.payload, AUTH_SEALED_BYTES);
+        conn->data.has_key = true;
         return true;
     case WIRE_BLOB:
-        return conn_keep_blob(conn, &conn->blobs, &conn->n_blobs, BLOBS_MAX);
+        return conn_keep_blob(conn, &conn->blobs, BLOBS_MAX);
     case WIRE_ABORT:
         take_abort(c, rank);
         return true;
     case WIRE_BYE:
-        conn->left = true;
-        conn->left_ns = vb_clock_ns();
+        conn->end.left = true;
+        conn->end.left_ns = vb_clock_ns();
         if (c->opts.elastic)
-            seat_leave(c, rank);
+            membership_leave(c, rank);
         return true;
     default:
-        return c->opts.elastic && seat_frame(c, rank);
+        return c->opts.elastic && membership_frame(c, rank);
     }
 }
 
-/* Prepares for the payload that the head in hand announces. */
+/* Makes room for the payload that the received head announces. */
 static bool begin_payload(struct control *c, struct conn *conn)
 {
-    if (!wire_frame_decode(conn->head, c->opts.world, &conn->payload_len, &conn->type))
+    if (!wire_frame_decode(conn->in.head, c->opts.world, &conn->in.len, &conn->in.type))
         return false;
-    conn->payload_have = 0;
-    if (conn->payload_room >= conn->payload_len && conn->payload != NULL)
-        return true; /* heartbeats allocate nothing */
-    free(conn->payload);
-    conn->payload_room = conn->payload_len > 64 ? conn->payload_len : 64;
-    conn->payload = malloc(conn->payload_room);
-    return conn->payload != NULL;
+    conn->in.have = 0;
+    if (conn->in.room >= conn->in.len && conn->in.payload != NULL)
+        return true; /* so heartbeats allocate nothing */
+    free(conn->in.payload);
+    conn->in.room = conn->in.len > 64 ? conn->in.len : 64;
+    conn->in.payload = malloc(conn->in.room);
+    return conn->in.payload != NULL;
 }
 
-/* Reads some; 1: a step forward, 0: nothing there, -1: broken or closed (why says which). */
+/* Reads once. Returns 1 if it got further, 0 if there was nothing to read, and -1 if the connection
+ * is broken or closed; why_p then says which. */
 static int read_some(struct control *c, struct conn *conn, const char **why_p)
 {
-    bool in_head = conn->head_have < WIRE_FRAME_HEAD;
-    unsigned char *to = in_head ? conn->head + conn->head_have : conn->payload + conn->payload_have;
-    size_t want =
-        in_head ? WIRE_FRAME_HEAD - conn->head_have : conn->payload_len - conn->payload_have;
+    bool in_head = conn->in.head_have < WIRE_FRAME_HEAD;
+    unsigned char *to =
+        in_head ? conn->in.head + conn->in.head_have : conn->in.payload + conn->in.have;
+    size_t want = in_head ? WIRE_FRAME_HEAD - conn->in.head_have : conn->in.len - conn->in.have;
     ssize_t n = want > 0 ? recv(conn->fd, to, want, MSG_DONTWAIT) : 0;
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n < 0 || (n == 0 && want > 0)) {
-        conn->ended = n == 0;
+        conn->end.inactive = n == 0;
         *why_p = n == 0 ? "its connection closed" : "its connection failed";
         return -1;
     }
     if (!in_head) {
-        conn->payload_have += (uint32_t)n;
+        conn->in.have += (uint32_t)n;
         return 1;
     }
-    conn->head_have += (size_t)n;
-    if (conn->head_have == WIRE_FRAME_HEAD && !begin_payload(c, conn)) {
-        *why_p = "it sent a frame that there is not";
+    conn->in.head_have += (size_t)n;
+    if (conn->in.head_have == WIRE_FRAME_HEAD && !begin_payload(c, conn)) {
+        *why_p = "it sent an invalid frame";
         return -1;
     }
     return 1;
@@ -292,12 +296,11 @@ void conn_read(struct control *c, int rank)
     while (conn->fd >= 0 && rc > 0) {
         rc = read_some(c, conn, &why);
         if (rc > 0)
-            conn->heard_ns = vb_clock_ns();
-        if (rc > 0 && conn->head_have == WIRE_FRAME_HEAD &&
-            conn->payload_have == conn->payload_len) {
-            conn->head_have = 0;
+            conn->beat.heard_ns = vb_clock_ns();
+        if (rc > 0 && conn->in.head_have == WIRE_FRAME_HEAD && conn->in.have == conn->in.len) {
+            conn->in.head_have = 0;
             if (!take_frame(c, rank)) {
-                why = "it sent a frame out of place";
+                why = "it sent a frame out of order";
                 rc = -1;
             }
         }

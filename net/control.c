@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The thread of the control plane, and what the group asks of it.
+ * The thread of the control plane, and the functions that the group calls.
  *
- * The thread owns every wait on a control socket; the group's calls change the state under the
- * lock, send what fits, and wait for `changed`.
+ * Only the thread waits for control sockets. The group's calls change the state under the lock,
+ * send as much as the socket accepts, and wait for `changed`.
  */
 #include "net/control_priv.h"
 
@@ -69,7 +69,7 @@ static void send_beats(struct control *c, uint64_t now)
         return;
     c->beat_ns = now + (uint64_t)c->opts.beat_ms * MS_NS;
     wire_u64_encode(atomic_load_explicit(&c->step, memory_order_relaxed), step);
-    for (i = 0; i < c->opts.seats; i++)
+    for (i = 0; i < c->opts.slots; i++)
         if (c->conns[i].fd >= 0)
             conn_send(c, i, WIRE_BEAT, step, sizeof(step));
 }
@@ -79,16 +79,16 @@ uint64_t control_patient(const struct control *c, uint64_t ns)
     return c->opts.patience > 0 ? (uint64_t)((double)ns * c->opts.patience) : ns;
 }
 
-/* Where this thread itself did not run for a while (a machine that was paused, say), that time does
- * not count as the peers' silence. */
+/* If this thread itself did not run for a while (the machine was paused, say), that time does not
+ * count as silence of the peers. */
 static void forgive_own_absence(struct control *c, uint64_t now)
 {
     uint64_t beat = (uint64_t)c->opts.beat_ms * MS_NS, away = now - c->looked_ns;
     int i;
 
     if (c->looked_ns != 0 && away > 2 * beat)
-        for (i = 0; i < c->opts.seats; i++)
-            c->conns[i].heard_ns += away - beat;
+        for (i = 0; i < c->opts.slots; i++)
+            c->conns[i].beat.heard_ns += away - beat;
     c->looked_ns = now;
 }
 
@@ -98,22 +98,22 @@ static void find_silent(struct control *c, uint64_t now)
     int i;
 
     forgive_own_absence(c, now);
-    for (i = 0; i < c->opts.seats; i++) {
+    for (i = 0; i < c->opts.slots; i++) {
         struct conn *conn = &c->conns[i];
-        double silent_s = now > conn->heard_ns ? (double)(now - conn->heard_ns) / 1e9 : 0;
+        double silent_s = now > conn->beat.heard_ns ? (double)(now - conn->beat.heard_ns) / 1e9 : 0;
 
-        if (conn->fd < 0 || conn->left || silent_s * 1000 < c->opts.silent_ms)
+        if (conn->fd < 0 || conn->end.left || silent_s * 1000 < c->opts.silent_ms)
             continue;
         snprintf(why, sizeof(why), "silent for %.1f s", silent_s);
-        conn->silent = true;
+        conn->end.silent = true;
         conn_lose(c, i, why);
     }
     if (c->opts.elastic)
-        seat_look(c, now);
+        membership_check(c, now);
 }
 
-/* The descriptors to wait for, and whose they are: rank, or seats + place of a pending caller, or
- * one of these. */
+/* The descriptors to wait for, each with its owner: a rank, or slots + the index of a pending
+ * caller, or one of these. */
 enum { OWNER_WAKE = -1, OWNER_LISTEN = -2, OWNER_UNIX = -3 };
 
 struct waits {
@@ -140,10 +140,10 @@ static void fill_waits(struct control *c, struct waits *w)
         add_wait(w, c->opts.listen_fd, POLLIN, OWNER_LISTEN);
         add_wait(w, c->opts.unix_fd, POLLIN, OWNER_UNIX);
     }
-    for (i = 0; i < c->opts.seats; i++)
-        add_wait(w, c->conns[i].fd, c->conns[i].out_len > 0 ? POLLIN | POLLOUT : POLLIN, i);
+    for (i = 0; i < c->opts.slots; i++)
+        add_wait(w, c->conns[i].fd, c->conns[i].out.len > 0 ? POLLIN | POLLOUT : POLLIN, i);
     for (i = 0; i < PENDING_MAX; i++)
-        add_wait(w, c->pending[i].fd, POLLIN, c->opts.seats + i);
+        add_wait(w, c->pending[i].fd, POLLIN, c->opts.slots + i);
 }
 
 static void serve(struct control *c, int owner)
@@ -154,24 +154,24 @@ static void serve(struct control *c, int owner)
         if (read(c->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
             VB_LOG_WARN("read an eventfd: %s", strerror(errno));
     } else if (owner == OWNER_LISTEN || owner == OWNER_UNIX) {
-        if (!c->stopping) /* who calls now may mean the next group at this address */
+        if (!c->stopping) /* this call may be for the next group at this address */
             accept_new(c, owner == OWNER_LISTEN ? c->opts.listen_fd : c->opts.unix_fd);
-    } else if (owner >= c->opts.seats) {
-        if (c->pending[owner - c->opts.seats].fd >= 0)
-            pending_read(c, &c->pending[owner - c->opts.seats]);
+    } else if (owner >= c->opts.slots) {
+        if (c->pending[owner - c->opts.slots].fd >= 0)
+            pending_read(c, &c->pending[owner - c->opts.slots]);
     } else {
         conn_flush(c, owner);
         conn_read(c, owner);
     }
 }
 
-/* All has been said, and everybody who is still there has said goodbye too. */
+/* True if all output is sent and every peer that is still connected has said goodbye. */
 static bool may_end(struct control *c)
 {
     int i;
 
-    for (i = 0; i < c->opts.seats; i++)
-        if (c->conns[i].fd >= 0 && (c->conns[i].out_len > 0 || !c->conns[i].left))
+    for (i = 0; i < c->opts.slots; i++)
+        if (c->conns[i].fd >= 0 && (c->conns[i].out.len > 0 || !c->conns[i].end.left))
             return false;
     return true;
 }
@@ -179,7 +179,7 @@ static bool may_end(struct control *c)
 static void *control_main(void *arg)
 {
     struct control *c = arg;
-    size_t room = (size_t)c->opts.seats + PENDING_MAX + 3;
+    size_t room = (size_t)c->opts.slots + PENDING_MAX + 3;
     struct waits w = {.fds = calloc(room, sizeof(*w.fds)), .owners = calloc(room, sizeof(int))};
     uint64_t now, end = UINT64_MAX;
     nfds_t i;
@@ -217,7 +217,7 @@ static void control_free(struct control *c)
 {
     int i;
 
-    for (i = 0; c->conns != NULL && i < c->opts.seats; i++)
+    for (i = 0; c->conns != NULL && i < c->opts.slots; i++)
         conn_fini(&c->conns[i]);
     for (i = 0; i < PENDING_MAX; i++)
         pending_drop(&c->pending[i]);
@@ -256,13 +256,13 @@ static struct control *control_alloc(const struct control_opts *opts)
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     c->epoch = opts->epoch;
     c->joining = -1;
-    c->conns = calloc((size_t)opts->seats, sizeof(*c->conns));
-    for (i = 0; c->conns != NULL && i < opts->seats; i++) {
+    c->conns = calloc((size_t)opts->slots, sizeof(*c->conns));
+    for (i = 0; c->conns != NULL && i < opts->slots; i++) {
         conn_init(&c->conns[i]);
         if (opts->epoch > 1 || i >= opts->world)
-            continue; /* this rank came late, or nobody is there yet */
+            continue; /* this rank is a joiner, or the slot is for one */
         c->conns[i].epoch = opts->epoch;
-        c->conns[i].seat = SEAT_EXPECTED;
+        c->conns[i].slot = SLOT_EXPECTED;
     }
     return c;
 }
@@ -304,7 +304,7 @@ void control_close(struct control *c)
     if (c == NULL)
         return;
     pthread_mutex_lock(&c->lock);
-    for (i = 0; i < c->opts.seats; i++)
+    for (i = 0; i < c->opts.slots; i++)
         if (c->conns[i].fd >= 0)
             conn_send(c, i, WIRE_BYE, NULL, 0);
     c->stopping = true;
@@ -335,12 +335,12 @@ vb_status control_wait_for(struct control *c, int rank, control_arrived_fn arriv
     while (!arrived(c, rank)) {
         if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK)
             return control_say_failure(c);
-        if (c->conns[rank].left)
+        if (c->conns[rank].end.left)
             return vb_err(VB_ERR_PEER, "rank %d (%s) left before %s", rank, control_host(c, rank),
                           what);
-        if (c->conns[rank].lost)
-            return vb_err(VB_ERR_PEER, "rank %d (%s) is gone before %s: %s", rank,
-                          control_host(c, rank), what, c->conns[rank].why);
+        if (c->conns[rank].end.lost)
+            return vb_err(VB_ERR_PEER, "rank %d (%s) was lost before %s: %s", rank,
+                          control_host(c, rank), what, c->conns[rank].end.why);
         if (!control_wait_change(c, deadline))
             return vb_err(VB_ERR_TIMEOUT, "rank %d (%s) did not answer in time: %s", rank,
                           control_host(c, rank), what);
@@ -374,10 +374,10 @@ void control_abort(struct control *c, const char *why)
     int i;
 
     pthread_mutex_lock(&c->lock);
-    for (i = 0; i < c->opts.seats; i++)
+    for (i = 0; i < c->opts.slots; i++)
         if (c->conns[i].fd >= 0)
             conn_send(c, i, WIRE_ABORT, why, len);
-    control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* it meets nobody any more */
+    control_fail(c, VB_ERR_PEER, "this rank gave up: %s", why); /* so later waits fail at once */
     pthread_mutex_unlock(&c->lock);
     control_wake(c);
 }
@@ -385,7 +385,7 @@ void control_abort(struct control *c, const char *why)
 void control_lose(struct control *c, int rank, const char *why)
 {
     pthread_mutex_lock(&c->lock);
-    conn_read(c, rank); /* its own word, if it has sent one, says more */
+    conn_read(c, rank); /* an abort that it may have sent says more */
     conn_lose(c, rank, why);
     pthread_mutex_unlock(&c->lock);
 }
@@ -401,7 +401,7 @@ bool control_has_left(struct control *c, int rank)
     bool left;
 
     pthread_mutex_lock(&c->lock);
-    left = conn->left && vb_clock_ns() > conn->left_ns + control_patient(c, LEAVE_NS);
+    left = conn->end.left && vb_clock_ns() > conn->end.left_ns + control_patient(c, LEAVE_NS);
     pthread_mutex_unlock(&c->lock);
     return left;
 }
@@ -411,8 +411,8 @@ double control_silence_s(struct control *c, int rank, uint64_t *step_p)
     uint64_t now = vb_clock_ns(), heard;
 
     pthread_mutex_lock(&c->lock);
-    heard = c->conns[rank].heard_ns;
-    *step_p = c->conns[rank].step;
+    heard = c->conns[rank].beat.heard_ns;
+    *step_p = c->conns[rank].beat.step;
     pthread_mutex_unlock(&c->lock);
     return now > heard ? (double)(now - heard) / 1e9 : 0;
 }

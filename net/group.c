@@ -8,7 +8,7 @@
  *   4. The ranks settle the transport of every pair, and the pairs connect (pairs.c).
  */
 #include "net/group_priv.h"
-#include "net/launch.h"
+#include "net/root.h"
 #include "net/route.h"
 
 #include <fcntl.h>
@@ -62,7 +62,7 @@ static vb_status open_control(struct vb_group *g, int listen_fd, int unix_fd)
 {
     struct control_opts opts = {.rank = g->rank,
                                 .world = g->world,
-                                .seats = g->slots,
+                                .slots = g->slots,
                                 .epoch = g->epoch,
                                 .elastic = g->opts.elastic,
                                 .patience = g->opts.patience,
@@ -175,7 +175,7 @@ static vb_status learn_peers(struct vb_group *g, uint64_t deadline)
     if (infos == NULL)
         return vb_err_sys("calloc");
     infos[g->rank] = g->peers[g->rank].info;
-    st = control_roll_call(g->control, infos, deadline);
+    st = control_rendezvous(g->control, infos, deadline);
     for (i = 0; i < g->world && st == VB_OK; i++)
         g->peers[i].info = infos[i];
     free(infos);

@@ -6,7 +6,7 @@
 
 /* ---- the caller ------------------------------------------------------------------------------ */
 
-/* Sends what it has to and reads the answer; false when the connection failed. */
+/* Sends the call and reads the answer. */
 static vb_status say_call(int fd, const struct wire_call *call, uint64_t deadline,
                           unsigned char call_bytes[WIRE_CALL_BYTES],
                           unsigned char answer_bytes[WIRE_ANSWER_BYTES])
@@ -25,7 +25,7 @@ static vb_status refused(int fd, const char *why)
     char peer[SOCK_TEXT];
 
     sock_peer_text(fd, peer);
-    return vb_err(VB_ERR_ACCESS, "%s did not let us in: %s", peer, why);
+    return vb_err(VB_ERR_ACCESS, "%s refused this rank: %s", peer, why);
 }
 
 static vb_status check_answer(int fd, const struct wire_call *call,
@@ -36,9 +36,9 @@ static vb_status check_answer(int fd, const struct wire_call *call,
     struct wire_answer answer;
 
     if (!wire_answer_decode(answer_bytes, &answer))
-        return refused(fd, "it is no verbena");
+        return refused(fd, "it is not a Verbena program");
     if (answer.verdict == WIRE_BUSY)
-        return VB_AGAIN; /* a newcomer that has to wait for another: no failure */
+        return VB_AGAIN; /* not a failure: another rank is joining */
     if (answer.verdict != WIRE_WELCOME)
         return refused(fd, wire_verdict_str(answer.verdict));
     if (answer.version != WIRE_VERSION)
@@ -72,7 +72,7 @@ vb_status handshake_call(int fd, const struct wire_call *call,
     char peer[SOCK_TEXT];
     vb_status st;
 
-    sock_peer_text(fd, peer); /* a broken connection no longer knows */
+    sock_peer_text(fd, peer); /* first, because a broken connection has no peer address */
     st = say_call(fd, call, deadline, call_bytes, answer_bytes);
     if (st != VB_OK)
         goto err_peer;
@@ -132,7 +132,7 @@ static size_t answer_call(struct handshake *hs, handshake_judge_fn judge, void *
     if (!wire_call_decode(hs->call_bytes, &hs->call)) {
         hs->garbage = true;
         hs->state = HANDSHAKE_REFUSED;
-        return 0; /* whoever that is will not understand an answer */
+        return 0; /* the caller would not understand an answer */
     }
     hs->verdict = judge_call(hs, judge, arg, key);
     answer.verdict = (uint16_t)hs->verdict;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a rank learns from whoever started it, and how a supervisor tells it: through environment
- * variables, written and read in this file alone. The secret is not among them, for an environment
- * shows in /proc and is handed on to every process that is started; it comes through a pipe whose
- * number is. Only VB_SECRET, for ranks that are started by hand, has it in the open.
+ * How a supervisor tells a rank its place in the job: through environment variables, which only
+ * this file writes and reads. The secret is not among them because an environment is visible in
+ * /proc and every child process inherits it. The secret comes through a pipe, whose descriptor
+ * number is in the environment. Only VB_SECRET, for ranks that are started by hand, holds the
+ * secret itself.
  */
 #include "net/launch.h"
 
@@ -21,6 +22,7 @@ enum {
     LOCAL_RANKS,
     SECRET_FD,
     ROOT_FD,
+    BEGUN_FD,
     TERMINAL,
     ROOT,
     SECRET,
@@ -28,7 +30,7 @@ enum {
     N_NAMES
 };
 
-/* The first N_NUMBERS have whole numbers. */
+/* The values of the first N_NUMBERS are whole numbers. */
 #define N_NUMBERS ROOT
 
 static const char *const names[N_NAMES] = {
@@ -38,13 +40,14 @@ static const char *const names[N_NAMES] = {
     [LOCAL_RANKS] = "VB_LOCAL_RANKS",
     [SECRET_FD] = "VB_SECRET_FD",
     [ROOT_FD] = "VB_ROOT_FD",
+    [BEGUN_FD] = "VB_BEGUN_FD",
     [TERMINAL] = "VB_TERMINAL",
     [ROOT] = "VB_ROOT",
     [SECRET] = "VB_SECRET",
     [LAUNCH] = "VB_LAUNCH",
 };
 
-/* Of the options in the environment, these are the launcher's own. */
+/* Options that a supervisor reads from its environment and does not pass on to ranks. */
 static const char *const launcher_options[] = {"VB_HOSTS", "VB_SSH",         "VB_PROGRAM",
                                                "VB_RANKS", "VB_SECRET_FILE", "VB_LOGS"};
 
@@ -52,12 +55,10 @@ static const char *const launcher_options[] = {"VB_HOSTS", "VB_SSH",         "VB
 
 static const char *value_of(int name)
 {
-    const char *text = getenv(names[name]);
-
-    return text != NULL && text[0] != '\0' ? text : NULL;
+    return launch_variable(names[name]);
 }
 
-/* A number that a supervisor always sets, from min to max. */
+/* Reads a number from min to max, which a supervisor always sets. */
 static vb_status read_number(int name, int min, int max, int *value_p)
 {
     const char *text = value_of(name);
@@ -73,7 +74,7 @@ static vb_status read_number(int name, int min, int max, int *value_p)
     return VB_OK;
 }
 
-/* Processes that this one starts must not get it too. */
+/* Makes sure that processes that this one starts do not inherit the descriptor. */
 static vb_status keep_fd(int name, int fd)
 {
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
@@ -103,9 +104,20 @@ static vb_status read_secret_fd(unsigned char secret[VB_SECRET_BYTES])
     }
     close(fd);
     if (len < VB_SECRET_BYTES)
-        return vb_err(VB_ERR_INPUT, "%s %d: ends after %zu bytes of the secret", names[SECRET_FD],
-                      fd, len);
+        return vb_err(VB_ERR_INPUT, "%s %d: the secret ends after %zu bytes", names[SECRET_FD], fd,
+                      len);
     return VB_OK;
+}
+
+/* Reads a descriptor that only some ranks have. */
+static vb_status read_fd(int name, int *fd_p)
+{
+    vb_status st;
+
+    if (value_of(name) == NULL)
+        return VB_OK;
+    st = read_number(name, 0, INT32_MAX, fd_p);
+    return st == VB_OK ? keep_fd(name, *fd_p) : st;
 }
 
 static vb_status read_place(struct vb_launch *launch)
@@ -123,15 +135,14 @@ static vb_status read_place(struct vb_launch *launch)
     if (st != VB_OK)
         return st;
     if (root == NULL || strlen(root) >= sizeof(launch->root))
-        return vb_err(VB_ERR_USAGE, "%s is not set, or too long", names[ROOT]);
+        return vb_err(VB_ERR_USAGE, "%s is not set or is too long", names[ROOT]);
     snprintf(launch->root, sizeof(launch->root), "%s", root);
-    if (value_of(ROOT_FD) == NULL)
-        return VB_OK;
-    st = read_number(ROOT_FD, 0, INT32_MAX, &launch->root_fd);
-    return st == VB_OK ? keep_fd(ROOT_FD, launch->root_fd) : st;
+    st = read_fd(ROOT_FD, &launch->root_fd);
+    return st == VB_OK ? read_fd(BEGUN_FD, &launch->begun_fd) : st;
 }
 
-/* Only on this host: another one's lines come through ssh, which may mix them with its own. */
+/* Only a supervisor on this host sets it: lines from another host come through ssh, which may mix
+ * them with its own. */
 static vb_status read_terminal(struct vb_launch *launch)
 {
     int yes = 0;
@@ -141,19 +152,11 @@ static vb_status read_terminal(struct vb_launch *launch)
     return st;
 }
 
-static void forget_all(void)
-{
-    int i;
-
-    for (i = 0; i < N_NAMES; i++)
-        unsetenv(names[i]);
-}
-
 static vb_status read_remote(struct vb_launch *launch)
 {
     vb_status st;
 
-    launch->supervised = true;
+    launch->supervised = launch->over_ssh = true;
     if (strcmp(value_of(LAUNCH), "stdin") != 0)
         return vb_err(VB_ERR_USAGE, "%s %.64s: must be stdin", names[LAUNCH], value_of(LAUNCH));
     st = read_place(launch);
@@ -165,8 +168,9 @@ static vb_status read_remote(struct vb_launch *launch)
 
 vb_status vb_launch_read(struct vb_launch *launch_p)
 {
-    struct vb_launch launch = {.root_fd = -1, .rank = -1, .local_rank = -1};
+    struct vb_launch launch = {.root_fd = -1, .begun_fd = -1, .rank = -1, .local_rank = -1};
     vb_status st = VB_OK;
+    int i;
 
     if (value_of(LAUNCH) != NULL) {
         st = read_remote(&launch);
@@ -177,12 +181,13 @@ vb_status vb_launch_read(struct vb_launch *launch_p)
             st = read_place(&launch);
         if (st == VB_OK)
             st = read_terminal(&launch);
-        prctl(PR_SET_NAME, "verbena"); /* else it bears the name of /proc/self/exe: "exe" */
+        prctl(PR_SET_NAME, "verbena"); /* started as /proc/self/exe, its name would be "exe" */
     } else if (value_of(SECRET) != NULL) {
         launch.has_secret = true;
         st = vb_secret_parse(value_of(SECRET), launch.secret);
     }
-    forget_all();
+    for (i = 0; i < N_NAMES; i++)
+        unsetenv(names[i]);
     if (st == VB_OK)
         *launch_p = launch;
     return st;
@@ -226,6 +231,7 @@ static bool add_all(char **env, int n, const struct vb_launch *launch, int secre
         [LOCAL_RANKS] = launch->local_ranks,
         [SECRET_FD] = secret_fd,
         [ROOT_FD] = launch->root_fd,
+        [BEGUN_FD] = launch->begun_fd,
         [TERMINAL] = launch->terminal ? 1 : -1,
     };
     int i;
@@ -264,41 +270,41 @@ err_env:
     return NULL;
 }
 
-/* What an ssh session would not hand on by itself. */
+/* Whether a variable is an option that a rank needs: ssh passes no variables on by itself. */
 static bool is_option(const char *entry)
 {
     return strncmp(entry, "VB_", 3) == 0 && !is_ours(entry) &&
            !is_among(entry, launcher_options, VB_COUNT(launcher_options));
 }
 
-char **vb_launch_words_create(const struct vb_launch *launch)
+char **vb_launch_assignments_create(const struct vb_launch *launch)
 {
     struct vb_launch place = *launch;
     size_t n = 0, i;
-    char **words;
+    char **list;
 
     while (environ[n] != NULL)
         n++;
-    words = calloc(n + N_NAMES + 2, sizeof(*words));
-    if (words == NULL)
+    list = calloc(n + N_NAMES + 2, sizeof(*list));
+    if (list == NULL)
         return NULL;
-    place.root_fd = -1;
+    place.root_fd = place.begun_fd = -1;
     for (n = 0, i = 0; environ[i] != NULL; i++) {
         if (!is_option(environ[i]))
             continue;
-        words[n] = strdup(environ[i]);
-        if (words[n++] == NULL)
-            goto err_words;
+        list[n] = strdup(environ[i]);
+        if (list[n++] == NULL)
+            goto err_list;
     }
-    if (asprintf(&words[n], "%s=stdin", names[LAUNCH]) < 0) {
-        words[n] = NULL;
-        goto err_words;
+    if (asprintf(&list[n], "%s=stdin", names[LAUNCH]) < 0) {
+        list[n] = NULL;
+        goto err_list;
     }
-    if (add_all(words, (int)n + 1, &place, -1))
-        return words;
+    if (add_all(list, (int)n + 1, &place, -1))
+        return list;
 
-err_words:
-    vb_launch_env_destroy(words);
+err_list:
+    vb_launch_env_destroy(list);
     return NULL;
 }
 

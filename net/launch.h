@@ -1,95 +1,86 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the files that find out how this process was launched.
+ * What the files share that find out how this process was launched.
  */
 #ifndef VB_LAUNCH_H
 #define VB_LAUNCH_H
 
 #include "net/net.h"
-#include "net/sock.h"
 
-/* The rest of the way into a job whose launcher is at the other end of standard input and output:
- * place and root of launch are those of the environment. ssh_connection is what sshd says of the
- * connection, NULL if it does not. */
+/* Talks with a supervisor on another host over standard input and output: says hello, reads root
+ * and secret from the answer. launch already has the rank's place and root from the environment.
+ * ssh_connection is the variable SSH_CONNECTION of sshd, NULL if it is not set. */
 vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection);
 
-/* Takes root and secret out of a line that vb_launch_answer() has made, without its end; whose is
- * the line. A secret is there if and only if launch has none, else the ranks do not agree. */
+/* Reads root and secret from a line that vb_launch_answer() has made, without its end. `whose`
+ * names the line in messages. The line must have a secret if and only if launch has none; else only
+ * some of the ranks were given one, which is an error. */
 vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *launch);
-
-/* ---- rank 0's socket (launch_root.c) --------------------------------------------------------- */
-
-/* What "HOST:PORT" of rank 0 stands for, seen from here. On rank 0's own host its name may stand
- * for loopback, by which nobody else could be reached: then it is another address of this host. */
-vb_status root_resolve(const char *root, struct sock_addr *addr_p);
-
-/* vb_root_listen() with launch->root, "NAME:PORT", and launch->root_fd. Unless the user gave it so,
- * with a port, NAME merely stands for this host: root becomes an address that others can reach. */
-vb_status launch_listen(struct vb_launch *launch, const char *ssh_connection, bool as_given);
-
-/* For ranks on this host alone: at loopback, any port. */
-vb_status launch_listen_here(struct vb_launch *launch);
 
 /* ---- other launchers ------------------------------------------------------------------------- */
 
 enum launch_by { LAUNCH_BY_NOBODY, LAUNCH_BY_TORCHRUN, LAUNCH_BY_PMIX, LAUNCH_BY_SLURM };
 
-/* At the end of what refuses an environment. */
-#define LAUNCH_ALONE "; --ranks 1 runs without others"
+/* The end of every message that refuses an environment. */
+#define LAUNCH_ALONE "; --ranks 1 runs a single rank"
 
-/* Where another launcher has put this process. */
+/* The place that another launcher has given this process. */
 struct launch_found {
     enum launch_by by;
     int rank, world;
     int local_rank, local_ranks; /* on this host; 0 ranks: not known */
-    bool one_host;               /* all ranks are on this one */
-    char host[256];              /* of rank 0; not by PMIx */
-    int port;                    /* for rank 0 to listen at; likewise */
-    char job[300];               /* what no other job of this user is called meanwhile; by Slurm
-                                  * the same on all hosts, and of at most AUTH_MESSAGE_MAX bytes */
+    bool one_host;               /* all ranks are on this host */
+    char host[256];              /* of rank 0; not filled in for PMIx */
+    int port;                    /* where rank 0 is to listen; not filled in for PMIx */
+    char job[300];               /* a name that no other job of this user has at the same time. With
+                                  * Slurm it is the same on all hosts and has at most VB_DERIVE_MAX
+                                  * bytes */
 };
 
-/* They look for what srun and torchrun have put into the environment. by stays LAUNCH_BY_NOBODY if
- * this process is no rank of theirs. */
+/* These look for the variables of srun and torchrun. If this process is not one of their ranks, by
+ * stays LAUNCH_BY_NOBODY. */
 vb_status launch_find_slurm(struct launch_found *found);
 vb_status launch_find_torch(struct launch_found *found);
 
-/* Of the environment; NULL: it is not set, or empty. */
+/* The value of an environment variable; NULL: it is not set, or empty. */
 const char *launch_variable(const char *name);
 
-/* A number of the environment, in the decimal system. The variable is named if it is no number
- * from min to max; one that is not set is that, too. */
+/* The decimal number in an environment variable. If it is not a number from min to max, or not set,
+ * the error names the variable. */
 vb_status launch_number(const char *name, int64_t min, int64_t max, int64_t *value_p);
 
-/* A port for a job with this number: none of those that the kernel hands out, never the number
- * itself, and different for numbers that are near each other. */
+/* A port for a job with this number. It is outside the range from which the kernel gives out ports,
+ * it is never the number itself, and jobs with neighbouring numbers get different ports. */
 int launch_port(uint64_t number);
 
-/* "node[01-03,07],gpu1": the first host and how many there are. False: that is no list of hosts. */
+/* Parses a list such as "node[01-03,07],gpu1": the first host and the number of hosts. False: the
+ * text is not a list of hosts. */
 bool slurm_hosts_parse(const char *text, char *first, size_t size, int64_t *hosts_p);
 
-/* "2(x3),1": how many tasks a node has. False: that is no such list, or has no such node. */
+/* Parses a list such as "2(x3),1": the number of tasks of a node. False: the text is not such a
+ * list, or the list has no such node. */
 bool slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p);
 
 /* ---- ranks of one host meet (launch_meet.c) -------------------------------------------------- */
 
-/* The ranks that a launcher has started on this host meet, at a socket without a file, which the
- * kernel tells the users of: another user's processes are neither answered nor believed. All get
- * local rank 0's root, and its secret unless they have one. From then on launch->local_rank and
- * local_ranks count those alone that may run on the same cpus as this rank. */
+/* The ranks that a launcher has started on this host meet at an abstract unix socket. The kernel
+ * tells the user of each process, so processes of other users are neither answered nor believed.
+ * All ranks get the root of local rank 0, and its secret unless they have one. On return
+ * launch->local_rank and local_ranks count only the ranks that may run on the same cpus as this
+ * rank. */
 vb_status launch_meet(const struct launch_found *found, uint64_t deadline,
                       struct vb_launch *launch);
 
 /* ---- PMIx (pmix.c) --------------------------------------------------------------------------- */
 
-/* Calls the PMIx server that started this process, which is on this host, and fills found. */
+/* Connects to the PMIx server on this host that started this process, and fills found. */
 vb_status pmix_join(uint64_t deadline, struct launch_found *found);
 
-/* Hands a line of rank 0's to all ranks, who all call this; size is that of the buffer. The
- * deadline is for the other ranks. */
+/* Sends a line of rank 0 to all ranks; all ranks call this. size is that of the buffer. The
+ * deadline is for the other ranks to call it. */
 vb_status pmix_share(const struct launch_found *found, uint64_t deadline, char *line, size_t size);
 
-/* Not after pmix_share() has failed, for then the server may not answer. */
+/* Must not be called after pmix_share() has failed, because the server may not answer then. */
 vb_status pmix_leave(uint64_t deadline);
 
 #endif

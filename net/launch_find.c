@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks that somebody else has started: torchrun, mpirun and srun --mpi=pmix (by PMIx), srun. They
- * may be started by one another (mpirun by srun, torchrun by either), and the innermost is the one
- * that has made this process a rank, so they are looked for in this order.
+ * Ranks that another launcher has started: torchrun, mpirun and srun --mpi=pmix (both with PMIx),
+ * or srun. One launcher may start another (srun starts mpirun, either of them torchrun). The
+ * innermost has made this process a rank, so they are looked for in this order.
  *
- * None of them but PMIx carries a secret. On one host the ranks make one when they meet; on several
- * the user must give one.
+ * Only PMIx can carry a secret. With the other launchers the ranks of one host make a secret when
+ * they meet, and for several hosts the user must give one.
  */
-#include "net/auth.h"
 #include "net/launch.h"
-#include "net/sock.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define PORT_FIRST 10240 /* below those that Linux hands out, which begin at 32768 */
+#define PORT_FIRST 10240 /* below the ports that Linux gives out, which begin at 32768 */
 #define PORTS 16384
 
 /* ---- variables ------------------------------------------------------------------------------- */
@@ -49,9 +47,10 @@ static bool by_pmix(void)
     return launch_variable("PMIX_RANK") != NULL && launch_variable("PMIX_NAMESPACE") != NULL;
 }
 
-/* MPICH's mpirun and its like. Ranks that do not know of each other would all do the same work. In
- * an allocation of Slurm's they have what srun says of mpirun's helpers, which is something else;
- * srun --mpi=pmi2 sets these too, and means the same by them. */
+/* Refuses ranks of MPICH's mpirun and similar ones, which do not know of each other and would all
+ * do the same work. In an allocation of Slurm they also have the Slurm variables of mpirun's helper
+ * processes, whose numbers differ. srun --mpi=pmi2 sets the PMI variables too, with the same
+ * numbers as its own. */
 static vb_status refuse_pmi(const struct launch_found *found)
 {
     const char *rank = launch_variable("PMI_RANK"), *size = launch_variable("PMI_SIZE");
@@ -65,8 +64,8 @@ static vb_status refuse_pmi(const struct launch_found *found)
         return VB_OK;
     return vb_err(
         VB_ERR_USAGE,
-        "PMI_RANK %.32s, PMI_SIZE %.32s: this mpirun has PMI, and not PMIx, by which ranks find "
-        "each other; use --hosts, srun or Open MPI's" LAUNCH_ALONE,
+        "PMI_RANK %.32s, PMI_SIZE %.32s: this mpirun offers PMI, but ranks need PMIx to find each "
+        "other; use --hosts, srun or the mpirun of Open MPI" LAUNCH_ALONE,
         rank, size);
 }
 
@@ -88,17 +87,17 @@ static vb_status need_secret(const struct launch_found *found)
 {
     bool slurm = found->by == LAUNCH_BY_SLURM;
 
-    return vb_err(VB_ERR_USAGE,
-                  "%s has %d ranks on several hosts, and they have no secret to know each other by "
-                  "(%s): give all the same --secret-file FILE or VB_SECRET%s" LAUNCH_ALONE,
-                  slurm ? "srun" : "torchrun", found->world,
-                  slurm ? "SLURM_PROCID, SLURM_STEP_NODELIST"
-                        : "RANK, WORLD_SIZE, LOCAL_WORLD_SIZE",
-                  slurm ? "; or srun --mpi=pmix, which needs none" : "");
+    return vb_err(
+        VB_ERR_USAGE,
+        "%s has started %d ranks on several hosts (%s), and they have no common secret: give "
+        "all of them the same --secret-file FILE or VB_SECRET%s" LAUNCH_ALONE,
+        slurm ? "srun" : "torchrun", found->world,
+        slurm ? "SLURM_PROCID, SLURM_STEP_NODELIST" : "RANK, WORLD_SIZE, LOCAL_WORLD_SIZE",
+        slurm ? ", or use srun --mpi=pmix, which needs none" : "");
 }
 
-/* Rank 0 makes the secret and local rank 0 hands it out, so they must be one where all are here;
- * PMIx carries it to all. */
+/* Rank 0 makes the secret and local rank 0 passes it on. If all ranks are on this host, the two
+ * must be the same rank, except with PMIx, which carries the secret to all. */
 static vb_status check_first(const struct launch_found *found)
 {
     if (!found->one_host || found->by == LAUNCH_BY_PMIX ||
@@ -106,29 +105,23 @@ static vb_status check_first(const struct launch_found *found)
         return VB_OK;
     return vb_err(
         VB_ERR_USAGE,
-        "rank %d is number %d of the %d on this host, where all are: that cannot be" LAUNCH_ALONE,
-        found->rank, found->local_rank, found->local_ranks);
+        "all %d ranks are on this host, so rank 0 must be local rank 0, but rank %d is local rank "
+        "%d" LAUNCH_ALONE,
+        found->local_ranks, found->rank, found->local_rank);
 }
 
-/* Rank 0 makes the secret where there is none, and it can be handed on. */
-static vb_status make_secret(struct vb_launch *launch)
-{
-    return launch->has_secret ? VB_OK : vb_secret_make(launch->secret);
-}
-
-/* A secret for this job alone, made of the one that the user has for many: jobs whose numbers lead
- * to the same port are then strangers to each other. */
+/* Derives a secret for this job only from the user's, which may serve many jobs. So ranks of two
+ * jobs that got the same port do not accept each other. */
 static vb_status narrow_secret(const struct launch_found *found, struct vb_launch *launch)
 {
     unsigned char own[VB_SECRET_BYTES];
-    vb_status st = auth_init();
+    vb_status st = vb_secret_derive(launch->secret, "verbena job    1", found->job, own);
 
     if (st != VB_OK)
         return st;
-    auth_code(launch->secret, "verbena job    1", found->job, strlen(found->job), own);
     memcpy(launch->secret, own, sizeof(own));
     launch->own_secret = true;
-    auth_wipe(own, sizeof(own));
+    explicit_bzero(own, sizeof(own));
     return VB_OK;
 }
 
@@ -140,7 +133,8 @@ static void name_root(const struct launch_found *found, struct vb_launch *launch
              v6 ? "]" : "", found->port);
 }
 
-/* Rank 0's socket, and root as rank 0 has it; the others know its name, or are told. */
+/* Finds the root; rank 0 opens its socket there. The other ranks know the root by name, or get it
+ * from rank 0 later. */
 static vb_status find_root(const struct launch_found *found, const char *given,
                            struct vb_launch *launch)
 {
@@ -159,13 +153,16 @@ static vb_status find_root(const struct launch_found *found, const char *given,
     if (found->rank != 0)
         return VB_OK;
     if (given == NULL && found->one_host)
-        return launch_listen_here(launch);
-    return launch_listen(launch, NULL, given != NULL);
+        snprintf(launch->root, sizeof(launch->root), "127.0.0.1:0");
+    if ((given == NULL && found->one_host) || (given != NULL && !vb_root_wants_port(given)))
+        return vb_root_listen(launch->root, &launch->root_fd);
+    return vb_root_listen_reachable(launch->root, NULL, &launch->root_fd);
 }
 
 /* ---- PMIx ------------------------------------------------------------------------------------ */
 
-/* A secret that the user gave is not passed on: all have it. */
+/* Sends root and secret from rank 0 to all. A secret that the user gave is not sent: all have it.
+ */
 static vb_status share(const struct launch_found *found, uint64_t deadline,
                        struct vb_launch *launch)
 {
@@ -178,12 +175,12 @@ static vb_status share(const struct launch_found *found, uint64_t deadline,
     st = pmix_share(found, deadline, line, sizeof(line));
     line[strcspn(line, "\n")] = '\0';
     if (st == VB_OK && found->rank != 0)
-        st = launch_take_answer(line, "what PMIx has of rank 0", launch);
-    auth_wipe(line, sizeof(line));
+        st = launch_take_answer(line, "the line that rank 0 has put into PMIx", launch);
+    explicit_bzero(line, sizeof(line));
     return st;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole launch ------------------------------------------------------------------------ */
 
 static vb_status settle(const struct launch_found *found, const struct vb_launch_opts *o,
                         uint64_t deadline, struct vb_launch *launch)
@@ -198,8 +195,8 @@ static vb_status settle(const struct launch_found *found, const struct vb_launch
         st = narrow_secret(found, launch);
     if (st == VB_OK && !launch->has_secret && !found->one_host && found->by != LAUNCH_BY_PMIX)
         st = need_secret(found);
-    if (st == VB_OK && found->rank == 0)
-        st = make_secret(launch);
+    if (st == VB_OK && found->rank == 0 && !launch->has_secret)
+        st = vb_secret_make(launch->secret);
     if (st == VB_OK)
         st = find_root(found, o->root, launch);
     if (st == VB_OK && found->by == LAUNCH_BY_PMIX)
@@ -231,6 +228,6 @@ vb_status vb_launch_find(const struct vb_launch_opts *opts, struct vb_launch *la
         result.supervised = result.has_secret = true;
         *launch = result;
     }
-    auth_wipe(&result, sizeof(result));
+    explicit_bzero(&result, sizeof(result));
     return st;
 }

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * The ranks that another launcher has started on one host meet before they are a group, for three
- * things that nobody else tells them:
+ * The ranks that another launcher has started on one host meet before they form a group, because
+ * they need three things that the launcher does not tell them:
  *
- *   secret   where all ranks are on this host and the user gave none: local rank 0 makes one
- *   root     as local rank 0 knows it: its name may stand for loopback on its own host
- *   cpus     who has been given the same (mpirun gives each its own, srun may give all of them to
- *            all), for those must share them out
+ *   secret   local rank 0 makes one if all ranks are on this host and the user gave none
+ *   root     as local rank 0 knows it: on its own host its name may stand for loopback
+ *   cpus     which ranks have the same cpus and must divide them (mpirun gives each rank its own,
+ *            srun may give all cpus to all ranks)
  *
- * They meet at an abstract unix socket: it has no file that could be left behind, be found by a
- * later job or be written by somebody else. Its name is no secret; the kernel tells both ends whose
- * process is at the other, and only the same user's counts.
+ * They meet at an abstract unix socket, which has no file that could be left behind, be found by a
+ * later job or be written by another user. Its name is not secret: the kernel tells each end the
+ * user of the other, and only processes of the same user count.
  */
-#include "net/auth.h"
 #include "net/launch.h"
 #include "net/sock.h"
 
@@ -24,8 +23,8 @@
 #include <unistd.h>
 
 #define MAGIC 0x76626d32u /* "vbm2" */
-#define HELLO_MS 5000     /* for somebody who has called, to say who it is */
-#define TAKEN "where the ranks of this host meet: another job or user has taken the name"
+#define HELLO_MS 5000     /* time for a caller to send its hello */
+#define TAKEN "the meeting point of the ranks on this host: another job or user has taken the name"
 
 struct hello {
     uint32_t magic, local_rank;
@@ -33,24 +32,25 @@ struct hello {
 };
 
 struct answer {
-    uint32_t magic, number, ranks; /* number of the ranks that have the same cpus */
+    uint32_t magic, number,
+        ranks; /* this rank's place among the ranks with the same cpus, and their number */
     char root[VB_ROOT_TEXT];
     unsigned char secret[VB_SECRET_BYTES];
 };
 
-struct guest {
-    int fd; /* -1: not yet here */
+struct attendee {
+    int fd; /* -1: it has not called yet */
     cpu_set_t cpus;
 };
 
-/* The meeting, as local rank 0 holds it. */
+/* The meeting, which local rank 0 leads. */
 struct meeting {
     const struct launch_found *found;
     uint64_t deadline;
     int listen_fd;
-    struct guest *guests; /* by local rank; the first is the host itself */
-    int here;             /* how many of them, the host too */
-    bool warned;          /* of strangers */
+    struct attendee *attendees; /* by local rank; the first is local rank 0 itself */
+    int present;                /* number of ranks that have come, with local rank 0 */
+    bool warned;                /* a warning about a stranger was logged */
 };
 
 static void name_of(const struct launch_found *found, char name[96])
@@ -70,7 +70,8 @@ static bool same_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.uid == getuid();
 }
 
-/* A machine with more cpus than fit is not looked at: ranks then share out what there is. */
+/* If a machine has more cpus than fit, the set stays empty: all ranks then count as having the same
+ * cpus. */
 static void own_cpus(cpu_set_t *cpus)
 {
     CPU_ZERO(cpus);
@@ -80,20 +81,20 @@ static void own_cpus(cpu_set_t *cpus)
 
 /* ---- local rank 0 ---------------------------------------------------------------------------- */
 
-/* The number of a rank among those with the same cpus, and how many these are. */
+/* Counts the ranks with the same cpus as this one, and those of them before it. */
 static void count_cpus(const struct meeting *m, int rank, uint32_t *number_p, uint32_t *ranks_p)
 {
     int i;
 
     *number_p = *ranks_p = 0;
     for (i = 0; i < m->found->local_ranks; i++)
-        if (CPU_EQUAL(&m->guests[i].cpus, &m->guests[rank].cpus)) {
+        if (CPU_EQUAL(&m->attendees[i].cpus, &m->attendees[rank].cpus)) {
             *number_p += i < rank;
             ++*ranks_p;
         }
 }
 
-/* Takes a caller in, or shows it out: whoever it is, the others are still waited for. */
+/* Accepts a rank of this job; hangs up on any other caller, and goes on waiting for the ranks. */
 static void admit(struct meeting *m, int fd)
 {
     uint64_t soon = vb_clock_ns() + (uint64_t)HELLO_MS * 1000000;
@@ -102,13 +103,14 @@ static void admit(struct meeting *m, int fd)
     if (same_user(fd) &&
         sock_read(fd, &hello, sizeof(hello), soon < m->deadline ? soon : m->deadline) == VB_OK &&
         hello.magic == MAGIC && hello.local_rank > 0 &&
-        hello.local_rank < (uint32_t)m->found->local_ranks && m->guests[hello.local_rank].fd < 0) {
-        m->guests[hello.local_rank] = (struct guest){.fd = fd, .cpus = hello.cpus};
-        m->here++;
+        hello.local_rank < (uint32_t)m->found->local_ranks &&
+        m->attendees[hello.local_rank].fd < 0) {
+        m->attendees[hello.local_rank] = (struct attendee){.fd = fd, .cpus = hello.cpus};
+        m->present++;
         return;
     }
     if (!m->warned)
-        VB_LOG_WARN("somebody who is no rank of this job has called, and was not answered");
+        VB_LOG_WARN("refused a process that is not a rank of this job");
     m->warned = true;
     close(fd);
 }
@@ -118,10 +120,10 @@ static vb_status gather(struct meeting *m)
     struct pollfd wait = {.fd = m->listen_fd, .events = POLLIN};
     int fd;
 
-    while (m->here < m->found->local_ranks) {
-        if (sock_ms_left(m->deadline, 1) == 0) /* however many strangers call */
-            return vb_err(VB_ERR_TIMEOUT, "only %d of the %d ranks on this host have come", m->here,
-                          m->found->local_ranks);
+    while (m->present < m->found->local_ranks) {
+        if (sock_ms_left(m->deadline, 1) == 0) /* checked here because strangers may keep calling */
+            return vb_err(VB_ERR_TIMEOUT, "only %d of the %d ranks on this host have started",
+                          m->present, m->found->local_ranks);
         if (poll(&wait, 1, sock_ms_left(m->deadline, 1000)) < 0 && errno != EINTR)
             return vb_err_sys("poll");
         fd = accept4(m->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -142,19 +144,19 @@ static void answer_all(const struct meeting *m, const struct vb_launch *launch)
     memcpy(answer.secret, launch->secret, sizeof(answer.secret));
     for (i = 1; i < m->found->local_ranks; i++) {
         count_cpus(m, i, &answer.number, &answer.ranks);
-        if (sock_write(m->guests[i].fd, &answer, sizeof(answer), m->deadline) != VB_OK)
-            VB_LOG_DEBUG("local rank %d is gone", i); /* the group will miss it */
+        if (sock_write(m->attendees[i].fd, &answer, sizeof(answer), m->deadline) != VB_OK)
+            VB_LOG_DEBUG("local rank %d is gone", i); /* the group will report it as missing */
     }
-    auth_wipe(&answer, sizeof(answer));
+    explicit_bzero(&answer, sizeof(answer));
 }
 
-static vb_status hold(struct meeting *m, struct vb_launch *launch)
+static vb_status lead(struct meeting *m, struct vb_launch *launch)
 {
     uint32_t number, ranks;
     vb_status st;
 
-    own_cpus(&m->guests[0].cpus);
-    m->here = 1;
+    own_cpus(&m->attendees[0].cpus);
+    m->present = 1;
     st = gather(m);
     if (st != VB_OK)
         return st;
@@ -165,27 +167,27 @@ static vb_status hold(struct meeting *m, struct vb_launch *launch)
     return VB_OK;
 }
 
-static vb_status be_host(const struct launch_found *found, const char *name, uint64_t deadline,
-                         struct vb_launch *launch)
+static vb_status lead_meeting(const struct launch_found *found, const char *name, uint64_t deadline,
+                              struct vb_launch *launch)
 {
     struct meeting m = {.found = found, .deadline = deadline};
     int i;
     vb_status st;
 
-    m.guests = calloc((size_t)found->local_ranks, sizeof(*m.guests));
-    if (m.guests == NULL)
+    m.attendees = calloc((size_t)found->local_ranks, sizeof(*m.attendees));
+    if (m.attendees == NULL)
         return vb_err_sys("calloc");
     for (i = 0; i < found->local_ranks; i++)
-        m.guests[i].fd = -1;
+        m.attendees[i].fd = -1;
     st = sock_listen_unix(name, TAKEN, &m.listen_fd);
     if (st == VB_OK) {
-        st = hold(&m, launch);
+        st = lead(&m, launch);
         close(m.listen_fd);
     }
     for (i = 1; i < found->local_ranks; i++)
-        if (m.guests[i].fd >= 0)
-            close(m.guests[i].fd);
-    free(m.guests);
+        if (m.attendees[i].fd >= 0)
+            close(m.attendees[i].fd);
+    free(m.attendees);
     return st;
 }
 
@@ -196,21 +198,22 @@ static vb_status call(const char *name, uint64_t deadline, int *fd_p)
     vb_status st = sock_await_unix(name, deadline, fd_p);
 
     if (st == VB_AGAIN)
-        return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not come: is it on this host?");
+        return vb_err(VB_ERR_TIMEOUT, "local rank 0 has not started: is it on this host?");
     if (st != VB_OK)
         return vb_err_sys("connect %s", name);
     if (same_user(*fd_p))
         return VB_OK;
     close(*fd_p);
-    return vb_err(VB_ERR_ACCESS, "another user listens in the place of local rank 0: give the job "
-                                 "another number or port");
+    return vb_err(VB_ERR_ACCESS,
+                  "a process of another user has taken the place of local rank 0: give "
+                  "the job another number or port");
 }
 
 static vb_status take(const struct answer *answer, struct vb_launch *launch)
 {
     if (answer->magic != MAGIC || memchr(answer->root, '\0', sizeof(answer->root)) == NULL ||
         answer->number >= answer->ranks || answer->ranks > (uint32_t)launch->local_ranks)
-        return vb_err(VB_ERR_INPUT, "local rank 0 is another program");
+        return vb_err(VB_ERR_INPUT, "local rank 0 runs another program");
     snprintf(launch->root, sizeof(launch->root), "%s", answer->root);
     if (!launch->has_secret)
         memcpy(launch->secret, answer->secret, sizeof(launch->secret));
@@ -219,8 +222,8 @@ static vb_status take(const struct answer *answer, struct vb_launch *launch)
     return VB_OK;
 }
 
-static vb_status be_guest(const struct launch_found *found, const char *name, uint64_t deadline,
-                          struct vb_launch *launch)
+static vb_status attend_meeting(const struct launch_found *found, const char *name,
+                                uint64_t deadline, struct vb_launch *launch)
 {
     struct hello hello = {.magic = MAGIC, .local_rank = (uint32_t)found->local_rank};
     struct answer answer;
@@ -238,7 +241,7 @@ static vb_status be_guest(const struct launch_found *found, const char *name, ui
     if (st != VB_OK)
         return vb_err(st, "no answer from local rank 0: %s", vb_status_str(st));
     st = take(&answer, launch);
-    auth_wipe(&answer, sizeof(answer));
+    explicit_bzero(&answer, sizeof(answer));
     return st;
 }
 
@@ -247,6 +250,6 @@ vb_status launch_meet(const struct launch_found *found, uint64_t deadline, struc
     char name[96];
 
     name_of(found, name);
-    return found->local_rank == 0 ? be_host(found, name, deadline, launch)
-                                  : be_guest(found, name, deadline, launch);
+    return found->local_rank == 0 ? lead_meeting(found, name, deadline, launch)
+                                  : attend_meeting(found, name, deadline, launch);
 }

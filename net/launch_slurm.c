@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What srun tells a task. A task of a step has SLURM_STEP_ID and SLURM_PROCID; the script of sbatch
- * has SLURM_PROCID=0 without a step, a shell of salloc has neither, or a step whose number is one
- * of the reserved ones. Those are places to start a job from, and no ranks.
+ * Reads the variables that srun sets for a task. A task of a step has SLURM_STEP_ID and
+ * SLURM_PROCID. The script of sbatch has SLURM_PROCID=0 without a step. A shell of salloc has
+ * neither of them, or a step with a reserved number. Jobs are started from such scripts and shells;
+ * they are not ranks.
  */
 #include "net/launch.h"
 
@@ -10,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP_RESERVED 0xfffffff0 /* this and above: the shells of sbatch, salloc and the like */
-#define STEPS_A_JOB 64           /* at the same time, if their ports are to differ for certain */
+#define STEP_RESERVED 0xfffffff0 /* this and higher: shells of sbatch and salloc */
+#define STEPS_A_JOB 64 /* up to this many steps of a job at a time surely get different ports */
 #define HOSTS_MAX 1000000
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 
 /* ---- lists of hosts -------------------------------------------------------------------------- */
 
-/* The first host of a list, as far as it is known. */
+/* The name of the first host of a list, as far as it is parsed. */
 struct first {
     char *buf;
     size_t len, size;
@@ -36,7 +37,7 @@ static void first_add(struct first *first, const char *text, size_t n)
     first->buf[first->len] = '\0';
 }
 
-/* "07" or "01-03" at *at; adds how many numbers these are. */
+/* Parses "07" or "01-03" at *at and adds the number of values to *n_p. */
 static bool parse_range(const char **at, int64_t *n_p, struct first *first)
 {
     size_t width = strspn(*at, "0123456789"), width2;
@@ -61,7 +62,7 @@ static bool parse_range(const char **at, int64_t *n_p, struct first *first)
     return true;
 }
 
-/* "[01-03,07]" at *at: how many hosts its name stands for is multiplied. */
+/* Parses "[01-03,07]" at *at and multiplies the number of hosts in *n_p by the number of values. */
 static bool parse_bracket(const char **at, int64_t *n_p, struct first *first)
 {
     int64_t n = 0;
@@ -79,7 +80,7 @@ static bool parse_bracket(const char **at, int64_t *n_p, struct first *first)
     return true;
 }
 
-/* "rack[0-1]node[01-16]" at *at, up to a comma or the end. */
+/* Parses a name such as "rack[0-1]node[01-16]" at *at, up to a comma or the end. */
 static bool parse_name(const char **at, int64_t *n_p, struct first *first)
 {
     int64_t n = 1;
@@ -116,7 +117,7 @@ bool slurm_hosts_parse(const char *text, char *first, size_t size, int64_t *host
 
 /* ---- tasks of nodes -------------------------------------------------------------------------- */
 
-/* Digits at *at, from 1 to max. */
+/* Parses a number from 1 to max at *at. */
 static bool parse_count(const char **at, int64_t max, int64_t *n_p)
 {
     size_t width = strspn(*at, "0123456789");
@@ -153,7 +154,8 @@ bool slurm_tasks_parse(const char *text, int64_t node, int64_t *tasks_p)
 
 /* ---- the environment ------------------------------------------------------------------------- */
 
-/* A task of a step that srun has started, and not a shell that srun may be called in. */
+/* True for a task of a step that srun has started; false for a shell in which srun may be called.
+ */
 static bool is_task(int64_t *job_p, int64_t *step_p)
 {
     const char *step = launch_variable("SLURM_STEP_ID"), *job = launch_variable("SLURM_JOB_ID");
@@ -161,7 +163,7 @@ static bool is_task(int64_t *job_p, int64_t *step_p)
     if (step == NULL || job == NULL || launch_variable("SLURM_PROCID") == NULL)
         return false;
     if (!vb_parse_int(step, step_p) || !vb_parse_int(job, job_p))
-        *job_p = *step_p = -1; /* broken, which is for later */
+        *job_p = *step_p = -1; /* broken: launch_find_slurm() refuses it */
     return *step_p < STEP_RESERVED;
 }
 
@@ -174,13 +176,13 @@ static vb_status read_hosts(struct launch_found *found)
         list = launch_variable(name = "SLURM_JOB_NODELIST");
     if (list == NULL || !slurm_hosts_parse(list, found->host, sizeof(found->host), &hosts))
         return vb_err(VB_ERR_USAGE,
-                      "%s %.64s: must be hosts, such as node[01-03,07],gpu1" LAUNCH_ALONE, name,
-                      list != NULL ? list : "is not set");
+                      "%s %.64s: must be a list of hosts such as node[01-03,07],gpu1" LAUNCH_ALONE,
+                      name, list != NULL ? list : "is not set");
     found->one_host = hosts == 1;
     return VB_OK;
 }
 
-/* Where the list is missing, ranks find out who is on their host when they have met. */
+/* If the list is missing, ranks find out who is on their host when the group has formed. */
 static vb_status read_local(struct launch_found *found)
 {
     const char *name = "SLURM_STEP_TASKS_PER_NODE", *list = launch_variable(name);
@@ -196,9 +198,10 @@ static vb_status read_local(struct launch_found *found)
         if (st != VB_OK)
             return st;
         if (!slurm_tasks_parse(list, node, &tasks) || tasks > found->world)
-            return vb_err(VB_ERR_USAGE,
-                          "%s %.64s: must say how many tasks node %d has" LAUNCH_ALONE, name, list,
-                          (int)node);
+            return vb_err(
+                VB_ERR_USAGE,
+                "%s %.64s: must list tasks per node, such as 2(x3),1, with node %d" LAUNCH_ALONE,
+                name, list, (int)node);
     }
     st = launch_number("SLURM_LOCALID", 0, tasks - 1, &local);
     found->local_rank = (int)local;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * A rank that a launcher on another host started over ssh. Its place comes in the environment; the
- * secret must not, so it comes through standard input, and so does the address of rank 0, which is
- * known only when rank 0 has a port:
+ * A rank that a supervisor on another host has started over ssh. Its place in the job comes in the
+ * environment. The secret must not, so it comes through standard input. So does the address of
+ * rank 0, which is known only when rank 0 has a port:
  *
- *   rank       says on standard output which program it is, and rank 0 where it listens (hello)
- *   launcher   has heard all, and all are the same program: root and secret to each (answer)
- *   rank       runs; when standard input ends, the launcher is gone or wants it to end
+ *   rank         hello on standard output: which program it is; rank 0 also where it listens
+ *   supervisor   waits until all have said hello and all are the same program; then sends each the
+ *                answer: root and secret
+ *   rank         runs; when standard input ends, the supervisor is gone or wants the rank to end
  *
- * Whatever a login shell prints before the hello is not ours, and is passed over.
+ * A login shell may print something before the hello. The supervisor passes that on to the user.
  */
 #include "net/launch.h"
 #include "net/sock.h"
@@ -25,13 +26,13 @@
 #include <unistd.h>
 
 #define HELLO "verbena-rank 1"
-#define LINE_MAX_BYTES 512 /* of a hello or an answer, with its end */
-#define ANSWER_MS 60000    /* the slowest host may take so long to start */
-#define END_MS 5000        /* from being asked to end to being made to */
+#define LINE_MAX_BYTES 512 /* bytes of a hello or an answer, with its end */
+#define ANSWER_MS 60000    /* time for the slowest host to start its ranks */
+#define END_MS 5000        /* between SIGTERM and SIGKILL */
 
 /* ---- which program --------------------------------------------------------------------------- */
 
-static vb_status sum_of_file(int fd, char sha256[65])
+static vb_status hash_file(int fd, char sha256[65])
 {
     struct stat sb;
     size_t len = 0;
@@ -65,7 +66,7 @@ vb_status vb_hello_own(struct vb_hello *hello_p)
     fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return vb_err_sys("open this program");
-    st = sum_of_file(fd, hello_p->sha256);
+    st = hash_file(fd, hello_p->sha256);
     close(fd);
     return st;
 }
@@ -74,7 +75,8 @@ vb_status vb_hello_own(struct vb_hello *hello_p)
 
 bool vb_hello_parse(const char *line, struct vb_hello *hello_p)
 {
-    const char *at = strstr(line, HELLO " "); /* a shell may have set a terminal's title before */
+    const char *at =
+        strstr(line, HELLO " "); /* a shell may have written an escape sequence before it */
     struct vb_hello hello;
     int end = 0;
 
@@ -96,7 +98,7 @@ static void say_hello(const struct vb_hello *hello)
                      hello->root[0] != '\0' ? hello->root : "-");
 
     if (write(STDOUT_FILENO, line, (size_t)n) != n)
-        VB_LOG_DEBUG("nobody listens to the hello"); /* then standard input ends, too */
+        VB_LOG_DEBUG("nobody reads the hello"); /* standard input ends then, too */
 }
 
 int vb_launch_answer(char *buf, size_t size, const char *root,
@@ -118,15 +120,15 @@ vb_status launch_take_answer(char *line, const char *whose, struct vb_launch *la
         return vb_err(VB_ERR_INPUT, "%s is not the address of rank 0 and the secret", whose);
     if (none != launch->has_secret)
         return vb_err(VB_ERR_USAGE,
-                      "rank %d was given a secret, and rank %d was not: give it to all, by mpirun "
-                      "-x VB_SECRET or --secret-file FILE",
+                      "rank %d was given a secret and rank %d was not: give it to all ranks with "
+                      "mpirun -x VB_SECRET or --secret-file FILE",
                       none ? 0 : launch->rank, none ? launch->rank : 0);
     memcpy(launch->root, line, (size_t)(space - line));
     launch->root[space - line] = '\0';
     return none ? VB_OK : vb_secret_parse(space + 1, launch->secret);
 }
 
-/* Not a byte beyond the line is taken. */
+/* Reads the line, and not a byte beyond it. */
 static bool read_answer(char line[LINE_MAX_BYTES])
 {
     uint64_t deadline = vb_clock_ns() + (uint64_t)ANSWER_MS * 1000000;
@@ -146,13 +148,14 @@ static bool read_answer(char line[LINE_MAX_BYTES])
     return false;
 }
 
-static vb_status hear_answer(struct vb_launch *launch)
+static vb_status take_answer(struct vb_launch *launch)
 {
     char line[LINE_MAX_BYTES];
     vb_status st;
 
     if (!read_answer(line))
-        return vb_err(VB_ERR_PEER, "the launcher is gone: no word from it on standard input");
+        return vb_err(VB_ERR_PEER,
+                      "the supervisor is gone: standard input ended without an answer");
     st = launch_take_answer(line, "the first line of standard input", launch);
     explicit_bzero(line, sizeof(line));
     return st;
@@ -160,6 +163,7 @@ static vb_status hear_answer(struct vb_launch *launch)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
+/* The thread that ends this process when standard input ends. */
 static void *watch_input(void *arg)
 {
     char byte[64];
@@ -190,6 +194,19 @@ static vb_status start_watch(void)
     return vb_err_sys("pthread_create");
 }
 
+/* A port that the user gave goes with a name that others can reach. Otherwise the address to which
+ * the launcher's ssh connected may serve: "CLIENT PORT SERVER PORT" has it. */
+static vb_status listen_as_root(struct vb_launch *launch, const char *ssh_connection)
+{
+    char server[VB_ADDR_TEXT];
+    bool found;
+
+    if (!vb_root_wants_port(launch->root))
+        return vb_root_listen(launch->root, &launch->root_fd);
+    found = ssh_connection != NULL && sscanf(ssh_connection, "%*s %*s %45s", server) == 1;
+    return vb_root_listen_reachable(launch->root, found ? server : NULL, &launch->root_fd);
+}
+
 vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection)
 {
     struct vb_hello hello;
@@ -197,12 +214,12 @@ vb_status launch_read_stdin(struct vb_launch *launch, const char *ssh_connection
 
     st = vb_hello_own(&hello);
     if (st == VB_OK && launch->rank == 0)
-        st = launch_listen(launch, ssh_connection, true);
+        st = listen_as_root(launch, ssh_connection);
     if (st != VB_OK)
         return st;
     if (launch->rank == 0)
         snprintf(hello.root, sizeof(hello.root), "%s", launch->root);
     say_hello(&hello);
-    st = hear_answer(launch);
+    st = take_answer(launch);
     return st == VB_OK ? start_watch() : st;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * What torchrun tells a process, and everybody who starts PyTorch jobs: RANK, WORLD_SIZE,
- * MASTER_ADDR and MASTER_PORT. Scripts set some of them long before there are ranks, so a process
- * is one only where both RANK and WORLD_SIZE are set.
+ * Reads the variables that torchrun and other launchers of PyTorch jobs set: RANK, WORLD_SIZE,
+ * MASTER_ADDR and MASTER_PORT. Scripts may set some of them long before ranks are started, so a
+ * process counts as a rank only if both RANK and WORLD_SIZE are set.
  *
- * At MASTER_PORT torchrun's own store listens, so rank 0 listens at another, made from it.
+ * torchrun's own store listens at MASTER_PORT, so rank 0 listens at another port computed from it.
  */
 #include "net/launch.h"
 
@@ -15,8 +15,8 @@ static const char *or_dash(const char *text)
     return text != NULL ? text : "-";
 }
 
-/* LOCAL_RANK and LOCAL_WORLD_SIZE are torchrun's; who sets the others by hand need not know them,
- * and the ranks may then be anywhere. */
+/* torchrun sets LOCAL_RANK and LOCAL_WORLD_SIZE. A user who sets the variables by hand may leave
+ * them out; then the ranks may be on any hosts. */
 static vb_status read_local(struct launch_found *found)
 {
     int64_t local_ranks = 0, local_rank = 0;

@@ -61,7 +61,7 @@ static void fence(struct vb_group *g, const struct control_end *end)
 
     close_peer(g, end->rank);
     peer->member = false;
-    control_seat_clean(g->control, end->rank);
+    control_slot_clean(g->control, end->rank);
     if (!was_member)
         return; /* the caller has never heard of it */
     peer->gone = true;
@@ -224,7 +224,7 @@ void vb_group_on_join(struct vb_group *g, vb_member_fn fn, void *arg)
 void vb_group_welcome(struct vb_group *g)
 {
     if (g->opts.elastic && g->rank == 0)
-        control_open_seats(g->control);
+        control_open_slots(g->control);
 }
 
 vb_status vb_group_retire(struct vb_group *g, int rank, const char *why)

@@ -10,6 +10,7 @@
 #include "net/pub_group.h"
 #include "net/pub_launch.h"
 #include "net/pub_probe.h"
+#include "net/pub_root.h"
 #include "net/pub_secret.h"
 #include "net/pub_sparse.h"
 

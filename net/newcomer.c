@@ -12,7 +12,7 @@
  * connection. What other ranks send it meanwhile is queued.
  */
 #include "net/group_priv.h"
-#include "net/launch.h"
+#include "net/root.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -249,26 +249,26 @@ static vb_status connect_to_group(struct vb_group *g, const struct sock_addr *ro
 }
 
 /* Allocates a group for the slot that rank 0 gave us. */
-static vb_status alloc_for_slot(const struct vb_group_opts *opts, const struct wire_seat *seat,
+static vb_status alloc_for_slot(const struct vb_group_opts *opts, const struct wire_slot *slot,
                                 struct vb_group **group_p)
 {
     struct vb_group_opts o = *opts;
     vb_status st;
     int i;
 
-    o.rank = (int)seat->seat;
-    o.world = (int)seat->world;
-    o.slots = (int)seat->seats;
+    o.rank = (int)slot->slot;
+    o.world = (int)slot->world;
+    o.slots = (int)slot->slots;
     if (o.transport == VB_TRANSPORT_AUTO) /* the choice of all the others */
-        o.transport = (enum vb_transport_choice)seat->choice;
+        o.transport = (enum vb_transport_choice)slot->choice;
     o.elastic = true;
     o.root_fd = -1;
     st = group_alloc(&o, group_p);
     if (*group_p == NULL || (*group_p)->peers == NULL)
         return st;
-    (*group_p)->epoch = seat->epoch;
+    (*group_p)->epoch = slot->epoch;
     for (i = 0; i < o.slots; i++)
-        (*group_p)->peers[i].epoch = seat->epoch; /* no member has a newer epoch */
+        (*group_p)->peers[i].epoch = slot->epoch; /* no member has a newer epoch */
     return st;
 }
 
@@ -277,7 +277,7 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     double patience = opts->patience > 0 ? opts->patience : 1;
     unsigned char session[AUTH_KEY_BYTES];
     struct vb_group *g = NULL;
-    struct wire_seat seat;
+    struct wire_slot slot;
     struct sock_addr root;
     uint64_t deadline;
     vb_status st;
@@ -290,10 +290,10 @@ vb_status vb_group_join(const struct vb_group_opts *opts, struct vb_group **grou
     if (st == VB_OK)
         st = root_resolve(opts->root, &root);
     if (st == VB_OK)
-        st = control_ask_seat(&root, opts->secret, deadline, &seat, &fd, session);
+        st = control_ask_slot(&root, opts->secret, deadline, &slot, &fd, session);
     if (st != VB_OK)
         return st;
-    st = alloc_for_slot(opts, &seat, &g);
+    st = alloc_for_slot(opts, &slot, &g);
     if (st == VB_OK)
         st = connect_to_group(g, &root, fd, session, deadline);
     else

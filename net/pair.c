@@ -4,7 +4,7 @@
  * pairs at the start, joiner.c those of a rank that joins.
  */
 #include "net/group_priv.h"
-#include "net/launch.h"
+#include "net/root.h"
 
 #include <string.h>
 #include <sys/epoll.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * PMIx, by which mpirun and srun --mpi=pmix tell processes who they are, and carry a word from one
- * to all others: rank 0 puts, all meet at a fence, the others get. This file alone knows libpmix.
+ * PMIx: mpirun and srun --mpi=pmix use it to tell processes their rank, and it carries a line from
+ * one rank to all others: rank 0 puts the line, all ranks meet at a fence, the others get the line.
+ * Only this file includes libpmix.
  *
- * No call has a deadline that every server heeds, so we do the waiting. The fence, and the get of
- * what rank 0 has put, have twins that call back from a thread of the library's. The others, which
- * wait for the server of this host alone, are made in a thread of ours: if the server does not
- * answer, that thread stays in the library until the process ends, which is soon.
+ * Not every server respects the timeouts of PMIx, so this file does the waiting. The fence and the
+ * get of rank 0's line have variants that call back from a thread of the library. The other calls
+ * wait only for the server of this host and are made in a thread of their own. If the server does
+ * not answer, that thread stays in the library until the process ends, which is soon.
  */
-#include "net/auth.h"
 #include "net/launch.h"
 
 #include <pmix.h>
@@ -19,13 +19,13 @@
 
 #define KEY "verbena.root"
 
-/* What a call-back has to say, and whom to. */
+/* The result of a call-back, for the thread that waits for it. */
 struct reply {
     pthread_mutex_t lock;
-    pthread_cond_t said;
+    pthread_cond_t changed;
     bool done;
     pmix_status_t code;
-    char *line; /* of a get */
+    char *line; /* the result of a get */
 };
 
 static vb_status failed(const char *what, pmix_status_t code)
@@ -45,17 +45,17 @@ static struct reply *reply_create(void)
     pthread_mutex_init(&r->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&r->said, &attr);
+    pthread_cond_init(&r->changed, &attr);
     pthread_condattr_destroy(&attr);
     return r;
 }
 
 static void reply_destroy(struct reply *r)
 {
-    pthread_cond_destroy(&r->said);
+    pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
     if (r->line != NULL)
-        auth_wipe(r->line, strlen(r->line)); /* it has the secret */
+        explicit_bzero(r->line, strlen(r->line)); /* it holds the secret */
     free(r->line);
     free(r);
 }
@@ -67,11 +67,12 @@ static void on_done(pmix_status_t code, void *arg)
     pthread_mutex_lock(&r->lock);
     r->code = code;
     r->done = true;
-    pthread_cond_signal(&r->said);
+    pthread_cond_signal(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
 
-/* False: it takes too long, and the reply is lost to who may still fill it. */
+/* Returns false after the deadline. The reply must then not be freed because the library may still
+ * write to it. */
 static bool reply_came(struct reply *r, uint64_t deadline)
 {
     struct timespec at = {.tv_sec = (time_t)(deadline / 1000000000),
@@ -81,13 +82,13 @@ static bool reply_came(struct reply *r, uint64_t deadline)
 
     pthread_mutex_lock(&r->lock);
     while (!r->done && err == 0)
-        err = pthread_cond_timedwait(&r->said, &r->lock, &at);
+        err = pthread_cond_timedwait(&r->changed, &r->lock, &at);
     done = r->done;
     pthread_mutex_unlock(&r->lock);
     return done;
 }
 
-/* What waits for the server of this host. */
+/* A call that waits for the server of this host. */
 struct call {
     struct reply *reply;
     vb_status (*fn)(struct launch_found *found);
@@ -111,7 +112,7 @@ static void call_destroy(struct call *c)
     free(c);
 }
 
-/* found: given to the call, and what it has made of it. */
+/* Runs fn in a thread until the deadline. fn gets a copy of found, which is copied back. */
 static vb_status call_within(vb_status (*fn)(struct launch_found *found), const char *what,
                              uint64_t deadline, struct launch_found *found)
 {
@@ -123,7 +124,7 @@ static vb_status call_within(vb_status (*fn)(struct launch_found *found), const 
         *c = (struct call){.reply = reply_create(), .fn = fn, .found = *found};
     if (c == NULL || c->reply == NULL || pthread_create(&thread, NULL, call_main, c) != 0) {
         call_destroy(c);
-        return vb_err(VB_ERR_NO_MEMORY, "%s: no thread", what);
+        return vb_err(VB_ERR_NO_MEMORY, "%s: no memory for a thread", what);
     }
     if (!reply_came(c->reply, deadline)) {
         pthread_detach(thread);
@@ -137,9 +138,9 @@ static vb_status call_within(vb_status (*fn)(struct launch_found *found), const 
     return st;
 }
 
-/* ---- who we are ------------------------------------------------------------------------------ */
+/* ---- rank and world -------------------------------------------------------------------------- */
 
-/* A number that the server itself knows of a process, or with PMIX_RANK_WILDCARD of the job. */
+/* A number that the server knows about a process or, with PMIX_RANK_WILDCARD, about the job. */
 static vb_status ask(const pmix_proc_t *who, const char *key, int64_t max, int *value_p)
 {
     pmix_value_t *value = NULL;
@@ -156,8 +157,8 @@ static vb_status ask(const pmix_proc_t *who, const char *key, int64_t max, int *
         n = value->data.rank;
     PMIX_VALUE_RELEASE(value);
     if (n < 0 || n > max)
-        return vb_err(VB_ERR_PEER, "%s: the PMIx server gives no number up to %lld", key,
-                      (long long)max);
+        return vb_err(VB_ERR_PEER, "%s: the PMIx server did not return a number from 0 to %lld",
+                      key, (long long)max);
     *value_p = (int)n;
     return VB_OK;
 }
@@ -172,7 +173,7 @@ static vb_status join(struct launch_found *found)
     if (code != PMIX_SUCCESS)
         return vb_err(
             VB_ERR_PEER,
-            "PMIX_RANK is set, but the PMIx server that set it is not to be had: %s" LAUNCH_ALONE,
+            "PMIX_RANK is set, but the PMIx server that set it cannot be reached: %s" LAUNCH_ALONE,
             PMIx_Error_string(code));
     PMIX_LOAD_PROCID(&all, me.nspace, PMIX_RANK_WILDCARD);
     st = ask(&all, PMIX_JOB_SIZE, VB_WORLD_MAX, &found->world);
@@ -181,7 +182,8 @@ static vb_status join(struct launch_found *found)
     if (st == VB_OK)
         st = ask(&me, PMIX_LOCAL_RANK, found->local_ranks - 1, &found->local_rank);
     if (st == VB_OK && (found->world < 1 || me.rank >= (pmix_rank_t)found->world))
-        st = vb_err(VB_ERR_PEER, "PMIx: rank %u of %d", me.rank, found->world);
+        st = vb_err(VB_ERR_PEER, "PMIx: rank %u is impossible in a job of %d ranks", me.rank,
+                    found->world);
     if (st != VB_OK) {
         (void)PMIx_Finalize(NULL, 0);
         return st;
@@ -212,7 +214,7 @@ vb_status pmix_leave(uint64_t deadline)
     return call_within(leave, "PMIx_Finalize", deadline, &nobody);
 }
 
-/* ---- a word of rank 0's ---------------------------------------------------------------------- */
+/* ---- the line of rank 0 ---------------------------------------------------------------------- */
 
 static void on_value(pmix_status_t code, pmix_value_t *value, void *arg)
 {
@@ -231,7 +233,7 @@ static vb_status reply_wait(struct reply *r, const char *what, pmix_status_t sta
     if (started != PMIX_SUCCESS)
         return failed(what, started);
     if (!reply_came(r, deadline))
-        return vb_err(VB_ERR_TIMEOUT, "%s: the other ranks have not come", what);
+        return vb_err(VB_ERR_TIMEOUT, "%s: not all ranks have called it in time", what);
     return r->code == PMIX_SUCCESS ? VB_OK : failed(what, r->code);
 }
 
@@ -262,7 +264,7 @@ static vb_status get(const char *job, uint64_t deadline, char *line, size_t size
     PMIX_LOAD_PROCID(&root, job, 0);
     st = reply_wait(r, "PMIx_Get", PMIx_Get_nb(&root, KEY, NULL, 0, on_value, r), deadline);
     if (st == VB_OK && (r->line == NULL || strlen(r->line) >= size))
-        st = vb_err(VB_ERR_PEER, "PMIx_Get: rank 0 has put something else");
+        st = vb_err(VB_ERR_PEER, "PMIx_Get: rank 0 has put something unexpected");
     if (st == VB_OK)
         snprintf(line, size, "%s", r->line);
     if (st != VB_ERR_TIMEOUT)
@@ -278,7 +280,7 @@ static vb_status put(const char *line)
     PMIX_VALUE_LOAD(&value, line, PMIX_STRING);
     code = PMIx_Put(PMIX_GLOBAL, KEY, &value);
     if (value.data.string != NULL)
-        auth_wipe(value.data.string, strlen(value.data.string));
+        explicit_bzero(value.data.string, strlen(value.data.string));
     PMIX_VALUE_DESTRUCT(&value);
     if (code == PMIX_SUCCESS)
         code = PMIx_Commit();

@@ -14,6 +14,12 @@ vb_status vb_secret_read(const char *path, unsigned char secret[VB_SECRET_BYTES]
 vb_status vb_secret_parse(const char *text, unsigned char secret[VB_SECRET_BYTES]);
 vb_status vb_secret_make(unsigned char secret[VB_SECRET_BYTES]);
 
+/* Derives a secret for one purpose from another secret, a label of 16 characters and a text of at
+ * most VB_DERIVE_MAX bytes. The old secret cannot be computed from the new one. */
+#define VB_DERIVE_MAX 256
+vb_status vb_secret_derive(const unsigned char secret[VB_SECRET_BYTES], const char label[16],
+                           const char *text, unsigned char derived[VB_SECRET_BYTES]);
+
 /* Writes the SHA-256 of data as 64 hexadecimal digits and a terminating zero. */
 void vb_sha256(const void *data, size_t len_bytes, char hex[65]);
 

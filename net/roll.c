@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What ranks settle over the control plane when they meet: connections, who and where they are,
- * keys for data connections, and the blobs of a collective set-up.
+ * What ranks settle over the control plane when they meet: control connections, the table of ranks
+ * and their addresses, keys for data connections, and the blobs of a collective set-up.
  */
 #include "net/control_priv.h"
 
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ROLL_CALL_NS (10ull * 1000 * 1000 * 1000)
-#define LATER_NS (2ull * 1000 * 1000 * 1000) /* how much longer than rank 0 others wait */
+#define REMIND_NS (10ull * 1000 * 1000 * 1000)
+#define LATER_NS (2ull * 1000 * 1000 * 1000) /* the others wait this much longer than rank 0 */
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
@@ -68,14 +68,14 @@ void control_pair_key(struct control *c, int rank, unsigned char key[AUTH_KEY_BY
     pthread_mutex_unlock(&c->lock);
 }
 
-/* ---- the roll call --------------------------------------------------------------------------- */
+/* ---- the table of ranks ---------------------------------------------------------------------- */
 
 static const char *stage_of(struct control *c, int rank)
 {
     int i;
 
     if (c->conns[rank].fd >= 0)
-        return "connected, has not said where it is";
+        return "connected, has not sent its address";
     for (i = 0; i < PENDING_MAX; i++)
         if (c->pending[i].fd >= 0 && c->pending[i].hs.state == HANDSHAKE_PROOF &&
             c->pending[i].hs.call.rank == (uint32_t)rank)
@@ -83,7 +83,8 @@ static const char *stage_of(struct control *c, int rank)
     return "never seen";
 }
 
-/* "2 (never seen), 3 (connected, ...)" */
+/* Writes a list such as "2 (never seen), 3 (connected, ...)". Returns the number of missing ranks.
+ */
 static int list_missing(struct control *c, char *out, size_t size)
 {
     size_t len = 0;
@@ -103,26 +104,27 @@ static int list_missing(struct control *c, char *out, size_t size)
 
 static vb_status collect_infos(struct control *c, uint64_t deadline)
 {
-    uint64_t tell = vb_clock_ns() + ROLL_CALL_NS;
+    uint64_t remind = vb_clock_ns() + REMIND_NS;
     char missing[256];
 
     while (list_missing(c, missing, sizeof(missing)) > 0) {
         if (atomic_load_explicit(&c->failed, memory_order_relaxed) != VB_OK) {
-            VB_LOG_ERROR("ranks that had not come by then: %s", missing);
+            VB_LOG_ERROR("ranks that were still missing: %s", missing);
             return control_say_failure(c);
         }
-        if (control_wait_change(c, tell < deadline ? tell : deadline))
+        if (control_wait_change(c, remind < deadline ? remind : deadline))
             continue;
-        list_missing(c, missing, sizeof(missing)); /* callers come and go without a change */
+        list_missing(c, missing,
+                     sizeof(missing)); /* callers come and go without signalling `changed` */
         if (vb_clock_ns() >= deadline)
-            return vb_err(VB_ERR_TIMEOUT, "gave up on missing ranks: %s", missing);
+            return vb_err(VB_ERR_TIMEOUT, "gave up waiting for missing ranks: %s", missing);
         VB_LOG_WARN("still waiting for ranks %s", missing);
-        tell = UINT64_MAX;
+        remind = UINT64_MAX;
     }
     return VB_OK;
 }
 
-static vb_status call_the_roll(struct control *c, struct wire_info *infos, uint64_t deadline)
+static vb_status send_table(struct control *c, struct wire_info *infos, uint64_t deadline)
 {
     size_t len = (size_t)c->opts.world * WIRE_INFO_BYTES;
     unsigned char *table;
@@ -139,7 +141,7 @@ static vb_status call_the_roll(struct control *c, struct wire_info *infos, uint6
         if (i > 0)
             infos[i] = c->conns[i].info;
         else
-            c->conns[0].info = infos[0]; /* for those who come late */
+            c->conns[0].info = infos[0]; /* for joiners */
         wire_info_encode(&infos[i], table + (size_t)i * WIRE_INFO_BYTES);
     }
     for (i = 1; i < c->opts.world && st == VB_OK; i++)
@@ -148,13 +150,13 @@ static vb_status call_the_roll(struct control *c, struct wire_info *infos, uint6
     return st;
 }
 
-static bool has_table(struct control *c, int rank)
+bool control_has_table(struct control *c, int rank)
 {
     (void)rank;
     return c->table != NULL;
 }
 
-static vb_status answer_the_roll(struct control *c, struct wire_info *infos, uint64_t deadline)
+static vb_status send_info(struct control *c, struct wire_info *infos, uint64_t deadline)
 {
     unsigned char mine[WIRE_INFO_BYTES];
     vb_status st;
@@ -162,26 +164,26 @@ static vb_status answer_the_roll(struct control *c, struct wire_info *infos, uin
 
     wire_info_encode(&infos[c->opts.rank], mine);
     st = conn_send(c, 0, WIRE_INFO, mine, sizeof(mine));
-    if (st == VB_OK) /* rank 0 knows who is missing, and is to say so */
-        st = control_wait_for(c, 0, has_table, "the table of ranks", deadline + LATER_NS);
+    if (st == VB_OK) /* longer than rank 0, which knows and logs who is missing */
+        st = control_wait_for(c, 0, control_has_table, "the table of ranks", deadline + LATER_NS);
     for (i = 0; i < c->opts.world && st == VB_OK; i++) {
         if (!wire_info_decode(c->table + (size_t)i * WIRE_INFO_BYTES, &infos[i]) ||
             infos[i].rank != (uint32_t)i)
-            return vb_err(VB_ERR_INPUT, "rank 0 sent a table that makes no sense of rank %d", i);
+            return vb_err(VB_ERR_INPUT, "rank 0 sent a table with an invalid entry for rank %d", i);
         c->conns[i].info = infos[i];
     }
     return st;
 }
 
-vb_status control_roll_call(struct control *c, struct wire_info *infos, uint64_t deadline)
+vb_status control_rendezvous(struct control *c, struct wire_info *infos, uint64_t deadline)
 {
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
     if (c->opts.rank == 0)
-        st = call_the_roll(c, infos, deadline);
+        st = send_table(c, infos, deadline);
     else
-        st = answer_the_roll(c, infos, deadline);
+        st = send_info(c, infos, deadline);
     pthread_mutex_unlock(&c->lock);
     control_wake(c);
     return st;
@@ -196,9 +198,9 @@ vb_status control_give_key(struct control *c, int rank)
     vb_status st;
 
     pthread_mutex_lock(&c->lock);
-    auth_random(conn->one_time, sizeof(conn->one_time));
-    auth_seal(conn->session, conn->one_time, sealed);
-    conn->key_given = true;
+    auth_random(conn->data.one_time, sizeof(conn->data.one_time));
+    auth_seal(conn->session, conn->data.one_time, sealed);
+    conn->data.key_given = true;
     st = conn_send(c, rank, WIRE_KEY, sealed, sizeof(sealed));
     pthread_mutex_unlock(&c->lock);
     control_wake(c);
@@ -207,7 +209,7 @@ vb_status control_give_key(struct control *c, int rank)
 
 static bool has_key(struct control *c, int rank)
 {
-    return c->conns[rank].has_key;
+    return c->conns[rank].data.has_key;
 }
 
 vb_status control_take_key(struct control *c, int rank, uint64_t deadline,
@@ -217,9 +219,9 @@ vb_status control_take_key(struct control *c, int rank, uint64_t deadline,
 
     pthread_mutex_lock(&c->lock);
     st = control_wait_for(c, rank, has_key, "a key for the data connection", deadline);
-    if (st == VB_OK && !auth_unseal(c->conns[rank].session, c->conns[rank].sealed, key))
-        st = vb_err(VB_ERR_ACCESS, "rank %d sent a key that is not sealed for us", rank);
-    c->conns[rank].has_key = false;
+    if (st == VB_OK && !auth_unseal(c->conns[rank].session, c->conns[rank].data.sealed, key))
+        st = vb_err(VB_ERR_ACCESS, "rank %d sent a key that this rank cannot unseal", rank);
+    c->conns[rank].data.has_key = false;
     pthread_mutex_unlock(&c->lock);
     return st;
 }
@@ -238,7 +240,7 @@ vb_status control_stream_dial(struct control *c, int rank, int fd,
 
 static bool has_stream(struct control *c, int rank)
 {
-    return c->conns[rank].stream_fd >= 0;
+    return c->conns[rank].data.fd >= 0;
 }
 
 vb_status control_stream_wait(struct control *c, int rank, uint64_t deadline, int *fd_p)
@@ -248,8 +250,8 @@ vb_status control_stream_wait(struct control *c, int rank, uint64_t deadline, in
     pthread_mutex_lock(&c->lock);
     st = control_wait_for(c, rank, has_stream, "its data connection", deadline);
     if (st == VB_OK) {
-        *fd_p = c->conns[rank].stream_fd;
-        c->conns[rank].stream_fd = -1;
+        *fd_p = c->conns[rank].data.fd;
+        c->conns[rank].data.fd = -1;
     }
     pthread_mutex_unlock(&c->lock);
     return st;
@@ -259,10 +261,10 @@ vb_status control_stream_wait(struct control *c, int rank, uint64_t deadline, in
 
 static bool has_blob(struct control *c, int rank)
 {
-    return c->conns[rank].blobs != NULL;
+    return c->conns[rank].blobs.first != NULL;
 }
 
-/* The next blob of a peer: blobs come in order, so it must be the one that is due. */
+/* Takes the next blob of a peer. Blobs come in order, so it must have the expected tag. */
 static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out, size_t len,
                            const char *what, uint64_t deadline)
 {
@@ -272,15 +274,15 @@ static vb_status take_blob(struct control *c, int rank, uint32_t tag, void *out,
     st = control_wait_for(c, rank, has_blob, what, deadline);
     if (st != VB_OK)
         return st;
-    blob = c->conns[rank].blobs;
+    blob = c->conns[rank].blobs.first;
     if (blob->tag != tag || blob->len_bytes != len)
         return vb_err(VB_ERR_INPUT,
-                      "rank %d (%s) does something else: %s number %u of %zu bytes here, number %u "
-                      "of %u bytes there",
-                      rank, control_host(c, rank), what, tag, len, blob->tag, blob->len_bytes);
+                      "rank %d (%s) is at another exchange: expected number %u of %zu bytes (%s), "
+                      "found number %u of %u bytes",
+                      rank, control_host(c, rank), tag, len, what, blob->tag, blob->len_bytes);
     memcpy(out, blob->bytes, len);
-    c->conns[rank].blobs = blob->next;
-    c->conns[rank].n_blobs--;
+    c->conns[rank].blobs.first = blob->next;
+    c->conns[rank].blobs.n--;
     free(blob);
     return VB_OK;
 }
@@ -295,14 +297,17 @@ vb_status control_exchange(struct control *c, const void *blob, size_t len_bytes
     int i;
 
     if (len_bytes > CONTROL_BLOB_MAX)
-        return vb_err(VB_ERR_USAGE, "%s: %zu bytes are too many to exchange", what, len_bytes);
+        return vb_err(VB_ERR_USAGE,
+                      "%s: %zu bytes are too many to exchange, at most %d are possible", what,
+                      len_bytes, CONTROL_BLOB_MAX);
     pthread_mutex_lock(&c->lock);
     tag = c->next_tag++;
     wire_u32_encode(tag, frame);
     memcpy(frame + 4, blob, len_bytes);
     for (i = 0; i < c->opts.world; i++)
         if (i != c->opts.rank)
-            conn_send(c, i, WIRE_BLOB, frame, 4 + len_bytes); /* a dead one is found below */
+            conn_send(c, i, WIRE_BLOB, frame,
+                      4 + len_bytes); /* take_blob() finds out if it failed */
     memcpy(out + (size_t)c->opts.rank * len_bytes, blob, len_bytes);
     for (i = 0; i < c->opts.world && st == VB_OK; i++)
         if (i != c->opts.rank)

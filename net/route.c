@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * On CloudLab the host name resolves to the control network, whose use for a job's traffic is a
- * violation; elsewhere a name in /etc/hosts resolves to loopback, or to the bridge of some
- * container. All three work in a way, and nobody sees why the job is slow: so they are refused.
+ * On CloudLab the host name resolves to the control network, which the rules forbid for a job's
+ * traffic. Elsewhere a name in /etc/hosts may resolve to loopback or to the bridge of a container.
+ * With all three a job may run, only slowly, and nothing shows why. So they are refused.
  */
 #include "net/net.h"
 #include "net/route.h"
@@ -51,10 +51,11 @@ static bool is_bridge(const char *name)
 
 static vb_status refuse(const char *name, int peer_rank, const char *what)
 {
-    return vb_err(VB_ERR_ACCESS,
-                  "the way to rank %d on another host is %s, %s: give --root another address of "
-                  "rank 0, or --any-interface to use it all the same",
-                  peer_rank, name, what);
+    return vb_err(
+        VB_ERR_ACCESS,
+        "the route to rank %d on another host goes over %s, %s: give --root another address of "
+        "rank 0, or --any-interface to use it all the same",
+        peer_rank, name, what);
 }
 
 vb_status route_check(const struct sock_addr *local, int peer_rank, bool any)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the group asks of the seats: cards, offers and data connections of those who come late, and,
- * for a newcomer, a seat of its own.
+ * How a rank joins an elastic group: at the members, the cards, window offers and data connections
+ * of joiners; at the joiner, how it asks rank 0 for a slot and meets the members.
  */
 #include "net/control_priv.h"
 
@@ -13,7 +13,7 @@
 #define AGAIN_MS 100
 #define CONNECT_NS 3000000000u
 
-void control_open_seats(struct control *c)
+void control_open_slots(struct control *c)
 {
     pthread_mutex_lock(&c->lock);
     c->open = true;
@@ -34,10 +34,10 @@ uint32_t control_epoch(struct control *c)
 
 static bool take_card(struct conn *conn, struct wire_card *card_p)
 {
-    if (!conn->has_card || conn->card_taken || conn->seat != SEAT_TAKEN)
+    if (!conn->join.has_card || conn->join.card_taken || conn->slot != SLOT_TAKEN)
         return false;
-    conn->card_taken = true;
-    return wire_card_decode(conn->card, card_p); /* it was looked at when it came */
+    conn->join.card_taken = true;
+    return wire_card_decode(conn->join.card, card_p); /* valid: it was checked when it came */
 }
 
 bool control_take_card(struct control *c, int rank, struct wire_member *member_p,
@@ -76,7 +76,7 @@ vb_status control_send_card(struct control *c, int rank, const struct wire_card 
 
 static bool has_card(struct control *c, int rank)
 {
-    return c->conns[rank].has_card;
+    return c->conns[rank].join.has_card;
 }
 
 vb_status control_wait_card(struct control *c, int rank, uint64_t deadline,
@@ -97,8 +97,8 @@ int control_take_stream(struct control *c, int rank)
     int fd;
 
     pthread_mutex_lock(&c->lock);
-    fd = c->conns[rank].stream_fd;
-    c->conns[rank].stream_fd = -1;
+    fd = c->conns[rank].data.fd;
+    c->conns[rank].data.fd = -1;
     pthread_mutex_unlock(&c->lock);
     return fd;
 }
@@ -112,7 +112,7 @@ bool control_peek_offer(struct control *c, int rank, struct wire_offer *offer_p)
     bool found;
 
     pthread_mutex_lock(&c->lock);
-    blob = c->conns[rank].offers;
+    blob = c->conns[rank].join.offers.first;
     found = blob != NULL;
     if (found) {
         wire_u32_encode(blob->tag, bytes);
@@ -129,10 +129,10 @@ void control_drop_offer(struct control *c, int rank)
     struct blob *blob;
 
     pthread_mutex_lock(&c->lock);
-    blob = conn->offers;
+    blob = conn->join.offers.first;
     if (blob != NULL) {
-        conn->offers = blob->next;
-        conn->n_offers--;
+        conn->join.offers.first = blob->next;
+        conn->join.offers.n--;
     }
     pthread_mutex_unlock(&c->lock);
     free(blob);
@@ -146,11 +146,11 @@ vb_status control_send_offer(struct control *c, int rank, const struct wire_offe
     return send_frame(c, rank, WIRE_OFFER, bytes, sizeof(bytes));
 }
 
-/* ---- a seat for this rank -------------------------------------------------------------------- */
+/* ---- a slot for this rank -------------------------------------------------------------------- */
 
-static vb_status read_seat(int fd, uint64_t deadline, struct wire_seat *seat_p)
+static vb_status read_slot(int fd, uint64_t deadline, struct wire_slot *slot_p)
 {
-    unsigned char bytes[WIRE_FRAME_HEAD + WIRE_SEAT_BYTES];
+    unsigned char bytes[WIRE_FRAME_HEAD + WIRE_SLOT_BYTES];
     uint32_t len;
     uint16_t type;
     vb_status st;
@@ -158,20 +158,20 @@ static vb_status read_seat(int fd, uint64_t deadline, struct wire_seat *seat_p)
     st = sock_read(fd, bytes, sizeof(bytes), deadline);
     if (st != VB_OK)
         return st;
-    if (!wire_frame_decode(bytes, 1, &len, &type) || type != WIRE_SEAT ||
-        !wire_seat_decode(bytes + WIRE_FRAME_HEAD, seat_p))
-        return vb_err(VB_ERR_INPUT, "rank 0 gave a seat that there is not");
+    if (!wire_frame_decode(bytes, 1, &len, &type) || type != WIRE_SLOT ||
+        !wire_slot_decode(bytes + WIRE_FRAME_HEAD, slot_p))
+        return vb_err(VB_ERR_INPUT, "rank 0 sent an invalid slot");
     return VB_OK;
 }
 
-/* VB_AGAIN: somebody else is joining, or was faster. */
+/* Returns VB_AGAIN if another rank is joining or got the slot first. */
 static vb_status ask_once(const struct sock_addr *root, const unsigned char *secret,
-                          uint64_t deadline, struct wire_seat *seat_p, int *fd_p,
+                          uint64_t deadline, struct wire_slot *slot_p, int *fd_p,
                           unsigned char session[AUTH_KEY_BYTES])
 {
     struct wire_call call = {
         .version = WIRE_VERSION, .kind = WIRE_JOIN, .rank = WIRE_NO_RANK, .to = 0};
-    uint64_t soon = vb_clock_ns() + CONNECT_NS; /* a group that can be joined is there already */
+    uint64_t soon = vb_clock_ns() + CONNECT_NS; /* a group that can be joined already listens */
     vb_status st;
 
     auth_random(call.nonce, sizeof(call.nonce));
@@ -180,7 +180,7 @@ static vb_status ask_once(const struct sock_addr *root, const unsigned char *sec
         return VB_ERR_PEER;
     st = handshake_call(*fd_p, &call, secret, deadline, session);
     if (st == VB_OK) {
-        st = read_seat(*fd_p, deadline, seat_p);
+        st = read_slot(*fd_p, deadline, slot_p);
         st = st == VB_ERR_PEER ? VB_AGAIN : st;
     }
     if (st != VB_OK)
@@ -188,20 +188,21 @@ static vb_status ask_once(const struct sock_addr *root, const unsigned char *sec
     return st;
 }
 
-vb_status control_ask_seat(const struct sock_addr *root, const unsigned char secret[AUTH_KEY_BYTES],
-                           uint64_t deadline, struct wire_seat *seat_p, int *fd_p,
+vb_status control_ask_slot(const struct sock_addr *root, const unsigned char secret[AUTH_KEY_BYTES],
+                           uint64_t deadline, struct wire_slot *slot_p, int *fd_p,
                            unsigned char session[AUTH_KEY_BYTES])
 {
     vb_status st;
 
     for (;;) {
-        st = ask_once(root, secret, deadline, seat_p, fd_p, session);
+        st = ask_once(root, secret, deadline, slot_p, fd_p, session);
         if (st == VB_ERR_TIMEOUT)
-            return vb_err(st, "rank 0 gave no seat in time");
+            return vb_err(st, "rank 0 gave this rank no slot in time");
         if (st != VB_AGAIN)
             return st;
         if (vb_clock_ns() >= deadline)
-            return vb_err(VB_ERR_TIMEOUT, "others were joining all the time");
+            return vb_err(VB_ERR_TIMEOUT,
+                          "this rank could not join in time because other ranks were joining");
         (void)poll(NULL, 0, AGAIN_MS);
     }
 }
@@ -215,13 +216,8 @@ void control_adopt(struct control *c, int rank, int fd, const unsigned char sess
     control_wake(c);
 }
 
-static bool has_members(struct control *c, int rank)
-{
-    (void)rank;
-    return c->table != NULL;
-}
-
-/* From what rank 0 sent. The members will be called with the epoch of this rank, which is newer. */
+/* Reads the list that rank 0 sent. This rank calls members with its own epoch, which is newer than
+ * theirs. */
 static vb_status read_members(struct control *c, struct wire_member *members)
 {
     struct wire_member member;
@@ -229,15 +225,15 @@ static vb_status read_members(struct control *c, struct wire_member *members)
 
     for (at = 0; at < c->table_len; at += WIRE_MEMBER_BYTES) {
         if (!wire_member_decode(c->table + at, &member) ||
-            member.info.rank >= (uint32_t)c->opts.seats ||
+            member.info.rank >= (uint32_t)c->opts.slots ||
             member.info.rank == (uint32_t)c->opts.rank || member.epoch >= c->opts.epoch)
-            return vb_err(VB_ERR_INPUT, "rank 0 sent members that make no sense");
+            return vb_err(VB_ERR_INPUT, "rank 0 sent an invalid list of members");
         members[member.info.rank] = member;
         c->conns[member.info.rank].info = member.info;
         c->conns[member.info.rank].has_info = true;
         if (member.info.rank > 0) {
             c->conns[member.info.rank].epoch = c->opts.epoch;
-            c->conns[member.info.rank].seat = SEAT_EXPECTED;
+            c->conns[member.info.rank].slot = SLOT_EXPECTED;
         }
     }
     return VB_OK;
@@ -253,7 +249,7 @@ vb_status control_meet_members(struct control *c, const struct wire_info *mine,
     pthread_mutex_lock(&c->lock);
     st = conn_send(c, 0, WIRE_INFO, bytes, sizeof(bytes));
     if (st == VB_OK)
-        st = control_wait_for(c, 0, has_members, "the members", deadline);
+        st = control_wait_for(c, 0, control_has_table, "the members", deadline);
     if (st == VB_OK)
         st = read_members(c, members);
     pthread_mutex_unlock(&c->lock);

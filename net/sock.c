@@ -27,7 +27,6 @@ int sock_ms_left(uint64_t deadline, int limit_ms)
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-/* Cuts "[V6]:PORT" or "HOST:PORT" in two. */
 static bool split(const char *text, char *host, size_t size, char *port, size_t port_size)
 {
     const char *colon = strrchr(text, ':'), *from = text;
@@ -50,41 +49,55 @@ static bool split(const char *text, char *host, size_t size, char *port, size_t 
     return true;
 }
 
-vb_status sock_resolve(const char *text, struct sock_addr *addr_p)
+vb_status sock_split(const char *text, char *host, size_t size, int *port_p)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found;
-    char host[256], port[8];
+    char port[8];
     int64_t number;
-    int rc;
 
-    if (!split(text, host, sizeof(host), port, sizeof(port)) || !vb_parse_int(port, &number) ||
+    if (!split(text, host, size, port, sizeof(port)) || !vb_parse_int(port, &number) ||
         number < 0 || number > 65535)
         return vb_err(VB_ERR_USAGE, "\"%.128s\" is not HOST:PORT or [IPV6]:PORT", text);
-    rc = getaddrinfo(host, port, &hints, &found);
+    *port_p = (int)number;
+    return VB_OK;
+}
+
+/* Looks an address up. Returns what getaddrinfo() does. */
+static int look_up(const char *host, int port, int flags, struct sock_addr *addr_p)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags},
+                    *found;
+    char service[8];
+    int rc;
+
+    snprintf(service, sizeof(service), "%d", port);
+    rc = getaddrinfo(host, service, &hints, &found);
     if (rc != 0)
-        return vb_err(VB_ERR_NO_FILE, "no address for %s: %s", host, gai_strerror(rc));
+        return rc;
     memset(addr_p, 0, sizeof(*addr_p));
     memcpy(&addr_p->sa, found->ai_addr, found->ai_addrlen);
     addr_p->len = found->ai_addrlen;
     freeaddrinfo(found);
+    return 0;
+}
+
+vb_status sock_resolve(const char *text, struct sock_addr *addr_p)
+{
+    char host[256];
+    vb_status st;
+    int rc, port;
+
+    st = sock_split(text, host, sizeof(host), &port);
+    if (st != VB_OK)
+        return st;
+    rc = look_up(host, port, 0, addr_p);
+    if (rc != 0)
+        return vb_err(VB_ERR_NO_FILE, "no address for %s: %s", host, gai_strerror(rc));
     return VB_OK;
 }
 
 bool sock_from_text(const char *addr, int port, struct sock_addr *addr_p)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST},
-                    *found;
-    char service[8];
-
-    snprintf(service, sizeof(service), "%d", port);
-    if (getaddrinfo(addr, service, &hints, &found) != 0)
-        return false;
-    memset(addr_p, 0, sizeof(*addr_p));
-    memcpy(&addr_p->sa, found->ai_addr, found->ai_addrlen);
-    addr_p->len = found->ai_addrlen;
-    freeaddrinfo(found);
-    return true;
+    return look_up(addr, port, AI_NUMERICHOST, addr_p) == 0;
 }
 
 void sock_host_text(const struct sock_addr *addr, char *out, size_t size)
@@ -201,8 +214,8 @@ vb_status sock_listen_unix(const char *name, const char *if_taken, int *fd_p)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-/* Where nobody listens yet, at a port that the kernel hands out, it may be this socket that is
- * given the port: it is then connected with itself. */
+/* If nobody listens yet at a port of the range that the kernel gives out, the kernel may give that
+ * port to this socket, which is then connected with itself. */
 static bool met_itself(int fd)
 {
     struct sockaddr_storage own, peer;
@@ -215,7 +228,7 @@ static bool met_itself(int fd)
            memcmp(&own, &peer, own_len) == 0;
 }
 
-/* Closes it so that who wants to listen at its port can at once. */
+/* Closes a socket so that its port is free at once for a listener. */
 static void reset(int fd)
 {
     struct linger at_once = {.l_onoff = 1};
@@ -224,7 +237,7 @@ static void reset(int fd)
     close(fd);
 }
 
-/* VB_AGAIN: nobody is there yet. */
+/* Returns VB_AGAIN if nobody listens yet. */
 static vb_status connect_once(const struct sockaddr *sa, socklen_t len, uint64_t deadline,
                               int *fd_p)
 {
@@ -263,7 +276,7 @@ static vb_status connect_once(const struct sockaddr *sa, socklen_t len, uint64_t
                : vb_status_from_errno(err);
 }
 
-/* VB_AGAIN: nobody has come until the deadline. */
+/* Returns VB_AGAIN if nobody listens until the deadline. */
 static vb_status connect_to(const struct sockaddr *sa, socklen_t len, uint64_t deadline, int *fd_p)
 {
     struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};

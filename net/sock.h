@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sockets with deadlines. A deadline is a time of vb_clock_ns(); no call here outlasts it. All
- * descriptors are close-on-exec and non-blocking.
+ * Sockets with deadlines. A deadline is a time of vb_clock_ns(); every function returns by then.
+ * All descriptors are close-on-exec and non-blocking.
  */
 #ifndef VB_SOCK_H
 #define VB_SOCK_H
@@ -11,42 +11,48 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#define SOCK_TEXT 64 /* "[ff02::1]:65535" and longer */
+#define SOCK_TEXT 64 /* bytes of an address and its port as text, with its end */
 
 struct sock_addr {
     struct sockaddr_storage sa;
     socklen_t len;
 };
 
-/* "HOST:PORT", "[V6]:PORT"; a name is looked up. */
+/* Splits "HOST:PORT" or "[V6]:PORT"; host is without brackets. Logs a text that is neither. */
+vb_status sock_split(const char *text, char *host, size_t size, int *port_p);
+
+/* Looks the host of "HOST:PORT" or "[V6]:PORT" up. */
 vb_status sock_resolve(const char *text, struct sock_addr *addr_p);
-bool sock_from_text(const char *addr, int port, struct sock_addr *addr_p); /* numbers only */
+bool sock_from_text(const char *addr, int port, struct sock_addr *addr_p); /* no names */
 void sock_text(const struct sock_addr *addr, char out[SOCK_TEXT]);         /* with the port */
-void sock_host_text(const struct sock_addr *addr, char *out, size_t size); /* without */
+void sock_host_text(const struct sock_addr *addr, char *out, size_t size); /* no port */
 int sock_port(const struct sock_addr *addr);
 bool sock_is_loopback(const struct sock_addr *addr);
 
-/* Port 0: any that is free. if_taken, unless NULL, is said too where somebody else listens. */
+/* Port 0: any free port. If the port is taken, the error ends with if_taken, unless that is NULL.
+ */
 vb_status sock_listen(const struct sock_addr *at, const char *if_taken, int *fd_p);
 
-/* An abstract unix socket: it has no file and goes away with its last descriptor. */
+/* Listens at an abstract unix socket, which has no file and vanishes with its last descriptor. */
 vb_status sock_listen_unix(const char *name, const char *if_taken, int *fd_p);
 
-/* Tries again while nobody listens there yet. */
+/* Tries again while nobody listens at the address yet. */
 vb_status sock_connect(const struct sock_addr *to, uint64_t deadline, int *fd_p);
 
-/* Once, or as long as nobody listens there; VB_AGAIN: nobody does. What fails is not logged. */
+/* The first tries once, the second until somebody listens. Both return VB_AGAIN if nobody does, and
+ * log no failure. */
 vb_status sock_connect_unix(const char *name, uint64_t deadline, int *fd_p);
 vb_status sock_await_unix(const char *name, uint64_t deadline, int *fd_p);
 
 vb_status sock_local(int fd, struct sock_addr *addr_p);
 void sock_peer_text(int fd, char out[SOCK_TEXT]);
 
-/* Whole or not at all. VB_ERR_PEER: the other side closed. Not logged: the caller knows more. */
+/* Transfer all bytes or fail. VB_ERR_PEER: the other side has closed. Failures are not logged
+ * because the caller knows more. */
 vb_status sock_read(int fd, void *data, size_t len_bytes, uint64_t deadline);
 vb_status sock_write(int fd, const void *data, size_t len_bytes, uint64_t deadline);
 
-/* Milliseconds until a deadline, rounded up; 0 when it has passed. At most limit_ms. */
+/* Milliseconds until a deadline, rounded up, at most limit_ms; 0 if it has passed. */
 int sock_ms_left(uint64_t deadline, int limit_ms);
 
 #endif

@@ -100,17 +100,17 @@ const char *wire_verdict_str(uint32_t verdict)
 {
     static const char *const texts[] = {
         [WIRE_WELCOME] = "welcome",
-        [WIRE_BAD_VERSION] = "it speaks another version",
+        [WIRE_BAD_VERSION] = "it uses another version of the protocol",
         [WIRE_BAD_SECRET] = "the secrets differ",
-        [WIRE_BAD_RANK] = "that rank is taken or not of this job",
+        [WIRE_BAD_RANK] = "that rank is already connected or does not belong to this job",
         [WIRE_BAD_WORLD] = "it was started for another number of ranks",
-        [WIRE_BAD_EPOCH] = "it belongs to an older membership",
-        [WIRE_CLOSED] = "nobody can join this job late, or not at this rank",
-        [WIRE_FULL] = "no seat is empty",
-        [WIRE_BUSY] = "somebody else is joining",
+        [WIRE_BAD_EPOCH] = "its epoch is out of date: it is no longer a member",
+        [WIRE_CLOSED] = "no rank can join this job after its start, or not by calling this rank",
+        [WIRE_FULL] = "no slot is free",
+        [WIRE_BUSY] = "another rank is joining",
     };
 
-    return verdict < VB_COUNT(texts) ? texts[verdict] : "no verdict that there is";
+    return verdict < VB_COUNT(texts) ? texts[verdict] : "unknown verdict";
 }
 
 /* ---- frames ---------------------------------------------------------------------------------- */
@@ -122,7 +122,7 @@ void wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE
     u16_encode(0, out + 6);
 }
 
-/* The longest payload of a type; the shortest is the same where the size is fixed. */
+/* The longest payload of a type. If the size is fixed, the shortest is the same. */
 static uint32_t longest(uint16_t type, int world)
 {
     switch (type) {
@@ -139,8 +139,8 @@ static uint32_t longest(uint16_t type, int world)
     case WIRE_ABORT:
     case WIRE_DROPPED:
         return 512;
-    case WIRE_SEAT:
-        return WIRE_SEAT_BYTES;
+    case WIRE_SLOT:
+        return WIRE_SLOT_BYTES;
     case WIRE_ADMIT:
         return WIRE_MEMBER_BYTES;
     case WIRE_ADMITTED:
@@ -161,7 +161,7 @@ static uint32_t shortest(uint16_t type, int world)
     if (type == WIRE_BLOB)
         return 4; /* the tag */
     if (type == WIRE_MEMBERS)
-        return WIRE_MEMBER_BYTES; /* there is rank 0 */
+        return WIRE_MEMBER_BYTES; /* at least rank 0 */
     return type == WIRE_ABORT || type == WIRE_DROPPED ? 0 : longest(type, world);
 }
 
@@ -212,7 +212,7 @@ void wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_
     memcpy(out + AT_UNIX_NAME, info->unix_name, sizeof(info->unix_name));
 }
 
-/* Copies a text that must end within its field and be printable. */
+/* Copies a text, which must be printable and end within its field. */
 static bool text_decode(const unsigned char *in, char *out, size_t size)
 {
     size_t i;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is on a control connection, byte by byte (docs/protocol.md). Everything is little-endian and
- * of fixed size but for a frame's payload, whose length comes first and is bounded. Nothing here
- * does I/O: the fuzzer calls these functions with whatever it likes.
+ * The bytes on a control connection (docs/protocol.md). Numbers are little-endian. Everything has a
+ * fixed size except the payload of a frame, whose length comes first and is bounded. No function
+ * here does I/O, so the fuzzer can call them with any bytes.
  */
 #ifndef VB_WIRE_H
 #define VB_WIRE_H
@@ -18,10 +18,10 @@
 enum wire_kind {
     WIRE_CONTROL = 1,
     WIRE_DATA = 2,
-    WIRE_JOIN = 3, /* a newcomer asks rank 0 for a seat: it has no rank, world or epoch yet */
+    WIRE_JOIN = 3, /* a joiner asks rank 0 for a slot: it has no rank, world or epoch yet */
 };
 
-#define WIRE_NO_RANK UINT32_MAX /* a newcomer's, before it has a seat */
+#define WIRE_NO_RANK UINT32_MAX /* the rank of a joiner before it has a slot */
 
 /* ---- the handshake: call, answer, proof, verdict --------------------------------------------- */
 
@@ -29,12 +29,12 @@ enum wire_kind {
 #define WIRE_ANSWER_BYTES 88
 #define WIRE_VERDICT_BYTES 4
 
-/* From the side that connects. */
+/* Sent by the side that connects. */
 struct wire_call {
     uint16_t version;
     uint16_t kind;
     uint32_t rank; /* the caller's */
-    uint32_t to;   /* the rank it means to reach */
+    uint32_t to;   /* the rank that is called */
     uint32_t world;
     uint32_t epoch; /* of the membership */
     uint32_t caps;
@@ -45,15 +45,15 @@ enum wire_verdict {
     WIRE_WELCOME = 0,
     WIRE_BAD_VERSION = 1,
     WIRE_BAD_SECRET = 2,
-    WIRE_BAD_RANK = 3, /* out of range, here already, or not who was called */
+    WIRE_BAD_RANK = 3, /* out of range, already connected, or not the rank that was called */
     WIRE_BAD_WORLD = 4,
     WIRE_BAD_EPOCH = 5,
-    WIRE_CLOSED = 6, /* nobody may join late, or not here */
-    WIRE_FULL = 7,   /* no seat is empty */
-    WIRE_BUSY = 8,   /* somebody else is joining: try again */
+    WIRE_CLOSED = 6, /* no rank may join this job, or not by calling this rank */
+    WIRE_FULL = 7,   /* no slot is free */
+    WIRE_BUSY = 8,   /* another rank is joining: try again */
 };
 
-/* From the side that listens. Only with WIRE_WELCOME is there a proof. */
+/* Sent by the side that listens. It has a proof only if the verdict is WIRE_WELCOME. */
 struct wire_answer {
     uint16_t version;
     uint16_t verdict;
@@ -76,26 +76,26 @@ const char *wire_verdict_str(uint32_t verdict);
 #define WIRE_PAYLOAD_MAX (1 << 20)
 
 enum wire_type {
-    WIRE_INFO = 1,  /* rank -> rank 0: who and where it is */
-    WIRE_TABLE = 2, /* rank 0 -> all: everybody's info */
-    WIRE_BEAT = 3,  /* its progress counter */
+    WIRE_INFO = 1,  /* rank -> rank 0: its name and address */
+    WIRE_TABLE = 2, /* rank 0 -> all: the infos of all ranks */
+    WIRE_BEAT = 3,  /* heartbeat: the sender's progress counter */
     WIRE_KEY = 4,   /* a one-time key for a data connection, sealed */
-    WIRE_BLOB = 5,  /* a tag, then bytes that a collective exchanges */
+    WIRE_BLOB = 5,  /* a tag, then bytes of control_exchange() */
     WIRE_ABORT = 6, /* the reason, as text */
-    WIRE_BYE = 7,   /* the rank leaves, all being well */
+    WIRE_BYE = 7,   /* the sender leaves without an error */
 
-    /* In an elastic group (wire_member.h). */
-    WIRE_SEAT = 8,      /* rank 0 -> newcomer: the seat that it has */
-    WIRE_ADMIT = 9,     /* rank 0 -> members: who comes */
-    WIRE_ADMITTED = 10, /* member -> rank 0: it may call */
-    WIRE_MEMBERS = 11,  /* rank 0 -> newcomer: whom to call */
-    WIRE_JOINED = 12,   /* newcomer -> rank 0: it is connected with all */
-    WIRE_CARD = 13,     /* newcomer <-> member: what transports it has */
+    /* Only in elastic groups (wire_member.h): */
+    WIRE_SLOT = 8,      /* rank 0 -> joiner: its slot */
+    WIRE_ADMIT = 9,     /* rank 0 -> members: who joins */
+    WIRE_ADMITTED = 10, /* member -> rank 0: the joiner may call this member */
+    WIRE_MEMBERS = 11,  /* rank 0 -> joiner: whom to call */
+    WIRE_JOINED = 12,   /* joiner -> rank 0: it is connected with all members */
+    WIRE_CARD = 13,     /* joiner <-> member: the transports of the sender */
     WIRE_OFFER = 14,    /* a window of the sender */
-    WIRE_DROPPED = 15,  /* the receiver is dropped; the reason, as text */
+    WIRE_DROPPED = 15,  /* the sender has dropped the receiver; the reason, as text */
 };
 
-#define WIRE_SEAT_BYTES 20
+#define WIRE_SLOT_BYTES 20
 #define WIRE_MEMBER_BYTES (8 + WIRE_INFO_BYTES)
 #define WIRE_ADMITTED_BYTES 8
 #define WIRE_CARD_BYTES 140
@@ -104,11 +104,12 @@ enum wire_type {
 
 void wire_frame_encode(uint32_t len_bytes, uint16_t type, unsigned char out[WIRE_FRAME_HEAD]);
 
-/* False: no type that there is, or a length that its type cannot have in a world of this size. */
+/* False: the type is unknown, or the length is not possible for the type in a world of this size.
+ */
 bool wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint32_t *len_p,
                        uint16_t *type_p);
 
-/* ---- who and where a rank is ----------------------------------------------------------------- */
+/* ---- name and address of a rank -------------------------------------------------------------- */
 
 #define WIRE_HOST 64
 #define WIRE_BOOT_ID 40
@@ -117,20 +118,20 @@ bool wire_frame_decode(const unsigned char in[WIRE_FRAME_HEAD], int world, uint3
 struct wire_info {
     uint32_t rank;
     uint32_t pid;
-    uint64_t netns; /* number of its network namespace, 0: not known */
+    uint64_t netns; /* number of its network namespace; 0: not known */
     uint32_t port;
     char addr[VB_ADDR_TEXT + 2];    /* where it listens, as text */
-    char host[WIRE_HOST];           /* name, for messages */
-    char boot_id[WIRE_BOOT_ID];     /* of its kernel; "": not known */
-    char unix_name[WIRE_UNIX_NAME]; /* abstract unix socket it listens on; "": none */
+    char host[WIRE_HOST];           /* host name, for messages */
+    char boot_id[WIRE_BOOT_ID];     /* changes with every boot of its host; "": not known */
+    char unix_name[WIRE_UNIX_NAME]; /* abstract unix socket where it listens; "": none */
 };
 
-/* Where two ranks say that they are; no, if one of them does not know. */
+/* True if two ranks say that they are on the same host; false if one of them does not know. */
 bool wire_info_same_host(const struct wire_info *a, const struct wire_info *b);
 
 void wire_info_encode(const struct wire_info *info, unsigned char out[WIRE_INFO_BYTES]);
 
-/* False if a text does not end, is not printable, or the port is none. */
+/* False if a text does not end or is not printable, or if the port is invalid. */
 bool wire_info_decode(const unsigned char in[WIRE_INFO_BYTES], struct wire_info *info_p);
 
 void wire_u32_encode(uint32_t value, unsigned char out[4]);

@@ -4,7 +4,7 @@
 #include <endian.h>
 #include <string.h>
 
-/* Where the fields are. */
+/* Offsets of the fields. */
 enum {
     AT_TYPE = 0,
     AT_ZERO = 1,
@@ -55,7 +55,7 @@ void data_head_encode(const struct data_head *head, unsigned char out[DATA_HEAD_
     put_u64(out + AT_LEN, head->len_bytes);
 }
 
-/* A field that a type does not use is 0, so that no two headers mean the same. */
+/* A field that a type does not use must be 0, so that each meaning has only one encoding. */
 static const char *check(const struct data_head *head)
 {
     switch (head->type) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is on a TCP data connection, byte by byte: frames, each a header of fixed size and, for puts
- * and get replies, its payload. Little-endian. Nothing here does I/O: the fuzzer calls these
- * functions with whatever it likes.
+ * The bytes on a TCP data connection: frames, each with a header of fixed size, followed by a
+ * payload if it is a put or the reply to a get. Numbers are little-endian. No function here does
+ * I/O, so the fuzzer can call them with any bytes.
  *
  *   offset  bytes
  *        0      1  type
@@ -33,8 +33,8 @@ struct data_head {
 
 void data_head_encode(const struct data_head *head, unsigned char out[DATA_HEAD_BYTES]);
 
-/* NULL, or what is wrong with it: no type that there is, or a field that must be 0 and is not.
- * head_p is written only on success. */
+/* Returns NULL, or what is wrong: an unknown type, or a field that must be 0 and is not. head_p is
+ * written only on success. */
 const char *data_head_decode(const unsigned char in[DATA_HEAD_BYTES], struct data_head *head_p);
 
 /* Whether [offset, offset + len) lies within a window of this size. */

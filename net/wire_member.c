@@ -8,27 +8,27 @@
 _Static_assert(WIRE_CARD_BYTES == 8 + BLOB_BYTES, "a card has another size");
 _Static_assert(WIRE_OFFER_BYTES == 24 + WIRE_KEYS * BLOB_BYTES, "an offer has another size");
 
-/* ---- seats and members ----------------------------------------------------------------------- */
+/* ---- slots and members ----------------------------------------------------------------------- */
 
-void wire_seat_encode(const struct wire_seat *seat, unsigned char out[WIRE_SEAT_BYTES])
+void wire_slot_encode(const struct wire_slot *slot, unsigned char out[WIRE_SLOT_BYTES])
 {
-    wire_u32_encode(seat->seat, out);
-    wire_u32_encode(seat->epoch, out + 4);
-    wire_u32_encode(seat->world, out + 8);
-    wire_u32_encode(seat->seats, out + 12);
-    wire_u32_encode(seat->choice, out + 16);
+    wire_u32_encode(slot->slot, out);
+    wire_u32_encode(slot->epoch, out + 4);
+    wire_u32_encode(slot->world, out + 8);
+    wire_u32_encode(slot->slots, out + 12);
+    wire_u32_encode(slot->choice, out + 16);
 }
 
-bool wire_seat_decode(const unsigned char in[WIRE_SEAT_BYTES], struct wire_seat *seat_p)
+bool wire_slot_decode(const unsigned char in[WIRE_SLOT_BYTES], struct wire_slot *slot_p)
 {
-    seat_p->seat = wire_u32_decode(in);
-    seat_p->epoch = wire_u32_decode(in + 4);
-    seat_p->world = wire_u32_decode(in + 8);
-    seat_p->seats = wire_u32_decode(in + 12);
-    seat_p->choice = wire_u32_decode(in + 16);
-    return seat_p->choice <= VB_TRANSPORT_VERBS && seat_p->seats <= VB_WORLD_MAX &&
-           seat_p->seat > 0 && seat_p->seat < seat_p->seats && seat_p->world > 0 &&
-           seat_p->world <= seat_p->seats && seat_p->epoch > 1;
+    slot_p->slot = wire_u32_decode(in);
+    slot_p->epoch = wire_u32_decode(in + 4);
+    slot_p->world = wire_u32_decode(in + 8);
+    slot_p->slots = wire_u32_decode(in + 12);
+    slot_p->choice = wire_u32_decode(in + 16);
+    return slot_p->choice <= VB_TRANSPORT_VERBS && slot_p->slots <= VB_WORLD_MAX &&
+           slot_p->slot > 0 && slot_p->slot < slot_p->slots && slot_p->world > 0 &&
+           slot_p->world <= slot_p->slots && slot_p->epoch > 1;
 }
 
 void wire_member_encode(const struct wire_member *member, unsigned char out[WIRE_MEMBER_BYTES])
@@ -47,7 +47,7 @@ bool wire_member_decode(const unsigned char in[WIRE_MEMBER_BYTES], struct wire_m
 
 /* ---- cards and offers ------------------------------------------------------------------------ */
 
-/* What a blob does not use is zero on the wire. */
+/* The unused bytes of a blob are zero on the wire. */
 static void blob_encode(const struct vb_blob *blob, unsigned char *out)
 {
     memset(out, 0, BLOB_BYTES);

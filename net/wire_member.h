@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is on a control connection of an elastic group besides (docs/protocol.md): seats, members,
- * what transports they have, and windows. Like wire.h without any I/O.
+ * Frames that only elastic groups send (docs/protocol.md): slots, members, the transports that they
+ * have, and windows. Like wire.h, this does no I/O.
  */
 #ifndef VB_WIRE_MEMBER_H
 #define VB_WIRE_MEMBER_H
@@ -9,21 +9,21 @@
 #include "net/transport.h"
 #include "net/wire.h"
 
-/* What rank 0 gives a newcomer. */
-struct wire_seat {
-    uint32_t seat;  /* its rank from now on */
+/* The slot that rank 0 gives a joiner. */
+struct wire_slot {
+    uint32_t slot;  /* its rank from now on */
     uint32_t epoch; /* of the membership that begins with it */
-    uint32_t world; /* ranks that the job began with */
-    uint32_t seats;
+    uint32_t world; /* ranks at the start of the job */
+    uint32_t slots;
     uint32_t choice; /* enum vb_transport_choice, of the job */
 };
 
-void wire_seat_encode(const struct wire_seat *seat, unsigned char out[WIRE_SEAT_BYTES]);
+void wire_slot_encode(const struct wire_slot *slot, unsigned char out[WIRE_SLOT_BYTES]);
 
-/* False if the seat is none of the group's, or the numbers cannot be. */
-bool wire_seat_decode(const unsigned char in[WIRE_SEAT_BYTES], struct wire_seat *seat_p);
+/* False if the slot is not one of the group, or if a number is impossible. */
+bool wire_slot_decode(const unsigned char in[WIRE_SLOT_BYTES], struct wire_slot *slot_p);
 
-/* Who is in a seat, and the epoch that it came with. */
+/* The rank in a slot, and the epoch that began when it joined. */
 struct wire_member {
     uint32_t epoch;
     struct wire_info info;
@@ -32,7 +32,7 @@ struct wire_member {
 void wire_member_encode(const struct wire_member *member, unsigned char out[WIRE_MEMBER_BYTES]);
 bool wire_member_decode(const unsigned char in[WIRE_MEMBER_BYTES], struct wire_member *member_p);
 
-/* What a rank was asked for, and where it can be called over RDMA. */
+/* The transport that a rank was asked to use, and its address for RDMA. */
 enum wire_rdma { WIRE_RDMA_NONE, WIRE_RDMA_SOFT, WIRE_RDMA_HARD };
 
 struct wire_card {
@@ -44,7 +44,7 @@ struct wire_card {
 void wire_card_encode(const struct wire_card *card, unsigned char out[WIRE_CARD_BYTES]);
 bool wire_card_decode(const unsigned char in[WIRE_CARD_BYTES], struct wire_card *card_p);
 
-/* The sender's part of a window: its length, and a key for each transport. */
+/* The sender's part of a window: its length, and an access key for each transport. */
 enum { WIRE_KEY_SHM, WIRE_KEY_TCP, WIRE_KEY_VERBS, WIRE_KEYS };
 
 struct wire_offer {

@@ -241,18 +241,18 @@ grep -q 'all bytes arrived as sent' "$dir/out" || fail "ranks started by hand: $
 refused 1 'host 10.98.0.9 cannot be reached: ssh: connect to host 10.98.0.9' --hosts $three,10.98.0.9
 refused 1 'host 10.98.0.3 cannot run /none/verbena: there is no program /none/verbena' \
     --hosts 10.98.0.3,10.98.0.1 --program /none/verbena
-refused 1 'ended before it said what it is (exit 0)' --hosts 10.98.0.3,10.98.0.1 --program /bin/true
+refused 1 'ended before it said hello (exit 0)' --hosts 10.98.0.3,10.98.0.1 --program /bin/true
 refused 1 'host 10.98.0.4 cannot run' --hosts 10.98.0.1,10.98.0.4
-[[ $err == *'a machine of another kind: riscv128, not '* ]] || fail "another machine: $err"
+[[ $err == *'its architecture is riscv128, not '* ]] || fail "another machine: $err"
 cp "$verbena" "$dir/other"
 echo >>"$dir/other"
-refused 1 " is not the program that runs here" \
+refused 1 " is not the program that runs on this host" \
     --hosts 10.98.0.1,10.98.0.3 --program "$dir/other"
 [[ $err == *"$dir/other on host 10.98.0."[13]" is not"* ]] || fail "another program: $err"
 refused 1 'host 10.98.0.1 cannot be reached: could not execute /none/ssh' --hosts 10.98.0.1:2 \
     --ssh /none/ssh
-refused 2 'is no host' --hosts 10.98.0.1,-oProxyCommand=true
-refused 2 'is there twice' --hosts 10.98.0.1,10.98.0.1
+refused 2 'is not a host' --hosts 10.98.0.1,-oProxyCommand=true
+refused 2 'is listed twice' --hosts 10.98.0.1,10.98.0.1
 refused 2 'No such file' --hosts ./none
 refused 2 'leave --ranks out' --hosts $three --ranks 2
 refused 2 '--sysroot is for one machine' --hosts $three --sysroot /

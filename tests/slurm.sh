@@ -153,7 +153,7 @@ same 'srun on two nodes, VB_SECRET' "$both"
 
 under srun -N 2 -n 3 "$verbena" "${job[@]}"
 [ "$code" = 2 ] || fail "two nodes and no secret: exit $code: $err"
-[[ $err == *'srun has 3 ranks on several hosts'*'--secret-file FILE or VB_SECRET'* ]] ||
+[[ $err == *'srun has started 3 ranks on several hosts'*'--secret-file FILE or VB_SECRET'* ]] ||
     fail "two nodes and no secret: $err"
 
 # The name of rank 0's host resolves to loopback there, and a group of servers and workers has a port of its own.

@@ -44,7 +44,7 @@ static void secrets_are_read(void **state)
     assert_int_equal(vb_secret_parse(HEX "0", other), VB_ERR_USAGE);
     assert_int_equal(vb_secret_parse("", other), VB_ERR_USAGE);
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "others may read"));
+    assert_non_null(strstr(text, "other users may read"));
     assert_non_null(strstr(text, "chmod 600"));
     close(fd);
     unlink(path);
@@ -279,9 +279,9 @@ static void strangers_do_not_disturb_a_job(void **state)
     for (line = text; (line = strstr(line, "refused a connection from 127.0.0.1")) != NULL; line++)
         refusals++;
     assert_int_equal(refusals, 1); /* logged once per address, not once per call */
-    assert_non_null(strstr(text, "did not let us in: it belongs to an older membership"));
-    assert_non_null(strstr(text, "did not let us in: it speaks another version"));
-    assert_non_null(strstr(text, "did not let us in: that rank is taken"));
+    assert_non_null(strstr(text, "refused this rank: its epoch is out of date"));
+    assert_non_null(strstr(text, "refused this rank: it uses another version"));
+    assert_non_null(strstr(text, "refused this rank: that rank is already connected"));
 }
 
 static void *open_with_secret(void *arg)
@@ -318,8 +318,8 @@ static void a_wrong_secret_is_refused(void **state)
         assert_ptr_equal(failed, &opts[i]);
     }
     t_stderr_release(&t, text, sizeof(text));
-    assert_non_null(strstr(text, "did not let us in: the secrets differ"));
-    assert_non_null(strstr(text, "gave up on missing ranks: 1 (never seen)"));
+    assert_non_null(strstr(text, "refused this rank: the secrets differ"));
+    assert_non_null(strstr(text, "gave up waiting for missing ranks: 1 (never seen)"));
 }
 
 /* ---- missing ranks and bad options ----------------------------------------------------------- */
@@ -339,7 +339,8 @@ static void missing_ranks_are_named(void **state)
     assert_int_equal(vb_group_open(&opts, &group), VB_ERR_TIMEOUT);
     t_stderr_release(&t, text, sizeof(text));
     assert_null(group);
-    assert_non_null(strstr(text, "gave up on missing ranks: 1 (never seen), 2 (never seen)"));
+    assert_non_null(
+        strstr(text, "gave up waiting for missing ranks: 1 (never seen), 2 (never seen)"));
 }
 
 static void bad_options_are_refused(void **state)

@@ -44,7 +44,7 @@ static void memlock(void **state)
     m.facts.memlock = (struct vb_limit){MIB / 16, 256 * MIB - 1};
     t_expect(&m.facts, "memlock", VB_CHECK_WARN, "64 KiB", fix);
     m.facts.may_lock = true;
-    t_expect(&m.facts, "memlock", VB_CHECK_OK, "does not bind this user", NULL);
+    t_expect(&m.facts, "memlock", VB_CHECK_OK, "does not apply to this user", NULL);
     m.facts.memlock = (struct vb_limit){VB_LIMIT_UNKNOWN, VB_LIMIT_UNKNOWN};
     t_expect(&m.facts, "memlock", VB_CHECK_OK, "not known", NULL);
 }
@@ -70,7 +70,7 @@ static void open_files(void **state)
     m.facts.files = (struct vb_limit){64, 64};
     t_expect(&m.facts, "files", VB_CHECK_WARN, "many ranks", fix);
     m.facts.files = (struct vb_limit){63, 63};
-    t_expect(&m.facts, "files", VB_CHECK_FAIL, "alone needs 64", fix);
+    t_expect(&m.facts, "files", VB_CHECK_FAIL, "single rank needs 64", fix);
     m.facts.files.hard = VB_LIMIT_UNKNOWN;
     t_expect(&m.facts, "files", VB_CHECK_OK, "not known", NULL);
 }
@@ -132,7 +132,7 @@ static void governor(void **state)
              "1 of 8 cpus have the frequency governor powersave",
              "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor");
     m.facts.n_governed = m.facts.n_slow_governed = 0;
-    t_expect(&m.facts, "governor", VB_CHECK_OK, "does not govern", NULL);
+    t_expect(&m.facts, "governor", VB_CHECK_OK, "does not control", NULL);
 }
 
 static void affinity(void **state)
@@ -157,7 +157,7 @@ static void cgroup(void **state)
 
     (void)state;
     t_make_good(&m);
-    t_expect(&m.facts, "cgroup", VB_CHECK_OK, "no limit of cpu time; no limit of memory", NULL);
+    t_expect(&m.facts, "cgroup", VB_CHECK_OK, "no limit on cpu time; no limit on memory", NULL);
     m.facts.cpu_quota = 8;
     t_expect(&m.facts, "cgroup", VB_CHECK_OK, "limited to that of 8.0 cpus", NULL);
     m.facts.cpu_quota = 3.5;

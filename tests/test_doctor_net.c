@@ -88,10 +88,10 @@ static void rdma_gids(void **state)
              "2 set, best is index 3 (RoCE v2 ::ffff:10.10.1.1)", NULL);
     snprintf(m.gids[1].text, sizeof(m.gids[1].text), "fe80::2");
     t_expect(&m.facts, "rdma-gids", VB_CHECK_WARN, "RoCE v2 fe80::2",
-             "sudo ip addr add ADDRESS/24 dev ens1 # a free one of your network");
+             "sudo ip addr add ADDRESS/24 dev ens1 # a free address of your network");
     m.port.n_gids = 1;
     t_expect(&m.facts, "rdma-gids", VB_CHECK_WARN, "RoCE v1 fe80::1",
-             "sudo ip addr add ADDRESS/24 dev ens1 # a free one of your network");
+             "sudo ip addr add ADDRESS/24 dev ens1 # a free address of your network");
     m.port.n_gids = 0;
     t_expect(&m.facts, "rdma-gids", VB_CHECK_WARN, "no GID, but", NULL);
     m.dev.transport = VB_RDMA_INFINIBAND;
@@ -114,7 +114,7 @@ static void soft_roce_is_offered(void **state)
 
     (void)state;
     t_make_good(&m);
-    t_expect(&m.facts, "soft-roce", VB_CHECK_OK, "not needed: mlx5_0 is there", NULL);
+    t_expect(&m.facts, "soft-roce", VB_CHECK_OK, "not needed: mlx5_0 is usable", NULL);
     m.dev.soft = true;
     t_expect(&m.facts, "soft-roce", VB_CHECK_OK, "mlx5_0 is set up", NULL);
     two[0] = two[1] = m.dev;
@@ -122,12 +122,12 @@ static void soft_roce_is_offered(void **state)
     snprintf(two[1].name, sizeof(two[1].name), "mlx5_1");
     m.facts.rdma = two;
     m.facts.n_rdma = 2;
-    t_expect(&m.facts, "soft-roce", VB_CHECK_OK, "not needed: mlx5_1 is there", NULL);
+    t_expect(&m.facts, "soft-roce", VB_CHECK_OK, "not needed: mlx5_1 is usable", NULL);
     m.facts.n_rdma = 0;
     t_expect(&m.facts, "soft-roce", VB_CHECK_OK, "could be set up on ens1",
              "sudo modprobe rdma_rxe && sudo rdma link add rxe0 type rxe netdev ens1");
     m.facts.rxe.tool = false;
-    t_expect(&m.facts, "soft-roce", VB_CHECK_OK, "once the command rdma is there",
+    t_expect(&m.facts, "soft-roce", VB_CHECK_OK, "once the command rdma is installed",
              "sudo apt install iproute2 && sudo modprobe rdma_rxe && "
              "sudo rdma link add rxe0 type rxe netdev ens1");
     m.facts.rxe.tool = m.facts.rxe.loaded = true;
@@ -138,11 +138,11 @@ static void soft_roce_is_offered(void **state)
     t_expect(&m.facts, "soft-roce", VB_CHECK_OK, "built in",
              "sudo modprobe rdma_rxe && sudo rdma link add rxe0 type rxe netdev ens1");
     snprintf(m.ifaces[1].name, sizeof(m.ifaces[1].name), "e;reboot");
-    t_expect(&m.facts, "soft-roce", VB_CHECK_WARN, "no interface", NULL);
+    t_expect(&m.facts, "soft-roce", VB_CHECK_WARN, "no suitable interface", NULL);
     snprintf(m.ifaces[1].name, sizeof(m.ifaces[1].name), "-h");
-    t_expect(&m.facts, "soft-roce", VB_CHECK_WARN, "no interface", NULL);
+    t_expect(&m.facts, "soft-roce", VB_CHECK_WARN, "no suitable interface", NULL);
     m.facts.n_ifaces = 1;
-    t_expect(&m.facts, "soft-roce", VB_CHECK_WARN, "no interface", NULL);
+    t_expect(&m.facts, "soft-roce", VB_CHECK_WARN, "no suitable interface", NULL);
 }
 
 static void soft_roce_without_its_module(void **state)

@@ -257,7 +257,7 @@ static void old_epochs_are_refused(int rank)
     t_stderr_release(&err, text, sizeof(text));
     close(fd);
     assert_int_equal(st, VB_ERR_ACCESS);
-    assert_non_null(strstr(text, "it belongs to an older membership"));
+    assert_non_null(strstr(text, "its epoch is out of date"));
 }
 
 /* Two ranks start. Two join later, one dies, another takes its slot, and then the group is full. */
@@ -287,7 +287,7 @@ static void joiners_fill_the_slots(void **state)
             if (pids[i] != 0)
                 E_UNTIL(board, board->procs[i].epoch == 4);
         old_epochs_are_refused(1);
-        join_is_refused("no seat is empty", 7, VB_ERR_ACCESS);
+        join_is_refused("no slot is free", 7, VB_ERR_ACCESS);
         end();
     }
 }
@@ -301,7 +301,7 @@ static void reuse_slot_of_silent_rank(enum vb_transport_choice transport)
     assert_int_equal(kill(pids[2], SIGSTOP), 0);
     E_UNTIL(board, board->procs[0].gone[2] == 1 && board->procs[1].gone[2] == 1);
     if (transport == VB_TRANSPORT_SHM) {
-        join_is_refused("no seat is empty", 7, VB_ERR_ACCESS);
+        join_is_refused("no slot is free", 7, VB_ERR_ACCESS);
         kill_proc(2);
     }
     start_joiner(3);
@@ -467,7 +467,7 @@ static void groups_that_are_not_elastic_admit_nobody(void **state)
     assert_int_equal(vb_group_open(&opts, &g), VB_ERR_USAGE);
     t_stderr_release(&err, text, sizeof(text));
     assert_int_equal(rank.wrong, 0);
-    assert_non_null(strstr(text, "nobody can join this job late"));
+    assert_non_null(strstr(text, "no rank can join this job after its start"));
 }
 
 /* ---- several machines ------------------------------------------------------------------------ */

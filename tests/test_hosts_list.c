@@ -70,11 +70,11 @@ static void invalid_names_are_refused(void **state)
 
     (void)state;
     for (i = 0; i < VB_COUNT(names); i++)
-        refused(names[i], "is no host");
+        refused(names[i], "is not a host");
     memset(long_name, 'a', sizeof(long_name));
     long_name[sizeof(long_name) - 1] = '\0';
     refused(long_name, "too long");
-    refused("a,b,a:2", "host a is there twice");
+    refused("a,b,a:2", "host a is listed twice");
     refused("a:1000,b:1000", "more than 1024 ranks");
 }
 
@@ -96,15 +96,15 @@ static void a_file_of_hosts(void **state)
     vb_hosts_fini(&hosts);
 
     t_tree_text(&tree, "hosts", "# none\n");
-    refused(path, "no host in");
+    refused(path, "lists no host");
     t_tree_text(&tree, "hosts", "a\nb max_slots=2\n");
-    refused(path, "hosts:2: \"b max_slots=2\" is no host");
+    refused(path, "hosts:2: \"b max_slots=2\" is not a host");
     t_tree_text(&tree, "hosts", "a\n# b\n\nbad host name!\n");
-    refused(path, "hosts:4: \"bad host\" is no host");
+    refused(path, "hosts:4: \"bad host\" is not a host");
     t_tree_text(&tree, "hosts", "a\nb\na:2\n");
-    refused(path, "hosts:3: host a is there twice");
+    refused(path, "hosts:3: host a is listed twice");
     t_tree_text(&tree, "hosts", "a:1000\nb:1000\n");
-    refused(path, "hosts:2: more than 1024 ranks");
+    refused(path, "hosts:2: the hosts have more than 1024 ranks");
     t_tree_garbage(&tree, "hosts", 5000);
     refused(path, "");
     refused(tree.root, "not a file");
@@ -180,7 +180,7 @@ static void options_are_passed_to_other_hosts(void **state)
     setenv("VB_SECRET_FILE", "feed", 1);
     setenv("VB_HOSTS", "a,b", 1);
     setenv("VB_RANK", "7", 1);
-    words = vb_launch_words_create(&launch);
+    words = vb_launch_assignments_create(&launch);
     assert_non_null(words);
     for (i = 0; words[i] != NULL; i++) {
         assert_int_equal(strncmp(words[i], "VB_", 3), 0);

@@ -3,7 +3,7 @@
  * The environment variables of srun and torchrun, valid and broken, and how the ranks of one host
  * find each other without any other information.
  *
- * Covers: net/launch_find.c net/launch_meet.c net/launch_root.c net/launch_slurm.c
+ * Covers: net/launch_find.c net/launch_meet.c net/root.c net/launch_slurm.c
  * Covers: net/launch_torch.c net/pmix.c net/sock.c
  */
 #include "net/launch.h"
@@ -286,25 +286,25 @@ static void broken_environments_are_named(void **state)
                                                                       "number from 0 to 2"},
         {"SLURM_JOB_ID=x SLURM_STEP_ID=1 SLURM_PROCID=0", "SLURM_JOB_ID x, SLURM_STEP_ID 1"},
         {"SLURM_JOB_ID=1 SLURM_STEP_ID=-1 SLURM_PROCID=0", "SLURM_STEP_ID -1: must be numbers"},
-        {TASK, "SLURM_JOB_NODELIST is not set: must be hosts"},
-        {TASK "SLURM_STEP_NODELIST=n[1-", "SLURM_STEP_NODELIST n[1-: must be hosts"},
+        {TASK, "SLURM_JOB_NODELIST is not set: must be a list of hosts"},
+        {TASK "SLURM_STEP_NODELIST=n[1-", "SLURM_STEP_NODELIST n[1-: must be a list of hosts"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,2",
          "SLURM_NODEID is not set"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,x SLURM_NODEID=0",
-         "SLURM_STEP_TASKS_PER_NODE 2,x: must say how many tasks node 0 has"},
+         "SLURM_STEP_TASKS_PER_NODE 2,x: must list tasks per node, such as 2(x3),1, with node 0"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=2,2 SLURM_NODEID=2",
-         "how many tasks node 2 has"},
+         "with node 2"},
         {TASK "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID=1",
          "SLURM_LOCALID 1: must be a number from 0 to 0"},
-        {TASK TWO, "srun has 4 ranks on several hosts, and they have no secret"},
-        {"PMI_RANK=1 PMI_SIZE=3", "PMI_SIZE 3: this mpirun has PMI, and not PMIx"},
-        {TASK TWO "PMI_RANK=1 PMI_SIZE=8", "PMI_RANK 1, PMI_SIZE 8: this mpirun has PMI"},
-        {TASK TWO "PMI_RANK=2 PMI_SIZE=4", "PMI_RANK 2, PMI_SIZE 4: this mpirun has PMI"},
-        /* --mpi=pmi2 */
-        {TASK TWO "PMI_RANK=1 PMI_SIZE=4", "srun has 4 ranks on several hosts"},
+        {TASK TWO, "srun has started 4 ranks on several hosts"},
+        {"PMI_RANK=1 PMI_SIZE=3", "PMI_SIZE 3: this mpirun offers PMI, but ranks need PMIx"},
+        {TASK TWO "PMI_RANK=1 PMI_SIZE=8", "PMI_RANK 1, PMI_SIZE 8: this mpirun offers PMI"},
+        {TASK TWO "PMI_RANK=2 PMI_SIZE=4", "PMI_RANK 2, PMI_SIZE 4: this mpirun offers PMI"},
+        {TASK TWO "PMI_RANK=1 PMI_SIZE=4",
+         "srun has started 4 ranks on several hosts"}, /* --mpi=pmi2 */
         {STEP "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0 SLURM_JOB_NODELIST=n1 PMI_RANK=0 "
               "PMI_SIZE=3",
-         "PMI_RANK 0, PMI_SIZE 3: this mpirun has PMI"},
+         "PMI_RANK 0, PMI_SIZE 3: this mpirun offers PMI"},
         {"RANK=0 WORLD_SIZE=0", "WORLD_SIZE 0: must be a number from 1 to 1024"},
         {"RANK=0 WORLD_SIZE=1e3", "WORLD_SIZE 1e3: must be"},
         {"RANK=4 WORLD_SIZE=4", "RANK 4: must be a number from 0 to 3"},
@@ -315,14 +315,14 @@ static void broken_environments_are_named(void **state)
         {"RANK=0 WORLD_SIZE=4 MASTER_ADDR=n1 MASTER_PORT=70000", "MASTER_PORT 70000: must be"},
         {TORCH "LOCAL_WORLD_SIZE=5 LOCAL_RANK=0", "LOCAL_WORLD_SIZE 5: must be"},
         {TORCH "LOCAL_WORLD_SIZE=2 LOCAL_RANK=2", "LOCAL_RANK 2: must be a number from 0 to 1"},
-        {TORCH "LOCAL_WORLD_SIZE=2 LOCAL_RANK=1", "torchrun has 4 ranks on several hosts"},
-        {TORCH "LOCAL_WORLD_SIZE=4 LOCAL_RANK=0",
-         "rank 1 is number 0 of the 4 on this host, where all are"},
+        {TORCH "LOCAL_WORLD_SIZE=2 LOCAL_RANK=1", "torchrun has started 4 ranks on several hosts"},
+        {TORCH "LOCAL_WORLD_SIZE=4 LOCAL_RANK=0", "all 4 ranks are on this host, so rank 0 must be "
+                                                  "local rank 0, but rank 1 is local rank 0"},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=29500 LOCAL_WORLD_SIZE=2 LOCAL_RANK=1",
-         "rank 0 is number 1 of the 2 on this host"},
+         "but rank 0 is local rank 1"},
         {STEP "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_STEP_NODELIST=n1",
-         "rank 1 is number 0 of the 2 on this host"},
-        {TORCH, "give all the same --secret-file FILE or VB_SECRET"},
+         "but rank 1 is local rank 0"},
+        {TORCH, "give all of them the same --secret-file FILE or VB_SECRET"},
         {TORCH, "(RANK, WORLD_SIZE, LOCAL_WORLD_SIZE)"},
         {TASK TWO, "(SLURM_PROCID, SLURM_STEP_NODELIST)"},
     };
@@ -341,7 +341,7 @@ static void broken_environments_are_named(void **state)
         if (st != VB_ERR_USAGE || strstr(said, broken[i].why) == NULL)
             fail_msg("\"%s\": status %d, \"%s\", expected \"%s\"", broken[i].text, st, said,
                      broken[i].why);
-        assert_non_null(strstr(said, "; --ranks 1 runs without others\n"));
+        assert_non_null(strstr(said, "; --ranks 1 runs a single rank\n"));
         assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1); /* one line */
         assert_false(launch.supervised);
     }
@@ -733,9 +733,9 @@ static void strangers_do_not_delay_rank_0(void **state)
     t_kill_all(strangers, 2);
     assert_int_equal(read(fds[0], &told, sizeof(told)), sizeof(told));
     assert_int_equal(told.st, VB_ERR_TIMEOUT);
-    assert_non_null(strstr(said, "only 1 of the 2 ranks on this host have come"));
-    assert_non_null(strstr(said, "has called, and was not answered"));
-    assert_null(strstr(strstr(said, "has called") + 1, "has called")); /* reported once */
+    assert_non_null(strstr(said, "only 1 of the 2 ranks on this host have started"));
+    assert_non_null(strstr(said, "refused a process that is not a rank"));
+    assert_null(strstr(strstr(said, "refused") + 1, "refused")); /* reported once */
     close(fds[0]);
     close(fds[1]);
 }

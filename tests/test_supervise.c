@@ -3,12 +3,13 @@
  * The supervisor runs in a child process of the test. The ranks are this program again; a word
  * selects what they do: "test_supervise --as WORD".
  *
- * Covers: engine/supervise_relay.c engine/supervise_signal.c engine/supervise_spawn.c
+ * Covers: net/launch_begun.c engine/supervise_relay.c engine/supervise_signal.c engine/supervise_spawn.c
  */
 #include "engine/engine.h"
 #include "tests/test.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -116,11 +117,27 @@ static int do_die(void)
 /* Rank 2 fails, and the job could continue without it; but the other ranks are stopped. */
 static int do_still(void)
 {
-    fprintf(stderr, VB_BEGUN_LINE "\n");
+    vb_launch_tell_begun(&me);
     if (me.rank == 2)
         return 3;
     raise(SIGSTOP);
     return 0;
+}
+
+/* Rank 2 fails after all have printed lines that must not tell the supervisor that training has
+ * begun: one that once did so, and the line of ranks over ssh, which counts only over ssh and only
+ * with the secret of the job. */
+static int do_forge(void)
+{
+    char line[VB_BEGUN_TEXT];
+
+    fprintf(stderr, "\033[mtraining has begun\n");
+    if (me.over_ssh)
+        me.secret[0] ^= 1;
+    if (vb_launch_begun_line(me.secret, line) != VB_OK)
+        return 97;
+    fprintf(stderr, "%s\n", line);
+    return me.rank == 2 ? 3 : do_wait();
 }
 
 static int do_slow(void)
@@ -197,6 +214,7 @@ static const struct {
              {"usage", do_usage},
              {"fail", do_fail},
              {"still", do_still},
+             {"forge", do_forge},
              {"short", do_short},
              {"show", do_show},
              {"show-only", do_show_only},
@@ -230,12 +248,14 @@ static const char *program; /* NULL: this program */
 static const char *logs;    /* NULL: no logs */
 static bool on_terminal;    /* whether standard error is a terminal */
 static bool outlive;        /* the job continues without a failed rank, except rank 0 */
+static bool over_ssh;       /* ranks are started by this program, in the place of ssh */
 
 static _Noreturn void supervise(int ranks, const char *word, const int out[2], const int err[2])
 {
     static char name[] = "test_supervise", flag[] = "--as";
-    char copy[32];
+    char copy[32], self[PATH_MAX] = "", ssh[PATH_MAX + 16];
     char *argv[] = {name, flag, copy, NULL};
+    struct vb_hosts hosts;
     struct vb_supervise_opts o = {.ranks = ranks,
                                   .program = program,
                                   .argv = argv,
@@ -247,6 +267,14 @@ static _Noreturn void supervise(int ranks, const char *word, const int out[2], c
     int code = 97;
 
     snprintf(copy, sizeof(copy), "%s", word);
+    if (over_ssh) {
+        if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0 ||
+            vb_hosts_parse("localhost,127.0.0.1,127.0.0.2", &hosts) != VB_OK)
+            _exit(95);
+        snprintf(ssh, sizeof(ssh), "%s --ssh", self);
+        o.ssh = ssh;
+        o.hosts = &hosts;
+    }
     signal(SIGINT, SIG_DFL);
     dup2(out[1], STDOUT_FILENO);
     dup2(err[1], STDERR_FILENO);
@@ -488,7 +516,8 @@ static void a_log_that_cannot_be_written(void **state)
     run(&w, 2, "raw");
     assert_int_equal(w.exit_code, 0);
     assert_int_equal(w.out_len, RAW_BYTES);
-    assert_non_null(strstr(w.err_text, "/rank-1.log: it ends here: No space left on device\n"));
+    assert_non_null(strstr(
+        w.err_text, "/rank-1.log: writing failed, and the log ends: No space left on device\n"));
     forget(&w);
     unlink(path);
     snprintf(path, sizeof(path), "%s/rank-0.log", root);
@@ -552,7 +581,7 @@ static void a_log_that_is_not_a_regular_file(void **state)
         reader = i == 0 ? -1 : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         run(&w, 2, "raw");
         assert_int_equal(w.exit_code, 96);
-        assert_non_null(strstr(w.err_text, "rank-0.log: it is there, and is no file\n"));
+        assert_non_null(strstr(w.err_text, "rank-0.log: it exists and is not a file\n"));
         forget(&w);
         if (reader >= 0)
             close(reader);
@@ -667,13 +696,53 @@ static void stopped_survivors_are_killed(void **state)
         run(&w, ranks, "still");
         assert_int_equal(w.exit_code, 1);
         assert_non_null(strstr(w.err_text, "rank 2 failed: exit 3; training goes on\n"));
-        assert_non_null(strstr(w.err_text, "rank 0 is stopped, and nobody is left"));
-        assert_non_null(strstr(w.err_text, "rank 1 is stopped, and nobody is left"));
+        assert_non_null(strstr(w.err_text, "rank 0 is stopped, and no other rank is left"));
+        assert_non_null(strstr(w.err_text, "rank 1 is stopped, and no other rank is left"));
         assert_true((strstr(w.err_text, "rank 3 is stopped") != NULL) == (ranks == 4));
         assert_true(w.seconds >= 2 * GRACE_MS / 1e3 && w.seconds < 30);
         forget(&w);
     }
     outlive = false;
+}
+
+/* Only the pipe tells the supervisor that training has begun: what a rank prints does not. */
+static void printed_lines_do_not_steer(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    outlive = true;
+    run(&w, 3, "forge");
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(strstr(w.err_text, "rank 2 failed: exit 3\n"));
+    assert_null(strstr(w.err_text, "training goes on"));
+    assert_non_null(strstr(w.err_text, "[rank 0] \033[mtraining has begun\n"));
+    assert_non_null(strstr(w.err_text, "[rank 0] verbena-begun 1 "));
+    assert_true(w.seconds < 30);
+    forget(&w);
+    over_ssh = true;
+    run(&w, 3, "forge");
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(strstr(w.err_text, "rank 2 on host 127.0.0.2 failed: exit 3\n"));
+    assert_null(strstr(w.err_text, "training goes on"));
+    forget(&w);
+    outlive = over_ssh = false;
+}
+
+/* Over ssh a line on standard error tells it; the user does not see the line. */
+static void training_has_begun_over_ssh(void **state)
+{
+    struct watched w;
+
+    (void)state;
+    outlive = over_ssh = true;
+    run(&w, 3, "still");
+    assert_int_equal(w.exit_code, 1);
+    assert_non_null(
+        strstr(w.err_text, "rank 2 on host 127.0.0.2 failed: exit 3; training goes on\n"));
+    assert_null(strstr(w.err_text, "verbena-begun"));
+    forget(&w);
+    outlive = over_ssh = false;
 }
 
 /* Before training has begun, the job needs all its ranks. */
@@ -802,6 +871,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_that_ignores_sigterm_is_killed),
         cmocka_unit_test(stopped_survivors_are_killed),
         cmocka_unit_test(all_ranks_are_needed_before_training),
+        cmocka_unit_test(printed_lines_do_not_steer),
+        cmocka_unit_test(training_has_begun_over_ssh),
         cmocka_unit_test(a_paused_job_continues),
         cmocka_unit_test(a_signal_ends_all),
         cmocka_unit_test(a_killed_supervisor_leaves_no_processes),
@@ -812,6 +883,8 @@ int main(int argc, char **argv)
 
     if (argc == 3 && strcmp(argv[1], "--as") == 0)
         return run_as(argv[2]);
+    if (argc == 4 && strcmp(argv[1], "--ssh") == 0) /* --ssh HOST COMMAND */
+        return execl("/bin/sh", "sh", "-c", argv[3], (char *)NULL);
     setenv("HOME", "/", 0); /* a variable that ranks shall inherit */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     return T_RUN(tests);

@@ -96,7 +96,7 @@ static void frames_are_bounded(void **state)
     assert_true(frame(0, WIRE_BYE, 3));
     assert_false(frame(1, WIRE_BYE, 3));
     assert_false(frame(0, 0, 3));
-    assert_true(frame(WIRE_SEAT_BYTES, WIRE_SEAT, 3));
+    assert_true(frame(WIRE_SLOT_BYTES, WIRE_SLOT, 3));
     assert_true(frame(WIRE_MEMBER_BYTES, WIRE_ADMIT, 3));
     assert_false(frame(WIRE_MEMBER_BYTES - 1, WIRE_ADMIT, 3));
     assert_true(frame(WIRE_ADMITTED_BYTES, WIRE_ADMITTED, 3));
@@ -161,28 +161,28 @@ static void an_info_is_decoded_as_encoded(void **state)
 
 static void slots_are_decoded_as_encoded(void **state)
 {
-    struct wire_seat seat = {.seat = 3,
+    struct wire_slot slot = {.slot = 3,
                              .epoch = 5,
                              .world = 2,
-                             .seats = 4,
+                             .slots = 4,
                              .choice = VB_TRANSPORT_TCP},
                      back;
-    unsigned char bytes[WIRE_SEAT_BYTES];
+    unsigned char bytes[WIRE_SLOT_BYTES];
 
     (void)state;
-    wire_seat_encode(&seat, bytes);
-    assert_true(wire_seat_decode(bytes, &back));
-    assert_memory_equal(&seat, &back, sizeof(seat));
-    seat.seat = 4; /* after the last one */
-    wire_seat_encode(&seat, bytes);
-    assert_false(wire_seat_decode(bytes, &back));
-    seat = (struct wire_seat){
-        .seat = 3, .epoch = 1, .world = 2, .seats = 4}; /* no rank can join in epoch 1 */
-    wire_seat_encode(&seat, bytes);
-    assert_false(wire_seat_decode(bytes, &back));
-    seat = (struct wire_seat){.seat = 3, .epoch = 2, .world = 2, .seats = VB_WORLD_MAX + 1};
-    wire_seat_encode(&seat, bytes);
-    assert_false(wire_seat_decode(bytes, &back));
+    wire_slot_encode(&slot, bytes);
+    assert_true(wire_slot_decode(bytes, &back));
+    assert_memory_equal(&slot, &back, sizeof(slot));
+    slot.slot = 4; /* after the last one */
+    wire_slot_encode(&slot, bytes);
+    assert_false(wire_slot_decode(bytes, &back));
+    slot = (struct wire_slot){
+        .slot = 3, .epoch = 1, .world = 2, .slots = 4}; /* no rank can join in epoch 1 */
+    wire_slot_encode(&slot, bytes);
+    assert_false(wire_slot_decode(bytes, &back));
+    slot = (struct wire_slot){.slot = 3, .epoch = 2, .world = 2, .slots = VB_WORLD_MAX + 1};
+    wire_slot_encode(&slot, bytes);
+    assert_false(wire_slot_decode(bytes, &back));
 }
 
 static void offers_are_decoded_as_encoded(void **state)

@@ -155,7 +155,7 @@ ranks LOCAL_WORLD_SIZE= -- --secret-file "$dir/key"
 job=("${train[@]}")
 ranks LOCAL_WORLD_SIZE= --
 [ "$codes" = 222 ] || fail "four variables and no secret: exits $codes"
-grep -q 'torchrun has 3 ranks on several hosts.*--secret-file FILE or VB_SECRET' "$dir/err" ||
+grep -q 'torchrun has started 3 ranks on several hosts.*--secret-file FILE or VB_SECRET' "$dir/err" ||
     fail "four variables and no secret: $(cat "$dir/err")"
 ranks LOCAL_WORLD_SIZE=3 RANK=3 --
 [ "$codes" = 222 ] || fail "rank 3 of 3: exits $codes"

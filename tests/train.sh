@@ -56,7 +56,7 @@ echo 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff >"$dir/ope
 chmod 644 "$dir/open"
 refused 1 "$dir/open" softmax --rank 0 --world 2 --root 127.0.0.1:1 --secret-file "$dir/open"
 VB_SECRET_FD=77 refused 1 "VB_SECRET_FD 77: Bad file descriptor" softmax
-VB_SECRET_FD=9 refused 1 "ends after 3 bytes of the secret" softmax 9< <(printf abc)
+VB_SECRET_FD=9 refused 1 "the secret ends after 3 bytes" softmax 9< <(printf abc)
 VB_SECRET_FD=9 refused 2 "but VB_WORLD is not" softmax 9< <(head -c 32 /dev/zero)
 VB_SECRET_FD=9 VB_WORLD=2 VB_RANK=2 refused 2 "VB_RANK 2: must be a number from 0 to 1" softmax \
     9< <(head -c 32 /dev/zero)
@@ -64,7 +64,7 @@ place=(VB_SECRET_FD=9 VB_WORLD=2 VB_RANK=0 VB_LOCAL_RANKS=2 VB_LOCAL_RANK=0 VB_R
 export "${place[@]}"
 VB_TERMINAL=2 refused 2 "VB_TERMINAL 2: must be a number from 0 to 1" softmax 9< <(head -c 32 /dev/zero)
 unset "${place[@]%%=*}"
-VB_SECRET=12 refused 2 "not 64 hexadecimal digits" softmax
+VB_SECRET=12 refused 2 "must be 64 hexadecimal digits" softmax
 
 # ---- one rank
 keys='["model","mode","ranks","transport","order","algo","batch","steps","epochs","train_s",
@@ -179,7 +179,7 @@ cmp -s "$dir/out" "$dir/logs/rank-0.log" || fail "--logs: rank 0's log differs f
 [ "$(ls "$dir/logs")" = $'rank-0.log\nrank-1.log' ] || fail "--logs: the folder has $(ls "$dir/logs")"
 rm "$dir/logs/rank-0.log"
 mkfifo "$dir/logs/rank-0.log"
-refused 1 "rank-0.log: it is there, and is no file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
+refused 1 "rank-0.log: it exists and is not a file" softmax --data synth:100 --steps 1 --ranks 2 --logs "$dir/logs"
 
 # ---- on a terminal one line of progress is shown and erased at the end; without a terminal there is none
 # on_terminal TEXT OPTIONS...: training succeeds, and the screen matches the pattern TEXT

@@ -161,7 +161,7 @@ joiners_are_refused() {
     timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" >"$dir/late" 2>&1 &
     pid=$!
     says "rank 3 joined"
-    joins 1 "no seat is empty"
+    joins 1 "no slot is free"
     kill -9 "$(pgrep -P "$pid")" 2>/dev/null
     { wait "$pid"; } 2>/dev/null
     says "rank 3 died"

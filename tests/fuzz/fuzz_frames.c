@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const unsigned char session[AUTH_KEY_BYTES];
     struct conn conns[WORLD];
     struct control c = {
-        .opts = {.world = WORLD, .seats = WORLD, .epoch = 1, .listen_fd = -1, .unix_fd = -1},
+        .opts = {.world = WORLD, .slots = WORLD, .epoch = 1, .listen_fd = -1, .unix_fd = -1},
         .conns = conns,
         .joining = -1};
     int fds[2], i;
@@ -44,9 +44,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= (size_t)n;
         conn_read(&c, i);
     }
-    if (conns[i].n_offers > 64 || (!c.opts.elastic && conns[i].offers != NULL))
+    if (conns[i].join.offers.n > 64 || (!c.opts.elastic && conns[i].join.offers.first != NULL))
         abort();
-    if (conns[i].n_blobs > 8 || (c.table != NULL && i != 0))
+    if (conns[i].blobs.n > 8 || (c.table != NULL && i != 0))
         abort();
     close(fds[1]);
     for (i = 0; i < WORLD; i++)

@@ -35,11 +35,11 @@ static void look_at_members(const uint8_t *data, size_t size)
     struct wire_member member;
     struct wire_offer offer;
     struct wire_card card;
-    struct wire_seat seat;
+    struct wire_slot slot;
     int k;
 
-    if (size >= WIRE_SEAT_BYTES && wire_seat_decode(data, &seat) &&
-        (seat.seat >= seat.seats || seat.seats > VB_WORLD_MAX))
+    if (size >= WIRE_SLOT_BYTES && wire_slot_decode(data, &slot) &&
+        (slot.slot >= slot.slots || slot.slots > VB_WORLD_MAX))
         abort();
     if (size >= WIRE_MEMBER_BYTES)
         (void)wire_member_decode(data, &member);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where rank 0 listens for a job that somebody else has laid out: the socket, and the address that
- * the others can reach it by.
+ * The address of rank 0 ("HOST:PORT", the root): what it stands for on this host, by which address
+ * other hosts can reach it, and the socket where rank 0 listens.
  */
-#include "net/launch.h"
-#include "net/sock.h"
+#include "net/root.h"
+#include "net/net.h"
 
 #include <netdb.h>
 #include <string.h>
@@ -15,9 +15,8 @@
 /* ---- the address ------------------------------------------------------------------------------
  */
 
-/* An address of this host that others may know: its name's, if that is not loopback, as it is on
- * many a Debian; else the one that ssh came to; else that of the interface for data, or of any that
- * is not loopback: in a container none has hardware. */
+/* The first address of a name that is not loopback. On many a Debian the name of the host itself
+ * has none. */
 static bool address_by_name(const char *name, struct sock_addr *addr)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found, *at;
@@ -35,14 +34,6 @@ static bool address_by_name(const char *name, struct sock_addr *addr)
     return ok;
 }
 
-static bool address_of_ssh(const char *connection, struct sock_addr *addr)
-{
-    char server[VB_ADDR_TEXT];
-
-    return connection != NULL && sscanf(connection, "%*s %*s %45s", server) == 1 &&
-           sock_from_text(server, 0, addr) && !sock_is_loopback(addr);
-}
-
 static const struct vb_iface *any_iface(const struct vb_iface *list, int n)
 {
     const struct vb_iface *best = NULL;
@@ -56,6 +47,8 @@ static const struct vb_iface *any_iface(const struct vb_iface *list, int n)
     return best;
 }
 
+/* The address of the interface for data, else of any interface that is not loopback: in a container
+ * no interface has hardware. */
 static bool address_of_iface(struct sock_addr *addr)
 {
     const struct vb_iface *iface;
@@ -74,31 +67,9 @@ static bool address_of_iface(struct sock_addr *addr)
     return found;
 }
 
-static vb_status find_address(const char *name, const char *connection, struct sock_addr *addr)
+static bool is_reachable(const char *address, struct sock_addr *addr)
 {
-    if (address_by_name(name, addr) || address_of_ssh(connection, addr) || address_of_iface(addr) ||
-        sock_from_text("127.0.0.1", 0, addr))
-        return VB_OK;
-    return vb_err(VB_ERR_NO_FILE, "no address for %s", name);
-}
-
-/* Cuts "NAME:PORT" or "[V6]:PORT" in two. */
-static vb_status cut_port(char *name, int *port_p)
-{
-    char *colon = strrchr(name, ':');
-    int64_t port;
-    size_t len;
-
-    if (colon == NULL || !vb_parse_int(colon + 1, &port) || port < 0 || port > 65535)
-        return vb_err(VB_ERR_USAGE, "\"%s\" is not HOST:PORT", name);
-    *colon = '\0';
-    len = strlen(name);
-    if (name[0] == '[' && name[len - 1] == ']') {
-        memmove(name, name + 1, len - 2);
-        name[len - 2] = '\0';
-    }
-    *port_p = (int)port;
-    return VB_OK;
+    return address != NULL && sock_from_text(address, 0, addr) && !sock_is_loopback(addr);
 }
 
 /* ---- the socket ------------------------------------------------------------------------------ */
@@ -111,8 +82,9 @@ bool vb_root_wants_port(const char *root)
     return colon != NULL && vb_parse_int(colon + 1, &port) && port == 0;
 }
 
-/* For ranks on this host alone; a name that is loopback here may be something else elsewhere. */
-static bool is_here(const char *host)
+/* Whether the host part of a root means this host only. Another name that stands for loopback on
+ * this host may stand for something else on others. */
+static bool is_loopback_text(const char *host)
 {
     struct sock_addr addr;
 
@@ -128,7 +100,7 @@ static void set_port(struct sock_addr *addr, int port)
     (void)sock_from_text(host, port, addr);
 }
 
-/* moved_p: the name stands for loopback here, and addr_p is another address of this host. */
+/* moved_p: on this host the name stands for loopback, so addr_p is another address of this host. */
 static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved_p)
 {
     char name[VB_ROOT_TEXT];
@@ -140,9 +112,8 @@ static vb_status resolve(const char *root, struct sock_addr *addr_p, bool *moved
     st = sock_resolve(root, addr_p);
     if (st != VB_OK || !sock_is_loopback(addr_p))
         return st;
-    snprintf(name, sizeof(name), "%s", root);
-    st = cut_port(name, &port);
-    if (st != VB_OK || is_here(name) ||
+    st = sock_split(root, name, sizeof(name), &port);
+    if (st != VB_OK || is_loopback_text(name) ||
         !(address_by_name(name, &other) || address_of_iface(&other)))
         return st;
     set_port(&other, port);
@@ -158,7 +129,7 @@ vb_status root_resolve(const char *root, struct sock_addr *addr_p)
     return resolve(root, addr_p, &moved);
 }
 
-/* The rule of vb_root_listen(): at is what root stands for. */
+/* Listens as vb_root_listen() says; `at` is the address of the root. */
 static vb_status listen_for(const struct sock_addr *at, int *fd_p)
 {
     const char *all = at->sa.ss_family == AF_INET6 ? "::" : "0.0.0.0";
@@ -167,7 +138,7 @@ static vb_status listen_for(const struct sock_addr *at, int *fd_p)
     if (sock_is_loopback(at))
         return sock_listen(at, TAKEN, fd_p);
     if (!sock_from_text(all, sock_port(at), &any))
-        return vb_err(VB_ERR_UNSUPPORTED, "no address to listen at");
+        return vb_err(VB_ERR_UNSUPPORTED, "this host has no address to listen at");
     return sock_listen(&any, TAKEN, fd_p);
 }
 
@@ -199,29 +170,21 @@ vb_status vb_root_listen(char root[VB_ROOT_TEXT], int *fd_p)
     return VB_OK;
 }
 
-vb_status launch_listen(struct vb_launch *launch, const char *connection, bool as_given)
+vb_status vb_root_listen_reachable(char root[VB_ROOT_TEXT], const char *reached, int *fd_p)
 {
     char name[VB_ROOT_TEXT], text[SOCK_TEXT];
     struct sock_addr addr;
     vb_status st;
     int port = 0;
 
-    if (as_given && !vb_root_wants_port(launch->root))
-        return vb_root_listen(launch->root, &launch->root_fd);
-    snprintf(name, sizeof(name), "%s", launch->root);
-    st = cut_port(name, &port);
-    if (st == VB_OK)
-        st = find_address(name, connection, &addr);
+    st = sock_split(root, name, sizeof(name), &port);
     if (st != VB_OK)
         return st;
+    if (!address_by_name(name, &addr) && !is_reachable(reached, &addr) &&
+        !address_of_iface(&addr) && !sock_from_text("127.0.0.1", 0, &addr))
+        return vb_err(VB_ERR_NO_FILE, "no address found for %s", name);
     set_port(&addr, port);
     sock_text(&addr, text);
-    snprintf(launch->root, sizeof(launch->root), "%s", text);
-    return vb_root_listen(launch->root, &launch->root_fd);
-}
-
-vb_status launch_listen_here(struct vb_launch *launch)
-{
-    snprintf(launch->root, sizeof(launch->root), "127.0.0.1:0");
-    return vb_root_listen(launch->root, &launch->root_fd);
+    snprintf(root, VB_ROOT_TEXT, "%s", text);
+    return vb_root_listen(root, fd_p);
 }
