@@ -328,65 +328,104 @@ struct vb_async_opts {
     int replicas;      /* 2: each server has a standby, on the next rank; 0: none has */
 };
 
-struct vb_joined;
-
-/* The engine chooses a value for options that are 0, NULL or AUTO, and for options that are
- * negative where a comment says so. */
-struct vb_train_opts {
-    const char *model; /* name of a row of vb_train_models() */
-    int input;         /* side of the images, of a model with several nets; 0: chosen */
-    enum vb_mode mode;
-    struct vb_async_opts async; /* used in mode async */
-    struct vb_data_ask data;
-    const char *data_text; /* --data as given, to compare with other ranks and checkpoints */
+/* The data to train on, and to evaluate on at the end. */
+struct vb_train_data_opts {
+    struct vb_data_ask ask;
+    const char *text;      /* --data as given, to compare with other ranks and checkpoints */
     const char *test_text; /* --test-data as given; NULL: not given */
-    int64_t batch;         /* samples of one rank in a step */
-    int64_t global_batch;  /* samples of all ranks in a step; give one of the two */
-    int64_t epochs, steps, samples; /* length of the training; give one of them */
+    int input;             /* side of the images, of a model with several nets; 0: chosen */
+    int64_t test_limit;    /* evaluate on the first samples only; 0: on all */
+    bool whole_steps;      /* leave out samples that would make a shorter step; needs a batch */
+};
 
+/* The size of a step and the length of the training. */
+struct vb_train_length_opts {
+    int64_t batch;                  /* samples of one rank in a step */
+    int64_t global_batch;           /* samples of all ranks in a step; give one of the two */
+    int64_t epochs, steps, samples; /* length of the training; give one of them */
+};
+
+/* The update rule and the learning rate. */
+struct vb_train_learn_opts {
     double lr;
     enum vb_schedule schedule;
     int64_t warmup;                      /* steps; negative: chosen */
     const char *rule;                    /* "sgd", "momentum", "nesterov", "adagrad", "ftrl" */
     double momentum, weight_decay, clip; /* negative: chosen; clip 0: none */
+};
 
-    uint64_t seed;
-    int64_t eval_every;       /* steps between evaluations; 0: only at the end */
-    int64_t test_limit;       /* evaluate on the first samples only; 0: on all */
-    const char *checkpoint;   /* folder for checkpoints; NULL: none are written */
-    int64_t checkpoint_every; /* steps between checkpoints; 0: only at the end */
-    bool resume;              /* continue from the newest checkpoint, if there is one */
-    const char *plan;         /* file with the choice of kernels; NULL: the engine times them */
-    bool dry_run;             /* set up everything, but do not train */
-    bool whole_steps;         /* leave out samples that would make a shorter step; needs batch */
+/* Checkpoints. */
+struct vb_train_save_opts {
+    const char *dir; /* folder for checkpoints; NULL: none are written */
+    int64_t every;   /* steps between checkpoints; 0: only at the end */
+    bool resume;     /* continue from the newest checkpoint, if there is one */
+};
 
-    struct vb_coll_opts coll; /* how gradients are summed */
-    int64_t bucket_bytes;     /* gradients summed together; 0: chosen from the measured link */
-    int64_t hold_back_bytes;  /* gradients that are sent after those of the first layers; 0: chosen
-                                 from the speed of the link */
-    int64_t share_out_bytes;  /* size of a model from which on the ranks of one host share the
-                                 update; 0: where it pays */
-    int64_t check_replicas;   /* steps between comparisons of the ranks' parameters; 0: only at the
-                                 end */
-    int slow_rank;            /* for experiments: the rank that computes slowly */
-    double slow_factor;       /* how many times as long it takes to compute; 0: no rank is slow */
-    int threads;              /* computing threads per rank; 0: chosen for the machine */
-    bool pin;                 /* pin threads to cores */
-    struct vb_group_opts group;  /* with a world of 1 only rank and world are used */
-    struct vb_group *open_group; /* an open group to use, which stays open; NULL: open one */
+/* Synchronous training: how gradients are summed over ranks. */
+struct vb_train_sums_opts {
+    struct vb_coll_opts coll;
+    int64_t bucket_bytes;      /* gradients summed together; 0: chosen from the measured link */
+    int64_t defer_bytes;       /* gradients that are sent after those of the first layers; 0: chosen
+                                  from the speed of the link */
+    int64_t shared_update_min; /* bytes of a model from which on the ranks of one host share the
+                                  update; 0: where it pays */
+    int64_t check_replicas;    /* steps between comparisons of the ranks' parameters; 0: only at the
+                                  end */
+};
+
+/* Where a rank runs, and how fast. */
+struct vb_train_place_opts {
+    int threads;                 /* computing threads per rank; 0: chosen for the machine */
+    bool pin;                    /* pin threads to cores */
     int local_rank, local_ranks; /* among the ranks on this host; 0: learnt from the group */
-    struct vb_joined *joined;    /* borrowed: the job that this worker joins; NULL: none */
-    const char *words; /* the command line, with a zero after each word, for joiners; NULL:
-                          nobody can join */
+    int slow_rank;               /* for experiments: the rank that computes slowly */
+    double slow_factor; /* how many times as long it takes to compute; 0: no rank is slow */
+};
+
+struct vb_joined;
+
+/* Asynchronous training: workers that join a running job. */
+struct vb_train_join_opts {
+    struct vb_joined *joined; /* borrowed: the job that this worker joins; NULL: none */
+    const char *words;        /* the command line, with a zero after each word, for joiners; NULL:
+                                 nobody can join */
     size_t words_len;
     void (*say)(const char *root); /* called on rank 0 with the address for joiners; may be NULL */
-    void (*begun)(void);     /* asynchronous: called by a worker after all have met; may be NULL */
-    vb_train_watch_fn watch; /* may be NULL */
+};
+
+/* Functions that training calls. Each may be NULL. */
+struct vb_train_hooks {
+    void (*begun)(void); /* asynchronous: called by a worker after all have met */
+    vb_train_watch_fn watch;
     void *watch_arg;
-    vb_train_look_fn look; /* may be NULL */
+    vb_train_look_fn look;
     void *look_arg;
-    vb_train_report_fn report; /* may be NULL */
+    vb_train_report_fn report;
     void *report_arg;
+};
+
+/* The engine chooses a value for options that are 0, NULL or AUTO, and for options that are
+ * negative where a comment says so. */
+struct vb_train_opts {
+    const char *model; /* name of a row of vb_train_models() */
+    enum vb_mode mode;
+    uint64_t seed;
+    const char *plan;   /* file with the choice of kernels; NULL: the engine times them */
+    bool dry_run;       /* set up everything, but do not train */
+    int64_t eval_every; /* steps between evaluations; 0: only at the end */
+
+    struct vb_train_data_opts data;
+    struct vb_train_length_opts length;
+    struct vb_train_learn_opts learn;
+    struct vb_train_save_opts save;
+    struct vb_train_sums_opts sums;
+    struct vb_async_opts async; /* used in mode async */
+    struct vb_train_place_opts place;
+    struct vb_train_join_opts join;
+    struct vb_train_hooks hooks;
+
+    struct vb_group_opts group;  /* with a world of 1 only rank and world are used */
+    struct vb_group *open_group; /* an open group to use, which stays open; NULL: open one */
 };
 
 struct vb_rank_result {

@@ -104,7 +104,7 @@ vb_status vb_async_check(const struct vb_train_opts *o)
     if (a->max_workers > 0 && a->max_workers < workers)
         return vb_err(VB_ERR_USAGE, "--max-workers %d: the job starts with %d", a->max_workers,
                       workers);
-    if (o->check_replicas > 0)
+    if (o->sums.check_replicas > 0)
         return vb_err(VB_ERR_USAGE, "--check-replicas needs --mode sync");
     return VB_OK;
 }
@@ -162,7 +162,7 @@ static void fill_job(struct vb_async *a)
                            .steps = t->recipe.steps,
                            .clip = t->recipe.clip,
                            .eval_every = o->eval_every,
-                           .save_every = o->checkpoint != NULL ? o->checkpoint_every : 0,
+                           .save_every = o->save.dir != NULL ? o->save.every : 0,
                            .rule = t->recipe.rule,
                            .schedule = t->recipe.schedule};
     a->params = t->ops->memory(t, &job->n, &a->state, &job->words);
@@ -178,10 +178,10 @@ static void say_last_checkpoint(const struct vb_trainer *t)
 {
     char path[4096];
 
-    if (t->o->joined != NULL)
+    if (t->o->join.joined != NULL)
         VB_LOG_ERROR("this worker had joined and has stopped; the job may go on without it");
-    else if (t->o->checkpoint != NULL &&
-             vb_checkpoint_latest(t->o->checkpoint, path, sizeof(path)) == VB_OK)
+    else if (t->o->save.dir != NULL &&
+             vb_checkpoint_latest(t->o->save.dir, path, sizeof(path)) == VB_OK)
         VB_LOG_ERROR("training stopped; the last checkpoint is %s, continue with --resume", path);
     else
         VB_LOG_ERROR("training stopped; it has written no checkpoint");
@@ -207,7 +207,7 @@ static vb_status report(struct vb_async *a)
     struct vb_trainer *t = a->trainer;
     vb_status st = VB_OK;
 
-    if (t->o->checkpoint != NULL)
+    if (t->o->save.dir != NULL)
         st = vb_train_save(t, t->step);
     return st == VB_OK ? async_evaluate(t) : st;
 }
@@ -237,7 +237,7 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
     fill_job(a);
     st = check_recipe(a);
     if (st == VB_OK)
-        st = t->o->joined != NULL ? async_adopt_joined(a) : meet(a);
+        st = t->o->join.joined != NULL ? async_adopt_joined(a) : meet(a);
     if (st == VB_OK)
         st = run_ranks(a);
     if (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT)

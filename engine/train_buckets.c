@@ -102,7 +102,7 @@ static size_t choose_bytes(const struct vb_coll *coll, size_t model_bytes)
 /* All ranks use the choice of rank 0, because rounding could make their own choices differ. */
 static vb_status choose_bucket(struct vb_buckets *b)
 {
-    int64_t asked = b->trainer->o->bucket_bytes;
+    int64_t asked = b->trainer->o->sums.bucket_bytes;
     uint64_t bytes[2] = {BUCKET_MAX, BUCKET_MAX};
     vb_status st = VB_OK;
 
@@ -122,7 +122,7 @@ static vb_status choose_bucket(struct vb_buckets *b)
 
 static vb_status open_coll(struct vb_buckets *b)
 {
-    struct vb_coll_opts opts = b->trainer->o->coll;
+    struct vb_coll_opts opts = b->trainer->o->sums.coll;
     vb_status st;
 
     opts.in_flight = LIST + 1;
@@ -182,7 +182,7 @@ float *vb_buckets_grads(struct vb_buckets *b)
 
 bool vb_buckets_are_mapped(const struct vb_buckets *b)
 {
-    const struct vb_coll_opts *o = &b->trainer->o->coll;
+    const struct vb_coll_opts *o = &b->trainer->o->sums.coll;
 
     return b->coll != NULL && o->wire == VB_WIRE_F32 &&
            vb_coll_algo(b->coll, b->n_params * sizeof(float)) == VB_ALGO_MAPPED;
@@ -232,7 +232,7 @@ static bool measures_link(const struct vb_buckets *b)
  * next backward takes longer. */
 static size_t to_hold(struct vb_buckets *b)
 {
-    size_t asked = (size_t)b->trainer->o->hold_back_bytes / sizeof(float), summed = b->n_params;
+    size_t asked = (size_t)b->trainer->o->sums.defer_bytes / sizeof(float), summed = b->n_params;
     size_t most = b->n_params - b->front;
     bool done = true;
     int i;
@@ -259,7 +259,7 @@ static void agree_on_hold(struct vb_buckets *b, size_t n)
 
 static void take_agreement(struct vb_buckets *b)
 {
-    size_t least = b->trainer->o->hold_back_bytes > 0 ? 1 : b->bucket;
+    size_t least = b->trainer->o->sums.defer_bytes > 0 ? 1 : b->bucket;
     size_t n, most = b->n_params - b->front;
 
     b->agreement.running = false;

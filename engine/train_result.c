@@ -267,9 +267,9 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     if (t->place.group == NULL)
         return;
     snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
-    r->order = t->o->coll.order == VB_ORDER_RANK ? "rank" : "any";
+    r->order = t->o->sums.coll.order == VB_ORDER_RANK ? "rank" : "any";
     r->algo = t->sums.algo;
-    r->wire = t->o->coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
+    r->wire = t->o->sums.coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
 }
 
 /* For each rank, the result has the waiting time of the rank that waited for it the longest. */

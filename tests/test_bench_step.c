@@ -111,9 +111,9 @@ static void fill_opts(const char *model, const char *data, struct vb_group *g,
                       struct vb_train_opts *o)
 {
     t_train_opts(model, data, g, o);
-    o->batch = 15;
-    o->whole_steps = true;
-    o->steps = 100;
+    o->length.batch = 15;
+    o->data.whole_steps = true;
+    o->length.steps = 100;
 }
 
 /* Whether all ranks have the same parameters now. */

@@ -19,8 +19,8 @@
 
 struct run {
     const char *model, *data, *rule;
-    int64_t check_replicas, hold_back_bytes, eval_every;
-    int64_t share_out_bytes; /* 0: updates are not shared out */
+    int64_t check_replicas, defer_bytes, eval_every;
+    int64_t shared_update_min; /* 0: updates are not shared out */
     double clip;
     uint64_t kill_us; /* the culprit dies after so long; 0: it does not */
     uint32_t after[STEPS + 1];
@@ -52,17 +52,17 @@ static void share_memory(void)
 static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train_opts *o)
 {
     t_train_opts(run->model, run->data, g, o);
-    o->rule = run->rule;
-    o->global_batch = 30;
-    o->steps = STEPS;
-    o->check_replicas = run->check_replicas;
+    o->learn.rule = run->rule;
+    o->length.global_batch = 30;
+    o->length.steps = STEPS;
+    o->sums.check_replicas = run->check_replicas;
     o->eval_every = run->eval_every;
-    o->clip = run->clip > 0 ? run->clip : -1;
+    o->learn.clip = run->clip > 0 ? run->clip : -1;
     if (strcmp(run->model, "sparse-lr") == 0)
         return; /* what follows is for dense models */
-    o->hold_back_bytes = run->hold_back_bytes;
-    o->share_out_bytes = run->share_out_bytes > 0 ? run->share_out_bytes : INT64_MAX;
-    o->bucket_bytes = run->in_one ? 1 << 30 : 1 << 16;
+    o->sums.defer_bytes = run->defer_bytes;
+    o->sums.shared_update_min = run->shared_update_min > 0 ? run->shared_update_min : INT64_MAX;
+    o->sums.bucket_bytes = run->in_one ? 1 << 30 : 1 << 16;
 }
 
 struct watcher {
@@ -118,8 +118,8 @@ static vb_status train(struct vb_group *g, struct run *run)
     vb_status st;
 
     fill_opts(run, g, &o);
-    o.look = look;
-    o.look_arg = &w;
+    o.hooks.look = look;
+    o.hooks.look_arg = &w;
     st = vb_train(&o, &result);
     if (st == VB_OK)
         vb_train_result_fini(&result);
@@ -182,8 +182,8 @@ static int killed_at_random(struct run *run, enum vb_transport_choice transport,
 static void survivors_of_a_death_stand_at_a_step(void **state)
 {
     struct run runs[] = {{.model = "softmax", .data = "synth:1200"},
-                         {.model = "lenet", .data = "synth:1200", .share_out_bytes = 4},
-                         {.model = "lenet", .data = "synth:1200", .hold_back_bytes = 120000},
+                         {.model = "lenet", .data = "synth:1200", .shared_update_min = 4},
+                         {.model = "lenet", .data = "synth:1200", .defer_bytes = 120000},
                          {.model = "sparse-lr", .data = "synth:n=1200,features=5000"}};
     int hit = 0;
     size_t i;
@@ -253,8 +253,8 @@ static void a_step_can_be_taken_back(void **state)
     struct run runs[] = {
         {.model = "softmax", .data = "synth:1200"},
         {.model = "lenet", .data = "synth:1200"},
-        {.model = "lenet", .data = "synth:1200", .share_out_bytes = 4},
-        {.model = "lenet", .data = "synth:1200", .hold_back_bytes = 120000, .clip = 1000},
+        {.model = "lenet", .data = "synth:1200", .shared_update_min = 4},
+        {.model = "lenet", .data = "synth:1200", .defer_bytes = 120000, .clip = 1000},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "momentum"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "ftrl"}};
@@ -278,7 +278,7 @@ static void every_way_to_take_a_step_has_the_same_bits(void **state)
 {
     static const struct {
         double clip;
-        int64_t hold_back_bytes;
+        int64_t defer_bytes;
     } clips[] = {{4.5, 120000}, {0.01, 1 << 22}};
     enum { IN_ONE, EARLY, SHARED, WAYS } way;
     struct run run = {.model = "lenet", .data = "synth:1000", .eval_every = 7, .check_replicas = 9};
@@ -289,8 +289,8 @@ static void every_way_to_take_a_step_has_the_same_bits(void **state)
     for (i = 0; i < VB_COUNT(clips); i++)
         for (way = IN_ONE; way < WAYS; way++) {
             run.clip = clips[i].clip;
-            run.hold_back_bytes = way == EARLY ? clips[i].hold_back_bytes : 0;
-            run.share_out_bytes = way == SHARED ? 4 : 0;
+            run.defer_bytes = way == EARLY ? clips[i].defer_bytes : 0;
+            run.shared_update_min = way == SHARED ? 4 : 0;
             run.in_one = way == IN_ONE; /* when that is summed there is nothing to wait for */
             job.transport = way == EARLY ? VB_TRANSPORT_TCP : VB_TRANSPORT_SHM;
             share_memory();
