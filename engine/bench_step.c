@@ -227,7 +227,7 @@ static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int ba
 
     fill_opts(o, batch, b->group, &train);
     point->batch = batch;
-    st = vb_trainer_open(&b->trainer, &train);
+    st = vb_trainer_open(&b->trainer, &train, NULL);
     if (st == VB_OK && b->trainer.recipe.clip > 0)
         b->trainer.recipe.clip = DBL_MAX; /* at this rate gradients stay as large as at the start
                                              and would all be clipped */
@@ -257,7 +257,7 @@ static vb_status all_batches(struct bench *b, const struct vb_step_opts *o,
 vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p)
 {
     struct vb_place place = {0};
-    vb_status st = vb_train_check(&o->train);
+    vb_status st = vb_trainer_check(&o->train);
     struct bench *b;
 
     if (st != VB_OK)

@@ -18,43 +18,16 @@
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-static int servers_of(const struct vb_async_opts *o)
-{
-    return o->servers > 0 ? o->servers : 1;
-}
-
-static int replicas_of(const struct vb_async_opts *o)
-{
-    return o->replicas > 1 ? o->replicas : 1;
-}
-
-int vb_train_servers(const struct vb_async_opts *o)
-{
-    return servers_of(o) * replicas_of(o);
-}
-
-int vb_train_workers(const struct vb_train_opts *o)
-{
-    if (o->mode != VB_MODE_ASYNC || !o->async.dedicated)
-        return o->group.world;
-    return o->group.world - vb_train_servers(&o->async);
-}
-
-bool vb_train_apart(const struct vb_train_opts *o)
-{
-    return o->mode == VB_MODE_ASYNC && !(o->async.bounded && o->async.staleness == 0);
-}
-
 static vb_status check_servers(const struct vb_async_opts *o, int workers)
 {
-    int servers = servers_of(o), all = vb_train_servers(o);
+    int servers = vb_train_shards(o), all = vb_train_servers(o);
 
     if (workers < 1)
         return vb_err(VB_ERR_USAGE,
                       "--dedicated-servers: %d of the ranks are servers, so no rank is left to "
                       "work; start at least one more",
                       all);
-    if (replicas_of(o) > 1 &&
+    if (vb_train_replicas(o) > 1 &&
         (o->replicas > 2 || o->hogwild || all > PS_SERVERS_MAX || (!o->dedicated && workers < 2)))
         return vb_err(VB_ERR_USAGE,
                       "--replicas 2 needs a second rank or --dedicated-servers, at most %d "
@@ -79,7 +52,7 @@ static vb_status check_backup(const struct vb_async_opts *o, int workers)
     if (o->backup >= workers)
         return vb_err(VB_ERR_USAGE, "--backup %d: must be less than the number of workers, %d",
                       o->backup, workers);
-    if (servers_of(o) > 1)
+    if (vb_train_shards(o) > 1)
         return vb_err(VB_ERR_USAGE, "--backup needs one server: several would not drop the same "
                                     "gradients");
     return VB_OK;
@@ -95,7 +68,7 @@ vb_status vb_async_check(const struct vb_train_opts *o)
         st = check_backup(a, workers);
     if (st != VB_OK)
         return st;
-    if (a->hogwild && (a->bounded || servers_of(a) > 1))
+    if (a->hogwild && (a->bounded || vb_train_shards(a) > 1))
         return vb_err(VB_ERR_USAGE, "--hogwild needs one server and no --staleness");
     if (a->hogwild &&
         (o->group.transport == VB_TRANSPORT_TCP || o->group.transport == VB_TRANSPORT_VERBS))
@@ -152,8 +125,8 @@ static void fill_job(struct vb_async *a)
     struct ps_job *job = &a->job;
 
     *job = (struct ps_job){.workers = t->world,
-                           .servers = servers_of(&o->async),
-                           .replicas = replicas_of(&o->async),
+                           .servers = vb_train_shards(&o->async),
+                           .replicas = vb_train_replicas(&o->async),
                            .sparse = t->model.row->sparse,
                            .hogwild = o->async.hogwild,
                            .bound = o->async.bounded ? o->async.staleness : PS_UNBOUNDED,

@@ -26,7 +26,7 @@ static const char *dense_option(const struct vb_train_opts *o)
     return o->sums.shared_update_min > 0 ? "shared-update-min" : NULL;
 }
 
-vb_status vb_train_check(const struct vb_train_opts *o)
+vb_status vb_trainer_check(const struct vb_train_opts *o)
 {
     const struct vb_train_model *model = vb_train_model_find(o->model);
     bool dense_sums = model != NULL && !model->sparse && o->mode != VB_MODE_ASYNC;
@@ -48,7 +48,7 @@ vb_status vb_train_check(const struct vb_train_opts *o)
         return vb_err(VB_ERR_USAGE, "--join needs --mode async, and no --dry-run");
     if (!dense_sums && dense_option(o) != NULL)
         return vb_err(VB_ERR_USAGE, "--%s is for dense models and --mode sync", dense_option(o));
-    return o->mode == VB_MODE_ASYNC ? vb_async_check(o) : VB_OK;
+    return VB_OK;
 }
 
 /* ---- settings -------------------------------------------------------------------------------- */
@@ -155,6 +155,18 @@ bool vb_train_settings_differ(const char *a, const char *b, char name[64])
         b += len + (b[len] == '\n');
     }
     return false;
+}
+
+vb_status vb_train_fits_job(const char *settings, const char *of_job)
+{
+    char name[64];
+
+    if (!vb_train_settings_differ(of_job, settings, name))
+        return VB_OK;
+    return vb_err(VB_ERR_USAGE,
+                  "cannot join: by its options, environment or data this worker has another %s "
+                  "than the job",
+                  name);
 }
 
 static vb_status compare(const char *all, int n)

@@ -214,26 +214,12 @@ int vb_joined_rank(const struct vb_joined *j)
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-const char *vb_joined_plan(const struct vb_joined *j)
+struct vb_trainer_joiner vb_joined_joiner(const struct vb_joined *j)
 {
-    return j->plan[0] != '\0' ? j->plan : NULL;
-}
-
-vb_status vb_joined_check(const struct vb_joined *j, const char *settings)
-{
-    char name[64];
-
-    if (!vb_train_settings_differ(j->settings, settings, name))
-        return VB_OK;
-    return vb_err(VB_ERR_USAGE,
-                  "cannot join: by its options, environment or data this worker has another %s "
-                  "than the job",
-                  name);
-}
-
-int64_t vb_joined_begin(const struct vb_joined *j)
-{
-    return j->info.begin;
+    return (struct vb_trainer_joiner){.rank = vb_joined_rank(j),
+                                      .begin = j->info.begin,
+                                      .settings = j->settings,
+                                      .plan = j->plan[0] != '\0' ? j->plan : NULL};
 }
 
 /* This worker has made a->job from its own options, and checks it against the running job. It takes

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the files of training.
+ * The trainer: what one rank needs to make steps. Shared by the files of training, and used by
+ * asynchronous training, by the run and by benchmarks.
  */
 #ifndef VB_TRAIN_PRIV_H
 #define VB_TRAIN_PRIV_H
@@ -47,7 +48,18 @@ struct vb_recipe {
 /* n: number of samples to train on. */
 vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe *recipe_p);
 
+/* ---- roles (train_roles.c) ------------------------------------------------------------------- */
+
+/* Whether each worker has batches of its own. */
+bool vb_train_apart(const struct vb_train_opts *o);
+
+int vb_train_shards(const struct vb_async_opts *o);   /* servers without their standbys */
+int vb_train_replicas(const struct vb_async_opts *o); /* servers per shard, including the standby */
+
 /* ---- checks (train_check.c) ------------------------------------------------------------------ */
+
+/* Checks that the options fit each other, as far as all modes have them. */
+vb_status vb_trainer_check(const struct vb_train_opts *o);
 
 /* Everything that decides the result, as lines "name=value". It must be the same on all ranks, and
  * in a checkpoint that a run resumes from. The caller frees the text. Returns NULL if there is no
@@ -56,6 +68,9 @@ char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r
 
 /* Returns whether the settings differ, and the name of the first line that does. */
 bool vb_train_settings_differ(const char *a, const char *b, char name[64]);
+
+/* Checks the settings of a joiner against those of the job. */
+vb_status vb_train_fits_job(const char *settings, const char *of_job);
 
 /* Collective: fails on all ranks if one was started with other options. */
 vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
@@ -82,7 +97,8 @@ void vb_place_close(struct vb_place *place);
  * many ranks share the cpus, all ranks are assumed to. */
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus);
 
-/* ---- training (train.c) ---------------------------------------------------------------------- */
+/* ---- the trainer of one rank (train.c)
+ * ---------------------------------------------------------------------- */
 
 struct vb_trainer;
 
@@ -174,8 +190,17 @@ struct vb_trainer_slow {
     uint64_t own_ns;  /* how long the last step took without idling */
 };
 
+/* What a worker that joins a running job has learnt from it. The texts are borrowed. */
+struct vb_trainer_joiner {
+    int rank;             /* of this worker in the job */
+    int64_t begin;        /* steps of the run that the job has resumed */
+    const char *settings; /* of the job */
+    const char *plan;     /* of the job; NULL: it has none */
+};
+
 struct vb_trainer {
     const struct vb_train_opts *o;
+    const struct vb_trainer_joiner *joiner; /* borrowed; NULL: a rank of the start */
     struct vb_recipe recipe;
     char *settings; /* of vb_train_settings() */
 
@@ -230,13 +255,21 @@ int vb_trainer_share(const struct vb_trainer *t);
  * stays the same. step: where training is. */
 vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int64_t step);
 
+/* Whether something that happens every so many steps happens after this one; every 0: never. */
+static inline bool vb_trainer_is_due(int64_t every, int64_t step)
+{
+    return every > 0 && step % every == 0;
+}
+
 /* The batch of the next step, while the current step runs. Returns NULL if the batch is not loaded
  * yet, or if an evaluation uses the model before that step. */
 const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t);
 
-/* For callers that make the steps themselves. Opening is collective and sets up everything that a
- * step needs. The caller closes the trainer even if opening failed. */
-vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o);
+/* Opening is collective and sets up everything that a step needs. joiner: NULL unless the worker
+ * joins a running job. The trainer borrows both. The caller closes the trainer even if opening
+ * failed. */
+vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
+                          const struct vb_trainer_joiner *joiner);
 vb_status vb_trainer_step(struct vb_trainer *t);
 void vb_trainer_close(struct vb_trainer *t);
 
@@ -257,33 +290,10 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
  * and the last step at which all did (train_check.c). */
 vb_status vb_train_compare(struct vb_trainer *t);
 
-/* ---- asynchronous training (train_async*.c) -------------------------------------------------- */
-
-/* Whether each worker has batches of its own. */
-bool vb_train_apart(const struct vb_train_opts *o);
-
-struct vb_async;
-vb_status vb_async_check(const struct vb_train_opts *o);
-vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p); /* to be destroyed */
-
-/* What a joiner must have in common with its job (train_join.c). */
-const char *vb_joined_plan(const struct vb_joined *joined); /* NULL: the job has no plan */
-vb_status vb_joined_check(const struct vb_joined *joined, const char *settings);
-int64_t vb_joined_begin(const struct vb_joined *joined); /* steps of the run that it resumed */
-
-/* One worker reports the result of all workers, after it has evaluated and saved. */
-bool vb_async_reports(const struct vb_async *async);
-vb_status vb_async_collect(struct vb_async *async, struct vb_train_result *result);
-
-/* The result of a worker that does not report. */
-vb_status vb_async_own(struct vb_async *async, struct vb_train_result *result);
-
-/* Releases the other workers, which wait for the report. If st is a failure, one of them reports.
+/* ---- dense models (train_dense.c) -------------------------------------------------------------
  */
-void vb_async_leave(struct vb_async *async, vb_status st);
-void vb_async_destroy(struct vb_async *async);
 
-/* Computes the gradient of t->batch, summed over its samples (train_dense.c). */
+/* Computes the gradient of t->batch, summed over its samples. */
 void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
 
 /* ---- sums of gradients (train_buckets.c) ----------------------------------------------------- */
@@ -397,10 +407,15 @@ vb_status vb_train_evaluate(struct vb_trainer *t);
 vb_status vb_train_make_room(struct vb_trainer *t);
 void vb_train_keep_eval(struct vb_trainer *t, int64_t step);
 
-/* Collective: combines the figures of all ranks. Fails if the ranks ended with different
- * parameters. Asynchronous training: called only by the worker that reports. */
-vb_status vb_train_collect(struct vb_trainer *t, struct vb_async *async,
-                           struct vb_train_result *result_p);
+/* Synchronous training, collective: combines the figures of all ranks. Fails if the ranks ended
+ * with different parameters. */
+vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p);
+
+/* vb_train_fill_params() fills in the number of parameters and their digest. vb_train_fill_run()
+ * fills in what is the same on all ranks, the means over the rows of workers, and the bottleneck;
+ * it moves the plan and the list of evaluations from the trainer to the result. */
+vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r);
+void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r);
 
 /* The figures of this rank as a worker. group: whose registered memory is counted; NULL: none. */
 void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,

@@ -157,7 +157,7 @@ static int with_and_without_sums(struct vb_group *g, void *arg)
     int wrong;
 
     fill_opts(which[0], which[1], g, &o);
-    wrong = T_WRONG(vb_trainer_open(&t, &o) == VB_OK);
+    wrong = T_WRONG(vb_trainer_open(&t, &o, NULL) == VB_OK);
     if (wrong == 0)
         wrong = check_steps(&t);
     vb_trainer_close(&t);

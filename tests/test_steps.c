@@ -233,7 +233,7 @@ static int there_and_back(struct vb_group *g, void *arg)
     int i, wrong = 0;
 
     fill_opts(arg, g, &o);
-    st = vb_trainer_open(&t, &o);
+    st = vb_trainer_open(&t, &o, NULL);
     for (i = 0; i < 6 && st == VB_OK; i++) {
         before = mark_of(&t);
         st = vb_trainer_step(&t);
