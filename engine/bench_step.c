@@ -10,6 +10,7 @@
  * all parameters itself, even if the ranks of one host share the update in training. The time that
  * sharing saves is thus subtracted from the exposed transfer, as it is in training.
  */
+#include "engine/pub_bench.h"
 #include "engine/train_priv.h"
 
 #include <float.h>

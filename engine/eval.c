@@ -4,7 +4,8 @@
  * and evaluates, without making a step. Sizes are checked first, because choosing kernels takes
  * time.
  */
-#include "engine/train_priv.h"
+#include "engine/pub_eval.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 #include <string.h>

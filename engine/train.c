@@ -8,7 +8,7 @@
  * the samples of a step depend on the seed and the global batch, not on the number of ranks. With
  * another number of ranks the sums are rounded differently; nothing else changes.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -26,7 +26,7 @@
  * Ranks that have mapped each other's gradients may sum them by themselves (train_here.c). Then a
  * bucket is a barrier: it tells that all ranks have filled theirs.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  * from, have the same settings, written as text and compared; and that all ranks still hold the
  * same parameters.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>

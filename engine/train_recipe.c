@@ -7,7 +7,7 @@
  * four times that size, and with its square root beyond, because the noise of a gradient falls with
  * the square root. It has a maximum, and a warm-up leads to it.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <math.h>
 #include <string.h>

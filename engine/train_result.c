@@ -2,7 +2,7 @@
  *
  * Measures where the time of a rank goes, and combines the figures of all ranks.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * Checkpoints of a run. Rank 0 writes them, because all ranks have the same parameters. Every rank
  * reads them, and all ranks must find the same one.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 #include <string.h>

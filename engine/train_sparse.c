@@ -7,7 +7,7 @@
  * the middle. If there are other ranks, the values that it overwrites are kept until the next
  * update. Plain SGD on a single rank needs no list: it adds to the weights row by row.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * engine/train_plan.c: the plan of rank 0 comes to all ranks as it is, however long it may be.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 #include "tests/ranks.h"
 
 /* A plan of so many bytes, whose lines differ. */

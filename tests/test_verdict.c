@@ -2,7 +2,7 @@
  *
  * engine/train_verdict.c: what is said to have held a run up, from figures that are made up.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 #include "tests/test.h"
 
 #define RANKS 2
