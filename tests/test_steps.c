@@ -20,7 +20,7 @@
 struct run {
     const char *model, *data, *rule;
     int64_t check_replicas, defer_bytes, eval_every;
-    int64_t shared_update_min; /* 0: updates are not shared out */
+    int64_t shared_update_min; /* 0: updates are not shared */
     double clip;
     uint64_t kill_us; /* the culprit dies after so long; 0: it does not */
     uint32_t after[STEPS + 1];
@@ -271,9 +271,9 @@ static void a_step_can_be_taken_back(void **state)
 /* ---- ways -------------------------------------------------------------------------------------
  */
 
-/* What is held back lets forward of the next step begin before this one is complete, and ranks of
- * one host may share the update out: with short batches and tests in between, and gradients that
- * are clipped at times, and always. */
+/* Deferred gradients let forward of the next step begin before this one is complete, and the ranks
+ * of one host may share the update. Both with short batches, with evaluations in between, and with
+ * gradients that are clipped sometimes or always. */
 static void every_way_to_take_a_step_has_the_same_bits(void **state)
 {
     static const struct {
