@@ -43,7 +43,7 @@ static int parse_batches(const char *text, struct vb_step_opts *o)
 /* Checks the batches as far as possible before the data is opened. */
 static int check_data(const struct vb_step_opts *o)
 {
-    const struct vb_data_spec *data = &o->train.data.data;
+    const struct vb_data_spec *data = &o->train.data.ask.data;
     int i;
 
     for (i = 0; data->format == VB_DATA_SYNTH && data->n_given && i < o->n_batches; i++)
@@ -67,18 +67,18 @@ int cli_bench_step_check(const struct cli_bench_step *args, const struct vb_laun
         return code;
     *o = (struct vb_step_opts){.seconds = args->seconds};
     o->train.model = model->name;
-    o->train.input = net->input;
-    o->train.data_text = data;
+    o->train.data.input = net->input;
+    o->train.data.text = data;
     o->train.seed = 1;
-    o->train.threads = (int)args->threads;
-    o->train.pin = true;
+    o->train.place.threads = (int)args->threads;
+    o->train.place.pin = true;
     o->train.group = *group;
     if (launch->supervised) {
-        o->train.local_rank = launch->local_rank;
-        o->train.local_ranks = launch->local_ranks;
+        o->train.place.local_rank = launch->local_rank;
+        o->train.place.local_ranks = launch->local_ranks;
     }
     code = parse_batches(args->batches != NULL ? args->batches : net->step_batches, o);
-    if (code < 0 && vb_data_spec_parse(data, &o->train.data.data, why) != VB_OK)
+    if (code < 0 && vb_data_spec_parse(data, &o->train.data.ask.data, why) != VB_OK)
         code = cli_refuse(&cli_bench, "%s", why);
     if (code < 0)
         code = check_data(o);

@@ -70,7 +70,7 @@ static int check_batch(const struct train_args *a, const struct vb_train_opts *o
 {
     int world = vb_train_workers(o);
     int64_t global = a->global_batch > 0 ? a->global_batch : a->batch * world;
-    const struct vb_data_spec *data = &o->data.data;
+    const struct vb_data_spec *data = &o->data.ask.data;
     bool known = data->format == VB_DATA_SYNTH && data->n_given;
 
     if (global == 0 || (global >= world && (!known || global <= data->n_train)))
@@ -87,16 +87,16 @@ static int fill_data(const struct train_args *a, struct vb_data_spec *test, stru
 {
     char why[VB_OPTS_WHY];
 
-    if (vb_data_spec_parse(a->data, &o->data.data, why) != VB_OK)
+    if (vb_data_spec_parse(a->data, &o->data.ask.data, why) != VB_OK)
         return cli_refuse(&cli_train, "%s", why);
     if (a->test_data != NULL && vb_data_spec_parse(a->test_data, test, why) != VB_OK)
         return cli_refuse(&cli_train, "%s", why);
     if (a->features > 0)
-        o->data.data.features = test->features = (int)a->features;
-    o->data.test = a->test_data != NULL ? test : NULL;
-    o->data.test_share = a->test_split;
-    o->data_text = a->data;
-    o->test_text = a->test_data;
+        o->data.ask.data.features = test->features = (int)a->features;
+    o->data.ask.test = a->test_data != NULL ? test : NULL;
+    o->data.ask.test_share = a->test_split;
+    o->data.text = a->data;
+    o->data.test_text = a->test_data;
     return check_batch(a, o);
 }
 
@@ -106,8 +106,9 @@ static int fill_slow(const char *text, struct vb_train_opts *o)
 
     if (text == NULL)
         return -1;
-    if (sscanf(text, "%d:%lf%c", &o->slow_rank, &o->slow_factor, &rest) != 2 || o->slow_rank < 0 ||
-        o->slow_rank >= o->group.world || !(o->slow_factor >= 1 && o->slow_factor <= 1000))
+    if (sscanf(text, "%d:%lf%c", &o->place.slow_rank, &o->place.slow_factor, &rest) != 2 ||
+        o->place.slow_rank < 0 || o->place.slow_rank >= o->group.world ||
+        !(o->place.slow_factor >= 1 && o->place.slow_factor <= 1000))
         return cli_refuse(&cli_train,
                           "--slow RANK:FACTOR: RANK must exist, FACTOR must be from 1 to 1000");
     return -1;
@@ -127,13 +128,13 @@ static struct vb_async_opts async_opts(const struct train_args *a)
 
 static void fill_rule(const struct train_args *a, struct vb_train_opts *o)
 {
-    o->lr = a->lr;
-    o->schedule = (enum vb_schedule)a->schedule;
-    o->warmup = a->warmup;
-    o->rule = a->rule > 0 ? cli_train_rules[a->rule] : NULL;
-    o->momentum = a->momentum;
-    o->weight_decay = a->weight_decay;
-    o->clip = a->clip;
+    o->learn.lr = a->lr;
+    o->learn.schedule = (enum vb_schedule)a->schedule;
+    o->learn.warmup = a->warmup;
+    o->learn.rule = a->rule > 0 ? cli_train_rules[a->rule] : NULL;
+    o->learn.momentum = a->momentum;
+    o->learn.weight_decay = a->weight_decay;
+    o->learn.clip = a->clip;
 }
 
 /* Copies the arguments to the engine's options. The caller has filled o->group and o->model.
@@ -145,35 +146,35 @@ static int fill_opts(const struct train_args *a, const struct vb_launch *launch,
 
     if (rc >= 0)
         return rc;
-    o->input = (int)a->input;
+    o->data.input = (int)a->input;
     o->mode = (enum vb_mode)a->mode;
-    o->batch = a->batch;
-    o->global_batch = a->global_batch;
-    o->epochs = a->epochs;
-    o->steps = a->steps;
-    o->samples = a->samples;
+    o->length.batch = a->batch;
+    o->length.global_batch = a->global_batch;
+    o->length.epochs = a->epochs;
+    o->length.steps = a->steps;
+    o->length.samples = a->samples;
     o->seed = (uint64_t)a->seed;
     o->eval_every = a->eval_every;
-    o->test_limit = a->test_limit;
-    o->checkpoint = a->checkpoint;
-    o->checkpoint_every = a->checkpoint_every;
-    o->resume = a->resume;
+    o->data.test_limit = a->test_limit;
+    o->save.dir = a->checkpoint;
+    o->save.every = a->checkpoint_every;
+    o->save.resume = a->resume;
     o->plan = a->plan;
     o->dry_run = a->dry_run;
-    o->coll.order = (enum vb_order)a->order;
-    o->coll.algo = (enum vb_algo)a->algo;
-    o->coll.wire = (enum vb_wire)a->wire;
-    o->bucket_bytes = a->bucket;
-    o->hold_back_bytes = a->defer_bytes;
-    o->share_out_bytes = a->shared_update_min;
-    o->check_replicas = a->check_replicas;
+    o->sums.coll.order = (enum vb_order)a->order;
+    o->sums.coll.algo = (enum vb_algo)a->algo;
+    o->sums.coll.wire = (enum vb_wire)a->wire;
+    o->sums.bucket_bytes = a->bucket;
+    o->sums.defer_bytes = a->defer_bytes;
+    o->sums.shared_update_min = a->shared_update_min;
+    o->sums.check_replicas = a->check_replicas;
     o->async = async_opts(a);
-    o->threads = (int)a->threads;
-    o->pin = a->pin == 0;
+    o->place.threads = (int)a->threads;
+    o->place.pin = a->pin == 0;
     fill_rule(a, o);
     if (launch->supervised) {
-        o->local_rank = launch->local_rank;
-        o->local_ranks = launch->local_ranks;
+        o->place.local_rank = launch->local_rank;
+        o->place.local_ranks = launch->local_ranks;
     }
     rc = fill_slow(a->slow, o);
     return rc >= 0 ? rc : fill_data(a, test, o);
@@ -228,18 +229,18 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
     struct vb_train_result result;
     vb_status st;
 
-    if (o.joined != NULL)
-        vb_log_set_rank(vb_joined_rank(o.joined));
+    if (o.join.joined != NULL)
+        vb_log_set_rank(vb_joined_rank(o.join.joined));
     else
         vb_log_set_rank(o.group.world > 1 ? o.group.rank : -1);
     if (r.screen != CLI_NO_SCREEN)
-        o.watch = cli_train_watch;
-    o.watch_arg = &r.screen;
-    o.report = report;
-    o.report_arg = &r;
-    o.begun = tell_begun;
-    o.begun_arg = &r;
-    if (o.group.rank == 0 && o.joined == NULL && a->run != NULL) {
+        o.hooks.watch = cli_train_watch;
+    o.hooks.watch_arg = &r.screen;
+    o.hooks.report = report;
+    o.hooks.report_arg = &r;
+    o.hooks.begun = tell_begun;
+    o.hooks.begun_arg = &r;
+    if (o.group.rank == 0 && o.join.joined == NULL && a->run != NULL) {
         st = cli_train_may_keep(a->run);
         if (st != VB_OK)
             return cli_exit_code(st);
@@ -248,7 +249,7 @@ static int train(const struct train_args *a, const struct vb_launch *launch,
     cli_train_watch_end(r.screen);
     if (st != VB_OK)
         return cli_exit_code(st);
-    if (o.joined != NULL && !result.reports)
+    if (o.join.joined != NULL && !result.reports)
         st = cli_train_print_joined(a->join, &o, &result, a->json);
     vb_train_result_fini(&result);
     return cli_finish(cli_exit_code(st));
@@ -291,9 +292,9 @@ static int run_job(const struct cli_command *command, const struct train_args *a
     if (rc >= 0 || cli_hosts_launch(command, hosts, job, &o.group, argc, argv, &rc) ||
         cli_job_supervise(command, job, &launch, &o.group, argc, argv, &rc))
         return rc;
-    words = is_joinable(job, &launch) ? cli_join_words(argc, argv, &o.words_len) : NULL;
-    o.words = words;
-    o.say = cli_join_say;
+    words = is_joinable(job, &launch) ? cli_join_words(argc, argv, &o.join.words_len) : NULL;
+    o.join.words = words;
+    o.join.say = cli_join_say;
     rc = train(args, &launch, &o);
     free(words);
     return rc;
@@ -338,9 +339,9 @@ static int train_joined(const struct cli_command *command, struct vb_joined *joi
     rc = fill_opts(&a->args, &launch, &test, o);
     if (rc >= 0)
         return rc;
-    o->data_text = data;
+    o->data.text = data;
     o->plan = NULL; /* the job sends its plan */
-    o->joined = joined;
+    o->join.joined = joined;
     return train(&a->args, &launch, o);
 }
 

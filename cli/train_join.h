@@ -21,7 +21,7 @@ char **cli_join_arguments(const struct vb_joined *joined, int argc, char **argv,
  * them to joiners. The caller frees it. Returns NULL if there is no memory. */
 char *cli_join_words(int argc, char **argv, size_t *len_p);
 
-/* Prints how to join the job that listens at root; a vb_train_opts.say. */
+/* Prints how to join the job that listens at root; a vb_train_opts.join.say. */
 void cli_join_say(const char *root);
 
 #endif

@@ -290,7 +290,7 @@ static void print_text(const char *mode, const struct vb_train_opts *o,
     printf("ranks       %d, %s", r->ranks, mode);
     if (r->transport[0] != '\0')
         printf(" over %s, gradients summed by %s", r->transport, r->algo);
-    if (o->coll.wire == VB_WIRE_BF16 && r->transport[0] != '\0')
+    if (o->sums.coll.wire == VB_WIRE_BF16 && r->transport[0] != '\0')
         printf(" in bf16");
     if (r->per_rank[0].registered_mb > 0)
         printf(", %.1f MB registered in %.2f ms", r->per_rank[0].registered_mb,

@@ -11,8 +11,8 @@ install(TARGETS ${VB_LIBRARIES} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES docs/verbena.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 foreach(library IN LISTS VB_LIBRARIES)
   string(REPLACE "vb_" "" folder ${library})
-  file(GLOB parts RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/${folder}/pub_*.h)
-  install(FILES ${folder}/${folder}.h ${parts}
+  file(GLOB headers CONFIGURE_DEPENDS ${folder}/${folder}.h ${folder}/pub_*.h)
+  install(FILES ${headers}
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/verbena/${folder})
 endforeach()
 

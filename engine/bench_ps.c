@@ -6,6 +6,7 @@
  * was applied once. Other rules round: with very many gradients a missing one may stay hidden.
  */
 #include "engine/ps_priv.h"
+#include "engine/pub_bench.h"
 
 #include <math.h>
 #include <stdlib.h>

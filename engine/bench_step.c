@@ -10,6 +10,7 @@
  * all parameters itself, even if the ranks of one host share the update in training. The time that
  * sharing saves is thus subtracted from the exposed transfer, as it is in training.
  */
+#include "engine/pub_bench.h"
 #include "engine/train_priv.h"
 
 #include <float.h>
@@ -194,10 +195,10 @@ static vb_status measure(struct bench *b, double seconds, struct vb_step_point *
 
 static void make_enough(struct vb_train_opts *train)
 {
-    int64_t enough = train->batch * train->group.world * EPOCH_MIN;
+    int64_t enough = train->length.batch * train->group.world * EPOCH_MIN;
     bool sparse = vb_train_model_find(train->model)->sparse;
     int64_t most = sparse ? VB_DATA_ROWS_MAX : VB_DATA_SYNTH_MAX;
-    struct vb_data_spec *data = &train->data.data;
+    struct vb_data_spec *data = &train->data.ask.data;
 
     if (data->format == VB_DATA_SYNTH && !data->n_given && data->n_train < enough)
         data->n_train = (int)(enough < most ? enough : most);
@@ -208,14 +209,14 @@ static void fill_opts(const struct vb_step_opts *o, int batch, struct vb_group *
 {
     *train = o->train;
     train->open_group = group;
-    train->batch = batch;
-    train->whole_steps = true;
-    train->steps = STEPS_MAX;
-    train->lr = RATE;
-    train->schedule = VB_SCHEDULE_CONSTANT;
-    train->momentum = train->weight_decay = train->clip = -1;
-    train->test_limit = 1;
-    train->data.no_test = true;
+    train->length.batch = batch;
+    train->data.whole_steps = true;
+    train->length.steps = STEPS_MAX;
+    train->learn.lr = RATE;
+    train->learn.schedule = VB_SCHEDULE_CONSTANT;
+    train->learn.momentum = train->learn.weight_decay = train->learn.clip = -1;
+    train->data.test_limit = 1;
+    train->data.ask.no_test = true;
     make_enough(train);
 }
 
@@ -227,7 +228,7 @@ static vb_status one_batch(struct bench *b, const struct vb_step_opts *o, int ba
 
     fill_opts(o, batch, b->group, &train);
     point->batch = batch;
-    st = vb_trainer_open(&b->trainer, &train);
+    st = vb_trainer_open(&b->trainer, &train, NULL);
     if (st == VB_OK && b->trainer.recipe.clip > 0)
         b->trainer.recipe.clip = DBL_MAX; /* at this rate gradients stay as large as at the start
                                              and would all be clipped */
@@ -257,7 +258,7 @@ static vb_status all_batches(struct bench *b, const struct vb_step_opts *o,
 vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *result_p)
 {
     struct vb_place place = {0};
-    vb_status st = vb_train_check(&o->train);
+    vb_status st = vb_trainer_check(&o->train);
     struct bench *b;
 
     if (st != VB_OK)
@@ -271,7 +272,8 @@ vb_status vb_bench_step(const struct vb_step_opts *o, struct vb_step_result *res
     if (st == VB_OK) {
         b->group = place.group;
         result_p->ranks = b->world;
-        result_p->threads = place.placement != NULL ? place.placement->threads : o->train.threads;
+        result_p->threads =
+            place.placement != NULL ? place.placement->threads : o->train.place.threads;
         snprintf(result_p->transport, sizeof(result_p->transport), "%s",
                  b->group != NULL ? vb_group_transports(b->group) : "self");
         st = all_batches(b, o, result_p);

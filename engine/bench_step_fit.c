@@ -4,7 +4,7 @@
  * line over the batch size: a cost per step and a cost per sample. So is the transfer of sparse
  * lists, which grow with the batch. The transfer of dense gradients does not depend on the batch.
  */
-#include "engine/engine.h"
+#include "engine/pub_bench.h"
 
 #include <math.h>
 

@@ -13,7 +13,7 @@
 #ifndef VB_CHECKPOINT_PRIV_H
 #define VB_CHECKPOINT_PRIV_H
 
-#include "engine/engine.h"
+#include "engine/pub_checkpoint.h"
 
 #include <limits.h>
 

@@ -4,7 +4,8 @@
  * and evaluates, without making a step. Sizes are checked first, because choosing kernels takes
  * time.
  */
-#include "engine/train_priv.h"
+#include "engine/pub_eval.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +82,7 @@ static vb_status open_data(struct vb_trainer *t, const struct vb_data_spec *spec
  * rule is set to SGD, which has no state. */
 static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
 {
-    struct vb_data_spec spec = t->o->data.data;
+    struct vb_data_spec spec = t->o->data.ask.data;
     vb_status st;
 
     if (vb_train_model_find(t->o->model) == NULL)
@@ -104,12 +105,11 @@ static vb_status set_up(struct vb_trainer *t, const struct vb_checkpoint *cp)
 static vb_status evaluate(struct vb_checkpoint *cp, const struct vb_eval_opts *o,
                           struct vb_eval_result *result_p)
 {
-    struct vb_train_opts opts = {.model = cp->model,
-                                 .input = input_of(cp),
-                                 .data = {.data = o->data},
-                                 .data_text = o->data_text,
-                                 .seed = cp->seed,
-                                 .group = {.world = 1}};
+    struct vb_train_opts opts = {
+        .model = cp->model,
+        .data = {.input = input_of(cp), .ask = {.data = o->data}, .text = o->data_text},
+        .seed = cp->seed,
+        .group = {.world = 1}};
     struct vb_trainer t = {.o = &opts, .world = 1, .shares = 1, .eval_only = true};
     vb_status st = set_up(&t, cp);
 

@@ -16,7 +16,7 @@
 #ifndef VB_PS_PRIV_H
 #define VB_PS_PRIV_H
 
-#include "engine/engine.h"
+#include "engine/pub_train.h"
 
 #include <stdatomic.h>
 

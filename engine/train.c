@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training: set-up, steps, evaluations and checkpoints. In synchronous training each rank computes
- * the gradient of its share of a global batch. All ranks sum these gradients, and each makes the
- * same step with the mean.
+ * The trainer of one rank: set-up and steps. In synchronous training each rank computes the
+ * gradient of its share of a global batch. All ranks sum these gradients, and each makes the same
+ * step with the mean.
  *
  * The order of samples follows from the seed and the epoch, and each rank takes its share of it. So
  * the samples of a step depend on the seed and the global batch, not on the number of ranks. With
  * another number of ranks the sums are rounded differently; nothing else changes.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@
 void vb_trainer_find_model(struct vb_trainer *t)
 {
     const struct vb_train_model *row = vb_train_model_find(t->o->model);
-    const struct vb_train_net *net = vb_train_net_of(row, t->o->input);
+    const struct vb_train_net *net = vb_train_net_of(row, t->o->data.input);
 
     t->model = (struct vb_trainer_model){row, net, vb_layer_table_find(net->name)};
     t->ops = row->sparse ? &vb_trainer_sparse : &vb_trainer_dense;
@@ -36,7 +36,7 @@ int vb_trainer_share(const struct vb_trainer *t)
 
 static vb_status load_data(struct vb_trainer *t)
 {
-    struct vb_data_ask ask = t->o->data;
+    struct vb_data_ask ask = t->o->data.ask;
     struct vb_data_spec test;
     vb_status st;
 
@@ -50,11 +50,11 @@ static vb_status load_data(struct vb_trainer *t)
     st = vb_data_open_both(&ask, &t->data.train, &t->data.test);
     if (st != VB_OK)
         return st;
-    if (t->o->whole_steps && t->data.train.n > t->o->batch * t->world)
-        t->data.train.n -= (int)(t->data.train.n % (t->o->batch * t->world));
+    if (t->o->data.whole_steps && t->data.train.n > t->o->length.batch * t->world)
+        t->data.train.n -= (int)(t->data.train.n % (t->o->length.batch * t->world));
     t->data.n_test = t->data.test.n;
-    if (t->o->test_limit > 0 && t->o->test_limit < t->data.n_test)
-        t->data.n_test = (int)t->o->test_limit;
+    if (t->o->data.test_limit > 0 && t->o->data.test_limit < t->data.n_test)
+        t->data.n_test = (int)t->o->data.test_limit;
     return VB_OK;
 }
 
@@ -74,7 +74,7 @@ static bool loader_lacks_cpu(const struct vb_trainer *t)
     const struct vb_placement *placement = t->place.placement;
 
     if (t->async)
-        return t->o->pin && !t->place.pinned;
+        return t->o->place.pin && !t->place.pinned;
     if (placement == NULL)
         return false;
     return placement->overlap || placement->ranks[t->place.local_rank].cpus.n == 1;
@@ -119,7 +119,7 @@ static vb_status open_first_loader(struct vb_trainer *t)
         vb_team_less_one();
     if (vb_train_apart(t->o))
         return open_loader(t, t->recipe.global_batch, 0, 1);
-    if (t->o->joined != NULL)
+    if (t->joiner != NULL)
         return open_loader(t, vb_trainer_share(t), 0, 1);
     return open_loader(t, t->recipe.global_batch, t->rank, t->shares);
 }
@@ -150,8 +150,8 @@ static vb_status settle_options(struct vb_trainer *t)
     t->settings = vb_train_settings(t->o, &t->recipe);
     if (t->settings == NULL)
         return vb_err(VB_ERR_NO_MEMORY, "no memory for the settings");
-    if (t->o->joined != NULL)
-        return vb_joined_check(t->o->joined, t->settings);
+    if (t->joiner != NULL)
+        return vb_train_fits_job(t->settings, t->joiner->settings);
     if (t->place.group != NULL)
         st = vb_train_agree(t->o, t->place.group, t->settings);
     t->all_know = st == VB_ERR_USAGE;
@@ -166,8 +166,8 @@ static vb_status make_model(struct vb_trainer *t, const struct vb_checkpoint *cp
 
     if (cp != NULL && cp->plan[0] != '\0' && t->kernels.asked == NULL)
         st = vb_train_parse_plan(t, "the checkpoint", cp->plan);
-    if (t->o->joined != NULL && vb_joined_plan(t->o->joined) != NULL)
-        st = vb_train_parse_plan(t, "the plan of the job", vb_joined_plan(t->o->joined));
+    if (t->joiner != NULL && t->joiner->plan != NULL)
+        st = vb_train_parse_plan(t, "the plan of the job", t->joiner->plan);
     if (st == VB_OK)
         st = vb_train_compile(t);
     if (st == VB_OK && cp != NULL && t->kernels.text != NULL &&
@@ -194,7 +194,7 @@ static vb_status set_up(struct vb_trainer *t)
         st = settle_options(t);
     if (st == VB_OK)
         st = vb_train_prepare_save(t);
-    if (st == VB_OK && t->o->resume && t->o->joined == NULL)
+    if (st == VB_OK && t->o->save.resume && t->joiner == NULL)
         st = vb_train_find(t, &cp);
     if (st == VB_OK)
         st = make_model(t, cp);
@@ -222,7 +222,7 @@ void vb_trainer_close(struct vb_trainer *t)
 
 bool vb_trainer_is_to_show(const struct vb_trainer *t, bool evaluated)
 {
-    if (t->o->watch == NULL || !t->shows || t->laps.mark_ns == t->laps.begin_ns)
+    if (t->o->hooks.watch == NULL || !t->shows || t->laps.mark_ns == t->laps.begin_ns)
         return false;
     return evaluated || t->laps.mark_ns - t->shown_ns >= WATCH_NS;
 }
@@ -245,7 +245,7 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated)
     news.samples_per_s =
         (double)(vb_train_apart(t->o) ? made * t->recipe.global_batch : t->samples) / seconds;
     news.left_s = made > 0 ? seconds / (double)made * (double)(news.steps - step) : 0;
-    t->o->watch(t->o->watch_arg, &news);
+    t->o->hooks.watch(t->o->hooks.watch_arg, &news);
 }
 
 /* Idles before forward, so that the rank is a straggler in every sum of the step. */
@@ -264,23 +264,18 @@ void vb_trainer_slow_down(struct vb_trainer *t, uint64_t computed_ns)
 {
     uint64_t own_ns = computed_ns - t->slow.idle_ns, least_ns;
 
-    if (t->o->slow_factor <= 1 || t->rank != t->o->slow_rank)
+    if (t->o->place.slow_factor <= 1 || t->rank != t->o->place.slow_rank)
         return;
     least_ns = t->slow.own_ns > 0 && t->slow.own_ns < own_ns ? t->slow.own_ns : own_ns;
     t->slow.own_ns = own_ns;
-    t->slow.idle_ns = (uint64_t)((double)least_ns * (t->o->slow_factor - 1));
-}
-
-static bool due(int64_t every, int64_t step)
-{
-    return every > 0 && step % every == 0;
+    t->slow.idle_ns = (uint64_t)((double)least_ns * (t->o->place.slow_factor - 1));
 }
 
 const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t)
 {
     int64_t then = t->step + 1;
 
-    if (then >= t->recipe.steps || due(t->o->eval_every, then))
+    if (then >= t->recipe.steps || vb_trainer_is_due(t->o->eval_every, then))
         return NULL;
     return vb_loader_peek(t->loader);
 }
@@ -288,18 +283,6 @@ const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t)
 uint64_t vb_trainer_computed_ns(const struct vb_trainer *t)
 {
     return t->laps.ns[VB_PHASE_FORWARD] + t->laps.ns[VB_PHASE_BACKWARD];
-}
-
-static void look(struct vb_trainer *t, bool failed)
-{
-    const float *params;
-    size_t n;
-
-    if (t->o->look == NULL)
-        return;
-    params = t->ops->params(t, &n);
-    if (params != NULL)
-        t->o->look(t->o->look_arg, t->step, params, n, failed);
 }
 
 vb_status vb_trainer_step(struct vb_trainer *t)
@@ -320,71 +303,7 @@ vb_status vb_trainer_step(struct vb_trainer *t)
     return VB_OK;
 }
 
-static vb_status run_steps(struct vb_trainer *t)
-{
-    const struct vb_train_opts *o = t->o;
-    vb_status st = VB_OK;
-    bool last;
-
-    while (st == VB_OK && t->step < t->recipe.steps) {
-        st = vb_trainer_step(t);
-        last = t->step == t->recipe.steps;
-        if (st == VB_OK && due(o->check_replicas, t->step) && t->world > 1)
-            st = vb_train_compare(t);
-        if (st == VB_OK)
-            look(t, false);
-        if (st == VB_OK && due(o->eval_every, t->step) && !last) {
-            st = vb_train_evaluate(t);
-            vb_train_keep_eval(t, t->step);
-            vb_trainer_show(t, t->step, true);
-        }
-        if (st == VB_OK && o->checkpoint != NULL && (last || due(o->checkpoint_every, t->step)))
-            st = vb_train_save(t, t->step);
-        vb_trainer_show(t, t->step, false);
-    }
-    if (st == VB_OK)
-        st = vb_train_evaluate(t);
-    return st;
-}
-
-/* ---- the whole ------------------------------------------------------------------------------- */
-
-static bool has_servers(const struct vb_train_opts *o)
-{
-    return o->mode == VB_MODE_ASYNC && !o->dry_run;
-}
-
-static vb_status tell(const struct vb_trainer *t, struct vb_train_result *result)
-{
-    result->wall_s = (double)(vb_clock_ns() - t->opened_ns) / 1e9;
-    if (!result->reports || t->o->report == NULL)
-        return VB_OK;
-    return t->o->report(t->o->report_arg, result);
-}
-
-static vb_status work(struct vb_trainer *t, struct vb_train_result *result)
-{
-    struct vb_async *async = NULL;
-    vb_status st = VB_OK;
-
-    if (has_servers(t->o))
-        st = vb_async_run(t, &async);
-    else if (!t->o->dry_run)
-        st = run_steps(t);
-    if (st != VB_OK)
-        look(t, true);
-    else if (async == NULL || vb_async_reports(async))
-        st = vb_train_collect(t, async, result);
-    else
-        st = vb_async_own(async, result);
-    if (st == VB_OK)
-        vb_train_warn(t, result);
-    if (st == VB_OK && async != NULL)
-        st = tell(t, result); /* the other workers wait: if this fails, one of them reports */
-    vb_async_leave(async, st);
-    vb_async_destroy(async);
-    return st;
-}
+/* ---- opening and giving up ------------------------------------------------------------------- */
 
 /* All ranks notice a lost peer, and options that differ. Of any other failure this rank must tell
  * the others. Otherwise they would take its messages at the end for those of the next step. */
@@ -398,11 +317,13 @@ void vb_trainer_give_up(struct vb_trainer *t, vb_status st)
     vb_group_abort(t->place.group, why);
 }
 
-vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
+vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
+                          const struct vb_trainer_joiner *joiner)
 {
     vb_status st;
 
     *t = (struct vb_trainer){.o = o,
+                             .joiner = joiner,
                              .opened_ns = vb_clock_ns(),
                              .rank = o->group.rank,
                              .world = vb_train_workers(o),
@@ -411,14 +332,14 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
     t->shares = vb_train_apart(o) ? 1 : t->world;
     t->serves = t->async && t->rank >= t->world;
     t->shows = t->rank == 0;
-    if (o->joined != NULL) {
-        t->rank = vb_joined_rank(o->joined);
-        t->step = t->resumed = vb_joined_begin(o->joined);
+    if (joiner != NULL) {
+        t->rank = joiner->rank;
+        t->step = t->resumed = joiner->begin;
         t->shows = t->serves = false;
     }
     if (sched_getaffinity(0, sizeof(t->cpus), &t->cpus) != 0)
         CPU_ZERO(&t->cpus);
-    st = vb_train_check(o);
+    st = vb_trainer_check(o);
     if (st == VB_OK)
         st = vb_place_open(o, &t->place);
     if (st == VB_OK)
@@ -435,22 +356,4 @@ vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o)
         vb_group_wait_stats_reset(t->place.group);
     t->shown_ns = t->laps.begin_ns;
     return VB_OK;
-}
-
-vb_status vb_train(const struct vb_train_opts *o, struct vb_train_result *result_p)
-{
-    struct vb_trainer t;
-    vb_status st = vb_trainer_open(&t, o);
-
-    memset(result_p, 0, sizeof(*result_p));
-    if (st == VB_OK)
-        st = work(&t, result_p);
-    if (st != VB_OK)
-        vb_trainer_give_up(&t, st);
-    vb_trainer_close(&t);
-    if (st == VB_OK && !has_servers(o))
-        st = tell(&t, result_p); /* no other rank waits for this */
-    if (st != VB_OK)
-        vb_train_result_fini(result_p);
-    return st;
 }

@@ -18,43 +18,16 @@
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-static int servers_of(const struct vb_async_opts *o)
-{
-    return o->servers > 0 ? o->servers : 1;
-}
-
-static int replicas_of(const struct vb_async_opts *o)
-{
-    return o->replicas > 1 ? o->replicas : 1;
-}
-
-int vb_train_servers(const struct vb_async_opts *o)
-{
-    return servers_of(o) * replicas_of(o);
-}
-
-int vb_train_workers(const struct vb_train_opts *o)
-{
-    if (o->mode != VB_MODE_ASYNC || !o->async.dedicated)
-        return o->group.world;
-    return o->group.world - vb_train_servers(&o->async);
-}
-
-bool vb_train_apart(const struct vb_train_opts *o)
-{
-    return o->mode == VB_MODE_ASYNC && !(o->async.bounded && o->async.staleness == 0);
-}
-
 static vb_status check_servers(const struct vb_async_opts *o, int workers)
 {
-    int servers = servers_of(o), all = vb_train_servers(o);
+    int servers = vb_train_shards(o), all = vb_train_servers(o);
 
     if (workers < 1)
         return vb_err(VB_ERR_USAGE,
                       "--dedicated-servers: %d of the ranks are servers, so no rank is left to "
                       "work; start at least one more",
                       all);
-    if (replicas_of(o) > 1 &&
+    if (vb_train_replicas(o) > 1 &&
         (o->replicas > 2 || o->hogwild || all > PS_SERVERS_MAX || (!o->dedicated && workers < 2)))
         return vb_err(VB_ERR_USAGE,
                       "--replicas 2 needs a second rank or --dedicated-servers, at most %d "
@@ -79,7 +52,7 @@ static vb_status check_backup(const struct vb_async_opts *o, int workers)
     if (o->backup >= workers)
         return vb_err(VB_ERR_USAGE, "--backup %d: must be less than the number of workers, %d",
                       o->backup, workers);
-    if (servers_of(o) > 1)
+    if (vb_train_shards(o) > 1)
         return vb_err(VB_ERR_USAGE, "--backup needs one server: several would not drop the same "
                                     "gradients");
     return VB_OK;
@@ -95,7 +68,7 @@ vb_status vb_async_check(const struct vb_train_opts *o)
         st = check_backup(a, workers);
     if (st != VB_OK)
         return st;
-    if (a->hogwild && (a->bounded || servers_of(a) > 1))
+    if (a->hogwild && (a->bounded || vb_train_shards(a) > 1))
         return vb_err(VB_ERR_USAGE, "--hogwild needs one server and no --staleness");
     if (a->hogwild &&
         (o->group.transport == VB_TRANSPORT_TCP || o->group.transport == VB_TRANSPORT_VERBS))
@@ -104,7 +77,7 @@ vb_status vb_async_check(const struct vb_train_opts *o)
     if (a->max_workers > 0 && a->max_workers < workers)
         return vb_err(VB_ERR_USAGE, "--max-workers %d: the job starts with %d", a->max_workers,
                       workers);
-    if (o->check_replicas > 0)
+    if (o->sums.check_replicas > 0)
         return vb_err(VB_ERR_USAGE, "--check-replicas needs --mode sync");
     return VB_OK;
 }
@@ -152,8 +125,8 @@ static void fill_job(struct vb_async *a)
     struct ps_job *job = &a->job;
 
     *job = (struct ps_job){.workers = t->world,
-                           .servers = servers_of(&o->async),
-                           .replicas = replicas_of(&o->async),
+                           .servers = vb_train_shards(&o->async),
+                           .replicas = vb_train_replicas(&o->async),
                            .sparse = t->model.row->sparse,
                            .hogwild = o->async.hogwild,
                            .bound = o->async.bounded ? o->async.staleness : PS_UNBOUNDED,
@@ -162,7 +135,7 @@ static void fill_job(struct vb_async *a)
                            .steps = t->recipe.steps,
                            .clip = t->recipe.clip,
                            .eval_every = o->eval_every,
-                           .save_every = o->checkpoint != NULL ? o->checkpoint_every : 0,
+                           .save_every = o->save.dir != NULL ? o->save.every : 0,
                            .rule = t->recipe.rule,
                            .schedule = t->recipe.schedule};
     a->params = t->ops->memory(t, &job->n, &a->state, &job->words);
@@ -178,10 +151,10 @@ static void say_last_checkpoint(const struct vb_trainer *t)
 {
     char path[4096];
 
-    if (t->o->joined != NULL)
+    if (t->o->join.joined != NULL)
         VB_LOG_ERROR("this worker had joined and has stopped; the job may go on without it");
-    else if (t->o->checkpoint != NULL &&
-             vb_checkpoint_latest(t->o->checkpoint, path, sizeof(path)) == VB_OK)
+    else if (t->o->save.dir != NULL &&
+             vb_checkpoint_latest(t->o->save.dir, path, sizeof(path)) == VB_OK)
         VB_LOG_ERROR("training stopped; the last checkpoint is %s, continue with --resume", path);
     else
         VB_LOG_ERROR("training stopped; it has written no checkpoint");
@@ -207,7 +180,7 @@ static vb_status report(struct vb_async *a)
     struct vb_trainer *t = a->trainer;
     vb_status st = VB_OK;
 
-    if (t->o->checkpoint != NULL)
+    if (t->o->save.dir != NULL)
         st = vb_train_save(t, t->step);
     return st == VB_OK ? async_evaluate(t) : st;
 }
@@ -237,7 +210,7 @@ vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p)
     fill_job(a);
     st = check_recipe(a);
     if (st == VB_OK)
-        st = t->o->joined != NULL ? async_adopt_joined(a) : meet(a);
+        st = t->o->join.joined != NULL ? async_adopt_joined(a) : meet(a);
     if (st == VB_OK)
         st = run_ranks(a);
     if (st == VB_ERR_PEER || st == VB_ERR_TIMEOUT)

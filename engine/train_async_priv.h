@@ -6,7 +6,7 @@
 #define VB_TRAIN_ASYNC_PRIV_H
 
 #include "engine/ps_priv.h"
-#include "engine/train_priv.h"
+#include "engine/train_async.h"
 
 #include <pthread.h>
 

@@ -105,7 +105,7 @@ vb_status vb_async_own(struct vb_async *a, struct vb_train_result *result)
     return VB_OK;
 }
 
-vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
+static vb_status collect(struct vb_async *a, struct vb_train_result *result)
 {
     const struct async_run_stats *run = async_board_run(a->board);
     struct async_row own = async_worker_row(a);
@@ -121,5 +121,22 @@ vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result)
     add_rows(a, result);
     add_staleness(a, result);
     add_faults(run, result);
+    return VB_OK;
+}
+
+vb_status vb_async_collect(struct vb_async *a, struct vb_train_result *result_p)
+{
+    struct vb_trainer *t = a->trainer;
+    struct vb_train_result result = {.ranks = t->world, .reports = true};
+    vb_status st = collect(a, &result);
+
+    if (st == VB_OK)
+        st = vb_train_fill_params(t, &result);
+    if (st != VB_OK) {
+        vb_train_result_fini(&result);
+        return st;
+    }
+    vb_train_fill_run(t, &result);
+    *result_p = result;
     return VB_OK;
 }

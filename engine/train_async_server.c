@@ -156,7 +156,7 @@ vb_status async_start_servers(struct vb_async *a)
     int before = (t->rank + t->world - 1) % t->world;
     vb_status st = VB_OK;
 
-    if (t->o->async.dedicated || t->o->joined != NULL)
+    if (t->o->async.dedicated || t->o->join.joined != NULL)
         return VB_OK;
     if (t->rank < a->job.servers)
         st = start_server(&a->server, t->rank);

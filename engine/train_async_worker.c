@@ -141,8 +141,8 @@ static vb_status finish(struct vb_async *a)
     vb_status st = evaluate_at_end(a);
 
     if (st == VB_OK)
-        st = ps_worker_end(a->worker, a->params, t->o->checkpoint != NULL ? a->state : NULL,
-                           &version);
+        st =
+            ps_worker_end(a->worker, a->params, t->o->save.dir != NULL ? a->state : NULL, &version);
     if (st != VB_OK)
         return st;
     vb_lap(&t->laps, VB_PHASE_WAIT);
@@ -250,15 +250,15 @@ static vb_status rejoin(struct vb_async *a)
 vb_status async_work(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
-    vb_status st = t->o->joined != NULL ? join_others(a, false) : open_worker(a);
+    vb_status st = t->o->join.joined != NULL ? join_others(a, false) : open_worker(a);
 
     abort_if_failed(a, st);
     async_wait_until_ready(&a->server);
     async_wait_until_ready(&a->standby);
     if (st == VB_OK)
         vb_place_leave(&t->place); /* from now on only the other group is used */
-    if (st == VB_OK && t->o->begun != NULL)
-        t->o->begun(t->o->begun_arg);
+    if (st == VB_OK && t->o->hooks.begun != NULL)
+        t->o->hooks.begun(t->o->hooks.begun_arg);
     vb_laps_begin(&t->laps);
     if (st == VB_OK)
         st = run_to_end(a);

@@ -7,26 +7,26 @@
  *
  * Forward of the next step first needs the *front*, the parameters of the first layers, which
  * backward fills last. On a slow link the sum of the front would queue behind all other sums. So
- * the gradients that the link cannot send before the end of backward are *held back*: they are
+ * the gradients that the link cannot send before the end of backward are *deferred*: they are
  * started after the front.
  *
  *     0          front          back                          n_params
- *     |  front   |  held back   |            rest             |
+ *     |  front   |   deferred   |            rest             |
  *
  * Backward moves `low` from n_params down to 0; gradients from low on are filled:
  *     low in rest        buckets of rest are started, downwards from `high`
- *     low in held back   nothing is started; rest was started completely
+ *     low in deferred    nothing is started; rest was started completely
  *     low in front       buckets of front are started, downwards
- *     low = 0            the last bucket of front is started, then all of held back, upwards
- * If nothing is held back, all gradients are rest.
+ *     low = 0            the last bucket of front is started, then all of deferred, upwards
+ * If nothing is deferred, all gradients are rest.
  *
- * How much to hold back is measured in some steps. All ranks must start their sums in the same
+ * How much to defer is measured in some steps. All ranks must start their sums in the same
  * order, so they use the mean of what they measured, which takes one more allreduce.
  *
  * Ranks that have mapped each other's gradients may sum them by themselves (train_here.c). Then a
  * bucket is a barrier: it tells that all ranks have filled theirs.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 
@@ -37,7 +37,7 @@
 #define PARTS 4               /* a small model is split into about this many buckets */
 #define WASTE 1.1    /* time per byte that a bucket may take, relative to a very large one */
 #define WASTE_MOST 2 /* ... if the model would otherwise be one bucket */
-#define LIST (BUCKETS_MAX + 3) /* front, held back and rest may end with a shorter bucket */
+#define LIST (BUCKETS_MAX + 3) /* front, deferred and rest may end with a shorter bucket */
 #define LINE (VB_CACHE_LINE / sizeof(float))
 
 struct bucket {
@@ -45,7 +45,7 @@ struct bucket {
     struct vb_req req;
 };
 
-/* The allreduce in which ranks agree on how much to hold back. */
+/* The allreduce in which ranks agree on how much to defer. */
 struct agreement {
     struct vb_req req;
     bool running;
@@ -62,11 +62,11 @@ struct vb_buckets {
     bool barriers_only; /* ranks sum the gradients by themselves */
 
     size_t front; /* parameters that forward needs first */
-    size_t back;  /* held back: [front, back); 0: nothing */
+    size_t back;  /* deferred: [front, back); 0: nothing */
     struct agreement agreement;
 
     size_t low;  /* filled: [low, n_params) */
-    size_t high; /* started: [high, n_params), except for what is held back */
+    size_t high; /* started: [high, n_params), except for what is deferred */
     struct bucket list[LIST];
     int n_started, n_taken;
     uint64_t steps; /* steps with sums so far */
@@ -102,7 +102,7 @@ static size_t choose_bytes(const struct vb_coll *coll, size_t model_bytes)
 /* All ranks use the choice of rank 0, because rounding could make their own choices differ. */
 static vb_status choose_bucket(struct vb_buckets *b)
 {
-    int64_t asked = b->trainer->o->bucket_bytes;
+    int64_t asked = b->trainer->o->sums.bucket_bytes;
     uint64_t bytes[2] = {BUCKET_MAX, BUCKET_MAX};
     vb_status st = VB_OK;
 
@@ -122,7 +122,7 @@ static vb_status choose_bucket(struct vb_buckets *b)
 
 static vb_status open_coll(struct vb_buckets *b)
 {
-    struct vb_coll_opts opts = b->trainer->o->coll;
+    struct vb_coll_opts opts = b->trainer->o->sums.coll;
     vb_status st;
 
     opts.in_flight = LIST + 1;
@@ -182,7 +182,7 @@ float *vb_buckets_grads(struct vb_buckets *b)
 
 bool vb_buckets_are_mapped(const struct vb_buckets *b)
 {
-    const struct vb_coll_opts *o = &b->trainer->o->coll;
+    const struct vb_coll_opts *o = &b->trainer->o->sums.coll;
 
     return b->coll != NULL && o->wire == VB_WIRE_F32 &&
            vb_coll_algo(b->coll, b->n_params * sizeof(float)) == VB_ALGO_MAPPED;
@@ -196,7 +196,7 @@ const float *vb_buckets_grads_of(const struct vb_buckets *b, int rank)
 void vb_buckets_barriers_only(struct vb_buckets *b)
 {
     b->barriers_only = true;
-    b->front = b->back = 0; /* no sum is sent, so none is held back */
+    b->front = b->back = 0; /* no sum is sent, so none is deferred */
 }
 
 vb_status vb_buckets_barrier(struct vb_buckets *b)
@@ -219,7 +219,7 @@ static bool summing(const struct vb_buckets *b)
     return b->coll != NULL && !b->trainer->sums.off;
 }
 
-/* ---- what is held back ----------------------------------------------------------------------- */
+/* ---- what is deferred ------------------------------------------------------------------------ */
 
 /* Measures the link in steps 1, 2, 4, 8 and so on: later measurements change little. */
 static bool measures_link(const struct vb_buckets *b)
@@ -227,12 +227,12 @@ static bool measures_link(const struct vb_buckets *b)
     return b->front > 0 && summing(b) && (b->steps & (b->steps - 1)) == 0;
 }
 
-/* How much to hold back: half of what the link has not summed at the end of backward. Holding back
- * less makes forward wait longer for the front. Holding back more could leave the link idle if the
- * next backward takes longer. */
-static size_t to_hold(struct vb_buckets *b)
+/* How much to defer: half of what the link has not summed at the end of backward. Deferring less
+ * makes forward wait longer for the front. Deferring more could leave the link idle if the next
+ * backward takes longer. */
+static size_t to_defer(struct vb_buckets *b)
 {
-    size_t asked = (size_t)b->trainer->o->hold_back_bytes / sizeof(float), summed = b->n_params;
+    size_t asked = (size_t)b->trainer->o->sums.defer_bytes / sizeof(float), summed = b->n_params;
     size_t most = b->n_params - b->front;
     bool done = true;
     int i;
@@ -248,7 +248,7 @@ static size_t to_hold(struct vb_buckets *b)
 }
 
 /* Starts the agreement, in the one float of the window that follows the gradients. */
-static void agree_on_hold(struct vb_buckets *b, size_t n)
+static void agree_on_deferred(struct vb_buckets *b, size_t n)
 {
     b->grads[b->n_params] = (float)n;
     if (b->failed == VB_OK)
@@ -259,7 +259,7 @@ static void agree_on_hold(struct vb_buckets *b, size_t n)
 
 static void take_agreement(struct vb_buckets *b)
 {
-    size_t least = b->trainer->o->hold_back_bytes > 0 ? 1 : b->bucket;
+    size_t least = b->trainer->o->sums.defer_bytes > 0 ? 1 : b->bucket;
     size_t n, most = b->n_params - b->front;
 
     b->agreement.running = false;
@@ -372,7 +372,7 @@ static void start_filled(struct vb_buckets *b)
     if (b->low > held)
         return;
     if (b->high > held)
-        b->high = held; /* rest is started; held back is skipped */
+        b->high = held; /* rest is started; deferred is skipped */
     start_down_to(b, 0);
     if (b->low == 0)
         start_range(b, held, held_end, true);
@@ -382,16 +382,16 @@ void vb_buckets_ready(void *arg, size_t first, size_t n)
 {
     struct vb_buckets *b = arg;
     bool measures;
-    size_t hold;
+    size_t deferred;
 
     VB_ASSERT(first + n == b->low);
     (void)n;
     b->low = first;
     measures = b->low == 0 && measures_link(b);
-    hold = measures ? to_hold(b) : 0; /* before more sums are started */
+    deferred = measures ? to_defer(b) : 0; /* before more sums are started */
     start_filled(b);
     if (measures)
-        agree_on_hold(b, hold);
+        agree_on_deferred(b, deferred);
     if (b->low > 0)
         vb_buckets_poll(b, VB_PHASE_BACKWARD);
 }

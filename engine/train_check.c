@@ -4,7 +4,7 @@
  * from, have the same settings, written as text and compared; and that all ranks still hold the
  * same parameters.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,18 +15,18 @@
 /* Returns the name of a given option that only affects sums of dense gradients, or NULL. */
 static const char *dense_option(const struct vb_train_opts *o)
 {
-    if (o->coll.wire != VB_WIRE_F32)
+    if (o->sums.coll.wire != VB_WIRE_F32)
         return "wire";
-    if (o->coll.algo != VB_ALGO_AUTO)
+    if (o->sums.coll.algo != VB_ALGO_AUTO)
         return "algo";
-    if (o->bucket_bytes > 0)
+    if (o->sums.bucket_bytes > 0)
         return "bucket";
-    if (o->hold_back_bytes > 0)
+    if (o->sums.defer_bytes > 0)
         return "defer-bytes";
-    return o->share_out_bytes > 0 ? "shared-update-min" : NULL;
+    return o->sums.shared_update_min > 0 ? "shared-update-min" : NULL;
 }
 
-vb_status vb_train_check(const struct vb_train_opts *o)
+vb_status vb_trainer_check(const struct vb_train_opts *o)
 {
     const struct vb_train_model *model = vb_train_model_find(o->model);
     bool dense_sums = model != NULL && !model->sparse && o->mode != VB_MODE_ASYNC;
@@ -38,16 +38,17 @@ vb_status vb_train_check(const struct vb_train_opts *o)
                       o->group.world);
     if (o->mode == VB_MODE_SINGLE && o->group.world != 1)
         return vb_err(VB_ERR_USAGE, "--mode single has one rank, not %d", o->group.world);
-    if (o->slow_factor > 0 && (o->slow_rank < 0 || o->slow_rank >= o->group.world))
+    if (o->place.slow_factor > 0 &&
+        (o->place.slow_rank < 0 || o->place.slow_rank >= o->group.world))
         return vb_err(VB_ERR_USAGE, "--slow: there is no rank %d; the job has %d ranks",
-                      o->slow_rank, o->group.world);
-    if (o->checkpoint == NULL && (o->resume || o->checkpoint_every > 0))
+                      o->place.slow_rank, o->group.world);
+    if (o->save.dir == NULL && (o->save.resume || o->save.every > 0))
         return vb_err(VB_ERR_USAGE, "--resume and --checkpoint-every need --checkpoint DIR");
-    if (o->joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
+    if (o->join.joined != NULL && (o->mode != VB_MODE_ASYNC || o->dry_run))
         return vb_err(VB_ERR_USAGE, "--join needs --mode async, and no --dry-run");
     if (!dense_sums && dense_option(o) != NULL)
         return vb_err(VB_ERR_USAGE, "--%s is for dense models and --mode sync", dense_option(o));
-    return o->mode == VB_MODE_ASYNC ? vb_async_check(o) : VB_OK;
+    return VB_OK;
 }
 
 /* ---- settings -------------------------------------------------------------------------------- */
@@ -56,7 +57,7 @@ vb_status vb_train_check(const struct vb_train_opts *o)
  * So the interval between checkpoints is one of the settings of sparse models. */
 static int64_t saves_that_matter(const struct vb_train_opts *o)
 {
-    return vb_train_model_find(o->model)->sparse ? o->checkpoint_every : 0;
+    return vb_train_model_find(o->model)->sparse ? o->save.every : 0;
 }
 
 /* A short number that stands for a text of any length. */
@@ -68,20 +69,20 @@ static uint32_t mark(const char *text)
 char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *r)
 {
     char *text = NULL;
-    int n =
-        asprintf(&text,
-                 "model=%s\ninput=%d\nnumber of ranks=%d\ndata=%.500s %08x\nnumber of features=%d\n"
-                 "test split=%.17g\nglobal batch=%d\nnumber of steps=%lld\nseed=%llu\n"
-                 "learning rate=%.17g\nschedule=%d %lld %lld %.17g\nupdate rule=%d %.9g %.9g\n"
-                 "clipping=%.17g\norder of sums=%d\nalgorithm=%d%s\nnumber of steps "
-                 "between checkpoints=%lld\n",
-                 o->model, o->input, o->group.world, o->data_text, mark(o->data_text),
-                 o->data.data.features, o->data.test_share, r->global_batch, (long long)r->steps,
-                 (unsigned long long)o->seed, r->schedule.base, (int)r->schedule.kind,
-                 (long long)r->schedule.warmup, (long long)r->schedule.period, r->schedule.factor,
-                 (int)r->rule.kind, (double)r->rule.momentum, (double)r->rule.decay, r->clip,
-                 (int)o->coll.order, (int)o->coll.algo, o->coll.wire == VB_WIRE_BF16 ? " bf16" : "",
-                 (long long)saves_that_matter(o));
+    int n = asprintf(
+        &text,
+        "model=%s\ninput=%d\nnumber of ranks=%d\ndata=%.500s %08x\nnumber of features=%d\n"
+        "test split=%.17g\nglobal batch=%d\nnumber of steps=%lld\nseed=%llu\n"
+        "learning rate=%.17g\nschedule=%d %lld %lld %.17g\nupdate rule=%d %.9g %.9g\n"
+        "clipping=%.17g\norder of sums=%d\nalgorithm=%d%s\nnumber of steps "
+        "between checkpoints=%lld\n",
+        o->model, o->data.input, o->group.world, o->data.text, mark(o->data.text),
+        o->data.ask.data.features, o->data.ask.test_share, r->global_batch, (long long)r->steps,
+        (unsigned long long)o->seed, r->schedule.base, (int)r->schedule.kind,
+        (long long)r->schedule.warmup, (long long)r->schedule.period, r->schedule.factor,
+        (int)r->rule.kind, (double)r->rule.momentum, (double)r->rule.decay, r->clip,
+        (int)o->sums.coll.order, (int)o->sums.coll.algo,
+        o->sums.coll.wire == VB_WIRE_BF16 ? " bf16" : "", (long long)saves_that_matter(o));
     char *both = NULL;
 
     if (n < 0 || o->mode != VB_MODE_ASYNC)
@@ -104,10 +105,10 @@ static void add_conduct(const struct vb_train_opts *o, char *text, size_t size)
              "number of steps between saves=%lld\ncheckpoints=%d %d\nplan=%d\ndry run=%d\n"
              "size of buckets=%lld\nnumber of steps between comparisons=%lld\n"
              "size from which updates are shared out=%lld\nsize of what is held back=%lld\n",
-             mark(o->test_text), (long long)o->test_limit, (long long)o->eval_every,
-             (long long)o->checkpoint_every, o->checkpoint != NULL, o->resume, o->plan != NULL,
-             o->dry_run, (long long)o->bucket_bytes, (long long)o->check_replicas,
-             (long long)o->share_out_bytes, (long long)o->hold_back_bytes);
+             mark(o->data.test_text), (long long)o->data.test_limit, (long long)o->eval_every,
+             (long long)o->save.every, o->save.dir != NULL, o->save.resume, o->plan != NULL,
+             o->dry_run, (long long)o->sums.bucket_bytes, (long long)o->sums.check_replicas,
+             (long long)o->sums.shared_update_min, (long long)o->sums.defer_bytes);
 }
 
 /* The names of settings are part of the format of checkpoints. This adds the options to names that
@@ -154,6 +155,18 @@ bool vb_train_settings_differ(const char *a, const char *b, char name[64])
         b += len + (b[len] == '\n');
     }
     return false;
+}
+
+vb_status vb_train_fits_job(const char *settings, const char *of_job)
+{
+    char name[64];
+
+    if (!vb_train_settings_differ(of_job, settings, name))
+        return VB_OK;
+    return vb_err(VB_ERR_USAGE,
+                  "cannot join: by its options, environment or data this worker has another %s "
+                  "than the job",
+                  name);
 }
 
 static vb_status compare(const char *all, int n)

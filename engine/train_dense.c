@@ -47,7 +47,7 @@ static struct vb_model_batch batch_of(const struct vb_trainer *t, const struct v
 }
 
 /* Extends the range of new parameters. Sums arrive downwards to the first parameter, and then
- * upwards from the front if some were held back. */
+ * upwards from the front if some were deferred. */
 static void note_new(struct dense_early *e, size_t first, size_t n)
 {
     if (first == e->end) {

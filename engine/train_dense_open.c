@@ -34,14 +34,14 @@ static vb_status check_input(const struct vb_trainer *t)
         return st;
     if (t->data.train.kind != VB_DATA_IMAGES)
         return vb_err(VB_ERR_USAGE, "%s is trained on images; %s does not contain images",
-                      t->o->model, t->o->data_text);
+                      t->o->model, t->o->data.text);
     if (t->data.train.features != s->c * s->h * s->w)
         return vb_err(VB_ERR_USAGE, "%s takes images of %d x %d x %d; those of %s are %d x %d x %d",
-                      t->o->model, s->c, s->h, s->w, t->o->data_text, t->data.train.c,
+                      t->o->model, s->c, s->h, s->w, t->o->data.text, t->data.train.c,
                       t->data.train.h, t->data.train.w);
     if (t->data.train.classes > s[table->n_layers - 1].oc)
         return vb_err(VB_ERR_USAGE, "%s has %d classes; %s has %d", t->o->model,
-                      s[table->n_layers - 1].oc, t->o->data_text, t->data.train.classes);
+                      s[table->n_layers - 1].oc, t->o->data.text, t->data.train.classes);
     return VB_OK;
 }
 
@@ -69,8 +69,8 @@ static vb_status make_model(struct vb_trainer *t, struct dense *d)
 
 static bool is_large(const struct vb_trainer *t, size_t n_params)
 {
-    if (t->o->share_out_bytes > 0)
-        return (int64_t)(n_params * sizeof(float)) >= t->o->share_out_bytes;
+    if (t->o->sums.shared_update_min > 0)
+        return (int64_t)(n_params * sizeof(float)) >= t->o->sums.shared_update_min;
     return n_params >= VB_K_JOINT_LEAST;
 }
 

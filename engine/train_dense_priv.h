@@ -6,7 +6,7 @@
 #ifndef VB_TRAIN_DENSE_PRIV_H
 #define VB_TRAIN_DENSE_PRIV_H
 
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 /* Parameters and the state of the update rule, in two copies: a step reads one and writes the
  * other, and then they swap. So a failure within a step leaves the last complete step intact. A

@@ -11,7 +11,7 @@
  * belongs to the bucket in which it begins; the rest of such a part is in a bucket that was filled
  * before.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 

@@ -38,26 +38,26 @@ struct vb_joined {
 
 static bool fit(const struct vb_trainer *t)
 {
-    return t->o->words_len <= WORDS_MAX && strlen(t->settings) <= SETTINGS_MAX;
+    return t->o->join.words_len <= WORDS_MAX && strlen(t->settings) <= SETTINGS_MAX;
 }
 
 void async_announce(const struct vb_async *a)
 {
     const struct vb_train_opts *o = a->trainer->o;
 
-    if (o->words == NULL || a->job.join_slots == 0)
+    if (o->join.words == NULL || a->job.join_slots == 0)
         return;
     if (!fit(a->trainer))
         VB_LOG_WARN("nobody can join this job: the command line is too long");
-    else if (o->say != NULL)
-        o->say(a->root);
+    else if (o->join.say != NULL)
+        o->join.say(a->root);
 }
 
 size_t async_join_info_bytes(const struct vb_async *a)
 {
     const struct vb_trainer *t = a->trainer;
 
-    return t->o->words != NULL && a->job.join_slots > 0 && fit(t) ? JOIN_INFO_MAX : 0;
+    return t->o->join.words != NULL && a->job.join_slots > 0 && fit(t) ? JOIN_INFO_MAX : 0;
 }
 
 vb_status async_join_info_put(const struct vb_async *a, struct async_board *board)
@@ -75,10 +75,10 @@ vb_status async_join_info_put(const struct vb_async *a, struct async_board *boar
     p->begin = a->job.begin;
     p->n = a->job.n;
     p->max_keys = a->job.max_keys;
-    p->words = (uint32_t)t->o->words_len;
+    p->words = (uint32_t)t->o->join.words_len;
     p->settings = (uint32_t)strlen(t->settings);
     p->plan = t->kernels.text != NULL ? (uint32_t)strlen(t->kernels.text) : 0;
-    memcpy(at, t->o->words, p->words);
+    memcpy(at, t->o->join.words, p->words);
     memcpy(at + p->words, t->settings, p->settings);
     if (p->plan > 0)
         memcpy(at + p->words + p->settings, t->kernels.text, p->plan);
@@ -214,26 +214,12 @@ int vb_joined_rank(const struct vb_joined *j)
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-const char *vb_joined_plan(const struct vb_joined *j)
+struct vb_trainer_joiner vb_joined_joiner(const struct vb_joined *j)
 {
-    return j->plan[0] != '\0' ? j->plan : NULL;
-}
-
-vb_status vb_joined_check(const struct vb_joined *j, const char *settings)
-{
-    char name[64];
-
-    if (!vb_train_settings_differ(j->settings, settings, name))
-        return VB_OK;
-    return vb_err(VB_ERR_USAGE,
-                  "cannot join: by its options, environment or data this worker has another %s "
-                  "than the job",
-                  name);
-}
-
-int64_t vb_joined_begin(const struct vb_joined *j)
-{
-    return j->info.begin;
+    return (struct vb_trainer_joiner){.rank = vb_joined_rank(j),
+                                      .begin = j->info.begin,
+                                      .settings = j->settings,
+                                      .plan = j->plan[0] != '\0' ? j->plan : NULL};
 }
 
 /* This worker has made a->job from its own options, and checks it against the running job. It takes
@@ -241,7 +227,7 @@ int64_t vb_joined_begin(const struct vb_joined *j)
 vb_status async_adopt_joined(struct vb_async *a)
 {
     struct vb_trainer *t = a->trainer;
-    struct vb_joined *j = t->o->joined;
+    struct vb_joined *j = t->o->join.joined;
     const struct join_info *p = &j->info;
     int world = a->job.workers + ps_server_ranks(&a->job);
 

@@ -6,7 +6,7 @@
  * Learning rate, clipping and the like are defaults that are known to work with the batch size of
  * the row. train_recipe.c adapts them to other batch sizes.
  */
-#include "engine/engine.h"
+#include "engine/pub_train.h"
 
 #include <string.h>
 

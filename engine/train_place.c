@@ -13,7 +13,8 @@
 
 static vb_status make_plan(const struct vb_train_opts *o, int local_ranks, struct vb_place *place)
 {
-    struct vb_placement_want want = {.ranks = local_ranks, .threads = o->threads, .progress = true};
+    struct vb_placement_want want = {
+        .ranks = local_ranks, .threads = o->place.threads, .progress = true};
     struct vb_topo_source this_machine = {0};
     char control[VB_IFACE_NAME];
     vb_status st;
@@ -32,8 +33,8 @@ static vb_status open_group(const struct vb_train_opts *o, int local_rank, struc
 {
     struct vb_group_opts opts = o->group;
 
-    if (opts.world == 1 ||
-        o->joined != NULL) /* a joiner is already a member of the group of workers and servers */
+    /* A joiner is already a member of the group of workers and servers. */
+    if (opts.world == 1 || o->join.joined != NULL)
         return VB_OK;
     if (o->open_group != NULL) {
         place->group = o->open_group;
@@ -72,8 +73,8 @@ static void find_neighbours(const struct vb_group *group, int *local_rank_p, int
 
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus)
 {
-    int ranks = o->local_ranks > 0 ? o->local_ranks : o->group.world;
-    int threads = o->threads > 0 ? o->threads : 1;
+    int ranks = o->place.local_ranks > 0 ? o->place.local_ranks : o->group.world;
+    int threads = o->place.threads > 0 ? o->place.threads : 1;
     int servers = o->async.dedicated ? 0 : vb_train_servers(&o->async);
 
     return CPU_COUNT(cpus) > 0 && ranks * threads + servers > CPU_COUNT(cpus);
@@ -92,17 +93,18 @@ static bool server_lacks_cpu(const struct vb_train_opts *o)
 
 vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
 {
-    bool pinned = o->pin && !server_lacks_cpu(o) &&
-                  o->joined == NULL; /* a joiner's cores may belong to other ranks */
-    int local_rank = o->local_rank, local_ranks = o->group.world == 1 ? 1 : o->local_ranks;
+    bool pinned = o->place.pin && !server_lacks_cpu(o) &&
+                  o->join.joined == NULL; /* a joiner's cores may belong to other ranks */
+    int local_rank = o->place.local_rank;
+    int local_ranks = o->group.world == 1 ? 1 : o->place.local_ranks;
     struct vb_place place = {0};
     vb_status st = VB_OK;
 
-    if (local_ranks > 0 && (o->pin || o->group.world > 1) && o->joined == NULL)
+    if (local_ranks > 0 && (o->place.pin || o->group.world > 1) && o->join.joined == NULL)
         st = make_plan(o, local_ranks, &place);
     if (st == VB_OK)
         st = open_group(o, local_rank, &place);
-    if (st == VB_OK && local_ranks == 0 && o->pin && o->joined == NULL) {
+    if (st == VB_OK && local_ranks == 0 && o->place.pin && o->join.joined == NULL) {
         find_neighbours(place.group, &local_rank, &local_ranks);
         st = make_plan(o, local_ranks, &place);
     }
@@ -111,7 +113,7 @@ vb_status vb_place_open(const struct vb_train_opts *o, struct vb_place *place_p)
     if (st == VB_OK && pinned)
         st = vb_placement_pin_team(place.topo, place.placement, local_rank);
     if (!pinned)
-        vb_team_size(o->threads);
+        vb_team_size(o->place.threads);
     if (st != VB_OK)
         vb_place_close(&place);
     place.local_rank = local_rank;

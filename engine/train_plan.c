@@ -2,7 +2,7 @@
  *
  * Which kernel computes which layer: read from a file, or chosen by rank 0 and sent to all ranks.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

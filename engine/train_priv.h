@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared by the files of training.
+ * The trainer: what one rank needs to make steps. Shared by the files of training, and used by
+ * asynchronous training, by the run and by benchmarks.
  */
 #ifndef VB_TRAIN_PRIV_H
 #define VB_TRAIN_PRIV_H
 
-#include "engine/engine.h"
+#include "engine/pub_checkpoint.h"
+#include "engine/pub_train.h"
 #include "models/models.h"
+#include "topo/topo.h"
 
 #include <sched.h>
 
@@ -26,13 +29,6 @@ void vb_laps_begin(struct vb_laps *laps);
 /* Charges the time since the last call to a phase. */
 void vb_lap(struct vb_laps *laps, enum vb_phase phase);
 
-/* Moves ns, or all there is, from one phase to another. */
-void vb_lap_move(struct vb_laps *laps, enum vb_phase from, enum vb_phase to, uint64_t ns);
-
-/* Charges the time since the last call to transfer, and to waiting as far as the group has waited
- * for stragglers. Does nothing if group is NULL. */
-void vb_lap_comm(struct vb_laps *laps, struct vb_group *group);
-
 /* ---- from options to numbers (train_recipe.c) ------------------------------------------------ */
 
 struct vb_recipe {
@@ -44,22 +40,18 @@ struct vb_recipe {
     double clip; /* largest norm of a mean gradient; 0: no limit */
 };
 
-/* n: number of samples to train on. */
-vb_status vb_recipe_make(const struct vb_train_opts *o, int n, struct vb_recipe *recipe_p);
+/* ---- roles (train_roles.c) ------------------------------------------------------------------- */
+
+/* Whether each worker has batches of its own. */
+bool vb_train_apart(const struct vb_train_opts *o);
+
+int vb_train_shards(const struct vb_async_opts *o);   /* servers without their standbys */
+int vb_train_replicas(const struct vb_async_opts *o); /* servers per shard, including the standby */
 
 /* ---- checks (train_check.c) ------------------------------------------------------------------ */
 
-/* Everything that decides the result, as lines "name=value". It must be the same on all ranks, and
- * in a checkpoint that a run resumes from. The caller frees the text. Returns NULL if there is no
- * memory. */
-char *vb_train_settings(const struct vb_train_opts *o, const struct vb_recipe *recipe);
-
-/* Returns whether the settings differ, and the name of the first line that does. */
-bool vb_train_settings_differ(const char *a, const char *b, char name[64]);
-
-/* Collective: fails on all ranks if one was started with other options. */
-vb_status vb_train_agree(const struct vb_train_opts *o, struct vb_group *group,
-                         const char *settings);
+/* Checks that the options fit each other, as far as all modes have them. */
+vb_status vb_trainer_check(const struct vb_train_opts *o);
 
 /* ---- placement (train_place.c) --------------------------------------------------------------- */
 
@@ -82,7 +74,7 @@ void vb_place_close(struct vb_place *place);
  * many ranks share the cpus, all ranks are assumed to. */
 bool vb_place_is_crowded(const struct vb_train_opts *o, const cpu_set_t *cpus);
 
-/* ---- training (train.c) ---------------------------------------------------------------------- */
+/* ---- the trainer of one rank (train.c) ------------------------------------------------------- */
 
 struct vb_trainer;
 
@@ -124,9 +116,6 @@ struct vb_trainer_ops {
     void (*close)(struct vb_trainer *t);   /* collective, before the group is closed */
     void (*destroy)(struct vb_trainer *t); /* after the group is closed */
 };
-
-extern const struct vb_trainer_ops vb_trainer_dense;  /* train_dense.c */
-extern const struct vb_trainer_ops vb_trainer_sparse; /* train_sparse.c */
 
 /* The rows of the tables that describe a model. */
 struct vb_trainer_model {
@@ -174,8 +163,17 @@ struct vb_trainer_slow {
     uint64_t own_ns;  /* how long the last step took without idling */
 };
 
+/* What a worker that joins a running job has learnt from it. The texts are borrowed. */
+struct vb_trainer_joiner {
+    int rank;             /* of this worker in the job */
+    int64_t begin;        /* steps of the run that the job has resumed */
+    const char *settings; /* of the job */
+    const char *plan;     /* of the job; NULL: it has none */
+};
+
 struct vb_trainer {
     const struct vb_train_opts *o;
+    const struct vb_trainer_joiner *joiner; /* borrowed; NULL: a rank of the start */
     struct vb_recipe recipe;
     char *settings; /* of vb_train_settings() */
 
@@ -214,15 +212,6 @@ struct vb_trainer {
     struct vb_trainer_saved saved;
 };
 
-/* Fills in model and ops. The model must exist. */
-void vb_trainer_find_model(struct vb_trainer *t);
-
-/* Whether the model computes on lists of the pixels that are not 0. */
-static inline bool vb_trainer_has_pixels(const struct vb_trainer *t)
-{
-    return t->model.layers != NULL && t->model.layers->pixels;
-}
-
 /* The largest number of samples that this rank has of a global batch. */
 int vb_trainer_share(const struct vb_trainer *t);
 
@@ -230,13 +219,17 @@ int vb_trainer_share(const struct vb_trainer *t);
  * stays the same. step: where training is. */
 vb_status vb_trainer_repartition(struct vb_trainer *t, int rank, int ranks, int64_t step);
 
-/* The batch of the next step, while the current step runs. Returns NULL if the batch is not loaded
- * yet, or if an evaluation uses the model before that step. */
-const struct vb_batch *vb_trainer_next_batch(const struct vb_trainer *t);
+/* Whether something that happens every so many steps happens after this one; every 0: never. */
+static inline bool vb_trainer_is_due(int64_t every, int64_t step)
+{
+    return every > 0 && step % every == 0;
+}
 
-/* For callers that make the steps themselves. Opening is collective and sets up everything that a
- * step needs. The caller closes the trainer even if opening failed. */
-vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o);
+/* Opening is collective and sets up everything that a step needs. joiner: NULL unless the worker
+ * joins a running job. The trainer borrows both. The caller closes the trainer even if opening
+ * failed. */
+vb_status vb_trainer_open(struct vb_trainer *t, const struct vb_train_opts *o,
+                          const struct vb_trainer_joiner *joiner);
 vb_status vb_trainer_step(struct vb_trainer *t);
 void vb_trainer_close(struct vb_trainer *t);
 
@@ -257,99 +250,11 @@ void vb_trainer_show(struct vb_trainer *t, int64_t step, bool evaluated);
  * and the last step at which all did (train_check.c). */
 vb_status vb_train_compare(struct vb_trainer *t);
 
-/* ---- asynchronous training (train_async*.c) -------------------------------------------------- */
-
-/* Whether each worker has batches of its own. */
-bool vb_train_apart(const struct vb_train_opts *o);
-
-struct vb_async;
-vb_status vb_async_check(const struct vb_train_opts *o);
-vb_status vb_async_run(struct vb_trainer *t, struct vb_async **async_p); /* to be destroyed */
-
-/* What a joiner must have in common with its job (train_join.c). */
-const char *vb_joined_plan(const struct vb_joined *joined); /* NULL: the job has no plan */
-vb_status vb_joined_check(const struct vb_joined *joined, const char *settings);
-int64_t vb_joined_begin(const struct vb_joined *joined); /* steps of the run that it resumed */
-
-/* One worker reports the result of all workers, after it has evaluated and saved. */
-bool vb_async_reports(const struct vb_async *async);
-vb_status vb_async_collect(struct vb_async *async, struct vb_train_result *result);
-
-/* The result of a worker that does not report. */
-vb_status vb_async_own(struct vb_async *async, struct vb_train_result *result);
-
-/* Releases the other workers, which wait for the report. If st is a failure, one of them reports.
+/* ---- dense models (train_dense.c) -------------------------------------------------------------
  */
-void vb_async_leave(struct vb_async *async, vb_status st);
-void vb_async_destroy(struct vb_async *async);
 
-/* Computes the gradient of t->batch, summed over its samples (train_dense.c). */
+/* Computes the gradient of t->batch, summed over its samples. */
 void vb_dense_gradient(struct vb_trainer *t, const float *params, float *grads);
-
-/* ---- sums of gradients (train_buckets.c) ----------------------------------------------------- */
-
-/* Gradients are summed in buckets, each as soon as backward has filled it. */
-struct vb_buckets;
-
-/* Collective. Without a group nothing is summed. front: number of parameters, of whole layers, that
- * forward needs first. The caller destroys the buckets even if this failed. */
-vb_status vb_buckets_create(struct vb_trainer *t, size_t n_params, size_t front,
-                            struct vb_buckets **buckets_p);
-void vb_buckets_close(struct vb_buckets *b); /* collective */
-void vb_buckets_destroy(struct vb_buckets *b);
-
-float *vb_buckets_grads(struct vb_buckets *b);          /* where backward writes */
-size_t vb_buckets_least(const struct vb_buckets *b);    /* gradients that the link sends well */
-void vb_buckets_begin(struct vb_buckets *b);            /* before backward */
-void vb_buckets_ready(void *b, size_t first, size_t n); /* a vb_grads_fn */
-
-/* Waits for the next bucket and returns its range. *n_p is 0 after the last bucket. */
-vb_status vb_buckets_next(struct vb_buckets *b, size_t *first_p, size_t *n_p);
-int vb_buckets_left(const struct vb_buckets *b); /* buckets not yet returned */
-
-/* Polls running allreduces. Charges the time before the call to the phase. */
-void vb_buckets_poll(struct vb_buckets *b, enum vb_phase phase);
-
-/* Sums the buckets of the last step once more, whatever they contain: starts them in the same order
- * and then waits for them. */
-vb_status vb_buckets_again(struct vb_buckets *b);
-
-const char *vb_buckets_algo(const struct vb_buckets *b); /* of the largest bucket; NULL: none */
-
-/* Ranks that have mapped each other's gradients can sum them without the network. After
- * vb_buckets_barriers_only() a bucket is a barrier: all ranks have filled it. */
-bool vb_buckets_are_mapped(const struct vb_buckets *b);
-const float *vb_buckets_grads_of(const struct vb_buckets *b, int rank);
-void vb_buckets_barriers_only(struct vb_buckets *b);
-vb_status vb_buckets_barrier(struct vb_buckets *b); /* waits until all ranks call it */
-
-/* ---- updates that ranks of one host share (train_here.c) ------------------------------------- */
-
-struct vb_shared_update;
-
-/* Collective: allocates len_bytes of zeroed memory on each rank, mapped by all ranks. From now on
- * buckets are barriers only. The caller destroys the result even if this failed. */
-vb_status vb_shared_update_create(struct vb_trainer *t, struct vb_buckets *buckets, size_t n_params,
-                                  size_t len_bytes, struct vb_shared_update **shared_p);
-void vb_shared_update_close(struct vb_shared_update *shared); /* collective */
-void vb_shared_update_destroy(struct vb_shared_update *shared);
-void *vb_shared_update_memory(const struct vb_shared_update *shared); /* of this rank */
-
-/* An update that reads this rank's memory and writes to the memory of all ranks. */
-struct vb_shared_args {
-    const float *params, *state; /* in this rank's memory; state NULL: the rule has none */
-    float *params_out, *state_out;
-    float scale, rate;
-    bool norm;      /* compute this rank's parts of the norm, too */
-    bool norm_only; /* ... and nothing else */
-};
-
-/* Updates this rank's part of the parameters from first to first + n - 1. All ranks must have
- * filled these gradients. Buckets are passed from the end of the parameters to the beginning. The
- * parts of the other ranks are complete after a barrier. */
-void vb_shared_update_run(struct vb_shared_update *shared, const struct vb_shared_args *args,
-                          size_t first, size_t n);
-double vb_shared_update_norm(struct vb_shared_update *shared); /* after a barrier */
 
 /* ---- sparse rows (train_sparse.c) ------------------------------------------------------------ */
 
@@ -359,48 +264,29 @@ struct vb_k_csr vb_train_csr(const struct vb_rows *rows); /* a batch, in the for
 
 #define VB_PLAN_BYTES_MAX 65536 /* of a plan as text, with its terminating zero */
 
-/* Reads the file of --plan into t->kernels.asked. */
-vb_status vb_train_read_plan(struct vb_trainer *t);
-
-/* Parses a plan into t->kernels.asked. from: where it comes from, for messages. */
-vb_status vb_train_parse_plan(struct vb_trainer *t, const char *from, const char *text);
-
-/* Collective: rank 0 chooses kernels, and all ranks compile the model with these. */
-vb_status vb_train_compile(struct vb_trainer *t);
-
-/* Collective: sends the text of rank 0 to all ranks. text: used on rank 0 only; NULL means "". The
- * caller frees the copy. Returns VB_ERR_USAGE on all ranks if the text is too long. */
-vb_status vb_train_tell_plan(struct vb_group *group, const char *text, char **told_p);
-
 /* ---- checkpoints (train_save.c) -------------------------------------------------------------- */
-
-/* Rank 0 makes sure that the folder for checkpoints exists and is writable. */
-vb_status vb_train_prepare_save(struct vb_trainer *t);
 
 /* Writes a checkpoint of this step. All ranks call it; rank 0 writes, because all ranks have the
  * same parameters. Asynchronous training: the caller writes. */
 vb_status vb_train_save(struct vb_trainer *t, int64_t step);
-
-/* Collective: reads the newest checkpoint, which must be the same one on all ranks. The caller
- * passes it to vb_train_restore() after the model was created, and frees it. NULL: there is no
- * checkpoint. */
-vb_status vb_train_find(struct vb_trainer *t, struct vb_checkpoint **read_p);
-vb_status vb_train_restore(struct vb_trainer *t, const struct vb_checkpoint *cp);
 
 /* ---- results (train_result.c) ---------------------------------------------------------------- */
 
 /* Collective: each rank evaluates its share of the test data; all ranks get the whole result. */
 vb_status vb_train_evaluate(struct vb_trainer *t);
 
-/* vb_train_make_room() allocates memory for the results of evaluations, because a step must not
- * allocate. vb_train_keep_eval() stores the last evaluation there. */
-vb_status vb_train_make_room(struct vb_trainer *t);
+/* Stores the last evaluation for the result, in memory that is allocated before training. */
 void vb_train_keep_eval(struct vb_trainer *t, int64_t step);
 
-/* Collective: combines the figures of all ranks. Fails if the ranks ended with different
- * parameters. Asynchronous training: called only by the worker that reports. */
-vb_status vb_train_collect(struct vb_trainer *t, struct vb_async *async,
-                           struct vb_train_result *result_p);
+/* Synchronous training, collective: combines the figures of all ranks. Fails if the ranks ended
+ * with different parameters. */
+vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p);
+
+/* vb_train_fill_params() fills in the number of parameters and their digest. vb_train_fill_run()
+ * fills in what is the same on all ranks, the means over the rows of workers, and the bottleneck;
+ * it moves the plan and the list of evaluations from the trainer to the result. */
+vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r);
+void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r);
 
 /* The figures of this rank as a worker. group: whose registered memory is counted; NULL: none. */
 void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
@@ -408,9 +294,6 @@ void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
 void vb_train_fill_host(struct vb_rank_result *r); /* host name and memory of the process */
 
 /* ---- verdict (train_verdict.c) --------------------------------------------------------------- */
-
-/* Fills in r->bottleneck: what took the most time. */
-void vb_train_find_bottleneck(struct vb_train_result *r);
 
 /* The reporting rank warns about a model that has learnt nothing. The data must still be open. */
 void vb_train_warn(const struct vb_trainer *t, const struct vb_train_result *r);

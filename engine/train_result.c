@@ -2,7 +2,7 @@
  *
  * Measures where the time of a rank goes, and combines the figures of all ranks.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +120,7 @@ void vb_train_fill_rank(const struct vb_trainer *t, struct vb_group *group,
     r->registered_mb = (double)bytes / 1e6;
 }
 
-static vb_status fill_params(struct vb_trainer *t, char sha256[65], uint64_t *n_p)
+static vb_status digest(struct vb_trainer *t, char sha256[65], uint64_t *n_p)
 {
     size_t n;
     const float *params = t->ops->params(t, &n);
@@ -207,7 +207,7 @@ static vb_status gather(struct vb_trainer *t, struct record *all)
 
     memset(&own, 0, sizeof(own));
     vb_train_fill_rank(t, t->place.group, &own.result);
-    st = fill_params(t, own.params_sha256, &own.n_params);
+    st = digest(t, own.params_sha256, &own.n_params);
     if (st == VB_OK && t->place.group != NULL)
         return vb_group_gather(t->place.group, &own, sizeof(own), all);
     *all = own;
@@ -224,19 +224,19 @@ static vb_status compare(const struct record *all, int n)
     return VB_OK;
 }
 
-static void make_means(struct vb_train_result *result)
+static void make_means(struct vb_train_result *r)
 {
     int i, p;
 
-    for (i = 0; i < result->workers; i++) {
-        result->train_s += result->per_rank[i].train_s / result->workers;
+    for (i = 0; i < r->workers; i++) {
+        r->train_s += r->per_rank[i].train_s / r->workers;
         for (p = 0; p < VB_PHASES; p++)
-            result->phase_s[p] += result->per_rank[i].phase_s[p] / result->workers;
+            r->phase_s[p] += r->per_rank[i].phase_s[p] / r->workers;
     }
 }
 
 /* Fills in what is the same on all ranks. */
-static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
+static void fill_settings(struct vb_trainer *t, struct vb_train_result *r)
 {
     r->batch = vb_trainer_share(t);
     r->global_batch = t->recipe.global_batch;
@@ -267,9 +267,25 @@ static void fill_run(struct vb_trainer *t, struct vb_train_result *r)
     if (t->place.group == NULL)
         return;
     snprintf(r->transport, sizeof(r->transport), "%s", vb_group_transports(t->place.group));
-    r->order = t->o->coll.order == VB_ORDER_RANK ? "rank" : "any";
+    r->order = t->o->sums.coll.order == VB_ORDER_RANK ? "rank" : "any";
     r->algo = t->sums.algo;
-    r->wire = t->o->coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
+    r->wire = t->o->sums.coll.wire == VB_WIRE_BF16 ? "bf16" : "f32";
+}
+
+void vb_train_fill_run(struct vb_trainer *t, struct vb_train_result *r)
+{
+    fill_settings(t, r);
+    make_means(r);
+    vb_train_find_bottleneck(r);
+}
+
+vb_status vb_train_fill_params(struct vb_trainer *t, struct vb_train_result *r)
+{
+    uint64_t n = 0;
+    vb_status st = digest(t, r->params_sha256, &n);
+
+    r->params = (int64_t)n;
+    return st;
 }
 
 /* For each rank, the result has the waiting time of the rank that waited for it the longest. */
@@ -342,32 +358,16 @@ static vb_status collect_sync(struct vb_trainer *t, struct vb_train_result *resu
     return st;
 }
 
-static vb_status collect_async(struct vb_trainer *t, struct vb_async *async,
-                               struct vb_train_result *result)
-{
-    uint64_t n = 0;
-    vb_status st = vb_async_collect(async, result);
-
-    if (st == VB_OK)
-        st = fill_params(t, result->params_sha256, &n);
-    result->params = (int64_t)n;
-    result->reports = true;
-    return st;
-}
-
-vb_status vb_train_collect(struct vb_trainer *t, struct vb_async *async,
-                           struct vb_train_result *result_p)
+vb_status vb_train_collect(struct vb_trainer *t, struct vb_train_result *result_p)
 {
     struct vb_train_result result = {.ranks = t->world};
-    vb_status st = async != NULL ? collect_async(t, async, &result) : collect_sync(t, &result);
+    vb_status st = collect_sync(t, &result);
 
     if (st != VB_OK) {
         vb_train_result_fini(&result);
         return st;
     }
-    fill_run(t, &result);
-    make_means(&result);
-    vb_train_find_bottleneck(&result);
+    vb_train_fill_run(t, &result);
     *result_p = result;
     return VB_OK;
 }

@@ -3,7 +3,7 @@
  * Checkpoints of a run. Rank 0 writes them, because all ranks have the same parameters. Every rank
  * reads them, and all ranks must find the same one.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 /* Finds errors before training instead of after it. */
 vb_status vb_train_prepare_save(struct vb_trainer *t)
 {
-    const char *dir = t->o->checkpoint;
+    const char *dir = t->o->save.dir;
     char path[4096];
     vb_status st;
 
@@ -25,7 +25,7 @@ vb_status vb_train_prepare_save(struct vb_trainer *t)
         return st;
     if (access(dir, W_OK | X_OK) != 0)
         return vb_err_sys("write checkpoints to %s", dir);
-    if (!t->o->resume && vb_checkpoint_latest(dir, path, sizeof(path)) != VB_ERR_NO_FILE)
+    if (!t->o->save.resume && vb_checkpoint_latest(dir, path, sizeof(path)) != VB_ERR_NO_FILE)
         return vb_err(VB_ERR_USAGE,
                       "%s has checkpoints of an earlier run: --resume continues it, a new run "
                       "needs another folder",
@@ -39,12 +39,12 @@ static vb_status write_one(struct vb_trainer *t, const struct vb_checkpoint *cp)
     vb_status st = VB_OK;
 
     if (t->async) /* any worker may write, and rank 0 made the folder only on its own host */
-        st = vb_dir_make(t->o->checkpoint);
+        st = vb_dir_make(t->o->save.dir);
     if (st == VB_OK)
-        st = vb_checkpoint_write(t->o->checkpoint, cp, KEEP, &seconds);
+        st = vb_checkpoint_write(t->o->save.dir, cp, KEEP, &seconds);
     if (st != VB_OK)
         return st;
-    snprintf(t->saved.path, sizeof(t->saved.path), "%s/checkpoint-%lld.vbc", t->o->checkpoint,
+    snprintf(t->saved.path, sizeof(t->saved.path), "%s/checkpoint-%lld.vbc", t->o->save.dir,
              (long long)cp->step);
     if (seconds > t->saved.pause_s)
         t->saved.pause_s = seconds;
@@ -71,11 +71,11 @@ vb_status vb_train_save(struct vb_trainer *t, int64_t step)
 static vb_status read_newest(struct vb_trainer *t, struct vb_checkpoint **read_p)
 {
     char path[4096], name[64];
-    vb_status st = vb_checkpoint_latest(t->o->checkpoint, path, sizeof(path));
+    vb_status st = vb_checkpoint_latest(t->o->save.dir, path, sizeof(path));
 
     if (st == VB_ERR_NO_FILE && t->rank == 0)
         VB_LOG_WARN("--resume: there is no checkpoint in %s; training begins at step 0",
-                    t->o->checkpoint);
+                    t->o->save.dir);
     if (st == VB_ERR_NO_FILE)
         return VB_OK; /* the run was stopped before its first checkpoint */
     if (st == VB_OK)
@@ -103,7 +103,7 @@ static vb_status same_on_all(struct vb_trainer *t, int64_t step)
         if (all[r] != all[0])
             st = vb_err(VB_ERR_INPUT,
                         "rank %d finds a checkpoint of step %lld in %s, rank 0 one of step %lld", r,
-                        (long long)all[r], t->o->checkpoint, (long long)all[0]);
+                        (long long)all[r], t->o->save.dir, (long long)all[0]);
     free(all);
     return st;
 }

@@ -7,7 +7,7 @@
  * the middle. If there are other ranks, the values that it overwrites are kept until the next
  * update. Plain SGD on a single rank needs no list: it adds to the weights row by row.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +105,7 @@ static vb_status sparse_create(struct vb_trainer *t)
 
     if (t->data.train.kind != VB_DATA_ROWS)
         return vb_err(VB_ERR_USAGE, "%s is trained on sparse rows; %s does not contain sparse rows",
-                      t->o->model, t->o->data_text);
+                      t->o->model, t->o->data.text);
     s->features = (uint64_t)t->data.train.features;
     st = vb_k_sparse_create(&t->recipe.rule, s->features + 1, &s->weights);
     if (st == VB_OK)

@@ -5,7 +5,7 @@
  * than that of always choosing the commonest class, or its loss is lower than the entropy of the
  * labels.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 
 #include <math.h>
 

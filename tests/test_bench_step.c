@@ -117,9 +117,9 @@ static void fill_opts(const char *model, const char *data, struct vb_group *g,
                       struct vb_train_opts *o)
 {
     t_train_opts(model, data, g, o);
-    o->batch = 15;
-    o->whole_steps = true;
-    o->steps = 100;
+    o->length.batch = 15;
+    o->data.whole_steps = true;
+    o->length.steps = 100;
 }
 
 /* Returns whether all ranks have the same parameters. */
@@ -163,7 +163,7 @@ static int with_and_without_sums(struct vb_group *g, void *arg)
     int wrong;
 
     fill_opts(which[0], which[1], g, &o);
-    wrong = T_WRONG(vb_trainer_open(&t, &o) == VB_OK);
+    wrong = T_WRONG(vb_trainer_open(&t, &o, NULL) == VB_OK);
     if (wrong == 0)
         wrong = check_steps(&t);
     vb_trainer_close(&t);

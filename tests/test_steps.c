@@ -22,8 +22,8 @@
 
 struct run {
     const char *model, *data, *rule;
-    int64_t check_replicas, hold_back_bytes, eval_every;
-    int64_t share_out_bytes; /* 0: the ranks do not share the update */
+    int64_t check_replicas, defer_bytes, eval_every;
+    int64_t shared_update_min; /* 0: the ranks do not share the update */
     double clip;
     uint64_t kill_us; /* time after which the culprit dies; 0: never */
     uint32_t after[STEPS + 1];
@@ -55,17 +55,17 @@ static void share_memory(void)
 static void fill_opts(const struct run *run, struct vb_group *g, struct vb_train_opts *o)
 {
     t_train_opts(run->model, run->data, g, o);
-    o->rule = run->rule;
-    o->global_batch = 30;
-    o->steps = STEPS;
-    o->check_replicas = run->check_replicas;
+    o->learn.rule = run->rule;
+    o->length.global_batch = 30;
+    o->length.steps = STEPS;
+    o->sums.check_replicas = run->check_replicas;
     o->eval_every = run->eval_every;
-    o->clip = run->clip > 0 ? run->clip : -1;
+    o->learn.clip = run->clip > 0 ? run->clip : -1;
     if (strcmp(run->model, "sparse-lr") == 0)
         return; /* the checks below are only for dense models */
-    o->hold_back_bytes = run->hold_back_bytes;
-    o->share_out_bytes = run->share_out_bytes > 0 ? run->share_out_bytes : INT64_MAX;
-    o->bucket_bytes = run->in_one ? 1 << 30 : 1 << 16;
+    o->sums.defer_bytes = run->defer_bytes;
+    o->sums.shared_update_min = run->shared_update_min > 0 ? run->shared_update_min : INT64_MAX;
+    o->sums.bucket_bytes = run->in_one ? 1 << 30 : 1 << 16;
 }
 
 struct watcher {
@@ -121,8 +121,8 @@ static vb_status train(struct vb_group *g, struct run *run)
     vb_status st;
 
     fill_opts(run, g, &o);
-    o.look = record_step;
-    o.look_arg = &w;
+    o.hooks.look = record_step;
+    o.hooks.look_arg = &w;
     st = vb_train(&o, &result);
     if (st == VB_OK)
         vb_train_result_fini(&result);
@@ -184,8 +184,8 @@ static int killed_at_random(struct run *run, enum vb_transport_choice transport,
 static void survivors_are_at_a_complete_step(void **state)
 {
     struct run runs[] = {{.model = "softmax", .data = "synth:1200"},
-                         {.model = "lenet", .data = "synth:1200", .share_out_bytes = 4},
-                         {.model = "lenet", .data = "synth:1200", .hold_back_bytes = 120000},
+                         {.model = "lenet", .data = "synth:1200", .shared_update_min = 4},
+                         {.model = "lenet", .data = "synth:1200", .defer_bytes = 120000},
                          {.model = "sparse-lr", .data = "synth:n=1200,features=5000"}};
     int hit = 0;
     size_t i;
@@ -234,7 +234,7 @@ static int undo_and_repeat(struct vb_group *g, void *arg)
     int i, wrong = 0;
 
     fill_opts(arg, g, &o);
-    st = vb_trainer_open(&t, &o);
+    st = vb_trainer_open(&t, &o, NULL);
     for (i = 0; i < 6 && st == VB_OK; i++) {
         before = mark_of(&t);
         st = vb_trainer_step(&t);
@@ -254,8 +254,8 @@ static void a_step_can_be_undone(void **state)
     struct run runs[] = {
         {.model = "softmax", .data = "synth:1200"},
         {.model = "lenet", .data = "synth:1200"},
-        {.model = "lenet", .data = "synth:1200", .share_out_bytes = 4},
-        {.model = "lenet", .data = "synth:1200", .hold_back_bytes = 120000, .clip = 1000},
+        {.model = "lenet", .data = "synth:1200", .shared_update_min = 4},
+        {.model = "lenet", .data = "synth:1200", .defer_bytes = 120000, .clip = 1000},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "momentum"},
         {.model = "sparse-lr", .data = "synth:n=1200,features=5000", .rule = "ftrl"}};
@@ -278,7 +278,7 @@ static void all_ways_to_make_a_step_give_the_same_bits(void **state)
 {
     static const struct {
         double clip;
-        int64_t hold_back_bytes;
+        int64_t defer_bytes;
     } clips[] = {{4.5, 120000}, {0.01, 1 << 22}};
     enum { IN_ONE, EARLY, SHARED, WAYS } way;
     struct run run = {.model = "lenet", .data = "synth:1000", .eval_every = 7, .check_replicas = 9};
@@ -289,8 +289,8 @@ static void all_ways_to_make_a_step_give_the_same_bits(void **state)
     for (i = 0; i < VB_COUNT(clips); i++)
         for (way = IN_ONE; way < WAYS; way++) {
             run.clip = clips[i].clip;
-            run.hold_back_bytes = way == EARLY ? clips[i].hold_back_bytes : 0;
-            run.share_out_bytes = way == SHARED ? 4 : 0;
+            run.defer_bytes = way == EARLY ? clips[i].defer_bytes : 0;
+            run.shared_update_min = way == SHARED ? 4 : 0;
             run.in_one = way == IN_ONE; /* after the one sum nothing is left to wait for */
             job.transport = way == EARLY ? VB_TRANSPORT_TCP : VB_TRANSPORT_SHM;
             share_memory();

@@ -2,7 +2,7 @@
  *
  * engine/train_plan.c: all ranks get the plan of rank 0 unchanged, whatever its length.
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 #include "tests/ranks.h"
 
 /* Makes a plan of `len` bytes, whose lines differ. */

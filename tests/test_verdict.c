@@ -4,7 +4,7 @@
  *
  * Covers: engine/train_verdict.c
  */
-#include "engine/train_priv.h"
+#include "engine/train_room_priv.h"
 #include "tests/test.h"
 
 #define RANKS 2

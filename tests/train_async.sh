@@ -6,7 +6,7 @@
 # gives the bits of synchronous training. If a server dies, the job ends and names the last checkpoint. mnist is not a
 # model: it tests the accuracies on real digits. five is LeNet and AlexNet of 32 x 32 with 5 workers.
 #
-# Covers: engine/train_async.c engine/train_async_dense.c engine/train_async_group.c engine/train_async_result.c
+# Covers: engine/train_roles.c engine/train_async.c engine/train_async_dense.c engine/train_async_group.c engine/train_async_result.c
 # Covers: engine/train_async_server.c engine/train_async_sparse.c engine/train_async_worker.c engine/train_recipe.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"

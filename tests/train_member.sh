@@ -155,7 +155,7 @@ joiners_are_refused() {
     start $((steps / 10)) "${softmax[@]}" --steps "$steps" --ranks 2 --secret-file "$dir/key" --max-workers 3
     joins 1 "the secrets differ" --secret-file "$dir/other"
     joins 2 "another seed than the job" --seed 7
-    joins 2 "--join is one worker" --ranks 2
+    joins 2 "--join starts one worker" --ranks 2
     joins 2 "expects 3 ranks and 7 that join, but the job has 3 and 1" --max-workers 9
     verbena=$dir/another joins 1 "another program"
     timeout 60 "$verbena" train --join "$(root)" --secret-file "$dir/key" >"$dir/late" 2>&1 &

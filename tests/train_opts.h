@@ -13,19 +13,16 @@ static inline void t_train_opts(const char *model, const char *data, struct vb_g
 {
     char why[VB_OPTS_WHY];
 
-    *o = (struct vb_train_opts){.model = model,
-                                .data_text = data,
-                                .warmup = -1,
-                                .momentum = -1,
-                                .weight_decay = -1,
-                                .clip = -1,
-                                .seed = 5,
-                                .test_limit = 10,
-                                .threads = 1,
-                                .open_group = g};
+    *o = (struct vb_train_opts){
+        .model = model,
+        .data = {.text = data, .test_limit = 10},
+        .learn = {.warmup = -1, .momentum = -1, .weight_decay = -1, .clip = -1},
+        .seed = 5,
+        .place.threads = 1,
+        .open_group = g};
     o->group.rank = vb_group_rank(g);
     o->group.world = vb_group_world(g);
-    if (vb_data_spec_parse(data, &o->data.data, why) != VB_OK)
+    if (vb_data_spec_parse(data, &o->data.ask.data, why) != VB_OK)
         fprintf(stderr, "%s\n", why);
 }
 

@@ -5,7 +5,7 @@
 # mlp: 3, but alexnet5: 5): the loss falls, replicas are equal, and the bits are the same over shared memory and TCP,
 # with buckets of any size. A slow rank is named. mnist is not a model: it tests the accuracies on real digits.
 #
-# Covers: engine/train_buckets.c engine/train_dense.c engine/train_sparse.c engine/train_verdict.c
+# Covers: engine/run.c engine/train_buckets.c engine/train_dense.c engine/train_sparse.c engine/train_verdict.c
 # shellcheck source=tests/command_test.sh
 . "$(dirname "$0")/command_test.sh"
 what=train
